@@ -19,7 +19,7 @@ use crate::client::{Address, ClientError, Connection, TIDEGATE_AUTH, put_command
 use crate::log::disk::RealDisk;
 use crate::log::replacement::Replacement;
 use crate::rdb::file::Writer;
-use crate::rdb::value::is_own;
+use crate::rdb::value::{is_own, without_own_part};
 use crate::rdb::{self, libraries};
 
 /// Why there is no file.
@@ -219,7 +219,9 @@ impl Walk<'_> {
                 continue;
             }
             let expires_at_ms = Some(at_ms).filter(|at_ms| *at_ms >= 0);
-            writer.key(db, key, expires_at_ms, value).map_err(|error| self.failed(error))?;
+            // Redis knows no policies of groups.
+            let value = without_own_part(value).ok_or_else(|| self.server.not_the_protocol())?;
+            writer.key(db, key, expires_at_ms, &value).map_err(|error| self.failed(error))?;
             report.keys += 1;
         }
         Ok(())

@@ -546,6 +546,25 @@ pub const GRANT_NOTE_MAX_BYTES: usize = 1024;
 /// How long a lease is at most, ms: a year. Who needs a place for longer renews it.
 pub const LEASE_MAX_MS: i64 = 366 * 24 * 60 * 60 * 1000;
 
+/// How long a policy of a consumer group may let a message wait, ms: a year, for each of its times.
+pub const POLICY_MAX_MS: i64 = LEASE_MAX_MS;
+
+/// How soon, in ms, dead letters are tried again that could not be moved.
+pub const DEAD_LETTER_RETRY_MS: i64 = 1_000;
+
+/// Bytes of dead letters that are moved in one slice, of which one may exceed it.
+pub const DEAD_LETTERS_MAX_BYTES: usize = 1024 * 1024;
+
+/// Bytes that a dead letter takes in the log at most beside texts: those of its fields' names, of ids and numbers.
+pub const DEAD_LETTER_EFFECT_BYTES: usize = 512;
+
+/// Dead letters that XDLQ.REDRIVE puts back unless the call says how many, and how many entries it looks at for each.
+pub const REDRIVE_COUNT: usize = 100;
+/// See [`REDRIVE_COUNT`].
+pub const REDRIVE_LOOKS: usize = 10;
+/// Bytes of dead letters after which it puts back no more; one may exceed it.
+pub const REDRIVE_MAX_BYTES: usize = 64 * 1024 * 1024;
+
 /// How soon, in ms, it is looked again whether a lease has been removed that is over.
 pub const PLACE_LOOK_AGAIN_MS: i64 = 10;
 

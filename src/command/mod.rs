@@ -77,6 +77,7 @@ const FAMILIES: &[&[Command]] = &[
     compare::COMMANDS,
     config::COMMANDS,
     connection::COMMANDS,
+    coordination::dlq::COMMANDS,
     coordination::events::COMMANDS,
     coordination::gate::COMMANDS,
     coordination::guard::COMMANDS,

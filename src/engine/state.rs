@@ -429,6 +429,11 @@ impl Ctx<'_> {
         matches!(self.origin, Origin::Client | Origin::Retry | Origin::InnerMayWait | Origin::InnerRetry)
     }
 
+    /// Lets calls that wait for a key look again when the unit is over, although nothing has changed that they would be told of.
+    pub fn wake_waiting(&mut self, key: &[u8]) {
+        self.server.waits.touch(self.session.db, key);
+    }
+
     /// Whether the call waited and a key of its was touched.
     pub fn is_retry(&self) -> bool {
         matches!(self.origin, Origin::Retry | Origin::InnerRetry)

@@ -192,7 +192,7 @@ impl Engine {
                 self.server.put_off(key, now_ms);
                 continue;
             }
-            if !self.server.look_for_place(key) {
+            if !self.server.look_in_turn(key) {
                 self.retry(key, None);
             }
             self.wake(None);
@@ -256,13 +256,14 @@ impl ServerState {
         parked.is_some()
     }
 
-    /// Lets the key of a call be looked at that waits for a place, if it does, since its time to do so has come: by and by all that
-    /// come after it may go on, too, in their order.
-    fn look_for_place(&mut self, key: SessionKey) -> bool {
+    /// Lets the keys of a call be looked at that waits for a place or a group, if it does, since its time to do so has come: all that
+    /// wait for the same may go on, too, and do so in their order.
+    fn look_in_turn(&mut self, key: SessionKey) -> bool {
         let Some(session) = self.sessions.get_mut(key) else { return false };
-        let Some(parked) = session.parked.as_deref_mut().filter(|parked| parked.want == Want::Place) else {
+        let Some(parked) = session.parked.as_deref_mut() else { return false };
+        if !matches!(parked.want, Want::Place | Want::Group) || parked.keys.as_argv().is_empty() {
             return false;
-        };
+        }
         self.waits.retry_at(key, parked, None);
         parked.keys.as_argv().iter().for_each(|name| self.waits.touch(parked.db, name));
         true

@@ -138,6 +138,7 @@ impl<'a> ValueMut<'a> {
     pub(super) fn set_timer_ms(self, at_ms: Option<i64>) {
         match self {
             ValueMut::Grants(grants) => grants.set_timer_ms(at_ms),
+            ValueMut::Stream(stream) => stream.set_timer_ms(at_ms),
             other => _ = other.deadlines_mut().map(|deadlines| deadlines.set_timer_ms(at_ms)),
         }
     }
@@ -238,11 +239,13 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// Whether an element of it expires some day: a field, a member, a grant.
+    /// Whether an element of it expires some day: a field, a member, a grant. Or it is a stream that has timers for its dead letters, which
+    /// come by themselves, and not to who looks.
     #[inline]
     pub(super) fn elements_expire(self) -> bool {
         match self {
             ValueRef::Grants(grants) => !grants.is_empty(),
+            ValueRef::Stream(stream) => stream.has_policies(),
             _ => self.deadlines().is_some_and(|deadlines| !deadlines.is_empty()),
         }
     }
@@ -252,6 +255,7 @@ impl<'a> ValueRef<'a> {
     pub(super) fn first_due_ms(self) -> Option<i64> {
         match self {
             ValueRef::Grants(grants) => grants.first_end_ms(),
+            ValueRef::Stream(stream) => stream.attention_ms(),
             _ => self.deadlines().and_then(Deadlines::first_ms),
         }
     }
@@ -269,6 +273,7 @@ impl<'a> ValueRef<'a> {
     pub(super) fn needs_timer(self) -> bool {
         match self {
             ValueRef::Grants(grants) => grants.need_timer(),
+            ValueRef::Stream(stream) => stream.needs_timer(),
             _ => self.deadlines().is_some_and(Deadlines::need_timer),
         }
     }

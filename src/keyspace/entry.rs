@@ -880,7 +880,7 @@ impl<'a> EntryMut<'a> {
         let flags = flags & !ELEMENTS_EXPIRE;
         // SAFETY: a place has room for a header, is aligned for it, and is borrowed.
         unsafe { self.place.start.cast().write(Header { used, key_len, text_len, kind, flags }) };
-        if matches!(kind, Kind::Hash | Kind::Set | Kind::Grants) && self.follow_elements() {
+        if matches!(kind, Kind::Hash | Kind::Set | Kind::Stream | Kind::Grants) && self.follow_elements() {
             self.set_timer_of_elements(None);
         }
     }

@@ -656,8 +656,9 @@ impl Keyspace {
                 if let Some(slot) = slot
                     && let Some(removed) = self.fall_due(db, slot, left + 1)
                 {
+                    let removed = removed + self.move_dead_letters(db, slot, left + 1);
                     self.dbs[db as usize].rearm(slot);
-                    left -= removed.saturating_sub(1);
+                    left = (left + 1).saturating_sub(removed.max(1));
                 }
             }
         }

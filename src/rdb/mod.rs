@@ -64,8 +64,12 @@ pub enum Refused {
 
 /// The payload of a value, as DUMP answers it.
 pub fn dump(value: ValueRef<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    value::put_own_part(value, &mut out);
     let code = value::type_code(value);
-    let mut out = vec![code];
+    if out.is_empty() {
+        out.push(code);
+    }
     value::encode(value, &mut out);
     seal(&mut out, value::version_of(code));
     out

@@ -13,6 +13,12 @@
 //! counters, groups and requests are lengths of RDB; other ids are 16 bytes, most significant first, and times are milliseconds
 //! in 8 bytes, least significant first.
 //!
+//! A payload of DUMP that is this server's own begins with the policies of groups, as one string:
+//!
+//! ```text
+//! policies = groups, (name, idle, deliveries, key of the dead letters, first backoff, longest backoff)*
+//! ```
+//!
 //! A listpack begins with a master entry, whose fields the entries behind it may share:
 //!
 //! ```text
@@ -28,7 +34,7 @@ use super::Corrupt;
 use super::listpack::{self, Writer};
 use super::wire::{Input, put_bytes, put_number};
 use crate::value::packed::Item;
-use crate::value::stream::{Entry, Group, Stream, StreamId, StreamLimits};
+use crate::value::stream::{Entry, Group, Policy, Stream, StreamId, StreamLimits};
 use crate::value::string::Digits;
 
 const DELETED: i64 = 1;
@@ -146,6 +152,34 @@ fn encode_consumer(name: &[u8], seen_ms: u64, pending: impl Iterator<Item = Stre
     out.extend_from_slice(&seen_ms.to_le_bytes());
     put_number(out, ids.len() as u64);
     ids.into_iter().for_each(|id| out.extend_from_slice(&raw_id(id)));
+}
+
+/// Appends the policies of groups that have one.
+pub(super) fn encode_policies(stream: &Stream, out: &mut Vec<u8>) {
+    put_number(out, stream.policies().count() as u64);
+    for (group, _, policy) in stream.policies() {
+        let Policy { idle_ms, max_deliveries, dead_letters, backoff_base_ms, backoff_max_ms } = policy;
+        put_bytes(out, group);
+        [idle_ms, max_deliveries].into_iter().for_each(|number| put_number(out, *number));
+        put_bytes(out, dead_letters);
+        [backoff_base_ms, backoff_max_ms].into_iter().for_each(|number| put_number(out, *number));
+    }
+}
+
+/// Gives the groups of a stream the policies that [`encode_policies`] wrote.
+pub(super) fn decode_policies(stream: &mut Stream, policies: &[u8]) -> Result<(), Corrupt> {
+    let mut input = Input::new(policies, policies.len());
+    let count = input.count()?;
+    for _ in 0..count {
+        let group = input.string()?;
+        let (idle_ms, max_deliveries) = (input.number()?, input.number()?);
+        let dead_letters = (*input.string()?).into();
+        let (backoff_base_ms, backoff_max_ms) = (input.number()?, input.number()?);
+        let policy = Policy { idle_ms, max_deliveries, dead_letters, backoff_base_ms, backoff_max_ms };
+        sound(policy.is_sound() && stream.group(&group).is_some_and(|group| group.policy().is_none()))?;
+        stream.group_set_policy(&group, Some(policy));
+    }
+    sound(count > 0 && input.is_empty())
 }
 
 /// Reads a stream of version 1 to 5.

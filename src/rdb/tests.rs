@@ -6,7 +6,7 @@ use crate::value::hash::Hash;
 use crate::value::list::List;
 use crate::value::packed::Item;
 use crate::value::set::Set;
-use crate::value::stream::{Stream, StreamId};
+use crate::value::stream::{Policy, Stream, StreamId};
 use crate::value::string::{Digits, StringValue};
 use crate::value::zset::ZSet;
 
@@ -159,6 +159,65 @@ fn any_stream() -> impl Strategy<Value = Sample> {
         }
         Sample(Value::Stream(Box::new(stream)))
     })
+}
+
+/// What a policy says of a group is in a payload of this server's own type, and a file has the stream without it.
+#[test]
+fn policies_of_groups_are_in_payloads_only() {
+    let mut stream = Stream::new();
+    let id = |ms| StreamId { ms, seq: 1 };
+    assert!(stream.append(id(5), [(&b"f"[..], &b"v"[..])].into_iter(), ValueLimits::default().stream));
+    let plain = super::dump(ValueRef::Stream(&stream));
+    let policy = |max_deliveries, dead_letters: &[u8]| Policy {
+        idle_ms: 300,
+        max_deliveries,
+        dead_letters: dead_letters.into(),
+        backoff_base_ms: 0,
+        backoff_max_ms: 0,
+    };
+    for (group, policy) in [(&b"a"[..], Some(policy(3, b"12"))), (b"b", None), (b"c", Some(policy(0, b"")))] {
+        stream.group_create(group, id(5), None);
+        stream.consumer_create(group, b"ann", 7);
+        stream.pending_set(group, id(5), b"ann", 8, 4);
+        stream.group_set_policy(group, policy);
+    }
+    let payload = super::dump(ValueRef::Stream(&stream));
+    assert_ne!(payload[0], plain[0]);
+    let Ok(Value::Stream(read)) = load(&payload, &ValueLimits::default()) else { panic!("it holds a stream") };
+    assert_eq!(
+        format!("{:?}", read.policies().collect::<Vec<_>>()),
+        format!("{:?}", stream.policies().collect::<Vec<_>>())
+    );
+    assert_eq!(super::dump(ValueRef::Stream(&read)), payload);
+    let (_, content) = open(&payload).expect("it is whole");
+    let without = value::without_own_part(content).expect("it is whole");
+    let read = load_value(Dialect::Redis, without[0], &without[1..], &ValueLimits::default());
+    let Ok(Value::Stream(read)) = read else { panic!("it holds a stream") };
+    assert_eq!((stream_content(&read), read.has_policies()), (stream_content(&stream), false));
+    let (_, content) = open(&plain).expect("it is whole");
+    assert_eq!(value::without_own_part(content).as_deref(), Some(content));
+    // Whatever is cut off, and a policy that can't be followed.
+    for len in 1..payload.len() - FOOTER_BYTES {
+        assert!(load(&resealed(&payload[..len]), &ValueLimits::default()).is_err(), "{len}");
+    }
+    let with = |policies: &[u8]| {
+        let mut bytes = vec![payload[0]];
+        wire::put_bytes(&mut bytes, policies);
+        bytes.extend_from_slice(&without[1..]);
+        seal(&mut bytes, VERSION);
+        load(&bytes, &ValueLimits::default()).is_ok()
+    };
+    assert!(with(b"\x01\x01a\x05\x00\x00\x00\x00"));
+    for unsound in [
+        &b"\x00"[..],
+        b"\x01\x01a\x00\x00\x00\x00\x00",
+        b"\x01\x01a\x05\x01\x00\x00\x00",
+        b"\x01\x01x\x05\x00\x00\x00\x00",
+        b"\x01\x01a\x05\x00\x00\x00\x00\x00",
+        b"\x02\x01a\x05\x00\x00\x00\x00\x01a\x05\x00\x00\x00\x00",
+    ] {
+        assert!(!with(unsound), "{}", unsound.escape_ascii());
+    }
 }
 
 /// Replaces the footer, so that what is damaged gets past the checksum.

@@ -55,6 +55,9 @@ pub(super) const VALKEY_HASH_2: u8 = 22 | VALKEY;
 /// Locks and gates, which neither Redis nor Valkey has: both refuse a payload of this type, and no version of theirs is near the number.
 pub(super) const GRANTS: u8 = 120;
 
+/// Streams with groups that have a policy, as payloads of DUMP: the policies, then what a [`STREAM_2`] is. In files they are that.
+pub(super) const STREAM_WITH_POLICIES: u8 = 121;
+
 /// Set in the numbers here that are Valkey's own.
 const VALKEY: u8 = 0x80;
 
@@ -90,7 +93,7 @@ pub(super) fn known(dialect: Dialect, code: u8) -> Option<u8> {
             Some(code)
         }
         (Dialect::Valkey, FIRST_OF_OWN..=LAST_OF_VALKEY) => Some(code | VALKEY),
-        (_, GRANTS) => Some(code),
+        (_, GRANTS | STREAM_WITH_POLICIES) => Some(code),
         _ => None,
     }
 }

@@ -28,7 +28,7 @@ const DEADLINE_MAX_MS: i64 = (1 << 48) - 2;
 /// Bytes of a list's node, unless one element has more: as Redis makes them.
 const NODE_BYTES: usize = 8192;
 
-/// The number of the type and representation in which [`encode`] writes a value.
+/// The number of the type and representation in which [`encode`] writes a value, without what only a payload of this server has.
 pub(crate) fn type_code(value: ValueRef<'_>) -> u8 {
     match value {
         ValueRef::String(_) => STRING,
@@ -49,6 +49,31 @@ pub(crate) fn type_code(value: ValueRef<'_>) -> u8 {
 /// Whether the type is this server's own: Redis reads no file that has a value of it.
 pub(crate) fn is_own(code: u8) -> bool {
     code == GRANTS
+}
+
+/// Begins the payload of a value with a type of this server's own and what is to stand before what [`encode`] writes, if it has something
+/// that Redis' types can't tell.
+pub(super) fn put_own_part(value: ValueRef<'_>, out: &mut Vec<u8>) {
+    if let ValueRef::Stream(stream) = value
+        && stream.has_policies()
+    {
+        out.push(STREAM_WITH_POLICIES);
+        let mut policies = Vec::new();
+        stream::encode_policies(stream, &mut policies);
+        put_bytes(out, &policies);
+    }
+}
+
+/// The value of a payload, with its type, as Redis reads it: without what [`put_own_part`] wrote. `None` if that is damaged.
+pub(crate) fn without_own_part(value: &[u8]) -> Option<Cow<'_, [u8]>> {
+    match value.split_first() {
+        Some((&STREAM_WITH_POLICIES, rest)) => {
+            let mut input = Input::new(rest, rest.len());
+            input.string().ok()?;
+            Some(Cow::Owned([&[STREAM_2], input.rest()].concat()))
+        }
+        _ => Some(Cow::Borrowed(value)),
+    }
 }
 
 /// The version of RDB that brought the type, but at least that of Redis 7.0.
@@ -108,6 +133,12 @@ pub(crate) fn decode(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> R
             Value::Stream(Box::new(stream::decode(version, input, limits.stream)?))
         }
         GRANTS => Value::Grants(Box::new(grants::decode(input)?)),
+        STREAM_WITH_POLICIES => {
+            let policies = input.string()?.into_owned();
+            let mut stream = stream::decode(2, input, limits.stream)?;
+            stream::decode_policies(&mut stream, &policies)?;
+            Value::Stream(Box::new(stream))
+        }
         _ => return Err(Corrupt),
     })
 }

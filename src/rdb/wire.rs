@@ -83,6 +83,11 @@ impl<'a> Input<'a> {
         self.rest.is_empty()
     }
 
+    /// What was not read.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// The next byte.
     pub(crate) fn byte(&mut self) -> Result<u8, Corrupt> {
         let [byte] = self.array()?;

@@ -16,7 +16,7 @@ const KNOWN_CIRCLES: &[&str] = &[
     "command: compare string",
     "command: element geo hash mod set sort zset/combine zset/member zset/mod zset/pop zset/range",
     "command: function script_inspect scripting",
-    "command: stream/delete stream/entries stream/group stream/info stream/mod stream/pending stream/read stream/request \
+    "command: stream/delete stream/entries stream/group stream/info stream/mod stream/pending stream/policy stream/read stream/request \
      stream/trim",
     "keyspace: effect/mod effect/record effect/touch eviction mod pre_image settle undo usage verb/grants verb/group verb/mod verb/part \
      verb/put_value verb/stock",

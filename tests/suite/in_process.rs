@@ -335,7 +335,10 @@ fn stream_state(stream: &Stream) -> String {
                 group.consumers().map(|consumer| (consumer.name(), consumer.seen_ms(), consumer.active_ms())).collect();
             let pending: Vec<_> = group.pending_range(first, last).collect();
             let in_turn: Vec<_> = group.delivered_until(Some(u64::MAX)).map(|pending| pending.id).collect();
-            (name, group.last_delivered(), group.entries_read(), consumers, pending, in_turn)
+            let due: Vec<_> = group.due_until(u64::MAX).map(|pending| pending.id).collect();
+            let exhausted: Vec<_> = group.exhausted_until(u64::MAX).collect();
+            let cure = (group.policy(), group.first_due_ms(), due, exhausted);
+            (name, group.last_delivered(), group.entries_read(), consumers, pending, in_turn, cure)
         })
         .collect();
     let counters = (stream.last_id(), stream.max_deleted_id(), stream.entries_added());

@@ -546,6 +546,78 @@ impl Writer for Reader {
     }
 }
 
+/// Sends messages to a group with a policy, and never acknowledges those with an odd number: these become dead letters.
+#[derive(Default)]
+struct Poison {
+    sent: Progress,
+    has_policy: bool,
+}
+
+const POLICY: &str = "redis.pcall('XGROUP', 'CREATE', KEYS[1], 'g', '0', 'MKSTREAM') \
+    return redis.call('XGROUP', 'SETPOLICY', KEYS[1], 'g', 'IDLE', 1, 'MAXDELIVERIES', 2, 'DLQ', KEYS[2])";
+
+/// All there is of the stream, of the dead letters, and of what is pending, and up to where it was delivered, at one moment.
+const LOOK: &str = "local group = redis.call('XINFO', 'GROUPS', KEYS[1])[1] \
+    return {redis.call('XRANGE', KEYS[1], '-', '+'), redis.call('XRANGE', KEYS[2], '-', '+'), \
+        redis.call('XPENDING', KEYS[1], 'g', '-', '+', 100000), {group and group[8]}}";
+
+/// Messages of one directory: all are compared after each kill.
+const POISON_MESSAGES: i64 = 1_000;
+
+impl Poison {
+    /// Ids and numbers of the entries of a stream.
+    fn numbers(entries: &Value) -> Vec<(String, i64)> {
+        let entry = |entry: Value| {
+            let [id, pairs] = <[Value; 2]>::try_from(items(entry)).expect("an id and pairs");
+            (text(&id), number(&items(pairs)[1]))
+        };
+        items(entries.clone()).into_iter().map(entry).collect()
+    }
+}
+
+impl Writer for Poison {
+    fn step(&mut self, link: &mut Link) -> Option<()> {
+        if !self.has_policy {
+            link.ask(&["EVAL", POLICY, "2", "poison", "poison:dead"])?;
+            self.has_policy = true;
+        }
+        if self.sent.sent < POISON_MESSAGES {
+            link.ask(&["XADD", "poison", "*", "n", &self.sent.send().to_string()])?;
+            self.sent.acknowledge();
+        }
+        let read = link.ask(&["XREADGROUP", "GROUP", "g", "c", "COUNT", "3", "STREAMS", "poison", ">"])?;
+        if read != Value::Null {
+            let entries = items(items(read).remove(0)).remove(1);
+            for (id, _) in Poison::numbers(&entries).into_iter().filter(|(_, number)| number % 2 == 0) {
+                link.ask(&["XACK", "poison", "g", &id])?;
+            }
+        }
+        Some(())
+    }
+
+    fn check(&mut self, link: &mut Link) {
+        self.has_policy = false;
+        if link.number(&["EXISTS", "poison"]) == 0 {
+            return self.sent.check(0, "poison");
+        }
+        let [all, dead, pending, last] =
+            <[Value; 4]>::try_from(link.list(&["EVAL", LOOK, "2", "poison", "poison:dead"])).expect("four answers");
+        let all = Poison::numbers(&all);
+        assert!(all.iter().map(|(_, number)| *number).eq(1..=all.len() as i64), "each message is there once");
+        self.sent.check(all.len() as i64, "poison");
+        let dead: Vec<i64> = Poison::numbers(&dead).into_iter().map(|(_, number)| number).collect();
+        let pending: BTreeSet<String> = items(pending).into_iter().map(|row| text(&items(row)[0])).collect();
+        let delivered = items(last).first().map(text).and_then(|last| all.iter().position(|(id, _)| *id == last));
+        for (at, (id, number)) in all.iter().enumerate() {
+            let places = dead.iter().filter(|dead| *dead == number).count() + usize::from(pending.contains(id));
+            let is_delivered = delivered.is_some_and(|delivered| at <= delivered);
+            let is_poison = number % 2 == 1;
+            let wanted = if is_delivered && is_poison { 1..=1 } else { 0..=usize::from(is_delivered) };
+            assert!(wanted.contains(&places), "{number}: in {places} places");
+        }
+    }
+}
+
 /// Has snapshots made all the time, in all ways.
 struct Snapshots(Rng);
 
@@ -587,6 +659,7 @@ fn writers(end: End, seed: u64) -> Vec<Box<dyn Writer>> {
         Box::<Appender>::default(),
         Box::new(Requests(Progress::default())),
         Box::new(queue(Role::Push)),
+        Box::<Poison>::default(),
         Box::<Reader>::default(),
         Box::<Reader>::default(),
         Box::new(Snapshots(Rng::seeded(seed + 3))),

@@ -170,7 +170,7 @@ struct Ran {
 }
 
 /// A snapshot of the original, under way or complete, and the engine to which it is applied.
-struct Snapshotted {
+pub(crate) struct Snapshotted {
     stream: Option<SnapshotStream>,
     copy: Bench,
     /// Units that it followed.
@@ -180,14 +180,14 @@ struct Snapshotted {
 }
 
 impl Snapshotted {
-    fn begin(original: &mut Bench, part_min_bytes: usize) -> Snapshotted {
+    pub(crate) fn begin(original: &mut Bench, part_min_bytes: usize) -> Snapshotted {
         let keys = Snapshot::begin_with_parts(&original.engine.ks, part_min_bytes);
         let stream = SnapshotStream::of(keys);
         Snapshotted { stream: Some(stream), copy: Bench::new(0), followed: 0, in_parts: 0 }
     }
 
     /// Takes in what a unit of the original changed.
-    fn follow(&mut self, unit: &Unit) -> Result<(), String> {
+    pub(crate) fn follow(&mut self, unit: &Unit) -> Result<(), String> {
         let Some(stream) = &mut self.stream else { return self.copy.repeat(unit) };
         self.followed += 1;
         let mut written = EffectWriter::default();
@@ -196,7 +196,7 @@ impl Snapshotted {
     }
 
     /// Copies a slice. Answers whether the snapshot is complete with it; then the copy is the same as the original.
-    fn slice(&mut self, original: &mut Bench, bytes: usize) -> Result<bool, String> {
+    pub(crate) fn slice(&mut self, original: &mut Bench, bytes: usize) -> Result<bool, String> {
         let Some(mut stream) = self.stream.take() else { return Ok(false) };
         let mut written = EffectWriter::default();
         let engine = &original.engine;

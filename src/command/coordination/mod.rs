@@ -1,6 +1,7 @@
 //! Commands made for coordination: what programs otherwise build of scripts. One file or folder per family; `docs/coordination` has a
 //! page for each, and says what all of them have in common.
 
+pub(super) mod dlq;
 pub(super) mod events;
 pub(super) mod gate;
 mod grant;

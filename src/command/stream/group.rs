@@ -110,7 +110,7 @@ fn existing_stream(ctx: &mut Ctx<'_>, key: &[u8]) -> Result<Slot, Error> {
     find(ctx.ks, db, key)?.ok_or_else(no_stream)
 }
 
-fn existing_group(ctx: &mut Ctx<'_>, key: &[u8], group: &[u8]) -> Result<Slot, Error> {
+pub(super) fn existing_group(ctx: &mut Ctx<'_>, key: &[u8], group: &[u8]) -> Result<Slot, Error> {
     let slot = existing_stream(ctx, key)?;
     if ctx.ks.stream(ctx.db(), slot)?.group(group).is_none() {
         return Err(no_group(key, group));

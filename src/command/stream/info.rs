@@ -1,6 +1,6 @@
 //! XINFO: what a stream, its groups and their consumers look like inside.
 
-use super::{entry_reply, find, group::no_group, id_reply, request};
+use super::{entry_reply, find, group::no_group, id_reply, policy, request};
 use crate::config::EventClasses;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
@@ -134,7 +134,7 @@ fn full_view(stream: &Stream, view: &View, count: usize, reply: &mut Reply) {
 }
 
 fn full_group(stream: &Stream, name: &[u8], group: &Group, count: usize, reply: &mut Reply) {
-    reply.map(8);
+    reply.map(8 + policy::fields(group));
     field(reply, "name");
     reply.bulk(name);
     id(reply, "last-delivered-id", group.last_delivered());
@@ -156,6 +156,7 @@ fn full_group(stream: &Stream, name: &[u8], group: &Group, count: usize, reply: 
         full_consumer(group, consumer, count, reply);
     }
     number(reply, "nacked-count", group.released_len() as u64);
+    policy::answer(group, reply);
 }
 
 fn full_consumer(group: &Group, consumer: &Consumer, count: usize, reply: &mut Reply) {
@@ -183,7 +184,7 @@ pub(super) fn xinfo_groups(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let reply = &mut *ctx.reply;
     reply.array(stream.groups().len());
     for (name, group) in stream.groups() {
-        reply.map(6);
+        reply.map(6 + policy::fields(group));
         field(reply, "name");
         reply.bulk(name);
         number(reply, "consumers", group.consumers().len() as u64);
@@ -191,6 +192,7 @@ pub(super) fn xinfo_groups(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         id(reply, "last-delivered-id", group.last_delivered());
         maybe(reply, "entries-read", group.entries_read());
         maybe(reply, "lag", stream.lag(group));
+        policy::answer(group, reply);
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ mod entries;
 mod group;
 mod info;
 mod pending;
+mod policy;
 mod read;
 mod request;
 mod trim;
@@ -15,6 +16,7 @@ use entries::{xadd, xlen, xrange, xrevrange, xsetid};
 use group::{xgroup_create, xgroup_createconsumer, xgroup_delconsumer, xgroup_destroy, xgroup_setid};
 use info::{xinfo_consumers, xinfo_groups, xinfo_stream};
 use pending::{xack, xautoclaim, xclaim, xnack, xpending};
+use policy::xgroup_setpolicy;
 use read::{xread, xreadgroup};
 use request::{xcfgset, xidmprecord};
 use trim::xtrim;
@@ -310,6 +312,28 @@ pub(super) const COMMANDS: &[Command] = &[
                 syntax: "key group <id | $:new-id>:id-selector [ENTRIESREAD entries-read]:entriesread",
                 event: "xgroup-setid",
                 run: Run::Now(xgroup_setid),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "setpolicy",
+                arity: -4,
+                flags: Flags::WRITE.and(Flags::DENYOOM),
+                keys: &[
+                    KeySpec::one(2, Access::Modify),
+                    KeySpec {
+                        begin: Begin::Keyword("DLQ", 4),
+                        find: Find::Range { last: 0, step: 1, limit: 0 },
+                        access: Access::Insert,
+                    },
+                ],
+                group: Group::Stream,
+                // Of this server alone: no version of Redis or Valkey has it.
+                since: "0.1.0",
+                complexity: "O(N log N) with N the number of pending entries of the group",
+                summary: "Sets when messages that are not acknowledged come again, and after how many deliveries they go elsewhere.",
+                syntax: "key group [IDLE idle-ms:integer] [MAXDELIVERIES deliveries:integer] [DLQ dead-letters:key] \
+                    [BACKOFF base-ms:integer max-ms:integer]",
+                run: Run::Now(xgroup_setpolicy),
                 ..Command::EMPTY
             },
         ],

@@ -66,7 +66,8 @@ pub(super) fn xnack(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
     }
     let slot = find_group(ctx.ks, db, key, group)?;
-    admit_pending_effects(ctx, ids.len(), group.len())?;
+    // Each is given back, and may be held.
+    admit_pending_effects(ctx, ids.len() * 2, group.len())?;
     let mut released = 0;
     for id in ids {
         let stream = ctx.ks.stream(db, slot)?;
@@ -81,10 +82,21 @@ pub(super) fn xnack(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             Release::Fatal => DELIVERIES_MAX,
         });
         ctx.ks.pending_release(db, slot, group, id, after)?;
+        if let Some(backoff_ms) = backoff_after(ctx.ks.stream(db, slot)?.group(group), mode, after) {
+            let until_ms = (ctx.now_ms().max(0) as u64).saturating_add(backoff_ms);
+            ctx.ks.pending_hold(db, slot, group, id, until_ms)?;
+        }
         released += 1;
     }
     ctx.reply.integer(released);
     Ok(())
+}
+
+/// How long the group's policy lets an entry wait that a consumer failed at; `None`: it is due at once, by the policy or for whoever asks.
+fn backoff_after(group: Option<&Group>, mode: Release, deliveries: u64) -> Option<u64> {
+    let policy = group?.policy()?;
+    let is_due = matches!(mode, Release::Silent) || policy.is_exhausted(deliveries);
+    Some(policy.backoff_ms(deliveries)).filter(|backoff_ms| !is_due && *backoff_ms > 0)
 }
 
 /// The long form of XPENDING.
@@ -296,6 +308,10 @@ pub(super) fn xclaim(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         claim.execute(ctx, id, fate)?;
     }
     ctx.reply.end_array(mark, taken);
+    // What is claimed as idle for long may be due sooner than those know who wait for it.
+    if taken > 0 && ctx.ks.stream(db, slot)?.group(group).is_some_and(|group| group.policy().is_some()) {
+        ctx.wake_waiting(key);
+    }
     claim.end(ctx, taken)
 }
 

@@ -3,6 +3,8 @@
 //! A call that waits is dispatched again with `$` and `+` replaced by what they meant when it came: a later look would
 //! miss what woke it.
 
+use std::collections::HashSet;
+
 use super::pending::once_more;
 use super::{ID_INVALID, entry_parts, entry_reply, find, id_reply, pending_effects_left, read};
 use crate::base::limits::REPLY_MAX_BYTES;
@@ -117,16 +119,16 @@ impl<'a> Request<'a> {
         ctx.may_wait().then(|| Wait::new(want, self.keys.iter(), deadline_ms, Reply::null_array))
     }
 
-    /// When an entry will have been pending for long enough to be taken over, Unix ms.
+    /// When an entry will have been pending for long enough to be taken over, by this call or by the group's policy, Unix ms.
     fn next_idle_ms(&self, ctx: &mut Ctx<'_>, group: &[u8]) -> Result<Option<i64>, Error> {
         let (db, now_ms) = (ctx.db(), ctx.now_ms());
-        let Some(idle_ms) = self.claim else { return Ok(None) };
         let mut next: Option<i64> = None;
         for key in self.keys.iter() {
             let Some(slot) = find(ctx.ks, db, key)? else { continue };
-            let oldest_ms = ctx.ks.stream(db, slot)?.group(group).and_then(|group| group.oldest_delivery_ms());
-            let at_ms = oldest_ms.map(|at_ms| i64::try_from(at_ms.saturating_add(idle_ms)).unwrap_or(i64::MAX));
-            next = next.into_iter().chain(at_ms).min();
+            let Some(group) = ctx.ks.stream(db, slot)?.group(group) else { continue };
+            let idle_ms = self.claim.and_then(|idle_ms| Some(group.oldest_delivery_ms()?.saturating_add(idle_ms)));
+            let times = [idle_ms, group.first_due_ms()].into_iter().flatten();
+            next = next.into_iter().chain(times.map(|at_ms| i64::try_from(at_ms).unwrap_or(i64::MAX))).min();
         }
         Ok(next.map(|at_ms| at_ms.max(now_ms.saturating_add(1))))
     }
@@ -336,16 +338,25 @@ impl Delivery<'_> {
         Ok(stream.group(self.group).is_some_and(|group| group.last_delivered() < last))
     }
 
-    /// The pending entries that have been idle for `idle_ms`, as many as may be answered, longest idle first. Those that were
-    /// deleted meanwhile are not pending any more.
+    /// The pending entries that are due by the group's policy, the longest due first, then those that have been idle for `idle_ms`, if the
+    /// call says that, the longest idle first: as many as may be answered. Those that were deleted meanwhile are not pending any more.
     fn take_idle(&self, ctx: &mut Ctx<'_>, idle_ms: Option<u64>) -> Result<Vec<Idle>, Error> {
         let db = ctx.db();
         let stream = ctx.ks.stream(db, self.slot)?;
-        let (Some(idle_ms), Some(group)) = (idle_ms, stream.group(self.group)) else { return Ok(Vec::new()) };
+        let Some(group) = stream.group(self.group).filter(|group| idle_ms.is_some() || group.policy().is_some()) else {
+            return Ok(Vec::new());
+        };
         let (mut idle, mut deleted) = (Vec::new(), Vec::new());
         let mut bytes = 0;
         let most = self.effects_left(ctx);
-        for pending in group.delivered_until(self.now_ms.checked_sub(idle_ms)) {
+        // Most entries that are due are idle as well.
+        let mut met = HashSet::new();
+        let may_repeat = idle_ms.is_some() && group.policy().is_some();
+        let since = idle_ms.map(|idle_ms| group.delivered_until(self.now_ms.checked_sub(idle_ms)));
+        for pending in group.due_until(self.now_ms).chain(since.into_iter().flatten()) {
+            if may_repeat && !met.insert(pending.id) {
+                continue;
+            }
             if idle.len() == self.count || bytes > REPLY_MAX_BYTES || idle.len() + deleted.len() >= most {
                 break;
             }
@@ -384,12 +395,16 @@ impl Delivery<'_> {
                 break;
             }
             let Some(entry) = stream.entry(taken.id) else { break };
+            budget.spend();
+            answered += 1;
+            if request.claim.is_none() {
+                entry_reply(ctx.reply, &entry);
+                continue;
+            }
             ctx.reply.array(4);
             entry_parts(ctx.reply, &entry);
             ctx.reply.integer(self.now_ms.saturating_sub(taken.since_ms) as i64);
             ctx.reply.integer(taken.deliveries as i64);
-            budget.spend();
-            answered += 1;
         }
         let idle = &idle[..answered];
         if let Some(first) = last.next() {
@@ -416,7 +431,11 @@ impl Delivery<'_> {
         }
         ctx.reply.end_array(mark, idle.len() + new.len());
         for taken in idle {
-            self.give(ctx, taken.id, once_more(taken.deliveries))?;
+            match request.noack && request.claim.is_none() {
+                // To whom nothing is to be pending, it is not.
+                true => _ = ctx.ks.pending_ack(db, self.slot, self.group, taken.id)?,
+                false => self.give(ctx, taken.id, once_more(taken.deliveries))?,
+            }
         }
         if !new.is_empty() {
             ctx.ks.group_set_id(db, self.slot, self.group, last, entries_read)?;

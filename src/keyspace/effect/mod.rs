@@ -206,6 +206,19 @@ macro_rules! for_each_effect {
             79 RequestCounters(key) stream [Notes key] { added: u64, duplicates: u64 }
             /// These entries are pending, for consumers of the group that are named once or for nobody, packed.
             80 PendingAdd(key) group [Notes key] { group: &'a [u8], consumers: &'a [u8], deliveries: &'a [u8] }
+            /// The consumer group has this policy: after so many milliseconds without an acknowledgement, and a backoff that begins and
+            /// ends with so many, an entry is due; after so many deliveries, 0 for any number, it goes to the stream under the key
+            /// `dead_letters`. If `idle_ms` is 0 it has none, and all else is 0 and empty.
+            81 GroupPolicy(key) stream [Changes key] {
+                group: &'a [u8],
+                idle_ms: u64,
+                max_deliveries: u64,
+                dead_letters: &'a [u8],
+                backoff_base_ms: u64,
+                backoff_max_ms: u64,
+            }
+            /// The entry, which no consumer has, is due by the group's policy at this Unix time in milliseconds, and not at once.
+            82 PendingHold(key) stream [Notes key] { group: &'a [u8], id: StreamId, until_ms: u64 }
 
             /// The script cache holds this text; `loaded`: until it is flushed, not only while there is room.
             100 ScriptPut beside [] { body: &'a [u8], loaded: bool }

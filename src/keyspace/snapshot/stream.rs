@@ -2,14 +2,15 @@
 //! what is pending by id; then what producers requested, by producer.
 //!
 //! **Given back.** Pending entries that were given back are in the order in which that happened, which their ids do not tell. So when
-//! all that a group has pending is copied, those are released once more, in their order: each goes behind all others.
+//! all that a group has pending is copied, those are released once more, in their order: each goes behind all others, and is held again
+//! where the group has a policy and they are.
 
 use super::Budget;
 use super::part::Followed;
 use crate::base::limits::{SNAPSHOT_PENDING_WORK_BYTES, SNAPSHOT_PIECE_BYTES};
 use crate::keyspace::NAMELESS;
 use crate::keyspace::effect::{Effect, EffectWriter, Pairs};
-use crate::keyspace::verb::PendingPack;
+use crate::keyspace::verb::{PendingPack, group_policy};
 use crate::value::stream::{Group, Stream, StreamId};
 
 /// See the module's header.
@@ -120,12 +121,14 @@ impl StreamPart {
             Effect::GroupCreate { group, .. }
             | Effect::GroupAdd { group, .. }
             | Effect::GroupDestroy { group, .. }
+            | Effect::GroupPolicy { group, .. }
             | Effect::GroupSetId { group, .. } => self.has_group(group, |_| true),
             Effect::ConsumerCreate { group, consumer, .. }
             | Effect::ConsumerDelete { group, consumer, .. }
             | Effect::ConsumerSeen { group, consumer, .. } => self.has_group(group, |part| part.has_consumer(consumer)),
             Effect::PendingSet { group, id, .. }
             | Effect::PendingAck { group, id, .. }
+            | Effect::PendingHold { group, id, .. }
             | Effect::PendingRelease { group, id, .. } => self.has_group(group, |part| part.has_pending(id)),
             Effect::RequestLimits { .. } => matches!(self.stage, Stage::Requests { .. } | Stage::Done),
             Effect::RequestAdd { producer, .. } | Effect::RequestForget { producer, .. } => match &self.stage {
@@ -165,6 +168,9 @@ impl GroupPart {
         let (last_delivered, entries_read) = (group.last_delivered(), group.entries_read());
         budget.pay(steps, |steps| {
             steps.write(0, &Effect::GroupCreate { key: NAMELESS, group: name, last_delivered, entries_read });
+            if group.policy().is_some() {
+                steps.write(0, &group_policy(NAMELESS, name, group.policy()));
+            }
         });
         GroupPart { name: name.into(), stage: GroupStage::Consumers { last: None } }
     }
@@ -289,6 +295,9 @@ fn copy_released(name: &[u8], group: &Group, turn: &mut u64, budget: &mut Budget
         let (id, deliveries) = (pending.id, pending.deliveries);
         budget.pay(steps, |steps| {
             steps.write(0, &Effect::PendingRelease { key: NAMELESS, group: name, id, deliveries });
+            if let Some(until_ms) = group.held_until_ms(id) {
+                steps.write(0, &Effect::PendingHold { key: NAMELESS, group: name, id, until_ms });
+            }
         });
         *turn = at + 1;
         if budget.is_spent() {

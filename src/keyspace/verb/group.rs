@@ -12,7 +12,7 @@ use super::{Misfit, ensure, slot_of};
 use crate::keyspace::any_value::ValueMut;
 use crate::keyspace::effect::{Effect, EffectWriter, Field, Strings};
 use crate::keyspace::{DbIndex, Keyspace};
-use crate::value::stream::{Group, Pending, StreamId};
+use crate::value::stream::{Group, Pending, Policy, StreamId};
 
 /// Encodes the effect that adds a group to the stream under `key`.
 pub(super) fn encode(key: &[u8], name: &[u8], group: &Group, out: &mut EffectWriter) {
@@ -30,6 +30,33 @@ pub(super) fn encode(key: &[u8], name: &[u8], group: &Group, out: &mut EffectWri
     }
     let (last_delivered, entries_read) = (group.last_delivered(), group.entries_read());
     out.write(0, &Effect::GroupAdd { key, group: name, last_delivered, entries_read, content: &content });
+    if group.policy().is_some() {
+        out.write(0, &group_policy(key, name, group.policy()));
+        for pending in group.delivered_until(None) {
+            if let Some(until_ms) = group.held_until_ms(pending.id) {
+                out.write(0, &Effect::PendingHold { key, group: name, id: pending.id, until_ms });
+            }
+        }
+    }
+}
+
+/// The effect that gives a group a policy, or takes it away.
+pub(in crate::keyspace) fn group_policy<'a>(key: &'a [u8], group: &'a [u8], policy: Option<&'a Policy>) -> Effect<'a> {
+    let Some(policy) = policy else {
+        let dead_letters = &b""[..];
+        let (idle_ms, max_deliveries, backoff_base_ms, backoff_max_ms) = (0, 0, 0, 0);
+        return Effect::GroupPolicy {
+            key,
+            group,
+            idle_ms,
+            max_deliveries,
+            dead_letters,
+            backoff_base_ms,
+            backoff_max_ms,
+        };
+    };
+    let &Policy { idle_ms, max_deliveries, ref dead_letters, backoff_base_ms, backoff_max_ms } = policy;
+    Effect::GroupPolicy { key, group, idle_ms, max_deliveries, dead_letters, backoff_base_ms, backoff_max_ms }
 }
 
 /// Repeats a recorded change: adds a group to a stream that has none of its name, or pending entries to a group.
@@ -53,6 +80,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
         }
         _ => return Err(Misfit::Elsewhere),
     }
+    ks.follow_policies(db, slot);
     ks.effects.record(db, *effect);
     Ok(())
 }
@@ -191,11 +219,12 @@ mod tests {
                 format!("{:?} {} {:?} {ids:?}", c.name(), c.seen_ms(), c.active_ms())
             };
             format!(
-                "{name:?} {:?} {:?} {:?} {:?} {:?}",
+                "{name:?} {:?} {:?} {:?} {:?} {:?} {:?}",
                 group.last_delivered(),
                 group.entries_read(),
                 group.pending_range(StreamId::MIN, StreamId::MAX).collect::<Vec<_>>(),
                 group.delivered_until(Some(u64::MAX)).collect::<Vec<_>>(),
+                (group.policy(), group.first_due_ms(), group.due_until(u64::MAX).collect::<Vec<_>>()),
                 group.consumers().map(consumer).collect::<Vec<_>>(),
             )
         };
@@ -222,6 +251,7 @@ mod tests {
     enum Step {
         Give(StreamId, usize, u64, u64),
         Release(StreamId, u64),
+        Hold(StreamId, u64),
         Ack(StreamId),
         Delete(usize),
         Seen(usize, u64, bool),
@@ -236,6 +266,7 @@ mod tests {
         prop_oneof![
             6 => (id(), 0..3usize, number(), number()).prop_map(|(id, name, ms, n)| Step::Give(id, name, ms, n)),
             3 => (id(), number()).prop_map(|(id, n)| Step::Release(id, n)),
+            1 => (id(), number()).prop_map(|(id, until_ms)| Step::Hold(id, until_ms)),
             1 => id().prop_map(Step::Ack),
             1 => (0..3usize).prop_map(Step::Delete),
             2 => (0..3usize, number(), any::<bool>()).prop_map(|(name, ms, active)| Step::Seen(name, ms, active)),
@@ -248,9 +279,18 @@ mod tests {
         fn a_group_is_repeated(
             steps in proptest::collection::vec(step(), 0..40),
             read in proptest::option::of(number()),
+            idle_ms in proptest::option::of(1..9u64),
         ) {
             let mut stream = Stream::new();
             stream.group_create(b"g", StreamId { ms: 7, seq: u64::MAX }, read);
+            let policy = idle_ms.map(|idle_ms| Policy {
+                idle_ms,
+                max_deliveries: 3,
+                dead_letters: (*b"d").into(),
+                backoff_base_ms: 0,
+                backoff_max_ms: 0,
+            });
+            stream.group_set_policy(b"g", policy);
             for step in steps {
                 match step {
                     Step::Give(id, name, time_ms, deliveries) => {
@@ -258,6 +298,10 @@ mod tests {
                         stream.pending_set(b"g", id, NAMES[name], time_ms, deliveries);
                     }
                     Step::Release(id, deliveries) => _ = stream.pending_release(b"g", id, deliveries),
+                    Step::Hold(id, until_ms) => {
+                        stream.pending_release(b"g", id, 1);
+                        stream.pending_hold(b"g", id, until_ms);
+                    }
                     Step::Ack(id) => _ = stream.pending_ack(b"g", id),
                     Step::Delete(name) => _ = stream.consumer_delete(b"g", NAMES[name]),
                     Step::Seen(name, at_ms, active) => _ = stream.consumer_seen(b"g", NAMES[name], at_ms, active),

@@ -1,11 +1,12 @@
 //! Verbs on streams. A stream without entries stays; what a group notes about its consumers belongs to the stream.
 
+use super::group::group_policy;
 use super::{Misfit, WrongType, ensure, slot_of};
 use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
 use crate::keyspace::effect::{Effect, Pairs};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
-use crate::value::stream::{Stream, StreamId};
+use crate::value::stream::{Policy, Stream, StreamId};
 
 impl Keyspace {
     /// The stream at `slot`.
@@ -116,6 +117,7 @@ impl Keyspace {
     pub fn group_destroy(&mut self, db: DbIndex, slot: Slot, group: &[u8]) -> Result<bool, WrongType> {
         let must_note = self.must_note(db, slot, |_| false);
         let Some(taken) = self.stream_mut(db, slot)?.group_take(group) else { return Ok(false) };
+        self.follow_policies(db, slot);
         self.record_at(db, slot, |key| Effect::GroupDestroy { key, group });
         if must_note {
             self.note_pre_image(db, slot, PreImage::Stream(Box::new(Stream::group_was(group, Some(taken)))));
@@ -143,6 +145,25 @@ impl Keyspace {
             self.record_at(db, slot, |key| Effect::GroupSetId { key, group, last_delivered, entries_read });
         }
         Ok(done)
+    }
+
+    /// Sets what is done about deliveries of a group that nobody acknowledges; `None`: nothing. False, with nothing changed, where the
+    /// group is missing, or has that policy.
+    pub fn group_set_policy(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        group: &[u8],
+        policy: Option<&Policy>,
+    ) -> Result<bool, WrongType> {
+        if self.stream(db, slot)?.group(group).is_none_or(|group| group.policy() == policy) {
+            return Ok(false);
+        }
+        self.note_change(db, slot, |value| PreImage::stream(value, |stream| stream.before_policy(group)));
+        self.stream_mut(db, slot)?.group_set_policy(group, policy.cloned());
+        self.follow_policies(db, slot);
+        self.record_at(db, slot, |key| group_policy(key, group, policy));
+        Ok(true)
     }
 
     /// Creates a consumer; false where the group is missing or the name taken.
@@ -214,6 +235,7 @@ impl Keyspace {
         self.note_change(db, slot, |value| PreImage::stream(value, |stream| stream.before_pending(group, id)));
         let done = self.stream_mut(db, slot)?.pending_set(group, id, consumer, time_ms, deliveries);
         if done {
+            self.follow_policies(db, slot);
             self.record_at(db, slot, |key| Effect::PendingSet { key, group, consumer, id, time_ms, deliveries });
         }
         Ok(done)
@@ -231,7 +253,27 @@ impl Keyspace {
         self.note_change(db, slot, |value| PreImage::stream(value, |stream| stream.before_pending(group, id)));
         let done = self.stream_mut(db, slot)?.pending_release(group, id, deliveries);
         if done {
+            self.follow_policies(db, slot);
             self.record_at(db, slot, |key| Effect::PendingRelease { key, group, id, deliveries });
+        }
+        Ok(done)
+    }
+
+    /// Lets an entry that no consumer has be due by the group's policy at this time, Unix ms; false where it is not so, or there is no
+    /// policy.
+    pub fn pending_hold(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        group: &[u8],
+        id: StreamId,
+        until_ms: u64,
+    ) -> Result<bool, WrongType> {
+        self.note_change(db, slot, |value| PreImage::stream(value, |stream| stream.before_pending(group, id)));
+        let done = self.stream_mut(db, slot)?.pending_hold(group, id, until_ms);
+        if done {
+            self.follow_policies(db, slot);
+            self.record_at(db, slot, |key| Effect::PendingHold { key, group, id, until_ms });
         }
         Ok(done)
     }
@@ -307,7 +349,17 @@ impl Keyspace {
         Ok(done)
     }
 
-    fn stream_mut(&mut self, db: DbIndex, slot: Slot) -> Result<&mut Stream, WrongType> {
+    /// Has dead letters of a stream looked after in time, when what is pending there or a policy has changed.
+    #[inline]
+    pub(super) fn follow_policies(&mut self, db: DbIndex, slot: Slot) {
+        let entry = self.entry(db, slot);
+        let before = entry.elements_expire();
+        if before || entry.value().elements_expire() {
+            self.dbs[db as usize].follow_elements(slot, before);
+        }
+    }
+
+    pub(super) fn stream_mut(&mut self, db: DbIndex, slot: Slot) -> Result<&mut Stream, WrongType> {
         match self.value_mut(db, slot) {
             Some(ValueMut::Stream(stream)) => Ok(stream),
             _ => Err(WrongType),
@@ -360,6 +412,15 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
         }
         Effect::PendingAck { group, id, .. } => ks.pending_ack(db, slot, group, id)?,
         Effect::PendingRelease { group, id, deliveries, .. } => ks.pending_release(db, slot, group, id, deliveries)?,
+        Effect::PendingHold { group, id, until_ms, .. } => ks.pending_hold(db, slot, group, id, until_ms)?,
+        Effect::GroupPolicy {
+            group, idle_ms, max_deliveries, dead_letters, backoff_base_ms, backoff_max_ms, ..
+        } => {
+            let dead_letters = dead_letters.into();
+            let policy = Policy { idle_ms, max_deliveries, dead_letters, backoff_base_ms, backoff_max_ms };
+            ensure(policy.is_none() || policy.is_sound(), Misfit::BadBytes)?;
+            ks.group_set_policy(db, slot, group, Some(&policy).filter(|policy| !policy.is_none()))?
+        }
         Effect::RequestLimits { duration_s, max_iids, .. } => {
             ks.request_limits(db, slot, duration_s, max_iids)?;
             true
@@ -409,6 +470,14 @@ mod tests {
             ks.group_set_id(0, slot, b"g", id(5), None)?;
             ks.pending_release(0, slot, b"g", id(5), 7)?;
             ks.pending_release(0, slot, b"g", id(3), 0)?;
+            assert!(!ks.pending_hold(0, slot, b"g", id(3), 700)?, "without a policy nothing is due");
+            let dead_letters = (*b"dlq").into();
+            let policy = Policy { idle_ms: 50, max_deliveries: 7, dead_letters, backoff_base_ms: 0, backoff_max_ms: 0 };
+            assert!(ks.group_set_policy(0, slot, b"g", Some(&policy))?);
+            assert!(!ks.group_set_policy(0, slot, b"g", Some(&policy))?, "it has that policy");
+            assert!(ks.pending_hold(0, slot, b"g", id(3), 700)?);
+            ks.copy(0, slot, 3, b"copy");
+            assert!(ks.group_set_policy(0, slot, b"g", None)? && !ks.group_set_policy(0, slot, b"x", Some(&policy))?);
             assert!(!ks.request_add(0, slot, b"p", b"r", id(7))?, "without limits nothing is remembered");
             ks.request_limits(0, slot, 100, 2)?;
             for (iid, ms) in [(b"a", 5), (b"b", 6), (b"a", 7), (b"c", 7)] {

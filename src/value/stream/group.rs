@@ -7,11 +7,13 @@ use std::ops::Bound;
 use slab::Slab;
 
 use super::id::StreamId;
+use super::policy::{Policy, Schedule};
 
 /// A consumer group.
 ///
 /// Its pending entries stand in up to three orders: by id, as every reply lists them; those that a consumer has by the
-/// time since when, for whom they have been idle too long; those that were given back in the order of that.
+/// time since when, for whom they have been idle too long; those that were given back in the order of that. Where the group has a
+/// policy they stand in its [`Schedule`] as well.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
     pub(super) last_delivered: StreamId,
@@ -21,6 +23,7 @@ pub struct Group {
     released: BTreeMap<u64, StreamId>,
     consumers: Slab<Consumer>,
     by_name: BTreeMap<Box<[u8]>, usize>,
+    pub(super) schedule: Option<Box<Schedule>>,
 }
 
 /// A delivery that was not acknowledged.
@@ -30,9 +33,22 @@ struct Nack {
     deliveries: u64,
 }
 
+impl Nack {
+    /// Since when a consumer has it, Unix ms.
+    fn since_ms(&self) -> Option<u64> {
+        match self.owner {
+            Owner::Consumer { since_ms, .. } => Some(since_ms),
+            Owner::Nobody { .. } => None,
+        }
+    }
+}
+
 /// A delivery as it stood, to be put back.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PendingState(Nack);
+pub(super) struct PendingState {
+    nack: Nack,
+    held_until_ms: Option<u64>,
+}
 
 #[derive(Clone, Copy, Debug)]
 enum Owner {
@@ -151,6 +167,78 @@ impl Group {
         self.by_name.get(name).map(|&number| &self.consumers[number])
     }
 
+    /// What is done about deliveries that nobody acknowledges.
+    pub fn policy(&self) -> Option<&Policy> {
+        self.schedule.as_deref().map(Schedule::policy)
+    }
+
+    /// The pending entries that are to be delivered again by the policy and were due at `time_ms` or before, the longest due first.
+    pub fn due_until(&self, time_ms: u64) -> impl Iterator<Item = Pending<'_>> {
+        let due = self.schedule.iter().flat_map(move |schedule| schedule.due_until(time_ms));
+        due.filter_map(|id| self.pending(id))
+    }
+
+    /// When the first of them is due, Unix ms.
+    pub fn first_due_ms(&self) -> Option<u64> {
+        self.schedule.as_ref()?.first_due_ms()
+    }
+
+    /// The pending entries that were delivered as often as the policy allows, and were due at `time_ms` or before: dead letters.
+    pub fn exhausted_until(&self, time_ms: u64) -> impl Iterator<Item = StreamId> {
+        self.schedule.iter().flat_map(move |schedule| schedule.exhausted_until(time_ms))
+    }
+
+    /// When the first of them is due, Unix ms.
+    pub(super) fn first_exhausted_ms(&self) -> Option<u64> {
+        self.schedule.as_ref()?.first_exhausted_ms()
+    }
+
+    /// How many pending entries were delivered as often as the policy allows, due or not.
+    pub fn exhausted_len(&self) -> usize {
+        self.schedule.as_ref().map_or(0, |schedule| schedule.exhausted_len())
+    }
+
+    /// When an entry that was given back is due by the policy, Unix ms; `None`: at once.
+    pub fn held_until_ms(&self, id: StreamId) -> Option<u64> {
+        self.schedule.as_ref()?.held_until_ms(id)
+    }
+
+    /// Sets the policy, or takes it away.
+    pub fn set_policy(&mut self, policy: Option<Policy>) {
+        let mut before = self.schedule.take();
+        self.schedule = policy.map(|policy| Box::new(Schedule::new(policy)));
+        let Some(schedule) = &mut self.schedule else { return };
+        for (&id, nack) in &self.pending {
+            schedule.add(id, nack.since_ms(), nack.deliveries);
+            if let Some(until_ms) = before.as_mut().and_then(|before| before.held_until_ms(id)) {
+                schedule.hold(id, until_ms, nack.deliveries);
+            }
+        }
+    }
+
+    /// An entry that was given back is due at this time, Unix ms, and not at once; false where it was not, or there is no policy.
+    pub fn hold(&mut self, id: StreamId, until_ms: u64) -> bool {
+        match (&mut self.schedule, self.pending.get(&id)) {
+            (Some(schedule), Some(&Nack { owner: Owner::Nobody { .. }, deliveries })) => {
+                schedule.hold(id, until_ms, deliveries);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Keeps the schedule in step with what became of an entry's delivery.
+    #[inline]
+    fn reschedule(&mut self, id: StreamId, before: Option<Nack>, after: Option<Nack>) {
+        let Some(schedule) = &mut self.schedule else { return };
+        if let Some(before) = before {
+            schedule.remove(id, before.since_ms(), before.deliveries);
+        }
+        if let Some(after) = after {
+            schedule.add(id, after.since_ms(), after.deliveries);
+        }
+    }
+
     fn resolve(&self, id: StreamId, nack: &Nack) -> Pending<'_> {
         let (consumer, time_ms) = match nack.owner {
             Owner::Consumer { number, since_ms } => (Some(self.consumers[number as usize].name()), since_ms),
@@ -211,7 +299,9 @@ impl Group {
     /// Makes an entry pending for the consumer of this number.
     fn give(&mut self, id: StreamId, number: usize, time_ms: u64, deliveries: u64) {
         let owner = Owner::Consumer { number: number as u32, since_ms: time_ms };
-        let old = self.pending.insert(id, Nack { owner, deliveries });
+        let new = Nack { owner, deliveries };
+        let old = self.pending.insert(id, new);
+        self.reschedule(id, old, Some(new));
         match old.map(|old| old.owner) {
             // Delivered again: the consumer has it already.
             Some(Owner::Consumer { number: old, since_ms }) if old as usize == number => {
@@ -228,13 +318,16 @@ impl Group {
     /// Makes an entry pending that nobody has, behind all others of the kind.
     pub fn release(&mut self, id: StreamId, deliveries: u64) {
         let turn = self.released.last_key_value().map_or(0, |(turn, _)| turn + 1);
-        let old = self.pending.insert(id, Nack { owner: Owner::Nobody { turn }, deliveries });
+        let new = Nack { owner: Owner::Nobody { turn }, deliveries };
+        let old = self.pending.insert(id, new);
+        self.reschedule(id, old, Some(new));
         self.forget(id, old.map(|old| old.owner));
         self.released.insert(turn, id);
     }
 
     pub(super) fn ack(&mut self, id: StreamId) -> bool {
         let Some(nack) = self.pending.remove(&id) else { return false };
+        self.reschedule(id, Some(nack), None);
         self.forget(id, Some(nack.owner));
         true
     }
@@ -255,20 +348,25 @@ impl Group {
 
     /// Who has an entry pending, to be put back later.
     pub(super) fn pending_state(&self, id: StreamId) -> Option<PendingState> {
-        self.pending.get(&id).copied().map(PendingState)
+        let &nack = self.pending.get(&id)?;
+        Some(PendingState { nack, held_until_ms: self.held_until_ms(id) })
     }
 
     /// Makes an entry pending as it was, or not at all. The consumers must be those of then.
     pub(super) fn put_back_pending(&mut self, id: StreamId, before: Option<PendingState>) {
         self.ack(id);
-        let Some(PendingState(nack)) = before else { return };
+        let Some(PendingState { nack, held_until_ms }) = before else { return };
         self.pending.insert(id, nack);
+        self.reschedule(id, None, Some(nack));
         match nack.owner {
             Owner::Consumer { number, since_ms } => {
                 self.consumers[number as usize].pending.insert(id);
                 self.by_time.insert((since_ms, id));
             }
             Owner::Nobody { turn } => _ = self.released.insert(turn, id),
+        }
+        if let Some(until_ms) = held_until_ms {
+            self.hold(id, until_ms);
         }
     }
 
@@ -288,7 +386,8 @@ impl Group {
         // Each pending entry is in three B-trees, whose nodes are about two thirds full.
         let pending = self.pending.len() * (size_of::<StreamId>() * 3 + 8 + size_of::<Nack>()) * 3 / 2;
         let names: usize = self.by_name.keys().map(|name| 2 * name.len()).sum();
-        size_of::<Group>() + pending + names + self.consumers.capacity() * size_of::<Consumer>()
+        let schedule = self.schedule.as_ref().map_or(0, |schedule| schedule.mem_bytes());
+        size_of::<Group>() + pending + schedule + names + self.consumers.capacity() * size_of::<Consumer>()
     }
 }
 
@@ -410,6 +509,100 @@ mod tests {
                     }
                 }
                 check(&group, &model)?;
+            }
+        }
+    }
+
+    fn policy(number: u64) -> Policy {
+        let max_deliveries = number % 4;
+        let dead_letters: &[u8] = if max_deliveries > 0 { b"d" } else { b"" };
+        let (backoff_base_ms, backoff_max_ms) = if number > 4 { (2, 5) } else { (0, 0) };
+        Policy { idle_ms: 3, max_deliveries, dead_letters: dead_letters.into(), backoff_base_ms, backoff_max_ms }
+    }
+
+    /// What a group schedules, by a look at all that is pending: when each entry is due, those to be delivered again first.
+    fn scheduled(group: &Group, held: &BTreeMap<StreamId, u64>) -> [Vec<(u64, StreamId)>; 2] {
+        let mut orders = [Vec::new(), Vec::new()];
+        let Some(policy) = group.policy() else { return orders };
+        for pending in group.pending_range(StreamId::MIN, StreamId::MAX) {
+            let due_ms = match pending.consumer {
+                Some(_) => pending.time_ms + policy.idle_ms + policy.backoff_ms(pending.deliveries),
+                None => held.get(&pending.id).copied().unwrap_or(0),
+            };
+            let is_exhausted = policy.max_deliveries > 0 && pending.deliveries >= policy.max_deliveries;
+            orders[usize::from(is_exhausted)].push((due_ms, pending.id));
+        }
+        orders.iter_mut().for_each(|order| order.sort_unstable());
+        orders
+    }
+
+    proptest! {
+        /// Whatever becomes of deliveries and of the policy, each pending entry is scheduled once, for the right time; and so it is again
+        /// when the last change is taken back.
+        #[test]
+        fn a_policy_schedules_all_that_is_pending(
+            steps in proptest::collection::vec((step(), 0..9u64, proptest::option::of(0..9u64)), 1..60),
+        ) {
+            let mut group = Group::default();
+            let mut held = BTreeMap::new();
+            for name in NAMES {
+                group.create_consumer(name, 0);
+            }
+            for (step, number, until) in steps {
+                if number == 8 {
+                    group.set_policy(until.map(policy));
+                    if until.is_none() {
+                        held.clear();
+                    }
+                }
+                let id = match step {
+                    Step::Give { id, .. } | Step::Release { id, .. } | Step::Ack { id } => StreamId { ms: id, seq: 0 },
+                    Step::DeleteConsumer(number) => {
+                        group.delete_consumer(NAMES[number]);
+                        group.create_consumer(NAMES[number], 0);
+                        StreamId::MIN
+                    }
+                };
+                let before = group.pending_state(id);
+                let (order, was_held) = (scheduled(&group, &held), held.clone());
+                for _ in 0..2 {
+                    match step {
+                        Step::Give { consumer, at_ms, deliveries, .. } => {
+                            prop_assert!(group.set_pending(id, NAMES[consumer], at_ms, deliveries));
+                        }
+                        Step::Release { deliveries, .. } => group.release(id, deliveries),
+                        Step::Ack { .. } => _ = group.ack(id),
+                        Step::DeleteConsumer(_) => {}
+                    }
+                    held.remove(&id);
+                    if let (Step::Release { .. }, Some(until_ms)) = (&step, until) {
+                        prop_assert_eq!(group.hold(id, until_ms), group.policy().is_some());
+                        held.extend(group.policy().map(|_| (id, until_ms)));
+                    }
+                    let [due, exhausted] = scheduled(&group, &held);
+                    let ids = |order: &[(u64, StreamId)], until_ms| -> Vec<StreamId> {
+                        order.iter().filter(|(due_ms, _)| *due_ms <= until_ms).map(|(_, id)| *id).collect()
+                    };
+                    for until_ms in [0, 4, 8, u64::MAX] {
+                        let found = group.due_until(until_ms).map(|pending| pending.id);
+                        prop_assert_eq!(found.collect::<Vec<_>>(), ids(&due, until_ms));
+                        let found = group.exhausted_until(until_ms);
+                        prop_assert_eq!(found.collect::<Vec<_>>(), ids(&exhausted, until_ms));
+                    }
+                    prop_assert_eq!(group.first_due_ms(), due.first().map(|(due_ms, _)| *due_ms));
+                    prop_assert_eq!(group.first_exhausted_ms(), exhausted.first().map(|(due_ms, _)| *due_ms));
+                    prop_assert_eq!(group.exhausted_len(), exhausted.len());
+                    if matches!(step, Step::DeleteConsumer(_)) {
+                        break;
+                    }
+                    let after = held.clone();
+                    group.put_back_pending(id, before);
+                    held = was_held.clone();
+                    prop_assert_eq!(scheduled(&group, &held), order.clone());
+                    held = after;
+                    held.remove(&id);
+                    held.extend(was_held.get(&id).map(|until_ms| (id, *until_ms)));
+                }
             }
         }
     }

@@ -6,7 +6,8 @@
 //!
 //! # Groups
 //! A group keeps its pending entries by id; each consumer keeps the ids that it owns. Both are ordered, as every reply is.
-//! What refers to an entry is asked group by group: one lookup in each, and for a trim one range per node and group.
+//! What refers to an entry is asked group by group: one lookup in each, and for a trim one range per node and group. See `policy` for
+//! groups that cure themselves.
 //!
 //! # Changes
 //! Each `&mut` method is one deterministic step on plain arguments, without clock or choice, so that whoever logs the steps can
@@ -17,6 +18,7 @@ mod group;
 mod id;
 mod idempotency;
 mod node;
+mod policy;
 mod pre_image;
 mod trim;
 
@@ -24,6 +26,7 @@ pub use group::{Consumer, Group, Pending};
 pub use id::{IdText, NewId, NewIdError, StreamId};
 pub use idempotency::Idempotency;
 pub use node::{Entries, EntriesRev, Entry, Pairs, StreamLimits};
+pub use policy::{HISTORY, Origin, Policy};
 pub use pre_image::{StreamPreImage, StreamTail};
 pub use trim::{AckedTrim, Keep};
 
@@ -31,6 +34,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use node::{Node, NodeEntries};
+use policy::{Attendance, as_time};
 
 use crate::base::fit::fit;
 
@@ -44,6 +48,8 @@ pub struct Stream {
     entries_added: u64,
     groups: BTreeMap<Box<[u8]>, Group>,
     idempotency: Option<Box<Idempotency>>,
+    /// `Some` exactly if a group has a policy.
+    attendance: Option<Box<Attendance>>,
 }
 
 impl Stream {
@@ -188,7 +194,8 @@ impl Stream {
         let node = size_of::<StreamId>() + size_of::<Node>();
         let nodes: usize = self.nodes.values().map(|n| node + n.bytes.capacity()).sum();
         let groups: usize = self.groups.iter().map(|(name, group)| name.len() + group.mem_bytes()).sum();
-        nodes + groups + self.idempotency.as_ref().map_or(0, |idempotency| idempotency.mem_bytes())
+        let attendance = self.attendance.as_ref().map_or(0, |_| size_of::<Attendance>());
+        nodes + groups + attendance + self.idempotency.as_ref().map_or(0, |idempotency| idempotency.mem_bytes())
     }
 }
 
@@ -334,14 +341,35 @@ impl Stream {
     pub fn group_insert(&mut self, name: &[u8], group: Group) -> bool {
         let is_new = !self.groups.contains_key(name);
         if is_new {
-            self.groups.insert(name.into(), group);
+            self.put_group(name, Some(group));
         }
         is_new
     }
 
     /// Takes a group out with its consumers and pending entries.
     pub fn group_take(&mut self, name: &[u8]) -> Option<Group> {
-        self.groups.remove(name)
+        self.put_group(name, None)
+    }
+
+    /// Lets this be what is under a group's name. Answers what was.
+    fn put_group(&mut self, name: &[u8], group: Option<Group>) -> Option<Group> {
+        let after = group.as_ref().is_some_and(|group| group.policy().is_some());
+        let old = match group {
+            Some(group) => self.groups.insert(name.into(), group),
+            None => self.groups.remove(name),
+        };
+        let before = old.as_ref().is_some_and(|group| group.policy().is_some());
+        self.follow_policy(name, before, after);
+        old
+    }
+
+    /// Sets a group's policy, or takes it away; false where there is no such group.
+    pub fn group_set_policy(&mut self, name: &[u8], policy: Option<Policy>) -> bool {
+        let Some(group) = self.groups.get_mut(name) else { return false };
+        let (before, after) = (group.policy().is_some(), policy.is_some());
+        group.set_policy(policy);
+        self.follow_policy(name, before, after);
+        true
     }
 
     /// Moves a group's position; false where there is no such group.
@@ -378,17 +406,101 @@ impl Stream {
     /// Makes entry `id` pending for a consumer, taking it from the one that has it. The entry itself need not be there.
     /// False where group or consumer are missing.
     pub fn pending_set(&mut self, group: &[u8], id: StreamId, consumer: &[u8], time_ms: u64, deliveries: u64) -> bool {
-        self.groups.get_mut(group).is_some_and(|group| group.set_pending(id, consumer, time_ms, deliveries))
+        self.change_pending(group, |group| group.set_pending(id, consumer, time_ms, deliveries))
     }
 
     /// Makes entry `id` pending that nobody has, whoever had it before. False where the group is missing.
     pub fn pending_release(&mut self, group: &[u8], id: StreamId, deliveries: u64) -> bool {
-        self.groups.get_mut(group).map(|group| group.release(id, deliveries)).is_some()
+        self.change_pending(group, |group| {
+            group.release(id, deliveries);
+            true
+        })
+    }
+
+    /// Lets entry `id`, which was given back, be due at this time by the group's policy, Unix ms. False where it is not nobody's, or there
+    /// is no policy.
+    pub fn pending_hold(&mut self, group: &[u8], id: StreamId, until_ms: u64) -> bool {
+        self.change_pending(group, |group| group.hold(id, until_ms))
     }
 
     /// Ends the pending state of entry `id`; false where it was not pending.
     pub fn pending_ack(&mut self, group: &[u8], id: StreamId) -> bool {
         self.groups.get_mut(group).is_some_and(|group| group.ack(id))
+    }
+
+    fn change_pending(&mut self, name: &[u8], change: impl FnOnce(&mut Group) -> bool) -> bool {
+        let Some(group) = self.groups.get_mut(name) else { return false };
+        let done = change(group);
+        if let Some(attendance) = &mut self.attendance {
+            attendance.want(group.first_exhausted_ms());
+        }
+        done
+    }
+}
+
+/// Looking after dead letters.
+impl Stream {
+    /// Whether a group has a policy.
+    #[inline]
+    pub fn has_policies(&self) -> bool {
+        self.attendance.is_some()
+    }
+
+    /// The groups that have policies, with these.
+    pub fn policies(&self) -> impl Iterator<Item = (&[u8], &Group, &Policy)> {
+        let groups = self.attendance.iter().flat_map(|_| self.groups());
+        groups.filter_map(|(name, group)| Some((name, group, group.policy()?)))
+    }
+
+    /// When somebody is to look after dead letters, Unix ms: at the latest when one is due that was none before.
+    pub fn attention_ms(&self) -> Option<i64> {
+        self.attendance.as_ref()?.wanted_ms
+    }
+
+    /// When somebody will look; `None` if that is not promised.
+    pub fn set_timer_ms(&mut self, timer_ms: Option<i64>) {
+        if let Some(attendance) = &mut self.attendance {
+            attendance.timer_ms = timer_ms;
+        }
+    }
+
+    /// Whether somebody is to look before that is promised.
+    pub fn needs_timer(&self) -> bool {
+        self.attendance.as_ref().is_some_and(|attendance| {
+            let Attendance { wanted_ms, timer_ms, .. } = **attendance;
+            wanted_ms.is_some_and(|wanted_ms| timer_ms.is_none_or(|timer_ms| wanted_ms < timer_ms))
+        })
+    }
+
+    /// Somebody has looked. There is to do again when the next dead letter is due, but not before `again_ms` for groups that `is_stuck`
+    /// names: theirs are due and can't be moved.
+    pub fn was_attended(&mut self, again_ms: i64, is_stuck: impl Fn(&[u8]) -> bool) {
+        let first = |(name, group, _): (&[u8], &Group, &Policy)| {
+            let due_ms = as_time(group.first_exhausted_ms()?)?;
+            Some(if is_stuck(name) { due_ms.max(again_ms) } else { due_ms })
+        };
+        let wanted_ms = self.policies().filter_map(first).min();
+        if let Some(attendance) = &mut self.attendance {
+            attendance.wanted_ms = wanted_ms;
+            attendance.timer_ms = None;
+        }
+    }
+
+    /// Keeps count after a group may have got a policy or lost it, and has its dead letters looked after in time.
+    fn follow_policy(&mut self, name: &[u8], before: bool, after: bool) {
+        let policies = self.attendance.as_ref().map_or(0, |attendance| attendance.policies);
+        match policies + usize::from(after) - usize::from(before) {
+            0 => self.attendance = None,
+            policies => self.attendance.get_or_insert_default().policies = policies,
+        }
+        self.attend(name);
+    }
+
+    /// Has dead letters of a group looked after in time.
+    fn attend(&mut self, name: &[u8]) {
+        if let (Some(attendance), Some(group)) = (&mut self.attendance, self.groups.get(name)) {
+            attendance.want(group.first_exhausted_ms());
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use super::group::{Group, PendingState};
 use super::id::StreamId;
 use super::idempotency::Idempotency;
 use super::node::Node;
+use super::policy::Schedule;
 use super::{NodeEntries, Stream};
 
 /// What a change of a stream is about to touch.
@@ -22,6 +23,8 @@ enum Part {
     Position { group: Box<[u8]>, last_delivered: StreamId, entries_read: Option<u64> },
     /// When a consumer was seen and active; `None`: there is none of this name.
     Consumer { group: Box<[u8]>, name: Box<[u8]>, before: Option<(u64, Option<u64>)> },
+    /// What a group does about deliveries that nobody acknowledges.
+    Policy { group: Box<[u8]>, before: Option<Box<Schedule>> },
     /// Who has an entry pending.
     Pending { group: Box<[u8]>, id: StreamId, before: Option<PendingState> },
     /// What is remembered of producers' requests.
@@ -58,6 +61,7 @@ impl StreamPreImage {
             }
             Part::Group { name, before } => name.len() + before.as_ref().map_or(0, Group::mem_bytes),
             Part::Position { group, .. } | Part::Pending { group, .. } => group.len(),
+            Part::Policy { group, before } => group.len() + before.as_deref().map_or(0, Schedule::mem_bytes),
             Part::Consumer { group, name, .. } => group.len() + name.len(),
             Part::Requests(requests) => requests.as_ref().map_or(0, |requests| requests.mem_bytes()),
         };
@@ -140,6 +144,12 @@ impl Stream {
         }
     }
 
+    /// Before a group gets another policy.
+    pub fn before_policy(&self, group: &[u8]) -> StreamPreImage {
+        let before = self.groups.get(group).and_then(|group| group.schedule.clone());
+        StreamPreImage(Part::Policy { group: group.into(), before })
+    }
+
     /// Before a consumer is created or seen.
     pub fn before_consumer(&self, group: &[u8], name: &[u8]) -> StreamPreImage {
         let before = self.groups.get(group).and_then(|group| group.consumer(name));
@@ -170,8 +180,7 @@ impl Stream {
                 self.nodes.extend(nodes);
             }
             Part::Counters(counters) => self.set_all_counters(counters),
-            Part::Group { name, before: Some(group) } => _ = self.groups.insert(name, group),
-            Part::Group { name, before: None } => _ = self.groups.remove(&name),
+            Part::Group { name, before } => _ = self.put_group(&name, before),
             Part::Position { group, last_delivered, entries_read } => {
                 self.group_set_id(&group, last_delivered, entries_read);
             }
@@ -180,10 +189,17 @@ impl Stream {
                     group.put_back_consumer(&name, before);
                 }
             }
+            Part::Policy { group: name, before } => {
+                let Some(group) = self.groups.get_mut(&name) else { return };
+                let is_back = before.is_some();
+                let old = std::mem::replace(&mut group.schedule, before);
+                self.follow_policy(&name, old.is_some(), is_back);
+            }
             Part::Pending { group, id, before } => {
                 if let Some(group) = self.groups.get_mut(&group) {
                     group.put_back_pending(id, before);
                 }
+                self.attend(&group);
             }
             Part::Requests(requests) => self.idempotency = requests,
         }

@@ -1,0 +1,106 @@
+//! XGROUP SETPOLICY: what a group does about deliveries that nobody acknowledges. `docs/coordination/queues.md` says what follows from it.
+//!
+//! A call says the whole policy: what it does not name is not set. So a program that repeats the call at each start changes nothing, and
+//! does not depend on what was set before.
+
+use super::group::existing_group;
+use crate::base::limits::POLICY_MAX_MS;
+use crate::engine::args::Args;
+use crate::engine::error::Error;
+use crate::engine::{Ctx, Done};
+use crate::resp::reply::Reply;
+use crate::value::stream::{Group, Policy};
+
+pub(super) fn xgroup_setpolicy(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, group) = (args.bytes()?, args.bytes()?);
+    let policy = parse(&mut args)?;
+    if policy.max_deliveries > 0 && *policy.dead_letters == *key {
+        return Err(Error::text("ERR dead letters go to another stream: DLQ is not the key of the group's own"));
+    }
+    let slot = existing_group(ctx, key, group)?;
+    ctx.ks.group_set_policy(ctx.db(), slot, group, Some(&policy).filter(|policy| !policy.is_none()))?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn parse(args: &mut Args<'_>) -> Result<Policy, Error> {
+    let (mut idle_ms, mut max_deliveries, mut dead_letters, mut backoff) = (None, None, None, None);
+    while !args.is_empty() {
+        let is_new = if args.option("idle", 1) {
+            idle_ms.replace(milliseconds(args)?).is_none()
+        } else if args.option("maxdeliveries", 1) {
+            let count = u64::try_from(args.int()?);
+            let count = count.map_err(|_| Error::text("ERR MAXDELIVERIES is a number of deliveries, 0 for any"))?;
+            max_deliveries.replace(count).is_none()
+        } else if args.option("dlq", 1) {
+            dead_letters.replace(args.bytes()?).is_none()
+        } else if args.option("backoff", 2) {
+            backoff.replace((milliseconds(args)?, milliseconds(args)?)).is_none()
+        } else {
+            return Err(Error::Syntax);
+        };
+        if !is_new {
+            return Err(Error::Syntax);
+        }
+    }
+    let (backoff_base_ms, backoff_max_ms) = backoff.unwrap_or_default();
+    let policy = Policy {
+        idle_ms: idle_ms.unwrap_or_default(),
+        max_deliveries: max_deliveries.unwrap_or_default(),
+        dead_letters: dead_letters.unwrap_or_default().into(),
+        backoff_base_ms,
+        backoff_max_ms,
+    };
+    match objection(&policy) {
+        Some(error) => Err(error),
+        None => Ok(policy),
+    }
+}
+
+/// What is wrong with a policy that can't be followed.
+fn objection(policy: &Policy) -> Option<Error> {
+    if policy.is_none() || policy.is_sound() {
+        return None;
+    }
+    Some(Error::text(if policy.idle_ms == 0 {
+        "ERR a policy says when a message comes again: IDLE milliseconds"
+    } else if (policy.max_deliveries > 0) == policy.dead_letters.is_empty() {
+        "ERR MAXDELIVERIES and DLQ belong together: after how many deliveries a message goes where"
+    } else {
+        "ERR BACKOFF is the first and the longest time in milliseconds, both above 0 or none"
+    }))
+}
+
+fn milliseconds(args: &mut Args<'_>) -> Result<u64, Error> {
+    let ms = args.int()?;
+    let ms = Some(ms).filter(|ms| (0..=POLICY_MAX_MS).contains(ms)).and_then(|ms| u64::try_from(ms).ok());
+    ms.ok_or_else(|| {
+        Error::owned(format!("ERR a time of a policy is a number of milliseconds from 0 to {POLICY_MAX_MS}"))
+    })
+}
+
+/// How many fields [`answer`] adds.
+pub(super) fn fields(group: &Group) -> usize {
+    usize::from(group.policy().is_some())
+}
+
+/// What XINFO tells of a group that has a policy, which Redis' reply has not.
+pub(super) fn answer(group: &Group, reply: &mut Reply) {
+    let Some(policy) = group.policy() else { return };
+    let numbers = [
+        ("idle", policy.idle_ms),
+        ("max-deliveries", policy.max_deliveries),
+        ("backoff-base", policy.backoff_base_ms),
+        ("backoff-max", policy.backoff_max_ms),
+    ];
+    reply.bulk(b"policy");
+    reply.map(numbers.len() + 2);
+    for (name, value) in numbers {
+        reply.bulk(name.as_bytes());
+        reply.integer(i64::try_from(value).unwrap_or(i64::MAX));
+    }
+    reply.bulk(b"dlq");
+    reply.bulk(&policy.dead_letters);
+    reply.bulk(b"exhausted");
+    reply.integer(group.exhausted_len() as i64);
+}
