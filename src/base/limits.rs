@@ -572,6 +572,9 @@ pub const PLACE_LOOK_AGAIN_MS: i64 = 10;
 /// them up.
 pub const RESTORED_TOKEN_MAX: u64 = 1 << 52;
 
+/// Bytes of the key of a stock that tells a stream how its holds end, and of the stream's: each end copies them.
+pub const STOCK_TOLD_KEY_MAX_BYTES: usize = 1024;
+
 /// Holders that GATE.HOLDERS, and holds that STOCK.HOLDS answers at a time unless COUNT says otherwise, and at most.
 pub const HOLDERS_COUNT: usize = 100;
 

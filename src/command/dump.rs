@@ -51,8 +51,11 @@ impl Options {
     }
 }
 
+/// Of a value that would write a key that its maker may not write.
+pub(super) const NO_WRITTEN_KEY: Error = Error::text("NOPERM No permissions to access a key that the value writes");
+
 fn restore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let db = ctx.session.db;
+    let (db, argv) = (ctx.session.db, args.argv());
     let (key, ttl, payload) = (args.bytes()?, args.bytes()?, args.bytes()?);
     let options = Options::parse(&mut args)?;
     let old = ctx.ks.find(db, key);
@@ -73,6 +76,9 @@ fn restore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         && !ctx.ks.may_restore_token(grants.last_token())
     {
         return Err(Error::text("ERR Bad data format"));
+    }
+    if !ctx.server.may_also_write(ctx.session, ctx.entry, argv, &value.as_ref().written_keys()) {
+        return Err(NO_WRITTEN_KEY);
     }
     let now_ms = ctx.now_ms();
     let at_ms = match ttl_ms {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::compare::Comparison;
 use super::deadline::Count;
+use super::dump::NO_WRITTEN_KEY;
 use super::help::help;
 use super::scan::{self, Options, Walk};
 use super::string::string_at;
@@ -119,6 +120,7 @@ fn database(ctx: &Ctx<'_>, args: &mut Args<'_>) -> Result<DbIndex, Error> {
 }
 
 fn copy(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let argv = args.argv();
     let (key, to) = (args.bytes()?, args.bytes()?);
     let db = ctx.session.db;
     let (mut to_db, mut replace) = (db, false);
@@ -138,6 +140,10 @@ fn copy(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let taken = ctx.ks.find(to_db, to).is_some();
     let copies = slot.filter(|_| !taken || replace);
     if let Some(slot) = copies {
+        let written = ctx.ks.value(db, slot).written_keys();
+        if !ctx.server.may_also_write(ctx.session, ctx.entry, argv, &written) {
+            return Err(NO_WRITTEN_KEY);
+        }
         ctx.ks.copy(db, slot, to_db, to);
     }
     ctx.reply.integer(i64::from(copies.is_some()));

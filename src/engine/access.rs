@@ -1,7 +1,7 @@
 //! Who a session acts as, and what of that keeps its commands from running: [`acl`](super::acl) decides, this asks it, notes what was
 //! refused, and carries changes of users to the sessions.
 
-use super::acl::check::{Denied, Place, check, reads_all_keys};
+use super::acl::check::{Denied, Place, also_writes, check, reads_all_keys};
 use super::acl::file::{self, Fault, read_user};
 use super::acl::log::{Case, Context, Reason};
 use super::acl::users::{DEFAULT, UserId};
@@ -211,6 +211,15 @@ impl ServerState {
     pub fn may_read_any_key(&self, session: &Session, entry: &Entry, argv: Argv<'_>) -> bool {
         !session.restrictions.has(Restrictions::LIMITED)
             || self.acl.get(session.user).is_some_and(|user| reads_all_keys(user, entry, argv, self.place_of(session)))
+    }
+
+    /// Whether a call may bring about a value that writes these keys by itself: a stock its stream, a stream its dead letters.
+    pub fn may_also_write(&self, session: &Session, entry: &Entry, argv: Argv<'_>, keys: &[&[u8]]) -> bool {
+        if keys.is_empty() || !session.restrictions.has(Restrictions::LIMITED) {
+            return true;
+        }
+        let user = self.acl.get(session.user);
+        user.is_some_and(|user| also_writes(user, entry, argv, self.place_of(session), keys))
     }
 
     /// If the call `is_inner`, the client itself has called EXEC or a script, and that is what ACL LOG shows it doing.

@@ -167,6 +167,18 @@ impl From<ValueRef<'_>> for Value {
 }
 
 impl<'a> ValueRef<'a> {
+    /// The keys that the value has the server write by itself: a stock's stream, a stream's dead letters.
+    pub fn written_keys(self) -> Vec<&'a [u8]> {
+        match self {
+            ValueRef::Grants(grants) => grants.stock().into_iter().map(|stock| &*stock.terms.stream).collect(),
+            ValueRef::Stream(stream) => stream.policies().map(|(_, _, policy)| &*policy.dead_letters).collect(),
+            _ => Vec::new(),
+        }
+        .into_iter()
+        .filter(|key: &&[u8]| !key.is_empty())
+        .collect()
+    }
+
     /// Redis' name of the type, as TYPE answers it.
     pub fn type_name(self) -> &'static str {
         match self {

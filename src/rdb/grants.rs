@@ -11,7 +11,7 @@
 
 use super::Corrupt;
 use super::wire::{Input, put_number, put_string};
-use crate::base::limits::{GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, LEASE_MAX_MS};
+use crate::base::limits::{GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, LEASE_MAX_MS, STOCK_TOLD_KEY_MAX_BYTES};
 use crate::keyspace::NEVER;
 use crate::value::grants::{Grant, Grants, Kind, UNITS_MAX};
 use crate::value::stock::{AMOUNT_MAX, Memory, Remembered, Stock, Terms};
@@ -112,10 +112,16 @@ fn decode_stock(stock: &mut Stock, input: &mut Input<'_>) -> Result<(), Corrupt>
     let terms = Terms { total, sold, low, refill_ms, period_ms, stream, refiller, refill_until_ms };
     let are_amounts = [total, sold, low].into_iter().all(|amount| amount <= AMOUNT_MAX);
     let are_times = [refill_ms, period_ms].into_iter().all(|ms| ms <= LEASE_MAX_MS as u64);
-    if !are_amounts || !are_times || terms.refiller.len() > HOLDER_MAX_BYTES {
+    let are_short = terms.refiller.len() <= HOLDER_MAX_BYTES && terms.stream.len() <= STOCK_TOLD_KEY_MAX_BYTES;
+    let is_refiller = !terms.refiller.is_empty() || terms.refill_until_ms == 0;
+    if !are_amounts || !are_times || !are_short || !is_refiller {
         return Err(Corrupt);
     }
     stock.terms = terms;
+    // What is held may be sold.
+    if stock.held().saturating_add(sold) > AMOUNT_MAX {
+        return Err(Corrupt);
+    }
     for memory in Memory::ALL {
         let count = input.number()?;
         if count > memory.most() as u64 {
@@ -125,6 +131,9 @@ fn decode_stock(stock: &mut Stock, input: &mut Input<'_>) -> Result<(), Corrupt>
             let (name, units) = (input.string()?, input.number()?);
             let at_ms = i64::from_le_bytes(input.array()?);
             if !(1..=HOLDER_MAX_BYTES).contains(&name.len()) || units > AMOUNT_MAX {
+                return Err(Corrupt);
+            }
+            if memory == Memory::Buyers && stock.held_for(&name).saturating_add(units) > AMOUNT_MAX {
                 return Err(Corrupt);
             }
             stock.remember(memory, &name, Remembered { units, at_ms });

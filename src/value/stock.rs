@@ -83,6 +83,15 @@ pub struct Terms {
     pub refill_until_ms: i64,
 }
 
+impl Terms {
+    /// Whether somebody was named to refill and has time left. One who seems to have more than there is was named before a clock was set
+    /// back, and keeps nobody else from it.
+    pub fn is_being_refilled(&self, now_ms: i64) -> bool {
+        let left_ms = self.refill_until_ms.saturating_sub(now_ms);
+        left_ms > 0 && left_ms.unsigned_abs() <= self.refill_ms
+    }
+}
+
 /// See the module's header.
 #[derive(Clone, Default)]
 pub struct Stock {

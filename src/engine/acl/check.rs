@@ -85,6 +85,14 @@ pub fn reads_all_keys<R>(user: &User, entry: &Entry<R>, argv: Argv<'_>, place: P
     all.into_iter().any(|selector| check_selector(selector, entry, argv, place).is_ok())
 }
 
+/// Whether a user may make a call by a selector that lets it write these keys, too, which its arguments do not tell.
+pub fn also_writes<R>(user: &User, entry: &Entry<R>, argv: Argv<'_>, place: Place, keys: &[&[u8]]) -> bool {
+    let may_write = |selector: &&Selector| {
+        selector.allows_all_keys() || keys.iter().all(|key| selector.allows_key(key, false, true))
+    };
+    user.selectors().iter().filter(may_write).any(|selector| check_selector(selector, entry, argv, place).is_ok())
+}
+
 fn check_selector<R>(selector: &Selector, entry: &Entry<R>, argv: Argv<'_>, place: Place) -> Result<(), Denied> {
     let command = entry.command;
     if !selector.allows_all_databases() {

@@ -6,6 +6,7 @@
 //! expired anyway.
 
 use super::{Misfit, WrongType, ensure, slot_of};
+use crate::base::limits::STOCK_TOLD_KEY_MAX_BYTES;
 use crate::keyspace::any_value::{ValueMut, ValueRef};
 use crate::keyspace::effect::{Cause, Effect, EffectWriter, Turn};
 use crate::keyspace::pre_image::PreImage;
@@ -108,7 +109,8 @@ impl Keyspace {
     /// Appends an entry to the stream that the stock names, if it names one and that can take it.
     fn tell_end(&mut self, db: DbIndex, slot: Slot, hold: Grant<'_>, end: End) {
         let Ok(stock) = self.stock(db, slot) else { return };
-        if stock.terms.stream.is_empty() {
+        // A key that became longer by RENAME is not copied for each hold.
+        if stock.terms.stream.is_empty() || self.entry(db, slot).key().len() > STOCK_TOLD_KEY_MAX_BYTES {
             return;
         }
         let (stream, key) = (stock.terms.stream.clone(), self.entry(db, slot).key().to_vec());

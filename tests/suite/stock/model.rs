@@ -70,6 +70,7 @@ impl Model {
     fn refill_ms(&mut self, order: &str) -> i64 {
         if let Some((refiller, until_ms)) = &self.refiller
             && self.now_ms < *until_ms
+            && self.low.is_some_and(|(_, refill_ms)| until_ms - self.now_ms <= refill_ms)
         {
             return if refiller == order { until_ms - self.now_ms } else { 0 };
         }
@@ -113,7 +114,8 @@ impl Model {
         }
         if available < units {
             let first_ms = self.holds.iter().map(|hold| hold.until_ms - self.now_ms).min();
-            return refused("short", first_ms.unwrap_or(-1), self.refill_ms(order));
+            let may_ever_fit = units <= self.total.saturating_sub(self.sold);
+            return refused("short", first_ms.filter(|_| may_ever_fit).unwrap_or(-1), self.refill_ms(order));
         }
         let (order, subject) = (order.to_owned(), per.map_or("", |(subject, _)| subject).to_owned());
         let hold = Hold { order, units, token, until_ms, subject };

@@ -1,7 +1,7 @@
 //! STOCK.INFO, STOCK.HOLDS: what there is, and who holds it.
 
-use super::common::{NO_STOCK, refuse};
-use crate::command::coordination::grant::{Page, Said, answer, lease_left, retry_after_ms};
+use super::common::{NO_STOCK, next_end_ms, refuse};
+use crate::command::coordination::grant::{Page, Said, answer, lease_left};
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
@@ -20,8 +20,8 @@ pub(super) fn info(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     };
     let (holds, stock) = (ctx.ks.grants(db, slot)?.len(), ctx.ks.stock(db, slot)?);
     let terms = &stock.terms;
-    let is_refilled = now_ms < terms.refill_until_ms;
-    let refiller: &[u8] = if is_refilled { &terms.refiller } else { b"" };
+    let (refiller, refill_until_ms): (&[u8], _) =
+        if terms.is_being_refilled(now_ms) { (&terms.refiller, terms.refill_until_ms) } else { (b"", 0) };
     let mut fields = vec![
         ("available", stock.available().into()),
         ("held", stock.held().into()),
@@ -32,9 +32,9 @@ pub(super) fn info(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         ("period-ms", terms.period_ms.into()),
         ("low", if terms.refill_ms == 0 { Said::Number(-1) } else { terms.low.into() }),
         ("refiller", Said::Text(refiller)),
-        ("refill-ms", lease_left(ctx, terms.refill_until_ms)),
+        ("refill-ms", lease_left(ctx, refill_until_ms)),
         ("stream", Said::Text(&terms.stream)),
-        ("next-end-ms", retry_after_ms(ctx, key)),
+        ("next-end-ms", next_end_ms(ctx, slot)?),
     ];
     if let Some(subject) = subject {
         fields.push(("subject-held", stock.held_for(subject).into()));

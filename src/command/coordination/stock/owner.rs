@@ -4,7 +4,7 @@
 //! ADD says how many more there are, and counts once for each id.
 
 use super::common::{NO_STOCK, amount, refuse, stock_under};
-use crate::base::limits::{HOLDER_MAX_BYTES, LEASE_MAX_MS};
+use crate::base::limits::{HOLDER_MAX_BYTES, LEASE_MAX_MS, STOCK_TOLD_KEY_MAX_BYTES};
 use crate::command::coordination::grant::{Said, answer};
 use crate::engine::args::Args;
 use crate::engine::error::Error;
@@ -34,6 +34,11 @@ impl<'a> Changes<'a> {
                     return Err(Error::text(
                         "ERR STREAM names the key of a stream, which is not the stock's and not empty",
                     ));
+                }
+                if key.len().max(stream.len()) > STOCK_TOLD_KEY_MAX_BYTES {
+                    return Err(Error::owned(format!(
+                        "ERR a stock with a STREAM and that have keys of {STOCK_TOLD_KEY_MAX_BYTES} bytes at most"
+                    )));
                 }
                 changes.stream.replace(stream).is_none()
             } else if args.flag("nostream") {

@@ -3,10 +3,10 @@
 //! Who is told to refill is decided here, too: it is the caller after whose call no more than the low-water mark is available, if nobody
 //! else was told within the time that a refill may take.
 
-use super::common::{NO_STOCK, SOLD, amount, refuse};
+use super::common::{NO_STOCK, SOLD, amount, next_end_ms, refuse};
 use crate::base::limits::HOLDER_MAX_BYTES;
 use crate::command::coordination::grant::{
-    NO_TOKENS, Options, Said, answer, holder, lease_left, refuse_over, remember_refusal, retry_after_ms, set, units,
+    NO_TOKENS, Options, Said, answer, holder, lease_left, refuse_over, remember_refusal, set, units,
 };
 use crate::engine::args::Args;
 use crate::engine::error::Error;
@@ -144,7 +144,9 @@ impl<'a> Reserve<'a> {
         } else if per_left.is_some_and(|left| left < self.units) {
             self.answer_refused(ctx, "per", available, per_left, never, 0);
         } else if available < self.units {
-            let (retry_after, refill_ms) = (retry_after_ms(ctx, self.key), self.refill_ms(ctx, slot)?);
+            let may_ever_fit = self.units <= stock.terms.total.saturating_sub(stock.terms.sold);
+            let retry_after = if may_ever_fit { next_end_ms(ctx, slot)? } else { never };
+            let refill_ms = self.refill_ms(ctx, slot)?;
             self.answer_refused(ctx, "short", available, per_left, retry_after, refill_ms);
         } else {
             self.hold(ctx, slot)?;
@@ -178,7 +180,7 @@ impl<'a> Reserve<'a> {
         let (db, now_ms) = (ctx.db(), ctx.now_ms());
         let stock = ctx.ks.stock(db, slot)?;
         let terms = &stock.terms;
-        if now_ms < terms.refill_until_ms {
+        if terms.is_being_refilled(now_ms) {
             let left_ms = terms.refill_until_ms.saturating_sub(now_ms) as u64;
             return Ok(if *terms.refiller == *self.order { left_ms } else { 0 });
         }
