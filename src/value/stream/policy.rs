@@ -88,7 +88,13 @@ impl std::fmt::Debug for Schedule {
 
 impl Schedule {
     pub(super) fn new(policy: Policy) -> Schedule {
-        Schedule { policy, due: BTreeSet::new(), exhausted: BTreeSet::new(), held: BTreeMap::new(), put_off_until_ms: 0 }
+        Schedule {
+            policy,
+            due: BTreeSet::new(),
+            exhausted: BTreeSet::new(),
+            held: BTreeMap::new(),
+            put_off_until_ms: 0,
+        }
     }
 
     pub(super) fn policy(&self) -> &Policy {
