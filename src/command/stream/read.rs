@@ -342,8 +342,9 @@ impl Delivery<'_> {
     }
 
     /// The pending entries that are due by the group's policy, the longest due first, then those that have been idle for `idle_ms`, if the
-    /// call says that, the longest idle first: as many as may be answered. Those that were deleted meanwhile are not pending any more; where there are
-    /// [so many](READ_DELETED_MAX) of them, the next call goes on, and one that waits is dispatched again at once, as more is due.
+    /// call says that, the longest idle first: as many as may be answered. Those that were deleted meanwhile are not pending any more;
+    /// where there are [more](READ_DELETED_MAX) of them, the next call goes on, and one that waits is dispatched again at once, as more is
+    /// due.
     fn take_idle(&self, ctx: &mut Ctx<'_>, idle_ms: Option<u64>) -> Result<Vec<Idle>, Error> {
         let db = ctx.db();
         let stream = ctx.ks.stream(db, self.slot)?;
