@@ -550,13 +550,17 @@ pub const LEASE_MAX_MS: i64 = 366 * 24 * 60 * 60 * 1000;
 pub const POLICY_MAX_MS: i64 = LEASE_MAX_MS;
 
 /// How soon, in ms, dead letters are tried again that could not be moved.
-pub const DEAD_LETTER_RETRY_MS: i64 = 1_000;
+pub const DEAD_LETTER_RETRY_MS: u64 = 1_000;
 
 /// Bytes of dead letters that are moved in one slice, of which one may exceed it.
 pub const DEAD_LETTERS_MAX_BYTES: usize = 1024 * 1024;
 
 /// Bytes that a dead letter takes in the log at most beside texts: those of its fields' names, of ids and numbers.
 pub const DEAD_LETTER_EFFECT_BYTES: usize = 512;
+
+/// Pending entries that were deleted meanwhile of which one XREADGROUP finds out for each stream, beside those that it answers: nobody else is
+/// served while it does.
+pub const READ_DELETED_MAX: usize = 1_000;
 
 /// Dead letters that XDLQ.REDRIVE puts back unless the call says how many, and how many entries it looks at for each.
 pub const REDRIVE_COUNT: usize = 100;

@@ -660,3 +660,85 @@ fn many_dead_letters_move_in_slices() {
     let all = entries(call(&mut bench, &["XREVRANGE", "s", "+", "-", "COUNT", &LETTERS.to_string()]));
     assert!(all.iter().rev().enumerate().all(|(n, (_, pairs))| pairs[1] == n.to_string()));
 }
+
+fn xlen(bench: &mut Bench, key: &str) -> Value {
+    value(&bench.call(0, &words(&["XLEN", key])))
+}
+
+/// How many entries are pending in group `g` of stream `s`.
+fn pending(bench: &mut Bench) -> Value {
+    array(value(&bench.call(0, &words(&["XPENDING", "s", "g"])))).swap_remove(0)
+}
+
+/// By RENAME a stream may get the name of its own dead letters: these stay pending until it has another one.
+#[test]
+fn a_stream_gets_no_dead_letters_of_its_own() {
+    let mut bench = Bench::new(1);
+    let call = |bench: &mut Bench, args: &[&str]| value(&bench.call(0, &words(args)));
+    call(&mut bench, &["XGROUP", "CREATE", "s", "g", "$", "MKSTREAM"]);
+    call(&mut bench, &["XGROUP", "SETPOLICY", "s", "g", "IDLE", "100", "MAXDELIVERIES", "1", "DLQ", "d"]);
+    call(&mut bench, &["XADD", "s", "1-1", "n", "1"]);
+    call(&mut bench, &["XREADGROUP", "GROUP", "g", "ann", "STREAMS", "s", ">"]);
+    call(&mut bench, &["RENAME", "s", "d"]);
+    for _ in 0..3 {
+        bench.pass(1_000);
+        bench.reclaim();
+        assert_eq!(xlen(&mut bench, "d"), Value::Integer(1));
+    }
+    call(&mut bench, &["RENAME", "d", "s"]);
+    assert_eq!(pending(&mut bench), Value::Integer(1));
+    bench.pass(1_000);
+    bench.reclaim();
+    assert_eq!((xlen(&mut bench, "d"), pending(&mut bench)), (Value::Integer(1), Value::Integer(0)));
+}
+
+/// However much was deleted while it was pending, one call finds out a bounded part of it; who waits goes on by himself.
+#[test]
+fn a_read_finds_out_a_part_of_what_was_deleted() {
+    for options in [&[][..], &["CLAIM", "100"]] {
+        let mut bench = Bench::new(2);
+        let call = |bench: &mut Bench, args: &[&str]| value(&bench.call(0, &words(args)));
+        let read =
+            |options: &[&str]| words(&[&["XREADGROUP", "GROUP", "g", "ann"], options, &["STREAMS", "s", ">"]].concat());
+        call(&mut bench, &["XGROUP", "CREATE", "s", "g", "$", "MKSTREAM"]);
+        if options.is_empty() {
+            call(&mut bench, &["XGROUP", "SETPOLICY", "s", "g", "IDLE", "100"]);
+        }
+        for _ in 0..3_500 {
+            call(&mut bench, &["XADD", "s", "*", "n", "1"]);
+        }
+        bench.call(0, &read(&[]));
+        call(&mut bench, &["XTRIM", "s", "MAXLEN", "0"]);
+        call(&mut bench, &["XADD", "s", "*", "n", "new"]);
+        bench.pass(100);
+        assert_eq!(pending(&mut bench), Value::Integer(3_500));
+        // What is new does not wait for the rest.
+        assert_eq!(array(value(&bench.call(0, &read(options)))).len(), 1);
+        assert_eq!(pending(&mut bench), Value::Integer(2_501));
+        assert_eq!(value(&bench.call(0, &read(options))), Value::Null);
+        assert_eq!(pending(&mut bench), Value::Integer(1_501));
+        assert!(bench.call(1, &read(&[&["BLOCK", "0"], options].concat())).is_empty());
+        assert_eq!(pending(&mut bench), Value::Integer(501));
+        bench.pass(1);
+        assert_eq!(pending(&mut bench), Value::Integer(1));
+        bench.pass(99);
+        assert!(!bench.heard(1).is_empty(), "the last of them is there");
+    }
+}
+
+/// Of those who wait, only who gets something leaves a record when it is looked for them.
+#[test]
+fn looking_for_those_who_wait_is_not_recorded() {
+    let mut bench = Bench::new(3);
+    let read = |name: &str| words(&["XREADGROUP", "GROUP", "g", name, "BLOCK", "0", "STREAMS", "s", ">"]);
+    for call in ["XGROUP CREATE s g $ MKSTREAM", "XGROUP SETPOLICY s g IDLE 100", "XADD s 1-1 n 1"] {
+        bench.call(0, &words(&call.split(' ').collect::<Vec<_>>()));
+    }
+    assert_eq!(delivered(&bench.call(0, &read("ann"))).len(), 1);
+    assert!(bench.call(1, &read("bob")).is_empty() && bench.call(2, &read("cho")).is_empty());
+    bench.keep_units();
+    bench.pass(100);
+    assert_eq!(delivered(&bench.heard(1)).len(), 1);
+    assert!(bench.is_suspended(2));
+    assert_eq!(bench.take_units().len(), 1);
+}

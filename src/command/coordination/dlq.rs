@@ -3,6 +3,7 @@
 
 use super::outcome;
 use crate::base::limits::{DEAD_LETTER_EFFECT_BYTES, REDRIVE_COUNT, REDRIVE_LOOKS, REDRIVE_MAX_BYTES};
+use crate::command::stream::STREAM_EXHAUSTED;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
@@ -113,6 +114,10 @@ fn redrive(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         next = after;
         for id in ids {
             if !call.move_back(ctx, dlq, id)? {
+                // Who calls until there is no `next` must not do so for ever.
+                if moved == 0 {
+                    return Err(STREAM_EXHAUSTED);
+                }
                 next = id;
                 break;
             }

@@ -2,7 +2,7 @@
 
 use super::request::Request;
 use super::trim::TrimOptions;
-use super::{ID_INVALID, Interval, entry_reply, find, read};
+use super::{ID_INVALID, Interval, STREAM_EXHAUSTED, entry_reply, find, read};
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
@@ -77,9 +77,7 @@ fn next_id(ctx: &Ctx<'_>, db: DbIndex, slot: Option<Slot>, wanted: NewId) -> Res
         None => Stream::new().next_id(wanted, now_ms),
     };
     id.map_err(|error| match error {
-        NewIdError::Exhausted => {
-            Error::text("ERR The stream has exhausted the last possible ID, unable to add more items")
-        }
+        NewIdError::Exhausted => STREAM_EXHAUSTED,
         NewIdError::NotAboveLast => {
             Error::text("ERR The ID specified in XADD is equal or smaller than the target stream top item")
         }

@@ -46,6 +46,10 @@ fn admit_each_pending(ctx: &Ctx<'_>, names: impl Iterator<Item = usize>) -> Resu
     ctx.admit_effects(names.map(|len| PENDING_EFFECT_BYTES + len).sum())
 }
 
+/// What is refused where a stream has its highest id.
+pub(crate) const STREAM_EXHAUSTED: Error =
+    Error::text("ERR The stream has exhausted the last possible ID, unable to add more items");
+
 const ID_INVALID: Error = Error::text("ERR Invalid stream ID specified as stream command argument");
 
 /// The stream under a key, for a command that reads.

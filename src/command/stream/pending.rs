@@ -66,8 +66,10 @@ pub(super) fn xnack(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
     }
     let slot = find_group(ctx.ks, db, key, group)?;
-    // Each is given back, and may be held.
-    admit_pending_effects(ctx, ids.len() * 2, group.len())?;
+    // Each is given back, and held where the policy says so.
+    let policy = ctx.ks.stream(db, slot)?.group(group).and_then(Group::policy);
+    let effects = if policy.is_some_and(|policy| policy.backoff_max_ms > 0) { 2 } else { 1 };
+    admit_pending_effects(ctx, ids.len().saturating_mul(effects), group.len())?;
     let mut released = 0;
     for id in ids {
         let stream = ctx.ks.stream(db, slot)?;

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use super::pending::once_more;
 use super::{ID_INVALID, entry_parts, entry_reply, find, id_reply, pending_effects_left, read};
-use crate::base::limits::REPLY_MAX_BYTES;
+use crate::base::limits::{READ_DELETED_MAX, REPLY_MAX_BYTES};
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::wait::{Wait, Want, deadline_after_ms};
@@ -252,7 +252,10 @@ pub(super) fn xreadgroup(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         }
         let now_ms = ctx.now_ms().max(0) as u64;
         ctx.ks.consumer_create(db, slot, group, consumer, now_ms)?;
-        ctx.ks.consumer_seen(db, slot, group, consumer, now_ms, false)?;
+        // It asked when it came, and not whenever it is looked whether there is something for it.
+        if !ctx.is_retry() {
+            ctx.ks.consumer_seen(db, slot, group, consumer, now_ms, false)?;
+        }
         let delivery = Delivery { slot, group, consumer, count: request.count.min(budget.entries), now_ms };
         if let From::After(id) = from {
             streams.name(ctx.reply, key);
@@ -339,7 +342,9 @@ impl Delivery<'_> {
     }
 
     /// The pending entries that are due by the group's policy, the longest due first, then those that have been idle for `idle_ms`, if the
-    /// call says that, the longest idle first: as many as may be answered. Those that were deleted meanwhile are not pending any more.
+    /// call says that, the longest idle first: as many as may be answered. Those that were deleted meanwhile are not pending any more;
+    /// where there are [more](READ_DELETED_MAX) of them, the next call goes on, and one that waits is dispatched again at once, as more is
+    /// due.
     fn take_idle(&self, ctx: &mut Ctx<'_>, idle_ms: Option<u64>) -> Result<Vec<Idle>, Error> {
         let db = ctx.db();
         let stream = ctx.ks.stream(db, self.slot)?;
@@ -357,7 +362,8 @@ impl Delivery<'_> {
             if may_repeat && !met.insert(pending.id) {
                 continue;
             }
-            if idle.len() == self.count || bytes > REPLY_MAX_BYTES || idle.len() + deleted.len() >= most {
+            let is_enough = idle.len() == self.count || bytes > REPLY_MAX_BYTES || deleted.len() == READ_DELETED_MAX;
+            if is_enough || idle.len() + deleted.len() >= most {
                 break;
             }
             match stream.entry(pending.id) {

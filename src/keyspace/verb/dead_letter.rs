@@ -3,9 +3,13 @@
 //! The entry is appended there, with its [`HISTORY`], and is no longer pending in its group; both are in one unit. It stays in its own stream,
 //! as what is acknowledged does: other groups may need it. A timer of the [wheel](crate::keyspace) comes when the first is due.
 //!
-//! **Nothing is lost.** Where the entry can't be appended, because the key holds something else or its stream has no further id, it stays
-//! pending, is delivered to nobody, and is tried again a little later. What was deleted from its stream meanwhile has nothing to be moved: it is
-//! no longer pending then.
+//! **Nothing is lost.** Where the entry can't be appended, because the key holds something else, or is the stream itself, or its stream has no
+//! further id, it stays pending, is delivered to nobody, and is tried again a little later. So is an entry that with its history is too
+//! long for a unit; others of its group go before it. What was deleted from its stream meanwhile has nothing to be moved: it is no longer
+//! pending then.
+//!
+//! Each try is paid for, whatever comes of it, and a group for which nothing can be done is put off: however many there are, a slice is
+//! short, and all get their turn.
 
 use crate::base::limits::{DEAD_LETTER_EFFECT_BYTES, DEAD_LETTER_RETRY_MS, DEAD_LETTERS_MAX_BYTES, UNIT_MAX_BYTES};
 use crate::keyspace::any_value::ValueRef;
@@ -18,7 +22,9 @@ enum Moved {
     Yes(usize),
     /// It does not fit into the unit any more.
     Later,
-    /// It can't be moved as things stand.
+    /// It does not fit into any unit.
+    TooLong,
+    /// None of its group can be moved as things stand.
     Stuck,
 }
 
@@ -26,60 +32,79 @@ enum Moved {
 type Letter = Vec<(Box<[u8]>, Box<[u8]>)>;
 
 impl Keyspace {
-    /// Moves dead letters of the stream at `slot`, if it is one, which are due. Answers how much of `budget` that took: one for each, and
+    /// Moves dead letters of the stream at `slot`, if it is one, which are due. Answers how much of `budget` that took: one for each try, and
     /// all of it when they were so long that the unit should end. For a timer, in a unit of its own.
     pub(in crate::keyspace) fn move_dead_letters(&mut self, db: DbIndex, slot: Slot, budget: usize) -> usize {
         let ValueRef::Stream(stream) = self.value(db, slot) else { return 0 };
         if !stream.has_policies() {
             return 0;
         }
-        let now_ms = self.now_ms;
-        let groups: Vec<Box<[u8]>> = stream.policies().map(|(name, ..)| name.into()).collect();
-        let (mut moved, mut bytes, mut stuck) = (0, 0, Vec::new());
+        let now_ms = self.now_ms.max(0) as u64;
+        // Each takes a try at least.
+        let groups: Vec<Box<[u8]>> = stream.with_dead_letters(now_ms).take(budget).map(Into::into).collect();
+        let (mut spent, mut bytes) = (0, 0);
         for group in &groups {
-            while moved < budget && bytes < DEAD_LETTERS_MAX_BYTES {
-                let Ok(stream) = self.stream(db, slot) else { return moved };
-                let due = stream.group(group).and_then(|group| group.exhausted_until(now_ms.max(0) as u64).next());
-                let Some(id) = due else { break };
+            let (mut moved, mut too_long, mut is_done) = (0, 0, false);
+            while !is_done && spent < budget && bytes < DEAD_LETTERS_MAX_BYTES {
+                let Ok(stream) = self.stream(db, slot) else { return spent };
+                let due = stream.group(group).and_then(|group| group.exhausted_until(now_ms).nth(too_long));
+                let Some(id) = due else {
+                    is_done = too_long > 0;
+                    break;
+                };
+                spent += 1;
                 match self.move_dead_letter(db, slot, group, id) {
                     Moved::Yes(letter_bytes) => {
                         moved += 1;
                         bytes += letter_bytes;
                     }
                     Moved::Later => bytes = DEAD_LETTERS_MAX_BYTES,
-                    Moved::Stuck => {
-                        stuck.push(group);
-                        break;
-                    }
+                    Moved::TooLong => too_long += 1,
+                    Moved::Stuck => is_done = true,
                 }
+            }
+            // Where there is nothing but what is too long, as far as anybody may look, the next look would find no more.
+            let is_fruitless = too_long > 0 && moved == 0 && spent == budget;
+            if (is_done || is_fruitless)
+                && let Ok(stream) = self.stream_mut(db, slot)
+            {
+                stream.put_off(group, now_ms.saturating_add(DEAD_LETTER_RETRY_MS));
             }
         }
         if let Ok(stream) = self.stream_mut(db, slot) {
-            let again_ms = now_ms.saturating_add(DEAD_LETTER_RETRY_MS);
-            stream.was_attended(again_ms, |group| stuck.iter().any(|name| ***name == *group));
+            stream.was_attended();
         }
-        if bytes < DEAD_LETTERS_MAX_BYTES { moved } else { budget }
+        if bytes < DEAD_LETTERS_MAX_BYTES { spent } else { budget }
     }
 
+    /// Tries to move one. Nothing is copied before it is known that it can be.
     fn move_dead_letter(&mut self, db: DbIndex, slot: Slot, group: &[u8], id: StreamId) -> Moved {
         let Ok(stream) = self.stream(db, slot) else { return Moved::Stuck };
-        let letter = letter(stream, self.entry(db, slot).key(), group, id, self.now_ms);
-        let Some((to, pairs)) = letter else {
+        if stream.entry(id).is_none() {
             return if self.pending_ack(db, slot, group, id) == Ok(true) { Moved::Yes(0) } else { Moved::Stuck };
-        };
-        let texts: usize = pairs.iter().map(|(field, value)| field.len() + value.len()).sum();
-        let bytes = DEAD_LETTER_EFFECT_BYTES + texts + to.len() + group.len();
-        if bytes > UNIT_MAX_BYTES.saturating_sub(self.effects().as_bytes().len()) {
-            // What does not fit into any unit was accepted by none, so there is one for it.
-            return if self.effects().as_bytes().is_empty() { Moved::Stuck } else { Moved::Later };
         }
+        let Some(policy) = stream.group(group).and_then(|group| group.policy()) else { return Moved::Stuck };
+        let to = policy.dead_letters.clone();
         let target = self.find(db, &to);
+        if target == Some(slot) {
+            // By another name it came to be its own: each letter would be delivered again as a new entry.
+            return Moved::Stuck;
+        }
         let next_id = match target.map(|target| self.stream(db, target)) {
             None => Stream::new().next_id(NewId::Auto, self.now_ms.max(0) as u64),
             Some(Ok(stream)) => stream.next_id(NewId::Auto, self.now_ms.max(0) as u64),
             Some(Err(_)) => return Moved::Stuck,
         };
-        let Ok(next_id) = next_id else { return Moved::Stuck };
+        let (Ok(next_id), Ok(stream)) = (next_id, self.stream(db, slot)) else { return Moved::Stuck };
+        let key = self.entry(db, slot).key();
+        let Some(bytes) = effect_bytes(stream, key, group, id) else { return Moved::Stuck };
+        if bytes > UNIT_MAX_BYTES {
+            return Moved::TooLong;
+        }
+        if bytes > UNIT_MAX_BYTES.saturating_sub(self.effects().as_bytes().len()) {
+            return Moved::Later;
+        }
+        let Some(pairs) = letter(stream, key, group, id, self.now_ms) else { return Moved::Stuck };
         let pairs = pairs.iter().map(|(field, value)| (&**field, &**value));
         if !matches!(self.stream_append(db, &to, target, next_id, pairs), Ok(Some(_))) {
             return Moved::Stuck;
@@ -91,15 +116,116 @@ impl Keyspace {
     }
 }
 
-/// The stream for an entry, and what is appended to it; `None` if there is no such entry any more.
-fn letter(stream: &Stream, key: &[u8], group: &[u8], id: StreamId, now_ms: i64) -> Option<(Box<[u8]>, Letter)> {
+/// How many bytes a dead letter takes in the log, as appended to its stream and as no longer pending in its group.
+fn effect_bytes(stream: &Stream, key: &[u8], group: &[u8], id: StreamId) -> Option<usize> {
     let state = stream.group(group)?;
-    let (policy, Pending { consumer, deliveries, .. }) = (state.policy()?, state.pending(id)?);
+    let consumer = state.pending(id)?.consumer.unwrap_or_default();
+    let own: usize = stream.entry(id)?.pairs.map(|(field, value)| field.len() + value.len()).sum();
+    let names = state.policy()?.dead_letters.len() + consumer.len() + 2 * (key.len() + group.len());
+    Some(DEAD_LETTER_EFFECT_BYTES + own + names)
+}
+
+/// What is appended; `None` if there is no such entry any more.
+fn letter(stream: &Stream, key: &[u8], group: &[u8], id: StreamId, now_ms: i64) -> Option<Letter> {
+    let Pending { consumer, deliveries, .. } = stream.group(group)?.pending(id)?;
     let entry = stream.entry(id)?;
     let (id, deliveries, time) = (id.to_text(), deliveries.to_string(), now_ms.to_string());
     let history: [&[u8]; HISTORY.len()] =
         [key, group, id.as_bytes(), consumer.unwrap_or_default(), deliveries.as_bytes(), time.as_bytes()];
     let history = HISTORY.iter().zip(history).map(|(field, value)| (field.as_bytes(), value));
-    let pairs = entry.pairs.chain(history).map(|(field, value)| (field.into(), value.into())).collect();
-    Some((policy.dead_letters.clone(), pairs))
+    Some(entry.pairs.chain(history).map(|(field, value)| (field.into(), value.into())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::rng::Rng;
+    use crate::keyspace::effect::Recording;
+    use crate::value::stream::Policy;
+
+    const NOW_MS: i64 = 100_000;
+    const RETRY_AT_MS: i64 = NOW_MS + DEAD_LETTER_RETRY_MS as i64;
+
+    fn id(seq: u64) -> StreamId {
+        StreamId { ms: 1, seq }
+    }
+
+    /// A stream whose entries have these values and were delivered in each of these groups, whose dead letters they are.
+    fn keyspace(values: &[&[u8]], groups: &[(String, &[u8])]) -> (Keyspace, Slot) {
+        let mut ks = Keyspace::new(1, Rng::seeded(1));
+        ks.begin_unit(NOW_MS, Recording::Full);
+        let slot = ks.stream_create(0, b"s");
+        for (value, n) in values.iter().zip(1..) {
+            let pairs = std::iter::once((&b"f"[..], *value));
+            assert_eq!(ks.stream_append(0, b"s", Some(slot), id(n), pairs), Ok(Some(slot)));
+        }
+        for (name, dead_letters) in groups {
+            let name = name.as_bytes();
+            let (backoff_base_ms, backoff_max_ms) = (0, 0);
+            let dead_letters = (*dead_letters).into();
+            let policy = Policy { idle_ms: 1, max_deliveries: 1, dead_letters, backoff_base_ms, backoff_max_ms };
+            assert_eq!(ks.group_create(0, slot, name, id(values.len() as u64), None), Ok(true));
+            assert_eq!(ks.group_set_policy(0, slot, name, Some(&policy)), Ok(true));
+            assert!(ks.consumer_create(0, slot, name, b"c", 1).is_ok());
+            for n in 1..=values.len() as u64 {
+                assert_eq!(ks.pending_set(0, slot, (name, b"c"), id(n), 1, 1), Ok(true));
+            }
+        }
+        ks.begin_unit(NOW_MS, Recording::Full);
+        (ks, slot)
+    }
+
+    fn attention_ms(ks: &Keyspace, slot: Slot) -> Option<i64> {
+        ks.stream(0, slot).ok().and_then(Stream::attention_ms)
+    }
+
+    fn pending(ks: &Keyspace, slot: Slot, group: &str) -> Vec<StreamId> {
+        let group = ks.stream(0, slot).ok().and_then(|stream| stream.group(group.as_bytes())).expect("it is there");
+        group.pending_range(StreamId::MIN, StreamId::MAX).map(|pending| pending.id).collect()
+    }
+
+    #[test]
+    fn what_is_too_long_for_a_unit_does_not_block_others() {
+        let long = vec![b'x'; UNIT_MAX_BYTES - DEAD_LETTER_EFFECT_BYTES];
+        for budget in [2, 100] {
+            let (mut ks, slot) = keyspace(&[&long, b"short", b"other"], &[("g".to_owned(), b"d")]);
+            for _ in 0..5 {
+                if attention_ms(&ks, slot).is_some_and(|at_ms| at_ms <= NOW_MS) {
+                    assert!((1..=budget).contains(&ks.move_dead_letters(0, slot, budget)));
+                }
+            }
+            assert_eq!(pending(&ks, slot, "g"), [id(1)]);
+            assert_eq!(attention_ms(&ks, slot), Some(RETRY_AT_MS));
+            let dead = ks.find(0, b"d").expect("a stream");
+            assert_eq!(ks.stream(0, dead).map(Stream::len), Ok(2));
+        }
+    }
+
+    /// Those that can't be moved take a try each, and are not tried again before it is time.
+    #[test]
+    fn stuck_groups_take_a_bounded_time() {
+        let mut groups: Vec<(String, &[u8])> = (0..5).map(|n| (format!("a{n}"), &b"s"[..])).collect();
+        groups.push(("z".to_owned(), b"d"));
+        let (mut ks, slot) = keyspace(&[b"one", b"two"], &groups);
+        let mut spent = Vec::new();
+        while attention_ms(&ks, slot).is_some_and(|at_ms| at_ms <= NOW_MS) {
+            spent.push(ks.move_dead_letters(0, slot, 2));
+            assert!(spent.len() < 10, "it ends");
+        }
+        assert_eq!(spent.iter().sum::<usize>(), 7, "{spent:?}");
+        assert!(spent.iter().all(|spent| *spent <= 2), "{spent:?}");
+        assert_eq!(attention_ms(&ks, slot), Some(RETRY_AT_MS));
+        assert_eq!(pending(&ks, slot, "z"), []);
+        assert_eq!(pending(&ks, slot, "a0"), [id(1), id(2)]);
+        // What else becomes of a stuck group is no reason to look sooner; another policy is.
+        assert_eq!(ks.pending_set(0, slot, (b"a0", b"c"), id(2), 2, 1), Ok(true));
+        assert_eq!(attention_ms(&ks, slot), Some(RETRY_AT_MS));
+        let stream = ks.stream(0, slot).ok().and_then(|stream| stream.group(b"a0"));
+        let policy = stream.and_then(|group| group.policy().cloned()).expect("it has one");
+        let policy = Policy { dead_letters: (*b"d").into(), ..policy };
+        assert_eq!(ks.group_set_policy(0, slot, b"a0", Some(&policy)), Ok(true));
+        assert!(attention_ms(&ks, slot).is_some_and(|at_ms| at_ms <= NOW_MS));
+        assert_eq!(ks.move_dead_letters(0, slot, 100), 2);
+        assert_eq!(pending(&ks, slot, "a0"), []);
+    }
 }

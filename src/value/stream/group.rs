@@ -188,9 +188,16 @@ impl Group {
         self.schedule.iter().flat_map(move |schedule| schedule.exhausted_until(time_ms))
     }
 
-    /// When the first of them is due, Unix ms.
+    /// When the first of them is to be moved, Unix ms.
     pub(super) fn first_exhausted_ms(&self) -> Option<u64> {
         self.schedule.as_ref()?.first_exhausted_ms()
+    }
+
+    /// Nobody is to look at them before this time, Unix ms, unless the policy changes.
+    pub(super) fn put_off(&mut self, until_ms: u64) {
+        if let Some(schedule) = &mut self.schedule {
+            schedule.put_off(until_ms);
+        }
     }
 
     /// How many pending entries were delivered as often as the policy allows, due or not.

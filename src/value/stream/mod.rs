@@ -472,14 +472,22 @@ impl Stream {
         })
     }
 
-    /// Somebody has looked. There is to do again when the next dead letter is due, but not before `again_ms` for groups that `is_stuck`
-    /// names: theirs are due and can't be moved.
-    pub fn was_attended(&mut self, again_ms: i64, is_stuck: impl Fn(&[u8]) -> bool) {
-        let first = |(name, group, _): (&[u8], &Group, &Policy)| {
-            let due_ms = as_time(group.first_exhausted_ms()?)?;
-            Some(if is_stuck(name) { due_ms.max(again_ms) } else { due_ms })
-        };
-        let wanted_ms = self.policies().filter_map(first).min();
+    /// The groups whose first dead letter is to be moved by now.
+    pub fn with_dead_letters(&self, now_ms: u64) -> impl Iterator<Item = &[u8]> {
+        let is_due = move |group: &Group| group.first_exhausted_ms().is_some_and(|due_ms| due_ms <= now_ms);
+        self.policies().filter(move |(_, group, _)| is_due(group)).map(|(name, ..)| name)
+    }
+
+    /// A group's dead letters can't be moved: nobody is to look before this time, Unix ms, unless its policy changes.
+    pub fn put_off(&mut self, group: &[u8], until_ms: u64) {
+        if let Some(group) = self.groups.get_mut(group) {
+            group.put_off(until_ms);
+        }
+    }
+
+    /// Somebody has looked. There is to do again when the next dead letter is due that was not put off.
+    pub fn was_attended(&mut self) {
+        let wanted_ms = self.policies().filter_map(|(_, group, _)| as_time(group.first_exhausted_ms()?)).min();
         if let Some(attendance) = &mut self.attendance {
             attendance.wanted_ms = wanted_ms;
             attendance.timer_ms = None;

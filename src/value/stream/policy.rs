@@ -65,7 +65,7 @@ impl Policy {
 }
 
 /// A policy, and when which of the group's pending entries is due.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Schedule {
     policy: Policy,
     /// Those that are to be delivered again, by the time when they are due.
@@ -74,11 +74,27 @@ pub(super) struct Schedule {
     exhausted: BTreeSet<(u64, StreamId)>,
     /// When those are due that nobody has; at once where nothing is said.
     held: BTreeMap<StreamId, u64>,
+    /// Before this time nobody looks at the exhausted: they can't be moved. An arrangement with whoever looks, as in [`Attendance`].
+    put_off_until_ms: u64,
+}
+
+impl std::fmt::Debug for Schedule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Schedule { policy, due, exhausted, held, put_off_until_ms: _ } = self;
+        let mut shown = f.debug_struct("Schedule");
+        shown.field("policy", policy).field("due", due).field("exhausted", exhausted).field("held", held).finish()
+    }
 }
 
 impl Schedule {
     pub(super) fn new(policy: Policy) -> Schedule {
-        Schedule { policy, due: BTreeSet::new(), exhausted: BTreeSet::new(), held: BTreeMap::new() }
+        Schedule {
+            policy,
+            due: BTreeSet::new(),
+            exhausted: BTreeSet::new(),
+            held: BTreeMap::new(),
+            put_off_until_ms: 0,
+        }
     }
 
     pub(super) fn policy(&self) -> &Policy {
@@ -114,8 +130,14 @@ impl Schedule {
         self.due.first().map(|(due_ms, _)| *due_ms)
     }
 
+    /// When the first of the exhausted is to be moved: when it is due, or later where that was put off.
     pub(super) fn first_exhausted_ms(&self) -> Option<u64> {
-        self.exhausted.first().map(|(due_ms, _)| *due_ms)
+        self.exhausted.first().map(|(due_ms, _)| (*due_ms).max(self.put_off_until_ms))
+    }
+
+    /// Puts off the exhausted until this time, Unix ms.
+    pub(super) fn put_off(&mut self, until_ms: u64) {
+        self.put_off_until_ms = until_ms;
     }
 
     pub(super) fn due_until(&self, time_ms: u64) -> impl Iterator<Item = StreamId> {
