@@ -52,7 +52,7 @@ pub(super) fn of_unit<'a>(effects: &'a Effects, table: &'static CommandTable, mu
                 What::Told(class, name) => call.events.push(Event { class, name, db: note.db, key: note.key }),
             }
         }
-        while let Some(turn) = grant_turns.next_if(|turn| turn.at <= begin) {
+        while let Some((_, turn)) = grant_turns.next_if(|(at, _)| *at <= begin) {
             call.say(EventClasses::GRANT, turn.turn.name(), turn.db, turn.key);
         }
         let Some((db, effect)) = reader.next() else { break };

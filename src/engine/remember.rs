@@ -29,7 +29,7 @@ impl ServerState {
             .first()
             .filter(|_| origin != UnitOrigin::Eviction)
             .map_or(Client::default(), |session| Client::of(session));
-        for turn in ks.effects().grant_turns() {
+        for (_, turn) in ks.effects().grant_turns() {
             let client = if turn.turn == Turn::Expired { Client::default() } else { by };
             let what = What::Turn { turn: turn.turn, token: turn.token, units: turn.units };
             let (at_ms, subject) = (ks.now_ms(), turn.holder);
@@ -55,9 +55,9 @@ impl ServerState {
         (argv, &entry.full_name)
     }
 
-    /// Remembers that a call has waited for a place in vain.
+    /// Remembers that a call has waited for a place in vain, and not only because its client leaves.
     pub(crate) fn remember_timeout(&mut self, session: SessionKey, at_ms: i64) {
-        let Some(session) = self.sessions.get(session) else { return };
+        let Some(session) = self.sessions.get(session).filter(|session| !session.is_leaving()) else { return };
         let Some(parked) = session.parked.as_deref() else { return };
         let Some((key, reason)) = parked.keys.as_argv().iter().next().zip(parked.in_vain) else { return };
         let (_, command) = self.innermost(parked);

@@ -182,9 +182,7 @@ impl Engine {
                 session.killed || session.closing || session.parked.as_ref().is_none_or(|p| p.has_timed_out(now_ms))
             };
             if self.server.sessions.get_mut(key).is_none_or(is_over) {
-                if self.server.sessions.get(key).is_some_and(|session| !session.killed && !session.closing) {
-                    self.server.remember_timeout(key, self.ks.now_ms());
-                }
+                self.server.remember_timeout(key, self.ks.now_ms());
                 self.server.end_waiting(&self.ks, key, |parked, reply| (parked.on_timeout)(reply));
                 continue;
             }

@@ -96,8 +96,9 @@ fn events_are_for_those_who_may_see_all_keys() {
         assert!(refused(call(&mut link, line)), "{line}");
     }
     let mut other = server.raw();
-    call(&mut other, "ACL SETUSER reader on nopass ~* +events db=1");
+    call(&mut other, "ACL SETUSER reader on nopass ~* +events +select db=1");
     call(&mut other, "AUTH reader x");
+    assert_eq!(text(&call(&mut other, "SELECT 1")), "OK");
     assert!(refused(call(&mut other, "EVENTS 0")), "it is about all databases");
 }
 

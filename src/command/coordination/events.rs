@@ -1,7 +1,8 @@
 //! EVENTS: what has become of grants lately, and who was refused, of all keys and in order.
 
-use super::grant::BASE;
-use super::{outcome, past};
+use super::grant::{BASE, count};
+use super::outcome;
+use super::past::{self, SHOWN_COUNT};
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Databases, Flags};
@@ -11,7 +12,7 @@ const BAD_CURSOR: Error = Error::text("ERR the cursor is 0, or the `next` of an 
 
 fn events(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let cursor = u64::try_from(args.int_or(BAD_CURSOR)?).map_err(|_| BAD_CURSOR)?;
-    let count = past::count(&mut args)?;
+    let count = count(&mut args, SHOWN_COUNT)?;
     ctx.ks.see_everything();
     let (later, has_missed) = ctx.server.history.after(cursor);
     let shown: Vec<_> = later.take(count).collect();

@@ -166,6 +166,19 @@ pub(super) fn text<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
     Err(Error::owned(format!("ERR a note has at most {GRANT_NOTE_MAX_BYTES} bytes")))
 }
 
+/// Reads `[COUNT n]`, to the end; `otherwise` is what counts without.
+pub(super) fn count(args: &mut Args<'_>, otherwise: usize) -> Result<usize, Error> {
+    let mut count = otherwise;
+    while !args.is_empty() {
+        if !args.option("count", 1) {
+            return Err(Error::Syntax);
+        }
+        let wanted = usize::try_from(args.int()?).ok().filter(|count| (1..=HOLDERS_MAX_COUNT).contains(count));
+        count = wanted.ok_or_else(|| Error::owned(format!("ERR COUNT is a number from 1 to {HOLDERS_MAX_COUNT}")))?;
+    }
+    Ok(count)
+}
+
 /// A step of a walk over grants, in the order of their coming. One that is there from the first step to the last is answered once.
 pub(super) struct Page<'a> {
     pub(super) key: &'a [u8],
@@ -178,16 +191,7 @@ impl<'a> Page<'a> {
     /// Reads a whole call: key, cursor, and COUNT.
     pub(super) fn parse(args: &mut Args<'a>) -> Result<Page<'a>, Error> {
         let (key, cursor) = (args.bytes()?, args.positive().map_err(|_| Error::text("ERR invalid cursor"))?);
-        let mut count = HOLDERS_COUNT;
-        while !args.is_empty() {
-            if !args.option("count", 1) {
-                return Err(Error::Syntax);
-            }
-            let wanted = usize::try_from(args.int()?).ok().filter(|count| (1..=HOLDERS_MAX_COUNT).contains(count));
-            count =
-                wanted.ok_or_else(|| Error::owned(format!("ERR COUNT is a number from 1 to {HOLDERS_MAX_COUNT}")))?;
-        }
-        Ok(Page { key, cursor: cursor as u64, count })
+        Ok(Page { key, cursor: cursor as u64, count: count(args, HOLDERS_COUNT)? })
     }
 
     /// Answers the next cursor and the grants before it. `names` are those of their holder and note.

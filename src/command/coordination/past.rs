@@ -1,27 +1,11 @@
 //! How WHO, WHY and EVENTS answer what has happened.
 
 use super::grant::{Said, say};
-use crate::base::limits::HOLDERS_MAX_COUNT;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
 use crate::engine::history::{Client, Past, What};
 use crate::resp::reply::Reply;
 
 /// How many of each are answered unless COUNT says otherwise: people read them.
 pub(super) const SHOWN_COUNT: usize = 10;
-
-/// Reads `[COUNT n]`, to the end.
-pub(super) fn count(args: &mut Args<'_>) -> Result<usize, Error> {
-    let mut count = SHOWN_COUNT;
-    while !args.is_empty() {
-        if !args.option("count", 1) {
-            return Err(Error::Syntax);
-        }
-        let wanted = usize::try_from(args.int()?).ok().filter(|count| (1..=HOLDERS_MAX_COUNT).contains(count));
-        count = wanted.ok_or_else(|| Error::owned(format!("ERR COUNT is a number from 1 to {HOLDERS_MAX_COUNT}")))?;
-    }
-    Ok(count)
-}
 
 /// The fields that tell which connection it was: a number of 0 and nothing where none did it, or it is forgotten.
 pub(super) fn client_fields<'a>(client: &Client<'a>) -> [(&'static str, Said<'a>); 3] {

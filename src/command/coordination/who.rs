@@ -5,8 +5,9 @@
 
 use std::collections::HashMap;
 
-use super::grant::{BASE, Said, say};
-use super::{outcome, past};
+use super::grant::{BASE, Said, count, say};
+use super::outcome;
+use super::past::{self, SHOWN_COUNT};
 use crate::base::limits::HOLDER_MAX_BYTES;
 use crate::base::num;
 use crate::engine::args::Args;
@@ -135,7 +136,7 @@ fn answer_waiters(reply: &mut Reply, server: &ServerState, db: u16, key: &[u8], 
 
 fn who(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
-    let count = past::count(&mut args)?;
+    let count = count(&mut args, SHOWN_COUNT)?;
     let (db, now_ms) = (ctx.db(), ctx.now_ms());
     let slot = ctx.ks.look_up(db, key);
     let kind = slot.map_or("none", |slot| ctx.ks.value(db, slot).type_name());

@@ -1,8 +1,10 @@
 //! WHY: whom a key has refused lately, and for what reason.
 
-use super::grant::BASE;
-use super::{outcome, past};
+use super::grant::{BASE, count};
+use super::outcome;
+use super::past::{self, SHOWN_COUNT};
 use crate::engine::args::Args;
+use crate::engine::history::Past;
 use crate::engine::spec::{Access, Flags, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
 
@@ -10,11 +12,11 @@ fn why(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
     // A subject of the name COUNT is told apart by the number of arguments.
     let subject = if args.len() % 2 == 1 { Some(args.bytes()?) } else { None };
-    let count = past::count(&mut args)?;
+    let count = count(&mut args, SHOWN_COUNT)?;
     let db = ctx.db();
     // What was refused follows from what the key held, so the answer waits for the log as that does.
     _ = ctx.ks.look_up(db, key);
-    let of_subject = |past: &crate::engine::history::Past<'_>| subject.is_none_or(|subject| past.subject == subject);
+    let of_subject = |past: &Past<'_>| subject.is_none_or(|subject| past.subject == subject);
     let (mut known, mut shown) = (0, Vec::new());
     for refusal in ctx.server.history.refusals_of(db, key).filter(of_subject) {
         known += 1;

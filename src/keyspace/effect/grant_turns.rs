@@ -40,8 +40,6 @@ impl Turn {
 /// What has become of one grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantTurn<'a> {
-    /// How many bytes of effects had been recorded before.
-    pub at: usize,
     /// What it is that has become of it.
     pub turn: Turn,
     /// Of which database.
@@ -60,6 +58,7 @@ pub struct GrantTurn<'a> {
 
 #[derive(Debug)]
 struct Stored {
+    /// How many bytes of effects had been recorded before.
     at: usize,
     turn: Turn,
     db: u16,
@@ -81,7 +80,8 @@ pub(super) struct GrantTurns {
 }
 
 impl GrantTurns {
-    pub(super) fn add(&mut self, GrantTurn { at, turn, db, key, holder, token, units, note }: GrantTurn<'_>) {
+    /// Adds one, before which so many bytes of effects had been recorded.
+    pub(super) fn add(&mut self, at: usize, GrantTurn { turn, db, key, holder, token, units, note }: GrantTurn<'_>) {
         let begin = self.text.len();
         // A key may be long, and lose many grants at once.
         let same = self.stored.last().map(|last| last.key.clone()).filter(|last| self.text[last.clone()] == *key);
@@ -97,10 +97,10 @@ impl GrantTurns {
         self.stored.push(Stored { at, turn, db, token, units, begin, key, holder_at, note_at, end });
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = GrantTurn<'_>> {
+    /// Each, with how many bytes of effects had been recorded before.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, GrantTurn<'_>)> {
         self.stored.iter().map(|&Stored { at, turn, db, token, units, ref key, holder_at, note_at, end, .. }| {
-            GrantTurn {
-                at,
+            let turn = GrantTurn {
                 turn,
                 db,
                 key: &self.text[key.clone()],
@@ -108,7 +108,8 @@ impl GrantTurns {
                 token,
                 units,
                 note: &self.text[note_at..end],
-            }
+            };
+            (at, turn)
         })
     }
 
@@ -131,19 +132,19 @@ mod tests {
 
     #[test]
     fn turns_are_read_as_they_were_added_and_cut_off_from_the_end() {
-        let turn = |turn, key, note| GrantTurn { at: 0, turn, db: 3, key, holder: b"h", token: 7, units: 2, note };
+        let turn = |turn, key, note| GrantTurn { turn, db: 3, key, holder: b"h", token: 7, units: 2, note };
         let added = [
             turn(Turn::Granted, b"a".as_slice(), b"".as_slice()),
             turn(Turn::Released, b"a", b"done"),
             turn(Turn::Broken, b"bb", b"why"),
         ];
         let mut turns = GrantTurns::default();
-        added.iter().for_each(|turn| turns.add(*turn));
-        assert_eq!(turns.iter().collect::<Vec<_>>(), added);
+        added.iter().zip(0..).for_each(|(turn, at)| turns.add(at, *turn));
+        assert_eq!(turns.iter().collect::<Vec<_>>(), (0..).zip(added).collect::<Vec<_>>());
         assert_eq!(turns.text, b"ahhdonebbhwhy", "a key that comes again is not copied");
         turns.truncate(3);
         assert_eq!(turns.len(), 3);
         turns.truncate(1);
-        assert_eq!((turns.iter().collect::<Vec<_>>(), turns.text.as_slice()), (added[..1].to_vec(), &b"ah"[..]));
+        assert_eq!((turns.iter().collect::<Vec<_>>(), turns.text.as_slice()), (vec![(0, added[0])], &b"ah"[..]));
     }
 }

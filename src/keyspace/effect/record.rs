@@ -122,12 +122,12 @@ impl Effects {
         if is_too_much && !self.is_annotated {
             return;
         }
-        self.grant_turns.add(GrantTurn { at: self.buf.len(), ..turn });
+        self.grant_turns.add(self.buf.len(), turn);
         self.has_record = true;
     }
 
-    /// What has become of grants in the unit.
-    pub fn grant_turns(&self) -> impl Iterator<Item = GrantTurn<'_>> {
+    /// What has become of grants in the unit, each with how many bytes of effects had been recorded before.
+    pub fn grant_turns(&self) -> impl Iterator<Item = (usize, GrantTurn<'_>)> {
         self.grant_turns.iter()
     }
 

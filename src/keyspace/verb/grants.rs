@@ -94,7 +94,7 @@ impl Keyspace {
     pub(super) fn note_turn(&mut self, turn: Turn, db: DbIndex, slot: Slot, grant: Grant<'_>, note: &[u8]) {
         let Grant { holder, token, units, .. } = grant;
         let key = self.dbs[db as usize].entry(slot).key();
-        self.effects.add_grant_turn(GrantTurn { at: 0, turn, db, key, holder, token, units, note });
+        self.effects.add_grant_turn(GrantTurn { turn, db, key, holder, token, units, note });
     }
 
     /// Sets the limit of the gate at `slot`, and whether it is its own. If not, there are grants.
@@ -131,7 +131,7 @@ impl Keyspace {
         let ValueRef::Grants(grants) = entry.value() else { return };
         for Grant { holder, token, units, .. } in grants.from(0).take(HISTORY_PLACES) {
             let key = entry.key();
-            self.effects.add_grant_turn(GrantTurn { at: 0, turn, db, key, holder, token, units, note });
+            self.effects.add_grant_turn(GrantTurn { turn, db, key, holder, token, units, note });
         }
     }
 
@@ -261,9 +261,9 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::replayed::{Trial, keyspace};
     use super::super::tests::replays;
     use super::*;
-    use crate::base::rng::Rng;
     use crate::keyspace::effect::{EffectReader, EffectWriter, Recording};
     use crate::keyspace::entry::Entry;
     use crate::keyspace::snapshot::Snapshot;
@@ -273,12 +273,6 @@ mod tests {
         let token = ks.next_token().expect("few were given out");
         let since_ms = ks.now_ms();
         Grant { holder, token, units: 1, since_ms, until_ms, entered: 1, shared: false, note: b"" }
-    }
-
-    fn keyspace(now_ms: i64) -> Keyspace {
-        let mut ks = Keyspace::new(2, Rng::seeded(1));
-        ks.begin_unit(now_ms, Recording::Full);
-        ks
     }
 
     /// As a command does it.
@@ -445,6 +439,10 @@ mod tests {
         }
     }
 
+    fn wait_ms(step: &Step) -> i64 {
+        if let Step::Wait(ms) = step { *ms } else { 0 }
+    }
+
     fn shown(ks: &Keyspace) -> Vec<String> {
         let show = |entry: Entry<'_>| match entry.value() {
             ValueRef::Grants(grants) => format!("{grants:?}"),
@@ -463,39 +461,7 @@ mod tests {
             for holder in 0..(FEW as u8 + 20) {
                 acquire(&mut ks, b"k", &[b'h', holder], 1_000);
             }
-            let (mut replica, mut copy, mut out) = (keyspace(0), keyspace(0), EffectWriter::default());
-            ks.effects().iter().for_each(|(db, effect)| assert_eq!(replica.apply(db, &effect), Ok(())));
-            let mut snapshot = Snapshot::begin_with_parts(&ks, 1_000);
-            let mut now_ms = 0;
-            for (step, fate) in &steps {
-                if let Step::Wait(ms) = step {
-                    now_ms += ms;
-                }
-                ks.begin_unit(now_ms, Recording::Full);
-                let before = shown(&ks);
-                if *fate == 0 {
-                    ks.begin_undo();
-                    run(&mut ks, step);
-                    run(&mut ks, &Step::Acquire(200, 50));
-                    run(&mut ks, &Step::End(7));
-                    ks.roll_back();
-                    prop_assert_eq!(shown(&ks), before);
-                } else {
-                    run(&mut ks, step);
-                }
-                snapshot.follow(&ks, &mut out);
-                snapshot.copy_slice(&ks, 100, &mut out);
-                for (db, effect) in ks.effects().iter() {
-                    prop_assert_eq!(replica.apply(db, &effect), Ok(()), "{:?}", effect);
-                }
-                prop_assert_eq!(shown(&replica), shown(&ks));
-            }
-            while !snapshot.copy_slice(&ks, 100, &mut out) {}
-            for (db, effect) in EffectReader::new(out.as_bytes()) {
-                prop_assert_eq!(copy.apply(db, &effect), Ok(()), "{:?}", effect);
-            }
-            prop_assert_eq!(shown(&copy), shown(&ks));
-            prop_assert_eq!(copy.next_token(), ks.next_token());
+            Trial { wait_ms, run, shown, more: &[Step::Acquire(200, 50), Step::End(7)] }.of(&mut ks, &steps);
         }
     }
 }

@@ -9,6 +9,8 @@ mod key;
 mod list;
 mod part;
 mod put_value;
+#[cfg(test)]
+mod replayed;
 mod set;
 mod stock;
 mod stream;

@@ -246,22 +246,15 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::replayed::{Trial, keyspace};
     use super::super::tests::replays;
     use super::*;
-    use crate::base::rng::Rng;
-    use crate::keyspace::effect::{EffectReader, Recording};
+    use crate::keyspace::effect::Recording;
     use crate::keyspace::entry::Entry;
-    use crate::keyspace::snapshot::Snapshot;
     use crate::value::grants::FEW;
 
     const KEY: &[u8] = b"stock";
     const STREAM: &[u8] = b"told";
-
-    fn keyspace(now_ms: i64) -> Keyspace {
-        let mut ks = Keyspace::new(2, Rng::seeded(1));
-        ks.begin_unit(now_ms, Recording::Full);
-        ks
-    }
 
     /// A stock of so many units, with a stream.
     fn create(ks: &mut Keyspace, total: u64) -> Slot {
@@ -414,6 +407,10 @@ mod tests {
         }
     }
 
+    fn wait_ms(step: &Step) -> i64 {
+        if let Step::Wait(ms) = step { *ms } else { 0 }
+    }
+
     fn shown(ks: &Keyspace) -> Vec<String> {
         let show = |entry: Entry<'_>| match entry.value() {
             ValueRef::Grants(grants) => format!("{grants:?}"),
@@ -437,40 +434,7 @@ mod tests {
                 reserve(&mut ks, slot, &[b'o', order], 1, 1_000, &[b's', order % 40]);
                 assert!(ks.stock_add(0, slot, &[order], 1, 0).is_ok());
             }
-            let (mut replica, mut copy, mut out) = (keyspace(0), keyspace(0), EffectWriter::default());
-            ks.effects().iter().for_each(|(db, effect)| assert_eq!(replica.apply(db, &effect), Ok(())));
-            let mut snapshot = Snapshot::begin_with_parts(&ks, 1_000);
-            let mut now_ms = 0;
-            for (step, fate) in &steps {
-                if let Step::Wait(ms) = step {
-                    now_ms += ms;
-                }
-                ks.begin_unit(now_ms, Recording::Full);
-                let before = shown(&ks);
-                if *fate == 0 {
-                    ks.begin_undo();
-                    run(&mut ks, step);
-                    for other in [Step::Reserve(200, 1, 50), Step::Sell(200), Step::Sell(7), Step::Cancel(8), Step::Add(200)] {
-                        run(&mut ks, &other);
-                    }
-                    ks.roll_back();
-                    prop_assert_eq!(shown(&ks), before);
-                } else {
-                    run(&mut ks, step);
-                }
-                snapshot.follow(&ks, &mut out);
-                snapshot.copy_slice(&ks, 100, &mut out);
-                for (db, effect) in ks.effects().iter() {
-                    prop_assert_eq!(replica.apply(db, &effect), Ok(()), "{:?}", effect);
-                }
-                prop_assert_eq!(shown(&replica), shown(&ks));
-            }
-            while !snapshot.copy_slice(&ks, 100, &mut out) {}
-            for (db, effect) in EffectReader::new(out.as_bytes()) {
-                prop_assert_eq!(copy.apply(db, &effect), Ok(()), "{:?}", effect);
-            }
-            prop_assert_eq!(shown(&copy), shown(&ks));
-            prop_assert_eq!(copy.next_token(), ks.next_token());
+            Trial { wait_ms, run, shown, more: &[Step::Reserve(200, 1, 50), Step::Sell(200), Step::Sell(7), Step::Cancel(8), Step::Add(200)] }.of(&mut ks, &steps);
         }
     }
 

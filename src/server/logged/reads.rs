@@ -325,6 +325,20 @@ fn events_wait_for_the_change_that_they_tell_of() {
     assert_eq!(bench.told(1), (String::new(), false), "of what is lost nobody hears");
 }
 
+#[test]
+fn what_is_told_of_grants_waits_for_them() {
+    for look in ["WHO k", "WHY k", "EVENTS 0"] {
+        let mut bench = Bench::slow();
+        bench.ask(0, &["LOCK.ACQUIRE k a PX 60000"]);
+        bench.ask(1, &["LOCK.ACQUIRE k b PX 60000"]);
+        bench.ask(2, &[look]);
+        assert_eq!(bench.told(2), (String::new(), true), "{look}");
+        bench.finish_sync();
+        let (sent, is_held) = bench.told(2);
+        assert!(!is_held && sent.starts_with('*'), "{look}: {sent}");
+    }
+}
+
 /// Its own replies leave behind a message that another client has published. What it publishes does not.
 #[test]
 fn a_message_waits_for_what_its_publisher_has_read_in_the_same_pipeline() {

@@ -1,7 +1,7 @@
 //! LIMIT.TAKE.
 
 use super::charge;
-use super::look::{Look, look};
+use super::look::{Look, Standing, look};
 use super::places::token_of;
 use super::request::{Record, Request};
 use super::rule::Call;
@@ -42,10 +42,12 @@ pub(super) fn take(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if takes {
         take_all(ctx.ks, db, &call, &looks)?;
     }
+    let now_ms = ctx.now_ms();
+    let standings: Vec<Standing> = looks.iter().map(|look| look.standing(now_ms, call.units, takes)).collect();
     if !grants && !is_repeated && !call.only_asks {
-        remember_refusals(ctx, &call, &looks);
+        remember_refusals(ctx, &call, &looks, &standings);
     }
-    answer(ctx, &call, &looks, takes, is_repeated);
+    answer(ctx, &call, &looks, &standings, is_repeated);
     Ok(())
 }
 
@@ -80,24 +82,22 @@ fn take_all(ks: &mut Keyspace, db: DbIndex, call: &Call<'_>, looks: &[Look]) -> 
 }
 
 /// Remembers for WHY which rules have refused the call.
-fn remember_refusals(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look]) {
-    let now_ms = ctx.now_ms();
-    for (rule, look) in call.rules.iter().zip(looks).filter(|(_, look)| !look.grants) {
-        let standing = look.standing(now_ms, call.units, false);
+fn remember_refusals(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look], standings: &[Standing]) {
+    let rules = call.rules.iter().zip(standings).zip(looks);
+    for ((rule, standing), _) in rules.filter(|(_, look)| !look.grants) {
         let (subject, in_use) = (call.request.unwrap_or_default(), standing.used);
         let (reason, limit) = (rule.kind.name(), standing.limit);
         ctx.remember_refusal(Refusal { key: rule.key, subject, reason, in_use, limit });
     }
 }
 
-fn answer(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look], taken: bool, is_repeated: bool) {
-    let (db, now_ms) = (ctx.db(), ctx.now_ms());
+fn answer(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look], standings: &[Standing], is_repeated: bool) {
+    let db = ctx.db();
     let (ks, reply) = (&mut *ctx.ks, &mut *ctx.reply);
     // What was granted stays so, but for places whose lease has ended.
     let refuses = |look: &Look| !look.grants && (!is_repeated || look.places().is_some());
-    // What is refused has not been taken, so that its standing tells how long it stays so.
-    let refusing = looks.iter().filter(|look| refuses(look));
-    let waits = refusing.map(|look| look.standing(now_ms, call.units, false).retry_after_ms);
+    let refusing = looks.iter().zip(standings).filter(|(look, _)| refuses(look));
+    let waits = refusing.map(|(_, standing)| standing.retry_after_ms);
     // Longest of all is never.
     let retry_after_ms = waits.max_by_key(|wait_ms| wait_ms.cast_unsigned()).unwrap_or(0);
     let first = call.rules.iter().zip(looks).find(|(_, look)| refuses(look));
@@ -108,8 +108,7 @@ fn answer(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look], taken: bool, is_re
     outcome::number(reply, "repeated", i64::from(is_repeated));
     reply.bulk(b"rules");
     reply.array(looks.len());
-    for (rule, look) in call.rules.iter().zip(looks) {
-        let standing = look.standing(now_ms, call.units, taken);
+    for ((rule, look), standing) in call.rules.iter().zip(looks).zip(standings) {
         let refuses = refuses(look);
         reply.map(6 + usize::from(look.places().is_some()));
         reply.bulk(b"key");
