@@ -10,7 +10,9 @@ use std::fmt::{Display, Write};
 
 use super::info::sections;
 use super::latency::steps_of;
+use crate::engine::coordination_stats::Counts;
 use crate::engine::{Ctx, Engine};
+use crate::keyspace::effect::{Family, Turn};
 
 /// What a figure's changes mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +140,7 @@ pub(crate) fn render(engine: &mut Engine) -> String {
         about(&mut text, ctx);
         commands(&mut text, ctx);
         latencies(&mut text, ctx);
+        coordination(&mut text, ctx);
         others(&mut text, ctx);
         text
     })
@@ -268,6 +271,59 @@ fn latencies(text: &mut String, ctx: &Ctx<'_>) {
         let micros = stats.micros(stats.commands[entry.id.index()].ticks);
         sample(text, &format!("{METRIC}_sum"), &[("cmd", command)], micros);
         sample(text, &format!("{METRIC}_count"), &[("cmd", command)], total);
+    }
+}
+
+/// How grants end, and what that is called.
+const ENDS: [(Turn, &str); 5] = [
+    (Turn::Released, "released"),
+    (Turn::Expired, "lapsed"),
+    (Turn::Broken, "broken"),
+    (Turn::Removed, "removed"),
+    (Turn::Sold, "sold"),
+];
+
+/// Grants, refusals and waits.
+fn coordination(text: &mut String, ctx: &Ctx<'_>) {
+    let prefixes = ctx.ks.counted_prefixes();
+    let prefix = |group: usize| String::from_utf8_lossy(prefixes.prefix(group));
+    let stats = &ctx.server.stats.coordination;
+    let of_each = |text: &mut String, metric: &str, help: &str, value: &dyn Fn(Family, &Counts) -> Option<f64>| {
+        head(text, metric, "counter", help);
+        for (family, group, counts) in stats.iter() {
+            if let Some(value) = value(family, counts) {
+                sample(text, metric, &[("family", family.name()), ("prefix", &prefix(group))], value);
+            }
+        }
+    };
+    let takes_places = |family| matches!(family, Family::Lock | Family::Gate | Family::Stock);
+    of_each(text, "tidegate_grants_total", "Places, units and calls that were granted.", &|family, counts| {
+        (family != Family::Queue).then(|| counts.turns(Turn::Granted) as f64)
+    });
+    of_each(text, "tidegate_refusals_total", "Calls, and rules of LIMIT.TAKE, that refused.", &|family, counts| {
+        (family != Family::Queue).then_some(counts.refusals as f64)
+    });
+    head(text, "tidegate_grant_ends_total", "counter", "Grants that have ended, and how.");
+    for (family, group, counts) in stats.iter().filter(|(family, ..)| takes_places(*family)) {
+        for (turn, end) in ENDS.into_iter().filter(|(turn, _)| *turn != Turn::Sold || family == Family::Stock) {
+            let labels = [("family", family.name()), ("prefix", &*prefix(group)), ("end", end)];
+            sample(text, "tidegate_grant_ends_total", &labels, counts.turns(turn));
+        }
+    }
+    let waits = |family| matches!(family, Family::Lock | Family::Gate);
+    of_each(text, "tidegate_waits_total", "Calls that began to wait for a place.", &|family, counts| {
+        waits(family).then_some(counts.waits as f64)
+    });
+    of_each(text, "tidegate_waits_ended_total", "Those that wait no longer.", &|family, counts| {
+        waits(family).then_some(counts.waits_ended as f64)
+    });
+    of_each(text, "tidegate_waited_seconds_total", "For how long they have waited.", &|family, counts| {
+        waits(family).then(|| counts.waited_ms as f64 / 1_000.0)
+    });
+    head(text, "tidegate_dead_letters_total", "counter", "Messages that became dead letters, by their stream.");
+    for (_, group, counts) in stats.iter().filter(|(family, ..)| *family == Family::Queue) {
+        let labels = [("prefix", &*prefix(group))];
+        sample(text, "tidegate_dead_letters_total", &labels, counts.turns(Turn::DeadLettered));
     }
 }
 

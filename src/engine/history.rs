@@ -9,7 +9,7 @@ use std::iter::Peekable;
 use super::session::Session;
 use crate::base::limits::{HISTORY_KEY_MAX_BYTES, HISTORY_NAME_MAX_BYTES, HISTORY_PLACES, HOLDER_MAX_BYTES};
 use crate::keyspace::DbIndex;
-use crate::keyspace::effect::Turn;
+use crate::keyspace::effect::{Family, Turn};
 
 /// A connection, as it was when something happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -216,6 +216,8 @@ impl<'a, L: Iterator<Item = Past<'a>>, R: Iterator<Item = Past<'a>>> Iterator fo
 /// Why a call was refused, to be remembered.
 #[derive(Clone, Copy)]
 pub(crate) struct Refusal<'a> {
+    /// The family of the command or rule.
+    pub(crate) family: Family,
     /// The key that refused it.
     pub(crate) key: &'a [u8],
     /// Who asked; empty where the call names nobody.
