@@ -73,7 +73,7 @@ fn command_line() -> Command {
         .subcommand(ping_command())
         .subcommand(
             Command::new("scripts")
-                .about("List commands for coordination, and the scripts that every server has loaded, with their SHA1")
+                .about("List the scripts that every server has loaded, with their SHA1, and the commands that take their place")
                 .arg(name),
         )
         .subcommand(import_command())
@@ -328,15 +328,18 @@ fn show_scripts(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
             print!("{}", script.body);
         }
         None => {
-            println!("Commands, for programs that need not run on Redis (docs/coordination):\n");
+            println!(
+                "Commands that take the place of scripts, for programs that need not run on Redis (docs/coordination has all):\n"
+            );
             let mut shown = BTreeSet::new();
-            for name in BUNDLED.iter().map(|script| script.command).filter(|name| shown.insert(*name)) {
+            for name in BUNDLED.iter().flat_map(|script| script.commands).filter(|name| shown.insert(**name)) {
                 println!("{name:18}  {}", summary(name));
             }
-            println!("\nScripts, which run on Redis, too, each with its SHA1 and the command that does its job:\n");
+            println!("\nScripts, which run on Redis, too, each with its SHA1 and the commands to look at instead:\n");
             for script in BUNDLED {
                 let sha1 = script.sha1();
-                println!("{:18}  {}  {:13}  {}", script.name, sha1.escape_ascii(), script.command, script.summary());
+                let commands = script.commands.join(" ");
+                println!("{:18}  {}  {commands:26}  {}", script.name, sha1.escape_ascii(), script.summary());
             }
         }
     }

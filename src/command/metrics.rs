@@ -283,47 +283,49 @@ const ENDS: [(Turn, &str); 5] = [
     (Turn::Sold, "sold"),
 ];
 
-/// Grants, refusals and waits.
+/// Grants, refusals and waits, also where there were none yet: a counter that appears with its first event shows no increase.
 fn coordination(text: &mut String, ctx: &Ctx<'_>) {
     let prefixes = ctx.ks.counted_prefixes();
     let prefix = |group: usize| String::from_utf8_lossy(prefixes.prefix(group));
     let stats = &ctx.server.stats.coordination;
-    let of_each = |text: &mut String, metric: &str, help: &str, value: &dyn Fn(Family, &Counts) -> Option<f64>| {
+    let of_each = |text: &mut String, metric: &str, help: &str, of: &[Family], value: &dyn Fn(Counts) -> f64| {
         head(text, metric, "counter", help);
-        for (family, group, counts) in stats.iter() {
-            if let Some(value) = value(family, counts) {
-                sample(text, metric, &[("family", family.name()), ("prefix", &prefix(group))], value);
-            }
+        for (family, group) in of.iter().flat_map(|family| (0..prefixes.groups()).map(move |group| (*family, group))) {
+            let labels = [("family", family.name()), ("prefix", &*prefix(group))];
+            sample(text, metric, &labels, value(stats.get(family, group)));
         }
     };
-    let takes_places = |family| matches!(family, Family::Lock | Family::Gate | Family::Stock);
-    of_each(text, "tidegate_grants_total", "Places, units and calls that were granted.", &|family, counts| {
-        (family != Family::Queue).then(|| counts.turns(Turn::Granted) as f64)
-    });
-    of_each(text, "tidegate_refusals_total", "Calls, and rules of LIMIT.TAKE, that refused.", &|family, counts| {
-        (family != Family::Queue).then_some(counts.refusals as f64)
-    });
-    head(text, "tidegate_grant_ends_total", "counter", "Grants that have ended, and how.");
-    for (family, group, counts) in stats.iter().filter(|(family, ..)| takes_places(*family)) {
+    let holding = [Family::Lock, Family::Gate, Family::Stock];
+    let refusing = [Family::Lock, Family::Gate, Family::Stock, Family::Limit];
+    let waiting = [Family::Lock, Family::Gate];
+    let help = "Locks, places of gates and holds on stocks that were given, and calls that each limit has admitted.";
+    of_each(text, "tidegate_grants_total", help, &refusing, &|counts| counts.turns(Turn::Granted) as f64);
+    let help = "Calls that were refused a lock, a place or units, or by a limit.";
+    of_each(text, "tidegate_refusals_total", help, &refusing, &|counts| counts.refusals as f64);
+    let help = "Calls that began to wait for a lock or a place of a gate.";
+    of_each(text, "tidegate_waits_total", help, &waiting, &|counts| counts.waits as f64);
+    let help = "Calls that have ended waiting for a lock or a place of a gate.";
+    of_each(text, "tidegate_waits_ended_total", help, &waiting, &|counts| counts.waits_ended as f64);
+    let help = "Seconds that calls have waited which no longer wait for a lock or a place of a gate.";
+    of_each(text, "tidegate_waited_seconds_total", help, &waiting, &|counts| counts.waited_ms as f64 / 1_000.0);
+    head(text, "tidegate_grant_ends_total", "counter", "Locks, places and holds that have ended, by how they did.");
+    for (family, group) in
+        holding.into_iter().flat_map(|family| (0..prefixes.groups()).map(move |group| (family, group)))
+    {
         for (turn, end) in ENDS.into_iter().filter(|(turn, _)| *turn != Turn::Sold || family == Family::Stock) {
             let labels = [("family", family.name()), ("prefix", &*prefix(group)), ("end", end)];
-            sample(text, "tidegate_grant_ends_total", &labels, counts.turns(turn));
+            sample(text, "tidegate_grant_ends_total", &labels, stats.get(family, group).turns(turn));
         }
     }
-    let waits = |family| matches!(family, Family::Lock | Family::Gate);
-    of_each(text, "tidegate_waits_total", "Calls that began to wait for a place.", &|family, counts| {
-        waits(family).then_some(counts.waits as f64)
-    });
-    of_each(text, "tidegate_waits_ended_total", "Those that wait no longer.", &|family, counts| {
-        waits(family).then_some(counts.waits_ended as f64)
-    });
-    of_each(text, "tidegate_waited_seconds_total", "For how long they have waited.", &|family, counts| {
-        waits(family).then(|| counts.waited_ms as f64 / 1_000.0)
-    });
-    head(text, "tidegate_dead_letters_total", "counter", "Messages that became dead letters, by their stream.");
-    for (_, group, counts) in stats.iter().filter(|(family, ..)| *family == Family::Queue) {
-        let labels = [("prefix", &*prefix(group))];
-        sample(text, "tidegate_dead_letters_total", &labels, counts.turns(Turn::DeadLettered));
+    head(
+        text,
+        "tidegate_dead_letters_total",
+        "counter",
+        "Messages that became dead letters, by the key of their stream.",
+    );
+    for group in 0..prefixes.groups() {
+        let count = stats.get(Family::Queue, group).turns(Turn::DeadLettered);
+        sample(text, "tidegate_dead_letters_total", &[("prefix", &*prefix(group))], count);
     }
 }
 

@@ -45,12 +45,13 @@ fn throttle(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let tat_ns = slot.map(|slot| tat_at(ctx.ks, db, slot)).transpose()?;
     let decision = rate.decide(tat_ns, ns(ctx.now_ms()), quantity);
     match decision.tat_ns {
+        // Who asks for nothing only looks.
+        _ if quantity == 0 => {}
         None => ctx.count_refusal(Family::Limit, key),
-        Some(tat_ns) if quantity > 0 => {
+        Some(tat_ns) => {
             put_tat(ctx.ks, db, key, slot, tat_ns);
             ctx.ks.count_granted(key);
         }
-        Some(_) => {}
     }
     ctx.reply.array(5);
     ctx.reply.integer(i64::from(decision.tat_ns.is_none()));

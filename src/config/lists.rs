@@ -136,14 +136,10 @@ impl Prefixes {
     }
 
     pub(super) fn set(&self, field: &mut Vec<String>, args: Args<'_>, _: Origin) -> Result<(), Refusal> {
-        let prefixes: Vec<_> = words(args)
-            .filter(|word| !word.is_empty())
-            .map(|word| String::from_utf8_lossy(word).into_owned())
-            .collect();
-        if prefixes.len() > METRICS_PREFIXES_MAX || prefixes.iter().any(|one| one.len() > METRICS_PREFIX_MAX_BYTES) {
-            return Err(Refusal::KeyPrefixes);
-        }
-        *field = prefixes;
+        let prefix =
+            |word: &[u8]| String::from_utf8(word.to_vec()).ok().filter(|one| one.len() <= METRICS_PREFIX_MAX_BYTES);
+        let prefixes: Option<Vec<_>> = words(args).filter(|word| !word.is_empty()).map(prefix).collect();
+        *field = prefixes.filter(|all| all.len() <= METRICS_PREFIXES_MAX).ok_or(Refusal::KeyPrefixes)?;
         Ok(())
     }
 

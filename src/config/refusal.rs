@@ -59,8 +59,10 @@ pub enum Refusal {
     /// More addresses than there may be listeners.
     #[error("Too many bind addresses specified.")]
     TooManyAddresses,
-    /// More prefixes of keys than grants are counted by, or too long ones.
-    #[error("there may be at most {METRICS_PREFIXES_MAX} prefixes of at most {METRICS_PREFIX_MAX_BYTES} bytes")]
+    /// More prefixes of keys than grants are counted by, or such as are too long or no text.
+    #[error(
+        "there may be at most {METRICS_PREFIXES_MAX} prefixes of at most {METRICS_PREFIX_MAX_BYTES} bytes of UTF-8"
+    )]
     KeyPrefixes,
     /// Not a directory that can be entered; the system's reason.
     #[error("{0}")]

@@ -4,7 +4,7 @@
 use crate::keyspace::effect::{Family, Tally, Turn};
 
 /// What was counted of one family, for the keys of one prefix.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// By [`Turn`].
     turns: [u64; Turn::ALL.len()],
@@ -49,12 +49,8 @@ impl CoordinationStats {
         &mut counts[group]
     }
 
-    /// All that was counted, with the groups.
-    pub fn iter(&self) -> impl Iterator<Item = (Family, usize, &Counts)> {
-        let of = |family: &Family| &self.counts[*family as usize];
-        let counted = Family::ALL
-            .into_iter()
-            .flat_map(move |family| of(&family).iter().enumerate().map(move |(group, counts)| (family, group, counts)));
-        counted.filter(|(.., counts)| **counts != Counts::default())
+    /// What was counted of a family, for the keys of a group.
+    pub fn get(&self, family: Family, group: usize) -> Counts {
+        self.counts[family as usize].get(group).copied().unwrap_or_default()
     }
 }

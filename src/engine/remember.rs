@@ -40,6 +40,10 @@ impl ServerState {
     #[inline(never)]
     pub(super) fn remember_grants(&mut self, origin: UnitOrigin, ks: &Keyspace, out: &[&mut Session]) {
         self.stats.coordination.add_all(ks.effects().tallies());
+        if ks.effects().grant_turns().next().is_none() {
+            // What limiters have granted leaves nothing to remember.
+            return;
+        }
         // What is evicted is nobody's doing, whose command it was that found no room.
         let by = out
             .first()

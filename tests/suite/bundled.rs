@@ -840,6 +840,7 @@ fn the_program_shows_them() {
     let mut link = server.raw();
     for command in list.lines().skip(2).take_while(|line| !line.is_empty()) {
         let (name, summary) = command.split_once(' ').expect("a name and what it does");
+        assert!(!summary.trim().is_empty(), "{name}");
         let docs = link.command(&["COMMAND", "DOCS", name]);
         assert!(format!("{docs:?}").contains(summary.trim().trim_end_matches('.')), "{name}: {docs:?}");
         assert!(list.lines().filter(|line| line.contains(name)).count() >= 2, "{name} has a script");

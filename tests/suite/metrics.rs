@@ -219,7 +219,7 @@ fn what_becomes_of_grants_is_counted_by_family_and_prefix() {
         "GCRA a:gcra 0 1 60",
         "GCRA a:gcra 0 1 60",
         "MULTI",
-        "LOCK.ACQUIRE undone one PX 60000",
+        "LOCK.ACQUIRE kept one PX 60000",
         "EXEC",
     ] {
         call(line);
@@ -254,15 +254,27 @@ fn what_becomes_of_grants_is_counted_by_family_and_prefix() {
         let labels = [("family", family), ("prefix", prefix), ("end", end)];
         assert_eq!(of("grant_ends", &labels), count, "{labels:?}");
     }
-    assert_eq!(found.samples["tidegate_grants_total"].len(), 8);
+    assert_eq!(found.samples["tidegate_grants_total"].len(), 4 * 3, "also what was not counted yet");
+    let lapsed = "for i = 1, 2 do redis.call('LOCK.ACQUIRE', 'a:b:' .. i, 'one', 'PX', 1) end";
+    raw.command(&["EVAL", lapsed, "0"]);
+    let labels = [("family", "lock"), ("prefix", "a:b:"), ("end", "lapsed")];
+    until(|| metrics(address).value("tidegate_grant_ends_total", &labels) == Some(2.0), "the leases have ended");
+    for line in ["MULTI", "LOCK.ACQUIRE a:within one PX 60000", "CONFIG SET metrics-key-prefixes c:", "EXEC"] {
+        raw.command(&line.split(' ').collect::<Vec<_>>());
+    }
+    let labels = [("family", "lock"), ("prefix", "")];
+    assert_eq!(metrics(address).value("tidegate_grants_total", &labels), Some(1.0), "of none of the new prefixes");
+    let who = format!("{:?}", raw.command(&["WHO", "a:within"]));
+    assert!(who.contains("\"granted\""), "it is remembered, too: {who}");
     let refused = raw.command(&["CONFIG", "SET", "metrics-key-prefixes", &"x".repeat(129)]);
     let refused = format!("{refused:?}");
-    assert!(refused.contains("at most 32 prefixes of at most 128 bytes"), "{refused}");
+    assert!(refused.contains("at most 32 prefixes of at most 128 bytes of UTF-8"), "{refused}");
     raw.command(&["CONFIG", "SET", "metrics-key-prefixes", ""]);
-    raw.command(&["LOCK.RELEASE", "undone", "one"]);
+    raw.command(&["LOCK.RELEASE", "kept", "one"]);
     let labels = [("family", "lock"), ("prefix", ""), ("end", "released")];
     assert_eq!(metrics(address).value("tidegate_grant_ends_total", &labels), Some(1.0));
-    assert!(!metrics(address).samples.contains_key("tidegate_dead_letters_total"));
+    raw.command(&["CONFIG", "RESETSTAT"]);
+    assert_eq!(metrics(address).value("tidegate_grant_ends_total", &labels), Some(0.0));
 }
 
 #[test]

@@ -135,19 +135,18 @@ impl Effects {
 
     /// Counts grants of a key of which the same has become, without telling more of them.
     pub(in crate::keyspace) fn tally(&mut self, turn: Turn, family: Family, key: &[u8], count: u64) {
-        self.tallies.add(turn, family, key, count);
+        self.tallies.add(turn, family, key, count, self.kept.tallies);
         self.has_record = true;
     }
 
     /// By what prefixes of their keys grants are counted.
     pub fn counted_prefixes(&self) -> &KeyPrefixes {
-        &self.tallies.prefixes
+        self.tallies.prefixes()
     }
 
-    /// Counts grants by these prefixes from the next unit on.
+    /// Counts grants by these prefixes from here on.
     pub(in crate::keyspace) fn count_by(&mut self, prefixes: KeyPrefixes) {
-        self.tallies.prefixes = prefixes;
-        self.tallies.truncate(0);
+        self.tallies.count_by(prefixes);
     }
 
     /// How many grants have been given and ended in the unit.

@@ -23,14 +23,30 @@ pub struct Tally {
 /// All of the unit that is underway.
 #[derive(Debug, Default)]
 pub(super) struct Tallies {
-    pub(super) prefixes: KeyPrefixes,
+    prefixes: KeyPrefixes,
     tallies: Vec<Tally>,
 }
 
 impl Tallies {
-    pub(super) fn add(&mut self, turn: Turn, family: Family, key: &[u8], count: u64) {
-        let group = self.prefixes.group_of(key);
-        self.tallies.push(Tally { turn, family, group, count });
+    /// Adds to what was counted behind the first `kept`, which may not change: so there are no more than kinds of tallies for each mark.
+    pub(super) fn add(&mut self, turn: Turn, family: Family, key: &[u8], count: u64, kept: usize) {
+        let (group, kept) = (self.prefixes.group_of(key), kept.min(self.tallies.len()));
+        let same = |tally: &&mut Tally| (tally.turn, tally.family, tally.group) == (turn, family, group);
+        match self.tallies[kept..].iter_mut().rfind(same) {
+            Some(tally) => tally.count += count,
+            None => self.tallies.push(Tally { turn, family, group, count }),
+        }
+    }
+
+    /// Counts by other prefixes from here on. What the unit has counted already is told of no prefix.
+    pub(super) fn count_by(&mut self, prefixes: KeyPrefixes) {
+        let other = prefixes.groups() - 1;
+        self.tallies.iter_mut().for_each(|tally| tally.group = other);
+        self.prefixes = prefixes;
+    }
+
+    pub(super) fn prefixes(&self) -> &KeyPrefixes {
+        &self.prefixes
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Tally> {
@@ -48,5 +64,29 @@ impl Tallies {
 
     pub(super) fn give_back(&mut self) {
         self.tallies = Vec::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tallies_are_few_and_those_before_a_mark_stay() {
+        let mut tallies = Tallies::default();
+        tallies.count_by(KeyPrefixes::new([&b"a:"[..]].into_iter()));
+        tallies.add(Turn::Granted, Family::Lock, b"a:1", 1, 0);
+        let kept = tallies.len();
+        for _ in 0..1_000 {
+            tallies.add(Turn::Granted, Family::Lock, b"a:2", 1, kept);
+            tallies.add(Turn::Released, Family::Gate, b"b", 2, kept);
+        }
+        let counts = |tallies: &Tallies| tallies.iter().map(|tally| (tally.group, tally.count)).collect::<Vec<_>>();
+        assert_eq!(counts(&tallies), [(0, 1), (0, 1_000), (1, 2_000)]);
+        tallies.truncate(kept);
+        assert_eq!(counts(&tallies), [(0, 1)]);
+        tallies.count_by(KeyPrefixes::default());
+        tallies.add(Turn::Granted, Family::Lock, b"a:1", 5, 0);
+        assert_eq!(counts(&tallies), [(0, 6)], "of no prefix any more");
     }
 }

@@ -101,7 +101,7 @@ impl Keyspace {
         self.effects.counted_prefixes()
     }
 
-    /// Counts grants by these prefixes from now on. Between two units.
+    /// Counts grants by these prefixes from now on.
     pub fn count_by(&mut self, prefixes: KeyPrefixes) {
         self.effects.count_by(prefixes);
     }
@@ -137,7 +137,8 @@ impl Keyspace {
         }
     }
 
-    /// Notes that all grants at `slot` are about to go with their key. Of very many it notes no more than anybody remembers.
+    /// Notes that all grants at `slot` are about to go with their key. All are counted, and of very many no more noted
+    /// than anybody remembers.
     #[cold]
     pub(super) fn note_removed_grants(&mut self, db: DbIndex, slot: Slot, cause: Cause) {
         let turn = if cause == Cause::Expiry { Turn::Expired } else { Turn::Removed };
