@@ -294,7 +294,11 @@ impl World {
             _ => {}
         }
         self.is_called_in_vain = dice.once_in(6);
-        if dice.once_in(5) { self.refund(dice) } else { self.take(dice) }
+        if dice.once_in(5) {
+            self.refund(dice)
+        } else {
+            self.take(dice)
+        }
         if dice.once_in(20) {
             self.log.kill(&mut self.bench).expect("the log makes what the server held");
         }

@@ -371,7 +371,8 @@ impl<'w> Life<'w> {
             }
             self.note_touched(&effects, if is_logged { self.at } else { 0 });
             self.world.reached.expired += u64::from(!expired.is_empty());
-            let has_lapsed = |(_, effect): (u16, Effect<'_>)| matches!(effect, Effect::GrantEnd { .. }) && effect.is_expiry();
+            let has_lapsed =
+                |(_, effect): (u16, Effect<'_>)| matches!(effect, Effect::GrantEnd { .. }) && effect.is_expiry();
             self.world.reached.lapsed += u64::from(EffectReader::new(&effects).any(has_lapsed));
             if EffectReader::new(&effects).all(|(_, effect)| effect.is_expiry()) {
                 self.expiries.insert(self.at);

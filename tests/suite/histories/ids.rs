@@ -56,7 +56,9 @@ impl Shape {
 fn number(value: &Value) -> i64 {
     match value {
         Value::Integer(number) => *number,
-        text => std::str::from_utf8(text.bytes().unwrap_or_default()).ok().and_then(|text| text.parse().ok()).unwrap_or(-1),
+        text => {
+            std::str::from_utf8(text.bytes().unwrap_or_default()).ok().and_then(|text| text.parse().ok()).unwrap_or(-1)
+        }
     }
 }
 
