@@ -127,8 +127,10 @@ pub(super) fn random(rng: &mut Rng, number: u64) -> Request {
 
 /// A command made for coordination. Owners are few, so that they come again.
 fn coordinate(rng: &mut Rng, n: &str, deadline: &str) -> Request {
-    let owner = ["ann", "bob", "eve"][rng.below(3) as usize];
-    let (request, token) = (format!("request:{owner}"), (1 + rng.below(200)).to_string());
+    let at = rng.below(3) as usize;
+    let owner = ["ann", "bob", "eve"][at];
+    let request = ["request:ann", "request:bob", "request:eve"][at];
+    let token = (1 + rng.below(200)).to_string();
     let (words, key, what): (&[&str], &'static str, What) = match rng.below(20) {
         0..3 => (&["LOCK.ACQUIRE", "lock", owner, "PX", deadline], "lock", What::Grant),
         3 => (&["LOCK.RELEASE", "lock", owner], "lock", What::Plain),
@@ -142,10 +144,11 @@ fn coordinate(rng: &mut Rng, n: &str, deadline: &str) -> Request {
         12 => (&["EVAL", SELL, "1", "stock", n, deadline], "stock", What::Grant),
         13..15 => {
             let rules: &[&str] = &["2", "limit", "FIXED", "5", "400", "gate", "CONCURRENCY", "3", "400"];
-            (&[&["LIMIT.TAKE", "ID", &request, "RULES"], rules].concat(), "limit", What::Plain)
+            (&[&["LIMIT.TAKE", "ID", request, "RULES"], rules].concat(), "limit", What::Plain)
         }
-        15 => (&["LIMIT.REFUND", &request, "limit", "gate"], "limit", What::Plain),
-        16 => (&["ONCE", owner, "PX", deadline, "INCR", "counter"], "counter", What::Plain),
+        // Where nothing is kept, that is all that is looked at.
+        15 => (&["LIMIT.REFUND", request, "limit", "gate"], request, What::Plain),
+        16 => (&["ONCE", owner, "PX", deadline, "INCR", "counter"], owner, What::Plain),
         17 => (&["GUARD", "lock", &token, "INCR", "counter"], "lock", What::Plain),
         18 => (&["ID.NEXT", "ids", "COUNT", "3"], "ids", What::Plain),
         _ => (&["EVAL", FREE_AND_FAIL, "2", "lock", "gate", owner], "lock", What::FailingScript),
