@@ -184,7 +184,7 @@ fn wake_ups(server: &Server, rounds: u64, waiting: Waiting) -> Vec<f64> {
         one.pipeline(&acquire[0], 1);
     }
     let wait = |round: u64| {
-        let (giver, taker) = if round % 2 == 0 { (0, 1) } else { (1, 0) };
+        let (giver, taker) = if round.is_multiple_of(2) { (0, 1) } else { (1, 0) };
         let (giving, taking) = if giver == 0 { (&mut one, &mut other) } else { (&mut other, &mut one) };
         taking.send(&acquire[taker]);
         // When both of these are answered, it waits.
