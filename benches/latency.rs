@@ -229,7 +229,7 @@ fn leases(recorder: &mut Recorder, setup: &Setup) {
     let gate = |at_ms: &str| {
         encode(&["GATE.ACQUIRE", "gate", &format!("holder:{NUMBER}"), "LIMIT", "4000000000", "PXAT", at_ms])
     };
-    let cases: [(&str, &dyn Fn(&str) -> Vec<u8>); 2] = [("leases of locks", &lock), ("places of one gate", &gate)];
+    let cases: [(&str, Request); 2] = [("leases of locks", lock), ("places of one gate", gate)];
     for (name, request) in cases {
         recorder.case(&format!("{many} {name}"), None, |_| {
             let server = setup.start(&setup.server);
@@ -252,6 +252,9 @@ fn leases(recorder: &mut Recorder, setup: &Setup) {
     }
 }
 
+/// Makes a request of each number, for something that lasts until this time, Unix ms.
+type Request = fn(&str) -> Vec<u8>;
+
 /// As long as a UUID.
 const LEASE_OWNER: &str = "7f0b1a2c-3d4e-4f5a-8b6c-9d0e1f2a3b4c";
 
@@ -259,15 +262,14 @@ const LEASE_OWNER: &str = "7f0b1a2c-3d4e-4f5a-8b6c-9d0e1f2a3b4c";
 struct Passing(Range<u64>);
 
 impl Passing {
-    /// Stores what has deadlines that are spread over a second that has not begun by then. `request` makes one of each number, which
-    /// lasts until then.
-    fn stored(connection: &mut Connection, keys: u64, request: impl Fn(&str) -> Vec<u8>) -> Passing {
+    /// Stores what has deadlines that are spread over a second that has not begun by then.
+    fn stored(connection: &mut Connection, keys: u64, request: Request) -> Passing {
         // Whoever stores 100,000 keys in a second is in time. On a machine that is busy with something else it may take longer.
         let mut patience_ms = 2_000 + keys / 100;
         loop {
             let first = unix_ms() + patience_ms;
             let passing = Passing(first..first + 1_000);
-            if passing.store(connection, keys, &request) {
+            if passing.store(connection, keys, request) {
                 return passing;
             }
             connection.ask(&["FLUSHALL"]);
@@ -276,7 +278,7 @@ impl Passing {
     }
 
     /// Answers whether all were stored in time.
-    fn store(&self, connection: &mut Connection, keys: u64, request: impl Fn(&str) -> Vec<u8>) -> bool {
+    fn store(&self, connection: &mut Connection, keys: u64, request: Request) -> bool {
         const STEP: u64 = 500;
         for first in (0..keys).step_by(STEP as usize) {
             let at = self.0.start + first * 1_000 / keys;
