@@ -288,7 +288,8 @@ impl Pair {
                 assert_eq!(if self.waiting { Vec::new() } else { delivered(&reply) }, given);
             }
             21 if !self.waiting && !self.model.is_stuck => {
-                let by_ms = *dice.pick(&[-3_000, -40, 25, 4_000]);
+                // What could not be moved is put off until then by the same clock.
+                let by_ms = (*dice.pick(&[-3_000, -40, 25, 4_000])).max(self.stuck_until_ms - self.model.now_ms);
                 self.bench.set_clock(by_ms);
                 self.model.now_ms += by_ms;
             }
