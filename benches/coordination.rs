@@ -4,9 +4,14 @@
 //! |---|---|
 //! | `coordination` | requests per second and CPU time of the server for each, 50 connections with 16 in flight each |
 //! | `hand_over` | [`WAITERS`] clients that all want one lock: how often it changes hands in a second |
+//! | `wake_up` | how long it takes until one that waits has what another one has given up |
 //!
 //! Here every grant is on disk before it is told; the peers keep nothing. All servers run at once, pinned to one core; this client is
 //! pinned to another. They are measured in turn, round after round, from the same data.
+//!
+//! In `wake_up` one client waits and one gives, in turn, on a server that nobody else asks. On peers the one waits by BLPOP, the other
+//! gives by RPUSH. The time is counted from when the one sends what the other waits for. Here it is told twice: with a log, in which
+//! the grant has to be first, and without.
 //!
 //! Who waits for the lock waits on the server here (`LOCK.ACQUIRE ... BLOCK 0`). On peers it does as the client library does that most
 //! use for this: it subscribes to the lock's channel, and tries again whenever it is told that the lock was given back.
@@ -51,6 +56,8 @@ const CONNECTIONS: usize = 50;
 const DEPTH: usize = 16;
 const WAITERS: usize = 200;
 const HAND_OVER_S: f64 = 2.0;
+/// How often one is woken.
+const WAKE_UPS: u64 = 20_000;
 
 fn main() {
     let options = Options::parse();
@@ -65,6 +72,7 @@ fn main() {
     let mut bench = Bench { recorder, options, judged, runtime };
     bench.commands();
     bench.hand_over();
+    bench.wake_up();
     bench.recorder.finish();
 }
 
@@ -125,6 +133,71 @@ impl Bench {
             [count as f64 / seconds, cpu * 1e6 / count as f64]
         });
     }
+}
+
+impl Bench {
+    fn wake_up(&mut self) {
+        let peers = self.judged.len() - 1;
+        let setup = &self.options.setup;
+        let unlogged = setup.start(&setup.server);
+        let mut names = setup.names();
+        let own = names.pop().expect("the one to judge");
+        names.extend([format!("{own} without a log"), own]);
+        let [p50, p99, longest] = ["p50 us", "p99 us", "longest us"].map(|name| Quantity::less(name, 0));
+        self.recorder.table_of("wake_up", "who is woken", names, [p50, p99, longest]);
+        let rounds = setup.scaled(WAKE_UPS);
+        let judged = &self.judged;
+        self.recorder.case("one that waits alone", None, |number| {
+            let mut waits = match number {
+                _ if number < peers => wake_ups(&judged[number].server, rounds, Waiting::Blpop),
+                _ if number == peers => wake_ups(&unlogged, rounds, Waiting::Lock),
+                _ => wake_ups(&judged[peers].server, rounds, Waiting::Lock),
+            };
+            waits.sort_by(f64::total_cmp);
+            [0.5, 0.99, 1.0].map(|share| waits[((waits.len() as f64 * share).ceil() as usize).max(1) - 1])
+        });
+    }
+}
+
+/// How the one waits that is woken.
+#[derive(Clone, Copy)]
+enum Waiting {
+    Blpop,
+    Lock,
+}
+
+/// Lets two clients wait for each other's lock, or for elements of a list, so many times. Answers how long each waited, in us.
+fn wake_ups(server: &Server, rounds: u64, waiting: Waiting) -> Vec<f64> {
+    let mut control = Connection::new(server);
+    control.ask(&["FLUSHALL"]);
+    let (mut one, mut other) = (Connection::new(server), Connection::new(server));
+    let owners = ["7d9f3a52-1c4e-4b8a-9f60-2e5d8c7b1a34", "0b1c2d3e-4f50-4617-8283-94a5b6c7d8e9"];
+    let [acquire, release] = [0, 1].map(|request| {
+        owners.map(|owner| match (waiting, request) {
+            (Waiting::Lock, 0) => encode(&["LOCK.ACQUIRE", LOCK, owner, "PX", LEASE_MS, "BLOCK", "0"]),
+            (Waiting::Lock, _) => encode(&["LOCK.RELEASE", LOCK, owner]),
+            (Waiting::Blpop, 0) => encode(&["BLPOP", "queue", "0"]),
+            (Waiting::Blpop, _) => encode(&["RPUSH", "queue", owner]),
+        })
+    });
+    if let Waiting::Lock = waiting {
+        one.pipeline(&acquire[0], 1);
+    }
+    let wait = |round: u64| {
+        let (giver, taker) = if round.is_multiple_of(2) { (0, 1) } else { (1, 0) };
+        let (giving, taking) = if giver == 0 { (&mut one, &mut other) } else { (&mut other, &mut one) };
+        taking.send(&acquire[taker]);
+        // When both of these are answered, it waits.
+        control.ask(&["PING"]);
+        control.ask(&["PING"]);
+        let begin = Instant::now();
+        giving.send(&release[giver]);
+        taking.receive(1);
+        let took_us = begin.elapsed().as_secs_f64() * 1e6;
+        giving.receive(1);
+        took_us
+    };
+    (0..rounds).map(wait).collect()
 }
 
 /// Lets [`WAITERS`] clients run for this long, and answers how often one of them was given the lock. Each of them gets its number.

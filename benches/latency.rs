@@ -8,6 +8,7 @@
 //! | `latency` | nothing; 50 connections that ask in a closed loop, one or 16 requests at a time |
 //! | `growth` | insertion of 20 million keys, as fast as the server answers |
 //! | `expiry` | the deadlines of a million keys pass in one second |
+//! | `leases` | the same of a million leases, of locks and of places of gates |
 //! | `deletion` | a set of 10 million members is deleted |
 //! | `huge_pages` | insertion of 3 million keys, with and without huge pages |
 //!
@@ -79,6 +80,7 @@ fn main() {
     beside_load(&mut recorder, &setup, &commands);
     growth(&mut recorder, &setup, &commands);
     expiry(&mut recorder, &setup, &commands);
+    leases(&mut recorder, &setup);
     deletion(&mut recorder, &setup, &commands);
     huge_pages(&mut recorder, &setup);
     recorder.finish();
@@ -186,7 +188,9 @@ fn expiry(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
         let idle = idle(&server, setup.seconds(IDLE_S));
         let before = server.settled_bytes();
         let mut control = Connection::new(&server);
-        let passing = Passing::stored(&mut control, keys);
+        let passing = Passing::stored(&mut control, keys, |at_ms| {
+            encode(&["SET", &format!("key:{NUMBER}"), "0123456789", "PXAT", at_ms])
+        });
         let memory = MemoryBack { server: &server, before, full: server.resident_bytes() };
         assert_eq!(control.ask(&["DBSIZE"]), format!(":{keys}"), "keys expired too early, or not all are there");
         passing.wait_for_first();
@@ -204,18 +208,68 @@ fn expiry(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
     });
 }
 
+/// Only of the server to judge: peers have no leases.
+fn leases(recorder: &mut Recorder, setup: &Setup) {
+    let many = setup.scaled(EXPIRING_KEYS);
+    recorder.table_of(
+        "leases",
+        "what ends in one second",
+        setup.names().pop().into_iter().collect(),
+        [
+            Quantity::less("s until none is left", 2),
+            Quantity::less("idle, p99 ms", 3),
+            Quantity::less("meanwhile, p99 ms", 3),
+            Quantity::less("idle, longest ms", 3),
+            Quantity::less("meanwhile, longest ms", 3),
+            stalls(),
+        ],
+    );
+    // Of locks each is a key of its own.
+    let lock = |at_ms: &str| encode(&["LOCK.ACQUIRE", &format!("lock:{NUMBER}"), LEASE_OWNER, "PXAT", at_ms]);
+    let gate = |at_ms: &str| {
+        encode(&["GATE.ACQUIRE", "gate", &format!("holder:{NUMBER}"), "LIMIT", "4000000000", "PXAT", at_ms])
+    };
+    let cases: [(&str, Request); 2] = [("leases of locks", lock), ("places of one gate", gate)];
+    for (name, request) in cases {
+        recorder.case(&format!("{many} {name}"), None, |_| {
+            let server = setup.start(&setup.server);
+            let idle = idle(&server, setup.seconds(IDLE_S));
+            let mut control = Connection::new(&server);
+            let passing = Passing::stored(&mut control, many, request);
+            passing.wait_for_first();
+            let (waits, last) = probe_while(&server, || {
+                passing.wait_for_last();
+                let last = Instant::now();
+                while control.ask(&["DBSIZE"]) != ":0" {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                last
+            });
+            let gone = last.elapsed().as_secs_f64();
+            let [idle_p99, p99] = [&idle, &waits].map(|waits| waits.percentile(99.0));
+            [gone, idle_p99, p99, idle.longest(), waits.longest(), waits.per_mille_beyond(STALL_MS)]
+        });
+    }
+}
+
+/// Makes a request of each number, for something that lasts until this time, Unix ms.
+type Request = fn(&str) -> Vec<u8>;
+
+/// As long as a UUID.
+const LEASE_OWNER: &str = "7f0b1a2c-3d4e-4f5a-8b6c-9d0e1f2a3b4c";
+
 /// A second in which deadlines pass, in ms since 1970.
 struct Passing(Range<u64>);
 
 impl Passing {
-    /// Stores keys whose deadlines are spread over a second that has not begun by then.
-    fn stored(connection: &mut Connection, keys: u64) -> Passing {
+    /// Stores what has deadlines that are spread over a second that has not begun by then.
+    fn stored(connection: &mut Connection, keys: u64, request: Request) -> Passing {
         // Whoever stores 100,000 keys in a second is in time. On a machine that is busy with something else it may take longer.
         let mut patience_ms = 2_000 + keys / 100;
         loop {
             let first = unix_ms() + patience_ms;
             let passing = Passing(first..first + 1_000);
-            if passing.store(connection, keys) {
+            if passing.store(connection, keys, request) {
                 return passing;
             }
             connection.ask(&["FLUSHALL"]);
@@ -224,12 +278,11 @@ impl Passing {
     }
 
     /// Answers whether all were stored in time.
-    fn store(&self, connection: &mut Connection, keys: u64) -> bool {
+    fn store(&self, connection: &mut Connection, keys: u64, request: Request) -> bool {
         const STEP: u64 = 500;
         for first in (0..keys).step_by(STEP as usize) {
             let at = self.0.start + first * 1_000 / keys;
-            let request = encode(&["SET", &format!("key:{NUMBER}"), "0123456789", "PXAT", &at.to_string()]);
-            connection.fill(first..(first + STEP).min(keys), STEP as usize, &request);
+            connection.fill(first..(first + STEP).min(keys), STEP as usize, &request(&at.to_string()));
         }
         unix_ms() < self.0.start
     }

@@ -28,6 +28,10 @@ const SIZES: [u64; 3] = [1_000_000, 4_000_000, 10_000_000];
 /// So many streams and no more: of four million, the peers' fill 18 GB.
 const STREAMS: [u64; 1] = [1_000_000];
 
+/// Gates, each of which is held [`HOLDERS`] times.
+const GATES: [u64; 1] = [100_000];
+const HOLDERS: usize = 60;
+
 /// Requests in flight while keys are stored.
 const AT_ONCE: usize = 500;
 
@@ -36,14 +40,22 @@ struct Kind {
     name: &'static str,
     sizes: &'static [u64],
     requests: fn() -> Vec<Vec<u8>>,
+    /// What makes it on peers, where they do not have the commands.
+    on_peers: Option<fn() -> Vec<Vec<u8>>>,
 }
 
-const KINDS: [Kind; 8] = [
-    Kind { name: "string of 10 bytes", sizes: &SIZES, requests: || vec![encode(&["SET", &key("key"), "0123456789"])] },
+const KINDS: [Kind; 10] = [
+    Kind {
+        name: "string of 10 bytes",
+        sizes: &SIZES,
+        requests: || vec![encode(&["SET", &key("key"), "0123456789"])],
+        on_peers: None,
+    },
     Kind {
         name: "counter with a deadline",
         sizes: &SIZES,
         requests: || vec![encode(&["INCR", &key("counter")]), encode(&["EXPIRE", &key("counter"), "86400"])],
+        on_peers: None,
     },
     Kind {
         name: "lock of 37 bytes with a deadline",
@@ -52,6 +64,7 @@ const KINDS: [Kind; 8] = [
             let owner = format!("7f0b1a2-3d4e-4f5a-8b6c-{NUMBER}:1");
             vec![encode(&["SET", &key("lock"), &owner, "NX", "PX", "86400000"])]
         },
+        on_peers: None,
     },
     Kind {
         name: "hash of 5 fields",
@@ -61,8 +74,14 @@ const KINDS: [Kind; 8] = [
             let fields = ["capacity", "left", "leaking_at", "rate", "account"].into_iter();
             vec![encode_all(["HSET", &key("hash")], fields.flat_map(|field| [field.to_owned(), value.clone()]))]
         },
+        on_peers: None,
     },
-    Kind { name: "set of 10", sizes: &SIZES, requests: || vec![encode_all(["SADD", &key("set")], elements())] },
+    Kind {
+        name: "set of 10",
+        sizes: &SIZES,
+        requests: || vec![encode_all(["SADD", &key("set")], elements())],
+        on_peers: None,
+    },
     Kind {
         name: "sorted set of 10",
         sizes: &SIZES,
@@ -70,8 +89,14 @@ const KINDS: [Kind; 8] = [
             let members = elements().enumerate().flat_map(|(score, member)| [(score * 1000).to_string(), member]);
             vec![encode_all(["ZADD", &key("zset")], members)]
         },
+        on_peers: None,
     },
-    Kind { name: "list of 10", sizes: &SIZES, requests: || vec![encode_all(["RPUSH", &key("list")], elements())] },
+    Kind {
+        name: "list of 10",
+        sizes: &SIZES,
+        requests: || vec![encode_all(["RPUSH", &key("list")], elements())],
+        on_peers: None,
+    },
     Kind {
         name: "stream of 10",
         sizes: &STREAMS,
@@ -87,8 +112,37 @@ const KINDS: [Kind; 8] = [
             };
             (1..=10).map(entry).collect()
         },
+        on_peers: None,
+    },
+    Kind {
+        name: "held lock, owner of 36 bytes",
+        sizes: &SIZES,
+        requests: || vec![encode(&["LOCK.ACQUIRE", &key("lock"), &holder(0), "PX", LEASE_MS])],
+        on_peers: Some(|| vec![encode(&["SET", &key("lock"), &holder(0), "NX", "PX", LEASE_MS])]),
+    },
+    Kind {
+        name: "gate of 60 holders of 36 bytes",
+        sizes: &GATES,
+        requests: || {
+            let place =
+                |number| encode(&["GATE.ACQUIRE", &key("gate"), &holder(number), "LIMIT", "60", "PX", LEASE_MS]);
+            (0..HOLDERS).map(place).collect()
+        },
+        // As the script of such a gate keeps it: by when each lease ends.
+        on_peers: Some(|| {
+            let place = |number| encode(&["ZADD", &key("gate"), "1800000000000", &holder(number)]);
+            (0..HOLDERS).map(place).collect()
+        }),
     },
 ];
+
+/// Longer than the bench takes.
+const LEASE_MS: &str = "86400000";
+
+/// A name of 36 bytes, as long as a UUID, which no other holder has.
+fn holder(number: usize) -> String {
+    format!("7f0b1a2c-3d4e-4f5a-8b{number:02}-{NUMBER}")
+}
 
 fn key(kind: &str) -> String {
     format!("{kind}:{NUMBER}")
@@ -111,10 +165,13 @@ fn main() {
     let mut recorder = Recorder::new("memory", &setup);
     recorder.table("memory", "type, keys", [Quantity::less("bytes per key", 1)]);
     for kind in &KINDS {
-        let requests = (kind.requests)();
+        let requests = [kind.on_peers.unwrap_or(kind.requests)(), (kind.requests)()];
         let sizes: Vec<u64> = kind.sizes.iter().map(|&size| setup.scaled(size)).collect();
         let cases = sizes.iter().map(|size| (format!("{}, {size}", kind.name), None)).collect();
-        recorder.cases(cases, |server| measure(&setup, &commands[server], &requests, &sizes));
+        recorder.cases(cases, |server| {
+            let is_ours = server + 1 == commands.len();
+            measure(&setup, &commands[server], &requests[usize::from(is_ours)], &sizes)
+        });
     }
     recorder.finish();
 }

@@ -15,6 +15,8 @@ enum Number {
     Ratio(&'static str, &'static [&'static str], &'static str),
     /// Ours: table, quantity, in all cases.
     Ours(&'static str, &'static str),
+    /// Ours: table, cases, quantity.
+    OursOf(&'static str, &'static str, &'static str),
     /// The same quantity of ours in one case, less that in another: table, case, the other, quantity.
     Excess(&'static str, &'static str, &'static str, &'static str),
     /// One quantity of ours over another, in all cases: table, quantity, the other.
@@ -27,13 +29,13 @@ enum Bound {
 }
 
 use Bound::{AtLeast, AtMost};
-use Number::{Excess, Ours, Quotient, Ratio};
+use Number::{Excess, Ours, OursOf, Quotient, Ratio};
 
 /// Policies of eviction that all servers have.
 const EVICTIONS: &[&str] =
     &["allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-ttl"];
 
-const GOALS: [Goal; 27] = [
+const GOALS: [Goal; 30] = [
     goal("memory of a string of 10 bytes", Ratio("memory", &["string of 10 bytes"], "bytes per key"), AtMost(0.85)),
     goal(
         "memory of a counter with a deadline",
@@ -41,6 +43,8 @@ const GOALS: [Goal; 27] = [
         AtMost(0.65),
     ),
     goal("memory of a lock", Ratio("memory", &["lock of 37 bytes with a deadline"], "bytes per key"), AtMost(0.75)),
+    goal("bytes of a held lock", OursOf("memory", "held lock, owner of 36 bytes", "bytes per key"), AtMost(160.0)),
+    goal("bytes of a gate", OursOf("memory", "gate of 60 holders of 36 bytes", "bytes per key"), AtMost(6_144.0)),
     goal(
         "memory of a small collection",
         Ratio("memory", &["hash of 5 fields", "set of 10", "sorted set of 10", "list of 10"], "bytes per key"),
@@ -103,6 +107,7 @@ const GOALS: [Goal; 27] = [
     goal("CPU time by TLS, P=16", Ratio("tls", &["GET", "SET"], "CPU us/op"), AtMost(0.7)),
     goal("keys found in a full cache", Ratio("eviction", EVICTIONS, "% found"), AtLeast(0.98)),
     goal("throughput of a full cache", Ratio("eviction", EVICTIONS, "new keys/s"), AtLeast(1.5)),
+    goal("longest wait while leases end, ms", Ours("leases", "meanwhile, longest ms"), AtMost(2.0)),
     goal("memory back after an expiry, s", Ours("expiry", "s until the memory is back"), AtMost(3.0)),
     goal(
         "p99 during an expiry over that of an idle server",
@@ -166,6 +171,12 @@ impl Number {
                 let table = find(table)?;
                 let quantity = number_of(table, quantity);
                 Some(table.rows.iter().map(|row| ours(table, row, quantity)).collect())
+            }
+            OursOf(table, case, quantity) => {
+                let table = find(table)?;
+                let quantity = number_of(table, quantity);
+                let values: Vec<f64> = rows_of(table, case).map(|row| ours(table, row, quantity)).collect();
+                Some(values).filter(|values| !values.is_empty())
             }
             Excess(table, case, other, quantity) => {
                 let table = find(table)?;

@@ -82,6 +82,8 @@ reached! {
     events "events of keys"
     events_of_reads "events of keys that a unit has found, and not changed"
     expired "units that removed what had expired"
+    granted "places and units that were granted"
+    lapsed "units that ended leases"
     synced "replies to WAITAOF"
     closed_sessions "clients that were disconnected because the log had failed"
     refused "commands that were refused by a full or failed log"

@@ -1,26 +1,12 @@
-//! Locks and gates: what a naive model says of random histories, and what callers rely on beside it.
-//!
-//! The engine runs in this process, with a clock that is moved by hand. In a history several clients take, prolong and give back places of
-//! one gate or lock, wait for them, hang up, and change the limit, while time passes; after each step who holds what, who was answered, and
-//! what, must be as the model says. The waiting of each call ends at a millisecond that is no one else's,
-//! so that no two things happen at once.
-//! `SUITE_SEED` and `SUITE_ROUNDS` choose other histories.
+//! Locks and gates: what callers rely on beside what the model of [`histories`](crate::histories) says. The engine runs in this process,
+//! with a clock that is moved by hand.
 
 use std::collections::VecDeque;
 
-use crate::differential::generate::Dice;
 use crate::differential::script::split_line;
-use crate::differential::search::env_number;
-use crate::harness::{Program, Server, Value};
+use crate::harness::{Program, Raw, Server, Value, encode, until};
 use crate::in_process::{Bench, words};
-
-const CLIENTS: usize = 6;
-/// Names under which places are held: fewer than calls, so that some come again.
-const HOLDERS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
-/// Steps of a history.
-const LENGTH: usize = 120;
-/// A step of time, ms.
-const STEP_MS: i64 = 1_000;
+use crate::protocol::raise_descriptor_limit;
 
 /// A reply by its strings and numbers, without the structure around them.
 pub(crate) fn flat(reply: &[u8]) -> String {
@@ -36,364 +22,8 @@ pub(crate) fn call(bench: &mut Bench, client: usize, line: &str) -> String {
 }
 
 /// What a client has been answered since that waited.
-fn heard(bench: &mut Bench, client: usize) -> String {
+pub(crate) fn heard(bench: &mut Bench, client: usize) -> String {
     flat(&bench.heard(client))
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Family {
-    Gate,
-    Lock,
-}
-
-/// A place that somebody holds.
-#[derive(Clone, Debug)]
-struct Held {
-    name: &'static str,
-    token: u64,
-    units: u64,
-    until_ms: i64,
-    depth: u64,
-    shared: bool,
-}
-
-/// What a call says of a lease.
-#[derive(Clone, Copy, Debug)]
-enum Lease {
-    /// So many milliseconds from when it is granted.
-    For(i64),
-    /// Until then, Unix ms.
-    Until(i64),
-}
-
-impl Lease {
-    /// A lease, in one of the ways to say it. One that is said as a time ends at a millisecond that is no one else's, so that waiting for it
-    /// does, too.
-    fn some(dice: &mut Dice, now_ms: i64, step: i64) -> (Lease, String) {
-        let seconds = 1 + dice.below(12) as i64;
-        let for_ms = STEP_MS * seconds;
-        match dice.below(8) {
-            0 => (Lease::For(for_ms), format!("EX {seconds}")),
-            1 | 2 => {
-                let until_ms = now_ms + for_ms + 7 * step + 3;
-                (Lease::Until(until_ms), format!("PXAT {until_ms}"))
-            }
-            3 if dice.once_in(2) => {
-                // Over.
-                let until_s = now_ms / 1_000 - dice.below(3) as i64;
-                (Lease::Until(until_s * 1_000), format!("EXAT {until_s}"))
-            }
-            _ => (Lease::For(for_ms), format!("PX {for_ms}")),
-        }
-    }
-
-    fn until_ms(self, now_ms: i64) -> i64 {
-        match self {
-            Lease::For(ms) => now_ms + ms,
-            Lease::Until(ms) => ms,
-        }
-    }
-}
-
-/// A call that asks for a place.
-#[derive(Clone, Debug)]
-struct Ask {
-    client: usize,
-    name: &'static str,
-    units: u64,
-    limit: u64,
-    lease: Lease,
-    depth: u64,
-    shared: bool,
-    /// When waiting ends; the inner `None`: never.
-    block: Option<Option<i64>>,
-}
-
-/// What a call came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Came {
-    Granted(u64, u64),
-    Refused(&'static str),
-    Error,
-}
-
-/// The naive model of one gate or lock.
-struct Model {
-    family: Family,
-    held: Vec<Held>,
-    queue: VecDeque<Ask>,
-    own_limit: Option<u64>,
-    last_token: u64,
-    now_ms: i64,
-}
-
-impl Model {
-    fn in_use(&self) -> u64 {
-        self.held.iter().map(|held| held.units).sum()
-    }
-
-    /// What becomes of a call whose turn it is, or that waits for none; `None` if there is no place for it.
-    fn decide(&mut self, ask: &Ask, has_others_before: bool) -> Option<Came> {
-        let until_ms = ask.lease.until_ms(self.now_ms);
-        if let Some(own) = self.held.iter_mut().find(|held| held.name == ask.name) {
-            if own.shared && !ask.shared {
-                return Some(Came::Error);
-            }
-            own.until_ms = own.until_ms.max(until_ms);
-            own.depth = own.depth.max(ask.depth);
-            return Some(Came::Granted(own.token, own.depth));
-        }
-        if ask.depth > 1 {
-            return Some(Came::Refused("not-held"));
-        }
-        if until_ms <= self.now_ms {
-            return Some(Came::Refused("over"));
-        }
-        let limit = self.own_limit.unwrap_or(ask.limit);
-        let fits = match self.family {
-            Family::Gate => self.in_use() + ask.units <= limit,
-            Family::Lock => self.held.iter().all(|held| held.shared && ask.shared),
-        };
-        if fits && !has_others_before {
-            self.last_token += 1;
-            let (token, name, units, depth, shared) = (self.last_token, ask.name, ask.units, ask.depth, ask.shared);
-            self.held.push(Held { name, token, units, until_ms, depth, shared });
-            return Some(Came::Granted(token, depth));
-        }
-        let is_hopeless = self.family == Family::Gate && ask.units > limit && limit > 0;
-        is_hopeless.then_some(Came::Refused("limit"))
-    }
-
-    /// A call comes; `None` if it waits.
-    fn ask(&mut self, ask: Ask) -> Option<Came> {
-        let has_others_before = !self.queue.is_empty();
-        match self.decide(&ask, has_others_before) {
-            None if ask.block.is_some() => {
-                // Nobody waits for a lease that would be over.
-                let last_ms = if let Lease::Until(ms) = ask.lease { Some(ms) } else { None };
-                let block = ask.block.map(|block| block.into_iter().chain(last_ms).min());
-                self.queue.push_back(Ask { block, ..ask });
-                None
-            }
-            None => {
-                let is_free = match self.family {
-                    Family::Gate => has_others_before,
-                    Family::Lock => self.held.iter().all(|held| held.shared && ask.shared),
-                };
-                let busy = if self.family == Family::Gate { "full" } else { "held" };
-                Some(Came::Refused(if is_free { "queue" } else { busy }))
-            }
-            came => came,
-        }
-    }
-
-    /// Lets those go on who wait and can, in their order. Answers who was answered what.
-    fn serve(&mut self) -> Vec<(usize, Came)> {
-        let mut answered = Vec::new();
-        while let Some(first) = self.queue.front().cloned() {
-            let Some(came) = self.decide(&first, false) else { break };
-            self.queue.pop_front();
-            answered.push((first.client, came));
-        }
-        answered
-    }
-
-    /// When a lease ends next, or somebody's waiting.
-    fn next_event_ms(&self) -> Option<i64> {
-        let leases = self.held.iter().map(|held| held.until_ms);
-        leases.chain(self.queue.iter().filter_map(|ask| ask.block.flatten())).min()
-    }
-
-    /// So much time passes.
-    fn pass(&mut self, ms: i64) -> Vec<(usize, Came)> {
-        self.now_ms += ms;
-        let now_ms = self.now_ms;
-        self.held.retain(|held| held.until_ms > now_ms);
-        let is_over = |ask: &Ask| ask.block.flatten().is_some_and(|at_ms| at_ms <= now_ms);
-        let mut answered: Vec<_> =
-            self.queue.iter().filter(|ask| is_over(ask)).map(|ask| (ask.client, Came::Refused("timeout"))).collect();
-        self.queue.retain(|ask| !is_over(ask));
-        answered.extend(self.serve());
-        answered
-    }
-}
-
-/// What a reply of ACQUIRE says.
-fn came(family: Family, reply: &str) -> Came {
-    let words: Vec<&str> = reply.split(' ').collect();
-    let number = |at: usize| words[at].parse().unwrap_or_else(|_| panic!("{reply}"));
-    match words[0] {
-        "1" => Came::Granted(number(2), if family == Family::Lock { number(4) } else { 1 }),
-        "0" => {
-            let known = ["full", "held", "queue", "limit", "not-held", "timeout", "over"].into_iter();
-            Came::Refused(known.into_iter().find(|reason| *reason == words[2]).unwrap_or_else(|| panic!("{reply}")))
-        }
-        _ if reply.starts_with("-ERR") => Came::Error,
-        _ => panic!("{reply}"),
-    }
-}
-
-/// One history. Fails with what differs.
-fn history(family: Family, seed: u64, bench: &mut Bench) -> Result<(), String> {
-    let dice = &mut Dice(seed);
-    let prefix = if family == Family::Gate { "GATE" } else { "LOCK" };
-    let key = format!("{prefix}:{seed}");
-    let now_ms = bench.engine.ks.now_ms();
-    let last_token = bench.engine.ks.next_token().expect("there are tokens") - 1;
-    let mut model = Model { family, held: Vec::new(), queue: VecDeque::new(), own_limit: None, last_token, now_ms };
-    let mut trace: Vec<String> = Vec::new();
-    // Whether those who waited have been answered this.
-    let compare = |bench: &mut Bench, expected: &[(usize, Came)]| {
-        (0..CLIENTS).try_for_each(|client| {
-            let reply = heard(bench, client);
-            let wanted = expected.iter().find(|(answered, _)| *answered == client).map(|(_, came)| came.clone());
-            let got = if reply.is_empty() { None } else { Some(came(family, &reply)) };
-            if got == wanted { Ok(()) } else { Err(format!("[{client}] wanted {wanted:?}, got {reply}")) }
-        })
-    };
-    for number in 0..LENGTH as i64 {
-        let client = dice.below(CLIENTS);
-        let is_waiting = model.queue.iter().any(|ask| ask.client == client);
-        let name = *dice.pick(&HOLDERS);
-        // A name always asks for as many.
-        let units = if family == Family::Gate { 1 + name.as_bytes()[0] as u64 % 3 } else { 1 };
-        let (lease, lease_option) = Lease::some(dice, model.now_ms, number + 1);
-        let mut expected = Vec::new();
-        match dice.below(20) {
-            0..9 if !is_waiting => {
-                let limit = 3 + dice.below(3) as u64;
-                let block = match dice.below(3) {
-                    0 => None,
-                    1 => Some(None),
-                    _ => Some(Some(7 * (number + 1) + STEP_MS * dice.below(20) as i64)),
-                };
-                let shared = family == Family::Lock && dice.once_in(2);
-                let depth = if family == Family::Lock && dice.once_in(4) { 2 } else { 1 };
-                let options = match family {
-                    Family::Gate => format!("LIMIT {limit} UNITS {units}"),
-                    Family::Lock => format!("DEPTH {depth}{}", if shared { " SHARED" } else { "" }),
-                };
-                let wait = block.map_or(String::new(), |ms| format!(" BLOCK {}", ms.unwrap_or(0)));
-                let line = format!("{prefix}.ACQUIRE {key} {name} {lease_option} {options}{wait}");
-                trace.push(format!("[{client}] {line}"));
-                let block = block.map(|ms| ms.map(|ms| model.now_ms + ms));
-                let ask = Ask { client, name, units, limit, lease, depth, shared, block };
-                let (wanted, reply) = (model.ask(ask), call(bench, client, &line));
-                let got = if reply.is_empty() { None } else { Some(came(family, &reply)) };
-                if got != wanted {
-                    return Err(format!("{}\nwanted {wanted:?}, got {reply}", trace.join("\n")));
-                }
-            }
-            9..11 if !is_waiting => {
-                let verb = if family == Family::Gate { "RENEW" } else { "EXTEND" };
-                let line = format!("{prefix}.{verb} {key} {name} {lease_option}");
-                trace.push(format!("[{client}] {line}"));
-                let own = model.held.iter_mut().find(|held| held.name == name);
-                let wanted = own.map(|own| {
-                    own.until_ms = lease.until_ms(model.now_ms);
-                    own.token
-                });
-                let now_ms = model.now_ms;
-                model.held.retain(|held| held.until_ms > now_ms);
-                let reply = call(bench, client, &line);
-                let says = wanted.map_or("0 reason not-held".to_owned(), |token| format!("1 token {token}"));
-                if !format!("{reply} ").starts_with(&format!("{says} ")) {
-                    return Err(format!("{}\nwanted {says}, got {reply}", trace.join("\n")));
-                }
-            }
-            11..15 if !is_waiting => {
-                let depth = if family == Family::Lock && dice.once_in(3) { 2 } else { 1 };
-                let option = if depth > 1 { format!(" DEPTH {depth}") } else { String::new() };
-                let line = format!("{prefix}.RELEASE {key} {name}{option}");
-                trace.push(format!("[{client}] {line}"));
-                let at = model.held.iter().position(|held| held.name == name);
-                if let Some(at) = at {
-                    model.held[at].depth = model.held[at].depth.min(depth - 1);
-                    if model.held[at].depth == 0 {
-                        model.held.remove(at);
-                    }
-                }
-                let reply = call(bench, client, &line);
-                if reply.starts_with('1') != at.is_some() {
-                    return Err(format!("{}\ngot {reply}", trace.join("\n")));
-                }
-            }
-            15 if !is_waiting && family == Family::Gate => {
-                let limit = Some(dice.below(6) as u64).filter(|_| !dice.once_in(3));
-                let text = limit.map_or("NONE".to_owned(), |limit| limit.to_string());
-                let line = format!("GATE.LIMIT {key} {text}");
-                trace.push(format!("[{client}] {line}"));
-                call(bench, client, &line);
-                model.own_limit = limit;
-            }
-            16 => {
-                trace.push(format!("[{client}] hangs up"));
-                bench.reconnect(client);
-                bench.engine.time_out_waits();
-                model.queue.retain(|ask| ask.client != client);
-            }
-            _ => {
-                trace.push(format!("{STEP_MS} ms pass"));
-                let end_ms = model.now_ms + STEP_MS;
-                while let Some(next_ms) = model.next_event_ms().filter(|at_ms| *at_ms < end_ms) {
-                    bench.pass(next_ms - model.now_ms);
-                    let answered = model.pass(next_ms - model.now_ms);
-                    compare(bench, &answered)
-                        .map_err(|told| format!("{}\nup to {next_ms}: {told}", trace.join("\n")))?;
-                }
-                bench.pass(end_ms - model.now_ms);
-                if dice.once_in(3) {
-                    bench.reclaim();
-                }
-                expected.extend(model.pass(end_ms - model.now_ms));
-            }
-        }
-        expected.extend(model.serve());
-        compare(bench, &expected).map_err(|told| {
-            format!("{}\n{told}\nheld {:?}\nwaiting {:?}", trace.join("\n"), model.held, model.queue)
-        })?;
-        let shown = match family {
-            Family::Gate => call(bench, CLIENTS, &format!("GATE.HOLDERS {key} 0")),
-            Family::Lock => call(bench, CLIENTS, &format!("LOCK.INFO {key}")),
-        };
-        let names: Vec<&str> = model.held.iter().map(|held| held.name).collect();
-        let word = if family == Family::Gate { "holder" } else { "owner" };
-        let listed: Vec<String> = shown
-            .split(' ')
-            .collect::<Vec<_>>()
-            .windows(2)
-            .filter(|pair| pair[0] == word)
-            .map(|pair| pair[1].to_owned())
-            .collect();
-        if listed != names {
-            return Err(format!("{}\nheld by {names:?}, but told {shown}", trace.join("\n")));
-        }
-    }
-    for client in 0..CLIENTS {
-        bench.reconnect(client);
-    }
-    Ok(())
-}
-
-fn histories(family: Family) {
-    let first = env_number("SUITE_SEED").unwrap_or(1);
-    let rounds = env_number("SUITE_ROUNDS").unwrap_or(400);
-    let mut bench = Bench::new(CLIENTS + 1);
-    for seed in first..first.saturating_add(rounds) {
-        if let Err(told) = history(family, seed, &mut bench) {
-            panic!("SUITE_SEED={seed} SUITE_ROUNDS=1 repeats this\n{told}");
-        }
-    }
-}
-
-#[test]
-fn gates_are_as_a_model_says() {
-    histories(Family::Gate);
-}
-
-#[test]
-fn locks_are_as_a_model_says() {
-    histories(Family::Lock);
 }
 
 /// A thousand wait for one lock: each gets it once, in the order of coming, and who has hung up delays nobody.
@@ -417,6 +47,63 @@ fn a_lock_is_handed_on_in_the_order_of_coming() {
         (holder, last_token) = (format!("c{client}"), token);
     }
     assert!((0..CROWD).all(|client| heard(&mut bench, client).is_empty()));
+}
+
+/// The same through real connections. Who has had the lock and wants it again comes behind all who have not, twice around; who hangs up
+/// delays nobody.
+#[test]
+fn a_thousand_clients_take_turns() {
+    const CROWD: usize = 1_000;
+    assert!(raise_descriptor_limit(3 * CROWD as u64) > 2 * CROWD as u64, "each has a connection of its own");
+    let (server, mut control) = Server::with_client(Program::Tidegate);
+    let mut until_wait = |many: usize| {
+        let wanted = format!("\"waiting\", {many},");
+        until(|| format!("{:?}", control.command(&["LOCK.INFO", "l"])).contains(&wanted), &wanted);
+    };
+    let mut first = server.raw();
+    first.command(&["LOCK.ACQUIRE", "l", "first", "PX", "600000"]);
+    let mut line: VecDeque<(usize, Raw)> = VecDeque::new();
+    for number in 0..CROWD {
+        let mut client = server.raw();
+        client.send_command(&["LOCK.ACQUIRE", "l", &format!("c{number}"), "PX", "600000", "BLOCK", "0"]);
+        line.push_back((number, client));
+        until_wait(number + 1);
+    }
+    first.command(&["LOCK.RELEASE", "l", "first"]);
+    let mut served = Vec::new();
+    while served.len() < CROWD / 2 {
+        served.push(serve_first(&mut line));
+    }
+    // A tenth hangs up: of those who have been served, and of those who have not.
+    let stays = |number: &usize| number % 10 != 3;
+    line.retain(|(number, _)| stays(number));
+    until_wait(line.len() - 1);
+    for _ in 0..2 * line.len() {
+        served.push(serve_first(&mut line));
+    }
+    let round = || (CROWD / 2..CROWD).chain(0..CROWD / 2).filter(stays);
+    let wanted = (0..CROWD / 2).chain(round()).chain(round());
+    assert!(served.iter().map(|(number, _)| *number).eq(wanted), "{served:?}");
+    assert!(served.is_sorted_by(|(_, one), (_, next)| one < next), "tokens grow: {served:?}");
+}
+
+/// The first in line has the lock, gives it back, and stands behind all others again. Answers who it is, and its token.
+fn serve_first(line: &mut VecDeque<(usize, Raw)>) -> (usize, i64) {
+    let (number, mut client) = line.pop_front().expect("all want it for ever");
+    let name = format!("c{number}");
+    let granted = client.reply().value;
+    let token = match &granted {
+        Value::Array(words) if words[..2] == [Value::Integer(1), Value::bulk("token")] => &words[2],
+        _ => panic!("{name}: {granted:?}"),
+    };
+    let Value::Integer(token) = *token else { panic!("{name}: {granted:?}") };
+    // At once, so that nobody comes in between.
+    let again = encode(&["LOCK.ACQUIRE", "l", &name, "PX", "600000", "BLOCK", "0"]);
+    client.send(&[encode(&["LOCK.RELEASE", "l", &name]), again].concat());
+    let released = client.reply().value;
+    assert!(matches!(&released, Value::Array(words) if words[0] == Value::Integer(1)), "{name}: {released:?}");
+    line.push_back((number, client));
+    (number, token)
 }
 
 /// Those who wait cost nothing while nothing happens, and one place that gets free is looked at by one of them.

@@ -95,7 +95,11 @@ impl Unit {
 impl Bench {
     /// An empty engine with so many clients, which are called by their numbers.
     pub(crate) fn new(clients: usize) -> Bench {
-        let (config, clock) = (Config::default(), Clock::manual(START_MS));
+        Bench::by_clock(clients, Clock::manual(START_MS))
+    }
+
+    fn by_clock(clients: usize, clock: Clock) -> Bench {
+        let config = Config::default();
         let mut engine = Engine::new(config, command::table(), clock.clone(), Rng::seeded(7)).expect("memory for Lua");
         let clients = (0..clients).map(|_| engine.server.open_session(peer())).collect();
         Bench { engine, clock, clients }
@@ -173,6 +177,21 @@ impl Bench {
             }
             None => Ok(()),
         }
+    }
+
+    /// Ends as by SIGKILL, and starts again on the units of its log, which were made at these times. All clients are new ones.
+    pub(crate) fn restart(&mut self, log: &[(i64, Unit)]) -> Result<(), String> {
+        let mut next = Bench::by_clock(self.clients.len(), self.clock.clone());
+        for (at_ms, unit) in log {
+            next.engine.ks.begin_unit(*at_ms, Recording::Nothing);
+            for (db, effect) in unit.effects() {
+                next.engine.apply(db, &effect).map_err(|misfit| format!("{misfit}: {}", effect_text((db, effect))))?;
+            }
+        }
+        next.look_at(self.clock.now_ms());
+        next.keep_units();
+        *self = next;
+        Ok(())
     }
 
     /// Applies what a snapshot has written of another engine. Fails with the effect that does not fit.

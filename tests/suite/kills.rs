@@ -10,6 +10,8 @@
 //! `SUITE_ROUNDS` says how many kills, `SUITE_SEED` which: of how much is acknowledged before each, and of what writers do. The
 //! moment of a kill is never the same again.
 
+mod coordination;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -736,10 +738,10 @@ struct Life {
 }
 
 impl Life {
-    fn new(end: End, seed: u64) -> Life {
+    fn new(end: End, seed: u64, writers: Vec<Box<dyn Writer>>) -> Life {
         let dir = tempfile::tempdir().expect("a folder");
         let machine = (end == End::PowerLoss).then(|| PowerLoss::new(dir.path(), seed));
-        Life { dir, writers: writers(end, seed), machine }
+        Life { dir, writers, machine }
     }
 
     fn environment(&mut self) -> Environment {
@@ -758,8 +760,8 @@ impl Life {
     }
 }
 
-/// Lets servers end `rounds` times while they are written to, and now and then on their start.
-fn outlive(end: End, rounds: u64) {
+/// Lets servers end `rounds` times while these write to them, and now and then on their start.
+fn outlive(end: End, rounds: u64, writers: fn(End, u64) -> Vec<Box<dyn Writer>>) {
     let first = env_number("SUITE_SEED").unwrap_or(1);
     let rounds = env_number("SUITE_ROUNDS").unwrap_or(rounds);
     let mut ways: BTreeMap<&str, u64> = BTreeMap::new();
@@ -770,7 +772,7 @@ fn outlive(end: End, rounds: u64) {
         if round % ROUNDS_PER_DIRECTORY == 0 {
             life = None;
         }
-        let life = life.get_or_insert_with(|| Life::new(end, seed));
+        let life = life.get_or_insert_with(|| Life::new(end, seed, writers(end, seed)));
         work_and_kill(life.start(), &mut life.writers, 1 + rng.below(MAX_STEPS));
         life.ended();
         *ways.entry("while writing").or_default() += 1;
@@ -796,10 +798,10 @@ fn outlive(end: End, rounds: u64) {
 
 #[test]
 fn what_was_acknowledged_outlives_kill_9() {
-    outlive(End::Kill, KILLS);
+    outlive(End::Kill, KILLS, writers);
 }
 
 #[test]
 fn what_was_acknowledged_outlives_a_loss_of_power() {
-    outlive(End::PowerLoss, POWER_LOSSES);
+    outlive(End::PowerLoss, POWER_LOSSES, writers);
 }

@@ -1,8 +1,7 @@
-//! LIMIT.TAKE and LIMIT.REFUND against naive models, one for each kind of rule, through random histories in which the clock passes, is
-//! set back, and calls are repeated, given back and only asked; what a transaction, a script, a user, a restart, CL.THROTTLE and GATE
+//! LIMIT.TAKE and LIMIT.REFUND against naive models, one for each kind of rule, through random [histories](crate::histories) in which the
+//! clock passes, is set back, and calls are repeated, given back, taken back with the script that made them, and only asked, while servers
+//! are killed; what a transaction, a script, a user, a restart, CL.THROTTLE and GATE
 //! make of them; and GCRA against a naive bucket. What a reply looks like, and each error, stands in `transcripts`.
-//!
-//! `SUITE_SEED` and `SUITE_ROUNDS` choose other histories.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +9,9 @@ use tidegate::keyspace::effect::{Cause, Effect};
 
 use crate::differential::generate::Dice;
 use crate::differential::script::Args;
-use crate::differential::search::env_number;
 use crate::harness::{Program, Raw, Server, Value, decode};
-use crate::in_process::{Bench, START_MS, Told, words};
+use crate::histories::{Log, assert_often, run};
+use crate::in_process::{Bench, START_MS, Told, script, words};
 
 /// Keys that rules of one kind take turns at.
 const KEYS: usize = 2;
@@ -244,11 +243,13 @@ impl Rule {
 /// An engine and the models of its keys.
 struct World {
     bench: Bench,
+    log: Log,
     rules: Vec<Rule>,
     granted: BTreeMap<String, Granted>,
     now_ms: i64,
     calls: usize,
     last_token: i64,
+    is_called_in_vain: bool,
     /// How often places were told to be lost, and held by a request that is forgotten.
     lost: usize,
     /// Grants, refusals, repetitions, units given back.
@@ -258,15 +259,17 @@ struct World {
 impl World {
     fn new(dice: &mut Dice) -> World {
         let mut bench = Bench::new(1);
-        bench.keep_units();
+        let log = Log::of(&mut bench, Told::Everything);
         let rules = (0..6 * KEYS).map(|number| Rule::some(number, dice)).collect();
         World {
             bench,
+            log,
             rules,
             granted: BTreeMap::new(),
             now_ms: START_MS,
             calls: 0,
             last_token: 0,
+            is_called_in_vain: false,
             lost: 0,
             seen: [0; 4],
         }
@@ -274,6 +277,11 @@ impl World {
 
     fn call(&mut self, line: &str) -> Value {
         let args: Args = words(&line.split(' ').collect::<Vec<_>>());
+        if self.is_called_in_vain {
+            // First in a script that takes it back.
+            self.bench.call(0, &script("fail", std::slice::from_ref(&args)));
+            self.assert_recorded(false, line);
+        }
         let reply = self.bench.call(0, &args);
         decode(&reply, false).expect("RESP").expect("a reply").0
     }
@@ -285,7 +293,15 @@ impl World {
             2..=4 => self.move_clock(dice.below(900) as i64),
             _ => {}
         }
-        if dice.once_in(5) { self.refund(dice) } else { self.take(dice) }
+        self.is_called_in_vain = dice.once_in(6);
+        if dice.once_in(5) {
+            self.refund(dice)
+        } else {
+            self.take(dice)
+        }
+        if dice.once_in(20) {
+            self.log.kill(&mut self.bench).expect("the log makes what the server held");
+        }
     }
 
     fn move_clock(&mut self, by_ms: i64) {
@@ -429,11 +445,14 @@ impl World {
 
     /// What was not taken has changed nothing but by expiry.
     fn assert_recorded(&mut self, takes: bool, line: &str) {
-        let units = self.bench.take_units();
-        let is_expiry = |effect: &Effect<'_>| {
-            matches!(effect, Effect::Del { cause: Cause::Expiry, .. } | Effect::GrantEnd { cause: Cause::Expiry, .. })
+        let units = self.log.follow(&mut self.bench).unwrap_or_else(|told| panic!("{line}: {told}"));
+        let is_of_others = |effect: &Effect<'_>| match effect {
+            Effect::Del { cause, .. } | Effect::GrantEnd { cause, .. } => *cause == Cause::Expiry,
+            // A script that fails stays known.
+            Effect::ScriptPut { .. } => true,
+            _ => false,
         };
-        let changed = units.iter().flat_map(|unit| unit.effects()).any(|(_, effect)| !is_expiry(&effect));
+        let changed = units.iter().flat_map(|(_, unit)| unit.effects()).any(|(_, effect)| !is_of_others(&effect));
         assert_eq!(changed, takes, "{line}");
     }
 
@@ -511,22 +530,25 @@ fn number(value: &Value) -> i64 {
 }
 
 #[test]
-fn random_histories_equal_naive_models() {
-    let rounds = env_number("SUITE_ROUNDS").unwrap_or(300);
-    let first = env_number("SUITE_SEED").unwrap_or(1);
-    let (mut seen, mut lost) = ([0; 4], 0);
-    for seed in first..first + rounds {
+fn limits_are_as_a_model_says() {
+    let (mut seen, mut lost, mut kills) = ([0; 4], 0, 0);
+    let rounds = run("limits", 150, |seed| {
         let dice = &mut Dice(seed);
         let mut world = World::new(dice);
-        for step in 0..40 {
-            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.step(dice)));
-            assert!(done.is_ok(), "seed {seed}, step {step}");
+        for _ in 0..40 {
+            world.step(dice);
         }
-        seen.iter_mut().zip(world.seen).for_each(|(all, here)| *all += here);
-        lost += world.lost;
+        seen.iter_mut().zip(world.seen).for_each(|(all, here)| *all += here as u64);
+        lost += world.lost as u64;
+        kills += world.log.kills;
+        Ok(())
+    });
+    // Places are lost in one of ten.
+    assert_often(rounds, "lost places", 10 * lost);
+    assert_often(rounds, "kills", kills);
+    for (what, often) in ["grants", "refusals", "repetitions", "units that were given back"].into_iter().zip(seen) {
+        assert_often(rounds, what, often);
     }
-    assert!(lost as u64 > rounds / 10, "places are lost now and then: {lost}");
-    assert!(seen.iter().all(|count| *count as u64 > rounds), "all must happen often: {seen:?}");
 }
 
 /// Two keys, one of which only CL.THROTTLE uses; the other takes turns.

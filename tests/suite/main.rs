@@ -28,6 +28,7 @@ mod events;
 mod eviction;
 mod floors;
 mod harness;
+mod histories;
 mod hotkeys;
 mod in_process;
 mod info;

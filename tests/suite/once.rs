@@ -1,15 +1,13 @@
-//! ONCE: what a naive model says of any history of calls, and what others notice of them. Replies of all kinds are in
-//! `transcripts/once.txt`; crashes in [`kills`](crate::kills) and, with effects, in [`replica`](crate::replica).
-//!
-//! `SUITE_SEED` and `SUITE_ROUNDS` choose other histories, and how many.
+//! ONCE: what a naive model says of random [histories](crate::histories) of calls, and what others notice of them. Replies of all kinds are
+//! in `transcripts/once.txt`; crashes also in [`kills`](crate::kills) and, with effects, in [`replica`](crate::replica).
 
 use std::collections::BTreeMap;
 
 use crate::differential::generate::Dice;
 use crate::differential::script::Args;
-use crate::differential::search::env_number;
 use crate::harness::{Program, Raw, Server, Value, decode, until};
-use crate::in_process::{Bench, START_MS, Told, words};
+use crate::histories::{Log, assert_often, run};
+use crate::in_process::{Bench, START_MS, Told, script, words};
 
 /// What the model knows: lists, counters, and by id the reply that was kept with the time when it ends.
 #[derive(Clone, Default)]
@@ -96,6 +94,8 @@ enum Way {
     Directly,
     InExec,
     FromScript,
+    /// It is taken back.
+    FromFailingScript,
 }
 
 fn call(bench: &mut Bench, way: Way, args: &Args) -> Value {
@@ -110,75 +110,132 @@ fn call(bench: &mut Bench, way: Way, args: &Args) -> Value {
                 other => panic!("{other:?}"),
             }
         }
-        Way::FromScript => {
+        Way::FromScript | Way::FromFailingScript => {
             let script = words(&["EVAL", "return redis.pcall(unpack(ARGV))", "0"]);
             value(bench.call(0, &[script, args.clone()].concat()))
         }
     }
 }
 
-#[test]
-fn any_history_is_as_the_model_says() {
-    let rounds = env_number("SUITE_ROUNDS").unwrap_or(300);
-    let first = env_number("SUITE_SEED").unwrap_or(1);
-    let (mut repeated, mut kept_errors) = (0, 0);
-    for seed in first..first + rounds {
-        let dice = &mut Dice(seed);
-        let (mut bench, mut model, mut now_ms) = (Bench::new(1), Model::default(), START_MS);
-        for step in 0..60 {
-            let at = || format!("seed {seed}, step {step}");
-            if dice.once_in(6) {
+/// A server, its log, and the model of it.
+struct Pair {
+    bench: Bench,
+    log: Log,
+    model: Model,
+    now_ms: i64,
+    /// Repetitions, and how many of them were of an error.
+    repeated: [u64; 2],
+}
+
+impl Pair {
+    fn step(&mut self, dice: &mut Dice) -> Result<(), String> {
+        match dice.below(24) {
+            0..4 => {
                 let ms = *dice.pick(&[1, 20, 400]);
-                bench.pass(ms);
-                now_ms += ms;
+                self.bench.pass(ms);
+                self.now_ms += ms;
             }
-            let mut inner = command(dice);
-            let way = *dice.pick(&[Way::Directly, Way::Directly, Way::InExec, Way::FromScript]);
-            if way == Way::FromScript {
-                // Where no other script runs.
-                inner = if inner[0] == "EVAL" { vec!["INCR", "n0"] } else { inner };
-            }
-            // So that it is a list by then.
-            for list in ["l0", "l1"] {
-                if !model.lists.contains_key(list) {
-                    assert_eq!(call(&mut bench, Way::Directly, &words(&["RPUSH", list, "first"])), Value::Integer(1));
-                    _ = model.run(&["RPUSH", list, "first"]);
-                }
-            }
-            let (id, ttl_ms) = (format!("id:{}", dice.below(4)), *dice.pick(&[1, 30, 1_000]));
-            let keeps_errors = dice.once_in(2);
-            let was_there = model.kept.get(&id).is_some_and(|(_, until_ms)| now_ms < *until_ms);
-            let ttl = ttl_ms.to_string();
-            let mut args = words(&["ONCE", &id, "PX", &ttl]);
-            args.extend(words(if keeps_errors { &["KEEPERR"] } else { &[] }));
-            args.extend(words(&inner));
-            let wanted = model.once(&id, now_ms + ttl_ms, keeps_errors, &inner, now_ms);
-            let answered = call(&mut bench, way, &args);
-            let fits = match (&answered, &wanted) {
-                // What ends a script says where.
-                (Value::Error(text), Value::Error(wanted)) => text.starts_with(wanted),
-                _ => answered == wanted,
-            };
-            assert!(fits, "{}: {inner:?} {way:?}: {answered:?}, not {wanted:?}", at());
-            repeated += u64::from(was_there);
-            kept_errors += u64::from(was_there && matches!(answered, Value::Error(_)));
-            for (key, count) in &model.counters {
-                let found = call(&mut bench, Way::Directly, &words(&["GET", key]));
-                assert_eq!(found, Value::bulk(&count.to_string()), "{}: {key}", at());
-            }
-            for (key, list) in model.lists.iter().filter(|(key, _)| key.starts_with('l')) {
-                let found = call(&mut bench, Way::Directly, &words(&["LRANGE", key, "0", "-1"]));
-                let wanted = list.iter().map(|element| Value::bulk(element)).collect();
-                assert_eq!(found, Value::Array(wanted), "{}: {key}", at());
-            }
-            for id in ["id:0", "id:1", "id:2", "id:3"] {
-                let is_kept = model.kept.get(id).is_some_and(|(_, until_ms)| now_ms < *until_ms);
-                let found = call(&mut bench, Way::Directly, &words(&["EXISTS", id]));
-                assert_eq!(found, Value::Integer(is_kept.into()), "{}: {id}", at());
+            4 => self.set_clock_back(dice),
+            5 => self.log.kill(&mut self.bench)?,
+            _ => {}
+        }
+        let inner = command(dice);
+        let ways = [Way::Directly, Way::Directly, Way::InExec, Way::FromScript, Way::FromFailingScript];
+        let way = *dice.pick(&ways);
+        // A script runs no other one.
+        let is_nested = matches!(way, Way::FromScript | Way::FromFailingScript) && inner[0] == "EVAL";
+        let inner = if is_nested { vec!["INCR", "n0"] } else { inner };
+        self.make_lists();
+        self.once(way, dice, &inner)?;
+        self.compare()?;
+        self.log.follow(&mut self.bench).map(drop)
+    }
+
+    /// What is over is over; what is kept is kept for longer.
+    fn set_clock_back(&mut self, dice: &mut Dice) {
+        self.bench.reclaim();
+        self.model.kept.retain(|_, (_, until_ms)| self.now_ms < *until_ms);
+        let ms = *dice.pick(&[1, 25, 500]);
+        self.bench.set_clock(-ms);
+        self.now_ms -= ms;
+    }
+
+    /// So that what is to be a list is one.
+    fn make_lists(&mut self) {
+        for list in ["l0", "l1"] {
+            if !self.model.lists.contains_key(list) {
+                let push = ["RPUSH", list, "first"];
+                assert_eq!(call(&mut self.bench, Way::Directly, &words(&push)), Value::Integer(1));
+                _ = self.model.run(&push);
             }
         }
     }
-    assert!(repeated > rounds && kept_errors > 0, "{repeated} repetitions, {kept_errors} of errors");
+
+    fn once(&mut self, way: Way, dice: &mut Dice, inner: &[&str]) -> Result<(), String> {
+        let (id, ttl_ms, now_ms) = (format!("id:{}", dice.below(4)), *dice.pick(&[1, 30, 1_000]), self.now_ms);
+        let keeps_errors = dice.once_in(2);
+        let was_there = self.model.kept.get(&id).is_some_and(|(_, until_ms)| now_ms < *until_ms);
+        let ttl = ttl_ms.to_string();
+        let mut args = words(&["ONCE", &id, "PX", &ttl]);
+        args.extend(words(if keeps_errors { &["KEEPERR"] } else { &[] }));
+        args.extend(words(inner));
+        if way == Way::FromFailingScript {
+            self.bench.call(0, &script("fail", &[args]));
+            return Ok(());
+        }
+        let wanted = self.model.once(&id, now_ms + ttl_ms, keeps_errors, inner, now_ms);
+        let answered = call(&mut self.bench, way, &args);
+        let fits = match (&answered, &wanted) {
+            // What ends a script says where.
+            (Value::Error(text), Value::Error(wanted)) => text.starts_with(wanted),
+            _ => answered == wanted,
+        };
+        self.repeated[0] += u64::from(was_there);
+        self.repeated[1] += u64::from(was_there && matches!(answered, Value::Error(_)));
+        if fits { Ok(()) } else { Err(format!("{id} {inner:?} {way:?}: {answered:?}, not {wanted:?}")) }
+    }
+
+    /// Whether all there is is what the model has.
+    fn compare(&mut self) -> Result<(), String> {
+        let mut expected: Vec<(Vec<&str>, Value)> = Vec::new();
+        for (key, count) in &self.model.counters {
+            expected.push((vec!["GET", key], Value::bulk(&count.to_string())));
+        }
+        for (key, list) in &self.model.lists {
+            let elements = list.iter().map(|element| Value::bulk(element)).collect();
+            expected.push((vec!["LRANGE", key, "0", "-1"], Value::Array(elements)));
+        }
+        for id in ["id:0", "id:1", "id:2", "id:3"] {
+            let is_kept = self.model.kept.get(id).is_some_and(|(_, until_ms)| self.now_ms < *until_ms);
+            expected.push((vec!["EXISTS", id], Value::Integer(is_kept.into())));
+        }
+        for (command, wanted) in expected {
+            let found = call(&mut self.bench, Way::Directly, &words(&command));
+            if found != wanted {
+                return Err(format!("{command:?}: {found:?}, not {wanted:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn once_is_as_a_model_says() {
+    let (mut repeated, mut kills) = ([0, 0], 0);
+    let rounds = run("ONCE", 150, |seed| {
+        let (dice, mut bench) = (&mut Dice(seed), Bench::new(1));
+        let log = Log::of(&mut bench, Told::Everything);
+        let mut pair = Pair { bench, log, model: Model::default(), now_ms: START_MS, repeated: [0; 2] };
+        for step in 0..60 {
+            pair.step(dice).map_err(|told| format!("step {step}: {told}"))?;
+        }
+        kills += pair.log.kills;
+        repeated.iter_mut().zip(pair.repeated).for_each(|(all, here)| *all += here);
+        Ok(())
+    });
+    for (what, often) in [("repetitions", repeated[0]), ("repeated errors", 5 * repeated[1]), ("kills", kills)] {
+        assert_often(rounds, what, often);
+    }
 }
 
 /// What a second server makes of the same units.

@@ -425,7 +425,7 @@ fn holds_thousands_of_idle_connections(program: Program) {
 }
 
 /// Raises the soft limit on open files to `wanted` or to the hard limit; gives what it is then.
-fn raise_descriptor_limit(wanted: u64) -> u64 {
+pub(crate) fn raise_descriptor_limit(wanted: u64) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a valid rlimit for the kernel to fill.
     let read = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };

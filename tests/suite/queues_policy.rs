@@ -1,13 +1,11 @@
-//! Policies of consumer groups: what a naive model says of any history of deliveries, and what others notice of them. Replies of all kinds
-//! are in `transcripts/queues.txt`.
-//!
-//! `SUITE_SEED` and `SUITE_ROUNDS` choose other histories, and how many.
+//! Policies of consumer groups: what a naive model says of random [histories](crate::histories) of deliveries, and what others notice of
+//! them. Replies of all kinds are in `transcripts/queues.txt`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::differential::generate::Dice;
-use crate::differential::search::env_number;
 use crate::harness::{Program, Raw, Server, Value, decode, until};
+use crate::histories::{Log, assert_often, run};
 use crate::in_process::{Bench, START_MS, Told, script, words};
 use crate::replica::Snapshotted;
 
@@ -198,16 +196,17 @@ struct Pair {
 
 impl Pair {
     fn new() -> Pair {
-        let mut bench = Bench::new(2);
-        bench.keep_units();
-        bench.call(0, &words(&["XGROUP", "CREATE", "s", "g", "$", "MKSTREAM"]));
         Pair {
-            bench,
+            bench: Bench::new(2),
             model: Model { now_ms: START_MS, ..Model::default() },
             sent: 0,
             waiting: false,
             stuck_until_ms: 0,
         }
+    }
+
+    fn create(&mut self) {
+        assert_eq!(self.call(&["XGROUP", "CREATE", "s", "g", "$", "MKSTREAM"]), Value::ok());
     }
 
     fn call(&mut self, args: &[&str]) -> Value {
@@ -289,7 +288,8 @@ impl Pair {
                 assert_eq!(if self.waiting { Vec::new() } else { delivered(&reply) }, given);
             }
             21 if !self.waiting && !self.model.is_stuck => {
-                let by_ms = *dice.pick(&[-3_000, -40, 25, 4_000]);
+                // What could not be moved is put off until then by the same clock.
+                let by_ms = (*dice.pick(&[-3_000, -40, 25, 4_000])).max(self.stuck_until_ms - self.model.now_ms);
                 self.bench.set_clock(by_ms);
                 self.model.now_ms += by_ms;
             }
@@ -434,41 +434,44 @@ impl Pair {
     }
 }
 
-#[test]
-fn any_history_is_as_the_model_says() {
-    let rounds = env_number("SUITE_ROUNDS").unwrap_or(120);
-    let first = env_number("SUITE_SEED").unwrap_or(1);
-    let (mut buried, mut snapshots) = (0, 0);
-    for seed in first..first + rounds {
-        let dice = &mut Dice(seed);
-        let mut pair = Pair::new();
-        let mut at = 0;
-        // What the units say is what was done, and nothing else: who starts again from them has the same, and so has a snapshot.
-        let (mut copy, mut snapshot) = (Bench::new(1), None);
-        let run = std::panic::AssertUnwindSafe(|| {
-            pair.set_policy(dice);
-            for step in 0..80 {
-                at = step;
-                pair.step(dice);
-                let units = pair.bench.take_units();
-                units.iter().for_each(|unit| copy.repeat(unit).expect("it fits"));
-                let one = snapshot.get_or_insert_with(|| Snapshotted::begin(&mut pair.bench, 0));
-                units.iter().for_each(|unit| one.follow(unit).expect("it fits"));
-                if one.slice(&mut pair.bench, *dice.pick(&[1, 100, 1_000])).expect("it is the same") {
-                    snapshots += 1;
-                    snapshot = None;
-                }
-            }
-        });
-        if let Err(panic) = std::panic::catch_unwind(run) {
-            eprintln!("seed {seed}, step {at}");
-            std::panic::resume_unwind(panic);
+/// One history. What the units say is what was done, and nothing else: who starts again from them has the same, and so has a snapshot.
+fn history(seed: u64, pair: &mut Pair, log: &mut Log) -> Result<u64, String> {
+    let dice = &mut Dice(seed);
+    let (mut snapshot, mut snapshots) = (None, 0);
+    pair.set_policy(dice);
+    for _ in 0..80 {
+        pair.step(dice);
+        let units = log.follow(&mut pair.bench)?;
+        let one = snapshot.get_or_insert_with(|| Snapshotted::begin(&mut pair.bench, 0));
+        units.iter().try_for_each(|(_, unit)| one.follow(unit))?;
+        if one.slice(&mut pair.bench, *dice.pick(&[1, 100, 1_000]))? {
+            snapshots += 1;
+            snapshot = None;
         }
-        buried += pair.model.dead.len();
-        copy.look_at(pair.model.now_ms);
-        assert_eq!(copy.state(Told::Seen), pair.bench.state(Told::Seen), "seed {seed}");
+        if dice.once_in(40) {
+            log.kill(&mut pair.bench)?;
+            // Who has waited hangs up.
+            (snapshot, pair.waiting) = (None, false);
+        }
     }
-    assert!(buried as u64 > rounds && snapshots > rounds, "{buried} dead letters, {snapshots} snapshots");
+    Ok(snapshots)
+}
+
+#[test]
+fn queues_are_as_a_model_says() {
+    let (mut buried, mut snapshots, mut kills) = (0, 0, 0);
+    let rounds = run("queues", 80, |seed| {
+        let mut pair = Pair::new();
+        let mut log = Log::of(&mut pair.bench, Told::Seen);
+        pair.create();
+        snapshots += history(seed, &mut pair, &mut log)?;
+        buried += pair.model.dead.len() as u64;
+        kills += log.kills;
+        Ok(())
+    });
+    for (what, often) in [("dead letters", buried), ("snapshots", snapshots), ("kills", kills)] {
+        assert_often(rounds, what, often);
+    }
 }
 
 fn line(raw: &mut Raw, call: &str) -> Value {

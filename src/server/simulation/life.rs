@@ -11,7 +11,7 @@ use crate::engine::saving::Purpose;
 use crate::engine::session::{Peer, SessionKey};
 use crate::engine::snapshot_stream::SnapshotStream;
 use crate::engine::{Engine, ServerState};
-use crate::keyspace::effect::{EffectReader, EffectWriter, Touch};
+use crate::keyspace::effect::{Effect, EffectReader, EffectWriter, Touch};
 use crate::log::group_commit::{State as LogState, SyncPolicy};
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
@@ -278,6 +278,7 @@ impl<'w> Life<'w> {
             }
             What::Script if own > 0 => reached.scripts += 1,
             What::FailingScript => reached.failed_scripts += 1,
+            What::Grant if own > 0 => reached.granted += 1,
             _ => {}
         }
         self.settle_waits(before);
@@ -370,6 +371,9 @@ impl<'w> Life<'w> {
             }
             self.note_touched(&effects, if is_logged { self.at } else { 0 });
             self.world.reached.expired += u64::from(!expired.is_empty());
+            let has_lapsed =
+                |(_, effect): (u16, Effect<'_>)| matches!(effect, Effect::GrantEnd { .. }) && effect.is_expiry();
+            self.world.reached.lapsed += u64::from(EffectReader::new(&effects).any(has_lapsed));
             if EffectReader::new(&effects).all(|(_, effect)| effect.is_expiry()) {
                 self.expiries.insert(self.at);
             }

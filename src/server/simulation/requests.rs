@@ -44,6 +44,8 @@ pub(super) enum What {
     Deliver,
     /// One of them is acknowledged.
     Acknowledge,
+    /// A place or units are asked for.
+    Grant,
     /// None of a client's: an event of a key.
     Event,
 }
@@ -55,6 +57,11 @@ const SET_AND_PUBLISH: &str = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('P
 
 const ACKNOWLEDGE: &str = "local oldest = redis.call('XPENDING', KEYS[1], 'group', '-', '+', 1)[1] \
                            return oldest and redis.call('XACK', KEYS[1], 'group', oldest[1])";
+const SELL: &str = "local held = redis.call('STOCK.RESERVE', KEYS[1], ARGV[1], 'PX', ARGV[2]) \
+                    if held[1] == 1 then redis.call('STOCK.COMMIT', KEYS[1], ARGV[1]) end return held[1]";
+/// It is given no token: nobody has seen one that was given in vain, and only this server knows of it.
+const FREE_AND_FAIL: &str = "redis.call('LOCK.BREAK', KEYS[1]) redis.call('GATE.RELEASE', KEYS[2], ARGV[1]) \
+                             redis.call('GATE.LIMIT', KEYS[2], 1) error('it fails')";
 const READ_GROUP: [&str; 9] = ["XREADGROUP", "GROUP", "group", "consumer", "COUNT", "2", "STREAMS", "stream", ">"];
 
 /// A request by chance; `number` is given once.
@@ -64,7 +71,7 @@ pub(super) fn random(rng: &mut Rng, number: u64) -> Request {
     let n = number.to_string();
     let policy = ["always", "everysec", "no"][rng.below(3) as usize];
     let deadline = (1 + rng.below(500)).to_string();
-    let (words, shows, what): (&[&str], Shows, What) = match rng.below(88) {
+    let (words, shows, what): (&[&str], Shows, What) = match rng.below(104) {
         0..5 => (&["SET", "string", &value], Shows::Nothing, What::Plain),
         5..10 => (&["GET", "string"], Shows::Key("string"), What::Plain),
         10..12 => (&["SETNX", "string", &n], Shows::Key("string"), What::Plain),
@@ -112,9 +119,41 @@ pub(super) fn random(rng: &mut Rng, number: u64) -> Request {
         80..82 => (&["PERSIST", "counter"], Shows::Key("counter"), What::Plain),
         82..84 => (&["PEXPIRE", "counter", &deadline], Shows::Key("counter"), What::Plain),
         84 => (&["INCRBYFLOAT", "counter", "0.5"], Shows::Key("counter"), What::Plain),
+        85..101 => return coordinate(rng, &n, &deadline),
         _ => (&["APPEND", "string", &value], Shows::Nothing, What::Plain),
     };
     Request { commands: vec![words.iter().map(|word| (*word).to_owned()).collect()], shows, what }
+}
+
+/// A command made for coordination. Owners are few, so that they come again.
+fn coordinate(rng: &mut Rng, n: &str, deadline: &str) -> Request {
+    let at = rng.below(3) as usize;
+    let owner = ["ann", "bob", "eve"][at];
+    let request = ["request:ann", "request:bob", "request:eve"][at];
+    let token = (1 + rng.below(200)).to_string();
+    let (words, key, what): (&[&str], &'static str, What) = match rng.below(20) {
+        0..3 => (&["LOCK.ACQUIRE", "lock", owner, "PX", deadline], "lock", What::Grant),
+        3 => (&["LOCK.RELEASE", "lock", owner], "lock", What::Plain),
+        4 => (&["LOCK.ACQUIRE", "lock", owner, "PX", deadline, "BLOCK", "300"], "lock", What::Block("lock")),
+        5..7 => (&["GATE.ACQUIRE", "gate", owner, "LIMIT", "2", "PX", deadline, "NOTE", n], "gate", What::Grant),
+        7 => (&["GATE.RELEASE", "gate", owner], "gate", What::Plain),
+        8 => (&["GATE.LIMIT", "gate", &n[n.len() - 1..]], "gate", What::Plain),
+        9 => (&["STOCK.SET", "stock", n, "STREAM", "stock:told"], "stock", What::Plain),
+        10 => (&["STOCK.RESERVE", "stock", n, "UNITS", "2", "PX", deadline], "stock", What::Grant),
+        11 => (&["STOCK.COMMIT", "stock", n], "stock", What::Plain),
+        12 => (&["EVAL", SELL, "1", "stock", n, deadline], "stock", What::Grant),
+        13..15 => {
+            let rules: &[&str] = &["2", "limit", "FIXED", "5", "400", "gate", "CONCURRENCY", "3", "400"];
+            (&[&["LIMIT.TAKE", "ID", request, "RULES"], rules].concat(), "limit", What::Plain)
+        }
+        // Where nothing is kept, that is all that is looked at.
+        15 => (&["LIMIT.REFUND", request, "limit", "gate"], request, What::Plain),
+        16 => (&["ONCE", owner, "PX", deadline, "INCR", "counter"], owner, What::Plain),
+        17 => (&["GUARD", "lock", &token, "INCR", "counter"], "lock", What::Plain),
+        18 => (&["ID.NEXT", "ids", "COUNT", "3"], "ids", What::Plain),
+        _ => (&["EVAL", FREE_AND_FAIL, "2", "lock", "gate", owner], "lock", What::FailingScript),
+    };
+    Request { commands: vec![words.iter().map(|word| (*word).to_owned()).collect()], shows: Shows::Key(key), what }
 }
 
 fn load_library(number: u64) -> Request {

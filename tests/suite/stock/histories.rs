@@ -2,15 +2,14 @@
 //!
 //! The engine runs in this process, with a clock that is moved by hand. In a history orders reserve, are sold, cancelled and forgotten by
 //! those who made them; to commit twice, and to cancel what was sold, is frequent. Some calls run in a script that fails. After each step
-//! every answer, all amounts, the holds, and what the stream was told must be as the model says, and a second engine that repeats the
-//! effects must hold the same.
-//! `SUITE_SEED` and `SUITE_ROUNDS` choose other histories.
+//! every answer, all amounts, the holds, and what the stream was told must be as the model says, and so must what the log makes; see
+//! [`histories`](crate::histories).
 
 use super::model::Model;
 use crate::coordination::call;
 use crate::differential::generate::Dice;
 use crate::differential::script::split_line;
-use crate::differential::search::env_number;
+use crate::histories::{Log, assert_often, run};
 use crate::in_process::{Bench, Told, script};
 
 /// Steps of a history.
@@ -33,7 +32,7 @@ fn told(bench: &mut Bench, key: &str) -> Vec<String> {
 }
 
 /// One history. Fails with what differs.
-fn history(seed: u64, bench: &mut Bench, replica: &mut Bench) -> Result<(), String> {
+fn history(seed: u64, log: &mut Log, bench: &mut Bench) -> Result<(), String> {
     let dice = &mut Dice(seed);
     let key = format!("stock:{seed}");
     let mut trace: Vec<String> = Vec::new();
@@ -50,6 +49,10 @@ fn history(seed: u64, bench: &mut Bench, replica: &mut Bench) -> Result<(), Stri
         let order = format!("o{}", number / 12 + dice.below(8) as i64 - if dice.once_in(9) { 5 } else { 0 });
         let units = 1 + order.len() as u64 % 2 + if dice.once_in(30) { 1 } else { 0 };
         let lease_ms = 1_000 * (1 + dice.below(12) as i64);
+        if dice.once_in(40) {
+            trace.push("the server is killed".to_owned());
+            log.kill(bench).map_err(|told| format!("{}\n{told}", trace.join("\n")))?;
+        }
         let before = model.clone();
         let token = bench.engine.ks.next_token().expect("there are tokens");
         let (line, wanted) = match dice.below(24) {
@@ -145,33 +148,20 @@ fn history(seed: u64, bench: &mut Bench, replica: &mut Bench) -> Result<(), Stri
         if lines != model.told {
             return Err(failed(format!("the stream has {lines:?}\ninstead of {:?}", model.told), &trace));
         }
-        for unit in bench.take_units() {
-            replica.repeat(&unit).map_err(|told| failed(told, &trace))?;
-        }
-        let now_ms = bench.engine.ks.now_ms();
-        replica.look_at(now_ms);
-        let (ours, theirs) = (bench.state(Told::Everything), replica.state(Told::Everything));
-        if ours != theirs {
-            return Err(failed(format!("the effects make\n{theirs}\nof\n{ours}"), &trace));
-        }
-    }
-    call(bench, 0, &format!("DEL {key} {key}:told"));
-    for unit in bench.take_units() {
-        replica.repeat(&unit).map_err(|told| format!("{}\n{told}", trace.join("\n")))?;
+        log.follow(bench).map_err(|told| failed(told, &trace))?;
     }
     Ok(())
 }
 
 #[test]
 fn stocks_are_as_a_model_says() {
-    let first = env_number("SUITE_SEED").unwrap_or(1);
-    let rounds = env_number("SUITE_ROUNDS").unwrap_or(200);
-    let (mut bench, mut replica) = (Bench::new(1), Bench::new(1));
-    bench.keep_units();
-    call(&mut bench, 0, "PING");
-    for seed in first..first.saturating_add(rounds) {
-        if let Err(told) = history(seed, &mut bench, &mut replica) {
-            panic!("SUITE_SEED={seed} SUITE_ROUNDS=1 repeats this\n{told}");
-        }
-    }
+    let mut kills = 0;
+    let rounds = run("stocks", 100, |seed| {
+        let mut bench = Bench::new(1);
+        let mut log = Log::of(&mut bench, Told::Everything);
+        history(seed, &mut log, &mut bench)?;
+        kills += log.kills;
+        Ok(())
+    });
+    assert_often(rounds, "kills", kills);
 }

@@ -1,0 +1,627 @@
+//! Locks and gates beside a naive model.
+//!
+//! The engine runs in this process, with a clock that is moved by hand. In a history several clients take, prolong and give back places of
+//! one gate or lock, directly or from scripts, some of which fail; they wait, hang up, change the limit, delete the key, and write
+//! under GUARD with all tokens that there have ever been. Time passes, the clock is set, the server is killed. After each step who holds
+//! what, who was answered, and what, must be as the model says. The waiting of each call ends at a millisecond that is no one else's,
+//! so that no two things happen at once.
+
+use std::collections::VecDeque;
+
+use super::{Log, assert_often, run};
+use crate::coordination::{call, flat, heard};
+use crate::differential::generate::Dice;
+use crate::differential::script::{Args, split_line};
+use crate::in_process::{Bench, Told, script, words};
+
+const CLIENTS: usize = 6;
+/// Names under which places are held: fewer than calls, so that some come again.
+const HOLDERS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+/// Steps of a history.
+const LENGTH: i64 = 120;
+/// A step of time, ms.
+const STEP_MS: i64 = 1_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    Gate,
+    Lock,
+}
+
+/// A place that somebody holds.
+#[derive(Clone, Debug)]
+struct Held {
+    name: &'static str,
+    token: u64,
+    units: u64,
+    until_ms: i64,
+    depth: u64,
+    shared: bool,
+}
+
+/// What a call says of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lease {
+    /// So many milliseconds from when it is granted.
+    For(i64),
+    /// Until then, Unix ms.
+    Until(i64),
+}
+
+impl Lease {
+    /// A lease, in one of the ways to say it. One that is said as a time ends at a millisecond that is no one else's, so that waiting for it
+    /// does, too.
+    fn some(dice: &mut Dice, now_ms: i64, step: i64) -> (Lease, String) {
+        let seconds = 1 + dice.below(12) as i64;
+        let for_ms = STEP_MS * seconds;
+        match dice.below(8) {
+            0 => (Lease::For(for_ms), format!("EX {seconds}")),
+            1 | 2 => {
+                let until_ms = now_ms + for_ms + 7 * step + 3;
+                (Lease::Until(until_ms), format!("PXAT {until_ms}"))
+            }
+            3 if dice.once_in(2) => {
+                // Over.
+                let until_s = now_ms / 1_000 - dice.below(3) as i64;
+                (Lease::Until(until_s * 1_000), format!("EXAT {until_s}"))
+            }
+            _ => (Lease::For(for_ms), format!("PX {for_ms}")),
+        }
+    }
+
+    fn until_ms(self, now_ms: i64) -> i64 {
+        match self {
+            Lease::For(ms) => now_ms + ms,
+            Lease::Until(ms) => ms,
+        }
+    }
+}
+
+/// A call that asks for a place.
+#[derive(Clone, Debug)]
+struct Ask {
+    client: usize,
+    name: &'static str,
+    units: u64,
+    limit: u64,
+    lease: Lease,
+    depth: u64,
+    shared: bool,
+    /// When waiting ends, by the steady clock; the inner `None`: never.
+    block: Option<Option<i64>>,
+}
+
+/// What a call came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Came {
+    Granted {
+        token: u64,
+        /// How deep a lock was entered, or how much of a gate is in use.
+        count: u64,
+        lease_ms: i64,
+    },
+    Refused(&'static str),
+    Error,
+}
+
+impl Came {
+    /// What a reply of ACQUIRE says.
+    fn read(family: Family, reply: &str) -> Came {
+        let words: Vec<&str> = reply.split(' ').collect();
+        let number = |at: usize| words[at].parse::<i64>().unwrap_or_else(|_| panic!("{reply}"));
+        match words[0] {
+            "1" => Came::Granted {
+                token: number(2) as u64,
+                count: number(4) as u64,
+                lease_ms: number(if family == Family::Lock { 6 } else { 8 }),
+            },
+            "0" => {
+                let known = ["full", "held", "queue", "limit", "not-held", "timeout", "over"].into_iter();
+                let known = known.into_iter().find(|reason| *reason == words[2]);
+                Came::Refused(known.unwrap_or_else(|| panic!("{reply}")))
+            }
+            _ if reply.starts_with("-ERR") => Came::Error,
+            _ => panic!("{reply}"),
+        }
+    }
+}
+
+/// The naive model of one gate or lock, and of what is written under its tokens.
+#[derive(Clone)]
+struct Model {
+    family: Family,
+    held: Vec<Held>,
+    queue: VecDeque<Ask>,
+    own_limit: Option<u64>,
+    last_token: u64,
+    /// The last token that a caller was told.
+    last_told: u64,
+    now_ms: i64,
+    /// What no one can set.
+    steady_ms: i64,
+    /// What was counted while a lease was held.
+    counted: u64,
+    /// The same by each of a few requests that run once: what they were answered, and until when that is kept.
+    once: [Option<(u64, i64)>; 3],
+}
+
+impl Model {
+    fn in_use(&self) -> u64 {
+        self.held.iter().map(|held| held.units).sum()
+    }
+
+    fn is_live(&self, token: u64) -> bool {
+        self.held.iter().any(|held| held.token == token)
+    }
+
+    /// What a holder is answered who has what it asked for.
+    fn granted(&self, held: &Held) -> Came {
+        let count = if self.family == Family::Lock { held.depth } else { self.in_use() };
+        Came::Granted { token: held.token, count, lease_ms: (held.until_ms - self.now_ms).max(0) }
+    }
+
+    /// What becomes of a call whose turn it is, or that waits for none; `None` if there is no place for it.
+    fn decide(&mut self, ask: &Ask, has_others_before: bool) -> Option<Came> {
+        let until_ms = ask.lease.until_ms(self.now_ms);
+        if let Some(own) = self.held.iter_mut().find(|held| held.name == ask.name) {
+            if own.shared && !ask.shared {
+                return Some(Came::Error);
+            }
+            own.until_ms = own.until_ms.max(until_ms);
+            own.depth = own.depth.max(ask.depth);
+            let own = own.clone();
+            return Some(self.granted(&own));
+        }
+        if ask.depth > 1 {
+            return Some(Came::Refused("not-held"));
+        }
+        if until_ms <= self.now_ms {
+            return Some(Came::Refused("over"));
+        }
+        let limit = self.own_limit.unwrap_or(ask.limit);
+        let fits = match self.family {
+            Family::Gate => self.in_use() + ask.units <= limit,
+            Family::Lock => self.held.iter().all(|held| held.shared && ask.shared),
+        };
+        if fits && !has_others_before {
+            self.last_token += 1;
+            self.last_told = self.last_token;
+            let (token, name, units, depth, shared) = (self.last_token, ask.name, ask.units, ask.depth, ask.shared);
+            let held = Held { name, token, units, until_ms, depth, shared };
+            self.held.push(held.clone());
+            return Some(self.granted(&held));
+        }
+        let is_hopeless = self.family == Family::Gate && ask.units > limit && limit > 0;
+        is_hopeless.then_some(Came::Refused("limit"))
+    }
+
+    /// A call comes; `None` if it waits.
+    fn ask(&mut self, ask: Ask) -> Option<Came> {
+        let has_others_before = !self.queue.is_empty();
+        match self.decide(&ask, has_others_before) {
+            None if ask.block.is_some() => {
+                // Nobody waits for a lease that would be over.
+                let last_ms = match ask.lease {
+                    Lease::Until(ms) => Some(self.steady_ms + ms - self.now_ms),
+                    Lease::For(_) => None,
+                };
+                let block = ask.block.map(|block| block.into_iter().chain(last_ms).min());
+                self.queue.push_back(Ask { block, ..ask });
+                None
+            }
+            None => {
+                let is_free = match self.family {
+                    Family::Gate => has_others_before,
+                    Family::Lock => self.held.iter().all(|held| held.shared && ask.shared),
+                };
+                let busy = if self.family == Family::Gate { "full" } else { "held" };
+                Some(Came::Refused(if is_free { "queue" } else { busy }))
+            }
+            came => came,
+        }
+    }
+
+    /// Lets those go on who wait and can, in their order. Answers who was answered what.
+    fn serve(&mut self) -> Vec<(usize, Came)> {
+        let mut answered = Vec::new();
+        while let Some(first) = self.queue.front().cloned() {
+            let Some(came) = self.decide(&first, false) else { break };
+            self.queue.pop_front();
+            answered.push((first.client, came));
+        }
+        answered
+    }
+
+    /// How long it is until a lease ends next, or somebody's waiting.
+    fn next_event_in_ms(&self) -> Option<i64> {
+        let leases = self.held.iter().map(|held| held.until_ms - self.now_ms);
+        leases.chain(self.queue.iter().filter_map(|ask| ask.block.flatten()).map(|at_ms| at_ms - self.steady_ms)).min()
+    }
+
+    fn end_leases(&mut self) {
+        let now_ms = self.now_ms;
+        self.held.retain(|held| held.until_ms > now_ms);
+    }
+
+    /// So much time passes.
+    fn pass(&mut self, ms: i64) -> Vec<(usize, Came)> {
+        self.now_ms += ms;
+        self.steady_ms += ms;
+        self.end_leases();
+        let steady_ms = self.steady_ms;
+        let is_over = |ask: &Ask| ask.block.flatten().is_some_and(|at_ms| at_ms <= steady_ms);
+        let mut answered: Vec<_> =
+            self.queue.iter().filter(|ask| is_over(ask)).map(|ask| (ask.client, Came::Refused("timeout"))).collect();
+        self.queue.retain(|ask| !is_over(ask));
+        answered.extend(self.serve());
+        answered
+    }
+
+    /// Counts under a token, once for a request. Answers what the caller is.
+    fn guard(&mut self, token: u64, request: Option<(usize, i64)>) -> String {
+        if !self.is_live(token) {
+            return "-STALE".to_owned();
+        }
+        let kept = request.and_then(|(id, _)| self.once[id]).filter(|(_, until_ms)| *until_ms > self.now_ms);
+        let count = kept.map_or(self.counted + 1, |(count, _)| count);
+        if kept.is_none() {
+            self.counted += 1;
+            request.iter().for_each(|(id, for_ms)| self.once[*id] = Some((count, self.now_ms + for_ms)));
+        }
+        count.to_string()
+    }
+}
+
+/// How a call reaches the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Directly,
+    FromScript,
+    /// It is taken back.
+    FromFailingScript,
+}
+
+/// How often what is rare has happened.
+#[derive(Default)]
+struct Seen {
+    kills: u64,
+    taken_back: u64,
+    stale: u64,
+    served: u64,
+    timed_out: u64,
+    clock_set: u64,
+}
+
+/// A gate or lock, its model, and its log.
+struct World<'a> {
+    family: Family,
+    key: String,
+    bench: Bench,
+    log: Log,
+    model: Model,
+    trace: Vec<String>,
+    number: i64,
+    /// Whether the clock was ever set: then those who wait are served by what removes the leases that are over.
+    is_clock_set: bool,
+    seen: &'a mut Seen,
+}
+
+impl World<'_> {
+    fn new(family: Family, seed: u64, seen: &mut Seen) -> World<'_> {
+        let mut bench = Bench::new(CLIENTS + 1);
+        let log = Log::of(&mut bench, Told::Everything);
+        let model = Model {
+            family,
+            held: Vec::new(),
+            queue: VecDeque::new(),
+            own_limit: None,
+            last_token: 0,
+            last_told: 0,
+            now_ms: bench.clock.now_ms(),
+            steady_ms: bench.clock.steady_ms(),
+            counted: 0,
+            once: [None; 3],
+        };
+        let key = format!("{family:?}:{seed}");
+        World { family, key, bench, log, model, trace: Vec::new(), number: 0, is_clock_set: false, seen }
+    }
+
+    fn prefix(&self) -> &'static str {
+        if self.family == Family::Gate { "GATE" } else { "LOCK" }
+    }
+
+    /// Has a client call, in one of the ways. `model` is what the model makes of it. Fails if that is not what the server makes of it.
+    fn call<T: PartialEq + std::fmt::Debug>(
+        &mut self,
+        (way, client): (Way, usize),
+        line: &str,
+        model: impl FnOnce(&mut Model) -> T,
+        read: impl FnOnce(&str) -> T,
+    ) -> Result<(), String> {
+        self.trace.push(format!("[{client}] {way:?}: {line}"));
+        let args = split_line(line).expect("plain words");
+        if way == Way::FromFailingScript {
+            self.bench.call(client, &script("fail", &[args]));
+            self.seen.taken_back += 1;
+            return Ok(());
+        }
+        let args: Args = match way {
+            Way::FromScript => [words(&["EVAL", "return redis.pcall(unpack(ARGV))", "0"]), args].concat(),
+            _ => args,
+        };
+        let wanted = model(&mut self.model);
+        let reply = flat(&self.bench.call(client, &args));
+        let got = read(&reply);
+        if got == wanted { Ok(()) } else { Err(format!("wanted {wanted:?}, got {reply}")) }
+    }
+
+    fn step(&mut self, dice: &mut Dice) -> Result<(), String> {
+        // What a script was given that failed may be left out, until the server is killed. What was told is never given again.
+        let last_token = self.bench.engine.ks.next_token().expect("there are tokens") - 1;
+        let told = self.model.last_told;
+        if last_token < told {
+            return Err(format!("{told} was told, and {} comes next", last_token + 1));
+        }
+        self.model.last_token = last_token;
+        let client = dice.below(CLIENTS);
+        let is_waiting = self.model.queue.iter().any(|ask| ask.client == client);
+        let way = match dice.below(12) {
+            0 => Way::FromFailingScript,
+            1 | 2 => Way::FromScript,
+            _ => Way::Directly,
+        };
+        match dice.below(26) {
+            0..9 if !is_waiting => self.acquire((way, client), dice)?,
+            9..11 if !is_waiting => self.prolong((way, client), dice)?,
+            11..15 if !is_waiting => self.release((way, client), dice)?,
+            15 if !is_waiting => self.free((way, client), dice)?,
+            16 => {
+                self.trace.push(format!("[{client}] hangs up"));
+                self.bench.reconnect(client);
+                self.bench.engine.time_out_waits();
+                self.model.queue.retain(|ask| ask.client != client);
+            }
+            17..20 if !is_waiting => self.guard((way, client), dice)?,
+            20 => self.set_clock(dice),
+            21 if dice.once_in(2) => {
+                self.trace.push("the server is killed".to_owned());
+                self.log.kill(&mut self.bench)?;
+                self.model.queue.clear();
+            }
+            _ => self.pass(dice)?,
+        }
+        let answered = self.model.serve();
+        self.compare_answers(&answered)?;
+        self.compare_holders()?;
+        self.log.follow(&mut self.bench).map(drop)
+    }
+
+    fn acquire(&mut self, from: (Way, usize), dice: &mut Dice) -> Result<(), String> {
+        let (family, number) = (self.family, self.number);
+        let name = *dice.pick(&HOLDERS);
+        // A name always asks for as many.
+        let units = if family == Family::Gate { 1 + u64::from(name.as_bytes()[0]) % 3 } else { 1 };
+        let (lease, lease_option) = Lease::some(dice, self.model.now_ms, number + 1);
+        let limit = 3 + dice.below(3) as u64;
+        let block = match dice.below(3) {
+            0 => None,
+            1 => Some(None),
+            _ => Some(Some(7 * (number + 1) + STEP_MS * dice.below(20) as i64)),
+        };
+        let shared = family == Family::Lock && dice.once_in(2);
+        let depth = if family == Family::Lock && dice.once_in(4) { 2 } else { 1 };
+        let options = match family {
+            Family::Gate => format!("LIMIT {limit} UNITS {units}"),
+            Family::Lock => format!("DEPTH {depth}{}", if shared { " SHARED" } else { "" }),
+        };
+        let wait = block.map_or(String::new(), |ms| format!(" BLOCK {}", ms.unwrap_or(0)));
+        let line = format!("{}.ACQUIRE {} {name} {lease_option} {options}{wait}", self.prefix(), self.key);
+        let (way, client) = from;
+        // A script never waits.
+        let block = block.map(|ms| ms.map(|ms| self.model.steady_ms + ms)).filter(|_| way == Way::Directly);
+        let ask = Ask { client, name, units, limit, lease, depth, shared, block };
+        let read = |reply: &str| if reply.is_empty() { None } else { Some(Came::read(family, reply)) };
+        self.call(from, &line, |model| model.ask(ask), read)
+    }
+
+    fn prolong(&mut self, from: (Way, usize), dice: &mut Dice) -> Result<(), String> {
+        let verb = if self.family == Family::Gate { "RENEW" } else { "EXTEND" };
+        let name = *dice.pick(&HOLDERS);
+        let (lease, lease_option) = Lease::some(dice, self.model.now_ms, self.number + 1);
+        let line = format!("{}.{verb} {} {name} {lease_option}", self.prefix(), self.key);
+        let model = |model: &mut Model| {
+            let until_ms = lease.until_ms(model.now_ms);
+            let own = model.held.iter_mut().find(|held| held.name == name)?;
+            own.until_ms = until_ms;
+            let came = (own.token, (until_ms - model.now_ms).max(0));
+            model.end_leases();
+            Some(came)
+        };
+        self.call(from, &line, model, |reply| {
+            let words: Vec<&str> = reply.split(' ').collect();
+            let number = |at: usize| words[at].parse().unwrap_or_else(|_| panic!("{reply}"));
+            (words[0] == "1").then(|| (number(2) as u64, number(words.len() - 1)))
+        })
+    }
+
+    fn release(&mut self, from: (Way, usize), dice: &mut Dice) -> Result<(), String> {
+        let depth = if self.family == Family::Lock && dice.once_in(3) { 2 } else { 1 };
+        let option = if depth > 1 { format!(" DEPTH {depth}") } else { String::new() };
+        let name = *dice.pick(&HOLDERS);
+        let line = format!("{}.RELEASE {} {name}{option}", self.prefix(), self.key);
+        let model = |model: &mut Model| {
+            let at = model.held.iter().position(|held| held.name == name)?;
+            let token = model.held[at].token;
+            model.held[at].depth = model.held[at].depth.min(depth - 1);
+            if model.held[at].depth == 0 {
+                model.held.remove(at);
+            }
+            Some(token.to_string())
+        };
+        let token = |reply: &str| reply.strip_prefix("1 token ")?.split(' ').next().map(str::to_owned);
+        self.call(from, &line, model, token)
+    }
+
+    /// Places become free otherwise: by another limit, by an operator, with the key.
+    fn free(&mut self, from: (Way, usize), dice: &mut Dice) -> Result<(), String> {
+        let key = self.key.clone();
+        if dice.once_in(6) {
+            return self.call(
+                from,
+                &format!("DEL {key}"),
+                |model| {
+                    let was_there = model.own_limit.is_some() || !model.held.is_empty();
+                    (model.own_limit, model.held) = (None, Vec::new());
+                    i64::from(was_there).to_string()
+                },
+                str::to_owned,
+            );
+        }
+        let yes = |reply: &str| reply.starts_with('1');
+        if self.family == Family::Lock {
+            let name = Some(*dice.pick(&HOLDERS)).filter(|_| !dice.once_in(3));
+            let line = format!("LOCK.BREAK {key} {}", name.unwrap_or_default());
+            let model = |model: &mut Model| {
+                let before = model.held.len();
+                model.held.retain(|held| name.is_some_and(|name| name != held.name));
+                model.held.len() < before
+            };
+            return self.call(from, line.trim_end(), model, yes);
+        }
+        let limit = Some(dice.below(6) as u64).filter(|_| !dice.once_in(3));
+        let line = format!("GATE.LIMIT {key} {}", limit.map_or("NONE".to_owned(), |limit| limit.to_string()));
+        let model = |model: &mut Model| {
+            let had = std::mem::replace(&mut model.own_limit, limit);
+            limit.is_some() || had.is_some()
+        };
+        self.call(from, &line, model, yes)
+    }
+
+    /// Somebody writes with a token of now or of before.
+    fn guard(&mut self, from: (Way, usize), dice: &mut Dice) -> Result<(), String> {
+        // One of the last few, or one that nobody has been given yet.
+        let token = (self.model.last_token + 2).saturating_sub(dice.below(8) as u64).max(1);
+        let request = dice.once_in(2).then(|| (dice.below(3), STEP_MS * (1 + dice.below(9) as i64)));
+        let once = request.map_or(String::new(), |(id, for_ms)| format!("ONCE id:{id} PX {for_ms} "));
+        let line = format!("GUARD {} {token} {once}INCR counted", self.key);
+        let short = |reply: &str| if reply.starts_with("-STALE") { "-STALE".to_owned() } else { reply.to_owned() };
+        self.seen.stale += u64::from(!self.model.is_live(token));
+        self.call(from, &line, |model| model.guard(token, request), short)
+    }
+
+    /// Somebody sets the clock. What is over is over, though it is set back; what is not ends later then.
+    fn set_clock(&mut self, dice: &mut Dice) {
+        // How long is waited for a lease until a time follows from the clock as it was when the call came.
+        if self.model.queue.iter().any(|ask| matches!(ask.lease, Lease::Until(_))) {
+            return;
+        }
+        let by_ms = STEP_MS * (dice.below(5) as i64 - 2);
+        self.trace.push(format!("the clock is set by {by_ms} ms"));
+        self.is_clock_set = true;
+        self.seen.clock_set += 1;
+        self.bench.reclaim();
+        self.bench.set_clock(by_ms);
+        self.bench.reclaim();
+        self.model.now_ms += by_ms;
+        self.model.end_leases();
+        let now_ms = self.model.now_ms - by_ms;
+        self.model.once.iter_mut().for_each(|kept| *kept = kept.filter(|(_, until_ms)| *until_ms > now_ms));
+    }
+
+    fn pass(&mut self, dice: &mut Dice) -> Result<(), String> {
+        self.trace.push(format!("{STEP_MS} ms pass"));
+        let mut left_ms = STEP_MS;
+        while let Some(ms) = self.model.next_event_in_ms().filter(|ms| *ms < left_ms) {
+            self.pass_by(ms)?;
+            left_ms -= ms;
+        }
+        self.pass_by(left_ms)?;
+        if dice.once_in(3) {
+            self.bench.reclaim();
+        }
+        Ok(())
+    }
+
+    fn pass_by(&mut self, ms: i64) -> Result<(), String> {
+        self.bench.pass(ms);
+        if self.is_clock_set {
+            self.bench.reclaim();
+        }
+        let answered = self.model.pass(ms);
+        self.seen.timed_out += answered.iter().filter(|(_, came)| *came == Came::Refused("timeout")).count() as u64;
+        self.compare_answers(&answered)
+    }
+
+    /// Whether those who waited have been answered this, and nobody else anything.
+    fn compare_answers(&mut self, expected: &[(usize, Came)]) -> Result<(), String> {
+        for client in 0..CLIENTS {
+            let reply = heard(&mut self.bench, client);
+            let wanted = expected.iter().find(|(answered, _)| *answered == client).map(|(_, came)| came.clone());
+            let got = if reply.is_empty() { None } else { Some(Came::read(self.family, &reply)) };
+            self.seen.served += u64::from(matches!(got, Some(Came::Granted { .. })));
+            if got != wanted {
+                let model = &self.model;
+                return Err(format!(
+                    "[{client}] wanted {wanted:?}, got {reply}\nheld {:?}\nwaiting {:?}",
+                    model.held, model.queue
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether those hold places who should, in the order in which they came, and so much was counted.
+    fn compare_holders(&mut self) -> Result<(), String> {
+        let (line, word) = match self.family {
+            Family::Gate => (format!("GATE.HOLDERS {} 0", self.key), "holder"),
+            Family::Lock => (format!("LOCK.INFO {}", self.key), "owner"),
+        };
+        let shown = call(&mut self.bench, CLIENTS, &line);
+        let words: Vec<&str> = shown.split(' ').collect();
+        let listed = words.windows(2).filter(|pair| pair[0] == word).map(|pair| pair[1]);
+        if !listed.eq(self.model.held.iter().map(|held| held.name)) {
+            return Err(format!("held by {:?}, but told {shown}", self.model.held));
+        }
+        let counted = call(&mut self.bench, CLIENTS, "GET counted");
+        if counted == if self.model.counted == 0 { String::new() } else { self.model.counted.to_string() } {
+            return Ok(());
+        }
+        Err(format!("{counted} were counted instead of {}", self.model.counted))
+    }
+}
+
+fn histories(family: Family) {
+    let mut seen = Seen::default();
+    let rounds = run(&format!("{family:?}"), 150, |seed| {
+        let dice = &mut Dice(seed);
+        let mut world = World::new(family, seed, &mut seen);
+        for number in 0..LENGTH {
+            world.number = number;
+            world.step(dice).map_err(|told| format!("{}\n{told}", world.trace.join("\n")))?;
+        }
+        let kills = world.log.kills;
+        world.seen.kills += kills;
+        Ok(())
+    });
+    let Seen { kills, taken_back, stale, served, timed_out, clock_set } = seen;
+    for (what, often) in [
+        ("kills", kills),
+        ("calls that were taken back", taken_back),
+        ("writes with a token whose lease has ended", stale),
+        ("grants to who has waited", served),
+        ("calls that waited in vain", timed_out),
+        ("times that the clock was set", clock_set),
+    ] {
+        assert_often(rounds, what, often);
+    }
+}
+
+#[test]
+fn gates_are_as_a_model_says() {
+    histories(Family::Gate);
+}
+
+#[test]
+fn locks_are_as_a_model_says() {
+    histories(Family::Lock);
+}
