@@ -73,6 +73,7 @@ pub mod syntax;
 pub mod table;
 pub mod tail;
 mod tick;
+pub(crate) mod tickets;
 pub(crate) mod tracking;
 pub mod transfer;
 mod transfer_slices;
@@ -80,6 +81,7 @@ pub mod turns;
 mod unit;
 pub(crate) mod wait;
 mod wait_queues;
+mod waiters;
 mod watches;
 
 pub(crate) use state::hex_id;

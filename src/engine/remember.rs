@@ -1,10 +1,11 @@
 //! What goes into the [history](super::history): what a unit has done to grants, and which calls were refused.
 
 use super::history::{Client, Past, Refusal, What};
-use super::session::{Session, SessionKey};
+use super::session::Session;
 use super::state::{Ctx, ServerState};
 use super::tail::UnitOrigin;
-use super::wait::Parked;
+use super::wait::Ticket;
+use super::wait_queues::Parked;
 use crate::keyspace::Keyspace;
 use crate::keyspace::effect::Turn;
 use crate::resp::request::Argv;
@@ -56,9 +57,9 @@ impl ServerState {
     }
 
     /// Remembers that a call has waited for a place in vain, and not only because its client leaves.
-    pub(crate) fn remember_timeout(&mut self, session: SessionKey, at_ms: i64) {
-        let Some(session) = self.sessions.get(session).filter(|session| !session.is_leaving()) else { return };
-        let Some(parked) = session.parked.as_deref() else { return };
+    pub(crate) fn remember_timeout(&mut self, ticket: Ticket, at_ms: i64) {
+        let Some(parked) = self.waits.get(ticket) else { return };
+        let Some(session) = self.sessions.get(parked.session).filter(|session| !session.is_leaving()) else { return };
         let Some((key, reason)) = parked.keys.as_argv().iter().next().zip(parked.in_vain) else { return };
         let (_, command) = self.innermost(parked);
         let what = What::Refused { command, reason, in_use: -1, limit: -1 };
