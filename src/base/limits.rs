@@ -543,6 +543,10 @@ pub const HOLDER_MAX_BYTES: usize = 1024;
 /// Bytes of what a holder notes about its grant.
 pub const GRANT_NOTE_MAX_BYTES: usize = 1024;
 
+/// Calls that may wait beside one connection (ASYNC): as many as a service has requests under way, with room to spare. When the
+/// connection ends all of them leave their queues at once, which takes some 20 ms.
+pub const TICKETS_MAX: usize = 1 << 15;
+
 /// How long a lease is at most, ms: a year. Who needs a place for longer renews it.
 pub const LEASE_MAX_MS: i64 = 366 * 24 * 60 * 60 * 1000;
 

@@ -2,8 +2,8 @@
 //!
 //! The engine runs in this process, with a clock that is moved by hand. In a history several clients take, prolong and give back places of
 //! one gate or lock, wait for them, hang up, and change the limit, while time passes; after each step who holds what, who was answered, and
-//! what, must be as the model says. The waiting of each call ends at a millisecond that is no one else's,
-//! so that no two things happen at once.
+//! what, must be as the model says. Some wait by BLOCK, others by ASYNC, each client with as many tickets as come, in one queue. The waiting
+//! of each call ends at a millisecond that is no one else's, so that no two things happen at once.
 //! `SUITE_SEED` and `SUITE_ROUNDS` choose other histories.
 
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use crate::differential::generate::Dice;
 use crate::differential::script::split_line;
 use crate::differential::search::env_number;
-use crate::harness::{Program, Server, Value};
+use crate::harness::{self, Program, Server, Value};
 use crate::in_process::{Bench, words};
 
 const CLIENTS: usize = 6;
@@ -25,7 +25,7 @@ const STEP_MS: i64 = 1_000;
 /// A reply by its strings and numbers, without the structure around them.
 pub(crate) fn flat(reply: &[u8]) -> String {
     let text = String::from_utf8_lossy(reply).into_owned();
-    let lines = text.split("\r\n").filter(|line| !line.is_empty() && !line.starts_with(['*', '$']));
+    let lines = text.split("\r\n").filter(|line| !line.is_empty() && !line.starts_with(['*', '$', '%', '>']));
     lines.map(|line| line.trim_start_matches(':')).collect::<Vec<_>>().join(" ")
 }
 
@@ -33,6 +33,18 @@ pub(crate) fn flat(reply: &[u8]) -> String {
 pub(crate) fn call(bench: &mut Bench, client: usize, line: &str) -> String {
     let reply = bench.call(client, &split_line(line).expect("plain words"));
     flat(&reply)
+}
+
+/// The replies and pushes among what a client that speaks RESP3 was sent, each [`flat`].
+pub(crate) fn parts(mut sent: &[u8]) -> Vec<String> {
+    let mut parts = Vec::new();
+    while let Some((_, used)) = harness::decode(sent, true).expect("RESP3") {
+        let (part, rest) = sent.split_at(used);
+        parts.push(flat(part));
+        sent = rest;
+    }
+    assert!(sent.is_empty(), "half a message");
+    parts
 }
 
 /// What a client has been answered since that waited.
@@ -106,7 +118,9 @@ struct Ask {
     depth: u64,
     shared: bool,
     /// When waiting ends; the inner `None`: never.
-    block: Option<Option<i64>>,
+    wait: Option<Option<i64>>,
+    /// It waits beside its client, which has been told this ticket, or 0 if it was not told yet; `None`: it blocks the client.
+    ticket: Option<i64>,
 }
 
 /// What a call came to.
@@ -116,6 +130,9 @@ enum Came {
     Refused(&'static str),
     Error,
 }
+
+/// What somebody was answered who waited: the client, the ticket of the call if it had one, and what it came to.
+type Answered = (usize, Option<i64>, Came);
 
 /// The naive model of one gate or lock.
 struct Model {
@@ -168,11 +185,11 @@ impl Model {
     fn ask(&mut self, ask: Ask) -> Option<Came> {
         let has_others_before = !self.queue.is_empty();
         match self.decide(&ask, has_others_before) {
-            None if ask.block.is_some() => {
+            None if ask.wait.is_some() => {
                 // Nobody waits for a lease that would be over.
                 let last_ms = if let Lease::Until(ms) = ask.lease { Some(ms) } else { None };
-                let block = ask.block.map(|block| block.into_iter().chain(last_ms).min());
-                self.queue.push_back(Ask { block, ..ask });
+                let wait = ask.wait.map(|wait| wait.into_iter().chain(last_ms).min());
+                self.queue.push_back(Ask { wait, ..ask });
                 None
             }
             None => {
@@ -188,12 +205,12 @@ impl Model {
     }
 
     /// Lets those go on who wait and can, in their order. Answers who was answered what.
-    fn serve(&mut self) -> Vec<(usize, Came)> {
+    fn serve(&mut self) -> Vec<Answered> {
         let mut answered = Vec::new();
         while let Some(first) = self.queue.front().cloned() {
             let Some(came) = self.decide(&first, false) else { break };
             self.queue.pop_front();
-            answered.push((first.client, came));
+            answered.push((first.client, first.ticket, came));
         }
         answered
     }
@@ -201,17 +218,17 @@ impl Model {
     /// When a lease ends next, or somebody's waiting.
     fn next_event_ms(&self) -> Option<i64> {
         let leases = self.held.iter().map(|held| held.until_ms);
-        leases.chain(self.queue.iter().filter_map(|ask| ask.block.flatten())).min()
+        leases.chain(self.queue.iter().filter_map(|ask| ask.wait.flatten())).min()
     }
 
     /// So much time passes.
-    fn pass(&mut self, ms: i64) -> Vec<(usize, Came)> {
+    fn pass(&mut self, ms: i64) -> Vec<Answered> {
         self.now_ms += ms;
         let now_ms = self.now_ms;
         self.held.retain(|held| held.until_ms > now_ms);
-        let is_over = |ask: &Ask| ask.block.flatten().is_some_and(|at_ms| at_ms <= now_ms);
-        let mut answered: Vec<_> =
-            self.queue.iter().filter(|ask| is_over(ask)).map(|ask| (ask.client, Came::Refused("timeout"))).collect();
+        let is_over = |ask: &Ask| ask.wait.flatten().is_some_and(|at_ms| at_ms <= now_ms);
+        let timed_out = self.queue.iter().filter(|ask| is_over(ask));
+        let mut answered: Vec<_> = timed_out.map(|ask| (ask.client, ask.ticket, Came::Refused("timeout"))).collect();
         self.queue.retain(|ask| !is_over(ask));
         answered.extend(self.serve());
         answered
@@ -233,6 +250,54 @@ fn came(family: Family, reply: &str) -> Came {
     }
 }
 
+/// The clients of a history, and what they were sent that nobody has looked at yet.
+struct Callers<'a> {
+    bench: &'a mut Bench,
+    unread: Vec<Vec<String>>,
+}
+
+impl Callers<'_> {
+    fn new(bench: &mut Bench) -> Callers<'_> {
+        let mut callers = Callers { bench, unread: vec![Vec::new(); CLIENTS] };
+        (0..CLIENTS).for_each(|client| callers.connect(client));
+        callers
+    }
+
+    fn connect(&mut self, client: usize) {
+        self.bench.reconnect(client);
+        self.unread[client].clear();
+        assert!(self.call(client, "HELLO 3").contains("proto 3"));
+    }
+
+    /// Runs a line as a client; answers the reply, which is empty while the client waits. What is pushed to it follows.
+    fn call(&mut self, client: usize, line: &str) -> String {
+        let sent = self.bench.call(client, &split_line(line).expect("plain words"));
+        let mut parts = parts(&sent);
+        let has_reply = parts.first().is_some_and(|part| !part.starts_with("ticket "));
+        let pushed = parts.split_off(usize::from(has_reply));
+        self.unread[client].extend(pushed);
+        parts.pop().unwrap_or_default()
+    }
+
+    /// Whether those who waited have been answered this and nothing else, each in this order.
+    fn compare(&mut self, family: Family, expected: &[Answered]) -> Result<(), String> {
+        for client in 0..CLIENTS {
+            let later = parts(&self.bench.heard(client));
+            let heard: Vec<String> = self.unread[client].drain(..).chain(later).collect();
+            let told = |text: &String| match text.strip_prefix("ticket ").and_then(|rest| rest.split_once(' ')) {
+                Some((ticket, reply)) => (client, Some(ticket.parse().expect("a number")), came(family, reply)),
+                None => (client, None, came(family, text)),
+            };
+            let got: Vec<Answered> = heard.iter().map(told).collect();
+            let wanted: Vec<Answered> = expected.iter().filter(|(to, ..)| *to == client).cloned().collect();
+            if got != wanted {
+                return Err(format!("[{client}] wanted {wanted:?}, got {heard:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// One history. Fails with what differs.
 fn history(family: Family, seed: u64, bench: &mut Bench) -> Result<(), String> {
     let dice = &mut Dice(seed);
@@ -242,27 +307,20 @@ fn history(family: Family, seed: u64, bench: &mut Bench) -> Result<(), String> {
     let last_token = bench.engine.ks.next_token().expect("there are tokens") - 1;
     let mut model = Model { family, held: Vec::new(), queue: VecDeque::new(), own_limit: None, last_token, now_ms };
     let mut trace: Vec<String> = Vec::new();
-    // Whether those who waited have been answered this.
-    let compare = |bench: &mut Bench, expected: &[(usize, Came)]| {
-        (0..CLIENTS).try_for_each(|client| {
-            let reply = heard(bench, client);
-            let wanted = expected.iter().find(|(answered, _)| *answered == client).map(|(_, came)| came.clone());
-            let got = if reply.is_empty() { None } else { Some(came(family, &reply)) };
-            if got == wanted { Ok(()) } else { Err(format!("[{client}] wanted {wanted:?}, got {reply}")) }
-        })
-    };
+    let mut callers = Callers::new(bench);
+    let mut last_ticket = 0;
     for number in 0..LENGTH as i64 {
         let client = dice.below(CLIENTS);
-        let is_waiting = model.queue.iter().any(|ask| ask.client == client);
+        let is_waiting = model.queue.iter().any(|ask| ask.client == client && ask.ticket.is_none());
         let name = *dice.pick(&HOLDERS);
         // A name always asks for as many.
         let units = if family == Family::Gate { 1 + name.as_bytes()[0] as u64 % 3 } else { 1 };
         let (lease, lease_option) = Lease::some(dice, model.now_ms, number + 1);
         let mut expected = Vec::new();
-        match dice.below(20) {
+        match dice.below(21) {
             0..9 if !is_waiting => {
                 let limit = 3 + dice.below(3) as u64;
-                let block = match dice.below(3) {
+                let wait = match dice.below(3) {
                     0 => None,
                     1 => Some(None),
                     _ => Some(Some(7 * (number + 1) + STEP_MS * dice.below(20) as i64)),
@@ -273,15 +331,30 @@ fn history(family: Family, seed: u64, bench: &mut Bench) -> Result<(), String> {
                     Family::Gate => format!("LIMIT {limit} UNITS {units}"),
                     Family::Lock => format!("DEPTH {depth}{}", if shared { " SHARED" } else { "" }),
                 };
-                let wait = block.map_or(String::new(), |ms| format!(" BLOCK {}", ms.unwrap_or(0)));
-                let line = format!("{prefix}.ACQUIRE {key} {name} {lease_option} {options}{wait}");
+                let ticket = dice.once_in(2).then_some(0);
+                let how = if ticket.is_some() { "ASYNC" } else { "BLOCK" };
+                let option = wait.map_or(String::new(), |ms| format!(" {how} {}", ms.unwrap_or(0)));
+                let line = format!("{prefix}.ACQUIRE {key} {name} {lease_option} {options}{option}");
                 trace.push(format!("[{client}] {line}"));
-                let block = block.map(|ms| ms.map(|ms| model.now_ms + ms));
-                let ask = Ask { client, name, units, limit, lease, depth, shared, block };
-                let (wanted, reply) = (model.ask(ask), call(bench, client, &line));
-                let got = if reply.is_empty() { None } else { Some(came(family, &reply)) };
-                if got != wanted {
-                    return Err(format!("{}\nwanted {wanted:?}, got {reply}", trace.join("\n")));
+                let wait = wait.map(|ms| ms.map(|ms| model.now_ms + ms));
+                let ask = Ask { client, name, units, limit, lease, depth, shared, wait, ticket };
+                let before = model.queue.len();
+                let (wanted, reply) = (model.ask(ask), callers.call(client, &line));
+                if wanted.is_none() && ticket.is_some() {
+                    let said = reply.strip_prefix("0 reason queued ticket ").and_then(|said| said.split_once(' '));
+                    let told = said.and_then(|(ticket, rest)| Some((ticket.parse().ok()?, rest.to_owned())));
+                    match told {
+                        Some((number, rest)) if number > last_ticket && rest == format!("waiting {before}") => {
+                            last_ticket = number;
+                            model.queue.back_mut().expect("it waits").ticket = Some(number);
+                        }
+                        _ => return Err(format!("{}\nbehind {before}, told {reply}", trace.join("\n"))),
+                    }
+                } else {
+                    let got = if reply.is_empty() { None } else { Some(came(family, &reply)) };
+                    if got != wanted {
+                        return Err(format!("{}\nwanted {wanted:?}, got {reply}", trace.join("\n")));
+                    }
                 }
             }
             9..11 if !is_waiting => {
@@ -295,7 +368,7 @@ fn history(family: Family, seed: u64, bench: &mut Bench) -> Result<(), String> {
                 });
                 let now_ms = model.now_ms;
                 model.held.retain(|held| held.until_ms > now_ms);
-                let reply = call(bench, client, &line);
+                let reply = callers.call(client, &line);
                 let says = wanted.map_or("0 reason not-held".to_owned(), |token| format!("1 token {token}"));
                 if !format!("{reply} ").starts_with(&format!("{says} ")) {
                     return Err(format!("{}\nwanted {says}, got {reply}", trace.join("\n")));
@@ -313,7 +386,7 @@ fn history(family: Family, seed: u64, bench: &mut Bench) -> Result<(), String> {
                         model.held.remove(at);
                     }
                 }
-                let reply = call(bench, client, &line);
+                let reply = callers.call(client, &line);
                 if reply.starts_with('1') != at.is_some() {
                     return Err(format!("{}\ngot {reply}", trace.join("\n")));
                 }
@@ -323,38 +396,51 @@ fn history(family: Family, seed: u64, bench: &mut Bench) -> Result<(), String> {
                 let text = limit.map_or("NONE".to_owned(), |limit| limit.to_string());
                 let line = format!("GATE.LIMIT {key} {text}");
                 trace.push(format!("[{client}] {line}"));
-                call(bench, client, &line);
+                callers.call(client, &line);
                 model.own_limit = limit;
             }
             16 => {
                 trace.push(format!("[{client}] hangs up"));
-                bench.reconnect(client);
-                bench.engine.time_out_waits();
+                callers.connect(client);
+                callers.bench.engine.time_out_waits();
                 model.queue.retain(|ask| ask.client != client);
+            }
+            17 if !is_waiting => {
+                let own = model.queue.iter().find(|ask| ask.client == client).and_then(|ask| ask.ticket);
+                let line = format!("TICKET.CANCEL {}", own.unwrap_or(1 + dice.below(last_ticket as usize + 2) as i64));
+                trace.push(format!("[{client}] {line}"));
+                let reply = callers.call(client, &line);
+                callers.bench.engine.time_out_waits();
+                model.queue.retain(|ask| own.is_none() || ask.ticket != own);
+                let says = if own.is_some() { "1 waited-ms " } else { "0 reason no-ticket" };
+                if !reply.starts_with(says) {
+                    return Err(format!("{}\nwanted {says}, got {reply}", trace.join("\n")));
+                }
             }
             _ => {
                 trace.push(format!("{STEP_MS} ms pass"));
                 let end_ms = model.now_ms + STEP_MS;
                 while let Some(next_ms) = model.next_event_ms().filter(|at_ms| *at_ms < end_ms) {
-                    bench.pass(next_ms - model.now_ms);
+                    callers.bench.pass(next_ms - model.now_ms);
                     let answered = model.pass(next_ms - model.now_ms);
-                    compare(bench, &answered)
+                    callers
+                        .compare(family, &answered)
                         .map_err(|told| format!("{}\nup to {next_ms}: {told}", trace.join("\n")))?;
                 }
-                bench.pass(end_ms - model.now_ms);
+                callers.bench.pass(end_ms - model.now_ms);
                 if dice.once_in(3) {
-                    bench.reclaim();
+                    callers.bench.reclaim();
                 }
                 expected.extend(model.pass(end_ms - model.now_ms));
             }
         }
         expected.extend(model.serve());
-        compare(bench, &expected).map_err(|told| {
+        callers.compare(family, &expected).map_err(|told| {
             format!("{}\n{told}\nheld {:?}\nwaiting {:?}", trace.join("\n"), model.held, model.queue)
         })?;
         let shown = match family {
-            Family::Gate => call(bench, CLIENTS, &format!("GATE.HOLDERS {key} 0")),
-            Family::Lock => call(bench, CLIENTS, &format!("LOCK.INFO {key}")),
+            Family::Gate => call(callers.bench, CLIENTS, &format!("GATE.HOLDERS {key} 0")),
+            Family::Lock => call(callers.bench, CLIENTS, &format!("LOCK.INFO {key}")),
         };
         let names: Vec<&str> = model.held.iter().map(|held| held.name).collect();
         let word = if family == Family::Gate { "holder" } else { "owner" };
@@ -369,9 +455,7 @@ fn history(family: Family, seed: u64, bench: &mut Bench) -> Result<(), String> {
             return Err(format!("{}\nheld by {names:?}, but told {shown}", trace.join("\n")));
         }
     }
-    for client in 0..CLIENTS {
-        bench.reconnect(client);
-    }
+    (0..CLIENTS).for_each(|client| callers.bench.reconnect(client));
     Ok(())
 }
 
