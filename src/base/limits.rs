@@ -195,6 +195,9 @@ pub const INCLUDE_MAX_DEPTH: usize = 16;
 /// Timers that one slice of active expiry looks at before other tasks run: about a quarter of a millisecond's worth of small keys.
 pub const EXPIRY_SLICE_TIMERS: usize = 250;
 
+/// Waiting calls that are served or time out before other tasks run: about 10 ms' worth.
+pub const WAITS_SLICE: usize = 1_000;
+
 /// How long a call that is to be dispatched again is put off while there is a pause.
 pub const PAUSE_LOOK_AGAIN: Duration = Duration::from_millis(100);
 

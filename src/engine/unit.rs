@@ -16,7 +16,7 @@ use super::state::{Engine, Origin, ServerState};
 use super::tail::UnitOrigin;
 use super::wait::{Ticket, Want};
 use super::wait_queues::{Mode, Parked, Ready};
-use crate::base::limits::{EXPIRY_SLICE_TIMERS, PAUSE_LOOK_AGAIN};
+use crate::base::limits::{EXPIRY_SLICE_TIMERS, PAUSE_LOOK_AGAIN, WAITS_SLICE};
 use crate::base::lsn::Lsn;
 use crate::keyspace::effect::Effect;
 use crate::keyspace::{DbIndex, Keyspace, Misfit};
@@ -72,22 +72,32 @@ impl Engine {
 
     /// Runs the calls that may go on since something was changed, the longest waiting first, while there is what they want.
     /// What they change may wake others. `current` is the session whose command runs, if one does.
-    pub(super) fn wake(&mut self, mut current: Option<&mut Session>) {
+    ///
+    /// Answers how many calls were dispatched. One command may let very many go on that wait for places: after [`WAITS_SLICE`] calls
+    /// those are left to [`time_out_waits`](Self::time_out_waits), soon, for nobody takes their places meanwhile. All others are served
+    /// here, before the next command may take what they wait for.
+    pub(super) fn wake(&mut self, mut current: Option<&mut Session>) -> usize {
         if self.server.waits.has_ready() {
             if self.server.pause.is_on() {
                 // What they would do changes something.
-                return;
+                return 0;
             }
             // What woke them may have taken long, and what they get must not have expired meanwhile.
             self.ks.set_now_ms(self.server.clock.now_ms());
         }
+        let (mut dispatched, mut later) = (0, Vec::new());
         while let Some(ready) = self.server.waits.take_ready() {
-            self.serve(&ready, current.as_deref_mut());
+            if !self.serve(&ready, current.as_deref_mut(), &mut dispatched) {
+                later.push(ready);
+            }
         }
+        later.iter().for_each(|ready| self.server.waits.touch(ready.db, &ready.key));
+        dispatched
     }
 
-    /// Serves those who wait for one key.
-    fn serve(&mut self, ready: &Ready, mut current: Option<&mut Session>) {
+    /// Serves those who wait for one key, and counts them. Answers whether all were served that could be.
+    fn serve(&mut self, ready: &Ready, mut current: Option<&mut Session>, dispatched: &mut usize) -> bool {
+        let mut is_done = true;
         for want in Want::ALL {
             let mut served = None;
             while let Some(ticket) = self.server.waits.next_after(ready, want, served) {
@@ -96,14 +106,20 @@ impl Engine {
                 if !is_worth_it {
                     break;
                 }
+                if want == Want::Place && *dispatched >= WAITS_SLICE {
+                    is_done = false;
+                    break;
+                }
                 let waits_on = self.retry(ticket, current.as_deref_mut());
                 served = Some(ticket);
+                *dispatched += 1;
                 if waits_on && want == Want::Place {
                     break;
                 }
             }
         }
         self.server.time_first_for_place(&self.ks, ready.db, &ready.key);
+        is_done
     }
 
     /// Dispatches a waiting call again from the start, as a unit of its own. Answers whether it waits on. `current` is the session whose
@@ -197,13 +213,18 @@ impl Engine {
         false
     }
 
-    /// Times out the calls that have waited long enough, and dispatches those again that asked for it at this time.
-    pub fn time_out_waits(&mut self) {
+    /// Times out the calls that have waited long enough, and dispatches those again that asked for it at this time. Answers whether there
+    /// is more to do right away, when others have had their turn.
+    pub fn time_out_waits(&mut self) -> bool {
         self.ks.set_now_ms(self.server.clock.now_ms());
         let now_ms = self.server.clock.steady_ms();
         self.server.end_pause_in_time();
-        self.wake(None);
+        let mut done = self.wake(None);
         while let Some(ticket) = self.server.waits.due(now_ms) {
+            if done >= WAITS_SLICE {
+                return true;
+            }
+            done += 1;
             if self.server.has_waited_enough(ticket, now_ms) {
                 self.server.remember_timeout(ticket, self.ks.now_ms());
                 self.server.end_waiting(&self.ks, ticket, |parked, reply| (parked.on_timeout)(reply));
@@ -217,10 +238,11 @@ impl Engine {
             if !self.server.look_in_turn(ticket) {
                 self.retry(ticket, None);
             }
-            self.wake(None);
+            done += self.wake(None);
         }
         // Who has left a queue may have been its first.
         self.wake(None);
+        self.server.waits.has_ready() && !self.server.pause.is_on()
     }
 
     /// Repeats a recorded change, of scripts where these are kept, else of keys, as part of the unit that is underway; fails

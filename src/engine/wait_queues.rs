@@ -1,6 +1,6 @@
 //! Who waits for which key, in which order, and until when. What waiting is says [`super::wait`].
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::session::SessionKey;
 use super::table::CommandId;
@@ -129,7 +129,7 @@ pub(super) struct Ready {
 #[derive(Default)]
 pub struct Waits {
     /// The calls, but for one that was [taken](Self::take).
-    calls: HashMap<Ticket, Box<Parked>>,
+    calls: BTreeMap<Ticket, Box<Parked>>,
     /// By database, then key: a touched key is looked up without being copied.
     queues: HashMap<DbIndex, HashMap<Box<[u8]>, Queues>>,
     deadlines: BTreeSet<(i64, Ticket)>,
@@ -207,7 +207,6 @@ impl Waits {
     pub(super) fn remove(&mut self, parked: &Parked) {
         self.len -= 1;
         self.blocking -= usize::from(parked.mode != Mode::Beside);
-        fit_map(&mut self.calls);
         // Also of those who wait for no key: WAIT.
         if let Some(at_ms) = parked.due_ms() {
             self.deadlines.remove(&(at_ms, parked.ticket));

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use tidegate::base::limits::TICKETS_MAX;
+use tidegate::base::limits::{TICKETS_MAX, WAITS_SLICE};
 
 use crate::coordination::{call, parts};
 use crate::differential::split_line;
@@ -155,6 +155,22 @@ fn ten_thousand_wait_over_one_connection() {
 
 fn text(value: &Value) -> String {
     format!("{value:?}")
+}
+
+/// What a transaction or script of the client brings about for itself follows the answer to all of it.
+#[test]
+fn a_transaction_hands_on_when_it_is_over() {
+    for line in ["EXEC", "EVAL \"return {redis.call('lock.release', 'l', 'a'), 'done'}\" 1 l"] {
+        let mut bench = held(1);
+        call(&mut bench, 1, "DEL l");
+        call3(&mut bench, 0, "LOCK.ACQUIRE l a PX 500");
+        call3(&mut bench, 0, "LOCK.ACQUIRE l b PX 500 ASYNC 0");
+        if line == "EXEC" {
+            ["MULTI", "LOCK.RELEASE l a", "ECHO done"].iter().for_each(|line| drop(call3(&mut bench, 0, line)));
+        }
+        let told = call3(&mut bench, 0, line);
+        assert_eq!(told, ["1 token 2 depth 0 done", "ticket 1 1 token 3 depth 1 lease-ms 500"], "{line}");
+    }
 }
 
 #[test]
@@ -335,7 +351,7 @@ fn rights_are_asked_for_again() {
     call(&mut bench, 2, "ACL SETUSER u +lock.acquire");
     call3(&mut bench, 0, "LOCK.ACQUIRE l d PX 500 ASYNC 0");
     call(&mut bench, 2, "ACL DELUSER u");
-    assert!(bench.is_suspended(0) && bench.engine.server.waits.len() == 0);
+    assert!(bench.is_suspended(0) && bench.engine.server.waits.is_empty());
 }
 
 #[test]
@@ -408,7 +424,10 @@ fn tickets_are_bounded_and_count_to_the_clients_memory() {
         held.parse::<usize>().expect("a number")
     };
     let before = mem(&mut bench);
-    for number in 0..TICKETS_MAX {
+    call(&mut bench, 1, "GATE.ACQUIRE g x LIMIT 2 PX 60000");
+    call(&mut bench, 1, "GATE.ACQUIRE g y LIMIT 2 PX 60000");
+    call3(&mut bench, 0, "GATE.ACQUIRE g a LIMIT 2 UNITS 2 PX 500 ASYNC 0");
+    for number in 1..TICKETS_MAX {
         let told = call3(&mut bench, 0, &format!("LOCK.ACQUIRE l w{number} PX 500 ASYNC 0"));
         assert!(told[0].starts_with("0 reason queued"), "{told:?}");
     }
@@ -416,12 +435,16 @@ fn tickets_are_bounded_and_count_to_the_clients_memory() {
     assert!(after - before > TICKETS_MAX * 256, "{before} and then {after}");
     let told = call3(&mut bench, 0, "LOCK.ACQUIRE l more PX 500 ASYNC 0");
     assert!(told[0].starts_with("-ERR 32768 calls wait beside this connection"), "{told:?}");
-    assert!(call3(&mut bench, 0, "GATE.ACQUIRE g a LIMIT 1 PX 500 ASYNC 0")[0].starts_with("1 "), "it need not wait");
-    // Whose turn comes is served however many there are.
-    call(&mut bench, 1, "LOCK.RELEASE l first");
-    assert_eq!(pushed(&mut bench, 0).len(), 1);
+    assert!(call3(&mut bench, 0, "GATE.ACQUIRE h a LIMIT 1 PX 500 ASYNC 0")[0].starts_with("1 "), "it need not wait");
+    // Whose turn comes waits on or is served, however many there are.
+    call(&mut bench, 1, "GATE.RELEASE g x");
+    assert!(pushed(&mut bench, 0).is_empty(), "one of two units is free");
+    call(&mut bench, 1, "GATE.RELEASE g y");
+    assert!(pushed(&mut bench, 0)[0].starts_with("ticket 1 1 token"));
     assert!(call3(&mut bench, 0, "LOCK.ACQUIRE l more PX 500 ASYNC 0")[0].starts_with("0 reason queued"));
+    let full = mem(&mut bench);
     assert!(call3(&mut bench, 0, "TICKET.CANCEL 2")[0].starts_with("1 "));
+    assert!(mem(&mut bench) + 256 < full, "it is given back");
     call3(&mut bench, 0, "RESET");
     assert_eq!((mem(&mut bench), bench.engine.server.waits.len()), (before, 0), "all is given back");
 }
@@ -449,6 +472,31 @@ fn info(link: &mut Raw, name: &str) -> u64 {
     let told = String::from_utf8_lossy(told.bytes().expect("text")).into_owned();
     let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::to_owned));
     line.expect("it is told").parse().expect("a number")
+}
+
+/// A command that makes room for many lets others have their turn before all are served, and nobody comes in between.
+#[test]
+fn many_who_can_go_on_do_so_in_slices() {
+    const CROWD: usize = 2_500;
+    let mut bench = held(1);
+    call(&mut bench, 1, "GATE.LIMIT g 0");
+    for number in 0..CROWD {
+        call3(&mut bench, 0, &format!("GATE.ACQUIRE g w{number} PX 60000 ASYNC 50000"));
+    }
+    call(&mut bench, 1, "GATE.LIMIT g 1300");
+    assert_eq!(pushed(&mut bench, 0).len(), WAITS_SLICE);
+    let late = call(&mut bench, 1, "GATE.ACQUIRE g late PX 60000");
+    assert!(late.starts_with("0 reason queue in-use 1000 limit 1300 waiting 1500"), "{late}");
+    assert!(bench.engine.server.next_deadline_ms().is_some_and(|at_ms| at_ms <= bench.clock.steady_ms()), "soon");
+    bench.engine.time_out_waits();
+    assert_eq!(pushed(&mut bench, 0).len(), 300);
+    // So do those whose time is over.
+    bench.clock.advance_ms(50_000);
+    assert!(bench.engine.time_out_waits());
+    let told = pushed(&mut bench, 0);
+    assert!(told.len() == WAITS_SLICE && told.iter().all(|told| told.ends_with("reason timeout")), "{told:?}");
+    assert!(!bench.engine.time_out_waits());
+    assert_eq!((pushed(&mut bench, 0).len(), bench.engine.server.waits.len()), (200, 0));
 }
 
 /// A client that hangs up is forgotten, and nobody waits for it.
