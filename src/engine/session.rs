@@ -316,7 +316,7 @@ impl Session {
     }
 
     /// How many calls wait beside it.
-    pub fn tickets(&self) -> usize {
+    pub fn ticket_count(&self) -> usize {
         self.tickets.as_ref().map_or(0, |tickets| tickets.len())
     }
 

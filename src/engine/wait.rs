@@ -1,7 +1,7 @@
 //! Waiting: one mechanism for every command that blocks. [`super::wait_queues`] has the queues.
 //!
-//! A handler that can't answer yet says [`Wait`]: for which keys, for what in them, and until when. Its session is parked
-//! with the whole command in a first-come-first-served queue per key. When a unit's effects touch such a key, the calls that
+//! A handler that can't answer yet says [`Wait`]: for which keys, for what in them, and until when. The whole call is parked in a
+//! first-come-first-served queue per key, and its session waits with it. When a unit's effects touch such a key, the calls that
 //! wait for what it now holds are dispatched again from the start, the longest waiting first, and each answers or waits on.
 //! What such a call changes may wake others: that goes on until no touched key has anybody left to serve.
 //!

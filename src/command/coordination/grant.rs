@@ -286,7 +286,7 @@ pub(super) fn retry_after_ms(ctx: &Ctx<'_>, key: &[u8]) -> Said<'static> {
 /// `until_ms` is when its lease would end.
 pub(super) fn wait(ctx: &Ctx<'_>, key: &[u8], options: &Options<'_>, until_ms: i64) -> Result<Option<Flow>, Error> {
     let Some(patience) = options.patience.filter(|_| ctx.may_wait()) else { return Ok(None) };
-    if patience.on_ticket.is_some() && !ctx.is_retry() && ctx.session.tickets() >= TICKETS_MAX {
+    if patience.on_ticket.is_some() && !ctx.is_retry() && ctx.session.ticket_count() >= TICKETS_MAX {
         return Err(Error::owned(format!(
             "ERR {TICKETS_MAX} calls wait beside this connection, and no more may: use another one, or TICKET.CANCEL"
         )));
