@@ -26,7 +26,7 @@ use crate::engine::wait::{OnTicket, Ticket, Wait, Want, deadline_after_ms};
 use crate::engine::{Command, Ctx, Flow};
 use crate::keyspace::Slot;
 use crate::resp::reply::Reply;
-use crate::value::grants::{Grant, Grants, UNITS_MAX};
+use crate::value::grants::{Grant, Grants, Kind, UNITS_MAX};
 
 /// What every command of these families says of itself.
 pub(super) const BASE: Command = Command { since: "0.1.0", group: Group::Coordination, ..Command::EMPTY };
@@ -99,6 +99,7 @@ fn answer_queued(reply: &mut Reply, ticket: Ticket, before: usize) {
 /// Remembers for WHY that a place was refused, of so many units of which so many are in use.
 pub(super) fn remember_refusal(
     ctx: &mut Ctx<'_>,
+    kind: Kind,
     key: &[u8],
     holder: &[u8],
     reason: &'static str,
@@ -106,7 +107,8 @@ pub(super) fn remember_refusal(
     limit: u64,
 ) {
     let count = |units| i64::try_from(units).unwrap_or(i64::MAX);
-    ctx.remember_refusal(Refusal { key, subject: holder, reason, in_use: count(in_use), limit: count(limit) });
+    let (family, in_use, limit) = (kind.into(), count(in_use), count(limit));
+    ctx.remember_refusal(Refusal { family, key, subject: holder, reason, in_use, limit });
 }
 
 /// How a call waits that finds no place.
