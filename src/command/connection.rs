@@ -45,6 +45,7 @@ fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     ctx.server.pubsub.forget(session);
     ctx.server.end_monitoring(session);
     ctx.server.end_tracking(session);
+    ctx.server.withdraw_all(session);
     session.name.clear();
     ctx.server.registry.named(session.key, b"");
     session.db = 0;
@@ -122,6 +123,10 @@ fn hello(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         set_name(ctx, name);
     }
     if let Some(protocol) = protocol {
+        if protocol < 3 {
+            // Nothing can be pushed from now on.
+            ctx.server.withdraw_all(ctx.session);
+        }
         ctx.session.protocol = protocol;
         ctx.session.refresh_subscriber_gate();
         ctx.reply.set_form(ctx.session.form());

@@ -163,15 +163,18 @@ fn operating_system() -> String {
 
 fn clients(text: &mut Text, ctx: &Ctx<'_>) {
     let sessions = || ctx.server.sessions.iter().chain(std::iter::once(&*ctx.session));
-    let timed = |session: &&Session| session.parked.as_ref().is_some_and(|parked| parked.deadline_ms.is_some());
-    let (blocking_keys, blocking_keys_on_nokey) = ctx.server.waits.keys();
+    let waits = &ctx.server.waits;
+    let blocked = |session: &Session| session.blocking.and_then(|ticket| waits.get(ticket));
+    let timed = |session: &&Session| blocked(session).is_some_and(|parked| parked.deadline_ms.is_some());
+    let (blocking_keys, blocking_keys_on_nokey) = waits.keys();
     fields! { text,
         "connected_clients" => ctx.server.sessions.len(),
         "cluster_connections" => 0,
         "maxclients" => ctx.server.config.maxclients,
         "client_recent_max_input_buffer" => sessions().map(|session| session.pending_input).max().unwrap_or(0),
         "client_recent_max_output_buffer" => sessions().map(|session| session.outbox.len()).max().unwrap_or(0),
-        "blocked_clients" => ctx.server.waits.len() + ctx.server.pause.postponed(),
+        "blocked_clients" => waits.blocking() + ctx.server.pause.postponed(),
+        "waiting_tickets" => waits.len() - waits.blocking(),
         "tracking_clients" => ctx.server.tracking.clients(),
         "pubsub_clients" => sessions().filter(|session| !session.subscriptions.is_empty()).count(),
         "watching_clients" => sessions().filter(|session| !session.watched.is_empty()).count(),

@@ -51,6 +51,7 @@ const FIGURES: &[Figure] = figures! {
     "connected_clients", "redis_connected_clients", Gauge, "Connections.";
     "maxclients", "redis_max_clients", Gauge, "Connections that there may be.";
     "blocked_clients", "redis_blocked_clients", Gauge, "Clients that wait.";
+    "waiting_tickets", "tidegate_waiting_tickets", Gauge, "Calls that wait beside their connections (ASYNC).";
     "pubsub_clients", "redis_pubsub_clients", Gauge, "Clients with subscriptions.";
     "watching_clients", "redis_watching_clients", Gauge, "Clients that watch keys.";
     "tracking_clients", "redis_tracking_clients", Gauge, "Clients whose caches are kept up to date.";

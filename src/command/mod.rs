@@ -86,6 +86,7 @@ const FAMILIES: &[&[Command]] = &[
     coordination::lock::COMMANDS,
     coordination::once::COMMANDS,
     coordination::stock::COMMANDS,
+    coordination::ticket::COMMANDS,
     coordination::who::COMMANDS,
     coordination::why::COMMANDS,
     debug::COMMANDS,

@@ -150,7 +150,7 @@ impl ServerState {
         // None of them shows what keys hold. Some tell how many libraries there are.
         let fence = if entry.command.group == Group::Scripting { self.fence_beside(ks) } else { Lsn::NONE };
         if fence > self.safe() {
-            self.fence_reply(session, fence, out, start);
+            let _ = self.fence_reply(session, fence, out, start);
         }
         // WATCH may have come while the script's unit is underway: what the script does from here on must be seen.
         ks.record_from_now(self.recording);

@@ -79,9 +79,10 @@ impl ServerState {
         self.unwatch(session);
         self.end_monitoring(session);
         self.end_tracking(session);
-        if let Some(parked) = session.parked.take() {
-            self.unpark(session.key, &parked);
+        if let Some(ticket) = session.blocking {
+            self.give_up(session, ticket);
         }
+        self.withdraw_all(session);
         if std::mem::take(&mut session.is_postponed) {
             self.pause.forget(session.key);
         }
@@ -106,6 +107,7 @@ impl ServerState {
             let waits_for_log = session.outbox.sendable(safe) < session.outbox.len();
             let waits = waits_for_log
                 || session.is_blocked()
+                || session.tickets.is_some()
                 || session.transfer.is_some()
                 || session.is_monitor
                 || !session.subscriptions.is_empty();

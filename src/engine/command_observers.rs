@@ -64,7 +64,7 @@ impl ServerState {
     pub(super) fn end_caching(&mut self, session: &mut Session, entry: Option<&Entry>) {
         let is_of_client = entry.is_some_and(|entry| entry.name_args() > 1 && entry.command.group == Group::Connection);
         if session.transaction.is_none()
-            && session.parked.is_none()
+            && session.blocking.is_none()
             && !is_of_client
             && let Some(client) = &mut session.tracking
         {

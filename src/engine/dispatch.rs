@@ -11,7 +11,8 @@ use super::secrets::REDACTED;
 use super::session::{ReplyMode, Restrictions, Session};
 use super::spec::{Databases, Flags, Group};
 use super::state::{Ctx, Entry, Flow, Origin, Past, Run, ServerState};
-use super::wait::{Parked, Wait};
+use super::wait::{Ticket, Wait};
+use super::wait_queues::{Mode, Parked};
 use crate::base::limits::{COMMAND_LOG_MAX_ARG_BYTES, COMMAND_LOG_MAX_ARGS, UNIT_MAX_BYTES};
 use crate::base::num::parse_i64;
 use crate::keyspace::any_value::Value;
@@ -164,15 +165,35 @@ impl ServerState {
         }
     }
 
-    /// Has a call wait that came at `now_ms`, Unix ms.
-    pub(super) fn park(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>, wait: Wait, now_ms: i64) {
-        let Wait { want, keys, deadline_ms, retry_at_ms, on_timeout, again, in_vain, or_string } = wait;
+    /// Has a call wait that came at `now_ms`, Unix ms. One that waits beside its session is answered its ticket in `out`.
+    #[inline(never)]
+    pub(super) fn park(
+        &mut self,
+        session: &mut Session,
+        entry: &Entry,
+        argv: Argv<'_>,
+        wait: Wait,
+        now_ms: i64,
+        out: &mut Reply,
+    ) -> Ticket {
+        let Wait { want, keys, deadline_ms, retry_at_ms, on_timeout, on_ticket, again, in_vain, or_string } = wait;
         let steady = |at_ms: Option<i64>| at_ms.map(|at_ms| self.clock.steady_at_ms(at_ms, now_ms));
         let (deadline_ms, retry_at_ms) = (steady(deadline_ms), steady(retry_at_ms));
         let argv = again.unwrap_or_else(|| OwnedArgv::from_argv(argv));
-        let muted = matches!(session.reply_mode, ReplyMode::Off | ReplyMode::SkipThis);
         let db = session.db;
-        let mut parked = Box::new(Parked {
+        let ticket = self.waits.issue();
+        let mode = match on_ticket {
+            None => Mode::Blocking { is_muted: session.is_muted() },
+            Some(answer) => {
+                let before = keys.as_argv().iter().map(|key| self.waits.waiting(db, key, want)).max();
+                answer(out, ticket, before.unwrap_or(0));
+                Mode::Beside
+            }
+        };
+        let parked = Box::new(Parked {
+            ticket,
+            session: session.key,
+            mode,
             command: entry.id,
             argv,
             db,
@@ -184,11 +205,9 @@ impl ServerState {
             in_vain,
             or_string,
             since_ms: self.clock.steady_ms(),
-            muted,
-            ticket: 0,
         });
-        self.queue_waiting(session.key, &mut parked);
-        session.parked = Some(parked);
+        self.begin_waiting(session, parked);
+        ticket
     }
 }
 

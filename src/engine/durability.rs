@@ -197,27 +197,27 @@ impl ServerState {
     }
 
     /// Lets a session's reply, `out` from `start` on, wait for unit `fence`; what shows something that is lost is refused. When the
-    /// replies of a read are complete, they are [counted](Self::end_read).
+    /// replies of a read are complete, they are [counted](Self::end_read). Answers whether the reply stays: if not, the call must not wait
+    /// for another one.
     #[inline]
-    pub(super) fn fence_reply(&mut self, session: &mut Session, fence: Lsn, out: &mut Reply, start: usize) {
+    pub(super) fn fence_reply(&mut self, session: &mut Session, fence: Lsn, out: &mut Reply, start: usize) -> bool {
         if planted::is(Bug::NoFence) {
-            return;
+            return true;
         }
         if self.is_lost(fence) {
-            return self.refuse_lost(session, out, start);
+            self.refuse_lost(out, start);
+            return false;
         }
         session.fence = session.fence.max(fence);
         if out.len() > start {
             session.outbox.fence_coming(start, fence);
         }
+        true
     }
 
     #[cold]
-    fn refuse_lost(&mut self, session: &mut Session, out: &mut Reply, start: usize) {
-        // The one answer to the command: it neither waits for another one nor runs again.
-        if let Some(parked) = session.parked.take() {
-            self.unpark(session.key, &parked);
-        }
+    fn refuse_lost(&mut self, out: &mut Reply, start: usize) {
+        // The one answer to the command, which does not run again.
         self.room.has_taken_back();
         out.take_back(start);
         let refusal = self.refusal().to_string();

@@ -157,11 +157,9 @@ impl ServerState {
     }
 
     fn answer_who_asked(&mut self, ks: &Keyspace, client: SessionKey, command: CommandId) {
-        let Some(session) = self.sessions.get_mut(client) else { return };
-        // CLIENT UNBLOCK may have ended its waiting, and it may wait for something else by now.
-        if session.parked.as_ref().is_some_and(|parked| parked.command == command) {
+        if let Some(call) = self.blocking_call(client, command) {
             self.stats.count_error(FAILED.as_bytes());
-            self.end_waiting(ks, client, |_, reply| reply.error(FAILED.as_bytes()));
+            self.end_waiting(ks, call, |_, reply| reply.error(FAILED.as_bytes()));
         }
     }
 

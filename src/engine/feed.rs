@@ -140,16 +140,18 @@ impl Engine {
         self.server.registry.begins(session.key, entry.id.index(), self.server.last_ticks);
         let unit = self.begin_behind(UnitOrigin::Command);
         let start = out.len();
-        if let Some(wait) = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client) {
-            self.server.park(session, entry, argv, *wait, self.ks.now_ms());
-        }
+        let wait = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client);
+        let waiting = wait.map(|wait| self.server.park(session, entry, argv, *wait, self.ks.now_ms(), out));
         if IS_TRACKED && !self.server.room.takes_back {
             self.server.remember_read(&self.ks, session, entry, argv);
         }
         let has_changed = self.commit(unit, &mut [session]);
         let fence = self.ks.fence();
-        if fence > Lsn::NONE {
-            self.server.fence_reply(session, fence, out, start);
+        if fence > Lsn::NONE
+            && !self.server.fence_reply(session, fence, out, start)
+            && let Some(ticket) = waiting
+        {
+            self.server.give_up(session, ticket);
         }
         if has_changed {
             self.wake(Some(session));

@@ -74,6 +74,7 @@ pub mod syntax;
 pub mod table;
 pub mod tail;
 mod tick;
+pub(crate) mod tickets;
 pub(crate) mod tracking;
 pub mod transfer;
 mod transfer_slices;
@@ -81,6 +82,7 @@ pub mod turns;
 mod unit;
 pub(crate) mod wait;
 mod wait_queues;
+mod waiters;
 mod watches;
 
 pub(crate) use state::hex_id;

@@ -23,9 +23,8 @@ impl Engine {
             tracing::error!("the data could not be read again: {error}");
         }
         let (client, command) = reload.client;
-        let Some(session) = self.server.sessions.get_mut(client) else { return };
-        if session.parked.as_ref().is_some_and(|parked| parked.command == command) {
-            self.server.end_waiting(&self.ks, client, |_, reply| match done {
+        if let Some(call) = self.server.blocking_call(client, command) {
+            self.server.end_waiting(&self.ks, call, |_, reply| match done {
                 Ok(()) => reply.ok(),
                 Err(_) => reply.error(reload.failed.as_bytes()),
             });

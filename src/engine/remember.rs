@@ -2,10 +2,11 @@
 
 use super::coordination_stats::CoordinationStats;
 use super::history::{Client, Past, Refusal, What};
-use super::session::{Session, SessionKey};
+use super::session::Session;
 use super::state::{Ctx, ServerState};
 use super::tail::UnitOrigin;
-use super::wait::Parked;
+use super::wait::Ticket;
+use super::wait_queues::Parked;
 use crate::base::key_prefixes::KeyPrefixes;
 use crate::keyspace::Keyspace;
 use crate::keyspace::effect::{Family, Turn};
@@ -76,9 +77,9 @@ impl ServerState {
     }
 
     /// Remembers that a call has waited for a place in vain, and not only because its client leaves.
-    pub(crate) fn remember_timeout(&mut self, session: SessionKey, at_ms: i64) {
-        let Some(session) = self.sessions.get(session).filter(|session| !session.is_leaving()) else { return };
-        let Some(parked) = session.parked.as_deref() else { return };
+    pub(crate) fn remember_timeout(&mut self, ticket: Ticket, at_ms: i64) {
+        let Some(parked) = self.waits.get(ticket) else { return };
+        let Some(session) = self.sessions.get(parked.session).filter(|session| !session.is_leaving()) else { return };
         let Some((key, reason)) = parked.keys.as_argv().iter().next().zip(parked.in_vain) else { return };
         let (_, command) = self.innermost(parked);
         let what = What::Refused { command, reason, in_use: -1, limit: -1 };

@@ -296,10 +296,8 @@ impl ServerState {
     /// Answers those who wait for a snapshot that has ended.
     fn answer_waiting(&mut self, ks: &Keyspace, waiting: Vec<(SessionKey, CommandId)>, outcome: &Result<(), String>) {
         for (client, command) in waiting {
-            let Some(session) = self.sessions.get_mut(client) else { continue };
-            // CLIENT UNBLOCK may have ended its waiting, and it may wait for something else by now.
-            if session.parked.as_ref().is_some_and(|parked| parked.command == command) {
-                self.end_waiting(ks, client, |_, reply| match outcome {
+            if let Some(call) = self.blocking_call(client, command) {
+                self.end_waiting(ks, call, |_, reply| match outcome {
                     Ok(()) => reply.ok(),
                     Err(error) => reply.error(format!("ERR {error}").replace(['\r', '\n'], " ").as_bytes()),
                 });

@@ -10,13 +10,14 @@ use super::outbox::Outbox;
 use super::spec::Flags;
 use super::subscriptions::Subscriptions;
 use super::table::{CommandId, Entry};
+use super::tickets::Tickets;
 use super::tracking::CachingClient;
 use super::transfer::{Replica, Transfer};
-use super::wait::Parked;
+use super::wait::Ticket;
 use crate::base::fit::{fit_map, fit_slab};
 use crate::base::lsn::Lsn;
 use crate::keyspace::{DbIndex, ExpiryHold};
-use crate::resp::reply::{Form, Reply};
+use crate::resp::reply::Form;
 use crate::resp::request::{Argv, OwnedArgv};
 
 /// Names a session; a number that was reused for another connection does not match.
@@ -216,8 +217,10 @@ pub struct Session {
     pub is_monitor: bool,
     /// CLIENT TRACKING.
     pub tracking: Option<Box<CachingClient>>,
-    /// The call that waits for a key.
-    pub parked: Option<Box<Parked>>,
+    /// The call that waits and lets no other run before it is answered. It is kept where [those who wait](super::wait_queues) stand.
+    pub blocking: Option<Ticket>,
+    /// The calls that wait beside it (ASYNC); `None` if there are none.
+    pub tickets: Option<Box<Tickets>>,
     /// REPLCONF.
     pub replica: Replica,
     /// The snapshot that it is being sent.
@@ -271,12 +274,13 @@ impl Session {
         if self.protocol == 3 { Form::Resp3 } else { Form::Resp2 }
     }
 
-    /// Bytes held for it: its state, what it has sent in part or queued, what it watches and listens to, and replies that it has not
-    /// taken.
+    /// Bytes held for it: its state, what it has sent in part or queued, what it watches and listens to, the calls that wait beside it,
+    /// and replies that it has not taken.
     pub fn mem_bytes(&self) -> usize {
         let queued = self.transaction.as_ref().map_or(0, |transaction| transaction.bytes());
         let prefixes = self.tracking.as_ref().map_or(0, |client| client.mem_bytes());
-        let names = self.watched_bytes + self.subscriptions.mem_bytes() + prefixes;
+        let waiting = self.tickets.as_ref().map_or(0, |tickets| tickets.mem_bytes());
+        let names = self.watched_bytes + self.subscriptions.mem_bytes() + prefixes + waiting;
         let held = size_of::<Session>() + self.transport_bytes as usize + self.outbox.held();
         held + self.pending_input + queued + names
     }
@@ -286,16 +290,16 @@ impl Session {
         if self.subscriptions.is_empty() { ClientType::Normal } else { ClientType::Pubsub }
     }
 
-    /// Whether its next command must wait: it is parked, is sent a snapshot, waits for room, is postponed, or is about to be closed.
+    /// Whether its next command must wait: it is blocked by a call, is sent a snapshot, waits for room, is postponed, or is about to be closed.
     #[inline]
     pub fn is_suspended(&self) -> bool {
-        let waits = self.parked.is_some() || self.transfer.is_some() || self.waits_for_room || self.is_postponed;
+        let waits = self.blocking.is_some() || self.transfer.is_some() || self.waits_for_room || self.is_postponed;
         waits || self.closing || self.killed
     }
 
     /// Whether a command of its waits: for a key, or for the end of a pause.
     pub fn is_blocked(&self) -> bool {
-        self.parked.is_some() || self.is_postponed
+        self.blocking.is_some() || self.is_postponed
     }
 
     /// Whether it is about to be closed, and is sent nothing new.
@@ -311,13 +315,14 @@ impl Session {
         bytes as u64
     }
 
-    /// Sends what a call that waited is answered.
-    pub(super) fn answer_parked(&mut self, parked: &Parked, reply: &Reply, fence: Lsn) {
-        if parked.muted {
-            self.outbox.wake();
-        } else {
-            self.outbox.push(reply.as_bytes(), fence);
-        }
+    /// How many calls wait beside it.
+    pub fn ticket_count(&self) -> usize {
+        self.tickets.as_ref().map_or(0, |tickets| tickets.len())
+    }
+
+    /// Whether one of the calls that wait beside it has this ticket.
+    pub fn has_ticket(&self, ticket: Ticket) -> bool {
+        self.tickets.as_ref().is_some_and(|tickets| tickets.has(ticket))
     }
 
     /// Closes it. What was answered before is sent as far as the socket takes it at once.
@@ -405,7 +410,8 @@ impl Sessions {
             subscriptions: Subscriptions::default(),
             is_monitor: false,
             tracking: None,
-            parked: None,
+            blocking: None,
+            tickets: None,
             replica: Replica::default(),
             transfer: None,
             outbox: Outbox::default(),

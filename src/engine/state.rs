@@ -34,7 +34,7 @@ use super::table::{self, CommandId};
 use super::tail::Tail;
 use super::tracking::TrackingTable;
 use super::turns::Turns;
-use super::wait::{Parked, Wait, Want};
+use super::wait::Wait;
 use super::wait_queues::Waits;
 use super::watches::Watches;
 use crate::base::allocated::allocated_bytes;
@@ -548,22 +548,6 @@ impl ServerState {
         if self.watches.clear(session) {
             self.readers_changed();
         }
-    }
-
-    /// Queues a call that waits.
-    pub(super) fn queue_waiting(&mut self, session: SessionKey, parked: &mut Parked) {
-        self.waits.park(session, parked);
-        self.readers_changed();
-    }
-
-    /// Takes a call out of all queues.
-    pub(super) fn unpark(&mut self, session: SessionKey, parked: &Parked) {
-        self.waits.unpark(session, parked);
-        if parked.want == Want::Place {
-            // If it was the first, the next one must be told when to look.
-            parked.keys.as_argv().iter().for_each(|key| self.waits.touch(parked.db, key));
-        }
-        self.readers_changed();
     }
 }
 

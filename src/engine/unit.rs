@@ -10,12 +10,13 @@
 
 use super::dispatch::call;
 use super::latency::Event;
-use super::session::{Restrictions, Session, SessionKey};
+use super::output_limits::PushLimits;
+use super::session::{Restrictions, Session};
 use super::state::{Engine, Origin, ServerState};
 use super::tail::UnitOrigin;
-use super::wait::{Parked, Want};
-use super::wait_queues::Ready;
-use crate::base::limits::{EXPIRY_SLICE_TIMERS, PAUSE_LOOK_AGAIN};
+use super::wait::{Ticket, Want};
+use super::wait_queues::{Mode, Parked, Ready};
+use crate::base::limits::{EXPIRY_SLICE_TIMERS, PAUSE_LOOK_AGAIN, WAITS_SLICE};
 use crate::base::lsn::Lsn;
 use crate::keyspace::effect::Effect;
 use crate::keyspace::{DbIndex, Keyspace, Misfit};
@@ -71,132 +72,177 @@ impl Engine {
 
     /// Runs the calls that may go on since something was changed, the longest waiting first, while there is what they want.
     /// What they change may wake others. `current` is the session whose command runs, if one does.
-    pub(super) fn wake(&mut self, mut current: Option<&mut Session>) {
+    ///
+    /// Answers how many calls were dispatched. One command may let very many go on that wait for places: after [`WAITS_SLICE`] calls
+    /// those are left to [`time_out_waits`](Self::time_out_waits), soon, for nobody takes their places meanwhile. All others are served
+    /// here, before the next command may take what they wait for.
+    pub(super) fn wake(&mut self, mut current: Option<&mut Session>) -> usize {
         if self.server.waits.has_ready() {
             if self.server.pause.is_on() {
                 // What they would do changes something.
-                return;
+                return 0;
             }
             // What woke them may have taken long, and what they get must not have expired meanwhile.
             self.ks.set_now_ms(self.server.clock.now_ms());
         }
+        let (mut dispatched, mut later) = (0, Vec::new());
         while let Some(ready) = self.server.waits.take_ready() {
-            self.serve(&ready, current.as_deref_mut());
+            if !self.serve(&ready, current.as_deref_mut(), &mut dispatched) {
+                later.push(ready);
+            }
         }
+        later.iter().for_each(|ready| self.server.waits.touch(ready.db, &ready.key));
+        dispatched
     }
 
-    /// Serves those who wait for one key.
-    fn serve(&mut self, ready: &Ready, mut current: Option<&mut Session>) {
+    /// Serves those who wait for one key, and counts them. Answers whether all were served that could be.
+    fn serve(&mut self, ready: &Ready, mut current: Option<&mut Session>, dispatched: &mut usize) -> bool {
+        let mut is_done = true;
         for want in Want::ALL {
-            let mut served = 0;
-            while let Some((ticket, session)) = self.server.waits.next_after(ready, want, served) {
+            let mut served = None;
+            while let Some(ticket) = self.server.waits.next_after(ready, want, served) {
                 let is_worth_it = want.is_met(&self.ks, ready.db, &ready.key)
-                    || (want == Want::Place && self.server.has_not_looked(session));
+                    || (want == Want::Place && self.server.has_not_looked(ticket));
                 if !is_worth_it {
                     break;
                 }
-                let waits_on = self.retry(session, current.as_deref_mut());
-                served = ticket;
+                if want == Want::Place && *dispatched >= WAITS_SLICE {
+                    is_done = false;
+                    break;
+                }
+                let waits_on = self.retry(ticket, current.as_deref_mut());
+                served = Some(ticket);
+                *dispatched += 1;
                 if waits_on && want == Want::Place {
                     break;
                 }
             }
         }
         self.server.time_first_for_place(&self.ks, ready.db, &ready.key);
+        is_done
     }
 
-    /// Dispatches a waiting call again from the start, as a unit of its own. Answers whether it waits on.
-    fn retry(&mut self, key: SessionKey, current: Option<&mut Session>) -> bool {
-        let Some(mut session) = self.server.sessions.take(key) else { return false };
-        // A client that is being closed must not take anything.
-        let Some(mut parked) = session.parked.take_if(|_| !session.killed && !session.closing) else {
-            self.server.sessions.put(session);
+    /// Dispatches a waiting call again from the start, as a unit of its own. Answers whether it waits on. `current` is the session whose
+    /// command runs, and which the call may wait beside.
+    fn retry(&mut self, ticket: Ticket, current: Option<&mut Session>) -> bool {
+        let Some(parked) = self.server.waits.take(ticket) else { return false };
+        match current {
+            Some(own) if own.key == parked.session => self.dispatch_again(own, parked, None),
+            other => {
+                let Some(mut session) = self.server.sessions.take(parked.session) else {
+                    self.server.waits.put(parked);
+                    return false;
+                };
+                let had_failed = self.server.has_log_failed();
+                session.outbox.begin_batch();
+                let waits_on = self.dispatch_again(&mut session, parked, other);
+                if session.outbox.is_fenced() {
+                    // The log may have got further while the session was out.
+                    session.outbox.wake();
+                }
+                // What it was answered is in its outbox already.
+                let (key, form) = (session.key, session.form());
+                self.server.catch_up(&mut session, had_failed, &mut Reply::new(form));
+                self.server.sessions.put(session);
+                self.server.weigh(key);
+                waits_on
+            }
+        }
+    }
+
+    /// The same, of a session that is out of the registry. `other` is one that is out, too.
+    fn dispatch_again(&mut self, session: &mut Session, parked: Box<Parked>, other: Option<&mut Session>) -> bool {
+        if session.is_leaving() {
+            // A client that is being closed must not take anything.
+            self.server.waits.put(parked);
             return false;
-        };
-        let had_failed = self.server.has_log_failed();
-        let mut reply = Reply::new(session.form());
+        }
+        let selected = std::mem::replace(&mut session.db, parked.db);
+        let waits_on = self.run_again(session, parked, other);
+        session.db = selected;
+        waits_on
+    }
+
+    fn run_again(&mut self, session: &mut Session, parked: Box<Parked>, other: Option<&mut Session>) -> bool {
+        let mut reply = parked.begin_answer(session.form());
         let entry = self.server.table.by_id(parked.command);
-        if let Err(error) = self.server.admit_retry(&session, entry, parked.argv.as_argv()) {
+        let argv = parked.argv.as_argv();
+        if let Err(error) = self.server.admit_retry(session, entry, argv) {
             let text = error.to_string();
             self.server.stats.count_error(text.as_bytes());
             self.server.stats.commands[entry.id.index()].rejected += 1;
             reply.error(text.as_bytes());
-            self.server.unpark(key, &parked);
-            session.answer_parked(&parked, &reply, Lsn::NONE);
-            self.server.sessions.put(session);
+            self.server.stop_waiting(session, &parked);
+            self.server.answer_parked(session, &parked, &mut reply, Lsn::NONE);
             return false;
         }
-        session.outbox.begin_batch();
         let unit = self.begin(UnitOrigin::Woken);
         // What it takes begins now: the last command may have ended long ago.
         self.server.last_ticks = self.server.stats.clock.raw();
-        let argv = parked.argv.as_argv();
         let (ks, server) = (&mut self.ks, &mut self.server);
-        let wait = call(ks, server, &mut session, entry, argv, &mut reply, Origin::Retry);
-        if wait.is_none() && session.restrictions.has(Restrictions::TRACKED) {
-            self.server.remember_read(&self.ks, &session, entry, parked.argv.as_argv());
+        let wait = call(ks, server, session, entry, argv, &mut reply, Origin::Retry);
+        let is_tracked = session.restrictions.has(Restrictions::TRACKED);
+        if wait.is_none() && is_tracked {
+            self.server.remember_read(&self.ks, session, entry, argv);
         }
-        match current {
-            Some(current) => self.commit(unit, &mut [&mut session, current]),
-            None => self.commit(unit, &mut [&mut session]),
+        match other {
+            Some(other) => self.commit(unit, &mut [&mut *session, other]),
+            None => self.commit(unit, &mut [&mut *session]),
         };
         let fence = self.ks.fence();
-        let waits_on = wait.is_some();
-        match wait {
-            Some(wait) => {
-                let retry_at_ms = wait.retry_at_ms.map(|at_ms| self.server.clock.steady_at_ms(at_ms, self.ks.now_ms()));
-                self.server.waits.retry_at(key, &mut parked, retry_at_ms);
-                session.parked = Some(parked);
-            }
-            None => {
-                self.server.unpark(key, &parked);
-                if session.restrictions.has(Restrictions::TRACKED) {
-                    self.server.tell_due(&mut session);
-                    self.server.end_caching(&mut session, Some(entry));
-                }
-                if !parked.muted {
-                    // What it is told of its own change follows the answer.
-                    session.outbox.drain_fresh(reply.buffer_mut());
-                }
-                self.server.answer_parked(&mut session, &parked, &mut reply, fence);
+        if let Some(wait) = wait {
+            let retry_at_ms = wait.retry_at_ms.map(|at_ms| self.server.clock.steady_at_ms(at_ms, self.ks.now_ms()));
+            let ticket = parked.ticket;
+            self.server.waits.put(parked);
+            self.server.waits.retry_at(ticket, retry_at_ms);
+            return true;
+        }
+        self.server.stop_waiting(session, &parked);
+        if is_tracked {
+            self.server.tell_due(session);
+        }
+        if let Mode::Blocking { is_muted } = parked.mode {
+            self.server.end_caching(session, Some(entry));
+            if !is_muted {
+                // What it is told of its own change follows the answer.
+                session.outbox.drain_fresh(reply.buffer_mut());
             }
         }
+        self.server.answer_parked(session, &parked, &mut reply, fence);
         self.server.hold(reply.len(), fence);
-        if session.outbox.is_fenced() {
-            // The log may have got further while the session was out.
-            session.outbox.wake();
-        }
-        self.server.catch_up(&mut session, had_failed, &mut reply);
-        self.server.sessions.put(session);
-        waits_on
+        false
     }
 
-    /// Times out the calls that have waited long enough, and dispatches those again that asked for it at this time.
-    pub fn time_out_waits(&mut self) {
+    /// Times out the calls that have waited long enough, and dispatches those again that asked for it at this time. Answers whether there
+    /// is more to do right away, when others have had their turn.
+    pub fn time_out_waits(&mut self) -> bool {
         self.ks.set_now_ms(self.server.clock.now_ms());
         let now_ms = self.server.clock.steady_ms();
         self.server.end_pause_in_time();
-        self.wake(None);
-        while let Some(key) = self.server.waits.due(now_ms) {
-            let is_over = |session: &mut Session| {
-                session.killed || session.closing || session.parked.as_ref().is_none_or(|p| p.has_timed_out(now_ms))
-            };
-            if self.server.sessions.get_mut(key).is_none_or(is_over) {
-                self.server.remember_timeout(key, self.ks.now_ms());
-                self.server.end_waiting(&self.ks, key, |parked, reply| (parked.on_timeout)(reply));
+        let mut done = self.wake(None);
+        while let Some(ticket) = self.server.waits.due(now_ms) {
+            if done >= WAITS_SLICE {
+                return true;
+            }
+            done += 1;
+            if self.server.has_waited_enough(ticket, now_ms) {
+                self.server.remember_timeout(ticket, self.ks.now_ms());
+                self.server.end_waiting(&self.ks, ticket, |parked, reply| (parked.on_timeout)(reply));
                 continue;
             }
             if self.server.pause.is_on() {
-                self.server.put_off(key, now_ms);
+                // What it would do changes something: that is done a little later.
+                self.server.waits.retry_at(ticket, Some(now_ms + PAUSE_LOOK_AGAIN.as_millis() as i64));
                 continue;
             }
-            if !self.server.look_in_turn(key) {
-                self.retry(key, None);
+            if !self.server.look_in_turn(ticket) {
+                self.retry(ticket, None);
             }
-            self.wake(None);
+            done += self.wake(None);
         }
         // Who has left a queue may have been its first.
         self.wake(None);
+        self.server.waits.has_ready() && !self.server.pause.is_on()
     }
 
     /// Repeats a recorded change, of scripts where these are kept, else of keys, as part of the unit that is underway; fails
@@ -234,63 +280,61 @@ impl ServerState {
     pub(crate) fn end_waiting(
         &mut self,
         ks: &Keyspace,
-        key: SessionKey,
+        ticket: Ticket,
         answer: impl FnOnce(&Parked, &mut Reply),
     ) -> bool {
-        let Some(mut session) = self.sessions.take(key) else { return false };
-        let parked = session.parked.take();
-        let (mut reply, mut fence) = (Reply::new(session.form()), Lsn::NONE);
-        if let Some(parked) = &parked {
-            self.unpark(key, parked);
-            self.stats.commands[parked.command.index()].calls += 1;
-            answer(parked, &mut reply);
-            // That there was nothing for it is a fact about its keys.
-            let changes = parked.wants().map(|(key, _)| ks.last_change_of(parked.db, key));
-            fence = changes.max().unwrap_or_default();
-            self.answer_parked(&mut session, parked, &mut reply, fence);
-        }
+        let Some(parked) = self.waits.take(ticket) else { return false };
+        let Some(mut session) = self.sessions.take(parked.session) else {
+            // It has left without giving up its calls, which must not happen; nor must this call come up for ever.
+            debug_assert!(false, "a call without a session");
+            self.waits.remove(&parked);
+            return false;
+        };
+        self.stop_waiting(&mut session, &parked);
+        self.stats.commands[parked.command.index()].calls += 1;
+        let mut reply = parked.begin_answer(session.form());
+        answer(&parked, &mut reply);
+        // That there was nothing for it is a fact about its keys.
+        let changes = parked.wants().map(|(key, _)| ks.last_change_of(parked.db, key));
+        let fence = changes.max().unwrap_or_default();
+        self.answer_parked(&mut session, &parked, &mut reply, fence);
         self.sessions.put(session);
         self.hold(reply.len(), fence);
-        parked.is_some()
+        self.weigh(parked.session);
+        true
+    }
+
+    /// Whether a call's time is over, or its client leaves.
+    fn has_waited_enough(&self, ticket: Ticket, now_ms: i64) -> bool {
+        self.waits.get(ticket).is_none_or(|parked| {
+            parked.has_timed_out(now_ms) || self.sessions.get(parked.session).is_none_or(Session::is_leaving)
+        })
     }
 
     /// Lets the keys of a call be looked at that waits for a place or a group, if it does, since its time to do so has come: all that
     /// wait for the same may go on, too, and do so in their order.
-    fn look_in_turn(&mut self, key: SessionKey) -> bool {
-        let Some(session) = self.sessions.get_mut(key) else { return false };
-        let Some(parked) = session.parked.as_deref_mut() else { return false };
+    fn look_in_turn(&mut self, ticket: Ticket) -> bool {
+        let Some(parked) = self.waits.get(ticket) else { return false };
         if !matches!(parked.want, Want::Place | Want::Group) || parked.keys.as_argv().is_empty() {
             return false;
         }
-        self.waits.retry_at(key, parked, None);
-        parked.keys.as_argv().iter().for_each(|name| self.waits.touch(parked.db, name));
+        let (db, keys) = (parked.db, parked.keys.clone());
+        self.waits.retry_at(ticket, None);
+        keys.as_argv().iter().for_each(|name| self.waits.touch(db, name));
         true
     }
 
     /// Whether a call that waits for a place has not been dispatched again since it became the first: it may hold the place already, by
     /// another call.
-    fn has_not_looked(&mut self, key: SessionKey) -> bool {
-        let parked = self.sessions.get_mut(key).and_then(|session| session.parked.as_deref());
-        parked.is_some_and(|parked| parked.retry_at_ms.is_none())
+    fn has_not_looked(&self, ticket: Ticket) -> bool {
+        self.waits.get(ticket).is_some_and(|parked| parked.retry_at_ms.is_none())
     }
 
     /// Has the first of those who wait for a place under a key dispatched again when a lease ends there, or the key expires.
     fn time_first_for_place(&mut self, ks: &Keyspace, db: DbIndex, key: &[u8]) {
         let Some(first) = self.waits.first(db, key, Want::Place) else { return };
         let at_ms = ks.place_may_be_free_at(db, key).map(|at_ms| self.clock.steady_at_ms(at_ms, ks.now_ms()));
-        if let Some(session) = self.sessions.get_mut(first)
-            && let Some(parked) = session.parked.as_deref_mut()
-        {
-            self.waits.retry_at(first, parked, at_ms);
-        }
-    }
-
-    /// A call is to be dispatched again, and there is a pause: that is done a little later.
-    fn put_off(&mut self, key: SessionKey, now_ms: i64) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        if let Some(parked) = &mut session.parked {
-            self.waits.retry_at(key, parked, Some(now_ms + PAUSE_LOOK_AGAIN.as_millis() as i64));
-        }
+        self.waits.retry_at(first, at_ms);
     }
 
     /// When [`Engine::time_out_waits`] has something to do, by the steady clock.
@@ -304,11 +348,20 @@ impl ServerState {
     fn answer_parked(&mut self, session: &mut Session, parked: &Parked, reply: &mut Reply, fence: Lsn) {
         let mut fence = fence;
         if self.is_lost(fence) {
-            reply.truncate(0);
+            *reply = parked.begin_answer(session.form());
             reply.error(self.refusal().to_string().as_bytes());
             fence = Lsn::NONE;
         }
         session.fence = session.fence.max(fence);
-        session.answer_parked(parked, reply, fence);
+        match parked.mode {
+            Mode::Blocking { is_muted: true } => session.outbox.wake(),
+            Mode::Blocking { .. } => session.outbox.push(reply.as_bytes(), fence),
+            Mode::Beside => {
+                session.outbox.push(reply.as_bytes(), fence);
+                let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
+                let (config, stats, limits_due) = (&self.config, &mut self.stats, &mut self.limits_due);
+                PushLimits { config, stats, limits_due, safe, is_unlogged }.hold(session);
+            }
+        }
     }
 }

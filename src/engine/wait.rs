@@ -1,7 +1,7 @@
 //! Waiting: one mechanism for every command that blocks. [`super::wait_queues`] has the queues.
 //!
-//! A handler that can't answer yet says [`Wait`]: for which keys, for what in them, and until when. Its session is parked
-//! with the whole command in a first-come-first-served queue per key. When a unit's effects touch such a key, the calls that
+//! A handler that can't answer yet says [`Wait`]: for which keys, for what in them, and until when. The whole call is parked in a
+//! first-come-first-served queue per key, and its session waits with it. When a unit's effects touch such a key, the calls that
 //! wait for what it now holds are dispatched again from the start, the longest waiting first, and each answers or waits on.
 //! What such a call changes may wake others: that goes on until no touched key has anybody left to serve.
 //!
@@ -9,10 +9,15 @@
 //! key, and handlers refuse who comes while others wait. So the first of a queue is the only one that has to look when a lease ends
 //! (`Engine::serve`), and ten thousand behind it cost nothing.
 //!
+//! **Tickets.** A call that says ASYNC waits in the same queues and does not block its session: it is answered at once with the number
+//! that it has in them, its [`Ticket`], and what it comes to follows as a push. A session may have many of those, beside one call that
+//! blocks it.
+//!
 //! In a script or EXEC nothing waits: the call times out at once. And nobody is served before the whole unit is over.
 
+use std::num::NonZeroU64;
+
 use super::error::Error;
-use super::table::CommandId;
 use crate::base::num;
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::entry::Entry;
@@ -59,6 +64,33 @@ impl Want {
     }
 }
 
+/// Names a call that waits, and says where it stands: calls that came later have larger numbers, whatever they wait for. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(NonZeroU64);
+
+impl Ticket {
+    /// The smallest of all.
+    pub(super) const FIRST: Ticket = Ticket(NonZeroU64::MIN);
+
+    /// The ticket of this number, if there may be one.
+    pub fn from_number(number: i64) -> Option<Ticket> {
+        u64::try_from(number).ok().and_then(NonZeroU64::new).map(Ticket)
+    }
+
+    /// The one that is given next. No server lives to give the last one.
+    pub(super) fn next(self) -> Ticket {
+        Ticket(self.0.saturating_add(1))
+    }
+
+    /// The number, as clients are told it.
+    pub fn number(self) -> i64 {
+        self.0.get() as i64
+    }
+}
+
+/// Answers a call that is to wait beside its session: with its ticket, and how many calls come before it.
+pub(crate) type OnTicket = fn(&mut Reply, Ticket, usize);
+
 /// Why a call can't be answered yet.
 #[derive(Debug)]
 pub struct Wait {
@@ -73,6 +105,8 @@ pub struct Wait {
     pub retry_at_ms: Option<i64>,
     /// What is answered when waiting ends without a result.
     pub on_timeout: fn(&mut Reply),
+    /// What is answered at once where the call waits beside its session; `None`: it blocks the session.
+    pub on_ticket: Option<OnTicket>,
     /// The command to dispatch again, when it is not the one that came (XREAD resolves `$` once).
     pub again: Option<OwnedArgv>,
     /// What is remembered as the reason when waiting ends without a result, if the call then counts as refused by its first key.
@@ -97,6 +131,7 @@ impl Wait {
             deadline_ms,
             retry_at_ms: None,
             on_timeout,
+            on_ticket: None,
             again: None,
             in_vain: None,
             or_string: None,
@@ -129,55 +164,6 @@ fn deadline(timeout_ms: i64, now_ms: i64) -> Result<Option<i64>, Error> {
         ..0 => Err(Error::TimeoutNegative),
         0 => Ok(None),
         _ => now_ms.checked_add(timeout_ms).map(Some).ok_or(Error::text("ERR timeout is out of range")),
-    }
-}
-
-/// A call that waits.
-pub struct Parked {
-    /// Which command it is.
-    pub command: CommandId,
-    /// Its arguments.
-    pub argv: OwnedArgv,
-    /// Its database.
-    pub db: DbIndex,
-    /// See [`Wait`].
-    pub want: Want,
-    /// See [`Wait`].
-    pub keys: OwnedArgv,
-    /// See [`Wait`]; but by the [steady](crate::base::clock::Clock::steady_ms) clock, as [`Parked::retry_at_ms`] is: however
-    /// somebody sets the other one meanwhile, the call waits for as long as it was told to.
-    pub deadline_ms: Option<i64>,
-    /// See [`Wait`].
-    pub retry_at_ms: Option<i64>,
-    /// See [`Wait`].
-    pub on_timeout: fn(&mut Reply),
-    /// See [`Wait`].
-    pub in_vain: Option<&'static str>,
-    /// See [`Wait`].
-    pub or_string: Option<Box<[u8]>>,
-    /// Since when it waits, by the steady clock.
-    pub(crate) since_ms: i64,
-    /// The client does not want the reply (CLIENT REPLY).
-    pub muted: bool,
-    /// Its place in every queue: calls that came later have larger numbers. Set when it is queued.
-    pub(super) ticket: u64,
-}
-
-impl Parked {
-    /// When something is to be done about it whatever happens to its keys, by the steady clock.
-    pub(super) fn due_ms(&self) -> Option<i64> {
-        [self.deadline_ms, self.retry_at_ms].into_iter().flatten().min()
-    }
-
-    /// The keys for which it waits, each with what it wants to find there.
-    pub(super) fn wants(&self) -> impl Iterator<Item = (&[u8], Want)> {
-        let keys = self.keys.as_argv().iter().map(|key| (key, self.want));
-        keys.chain(self.or_string.iter().map(|key| (&key[..], Want::String)))
-    }
-
-    /// Whether its waiting is over at `now_ms`, by the steady clock.
-    pub(super) fn has_timed_out(&self, now_ms: i64) -> bool {
-        self.deadline_ms.is_some_and(|at_ms| at_ms <= now_ms)
     }
 }
 

@@ -3,25 +3,119 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::session::SessionKey;
-use super::wait::{Parked, Want};
+use super::table::CommandId;
+use super::wait::{Ticket, Want};
 use crate::base::fit::fit_map;
 use crate::keyspace::DbIndex;
+use crate::resp::reply::{Form, Reply};
+use crate::resp::request::OwnedArgv;
 
 /// Touched keys for which room is kept.
 const READY_KEEP: usize = 1_024;
 
-/// Who waits for one key, by what they want. They never compete for the same thing. Each queue is ordered by ticket, so
-/// that a call leaves it from anywhere without a search, however many wait.
+/// What it takes to keep a call beside its own bytes: its places in the tables here and in that of its session, as they are when half full.
+const PLACES_BYTES: usize = 128;
+
+/// The kind of the message that tells what a call with a ticket has come to.
+const PUSH: &[u8] = b"ticket";
+
+/// How a call waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Its session waits with it.
+    Blocking {
+        /// The client does not want the reply (CLIENT REPLY).
+        is_muted: bool,
+    },
+    /// Beside its session, which has been told its ticket.
+    Beside,
+}
+
+/// A call that waits.
+pub struct Parked {
+    /// Its place in every queue.
+    pub ticket: Ticket,
+    /// Whose it is.
+    pub session: SessionKey,
+    /// How it waits.
+    pub mode: Mode,
+    /// Which command it is.
+    pub command: CommandId,
+    /// Its arguments.
+    pub argv: OwnedArgv,
+    /// Its database. A session that it does not block may have selected another one meanwhile.
+    pub db: DbIndex,
+    /// See [`Wait`](super::wait::Wait).
+    pub want: Want,
+    /// See [`Wait`](super::wait::Wait).
+    pub keys: OwnedArgv,
+    /// See [`Wait`](super::wait::Wait); but by the [steady](crate::base::clock::Clock::steady_ms) clock, as [`Parked::retry_at_ms`] is:
+    /// however somebody sets the other one meanwhile, the call waits for as long as it was told to.
+    pub deadline_ms: Option<i64>,
+    /// See [`Wait`](super::wait::Wait).
+    pub retry_at_ms: Option<i64>,
+    /// See [`Wait`](super::wait::Wait).
+    pub on_timeout: fn(&mut Reply),
+    /// See [`Wait`](super::wait::Wait).
+    pub in_vain: Option<&'static str>,
+    /// See [`Wait`](super::wait::Wait).
+    pub or_string: Option<Box<[u8]>>,
+    /// Since when it waits, by the steady clock.
+    pub(crate) since_ms: i64,
+}
+
+impl Parked {
+    /// When something is to be done about it whatever happens to its keys, by the steady clock.
+    fn due_ms(&self) -> Option<i64> {
+        [self.deadline_ms, self.retry_at_ms].into_iter().flatten().min()
+    }
+
+    /// The keys for which it waits, each with what it wants to find there.
+    pub(super) fn wants(&self) -> impl Iterator<Item = (&[u8], Want)> {
+        let keys = self.keys.as_argv().iter().map(|key| (key, self.want));
+        keys.chain(self.or_string.iter().map(|key| (&key[..], Want::String)))
+    }
+
+    /// Whether its waiting is over at `now_ms`, by the steady clock.
+    pub(super) fn has_timed_out(&self, now_ms: i64) -> bool {
+        self.deadline_ms.is_some_and(|at_ms| at_ms <= now_ms)
+    }
+
+    /// The ticket that its client was told, if it was told one.
+    pub(crate) fn told_ticket(&self) -> Option<Ticket> {
+        (self.mode == Mode::Beside).then_some(self.ticket)
+    }
+
+    /// The beginning of what its client is sent in the end, behind which the reply is to be written.
+    pub(super) fn begin_answer(&self, form: Form) -> Reply {
+        let mut answer = Reply::new(form);
+        if self.mode == Mode::Beside {
+            answer.push(3);
+            answer.bulk(PUSH);
+            answer.integer(self.ticket.number());
+        }
+        answer
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn mem_bytes(&self) -> usize {
+        let id = self.or_string.as_ref().map_or(0, |id| id.len());
+        size_of::<Parked>() + PLACES_BYTES + self.argv.bytes() + self.keys.bytes() + id
+    }
+}
+
+/// Who waits for one key, by what they want. They never compete for the same thing. A call leaves its queue from anywhere without a
+/// search, however many wait.
 #[derive(Default)]
 struct Queues {
-    waiting: [BTreeMap<u64, SessionKey>; Want::ALL.len()],
+    waiting: [BTreeSet<Ticket>; Want::ALL.len()],
     /// Whether the key stands in [`Waits::ready`].
     ready: bool,
 }
 
 impl Queues {
     fn is_empty(&self) -> bool {
-        self.waiting.iter().all(BTreeMap::is_empty)
+        self.waiting.iter().all(BTreeSet::is_empty)
     }
 }
 
@@ -34,24 +128,34 @@ pub(super) struct Ready {
 /// Who waits for what.
 #[derive(Default)]
 pub struct Waits {
+    /// The calls, but for one that was [taken](Self::take).
+    calls: BTreeMap<Ticket, Box<Parked>>,
     /// By database, then key: a touched key is looked up without being copied.
     queues: HashMap<DbIndex, HashMap<Box<[u8]>, Queues>>,
-    deadlines: BTreeSet<(i64, SessionKey)>,
+    deadlines: BTreeSet<(i64, Ticket)>,
     ready: VecDeque<Ready>,
-    parked: usize,
-    last_ticket: u64,
+    /// How many calls there are.
+    len: usize,
+    /// How many of them block their sessions.
+    blocking: usize,
+    last: Option<Ticket>,
 }
 
 impl Waits {
     /// Whether nobody waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.parked == 0
+        self.len == 0
     }
 
     /// How many calls wait.
     pub fn len(&self) -> usize {
-        self.parked
+        self.len
+    }
+
+    /// How many of them block their sessions.
+    pub fn blocking(&self) -> usize {
+        self.blocking
     }
 
     /// How many keys are waited for, and for how many of them by calls that mind if the key goes (XREADGROUP).
@@ -60,27 +164,52 @@ impl Waits {
         (all().count(), all().filter(|queues| !queues.waiting[Want::Group as usize].is_empty()).count())
     }
 
+    /// A call that waits.
+    pub fn get(&self, ticket: Ticket) -> Option<&Parked> {
+        self.calls.get(&ticket).map(|parked| &**parked)
+    }
+
+    /// The ticket of a call that is about to be queued, behind all that are there.
+    pub(super) fn issue(&mut self) -> Ticket {
+        let ticket = self.last.map_or(Ticket::FIRST, Ticket::next);
+        self.last = Some(ticket);
+        ticket
+    }
+
     /// Queues a call.
-    pub(super) fn park(&mut self, session: SessionKey, parked: &mut Parked) {
-        self.parked += 1;
-        self.last_ticket += 1;
-        parked.ticket = self.last_ticket;
+    pub(super) fn add(&mut self, parked: Box<Parked>) {
+        let ticket = parked.ticket;
+        self.len += 1;
+        self.blocking += usize::from(parked.mode != Mode::Beside);
         let queues = self.queues.entry(parked.db).or_default();
         for (key, want) in parked.wants() {
             // A key that is named twice counts once.
-            queues.entry(key.into()).or_default().waiting[want as usize].insert(parked.ticket, session);
+            queues.entry(key.into()).or_default().waiting[want as usize].insert(ticket);
         }
         if let Some(at_ms) = parked.due_ms() {
-            self.deadlines.insert((at_ms, session));
+            self.deadlines.insert((at_ms, ticket));
         }
+        self.calls.insert(ticket, parked);
     }
 
-    /// Takes a call out of all queues.
-    pub(super) fn unpark(&mut self, session: SessionKey, parked: &Parked) {
-        self.parked -= 1;
+    /// Takes a call out, to be dispatched again or answered. It keeps its places in the queues until it is [put](Self::put) back or
+    /// [removed](Self::remove).
+    pub(super) fn take(&mut self, ticket: Ticket) -> Option<Box<Parked>> {
+        self.calls.remove(&ticket)
+    }
+
+    /// A call that was taken waits on.
+    pub(super) fn put(&mut self, parked: Box<Parked>) {
+        self.calls.insert(parked.ticket, parked);
+    }
+
+    /// Takes a call out of all queues that was taken.
+    pub(super) fn remove(&mut self, parked: &Parked) {
+        self.len -= 1;
+        self.blocking -= usize::from(parked.mode != Mode::Beside);
         // Also of those who wait for no key: WAIT.
         if let Some(at_ms) = parked.due_ms() {
-            self.deadlines.remove(&(at_ms, session));
+            self.deadlines.remove(&(at_ms, parked.ticket));
         }
         let Some(by_key) = self.queues.get_mut(&parked.db) else { return };
         for (key, want) in parked.wants() {
@@ -98,16 +227,14 @@ impl Waits {
     }
 
     /// Sets when a waiting call is dispatched again although no key was touched, by the steady clock.
-    pub(super) fn retry_at(&mut self, session: SessionKey, parked: &mut Parked, at_ms: Option<i64>) {
-        if parked.retry_at_ms == at_ms {
-            return;
-        }
+    pub(super) fn retry_at(&mut self, ticket: Ticket, at_ms: Option<i64>) {
+        let Some(parked) = self.calls.get_mut(&ticket).filter(|parked| parked.retry_at_ms != at_ms) else { return };
         if let Some(due_ms) = parked.due_ms() {
-            self.deadlines.remove(&(due_ms, session));
+            self.deadlines.remove(&(due_ms, ticket));
         }
         parked.retry_at_ms = at_ms;
         if let Some(due_ms) = parked.due_ms() {
-            self.deadlines.insert((due_ms, session));
+            self.deadlines.insert((due_ms, ticket));
         }
     }
 
@@ -147,28 +274,29 @@ impl Waits {
         Some(ready)
     }
 
-    /// The longest waiting call of a queue among those with a larger ticket than `ticket`, and its own.
-    pub(super) fn next_after(&self, ready: &Ready, want: Want, ticket: u64) -> Option<(u64, SessionKey)> {
-        let queue = &self.queues.get(&ready.db)?.get(&ready.key)?.waiting[want as usize];
-        queue.range(ticket + 1..).next().map(|(ticket, session)| (*ticket, *session))
+    /// The longest waiting call of a queue; with `after`, among those that came later than that.
+    pub(super) fn next_after(&self, ready: &Ready, want: Want, after: Option<Ticket>) -> Option<Ticket> {
+        let queue = self.queue(ready.db, &ready.key, want)?;
+        let from = after.map_or(Ticket::FIRST, Ticket::next);
+        queue.range(from..).next().copied()
     }
 
     /// How many calls of a queue wait for a key.
     pub(crate) fn waiting(&self, db: DbIndex, key: &[u8], want: Want) -> usize {
-        self.queue(db, key, want).map_or(0, BTreeMap::len)
+        self.queue(db, key, want).map_or(0, BTreeSet::len)
     }
 
-    /// Whose calls of a queue wait for a key, the longest waiting first.
-    pub(crate) fn waiters(&self, db: DbIndex, key: &[u8], want: Want) -> impl Iterator<Item = SessionKey> {
-        self.queue(db, key, want).into_iter().flat_map(BTreeMap::values).copied()
+    /// The calls of a queue that wait for a key, the longest waiting first.
+    pub(crate) fn waiters(&self, db: DbIndex, key: &[u8], want: Want) -> impl Iterator<Item = &Parked> {
+        self.queue(db, key, want).into_iter().flatten().filter_map(|ticket| self.get(*ticket))
     }
 
     /// The longest waiting call of a queue.
-    pub(super) fn first(&self, db: DbIndex, key: &[u8], want: Want) -> Option<SessionKey> {
-        self.queue(db, key, want)?.first_key_value().map(|(_, session)| *session)
+    pub(super) fn first(&self, db: DbIndex, key: &[u8], want: Want) -> Option<Ticket> {
+        self.queue(db, key, want)?.first().copied()
     }
 
-    fn queue(&self, db: DbIndex, key: &[u8], want: Want) -> Option<&BTreeMap<u64, SessionKey>> {
+    fn queue(&self, db: DbIndex, key: &[u8], want: Want) -> Option<&BTreeSet<Ticket>> {
         Some(&self.queues.get(&db)?.get(key)?.waiting[want as usize])
     }
 
@@ -179,7 +307,7 @@ impl Waits {
     }
 
     /// A call of which that time has come.
-    pub(super) fn due(&self, now_ms: i64) -> Option<SessionKey> {
-        self.deadlines.first().filter(|(at_ms, _)| *at_ms <= now_ms).map(|(_, session)| *session)
+    pub(super) fn due(&self, now_ms: i64) -> Option<Ticket> {
+        self.deadlines.first().filter(|(at_ms, _)| *at_ms <= now_ms).map(|(_, ticket)| *ticket)
     }
 }

@@ -74,7 +74,7 @@ impl RawPoller {
         // The connection whose script is running is not among the sessions, and has its inbox in use: it waits.
         let Some(session) = server.sessions.get_mut(key) else { return Stay::Open };
         let Ok(mut inbox) = connection.inbox.try_borrow_mut() else { return Stay::Open };
-        if session.parked.is_some() {
+        if session.blocking.is_some() {
             return if events & ENDED != 0 { Stay::Close } else { Stay::Open };
         }
         // Who does not read is answered nothing more. If it is gone, to send to it will fail.

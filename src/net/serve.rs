@@ -126,15 +126,15 @@ impl Shared {
             if self.sockets.needs_tasks() {
                 self.spawn_missing_tasks();
             }
-            let wake_at = {
+            let (wake_at, has_waits_left) = {
                 let mut engine = self.engine.borrow_mut();
-                engine.time_out_waits();
+                let has_waits_left = engine.time_out_waits();
                 let deadline_ms = engine.server.next_deadline_ms().unwrap_or(i64::MAX);
                 self.known_deadline_ms.set(deadline_ms);
                 let left_ms = deadline_ms.saturating_sub(engine.server.clock.steady_ms()).max(0) as u64;
-                next_tick.min(Instant::now() + Duration::from_millis(left_ms.min(60_000)))
+                (next_tick.min(Instant::now() + Duration::from_millis(left_ms.min(60_000))), has_waits_left)
             };
-            if more {
+            if more || has_waits_left {
                 // Others run between two slices, those who wait for the log, too.
                 self.engine.borrow_mut().server.follow_log();
                 tokio::task::yield_now().await;

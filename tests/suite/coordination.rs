@@ -4,14 +4,14 @@
 use std::collections::VecDeque;
 
 use crate::differential::script::split_line;
-use crate::harness::{Program, Raw, Server, Value, encode, until};
+use crate::harness::{Program, Raw, Server, Value, decode, encode, until};
 use crate::in_process::{Bench, words};
 use crate::protocol::raise_descriptor_limit;
 
 /// A reply by its strings and numbers, without the structure around them.
 pub(crate) fn flat(reply: &[u8]) -> String {
     let text = String::from_utf8_lossy(reply).into_owned();
-    let lines = text.split("\r\n").filter(|line| !line.is_empty() && !line.starts_with(['*', '$']));
+    let lines = text.split("\r\n").filter(|line| !line.is_empty() && !line.starts_with(['*', '$', '%', '>']));
     lines.map(|line| line.trim_start_matches(':')).collect::<Vec<_>>().join(" ")
 }
 
@@ -19,6 +19,18 @@ pub(crate) fn flat(reply: &[u8]) -> String {
 pub(crate) fn call(bench: &mut Bench, client: usize, line: &str) -> String {
     let reply = bench.call(client, &split_line(line).expect("plain words"));
     flat(&reply)
+}
+
+/// The replies and pushes among what a client that speaks RESP3 was sent, each [`flat`].
+pub(crate) fn parts(mut sent: &[u8]) -> Vec<String> {
+    let mut parts = Vec::new();
+    while let Some((_, used)) = decode(sent, true).expect("RESP3") {
+        let (part, rest) = sent.split_at(used);
+        parts.push(flat(part));
+        sent = rest;
+    }
+    assert!(sent.is_empty(), "half a message");
+    parts
 }
 
 /// What a client has been answered since that waited.

@@ -107,8 +107,13 @@ impl Bench {
 
     /// Runs a client's call; answers its reply, which is empty while the client waits.
     pub(crate) fn call(&mut self, client: usize, args: &Args) -> Vec<u8> {
+        self.feed(client, &harness::encode(args))
+    }
+
+    /// The same of a pipeline.
+    pub(crate) fn feed(&mut self, client: usize, input: &[u8]) -> Vec<u8> {
         let mut reply = Reply::new(Form::Resp2);
-        self.engine.feed(self.clients[client], &mut Decoder::new(), &harness::encode(args), &mut reply);
+        self.engine.feed(self.clients[client], &mut Decoder::new(), input, &mut reply);
         reply.as_bytes().to_vec()
     }
 

@@ -66,6 +66,7 @@ mod slow_turns;
 mod snapshots;
 mod stock;
 mod syncing;
+mod tickets;
 mod tls;
 mod tour;
 mod transcripts;

@@ -134,14 +134,15 @@ fn unblock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     };
     args.end()?;
     let id = crate::base::num::parse_i64(id).ok_or(Error::NotInteger)?;
-    let waiting = u64::try_from(id).ok().and_then(|id| ctx.server.sessions.by_id(id)).map(|session| session.key);
+    let client = u64::try_from(id).ok().and_then(|id| ctx.server.sessions.by_id(id));
+    let (is_there, waiting) = (client.is_some(), client.and_then(|session| session.blocking));
     let mut failed = None;
     let now_ms = ctx.now_ms();
-    let was_waiting = waiting.is_some_and(|key| {
+    let was_waiting = waiting.is_some_and(|call| {
         if !as_error {
-            ctx.server.remember_timeout(key, now_ms);
+            ctx.server.remember_timeout(call, now_ms);
         }
-        ctx.server.end_waiting(ctx.ks, key, |parked, reply| match as_error {
+        ctx.server.end_waiting(ctx.ks, call, |parked, reply| match as_error {
             true => {
                 reply.error(UNBLOCKED);
                 failed = Some(parked.command);
@@ -153,7 +154,7 @@ fn unblock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         ctx.server.stats.count_error(UNBLOCKED);
         ctx.server.stats.commands[command.index()].failed += 1;
     }
-    if waiting.is_some() && !was_waiting {
+    if is_there && !was_waiting {
         // A change may have served it.
         ctx.ks.see_everything();
     }

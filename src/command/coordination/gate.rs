@@ -129,7 +129,7 @@ impl<'a> Acquire<'a> {
         }
         // Behind one that can never go on nobody else would. A gate of no units is closed for a while.
         let is_hopeless = self.units > limit && limit > 0;
-        if !is_hopeless && let Some(flow) = wait(ctx, self.key, &self.options, self.until_ms) {
+        if !is_hopeless && let Some(flow) = wait(ctx, self.key, &self.options, self.until_ms)? {
             return Ok(flow);
         }
         let reason = match waiting {
@@ -330,7 +330,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         complexity: "O(log N) with N the number of holders",
         summary: "Takes a place of a gate for as long as a lease, or waits for one in the order of coming.",
         syntax: "key holder [LIMIT limit:integer] <PX milliseconds | EX seconds | PXAT unix-time-milliseconds | EXAT unix-time-seconds>:lease [UNITS units:integer] \
-            [BLOCK wait-ms:integer] [NOTE text]",
+            [BLOCK milliseconds:integer | ASYNC milliseconds:integer]:wait [NOTE text]",
         run: Run::MayWait(acquire),
         ..BASE
     },

@@ -6,20 +6,23 @@
 //! a place that is asked for until then is not given, and one that is held ends.
 //!
 //! **Waiting.** A call is refused while others wait, or waits behind them; only one that is dispatched again because its turn has come may
-//! take a place. So nobody overtakes: see [`engine::wait`](crate::engine::wait).
+//! take a place. So nobody overtakes: see [`engine::wait`](crate::engine::wait). BLOCK waits with the connection, ASYNC beside it; both
+//! stand in one queue.
 
 use std::borrow::Cow;
 
 use super::super::deadline::Count;
 use super::super::string::Term;
 use super::outcome;
-use crate::base::limits::{GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, HOLDERS_COUNT, HOLDERS_MAX_COUNT, LEASE_MAX_MS};
+use crate::base::limits::{
+    GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, HOLDERS_COUNT, HOLDERS_MAX_COUNT, LEASE_MAX_MS, TICKETS_MAX,
+};
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::history::Refusal;
 use crate::engine::spec::Group;
-use crate::engine::wait::{Wait, Want, deadline_after_ms};
+use crate::engine::wait::{OnTicket, Ticket, Wait, Want, deadline_after_ms};
 use crate::engine::{Command, Ctx, Flow};
 use crate::keyspace::Slot;
 use crate::resp::reply::Reply;
@@ -86,6 +89,13 @@ fn time_out(reply: &mut Reply) {
     answer(reply, false, &[("reason", Said::Text(TIMEOUT.as_bytes()))]);
 }
 
+/// Answers a call that waits beside its connection.
+fn answer_queued(reply: &mut Reply, ticket: Ticket, before: usize) {
+    let fields =
+        [("reason", Said::Text(b"queued")), ("ticket", Said::Number(ticket.number())), ("waiting", before.into())];
+    answer(reply, false, &fields);
+}
+
 /// Remembers for WHY that a place was refused, of so many units of which so many are in use.
 pub(super) fn remember_refusal(
     ctx: &mut Ctx<'_>,
@@ -101,13 +111,39 @@ pub(super) fn remember_refusal(
     ctx.remember_refusal(Refusal { family, key, subject: holder, reason, in_use, limit });
 }
 
+/// How a call waits that finds no place.
+#[derive(Clone, Copy)]
+struct Patience {
+    /// When waiting ends, Unix ms; `None`: never.
+    deadline_ms: Option<i64>,
+    /// See [`Wait::on_ticket`].
+    on_ticket: Option<OnTicket>,
+}
+
+impl Patience {
+    /// Takes BLOCK or ASYNC off the front.
+    fn take(ctx: &Ctx<'_>, args: &mut Args<'_>) -> Result<Option<Patience>, Error> {
+        let on_ticket: Option<OnTicket> = if args.option("block", 1) {
+            None
+        } else if args.option("async", 1) {
+            // Where nothing waits there is nothing to push either.
+            if ctx.session.protocol != 3 && ctx.may_wait() {
+                return Err(Error::text("ERR ASYNC needs RESP3: send HELLO 3 first, or use BLOCK"));
+            }
+            Some(answer_queued)
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(Patience { deadline_ms: deadline_after_ms(args.bytes()?, ctx.now_ms())?, on_ticket }))
+    }
+}
+
 /// The options of a call that takes or prolongs a grant.
 #[derive(Default)]
 pub(super) struct Options<'a> {
     /// How long the lease is, or until when it lasts.
     term: Term<'a>,
-    /// When waiting ends, Unix ms; the inner `None`: never.
-    block: Option<Option<i64>>,
+    patience: Option<Patience>,
     pub(super) note: Option<&'a [u8]>,
 }
 
@@ -117,9 +153,11 @@ impl<'a> Options<'a> {
         if self.term == Term::Unsaid && self.term.take_deadline(args)? {
             return Ok(true);
         }
-        if may_take && args.option("block", 1) {
-            self.block = Some(deadline_after_ms(args.bytes()?, ctx.now_ms())?);
-            return Ok(true);
+        if may_take && self.patience.is_none() {
+            self.patience = Patience::take(ctx, args)?;
+            if self.patience.is_some() {
+                return Ok(true);
+            }
         }
         if may_take && args.option("note", 1) {
             self.note = Some(text(args)?);
@@ -139,11 +177,10 @@ impl<'a> Options<'a> {
         Ok(until_ms)
     }
 
-    /// When waiting ends, Unix ms; the inner `None`: never. Nobody waits for a lease that would be over.
-    fn wait_until_ms(&self, until_ms: i64) -> Option<Option<i64>> {
+    /// When a lease ends by a time that the call names, which would end there by `until_ms`. Nobody waits for one that would be over.
+    fn last_ms(&self, until_ms: i64) -> Option<i64> {
         let is_fixed = matches!(self.term, Term::At(Count::UnixSeconds | Count::UnixMilliseconds, _));
-        let last_ms = is_fixed.then_some(until_ms);
-        self.block.map(|deadline_ms| deadline_ms.into_iter().chain(last_ms).min())
+        is_fixed.then_some(until_ms)
     }
 }
 
@@ -249,14 +286,21 @@ pub(super) fn retry_after_ms(ctx: &Ctx<'_>, key: &[u8]) -> Said<'static> {
 
 /// Has a call wait for a place under a key, if it may. The first one looks when a lease ends; the others need not.
 /// `until_ms` is when its lease would end.
-pub(super) fn wait(ctx: &Ctx<'_>, key: &[u8], options: &Options<'_>, until_ms: i64) -> Option<Flow> {
-    let deadline_ms = options.wait_until_ms(until_ms).filter(|_| ctx.may_wait())?;
+pub(super) fn wait(ctx: &Ctx<'_>, key: &[u8], options: &Options<'_>, until_ms: i64) -> Result<Option<Flow>, Error> {
+    let Some(patience) = options.patience.filter(|_| ctx.may_wait()) else { return Ok(None) };
+    if patience.on_ticket.is_some() && !ctx.is_retry() && ctx.session.ticket_count() >= TICKETS_MAX {
+        return Err(Error::owned(format!(
+            "ERR {TICKETS_MAX} calls wait beside this connection, and no more may: use another one, or TICKET.CANCEL"
+        )));
+    }
+    let deadline_ms = patience.deadline_ms.into_iter().chain(options.last_ms(until_ms)).min();
     let mut wait = Wait::new(Want::Place, [key].into_iter(), deadline_ms, time_out);
+    wait.on_ticket = patience.on_ticket;
     wait.in_vain = Some(TIMEOUT);
     if waiting_before(ctx, key) == 0 {
         wait.retry_at_ms = ctx.ks.place_may_be_free_at(ctx.db(), key);
     }
-    Some(Flow::wait(wait))
+    Ok(Some(Flow::wait(wait)))
 }
 
 /// Gives a grant to a holder who has one of the same token, or whose token is the next one.

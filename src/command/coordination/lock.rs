@@ -112,7 +112,7 @@ impl<'a> Acquire<'a> {
             self.grant(ctx, slot)?;
             return Ok(Flow::Replied);
         }
-        if let Some(flow) = wait(ctx, self.key, &self.options, self.until_ms) {
+        if let Some(flow) = wait(ctx, self.key, &self.options, self.until_ms)? {
             return Ok(flow);
         }
         let reason = if is_free { "queue" } else { "held" };
@@ -262,7 +262,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Update)],
         complexity: "O(log N) with N the number of those who share the lock",
         summary: "Takes a lock for as long as a lease, or waits for it in the order of coming.",
-        syntax: "key owner <PX milliseconds | EX seconds | PXAT unix-time-milliseconds | EXAT unix-time-seconds>:lease [BLOCK wait-ms:integer] [SHARED] [DEPTH depth:integer] [NOTE text]",
+        syntax: "key owner <PX milliseconds | EX seconds | PXAT unix-time-milliseconds | EXAT unix-time-seconds>:lease [BLOCK milliseconds:integer | ASYNC milliseconds:integer]:wait [SHARED] [DEPTH depth:integer] [NOTE text]",
         run: Run::MayWait(acquire),
         ..BASE
     },

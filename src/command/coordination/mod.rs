@@ -13,5 +13,6 @@ pub(super) mod once;
 mod outcome;
 mod past;
 pub(super) mod stock;
+pub(super) mod ticket;
 pub(super) mod who;
 pub(super) mod why;

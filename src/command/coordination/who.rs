@@ -12,7 +12,9 @@ use crate::base::limits::HOLDER_MAX_BYTES;
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::history::{Client, Past, What};
+use crate::engine::session::Session;
 use crate::engine::spec::{Access, Flags, KeySpec};
+use crate::engine::wait::Ticket;
 use crate::engine::wait::Want;
 use crate::engine::{Command, Ctx, Done, Run, ServerState};
 use crate::keyspace::any_value::ValueRef;
@@ -109,12 +111,12 @@ fn givers<'a>(turns: &[Past<'a>]) -> HashMap<u64, Client<'a>> {
     turns.iter().filter_map(giver).collect()
 }
 
-/// Answers the calls that wait for a place, in their order.
-fn answer_waiters(reply: &mut Reply, server: &ServerState, db: u16, key: &[u8], count: usize) {
+/// Answers the calls that wait for a place, in their order. Some may wait beside the session that asks, `caller`.
+fn answer_waiters(reply: &mut Reply, server: &ServerState, caller: &Session, db: u16, key: &[u8], count: usize) {
     let waiters = server.waits.waiters(db, key, Want::Place).take(count);
-    let calls = waiters.filter_map(|waiter| {
-        let session = server.sessions.get(waiter)?;
-        Some((session, session.parked.as_deref()?))
+    let calls = waiters.filter_map(|parked| {
+        let own = (parked.session == caller.key).then_some(caller);
+        Some((own.or_else(|| server.sessions.get(parked.session))?, parked))
     });
     let now_ms = server.clock.steady_ms();
     let mark = reply.begin();
@@ -125,6 +127,7 @@ fn answer_waiters(reply: &mut Reply, server: &ServerState, db: u16, key: &[u8], 
             ("holder", Said::Text(server.waiting_holder(parked))),
             ("waits-ms", Said::Number(now_ms.saturating_sub(parked.since_ms).max(0))),
             ("left-ms", Said::Number(left_ms)),
+            ("ticket", Said::Number(parked.told_ticket().map_or(0, Ticket::number))),
         ];
         fields.extend(past::client_fields(&Client::of(session)));
         reply.map(fields.len());
@@ -155,7 +158,7 @@ fn who(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     say(reply, &[("waiting", waiting.into())]);
     reply.bulk(b"waiters");
-    answer_waiters(reply, ctx.server, db, key, count);
+    answer_waiters(reply, ctx.server, ctx.session, db, key, count);
     reply.bulk(b"history");
     past::answer(reply, &turns[..turns.len().min(count)], false);
     Ok(())

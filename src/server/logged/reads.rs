@@ -339,6 +339,38 @@ fn what_is_told_of_grants_waits_for_them() {
     }
 }
 
+/// What a call with a ticket came to is pushed when the disk has it: to another client, and to the one whose command has brought it about,
+/// behind the reply to that.
+#[test]
+fn a_pushed_grant_waits_for_the_disk() {
+    let mut bench = Bench::slow();
+    bench.settled(&["LOCK.ACQUIRE l a PX 60000"]);
+    bench.ask(1, &["HELLO 3", "LOCK.ACQUIRE l b PX 60000 ASYNC 0", "LOCK.ACQUIRE l c PX 60000 ASYNC 0"]);
+    let (queued, is_held) = bench.told(1);
+    assert!(!is_held && queued.matches("queued").count() == 2, "the holder is on disk: {queued}");
+    bench.ask(0, &["LOCK.RELEASE l a"]);
+    bench.ask(1, &["PING"]);
+    assert_eq!([bench.told(0), bench.told(1)], [(); 2].map(|()| (String::new(), true)));
+    bench.finish_sync();
+    let (sent, is_held) = bench.told(1);
+    let push = |number: u64| format!(">3\\r\\n$6\\r\\nticket\\r\\n:{number}\\r\\n*2\\r\\n:1\\r\\n");
+    assert!(!is_held && sent.starts_with(&push(1)) && sent.ends_with("+PONG\\r\\n"), "{sent}");
+    bench.ask(1, &["LOCK.RELEASE l b"]);
+    assert_eq!(bench.told(1), (String::new(), true));
+    bench.finish_sync();
+    let (sent, is_held) = bench.told(1);
+    assert!(!is_held && sent.starts_with("*2\\r\\n:1\\r\\n") && sent.contains(&push(2)), "{sent}");
+    // What is lost nobody is told.
+    bench.ask(2, &["HELLO 3", "LOCK.ACQUIRE l d PX 60000 ASYNC 0"]);
+    assert!(bench.told(2).0.contains("queued"));
+    bench.fail_next_write();
+    bench.ask(1, &["LOCK.RELEASE l c"]);
+    assert_eq!([bench.told(1), bench.told(2)], [(); 2].map(|()| (String::new(), true)));
+    bench.finish_sync();
+    assert!(bench.is_killed(1) && bench.is_killed(2));
+    assert_eq!([bench.told(1).0, bench.told(2).0], [String::new(), String::new()]);
+}
+
 /// Its own replies leave behind a message that another client has published. What it publishes does not.
 #[test]
 fn a_message_waits_for_what_its_publisher_has_read_in_the_same_pipeline() {

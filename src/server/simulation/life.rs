@@ -245,7 +245,7 @@ impl<'w> Life<'w> {
         self.engine.feed(key, &mut Decoder::new(), &encode(&request.commands), &mut out);
         let Some(session) = self.engine.server.sessions.get_mut(key) else { return Ok(()) };
         session.outbox.append(out.buffer_mut());
-        let is_parked = session.parked.is_some();
+        let is_parked = session.blocking.is_some();
         self.collect()?;
         let is_logged = self.engine.server.durability.is_some();
         let own = if self.at > before && !self.expiries.contains(&(before + 1)) { before + 1 } else { 0 };
@@ -319,7 +319,7 @@ impl<'w> Life<'w> {
         for at in 0..CLIENTS {
             let key = self.clients[at].key;
             let Some(list) = self.clients[at].waits_for else { continue };
-            if self.engine.server.sessions.get_mut(key).is_none_or(|session| session.parked.is_some()) {
+            if self.engine.server.sessions.get_mut(key).is_none_or(|session| session.blocking.is_some()) {
                 continue;
             }
             let was_served = self.at > before;

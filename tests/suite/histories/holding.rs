@@ -2,14 +2,15 @@
 //!
 //! The engine runs in this process, with a clock that is moved by hand. In a history several clients take, prolong and give back places of
 //! one gate or lock, directly or from scripts, some of which fail; they wait, hang up, change the limit, delete the key, and write
-//! under GUARD with all tokens that there have ever been. Time passes, the clock is set, the server is killed. After each step who holds
+//! under GUARD with all tokens that there have ever been. Some wait by BLOCK, others by ASYNC, each client with as many tickets as come, in one
+//! queue. Time passes, the clock is set, the server is killed. After each step who holds
 //! what, who was answered, and what, must be as the model says. The waiting of each call ends at a millisecond that is no one else's,
 //! so that no two things happen at once.
 
 use std::collections::VecDeque;
 
 use super::{Log, assert_often, run};
-use crate::coordination::{call, flat, heard};
+use crate::coordination::{call, parts};
 use crate::differential::generate::Dice;
 use crate::differential::script::{Args, split_line};
 use crate::in_process::{Bench, Told, script, words};
@@ -88,7 +89,9 @@ struct Ask {
     depth: u64,
     shared: bool,
     /// When waiting ends, by the steady clock; the inner `None`: never.
-    block: Option<Option<i64>>,
+    wait: Option<Option<i64>>,
+    /// It waits beside its client, which has been told this ticket, or 0 while it was told none; `None`: it blocks the client.
+    ticket: Option<i64>,
 }
 
 /// What a call came to.
@@ -125,6 +128,9 @@ impl Came {
         }
     }
 }
+
+/// What somebody was answered who waited: the client, the ticket of the call if it had one, and what it came to.
+type Answered = (usize, Option<i64>, Came);
 
 /// The naive model of one gate or lock, and of what is written under its tokens.
 #[derive(Clone)]
@@ -199,14 +205,14 @@ impl Model {
     fn ask(&mut self, ask: Ask) -> Option<Came> {
         let has_others_before = !self.queue.is_empty();
         match self.decide(&ask, has_others_before) {
-            None if ask.block.is_some() => {
+            None if ask.wait.is_some() => {
                 // Nobody waits for a lease that would be over.
                 let last_ms = match ask.lease {
                     Lease::Until(ms) => Some(self.steady_ms + ms - self.now_ms),
                     Lease::For(_) => None,
                 };
-                let block = ask.block.map(|block| block.into_iter().chain(last_ms).min());
-                self.queue.push_back(Ask { block, ..ask });
+                let wait = ask.wait.map(|wait| wait.into_iter().chain(last_ms).min());
+                self.queue.push_back(Ask { wait, ..ask });
                 None
             }
             None => {
@@ -222,12 +228,12 @@ impl Model {
     }
 
     /// Lets those go on who wait and can, in their order. Answers who was answered what.
-    fn serve(&mut self) -> Vec<(usize, Came)> {
+    fn serve(&mut self) -> Vec<Answered> {
         let mut answered = Vec::new();
         while let Some(first) = self.queue.front().cloned() {
             let Some(came) = self.decide(&first, false) else { break };
             self.queue.pop_front();
-            answered.push((first.client, came));
+            answered.push((first.client, first.ticket, came));
         }
         answered
     }
@@ -235,7 +241,7 @@ impl Model {
     /// How long it is until a lease ends next, or somebody's waiting.
     fn next_event_in_ms(&self) -> Option<i64> {
         let leases = self.held.iter().map(|held| held.until_ms - self.now_ms);
-        leases.chain(self.queue.iter().filter_map(|ask| ask.block.flatten()).map(|at_ms| at_ms - self.steady_ms)).min()
+        leases.chain(self.queue.iter().filter_map(|ask| ask.wait.flatten()).map(|at_ms| at_ms - self.steady_ms)).min()
     }
 
     fn end_leases(&mut self) {
@@ -244,14 +250,14 @@ impl Model {
     }
 
     /// So much time passes.
-    fn pass(&mut self, ms: i64) -> Vec<(usize, Came)> {
+    fn pass(&mut self, ms: i64) -> Vec<Answered> {
         self.now_ms += ms;
         self.steady_ms += ms;
         self.end_leases();
         let steady_ms = self.steady_ms;
-        let is_over = |ask: &Ask| ask.block.flatten().is_some_and(|at_ms| at_ms <= steady_ms);
-        let mut answered: Vec<_> =
-            self.queue.iter().filter(|ask| is_over(ask)).map(|ask| (ask.client, Came::Refused("timeout"))).collect();
+        let is_over = |ask: &Ask| ask.wait.flatten().is_some_and(|at_ms| at_ms <= steady_ms);
+        let timed_out = self.queue.iter().filter(|ask| is_over(ask));
+        let mut answered: Vec<_> = timed_out.map(|ask| (ask.client, ask.ticket, Came::Refused("timeout"))).collect();
         self.queue.retain(|ask| !is_over(ask));
         answered.extend(self.serve());
         answered
@@ -288,6 +294,7 @@ struct Seen {
     taken_back: u64,
     stale: u64,
     served: u64,
+    pushed: u64,
     timed_out: u64,
     clock_set: u64,
 }
@@ -300,6 +307,9 @@ struct World<'a> {
     log: Log,
     model: Model,
     trace: Vec<String>,
+    /// What each client was sent beside the replies to its calls, and nobody has looked at yet.
+    unread: Vec<Vec<String>>,
+    last_ticket: i64,
     number: i64,
     /// Whether the clock was ever set: then those who wait are served by what removes the leases that are over.
     is_clock_set: bool,
@@ -323,7 +333,28 @@ impl World<'_> {
             once: [None; 3],
         };
         let key = format!("{family:?}:{seed}");
-        World { family, key, bench, log, model, trace: Vec::new(), number: 0, is_clock_set: false, seen }
+        let unread = vec![Vec::new(); CLIENTS];
+        let (trace, last_ticket, number, is_clock_set) = (Vec::new(), 0, 0, false);
+        let mut world =
+            World { family, key, bench, log, model, trace, unread, last_ticket, number, is_clock_set, seen };
+        (0..CLIENTS).for_each(|client| world.connect(client));
+        world
+    }
+
+    /// A client comes, and speaks RESP3.
+    fn connect(&mut self, client: usize) {
+        self.bench.reconnect(client);
+        self.unread[client].clear();
+        assert!(self.ask(client, &words(&["HELLO", "3"])).contains("proto 3"));
+    }
+
+    /// The reply to a call, which is empty while the client waits.
+    fn ask(&mut self, client: usize, args: &Args) -> String {
+        let mut parts = parts(&self.bench.call(client, args));
+        let has_reply = parts.first().is_some_and(|part| !part.starts_with("ticket "));
+        let pushed = parts.split_off(usize::from(has_reply));
+        self.unread[client].extend(pushed);
+        parts.pop().unwrap_or_default()
     }
 
     fn prefix(&self) -> &'static str {
@@ -341,7 +372,7 @@ impl World<'_> {
         self.trace.push(format!("[{client}] {way:?}: {line}"));
         let args = split_line(line).expect("plain words");
         if way == Way::FromFailingScript {
-            self.bench.call(client, &script("fail", &[args]));
+            self.ask(client, &script("fail", &[args]));
             self.seen.taken_back += 1;
             return Ok(());
         }
@@ -350,7 +381,7 @@ impl World<'_> {
             _ => args,
         };
         let wanted = model(&mut self.model);
-        let reply = flat(&self.bench.call(client, &args));
+        let reply = self.ask(client, &args);
         let got = read(&reply);
         if got == wanted { Ok(()) } else { Err(format!("wanted {wanted:?}, got {reply}")) }
     }
@@ -364,20 +395,20 @@ impl World<'_> {
         }
         self.model.last_token = last_token;
         let client = dice.below(CLIENTS);
-        let is_waiting = self.model.queue.iter().any(|ask| ask.client == client);
+        let is_waiting = self.model.queue.iter().any(|ask| ask.client == client && ask.ticket.is_none());
         let way = match dice.below(12) {
             0 => Way::FromFailingScript,
             1 | 2 => Way::FromScript,
             _ => Way::Directly,
         };
-        match dice.below(26) {
+        match dice.below(27) {
             0..9 if !is_waiting => self.acquire((way, client), dice)?,
             9..11 if !is_waiting => self.prolong((way, client), dice)?,
             11..15 if !is_waiting => self.release((way, client), dice)?,
             15 if !is_waiting => self.free((way, client), dice)?,
             16 => {
                 self.trace.push(format!("[{client}] hangs up"));
-                self.bench.reconnect(client);
+                self.connect(client);
                 self.bench.engine.time_out_waits();
                 self.model.queue.retain(|ask| ask.client != client);
             }
@@ -387,7 +418,10 @@ impl World<'_> {
                 self.trace.push("the server is killed".to_owned());
                 self.log.kill(&mut self.bench)?;
                 self.model.queue.clear();
+                self.last_ticket = 0;
+                (0..CLIENTS).for_each(|client| self.connect(client));
             }
+            22 if !is_waiting => self.give_up(client, dice)?,
             _ => self.pass(dice)?,
         }
         let answered = self.model.serve();
@@ -403,7 +437,7 @@ impl World<'_> {
         let units = if family == Family::Gate { 1 + u64::from(name.as_bytes()[0]) % 3 } else { 1 };
         let (lease, lease_option) = Lease::some(dice, self.model.now_ms, number + 1);
         let limit = 3 + dice.below(3) as u64;
-        let block = match dice.below(3) {
+        let wait = match dice.below(3) {
             0 => None,
             1 => Some(None),
             _ => Some(Some(7 * (number + 1) + STEP_MS * dice.below(20) as i64)),
@@ -414,14 +448,45 @@ impl World<'_> {
             Family::Gate => format!("LIMIT {limit} UNITS {units}"),
             Family::Lock => format!("DEPTH {depth}{}", if shared { " SHARED" } else { "" }),
         };
-        let wait = block.map_or(String::new(), |ms| format!(" BLOCK {}", ms.unwrap_or(0)));
-        let line = format!("{}.ACQUIRE {} {name} {lease_option} {options}{wait}", self.prefix(), self.key);
+        let ticket = dice.once_in(2).then_some(0);
+        let how = if ticket.is_some() { "ASYNC" } else { "BLOCK" };
+        let option = wait.map_or(String::new(), |ms| format!(" {how} {}", ms.unwrap_or(0)));
+        let line = format!("{}.ACQUIRE {} {name} {lease_option} {options}{option}", self.prefix(), self.key);
         let (way, client) = from;
         // A script never waits.
-        let block = block.map(|ms| ms.map(|ms| self.model.steady_ms + ms)).filter(|_| way == Way::Directly);
-        let ask = Ask { client, name, units, limit, lease, depth, shared, block };
-        let read = |reply: &str| if reply.is_empty() { None } else { Some(Came::read(family, reply)) };
-        self.call(from, &line, |model| model.ask(ask), read)
+        let wait = wait.map(|ms| ms.map(|ms| self.model.steady_ms + ms)).filter(|_| way == Way::Directly);
+        let ask = Ask { client, name, units, limit, lease, depth, shared, wait, ticket };
+        let before = self.model.queue.len();
+        let mut told = None;
+        let queued = format!("waiting {before}");
+        let read = |reply: &str| {
+            // What is answered beside the connection: a ticket, and how many come before.
+            let said = reply.strip_prefix("0 reason queued ticket ").and_then(|said| said.split_once(' '));
+            told = said.filter(|(_, rest)| *rest == queued).and_then(|(ticket, _)| ticket.parse().ok());
+            if reply.is_empty() || told.is_some() { None } else { Some(Came::read(family, reply)) }
+        };
+        self.call(from, &line, |model| model.ask(ask), read)?;
+        if self.model.queue.len() == before || ticket.is_none() {
+            return Ok(());
+        }
+        let number = told.filter(|number| *number > self.last_ticket).ok_or("no new ticket was told")?;
+        self.last_ticket = number;
+        self.model.queue.back_mut().ok_or("it waits")?.ticket = Some(number);
+        Ok(())
+    }
+
+    /// A client gives up one of its tickets, or one that it does not have.
+    fn give_up(&mut self, client: usize, dice: &mut Dice) -> Result<(), String> {
+        let own = self.model.queue.iter().find(|ask| ask.client == client).and_then(|ask| ask.ticket);
+        let ticket = own.unwrap_or(self.last_ticket + 1 + dice.below(3) as i64);
+        let says = if own.is_some() { "1 waited-ms" } else { "0 reason no-ticket" };
+        let model = |model: &mut Model| {
+            model.queue.retain(|ask| own.is_none() || ask.ticket != own);
+            true
+        };
+        self.call((Way::Directly, client), &format!("TICKET.CANCEL {ticket}"), model, |reply| reply.starts_with(says))?;
+        self.bench.engine.time_out_waits();
+        Ok(())
     }
 
     fn prolong(&mut self, from: (Way, usize), dice: &mut Dice) -> Result<(), String> {
@@ -548,21 +613,28 @@ impl World<'_> {
             self.bench.reclaim();
         }
         let answered = self.model.pass(ms);
-        self.seen.timed_out += answered.iter().filter(|(_, came)| *came == Came::Refused("timeout")).count() as u64;
+        self.seen.timed_out += answered.iter().filter(|(.., came)| *came == Came::Refused("timeout")).count() as u64;
         self.compare_answers(&answered)
     }
 
-    /// Whether those who waited have been answered this, and nobody else anything.
-    fn compare_answers(&mut self, expected: &[(usize, Came)]) -> Result<(), String> {
+    /// Whether those who waited have been answered this, each in this order, and nobody else anything.
+    fn compare_answers(&mut self, expected: &[Answered]) -> Result<(), String> {
         for client in 0..CLIENTS {
-            let reply = heard(&mut self.bench, client);
-            let wanted = expected.iter().find(|(answered, _)| *answered == client).map(|(_, came)| came.clone());
-            let got = if reply.is_empty() { None } else { Some(Came::read(self.family, &reply)) };
-            self.seen.served += u64::from(matches!(got, Some(Came::Granted { .. })));
+            let later = parts(&self.bench.heard(client));
+            let heard: Vec<String> = self.unread[client].drain(..).chain(later).collect();
+            let told = |text: &String| match text.strip_prefix("ticket ").and_then(|rest| rest.split_once(' ')) {
+                Some((ticket, reply)) => (client, ticket.parse().ok(), Came::read(self.family, reply)),
+                None => (client, None, Came::read(self.family, text)),
+            };
+            let got: Vec<Answered> = heard.iter().map(told).collect();
+            let wanted: Vec<Answered> = expected.iter().filter(|(to, ..)| *to == client).cloned().collect();
+            let granted = |(_, _, came): &&Answered| matches!(came, Came::Granted { .. });
+            self.seen.served += got.iter().filter(granted).count() as u64;
+            self.seen.pushed += got.iter().filter(|(_, ticket, _)| ticket.is_some()).count() as u64;
             if got != wanted {
                 let model = &self.model;
                 return Err(format!(
-                    "[{client}] wanted {wanted:?}, got {reply}\nheld {:?}\nwaiting {:?}",
+                    "[{client}] wanted {wanted:?}, got {heard:?}\nheld {:?}\nwaiting {:?}",
                     model.held, model.queue
                 ));
             }
@@ -603,12 +675,13 @@ fn histories(family: Family) {
         world.seen.kills += kills;
         Ok(())
     });
-    let Seen { kills, taken_back, stale, served, timed_out, clock_set } = seen;
+    let Seen { kills, taken_back, stale, served, pushed, timed_out, clock_set } = seen;
     for (what, often) in [
         ("kills", kills),
         ("calls that were taken back", taken_back),
         ("writes with a token whose lease has ended", stale),
         ("grants to who has waited", served),
+        ("what tickets came to", pushed),
         ("calls that waited in vain", timed_out),
         ("times that the clock was set", clock_set),
     ] {

@@ -1,0 +1,53 @@
+//! The calls that wait beside a session: their tickets, and what they take. The calls themselves stand in the
+//! [queues](super::wait_queues).
+
+use std::collections::BTreeSet;
+
+use super::wait::Ticket;
+
+/// See the module's header.
+#[derive(Debug, Default)]
+pub struct Tickets {
+    /// In the order in which they came.
+    tickets: BTreeSet<Ticket>,
+    bytes: usize,
+}
+
+impl Tickets {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.tickets.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.tickets.is_empty()
+    }
+
+    /// Bytes that their calls take, wherever these stand.
+    pub fn mem_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn has(&self, ticket: Ticket) -> bool {
+        self.tickets.contains(&ticket)
+    }
+
+    /// The one that came first.
+    pub(super) fn first(&self) -> Option<Ticket> {
+        self.tickets.first().copied()
+    }
+
+    /// A call that takes so many bytes waits from now on.
+    pub(super) fn add(&mut self, ticket: Ticket, bytes: usize) {
+        self.tickets.insert(ticket);
+        self.bytes += bytes;
+    }
+
+    /// That call waits no longer.
+    pub(super) fn remove(&mut self, ticket: Ticket, bytes: usize) {
+        if self.tickets.remove(&ticket) {
+            self.bytes -= bytes;
+        }
+    }
+}

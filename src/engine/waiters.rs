@@ -1,0 +1,66 @@
+//! How a call begins to wait and how it stops, in the queues and in its session alike.
+
+use super::session::{Session, SessionKey};
+use super::state::ServerState;
+use super::table::CommandId;
+use super::wait::{Ticket, Want};
+use super::wait_queues::{Mode, Parked};
+
+impl ServerState {
+    /// Has a call of a session wait from now on.
+    pub(super) fn begin_waiting(&mut self, session: &mut Session, parked: Box<Parked>) {
+        match parked.mode {
+            Mode::Blocking { .. } => session.blocking = Some(parked.ticket),
+            Mode::Beside => session.tickets.get_or_insert_default().add(parked.ticket, parked.mem_bytes()),
+        }
+        self.waits.add(parked);
+        self.readers_changed();
+    }
+
+    /// A call of a session, which was [taken](super::wait_queues::Waits::take), waits no longer.
+    pub(super) fn stop_waiting(&mut self, session: &mut Session, parked: &Parked) {
+        self.waits.remove(parked);
+        match parked.mode {
+            Mode::Blocking { .. } => session.blocking = None,
+            Mode::Beside => {
+                if let Some(tickets) = &mut session.tickets {
+                    tickets.remove(parked.ticket, parked.mem_bytes());
+                }
+                session.tickets.take_if(|tickets| tickets.is_empty());
+            }
+        }
+        if parked.want == Want::Place {
+            // If it was the first, the next one must be told when to look.
+            parked.keys.as_argv().iter().for_each(|key| self.waits.touch(parked.db, key));
+        }
+        self.readers_changed();
+    }
+
+    /// Gives up a call of a session, which is answered nothing.
+    pub(super) fn give_up(&mut self, session: &mut Session, ticket: Ticket) {
+        if let Some(parked) = self.waits.take(ticket) {
+            self.stop_waiting(session, &parked);
+        }
+    }
+
+    /// Gives up one of the calls that wait beside a session. Answers since when it has waited, by the steady clock; `None` if it did not.
+    pub fn withdraw(&mut self, session: &mut Session, ticket: Ticket) -> Option<i64> {
+        let since_ms = self.waits.get(ticket).filter(|_| session.has_ticket(ticket))?.since_ms;
+        self.give_up(session, ticket);
+        Some(since_ms)
+    }
+
+    /// Gives up all of them: what they come to could not be pushed.
+    pub fn withdraw_all(&mut self, session: &mut Session) {
+        while let Some(ticket) = session.tickets.as_ref().and_then(|tickets| tickets.first()) {
+            self.give_up(session, ticket);
+        }
+    }
+
+    /// The call that blocks a client, if it is one of this command. That it was one before need not mean that it still is: CLIENT UNBLOCK
+    /// may have ended it, and the client may wait for something else by now.
+    pub(super) fn blocking_call(&self, client: SessionKey, command: CommandId) -> Option<Ticket> {
+        let ticket = self.sessions.get(client)?.blocking?;
+        self.waits.get(ticket).filter(|parked| parked.command == command).map(|parked| parked.ticket)
+    }
+}
