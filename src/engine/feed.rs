@@ -65,7 +65,7 @@ impl Engine {
                 Ok(_) => self.run_batch(session, &batch, decoder, input, out, &mut looked_ticks),
                 Err(error) => {
                     out.error(format!("ERR {error}").as_bytes());
-                    session.closing = true;
+                    self.server.close_soon(session);
                     break Fed::Suspended;
                 }
             }

@@ -16,7 +16,7 @@ use super::state::{Engine, Origin, ServerState};
 use super::tail::UnitOrigin;
 use super::wait::{Ticket, Want};
 use super::wait_queues::{Mode, Parked, Ready};
-use crate::base::limits::{EXPIRY_SLICE_TIMERS, PAUSE_LOOK_AGAIN, WAITS_SLICE};
+use crate::base::limits::{EXPIRY_SLICE_TIMERS, PAUSE_LOOK_AGAIN, WAITS_SLICE, WAITS_SLICE_TIMEOUTS};
 use crate::base::lsn::Lsn;
 use crate::keyspace::effect::Effect;
 use crate::keyspace::{DbIndex, Keyspace, Misfit};
@@ -118,7 +118,10 @@ impl Engine {
                 }
             }
         }
-        self.server.time_first_for_place(&self.ks, ready.db, &ready.key);
+        if is_done {
+            // Else its turn comes with the next slice, whether it finds a place or holds one already.
+            self.server.time_first_for_place(&self.ks, ready.db, &ready.key);
+        }
         is_done
     }
 
@@ -127,6 +130,11 @@ impl Engine {
     fn retry(&mut self, ticket: Ticket, current: Option<&mut Session>) -> bool {
         let Some(parked) = self.server.waits.take(ticket) else { return false };
         match current {
+            // What blocks the session has only begun to wait: what its own unit changed it has seen.
+            Some(own) if own.key == parked.session && parked.mode != Mode::Beside => {
+                self.server.waits.put(parked);
+                false
+            }
             Some(own) if own.key == parked.session => self.dispatch_again(own, parked, None),
             other => {
                 let Some(mut session) = self.server.sessions.take(parked.session) else {
@@ -153,8 +161,8 @@ impl Engine {
     /// The same, of a session that is out of the registry. `other` is one that is out, too.
     fn dispatch_again(&mut self, session: &mut Session, parked: Box<Parked>, other: Option<&mut Session>) -> bool {
         if session.is_leaving() {
-            // A client that is being closed must not take anything.
-            self.server.waits.put(parked);
+            // A client that is being closed must not take anything, nor may its calls come up again and again before it is gone.
+            self.server.stop_waiting(session, &parked);
             return false;
         }
         let selected = std::mem::replace(&mut session.db, parked.db);
@@ -220,10 +228,13 @@ impl Engine {
         let now_ms = self.server.clock.steady_ms();
         self.server.end_pause_in_time();
         let mut done = self.wake(None);
+        // However many others go on, some time out.
+        let mut timed_out = 0;
         while let Some(ticket) = self.server.waits.due(now_ms) {
-            if done >= WAITS_SLICE {
+            if done >= WAITS_SLICE && timed_out >= WAITS_SLICE_TIMEOUTS {
                 return true;
             }
+            timed_out += 1;
             done += 1;
             if self.server.has_waited_enough(ticket, now_ms) {
                 self.server.remember_timeout(ticket, self.ks.now_ms());
@@ -287,7 +298,7 @@ impl ServerState {
         let Some(mut session) = self.sessions.take(parked.session) else {
             // It has left without giving up its calls, which must not happen; nor must this call come up for ever.
             debug_assert!(false, "a call without a session");
-            self.waits.remove(&parked);
+            self.leave_queues(&parked);
             return false;
         };
         self.stop_waiting(&mut session, &parked);

@@ -498,6 +498,74 @@ fn many_who_can_go_on_do_so_in_slices() {
     assert_eq!((pushed(&mut bench, 0).len(), bench.engine.server.waits.len()), (200, 0));
 }
 
+/// Those who hold the place already by another call of theirs go on in slices, too, and need not wait for the lease to end.
+#[test]
+fn a_holder_that_asks_very_often_is_answered_before_its_lease_ends() {
+    let mut bench = held(1);
+    for _ in 0..WAITS_SLICE + 500 {
+        call3(&mut bench, 0, "LOCK.ACQUIRE l a PX 60000 ASYNC 0");
+    }
+    call(&mut bench, 1, "LOCK.RELEASE l first");
+    assert_eq!(pushed(&mut bench, 0).len(), WAITS_SLICE);
+    assert!(!bench.engine.time_out_waits());
+    let told = pushed(&mut bench, 0);
+    assert!(told.len() == 500 && told.iter().all(|told| told.contains(" 1 token 2 depth 1 ")), "{told:?}");
+}
+
+/// Whoever is being closed and has not read everything yet is not waited for, however many tickets it has.
+#[test]
+fn who_is_leaving_blocks_no_key() {
+    for leaves in ["QUIT", "CLIENT KILL SKIPME NO ID 1", "*x", "(killed)"] {
+        let mut bench = held(3);
+        for number in 0..WAITS_SLICE + 500 {
+            call3(&mut bench, 0, &format!("LOCK.ACQUIRE l w{number} PX 500 ASYNC 0"));
+        }
+        assert!(call3(&mut bench, 1, "LOCK.ACQUIRE l next PX 60000 BLOCK 0").is_empty());
+        assert!(call3(&mut bench, 2, "LOCK.ACQUIRE l late PX 60000 BLOCK 100").is_empty());
+        match leaves {
+            "(killed)" => bench.engine.server.sessions.by_id(1).expect("it is connected").kill(),
+            "*x" => drop(bench.feed(0, b"*x\r\n")),
+            line => drop(call3(&mut bench, 0, line)),
+        }
+        assert!(bench.is_suspended(0), "{leaves}");
+        call(&mut bench, 3, "LOCK.RELEASE l first");
+        bench.pass(100);
+        bench.engine.time_out_waits();
+        assert_eq!(pushed(&mut bench, 1), ["1 token 2 depth 1 lease-ms 60000"], "{leaves}");
+        assert_eq!(pushed(&mut bench, 2), ["0 reason timeout"], "{leaves}");
+        assert!(!bench.engine.time_out_waits() && bench.engine.server.waits.is_empty(), "{leaves}: nothing is left");
+    }
+}
+
+/// However many go on at a time, those whose time is over hear of it.
+#[test]
+fn those_who_go_on_do_not_keep_others_from_timing_out() {
+    let mut bench = held(2);
+    call(&mut bench, 2, "GATE.LIMIT g 0");
+    for number in 0..2 * WAITS_SLICE {
+        call3(&mut bench, 0, &format!("GATE.ACQUIRE g w{number} PX 60000 ASYNC 0"));
+    }
+    assert!(call3(&mut bench, 1, "LOCK.ACQUIRE l a PX 500 BLOCK 10").is_empty());
+    bench.clock.advance_ms(10);
+    call(&mut bench, 2, "GATE.LIMIT g 5000");
+    bench.engine.time_out_waits();
+    assert_eq!(pushed(&mut bench, 1), ["0 reason timeout"]);
+    assert_eq!(pushed(&mut bench, 0).len(), 2 * WAITS_SLICE);
+}
+
+/// A call that changes something before it waits, as who reads for a group is noted, is not woken by that.
+#[test]
+fn who_begins_to_wait_does_not_wake_itself() {
+    let mut bench = Bench::new(2);
+    bench.keep_units();
+    call(&mut bench, 0, "XGROUP CREATE s g $ MKSTREAM");
+    bench.take_units();
+    assert!(call(&mut bench, 0, "XREADGROUP GROUP g ann BLOCK 0 STREAMS s >").is_empty());
+    assert_eq!(bench.take_units().len(), 1, "it has run once");
+    call(&mut bench, 1, "XADD s 1-1 a b");
+    assert!(String::from_utf8_lossy(&bench.heard(0)).contains("1-1"));
+}
+
 /// A client that hangs up is forgotten, and nobody waits for it.
 #[test]
 fn who_hangs_up_delays_nobody() {
