@@ -73,26 +73,40 @@ impl Engine {
     /// Runs the calls that may go on since something was changed, the longest waiting first, while there is what they want.
     /// What they change may wake others. `current` is the session whose command runs, if one does.
     ///
-    /// Answers how many calls were dispatched. One command may let very many go on that wait for places: after [`WAITS_SLICE`] calls
-    /// those are left to [`time_out_waits`](Self::time_out_waits), soon, for nobody takes their places meanwhile. All others are served
-    /// here, before the next command may take what they wait for.
-    pub(super) fn wake(&mut self, mut current: Option<&mut Session>) -> usize {
+    /// One command may let very many go on that wait for places, or for what ONCE keeps: after [`WAITS_SLICE`] calls those are left to
+    /// [`time_out_waits`](Self::time_out_waits), soon. What ONCE keeps is not used up, and those who come meanwhile queue for places behind
+    /// them; a command that stores something else under such a key is not held up. All others are served here, before the next command may
+    /// take what they wait for.
+    pub(super) fn wake(&mut self, current: Option<&mut Session>) {
+        self.wake_within(current, &mut 0);
+    }
+
+    /// The same in a slice in which so many calls were `dispatched` before; counts on.
+    fn wake_within(&mut self, mut current: Option<&mut Session>, dispatched: &mut usize) {
         if self.server.waits.has_ready() {
             if self.server.pause.is_on() {
                 // What they would do changes something.
-                return 0;
+                return;
             }
             // What woke them may have taken long, and what they get must not have expired meanwhile.
             self.ks.set_now_ms(self.server.clock.now_ms());
         }
-        let (mut dispatched, mut later) = (0, Vec::new());
         while let Some(ready) = self.server.waits.take_ready() {
-            if !self.serve(&ready, current.as_deref_mut(), &mut dispatched) {
-                later.push(ready);
+            if !self.serve(&ready, current.as_deref_mut(), dispatched) {
+                self.server.waits.put_off(ready);
             }
         }
-        later.iter().for_each(|ready| self.server.waits.touch(ready.db, &ready.key));
-        dispatched
+    }
+
+    /// Goes on with those whom earlier slices have not got to, as far as this one has not `dispatched` enough.
+    fn wake_put_off(&mut self, dispatched: &mut usize) {
+        while *dispatched < WAITS_SLICE && !self.server.pause.is_on() {
+            let Some(ready) = self.server.waits.take_put_off() else { return };
+            if !self.serve(&ready, None, dispatched) {
+                self.server.waits.put_off(ready);
+            }
+            self.wake_within(None, dispatched);
+        }
     }
 
     /// Serves those who wait for one key, and counts them. Answers whether all were served that could be.
@@ -106,7 +120,7 @@ impl Engine {
                 if !is_worth_it {
                     break;
                 }
-                if want == Want::Place && *dispatched >= WAITS_SLICE {
+                if matches!(want, Want::Place | Want::String) && *dispatched >= WAITS_SLICE {
                     is_done = false;
                     break;
                 }
@@ -166,8 +180,13 @@ impl Engine {
             return false;
         }
         let selected = std::mem::replace(&mut session.db, parked.db);
+        // What a transaction that is being put together selects is not where this call was made.
+        let to_select = session.transaction.as_mut().and_then(|transaction| transaction.selected.take());
         let waits_on = self.run_again(session, parked, other);
         session.db = selected;
+        if let Some(transaction) = &mut session.transaction {
+            transaction.selected = to_select;
+        }
         waits_on
     }
 
@@ -227,7 +246,9 @@ impl Engine {
         self.ks.set_now_ms(self.server.clock.now_ms());
         let now_ms = self.server.clock.steady_ms();
         self.server.end_pause_in_time();
-        let mut done = self.wake(None);
+        let mut done = 0;
+        self.wake_within(None, &mut done);
+        self.wake_put_off(&mut done);
         // However many others go on, some time out.
         let mut timed_out = 0;
         while let Some(ticket) = self.server.waits.due(now_ms) {
@@ -237,7 +258,7 @@ impl Engine {
             timed_out += 1;
             done += 1;
             if self.server.has_waited_enough(ticket, now_ms) {
-                self.server.remember_timeout(ticket, self.ks.now_ms());
+                self.server.remember_timeout(ticket, &self.ks);
                 self.server.end_waiting(&self.ks, ticket, |parked, reply| (parked.on_timeout)(reply));
                 continue;
             }
@@ -249,11 +270,11 @@ impl Engine {
             if !self.server.look_in_turn(ticket) {
                 self.retry(ticket, None);
             }
-            done += self.wake(None);
+            self.wake_within(None, &mut done);
         }
         // Who has left a queue may have been its first.
-        self.wake(None);
-        self.server.waits.has_ready() && !self.server.pause.is_on()
+        self.wake_within(None, &mut done);
+        self.server.waits.has_work() && !self.server.pause.is_on()
     }
 
     /// Repeats a recorded change, of scripts where these are kept, else of keys, as part of the unit that is underway; fails
@@ -350,8 +371,8 @@ impl ServerState {
 
     /// When [`Engine::time_out_waits`] has something to do, by the steady clock.
     pub fn next_deadline_ms(&self) -> Option<i64> {
-        let has_ready = self.waits.has_ready() && !self.pause.is_on();
-        let now_ms = (has_ready || self.eviction_is_behind).then(|| self.clock.steady_ms());
+        let has_work = self.waits.has_work() && !self.pause.is_on();
+        let now_ms = (has_work || self.eviction_is_behind).then(|| self.clock.steady_ms());
         [self.waits.next_deadline_ms(), self.pause.ends_ms(), now_ms].into_iter().flatten().min()
     }
 

@@ -34,6 +34,10 @@ impl ServerState {
     /// The same, where its session is no more.
     pub(super) fn leave_queues(&mut self, parked: &Parked) {
         self.waits.remove(parked);
+        if let Some(counted) = parked.counted {
+            let waited_ms = self.clock.steady_ms().saturating_sub(parked.since_ms);
+            self.stats.coordination.end_wait(counted, waited_ms.try_into().unwrap_or(0));
+        }
         if parked.want == Want::Place {
             // If it was the first, the next one must be told when to look.
             parked.keys.as_argv().iter().for_each(|key| self.waits.touch(parked.db, key));
