@@ -176,7 +176,8 @@ impl ServerState {
         ks: &Keyspace,
         out: &mut Reply,
     ) -> Ticket {
-        let Wait { want, keys, deadline_ms, retry_at_ms, on_timeout, on_ticket, again, family, or_string } = wait;
+        let Wait { want, keys, deadline_ms, retry_at_ms, on_timeout, on_ticket, again, family, in_vain, or_string } =
+            wait;
         let steady = |at_ms: Option<i64>| at_ms.map(|at_ms| self.clock.steady_at_ms(at_ms, ks.now_ms()));
         let (deadline_ms, retry_at_ms) = (steady(deadline_ms), steady(retry_at_ms));
         let argv = again.unwrap_or_else(|| OwnedArgv::from_argv(argv));
@@ -207,6 +208,7 @@ impl ServerState {
             retry_at_ms,
             on_timeout,
             counted,
+            in_vain,
             or_string,
             since_ms: self.clock.steady_ms(),
         });

@@ -50,7 +50,7 @@ mod readers;
 pub mod recovery;
 pub(crate) mod registry;
 mod reload;
-pub(crate) mod remember;
+mod remember;
 mod room;
 pub(crate) mod running_script;
 mod save_slices;

@@ -11,9 +11,6 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::effect::{Family, Turn};
 use crate::resp::request::Argv;
 
-/// The reason of who has waited for a place in vain.
-pub(crate) const TIMEOUT: &str = "timeout";
-
 impl Ctx<'_> {
     /// Counts and remembers that this call is refused.
     pub(crate) fn remember_refusal(&mut self, refusal: Refusal<'_>) {
@@ -85,7 +82,7 @@ impl ServerState {
         let Some((key, counted)) = parked.keys.as_argv().iter().next().zip(parked.counted) else { return };
         self.stats.coordination.of(counted.family, ks.counted_prefixes().group_of(key)).refusals += 1;
         let (_, command) = self.innermost(parked);
-        let (at_ms, what) = (ks.now_ms(), What::Refused { command, reason: TIMEOUT, in_use: -1, limit: -1 });
+        let (at_ms, what) = (ks.now_ms(), What::Refused { command, reason: parked.in_vain, in_use: -1, limit: -1 });
         let (db, subject, client) = (parked.db, self.waiting_holder(parked), Client::of(session));
         self.history.add(Past { id: 0, at_ms, what, db, key, subject, note: b"", client });
     }

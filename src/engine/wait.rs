@@ -110,8 +110,10 @@ pub struct Wait {
     pub on_ticket: Option<OnTicket>,
     /// The command to dispatch again, when it is not the one that came (XREAD resolves `$` once).
     pub again: Option<OwnedArgv>,
-    /// Whose place it waits for: the waiting counts for its first key, and when it ends without a result that is a refusal.
+    /// Whose place it waits for, which is counted for its first key.
     pub family: Option<Family>,
+    /// What is remembered as the reason when waiting for a place ends without a result, which is a refusal.
+    pub in_vain: &'static str,
     /// A string in this key ends the waiting, too: that of a call with the same id, which ONCE has kept.
     pub or_string: Option<Box<[u8]>>,
 }
@@ -135,6 +137,7 @@ impl Wait {
             on_ticket: None,
             again: None,
             family: None,
+            in_vain: "",
             or_string: None,
         }
     }

@@ -63,6 +63,8 @@ pub struct Parked {
     /// How its waiting is counted, if it is.
     pub(super) counted: Option<CountedWait>,
     /// See [`Wait`](super::wait::Wait).
+    pub in_vain: &'static str,
+    /// See [`Wait`](super::wait::Wait).
     pub or_string: Option<Box<[u8]>>,
     /// Since when it waits, by the steady clock.
     pub(crate) since_ms: i64,

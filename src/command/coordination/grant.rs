@@ -21,7 +21,6 @@ use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::history::Refusal;
-use crate::engine::remember::TIMEOUT;
 use crate::engine::spec::Group;
 use crate::engine::wait::{OnTicket, Ticket, Wait, Want, deadline_after_ms};
 use crate::engine::{Command, Ctx, Flow};
@@ -81,6 +80,9 @@ pub(super) fn refuse_not_held(reply: &mut Reply) {
 pub(super) fn refuse_over(reply: &mut Reply) {
     answer(reply, false, &[("reason", Said::Text(b"over"))]);
 }
+
+/// The reason of who has waited without getting a place.
+const TIMEOUT: &str = "timeout";
 
 /// Answers that waiting has ended without a place.
 fn time_out(reply: &mut Reply) {
@@ -316,7 +318,7 @@ pub(super) fn wait(
     let deadline_ms = patience.deadline_ms.into_iter().chain(options.last_ms(until_ms)).min();
     let mut wait = Wait::new(Want::Place, [key].into_iter(), deadline_ms, time_out);
     wait.on_ticket = patience.on_ticket;
-    wait.family = Some(kind.into());
+    (wait.family, wait.in_vain) = (Some(kind.into()), TIMEOUT);
     if waiting_before(ctx, key) == 0 {
         wait.retry_at_ms = ctx.ks.place_may_be_free_at(ctx.db(), key);
     }
