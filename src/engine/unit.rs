@@ -10,11 +10,10 @@
 
 use super::dispatch::call;
 use super::latency::Event;
-use super::output_limits::PushLimits;
 use super::session::{Restrictions, Session};
 use super::state::{Engine, Origin, ServerState};
 use super::tail::UnitOrigin;
-use super::wait::{Ticket, Want};
+use super::wait::{Ticket, Wait, Want};
 use super::wait_queues::{Mode, Parked, Ready};
 use crate::base::limits::{EXPIRY_SLICE_TIMERS, PAUSE_LOOK_AGAIN, WAITS_SLICE, WAITS_SLICE_TIMEOUTS};
 use crate::base::lsn::Lsn;
@@ -193,30 +192,16 @@ impl Engine {
     fn run_again(&mut self, session: &mut Session, parked: Box<Parked>, other: Option<&mut Session>) -> bool {
         let mut reply = parked.begin_answer(session.form());
         let entry = self.server.table.by_id(parked.command);
-        let argv = parked.argv.as_argv();
-        if let Err(error) = self.server.admit_retry(session, entry, argv) {
-            let text = error.to_string();
-            self.server.stats.count_error(text.as_bytes());
-            self.server.stats.commands[entry.id.index()].rejected += 1;
-            reply.error(text.as_bytes());
-            self.server.stop_waiting(session, &parked);
-            self.server.answer_parked(session, &parked, &mut reply, Lsn::NONE);
-            return false;
-        }
-        let unit = self.begin(UnitOrigin::Woken);
-        // What it takes begins now: the last command may have ended long ago.
-        self.server.last_ticks = self.server.stats.clock.raw();
-        let (ks, server) = (&mut self.ks, &mut self.server);
-        let wait = call(ks, server, session, entry, argv, &mut reply, Origin::Retry);
-        let is_tracked = session.restrictions.has(Restrictions::TRACKED);
-        if wait.is_none() && is_tracked {
-            self.server.remember_read(&self.ks, session, entry, argv);
-        }
-        match other {
-            Some(other) => self.commit(unit, &mut [&mut *session, other]),
-            None => self.commit(unit, &mut [&mut *session]),
+        let (wait, fence) = match self.server.admit_retry(session, entry, parked.argv.as_argv()) {
+            Ok(()) => self.call_again(session, &parked, &mut reply, other),
+            Err(error) => {
+                let text = error.to_string();
+                self.server.stats.count_error(text.as_bytes());
+                self.server.stats.commands[entry.id.index()].rejected += 1;
+                reply.error(text.as_bytes());
+                (None, Lsn::NONE)
+            }
         };
-        let fence = self.ks.fence();
         if let Some(wait) = wait {
             let retry_at_ms = wait.retry_at_ms.map(|at_ms| self.server.clock.steady_at_ms(at_ms, self.ks.now_ms()));
             let ticket = parked.ticket;
@@ -225,7 +210,7 @@ impl Engine {
             return true;
         }
         self.server.stop_waiting(session, &parked);
-        if is_tracked {
+        if session.restrictions.has(Restrictions::TRACKED) {
             self.server.tell_due(session);
         }
         if let Mode::Blocking { is_muted } = parked.mode {
@@ -238,6 +223,29 @@ impl Engine {
         self.server.answer_parked(session, &parked, &mut reply, fence);
         self.server.hold(reply.len(), fence);
         false
+    }
+
+    /// Runs an admitted call as a unit. Answers what it waits for, if it waits on, and the unit that must be safe before anybody hears of it.
+    fn call_again(
+        &mut self,
+        session: &mut Session,
+        parked: &Parked,
+        reply: &mut Reply,
+        other: Option<&mut Session>,
+    ) -> (Option<Box<Wait>>, Lsn) {
+        let (entry, argv) = (self.server.table.by_id(parked.command), parked.argv.as_argv());
+        let unit = self.begin(UnitOrigin::Woken);
+        // What it takes begins now: the last command may have ended long ago.
+        self.server.last_ticks = self.server.stats.clock.raw();
+        let wait = call(&mut self.ks, &mut self.server, session, entry, argv, reply, Origin::Retry);
+        if wait.is_none() && session.restrictions.has(Restrictions::TRACKED) {
+            self.server.remember_read(&self.ks, session, entry, argv);
+        }
+        match other {
+            Some(other) => self.commit(unit, &mut [session, other]),
+            None => self.commit(unit, &mut [session]),
+        };
+        (wait, self.ks.fence())
     }
 
     /// Times out the calls that have waited long enough, and dispatches those again that asked for it at this time. Answers whether there
@@ -390,9 +398,7 @@ impl ServerState {
             Mode::Blocking { .. } => session.outbox.push(reply.as_bytes(), fence),
             Mode::Beside => {
                 session.outbox.push(reply.as_bytes(), fence);
-                let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
-                let (config, stats, limits_due) = (&self.config, &mut self.stats, &mut self.limits_due);
-                PushLimits { config, stats, limits_due, safe, is_unlogged }.hold(session);
+                self.hold_pushed(session);
             }
         }
     }
