@@ -201,8 +201,12 @@ pub const INCLUDE_MAX_DEPTH: usize = 16;
 /// Timers that one slice of active expiry looks at before other tasks run: about a quarter of a millisecond's worth of small keys.
 pub const EXPIRY_SLICE_TIMERS: usize = 250;
 
-/// Waiting calls that are served or time out before other tasks run: about 10 ms' worth.
+/// Calls that wait for places, or for what ONCE keeps, of which so many are served before other tasks run: about 10 ms' worth. So are
+/// those that time out.
 pub const WAITS_SLICE: usize = 1_000;
+
+/// How many of the calls whose time has come are looked at in a slice however many others go on in it.
+pub const WAITS_SLICE_TIMEOUTS: usize = 100;
 
 /// How long a call that is to be dispatched again is put off while there is a pause.
 pub const PAUSE_LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -553,7 +557,7 @@ pub const HOLDER_MAX_BYTES: usize = 1024;
 pub const GRANT_NOTE_MAX_BYTES: usize = 1024;
 
 /// Calls that may wait beside one connection (ASYNC): as many as a service has requests under way, with room to spare. When the
-/// connection ends all of them leave their queues at once, which takes some 20 ms.
+/// connection ends all of them leave their queues at once.
 pub const TICKETS_MAX: usize = 1 << 15;
 
 /// How long a lease is at most, ms: a year. Who needs a place for longer renews it.

@@ -33,7 +33,7 @@ fn echo(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 fn quit(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    ctx.session.closing = true;
+    ctx.server.close_soon(ctx.session);
     ctx.reply.ok();
     Ok(())
 }

@@ -39,6 +39,8 @@ fn begin(ctx: &mut Ctx<'_>, names_history: bool) -> Done {
     }
     let transfer = Transfer::begin(replica, ctx.ks.databases(), ctx.server.clock.now_ms());
     let transfer = transfer.map_err(|error| Error::owned(format!("ERR {error}")))?;
+    // A push would stand within the snapshot, and the connection ends behind it.
+    ctx.server.withdraw_all(ctx.session);
     ctx.server.stats.full_syncs += 1;
     ctx.session.transfer = Some(Box::new(transfer));
     if names_history {

@@ -111,7 +111,7 @@ impl ServerState {
         gone.into_iter().for_each(|key| self.kill(key));
         if self.must_go(current) {
             // It still reads the answer.
-            current.closing = true;
+            self.close_soon(current);
         }
         let mut sessions = std::mem::take(&mut self.sessions);
         for session in sessions.iter_mut() {

@@ -94,7 +94,7 @@ impl ServerState {
                 Ok(false) => break Fed::Drained,
                 Err(error) => {
                     out.error(format!("ERR {error}").as_bytes());
-                    session.closing = true;
+                    self.close_soon(&mut session);
                     break Fed::Suspended;
                 }
             }

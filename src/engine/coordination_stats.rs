@@ -30,9 +30,40 @@ impl Counts {
 pub struct CoordinationStats {
     /// By family, then by the group of keys, as far as anything was counted.
     counts: [Vec<Counts>; Family::ALL.len()],
+    /// How often all counters have begun anew.
+    epoch: u64,
+}
+
+/// Where the waiting of a call is counted that has begun to wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CountedWait {
+    pub(super) family: Family,
+    group: usize,
+    /// Whose beginning is no longer counted, or counted by other prefixes, is not counted when it ends.
+    epoch: u64,
 }
 
 impl CoordinationStats {
+    /// All counters begin anew.
+    pub(super) fn reset(&mut self) {
+        *self = CoordinationStats { epoch: self.epoch + 1, ..CoordinationStats::default() };
+    }
+
+    /// Counts a call that begins to wait for a place under a key of this group.
+    pub(super) fn begin_wait(&mut self, family: Family, group: usize) -> CountedWait {
+        self.of(family, group).waits += 1;
+        CountedWait { family, group, epoch: self.epoch }
+    }
+
+    /// Counts that such a call waits no longer.
+    pub(super) fn end_wait(&mut self, CountedWait { family, group, epoch }: CountedWait, waited_ms: u64) {
+        if epoch == self.epoch {
+            let counts = self.of(family, group);
+            counts.waits_ended += 1;
+            counts.waited_ms += waited_ms;
+        }
+    }
+
     /// Adds what a unit has done.
     pub(super) fn add_all(&mut self, tallies: impl Iterator<Item = Tally>) {
         for Tally { turn, family, group, count } in tallies {

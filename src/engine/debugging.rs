@@ -74,7 +74,7 @@ pub(crate) fn debug_session(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &m
     }
     outbox.begin_batch();
     outbox.push(&published, fence);
-    ctx.session.closing = true;
+    ctx.server.close_soon(ctx.session);
     done
 }
 

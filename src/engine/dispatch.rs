@@ -165,7 +165,7 @@ impl ServerState {
         }
     }
 
-    /// Has a call wait that came at `now_ms`, Unix ms. One that waits beside its session is answered its ticket in `out`.
+    /// Has a call wait that has just come. One that waits beside its session is answered its ticket in `out`.
     #[inline(never)]
     pub(super) fn park(
         &mut self,
@@ -173,11 +173,12 @@ impl ServerState {
         entry: &Entry,
         argv: Argv<'_>,
         wait: Wait,
-        now_ms: i64,
+        ks: &Keyspace,
         out: &mut Reply,
     ) -> Ticket {
-        let Wait { want, keys, deadline_ms, retry_at_ms, on_timeout, on_ticket, again, in_vain, or_string } = wait;
-        let steady = |at_ms: Option<i64>| at_ms.map(|at_ms| self.clock.steady_at_ms(at_ms, now_ms));
+        let Wait { want, keys, deadline_ms, retry_at_ms, on_timeout, on_ticket, again, family, in_vain, or_string } =
+            wait;
+        let steady = |at_ms: Option<i64>| at_ms.map(|at_ms| self.clock.steady_at_ms(at_ms, ks.now_ms()));
         let (deadline_ms, retry_at_ms) = (steady(deadline_ms), steady(retry_at_ms));
         let argv = again.unwrap_or_else(|| OwnedArgv::from_argv(argv));
         let db = session.db;
@@ -190,6 +191,10 @@ impl ServerState {
                 Mode::Beside
             }
         };
+        let counted = family.zip(keys.as_argv().iter().next()).map(|(family, key)| {
+            let group = ks.counted_prefixes().group_of(key);
+            self.stats.coordination.begin_wait(family, group)
+        });
         let parked = Box::new(Parked {
             ticket,
             session: session.key,
@@ -202,6 +207,7 @@ impl ServerState {
             deadline_ms,
             retry_at_ms,
             on_timeout,
+            counted,
             in_vain,
             or_string,
             since_ms: self.clock.steady_ms(),

@@ -72,7 +72,7 @@ impl ServerState {
             self.begin_to_end(ks, options, "SHUTDOWN", Some((session, command)))?;
         }
         if self.shutdown.is_some() {
-            session.closing = true;
+            self.close_soon(session);
             return Ok(None);
         }
         let on_timeout = |reply: &mut Reply| reply.error(b"ERR SHUTDOWN goes on in the background");

@@ -65,7 +65,7 @@ impl Engine {
                 Ok(_) => self.run_batch(session, &batch, decoder, input, out, &mut looked_ticks),
                 Err(error) => {
                     out.error(format!("ERR {error}").as_bytes());
-                    session.closing = true;
+                    self.server.close_soon(session);
                     break Fed::Suspended;
                 }
             }
@@ -141,7 +141,7 @@ impl Engine {
         let unit = self.begin_behind(UnitOrigin::Command);
         let start = out.len();
         let wait = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client);
-        let waiting = wait.map(|wait| self.server.park(session, entry, argv, *wait, self.ks.now_ms(), out));
+        let waiting = wait.map(|wait| self.server.park(session, entry, argv, *wait, &self.ks, out));
         if IS_TRACKED && !self.server.room.takes_back {
             self.server.remember_read(&self.ks, session, entry, argv);
         }

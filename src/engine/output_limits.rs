@@ -109,6 +109,13 @@ impl ServerState {
         hard == 0 || bytes >= usize::try_from(hard).unwrap_or(usize::MAX).min(OUTBOX_PAUSE_BYTES)
     }
 
+    /// Something was pushed to a session that is out of the registry.
+    pub(super) fn hold_pushed(&mut self, session: &mut Session) {
+        let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
+        let (config, stats, limits_due) = (&self.config, &mut self.stats, &mut self.limits_due);
+        PushLimits { config, stats, limits_due, safe, is_unlogged }.hold(session);
+    }
+
     /// Whether a client is to be closed that has so many bytes unread.
     pub(super) fn is_too_much_unread(&self, session: &Session, bytes: usize) -> bool {
         is_too_much(&self.config, session, bytes)

@@ -1,6 +1,5 @@
 //! What goes into the [history](super::history): what a unit has done to grants, and which calls were refused.
 
-use super::coordination_stats::CoordinationStats;
 use super::history::{Client, Past, Refusal, What};
 use super::session::Session;
 use super::state::{Ctx, ServerState};
@@ -33,7 +32,7 @@ impl ServerState {
     /// Counts by the prefixes that the configuration names, from nothing on.
     pub(crate) fn key_prefixes_changed(&mut self, ks: &mut Keyspace) {
         ks.count_by(KeyPrefixes::new(self.config.metrics_key_prefixes.iter().map(String::as_bytes)));
-        self.stats.coordination = CoordinationStats::default();
+        self.stats.coordination.reset();
     }
 
     /// Counts and remembers what has become of grants in a unit that has ended. `out` are the sessions that are out of the registry: first the one
@@ -76,13 +75,14 @@ impl ServerState {
         (argv, &entry.full_name)
     }
 
-    /// Remembers that a call has waited for a place in vain, and not only because its client leaves.
-    pub(crate) fn remember_timeout(&mut self, ticket: Ticket, at_ms: i64) {
+    /// Counts and remembers that a call has waited for a place in vain, and not only because its client leaves.
+    pub(crate) fn remember_timeout(&mut self, ticket: Ticket, ks: &Keyspace) {
         let Some(parked) = self.waits.get(ticket) else { return };
         let Some(session) = self.sessions.get(parked.session).filter(|session| !session.is_leaving()) else { return };
-        let Some((key, reason)) = parked.keys.as_argv().iter().next().zip(parked.in_vain) else { return };
+        let Some((key, counted)) = parked.keys.as_argv().iter().next().zip(parked.counted) else { return };
+        self.stats.coordination.of(counted.family, ks.counted_prefixes().group_of(key)).refusals += 1;
         let (_, command) = self.innermost(parked);
-        let what = What::Refused { command, reason, in_use: -1, limit: -1 };
+        let (at_ms, what) = (ks.now_ms(), What::Refused { command, reason: parked.in_vain, in_use: -1, limit: -1 });
         let (db, subject, client) = (parked.db, self.waiting_holder(parked), Client::of(session));
         self.history.add(Past { id: 0, at_ms, what, db, key, subject, note: b"", client });
     }

@@ -315,11 +315,6 @@ impl Session {
         bytes as u64
     }
 
-    /// How many calls wait beside it.
-    pub fn ticket_count(&self) -> usize {
-        self.tickets.as_ref().map_or(0, |tickets| tickets.len())
-    }
-
     /// Whether one of the calls that wait beside it has this ticket.
     pub fn has_ticket(&self, ticket: Ticket) -> bool {
         self.tickets.as_ref().is_some_and(|tickets| tickets.has(ticket))

@@ -368,7 +368,7 @@ pub enum Origin {
     Retry,
     /// Another command, which runs it. It does not wait.
     Inner,
-    /// The same, where the call may wait, and its client with it.
+    /// The same, where the call may wait, with its client or beside it.
     InnerMayWait,
     /// The same, dispatched again with that call.
     InnerRetry,

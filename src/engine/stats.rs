@@ -189,9 +189,16 @@ impl Stats {
     /// CONFIG RESETSTAT.
     pub fn reset(&mut self) {
         self.scripts.reset();
-        let scripts = std::mem::take(&mut self.scripts);
+        self.coordination.reset();
+        let (scripts, coordination) = (std::mem::take(&mut self.scripts), std::mem::take(&mut self.coordination));
         let tracks_latencies = self.tracks_latencies;
-        *self = Stats { clock: self.clock.clone(), tracks_latencies, scripts, ..Stats::new(self.commands.len()) };
+        *self = Stats {
+            clock: self.clock.clone(),
+            tracks_latencies,
+            scripts,
+            coordination,
+            ..Stats::new(self.commands.len())
+        };
     }
 
     /// Something was read from a client.

@@ -33,9 +33,9 @@ impl Tickets {
         self.tickets.contains(&ticket)
     }
 
-    /// The one that came first.
-    pub(super) fn first(&self) -> Option<Ticket> {
-        self.tickets.first().copied()
+    /// All of them, in the order in which they came.
+    pub(super) fn into_all(self) -> impl Iterator<Item = Ticket> {
+        self.tickets.into_iter()
     }
 
     /// A call that takes so many bytes waits from now on.

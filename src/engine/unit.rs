@@ -10,13 +10,12 @@
 
 use super::dispatch::call;
 use super::latency::Event;
-use super::output_limits::PushLimits;
 use super::session::{Restrictions, Session};
 use super::state::{Engine, Origin, ServerState};
 use super::tail::UnitOrigin;
-use super::wait::{Ticket, Want};
+use super::wait::{Ticket, Wait, Want};
 use super::wait_queues::{Mode, Parked, Ready};
-use crate::base::limits::{EXPIRY_SLICE_TIMERS, PAUSE_LOOK_AGAIN, WAITS_SLICE};
+use crate::base::limits::{EXPIRY_SLICE_TIMERS, PAUSE_LOOK_AGAIN, WAITS_SLICE, WAITS_SLICE_TIMEOUTS};
 use crate::base::lsn::Lsn;
 use crate::keyspace::effect::Effect;
 use crate::keyspace::{DbIndex, Keyspace, Misfit};
@@ -73,26 +72,40 @@ impl Engine {
     /// Runs the calls that may go on since something was changed, the longest waiting first, while there is what they want.
     /// What they change may wake others. `current` is the session whose command runs, if one does.
     ///
-    /// Answers how many calls were dispatched. One command may let very many go on that wait for places: after [`WAITS_SLICE`] calls
-    /// those are left to [`time_out_waits`](Self::time_out_waits), soon, for nobody takes their places meanwhile. All others are served
-    /// here, before the next command may take what they wait for.
-    pub(super) fn wake(&mut self, mut current: Option<&mut Session>) -> usize {
+    /// One command may let very many go on that wait for places, or for what ONCE keeps: after [`WAITS_SLICE`] calls those are left to
+    /// [`time_out_waits`](Self::time_out_waits), soon. What ONCE keeps is not used up, and those who come meanwhile queue for places behind
+    /// them; a command that stores something else under such a key is not held up. All others are served here, before the next command may
+    /// take what they wait for.
+    pub(super) fn wake(&mut self, current: Option<&mut Session>) {
+        self.wake_within(current, &mut 0);
+    }
+
+    /// The same in a slice in which so many calls were `dispatched` before; counts on.
+    fn wake_within(&mut self, mut current: Option<&mut Session>, dispatched: &mut usize) {
         if self.server.waits.has_ready() {
             if self.server.pause.is_on() {
                 // What they would do changes something.
-                return 0;
+                return;
             }
             // What woke them may have taken long, and what they get must not have expired meanwhile.
             self.ks.set_now_ms(self.server.clock.now_ms());
         }
-        let (mut dispatched, mut later) = (0, Vec::new());
         while let Some(ready) = self.server.waits.take_ready() {
-            if !self.serve(&ready, current.as_deref_mut(), &mut dispatched) {
-                later.push(ready);
+            if !self.serve(&ready, current.as_deref_mut(), dispatched) {
+                self.server.waits.put_off(ready);
             }
         }
-        later.iter().for_each(|ready| self.server.waits.touch(ready.db, &ready.key));
-        dispatched
+    }
+
+    /// Goes on with those whom earlier slices have not got to, as far as this one has not `dispatched` enough.
+    fn wake_put_off(&mut self, dispatched: &mut usize) {
+        while *dispatched < WAITS_SLICE && !self.server.pause.is_on() {
+            let Some(ready) = self.server.waits.take_put_off() else { return };
+            if !self.serve(&ready, None, dispatched) {
+                self.server.waits.put_off(ready);
+            }
+            self.wake_within(None, dispatched);
+        }
     }
 
     /// Serves those who wait for one key, and counts them. Answers whether all were served that could be.
@@ -106,7 +119,7 @@ impl Engine {
                 if !is_worth_it {
                     break;
                 }
-                if want == Want::Place && *dispatched >= WAITS_SLICE {
+                if matches!(want, Want::Place | Want::String) && *dispatched >= WAITS_SLICE {
                     is_done = false;
                     break;
                 }
@@ -118,7 +131,10 @@ impl Engine {
                 }
             }
         }
-        self.server.time_first_for_place(&self.ks, ready.db, &ready.key);
+        if is_done {
+            // Else its turn comes with the next slice, whether it finds a place or holds one already.
+            self.server.time_first_for_place(&self.ks, ready.db, &ready.key);
+        }
         is_done
     }
 
@@ -127,6 +143,11 @@ impl Engine {
     fn retry(&mut self, ticket: Ticket, current: Option<&mut Session>) -> bool {
         let Some(parked) = self.server.waits.take(ticket) else { return false };
         match current {
+            // What blocks the session has only begun to wait: what its own unit changed it has seen.
+            Some(own) if own.key == parked.session && parked.mode != Mode::Beside => {
+                self.server.waits.put(parked);
+                false
+            }
             Some(own) if own.key == parked.session => self.dispatch_again(own, parked, None),
             other => {
                 let Some(mut session) = self.server.sessions.take(parked.session) else {
@@ -153,43 +174,34 @@ impl Engine {
     /// The same, of a session that is out of the registry. `other` is one that is out, too.
     fn dispatch_again(&mut self, session: &mut Session, parked: Box<Parked>, other: Option<&mut Session>) -> bool {
         if session.is_leaving() {
-            // A client that is being closed must not take anything.
-            self.server.waits.put(parked);
+            // A client that is being closed must not take anything, nor may its calls come up again and again before it is gone.
+            self.server.stop_waiting(session, &parked);
             return false;
         }
         let selected = std::mem::replace(&mut session.db, parked.db);
+        // What a transaction that is being put together selects is not where this call was made.
+        let to_select = session.transaction.as_mut().and_then(|transaction| transaction.selected.take());
         let waits_on = self.run_again(session, parked, other);
         session.db = selected;
+        if let Some(transaction) = &mut session.transaction {
+            transaction.selected = to_select;
+        }
         waits_on
     }
 
     fn run_again(&mut self, session: &mut Session, parked: Box<Parked>, other: Option<&mut Session>) -> bool {
         let mut reply = parked.begin_answer(session.form());
         let entry = self.server.table.by_id(parked.command);
-        let argv = parked.argv.as_argv();
-        if let Err(error) = self.server.admit_retry(session, entry, argv) {
-            let text = error.to_string();
-            self.server.stats.count_error(text.as_bytes());
-            self.server.stats.commands[entry.id.index()].rejected += 1;
-            reply.error(text.as_bytes());
-            self.server.stop_waiting(session, &parked);
-            self.server.answer_parked(session, &parked, &mut reply, Lsn::NONE);
-            return false;
-        }
-        let unit = self.begin(UnitOrigin::Woken);
-        // What it takes begins now: the last command may have ended long ago.
-        self.server.last_ticks = self.server.stats.clock.raw();
-        let (ks, server) = (&mut self.ks, &mut self.server);
-        let wait = call(ks, server, session, entry, argv, &mut reply, Origin::Retry);
-        let is_tracked = session.restrictions.has(Restrictions::TRACKED);
-        if wait.is_none() && is_tracked {
-            self.server.remember_read(&self.ks, session, entry, argv);
-        }
-        match other {
-            Some(other) => self.commit(unit, &mut [&mut *session, other]),
-            None => self.commit(unit, &mut [&mut *session]),
+        let (wait, fence) = match self.server.admit_retry(session, entry, parked.argv.as_argv()) {
+            Ok(()) => self.call_again(session, &parked, &mut reply, other),
+            Err(error) => {
+                let text = error.to_string();
+                self.server.stats.count_error(text.as_bytes());
+                self.server.stats.commands[entry.id.index()].rejected += 1;
+                reply.error(text.as_bytes());
+                (None, Lsn::NONE)
+            }
         };
-        let fence = self.ks.fence();
         if let Some(wait) = wait {
             let retry_at_ms = wait.retry_at_ms.map(|at_ms| self.server.clock.steady_at_ms(at_ms, self.ks.now_ms()));
             let ticket = parked.ticket;
@@ -198,7 +210,7 @@ impl Engine {
             return true;
         }
         self.server.stop_waiting(session, &parked);
-        if is_tracked {
+        if session.restrictions.has(Restrictions::TRACKED) {
             self.server.tell_due(session);
         }
         if let Mode::Blocking { is_muted } = parked.mode {
@@ -213,20 +225,48 @@ impl Engine {
         false
     }
 
+    /// Runs an admitted call as a unit. Answers what it waits for, if it waits on, and the unit that must be safe before anybody hears of it.
+    fn call_again(
+        &mut self,
+        session: &mut Session,
+        parked: &Parked,
+        reply: &mut Reply,
+        other: Option<&mut Session>,
+    ) -> (Option<Box<Wait>>, Lsn) {
+        let (entry, argv) = (self.server.table.by_id(parked.command), parked.argv.as_argv());
+        let unit = self.begin(UnitOrigin::Woken);
+        // What it takes begins now: the last command may have ended long ago.
+        self.server.last_ticks = self.server.stats.clock.raw();
+        let wait = call(&mut self.ks, &mut self.server, session, entry, argv, reply, Origin::Retry);
+        if wait.is_none() && session.restrictions.has(Restrictions::TRACKED) {
+            self.server.remember_read(&self.ks, session, entry, argv);
+        }
+        match other {
+            Some(other) => self.commit(unit, &mut [session, other]),
+            None => self.commit(unit, &mut [session]),
+        };
+        (wait, self.ks.fence())
+    }
+
     /// Times out the calls that have waited long enough, and dispatches those again that asked for it at this time. Answers whether there
     /// is more to do right away, when others have had their turn.
     pub fn time_out_waits(&mut self) -> bool {
         self.ks.set_now_ms(self.server.clock.now_ms());
         let now_ms = self.server.clock.steady_ms();
         self.server.end_pause_in_time();
-        let mut done = self.wake(None);
+        let mut done = 0;
+        self.wake_within(None, &mut done);
+        self.wake_put_off(&mut done);
+        // However many others go on, some time out.
+        let mut timed_out = 0;
         while let Some(ticket) = self.server.waits.due(now_ms) {
-            if done >= WAITS_SLICE {
+            if done >= WAITS_SLICE && timed_out >= WAITS_SLICE_TIMEOUTS {
                 return true;
             }
+            timed_out += 1;
             done += 1;
             if self.server.has_waited_enough(ticket, now_ms) {
-                self.server.remember_timeout(ticket, self.ks.now_ms());
+                self.server.remember_timeout(ticket, &self.ks);
                 self.server.end_waiting(&self.ks, ticket, |parked, reply| (parked.on_timeout)(reply));
                 continue;
             }
@@ -238,11 +278,11 @@ impl Engine {
             if !self.server.look_in_turn(ticket) {
                 self.retry(ticket, None);
             }
-            done += self.wake(None);
+            self.wake_within(None, &mut done);
         }
         // Who has left a queue may have been its first.
-        self.wake(None);
-        self.server.waits.has_ready() && !self.server.pause.is_on()
+        self.wake_within(None, &mut done);
+        self.server.waits.has_work() && !self.server.pause.is_on()
     }
 
     /// Repeats a recorded change, of scripts where these are kept, else of keys, as part of the unit that is underway; fails
@@ -287,7 +327,7 @@ impl ServerState {
         let Some(mut session) = self.sessions.take(parked.session) else {
             // It has left without giving up its calls, which must not happen; nor must this call come up for ever.
             debug_assert!(false, "a call without a session");
-            self.waits.remove(&parked);
+            self.leave_queues(&parked);
             return false;
         };
         self.stop_waiting(&mut session, &parked);
@@ -339,8 +379,8 @@ impl ServerState {
 
     /// When [`Engine::time_out_waits`] has something to do, by the steady clock.
     pub fn next_deadline_ms(&self) -> Option<i64> {
-        let has_ready = self.waits.has_ready() && !self.pause.is_on();
-        let now_ms = (has_ready || self.eviction_is_behind).then(|| self.clock.steady_ms());
+        let has_work = self.waits.has_work() && !self.pause.is_on();
+        let now_ms = (has_work || self.eviction_is_behind).then(|| self.clock.steady_ms());
         [self.waits.next_deadline_ms(), self.pause.ends_ms(), now_ms].into_iter().flatten().min()
     }
 
@@ -358,9 +398,7 @@ impl ServerState {
             Mode::Blocking { .. } => session.outbox.push(reply.as_bytes(), fence),
             Mode::Beside => {
                 session.outbox.push(reply.as_bytes(), fence);
-                let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
-                let (config, stats, limits_due) = (&self.config, &mut self.stats, &mut self.limits_due);
-                PushLimits { config, stats, limits_due, safe, is_unlogged }.hold(session);
+                self.hold_pushed(session);
             }
         }
     }

@@ -20,6 +20,7 @@ use std::num::NonZeroU64;
 use super::error::Error;
 use crate::base::num;
 use crate::keyspace::any_value::ValueRef;
+use crate::keyspace::effect::Family;
 use crate::keyspace::entry::Entry;
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::resp::reply::Reply;
@@ -109,8 +110,10 @@ pub struct Wait {
     pub on_ticket: Option<OnTicket>,
     /// The command to dispatch again, when it is not the one that came (XREAD resolves `$` once).
     pub again: Option<OwnedArgv>,
-    /// What is remembered as the reason when waiting ends without a result, if the call then counts as refused by its first key.
-    pub in_vain: Option<&'static str>,
+    /// Whose place it waits for, which is counted for its first key.
+    pub family: Option<Family>,
+    /// What is remembered as the reason when waiting for a place ends without a result, which is a refusal.
+    pub in_vain: &'static str,
     /// A string in this key ends the waiting, too: that of a call with the same id, which ONCE has kept.
     pub or_string: Option<Box<[u8]>>,
 }
@@ -133,7 +136,8 @@ impl Wait {
             on_timeout,
             on_ticket: None,
             again: None,
-            in_vain: None,
+            family: None,
+            in_vain: "",
             or_string: None,
         }
     }

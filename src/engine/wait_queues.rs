@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
+use super::coordination_stats::CountedWait;
 use super::session::SessionKey;
 use super::table::CommandId;
 use super::wait::{Ticket, Want};
@@ -15,6 +16,9 @@ const READY_KEEP: usize = 1_024;
 
 /// What it takes to keep a call beside its own bytes: its places in the tables here and in that of its session, as they are when half full.
 const PLACES_BYTES: usize = 128;
+
+/// What it takes to wait for a key for which nobody else does, beside the key's bytes: its queues, their place in their table, and a leaf.
+const QUEUES_BYTES: usize = 350;
 
 /// The kind of the message that tells what a call with a ticket has come to.
 const PUSH: &[u8] = b"ticket";
@@ -56,8 +60,10 @@ pub struct Parked {
     pub retry_at_ms: Option<i64>,
     /// See [`Wait`](super::wait::Wait).
     pub on_timeout: fn(&mut Reply),
+    /// How its waiting is counted, if it is.
+    pub(super) counted: Option<CountedWait>,
     /// See [`Wait`](super::wait::Wait).
-    pub in_vain: Option<&'static str>,
+    pub in_vain: &'static str,
     /// See [`Wait`](super::wait::Wait).
     pub or_string: Option<Box<[u8]>>,
     /// Since when it waits, by the steady clock.
@@ -97,10 +103,11 @@ impl Parked {
         answer
     }
 
-    /// Bytes that it takes.
+    /// Bytes that it takes, if nobody else waits for its keys.
     pub(super) fn mem_bytes(&self) -> usize {
+        let queues: usize = self.wants().map(|(key, _)| QUEUES_BYTES + key.len()).sum();
         let id = self.or_string.as_ref().map_or(0, |id| id.len());
-        size_of::<Parked>() + PLACES_BYTES + self.argv.bytes() + self.keys.bytes() + id
+        size_of::<Parked>() + PLACES_BYTES + self.argv.bytes() + self.keys.bytes() + id + queues
     }
 }
 
@@ -111,6 +118,8 @@ struct Queues {
     waiting: [BTreeSet<Ticket>; Want::ALL.len()],
     /// Whether the key stands in [`Waits::ready`].
     ready: bool,
+    /// Whether it stands in [`Waits::put_off`].
+    put_off: bool,
 }
 
 impl Queues {
@@ -134,6 +143,8 @@ pub struct Waits {
     queues: HashMap<DbIndex, HashMap<Box<[u8]>, Queues>>,
     deadlines: BTreeSet<(i64, Ticket)>,
     ready: VecDeque<Ready>,
+    /// Those of which not all were served that could be, because one slice has served enough.
+    put_off: VecDeque<Ready>,
     /// How many calls there are.
     len: usize,
     /// How many of them block their sessions.
@@ -272,6 +283,32 @@ impl Waits {
             queues.ready = false;
         }
         Some(ready)
+    }
+
+    /// Leaves a key that was [taken](Self::take_ready) to another slice.
+    pub(super) fn put_off(&mut self, ready: Ready) {
+        let queues = self.queues.get_mut(&ready.db).and_then(|by_key| by_key.get_mut(&ready.key));
+        if queues.is_some_and(|queues| !std::mem::replace(&mut queues.put_off, true)) {
+            self.put_off.push_back(ready);
+        }
+    }
+
+    /// Takes the next key that was left to this slice.
+    pub(super) fn take_put_off(&mut self) -> Option<Ready> {
+        let ready = self.put_off.pop_front()?;
+        if self.put_off.is_empty() && self.put_off.capacity() > READY_KEEP {
+            self.put_off = VecDeque::new();
+        }
+        if let Some(queues) = self.queues.get_mut(&ready.db).and_then(|by_key| by_key.get_mut(&ready.key)) {
+            queues.put_off = false;
+        }
+        Some(ready)
+    }
+
+    /// Whether a key is to be looked at, now or in another slice.
+    #[inline]
+    pub(super) fn has_work(&self) -> bool {
+        self.has_ready() || !self.put_off.is_empty()
     }
 
     /// The longest waiting call of a queue; with `after`, among those that came later than that.

@@ -19,7 +19,6 @@ impl ServerState {
 
     /// A call of a session, which was [taken](super::wait_queues::Waits::take), waits no longer.
     pub(super) fn stop_waiting(&mut self, session: &mut Session, parked: &Parked) {
-        self.waits.remove(parked);
         match parked.mode {
             Mode::Blocking { .. } => session.blocking = None,
             Mode::Beside => {
@@ -28,6 +27,16 @@ impl ServerState {
                 }
                 session.tickets.take_if(|tickets| tickets.is_empty());
             }
+        }
+        self.leave_queues(parked);
+    }
+
+    /// The same, where its session is no more.
+    pub(super) fn leave_queues(&mut self, parked: &Parked) {
+        self.waits.remove(parked);
+        if let Some(counted) = parked.counted {
+            let waited_ms = self.clock.steady_ms().saturating_sub(parked.since_ms);
+            self.stats.coordination.end_wait(counted, waited_ms.try_into().unwrap_or(0));
         }
         if parked.want == Want::Place {
             // If it was the first, the next one must be told when to look.
@@ -52,8 +61,22 @@ impl ServerState {
 
     /// Gives up all of them: what they come to could not be pushed.
     pub fn withdraw_all(&mut self, session: &mut Session) {
-        while let Some(ticket) = session.tickets.as_ref().and_then(|tickets| tickets.first()) {
+        for ticket in session.tickets.take().into_iter().flat_map(|tickets| tickets.into_all()) {
             self.give_up(session, ticket);
+        }
+    }
+
+    /// The client reads what it was answered, and is closed then. Nothing is pushed to it any more.
+    pub fn close_soon(&mut self, session: &mut Session) {
+        session.closing = true;
+        self.withdraw_all(session);
+    }
+
+    /// The same for a client whose command does not run.
+    pub fn close_when_sent(&mut self, key: SessionKey) {
+        if let Some(mut session) = self.sessions.take(key) {
+            self.close_soon(&mut session);
+            self.sessions.put(session);
         }
     }
 

@@ -208,7 +208,7 @@ impl Conn {
             Poll::Pending => Next::Wait,
             // It sends no more, but may read what waits for the log. A disk that is full may let it wait for ever.
             Poll::Ready(Ok(0)) if session.outbox.is_fenced() && !session.restrictions.has(Restrictions::UNLOGGED) => {
-                session.closing = true;
+                engine.server.close_when_sent(self.key);
                 Next::Wait
             }
             Poll::Ready(Err(_) | Ok(0)) => Next::Close,

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use crate::harness::{Program, Raw, Server, Value, until};
+use crate::harness::{Program, Raw, Server, Value, encode, until};
 
 /// A server with metrics, and where these are.
 fn start(flags: &[&str]) -> (Server, SocketAddr) {
@@ -275,6 +275,67 @@ fn what_becomes_of_grants_is_counted_by_family_and_prefix() {
     assert_eq!(metrics(address).value("tidegate_grant_ends_total", &labels), Some(1.0));
     raw.command(&["CONFIG", "RESETSTAT"]);
     assert_eq!(metrics(address).value("tidegate_grant_ends_total", &labels), Some(0.0));
+}
+
+#[test]
+fn waiting_is_counted_when_it_begins_and_when_it_ends() {
+    let (server, address) = start(&["--metrics-key-prefixes", "a:"]);
+    let (mut holder, mut waiter, mut leaver, mut beside) = (server.raw(), server.raw(), server.raw(), server.raw());
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let waits = |family: &str, prefix: &str| {
+        let found = metrics(address);
+        ["waits", "waits_ended", "waited_seconds"].map(|metric| {
+            let labels = [("family", family), ("prefix", prefix)];
+            found.value(&format!("tidegate_{metric}_total"), &labels).unwrap_or(f64::NAN)
+        })
+    };
+    let counted = |family: &str, prefix: &str| waits(family, prefix)[..2].to_vec();
+    assert_eq!(waits("lock", "a:"), [0.0, 0.0, 0.0]);
+    holder.command(&words("LOCK.ACQUIRE a:lock first PX 600000"));
+    // Granted after waiting, within another command, too.
+    waiter.send(&encode(&words("ONCE id PX 60000 LOCK.ACQUIRE a:lock second PX 600000 BLOCK 0")));
+    until(|| counted("lock", "a:") == [1.0, 0.0], "it waits");
+    holder.command(&words("LOCK.RELEASE a:lock first"));
+    assert!(matches!(waiter.reply().value, Value::Array(_)));
+    assert_eq!(counted("lock", "a:"), [1.0, 1.0]);
+    // In vain, which is a refusal.
+    let refusals = || {
+        let labels = [("family", "lock"), ("prefix", "a:")];
+        metrics(address).value("tidegate_refusals_total", &labels)
+    };
+    assert_eq!(refusals(), Some(0.0));
+    let before_s = waits("lock", "a:")[2];
+    waiter.command(&words("LOCK.ACQUIRE a:lock third PX 600000 BLOCK 30"));
+    assert_eq!((counted("lock", "a:"), refusals()), (vec![2.0, 2.0], Some(1.0)));
+    assert!(waits("lock", "a:")[2] >= before_s + 0.03);
+    // The client hangs up.
+    leaver.send(&encode(&words("LOCK.ACQUIRE a:lock fourth PX 600000 BLOCK 0")));
+    until(|| counted("lock", "a:") == [3.0, 2.0], "it waits");
+    drop(leaver);
+    until(|| counted("lock", "a:") == [3.0, 3.0], "it is forgotten");
+    assert_eq!(refusals(), Some(1.0), "nobody was told no");
+    // Beside its connection, and given up.
+    beside.hello3();
+    holder.command(&words("GATE.ACQUIRE gate first LIMIT 1 PX 600000"));
+    let acquire = words("GATE.ACQUIRE gate second LIMIT 1 PX 600000 ASYNC 0");
+    let queued = format!("{:?}", beside.command(&acquire));
+    let ticket: String =
+        queued.split("\"ticket\": ").nth(1).expect("its ticket").chars().take_while(char::is_ascii_digit).collect();
+    assert_eq!(counted("gate", ""), [1.0, 0.0]);
+    beside.command(&["TICKET.CANCEL", &ticket]);
+    assert_eq!((counted("gate", ""), counted("gate", "a:")), (vec![1.0, 1.0], vec![0.0, 0.0]));
+    // What began before the counters did is not counted when it ends.
+    for forget in ["CONFIG RESETSTAT", "CONFIG SET metrics-key-prefixes b:"] {
+        beside.command(&acquire);
+        holder.command(&words(forget));
+        assert_eq!(waits("gate", ""), [0.0, 0.0, 0.0]);
+        beside.command(&acquire);
+        holder.command(&words("GATE.RELEASE gate first"));
+        assert_eq!(counted("gate", ""), [1.0, 1.0], "{forget}: the second one");
+        holder.command(&words("GATE.RELEASE gate second"));
+        holder.command(&words("GATE.ACQUIRE gate first LIMIT 1 PX 600000"));
+        (0..2).for_each(|_| assert!(matches!(beside.reply().value, Value::Push(_))));
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Calls that wait beside their connection (ASYNC): what is pushed, to whom and when, and what ends the waiting otherwise. That locks and gates
 //! serve them in the order of coming, together with those that block, a model says: see [`histories`](crate::histories).
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use tidegate::base::limits::{TICKETS_MAX, WAITS_SLICE};
@@ -222,13 +223,18 @@ fn a_client_that_can_be_pushed_nothing_has_no_tickets() {
     let needs = "-ERR ASYNC needs RESP3: send HELLO 3 first, or use BLOCK";
     assert_eq!(call(&mut bench, 1, "LOCK.ACQUIRE l a PX 500 ASYNC 0"), needs);
     assert_eq!(call(&mut bench, 1, "GATE.ACQUIRE g a LIMIT 1 PX 500 ASYNC 0"), needs, "also where a place is free");
-    for leave in ["RESET", "HELLO 2"] {
+    call3(&mut bench, 0, "REPLCONF capa eof");
+    for leave in ["RESET", "HELLO 2", "SYNC"] {
         for name in ["a", "b", "c"] {
             call3(&mut bench, 0, &format!("LOCK.ACQUIRE l {name} PX 500 ASYNC 100"));
         }
         assert_eq!(bench.engine.server.waits.len(), 3);
         call(&mut bench, 0, leave);
         assert_eq!(bench.engine.server.waits.len(), 0, "{leave}");
+        if leave == "SYNC" {
+            assert!(bench.is_suspended(0));
+            bench.reconnect(0);
+        }
         call3(&mut bench, 0, "HELLO 3");
     }
     // HELLO 3 and HELLO without a protocol change nothing.
@@ -449,6 +455,23 @@ fn tickets_are_bounded_and_count_to_the_clients_memory() {
     assert_eq!((mem(&mut bench), bench.engine.server.waits.len()), (before, 0), "all is given back");
 }
 
+/// What waits beside a connection is held for it, as what it sends ahead is, and has the same bound.
+#[test]
+fn tickets_may_not_take_any_amount_of_memory() {
+    let mut bench = Bench::new(2);
+    call3(&mut bench, 0, "HELLO 3");
+    call(&mut bench, 1, "CONFIG SET client-query-buffer-limit 1mb");
+    let key = "k".repeat(100_000);
+    call(&mut bench, 1, &format!("LOCK.ACQUIRE {key} first PX 60000"));
+    let mut asks = || call3(&mut bench, 0, &format!("LOCK.ACQUIRE {key} a PX 500 ASYNC 0")).remove(0);
+    let queued = std::iter::repeat_with(&mut asks).take(100).take_while(|told| told.contains("queued")).count();
+    assert!((1..=4).contains(&queued), "{queued}");
+    let told = asks();
+    assert!(told.starts_with("-ERR the calls that wait beside this connection take as much memory"), "{told}");
+    call3(&mut bench, 0, "TICKET.CANCEL 1");
+    assert!(call3(&mut bench, 0, &format!("LOCK.ACQUIRE {key} a PX 500 ASYNC 0"))[0].contains("queued"));
+}
+
 /// `maxmemory-clients` closes a client whose calls take too much, and its calls go with it.
 #[test]
 fn tickets_are_weighed() {
@@ -496,6 +519,126 @@ fn many_who_can_go_on_do_so_in_slices() {
     assert!(told.len() == WAITS_SLICE && told.iter().all(|told| told.ends_with("reason timeout")), "{told:?}");
     assert!(!bench.engine.time_out_waits());
     assert_eq!((pushed(&mut bench, 0).len(), bench.engine.server.waits.len()), (200, 0));
+}
+
+/// Those who hold the place already by another call of theirs go on in slices, too, and need not wait for the lease to end.
+#[test]
+fn a_holder_that_asks_very_often_is_answered_before_its_lease_ends() {
+    let mut bench = held(1);
+    for _ in 0..WAITS_SLICE + 500 {
+        call3(&mut bench, 0, "LOCK.ACQUIRE l a PX 60000 ASYNC 0");
+    }
+    call(&mut bench, 1, "LOCK.RELEASE l first");
+    assert_eq!(pushed(&mut bench, 0).len(), WAITS_SLICE);
+    assert!(!bench.engine.time_out_waits());
+    let told = pushed(&mut bench, 0);
+    assert!(told.len() == 500 && told.iter().all(|told| told.contains(" 1 token 2 depth 1 ")), "{told:?}");
+}
+
+/// Whoever is being closed and has not read everything yet is not waited for, however many tickets it has.
+#[test]
+fn who_is_leaving_blocks_no_key() {
+    for leaves in ["QUIT", "CLIENT KILL SKIPME NO ID 1", "*x", "(killed)"] {
+        let mut bench = held(3);
+        for number in 0..WAITS_SLICE + 500 {
+            call3(&mut bench, 0, &format!("LOCK.ACQUIRE l w{number} PX 500 ASYNC 0"));
+        }
+        assert!(call3(&mut bench, 1, "LOCK.ACQUIRE l next PX 60000 BLOCK 0").is_empty());
+        assert!(call3(&mut bench, 2, "LOCK.ACQUIRE l late PX 60000 BLOCK 100").is_empty());
+        match leaves {
+            "(killed)" => bench.engine.server.sessions.by_id(1).expect("it is connected").kill(),
+            "*x" => drop(bench.feed(0, b"*x\r\n")),
+            line => drop(call3(&mut bench, 0, line)),
+        }
+        assert!(bench.is_suspended(0), "{leaves}");
+        call(&mut bench, 3, "LOCK.RELEASE l first");
+        bench.pass(100);
+        bench.engine.time_out_waits();
+        assert_eq!(pushed(&mut bench, 1), ["1 token 2 depth 1 lease-ms 60000"], "{leaves}");
+        assert_eq!(pushed(&mut bench, 2), ["0 reason timeout"], "{leaves}");
+        assert!(!bench.engine.time_out_waits() && bench.engine.server.waits.is_empty(), "{leaves}: nothing is left");
+    }
+}
+
+/// However many go on at a time, those whose time is over hear of it.
+#[test]
+fn those_who_go_on_do_not_keep_others_from_timing_out() {
+    let mut bench = held(2);
+    call(&mut bench, 2, "GATE.LIMIT g 0");
+    for number in 0..2 * WAITS_SLICE {
+        call3(&mut bench, 0, &format!("GATE.ACQUIRE g w{number} PX 60000 ASYNC 0"));
+    }
+    assert!(call3(&mut bench, 1, "LOCK.ACQUIRE l a PX 500 BLOCK 10").is_empty());
+    bench.clock.advance_ms(10);
+    call(&mut bench, 2, "GATE.LIMIT g 5000");
+    bench.engine.time_out_waits();
+    assert_eq!(pushed(&mut bench, 1), ["0 reason timeout"]);
+    assert_eq!(pushed(&mut bench, 0).len(), 2 * WAITS_SLICE);
+}
+
+/// Keys that one slice has not got to are left to the next ones, and each is served once.
+#[test]
+fn many_keys_that_are_freed_at_once_are_served_in_slices() {
+    let mut bench = held(1);
+    for number in 0..2 * WAITS_SLICE + 500 {
+        call(&mut bench, 1, &format!("LOCK.ACQUIRE l{number} first PX 60000"));
+        call3(&mut bench, 0, &format!("LOCK.ACQUIRE l{number} a PX 60000 ASYNC 0"));
+    }
+    call(&mut bench, 1, "FLUSHALL");
+    let mut served = BTreeSet::new();
+    for slice in [WAITS_SLICE, WAITS_SLICE, 500] {
+        let told = pushed(&mut bench, 0);
+        assert!(told.len() == slice && told.iter().all(|told| told.contains(" 1 token ")), "{slice}: {told:?}");
+        served.extend(told);
+        bench.engine.time_out_waits();
+    }
+    assert_eq!(served.len(), 2 * WAITS_SLICE + 500);
+    assert!(bench.engine.server.waits.is_empty() && pushed(&mut bench, 0).is_empty());
+}
+
+/// What ONCE has kept is answered in slices, too, to all who asked for it under one id.
+#[test]
+fn what_is_kept_once_is_answered_in_slices() {
+    let mut bench = held(1);
+    let lock = |name: &str| format!("ONCE id PX 60000 LOCK.ACQUIRE {name} a PX 500 ASYNC 0");
+    assert!(call(&mut bench, 1, "LOCK.ACQUIRE m first PX 60000").starts_with("1 "));
+    for _ in 0..WAITS_SLICE + 500 {
+        call3(&mut bench, 0, &lock("l"));
+    }
+    // The same id, and another call that is done first: no place that those others wait for becomes free.
+    assert!(call(&mut bench, 1, "ONCE id PX 60000 ECHO done").ends_with("done"));
+    assert_eq!(pushed(&mut bench, 0).len(), WAITS_SLICE);
+    bench.engine.time_out_waits();
+    assert_eq!((pushed(&mut bench, 0).len(), bench.engine.server.waits.len()), (500, 0));
+}
+
+/// A transaction that the client is putting together, and what that selects, is no business of a call that waits beside it.
+#[test]
+fn a_ticket_needs_rights_in_its_own_database() {
+    let mut bench = held(1);
+    call(&mut bench, 1, "ACL SETUSER u on nopass ~* +@all db=0 (+@read +select ~* db=0,1)");
+    assert_eq!(call3(&mut bench, 0, "AUTH u x"), ["+OK"]);
+    call3(&mut bench, 0, "LOCK.ACQUIRE l a PX 500 ASYNC 0");
+    for line in ["MULTI", "SELECT 1", "GET k"] {
+        assert!(!call3(&mut bench, 0, line)[0].starts_with('-'), "{line}");
+    }
+    call(&mut bench, 1, "LOCK.RELEASE l first");
+    assert_eq!(pushed(&mut bench, 0), ["ticket 1 1 token 2 depth 1 lease-ms 500"]);
+    let refused = call3(&mut bench, 0, "SET k v");
+    assert!(refused[0].starts_with("-NOPERM"), "the transaction is still in the other database: {refused:?}");
+}
+
+/// A call that changes something before it waits, as who reads for a group is noted, is not woken by that.
+#[test]
+fn who_begins_to_wait_does_not_wake_itself() {
+    let mut bench = Bench::new(2);
+    bench.keep_units();
+    call(&mut bench, 0, "XGROUP CREATE s g $ MKSTREAM");
+    bench.take_units();
+    assert!(call(&mut bench, 0, "XREADGROUP GROUP g ann BLOCK 0 STREAMS s >").is_empty());
+    assert_eq!(bench.take_units().len(), 1, "it has run once");
+    call(&mut bench, 1, "XADD s 1-1 a b");
+    assert!(String::from_utf8_lossy(&bench.heard(0)).contains("1-1"));
 }
 
 /// A client that hangs up is forgotten, and nobody waits for it.

@@ -31,7 +31,7 @@ fn kill_all(ctx: &mut Ctx<'_>, victims: &Filter) -> i64 {
     condemned.into_iter().for_each(|key| ctx.server.kill(key));
     if is_caller_meant {
         // It still reads the answer.
-        ctx.session.closing = true;
+        ctx.server.close_soon(ctx.session);
         killed += 1;
     }
     killed

@@ -137,10 +137,9 @@ fn unblock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let client = u64::try_from(id).ok().and_then(|id| ctx.server.sessions.by_id(id));
     let (is_there, waiting) = (client.is_some(), client.and_then(|session| session.blocking));
     let mut failed = None;
-    let now_ms = ctx.now_ms();
     let was_waiting = waiting.is_some_and(|call| {
         if !as_error {
-            ctx.server.remember_timeout(call, now_ms);
+            ctx.server.remember_timeout(call, ctx.ks);
         }
         ctx.server.end_waiting(ctx.ks, call, |parked, reply| match as_error {
             true => {

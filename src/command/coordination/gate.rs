@@ -129,7 +129,7 @@ impl<'a> Acquire<'a> {
         }
         // Behind one that can never go on nobody else would. A gate of no units is closed for a while.
         let is_hopeless = self.units > limit && limit > 0;
-        if !is_hopeless && let Some(flow) = wait(ctx, self.key, &self.options, self.until_ms)? {
+        if !is_hopeless && let Some(flow) = wait(ctx, Kind::Gate, self.key, &self.options, self.until_ms)? {
             return Ok(flow);
         }
         let reason = match waiting {

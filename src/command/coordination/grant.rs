@@ -284,19 +284,41 @@ pub(super) fn retry_after_ms(ctx: &Ctx<'_>, key: &[u8]) -> Said<'static> {
     Said::Number(at_ms.map_or(-1, |at_ms| at_ms - ctx.now_ms()))
 }
 
-/// Has a call wait for a place under a key, if it may. The first one looks when a lease ends; the others need not.
-/// `until_ms` is when its lease would end.
-pub(super) fn wait(ctx: &Ctx<'_>, key: &[u8], options: &Options<'_>, until_ms: i64) -> Result<Option<Flow>, Error> {
-    let Some(patience) = options.patience.filter(|_| ctx.may_wait()) else { return Ok(None) };
-    if patience.on_ticket.is_some() && !ctx.is_retry() && ctx.session.ticket_count() >= TICKETS_MAX {
+/// Refuses another call that is to wait beside the connection where those that do are too many, or take as much memory as what a client sends
+/// ahead may.
+fn admit_ticket(ctx: &Ctx<'_>) -> Result<(), Error> {
+    let Some(tickets) = &ctx.session.tickets else { return Ok(()) };
+    if tickets.len() >= TICKETS_MAX {
         return Err(Error::owned(format!(
             "ERR {TICKETS_MAX} calls wait beside this connection, and no more may: use another one, or TICKET.CANCEL"
         )));
     }
+    if tickets.mem_bytes() >= ctx.server.config.query_limit_bytes() {
+        return Err(Error::text(
+            "ERR the calls that wait beside this connection take as much memory as client-query-buffer-limit allows: use \
+             another one, or TICKET.CANCEL",
+        ));
+    }
+    Ok(())
+}
+
+/// Has a call wait for a place under a key, if it may. The first one looks when a lease ends; the others need not.
+/// `until_ms` is when its lease would end.
+pub(super) fn wait(
+    ctx: &Ctx<'_>,
+    kind: Kind,
+    key: &[u8],
+    options: &Options<'_>,
+    until_ms: i64,
+) -> Result<Option<Flow>, Error> {
+    let Some(patience) = options.patience.filter(|_| ctx.may_wait()) else { return Ok(None) };
+    if patience.on_ticket.is_some() && !ctx.is_retry() {
+        admit_ticket(ctx)?;
+    }
     let deadline_ms = patience.deadline_ms.into_iter().chain(options.last_ms(until_ms)).min();
     let mut wait = Wait::new(Want::Place, [key].into_iter(), deadline_ms, time_out);
     wait.on_ticket = patience.on_ticket;
-    wait.in_vain = Some(TIMEOUT);
+    (wait.family, wait.in_vain) = (Some(kind.into()), TIMEOUT);
     if waiting_before(ctx, key) == 0 {
         wait.retry_at_ms = ctx.ks.place_may_be_free_at(ctx.db(), key);
     }

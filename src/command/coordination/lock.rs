@@ -112,7 +112,7 @@ impl<'a> Acquire<'a> {
             self.grant(ctx, slot)?;
             return Ok(Flow::Replied);
         }
-        if let Some(flow) = wait(ctx, self.key, &self.options, self.until_ms)? {
+        if let Some(flow) = wait(ctx, Kind::Lock, self.key, &self.options, self.until_ms)? {
             return Ok(flow);
         }
         let reason = if is_free { "queue" } else { "held" };
