@@ -88,6 +88,7 @@ const FAMILIES: &[&[Command]] = &[
     coordination::stock::COMMANDS,
     coordination::who::COMMANDS,
     coordination::why::COMMANDS,
+    coordination::xdelay::COMMANDS,
     debug::COMMANDS,
     dump::COMMANDS,
     element::COMMANDS,

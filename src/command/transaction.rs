@@ -21,7 +21,7 @@ fn multi(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 
 fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let Some(transaction) = ctx.session.transaction.take() else { return Err(Error::text("ERR EXEC without MULTI")) };
-    let is_stale = ctx.session.watch_dirty || ctx.server.watches.any_expired(ctx.session, ctx.ks);
+    let is_stale = ctx.session.watch_dirty || ctx.server.watches.any_overdue(ctx.session, ctx.ks);
     ctx.server.discard(ctx.session);
     if transaction.broken {
         return Err(Error::text("EXECABORT Transaction discarded because of previous errors."));

@@ -132,7 +132,9 @@ impl Engine {
         self.server.last_ticks = self.server.stats.clock.raw();
         let argv = parked.argv.as_argv();
         let (ks, server) = (&mut self.ks, &mut self.server);
+        ks.set_keeps_delayed(session.restrictions.has(Restrictions::UNLOGGED));
         let wait = call(ks, server, &mut session, entry, argv, &mut reply, Origin::Retry);
+        ks.set_keeps_delayed(false);
         if wait.is_none() && session.restrictions.has(Restrictions::TRACKED) {
             self.server.remember_read(&self.ks, &session, entry, parked.argv.as_argv());
         }

@@ -15,3 +15,4 @@ mod past;
 pub(super) mod stock;
 pub(super) mod who;
 pub(super) mod why;
+pub(super) mod xdelay;

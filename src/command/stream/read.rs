@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use super::pending::once_more;
 use super::{ID_INVALID, entry_parts, entry_reply, find, id_reply, pending_effects_left, read};
-use crate::base::limits::{READ_DELETED_MAX, REPLY_MAX_BYTES};
+use crate::base::limits::{DELAYED_LOOK_AGAIN_MS, READ_DELETED_MAX, REPLY_MAX_BYTES};
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::wait::{Wait, Want, deadline_after_ms};
@@ -119,10 +119,22 @@ impl<'a> Request<'a> {
         ctx.may_wait().then(|| Wait::new(want, self.keys.iter(), deadline_ms, Reply::null_array))
     }
 
-    /// When an entry will have been pending for long enough to be taken over, by this call or by the group's policy, Unix ms.
-    fn next_idle_ms(&self, ctx: &mut Ctx<'_>, group: &[u8]) -> Result<Option<i64>, Error> {
+    /// When a delayed message will be an entry, Unix ms. One that is due already can't be one now.
+    fn next_delayed_ms(&self, ctx: &mut Ctx<'_>) -> Result<Option<i64>, Error> {
         let (db, now_ms) = (ctx.db(), ctx.now_ms());
         let mut next: Option<i64> = None;
+        for key in self.keys.iter() {
+            let Some(slot) = find(ctx.ks, db, key)? else { continue };
+            next = next.into_iter().chain(ctx.ks.stream(db, slot)?.release_ms()).min();
+        }
+        Ok(next.map(|at_ms| if at_ms > now_ms { at_ms } else { now_ms.saturating_add(DELAYED_LOOK_AGAIN_MS) }))
+    }
+
+    /// When there may be something for a group, Unix ms: a delayed message will be an entry, or an entry will have been pending for long
+    /// enough to be taken over, by this call or by the group's policy.
+    fn next_due_ms(&self, ctx: &mut Ctx<'_>, group: &[u8]) -> Result<Option<i64>, Error> {
+        let (db, now_ms) = (ctx.db(), ctx.now_ms());
+        let mut next = self.next_delayed_ms(ctx)?;
         for key in self.keys.iter() {
             let Some(slot) = find(ctx.ks, db, key)? else { continue };
             let Some(group) = ctx.ks.stream(db, slot)?.group(group) else { continue };
@@ -205,7 +217,8 @@ pub(super) fn xread(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     match request.wait(ctx) {
         Some(wait) => {
             let again = resolved(args.argv(), request.ids_at, &starts);
-            Ok(Flow::wait(Wait { again: Some(again), ..wait }))
+            let retry_at_ms = request.next_delayed_ms(ctx)?;
+            Ok(Flow::wait(Wait { again: Some(again), retry_at_ms, ..wait }))
         }
         None => {
             ctx.reply.null_array();
@@ -273,7 +286,7 @@ pub(super) fn xreadgroup(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     }
     match request.wait(ctx) {
         Some(wait) => {
-            let retry_at_ms = request.next_idle_ms(ctx, group)?;
+            let retry_at_ms = request.next_due_ms(ctx, group)?;
             Ok(Flow::wait(Wait { retry_at_ms, ..wait }))
         }
         None => {
