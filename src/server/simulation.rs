@@ -72,6 +72,8 @@ reached! {
     undone "transactions that were not run because a watched key had changed"
     delivered "entries of a stream that a group was given"
     acknowledged "entries that were acknowledged"
+    delayed "messages that were to become entries later"
+    released "units in which delayed messages became entries"
     scripts "scripts that changed something"
     failed_scripts "scripts that were rolled back"
     functions "calls of a function"
@@ -394,10 +396,10 @@ fn a_seed_repeats_its_run() {
     }
 }
 
-/// What the simulation says about a server with this bug in it.
+/// What the simulation says about a server with this bug in it. The rarest is met in more seeds than others need.
 fn with(bug: Bug) -> String {
     plant(Some(bug));
-    let found = run_all(0..SEEDS);
+    let found = run_all(0..2 * SEEDS);
     plant(None);
     found.expect_err(&format!("{bug:?} was not found"))
 }

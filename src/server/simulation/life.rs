@@ -11,7 +11,7 @@ use crate::engine::saving::Purpose;
 use crate::engine::session::{Peer, SessionKey};
 use crate::engine::snapshot_stream::SnapshotStream;
 use crate::engine::{Engine, ServerState};
-use crate::keyspace::effect::{EffectReader, EffectWriter, Touch};
+use crate::keyspace::effect::{Effect, EffectReader, EffectWriter, Touch};
 use crate::log::group_commit::{State as LogState, SyncPolicy};
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
@@ -370,6 +370,15 @@ impl<'w> Life<'w> {
             }
             self.note_touched(&effects, if is_logged { self.at } else { 0 });
             self.world.reached.expired += u64::from(!expired.is_empty());
+            let released = |(_, effect)| match effect {
+                Effect::StreamRelease { id, .. } => Some(id.ms),
+                _ => None,
+            };
+            let last_ms = EffectReader::new(&effects).filter_map(released).max();
+            self.world.reached.released += u64::from(last_ms.is_some());
+            if last_ms.is_some_and(|due_ms| due_ms > self.world.clock.now_ms() as u64) {
+                return Err(format!("a message came before its time, {last_ms:?}"));
+            }
             if EffectReader::new(&effects).all(|(_, effect)| effect.is_expiry()) {
                 self.expiries.insert(self.at);
             }
@@ -522,6 +531,10 @@ impl<'w> Life<'w> {
                 }
                 What::Acknowledge => {
                     reached.acknowledged += u64::from(reply.starts_with(b":1"));
+                    is_synced
+                }
+                What::Delay => {
+                    reached.delayed += 1;
                     is_synced
                 }
                 What::Function => {

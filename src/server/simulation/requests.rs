@@ -44,6 +44,8 @@ pub(super) enum What {
     Deliver,
     /// One of them is acknowledged.
     Acknowledge,
+    /// A message is to become an entry later.
+    Delay,
     /// None of a client's: an event of a key.
     Event,
 }
@@ -55,6 +57,8 @@ const SET_AND_PUBLISH: &str = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('P
 
 const ACKNOWLEDGE: &str = "local oldest = redis.call('XPENDING', KEYS[1], 'group', '-', '+', 1)[1] \
                            return oldest and redis.call('XACK', KEYS[1], 'group', oldest[1])";
+const CANCEL: &str = "local last = redis.call('XDELAY.LIST', KEYS[1])[2] \
+                      last = last[#last] return last and redis.call('XDELAY.CANCEL', KEYS[1], last[2])";
 const READ_GROUP: [&str; 9] = ["XREADGROUP", "GROUP", "group", "consumer", "COUNT", "2", "STREAMS", "stream", ">"];
 
 /// A request by chance; `number` is given once.
@@ -64,7 +68,7 @@ pub(super) fn random(rng: &mut Rng, number: u64) -> Request {
     let n = number.to_string();
     let policy = ["always", "everysec", "no"][rng.below(3) as usize];
     let deadline = (1 + rng.below(500)).to_string();
-    let (words, shows, what): (&[&str], Shows, What) = match rng.below(88) {
+    let (words, shows, what): (&[&str], Shows, What) = match rng.below(94) {
         0..5 => (&["SET", "string", &value], Shows::Nothing, What::Plain),
         5..10 => (&["GET", "string"], Shows::Key("string"), What::Plain),
         10..12 => (&["SETNX", "string", &n], Shows::Key("string"), What::Plain),
@@ -112,6 +116,9 @@ pub(super) fn random(rng: &mut Rng, number: u64) -> Request {
         80..82 => (&["PERSIST", "counter"], Shows::Key("counter"), What::Plain),
         82..84 => (&["PEXPIRE", "counter", &deadline], Shows::Key("counter"), What::Plain),
         84 => (&["INCRBYFLOAT", "counter", "0.5"], Shows::Key("counter"), What::Plain),
+        88..91 => (&["XADD", "stream", "DELAY", &deadline, "*", "n", &value], Shows::Nothing, What::Delay),
+        91..93 => (&["XDELAY.LIST", "stream"], Shows::Key("stream"), What::Plain),
+        93 => (&["EVAL", CANCEL, "1", "stream"], Shows::Key("stream"), What::Plain),
         _ => (&["APPEND", "string", &value], Shows::Nothing, What::Plain),
     };
     Request { commands: vec![words.iter().map(|word| (*word).to_owned()).collect()], shows, what }
