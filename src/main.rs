@@ -1,5 +1,6 @@
 //! The `tidegate` binary: flags to configuration to server, and helpers for operators.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use tidegate::client::Address;
 use tidegate::client_tls::TlsFlags;
 use tidegate::config::{self, Arguments, Asked, Config, Supervised};
 use tidegate::script::bundled::{BUNDLED, Bundled};
-use tidegate::{check, client, export, import, ping, server};
+use tidegate::{check, client, command, export, import, ping, server};
 use url::Url;
 
 fn main() -> ExitCode {
@@ -71,7 +72,9 @@ fn command_line() -> Command {
     config::command()
         .subcommand(ping_command())
         .subcommand(
-            Command::new("scripts").about("List the scripts that every server has loaded, with their SHA1").arg(name),
+            Command::new("scripts")
+                .about("List the scripts that every server has loaded, with their SHA1, and the commands that take their place")
+                .arg(name),
         )
         .subcommand(import_command())
         .subcommand(export_command())
@@ -325,11 +328,25 @@ fn show_scripts(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
             print!("{}", script.body);
         }
         None => {
+            println!(
+                "Commands that take the place of scripts, for programs that need not run on Redis (docs/coordination has all):\n"
+            );
+            let mut shown = BTreeSet::new();
+            for name in BUNDLED.iter().flat_map(|script| script.commands).filter(|name| shown.insert(**name)) {
+                println!("{name:18}  {}", summary(name));
+            }
+            println!("\nScripts, which run on Redis, too, each with its SHA1 and the commands to look at instead:\n");
             for script in BUNDLED {
                 let sha1 = script.sha1();
-                println!("{:18}  {}  {}", script.name, sha1.escape_ascii(), script.summary());
+                let commands = script.commands.join(" ");
+                println!("{:18}  {}  {commands:26}  {}", script.name, sha1.escape_ascii(), script.summary());
             }
         }
     }
     Ok(())
+}
+
+/// What a command does, as COMMAND DOCS tells it.
+fn summary(command: &str) -> &'static str {
+    command::table().find(command.as_bytes()).map_or("", |entry| entry.command.summary)
 }

@@ -33,6 +33,12 @@ pub const HISTORY_PLACES: usize = 1_024;
 /// Bytes of the longest key of which they do.
 pub const HISTORY_KEY_MAX_BYTES: usize = 1_024;
 
+/// Prefixes of keys by which metrics tell grants apart, each of them of so many bytes at most: every one is asked about every grant.
+pub const METRICS_PREFIXES_MAX: usize = 32;
+
+/// See [`METRICS_PREFIXES_MAX`].
+pub const METRICS_PREFIX_MAX_BYTES: usize = 128;
+
 /// Bytes of a connection's name that they show.
 pub const HISTORY_NAME_MAX_BYTES: usize = 64;
 

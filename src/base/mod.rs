@@ -15,6 +15,7 @@ pub mod glob;
 pub mod hasher;
 pub(crate) mod histogram;
 pub mod huge_pages;
+pub mod key_prefixes;
 pub mod limits;
 pub mod logging;
 pub mod long_double;

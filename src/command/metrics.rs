@@ -10,7 +10,9 @@ use std::fmt::{Display, Write};
 
 use super::info::sections;
 use super::latency::steps_of;
+use crate::engine::coordination_stats::Counts;
 use crate::engine::{Ctx, Engine};
+use crate::keyspace::effect::{Family, Turn};
 
 /// What a figure's changes mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +140,7 @@ pub(crate) fn render(engine: &mut Engine) -> String {
         about(&mut text, ctx);
         commands(&mut text, ctx);
         latencies(&mut text, ctx);
+        coordination(&mut text, ctx);
         others(&mut text, ctx);
         text
     })
@@ -268,6 +271,61 @@ fn latencies(text: &mut String, ctx: &Ctx<'_>) {
         let micros = stats.micros(stats.commands[entry.id.index()].ticks);
         sample(text, &format!("{METRIC}_sum"), &[("cmd", command)], micros);
         sample(text, &format!("{METRIC}_count"), &[("cmd", command)], total);
+    }
+}
+
+/// How grants end, and what that is called.
+const ENDS: [(Turn, &str); 5] = [
+    (Turn::Released, "released"),
+    (Turn::Expired, "lapsed"),
+    (Turn::Broken, "broken"),
+    (Turn::Removed, "removed"),
+    (Turn::Sold, "sold"),
+];
+
+/// Grants, refusals and waits, also where there were none yet: a counter that appears with its first event shows no increase.
+fn coordination(text: &mut String, ctx: &Ctx<'_>) {
+    let prefixes = ctx.ks.counted_prefixes();
+    let prefix = |group: usize| String::from_utf8_lossy(prefixes.prefix(group));
+    let stats = &ctx.server.stats.coordination;
+    let of_each = |text: &mut String, metric: &str, help: &str, of: &[Family], value: &dyn Fn(Counts) -> f64| {
+        head(text, metric, "counter", help);
+        for (family, group) in of.iter().flat_map(|family| (0..prefixes.groups()).map(move |group| (*family, group))) {
+            let labels = [("family", family.name()), ("prefix", &*prefix(group))];
+            sample(text, metric, &labels, value(stats.get(family, group)));
+        }
+    };
+    let holding = [Family::Lock, Family::Gate, Family::Stock];
+    let refusing = [Family::Lock, Family::Gate, Family::Stock, Family::Limit];
+    let waiting = [Family::Lock, Family::Gate];
+    let help = "Locks, places of gates and holds on stocks that were given, and calls that each limit has admitted.";
+    of_each(text, "tidegate_grants_total", help, &refusing, &|counts| counts.turns(Turn::Granted) as f64);
+    let help = "Calls that were refused a lock, a place or units, or by a limit.";
+    of_each(text, "tidegate_refusals_total", help, &refusing, &|counts| counts.refusals as f64);
+    let help = "Calls that began to wait for a lock or a place of a gate.";
+    of_each(text, "tidegate_waits_total", help, &waiting, &|counts| counts.waits as f64);
+    let help = "Calls that have ended waiting for a lock or a place of a gate.";
+    of_each(text, "tidegate_waits_ended_total", help, &waiting, &|counts| counts.waits_ended as f64);
+    let help = "Seconds that calls have waited which no longer wait for a lock or a place of a gate.";
+    of_each(text, "tidegate_waited_seconds_total", help, &waiting, &|counts| counts.waited_ms as f64 / 1_000.0);
+    head(text, "tidegate_grant_ends_total", "counter", "Locks, places and holds that have ended, by how they did.");
+    for (family, group) in
+        holding.into_iter().flat_map(|family| (0..prefixes.groups()).map(move |group| (family, group)))
+    {
+        for (turn, end) in ENDS.into_iter().filter(|(turn, _)| *turn != Turn::Sold || family == Family::Stock) {
+            let labels = [("family", family.name()), ("prefix", &*prefix(group)), ("end", end)];
+            sample(text, "tidegate_grant_ends_total", &labels, stats.get(family, group).turns(turn));
+        }
+    }
+    head(
+        text,
+        "tidegate_dead_letters_total",
+        "counter",
+        "Messages that became dead letters, by the key of their stream.",
+    );
+    for group in 0..prefixes.groups() {
+        let count = stats.get(Family::Queue, group).turns(Turn::DeadLettered);
+        sample(text, "tidegate_dead_letters_total", &[("prefix", &*prefix(group))], count);
     }
 }
 

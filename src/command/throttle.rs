@@ -14,6 +14,7 @@ use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::keyspace::effect::Family;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::gcra::{BadRate, Rate};
 use crate::value::string::Digits;
@@ -43,8 +44,14 @@ fn throttle(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let slot = ctx.ks.find(db, key);
     let tat_ns = slot.map(|slot| tat_at(ctx.ks, db, slot)).transpose()?;
     let decision = rate.decide(tat_ns, ns(ctx.now_ms()), quantity);
-    if let Some(tat_ns) = decision.tat_ns.filter(|_| quantity > 0) {
-        put_tat(ctx.ks, db, key, slot, tat_ns);
+    match decision.tat_ns {
+        // Who asks for nothing only looks.
+        _ if quantity == 0 => {}
+        None => ctx.count_refusal(Family::Limit, key),
+        Some(tat_ns) => {
+            put_tat(ctx.ks, db, key, slot, tat_ns);
+            ctx.ks.count_granted(key);
+        }
     }
     ctx.reply.array(5);
     ctx.reply.integer(i64::from(decision.tat_ns.is_none()));
@@ -145,10 +152,13 @@ fn gcra(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if call.is_too_far(stored, now_ns) {
         return Err(TOKENS_TOO_LONG);
     }
-    if !is_limited {
+    if is_limited {
+        ctx.count_refusal(Family::Limit, call.key);
+    } else {
         // What is kept are nanoseconds, until the year 2262: it must not be less than what was taken.
         let tat_ns = call.tat_ns(stored, now_ns).ok_or(TOKENS_TOO_LONG)?;
         put_tat(ctx.ks, db, call.key, slot, tat_ns);
+        ctx.ks.count_granted(call.key);
     }
     ctx.reply.array(5);
     ctx.reply.integer(is_limited.into());

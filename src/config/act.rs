@@ -43,6 +43,8 @@ pub enum Act {
     LatencyThreshold,
     /// Tell other events.
     Events,
+    /// Count grants by other prefixes.
+    KeyPrefixes,
     /// Log more or less.
     LogLevel,
     /// Show another title.

@@ -2,6 +2,7 @@
 
 use super::kind::{Args, Origin, Shape, words};
 use super::refusal::Refusal;
+use crate::base::limits::{METRICS_PREFIX_MAX_BYTES, METRICS_PREFIXES_MAX};
 use crate::base::num::{parse_f64, parse_i64};
 
 /// Scores of a master, a replica and a child process.
@@ -124,6 +125,27 @@ impl Percentiles {
 pub fn percent_text(percent: f64) -> String {
     let text = format!("{percent:.6}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Prefixes of keys, without blanks.
+pub(super) struct Prefixes;
+
+impl Prefixes {
+    pub(super) fn shape(&self) -> Shape {
+        Shape::Many("PREFIX")
+    }
+
+    pub(super) fn set(&self, field: &mut Vec<String>, args: Args<'_>, _: Origin) -> Result<(), Refusal> {
+        let prefix =
+            |word: &[u8]| String::from_utf8(word.to_vec()).ok().filter(|one| one.len() <= METRICS_PREFIX_MAX_BYTES);
+        let prefixes: Option<Vec<_>> = words(args).filter(|word| !word.is_empty()).map(prefix).collect();
+        *field = prefixes.filter(|all| all.len() <= METRICS_PREFIXES_MAX).ok_or(Refusal::KeyPrefixes)?;
+        Ok(())
+    }
+
+    pub(super) fn get(&self, field: &[String], out: &mut Vec<u8>) {
+        out.extend_from_slice(field.join(" ").as_bytes());
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Why the value of a parameter is refused.
 
+use crate::base::limits::{METRICS_PREFIX_MAX_BYTES, METRICS_PREFIXES_MAX};
+
 /// Why a value is refused. The texts are Redis'.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -57,6 +59,11 @@ pub enum Refusal {
     /// More addresses than there may be listeners.
     #[error("Too many bind addresses specified.")]
     TooManyAddresses,
+    /// More prefixes of keys than grants are counted by, or such as are too long or no text.
+    #[error(
+        "there may be at most {METRICS_PREFIXES_MAX} prefixes of at most {METRICS_PREFIX_MAX_BYTES} bytes of UTF-8"
+    )]
+    KeyPrefixes,
     /// Not a directory that can be entered; the system's reason.
     #[error("{0}")]
     Directory(String),

@@ -14,7 +14,7 @@ use super::end_options::{EndOptions, EndWords};
 use super::event_classes::{EventClasses, EventLetters};
 use super::hosts::Addresses;
 use super::kind::{Origin, Shape, Text, YesNo, int, memory, octal};
-use super::lists::{OomScores, Percentiles, SavePoint, SavePoints, UserLine, UserLines};
+use super::lists::{OomScores, Percentiles, Prefixes, SavePoint, SavePoints, UserLine, UserLines};
 use super::output_limits::{Limits, OutputLimits};
 use super::paths::{Directory, File, Name};
 use super::reason::{Inert, Reason};
@@ -229,6 +229,9 @@ parameters! {
         metrics_port: u16 = "metrics-port", AtStart, int(0, 65_535), "0";
         /// Addresses of that port; as `bind`.
         metrics_bind: Vec<String> = "metrics-bind", AtStart, Addresses, "127.0.0.1 -::1";
+        /// Prefixes of keys, such as `lock:order: gate:`, for which metrics of grants, refusals and waits are told apart; a change
+        /// begins them anew.
+        metrics_key_prefixes: Vec<String> = "metrics-key-prefixes", AnyTime, Prefixes, "", act KeyPrefixes;
     }
     "Security" {
         /// Password that clients must give by AUTH or HELLO; empty for none.

@@ -1,6 +1,7 @@
-//! What has become of locks and gates lately, and whom they and limits have refused: what WHO, WHY and EVENTS tell.
+//! What has become of locks, gates and stocks lately, whom they and limits have refused, and which messages became dead letters: what WHO, WHY
+//! and EVENTS tell.
 //!
-//! Two rings of fixed size, so that however many are refused, what was granted is not forgotten for it. Each place of a ring keeps its
+//! Three rings of fixed size, so that however many are refused, or given up as dead letters, what was granted is not forgotten for it. Each place of a ring keeps its
 //! buffer, so to remember something costs a copy of its names. Nothing of this is logged: a start begins without it. What a script or
 //! transaction has granted and taken back is not here; whom it was refused is.
 
@@ -9,7 +10,7 @@ use std::iter::Peekable;
 use super::session::Session;
 use crate::base::limits::{HISTORY_KEY_MAX_BYTES, HISTORY_NAME_MAX_BYTES, HISTORY_PLACES, HOLDER_MAX_BYTES};
 use crate::keyspace::DbIndex;
-use crate::keyspace::effect::Turn;
+use crate::keyspace::effect::{Family, Turn};
 
 /// A connection, as it was when something happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -142,6 +143,7 @@ impl Ring {
 pub(crate) struct History {
     turns: Ring,
     refusals: Ring,
+    dead_letters: Ring,
     last_id: u64,
     /// The last that is not here any more.
     forgotten: u64,
@@ -152,7 +154,8 @@ impl History {
     /// millisecond since; like fencing tokens, a double holds them exactly.
     pub(super) fn new(started_ms: i64) -> History {
         let last_id = u64::try_from(started_ms).unwrap_or(0) << 12;
-        History { turns: Ring::default(), refusals: Ring::default(), last_id, forgotten: last_id }
+        let (turns, refusals, dead_letters) = Default::default();
+        History { turns, refusals, dead_letters, last_id, forgotten: last_id }
     }
 
     /// Remembers something, unless its names are too long. Its id is given here.
@@ -162,7 +165,11 @@ impl History {
         }
         self.last_id += 1;
         let past = Past { id: self.last_id, ..past };
-        let ring = if matches!(past.what, What::Turn { .. }) { &mut self.turns } else { &mut self.refusals };
+        let ring = match past.what {
+            What::Turn { turn: Turn::DeadLettered, .. } => &mut self.dead_letters,
+            What::Turn { .. } => &mut self.turns,
+            What::Refused { .. } => &mut self.refusals,
+        };
         if let Some(id) = ring.push(past) {
             self.forgotten = self.forgotten.max(id);
         }
@@ -187,10 +194,8 @@ impl History {
     /// says that a clock was set back: after an id of 0, all that is known, of which nothing is missed.
     pub(crate) fn after(&self, id: u64) -> (impl Iterator<Item = Past<'_>>, bool) {
         let later = move |past: &Past<'_>| past.id > id;
-        let merged = Merged {
-            left: self.turns.iter().filter(later).peekable(),
-            right: self.refusals.iter().filter(later).peekable(),
-        };
+        let of_grants = Merged::new(self.turns.iter().filter(later), self.refusals.iter().filter(later));
+        let merged = Merged::new(of_grants, self.dead_letters.iter().filter(later));
         (merged, id != 0 && (id < self.forgotten || id > self.last_id))
     }
 }
@@ -199,6 +204,12 @@ impl History {
 struct Merged<L: Iterator, R: Iterator> {
     left: Peekable<L>,
     right: Peekable<R>,
+}
+
+impl<L: Iterator, R: Iterator> Merged<L, R> {
+    fn new(left: L, right: R) -> Merged<L, R> {
+        Merged { left: left.peekable(), right: right.peekable() }
+    }
 }
 
 impl<'a, L: Iterator<Item = Past<'a>>, R: Iterator<Item = Past<'a>>> Iterator for Merged<L, R> {
@@ -216,6 +227,8 @@ impl<'a, L: Iterator<Item = Past<'a>>, R: Iterator<Item = Past<'a>>> Iterator fo
 /// Why a call was refused, to be remembered.
 #[derive(Clone, Copy)]
 pub(crate) struct Refusal<'a> {
+    /// The family of the command or rule.
+    pub(crate) family: Family,
     /// The key that refused it.
     pub(crate) key: &'a [u8],
     /// Who asked; empty where the call names nobody.
@@ -270,6 +283,20 @@ mod tests {
             [0, 1, first_id, forgotten - 1, forgotten, last_id].map(missed),
             [false, true, true, true, false, false]
         );
+    }
+
+    #[test]
+    fn dead_letters_push_no_grants_out() {
+        let mut history = History::new(0);
+        history.add(granted(b"k", 1));
+        for _ in 0..=HISTORY_PLACES {
+            let what = What::Turn { turn: Turn::DeadLettered, token: 0, units: 1 };
+            history.add(Past { what, ..granted(b"jobs", 0) });
+        }
+        history.add(refused(b"k", b"s"));
+        assert_eq!(history.turns_of(0, b"k").count(), 1);
+        assert_eq!(history.after(0).0.count(), HISTORY_PLACES + 2);
+        assert!(history.after(0).0.is_sorted_by_key(|past| past.id));
     }
 
     #[test]

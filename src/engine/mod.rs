@@ -17,6 +17,7 @@ mod client_memory;
 mod clients;
 pub(crate) mod command_log;
 mod command_observers;
+pub(crate) mod coordination_stats;
 pub(crate) mod debugging;
 pub(crate) mod dispatch;
 pub mod durability;

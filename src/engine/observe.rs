@@ -20,7 +20,7 @@ impl ServerState {
     pub(super) fn observe(&mut self, origin: UnitOrigin, ks: &mut Keyspace, out: &mut [&mut Session]) {
         self.assert_readers_are_known();
         let readers = self.readers;
-        if ks.effects().has_grant_turns() {
+        if ks.effects().has_tallies() {
             self.remember_grants(origin, ks, out);
         }
         if !ks.effects().has_changes() {

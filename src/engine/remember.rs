@@ -1,29 +1,49 @@
 //! What goes into the [history](super::history): what a unit has done to grants, and which calls were refused.
 
+use super::coordination_stats::CoordinationStats;
 use super::history::{Client, Past, Refusal, What};
 use super::session::{Session, SessionKey};
 use super::state::{Ctx, ServerState};
 use super::tail::UnitOrigin;
 use super::wait::Parked;
+use crate::base::key_prefixes::KeyPrefixes;
 use crate::keyspace::Keyspace;
-use crate::keyspace::effect::Turn;
+use crate::keyspace::effect::{Family, Turn};
 use crate::resp::request::Argv;
 
 impl Ctx<'_> {
-    /// Remembers that this call is refused.
+    /// Counts and remembers that this call is refused.
     pub(crate) fn remember_refusal(&mut self, refusal: Refusal<'_>) {
-        let Refusal { key, subject, reason, in_use, limit } = refusal;
+        let Refusal { family, key, subject, reason, in_use, limit } = refusal;
+        self.count_refusal(family, key);
         let what = What::Refused { command: self.name(), reason, in_use, limit };
         let (at_ms, db, client) = (self.now_ms(), self.db(), Client::of(self.session));
         self.server.history.add(Past { id: 0, at_ms, what, db, key, subject, note: b"", client });
     }
+
+    /// Counts that this call is refused by a key.
+    pub(crate) fn count_refusal(&mut self, family: Family, key: &[u8]) {
+        let group = self.ks.counted_prefixes().group_of(key);
+        self.server.stats.coordination.of(family, group).refusals += 1;
+    }
 }
 
 impl ServerState {
-    /// Remembers what has become of grants in a unit that has ended. `out` are the sessions that are out of the registry: first the one
+    /// Counts by the prefixes that the configuration names, from nothing on.
+    pub(crate) fn key_prefixes_changed(&mut self, ks: &mut Keyspace) {
+        ks.count_by(KeyPrefixes::new(self.config.metrics_key_prefixes.iter().map(String::as_bytes)));
+        self.stats.coordination = CoordinationStats::default();
+    }
+
+    /// Counts and remembers what has become of grants in a unit that has ended. `out` are the sessions that are out of the registry: first the one
     /// whose command it was.
     #[inline(never)]
     pub(super) fn remember_grants(&mut self, origin: UnitOrigin, ks: &Keyspace, out: &[&mut Session]) {
+        self.stats.coordination.add_all(ks.effects().tallies());
+        if ks.effects().grant_turns().next().is_none() {
+            // What limiters have granted leaves nothing to remember.
+            return;
+        }
         // What is evicted is nobody's doing, whose command it was that found no room.
         let by = out
             .first()

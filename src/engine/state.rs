@@ -139,6 +139,7 @@ impl Engine {
             past_of_call: Past::default(),
         };
         server.events_changed(&mut ks);
+        server.key_prefixes_changed(&mut ks);
         Ok(Engine { ks, server, batch: Batch::default() })
     }
 }

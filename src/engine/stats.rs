@@ -3,6 +3,7 @@
 use quanta::Clock;
 use std::collections::HashMap;
 
+use super::coordination_stats::CoordinationStats;
 use super::script_stats::ScriptStats;
 use super::table::CommandId;
 use super::turns::Turns;
@@ -36,6 +37,8 @@ pub struct Stats {
     latencies_before: Vec<Option<Box<Histogram>>>,
     /// By script and function.
     pub scripts: ScriptStats,
+    /// Of grants and refusals.
+    pub coordination: CoordinationStats,
     /// Error replies by their code.
     pub errors: HashMap<String, u64>,
     /// Error replies.
@@ -101,6 +104,7 @@ impl Stats {
             tracks_latencies: true,
             latencies_before: Vec::new(),
             scripts: ScriptStats::default(),
+            coordination: CoordinationStats::default(),
             errors: HashMap::new(),
             error_replies: 0,
             connections: 0,

@@ -3,6 +3,8 @@
 //! They are loaded at start and stay after SCRIPT FLUSH, so that EVALSHA finds them at once on every server. Each file's
 //! header is its contract; its first line is `-- name: what it does`.
 //!
+//! Programs that need not run on Redis do better with the commands of `docs/coordination`: each script names those for its job.
+//!
 //! They are functions, too, of the library [`LIBRARY`]: a call by FCALL runs the script itself, and a Redis that has loaded
 //! [`library_code`] answers the same.
 
@@ -18,32 +20,37 @@ pub struct Bundled {
     pub name: &'static str,
     /// Its text, byte for byte.
     pub body: &'static str,
+    /// The commands to look at instead, on this server.
+    pub commands: &'static [&'static str],
 }
 
 macro_rules! bundled {
-    ($($name:literal)*) => {
+    ($($name:literal $($command:literal),+;)*) => {
         /// All bundled scripts in the order of their names.
-        pub const BUNDLED: &[Bundled] =
-            &[$(Bundled { name: $name, body: include_str!(concat!("../../lua/", $name, ".lua")) }),*];
+        pub const BUNDLED: &[Bundled] = &[$(Bundled {
+            name: $name,
+            body: include_str!(concat!("../../lua/", $name, ".lua")),
+            commands: &[$($command),+],
+        }),*];
     };
 }
 
 bundled! {
-    "daily_limit"
-    "funnel"
-    "gate_acquire"
-    "gate_release"
-    "lease_gate_acquire"
-    "lease_gate_release"
-    "lease_gate_renew"
-    "lock_acquire"
-    "lock_extend"
-    "lock_release"
-    "next_id"
-    "seckill_v1"
-    "seckill_v2"
-    "stock_deduct"
-    "stock_refill"
+    "daily_limit" "LIMIT.TAKE";
+    "funnel" "LIMIT.TAKE";
+    "gate_acquire" "GATE.ACQUIRE";
+    "gate_release" "GATE.RELEASE";
+    "lease_gate_acquire" "GATE.ACQUIRE";
+    "lease_gate_release" "GATE.RELEASE";
+    "lease_gate_renew" "GATE.RENEW";
+    "lock_acquire" "LOCK.ACQUIRE";
+    "lock_extend" "LOCK.EXTEND";
+    "lock_release" "LOCK.RELEASE";
+    "next_id" "ID.NEXT";
+    "seckill_v1" "STOCK.RESERVE", "STOCK.COMMIT";
+    "seckill_v2" "STOCK.RESERVE", "STOCK.COMMIT";
+    "stock_deduct" "STOCK.RESERVE", "STOCK.COMMIT";
+    "stock_refill" "STOCK.ADD";
 }
 
 /// The library that the scripts are the functions of.
@@ -53,7 +60,7 @@ pub const LIBRARY: &str = "tidegate";
 pub fn library_code() -> String {
     let mut code = format!("#!lua name={LIBRARY}\n");
     for script in BUNDLED {
-        let Bundled { name, body } = script;
+        let Bundled { name, body, .. } = script;
         // Their first lines are plain text, which Lua quotes as Rust does.
         let summary = script.summary();
         let head = format!("redis.register_function{{function_name = '{name}', description = {summary:?},");

@@ -816,7 +816,7 @@ fn the_server_has_them_loaded() {
     }
 }
 
-/// `tidegate scripts` lists name, SHA1 and what it does; `tidegate scripts NAME` prints the file.
+/// `tidegate scripts` lists the commands, then of each script its name, SHA1 and what it does; `tidegate scripts NAME` prints the file.
 #[test]
 fn the_program_shows_them() {
     let scripts = |args: &[&str]| {
@@ -834,6 +834,16 @@ fn the_program_shows_them() {
         assert!(list.lines().any(shown), "{name} is not in the list:\n{list}");
         assert_eq!(String::from_utf8(scripts(&[&name]).stdout).expect("a script is text"), script.text());
     }
-    assert_eq!(list.lines().count(), names().len());
+    let place = |start: &str| list.lines().position(|line| line.starts_with(start)).expect("it is listed");
+    assert!(place("GATE.ACQUIRE ") < place("Scripts, ") && place("Scripts, ") < place("gate_acquire "), "{list}");
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut link = server.raw();
+    for command in list.lines().skip(2).take_while(|line| !line.is_empty()) {
+        let (name, summary) = command.split_once(' ').expect("a name and what it does");
+        assert!(!summary.trim().is_empty(), "{name}");
+        let docs = link.command(&["COMMAND", "DOCS", name]);
+        assert!(format!("{docs:?}").contains(summary.trim().trim_end_matches('.')), "{name}: {docs:?}");
+        assert!(list.lines().filter(|line| line.contains(name)).count() >= 2, "{name} has a script");
+    }
     assert!(!scripts(&["no_such_script"]).status.success());
 }

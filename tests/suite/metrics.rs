@@ -189,6 +189,135 @@ fn a_log_has_figures_of_its_own() {
 }
 
 #[test]
+fn what_becomes_of_grants_is_counted_by_family_and_prefix() {
+    let (server, address) = start(&["--metrics-key-prefixes", "a: a:b:"]);
+    let mut raw = server.raw();
+    let mut call = |line: &str| raw.command(&line.split(' ').collect::<Vec<_>>());
+    let prefixes = ["metrics-key-prefixes", "a: a:b:"].map(Value::bulk);
+    assert_eq!(call("CONFIG GET metrics-key-prefixes"), Value::Array(prefixes.into()));
+    for line in [
+        "LOCK.ACQUIRE a:lock one PX 60000",
+        "LOCK.ACQUIRE a:lock two PX 60000",
+        "LOCK.RELEASE a:lock one",
+        "LOCK.ACQUIRE a:b:lock one PX 60000",
+        "LOCK.BREAK a:b:lock",
+        "GATE.ACQUIRE gate one LIMIT 1 PX 60000",
+        "GATE.ACQUIRE gate two LIMIT 1 PX 60000",
+        "GATE.ACQUIRE gate three LIMIT 1 PX 60000",
+        "DEL gate",
+        "STOCK.SET a:stock 1",
+        "STOCK.RESERVE a:stock one UNITS 1 PX 60000",
+        "STOCK.RESERVE a:stock two UNITS 1 PX 60000",
+        "STOCK.COMMIT a:stock one",
+        "LIMIT.TAKE RULES 2 a:limit FIXED 1 60000 limit FIXED 2 60000",
+        "LIMIT.TAKE RULES 2 a:limit FIXED 1 60000 limit FIXED 2 60000",
+        "LIMIT.TAKE DRYRUN RULES 1 limit FIXED 2 60000",
+        "LIMIT.TAKE ID one RULES 1 a:places CONCURRENCY 1 60000",
+        "LIMIT.TAKE ID two RULES 1 a:places CONCURRENCY 1 60000",
+        "CL.THROTTLE a:throttle 0 1 60",
+        "CL.THROTTLE a:throttle 0 1 60",
+        "GCRA a:gcra 0 1 60",
+        "GCRA a:gcra 0 1 60",
+        "MULTI",
+        "LOCK.ACQUIRE kept one PX 60000",
+        "EXEC",
+    ] {
+        call(line);
+    }
+    let undone = "redis.call('LOCK.ACQUIRE', KEYS[1], 'one', 'PX', 60000) return redis.call('nosuch')";
+    raw.command(&["EVAL", undone, "1", "a:undone"]);
+    let found = metrics(address);
+    let of = |metric: &str, labels: &[(&str, &str)]| {
+        found.value(&format!("tidegate_{metric}_total"), labels).unwrap_or(f64::NAN)
+    };
+    for (family, prefix, granted, refused) in [
+        ("lock", "a:", 1.0, 1.0),
+        ("lock", "a:b:", 1.0, 0.0),
+        ("lock", "", 1.0, 0.0),
+        ("gate", "", 1.0, 2.0),
+        ("gate", "a:", 1.0, 1.0),
+        ("stock", "a:", 1.0, 1.0),
+        ("limit", "a:", 3.0, 3.0),
+        ("limit", "", 1.0, 0.0),
+    ] {
+        let labels = [("family", family), ("prefix", prefix)];
+        assert_eq!(of("grants", &labels), granted, "granted {labels:?}");
+        assert_eq!(of("refusals", &labels), refused, "refused {labels:?}");
+    }
+    for (family, prefix, end, count) in [
+        ("lock", "a:", "released", 1.0),
+        ("lock", "a:", "lapsed", 0.0),
+        ("lock", "a:b:", "broken", 1.0),
+        ("gate", "", "removed", 1.0),
+        ("stock", "a:", "sold", 1.0),
+    ] {
+        let labels = [("family", family), ("prefix", prefix), ("end", end)];
+        assert_eq!(of("grant_ends", &labels), count, "{labels:?}");
+    }
+    assert_eq!(found.samples["tidegate_grants_total"].len(), 4 * 3, "also what was not counted yet");
+    let lapsed = "for i = 1, 2 do redis.call('LOCK.ACQUIRE', 'a:b:' .. i, 'one', 'PX', 1) end";
+    raw.command(&["EVAL", lapsed, "0"]);
+    let labels = [("family", "lock"), ("prefix", "a:b:"), ("end", "lapsed")];
+    until(|| metrics(address).value("tidegate_grant_ends_total", &labels) == Some(2.0), "the leases have ended");
+    for line in ["MULTI", "LOCK.ACQUIRE a:within one PX 60000", "CONFIG SET metrics-key-prefixes c:", "EXEC"] {
+        raw.command(&line.split(' ').collect::<Vec<_>>());
+    }
+    let labels = [("family", "lock"), ("prefix", "")];
+    assert_eq!(metrics(address).value("tidegate_grants_total", &labels), Some(1.0), "of none of the new prefixes");
+    let who = format!("{:?}", raw.command(&["WHO", "a:within"]));
+    assert!(who.contains("\"granted\""), "it is remembered, too: {who}");
+    let refused = raw.command(&["CONFIG", "SET", "metrics-key-prefixes", &"x".repeat(129)]);
+    let refused = format!("{refused:?}");
+    assert!(refused.contains("at most 32 prefixes of at most 128 bytes of UTF-8"), "{refused}");
+    raw.command(&["CONFIG", "SET", "metrics-key-prefixes", ""]);
+    raw.command(&["LOCK.RELEASE", "kept", "one"]);
+    let labels = [("family", "lock"), ("prefix", ""), ("end", "released")];
+    assert_eq!(metrics(address).value("tidegate_grant_ends_total", &labels), Some(1.0));
+    raw.command(&["CONFIG", "RESETSTAT"]);
+    assert_eq!(metrics(address).value("tidegate_grant_ends_total", &labels), Some(0.0));
+}
+
+#[test]
+fn more_grants_than_are_remembered_are_counted_all_the_same() {
+    let (server, address) = start(&[]);
+    let mut raw = server.raw();
+    let many = "for i = 1, 3000 do redis.call('GATE.ACQUIRE', KEYS[1], i, 'LIMIT', 3000, 'PX', 60000) end";
+    raw.command(&["EVAL", many, "1", "gate"]);
+    raw.command(&["DEL", "gate"]);
+    let found = metrics(address);
+    let (labels, removed) = ([("family", "gate"), ("prefix", "")], ("end", "removed"));
+    assert_eq!(found.value("tidegate_grants_total", &labels), Some(3_000.0));
+    let [family, prefix] = labels;
+    assert_eq!(found.value("tidegate_grant_ends_total", &[family, prefix, removed]), Some(3_000.0));
+}
+
+#[test]
+fn dead_letters_are_counted_and_told() {
+    let (server, address) = start(&["--metrics-key-prefixes", "jobs"]);
+    let mut raw = server.raw();
+    let mut call = |line: &str| raw.command(&line.split(' ').collect::<Vec<_>>());
+    for line in [
+        "XGROUP CREATE jobs workers 0 MKSTREAM",
+        "XGROUP SETPOLICY jobs workers MAXDELIVERIES 1 DLQ dead IDLE 1",
+        "XADD jobs 7-7 order 1",
+        "XREADGROUP GROUP workers ann STREAMS jobs >",
+    ] {
+        call(line);
+    }
+    until(|| call("XLEN dead") == Value::Integer(1), "the message is a dead letter");
+    let labels = [("prefix", "jobs")];
+    assert_eq!(metrics(address).value("tidegate_dead_letters_total", &labels), Some(1.0));
+    let events = format!("{:?}", call("EVENTS 0"));
+    for (name, value) in
+        [("event", "dead-letter"), ("key", "jobs"), ("holder", "ann"), ("group", "workers"), ("message", "7-7")]
+    {
+        let said = format!("{:?}, {:?}", Value::bulk(name), Value::bulk(value));
+        assert!(events.contains(&said), "no {said}: {events}");
+    }
+    assert!(events.contains(&format!("{:?}, 1", Value::bulk("deliveries"))), "{events}");
+}
+
+#[test]
 fn who_asks_otherwise_is_told_what_is_wrong() {
     let (_server, address) = start(&[]);
     assert_eq!(get(address, "/health").0, 200);

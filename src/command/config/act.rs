@@ -67,6 +67,7 @@ pub(super) fn act(ctx: &mut Ctx<'_>, act: Act, before: &Config, doing: Doing) ->
             server.latency.set_threshold_ms(server.config.latency_monitor_threshold_ms);
         }
         Act::Events => ctx.server.events_changed(ctx.ks),
+        Act::KeyPrefixes => ctx.server.key_prefixes_changed(ctx.ks),
         Act::LogLevel => logging::set_level(ctx.server.config.loglevel.filter()),
         Act::Title => {
             let title = ctx.server.config.title(process_title::program());

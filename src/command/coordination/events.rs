@@ -1,4 +1,4 @@
-//! EVENTS: what has become of grants lately, and who was refused, of all keys and in order.
+//! EVENTS: what has become of grants lately, who was refused, and what became a dead letter, of all keys and in order.
 
 use super::grant::{BASE, count};
 use super::outcome;
@@ -31,8 +31,8 @@ pub(crate) const COMMANDS: &[Command] = &[Command {
     arity: -2,
     flags: Flags::READONLY.and(Flags::ADMIN),
     databases: Databases::All,
-    complexity: "O(N) with N the number of events that are remembered, at most 2,048",
-    summary: "Tells which locks and gates were granted, given back or lost lately, and who was refused, from a cursor on.",
+    complexity: "O(N) with N the number of events that are remembered, at most 3,072",
+    summary: "Tells which grants were given, given back or lost lately, who was refused, and what became a dead letter, from a cursor on.",
     syntax: "cursor:integer [COUNT count:integer]",
     run: Run::Now(events),
     ..BASE

@@ -138,7 +138,7 @@ impl<'a> Acquire<'a> {
             _ => "queue",
         };
         let retry_after = retry_after_ms(ctx, self.key);
-        remember_refusal(ctx, self.key, self.holder, reason, in_use, limit);
+        remember_refusal(ctx, Kind::Gate, self.key, self.holder, reason, in_use, limit);
         answer(
             ctx.reply,
             false,

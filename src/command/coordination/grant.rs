@@ -23,7 +23,7 @@ use crate::engine::wait::{Wait, Want, deadline_after_ms};
 use crate::engine::{Command, Ctx, Flow};
 use crate::keyspace::Slot;
 use crate::resp::reply::Reply;
-use crate::value::grants::{Grant, Grants, UNITS_MAX};
+use crate::value::grants::{Grant, Grants, Kind, UNITS_MAX};
 
 /// What every command of these families says of itself.
 pub(super) const BASE: Command = Command { since: "0.1.0", group: Group::Coordination, ..Command::EMPTY };
@@ -89,6 +89,7 @@ fn time_out(reply: &mut Reply) {
 /// Remembers for WHY that a place was refused, of so many units of which so many are in use.
 pub(super) fn remember_refusal(
     ctx: &mut Ctx<'_>,
+    kind: Kind,
     key: &[u8],
     holder: &[u8],
     reason: &'static str,
@@ -96,7 +97,8 @@ pub(super) fn remember_refusal(
     limit: u64,
 ) {
     let count = |units| i64::try_from(units).unwrap_or(i64::MAX);
-    ctx.remember_refusal(Refusal { key, subject: holder, reason, in_use: count(in_use), limit: count(limit) });
+    let (family, in_use, limit) = (kind.into(), count(in_use), count(limit));
+    ctx.remember_refusal(Refusal { family, key, subject: holder, reason, in_use, limit });
 }
 
 /// The options of a call that takes or prolongs a grant.

@@ -118,7 +118,7 @@ impl<'a> Acquire<'a> {
         let reason = if is_free { "queue" } else { "held" };
         let retry_after = retry_after_ms(ctx, self.key);
         let in_use = lock.map_or(0, |lock| lock.map_or(1, Grants::len));
-        remember_refusal(ctx, self.key, self.owner, reason, in_use as u64, 1);
+        remember_refusal(ctx, Kind::Lock, self.key, self.owner, reason, in_use as u64, 1);
         let fields =
             [("reason", Said::Text(reason.as_bytes())), ("waiting", waiting.into()), ("retry-after-ms", retry_after)];
         answer(ctx.reply, false, &fields);

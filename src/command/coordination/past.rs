@@ -2,6 +2,7 @@
 
 use super::grant::{Said, say};
 use crate::engine::history::{Client, Past, What};
+use crate::keyspace::effect::Turn;
 use crate::resp::reply::Reply;
 
 /// How many of each are answered unless COUNT says otherwise: people read them.
@@ -38,6 +39,15 @@ pub(super) fn answer(reply: &mut Reply, pasts: &[Past<'_>], with_keys: bool) {
         }
         fields.push(("holder", Said::Text(past.subject)));
         match past.what {
+            What::Turn { turn: Turn::DeadLettered, units, .. } => {
+                let space = past.note.iter().position(|byte| *byte == b' ').unwrap_or(past.note.len());
+                let (message, group) = past.note.split_at(space);
+                fields.extend([
+                    ("group", Said::Text(group.get(1..).unwrap_or_default())),
+                    ("message", Said::Text(message)),
+                    ("deliveries", units.into()),
+                ]);
+            }
             What::Turn { token, units, .. } => {
                 fields.extend([("token", token.into()), ("units", units.into()), ("note", Said::Text(past.note))]);
             }

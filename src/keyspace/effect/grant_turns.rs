@@ -1,4 +1,5 @@
-//! What has become of grants in the unit that is underway: which were given, and how others ended.
+//! What has become of grants in the unit that is underway: which were given, and how others ended. And which messages became dead letters,
+//! which is told in the same way.
 //!
 //! This stands beside the effects, and is no part of their stream: it is neither logged nor repeated. It is there however little of the
 //! effects is recorded, and is cut off and forgotten with them. Effects say what a grant is from now on; this says that it is new, and
@@ -6,7 +7,9 @@
 
 use std::ops::Range;
 
-/// What has become of a grant.
+use super::family::Family;
+
+/// What has become of a grant, or of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// It was given.
@@ -21,9 +24,16 @@ pub enum Turn {
     Removed,
     /// The units that it held of a stock are sold.
     Sold,
+    /// A message that nobody has acknowledged has moved to the dead letters. Its consumer stands for the holder, its deliveries for the
+    /// units; it has no token; and what is said about it are its id and, behind a space, the name of its group.
+    DeadLettered,
 }
 
 impl Turn {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Turn; 7] =
+        [Turn::Granted, Turn::Released, Turn::Expired, Turn::Broken, Turn::Removed, Turn::Sold, Turn::DeadLettered];
+
     /// What it is called.
     pub fn name(self) -> &'static str {
         match self {
@@ -33,6 +43,7 @@ impl Turn {
             Turn::Broken => "broken",
             Turn::Removed => "removed",
             Turn::Sold => "sold",
+            Turn::DeadLettered => "dead-letter",
         }
     }
 }
@@ -42,6 +53,8 @@ impl Turn {
 pub struct GrantTurn<'a> {
     /// What it is that has become of it.
     pub turn: Turn,
+    /// Of which family.
+    pub family: Family,
     /// Of which database.
     pub db: u16,
     /// Of which key.
@@ -61,6 +74,7 @@ struct Stored {
     /// How many bytes of effects had been recorded before.
     at: usize,
     turn: Turn,
+    family: Family,
     db: u16,
     token: u64,
     units: u64,
@@ -81,7 +95,8 @@ pub(super) struct GrantTurns {
 
 impl GrantTurns {
     /// Adds one, before which so many bytes of effects had been recorded.
-    pub(super) fn add(&mut self, at: usize, GrantTurn { turn, db, key, holder, token, units, note }: GrantTurn<'_>) {
+    pub(super) fn add(&mut self, at: usize, turn: GrantTurn<'_>) {
+        let GrantTurn { turn, family, db, key, holder, token, units, note } = turn;
         let begin = self.text.len();
         // A key may be long, and lose many grants at once.
         let same = self.stored.last().map(|last| last.key.clone()).filter(|last| self.text[last.clone()] == *key);
@@ -94,14 +109,16 @@ impl GrantTurns {
         let note_at = self.text.len();
         self.text.extend_from_slice(note);
         let end = self.text.len();
-        self.stored.push(Stored { at, turn, db, token, units, begin, key, holder_at, note_at, end });
+        self.stored.push(Stored { at, turn, family, db, token, units, begin, key, holder_at, note_at, end });
     }
 
     /// Each, with how many bytes of effects had been recorded before.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, GrantTurn<'_>)> {
-        self.stored.iter().map(|&Stored { at, turn, db, token, units, ref key, holder_at, note_at, end, .. }| {
+        self.stored.iter().map(|stored| {
+            let &Stored { at, turn, family, db, token, units, ref key, holder_at, note_at, end, .. } = stored;
             let turn = GrantTurn {
                 turn,
+                family,
                 db,
                 key: &self.text[key.clone()],
                 holder: &self.text[holder_at..note_at],
@@ -132,7 +149,8 @@ mod tests {
 
     #[test]
     fn turns_are_read_as_they_were_added_and_cut_off_from_the_end() {
-        let turn = |turn, key, note| GrantTurn { turn, db: 3, key, holder: b"h", token: 7, units: 2, note };
+        let family = Family::Lock;
+        let turn = |turn, key, note| GrantTurn { turn, family, db: 3, key, holder: b"h", token: 7, units: 2, note };
         let added = [
             turn(Turn::Granted, b"a".as_slice(), b"".as_slice()),
             turn(Turn::Released, b"a", b"done"),

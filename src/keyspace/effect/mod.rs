@@ -10,20 +10,24 @@
 //! The list below is the only place that names the effects; all that must know each of them is derived from it. How they are
 //! encoded, with an example of each, says `docs/effects.md`.
 
+mod family;
 mod field;
 mod grant_turns;
 mod notes;
 mod record;
+mod tallies;
 mod touch;
 
 #[cfg(test)]
 mod specification;
 
+pub use family::Family;
 pub use field::{Ascending, Cause, Field, Pairs, Shown, Strings};
 pub use grant_turns::{GrantTurn, Turn};
 pub use notes::{Note, What};
 pub(in crate::keyspace) use record::Kept;
 pub use record::{EffectReader, EffectWriter, Effects, Place, Recording};
+pub use tallies::Tally;
 pub use touch::Touch;
 
 use crate::value::Layout;

@@ -3,11 +3,14 @@
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
+use super::family::Family;
 use super::grant_turns::{GrantTurn, GrantTurns};
 use super::notes::{Note, Notes, What};
+use super::tallies::{Tallies, Tally};
 use super::touch::Touch;
-use super::{Effect, Field, Role, SAME_KEY, Target};
+use super::{Effect, Field, Role, SAME_KEY, Target, Turn};
 use crate::base::hasher::hash_bytes;
+use crate::base::key_prefixes::KeyPrefixes;
 use crate::base::limits::{HISTORY_KEY_MAX_BYTES, HISTORY_PLACES, SCRATCH_KEEP_BYTES, TOUCHES_MAX_BYTES};
 use crate::keyspace::changed::{self, Changed, More, hash_in_database};
 
@@ -29,6 +32,7 @@ struct Mark {
     bytes: usize,
     count: u64,
     grant_turns: usize,
+    tallies: usize,
 }
 
 /// What [stays](Effects::keep) of the record when less of it may be cut off for a while.
@@ -71,6 +75,8 @@ pub struct Effects {
     is_annotated: bool,
     /// What has become of grants.
     grant_turns: GrantTurns,
+    /// How many, whatever is left out there.
+    tallies: Tallies,
     /// Whether there is anything that observers are to see.
     has_record: bool,
 }
@@ -87,6 +93,7 @@ impl Effects {
             self.has_record = false;
             self.notes.clear();
             self.grant_turns.truncate(0);
+            self.tallies.truncate(0);
         }
     }
 
@@ -118,23 +125,44 @@ impl Effects {
 
     /// Notes what has become of a grant. If nobody is to be told of events, it notes no more than is remembered.
     pub(in crate::keyspace) fn add_grant_turn(&mut self, turn: GrantTurn<'_>) {
+        self.tally(turn.turn, turn.family, turn.key, 1);
         let is_too_much = turn.key.len() > HISTORY_KEY_MAX_BYTES || self.grant_turns.len() >= HISTORY_PLACES;
         if is_too_much && !self.is_annotated {
             return;
         }
         self.grant_turns.add(self.buf.len(), turn);
+    }
+
+    /// Counts grants of a key of which the same has become, without telling more of them.
+    pub(in crate::keyspace) fn tally(&mut self, turn: Turn, family: Family, key: &[u8], count: u64) {
+        self.tallies.add(turn, family, key, count, self.kept.tallies);
         self.has_record = true;
+    }
+
+    /// By what prefixes of their keys grants are counted.
+    pub fn counted_prefixes(&self) -> &KeyPrefixes {
+        self.tallies.prefixes()
+    }
+
+    /// Counts grants by these prefixes from here on.
+    pub(in crate::keyspace) fn count_by(&mut self, prefixes: KeyPrefixes) {
+        self.tallies.count_by(prefixes);
+    }
+
+    /// How many grants have been given and ended in the unit.
+    pub fn tallies(&self) -> impl Iterator<Item = Tally> {
+        self.tallies.iter()
+    }
+
+    /// Whether there are any.
+    #[inline]
+    pub fn has_tallies(&self) -> bool {
+        self.tallies.len() > 0
     }
 
     /// What has become of grants in the unit, each with how many bytes of effects had been recorded before.
     pub fn grant_turns(&self) -> impl Iterator<Item = (usize, GrantTurn<'_>)> {
         self.grant_turns.iter()
-    }
-
-    /// Whether anything has become of grants.
-    #[inline]
-    pub fn has_grant_turns(&self) -> bool {
-        self.grant_turns.len() > 0
     }
 
     /// Gives back the memory that is kept for the next unit. Between two units only: forgets what the last one recorded.
@@ -143,6 +171,7 @@ impl Effects {
         self.changed = Changed::default();
         self.notes = Notes::default();
         self.grant_turns = GrantTurns::default();
+        self.tallies.give_back();
         self.has_record = false;
     }
 
@@ -269,7 +298,8 @@ impl Effects {
     /// What comes from here on can be [cut](Self::cut) off.
     #[inline]
     pub(in crate::keyspace) fn keep(&mut self) {
-        self.kept = Mark { bytes: self.buf.len(), count: self.count, grant_turns: self.grant_turns.len() };
+        let (bytes, grant_turns) = (self.buf.len(), self.grant_turns.len());
+        self.kept = Mark { bytes, count: self.count, grant_turns, tallies: self.tallies.len() };
         self.changed.keep();
         self.notes.keep();
         self.condensed_to = self.kept.bytes;
@@ -304,7 +334,8 @@ impl Effects {
         self.changed.cut();
         self.notes.cut();
         self.grant_turns.truncate(self.kept.grant_turns);
-        self.has_record = !self.buf.is_empty() || self.notes.tell_anything() || self.has_grant_turns();
+        self.tallies.truncate(self.kept.tallies);
+        self.has_record = !self.buf.is_empty() || self.notes.tell_anything() || self.has_tallies();
     }
 
     /// Nothing will be cut off any more.

@@ -11,8 +11,12 @@
 //! Each try is paid for, whatever comes of it, and a group for which nothing can be done is put off: however many there are, a slice is
 //! short, and all get their turn.
 
-use crate::base::limits::{DEAD_LETTER_EFFECT_BYTES, DEAD_LETTER_RETRY_MS, DEAD_LETTERS_MAX_BYTES, UNIT_MAX_BYTES};
+use crate::base::limits::{
+    DEAD_LETTER_EFFECT_BYTES, DEAD_LETTER_RETRY_MS, DEAD_LETTERS_MAX_BYTES, GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES,
+    UNIT_MAX_BYTES,
+};
 use crate::keyspace::any_value::ValueRef;
+use crate::keyspace::effect::{Family, GrantTurn, Turn};
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::stream::{HISTORY, NewId, Pending, Stream, StreamId};
 
@@ -110,9 +114,30 @@ impl Keyspace {
             return Moved::Stuck;
         }
         // The other key has not moved this one: entries stay where they are while others come.
+        self.note_dead_letter(db, slot, group, id);
         let is_done = self.pending_ack(db, slot, group, id);
         debug_assert_eq!(is_done, Ok(true), "it was pending");
         Moved::Yes(bytes)
+    }
+
+    /// Notes that a message becomes a dead letter, while it is still pending. Long names are abridged.
+    fn note_dead_letter(&mut self, db: DbIndex, slot: Slot, group: &[u8], id: StreamId) {
+        let entry = self.dbs[db as usize].entry(slot);
+        let ValueRef::Stream(stream) = entry.value() else { return };
+        let Some(pending) = stream.group(group).and_then(|group| group.pending(id)) else { return };
+        let group = &group[..group.len().min(GRANT_NOTE_MAX_BYTES)];
+        let note = [id.to_text().as_bytes(), b" ", group].concat();
+        let consumer = pending.consumer.unwrap_or_default();
+        self.effects.add_grant_turn(GrantTurn {
+            turn: Turn::DeadLettered,
+            family: Family::Queue,
+            db,
+            key: entry.key(),
+            holder: &consumer[..consumer.len().min(HOLDER_MAX_BYTES)],
+            token: 0,
+            units: pending.deliveries,
+            note: &note,
+        });
     }
 }
 

@@ -4,9 +4,10 @@
 //! the keyspace as a whole and never again given out: neither when the key is deleted, nor when everything is, nor after a restart.
 
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
+use crate::base::key_prefixes::KeyPrefixes;
 use crate::base::limits::{HISTORY_PLACES, PLACE_LOOK_AGAIN_MS, RESTORED_TOKEN_MAX};
 use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
-use crate::keyspace::effect::{Cause, Effect, GrantTurn, Turn};
+use crate::keyspace::effect::{Cause, Effect, Family, GrantTurn, Turn};
 use crate::keyspace::entry::Entry;
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
@@ -90,11 +91,28 @@ impl Keyspace {
         self.remove_noted(db, slot, Cause::Command);
     }
 
+    /// Counts that a limiter has granted a call, which leaves no grant.
+    pub fn count_granted(&mut self, key: &[u8]) {
+        self.effects.tally(Turn::Granted, Family::Limit, key, 1);
+    }
+
+    /// By what prefixes of their keys grants are counted.
+    pub fn counted_prefixes(&self) -> &KeyPrefixes {
+        self.effects.counted_prefixes()
+    }
+
+    /// Counts grants by these prefixes from now on.
+    pub fn count_by(&mut self, prefixes: KeyPrefixes) {
+        self.effects.count_by(prefixes);
+    }
+
     /// Notes what becomes of a grant at `slot`.
     pub(super) fn note_turn(&mut self, turn: Turn, db: DbIndex, slot: Slot, grant: Grant<'_>, note: &[u8]) {
         let Grant { holder, token, units, .. } = grant;
-        let key = self.dbs[db as usize].entry(slot).key();
-        self.effects.add_grant_turn(GrantTurn { turn, db, key, holder, token, units, note });
+        let entry = self.dbs[db as usize].entry(slot);
+        let ValueRef::Grants(grants) = entry.value() else { return };
+        let (family, key) = (grants.kind().into(), entry.key());
+        self.effects.add_grant_turn(GrantTurn { turn, family, db, key, holder, token, units, note });
     }
 
     /// Sets the limit of the gate at `slot`, and whether it is its own. If not, there are grants.
@@ -119,7 +137,8 @@ impl Keyspace {
         }
     }
 
-    /// Notes that all grants at `slot` are about to go with their key. Of very many it notes no more than anybody remembers.
+    /// Notes that all grants at `slot` are about to go with their key. All are counted, and of very many no more noted
+    /// than anybody remembers.
     #[cold]
     pub(super) fn note_removed_grants(&mut self, db: DbIndex, slot: Slot, cause: Cause) {
         let turn = if cause == Cause::Expiry { Turn::Expired } else { Turn::Removed };
@@ -129,9 +148,12 @@ impl Keyspace {
     fn note_all_grants(&mut self, db: DbIndex, slot: Slot, turn: Turn, note: &[u8]) {
         let entry = self.dbs[db as usize].entry(slot);
         let ValueRef::Grants(grants) = entry.value() else { return };
+        let (family, key) = (Family::from(grants.kind()), entry.key());
         for Grant { holder, token, units, .. } in grants.from(0).take(HISTORY_PLACES) {
-            let key = entry.key();
-            self.effects.add_grant_turn(GrantTurn { turn, db, key, holder, token, units, note });
+            self.effects.add_grant_turn(GrantTurn { turn, family, db, key, holder, token, units, note });
+        }
+        if let Some(more) = grants.len().checked_sub(HISTORY_PLACES).filter(|more| *more > 0) {
+            self.effects.tally(turn, family, key, more as u64);
         }
     }
 

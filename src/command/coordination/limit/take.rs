@@ -12,6 +12,7 @@ use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::history::Refusal;
 use crate::engine::{Ctx, Done};
+use crate::keyspace::effect::Family;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::string::Digits;
 
@@ -66,6 +67,9 @@ fn take_all(ks: &mut Keyspace, db: DbIndex, call: &Call<'_>, looks: &[Look]) -> 
     let mut until_ms = now_ms.saturating_add(1);
     for (rule, look) in call.rules.iter().zip(looks) {
         let taken = charge::take(ks, db, call, rule, look)?;
+        if look.places().is_none() {
+            ks.count_granted(rule.key);
+        }
         until_ms = until_ms.max(taken.until_ms);
         if let Some(record) = &mut record {
             record.add(rule.key, taken.mark);
@@ -84,10 +88,11 @@ fn take_all(ks: &mut Keyspace, db: DbIndex, call: &Call<'_>, looks: &[Look]) -> 
 /// Remembers for WHY which rules have refused the call.
 fn remember_refusals(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look], standings: &[Standing]) {
     let rules = call.rules.iter().zip(standings).zip(looks);
-    for ((rule, standing), _) in rules.filter(|(_, look)| !look.grants) {
+    for ((rule, standing), look) in rules.filter(|(_, look)| !look.grants) {
+        let family = if look.places().is_some() { Family::Gate } else { Family::Limit };
         let (subject, in_use) = (call.request.unwrap_or_default(), standing.used);
         let (reason, limit) = (rule.kind.name(), standing.limit);
-        ctx.remember_refusal(Refusal { key: rule.key, subject, reason, in_use, limit });
+        ctx.remember_refusal(Refusal { family, key: rule.key, subject, reason, in_use, limit });
     }
 }
 

@@ -13,7 +13,7 @@ use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
-use crate::value::grants::Grant;
+use crate::value::grants::{Grant, Kind};
 use crate::value::stock::{AMOUNT_MAX, Memory, Stock, Terms};
 
 /// What stands under the key of a stock.
@@ -224,7 +224,7 @@ impl<'a> Reserve<'a> {
             (Some(per), Some(left)) if left < self.units => (per.max - left.min(per.max), per.max),
             _ => (0, available),
         };
-        remember_refusal(ctx, self.key, self.order, reason, has, of);
+        remember_refusal(ctx, Kind::Stock, self.key, self.order, reason, has, of);
         let fields = [
             ("reason", Said::Text(reason.as_bytes())),
             ("available", available.into()),
