@@ -571,15 +571,15 @@ pub const READ_DELETED_MAX: usize = 1_000;
 /// How long XADD may delay a message, ms: a year.
 pub const DELAY_MAX_MS: i64 = LEASE_MAX_MS;
 
-/// Delayed messages of a stream that become entries at once, when somebody looks or their timer comes: less than a millisecond's worth. The
-/// others follow at the next look.
-pub const DELAYED_RELEASED_MAX: usize = 1_000;
+/// Delayed messages of a stream that become entries at once, when somebody reads or their timer comes: less than a millisecond's worth. The
+/// others follow at the next look. Who appends lets all become entries that are due.
+pub const DELAYED_RELEASED_MAX: usize = if cfg!(test) { 20 } else { 1_000 };
 
 /// Bytes of delayed messages after which no further one becomes an entry at once; one may exceed it.
-pub const DELAYED_RELEASED_MAX_BYTES: usize = 1024 * 1024;
+pub const DELAYED_RELEASED_MAX_BYTES: usize = if cfg!(test) { 10_000 } else { 1024 * 1024 };
 
-/// How soon, in ms, a call looks again that waits for a message which is due and can't become an entry now.
-pub const DELAYED_LOOK_AGAIN_MS: i64 = 100;
+/// Bytes that the log takes at most for a delayed message that becomes an entry, beside the name of its key.
+pub const DELAYED_RELEASE_EFFECT_BYTES: usize = 64;
 
 /// Delayed messages that XDELAY.LIST answers at a time unless COUNT says otherwise, and at most.
 pub const DELAYED_COUNT: usize = 100;

@@ -66,6 +66,9 @@ pub(super) fn xadd(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         id_reply(ctx.reply, id);
         return request.map_or(Ok(()), |request| request.remember(ctx, slot, id));
     }
+    if let Some(slot) = slot {
+        ctx.ks.release_all_due(db, slot);
+    }
     let id = next_id(ctx, db, slot, wanted)?;
     if let (Some(trim), Some(slot)) = (&trim, slot) {
         trim.admit(ctx, db, slot, 1)?;

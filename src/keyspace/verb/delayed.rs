@@ -8,7 +8,9 @@
 //! becomes an entry when XSETID has made room. So does it stay while the log takes no changes.
 
 use super::{Misfit, WrongType, ensure, slot_of};
-use crate::base::limits::{DELAYED_RELEASED_MAX, DELAYED_RELEASED_MAX_BYTES};
+use crate::base::limits::{
+    DELAYED_RELEASE_EFFECT_BYTES, DELAYED_RELEASED_MAX, DELAYED_RELEASED_MAX_BYTES, UNIT_MAX_BYTES,
+};
 use crate::keyspace::any_value::Value;
 use crate::keyspace::effect::{Effect, Pairs};
 use crate::keyspace::pre_image::PreImage;
@@ -87,24 +89,51 @@ impl Keyspace {
     /// Lets messages of the stream at `slot` be entries that are due, the first due first. Answers how much of `budget` that took: one
     /// for each, and all of it where they were so long that the next ones should wait for the next look.
     pub(super) fn release_due(&mut self, db: DbIndex, slot: Slot, budget: usize) -> usize {
-        let now_ms = self.now_ms;
         let (mut released, mut bytes) = (0, 0);
-        while released < DELAYED_RELEASED_MAX && !self.keeps_delayed {
-            let Ok(stream) = self.stream(db, slot) else { break };
-            let is_due = stream.release_ms().is_some_and(|due_ms| due_ms <= now_ms);
-            let Some(first) = stream.delayed_from(StreamId::MIN).next().filter(|_| is_due) else { break };
-            let Some(as_id) = stream.release_id(first.id) else { break };
-            let id = first.id;
-            bytes += first.pairs.map(|(field, value)| field.len() + value.len()).sum::<usize>();
-            if self.stream_release(db, slot, id, as_id) != Ok(true) {
-                break;
-            }
+        while released < DELAYED_RELEASED_MAX
+            && let Some(message_bytes) = self.release_first_due(db, slot)
+        {
             released += 1;
+            bytes += message_bytes;
             if bytes >= DELAYED_RELEASED_MAX_BYTES {
                 return budget.max(released);
             }
         }
         released
+    }
+
+    /// Lets all messages be entries that are due in the stream at `slot`, as many as the unit takes: for who is about to append, since
+    /// what is due comes before. No change that the command has made.
+    #[inline]
+    pub fn release_all_due(&mut self, db: DbIndex, slot: Slot) {
+        if self.stream(db, slot).is_ok_and(|stream| stream.first_delayed_ms().is_some()) {
+            self.release_due_before_append(db, slot);
+        }
+    }
+
+    #[cold]
+    fn release_due_before_append(&mut self, db: DbIndex, slot: Slot) {
+        let effects_before = self.effects.count();
+        while self.release_first_due(db, slot).is_some() {}
+        self.count_no_change(effects_before);
+    }
+
+    /// Lets the first message be an entry if it is due. Answers how many bytes it has; `None` if there is none, or it has to stay for now.
+    fn release_first_due(&mut self, db: DbIndex, slot: Slot) -> Option<usize> {
+        if self.keeps_delayed || self.keeps_expired {
+            return None;
+        }
+        let stream = self.stream(db, slot).ok()?;
+        stream.release_ms().filter(|due_ms| *due_ms <= self.expired_until_ms())?;
+        let first = stream.delayed_from(StreamId::MIN).next()?;
+        let as_id = stream.release_id(first.id)?;
+        let id = first.id;
+        let effect_bytes = DELAYED_RELEASE_EFFECT_BYTES + self.entry(db, slot).key().len();
+        if effect_bytes > UNIT_MAX_BYTES.saturating_sub(self.effects.as_bytes().len()) {
+            return None;
+        }
+        let bytes = first.pairs.map(|(field, value)| field.len() + value.len()).sum();
+        (self.stream_release(db, slot, id, as_id) == Ok(true)).then_some(bytes)
     }
 }
 
@@ -134,6 +163,7 @@ mod tests {
     use super::*;
     use crate::base::rng::Rng;
     use crate::keyspace::effect::Recording;
+    use crate::value::stream::NewId;
 
     const PAIR: [(&[u8], &[u8]); 1] = [(b"field", b"value")];
 
@@ -187,6 +217,48 @@ mod tests {
         assert_eq!((len(&mut ks), ks.db(0).partly_volatile()), (Some(1), 0));
         let released = Effect::StreamRelease { key: b"s", id: id(2_000, 1), as_id: id(2_000, 1) };
         assert!(ks.effects().iter().eq([(0, released)]) && ks.has_changed());
+    }
+
+    /// What is appended comes behind all that is due, however much that is; who reads lets a bounded part become entries.
+    #[test]
+    fn who_appends_comes_behind_all_that_is_due() {
+        let mut ks = Keyspace::new(1, Rng::seeded(1));
+        ks.begin_unit(1_000, Recording::Full);
+        let messages = 3 * DELAYED_RELEASED_MAX as u64;
+        let mut slot = None;
+        for seq in 1..=messages {
+            slot = Some(delay(&mut ks, b"s", slot, id(2_000, seq)));
+        }
+        ks.begin_unit(2_000, Recording::Full);
+        let slot = ks.find(0, b"s").expect("it is there");
+        let stream = ks.stream(0, slot).expect("a stream");
+        assert_eq!(stream.len(), DELAYED_RELEASED_MAX as u64);
+        // Without that, the id would be that of a message.
+        assert_eq!(stream.next_id(NewId::Auto, 2_000), Ok(id(2_000, messages + 1)));
+        let before = ks.changes_by_commands();
+        ks.release_all_due(0, slot);
+        assert_eq!(ks.changes_by_commands(), before);
+        let stream = ks.stream(0, slot).expect("a stream");
+        assert!(stream.range(StreamId::MIN, StreamId::MAX).map(|entry| entry.id.seq).eq(1..=messages));
+        assert_eq!(stream.next_id(NewId::Auto, 2_000), Ok(id(2_000, messages + 1)));
+        assert_eq!(stream.next_id(NewId::Auto, 1_990), Ok(id(2_000, messages + 1)));
+    }
+
+    /// A unit that is full takes no more of them; the others follow in the next.
+    #[test]
+    fn a_full_unit_leaves_the_rest() {
+        let mut ks = Keyspace::new(1, Rng::seeded(1));
+        ks.begin_unit(1_000, Recording::Full);
+        let slot = delay(&mut ks, b"s", None, id(2_000, 1));
+        ks.begin_unit(2_000, Recording::Full);
+        let room = DELAYED_RELEASE_EFFECT_BYTES;
+        ks.put(0, b"large", &vec![b'x'; UNIT_MAX_BYTES - room]);
+        ks.release_all_due(0, slot);
+        assert_eq!(ks.stream(0, slot).map(Stream::len), Ok(0));
+        ks.begin_unit(2_000, Recording::Full);
+        ks.release_all_due(0, slot);
+        assert_eq!(ks.stream(0, slot).map(Stream::len), Ok(1));
+        assert!(ks.effects().as_bytes().len() <= room);
     }
 
     /// A timer that was pushed for a message which is gone since, whose entry has moved, does not count for the next one.

@@ -1,8 +1,8 @@
 //! Messages that a stream keeps until their time.
 //!
 //! A message is known by an id, `<due>-<ticket>`. The milliseconds say when it is due, so that the order of ids is the order in which
-//! messages are due. The ticket is a number that the stream gives out once: whoever cancels an id a second time never meets another
-//! message. When it is due, the message becomes an entry by that id, or by the next one where the stream has reached the id already.
+//! messages are due. The ticket is a number that the stream gives out once, for as long as it exists: whoever cancels an id a second
+//! time never meets another message there. When it is due, the message becomes an entry by that id, or by the next one where the stream has reached the id already.
 //!
 //! Layout of a message: the number of its pairs, then fields and values in turn, each with its length. Numbers are LEB128, as in
 //! nodes, so that a message reads as an entry.
@@ -67,6 +67,12 @@ impl Delayed {
     /// The messages from this id on, the first due first.
     pub(super) fn from(&self, start: StreamId) -> impl Iterator<Item = Entry<'_>> {
         self.messages.range(start..).map(|(&id, message)| entry(id, message))
+    }
+
+    /// The last id of a message that is due in this millisecond.
+    pub(super) fn last_within(&self, ms: u64) -> Option<StreamId> {
+        let within = StreamId { ms, seq: 0 }..=StreamId { ms, seq: u64::MAX };
+        self.messages.range(within).next_back().map(|(&id, _)| id)
     }
 
     /// The last ticket that was given out.

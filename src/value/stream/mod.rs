@@ -128,8 +128,11 @@ impl Stream {
         let exhausted = self.last_id == StreamId::MAX;
         let id = match wanted {
             _ if exhausted => return Err(NewIdError::Exhausted),
-            NewId::Auto if now_ms > self.last_id.ms => StreamId { ms: now_ms, seq: 0 },
-            NewId::Auto => self.last_id.next().ok_or(NewIdError::Exhausted)?,
+            NewId::Auto => {
+                let is_ahead = now_ms > self.last_id.ms;
+                let next = if is_ahead { Some(StreamId { ms: now_ms, seq: 0 }) } else { self.last_id.next() };
+                self.behind_delayed(next.ok_or(NewIdError::Exhausted)?).ok_or(NewIdError::Exhausted)?
+            }
             NewId::AutoSeq(ms) if ms == self.last_id.ms => {
                 let seq = self.last_id.seq.checked_add(1).ok_or(NewIdError::NotAboveLast)?;
                 StreamId { ms, seq }
@@ -138,6 +141,14 @@ impl Stream {
             NewId::Exact(id) => id,
         };
         if id > self.last_id { Ok(id) } else { Err(NewIdError::NotAboveLast) }
+    }
+
+    /// This id, or the first one behind it that no delayed message of its millisecond has been told.
+    fn behind_delayed(&self, id: StreamId) -> Option<StreamId> {
+        match self.last_delayed_within(id) {
+            Some(last) if last >= id => last.next(),
+            _ => Some(id),
+        }
     }
 
     /// Appends an entry, which must have at least one pair. Returns false and changes nothing unless `id` is above the

@@ -42,6 +42,12 @@ impl Stream {
         as_time(due_ms).filter(|_| self.last_id != StreamId::MAX)
     }
 
+    /// The last id of a message that is due in the same millisecond as this id.
+    #[inline]
+    pub(super) fn last_delayed_within(&self, id: StreamId) -> Option<StreamId> {
+        self.delayed_messages()?.last_within(id.ms)
+    }
+
     /// The id of the next message that is due at this time; `None` where no further ticket is left.
     pub fn delay_id(&self, due_ms: u64) -> Option<StreamId> {
         Some(StreamId { ms: due_ms, seq: self.delay_tickets().checked_add(1)? })
