@@ -64,8 +64,12 @@ pub(super) fn keep<'a>(
         }
     };
     let Some(id) = id else { return Ok(None) };
-    let slot = ctx.ks.stream_delay(db, key, slot, id, pairs)?;
-    Ok(slot.map(|slot| (id, slot)))
+    let Some(slot) = ctx.ks.stream_delay(db, key, slot, id, pairs)? else { return Ok(None) };
+    if ctx.ks.stream(db, slot)?.delayed_from(StreamId::MIN).next().is_some_and(|first| first.id == id) {
+        // Who waits knows when the first was due before.
+        ctx.wake_waiting(key);
+    }
+    Ok(Some((id, slot)))
 }
 
 /// How many fields [`answer`] adds.
