@@ -19,7 +19,7 @@ use crate::client::{Address, ClientError, Connection, TIDEGATE_AUTH, put_command
 use crate::log::disk::RealDisk;
 use crate::log::replacement::Replacement;
 use crate::rdb::file::Writer;
-use crate::rdb::value::{is_own, without_own_part};
+use crate::rdb::value::{has_delayed, is_own, without_own_part};
 use crate::rdb::{self, libraries};
 
 /// Why there is no file.
@@ -51,6 +51,8 @@ pub struct Report {
     pub keys: u64,
     /// Locks, gates and stocks, which were left out: Redis does not have them.
     pub left_out: u64,
+    /// Streams of which the delayed messages were left out, for the same reason.
+    pub without_delayed: u64,
     /// Libraries of functions.
     pub libraries: usize,
     /// The version of RDB.
@@ -62,15 +64,18 @@ pub struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let since = if self.version > rdb::VERSION { "7.4, for hashes with fields that expire" } else { "7.0" };
-        let Report { keys, left_out, libraries, version, milliseconds } = self;
+        let Report { keys, left_out, without_delayed, libraries, version, milliseconds } = self;
         write!(
             f,
             "{keys} keys and {libraries} libraries in {milliseconds} ms, as RDB {version} (Redis from {since} on)"
         )?;
-        match left_out {
-            0 => Ok(()),
-            _ => write!(f, "; left out {left_out} locks, gates and stocks, which Redis does not have"),
+        if *left_out > 0 {
+            write!(f, "; left out {left_out} locks, gates and stocks, which Redis does not have")?;
         }
+        if *without_delayed > 0 {
+            write!(f, "; left out the delayed messages of {without_delayed} streams, which Redis does not have")?;
+        }
+        Ok(())
     }
 }
 
@@ -219,7 +224,8 @@ impl Walk<'_> {
                 continue;
             }
             let expires_at_ms = Some(at_ms).filter(|at_ms| *at_ms >= 0);
-            // Redis knows no policies of groups.
+            // Redis knows neither policies of groups nor delayed messages.
+            report.without_delayed += u64::from(has_delayed(value));
             let value = without_own_part(value).ok_or_else(|| self.server.not_the_protocol())?;
             writer.key(db, key, expires_at_ms, &value).map_err(|error| self.failed(error))?;
             report.keys += 1;

@@ -579,6 +579,26 @@ pub const DEAD_LETTER_EFFECT_BYTES: usize = 512;
 /// served while it does.
 pub const READ_DELETED_MAX: usize = 1_000;
 
+/// How long XADD may delay a message, ms: a year.
+pub const DELAY_MAX_MS: i64 = LEASE_MAX_MS;
+
+/// Delayed messages of a stream that become entries at once, when somebody reads or their timer comes: less than a millisecond's worth. The
+/// others follow at the next look. Who appends lets all become entries that are due.
+pub const DELAYED_RELEASED_MAX: usize = if cfg!(test) { 20 } else { 1_000 };
+
+/// Bytes of delayed messages after which no further one becomes an entry at once; one may exceed it.
+pub const DELAYED_RELEASED_MAX_BYTES: usize = if cfg!(test) { 10_000 } else { 1024 * 1024 };
+
+/// Bytes that the log takes at most for a delayed message that becomes an entry, beside the name of its key.
+pub const DELAYED_RELEASE_EFFECT_BYTES: usize = 64;
+
+/// Delayed messages that XDELAY.LIST answers at a time unless COUNT says otherwise, and at most.
+pub const DELAYED_COUNT: usize = 100;
+/// See [`DELAYED_COUNT`].
+pub const DELAYED_MAX_COUNT: usize = 10_000;
+/// Bytes of delayed messages after which it answers no more; one may exceed it.
+pub const DELAYED_LIST_MAX_BYTES: usize = 16 * 1024 * 1024;
+
 /// Dead letters that XDLQ.REDRIVE puts back unless the call says how many, and how many entries it looks at for each.
 pub const REDRIVE_COUNT: usize = 100;
 /// See [`REDRIVE_COUNT`].

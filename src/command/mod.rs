@@ -89,6 +89,7 @@ const FAMILIES: &[&[Command]] = &[
     coordination::ticket::COMMANDS,
     coordination::who::COMMANDS,
     coordination::why::COMMANDS,
+    coordination::xdelay::COMMANDS,
     debug::COMMANDS,
     dump::COMMANDS,
     element::COMMANDS,

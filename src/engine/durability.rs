@@ -28,6 +28,7 @@ use super::session::{Restrictions, Session, SessionKey};
 use super::spec::Flags;
 use super::state::{Entry, ServerState};
 use super::tail::Tail;
+use super::wait::Ticket;
 use crate::base::limits::{
     LOG_BEHIND_MAX_BYTES, LOG_FULL_RETRY, LOG_SYNC_ALONE_MAX, LOG_SYNC_IN_PLACE_MAX, LOG_SYNC_RETRY,
 };
@@ -430,6 +431,15 @@ impl ServerState {
             None if self.stops_writes() => Err(NOT_SAVED),
             _ => Ok(()),
         }
+    }
+
+    /// Whether a call that waits would be refused now, and may be served when there is space again: it should wait on until then.
+    pub(super) fn awaits_log(&self, ticket: Ticket) -> bool {
+        if !self.is_unlogged() || self.has_log_failed() {
+            return false;
+        }
+        let parked = self.waits.get(ticket);
+        parked.is_some_and(|parked| self.table.by_id(parked.command).command.flags.has(Flags::WRITE))
     }
 
     #[cold]

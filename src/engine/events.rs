@@ -291,7 +291,9 @@ impl<'a> Call<'a> {
 
     fn add_of_stream(&mut self, db: u16, effect: &Effect<'a>) {
         let (key, name) = match *effect {
-            Effect::StreamAppend { key, .. } => (key, "xadd"),
+            Effect::StreamAppend { key, .. } | Effect::StreamRelease { key, .. } => (key, "xadd"),
+            Effect::StreamDelay { key, .. } => (key, "xdelay"),
+            Effect::StreamCancel { key, .. } => (key, "xdelay-cancel"),
             Effect::StreamTrim { key, .. } => (key, self.named("xtrim")),
             Effect::StreamDelete { key, .. } => (key, self.named("xdel")),
             // These are told of only where they are what the command is about.

@@ -191,11 +191,13 @@ impl Engine {
                 }
                 self.ks.set_touch(!session.restrictions.has(Restrictions::NO_TOUCH));
                 self.ks.set_keeps_expired(session.restrictions.has(Restrictions::PAUSED));
+                self.ks.set_keeps_delayed(session.restrictions.has(Restrictions::UNLOGGED));
                 match is_tracked {
                     true => self.run::<true>(session, entry, argv, out),
                     false => self.run::<false>(session, entry, argv, out),
                 }
                 self.ks.set_keeps_expired(false);
+                self.ks.set_keeps_delayed(false);
                 self.ks.set_touch(true);
                 if is_observed && !self.server.room.takes_back {
                     self.server.observe_call(&self.ks, session, entry, argv, Origin::Client);

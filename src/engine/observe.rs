@@ -70,7 +70,12 @@ impl ServerState {
     fn tell_what_was_touched(&mut self, ks: &Keyspace, out: &mut [&mut Session]) {
         for touch in ks.effects().touches() {
             match touch {
-                Touch::Key { db, key, is_deletion } => self.touched(out, db, key, is_deletion),
+                Touch::Key { db, key, is_deletion, wakes } => {
+                    self.touched(out, db, key, is_deletion);
+                    if wakes && self.readers.has(Readers::WAIT) {
+                        self.waits.touch(db, key);
+                    }
+                }
                 Touch::Database(db) => self.touched_database(ks, out, db),
             }
         }
@@ -81,9 +86,6 @@ impl ServerState {
             for watcher in self.watches.of(db, key, is_deletion) {
                 mark_dirty(&mut self.sessions, out, watcher);
             }
-        }
-        if self.readers.has(Readers::WAIT) {
-            self.waits.touch(db, key);
         }
     }
 

@@ -34,6 +34,7 @@ use crate::base::limits::{EXPORT_FILTER_SHARE, EXPORT_HELD_MIN_BYTES, EXPORT_HEL
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::base::version::REDIS_VERSION;
+use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::effect::{Cause, Effect, EffectReader, Recording, Target};
 use crate::keyspace::entry::Entry;
 use crate::keyspace::{DbIndex, Keyspace, WALK_END};
@@ -210,7 +211,7 @@ impl Export {
             writer.aux(name, text)?;
         }
         survey.libraries.values().try_for_each(|code| writer.library(code))?;
-        let mut copy = Copy { export: self, check, survey, writer, version, keys: 0, left_out: 0 };
+        let mut copy = Copy { export: self, check, survey, writer, version, keys: 0, left_out: 0, without_delayed: 0 };
         let of_classes = copy.write_settled()?;
         for classes in groups(&of_classes, survey.held_bytes()) {
             copy.write_changed(classes)?;
@@ -219,6 +220,12 @@ impl Export {
             tracing::warn!(
                 keys = copy.left_out,
                 "left out of the RDB file: locks, gates and stocks, which Redis does not have"
+            );
+        }
+        if copy.without_delayed > 0 {
+            tracing::warn!(
+                streams = copy.without_delayed,
+                "left out of the RDB file: delayed messages of streams, which Redis does not have"
             );
         }
         Ok((copy.writer.finish()?, copy.keys))
@@ -418,6 +425,8 @@ struct Copy<'a> {
     keys: u64,
     /// Keys that Redis could not read.
     left_out: u64,
+    /// Streams of which the delayed messages were left out.
+    without_delayed: u64,
 }
 
 impl Copy<'_> {
@@ -492,6 +501,9 @@ impl Copy<'_> {
             return Err(ExportError::NeedsNewer);
         }
         self.keys += 1;
+        if let ValueRef::Stream(stream) = entry.value() {
+            self.without_delayed += u64::from(stream.delayed_len() > 0);
+        }
         Ok(self.writer.entry(u64::from(db), entry)?)
     }
 }
@@ -603,6 +615,7 @@ mod tests {
             version: VERSION,
             keys: 0,
             left_out: 0,
+            without_delayed: 0,
         };
         let of_classes = copy.write_settled().unwrap();
         (survey, of_classes)

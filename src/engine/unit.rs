@@ -237,7 +237,9 @@ impl Engine {
         let unit = self.begin(UnitOrigin::Woken);
         // What it takes begins now: the last command may have ended long ago.
         self.server.last_ticks = self.server.stats.clock.raw();
+        self.ks.set_keeps_delayed(session.restrictions.has(Restrictions::UNLOGGED));
         let wait = call(&mut self.ks, &mut self.server, session, entry, argv, reply, Origin::Retry);
+        self.ks.set_keeps_delayed(false);
         if wait.is_none() && session.restrictions.has(Restrictions::TRACKED) {
             self.server.remember_read(&self.ks, session, entry, argv);
         }
@@ -270,7 +272,7 @@ impl Engine {
                 self.server.end_waiting(&self.ks, ticket, |parked, reply| (parked.on_timeout)(reply));
                 continue;
             }
-            if self.server.pause.is_on() {
+            if self.server.pause.is_on() || self.server.awaits_log(ticket) {
                 // What it would do changes something: that is done a little later.
                 self.server.waits.retry_at(ticket, Some(now_ms + PAUSE_LOOK_AGAIN.as_millis() as i64));
                 continue;

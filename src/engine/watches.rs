@@ -94,11 +94,12 @@ impl Watches {
         })
     }
 
-    /// Whether a key that the session watches was there at WATCH and has expired since.
-    pub fn any_expired(&self, session: &Session, ks: &Keyspace) -> bool {
+    /// Whether time has changed a key that the session watches, and nobody has met that: it was there at WATCH and has expired since, or
+    /// it is a stream of which a delayed message is due.
+    pub fn any_overdue(&self, session: &Session, ks: &Keyspace) -> bool {
         session.watched.iter().any(|Watched { db, key }| {
             let existed = self.by_db.get(db).and_then(|keys| keys.get(key)?.get(&session.key));
-            existed == Some(&true) && ks.live(*db, key).is_none()
+            (existed == Some(&true) && ks.live(*db, key).is_none()) || ks.has_due_message(*db, key)
         })
     }
 }

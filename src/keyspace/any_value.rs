@@ -251,13 +251,13 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// Whether an element of it expires some day: a field, a member, a grant. Or it is a stream that has timers for its dead letters, which
-    /// come by themselves, and not to who looks.
+    /// Whether an element of it expires some day: a field, a member, a grant. Or it is a stream that has timers: for its delayed messages,
+    /// and for its dead letters, which come by themselves, and not to who looks.
     #[inline]
     pub(super) fn elements_expire(self) -> bool {
         match self {
             ValueRef::Grants(grants) => !grants.is_empty(),
-            ValueRef::Stream(stream) => stream.has_policies(),
+            ValueRef::Stream(stream) => stream.needs_attendance(),
             _ => self.deadlines().is_some_and(|deadlines| !deadlines.is_empty()),
         }
     }
@@ -277,6 +277,8 @@ impl<'a> ValueRef<'a> {
     pub(super) fn timer_ms(self) -> Option<i64> {
         match self {
             ValueRef::Grants(grants) => grants.timer_ms(),
+            // Who looks meets delayed messages, of which it is known at any time which is the first.
+            ValueRef::Stream(stream) => stream.release_ms(),
             _ => self.deadlines().and_then(Deadlines::timer_ms),
         }
     }

@@ -117,7 +117,7 @@ fn is_large(value: ValueRef<'_>) -> bool {
         ValueRef::Stream(stream) => {
             // What groups hold stays when the entries are trimmed.
             let held = stream.groups().map(|(_, group)| 1 + group.consumers().len() + group.pending_len());
-            stream.len() + held.sum::<usize>() as u64 > FREE_AT_ONCE_ELEMENTS as u64
+            stream.len() + (stream.delayed_len() + held.sum::<usize>()) as u64 > FREE_AT_ONCE_ELEMENTS as u64
         }
     }
 }

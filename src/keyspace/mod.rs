@@ -170,6 +170,8 @@ pub struct Keyspace {
     next_victim_db: DbIndex,
     /// See [`set_keeps_expired`](Keyspace::set_keeps_expired).
     keeps_expired: bool,
+    /// See [`set_keeps_delayed`](Keyspace::set_keeps_delayed).
+    keeps_delayed: bool,
     /// Whether a key that is added is noted: to be taken back, or to be told.
     notes_added: bool,
     /// Whether a key that is looked for and not found is told.
@@ -206,6 +208,7 @@ impl Keyspace {
             drawn: Vec::new(),
             next_victim_db: 0,
             keeps_expired: false,
+            keeps_delayed: false,
             notes_added: false,
             tells_misses: false,
             stats: KeyspaceStats::default(),
@@ -392,6 +395,24 @@ impl Keyspace {
     /// who writes would put a second key beside one that is hidden.
     pub fn set_keeps_expired(&mut self, keeps: bool) {
         self.keeps_expired = keeps;
+    }
+
+    /// Whether messages of streams stay delayed although they are due: nothing may change now that must not get lost.
+    pub fn set_keeps_delayed(&mut self, keeps: bool) {
+        self.keeps_delayed = keeps;
+    }
+
+    /// Whether the key holds a stream with a delayed message that is due, and becomes an entry as soon as somebody looks.
+    pub fn has_due_message(&self, db: DbIndex, key: &[u8]) -> bool {
+        if self.keeps_delayed || self.keeps_expired {
+            return false;
+        }
+        match self.live(db, key).map(Entry::value) {
+            Some(ValueRef::Stream(stream)) => {
+                stream.release_ms().is_some_and(|due_ms| due_ms <= self.expired_until_ms())
+            }
+            _ => false,
+        }
     }
 
     /// Where values change their representation.
@@ -656,7 +677,7 @@ impl Keyspace {
                 if let Some(slot) = slot
                     && let Some(removed) = self.fall_due(db, slot, left + 1)
                 {
-                    let removed = removed + self.move_dead_letters(db, slot, left + 1);
+                    let removed = removed + self.move_dead_letters(db, slot, (left + 1).saturating_sub(removed));
                     self.dbs[db as usize].rearm(slot);
                     left = (left + 1).saturating_sub(removed.max(1));
                 }
@@ -689,8 +710,8 @@ impl Keyspace {
         self.effects.recount(before.wrapping_sub(self.effects.count()) as i64);
     }
 
-    /// Removes an entry if it has expired, else the elements of it that have, at most `budget` of them. Answers how many elements
-    /// went; `None` when the entry did. While expiry is held, all elements live again.
+    /// Removes an entry if it has expired, else the elements of it that have, at most `budget` of them; of a stream, lets delayed messages be
+    /// entries that are due. Answers how many elements went; `None` when the entry did. While expiry is held, all elements live again.
     #[cold]
     fn fall_due(&mut self, db: DbIndex, slot: Slot, budget: usize) -> Option<usize> {
         let (is_held, expired_until_ms) = (self.is_expiry_held(), self.expired_until_ms());

@@ -328,7 +328,7 @@ mod tests {
             ks.record_encoded(effects.as_bytes(), changes);
             assert_eq!(ks.effects().count(), count + 2);
             let touches = if recording == Recording::Nothing { 0 } else { 2 };
-            let touch = Touch::Key { db: 1, key: b"k", is_deletion: false };
+            let touch = Touch::Key { db: 1, key: b"k", is_deletion: false, wakes: true };
             assert_eq!(ks.effects().touches().filter(|found| *found == touch).count(), touches, "{recording:?}");
             if recording == Recording::Full {
                 // What comes next stands for itself.

@@ -13,10 +13,12 @@
 //! counters, groups and requests are lengths of RDB; other ids are 16 bytes, most significant first, and times are milliseconds
 //! in 8 bytes, least significant first.
 //!
-//! A payload of DUMP that is this server's own begins with the policies of groups, as one string:
+//! A payload of DUMP that is this server's own begins with the policies of groups, as one string, and, where there are any, with delayed
+//! messages, as another:
 //!
 //! ```text
 //! policies = groups, (name, idle, deliveries, key of the dead letters, first backoff, longest backoff)*
+//! delayed  = last ticket, messages, (due, ticket, pairs, (field, value)*)*
 //! ```
 //!
 //! A listpack begins with a master entry, whose fields the entries behind it may share:
@@ -166,8 +168,8 @@ pub(super) fn encode_policies(stream: &Stream, out: &mut Vec<u8>) {
     }
 }
 
-/// Gives the groups of a stream the policies that [`encode_policies`] wrote.
-pub(super) fn decode_policies(stream: &mut Stream, policies: &[u8]) -> Result<(), Corrupt> {
+/// Gives the groups of a stream the policies that [`encode_policies`] wrote: at least one, unless there `may_be_none`.
+pub(super) fn decode_policies(stream: &mut Stream, policies: &[u8], may_be_none: bool) -> Result<(), Corrupt> {
     let mut input = Input::new(policies, policies.len());
     let count = input.count()?;
     for _ in 0..count {
@@ -179,6 +181,34 @@ pub(super) fn decode_policies(stream: &mut Stream, policies: &[u8]) -> Result<()
         sound(policy.is_sound() && stream.group(&group).is_some_and(|group| group.policy().is_none()))?;
         stream.group_set_policy(&group, Some(policy));
     }
+    sound((count > 0 || may_be_none) && input.is_empty())
+}
+
+/// Appends the delayed messages.
+pub(super) fn encode_delayed(stream: &Stream, out: &mut Vec<u8>) {
+    put_number(out, stream.delay_tickets());
+    put_number(out, stream.delayed_len() as u64);
+    for message in stream.delayed_from(StreamId::MIN) {
+        put_id(out, message.id);
+        put_number(out, message.pairs.len() as u64);
+        message.pairs.flat_map(|(field, value)| [field, value]).for_each(|text| put_bytes(out, text));
+    }
+}
+
+/// Gives a stream the delayed messages that [`encode_delayed`] wrote.
+pub(super) fn decode_delayed(stream: &mut Stream, delayed: &[u8]) -> Result<(), Corrupt> {
+    let mut input = Input::new(delayed, delayed.len());
+    let (tickets, count) = (input.number()?, input.count()?);
+    let mut texts = Vec::new();
+    for _ in 0..count {
+        let id = take_id(&mut input)?;
+        texts.clear();
+        for _ in 0..input.count()? {
+            texts.push((input.string()?, input.string()?));
+        }
+        sound(id.seq <= tickets && stream.delay(id, texts.iter().map(|(field, value)| (&**field, &**value))))?;
+    }
+    stream.set_delay_tickets(tickets);
     sound(count > 0 && input.is_empty())
 }
 

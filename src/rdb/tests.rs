@@ -220,6 +220,60 @@ fn policies_of_groups_are_in_payloads_only() {
     }
 }
 
+/// So are delayed messages, with policies or without.
+#[test]
+fn delayed_messages_are_in_payloads_only() {
+    let pairs = [(&b"f"[..], &b"12"[..]), (b"g", &[b'x'; 100])];
+    let id = |ms, seq| StreamId { ms, seq };
+    for has_policy in [false, true] {
+        let mut stream = Stream::new();
+        assert!(stream.append(id(5, 0), pairs.into_iter(), ValueLimits::default().stream));
+        let plain = super::dump(ValueRef::Stream(&stream));
+        if has_policy {
+            let dead_letters = (*b"").into();
+            let policy =
+                Policy { idle_ms: 300, max_deliveries: 0, dead_letters, backoff_base_ms: 0, backoff_max_ms: 0 };
+            stream.group_create(b"a", id(5, 0), None);
+            stream.group_set_policy(b"a", Some(policy));
+        }
+        for seq in 1..5 {
+            assert!(stream.delay(id(900 - seq, seq), pairs.into_iter()));
+        }
+        assert!(stream.cancel_delayed(id(896, 4)));
+        let payload = super::dump(ValueRef::Stream(&stream));
+        let Ok(Value::Stream(read)) = load(&payload, &ValueLimits::default()) else { panic!("it holds a stream") };
+        assert_eq!(format!("{read:?}"), format!("{stream:?}"));
+        let (_, content) = open(&payload).expect("it is whole");
+        let without = value::without_own_part(content).expect("it is whole");
+        assert_eq!(without[0], plain[0]);
+        let read = load_value(Dialect::Redis, without[0], &without[1..], &ValueLimits::default());
+        let Ok(Value::Stream(read)) = read else { panic!("it holds a stream") };
+        assert_eq!((read.len(), read.delayed_len(), read.has_policies()), (1, 0, false));
+        for len in 1..payload.len() - FOOTER_BYTES {
+            assert!(load(&resealed(&payload[..len]), &ValueLimits::default()).is_err(), "{len}");
+        }
+        let with = |delayed: &[u8]| {
+            let mut bytes = vec![payload[0]];
+            wire::put_bytes(&mut bytes, b"\x00");
+            wire::put_bytes(&mut bytes, delayed);
+            bytes.extend_from_slice(&plain[1..plain.len() - FOOTER_BYTES]);
+            seal(&mut bytes, VERSION);
+            load(&bytes, &ValueLimits::default()).is_ok()
+        };
+        assert!(with(b"\x02\x02\x07\x01\x01\x01f\x01v\x07\x02\x01\x01f\x01v"));
+        for unsound in [
+            // Without any, without pairs, with a ticket that was not given out, one of which there are two, and with more behind them.
+            &b"\x02\x00"[..],
+            b"\x02\x01\x07\x01\x00",
+            b"\x00\x01\x07\x01\x01\x01f\x01v",
+            b"\x02\x02\x07\x01\x01\x01f\x01v\x07\x01\x01\x01f\x01v",
+            b"\x02\x01\x07\x01\x01\x01f\x01v\x00",
+        ] {
+            assert!(!with(unsound), "{}", unsound.escape_ascii());
+        }
+    }
+}
+
 /// Replaces the footer, so that what is damaged gets past the checksum.
 fn resealed(payload: &[u8]) -> Vec<u8> {
     let mut payload = payload.to_vec();

@@ -58,6 +58,9 @@ pub(super) const GRANTS: u8 = 120;
 /// Streams with groups that have a policy, as payloads of DUMP: the policies, then what a [`STREAM_2`] is. In files they are that.
 pub(super) const STREAM_WITH_POLICIES: u8 = 121;
 
+/// Streams with delayed messages: policies, of which there may be none, then the messages, then what a [`STREAM_2`] is. As above.
+pub(super) const STREAM_WITH_DELAYED: u8 = 122;
+
 /// Set in the numbers here that are Valkey's own.
 const VALKEY: u8 = 0x80;
 
@@ -93,7 +96,7 @@ pub(super) fn known(dialect: Dialect, code: u8) -> Option<u8> {
             Some(code)
         }
         (Dialect::Valkey, FIRST_OF_OWN..=LAST_OF_VALKEY) => Some(code | VALKEY),
-        (_, GRANTS | STREAM_WITH_POLICIES) => Some(code),
+        (_, GRANTS | STREAM_WITH_POLICIES | STREAM_WITH_DELAYED) => Some(code),
         _ => None,
     }
 }

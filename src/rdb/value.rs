@@ -55,21 +55,34 @@ pub(crate) fn is_own(code: u8) -> bool {
 /// that Redis' types can't tell.
 pub(super) fn put_own_part(value: ValueRef<'_>, out: &mut Vec<u8>) {
     if let ValueRef::Stream(stream) = value
-        && stream.has_policies()
+        && (stream.has_policies() || stream.delayed_len() > 0)
     {
-        out.push(STREAM_WITH_POLICIES);
-        let mut policies = Vec::new();
-        stream::encode_policies(stream, &mut policies);
-        put_bytes(out, &policies);
+        let has_delayed = stream.delayed_len() > 0;
+        out.push(if has_delayed { STREAM_WITH_DELAYED } else { STREAM_WITH_POLICIES });
+        let mut part = Vec::new();
+        stream::encode_policies(stream, &mut part);
+        put_bytes(out, &part);
+        if has_delayed {
+            part.clear();
+            stream::encode_delayed(stream, &mut part);
+            put_bytes(out, &part);
+        }
     }
+}
+
+/// Whether the value of a payload, with its type, has delayed messages.
+pub(crate) fn has_delayed(value: &[u8]) -> bool {
+    value.first() == Some(&STREAM_WITH_DELAYED)
 }
 
 /// The value of a payload, with its type, as Redis reads it: without what [`put_own_part`] wrote. `None` if that is damaged.
 pub(crate) fn without_own_part(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     match value.split_first() {
-        Some((&STREAM_WITH_POLICIES, rest)) => {
+        Some((&code @ (STREAM_WITH_POLICIES | STREAM_WITH_DELAYED), rest)) => {
             let mut input = Input::new(rest, rest.len());
-            input.string().ok()?;
+            for _ in 0..1 + usize::from(code == STREAM_WITH_DELAYED) {
+                input.string().ok()?;
+            }
             Some(Cow::Owned([&[STREAM_2], input.rest()].concat()))
         }
         _ => Some(Cow::Borrowed(value)),
@@ -133,10 +146,14 @@ pub(crate) fn decode(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> R
             Value::Stream(Box::new(stream::decode(version, input, limits.stream)?))
         }
         GRANTS => Value::Grants(Box::new(grants::decode(input)?)),
-        STREAM_WITH_POLICIES => {
+        STREAM_WITH_POLICIES | STREAM_WITH_DELAYED => {
             let policies = input.string()?.into_owned();
+            let delayed = if code == STREAM_WITH_DELAYED { Some(input.string()?.into_owned()) } else { None };
             let mut stream = stream::decode(2, input, limits.stream)?;
-            stream::decode_policies(&mut stream, &policies)?;
+            stream::decode_policies(&mut stream, &policies, delayed.is_some())?;
+            if let Some(delayed) = delayed {
+                stream::decode_delayed(&mut stream, &delayed)?;
+            }
             Value::Stream(Box::new(stream))
         }
         _ => return Err(Corrupt),

@@ -368,5 +368,8 @@ fn stream_state(stream: &Stream) -> String {
     let counters = (stream.last_id(), stream.max_deleted_id(), stream.entries_added());
     // Only so does a slab tell what it holds.
     let requests = stream.idempotency().map(|requests| format!("{requests:#?}").split_whitespace().collect::<String>());
-    format!("{entries:?} {counters:?} {groups:?} {requests:?}")
+    let delayed: Vec<_> =
+        stream.delayed_from(first).map(|message| (message.id, message.pairs.collect::<Vec<_>>())).collect();
+    let delayed = (delayed, stream.delay_tickets());
+    format!("{entries:?} {counters:?} {groups:?} {requests:?} {delayed:?}")
 }

@@ -620,6 +620,58 @@ impl Writer for Poison {
     }
 }
 
+/// Sends messages that become entries a little later, and gives some of them up.
+#[derive(Default)]
+struct Later {
+    sent: Progress,
+    /// The last that it has given up, whose answer it has.
+    cancelled: BTreeSet<i64>,
+    /// One that it was about to give up when the server was killed.
+    in_doubt: Option<i64>,
+}
+
+/// All messages at one moment: as entries, and those that wait.
+const LOOK_LATER: &str = "return {redis.call('XRANGE', KEYS[1], '-', '+'), \
+    redis.call('XDELAY.LIST', KEYS[1], 'COUNT', 10000)[2]}";
+
+/// Messages of one directory: all are compared after each kill.
+const LATER_MESSAGES: i64 = 1_000;
+
+impl Writer for Later {
+    fn step(&mut self, link: &mut Link) -> Option<()> {
+        if self.sent.sent >= LATER_MESSAGES {
+            link.ask(&["XLEN", "later"])?;
+            return Some(());
+        }
+        let number = self.sent.send();
+        let delay_ms = if number % 10 == 0 { 3_600_000 } else { number % 7 };
+        let id = text(&link.ask(&["XADD", "later", "DELAY", &delay_ms.to_string(), "*", "n", &number.to_string()])?);
+        self.sent.acknowledge();
+        if number % 20 == 0 {
+            self.in_doubt = Some(number);
+            assert_eq!(link.ask(&["XDELAY.CANCEL", "later", &id])?, Value::Integer(1));
+            self.cancelled.extend(self.in_doubt.take());
+        }
+        Some(())
+    }
+
+    fn check(&mut self, link: &mut Link) {
+        let [entries, waiting] =
+            <[Value; 2]>::try_from(link.list(&["EVAL", LOOK_LATER, "1", "later"])).expect("two answers");
+        let waiting = items(waiting).into_iter().map(|message| number(&items(items(message).remove(5))[1]));
+        let mut found: Vec<i64> =
+            Poison::numbers(&entries).into_iter().map(|(_, number)| number).chain(waiting).collect();
+        found.sort_unstable();
+        let in_doubt = self.in_doubt.take().filter(|number| !found.contains(number));
+        self.cancelled.extend(in_doubt);
+        assert!(found.iter().all(|number| !self.cancelled.contains(number)), "what was given up is gone");
+        let all = found.len() as i64 + self.cancelled.len() as i64;
+        let known: BTreeSet<i64> = found.iter().chain(&self.cancelled).copied().collect();
+        assert!(known.into_iter().eq(1..=all), "each message is there once: {found:?}");
+        self.sent.check(all, "later");
+    }
+}
+
 /// Has snapshots made all the time, in all ways.
 struct Snapshots(Rng);
 
@@ -662,6 +714,7 @@ fn writers(end: End, seed: u64) -> Vec<Box<dyn Writer>> {
         Box::new(Requests(Progress::default())),
         Box::new(queue(Role::Push)),
         Box::<Poison>::default(),
+        Box::<Later>::default(),
         Box::<Reader>::default(),
         Box::<Reader>::default(),
         Box::new(Snapshots(Rng::seeded(seed + 3))),

@@ -54,6 +54,7 @@ mod payloads;
 mod power_loss;
 
 mod protocol;
+mod queues_delay;
 mod queues_policy;
 mod regressions;
 mod replica;

@@ -36,13 +36,17 @@ fn the_pages_show_what_is_printed() {
     }
 }
 
-/// What was printed or shown, without what depends on the time: what is behind the name of a time, or tells a connection, and IDs.
+/// What was printed or shown, without what depends on the time: what is behind the name of a time, or tells a connection, and IDs,
+/// those of streams among them.
 fn without_times<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut is_time = false;
     let mut without = |line: &str| {
         let (front, number) = line.rsplit_once(' ').unwrap_or(("", line));
-        let is_id = number.trim_matches('"').len() > 15 && number.trim_matches('"').bytes().all(|b| b.is_ascii_digit());
-        let hides = is_id || (is_time && number != "0");
+        let (text, is_digits) = (number.trim_matches('"'), |text: &str| text.bytes().all(|b| b.is_ascii_digit()));
+        let is_id = text.len() > 15 && is_digits(text);
+        let is_of_stream =
+            text.split_once('-').is_some_and(|(ms, seq)| ms.len() == 13 && is_digits(ms) && is_digits(seq));
+        let hides = is_id || is_of_stream || (is_time && number != "0");
         is_time = ["-ms\"", "\"client-id\"", "\"client-addr\""].iter().any(|name| line.ends_with(name));
         format!("{front} {}", if hides { "#" } else { number })
     };

@@ -10,7 +10,7 @@ use crate::in_process::{Bench, START_MS, Told, script, words};
 use crate::replica::Snapshotted;
 
 /// An id, as numbers.
-type Id = (u64, u64);
+pub(crate) type Id = (u64, u64);
 
 /// What is pending in the model.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,7 @@ struct Model {
     done: BTreeSet<String>,
 }
 
-fn next_id(now_ms: i64, last: Id) -> Id {
+pub(crate) fn next_id(now_ms: i64, last: Id) -> Id {
     if now_ms as u64 > last.0 { (now_ms as u64, 0) } else { (last.0, last.1 + 1) }
 }
 
@@ -140,25 +140,25 @@ impl Model {
     }
 }
 
-fn value(reply: &[u8]) -> Value {
+pub(crate) fn value(reply: &[u8]) -> Value {
     decode(reply, false).expect("a reply").expect("a whole reply").0
 }
 
-fn text(value: &Value) -> String {
+pub(crate) fn text(value: &Value) -> String {
     String::from_utf8_lossy(value.bytes().unwrap_or_default()).into_owned()
 }
 
-fn id_of(value: &Value) -> Id {
+pub(crate) fn id_of(value: &Value) -> Id {
     let text = text(value);
     let (ms, seq) = text.split_once('-').unwrap_or_else(|| panic!("{text} is no id"));
     (ms.parse().expect("a number"), seq.parse().expect("a number"))
 }
 
-fn id_text(id: Id) -> String {
+pub(crate) fn id_text(id: Id) -> String {
     format!("{}-{}", id.0, id.1)
 }
 
-fn array(value: Value) -> Vec<Value> {
+pub(crate) fn array(value: Value) -> Vec<Value> {
     match value {
         Value::Array(elements) => elements,
         Value::Null => Vec::new(),
@@ -167,7 +167,7 @@ fn array(value: Value) -> Vec<Value> {
 }
 
 /// Entries with all their fields and values.
-fn entries(value: Value) -> Vec<(Id, Vec<String>)> {
+pub(crate) fn entries(value: Value) -> Vec<(Id, Vec<String>)> {
     let entry = |entry: Value| {
         let parts = array(entry);
         (id_of(&parts[0]), array(parts[1].clone()).iter().map(text).collect())
@@ -176,7 +176,7 @@ fn entries(value: Value) -> Vec<(Id, Vec<String>)> {
 }
 
 /// What XREADGROUP has answered of its one stream.
-fn delivered(reply: &[u8]) -> Vec<(Id, String)> {
+pub(crate) fn delivered(reply: &[u8]) -> Vec<(Id, String)> {
     let Some(stream) = array(value(reply)).pop() else { return Vec::new() };
     let all = entries(array(stream).pop().expect("the entries"));
     all.into_iter().map(|(id, pairs)| (id, pairs[1].clone())).collect()
@@ -474,7 +474,7 @@ fn queues_are_as_a_model_says() {
     }
 }
 
-fn line(raw: &mut Raw, call: &str) -> Value {
+pub(crate) fn line(raw: &mut Raw, call: &str) -> Value {
     raw.command(&call.split(' ').collect::<Vec<_>>())
 }
 

@@ -86,6 +86,9 @@ impl<'a> Redrive<'a> {
         let pairs: Vec<(Vec<u8>, Vec<u8>)> =
             entry.pairs.take(own).map(|(field, value)| (field.to_vec(), value.to_vec())).collect();
         let slot = ctx.ks.find(db, self.stream);
+        if let Some(slot) = slot {
+            ctx.ks.release_all_due(db, slot);
+        }
         let new_id = match slot {
             Some(slot) => ctx.ks.stream(db, slot)?.next_id(NewId::Auto, now_ms),
             None => Stream::new().next_id(NewId::Auto, now_ms),

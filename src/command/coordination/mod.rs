@@ -16,3 +16,4 @@ pub(super) mod stock;
 pub(super) mod ticket;
 pub(super) mod who;
 pub(super) mod why;
+pub(super) mod xdelay;

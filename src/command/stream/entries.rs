@@ -2,7 +2,7 @@
 
 use super::request::Request;
 use super::trim::TrimOptions;
-use super::{ID_INVALID, Interval, STREAM_EXHAUSTED, entry_reply, find, read};
+use super::{ID_INVALID, Interval, STREAM_EXHAUSTED, delay, entry_reply, find, id_reply, read};
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
@@ -14,6 +14,7 @@ pub(super) fn xadd(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
     let mut options = TrimOptions::default();
     let mut request = None;
+    let mut due_ms = None;
     let mut may_create = true;
     loop {
         // `*` is an id and never an option; what is no option must be an id.
@@ -21,7 +22,10 @@ pub(super) fn xadd(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             break;
         } else if args.flag("nomkstream") {
             may_create = false;
-        } else if !options.take(&mut args)? && !Request::take(&mut request, &mut args)? {
+        } else if !options.take(&mut args)?
+            && !Request::take(&mut request, &mut args)?
+            && !delay::take(&mut due_ms, &mut args, ctx.now_ms())?
+        {
             break;
         }
     }
@@ -33,6 +37,9 @@ pub(super) fn xadd(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         return Err(Error::text("ERR IDMP/IDMPAUTO can be used only with auto-generated IDs"));
     }
     let trim = options.finish()?;
+    if due_ms.is_some() {
+        delay::admit(id, trim.is_some())?;
+    }
     let (Some(wanted), pairs) = (id, args.rest()) else { return Err(Error::Arity(ctx.name().into())) };
     if pairs.is_empty() || pairs.len() % 2 == 1 {
         return Err(Error::Arity(ctx.name().into()));
@@ -53,6 +60,14 @@ pub(super) fn xadd(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     {
         ctx.reply.bulk(id.to_text().as_bytes());
         return Ok(());
+    }
+    if let Some(due_ms) = due_ms.filter(|due_ms| *due_ms > ctx.now_ms()) {
+        let (id, slot) = delay::keep(ctx, key, slot, due_ms, pairs)?.ok_or(STREAM_EXHAUSTED)?;
+        id_reply(ctx.reply, id);
+        return request.map_or(Ok(()), |request| request.remember(ctx, slot, id));
+    }
+    if let Some(slot) = slot {
+        ctx.ks.release_all_due(db, slot);
     }
     let id = next_id(ctx, db, slot, wanted)?;
     if let (Some(trim), Some(slot)) = (&trim, slot) {

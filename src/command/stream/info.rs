@@ -1,6 +1,6 @@
 //! XINFO: what a stream, its groups and their consumers look like inside.
 
-use super::{entry_reply, find, group::no_group, id_reply, policy, request};
+use super::{delay, entry_reply, find, group::no_group, id_reply, policy, request};
 use crate::config::EventClasses;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
@@ -108,7 +108,7 @@ fn head(stream: &Stream, view: &View, reply: &mut Reply) {
 const HEAD: usize = 13;
 
 fn overview(stream: &Stream, view: &View, reply: &mut Reply) {
-    reply.map(HEAD + 3);
+    reply.map(HEAD + 3 + delay::fields(stream));
     head(stream, view, reply);
     number(reply, "groups", stream.groups().len() as u64);
     for (name, entry) in [("first-entry", stream.first()), ("last-entry", stream.last())] {
@@ -118,10 +118,11 @@ fn overview(stream: &Stream, view: &View, reply: &mut Reply) {
             None => reply.null(),
         }
     }
+    delay::answer(stream, reply);
 }
 
 fn full_view(stream: &Stream, view: &View, count: usize, reply: &mut Reply) {
-    reply.map(HEAD + 2);
+    reply.map(HEAD + 2 + delay::fields(stream));
     head(stream, view, reply);
     field(reply, "entries");
     reply.array(usize::try_from(stream.len()).unwrap_or(usize::MAX).min(count));
@@ -131,6 +132,7 @@ fn full_view(stream: &Stream, view: &View, count: usize, reply: &mut Reply) {
     for (name, group) in stream.groups() {
         full_group(stream, name, group, count, reply);
     }
+    delay::answer(stream, reply);
 }
 
 fn full_group(stream: &Stream, name: &[u8], group: &Group, count: usize, reply: &mut Reply) {

@@ -1,5 +1,6 @@
 //! Streams: logs of entries that many readers follow, alone or in groups that share the work.
 
+mod delay;
 mod delete;
 mod entries;
 mod group;
@@ -167,7 +168,7 @@ pub(super) const COMMANDS: &[Command] = &[
         summary: "Appends an entry to a stream, which can be trimmed at the same time.",
         syntax: "key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [<IDMPAUTO producer-id | (IDMP producer-id iid)>] \
             [<MAXLEN | MINID>:strategy [=:equal | ~:approximately]:operator threshold:string [LIMIT count]]:trim \
-            <*:auto-id | id>:id-selector (field value):data...",
+            [<DELAY delay-ms:integer | AT unix-time-milliseconds>:due] <*:auto-id | id>:id-selector (field value):data...",
         tips: &["nondeterministic_output"],
         run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| xadd(ctx, args))),
         ..Command::EMPTY

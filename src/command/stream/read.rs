@@ -6,13 +6,15 @@
 use std::collections::HashSet;
 
 use super::pending::once_more;
-use super::{ID_INVALID, entry_parts, entry_reply, find, id_reply, pending_effects_left, read};
+use super::{ID_INVALID, entry_parts, entry_reply, id_reply, pending_effects_left, read};
 use crate::base::limits::{READ_DELETED_MAX, REPLY_MAX_BYTES};
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::wait::{Wait, Want, deadline_after_ms};
 use crate::engine::{Ctx, Flow, MayWait};
 use crate::keyspace::Slot;
+use crate::keyspace::any_value::ValueRef;
+use crate::keyspace::entry::Entry;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 use crate::value::stream::{Stream, StreamId};
@@ -119,18 +121,24 @@ impl<'a> Request<'a> {
         ctx.may_wait().then(|| Wait::new(want, self.keys.iter(), deadline_ms, Reply::null_array))
     }
 
-    /// When an entry will have been pending for long enough to be taken over, by this call or by the group's policy, Unix ms.
-    fn next_idle_ms(&self, ctx: &mut Ctx<'_>, group: &[u8]) -> Result<Option<i64>, Error> {
+    /// When there may be something that nobody appends, Unix ms: a delayed message will be an entry, or, for a group, an entry will have
+    /// been pending for long enough to be taken over, by this call or by the group's policy.
+    ///
+    /// It lets no message become an entry, as a lookup would: that could not wake the call which is about to wait. A message that is due
+    /// already had to stay; who makes it an entry later wakes those who wait.
+    fn next_due_ms(&self, ctx: &Ctx<'_>) -> Option<i64> {
         let (db, now_ms) = (ctx.db(), ctx.now_ms());
         let mut next: Option<i64> = None;
         for key in self.keys.iter() {
-            let Some(slot) = find(ctx.ks, db, key)? else { continue };
-            let Some(group) = ctx.ks.stream(db, slot)?.group(group) else { continue };
+            let Some(ValueRef::Stream(stream)) = ctx.ks.live(db, key).map(Entry::value) else { continue };
+            let delayed_ms = stream.release_ms().filter(|at_ms| *at_ms > now_ms);
+            next = next.into_iter().chain(delayed_ms).min();
+            let Some(group) = self.group.and_then(|(group, _)| stream.group(group)) else { continue };
             let idle_ms = self.claim.and_then(|idle_ms| Some(group.oldest_delivery_ms()?.saturating_add(idle_ms)));
             let times = [idle_ms, group.first_due_ms()].into_iter().flatten();
             next = next.into_iter().chain(times.map(|at_ms| i64::try_from(at_ms).unwrap_or(i64::MAX))).min();
         }
-        Ok(next.map(|at_ms| at_ms.max(now_ms.saturating_add(1))))
+        next.map(|at_ms| at_ms.max(now_ms.saturating_add(1)))
     }
 }
 
@@ -205,7 +213,8 @@ pub(super) fn xread(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     match request.wait(ctx) {
         Some(wait) => {
             let again = resolved(args.argv(), request.ids_at, &starts);
-            Ok(Flow::wait(Wait { again: Some(again), ..wait }))
+            let retry_at_ms = request.next_due_ms(ctx);
+            Ok(Flow::wait(Wait { again: Some(again), retry_at_ms, ..wait }))
         }
         None => {
             ctx.reply.null_array();
@@ -273,7 +282,7 @@ pub(super) fn xreadgroup(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     }
     match request.wait(ctx) {
         Some(wait) => {
-            let retry_at_ms = request.next_idle_ms(ctx, group)?;
+            let retry_at_ms = request.next_due_ms(ctx);
             Ok(Flow::wait(Wait { retry_at_ms, ..wait }))
         }
         None => {

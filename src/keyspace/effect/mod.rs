@@ -223,6 +223,15 @@ macro_rules! for_each_effect {
             }
             /// The entry, which no consumer has, is due by the group's policy at this Unix time in milliseconds, and not at once.
             82 PendingHold(key) stream [Notes key] { group: &'a [u8], id: StreamId, until_ms: u64 }
+            /// The stream, which may be new, keeps a message of these fields and values until the time that its id says, as Unix time in
+            /// milliseconds. The sequence of the id is a ticket; those up to it have been given out.
+            83 StreamDelay(key) delayed [Changes key] { id: StreamId, pairs: &'a [u8] }
+            /// The stream has given up the delayed message of this id.
+            84 StreamCancel(key) delayed [Changes key] { id: StreamId }
+            /// The delayed message of this id is due, and has become an entry by the other one.
+            85 StreamRelease(key) delayed [Changes key] { id: StreamId, as_id: StreamId }
+            /// The stream has given out tickets for delayed messages up to this one.
+            86 StreamTickets(key) delayed [Notes key] { last: u64 }
 
             /// The script cache holds this text; `loaded`: until it is flushed, not only while there is room.
             100 ScriptPut beside [] { body: &'a [u8], loaded: bool }

@@ -679,7 +679,7 @@ mod tests {
             assert!(effects.buf.len() <= TOUCHES_MAX_BYTES + 2_000);
         }
         effects.condense();
-        let key = |db, key| Touch::Key { db, key, is_deletion: false };
+        let key = |db, key| Touch::Key { db, key, is_deletion: false, wakes: true };
         let names: Vec<Vec<u8>> = (0..10).map(name).collect();
         let expected: Vec<Touch<'_>> =
             [key(3, b"before")].into_iter().chain(names.iter().map(|name| key(0, name))).collect();
@@ -728,7 +728,7 @@ mod tests {
 
     #[test]
     fn what_was_touched_can_be_read_in_parts() {
-        let key = |key| Touch::Key { db: 0, key, is_deletion: false };
+        let key = |key| Touch::Key { db: 0, key, is_deletion: false, wakes: true };
         let put = |key| Effect::Put { key, value: b"" };
         for recording in [Recording::Keys, Recording::Full] {
             let mut effects = Effects::default();
@@ -806,7 +806,7 @@ mod tests {
         effects.record(0, Effect::Rename { key: b"b", to: b"c" });
         effects.record_keys_only();
         effects.record(0, Effect::Del { key: b"d", cause: Cause::Command });
-        let key = |key, is_deletion| Touch::Key { db: 0, key, is_deletion };
+        let key = |key, is_deletion| Touch::Key { db: 0, key, is_deletion, wakes: true };
         let expected = [key(b"a", false), key(b"b", true), key(b"c", false), key(b"d", true)];
         assert_eq!((effects.touches().collect::<Vec<_>>(), effects.as_bytes()), (expected.to_vec(), &b""[..]));
         assert!(effects.changed().is_empty());
@@ -844,7 +844,7 @@ mod tests {
             effects.record(3, Effect::Move { key: b"m", to_db: 4 });
             effects.record(5, Effect::Swap { with_db: 6 });
         }
-        let key = |db, key, is_deletion| Touch::Key { db, key, is_deletion };
+        let key = |db, key, is_deletion| Touch::Key { db, key, is_deletion, wakes: true };
         let touched = [
             key(0, b"k", false),
             key(1, b"gone", true),

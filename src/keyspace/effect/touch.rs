@@ -13,21 +13,34 @@ pub enum Touch<'a> {
         key: &'a [u8],
         /// It was removed.
         is_deletion: bool,
+        /// Who waits for it may get something.
+        wakes: bool,
     },
     /// Every key of this database may.
     Database(u16),
 }
 
+/// How kinds of touches are encoded.
+const CHANGE: u8 = 0;
+const DELETION: u8 = 1;
+const DATABASE: u8 = 2;
+const QUIET_CHANGE: u8 = 3;
+
 impl<'a> Touch<'a> {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Touch::Key { db, key, is_deletion } => {
-                u8::from(*is_deletion).put(out);
+            Touch::Key { db, key, is_deletion, wakes } => {
+                match (*is_deletion, *wakes) {
+                    (true, _) => DELETION,
+                    (false, true) => CHANGE,
+                    (false, false) => QUIET_CHANGE,
+                }
+                .put(out);
                 db.put(out);
                 key.put(out);
             }
             Touch::Database(db) => {
-                2u8.put(out);
+                DATABASE.put(out);
                 db.put(out);
             }
         }
@@ -43,7 +56,10 @@ impl<'a> Touch<'a> {
         let kind = u8::take(input)?;
         let db = u16::take(input)?;
         match kind {
-            0 | 1 => Some(Touch::Key { db, key: Field::take(input)?, is_deletion: kind == 1 }),
+            CHANGE | DELETION | QUIET_CHANGE => {
+                let key = Field::take(input)?;
+                Some(Touch::Key { db, key, is_deletion: kind == DELETION, wakes: kind != QUIET_CHANGE })
+            }
             _ => Some(Touch::Database(db)),
         }
     }
@@ -52,11 +68,36 @@ impl<'a> Touch<'a> {
 impl<'a> Effect<'a> {
     /// What those learn of it who watch keys or wait for them.
     pub fn touches(&self, db: u16) -> impl Iterator<Item = Touch<'a>> {
-        let touch = |(role, target)| match (role, target) {
+        // What a stream keeps until its time, nobody gets now.
+        let wakes = !matches!(self, Effect::StreamDelay { .. } | Effect::StreamCancel { .. });
+        let touch = move |(role, target)| match (role, target) {
             (Role::Reads | Role::Notes, _) => None,
             (_, Target::Database(db)) => Some(Touch::Database(db)),
-            (_, Target::Key(db, key)) => Some(Touch::Key { db, key, is_deletion: role == Role::Removes }),
+            (_, Target::Key(db, key)) => Some(Touch::Key { db, key, is_deletion: role == Role::Removes, wakes }),
         };
         self.targets(db).into_iter().flatten().filter_map(touch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::stream::StreamId;
+
+    /// Who watches a stream hears of a message that waits there, and who waits for an entry does not.
+    #[test]
+    fn delayed_messages_wake_nobody_before_their_time() {
+        let (key, id) = (&b"s"[..], StreamId { ms: 2, seq: 1 });
+        for (effect, wakes) in [
+            (Effect::StreamDelay { key, id, pairs: b"\x01f\x01v" }, false),
+            (Effect::StreamCancel { key, id }, false),
+            (Effect::StreamRelease { key, id, as_id: id }, true),
+        ] {
+            let touch = Touch::Key { db: 3, key, is_deletion: false, wakes };
+            assert_eq!(effect.touches(3).collect::<Vec<_>>(), [touch]);
+            let mut encoded = Vec::new();
+            touch.encode(&mut encoded);
+            assert_eq!(Touch::decode(&mut &encoded[..]), Some(touch));
+        }
     }
 }

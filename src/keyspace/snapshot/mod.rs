@@ -287,7 +287,7 @@ impl Snapshot {
                 let first = few as usize + 1;
                 let of_groups: usize = stream.groups().take(first).map(|(_, group)| group.weight()).sum();
                 let of_requests = stream.idempotency().map_or(0, |memory| memory.weight(first));
-                stream.len() + (of_groups + of_requests) as u64
+                stream.len() + (stream.delayed_len() + of_groups + of_requests) as u64
             }
             ValueRef::Grants(grants) => grants.elements() as u64,
             _ if value.layout() != Layout::Large => return false,

@@ -1,16 +1,19 @@
-//! How far a large stream has been copied: first its entries by id; then the groups by name, of each its consumers by name, then
+//! How far a large stream has been copied: first its delayed messages by id; then its entries by id; then the groups by name, of each its consumers by name, then
 //! what is pending by id; then what producers requested, by producer.
 //!
 //! **Given back.** Pending entries that were given back are in the order in which that happened, which their ids do not tell. So when
 //! all that a group has pending is copied, those are released once more, in their order: each goes behind all others, and is held again
 //! where the group has a policy and they are.
+//!
+//! **Delayed messages** become entries behind all others, which the walk has yet to meet as long as it goes over entries: then that only
+//! takes them away from what was copied.
 
 use super::Budget;
 use super::part::Followed;
 use crate::base::limits::{SNAPSHOT_PENDING_WORK_BYTES, SNAPSHOT_PIECE_BYTES};
 use crate::keyspace::NAMELESS;
 use crate::keyspace::effect::{Effect, EffectWriter, Pairs};
-use crate::keyspace::verb::{PendingPack, group_policy};
+use crate::keyspace::verb::{PendingPack, delayed_messages, group_policy};
 use crate::value::stream::{Group, Stream, StreamId};
 
 /// See the module's header.
@@ -20,6 +23,8 @@ pub(super) struct StreamPart {
 
 /// What is being copied; everything before it has been, everything behind it has not.
 enum Stage {
+    /// Delayed messages: those of ids up to this one have been copied.
+    Delayed { through: Option<StreamId> },
     /// Entries: those up to this one have been copied.
     Entries { through: Option<StreamId> },
     /// Groups: those up to this name have been copied, then a part of the next one.
@@ -59,13 +64,18 @@ fn following(through: Option<StreamId>) -> Option<StreamId> {
 impl StreamPart {
     pub(super) fn begin(steps: &mut EffectWriter) -> StreamPart {
         steps.write(0, &Effect::StreamCreate { key: NAMELESS });
-        StreamPart { stage: Stage::Entries { through: None } }
+        StreamPart { stage: Stage::Delayed { through: None } }
     }
 
     /// Copies on. Answers whether the whole stream is copied.
     pub(super) fn copy(&mut self, stream: &Stream, budget: &mut Budget, steps: &mut EffectWriter) -> bool {
         while !budget.is_spent() {
             match &mut self.stage {
+                Stage::Delayed { through } => {
+                    if copy_delayed(stream, through, budget, steps) {
+                        self.stage = Stage::Entries { through: None };
+                    }
+                }
                 Stage::Entries { through } => {
                     if copy_entries(stream, through, budget, steps) {
                         write_counters(stream, steps);
@@ -112,12 +122,24 @@ impl StreamPart {
         }
         let is_copied = match *effect {
             // What is appended is behind all that was there before.
-            Effect::StreamAppend { .. } | Effect::StreamCounters { .. } => !matches!(self.stage, Stage::Entries { .. }),
+            Effect::StreamAppend { .. } | Effect::StreamCounters { .. } => self.has_entries(),
             Effect::StreamDelete { id, .. } => match self.stage {
+                Stage::Delayed { .. } => false,
                 Stage::Entries { through } => Some(id) <= through,
                 _ => true,
             },
-            Effect::StreamTrim { .. } => !matches!(self.stage, Stage::Entries { through: None }),
+            Effect::StreamTrim { .. } => {
+                !matches!(self.stage, Stage::Delayed { .. } | Stage::Entries { through: None })
+            }
+            Effect::StreamDelay { id, .. } | Effect::StreamCancel { id, .. } => self.has_delayed(id),
+            Effect::StreamRelease { key, id, .. } if !self.has_entries() => {
+                if self.has_delayed(id) {
+                    steps.write(0, &Effect::StreamCancel { key, id });
+                }
+                return Followed::Yes;
+            }
+            Effect::StreamRelease { .. } => true,
+            Effect::StreamTickets { .. } => !matches!(self.stage, Stage::Delayed { .. }),
             Effect::GroupCreate { group, .. }
             | Effect::GroupAdd { group, .. }
             | Effect::GroupDestroy { group, .. }
@@ -150,10 +172,23 @@ impl StreamPart {
         Followed::Yes
     }
 
+    /// Whether all entries have been copied, and so all that comes behind them.
+    fn has_entries(&self) -> bool {
+        !matches!(self.stage, Stage::Delayed { .. } | Stage::Entries { .. })
+    }
+
+    /// Whether the delayed message of this id has been copied, if there is one.
+    fn has_delayed(&self, id: StreamId) -> bool {
+        match self.stage {
+            Stage::Delayed { through } => Some(id) <= through,
+            _ => true,
+        }
+    }
+
     /// Whether a group has been copied, or its part has what is asked.
     fn has_group(&self, name: &[u8], has: impl FnOnce(&GroupPart) -> bool) -> bool {
         match &self.stage {
-            Stage::Entries { .. } => false,
+            Stage::Delayed { .. } | Stage::Entries { .. } => false,
             Stage::Groups { last, under_way } => {
                 has_passed(last, name)
                     || under_way.as_ref().is_some_and(|part| name < &*part.name || (*part.name == *name && has(part)))
@@ -210,7 +245,23 @@ impl GroupPart {
     }
 }
 
-/// Copies entries, as all of these functions do: on from where the last slice ended, and answers whether that were the last ones.
+/// Copies delayed messages, as all of these functions do: on from where the last slice ended, and answers whether that were the last ones.
+fn copy_delayed(
+    stream: &Stream,
+    through: &mut Option<StreamId>,
+    budget: &mut Budget,
+    steps: &mut EffectWriter,
+) -> bool {
+    let Some(start) = following(*through) else { return true };
+    delayed_messages(stream, start, |effect| {
+        budget.pay(steps, |steps| steps.write(0, &effect));
+        if let Effect::StreamDelay { id, .. } = effect {
+            *through = Some(id);
+        }
+        !budget.is_spent()
+    })
+}
+
 fn copy_entries(
     stream: &Stream,
     through: &mut Option<StreamId>,

@@ -94,6 +94,9 @@ impl Keyspace {
             // By another name it came to be its own: each letter would be delivered again as a new entry.
             return Moved::Stuck;
         }
+        if let Some(target) = target {
+            self.release_all_due(db, target);
+        }
         let next_id = match target.map(|target| self.stream(db, target)) {
             None => Stream::new().next_id(NewId::Auto, self.now_ms.max(0) as u64),
             Some(Ok(stream)) => stream.next_id(NewId::Auto, self.now_ms.max(0) as u64),

@@ -54,10 +54,13 @@ impl Keyspace {
         last && removed == Ok(true)
     }
 
-    /// Removes expired elements of the value at `slot`, of which others live, at most `budget`. Answers how many there were.
+    /// Removes expired elements of the value at `slot`, of which others live, at most `budget`. Answers how many there were. Of a stream,
+    /// delayed messages that are due become entries.
     pub(in crate::keyspace) fn remove_expired_elements(&mut self, db: DbIndex, slot: Slot, budget: usize) -> usize {
-        if let ValueRef::Grants(_) = self.value(db, slot) {
-            return self.end_expired_grants(db, slot, budget);
+        match self.value(db, slot) {
+            ValueRef::Grants(_) => return self.end_expired_grants(db, slot, budget),
+            ValueRef::Stream(_) => return self.release_due(db, slot, budget),
+            _ => {}
         }
         let first = |ks: &Keyspace| ks.value(db, slot).deadlines()?.first_expired().map(<[u8]>::to_vec);
         let mut removed = 0;

@@ -1,6 +1,7 @@
 //! The verbs: the only mutators of the keyspace. One file per value type; each verb applies one change and records it.
 
 mod dead_letter;
+mod delayed;
 mod element;
 mod grants;
 mod group;
@@ -20,7 +21,7 @@ mod zset;
 pub(super) use grants::grant_set;
 pub(super) use group::{PendingPack, group_policy};
 pub(super) use part::Workshop;
-pub(super) use put_value::{build, keeps_expiry, limits_effect, limits_of, value_of};
+pub(super) use put_value::{build, delayed_messages, keeps_expiry, limits_effect, limits_of, value_of};
 pub(super) use stock::{stock_note, stock_set};
 
 use super::effect::{Effect, for_each_effect};

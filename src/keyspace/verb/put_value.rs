@@ -293,6 +293,10 @@ fn build_stream(stream: &Stream, out: &mut EffectWriter) {
     }
     let (last_id, entries_added, max_deleted_id) = (stream.last_id(), stream.entries_added(), stream.max_deleted_id());
     out.write(0, &Effect::StreamCounters { key, last_id, entries_added, max_deleted_id });
+    delayed_messages(stream, StreamId::MIN, |message| {
+        out.write(0, &message);
+        true
+    });
     stream.groups().for_each(|(name, group)| group::encode(key, name, group, out));
     if let Some(memory) = stream.idempotency() {
         out.write(0, &Effect::RequestLimits { key, duration_s: memory.duration_s, max_iids: memory.max_iids });
@@ -302,6 +306,28 @@ fn build_stream(stream: &Stream, out: &mut EffectWriter) {
         let (added, duplicates) = (memory.added(), memory.duplicates());
         out.write(0, &Effect::RequestCounters { key, added, duplicates });
     }
+}
+
+/// Gives `visit` the effects that make a stream's delayed messages from this id on, while it answers true. Answers whether that were all.
+pub(in crate::keyspace) fn delayed_messages(
+    stream: &Stream,
+    start: StreamId,
+    mut visit: impl FnMut(Effect<'_>) -> bool,
+) -> bool {
+    let key = NAMELESS;
+    let mut pairs = Vec::new();
+    for message in stream.delayed_from(start) {
+        pairs.clear();
+        message.pairs.for_each(|(field, value)| Pairs::put(&mut pairs, field, value));
+        if !visit(Effect::StreamDelay { key, id: message.id, pairs: &pairs }) {
+            return false;
+        }
+    }
+    let last = stream.delay_tickets();
+    if last > 0 {
+        visit(Effect::StreamTickets { key, last });
+    }
+    true
 }
 
 #[cfg(test)]
@@ -357,6 +383,10 @@ mod tests {
                 ks.request_add(0, slot, producer, iid, id(2))?;
             }
             ks.request_repeated(0, slot)?;
+            for seq in 1..4 {
+                ks.stream_delay(0, b"stream", Some(slot), StreamId { ms: 90_000 - seq, seq }, pairs.into_iter())?;
+            }
+            ks.stream_cancel_delayed(0, slot, StreamId { ms: 89_997, seq: 3 })?;
             for key in [&b"string"[..], b"number", b"list", b"zset", b"set", b"hash", b"stream"] {
                 let value = taken(ks, key)?;
                 let slot = ks.put(3, key, b"goes");

@@ -121,6 +121,9 @@ impl Keyspace {
             self.expire(db, found);
             at = None;
         }
+        if let Some(at) = at {
+            self.release_all_due(db, at);
+        }
         let now_ms = self.unit_ms();
         let id = match at.map(|at| self.stream(db, at)) {
             Some(Ok(stream)) => stream.next_id(NewId::Auto, now_ms),

@@ -89,6 +89,8 @@ impl Keyspace {
         let stream = self.stream_mut(db, slot)?;
         stream.set_counters(last_id, entries_added, max_deleted_id);
         let (entries_added, max_deleted_id) = (stream.entries_added(), stream.max_deleted_id());
+        // There may be ids again for delayed messages.
+        self.follow_policies(db, slot);
         self.record_at(db, slot, |key| Effect::StreamCounters { key, last_id, entries_added, max_deleted_id });
         Ok(())
     }
@@ -349,7 +351,8 @@ impl Keyspace {
         Ok(done)
     }
 
-    /// Has dead letters of a stream looked after in time, when what is pending there or a policy has changed.
+    /// Has dead letters and delayed messages of a stream looked after in time, when what is pending or delayed there, or a policy, has
+    /// changed.
     #[inline]
     pub(super) fn follow_policies(&mut self, db: DbIndex, slot: Slot) {
         let entry = self.entry(db, slot);

@@ -292,7 +292,7 @@ impl<'w> Life<'w> {
             return (rest, Some(at));
         }
         self.world.requests += 1;
-        let mut request = random(&mut self.world.rng, self.world.requests);
+        let mut request = random(&mut self.world.rng, self.world.requests, self.world.kinds);
         let first = self.world.rng.below(request.commands.len() as u64) as usize;
         if first == 0 {
             return (request, None);
@@ -374,6 +374,15 @@ impl<'w> Life<'w> {
             let has_lapsed =
                 |(_, effect): (u16, Effect<'_>)| matches!(effect, Effect::GrantEnd { .. }) && effect.is_expiry();
             self.world.reached.lapsed += u64::from(EffectReader::new(&effects).any(has_lapsed));
+            let released = |(_, effect)| match effect {
+                Effect::StreamRelease { id, .. } => Some(id.ms),
+                _ => None,
+            };
+            let last_ms = EffectReader::new(&effects).filter_map(released).max();
+            self.world.reached.released += u64::from(last_ms.is_some());
+            if last_ms.is_some_and(|due_ms| due_ms > self.world.clock.now_ms() as u64) {
+                return Err(format!("a message came before its time, {last_ms:?}"));
+            }
             if EffectReader::new(&effects).all(|(_, effect)| effect.is_expiry()) {
                 self.expiries.insert(self.at);
             }
@@ -526,6 +535,10 @@ impl<'w> Life<'w> {
                 }
                 What::Acknowledge => {
                     reached.acknowledged += u64::from(reply.starts_with(b":1"));
+                    is_synced
+                }
+                What::Delay => {
+                    reached.delayed += 1;
                     is_synced
                 }
                 What::Function => {

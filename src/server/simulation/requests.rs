@@ -46,6 +46,8 @@ pub(super) enum What {
     Acknowledge,
     /// A place or units are asked for.
     Grant,
+    /// A message is to become an entry later.
+    Delay,
     /// None of a client's: an event of a key.
     Event,
 }
@@ -62,16 +64,25 @@ const SELL: &str = "local held = redis.call('STOCK.RESERVE', KEYS[1], ARGV[1], '
 /// It is given no token: nobody has seen one that was given in vain, and only this server knows of it.
 const FREE_AND_FAIL: &str = "redis.call('LOCK.BREAK', KEYS[1]) redis.call('GATE.RELEASE', KEYS[2], ARGV[1]) \
                              redis.call('GATE.LIMIT', KEYS[2], 1) error('it fails')";
+const CANCEL: &str = "local last = redis.call('XDELAY.LIST', KEYS[1])[2] \
+                      last = last[#last] return last and redis.call('XDELAY.CANCEL', KEYS[1], last[2])";
 const READ_GROUP: [&str; 9] = ["XREADGROUP", "GROUP", "group", "consumer", "COUNT", "2", "STREAMS", "stream", ">"];
 
+/// Which requests there are: how many numbers stand for them.
+#[derive(Clone, Copy)]
+pub(super) enum Kinds {
+    WithoutDelays = 104,
+    All = 110,
+}
+
 /// A request by chance; `number` is given once.
-pub(super) fn random(rng: &mut Rng, number: u64) -> Request {
+pub(super) fn random(rng: &mut Rng, number: u64, kinds: Kinds) -> Request {
     let long = if rng.below(8) == 0 { rng.below(3_000) as usize } else { 0 };
     let value = format!("{number}{}", "x".repeat(long));
     let n = number.to_string();
     let policy = ["always", "everysec", "no"][rng.below(3) as usize];
     let deadline = (1 + rng.below(500)).to_string();
-    let (words, shows, what): (&[&str], Shows, What) = match rng.below(104) {
+    let (words, shows, what): (&[&str], Shows, What) = match rng.below(kinds as u64) {
         0..5 => (&["SET", "string", &value], Shows::Nothing, What::Plain),
         5..10 => (&["GET", "string"], Shows::Key("string"), What::Plain),
         10..12 => (&["SETNX", "string", &n], Shows::Key("string"), What::Plain),
@@ -120,6 +131,9 @@ pub(super) fn random(rng: &mut Rng, number: u64) -> Request {
         82..84 => (&["PEXPIRE", "counter", &deadline], Shows::Key("counter"), What::Plain),
         84 => (&["INCRBYFLOAT", "counter", "0.5"], Shows::Key("counter"), What::Plain),
         85..101 => return coordinate(rng, &n, &deadline),
+        104..107 => (&["XADD", "stream", "DELAY", &deadline, "*", "n", &value], Shows::Nothing, What::Delay),
+        107..109 => (&["XDELAY.LIST", "stream"], Shows::Key("stream"), What::Plain),
+        109 => (&["EVAL", CANCEL, "1", "stream"], Shows::Key("stream"), What::Plain),
         _ => (&["APPEND", "string", &value], Shows::Nothing, What::Plain),
     };
     Request { commands: vec![words.iter().map(|word| (*word).to_owned()).collect()], shows, what }

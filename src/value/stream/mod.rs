@@ -9,17 +9,22 @@
 //! What refers to an entry is asked group by group: one lookup in each, and for a trim one range per node and group. See `policy` for
 //! groups that cure themselves.
 //!
+//! # Delayed messages
+//! What is to become an entry later is kept beside the entries, in the order of its time. See `delayed` and `release`.
+//!
 //! # Changes
 //! Each `&mut` method is one deterministic step on plain arguments, without clock or choice, so that whoever logs the steps can
 //! repeat them. What needs a decision (the next id, what to trim, the read counter) is a `&self` method that gives the
 //! argument of a step.
 
+mod delayed;
 mod group;
 mod id;
 mod idempotency;
 mod node;
 mod policy;
 mod pre_image;
+mod release;
 mod trim;
 
 pub use group::{Consumer, Group, Pending};
@@ -48,7 +53,7 @@ pub struct Stream {
     entries_added: u64,
     groups: BTreeMap<Box<[u8]>, Group>,
     idempotency: Option<Box<Idempotency>>,
-    /// `Some` exactly if a group has a policy.
+    /// `Some` exactly if a group has a policy, or a message was ever kept until its time.
     attendance: Option<Box<Attendance>>,
 }
 
@@ -123,8 +128,11 @@ impl Stream {
         let exhausted = self.last_id == StreamId::MAX;
         let id = match wanted {
             _ if exhausted => return Err(NewIdError::Exhausted),
-            NewId::Auto if now_ms > self.last_id.ms => StreamId { ms: now_ms, seq: 0 },
-            NewId::Auto => self.last_id.next().ok_or(NewIdError::Exhausted)?,
+            NewId::Auto => {
+                let is_ahead = now_ms > self.last_id.ms;
+                let next = if is_ahead { Some(StreamId { ms: now_ms, seq: 0 }) } else { self.last_id.next() };
+                self.behind_delayed(next.ok_or(NewIdError::Exhausted)?).ok_or(NewIdError::Exhausted)?
+            }
             NewId::AutoSeq(ms) if ms == self.last_id.ms => {
                 let seq = self.last_id.seq.checked_add(1).ok_or(NewIdError::NotAboveLast)?;
                 StreamId { ms, seq }
@@ -133,6 +141,14 @@ impl Stream {
             NewId::Exact(id) => id,
         };
         if id > self.last_id { Ok(id) } else { Err(NewIdError::NotAboveLast) }
+    }
+
+    /// This id, or the first one behind it that no delayed message of its millisecond has been told.
+    fn behind_delayed(&self, id: StreamId) -> Option<StreamId> {
+        match self.last_delayed_within(id) {
+            Some(last) if last >= id => last.next(),
+            _ => Some(id),
+        }
     }
 
     /// Appends an entry, which must have at least one pair. Returns false and changes nothing unless `id` is above the
@@ -194,7 +210,8 @@ impl Stream {
         let node = size_of::<StreamId>() + size_of::<Node>();
         let nodes: usize = self.nodes.values().map(|n| node + n.bytes.capacity()).sum();
         let groups: usize = self.groups.iter().map(|(name, group)| name.len() + group.mem_bytes()).sum();
-        let attendance = self.attendance.as_ref().map_or(0, |_| size_of::<Attendance>());
+        let attendance = self.attendance.as_ref();
+        let attendance = attendance.map_or(0, |own| size_of::<Attendance>() + own.delayed.mem_bytes());
         nodes + groups + attendance + self.idempotency.as_ref().map_or(0, |idempotency| idempotency.mem_bytes())
     }
 }
@@ -438,23 +455,30 @@ impl Stream {
     }
 }
 
-/// Looking after dead letters.
+/// Looking after dead letters and delayed messages.
 impl Stream {
     /// Whether a group has a policy.
     #[inline]
     pub fn has_policies(&self) -> bool {
-        self.attendance.is_some()
+        self.attendance.as_ref().is_some_and(|attendance| attendance.policies > 0)
+    }
+
+    /// Whether anything is to be done about it as time passes.
+    #[inline]
+    pub fn needs_attendance(&self) -> bool {
+        self.attendance.as_ref().is_some_and(|attendance| attendance.is_needed())
     }
 
     /// The groups that have policies, with these.
     pub fn policies(&self) -> impl Iterator<Item = (&[u8], &Group, &Policy)> {
-        let groups = self.attendance.iter().flat_map(|_| self.groups());
+        let groups = self.has_policies().then(|| self.groups()).into_iter().flatten();
         groups.filter_map(|(name, group)| Some((name, group, group.policy()?)))
     }
 
-    /// When somebody is to look after dead letters, Unix ms: at the latest when one is due that was none before.
+    /// When somebody is to look, Unix ms: at the latest when a dead letter is due that was none before, or a delayed message.
     pub fn attention_ms(&self) -> Option<i64> {
-        self.attendance.as_ref()?.wanted_ms
+        let wanted_ms = self.attendance.as_ref()?.wanted_ms;
+        wanted_ms.into_iter().chain(self.release_ms()).min()
     }
 
     /// When somebody will look; `None` if that is not promised.
@@ -466,10 +490,8 @@ impl Stream {
 
     /// Whether somebody is to look before that is promised.
     pub fn needs_timer(&self) -> bool {
-        self.attendance.as_ref().is_some_and(|attendance| {
-            let Attendance { wanted_ms, timer_ms, .. } = **attendance;
-            wanted_ms.is_some_and(|wanted_ms| timer_ms.is_none_or(|timer_ms| wanted_ms < timer_ms))
-        })
+        let timer_ms = self.attendance.as_ref().and_then(|attendance| attendance.timer_ms);
+        self.attention_ms().is_some_and(|wanted_ms| timer_ms.is_none_or(|timer_ms| wanted_ms < timer_ms))
     }
 
     /// The groups whose first dead letter is to be moved by now.
@@ -496,12 +518,27 @@ impl Stream {
 
     /// Keeps count after a group may have got a policy or lost it, and has its dead letters looked after in time.
     fn follow_policy(&mut self, name: &[u8], before: bool, after: bool) {
-        let policies = self.attendance.as_ref().map_or(0, |attendance| attendance.policies);
-        match policies + usize::from(after) - usize::from(before) {
-            0 => self.attendance = None,
-            policies => self.attendance.get_or_insert_default().policies = policies,
+        if before != after {
+            let attendance = self.attendance.get_or_insert_default();
+            attendance.policies = attendance.policies + usize::from(after) - usize::from(before);
+            self.dismiss_idle();
         }
         self.attend(name);
+    }
+
+    /// Nobody looks any more where there is nothing left to do.
+    fn dismiss_idle(&mut self) {
+        let Some(attendance) = &mut self.attendance else { return };
+        if attendance.policies == 0 {
+            attendance.wanted_ms = None;
+        }
+        if !attendance.is_needed() {
+            // The timer may get lost when nobody waits for it.
+            attendance.timer_ms = None;
+            if attendance.delayed.is_blank() {
+                self.attendance = None;
+            }
+        }
     }
 
     /// Has dead letters of a group looked after in time.

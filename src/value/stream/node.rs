@@ -73,6 +73,15 @@ impl<'a> Iterator for Pairs<'a> {
 
 impl ExactSizeIterator for Pairs<'_> {}
 
+impl<'a> Pairs<'a> {
+    /// Those that are packed by themselves, behind their number.
+    pub(super) fn counted(packed: &'a [u8]) -> Pairs<'a> {
+        let mut content = Reader::new(packed);
+        let left = content.number() as usize;
+        Pairs { left, master: None, content }
+    }
+}
+
 /// The entries of a range of ids, oldest first.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {

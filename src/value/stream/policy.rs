@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::delayed::Delayed;
 use super::id::StreamId;
 use super::node::Entry;
 
@@ -169,19 +170,26 @@ impl Schedule {
     }
 }
 
-/// When somebody has to look after the dead letters of a stream some of whose groups have policies. Only the number of these says
-/// anything about the stream; the times are an arrangement with whoever looks.
+/// What somebody has to look after in a stream: dead letters, where some groups have policies, and messages that are not due yet. The
+/// times say nothing about the stream; they are an arrangement with whoever looks.
 #[derive(Clone, Default)]
 pub(super) struct Attendance {
     /// How many of the groups have a policy.
     pub(super) policies: usize,
-    /// Before this time there is nothing to do, Unix ms.
+    /// Messages that wait for their time.
+    pub(super) delayed: Delayed,
+    /// Before this time there is nothing to do about dead letters, Unix ms.
     pub(super) wanted_ms: Option<i64>,
     /// Somebody looks then, if `Some`.
     pub(super) timer_ms: Option<i64>,
 }
 
 impl Attendance {
+    /// Whether there is anything to look after.
+    pub(super) fn is_needed(&self) -> bool {
+        self.policies > 0 || !self.delayed.is_empty()
+    }
+
     /// Something may be to do from this time on.
     pub(super) fn want(&mut self, at_ms: Option<u64>) {
         let at_ms = at_ms.and_then(as_time);
@@ -191,7 +199,8 @@ impl Attendance {
 
 impl std::fmt::Debug for Attendance {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Attendance").field("policies", &self.policies).finish_non_exhaustive()
+        let Attendance { policies, delayed, .. } = self;
+        f.debug_struct("Attendance").field("policies", policies).field("delayed", delayed).finish_non_exhaustive()
     }
 }
 

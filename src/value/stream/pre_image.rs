@@ -1,5 +1,6 @@
 //! The part of a stream that a change touches, as it was before, and how it is put back.
 
+use super::delayed::DelayedState;
 use super::group::{Group, PendingState};
 use super::id::StreamId;
 use super::idempotency::Idempotency;
@@ -27,6 +28,8 @@ enum Part {
     Policy { group: Box<[u8]>, before: Option<Box<Schedule>> },
     /// Who has an entry pending.
     Pending { group: Box<[u8]>, id: StreamId, before: Option<PendingState> },
+    /// A message that waits for its time.
+    Delayed(DelayedState),
     /// What is remembered of producers' requests.
     Requests(Option<Box<Idempotency>>),
 }
@@ -63,6 +66,7 @@ impl StreamPreImage {
             Part::Position { group, .. } | Part::Pending { group, .. } => group.len(),
             Part::Policy { group, before } => group.len() + before.as_deref().map_or(0, Schedule::mem_bytes),
             Part::Consumer { group, name, .. } => group.len() + name.len(),
+            Part::Delayed(state) => state.mem_bytes(),
             Part::Requests(requests) => requests.as_ref().map_or(0, |requests| requests.mem_bytes()),
         };
         size_of::<StreamPreImage>() + content
@@ -163,6 +167,12 @@ impl Stream {
         StreamPreImage(Part::Pending { group: group.into(), id, before })
     }
 
+    /// Before the delayed message of this id comes or goes.
+    pub fn before_delayed(&self, id: StreamId) -> StreamPreImage {
+        let state = self.attendance.as_ref().map(|attendance| attendance.delayed.state(id));
+        StreamPreImage(Part::Delayed(state.unwrap_or_else(|| DelayedState::none(id))))
+    }
+
     /// Before anything about producers' requests changes.
     pub fn before_requests(&self) -> StreamPreImage {
         StreamPreImage(Part::Requests(self.idempotency.clone()))
@@ -200,6 +210,10 @@ impl Stream {
                     group.put_back_pending(id, before);
                 }
                 self.attend(&group);
+            }
+            Part::Delayed(state) => {
+                self.attendance.get_or_insert_default().delayed.put_back(state);
+                self.dismiss_idle();
             }
             Part::Requests(requests) => self.idempotency = requests,
         }

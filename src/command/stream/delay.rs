@@ -1,0 +1,87 @@
+//! XADD with DELAY or AT: a message that becomes an entry at its time. `docs/coordination/queues.md` says what follows from it.
+
+use crate::base::limits::DELAY_MAX_MS;
+use crate::engine::Ctx;
+use crate::engine::args::Args;
+use crate::engine::error::Error;
+use crate::keyspace::Slot;
+use crate::resp::reply::Reply;
+use crate::value::stream::{NewId, Stream, StreamId};
+
+/// Takes DELAY or AT if it is next. One of them may be given, once: when the message is due, Unix ms.
+pub(super) fn take(due_ms: &mut Option<i64>, args: &mut Args<'_>, now_ms: i64) -> Result<bool, Error> {
+    let new = if args.option("delay", 1) {
+        let delay_ms = args.int()?;
+        if !(0..=DELAY_MAX_MS).contains(&delay_ms) {
+            return Err(Error::owned(format!("ERR DELAY is a number of milliseconds from 0 to {DELAY_MAX_MS}")));
+        }
+        now_ms.saturating_add(delay_ms)
+    } else if args.option("at", 1) {
+        let at_ms = args.int()?;
+        if at_ms < 0 || at_ms.saturating_sub(now_ms) > DELAY_MAX_MS {
+            return Err(Error::owned(format!(
+                "ERR AT is a Unix time in milliseconds, at most {DELAY_MAX_MS} ms from now"
+            )));
+        }
+        at_ms
+    } else {
+        return Ok(false);
+    };
+    if due_ms.replace(new).is_some() {
+        return Err(Error::Syntax);
+    }
+    Ok(true)
+}
+
+/// Refuses what has no meaning for a message that becomes an entry later.
+pub(super) fn admit(id: Option<NewId>, trims: bool) -> Result<(), Error> {
+    if id.is_some_and(|id| id != NewId::Auto) {
+        return Err(Error::text("ERR with DELAY or AT the id is `*`: the message gets one by its time"));
+    }
+    if trims {
+        return Err(Error::text(
+            "ERR DELAY and AT can't be used with MAXLEN or MINID: trim by XTRIM, or when other entries are added",
+        ));
+    }
+    Ok(())
+}
+
+/// Keeps a message in the stream at `slot`, or in a new one, until it is due. Answers its id, and where the stream lives; `None` where the
+/// stream has no further id.
+pub(super) fn keep<'a>(
+    ctx: &mut Ctx<'_>,
+    key: &[u8],
+    slot: Option<Slot>,
+    due_ms: i64,
+    pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+) -> Result<Option<(StreamId, Slot)>, Error> {
+    let (db, due_ms) = (ctx.db(), due_ms.max(0) as u64);
+    let id = match slot {
+        None => Stream::new().delay_id(due_ms),
+        Some(slot) => {
+            let stream = ctx.ks.stream(db, slot)?;
+            stream.delay_id(due_ms).filter(|_| stream.last_id() < StreamId::MAX)
+        }
+    };
+    let Some(id) = id else { return Ok(None) };
+    let Some(slot) = ctx.ks.stream_delay(db, key, slot, id, pairs)? else { return Ok(None) };
+    if ctx.ks.stream(db, slot)?.delayed_from(StreamId::MIN).next().is_some_and(|first| first.id == id) {
+        // Who waits knows when the first was due before.
+        ctx.wake_waiting(key);
+    }
+    Ok(Some((id, slot)))
+}
+
+/// How many fields [`answer`] adds.
+pub(super) fn fields(stream: &Stream) -> usize {
+    if stream.delayed_len() > 0 { 2 } else { 0 }
+}
+
+/// What XINFO tells of a stream that has delayed messages, which Redis' reply has not.
+pub(super) fn answer(stream: &Stream, reply: &mut Reply) {
+    let Some(due_ms) = stream.first_delayed_ms() else { return };
+    reply.bulk(b"delayed");
+    reply.integer(stream.delayed_len() as i64);
+    reply.bulk(b"next-due-time");
+    reply.integer(i64::try_from(due_ms).unwrap_or(i64::MAX));
+}
