@@ -432,6 +432,15 @@ impl ServerState {
         }
     }
 
+    /// Whether a call that waits would be refused now, and may be served when there is space again: it should wait on until then.
+    pub(super) fn awaits_log(&mut self, key: SessionKey) -> bool {
+        if !self.is_unlogged() || self.has_log_failed() {
+            return false;
+        }
+        let parked = self.sessions.get_mut(key).and_then(|session| session.parked.as_ref());
+        parked.is_some_and(|parked| self.table.by_id(parked.command).command.flags.has(Flags::WRITE))
+    }
+
     #[cold]
     pub(super) fn refusal(&self) -> Error {
         let failure = self.durability.as_ref().and_then(|durability| durability.log.failure());

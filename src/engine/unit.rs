@@ -188,7 +188,7 @@ impl Engine {
                 self.server.end_waiting(&self.ks, key, |parked, reply| (parked.on_timeout)(reply));
                 continue;
             }
-            if self.server.pause.is_on() {
+            if self.server.pause.is_on() || self.server.awaits_log(key) {
                 self.server.put_off(key, now_ms);
                 continue;
             }

@@ -261,6 +261,41 @@ fn time_changes_nothing_that_the_log_does_not_take() {
     assert!(sent.starts_with("-MISCONF"), "{sent}");
 }
 
+/// Neither who looks nor who waits lets a message become an entry that the log would not know of, and who waits is not refused.
+#[test]
+fn messages_stay_delayed_while_the_log_takes_no_changes() {
+    for waits in ["XREAD BLOCK 0 STREAMS s $", "XREADGROUP GROUP g c BLOCK 0 STREAMS s >"] {
+        let mut bench = Bench::new();
+        for line in ["XGROUP CREATE s g $ MKSTREAM", "XADD s DELAY 1000 * f v"] {
+            assert!(bench.line(0, line).is_some_and(|sent| !sent.starts_with('-')), "{line}");
+        }
+        assert_eq!(bench.line(1, waits).as_deref(), Some(""));
+        bench.engine.server.commit_log();
+        bench.fill_disk();
+        bench.feed(0, &[&[b"SET", b"k", &LARGE]]);
+        assert_eq!(bench.sent(0), None);
+        bench.clock.advance_ms(2_000);
+        bench.engine.time_out_waits();
+        assert_eq!(bench.sent(1).as_deref(), Some(""), "{waits}");
+        assert_eq!(bench.line(2, "XLEN s").as_deref(), Some(":0\\r\\n"), "{waits}");
+        bench.engine.reclaim_expired();
+        assert_eq!(bench.line(2, "XLEN s").as_deref(), Some(":0\\r\\n"), "{waits}");
+        bench.disk.set_capacity(None);
+        // Once more when the log has made room for what comes next.
+        for _ in 0..3 {
+            while bench.log().do_chore() {}
+            bench.clock.advance_ms(1_000);
+            bench.engine.tick();
+        }
+        assert!(!bench.engine.server.is_unlogged());
+        assert_eq!(bench.sent(0).as_deref(), Some("+OK\\r\\n"));
+        bench.engine.reclaim_expired();
+        bench.engine.server.commit_log();
+        assert!(bench.sent(1).is_some_and(|sent| sent.contains("\\r\\nf\\r\\n")), "{waits}");
+        assert_eq!(bench.line(2, "XLEN s").as_deref(), Some(":1\\r\\n"), "{waits}");
+    }
+}
+
 #[test]
 fn another_server_learns_nothing_that_may_be_lost() {
     let mut bench = Bench::new();
