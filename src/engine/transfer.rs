@@ -18,6 +18,7 @@ use std::io;
 use crate::base::limits::{TRANSFER_KEY_WORK_BYTES, TRANSFER_SLICE_BYTES};
 use crate::base::rng::Rng;
 use crate::base::version::REDIS_VERSION;
+use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, WALK_END};
 use crate::rdb::VERSION;
 use crate::rdb::file::Writer;
@@ -45,6 +46,8 @@ pub struct Transfer {
     /// How often databases had been swapped when the first slice was made.
     swaps: Option<u64>,
     keys: u64,
+    /// Streams of which the delayed messages were left out.
+    without_delayed: u64,
 }
 
 impl Transfer {
@@ -58,7 +61,7 @@ impl Transfer {
             writer.aux(name, text)?;
         }
         let databases = if replica.only_libraries { 0 } else { databases };
-        Ok(Transfer { writer, mark, position: None, databases, swaps: None, keys: 0 })
+        Ok(Transfer { writer, mark, position: None, databases, swaps: None, keys: 0, without_delayed: 0 })
     }
 
     /// Writes on. `libraries` are the texts of the libraries of functions. Answers what is to be sent, and itself if that is not all.
@@ -86,6 +89,9 @@ impl Transfer {
                 let before = self.writer.byte_len();
                 written = self.writer.entry(u64::from(db), entry);
                 self.keys += 1;
+                if let ValueRef::Stream(stream) = entry.value() {
+                    self.without_delayed += u64::from(stream.delayed_len() > 0);
+                }
                 let bytes = usize::try_from(self.writer.byte_len() - before).unwrap_or(usize::MAX);
                 left = left.saturating_sub(bytes.saturating_add(TRANSFER_KEY_WORK_BYTES));
                 left > 0 && written.is_ok()
@@ -102,6 +108,12 @@ impl Transfer {
         }
         let mut rest = self.writer.finish()?;
         rest.extend_from_slice(self.mark.as_bytes());
+        if self.without_delayed > 0 {
+            tracing::warn!(
+                streams = self.without_delayed,
+                "left out of what was sent as RDB: delayed messages of streams, which Redis does not have"
+            );
+        }
         tracing::info!(keys = self.keys, "sent a snapshot as RDB; the link ends with it");
         Ok((rest, None))
     }
