@@ -111,10 +111,22 @@ fn watch(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     }
     for key in args.rest().iter() {
         let existed = ctx.ks.live(ctx.session.db, key).is_some();
+        if ctx.ks.has_due_message(ctx.session.db, key) {
+            // What became due before this is no change.
+            meet_due(ctx, key);
+        }
         ctx.server.watch(ctx.session, key, existed);
     }
     ctx.reply.ok();
     Ok(())
+}
+
+#[cold]
+fn meet_due(ctx: &mut Ctx<'_>, key: &[u8]) {
+    let db = ctx.db();
+    if let Some(slot) = ctx.ks.find(db, key) {
+        ctx.ks.release_all_due(db, slot);
+    }
 }
 
 fn unwatch(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
