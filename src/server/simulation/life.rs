@@ -291,7 +291,7 @@ impl<'w> Life<'w> {
             return (rest, Some(at));
         }
         self.world.requests += 1;
-        let mut request = random(&mut self.world.rng, self.world.requests);
+        let mut request = random(&mut self.world.rng, self.world.requests, self.world.kinds);
         let first = self.world.rng.below(request.commands.len() as u64) as usize;
         if first == 0 {
             return (request, None);

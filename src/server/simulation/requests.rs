@@ -61,14 +61,21 @@ const CANCEL: &str = "local last = redis.call('XDELAY.LIST', KEYS[1])[2] \
                       last = last[#last] return last and redis.call('XDELAY.CANCEL', KEYS[1], last[2])";
 const READ_GROUP: [&str; 9] = ["XREADGROUP", "GROUP", "group", "consumer", "COUNT", "2", "STREAMS", "stream", ">"];
 
+/// Which requests there are: how many numbers stand for them.
+#[derive(Clone, Copy)]
+pub(super) enum Kinds {
+    WithoutDelays = 88,
+    All = 94,
+}
+
 /// A request by chance; `number` is given once.
-pub(super) fn random(rng: &mut Rng, number: u64) -> Request {
+pub(super) fn random(rng: &mut Rng, number: u64, kinds: Kinds) -> Request {
     let long = if rng.below(8) == 0 { rng.below(3_000) as usize } else { 0 };
     let value = format!("{number}{}", "x".repeat(long));
     let n = number.to_string();
     let policy = ["always", "everysec", "no"][rng.below(3) as usize];
     let deadline = (1 + rng.below(500)).to_string();
-    let (words, shows, what): (&[&str], Shows, What) = match rng.below(94) {
+    let (words, shows, what): (&[&str], Shows, What) = match rng.below(kinds as u64) {
         0..5 => (&["SET", "string", &value], Shows::Nothing, What::Plain),
         5..10 => (&["GET", "string"], Shows::Key("string"), What::Plain),
         10..12 => (&["SETNX", "string", &n], Shows::Key("string"), What::Plain),
