@@ -628,19 +628,6 @@ fn a_ticket_needs_rights_in_its_own_database() {
     assert!(refused[0].starts_with("-NOPERM"), "the transaction is still in the other database: {refused:?}");
 }
 
-/// A call that changes something before it waits, as who reads for a group is noted, is not woken by that.
-#[test]
-fn who_begins_to_wait_does_not_wake_itself() {
-    let mut bench = Bench::new(2);
-    bench.keep_units();
-    call(&mut bench, 0, "XGROUP CREATE s g $ MKSTREAM");
-    bench.take_units();
-    assert!(call(&mut bench, 0, "XREADGROUP GROUP g ann BLOCK 0 STREAMS s >").is_empty());
-    assert_eq!(bench.take_units().len(), 1, "it has run once");
-    call(&mut bench, 1, "XADD s 1-1 a b");
-    assert!(String::from_utf8_lossy(&bench.heard(0)).contains("1-1"));
-}
-
 /// A client that hangs up is forgotten, and nobody waits for it.
 #[test]
 fn who_hangs_up_delays_nobody() {
