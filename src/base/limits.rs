@@ -586,6 +586,10 @@ pub const DELAY_MAX_MS: i64 = LEASE_MAX_MS;
 /// others follow at the next look. Who appends lets all become entries that are due.
 pub const DELAYED_RELEASED_MAX: usize = if cfg!(test) { 20 } else { 1_000 };
 
+/// Delayed messages that become entries before one that is appended, which is to come behind all that is due: for some tenths of a second at
+/// most. Of more, the later ones come behind it.
+pub const DELAYED_RELEASED_BEFORE_APPEND_MAX: usize = 100_000;
+
 /// Bytes of delayed messages after which no further one becomes an entry at once; one may exceed it.
 pub const DELAYED_RELEASED_MAX_BYTES: usize = if cfg!(test) { 10_000 } else { 1024 * 1024 };
 

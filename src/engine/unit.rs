@@ -21,6 +21,17 @@ use crate::keyspace::effect::Effect;
 use crate::keyspace::{DbIndex, Keyspace, Misfit};
 use crate::resp::reply::Reply;
 
+/// What has become of a waiting call that was to be dispatched again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Again {
+    /// It waits no longer.
+    Done,
+    /// It was dispatched and waits on.
+    WaitsOn,
+    /// It could not be dispatched now.
+    NotNow,
+}
+
 /// A unit that has begun and is to be committed.
 #[must_use = "a unit that changed something must be committed"]
 pub(super) struct Unit(UnitOrigin);
@@ -123,11 +134,16 @@ impl Engine {
                     is_done = false;
                     break;
                 }
-                let waits_on = self.retry(ticket, current.as_deref_mut());
+                let again = self.retry(ticket, current.as_deref_mut());
                 served = Some(ticket);
                 *dispatched += 1;
-                if waits_on && want == Want::Place {
-                    break;
+                match again {
+                    Again::WaitsOn if want == Want::Place => break,
+                    Again::NotNow => {
+                        is_done = false;
+                        break;
+                    }
+                    Again::WaitsOn | Again::Done => {}
                 }
             }
         }
@@ -138,21 +154,28 @@ impl Engine {
         is_done
     }
 
-    /// Dispatches a waiting call again from the start, as a unit of its own. Answers whether it waits on. `current` is the session whose
-    /// command runs, and which the call may wait beside.
-    fn retry(&mut self, ticket: Ticket, current: Option<&mut Session>) -> bool {
-        let Some(parked) = self.server.waits.take(ticket) else { return false };
+    /// Dispatches a waiting call again from the start, as a unit of its own. `current` is the session whose command runs, and which the
+    /// call may wait beside.
+    fn retry(&mut self, ticket: Ticket, current: Option<&mut Session>) -> Again {
+        if self.server.awaits_log(ticket) {
+            self.server.look_again_later(ticket);
+            return Again::WaitsOn;
+        }
+        let Some(parked) = self.server.waits.take(ticket) else { return Again::Done };
         match current {
-            // What blocks the session has only begun to wait: what its own unit changed it has seen.
+            // What blocks the session has only begun to wait, and its session is at work. What its own unit changed it has seen; what comes
+            // about for it by those who are served now it sees when the session is back. A group's reader misses nothing by that: it
+            // is touched by its own look.
             Some(own) if own.key == parked.session && parked.mode != Mode::Beside => {
+                let is_reader = parked.want == Want::Group && parked.or_string.is_none();
                 self.server.waits.put(parked);
-                false
+                if is_reader { Again::Done } else { Again::NotNow }
             }
             Some(own) if own.key == parked.session => self.dispatch_again(own, parked, None),
             other => {
                 let Some(mut session) = self.server.sessions.take(parked.session) else {
                     self.server.waits.put(parked);
-                    return false;
+                    return Again::Done;
                 };
                 let had_failed = self.server.has_log_failed();
                 session.outbox.begin_batch();
@@ -172,11 +195,11 @@ impl Engine {
     }
 
     /// The same, of a session that is out of the registry. `other` is one that is out, too.
-    fn dispatch_again(&mut self, session: &mut Session, parked: Box<Parked>, other: Option<&mut Session>) -> bool {
+    fn dispatch_again(&mut self, session: &mut Session, parked: Box<Parked>, other: Option<&mut Session>) -> Again {
         if session.is_leaving() {
             // A client that is being closed must not take anything, nor may its calls come up again and again before it is gone.
             self.server.stop_waiting(session, &parked);
-            return false;
+            return Again::Done;
         }
         let selected = std::mem::replace(&mut session.db, parked.db);
         // What a transaction that is being put together selects is not where this call was made.
@@ -189,7 +212,7 @@ impl Engine {
         waits_on
     }
 
-    fn run_again(&mut self, session: &mut Session, parked: Box<Parked>, other: Option<&mut Session>) -> bool {
+    fn run_again(&mut self, session: &mut Session, parked: Box<Parked>, other: Option<&mut Session>) -> Again {
         let mut reply = parked.begin_answer(session.form());
         let entry = self.server.table.by_id(parked.command);
         let (wait, fence) = match self.server.admit_retry(session, entry, parked.argv.as_argv()) {
@@ -207,7 +230,7 @@ impl Engine {
             let ticket = parked.ticket;
             self.server.waits.put(parked);
             self.server.waits.retry_at(ticket, retry_at_ms);
-            return true;
+            return Again::WaitsOn;
         }
         self.server.stop_waiting(session, &parked);
         if session.restrictions.has(Restrictions::TRACKED) {
@@ -222,7 +245,7 @@ impl Engine {
         }
         self.server.answer_parked(session, &parked, &mut reply, fence);
         self.server.hold(reply.len(), fence);
-        false
+        Again::Done
     }
 
     /// Runs an admitted call as a unit. Answers what it waits for, if it waits on, and the unit that must be safe before anybody hears of it.
@@ -274,7 +297,7 @@ impl Engine {
             }
             if self.server.pause.is_on() || self.server.awaits_log(ticket) {
                 // What it would do changes something: that is done a little later.
-                self.server.waits.retry_at(ticket, Some(now_ms + PAUSE_LOOK_AGAIN.as_millis() as i64));
+                self.server.look_again_later(ticket);
                 continue;
             }
             if !self.server.look_in_turn(ticket) {
@@ -375,8 +398,18 @@ impl ServerState {
     /// Has the first of those who wait for a place under a key dispatched again when a lease ends there, or the key expires.
     fn time_first_for_place(&mut self, ks: &Keyspace, db: DbIndex, key: &[u8]) {
         let Some(first) = self.waits.first(db, key, Want::Place) else { return };
+        if self.awaits_log(first) {
+            // It looks again in any case.
+            return self.look_again_later(first);
+        }
         let at_ms = ks.place_may_be_free_at(db, key).map(|at_ms| self.clock.steady_at_ms(at_ms, ks.now_ms()));
         self.waits.retry_at(first, at_ms);
+    }
+
+    /// Has a call dispatched again that can't be now, whatever becomes of what it waits for.
+    fn look_again_later(&mut self, ticket: Ticket) {
+        let at_ms = self.clock.steady_ms() + PAUSE_LOOK_AGAIN.as_millis() as i64;
+        self.waits.retry_at(ticket, Some(at_ms));
     }
 
     /// When [`Engine::time_out_waits`] has something to do, by the steady clock.

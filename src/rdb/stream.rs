@@ -35,6 +35,7 @@ use std::collections::BTreeMap;
 use super::Corrupt;
 use super::listpack::{self, Writer};
 use super::wire::{Input, put_bytes, put_number};
+use crate::base::limits::RDB_PACKED_MAX_ITEMS;
 use crate::value::packed::Item;
 use crate::value::stream::{Entry, Group, Policy, Stream, StreamId, StreamLimits};
 use crate::value::string::Digits;
@@ -197,13 +198,17 @@ pub(super) fn encode_delayed(stream: &Stream, out: &mut Vec<u8>) {
 
 /// Gives a stream the delayed messages that [`encode_delayed`] wrote.
 pub(super) fn decode_delayed(stream: &mut Stream, delayed: &[u8]) -> Result<(), Corrupt> {
-    let mut input = Input::new(delayed, delayed.len());
+    // Nothing in it is packed once more.
+    let mut input = Input::new(delayed, 0);
     let (tickets, count) = (input.number()?, input.count()?);
     let mut texts = Vec::new();
     for _ in 0..count {
         let id = take_id(&mut input)?;
         texts.clear();
-        for _ in 0..input.count()? {
+        let pairs = input.count()?;
+        // Zeros may be very many empty texts: no more of them than an entry could have, of which each takes tens of bytes here.
+        sound(pairs <= RDB_PACKED_MAX_ITEMS / 2)?;
+        for _ in 0..pairs {
             texts.push((input.string()?, input.string()?));
         }
         sound(id.seq <= tickets && stream.delay(id, texts.iter().map(|(field, value)| (&**field, &**value))))?;

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 
 use super::*;
+use crate::base::limits::RDB_PACKED_MAX_ITEMS;
 use crate::value::hash::Hash;
 use crate::value::list::List;
 use crate::value::packed::Item;
@@ -271,6 +272,14 @@ fn delayed_messages_are_in_payloads_only() {
         ] {
             assert!(!with(unsound), "{}", unsound.escape_ascii());
         }
+        // Empty texts, of which few bytes could say very many.
+        let of_empty = |pairs: usize| {
+            let mut delayed = b"\x01\x01\x07\x01".to_vec();
+            wire::put_number(&mut delayed, pairs as u64);
+            delayed.resize(delayed.len() + 2 * pairs, 0);
+            with(&delayed)
+        };
+        assert!(of_empty(1_000) && !of_empty(RDB_PACKED_MAX_ITEMS / 2 + 1));
     }
 }
 

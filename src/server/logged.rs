@@ -296,6 +296,33 @@ fn messages_stay_delayed_while_the_log_takes_no_changes() {
     }
 }
 
+/// Who waits for a lock waits on until there is space, whoever looks at the lock meanwhile, hangs up or times out.
+#[test]
+fn who_waits_for_a_lock_is_not_refused_while_the_disk_is_full() {
+    let mut bench = Bench::new();
+    assert!(bench.line(0, "LOCK.ACQUIRE l first PX 500").is_some_and(|sent| sent.contains("token")));
+    assert_eq!(bench.line(1, "LOCK.ACQUIRE l next PX 60000 BLOCK 0").as_deref(), Some(""));
+    bench.engine.server.commit_log();
+    bench.fill_disk();
+    bench.feed(0, &[&[b"SET", b"k", &LARGE]]);
+    assert_eq!(bench.sent(0), None);
+    bench.clock.advance_ms(1_000);
+    bench.engine.time_out_waits();
+    bench.line(2, "LOCK.INFO l");
+    bench.line(2, "WHO l");
+    bench.engine.time_out_waits();
+    assert_eq!(bench.sent(1).as_deref(), Some(""), "it waits on");
+    bench.disk.set_capacity(None);
+    for _ in 0..3 {
+        while bench.log().do_chore() {}
+        bench.clock.advance_ms(1_000);
+        bench.engine.tick();
+        bench.engine.time_out_waits();
+    }
+    bench.engine.server.commit_log();
+    assert!(bench.sent(1).is_some_and(|sent| sent.contains("token")), "it is its turn");
+}
+
 #[test]
 fn another_server_learns_nothing_that_may_be_lost() {
     let mut bench = Bench::new();

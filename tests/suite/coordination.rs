@@ -248,6 +248,47 @@ fn waiting_ends_however_the_key_is_freed() {
 }
 
 /// A lock of `SET NX PX` and one of LOCK exclude each other, and both end in time.
+/// A call that comes while others are served for it, by the call itself, is served as well.
+#[test]
+fn who_comes_as_places_become_free_is_not_left_out() {
+    let mut bench = Bench::new(4);
+    for name in ["x", "y"] {
+        assert!(call(&mut bench, 0, &format!("GATE.ACQUIRE g {name} LIMIT 2 PX 500")).starts_with("1 token"));
+    }
+    assert_eq!(call(&mut bench, 1, "GATE.ACQUIRE g b LIMIT 2 PX 60000 BLOCK 0"), "");
+    // Nobody has looked yet who is over.
+    bench.clock.advance_ms(500);
+    assert_eq!(call(&mut bench, 2, "GATE.ACQUIRE g a LIMIT 2 PX 60000 BLOCK 0"), "");
+    bench.engine.time_out_waits();
+    assert!([1, 2].iter().all(|client| heard(&mut bench, *client).starts_with("1 token")));
+
+    // The one that was the next takes nothing.
+    let lease = call(&mut bench, 0, "LOCK.ACQUIRE guard x PX 500");
+    let token = lease.split(' ').nth(2).expect("a token").to_owned();
+    assert!(call(&mut bench, 0, "LOCK.ACQUIRE l x PX 500").starts_with("1 token"));
+    assert_eq!(call(&mut bench, 1, &format!("GUARD guard {token} LOCK.ACQUIRE l b PX 60000 BLOCK 0")), "");
+    bench.clock.advance_ms(500);
+    assert_eq!(call(&mut bench, 2, "LOCK.ACQUIRE l a PX 60000 BLOCK 0"), "");
+    bench.engine.time_out_waits();
+    assert!(heard(&mut bench, 1).starts_with("-STALE"));
+    assert!(heard(&mut bench, 2).starts_with("1 token"));
+}
+
+/// While nothing may expire, a lease that is over is looked at now and then, not all the time.
+#[test]
+fn a_guard_whose_lease_can_not_end_keeps_nobody_busy() {
+    let mut bench = Bench::new(2);
+    assert_eq!(call(&mut bench, 1, "CLIENT IMPORT-SOURCE ON"), "+OK");
+    assert!(call(&mut bench, 0, "LOCK.ACQUIRE l x PX 500").starts_with("1 token 1 "));
+    assert_eq!(call(&mut bench, 0, "GUARD l 1 BLPOP q 0"), "");
+    bench.clock.advance_ms(600);
+    assert!(!bench.engine.time_out_waits(), "there is nothing more to do now");
+    assert!(heard(&mut bench, 0).is_empty());
+    assert_eq!(call(&mut bench, 1, "CLIENT IMPORT-SOURCE OFF"), "+OK");
+    bench.pass(1_000);
+    assert!(heard(&mut bench, 0).starts_with("-STALE"));
+}
+
 #[test]
 fn strings_are_locks_too() {
     let mut bench = Bench::new(2);

@@ -6,6 +6,7 @@
 //! The command may be ONCE, so that a call that got no answer can be repeated while the lease is held. The other way round would repeat the
 //! answer to somebody whose lease has ended.
 
+use crate::base::limits::PLACE_LOOK_AGAIN_MS;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
@@ -28,7 +29,9 @@ fn guard(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     let until_ms = lease_end(ctx, key, token)?.ok_or(STALE)?;
     let Some(wait) = ctx.call_inner(&inner) else { return Ok(Flow::Replied) };
     let mut wait = inner.wait_as_part_of(argv, *wait);
-    // Whoever waits under a lease is told when that ends.
+    // Whoever waits under a lease is told when that ends: or a little later, while nothing may expire.
+    let now_ms = ctx.now_ms();
+    let until_ms = if until_ms > now_ms { until_ms } else { now_ms.saturating_add(PLACE_LOOK_AGAIN_MS) };
     wait.retry_at_ms = Some(wait.retry_at_ms.map_or(until_ms, |at_ms| at_ms.min(until_ms)));
     Ok(Flow::wait(wait))
 }

@@ -9,7 +9,8 @@
 
 use super::{Misfit, WrongType, ensure, slot_of};
 use crate::base::limits::{
-    DELAYED_RELEASE_EFFECT_BYTES, DELAYED_RELEASED_MAX, DELAYED_RELEASED_MAX_BYTES, UNIT_MAX_BYTES,
+    DELAYED_RELEASE_EFFECT_BYTES, DELAYED_RELEASED_BEFORE_APPEND_MAX, DELAYED_RELEASED_MAX, DELAYED_RELEASED_MAX_BYTES,
+    UNIT_MAX_BYTES,
 };
 use crate::keyspace::any_value::Value;
 use crate::keyspace::effect::{Effect, Pairs};
@@ -102,8 +103,8 @@ impl Keyspace {
         released
     }
 
-    /// Lets all messages be entries that are due in the stream at `slot`, as many as the unit takes: for who is about to append, since
-    /// what is due comes before. No change that the command has made.
+    /// Lets all messages be entries that are due in the stream at `slot`, up to a bound that a backlog of days may reach: for
+    /// who is about to append, since what is due comes before. No change that the command has made.
     #[inline]
     pub fn release_all_due(&mut self, db: DbIndex, slot: Slot) {
         if self.stream(db, slot).is_ok_and(|stream| stream.first_delayed_ms().is_some()) {
@@ -114,7 +115,10 @@ impl Keyspace {
     #[cold]
     fn release_due_before_append(&mut self, db: DbIndex, slot: Slot) {
         let effects_before = self.effects.count();
-        while self.release_first_due(db, slot).is_some() {}
+        let mut released = 0;
+        while released < DELAYED_RELEASED_BEFORE_APPEND_MAX && self.release_first_due(db, slot).is_some() {
+            released += 1;
+        }
         self.count_no_change(effects_before);
     }
 
