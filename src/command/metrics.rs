@@ -275,14 +275,8 @@ fn latencies(text: &mut String, ctx: &Ctx<'_>) {
     }
 }
 
-/// How grants end, and what that is called.
-const ENDS: [(Turn, &str); 5] = [
-    (Turn::Released, "released"),
-    (Turn::Expired, "lapsed"),
-    (Turn::Broken, "broken"),
-    (Turn::Removed, "removed"),
-    (Turn::Sold, "sold"),
-];
+/// How grants end.
+const ENDS: [Turn; 5] = [Turn::Released, Turn::Expired, Turn::Broken, Turn::Removed, Turn::Sold];
 
 /// Grants, refusals and waits, also where there were none yet: a counter that appears with its first event shows no increase.
 fn coordination(text: &mut String, ctx: &Ctx<'_>) {
@@ -313,8 +307,8 @@ fn coordination(text: &mut String, ctx: &Ctx<'_>) {
     for (family, group) in
         holding.into_iter().flat_map(|family| (0..prefixes.groups()).map(move |group| (family, group)))
     {
-        for (turn, end) in ENDS.into_iter().filter(|(turn, _)| *turn != Turn::Sold || family == Family::Stock) {
-            let labels = [("family", family.name()), ("prefix", &*prefix(group)), ("end", end)];
+        for turn in ENDS.into_iter().filter(|turn| *turn != Turn::Sold || family == Family::Stock) {
+            let labels = [("family", family.name()), ("prefix", &*prefix(group)), ("end", turn.name())];
             sample(text, "tidegate_grant_ends_total", &labels, stats.get(family, group).turns(turn));
         }
     }
