@@ -86,6 +86,7 @@ mod waiters;
 mod watches;
 
 pub(crate) use state::hex_id;
+pub use scripts::Scripts;
 pub use state::{
     Command, CommandTable, Ctx, Done, Engine, Entry, Fed, Flow, MayWait, NetworkRefusal, Origin, RawSockets,
     Reconfigure, Run, ServerState, Shutdown,

@@ -168,6 +168,13 @@ impl Scripts {
         }
     }
 
+    /// Drops all that clients have brought, and what has become of it: as new.
+    pub(super) fn forget_clients(&mut self, ks: &mut Keyspace) {
+        self.flush(ks);
+        self.flush_libraries(ks);
+        (self.evicted, self.has_answered_error) = (0, false);
+    }
+
     /// Acts on a new `script-memory-limit`; 0 for no limit.
     pub fn set_memory_limit(&mut self, bytes: usize) {
         // While a script runs, nobody can change it.

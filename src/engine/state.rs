@@ -61,7 +61,18 @@ pub struct Engine {
 impl Engine {
     /// An empty server with the given commands. Fails when the system has no memory for the Lua state.
     pub fn new(config: Config, table: &'static CommandTable, clock: Clock, mut rng: Rng) -> Result<Engine, Error> {
-        let mut scripts = Scripts::new(rng.next_u64(), config.script_cache_max_bytes)?;
+        let scripts = Scripts::new(rng.next_u64(), config.script_cache_max_bytes)?;
+        Ok(Engine::with_scripts(config, table, clock, rng, scripts))
+    }
+
+    /// The same with the scripts that [another engine](Self::into_scripts) has left: to make a Lua state takes longer than all else.
+    pub fn with_scripts(
+        config: Config,
+        table: &'static CommandTable,
+        clock: Clock,
+        mut rng: Rng,
+        mut scripts: Scripts,
+    ) -> Engine {
         scripts.set_memory_limit(config.script_memory_limit);
         let replication_id = hex_id(&mut rng);
         let run_id = hex_id(&mut rng);
@@ -140,7 +151,15 @@ impl Engine {
         };
         server.events_changed(&mut ks);
         server.key_prefixes_changed(&mut ks);
-        Ok(Engine { ks, server, batch: Batch::default() })
+        Engine { ks, server, batch: Batch::default() }
+    }
+
+    /// Ends the engine. What is left are its scripts, as those of a new one: without any that clients have brought.
+    pub fn into_scripts(self) -> Scripts {
+        let Engine { mut ks, server, .. } = self;
+        let mut scripts = server.scripts;
+        scripts.forget_clients(&mut ks);
+        scripts
     }
 }
 

@@ -1,24 +1,24 @@
 //! An engine in this process, without sockets, with a clock that is moved by hand: for tests that look at what no client can
 //! see. What they use of the engine stands here.
 
-use std::fmt::Write as _;
+mod state;
+
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+use std::thread;
 
 use tidegate::base::clock::Clock;
 use tidegate::base::rng::Rng;
 use tidegate::command;
 use tidegate::config::Config;
-use tidegate::engine::Engine;
 use tidegate::engine::session::{Peer, SessionKey};
 use tidegate::engine::tail::Tail;
-use tidegate::keyspace::any_value::ValueRef;
+use tidegate::engine::{Engine, Scripts};
 use tidegate::keyspace::effect::{Effect, EffectReader, Recording, Shown};
-use tidegate::keyspace::entry::Entry;
 use tidegate::resp::reply::{Form, Reply};
 use tidegate::resp::request::Decoder;
-use tidegate::value::grants::Grant;
-use tidegate::value::packed::Item;
-use tidegate::value::stock::{Memory, Stock};
-use tidegate::value::stream::{Stream, StreamId};
+
+pub(crate) use state::{State, Told};
 
 use crate::differential::generate::Dice;
 use crate::differential::script::Args;
@@ -69,9 +69,51 @@ pub(crate) fn words(words: &[&str]) -> Args {
     words.iter().map(|word| word.as_bytes().to_vec()).collect()
 }
 
+/// An engine. The scripts of one that is done with go to the next one on this thread, since the Lua state takes longer to make than a
+/// short history takes. They are as new but for what scripts leave in a state, which is nothing.
+pub(crate) struct Lent(Option<Engine>);
+
+thread_local! {
+    static SPARE: RefCell<Vec<Scripts>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Lent {
+    fn new(clock: Clock) -> Lent {
+        let (config, rng) = (Config::default(), Rng::seeded(7));
+        let engine = match SPARE.with_borrow_mut(Vec::pop) {
+            Some(scripts) => Engine::with_scripts(config, command::table(), clock, rng, scripts),
+            None => Engine::new(config, command::table(), clock, rng).expect("memory for Lua"),
+        };
+        Lent(Some(engine))
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // Of one that has failed nobody knows in what state it is.
+        if let Some(engine) = self.0.take().filter(|_| !thread::panicking()) {
+            SPARE.with_borrow_mut(|spare| spare.push(engine.into_scripts()));
+        }
+    }
+}
+
+impl Deref for Lent {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut Engine {
+        self.0.as_mut().expect("it is there until it is dropped")
+    }
+}
+
 /// An engine and its clients.
 pub(crate) struct Bench {
-    pub engine: Engine,
+    pub engine: Lent,
     pub clock: Clock,
     clients: Vec<SessionKey>,
 }
@@ -99,8 +141,7 @@ impl Bench {
     }
 
     fn by_clock(clients: usize, clock: Clock) -> Bench {
-        let config = Config::default();
-        let mut engine = Engine::new(config, command::table(), clock.clone(), Rng::seeded(7)).expect("memory for Lua");
+        let mut engine = Lent::new(clock.clone());
         let clients = (0..clients).map(|_| engine.server.open_session(peer())).collect();
         Bench { engine, clock, clients }
     }
@@ -209,32 +250,23 @@ impl Bench {
         if effects.is_empty() { Ok(()) } else { Err("what is written can't be read".to_owned()) }
     }
 
-    /// All keys of all databases, as lines of text.
+    /// All keys of all databases, without what has expired, which is hidden once somebody has looked.
+    pub(crate) fn contents(&self, told: Told) -> State<'_> {
+        State::of(&self.engine.ks, told)
+    }
+
+    /// The same as lines of text.
     pub(crate) fn state(&self, told: Told) -> String {
-        let ks = &self.engine.ks;
-        let mut all = String::new();
-        for number in 0..ks.databases() {
-            let db = ks.db(number);
-            if db.is_empty() {
-                continue;
-            }
-            let mut entries: Vec<String> =
-                ks.entries(number).map(|entry| entry_state(entry, ks.now_ms(), told)).collect();
-            entries.sort();
-            let counts = (db.len(), db.volatile(), db.partly_volatile());
-            let _ = writeln!(all, "db {number}: keys, volatile, partly: {counts:?}");
-            entries.iter().for_each(|entry| all.push_str(entry));
-        }
-        all
+        self.contents(told).to_string()
     }
 
     /// The scripts and libraries that clients have brought.
     pub(crate) fn programs(&self) -> Vec<String> {
         let scripts = &self.engine.server.scripts;
-        let texts = scripts.store().iter();
+        let texts = scripts.store().iter().map(|(_, script)| (format!("{:?}", script.origin), script));
         let mut all: Vec<String> = texts
-            .map(|(_, script)| format!("script {:?} {}", script.origin, script.body.escape_ascii()))
-            .filter(|script| !script.starts_with("script Bundled"))
+            .filter(|(origin, _)| origin != "Bundled")
+            .map(|(origin, script)| format!("script {origin} {}", script.body.escape_ascii()))
             .chain(scripts.libraries().iter().map(|library| {
                 let functions: Vec<_> = library.functions.iter().map(|f| (&f.name, f.flags, &f.description)).collect();
                 format!("library {} {functions:?} {}", library.name, library.code.escape_ascii())
@@ -263,113 +295,4 @@ pub(crate) fn effect_text((db, effect): (u16, Effect<'_>)) -> String {
         Shown::Integer(number) => format!("{text} {field}={number}"),
         other => format!("{text} {field}={other:?}"),
     })
-}
-
-/// What is told of a value.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// All that there is of it.
-    Everything,
-    /// What a client can see of it.
-    Seen,
-}
-
-/// A key with all that belongs to it, as a line of text; without what has expired, which is hidden once somebody has looked.
-fn entry_state(entry: Entry<'_>, now_ms: i64, told: Told) -> String {
-    let value = entry.value();
-    let until = |element: Vec<u8>| match value.deadlines().and_then(|deadlines| deadlines.at(&element)) {
-        None => Some("never".to_owned()),
-        Some(at_ms) => (at_ms > now_ms).then(|| at_ms.to_string()),
-    };
-    // Nobody sees which elements are kept as numbers.
-    let shown = |item: Item<'_>| match told {
-        Told::Everything => format!("{item:?}"),
-        Told::Seen => item.to_vec().escape_ascii().to_string(),
-    };
-    let is_ordered = value.encoding() != "hashtable";
-    let content = match value {
-        ValueRef::String(text) => text.text().escape_ascii().to_string(),
-        // How a list is laid out later depends on its nodes.
-        ValueRef::List(list) => {
-            let node = |elements: &mut dyn Iterator<Item = &[u8]>| {
-                elements.map(|element| format!("{} ", element.escape_ascii())).collect::<String>() + "| "
-            };
-            list.nodes().map(|mut elements| node(&mut elements)).collect()
-        }
-        ValueRef::ZSet(zset) => {
-            zset.iter().map(|(member, score)| format!("{} {score} ", member.escape_ascii())).collect()
-        }
-        ValueRef::Stream(stream) if told == Told::Everything => {
-            without_capacities(&format!("{stream:?}")) + &stream_state(stream)
-        }
-        ValueRef::Stream(stream) => stream_state(stream),
-        ValueRef::Grants(grants) => {
-            let shown = |grant: Grant<'_>| (grant.until_ms > now_ms).then(|| format!("{grant:?}"));
-            let limit = (grants.limit(), grants.is_fixed());
-            let stock = grants.stock().map_or(String::new(), stock_state);
-            format!("{limit:?} {stock}{:?}", grants.from(0).filter_map(shown).collect::<Vec<_>>())
-        }
-        ValueRef::Set(set) => {
-            let member = |member: Item<'_>| Some(format!("{} {}", shown(member), until(member.to_vec())?));
-            elements(set.iter().filter_map(member), is_ordered)
-        }
-        ValueRef::Hash(hash) => {
-            let pair = |(field, value): (Item<'_>, Item<'_>)| {
-                Some(format!("{}={} {}", shown(field), shown(value), until(field.to_vec())?))
-            };
-            elements(hash.iter().filter_map(pair), is_ordered)
-        }
-    };
-    let encoding = value.encoding();
-    let (key, kind) = (entry.key().escape_ascii(), value.type_name());
-    format!("{key}: {kind} {encoding} until {:?} {content}\n", entry.expires_at_ms())
-}
-
-/// What a stock has beside its holds.
-fn stock_state(stock: &Stock) -> String {
-    let names =
-        |memory| stock.memory_from(memory, 0).map(|(_, name, of_it)| format!("{} {of_it:?}", name.escape_ascii()));
-    format!("{:?} {:?} ", stock.terms, Memory::ALL.map(|memory| names(memory).collect::<Vec<_>>()))
-}
-
-/// The elements of a table have no order.
-fn elements(elements: impl Iterator<Item = String>, are_ordered: bool) -> String {
-    let mut elements: Vec<String> = elements.collect();
-    if !are_ordered {
-        elements.sort();
-    }
-    format!("{elements:?}")
-}
-
-/// Without the room that tables have to spare.
-fn without_capacities(text: &str) -> String {
-    let (first, others) = text.split_once(", cap: ").unwrap_or((text, ""));
-    let others = others.split(", cap: ").map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()));
-    std::iter::once(first).chain(others).collect()
-}
-
-/// What a client can see of a stream: its nodes, and the numbers of consumers inside, differ where it was made otherwise.
-fn stream_state(stream: &Stream) -> String {
-    let (first, last) = (StreamId { ms: 0, seq: 0 }, StreamId { ms: u64::MAX, seq: u64::MAX });
-    let entries: Vec<_> = stream.range(first, last).map(|entry| (entry.id, entry.pairs.collect::<Vec<_>>())).collect();
-    let groups: Vec<_> = stream
-        .groups()
-        .map(|(name, group)| {
-            let consumers: Vec<_> =
-                group.consumers().map(|consumer| (consumer.name(), consumer.seen_ms(), consumer.active_ms())).collect();
-            let pending: Vec<_> = group.pending_range(first, last).collect();
-            let in_turn: Vec<_> = group.delivered_until(Some(u64::MAX)).map(|pending| pending.id).collect();
-            let due: Vec<_> = group.due_until(u64::MAX).map(|pending| pending.id).collect();
-            let exhausted: Vec<_> = group.exhausted_until(u64::MAX).collect();
-            let cure = (group.policy(), group.first_due_ms(), due, exhausted);
-            (name, group.last_delivered(), group.entries_read(), consumers, pending, in_turn, cure)
-        })
-        .collect();
-    let counters = (stream.last_id(), stream.max_deleted_id(), stream.entries_added());
-    // Only so does a slab tell what it holds.
-    let requests = stream.idempotency().map(|requests| format!("{requests:#?}").split_whitespace().collect::<String>());
-    let delayed: Vec<_> =
-        stream.delayed_from(first).map(|message| (message.id, message.pairs.collect::<Vec<_>>())).collect();
-    let delayed = (delayed, stream.delay_tickets());
-    format!("{entries:?} {counters:?} {groups:?} {requests:?} {delayed:?}")
 }

@@ -93,6 +93,11 @@ impl Stream {
         self.nodes.len()
     }
 
+    /// Whether the same entries lie in the same nodes as in another stream, with the deleted ones that are still there.
+    pub fn is_laid_out_as(&self, other: &Stream) -> bool {
+        self.nodes == other.nodes
+    }
+
     /// The oldest entry.
     pub fn first(&self) -> Option<Entry<'_>> {
         self.range(StreamId::MIN, StreamId::MAX).next()

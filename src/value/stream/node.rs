@@ -168,7 +168,7 @@ const DELETED: u8 = 1;
 const SAME_FIELDS: u8 = 2;
 
 /// A run of entries; see the top of the file for the layout. Its first id is its key in the stream.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) bytes: Vec<u8>,
     /// Where the entries begin, behind the master fields.

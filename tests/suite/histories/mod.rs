@@ -4,43 +4,68 @@
 //! its [`Log`] must say what it holds: each unit is repeated on a second engine as it comes, which then must hold the same. Now and then
 //! the server is killed in fact, and one that has read that log goes on with the history in its place.
 //!
-//! `SUITE_ROUNDS` says how many histories of each family, `SUITE_SEED` which is the first one. Locks and gates are here, and IDs; those of
+//! `SUITE_ROUNDS` says how many histories of each family, `SUITE_SEED` which is the first one, `SUITE_THREADS` how many run at a time
+//! instead of one. Locks and gates are here, and IDs; those of
 //! other families are beside their other tests. All have names that end in `as_a_model_says`.
 
 mod holding;
 mod ids;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
 use crate::differential::search::env_number;
 use crate::in_process::{Bench, Told, Unit};
 
-/// Runs histories from one seed after the other: `rounds`, if nothing else is said. Answers how many there were.
-pub(crate) fn run(family: &str, rounds: u64, mut history: impl FnMut(u64) -> Result<(), String>) -> u64 {
+/// Runs histories from one seed after the other: `rounds`, if nothing else is said. Each answers how often what is `rare` has happened in
+/// it; fails where that is less often, all in all, than there were histories.
+pub(crate) fn run<const N: usize>(
+    family: &str,
+    rounds: u64,
+    rare: [&str; N],
+    history: impl Fn(u64) -> Result<[u64; N], String> + Sync,
+) {
     let first = env_number("SUITE_SEED").unwrap_or(1);
     let rounds = env_number("SUITE_ROUNDS").unwrap_or(rounds);
-    for seed in first..first.saturating_add(rounds) {
-        let repeats = format!("SUITE_SEED={seed} SUITE_ROUNDS=1 repeats this");
-        match catch_unwind(AssertUnwindSafe(|| history(seed))) {
-            Ok(Ok(())) => {}
-            Ok(Err(told)) => panic!("{repeats}\n{told}"),
-            Err(panic) => {
-                eprintln!("{family}: {repeats}");
-                resume_unwind(panic);
+    let (next, has_failed) = (AtomicU64::new(first), AtomicBool::new(false));
+    let run_some = || {
+        let mut often = [0; N];
+        while !has_failed.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed - first >= rounds {
+                break;
+            }
+            let repeats = format!("SUITE_SEED={seed} SUITE_ROUNDS=1 repeats this");
+            let told = catch_unwind(AssertUnwindSafe(|| history(seed)));
+            has_failed.fetch_or(!matches!(told, Ok(Ok(_))), Ordering::Relaxed);
+            match told {
+                Ok(Ok(here)) => often.iter_mut().zip(here).for_each(|(all, here)| *all += here),
+                Ok(Err(told)) => panic!("{repeats}\n{told}"),
+                Err(panic) => {
+                    eprintln!("{family}: {repeats}");
+                    resume_unwind(panic);
+                }
             }
         }
-    }
+        often
+    };
+    let often = match env_number("SUITE_THREADS") {
+        None | Some(0 | 1) => run_some(),
+        Some(threads) => thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(run_some)).collect();
+            let often = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            often.fold([0; N], |all, here| std::array::from_fn(|at| all[at] + here[at]))
+        }),
+    };
     eprintln!("{family}: {rounds} histories, seeds from {first}");
-    rounds
+    for (what, often) in rare.into_iter().zip(often) {
+        assert!(rounds < ENOUGH || often >= rounds, "{what}: {often} in {rounds} histories");
+    }
 }
 
 /// Histories in which something rare should have happened. Of fewer nobody asks that.
 const ENOUGH: u64 = 50;
-
-/// Fails where something has not happened as often as there were histories.
-pub(crate) fn assert_often(rounds: u64, what: &str, often: u64) {
-    assert!(rounds < ENOUGH || often >= rounds, "{what}: {often} in {rounds} histories");
-}
 
 /// What a server would find that starts now.
 pub(crate) struct Log {
@@ -68,7 +93,7 @@ impl Log {
             self.units.push((now_ms, unit));
         }
         self.replica.look_at(now_ms);
-        let [ours, theirs] = [&*bench, &self.replica].map(|bench| bench.state(self.told));
+        let [ours, theirs] = [&*bench, &self.replica].map(|bench| bench.contents(self.told));
         if ours != theirs {
             return Err(format!("the units of the log make\n{theirs}\nof\n{ours}"));
         }
