@@ -85,8 +85,8 @@ mod wait_queues;
 mod waiters;
 mod watches;
 
-pub(crate) use state::hex_id;
 pub use scripts::Scripts;
+pub(crate) use state::hex_id;
 pub use state::{
     Command, CommandTable, Ctx, Done, Engine, Entry, Fed, Flow, MayWait, NetworkRefusal, Origin, RawSockets,
     Reconfigure, Run, ServerState, Shutdown,

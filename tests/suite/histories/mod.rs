@@ -5,8 +5,7 @@
 //! the server is killed in fact, and one that has read that log goes on with the history in its place.
 //!
 //! `SUITE_ROUNDS` says how many histories of each family, `SUITE_SEED` which is the first one, `SUITE_THREADS` how many run at a time
-//! instead of one. Locks and gates are here, and IDs; those of
-//! other families are beside their other tests. All have names that end in `as_a_model_says`.
+//! instead of one. Locks and gates are here, and IDs; those of other families are beside their other tests. All have names that end in `as_a_model_says`.
 
 mod holding;
 mod ids;
