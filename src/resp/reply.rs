@@ -247,6 +247,32 @@ impl Reply {
         }
     }
 
+    /// A name and an integer: a field of an answer that has many. The same as [`bulk`](Self::bulk) and [`integer`](Self::integer), but it
+    /// looks only once for room, and where the name is a constant it and its header are written as such.
+    #[inline(always)]
+    pub fn integer_field(&mut self, name: &'static str, value: i64) {
+        let name = name.as_bytes();
+        if name.len() >= 100 || self.is_tape() || !self.has_room(name.len()) {
+            self.bulk(name);
+            return self.integer(value);
+        }
+        let (tens, ones) = (b'0' + name.len() as u8 / 10, b'0' + name.len() as u8 % 10);
+        if tens == b'0' {
+            self.field([b'$', ones, b'\r', b'\n'], name, value);
+        } else {
+            self.field([b'$', tens, ones, b'\r', b'\n'], name, value);
+        }
+    }
+
+    #[inline(always)]
+    fn field<const N: usize>(&mut self, header: [u8; N], name: &[u8], value: i64) {
+        if (0..10).contains(&value) {
+            append(&mut self.buf, [&header, name, &[b'\r', b'\n', b':', b'0' + value as u8, b'\r', b'\n']]);
+        } else {
+            append(&mut self.buf, [&header, name, b"\r\n:", itoa::Buffer::new().format(value).as_bytes(), b"\r\n"]);
+        }
+    }
+
     /// A byte string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
@@ -569,11 +595,13 @@ mod tests {
     #[test]
     fn each_type_has_its_two_shapes() {
         type Write = fn(&mut Reply);
-        let cases: [(Write, &str, &str); 12] = [
+        let cases: [(Write, &str, &str); 14] = [
             (|r| r.ok(), "+OK\r\n", "+OK\r\n"),
             (|r| r.error(b"ERR a\r\nb"), "-ERR a  b\r\n", "-ERR a  b\r\n"),
             (|r| r.integer(-12), ":-12\r\n", ":-12\r\n"),
             (|r| r.bulk(b"ab"), "$2\r\nab\r\n", "$2\r\nab\r\n"),
+            (|r| r.integer_field("ab", 9), "$2\r\nab\r\n:9\r\n", "$2\r\nab\r\n:9\r\n"),
+            (|r| r.integer_field("ab", -10), "$2\r\nab\r\n:-10\r\n", "$2\r\nab\r\n:-10\r\n"),
             (|r| r.null(), "$-1\r\n", "_\r\n"),
             (|r| r.null_array(), "*-1\r\n", "_\r\n"),
             (|r| r.map(1), "*2\r\n", "%1\r\n"),
@@ -592,7 +620,8 @@ mod tests {
     #[test]
     fn a_tape_is_written_as_the_command_would_have() {
         let write = |r: &mut Reply| {
-            r.map(1);
+            r.map(2);
+            r.integer_field("f", 3);
             r.bulk(b"k");
             r.array(9);
             r.ok();

@@ -16,8 +16,7 @@ pub(super) fn begin(reply: &mut Reply, outcome: i64, fields: usize) {
 }
 
 /// Answers a field that is a number.
-#[inline]
-pub(super) fn number(reply: &mut Reply, name: &str, value: i64) {
-    reply.bulk(name.as_bytes());
-    reply.integer(value);
+#[inline(always)]
+pub(super) fn number(reply: &mut Reply, name: &'static str, value: i64) {
+    reply.integer_field(name, value);
 }

@@ -1,7 +1,6 @@
 //! What a call of LIMIT.TAKE says: its options, and rules that each have a key, a kind, and as many parameters as their kind takes. So
 //! it can be read from front to back without knowing what the keys hold, which is how [`find_keys`] tells where they are.
 
-use crate::base::hasher::hash_bytes;
 use crate::base::limits::{
     HOLDER_MAX_BYTES, LIMIT_EXACT_MAX, LIMIT_EXACT_UNITS_MAX, LIMIT_REQUEST_MAX_BYTES, LIMIT_REQUEST_MAX_MS,
     LIMIT_RULES_MAX, LIMIT_WINDOW_MAX_MS,
@@ -36,7 +35,6 @@ pub(super) struct Rule<'a> {
     pub key: &'a [u8],
     /// How it counts.
     pub kind: Kind,
-    hash: u64,
 }
 
 /// How a limit counts.
@@ -138,8 +136,7 @@ impl<'a> Call<'a> {
         self.rules.reserve_exact(count);
         for number in 1..=count {
             let rule = Rule::parse(args, number, self.units)?;
-            let is_same = |before: &Rule<'_>| before.hash == rule.hash && before.key == rule.key;
-            if let Some(before) = self.rules.iter().position(is_same) {
+            if let Some(before) = self.rules.iter().position(|before| before.key == rule.key) {
                 return Err(Error::owned(format!(
                     "ERR rules {} and {number} have the same key: give each rule a key of its own",
                     before + 1
@@ -198,7 +195,7 @@ impl<'a> Rule<'a> {
             return Err(Error::owned(format!("ERR rule {number} is incomplete: {name} takes {parameters}")));
         }
         let kind = Parameters { args, number }.kind(word, units)?;
-        Ok(Rule { key, kind, hash: hash_bytes(key) })
+        Ok(Rule { key, kind })
     }
 }
 

@@ -43,13 +43,19 @@ pub(super) fn take(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if takes {
         take_all(ctx.ks, db, &call, &looks)?;
     }
-    let now_ms = ctx.now_ms();
-    let standings: Vec<Standing> = looks.iter().map(|look| look.standing(now_ms, call.units, takes)).collect();
     if !grants && !is_repeated && !call.only_asks {
-        remember_refusals(ctx, &call, &looks, &standings);
+        remember_refusals(ctx, &call, &looks);
     }
-    answer(ctx, &call, &looks, &standings, is_repeated);
+    answer(ctx, &call, &looks, Taken { now: takes, before: is_repeated });
     Ok(())
+}
+
+/// Whether a call has taken its units.
+#[derive(Clone, Copy)]
+struct Taken {
+    now: bool,
+    /// It is a retry of one that has.
+    before: bool,
 }
 
 /// Whether a request of this ID that was granted is the one of this call.
@@ -86,23 +92,22 @@ fn take_all(ks: &mut Keyspace, db: DbIndex, call: &Call<'_>, looks: &[Look]) -> 
 }
 
 /// Remembers for WHY which rules have refused the call.
-fn remember_refusals(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look], standings: &[Standing]) {
-    let rules = call.rules.iter().zip(standings).zip(looks);
-    for ((rule, standing), look) in rules.filter(|(_, look)| !look.grants) {
+fn remember_refusals(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look]) {
+    for (rule, look) in call.rules.iter().zip(looks).filter(|(_, look)| !look.grants) {
+        let Standing { used: in_use, limit, .. } = look.standing(ctx.now_ms(), call.units, false);
         let family = if look.places().is_some() { Family::Gate } else { Family::Limit };
-        let (subject, in_use) = (call.request.unwrap_or_default(), standing.used);
-        let (reason, limit) = (rule.kind.name(), standing.limit);
+        let (subject, reason) = (call.request.unwrap_or_default(), rule.kind.name());
         ctx.remember_refusal(Refusal { family, key: rule.key, subject, reason, in_use, limit });
     }
 }
 
-fn answer(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look], standings: &[Standing], is_repeated: bool) {
-    let db = ctx.db();
+fn answer(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look], taken: Taken) {
+    let (db, now_ms) = (ctx.db(), ctx.now_ms());
     let (ks, reply) = (&mut *ctx.ks, &mut *ctx.reply);
+    let standing = |look: &Look| look.standing(now_ms, call.units, taken.now);
     // What was granted stays so, but for places whose lease has ended.
-    let refuses = |look: &Look| !look.grants && (!is_repeated || look.places().is_some());
-    let refusing = looks.iter().zip(standings).filter(|(look, _)| refuses(look));
-    let waits = refusing.map(|(_, standing)| standing.retry_after_ms);
+    let refuses = |look: &Look| !look.grants && (!taken.before || look.places().is_some());
+    let waits = looks.iter().filter(|look| refuses(look)).map(|look| standing(look).retry_after_ms);
     // Longest of all is never.
     let retry_after_ms = waits.max_by_key(|wait_ms| wait_ms.cast_unsigned()).unwrap_or(0);
     let first = call.rules.iter().zip(looks).find(|(_, look)| refuses(look));
@@ -110,11 +115,11 @@ fn answer(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look], standings: &[Stand
     outcome::number(reply, "retry-after-ms", retry_after_ms);
     reply.bulk(b"refused-by");
     reply.bulk_or_null(first.map(|(rule, _)| rule.key));
-    outcome::number(reply, "repeated", i64::from(is_repeated));
+    outcome::number(reply, "repeated", i64::from(taken.before));
     reply.bulk(b"rules");
     reply.array(looks.len());
-    for ((rule, look), standing) in call.rules.iter().zip(looks).zip(standings) {
-        let refuses = refuses(look);
+    for (rule, look) in call.rules.iter().zip(looks) {
+        let (refuses, standing) = (refuses(look), standing(look));
         reply.map(6 + usize::from(look.places().is_some()));
         reply.bulk(b"key");
         reply.bulk(rule.key);
