@@ -29,7 +29,7 @@ pub enum Value {
     /// Entries by time.
     Stream(Box<Stream>),
     /// Who holds a lock, a gate or a stock's units.
-    Grants(Box<Grants>),
+    Grants(Grants),
 }
 
 /// A value as it is read, wherever it lies.
@@ -161,7 +161,7 @@ impl From<ValueRef<'_>> for Value {
             ValueRef::ZSet(zset) => Value::ZSet(zset.clone()),
             ValueRef::Hash(hash) => Value::Hash(hash.clone()),
             ValueRef::Stream(stream) => Value::Stream(Box::new(stream.clone())),
-            ValueRef::Grants(grants) => Value::Grants(Box::new(grants.clone())),
+            ValueRef::Grants(grants) => Value::Grants(grants.clone()),
         }
     }
 }
@@ -230,7 +230,7 @@ impl<'a> ValueRef<'a> {
         if layout == Layout::Compact && entries > COMPACT_MAX_ENTRIES { Layout::Large } else { layout }
     }
 
-    /// The one block of which a small collection consists.
+    /// The one block of which a small collection consists, if it may be embedded. One of grants may not: see [`Grants`].
     pub(super) fn block(self) -> Option<&'a Block> {
         match self {
             ValueRef::List(list) => list.block(),

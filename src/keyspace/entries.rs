@@ -267,7 +267,7 @@ mod tests {
                 }
                 Value::Hash(hash)
             }
-            18 => Value::Grants(Box::new(grants(&bytes(rng, 5)))),
+            18 => Value::Grants(grants(&bytes(rng, 5))),
             _ => Value::Stream(Box::new(Stream::new())),
         }
     }

@@ -122,7 +122,7 @@ const _: () = {
     // What is in the word, and in the place of a long key.
     assert!(size_of::<List>() == WORD && size_of::<Set>() == WORD && size_of::<ZSet>() == WORD);
     assert!(size_of::<Hash>() == WORD && size_of::<Box<Stream>>() == WORD && size_of::<ThinBytes>() == WORD);
-    assert!(size_of::<Box<Grants>>() == WORD);
+    assert!(size_of::<Grants>() == WORD);
     assert!(size_of::<Box<[u8]>>() == 2 * WORD);
     assert!(2 * WORD + KEY_MAX_BYTES + TEXT_MAX_BYTES <= PLACE_MAX_BYTES);
     assert!(3 * WORD + KEY_MAX_BYTES + EMBEDDED_MAX_BYTES <= PLACE_MAX_BYTES);
@@ -337,7 +337,7 @@ impl<'a> Entry<'a> {
                 Kind::ZSet => ValueRef::ZSet(word.cast().as_ref()),
                 Kind::Hash => ValueRef::Hash(word.cast().as_ref()),
                 Kind::Stream => ValueRef::Stream(word.cast::<Box<Stream>>().as_ref()),
-                Kind::Grants => ValueRef::Grants(word.cast::<Box<Grants>>().as_ref()),
+                Kind::Grants => ValueRef::Grants(word.cast().as_ref()),
             }
         }
     }
@@ -663,7 +663,7 @@ impl<'a> EntryMut<'a> {
                 Kind::ZSet => ValueMut::ZSet(word.cast().as_mut()),
                 Kind::Hash => ValueMut::Hash(word.cast().as_mut()),
                 Kind::Stream => ValueMut::Stream(word.cast::<Box<Stream>>().as_mut()),
-                Kind::Grants => ValueMut::Grants(word.cast::<Box<Grants>>().as_mut()),
+                Kind::Grants => ValueMut::Grants(word.cast().as_mut()),
             })
         }
     }

@@ -145,7 +145,7 @@ pub(crate) fn decode(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> R
             };
             Value::Stream(Box::new(stream::decode(version, input, limits.stream)?))
         }
-        GRANTS => Value::Grants(Box::new(grants::decode(input)?)),
+        GRANTS => Value::Grants(grants::decode(input)?),
         STREAM_WITH_POLICIES | STREAM_WITH_DELAYED => {
             let policies = input.string()?.into_owned();
             let delayed = if code == STREAM_WITH_DELAYED { Some(input.string()?.into_owned()) } else { None };

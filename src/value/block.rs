@@ -192,6 +192,18 @@ impl Block {
         }
     }
 
+    /// Gives it another kind.
+    #[inline]
+    pub(crate) fn set_kind(&mut self, kind: u8) {
+        if self.header().kind == kind {
+            return;
+        }
+        if self.header().class == UNALLOCATED {
+            *self = Block::allocate(0);
+        }
+        self.header_mut().kind = kind;
+    }
+
     /// Puts `parts`, one after another, in the place of the `removed` bytes from `at` on.
     ///
     /// # Panics
@@ -253,6 +265,14 @@ impl Block {
         } else if len < old {
             self.header_mut().len = len as u32;
             self.tighten();
+        }
+    }
+
+    /// Cuts it to `len` bytes, if it is longer, and keeps its room: for one that is about to go, or to grow again.
+    #[inline]
+    pub(crate) fn cut(&mut self, len: usize) {
+        if len < self.len() {
+            self.header_mut().len = len as u32;
         }
     }
 
@@ -546,7 +566,7 @@ mod tests {
             steps in proptest::collection::vec((any::<usize>(), any::<usize>(), 0..90usize, any::<u8>()), 0..60),
         ) {
             let mut block = if kind == 0 { Block::new() } else { Block::of_kind(kind) };
-            let mut model: Vec<u8> = Vec::new();
+            let (mut model, mut kind) = (Vec::<u8>::new(), kind);
             for (number, (at, removed, added, byte)) in steps.into_iter().enumerate() {
                 let at = at % (model.len() + 1);
                 let removed = removed % (model.len() - at + 1);
@@ -559,6 +579,14 @@ mod tests {
                 block.resize(len);
                 model.resize(len, 0);
                 block.set_count(number);
+                kind = if byte & 4 == 0 { kind } else { !kind };
+                block.set_kind(kind);
+                if byte & 8 == 0 {
+                    let (room, cut) = (block.heap_bytes(), at / 2);
+                    block.cut(cut);
+                    model.truncate(cut);
+                    prop_assert_eq!(block.heap_bytes(), room);
+                }
                 if let Some(first) = block.bytes_mut().first_mut() {
                     *first = 1;
                     model[0] = 1;

@@ -372,6 +372,49 @@ fn grants_are_dumped_and_restored() {
     assert!(restore(&mut bench, &damaged).starts_with('-'));
 }
 
+/// A held lock takes little, wherever it goes, and gives it back.
+#[test]
+fn a_held_lock_takes_little() {
+    let mut bench = Bench::new(1);
+    let owner = "7f0b1a2c-3d4e-4f5a-8b6c-000001234567";
+    let used = |bench: &mut Bench, key: &str| call(bench, 0, &format!("MEMORY USAGE {key}"));
+    assert!(call(&mut bench, 0, &format!("LOCK.ACQUIRE lock:1234567 {owner} PX 1000")).starts_with("1 token 1 "));
+    // Its place of 32 bytes, its share of the index, and a block of 64.
+    assert_eq!(used(&mut bench, "lock:1234567"), "105");
+    assert_eq!(call(&mut bench, 0, "COPY lock:1234567 lock:7654321"), "1");
+    assert_eq!(call(&mut bench, 0, "RENAME lock:1234567 lock:0000000"), "+OK");
+    assert_eq!(
+        (used(&mut bench, "lock:7654321"), used(&mut bench, "lock:0000000")),
+        ("105".to_owned(), "105".to_owned())
+    );
+    assert_eq!(call(&mut bench, 0, "OBJECT ENCODING lock:0000000"), "grants");
+    // A script that fails has done nothing.
+    let told = |bench: &mut Bench| {
+        ["lock:0000000", "lock:7654321"].map(|key| (call(bench, 0, &format!("LOCK.INFO {key}")), used(bench, key)))
+    };
+    let before = told(&mut bench);
+    assert!(before.iter().all(|(info, bytes)| info.contains(owner) && bytes == "105"), "{before:?}");
+    for commands in [
+        "'LOCK.EXTEND', KEYS[1], ARGV[1], 'PX', 9000",
+        "'LOCK.RELEASE', KEYS[1], ARGV[1]",
+        "'LOCK.BREAK', KEYS[1]",
+        "'RENAME', KEYS[1], KEYS[2]",
+        "'COPY', KEYS[1], KEYS[2], 'REPLACE'",
+    ] {
+        let script = format!("redis.call({commands}) redis.call('LOCK.ACQUIRE', KEYS[1], 'b', 'PX', 5000) error('no')");
+        let args = words(&["EVAL", &script, "2", "lock:0000000", "lock:7654321", owner]);
+        let reply = flat(&bench.call(0, &args));
+        assert!(reply.starts_with('-') && reply.contains("no"), "{commands}: {reply}");
+        assert_eq!(told(&mut bench), before, "{commands}");
+    }
+    bench.pass(999);
+    assert_eq!(call(&mut bench, 0, "DBSIZE"), "2");
+    bench.pass(1);
+    assert!(call(&mut bench, 0, "LOCK.INFO lock:0000000").starts_with("0 mode free"));
+    assert!(call(&mut bench, 0, "LOCK.INFO lock:7654321").starts_with("0 mode free"));
+    assert_eq!(call(&mut bench, 0, "DBSIZE"), "0");
+}
+
 /// WATCH sees grants come and go, by expiry as well.
 #[test]
 fn a_watched_lock_changes_with_its_grants() {

@@ -55,7 +55,7 @@ impl Keyspace {
     /// Creates a lock, gate or stock without grants under a key that is not there. It gets one in the same unit, or it lasts without.
     pub fn grants_create(&mut self, db: DbIndex, key: &[u8], kind: Kind, limit: u64, fixed: bool) -> Slot {
         self.effects.record(db, Effect::GrantsCreate { key, kind, limit, fixed });
-        self.create(db, key, Value::Grants(Box::new(Grants::new(kind, limit, fixed))).into())
+        self.create(db, key, Value::Grants(Grants::new(kind, limit, fixed)).into())
     }
 
     /// Gives a holder a grant, in place of the one of the same token that it has. False, with nothing changed, where it does not [fit](Grants::set).
@@ -360,6 +360,72 @@ mod tests {
         assert_eq!((holders(&mut ks, b"fixed").len(), ks.db(0).partly_volatile()), (0, 0));
     }
 
+    /// Whatever a script did with them, they are what they were, take what they took, and end when they would have. The lock's timer comes at
+    /// the end of its lease, that of the prolonged one before; the gates have as many grants as a block takes, and one more.
+    #[test]
+    fn what_is_taken_back_takes_as_much_and_ends_as_before() {
+        let mut ks = keyspace(0);
+        let keys: [&[u8]; 4] = [b"lock", b"prolonged", b"few", b"many"];
+        acquire(&mut ks, b"lock", b"a", 500);
+        [400, 500].into_iter().for_each(|until_ms| acquire(&mut ks, b"prolonged", b"a", until_ms));
+        (0..=FEW as u8).for_each(|holder| acquire(&mut ks, b"many", &[holder], 500));
+        (0..FEW as u8).for_each(|holder| acquire(&mut ks, b"few", &[holder], 500));
+        let slot_of = |ks: &mut Keyspace, key: &[u8]| ks.find(0, key).expect("it is held");
+        let shown = |ks: &mut Keyspace| {
+            keys.map(|key| {
+                let slot = slot_of(ks, key);
+                let grants = ks.grants(0, slot).expect("grants");
+                (format!("{grants:?}"), grants.compact_bytes().is_some(), ks.entry(0, slot).mem_bytes(0))
+            })
+        };
+        type Change = fn(&mut Keyspace, &[u8]);
+        let changes: [Change; 7] = [
+            |ks, key| acquire(ks, key, b"a", 900),
+            |ks, key| acquire(ks, key, b"new", 100),
+            |ks, key| {
+                while let Some(holder) = holders(ks, key).first() {
+                    let slot = ks.find(0, key).expect("it is held");
+                    assert_eq!(ks.grant_end(0, slot, holder), Ok(true));
+                }
+            },
+            |ks, key| {
+                let slot = ks.find(0, key).expect("it is held");
+                assert_eq!(ks.grants_limit(0, slot, 3, true), Ok(()));
+            },
+            |ks, key| {
+                let slot = ks.find(0, key).expect("it is held");
+                ks.copy(0, slot, 0, b"copy");
+                ks.rename(0, slot, b"a name that is longer");
+                acquire(ks, b"copy", b"new", 100);
+            },
+            |ks, key| {
+                let slot = ks.find(0, key).expect("it is held");
+                ks.move_to(0, slot, 1);
+                ks.put(0, key, b"text");
+            },
+            |ks, key| {
+                let slot = ks.find(0, key).expect("it is held");
+                let slot = ks.expire_at(0, slot, 50);
+                ks.remove(0, slot);
+                acquire(ks, key, b"a", 100);
+            },
+        ];
+        for change in changes {
+            let before = shown(&mut ks);
+            ks.begin_unit(1, Recording::Full);
+            ks.begin_undo();
+            keys.into_iter().for_each(|key| change(&mut ks, key));
+            ks.roll_back();
+            assert_eq!(shown(&mut ks), before);
+        }
+        ks.begin_unit(499, Recording::Full);
+        while ks.reclaim_expired(10) {}
+        assert_eq!((ks.db(0).len(), ks.db(1).len()), (4, 0));
+        ks.begin_unit(500, Recording::Full);
+        while ks.reclaim_expired(1_000) {}
+        assert_eq!(ks.db(0).len(), 0);
+    }
+
     #[test]
     fn tokens_only_grow() {
         let mut ks = keyspace(0);
@@ -375,7 +441,7 @@ mod tests {
         // So is a value that comes as a whole.
         let mut grants = Grants::new(Kind::Lock, 0, false);
         assert!(grants.set(Grant { token: 77, ..grant(&copy, b"h", 5) }));
-        copy.put_value(0, b"restored", Value::Grants(Box::new(grants)));
+        copy.put_value(0, b"restored", Value::Grants(grants));
         assert_eq!(copy.next_token(), Some(78));
         let mut other = keyspace(0);
         copy.effects().iter().for_each(|(db, effect)| assert_eq!(other.apply(db, &effect), Ok(())));
@@ -431,6 +497,9 @@ mod tests {
         Limit(u64, bool),
         Wait(i64),
         Delete,
+        /// There, or back again.
+        Rename,
+        Copy,
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -440,6 +509,8 @@ mod tests {
             1 => (0..9u64, any::<bool>()).prop_map(|(limit, fixed)| Step::Limit(limit, fixed)),
             1 => (1..30i64).prop_map(Step::Wait),
             1 => Just(Step::Delete),
+            1 => Just(Step::Rename),
+            1 => Just(Step::Copy),
         ]
     }
 
@@ -457,6 +528,13 @@ mod tests {
                 assert_eq!(ks.grants_limit(0, slot, *limit, *fixed), Ok(()));
             }
             (Step::Delete, Some(slot)) if ks.now_ms() % 5 == 0 => ks.remove(0, slot),
+            (Step::Rename, Some(slot)) => ks.rename(0, slot, b"other"),
+            (Step::Rename, None) => {
+                if let Some(other) = ks.find(0, b"other") {
+                    ks.rename(0, other, b"k");
+                }
+            }
+            (Step::Copy, Some(slot)) => ks.copy(0, slot, 0, b"other"),
             _ => {}
         }
     }
@@ -467,10 +545,12 @@ mod tests {
 
     fn shown(ks: &Keyspace) -> Vec<String> {
         let show = |entry: Entry<'_>| match entry.value() {
-            ValueRef::Grants(grants) => format!("{grants:?}"),
+            ValueRef::Grants(grants) => format!("{:?} {grants:?}", entry.key()),
             value => value.type_name().to_owned(),
         };
-        ks.stored_entries(0).map(show).collect()
+        let mut shown: Vec<String> = ks.stored_entries(0).map(show).collect();
+        shown.sort_unstable();
+        shown
     }
 
     proptest! {

@@ -1,0 +1,410 @@
+//! Few grants, and all else that a lock or gate has, in one [`Block`]. It counts the grants, and its kind is these bits:
+//!
+//! ```text
+//! | - | - | timer is stored | timer is at the end | has a limit | is fixed | lock 0, gate 1, stock 2 |
+//! ```
+//!
+//! # Layout
+//! ```text
+//! timer                                                                           Unix ms, i64, little-endian; if it is stored
+//! limit                                                                           if there is one, so that it is not 0
+//! token, units, since, lease, entered * 2 + shared, length of the holder, length of the note, holder, note      of each grant
+//! ```
+//!
+//! Limit and the seven numbers of a grant are LEB128. `lease` is the end less `since`, both modulo 2^64. Grants are in the order of their
+//! tokens.
+//!
+//! # Timer
+//! Nearly all locks have one grant, and a timer that comes when its lease ends. That takes no byte: a bit says so. A timer at another time is
+//! stored, as one that came for an end before the lease was prolonged; and so is that of several grants, of which nobody wants to look for the first
+//! end at each call. Which of these it is follows from grants and timer alone.
+
+use std::ops::Range;
+
+use super::grant::{Grant, Kind};
+use crate::value::block::{Block, InBlock};
+use crate::value::leb128::{Reader, number_len, write_number};
+
+/// Grants that are few, at most.
+pub const FEW: usize = 64;
+
+/// Few grants. See the module's header. A new one is a lock.
+#[derive(Clone, Default)]
+#[repr(transparent)]
+pub(super) struct Small(Block);
+
+// SAFETY: it is one, transparently.
+unsafe impl InBlock for Small {}
+
+/// The bits that tell what it is.
+const KIND: u8 = 0b11;
+/// The limit is its own.
+const FIXED: u8 = 1 << 2;
+/// There is a limit, and it is not 0.
+const LIMITED: u8 = 1 << 3;
+/// A timer comes at the end of its only grant.
+const TIMER_AT_END: u8 = 1 << 4;
+/// A timer comes at a time that is stored.
+const TIMER_STORED: u8 = 1 << 5;
+
+/// Bytes of a timer that is stored.
+const TIMER_BYTES: usize = size_of::<i64>();
+
+impl Small {
+    /// No grants, and no limit.
+    pub(super) fn new(kind: Kind) -> Small {
+        let mut small = Small::default();
+        small.0.set_kind(match kind {
+            Kind::Lock => 0,
+            Kind::Gate => 1,
+            Kind::Stock => 2,
+        });
+        small
+    }
+
+    /// What [`into_block`](Self::into_block) gave.
+    pub(super) fn of_block(block: Block) -> Small {
+        Small(block)
+    }
+
+    /// All of it.
+    pub(super) fn into_block(self) -> Block {
+        self.0
+    }
+
+    /// What the grants are of.
+    #[inline]
+    pub(super) fn kind(&self) -> Kind {
+        match self.0.kind() & KIND {
+            0 => Kind::Lock,
+            1 => Kind::Gate,
+            _ => Kind::Stock,
+        }
+    }
+
+    /// The limit; 0 for none.
+    pub(super) fn limit(&self) -> u64 {
+        if self.has(LIMITED) { self.reader_at(self.timer_bytes()).number() } else { 0 }
+    }
+
+    /// Whether the limit is its own.
+    #[inline]
+    pub(super) fn is_fixed(&self) -> bool {
+        self.has(FIXED)
+    }
+
+    /// Sets the limit, and whether it is its own.
+    pub(super) fn set_limit(&mut self, limit: u64, is_fixed: bool) {
+        let at = self.timer_bytes();
+        let mut number = Numbers::default();
+        if limit != 0 {
+            number.put(limit);
+        }
+        self.0.splice(at, self.grants_at() - at, &[number.bytes()]);
+        self.set(FIXED, is_fixed);
+        self.set(LIMITED, limit != 0);
+    }
+
+    /// When a timer comes, Unix ms.
+    #[inline]
+    pub(super) fn timer_ms(&self) -> Option<i64> {
+        if self.has(TIMER_AT_END) {
+            return self.grants().next().map(|grant| grant.until_ms);
+        }
+        let timer = self.0.bytes().first_chunk().filter(|_| self.has(TIMER_STORED))?;
+        Some(i64::from_le_bytes(*timer))
+    }
+
+    /// Tells when a timer comes.
+    pub(super) fn set_timer_ms(&mut self, timer_ms: Option<i64>) {
+        let is_at_end = timer_ms.is_some() && self.only_end_ms() == timer_ms;
+        let stored = timer_ms.filter(|_| !is_at_end).map(i64::to_le_bytes);
+        self.0.splice(0, self.timer_bytes(), &[stored.as_ref().map_or(&[], |bytes| &bytes[..])]);
+        self.set(TIMER_AT_END, is_at_end);
+        self.set(TIMER_STORED, stored.is_some());
+    }
+
+    /// When the lease of the only grant ends, if it is that.
+    fn only_end_ms(&self) -> Option<i64> {
+        if self.len() == 1 { self.grants().next().map(|grant| grant.until_ms) } else { None }
+    }
+
+    /// How many grants there are.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.0.count()
+    }
+
+    /// The grants, in the order of their tokens.
+    #[inline]
+    pub(super) fn grants(&self) -> impl Iterator<Item = Grant<'_>> {
+        self.walk().map(|(_, grant)| grant)
+    }
+
+    /// The grant of a holder.
+    pub(super) fn get(&self, holder: &[u8]) -> Option<Grant<'_>> {
+        self.grants().find(|grant| grant.holder == holder)
+    }
+
+    /// The bytes in the place of which a grant belongs: those of its holder, or none of those between two grants. `None` where its holder has
+    /// one of another token, or another holder has its token.
+    pub(super) fn place(&self, grant: &Grant<'_>) -> Option<Range<usize>> {
+        let mut before = None;
+        for (range, other) in self.walk() {
+            match (other.token == grant.token, other.holder == grant.holder) {
+                (true, true) => return Some(range),
+                (false, false) => {}
+                _ => return None,
+            }
+            if other.token > grant.token && before.is_none() {
+                before = Some(range.start);
+            }
+        }
+        let at = before.unwrap_or(self.0.len());
+        Some(at..at)
+    }
+
+    /// Whether it stays small with a grant in this [place](Self::place).
+    pub(super) fn has_room(&self, place: &Range<usize>) -> bool {
+        !place.is_empty() || self.len() < FEW
+    }
+
+    /// Puts a grant into its [place](Self::place), where there is room.
+    pub(super) fn put(&mut self, place: Range<usize>, grant: &Grant<'_>) {
+        let timer_ms = self.timer_ms();
+        let numbers = Numbers::of(grant);
+        self.0.splice(place.start, place.len(), &[numbers.bytes(), grant.holder, grant.note]);
+        self.0.set_count(self.len() + usize::from(place.is_empty()));
+        self.set_timer_ms(timer_ms);
+    }
+
+    /// Takes away a holder's grant; false where it has none. With the last one goes the timer.
+    pub(super) fn remove(&mut self, holder: &[u8]) -> bool {
+        let Some((range, _)) = self.walk().find(|(_, grant)| grant.holder == holder) else { return false };
+        if self.len() > 1 {
+            let timer_ms = self.timer_ms();
+            self.0.splice(range.start, range.len(), &[]);
+            self.0.set_count(self.len() - 1);
+            self.set_timer_ms(timer_ms);
+            return true;
+        }
+        self.clear(None);
+        if self.is_fixed() {
+            self.tighten();
+        }
+        true
+    }
+
+    /// Takes away all grants, and keeps their room: nearly all go with their keys then.
+    pub(super) fn clear(&mut self, timer_ms: Option<i64>) {
+        let (limit, is_fixed) = (self.limit(), self.is_fixed());
+        self.0.cut(0);
+        self.0.set_count(0);
+        self.0.set_kind(self.0.kind() & KIND);
+        self.set_limit(limit, is_fixed);
+        self.set_timer_ms(timer_ms);
+    }
+
+    /// Gives back room that it does not need.
+    pub(super) fn tighten(&mut self) {
+        self.0 = self.0.clone();
+    }
+
+    /// Adds these grants, in the order of their tokens, where there are none.
+    pub(super) fn fill<'a>(&mut self, grants: impl Iterator<Item = Grant<'a>>) {
+        let timer_ms = self.timer_ms();
+        for grant in grants {
+            self.0.append(&[Numbers::of(&grant).bytes(), grant.holder, grant.note]);
+        }
+        self.set_timer_ms(timer_ms);
+    }
+
+    /// Bytes to copy for a copy of it.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Bytes allocated.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.0.heap_bytes()
+    }
+
+    #[inline]
+    fn has(&self, bit: u8) -> bool {
+        self.0.kind() & bit != 0
+    }
+
+    #[inline]
+    fn set(&mut self, bit: u8, to: bool) {
+        let kind = self.0.kind();
+        self.0.set_kind(if to { kind | bit } else { kind & !bit });
+    }
+
+    #[inline]
+    fn timer_bytes(&self) -> usize {
+        if self.has(TIMER_STORED) { TIMER_BYTES } else { 0 }
+    }
+
+    /// Where the first grant begins.
+    #[inline]
+    fn grants_at(&self) -> usize {
+        let mut reader = self.reader_at(self.timer_bytes());
+        if self.has(LIMITED) {
+            reader.number();
+        }
+        reader.at
+    }
+
+    #[inline]
+    fn reader_at(&self, at: usize) -> Reader<'_> {
+        Reader { bytes: self.0.bytes(), at }
+    }
+
+    #[inline]
+    fn walk(&self) -> Walk<'_> {
+        Walk { reader: self.reader_at(self.grants_at()) }
+    }
+}
+
+/// Numbers, as they are written: at most those of a grant.
+struct Numbers {
+    bytes: [u8; Numbers::MAX_BYTES],
+    len: usize,
+}
+
+impl Default for Numbers {
+    fn default() -> Numbers {
+        Numbers { bytes: [0; Numbers::MAX_BYTES], len: 0 }
+    }
+}
+
+impl Numbers {
+    /// Seven of 64 bits.
+    const MAX_BYTES: usize = 7 * 10;
+
+    /// What comes before holder and note.
+    fn of(grant: &Grant<'_>) -> Numbers {
+        let lease = grant.until_ms.wrapping_sub(grant.since_ms) as u64;
+        let entered = grant.entered.min(u64::MAX / 2) * 2 + u64::from(grant.shared);
+        let lens = [grant.holder.len() as u64, grant.note.len() as u64];
+        let mut numbers = Numbers::default();
+        for number in [grant.token, grant.units, grant.since_ms as u64, lease, entered].into_iter().chain(lens) {
+            numbers.put(number);
+        }
+        numbers
+    }
+
+    fn put(&mut self, number: u64) {
+        let end = self.len + number_len(number);
+        write_number(&mut self.bytes[self.len..end], number);
+        self.len = end;
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Walks over grants: each with where its bytes are.
+struct Walk<'a> {
+    reader: Reader<'a>,
+}
+
+impl<'a> Walk<'a> {
+    fn text(&mut self, len: u64) -> &'a [u8] {
+        let start = self.reader.at;
+        self.reader.at += len as usize;
+        &self.reader.bytes[start..self.reader.at]
+    }
+}
+
+impl<'a> Iterator for Walk<'a> {
+    type Item = (Range<usize>, Grant<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let start = self.reader.at;
+        if start == self.reader.bytes.len() {
+            return None;
+        }
+        let [token, units, since, lease, entered, holder, note]: [u64; 7] =
+            std::array::from_fn(|_| self.reader.number());
+        let (holder, note) = (self.text(holder), self.text(note));
+        let grant = Grant {
+            holder,
+            token,
+            units,
+            since_ms: since as i64,
+            until_ms: since.wrapping_add(lease) as i64,
+            entered: entered / 2,
+            shared: entered % 2 == 1,
+            note,
+        };
+        Some((start..self.reader.at, grant))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(holder: &[u8], token: u64, until_ms: i64) -> Grant<'_> {
+        Grant { holder, token, units: 1, since_ms: 5, until_ms, entered: 1, shared: false, note: b"note" }
+    }
+
+    fn set(small: &mut Small, grant: &Grant<'_>) {
+        let place = small.place(grant).expect("it fits");
+        small.put(place, grant);
+    }
+
+    /// Grants and limit are what they were, whatever becomes of the timer; and it is stored only where it has to be.
+    #[test]
+    fn a_timer_is_stored_only_if_it_comes_at_another_time_than_the_end_of_the_only_grant() {
+        for limit in [0, 3, 1_000] {
+            let mut gate = Small::new(Kind::Gate);
+            gate.set_limit(limit, true);
+            let stored = |gate: &Small| gate.timer_bytes() > 0;
+            let shown = |gate: &Small| (gate.kind(), gate.limit(), gate.is_fixed(), gate.len());
+            gate.set_timer_ms(Some(70));
+            assert!(gate.timer_ms() == Some(70) && stored(&gate) && shown(&gate) == (Kind::Gate, limit, true, 0));
+            set(&mut gate, &grant(b"b", 7, 70));
+            assert!(gate.timer_ms() == Some(70) && !stored(&gate));
+            // Prolonged, and the timer still comes at the old time; then it is put off.
+            set(&mut gate, &grant(b"b", 7, 90));
+            assert!(gate.timer_ms() == Some(70) && stored(&gate));
+            gate.set_timer_ms(Some(90));
+            assert!(gate.timer_ms() == Some(90) && !stored(&gate));
+            // Another grant comes and goes again.
+            set(&mut gate, &grant(b"a", 3, 80));
+            assert!(gate.timer_ms() == Some(90) && stored(&gate));
+            gate.set_limit(limit + 200, false);
+            assert!(gate.grants().eq([grant(b"a", 3, 80), grant(b"b", 7, 90)]));
+            assert_eq!((shown(&gate), gate.timer_ms()), ((Kind::Gate, limit + 200, false, 2), Some(90)));
+            assert!(gate.remove(b"a") && !gate.remove(b"a"));
+            assert!(gate.timer_ms() == Some(90) && !stored(&gate));
+            gate.set_timer_ms(None);
+            assert!(gate.timer_ms().is_none() && !stored(&gate) && gate.get(b"b") == Some(grant(b"b", 7, 90)));
+            gate.set_timer_ms(Some(i64::MIN));
+            assert!(gate.timer_ms() == Some(i64::MIN) && gate.get(b"b") == Some(grant(b"b", 7, 90)));
+            assert!(gate.remove(b"b"));
+            assert_eq!((shown(&gate), gate.timer_ms()), ((Kind::Gate, limit + 200, false, 0), None));
+        }
+    }
+
+    #[test]
+    fn what_goes_with_its_last_grant_allocates_nothing_for_that_and_what_lasts_keeps_no_room() {
+        let long = [b'h'; 300];
+        for is_fixed in [false, true] {
+            let mut gate = Small::new(Kind::Gate);
+            gate.set_limit(9, is_fixed);
+            set(&mut gate, &grant(&long, 1, 10));
+            let (bytes, at) = (gate.heap_bytes(), gate.0.bytes().as_ptr());
+            assert!(gate.remove(&long));
+            assert_eq!(
+                (gate.heap_bytes(), gate.0.bytes().as_ptr() == at),
+                if is_fixed { (16, false) } else { (bytes, true) }
+            );
+            set(&mut gate, &grant(b"h", 2, 10));
+            assert!(gate.grants().eq([grant(b"h", 2, 10)]) && gate.limit() == 9);
+        }
+    }
+}
