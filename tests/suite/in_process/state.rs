@@ -86,8 +86,11 @@ struct GrantsState<'a> {
     is_fixed: bool,
     grants: Vec<Grant<'a>>,
     /// What a stock has beside its holds.
-    stock: Option<(&'a Terms, [Vec<(Bytes<'a>, Remembered)>; Memory::ALL.len()])>,
+    stock: Option<(&'a Terms, [Memories<'a>; Memory::ALL.len()])>,
 }
+
+/// What a stock remembers, by its names.
+type Memories<'a> = Vec<(Bytes<'a>, Remembered)>;
 
 type Pairs<'a> = Vec<(Bytes<'a>, Bytes<'a>)>;
 

@@ -21,8 +21,8 @@ fn told(bench: &mut Bench, key: &str, last: &mut String) -> Vec<String> {
     let mut lines = Vec::new();
     let from = if last.is_empty() { "-".to_owned() } else { format!("({last}") };
     let reply = call(bench, 0, &format!("XRANGE {key}:told {from} +"));
-    let ids = reply.split(' ').filter(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('-'));
-    if let Some(id) = ids.last() {
+    let mut ids = reply.split(' ').filter(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('-'));
+    if let Some(id) = ids.next_back() {
         *last = id.to_owned();
     }
     for entry in reply.split("event ").skip(1) {
