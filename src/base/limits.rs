@@ -220,10 +220,16 @@ pub const END_LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Draws of RANDOMKEY, where keys that have expired stay, before it takes one that has.
 pub const RANDOM_KEY_TRIES: usize = 100;
 
-/// Keys that one unit of eviction removes at most. A command evicts one unit, if so much has to go, whatever the clock says: the time it
-/// may take is over at once where the system gives the core to another process. So a unit is enough for what a table or a timer wheel
-/// grows by, a few KiB.
+/// Keys that one unit of eviction removes at most, before a command. A command evicts one unit, if so much has to go, whatever the clock
+/// says: the time it may take is over at once where the system gives the core to another process. So a unit is enough for what a table or a
+/// timer wheel grows by, a few KiB.
 pub const EVICTION_UNIT_KEYS: usize = 128;
+
+/// The same of a slice that no command waits for.
+pub const EVICTION_SLICE_KEYS: usize = 16;
+
+/// A unit of eviction ends when its changes take so much, for as long as they are not in the log.
+pub const EVICTION_UNIT_BYTES: usize = 64 << 10;
 
 /// Candidates for eviction that are kept for the next time.
 pub const EVICTION_POOL: usize = 16;

@@ -18,7 +18,7 @@ use std::time::Duration;
 use super::session::Session;
 use super::state::{Engine, ServerState};
 use super::tail::UnitOrigin;
-use crate::base::limits::{EVICTION_SLICE, EVICTION_UNIT_KEYS};
+use crate::base::limits::{EVICTION_SLICE, EVICTION_SLICE_KEYS, EVICTION_UNIT_BYTES, EVICTION_UNIT_KEYS};
 use crate::config::Config;
 
 /// Up to this tenacity the time grows by as much at each step.
@@ -90,10 +90,11 @@ impl Engine {
         let (policy, samples) = (self.server.config.maxmemory_policy, self.server.config.maxmemory_samples as usize);
         let began = self.server.stats.clock.raw();
         let mut left = self.server.counted_bytes(&self.ks).saturating_sub(self.server.config.maxmemory);
+        let keys = if session.is_some() { EVICTION_UNIT_KEYS } else { EVICTION_SLICE_KEYS };
         loop {
             let unit = self.begin_behind(UnitOrigin::Eviction);
             let (mut gone, mut has_more) = (0, true);
-            while left > 0 && has_more && gone < EVICTION_UNIT_KEYS {
+            while left > 0 && has_more && gone < keys && self.ks.effects().as_bytes().len() < EVICTION_UNIT_BYTES {
                 let before = self.server.counted_bytes(&self.ks);
                 has_more = self.ks.evict(policy, samples);
                 gone += 1;

@@ -133,8 +133,13 @@ impl Scripts {
 
     /// `script-cache-max-bytes` is this from now on.
     pub fn limit_cache(&mut self, ks: &mut Keyspace, max_bytes: usize) {
-        self.cache_max_bytes = max_bytes;
+        self.set_cache_max_bytes(max_bytes);
         self.make_room(ks);
+    }
+
+    /// The same where no client has brought a script yet.
+    pub(super) fn set_cache_max_bytes(&mut self, max_bytes: usize) {
+        self.cache_max_bytes = max_bytes;
     }
 
     fn make_room(&mut self, ks: &mut Keyspace) {
@@ -168,7 +173,7 @@ impl Scripts {
         }
     }
 
-    /// Drops all that clients have brought, and what has become of it: as new.
+    /// Drops all that clients have brought, and what has become of it: as new, but for the numbers that `math.random` has given.
     pub(super) fn forget_clients(&mut self, ks: &mut Keyspace) {
         self.flush(ks);
         self.flush_libraries(ks);

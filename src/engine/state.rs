@@ -74,6 +74,7 @@ impl Engine {
         mut scripts: Scripts,
     ) -> Engine {
         scripts.set_memory_limit(config.script_memory_limit);
+        scripts.set_cache_max_bytes(config.script_cache_max_bytes);
         let replication_id = hex_id(&mut rng);
         let run_id = hex_id(&mut rng);
         let now_ms = clock.now_ms();
