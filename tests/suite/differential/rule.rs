@@ -44,6 +44,9 @@ pub(super) enum Rule {
     SetEncoding,
     /// An encoding of a hash: Redis 8 counts repeated fields of one call, and those that are not there or gone at once, too.
     HashEncoding,
+    /// Elements in the order of their numbers. Redis asks whether the last error of the C library was a number out of range, which may have
+    /// been one of a call before, and then says that they are none.
+    Sorted,
     /// A later version reads all arguments first, and may find a fault where the earlier one did not look.
     Stricter,
     /// What EXEC answers: each reply by the rule of its command.
@@ -115,6 +118,7 @@ pub(super) fn rule_for(args: &Args) -> Rule {
         ("FUNCTION", "LOAD" | "RESTORE") => Rule::Taken,
         // The texts are packed by one of them.
         ("FUNCTION", "DUMP") => Rule::Kind,
+        ("SORT" | "SORT_RO", _) => Rule::Sorted,
         // Since 7.2, also where there is no key.
         ("BITCOUNT" | "BITPOS", _) => Rule::Stricter,
         ("SCAN", "0") => Rule::Scan,
@@ -139,6 +143,10 @@ impl Rule {
         use Value::*;
         match (self, ours, theirs) {
             (Rule::Stricter, Error(a), b) if version.is_7() && is_about_arguments(a) && did_not_look(b) => true,
+            (Rule::Sorted, Array(a), Error(b)) => {
+                let is_number = |element: &Value| double_of(element).is_some_and(|number| !number.is_nan());
+                b == b"ERR One or more scores can't be converted into double" && a.iter().all(is_number)
+            }
             (Rule::Taken, Error(a), Error(b)) => without_name(a) == without_name(b),
             (_, Error(a), Error(b)) => a == b || is_known_error(a, b, version),
             (Rule::Unordered, Array(a), Array(b)) => sorted(a.clone()) == sorted(b.clone()),
