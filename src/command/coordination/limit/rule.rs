@@ -15,9 +15,6 @@ use crate::resp::request::Argv;
 use crate::value::gcra::{BadRate, Rate};
 use crate::value::grants::UNITS_MAX;
 
-/// Longer keys are compared by their hashes first.
-const LONG_KEY_BYTES: usize = 256;
-
 /// Longest offset of a time zone, either way.
 const OFFSET_MAX_MINUTES: i64 = 24 * 60 - 1;
 
@@ -39,8 +36,8 @@ pub(super) struct Rule<'a> {
     pub key: &'a [u8],
     /// How it counts.
     pub kind: Kind,
-    /// The hash of a long key, so that many long ones are told apart quickly; 0 of a short one.
-    hash: u64,
+    /// The hash of the key.
+    pub hash: u64,
 }
 
 /// How a limit counts.
@@ -202,7 +199,7 @@ impl<'a> Rule<'a> {
             return Err(Error::owned(format!("ERR rule {number} is incomplete: {name} takes {parameters}")));
         }
         let kind = Parameters { args, number }.kind(word, units)?;
-        Ok(Rule { key, kind, hash: if key.len() > LONG_KEY_BYTES { hash_bytes(key) } else { 0 } })
+        Ok(Rule { key, kind, hash: hash_bytes(key) })
     }
 }
 
