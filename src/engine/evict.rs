@@ -5,7 +5,7 @@
 //! or until that has taken as long as `maxmemory-eviction-tenacity` allows. Then the command runs, and the rest is done in slices
 //! between others. Only where nothing may go any more is memory *full*, and commands are refused that may need some.
 //!
-//! Evicted keys go in units of their own, of up to 128 keys: the log, WATCH, those who wait and a snapshot under way learn of them as of
+//! Evicted keys go in units of their own, of up to 128 keys, or 16 in a slice: the log, WATCH, those who wait and a snapshot under way learn of them as of
 //! any change. Nothing is evicted inside of a unit: EXEC and scripts find at their end what they found at their begin, and what is undone
 //! is all there. They may go beyond the limit by what they write.
 //!

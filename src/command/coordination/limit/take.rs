@@ -27,6 +27,7 @@ const OTHER_REQUEST: Error = Error::text(
 pub(super) fn take(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let call = Call::parse(&mut args)?;
     let db = ctx.session.db;
+    // No key of this command is brought into the cache ahead with those of others in a pipeline.
     ctx.ks.warm(call.rules.iter().map(|rule| (db, rule.hash)));
     let is_repeated = match call.request.and_then(|request| ctx.ks.find(db, request)) {
         Some(slot) => {
