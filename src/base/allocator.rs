@@ -11,8 +11,10 @@ use std::thread;
 
 use super::allocated::{Counting, allocated_bytes};
 use super::limits::{
-    GIVE_BACK_BYTES, GIVE_BACK_LEAST_BYTES, GIVE_BACK_LEAST_SHARE, GIVE_BACK_PAUSE_MS, GIVE_BACK_SHARE,
+    GIVE_BACK_BYTES, GIVE_BACK_LEAST_BYTES, GIVE_BACK_LEAST_SHARE, GIVE_BACK_PATIENCE_MS, GIVE_BACK_PAUSE_MS,
+    GIVE_BACK_SHARE,
 };
+use super::priority::run_when_idle;
 
 /// The server allocates many small values of the same few sizes.
 #[cfg(not(any(miri, sanitizer)))]
@@ -165,6 +167,10 @@ pub(crate) struct Freed {
     /// When it was, by the steady clock, and how many bytes were allocated then.
     returned_ms: i64,
     left_bytes: u64,
+    /// How many were allocated at the last look.
+    seen_bytes: u64,
+    /// Since when there are far fewer at each look.
+    falls_since_ms: Option<i64>,
     /// Whether a thread is at it.
     is_busy: Arc<AtomicBool>,
     /// Whether it is to be done again: what was freed since, that thread may have passed already.
@@ -174,9 +180,24 @@ pub(crate) struct Freed {
 impl Freed {
     /// Has memory returned to the system if that is worth it. For the engine's thread, now and then.
     pub(crate) fn give_back(&mut self, steady_ms: i64) {
-        if self.is_due(allocated_bytes(), steady_ms) {
+        let allocated = allocated_bytes();
+        if self.waits(allocated, steady_ms) {
+            self.look();
+        } else if self.is_due(allocated, steady_ms) {
             self.purge();
         }
+    }
+
+    /// Whether much was freed since the last look, so that more may be about to be: that is waited for, but not for ever.
+    fn waits(&mut self, allocated: u64, steady_ms: i64) -> bool {
+        let fell = self.seen_bytes.saturating_sub(allocated);
+        self.seen_bytes = allocated;
+        if fell < GIVE_BACK_LEAST_BYTES {
+            self.falls_since_ms = None;
+            return false;
+        }
+        let since_ms = *self.falls_since_ms.get_or_insert(steady_ms);
+        !self.is_wanted && steady_ms - since_ms < GIVE_BACK_PATIENCE_MS
     }
 
     /// Has the next [`give_back`](Self::give_back) return all that nobody has allocated, however little was freed.
@@ -192,6 +213,8 @@ impl Freed {
         retire_pages();
         let is_busy = Arc::clone(&self.is_busy);
         let purge = move || {
+            // Where there is one processor, and the engine is busy, it must not stand still for this.
+            run_when_idle();
             return_pages();
             is_busy.store(false, Ordering::Relaxed);
         };
@@ -246,6 +269,26 @@ fn return_pages() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn while_ever_more_is_freed_that_is_waited_for_but_not_for_ever() {
+        let mut freed = Freed::default();
+        let (much, patience) = (GIVE_BACK_LEAST_BYTES, GIVE_BACK_PATIENCE_MS);
+        let looks = [
+            (100 * much, 0, false),
+            (99 * much, 1, true),
+            (98 * much, patience, true),
+            (97 * much, patience + 1, false),
+            (97 * much, patience + 2, false),
+            (96 * much, patience + 3, true),
+            (95 * much + 1, patience + 4, false),
+        ];
+        for (allocated, steady_ms, expected) in looks {
+            assert_eq!(freed.waits(allocated, steady_ms), expected, "{allocated} at {steady_ms}");
+        }
+        freed.want();
+        assert!(!freed.waits(0, patience + 5), "somebody asked for it");
+    }
 
     #[test]
     fn much_is_returned_at_once_and_little_a_second_later() {

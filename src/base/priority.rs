@@ -14,6 +14,19 @@ pub(crate) fn give_way() {
     }
 }
 
+/// Has the calling thread run only when no other wants the processor, or nearly so: for work that nobody waits for, and of which a moment
+/// may be long. Only on Linux.
+pub(crate) fn run_when_idle() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: the struct outlives the call; where it fails, the priority stays.
+    unsafe {
+        let none = libc::sched_param { sched_priority: 0 };
+        libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const none);
+        // A thread has the processor when it begins: it would keep it until the system looks again.
+        libc::sched_yield();
+    }
+}
+
 /// How nice the calling thread is: from -20 to 19, more is less of the processor.
 #[cfg(all(test, target_os = "linux"))]
 pub(crate) fn niceness() -> libc::c_int {
