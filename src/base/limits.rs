@@ -154,8 +154,8 @@ pub const GIVE_BACK_LEAST_SHARE: u64 = 128;
 /// Milliseconds for which less than [`GIVE_BACK_BYTES`] is kept: what was freed may be needed again.
 pub const GIVE_BACK_PAUSE_MS: i64 = 1_000;
 
-/// Milliseconds for which nothing is returned because ever more is freed: what a million keys took that expire in one second goes
-/// back in one go.
+/// For how many milliseconds nothing is returned while ever more is freed, so that the memory of a million keys that expire within one
+/// second goes back in one go.
 pub const GIVE_BACK_PATIENCE_MS: i64 = 2_000;
 
 /// Entries of a compact hash, set, sorted set or list, of a hash fields and values, whatever the parameters allow: most commands
@@ -202,14 +202,14 @@ pub const GLOB_MAX_STARS: usize = 1_000;
 /// Configuration files that include one another stop at this depth: deeper nesting is a circle.
 pub const INCLUDE_MAX_DEPTH: usize = 16;
 
-/// Most timers that one slice of active expiry looks at before other tasks run.
+/// How many timers one slice of active expiry looks at, at most, before other tasks run; so many expired keys a step of SCAN removes.
 pub const EXPIRY_SLICE_TIMERS: usize = 250;
 
-/// How long a slice of active expiry takes: where keys cost more than small ones, it ends before it has looked at that many timers.
+/// After how long a slice of active expiry ends, though it has not looked at that many timers.
 pub const EXPIRY_SLICE: Duration = Duration::from_micros(250);
 
-/// After so many timers a slice of active expiry looks at the time.
-pub const EXPIRY_STEP_TIMERS: usize = 10;
+/// After so many timers, or elements that it removes, a slice of active expiry looks at the time.
+pub const EXPIRY_STEP: usize = 10;
 
 /// Calls that wait for places, or for what ONCE keeps, of which so many are served before other tasks run: about 10 ms' worth. So are
 /// those that time out.

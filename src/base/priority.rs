@@ -14,16 +14,19 @@ pub(crate) fn give_way() {
     }
 }
 
-/// Has the calling thread run only when no other wants the processor, or nearly so: for work that nobody waits for, and of which a moment
-/// may be long. Only on Linux.
+/// Has the calling thread take next to nothing of a processor that other threads want: for work that nobody waits for, and that goes on for
+/// milliseconds once it has begun. Only on Linux.
 pub(crate) fn run_when_idle() {
     #[cfg(target_os = "linux")]
-    // SAFETY: the struct outlives the call; where it fails, the priority stays.
+    // SAFETY: the struct outlives the call.
     unsafe {
         let none = libc::sched_param { sched_priority: 0 };
-        libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const none);
-        // A thread has the processor when it begins: it would keep it until the system looks again.
-        libc::sched_yield();
+        if libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const none) == 0 {
+            // A new thread has the processor already, and would keep it until the scheduler looks again.
+            libc::sched_yield();
+        } else {
+            give_way();
+        }
     }
 }
 
@@ -32,4 +35,21 @@ pub(crate) fn run_when_idle() {
 pub(crate) fn niceness() -> libc::c_int {
     // SAFETY: the call takes no pointers; 0 stands for the calling thread.
     unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_runs_when_idle_is_the_least_of_all() {
+        let policy_and_niceness = || {
+            run_when_idle();
+            // SAFETY: the call takes no pointers; 0 stands for the calling thread.
+            (unsafe { libc::sched_getscheduler(0) }, niceness())
+        };
+        let (policy, niceness) = std::thread::spawn(policy_and_niceness).join().expect("it does not panic");
+        // A system may forbid the one, but hardly the other.
+        assert!(policy == libc::SCHED_IDLE || niceness == NICER, "policy {policy}, nice {niceness}");
+    }
 }

@@ -79,7 +79,7 @@ impl ServerState {
         ks.set_usage(Usage::from(&self.config));
     }
 
-    /// Has all memory given back that holds nothing, at the next tick. In a script, or where changes may be taken back, less of it.
+    /// Has all memory given back that holds nothing, from the next tick on. In a script, or where changes may be taken back, less of it.
     pub fn purge(&mut self, ks: &mut Keyspace) {
         ks.release_free();
         self.scripts.give_back_scratch();

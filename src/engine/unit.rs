@@ -15,9 +15,7 @@ use super::state::{Engine, Origin, ServerState};
 use super::tail::UnitOrigin;
 use super::wait::{Ticket, Wait, Want};
 use super::wait_queues::{Mode, Parked, Ready};
-use crate::base::limits::{
-    EXPIRY_SLICE, EXPIRY_SLICE_TIMERS, EXPIRY_STEP_TIMERS, PAUSE_LOOK_AGAIN, WAITS_SLICE, WAITS_SLICE_TIMEOUTS,
-};
+use crate::base::limits::{EXPIRY_SLICE, EXPIRY_SLICE_TIMERS, PAUSE_LOOK_AGAIN, WAITS_SLICE, WAITS_SLICE_TIMEOUTS};
 use crate::base::lsn::Lsn;
 use crate::keyspace::effect::Effect;
 use crate::keyspace::{DbIndex, Keyspace, Misfit};
@@ -328,7 +326,9 @@ impl Engine {
         self.ks.set_now_ms(self.server.clock.now_ms());
         let began_ticks = self.server.stats.clock.raw();
         let unit = self.begin(UnitOrigin::Expiry);
-        let more = self.reclaim_for_a_slice(began_ticks);
+        let clock = &self.server.stats.clock;
+        let has_time = || clock.delta(began_ticks, clock.raw()) < EXPIRY_SLICE;
+        let more = self.ks.reclaim_expired_while(EXPIRY_SLICE_TIMERS, has_time);
         if self.commit(unit, &mut []) {
             self.wake(None);
         }
@@ -339,20 +339,6 @@ impl Engine {
         let took = stats.clock.delta(began_ticks, ended_ticks);
         self.server.latency.note(Event::ExpireCycle, took, &self.server.clock);
         more
-    }
-
-    /// Removes what a slice that began then has the time for, but something in any case. Answers whether more is due.
-    fn reclaim_for_a_slice(&mut self, began_ticks: u64) -> bool {
-        for _ in 0..EXPIRY_SLICE_TIMERS / EXPIRY_STEP_TIMERS {
-            if !self.ks.reclaim_expired(EXPIRY_STEP_TIMERS) {
-                return false;
-            }
-            let clock = &self.server.stats.clock;
-            if clock.delta(began_ticks, clock.raw()) >= EXPIRY_SLICE {
-                break;
-            }
-        }
-        true
     }
 }
 
@@ -452,37 +438,5 @@ impl ServerState {
                 self.hold_pushed(session);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::clock::Clock;
-    use crate::base::rng::Rng;
-    use crate::config::Config;
-    use crate::engine::CommandTable;
-
-    #[test]
-    fn a_slice_of_expiry_ends_with_its_time_or_its_timers() {
-        let table = Box::leak(Box::new(CommandTable::new(&[])));
-        let mut engine =
-            Engine::new(Config::default(), table, Clock::manual(2), Rng::seeded(1)).expect("memory for Lua");
-        let keys = 3 * EXPIRY_SLICE_TIMERS;
-        let unit = engine.begin(UnitOrigin::Expiry);
-        for number in 0..keys {
-            _ = engine.ks.put_until(0, format!("k:{number}").as_bytes(), None, b"v", 1);
-        }
-        engine.commit(unit, &mut []);
-        let (long_ago, just_now) = (0, u64::MAX);
-        for (began_ticks, removed) in [(long_ago, EXPIRY_STEP_TIMERS), (just_now, EXPIRY_SLICE_TIMERS)] {
-            let before = engine.ks.db(0).len();
-            let unit = engine.begin(UnitOrigin::Expiry);
-            assert!(engine.reclaim_for_a_slice(began_ticks));
-            engine.commit(unit, &mut []);
-            assert_eq!(before - engine.ks.db(0).len(), removed);
-        }
-        while engine.reclaim_expired() {}
-        assert_eq!(engine.ks.db(0).len(), 0);
     }
 }

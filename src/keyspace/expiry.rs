@@ -211,7 +211,7 @@ fn prefetch(entries: &Entries, wheel: &Wheel) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::limits::EXPIRY_SLICE_TIMERS;
+    use crate::base::limits::{EXPIRY_SLICE_TIMERS, EXPIRY_STEP};
     use crate::base::rng::Rng;
     use crate::keyspace::Keyspace;
     use crate::keyspace::effect::{Cause, Effect, Recording};
@@ -298,6 +298,18 @@ mod tests {
         at(&mut ks, 2_000);
         assert_eq!(ks.scan(0, 0, usize::MAX, |_| panic!("all have expired")), 0);
         assert_eq!(ks.db(0).len(), keys - EXPIRY_SLICE_TIMERS);
+    }
+
+    #[test]
+    fn a_slice_ends_when_it_has_no_more_time() {
+        let mut ks = keyspace(1_000);
+        let keys = 3 * EXPIRY_STEP;
+        (0..keys).for_each(|i| put_until(&mut ks, format!("k{i}").as_bytes(), 2_000));
+        at(&mut ks, 2_000);
+        assert!(ks.reclaim_expired_while(EXPIRY_SLICE_TIMERS, || false));
+        assert_eq!(ks.db(0).len(), keys - EXPIRY_STEP);
+        assert!(!ks.reclaim_expired_while(EXPIRY_SLICE_TIMERS, || true));
+        assert_eq!(ks.db(0).len(), 0);
     }
 
     #[test]

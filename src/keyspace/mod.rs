@@ -51,7 +51,9 @@ use usage::{Noting, Usage};
 use verb::Workshop;
 
 use crate::base::hasher::hash_bytes;
-use crate::base::limits::{EXPIRED_ELEMENTS_PER_LOOKUP, EXPIRY_SLICE_TIMERS, RANDOM_KEY_TRIES, UNIT_MAX_BYTES};
+use crate::base::limits::{
+    EXPIRED_ELEMENTS_PER_LOOKUP, EXPIRY_SLICE_TIMERS, EXPIRY_STEP, RANDOM_KEY_TRIES, UNIT_MAX_BYTES,
+};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::base::split_table::{PLACE_END, Walk};
@@ -660,10 +662,15 @@ impl Keyspace {
     /// Removes expired keys and elements, at most `budget` timers' and elements' worth; answers whether more are due. Runs as a
     /// unit of its own.
     pub fn reclaim_expired(&mut self, budget: usize) -> bool {
+        self.reclaim_expired_while(budget, || true)
+    }
+
+    /// The same for as long as it `has_time`, which is asked after every few timers and elements.
+    pub(crate) fn reclaim_expired_while(&mut self, budget: usize, has_time: impl Fn() -> bool) -> bool {
         if self.is_expiry_held() {
             return false;
         }
-        let mut left = budget;
+        let (mut left, mut unasked) = (budget, 0);
         for db in 0..self.databases() {
             while left > 0 {
                 let database = &mut self.dbs[db as usize];
@@ -672,14 +679,22 @@ impl Keyspace {
                     Turn::Passed => None,
                     Turn::Due(slot) => Some(slot),
                 };
-                left -= 1;
+                let mut spent = 1;
                 // The timer is paid for; that pays for one element, too, so that each slice gets ahead.
                 if let Some(slot) = slot
-                    && let Some(removed) = self.fall_due(db, slot, left + 1)
+                    && let Some(removed) = self.fall_due(db, slot, left.min(EXPIRY_STEP))
                 {
-                    let removed = removed + self.move_dead_letters(db, slot, (left + 1).saturating_sub(removed));
+                    let removed = removed + self.move_dead_letters(db, slot, left.saturating_sub(removed));
                     self.dbs[db as usize].rearm(slot);
-                    left = (left + 1).saturating_sub(removed.max(1));
+                    spent = removed.max(1);
+                }
+                left = left.saturating_sub(spent);
+                unasked += spent;
+                if unasked >= EXPIRY_STEP {
+                    if !has_time() {
+                        return true;
+                    }
+                    unasked = 0;
                 }
             }
         }

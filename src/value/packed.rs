@@ -217,7 +217,7 @@ impl Packed {
                 }
                 if needle.head_tells_len() {
                     // Elements of one collection are mostly of one length. By adding a length that is known already, the
-                    // processor goes on to the next one before it has seen the head of this one.
+                    // processor goes on to the next one before it has loaded the head of this one.
                     at += needle.len();
                     left -= 1;
                 }
