@@ -11,7 +11,6 @@ use tokio::sync::Notify;
 use crate::base::allocated::count_for_this_thread;
 use crate::base::allocator::wait_to_be_told;
 use crate::base::clock::Clock;
-use crate::base::descriptors::make_room;
 use crate::base::huge_pages;
 use crate::base::limits::RECOVERY_SLICE_BYTES;
 use crate::base::logging;
@@ -139,6 +138,7 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         };
         tokio::task::spawn_local(reopen_log(signal(SignalKind::hangup())?));
         let shared = Rc::new(Shared::new(engine, log_moved));
+        shared.start_io_threads()?;
         let questions = Arc::<Questions>::default();
         metrics_http::start(metrics, &questions, &shared.engine.borrow().server.registry)?;
         tokio::task::spawn_local(questions.answer(Rc::clone(&shared), command::metrics::render));
@@ -359,10 +359,10 @@ fn announce(places: &[String], data: &str) {
 /// Makes room for `maxclients` sockets; where the system does not allow so many, there are fewer clients, who are then told
 /// so, and not left waiting for a descriptor.
 fn fit_to_descriptors(config: &mut Config) {
-    if let Err(possible) = make_room(config.maxclients) {
+    if let Err(possible) = config.make_room_for_clients() {
         let wanted = config.maxclients;
         config.maxclients = possible.max(1);
-        let fits = make_room(config.maxclients).is_ok();
+        let fits = config.make_room_for_clients().is_ok();
         tracing::warn!(
             wanted,
             maxclients = config.maxclients,

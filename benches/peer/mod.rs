@@ -246,11 +246,16 @@ pub(crate) fn cpu_seconds(pid: u32) -> f64 {
 
 /// Keeps this process to one core.
 pub(crate) fn pin_self(core: usize) {
+    pin_self_to(&core.to_string());
+}
+
+/// Keeps this process to these cores, as taskset takes them.
+pub(crate) fn pin_self_to(cores: &str) {
     let pinned = Command::new("taskset")
-        .args(["-a", "-c", "-p", &core.to_string(), &std::process::id().to_string()])
+        .args(["-a", "-c", "-p", cores, &std::process::id().to_string()])
         .stdout(Stdio::null())
         .status();
-    assert!(pinned.is_ok_and(|s| s.success()), "taskset (util-linux) cannot pin the client to core {core}");
+    assert!(pinned.is_ok_and(|s| s.success()), "taskset (util-linux) cannot pin the client to {cores}");
 }
 
 /// What the figures were measured on.

@@ -32,7 +32,7 @@ use figures::Figures;
 ///   memory         65      start         10
 ///   saving         10      hot_path       2 (needs perf)
 ///   clients         5      eviction      40
-///   coordination    2
+///   coordination    2      io_threads     3 (needs 8 cores or more)
 ///
 /// `--scale 0.01 --rounds 1` shows in 10 that all of it works. Memory: some
 /// 6 GiB. Logs and snapshots go to the folder for temporary files (TMPDIR),
@@ -64,8 +64,9 @@ struct Options {
 }
 
 /// All benches that leave data.
-const SECTIONS: [&str; 11] = [
+const SECTIONS: [&str; 12] = [
     "side_by_side",
+    "io_threads",
     "coordination",
     "hot_path",
     "latency",

@@ -56,6 +56,28 @@ pub const READ_LARGE_BYTES: usize = 256 * 1024;
 /// is read is added to them.
 pub const READ_BEHIND_BYTES: usize = 128 * 1024;
 
+/// Bytes from which on an I/O thread receives no more from a connection ahead of the engine's thread: it then holds no more than one
+/// [`READ_CHUNK_BYTES`] more. And bytes that the engine's thread leaves to an I/O thread ahead of what a connection's socket takes.
+pub const RELAY_BYTES: usize = READ_CHUNK_BYTES;
+
+/// The same where all connections together hold more than [`RELAY_TOTAL_BYTES`] in such buffers.
+pub const RELAY_LEAST_BYTES: usize = 16 * 1024;
+
+/// See [`RELAY_LEAST_BYTES`].
+pub const RELAY_TOTAL_BYTES: usize = 64 * 1024 * 1024;
+
+/// Bytes of a buffer that are not counted for that: most requests and replies are shorter.
+pub const RELAY_UNCOUNTED_BYTES: usize = 4 * 1024;
+
+/// Bytes of a buffer that a connection keeps while there is nothing in it.
+pub const RELAY_KEPT_BYTES: usize = 256;
+
+/// Descriptors of an I/O thread: it waits by one, and is woken by another.
+pub const IO_THREAD_DESCRIPTORS: u32 = 2;
+
+/// Events that an I/O thread takes from the system at a time.
+pub const IO_EVENTS_MAX: usize = 256;
+
 /// Bytes read at a time from one of the connections that are answered while a script is busy.
 pub const BUSY_READ_CHUNK_BYTES: usize = 16 * 1024;
 

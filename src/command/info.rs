@@ -5,6 +5,7 @@
 
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::key_sizes;
@@ -18,6 +19,7 @@ use crate::engine::args::Args;
 use crate::engine::saving::Purpose;
 use crate::engine::session::Session;
 use crate::engine::spec::{Flags, Group};
+use crate::engine::stats::IoThreadStats;
 use crate::engine::{Command, Ctx, Done, Run};
 
 /// What a section writes into.
@@ -125,7 +127,7 @@ fn server(text: &mut Text, ctx: &Ctx<'_>) {
         "lru_clock" => (now_us / 1_000_000) & 0xff_ffff,
         "executable" => executable.display(),
         "config_file" => server.config.source.file.as_deref().unwrap_or(Path::new("")).display(),
-        "io_threads_active" => 0,
+        "io_threads_active" => u8::from(!server.stats.io_threads.is_empty()),
         "availability_zone" => String::from_utf8_lossy(&server.config.availability_zone),
     }
     if let Some(left_ms) = ctx.server.ends_in_ms() {
@@ -347,10 +349,20 @@ fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
     }
 }
 
-/// There is one thread for clients.
+/// Those that receive and send: the engine's alone, unless `io-threads` asks for more.
 fn threads(text: &mut Text, ctx: &Ctx<'_>) {
-    let (clients, stats) = (ctx.server.sessions.len(), &ctx.server.stats);
-    line(text, format_args!("io_thread_0:clients={clients},reads={},writes={}", stats.reads, stats.writes));
+    let stats = &ctx.server.stats;
+    let mut thread = |number, clients, reads, writes| {
+        line(text, format_args!("io_thread_{number}:clients={clients},reads={reads},writes={writes}"));
+    };
+    if stats.io_threads.is_empty() {
+        thread(0, ctx.server.sessions.len(), stats.reads, stats.writes);
+    }
+    for (number, IoThreadStats { clients, reads, writes }) in
+        stats.io_threads.iter().map(|thread| &**thread).enumerate()
+    {
+        thread(number, clients.load(Relaxed), reads.load(Relaxed), writes.load(Relaxed));
+    }
 }
 
 /// For whoever works on the server.
@@ -370,6 +382,7 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
     let over_limit_now_ms = stats.over_limit_since_ms.map_or(0, |since_ms| ctx.server.clock.steady_ms() - since_ms);
     let turns = &ctx.server.turns;
     let turn_us = stats.turn_us_per_second.per_second() / stats.turns_per_second.per_second().max(1);
+    let [(reads, writes), (threaded_reads, threaded_writes)] = stats.reads_and_writes();
     let kilobytes = |rate: &crate::engine::stats::Rate| rate.per_second() as f64 / 1_024.0;
     fields! { text,
         "total_connections_received" => stats.connections,
@@ -418,10 +431,10 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
         "unexpected_error_replies" => 0,
         "total_error_replies" => stats.error_replies,
         "dump_payload_sanitizations" => stats.payloads_checked,
-        "total_reads_processed" => stats.reads,
-        "total_writes_processed" => stats.writes,
-        "io_threaded_reads_processed" => 0,
-        "io_threaded_writes_processed" => 0,
+        "total_reads_processed" => reads + threaded_reads,
+        "total_writes_processed" => writes + threaded_writes,
+        "io_threaded_reads_processed" => threaded_reads,
+        "io_threaded_writes_processed" => threaded_writes,
         "client_query_buffer_limit_disconnections" => stats.query_limit_disconnections,
         "client_output_buffer_limit_disconnections" => stats.output_limit_disconnections,
         "reply_buffer_shrinks" => 0,

@@ -221,7 +221,6 @@ inert! {
         "activerehashing", AnyTime, YesNo, "yes";
     }
     Threads {
-        "io-threads", AtStart, number(1, 128), "1";
         "server-cpulist" or "server_cpulist", AtStart, Text, "";
         "bio-cpulist" or "bio_cpulist", AtStart, Text, "";
         "aof-rewrite-cpulist" or "aof_rewrite_cpulist", AtStart, Text, "";

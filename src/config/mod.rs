@@ -56,8 +56,9 @@ pub use table::{Change, Config, PARAMETERS, Parameter};
 
 use std::time::Duration;
 
+use crate::base::descriptors::make_room;
 use crate::base::glob;
-use crate::base::limits::QUERY_BUFFER_HARD_MAX_BYTES;
+use crate::base::limits::{IO_THREAD_DESCRIPTORS, QUERY_BUFFER_HARD_MAX_BYTES};
 use crate::base::oom_score::{self, Adjustment};
 use inert::FORGOTTEN;
 use kind::Origin;
@@ -237,6 +238,13 @@ impl Config {
         title::expand(&self.proc_title_template, value).filter(|_| self.set_proc_title)
     }
 
+    /// Has the system let this process open the descriptors that `maxclients` clients and the I/O threads need. If it forbids so many, nothing
+    /// changes, and the error is how many clients it would allow.
+    pub fn make_room_for_clients(&self) -> Result<(), u32> {
+        let of_threads = IO_THREAD_DESCRIPTORS * (self.io_threads - 1);
+        make_room(self.maxclients.saturating_add(of_threads)).map_err(|possible| possible.saturating_sub(of_threads))
+    }
+
     /// Has the system end this process as readily as `oom-score-adj` says.
     pub fn adjust_oom_score(&self) -> std::io::Result<()> {
         let [score, ..] = self.oom_score_adj_values;
@@ -412,7 +420,7 @@ mod tests {
         assert_eq!(get(&config, &["repl-backlog-size"]), [("repl-backlog-size".into(), "2097152".into())]);
         set(&mut config, &[("replica-priority", "100"), ("repl-backlog-size", "1mb")]).expect("both are known");
         assert_eq!(config, Config::default());
-        for (name, value) in [("replicaof", "1.2.3.4 1"), ("cluster-enabled", "no"), ("io-threads", "2")] {
+        for (name, value) in [("replicaof", "1.2.3.4 1"), ("cluster-enabled", "no"), ("server-cpulist", "0")] {
             assert!(
                 set(&mut config, &[(name, value)]).is_err_and(|error| error.ends_with("immutable config")),
                 "{name}"

@@ -36,7 +36,7 @@ pub(super) fn describe_calling(
         text,
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} multi={} watch={} qbuf={} \
          qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll={} omem={unsent_held} tot-mem={held} events={} \
-         cmd={} user={} redir={} resp={} lib-name={} lib-ver={} io-thread=0 capa={} tot-net-in={} tot-net-out={} \
+         cmd={} user={} redir={} resp={} lib-name={} lib-ver={} io-thread={} capa={} tot-net-in={} tot-net-out={} \
          tot-cmds={}",
         session.key.id,
         session.address,
@@ -61,6 +61,7 @@ pub(super) fn describe_calling(
         session.protocol,
         shown(&session.lib_name),
         shown(&session.lib_version),
+        session.io_thread,
         if session.takes_redirects { "r" } else { "" },
         session.bytes_in,
         session.bytes_out,

@@ -195,6 +195,8 @@ pub struct Session {
     pub is_local: bool,
     /// Bytes that its transport holds for it: none, or what TLS takes.
     transport_bytes: u32,
+    /// The thread that receives and sends for it, for CLIENT LIST; 0 is the engine's.
+    pub io_thread: u8,
     /// CLIENT NO-EVICT.
     pub no_evict: bool,
     /// CLIENT IMPORT-SOURCE. Ends with the session, however that ends.
@@ -358,6 +360,8 @@ pub struct Peer {
     pub is_local: bool,
     /// Bytes that its transport holds for it: none, or what TLS takes.
     pub transport_bytes: u32,
+    /// The thread that receives and sends for it; 0 is the engine's.
+    pub io_thread: u8,
 }
 
 /// All connections. The session whose command is running is taken out while it runs.
@@ -394,6 +398,7 @@ impl Sessions {
             fd: peer.fd,
             is_local: peer.is_local,
             transport_bytes: peer.transport_bytes,
+            io_thread: peer.io_thread,
             no_evict: false,
             expiry_hold: None,
             reply_mode: ReplyMode::On,

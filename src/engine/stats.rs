@@ -2,6 +2,8 @@
 
 use quanta::Clock;
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::coordination_stats::CoordinationStats;
 use super::script_stats::ScriptStats;
@@ -23,6 +25,17 @@ pub struct CommandStats {
     pub failed: u64,
     /// What each run took, in ticks, from the first one on that is counted.
     pub(super) latencies: Option<Box<Histogram>>,
+}
+
+/// Counters of one thread that receives from clients and sends to them.
+#[derive(Debug, Default)]
+pub struct IoThreadStats {
+    /// Clients that it serves now.
+    pub clients: AtomicUsize,
+    /// Times it received something.
+    pub reads: AtomicU64,
+    /// Times it sent something.
+    pub writes: AtomicU64,
 }
 
 /// The server's counters.
@@ -53,6 +66,8 @@ pub struct Stats {
     pub bytes_in: u64,
     /// Bytes written to clients.
     pub bytes_out: u64,
+    /// Of the threads that receive and send, the engine's first; none where that does it alone.
+    pub io_threads: Vec<Arc<IoThreadStats>>,
     /// Times something was read from a client.
     pub reads: u64,
     /// Times something was written to a client.
@@ -112,6 +127,7 @@ impl Stats {
             refusals: [0; 6],
             bytes_in: 0,
             bytes_out: 0,
+            io_threads: Vec::new(),
             reads: 0,
             writes: 0,
             command_ticks: 0,
@@ -191,12 +207,17 @@ impl Stats {
         self.scripts.reset();
         self.coordination.reset();
         let (scripts, coordination) = (std::mem::take(&mut self.scripts), std::mem::take(&mut self.coordination));
-        let tracks_latencies = self.tracks_latencies;
+        let (tracks_latencies, io_threads) = (self.tracks_latencies, std::mem::take(&mut self.io_threads));
+        for thread in &io_threads {
+            thread.reads.store(0, Ordering::Relaxed);
+            thread.writes.store(0, Ordering::Relaxed);
+        }
         *self = Stats {
             clock: self.clock.clone(),
             tracks_latencies,
             scripts,
             coordination,
+            io_threads,
             ..Stats::new(self.commands.len())
         };
     }
@@ -213,6 +234,19 @@ impl Stats {
     pub fn sent(&mut self, bytes: u64) {
         self.bytes_out += bytes;
         self.writes += 1;
+    }
+
+    /// Reads and writes of the engine's thread, then those of the other I/O threads together.
+    pub fn reads_and_writes(&self) -> [(u64, u64); 2] {
+        let count =
+            |thread: &Arc<IoThreadStats>| (thread.reads.load(Ordering::Relaxed), thread.writes.load(Ordering::Relaxed));
+        match self.io_threads.split_first() {
+            None => [(self.reads, self.writes), (0, 0)],
+            Some((own, others)) => {
+                let sum = |sum: (u64, u64), (reads, writes)| (sum.0 + reads, sum.1 + writes);
+                [count(own), others.iter().map(count).fold((0, 0), sum)]
+            }
+        }
     }
 
     /// Takes a sample of the rates, at this time of the steady clock; called at every tick.

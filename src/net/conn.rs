@@ -272,7 +272,9 @@ impl Conn {
         let Some(session) = engine.server.sessions.get_mut(self.key) else { return Some(Next::Close) };
         if session.outbox.is_empty() {
             if session.closing {
-                return Some(Next::Close);
+                // What the system does not have yet would be lost.
+                let is_sent = self.connection.poll_sent(cx).is_ready();
+                return Some(if is_sent { Next::Close } else { Next::Wait });
             }
         } else if slice == 0 {
             return Some(Next::Yield);
@@ -323,20 +325,24 @@ impl Conn {
             return if engine.server.has_sent_past() { Next::Yield } else { Next::Continue };
         }
         let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
+        // An I/O thread sends in its own time, and nobody here waits for that.
+        let is_sent_elsewhere = self.connection.is_relayed;
         let are_many = out.len() >= OUTBOX_TAKE_OVER_BYTES;
         session.outbox.append(out.buffer_mut());
-        if are_many
+        if (are_many || is_sent_elsewhere)
             && !session.outbox.is_fenced()
             && let Some(Next::Close) = self.send(cx, engine)
         {
             return Next::Close;
         }
         let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
+        let is_sent = session.outbox.is_empty();
         if session.outbox.held() >= OUTBOX_TAKE_OVER_BYTES {
             engine.server.count_unsent(self.key);
         }
         engine.server.weigh(self.key);
-        Next::Yield
+        let is_done = is_sent_elsewhere && is_sent && !self.connection.has_more();
+        if is_done { Next::Continue } else { Next::Yield }
     }
 }
 

@@ -294,8 +294,11 @@ pub(super) fn open(
         None => {}
     }
     let needs_task = matches!(socket, Connected::Accepted { .. });
+    // Out of memory for it: it is closed, and its peer may try again.
+    let socket = table.relay(socket).inspect_err(|error| tracing::warn!(%error, "dropped a connection")).ok()?;
     let transport_bytes = if is_secure { TLS_CONNECTION_BYTES } else { 0 };
-    let peer = Peer { transport_bytes, ..peer_of(&SockRef::from(&socket), path.as_deref()) };
+    let io_thread = socket.thread();
+    let peer = Peer { transport_bytes, io_thread, ..peer_of(&SockRef::from(&socket), path.as_deref()) };
     let transport = match is_secure {
         false => Transport::Plain(socket),
         // Without an acceptor nobody listens for TLS any more.
@@ -363,13 +366,13 @@ fn peer_of(socket: &Socket, path: Option<&str>) -> Peer {
     let fd = socket.as_raw_fd();
     if let Some(path) = path {
         let address = format!("{path}:0");
-        return Peer { address: address.clone(), local_address: address, fd, is_local: true, transport_bytes: 0 };
+        return Peer { address: address.clone(), local_address: address, fd, is_local: true, ..Peer::default() };
     }
     let remote = socket.peer_addr().ok().and_then(|address| address.as_socket());
     let local = socket.local_addr().ok().and_then(|address| address.as_socket());
     let show = |address: Option<SocketAddr>| address.map_or_else(|| "?:0".to_owned(), |address| address.to_string());
     let is_local = remote.is_some_and(|address| address.ip().to_canonical().is_loopback());
-    Peer { address: show(remote), local_address: show(local), fd, is_local, transport_bytes: 0 }
+    Peer { address: show(remote), local_address: show(local), fd, is_local, ..Peer::default() }
 }
 
 #[cfg(test)]

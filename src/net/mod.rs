@@ -1,10 +1,12 @@
 //! The network: the only floor that knows tokio and sockets, and in `tls` and `tls_files` rustls.
 
 pub(crate) mod conn;
+pub(crate) mod io_threads;
 pub(crate) mod listener;
 pub(crate) mod metrics_http;
 pub(crate) mod raw_poller;
 pub(crate) mod reconfigure;
+mod relay;
 pub(crate) mod serve;
 mod sign_in;
 pub(crate) mod socket;

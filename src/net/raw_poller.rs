@@ -9,6 +9,9 @@
 //! Every socket is owned by the [`SocketTable`], and a descriptor's number is used only while its socket is borrowed from
 //! there: for the length of one call, in which nothing closes it. The task of a connection that was closed here is woken,
 //! finds its session gone, and ends.
+//!
+//! Of a connection that an I/O thread serves, the inbox is filled from what that has received, so that poll(2) may find nothing where there
+//! is something. Its task is woken afterwards as it would have been.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::RawFd;
@@ -127,7 +130,7 @@ impl RawPoller {
                 }
             }
         }
-        if session.killed || session.closing && session.outbox.is_empty() {
+        if session.killed || session.closing && session.outbox.is_empty() && connection.unsent() == 0 {
             stay = Stay::Close;
         }
         server.count_unsent(key);
@@ -141,6 +144,7 @@ impl RawSockets for RawPoller {
             // Whoever is to be closed is closed by its own task, or when it is served.
             let _ = RawPoller::send_to(server, key, &connection);
         }
+        self.table.deliver();
     }
 
     fn serve(&mut self, ks: &mut Keyspace, server: &mut ServerState) {
@@ -162,6 +166,7 @@ impl RawSockets for RawPoller {
                 self.table.close(server, *key);
             }
         }
+        self.table.deliver();
     }
 
     fn send_past(&mut self, key: SessionKey, parts: &[IoSlice<'_>], more_follows: bool) -> usize {
@@ -183,7 +188,10 @@ impl RawSockets for RawPoller {
                 Err(_) => return false,
             }
         }
-        match connection.read_now(&mut self.chunk) {
+        let read = connection.read_now(&mut self.chunk);
+        // Nobody else does until the script has ended.
+        self.table.deliver();
+        match read {
             Ok(0) => false,
             Ok(n) => {
                 received.extend_from_slice(&self.chunk[..n]);

@@ -1,6 +1,7 @@
 //! Serving: the listeners, the connections, the clockwork and the end.
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,11 +14,12 @@ use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::conn::{Buffers, Conn};
+use super::io_threads::IoThreads;
 use super::listener::Listener;
 use super::raw_poller::RawPoller;
 use super::sign_in::TlsConn;
 use super::socket_table::{Connection, SocketTable};
-use crate::base::limits::{END_LOOK_AGAIN, END_PATIENCE, LOAD_PAUSE, SAVE_REST_MAX};
+use crate::base::limits::{END_LOOK_AGAIN, END_PATIENCE, LOAD_PAUSE, READ_CHUNK_BYTES, SAVE_REST_MAX};
 use crate::base::supervisor;
 use crate::engine::Engine;
 use crate::engine::ending::Ends;
@@ -65,6 +67,21 @@ impl Shared {
             save_moved,
             shutdown: Notify::new(),
         }
+    }
+
+    /// Starts the threads that receive and send beside this one, if the configuration wants any.
+    pub(crate) fn start_io_threads(&self) -> io::Result<()> {
+        let server = &mut self.engine.borrow_mut().server;
+        let beside = server.config.io_threads as usize - 1;
+        if beside > 0 {
+            let threads = Rc::new(IoThreads::start(beside)?);
+            server.stats.io_threads = threads.stats();
+            // As with the buffers above.
+            server.startup_bytes += (beside * READ_CHUNK_BYTES) as u64;
+            self.sockets.set_io_threads(Rc::clone(&threads));
+            spawn_local(threads.serve());
+        }
+        Ok(())
     }
 
     /// Does what must follow when the engine was fed: tells the clockwork, and takes over connections that were accepted
@@ -226,7 +243,7 @@ impl Shared {
             let unsent = {
                 let server = &mut self.engine.borrow_mut().server;
                 server.send_unsent();
-                server.sessions.iter().map(|session| session.outbox.len()).sum::<usize>()
+                server.sessions.iter().map(|session| session.outbox.len()).sum::<usize>() + self.sockets.unsent()
             };
             if unsent < least {
                 (least, sent_at) = (unsent, Instant::now());

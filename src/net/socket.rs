@@ -1,4 +1,4 @@
-//! A connected socket, TCP or unix, as tokio knows it or before tokio knows it. All are non-blocking.
+//! A connected socket, TCP or unix, as tokio knows it or before tokio knows it, or one that an I/O thread serves. All are non-blocking.
 //!
 //! Each has two users, never at the same time: the connection's task, whom tokio wakes, and the [raw poller](super::raw_poller),
 //! which works past tokio. [`Way`] says whose call it is, for code that serves both.
@@ -7,12 +7,14 @@ use std::io::{self, ErrorKind, IoSlice, Read};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::io_threads::{IoThreads, Relayed};
 use crate::base::limits::SEND_REST_MAX_BYTES;
 
 /// Whose call it is.
@@ -36,6 +38,8 @@ pub(crate) enum Socket {
         /// Over a unix socket, not over TCP.
         is_unix: bool,
     },
+    /// Served by an I/O thread.
+    Relayed(Relayed),
 }
 
 impl Socket {
@@ -46,6 +50,37 @@ impl Socket {
             Socket::Accepted { fd, is_unix: true } => Ok(Socket::Unix(UnixStream::from_std(fd.into())?)),
             known => Ok(known),
         }
+    }
+
+    /// Has an I/O thread serve it.
+    pub(super) fn relay(self, threads: &Rc<IoThreads>) -> io::Result<Socket> {
+        let fd: OwnedFd = match self {
+            Socket::Tcp(stream) => stream.into_std()?.into(),
+            Socket::Unix(stream) => stream.into_std()?.into(),
+            Socket::Accepted { fd, .. } => fd,
+            relayed @ Socket::Relayed(_) => return Ok(relayed),
+        };
+        Ok(Socket::Relayed(threads.relay(fd)))
+    }
+
+    /// The I/O thread that serves it; 0 where that is the engine's.
+    pub(super) fn thread(&self) -> u8 {
+        if let Socket::Relayed(relayed) = self { relayed.thread() } else { 0 }
+    }
+
+    /// Whether there may be something to read whatever poll(2) says of its descriptor.
+    pub(super) fn has_more(&self) -> bool {
+        matches!(self, Socket::Relayed(relayed) if relayed.has_incoming())
+    }
+
+    /// For its task: whether the system has all that was taken.
+    pub(super) fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Socket::Relayed(relayed) = self { relayed.poll_sent(cx) } else { Poll::Ready(()) }
+    }
+
+    /// How many bytes were taken, and not given to the system yet.
+    pub(super) fn unsent(&self) -> usize {
+        if let Socket::Relayed(relayed) = self { relayed.unsent() } else { 0 }
     }
 
     /// Its descriptor.
@@ -60,6 +95,7 @@ impl AsFd for Socket {
             Socket::Tcp(stream) => stream.as_fd(),
             Socket::Unix(stream) => stream.as_fd(),
             Socket::Accepted { fd, .. } => fd.as_fd(),
+            Socket::Relayed(relayed) => relayed.as_fd(),
         }
     }
 }
@@ -74,6 +110,7 @@ impl Socket {
             Socket::Tcp(stream) => ready!(Pin::new(stream).poll_read(cx, &mut buf))?,
             Socket::Unix(stream) => ready!(Pin::new(stream).poll_read(cx, &mut buf))?,
             Socket::Accepted { .. } => {}
+            Socket::Relayed(relayed) => return relayed.poll_read(cx, buf.initialize_unfilled()),
         }
         Poll::Ready(Ok(buf.filled().len()))
     }
@@ -85,6 +122,7 @@ impl Socket {
             Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Socket::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
             Socket::Accepted { .. } => Poll::Ready(Err(ErrorKind::NotConnected.into())),
+            Socket::Relayed(relayed) => relayed.poll_write(cx, bytes),
         }
     }
 }
@@ -93,17 +131,26 @@ impl Socket {
 impl Socket {
     /// Reads what is there; 0 at the end.
     pub(super) fn read_now(&self, input: &mut [u8]) -> io::Result<usize> {
-        (&*SockRef::from(self)).read(input)
+        match self {
+            Socket::Relayed(relayed) => relayed.read_now(input),
+            socket => (&*SockRef::from(socket)).read(input),
+        }
     }
 
     /// Sends some of `bytes`.
     pub(super) fn send_now(&self, bytes: &[u8]) -> io::Result<usize> {
-        SockRef::from(self).send(bytes)
+        match self {
+            Socket::Relayed(relayed) => relayed.send_now(&[IoSlice::new(bytes)], |socket| socket.send(bytes)),
+            socket => SockRef::from(socket).send(bytes),
+        }
     }
 
     /// Sends some of `parts`, from the beginning on.
     pub(super) fn send_parts_now(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        SockRef::from(self).send_vectored(parts)
+        match self {
+            Socket::Relayed(relayed) => relayed.send_now(parts, |socket| socket.send_vectored(parts)),
+            socket => SockRef::from(socket).send_vectored(parts),
+        }
     }
 
     /// As [`send_parts_now`](Self::send_parts_now), where more follows right away: a few bytes at the end that would not fill a packet
@@ -126,7 +173,7 @@ impl Socket {
     /// What a packet can carry, where the system tells.
     fn packet_bytes(&self) -> Option<NonZeroUsize> {
         match self {
-            Socket::Tcp(stream) => NonZeroUsize::new(SockRef::from(stream).tcp_mss().ok()? as usize),
+            Socket::Tcp(_) | Socket::Relayed(_) => NonZeroUsize::new(SockRef::from(self).tcp_mss().ok()? as usize),
             Socket::Unix(_) | Socket::Accepted { .. } => None,
         }
     }
@@ -140,6 +187,11 @@ impl Socket {
             (Way::Task(cx), Socket::Tcp(stream)) => Pin::new(stream).poll_read(cx, buf),
             (Way::Task(cx), Socket::Unix(stream)) => Pin::new(stream).poll_read(cx, buf),
             (Way::Task(_), Socket::Accepted { .. }) => Poll::Ready(Err(ErrorKind::NotConnected.into())),
+            (Way::Task(cx), Socket::Relayed(relayed)) => {
+                let read = ready!(relayed.poll_read(cx, buf.initialize_unfilled()))?;
+                buf.advance(read);
+                Poll::Ready(Ok(()))
+            }
             (Way::Now, socket) => {
                 let read = ready!(unless_blocked(socket.read_now(buf.initialize_unfilled())))?;
                 buf.advance(read);
@@ -154,6 +206,7 @@ impl Socket {
             (Way::Task(cx), Socket::Tcp(stream)) => Pin::new(stream).poll_write_vectored(cx, parts),
             (Way::Task(cx), Socket::Unix(stream)) => Pin::new(stream).poll_write_vectored(cx, parts),
             (Way::Task(_), Socket::Accepted { .. }) => Poll::Ready(Err(ErrorKind::NotConnected.into())),
+            (Way::Task(cx), Socket::Relayed(relayed)) => relayed.poll_write_parts(cx, parts),
             (Way::Now, socket) => unless_blocked(socket.send_parts_now(parts)),
         }
     }

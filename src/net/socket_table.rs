@@ -13,7 +13,9 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use super::conn::Inbox;
+use super::io_threads::IoThreads;
 use super::listener::Listener;
+use super::socket::Socket;
 use super::tls::Acceptor;
 use super::transport::Transport;
 use crate::base::fit::fit_map;
@@ -34,6 +36,8 @@ pub(crate) struct SocketTable {
     not_accepting: RefCell<Vec<Rc<Listener>>>,
     /// What makes TLS connections; `None` where nobody listens for them.
     acceptor: RefCell<Option<Acceptor>>,
+    /// Those that receive and send beside the engine's thread, if there are any.
+    io_threads: RefCell<Option<Rc<IoThreads>>>,
     /// Connections that began a handshake, and when, the oldest first. Those whose handshake is over are taken out now and then.
     handshakes: RefCell<VecDeque<(SessionKey, Instant)>>,
 }
@@ -48,7 +52,11 @@ impl SocketTable {
         if transport.is_handshaking() {
             self.handshakes.borrow_mut().push_back((key, Instant::now()));
         }
-        let connection = Rc::new(Connection { inbox: RefCell::default(), transport: RefCell::new(Some(transport)) });
+        let connection = Rc::new(Connection {
+            inbox: RefCell::default(),
+            is_relayed: transport.thread() != 0,
+            transport: RefCell::new(Some(transport)),
+        });
         self.connections.borrow_mut().insert(key, connection.clone());
         connection
     }
@@ -101,6 +109,31 @@ impl SocketTable {
     /// See [`set_acceptor`](Self::set_acceptor).
     pub(crate) fn acceptor(&self) -> Option<Acceptor> {
         self.acceptor.borrow().clone()
+    }
+
+    /// Has these threads receive and send for the sockets that are accepted from now on.
+    pub(crate) fn set_io_threads(&self, threads: Rc<IoThreads>) {
+        *self.io_threads.borrow_mut() = Some(threads);
+    }
+
+    /// A socket that was accepted, as it is to be served: by an I/O thread, if there are any.
+    pub(super) fn relay(&self, socket: Socket) -> io::Result<Socket> {
+        match &*self.io_threads.borrow() {
+            Some(threads) => socket.relay(threads),
+            None => Ok(socket),
+        }
+    }
+
+    /// Tells the I/O threads what they have to do, which they are told otherwise when others have had their turn.
+    pub(super) fn deliver(&self) {
+        if let Some(threads) = &*self.io_threads.borrow() {
+            threads.deliver();
+        }
+    }
+
+    /// How many bytes of replies the I/O threads have still to send.
+    pub(super) fn unsent(&self) -> usize {
+        self.connections.borrow().values().map(|connection| connection.unsent()).sum()
     }
 
     /// Closes the connections whose handshake takes longer than [`TLS_HANDSHAKE_MAX`], and the oldest of those beyond
@@ -157,6 +190,8 @@ impl SocketTable {
 pub(crate) struct Connection {
     /// What was read and not answered yet.
     pub inbox: RefCell<Inbox>,
+    /// Whether an I/O thread sends what is written.
+    pub is_relayed: bool,
     /// Borrowed for the length of one call. `None` once it is closed.
     transport: RefCell<Option<Transport>>,
 }
@@ -179,6 +214,11 @@ impl Connection {
             Some(transport) => transport.poll_write(cx, bytes),
             None => Poll::Ready(Err(ErrorKind::NotConnected.into())),
         }
+    }
+
+    /// Whether the system has all that was sent.
+    pub(crate) fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.transport.borrow().as_ref().map_or(Poll::Ready(()), |transport| transport.poll_sent(cx))
     }
 
     /// Shakes hands, if that is not over. An error is one for who reads next, too.
@@ -209,6 +249,11 @@ impl Connection {
     /// Whether there may be something to read whatever poll(2) says of its descriptor.
     pub(crate) fn has_more(&self) -> bool {
         self.transport.borrow().as_ref().is_some_and(Transport::has_more)
+    }
+
+    /// How many bytes of those sent the system does not have yet.
+    pub(crate) fn unsent(&self) -> usize {
+        self.transport.borrow().as_ref().map_or(0, Transport::unsent)
     }
 
     /// Its descriptor; a negative number, which poll(2) passes over, once it is closed.

@@ -24,7 +24,27 @@ impl Transport {
 
     /// Whether there may be something to read whatever poll(2) says of the socket.
     pub(super) fn has_more(&self) -> bool {
-        matches!(self, Transport::Tls(tls) if tls.has_more())
+        match self {
+            Transport::Plain(socket) => socket.has_more(),
+            Transport::Tls(tls) => tls.has_more() || tls.socket().has_more(),
+        }
+    }
+
+    /// How many bytes were taken, and not given to the system yet.
+    pub(super) fn unsent(&self) -> usize {
+        self.socket().unsent()
+    }
+
+    /// The I/O thread that serves it; 0 where that is the engine's.
+    pub(super) fn thread(&self) -> u8 {
+        self.socket().thread()
+    }
+
+    fn socket(&self) -> &Socket {
+        match self {
+            Transport::Plain(socket) => socket,
+            Transport::Tls(tls) => tls.socket(),
+        }
     }
 
     /// The certificate that the client has shown. Answered once, as soon as it is known.
@@ -72,6 +92,11 @@ impl Transport {
         }
     }
 
+    /// Whether the system has all that was taken.
+    pub(super) fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.socket().poll_sent(cx)
+    }
+
     /// Makes the socket known to tokio, unless it is.
     pub(super) fn adopt(self) -> io::Result<Transport> {
         match self {
@@ -85,10 +110,7 @@ impl Transport {
 impl Transport {
     /// The socket's descriptor.
     pub(super) fn raw_fd(&self) -> RawFd {
-        match self {
-            Transport::Plain(socket) => socket.raw_fd(),
-            Transport::Tls(tls) => tls.socket().raw_fd(),
-        }
+        self.socket().raw_fd()
     }
 
     /// Reads what is there; 0 at the end.

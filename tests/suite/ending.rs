@@ -129,9 +129,12 @@ fn what_was_answered_is_sent() {
             let unsent = |line: &&str| {
                 line.split(' ').any(|word| word.starts_with("omem=") && word.len() > "omem=9999999".len())
             };
-            list.lines().filter(unsent).count() == 2
+            let stats = raw.command(&["INFO", "commandstats"]);
+            let stats = String::from_utf8_lossy(stats.bytes().expect("text")).into_owned();
+            let all_ran = stats.contains(&format!("cmdstat_get:calls={},", 2 * REPLIES));
+            list.lines().filter(unsent).count() == 2 && all_ran
         },
-        "both have much to read",
+        "both are answered, and have much to read",
     );
     raw.send_command(&["SHUTDOWN"]);
     std::thread::scope(|scope| {

@@ -278,13 +278,7 @@ impl Bench {
 }
 
 fn peer() -> Peer {
-    Peer {
-        address: "test:0".to_owned(),
-        local_address: "test:1".to_owned(),
-        fd: -1,
-        is_local: true,
-        transport_bytes: 0,
-    }
+    Peer { address: "test:0".to_owned(), local_address: "test:1".to_owned(), fd: -1, is_local: true, ..Peer::default() }
 }
 
 /// An effect and its database, for people.

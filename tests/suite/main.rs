@@ -32,6 +32,7 @@ mod histories;
 mod hotkeys;
 mod in_process;
 mod info;
+mod io_threads;
 mod kills;
 mod lasting;
 mod latency;

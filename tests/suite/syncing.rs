@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::{Program, Raw, Server, Value};
+use crate::harness::{Program, Raw, Server, Value, until};
 use crate::moving::{assert_same, contents, every_type, fill, start, text};
 use crate::oracle::{REDIS_CLI, REDIS_SERVER};
 
@@ -96,9 +96,10 @@ fn a_slow_reader_takes_no_memory() {
     let mut reader = server.raw();
     assert_eq!(reader.command(&["REPLCONF", "capa", "eof"]), Value::status("OK"));
     reader.send_command(&["SYNC"]);
+    let list = |raw: &mut Raw| String::from_utf8_lossy(raw.command(&["CLIENT", "LIST"]).bytes().unwrap()).into_owned();
+    until(|| list(&mut raw).contains("cmd=sync"), "it is connected");
     let unsent = |raw: &mut Raw| {
-        let list = raw.command(&["CLIENT", "LIST"]);
-        let list = String::from_utf8_lossy(list.bytes().unwrap()).into_owned();
+        let list = list(raw);
         let line = list.lines().find(|line| line.contains("cmd=sync")).expect("it is connected").to_owned();
         line.split(' ').find_map(|field| field.strip_prefix("omem=")?.parse::<usize>().ok()).expect("a number")
     };

@@ -3,7 +3,6 @@
 //! Each is called when the new values are in `ctx.server.config`, with those from before, and makes the server do as they say; or it
 //! fails and has changed nothing. To undo one, it is called again with the two exchanged.
 
-use crate::base::descriptors::make_room;
 use crate::base::{logging, process_title};
 use crate::config::{Act, Config, NetworkPart, Parameter, Refusal};
 use crate::engine::{Ctx, NetworkRefusal};
@@ -78,8 +77,11 @@ pub(super) fn act(ctx: &mut Ctx<'_>, act: Act, before: &Config, doing: Doing) ->
 }
 
 fn clients(ctx: &mut Ctx<'_>, before: &Config) -> Result<(), Refusal> {
-    let wanted = ctx.server.config.maxclients;
-    if wanted > before.maxclients { make_room(wanted).map_err(Refusal::TooManyClients) } else { Ok(()) }
+    let config = &ctx.server.config;
+    if config.maxclients <= before.maxclients {
+        return Ok(());
+    }
+    config.make_room_for_clients().map_err(Refusal::TooManyClients)
 }
 
 fn oom_score(ctx: &mut Ctx<'_>) -> Result<(), Refusal> {

@@ -1,0 +1,477 @@
+//! Threads that receive and send beside the engine's (`io-threads`), for servers with cores to spare: without pipelining, to receive a
+//! request and to send its reply takes the system many times as long as the command itself takes.
+//!
+//! Commands are decoded and run by the engine's thread alone, connection by connection, as they are without such threads. Only the way
+//! that bytes take between the socket and the connection's task differs: they are [relayed](super::relay). An I/O thread waits for
+//! the sockets of its connections, and tells the engine's thread, once for many of them, which have something to read. In return the
+//! engine's thread posts connections that have something to send, also many at a time, and wakes the I/O thread only if that sleeps.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, ErrorKind, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mio::event::Event;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Token};
+use slab::Slab;
+use socket2::Socket;
+use tokio::sync::Notify;
+use tokio::task::coop::poll_proceed;
+
+use super::relay::{Number, Relay, Sent, Written};
+use crate::base::limits::{IO_EVENTS_MAX, READ_CHUNK_BYTES};
+use crate::engine::stats::IoThreadStats;
+
+/// The I/O threads, for the engine's thread.
+pub(crate) struct IoThreads {
+    threads: Vec<IoThread>,
+    /// Of the connections' tasks, by the place of their relay. `None` for one that does not wait.
+    wakers: RefCell<Slab<Option<Waker>>>,
+    /// There is something that was not posted yet.
+    has_unposted: Cell<bool>,
+    /// Of the engine's thread itself, which sends some bytes past the others.
+    own_stats: Arc<IoThreadStats>,
+    news: Arc<News>,
+    /// Where [`News::told`] is taken to. Empty otherwise.
+    told: RefCell<Vec<usize>>,
+    /// What all relays hold in large buffers.
+    relayed_bytes: Arc<AtomicUsize>,
+}
+
+/// One of them.
+struct IoThread {
+    desk: Arc<Desk>,
+    stats: Arc<IoThreadStats>,
+    /// Relays that it is to look at, and does not know of yet.
+    unposted: RefCell<Vec<Arc<Relay>>>,
+    handle: Option<JoinHandle<()>>,
+}
+
+/// For the engine's thread.
+#[derive(Default)]
+struct News {
+    /// Places of relays whose tasks have something to do, in the order in which that came.
+    told: Mutex<Vec<usize>>,
+    /// There is something in it, or to be delivered.
+    moved: Notify,
+}
+
+/// For an I/O thread.
+struct Desk {
+    /// Relays to look at.
+    posted: Mutex<Vec<Arc<Relay>>>,
+    /// The I/O thread sleeps, or is about to, and has to be woken.
+    is_asleep: AtomicBool,
+    /// The server ends.
+    is_over: AtomicBool,
+    waker: mio::Waker,
+}
+
+impl Desk {
+    fn wake(&self) {
+        if self.is_asleep.swap(false, Ordering::SeqCst) {
+            // An error would be one of the descriptor that it owns, and there is none that could be handled.
+            let _ = self.waker.wake();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl IoThreads {
+    /// Starts `number` threads.
+    pub(crate) fn start(number: usize) -> io::Result<IoThreads> {
+        let news = Arc::<News>::default();
+        let threads = (0..number).map(|at| IoThread::start(at, Arc::clone(&news))).collect::<io::Result<_>>()?;
+        Ok(IoThreads {
+            threads,
+            wakers: RefCell::default(),
+            has_unposted: Cell::new(false),
+            own_stats: Arc::default(),
+            news,
+            told: RefCell::default(),
+            relayed_bytes: Arc::default(),
+        })
+    }
+
+    /// What the engine's thread and each of the others have done.
+    pub(crate) fn stats(&self) -> Vec<Arc<IoThreadStats>> {
+        let others = self.threads.iter().map(|thread| &thread.stats);
+        std::iter::once(&self.own_stats).chain(others).map(Arc::clone).collect()
+    }
+
+    /// Hands a socket that does not block over to the thread that has the fewest.
+    pub(super) fn relay(self: &Rc<IoThreads>, socket: OwnedFd) -> Relayed {
+        let by_clients = |(_, thread): &(usize, &IoThread)| thread.stats.clients.load(Ordering::Relaxed);
+        let thread = self.threads.iter().enumerate().min_by_key(by_clients).map_or(0, |(at, _)| at);
+        self.threads[thread].stats.clients.fetch_add(1, Ordering::Relaxed);
+        let place = self.wakers.borrow_mut().insert(None);
+        let relay = Arc::new(Relay::new(socket, thread, place, Arc::clone(&self.relayed_bytes)));
+        self.post(&relay);
+        Relayed { relay, threads: Rc::clone(self) }
+    }
+
+    /// Has the I/O thread of `relay` look at it, soon.
+    fn post(&self, relay: &Arc<Relay>) {
+        if relay.begin_post() {
+            self.threads[relay.thread].unposted.borrow_mut().push(Arc::clone(relay));
+            if !self.has_unposted.replace(true) {
+                // Behind all that is ready to run now, which may have more to post.
+                self.news.moved.notify_one();
+            }
+        }
+    }
+
+    /// Tells the I/O threads now what was posted to them.
+    pub(super) fn deliver(&self) {
+        if !self.has_unposted.replace(false) {
+            return;
+        }
+        for IoThread { desk, unposted, .. } in &self.threads {
+            let unposted = &mut *unposted.borrow_mut();
+            if !unposted.is_empty() {
+                lock(&desk.posted).append(unposted);
+                desk.wake();
+            }
+        }
+    }
+
+    /// Wakes the tasks that I/O threads have something for.
+    fn collect(&self) {
+        let told = &mut *self.told.borrow_mut();
+        std::mem::swap(&mut *lock(&self.news.told), told);
+        let wakers = self.wakers.borrow();
+        for place in told.drain(..) {
+            // It may have left by now. Another one in its place is woken for nothing.
+            if let Some(Some(waker)) = wakers.get(place) {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
+    /// Exchanges news with the I/O threads for as long as the server runs.
+    pub(super) async fn serve(self: Rc<IoThreads>) {
+        loop {
+            self.news.moved.notified().await;
+            self.collect();
+            self.deliver();
+        }
+    }
+}
+
+impl Drop for IoThreads {
+    fn drop(&mut self) {
+        self.deliver();
+        for IoThread { desk, handle, .. } in &mut self.threads {
+            desk.is_over.store(true, Ordering::SeqCst);
+            // It may be about to sleep, whatever it says of that.
+            let _ = desk.waker.wake();
+            if let Some(handle) = handle.take() {
+                // One that has panicked has told so.
+                let _ = handle.join();
+            }
+        }
+    }
+}
+
+/// The engine's thread's end of a connection that an I/O thread serves.
+pub(crate) struct Relayed {
+    relay: Arc<Relay>,
+    threads: Rc<IoThreads>,
+}
+
+impl Drop for Relayed {
+    fn drop(&mut self) {
+        self.relay.close();
+        self.threads.wakers.borrow_mut().remove(self.relay.place);
+        self.threads.threads[self.relay.thread].stats.clients.fetch_sub(1, Ordering::Relaxed);
+        self.threads.post(&self.relay);
+    }
+}
+
+impl AsFd for Relayed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.relay.as_fd()
+    }
+}
+
+impl Relayed {
+    /// The number of its thread, as INFO and CLIENT LIST tell it: that of the engine is 0.
+    pub(super) fn thread(&self) -> u8 {
+        // There are at most 127.
+        self.relay.thread as u8 + 1
+    }
+
+    /// Whether there is something to read, be it the end.
+    pub(super) fn has_incoming(&self) -> bool {
+        self.relay.has_incoming()
+    }
+
+    /// How many bytes wait to be sent.
+    pub(super) fn unsent(&self) -> usize {
+        self.relay.unsent()
+    }
+
+    /// For its task: reads what is there; 0 at the end.
+    #[inline]
+    pub(super) fn poll_read(&self, cx: &mut Context<'_>, input: &mut [u8]) -> Poll<io::Result<usize>> {
+        // A client that sends without end must not keep the others waiting.
+        let turn = ready!(poll_proceed(cx));
+        let read = self.or_wait(cx, self.read_now(input));
+        if read.is_ready() {
+            turn.made_progress();
+        }
+        read
+    }
+
+    /// For its task: sends some of `bytes`.
+    #[inline]
+    pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = self.relay.write(bytes);
+        self.or_wait(cx, self.posted(written))
+    }
+
+    /// For its task: sends some of `parts`, from the beginning on.
+    pub(super) fn poll_write_parts(&self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let written = self.relay.write_parts(parts);
+        self.or_wait(cx, self.posted(written))
+    }
+
+    /// For its task: whether all that was written is sent.
+    pub(super) fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let sent = if self.relay.is_sent() { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
+        self.or_wait(cx, sent).map(drop)
+    }
+
+    /// Reads what is there; 0 at the end.
+    pub(super) fn read_now(&self, input: &mut [u8]) -> io::Result<usize> {
+        let (read, has_room_again) = self.relay.read(input);
+        if has_room_again {
+            self.threads.post(&self.relay);
+        }
+        read
+    }
+
+    /// Sends some of `parts`, from the beginning on: by `send` if nothing waits to be sent before them.
+    pub(super) fn send_now(
+        &self,
+        parts: &[IoSlice<'_>],
+        send: impl FnOnce(&Socket) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        match self.relay.send_or_leave(parts, send)? {
+            Written::Sent(sent) => {
+                self.threads.own_stats.writes.fetch_add(1, Ordering::Relaxed);
+                Ok(sent)
+            }
+            Written::Left(left) => self.posted(Ok(left)),
+        }
+    }
+
+    fn posted(&self, written: io::Result<usize>) -> io::Result<usize> {
+        if written.is_ok() {
+            self.threads.post(&self.relay);
+        }
+        written
+    }
+
+    fn or_wait(&self, cx: &mut Context<'_>, done: io::Result<usize>) -> Poll<io::Result<usize>> {
+        match done {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if let Some(waker) = self.threads.wakers.borrow_mut().get_mut(self.relay.place)
+                    && !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()))
+                {
+                    *waker = Some(cx.waker().clone());
+                }
+                Poll::Pending
+            }
+            done => Poll::Ready(done),
+        }
+    }
+}
+
+impl IoThread {
+    fn start(at: usize, news: Arc<News>) -> io::Result<IoThread> {
+        let poll = mio::Poll::new()?;
+        let desk = Arc::new(Desk {
+            posted: Mutex::default(),
+            is_asleep: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            waker: mio::Waker::new(poll.registry(), WAKE)?,
+        });
+        let stats = Arc::<IoThreadStats>::default();
+        let worker = Worker {
+            poll,
+            desk: Arc::clone(&desk),
+            news,
+            stats: Arc::clone(&stats),
+            relays: Slab::new(),
+            posted: Vec::new(),
+            told: Vec::new(),
+            chunk: vec![0; READ_CHUNK_BYTES].into(),
+            spare: Vec::new(),
+        };
+        let name = format!("io-{}", at + 1);
+        let handle = std::thread::Builder::new().name(name).spawn(move || worker.serve())?;
+        Ok(IoThread { desk, stats, unposted: RefCell::default(), handle: Some(handle) })
+    }
+}
+
+/// Of the event that wakes an I/O thread.
+const WAKE: Token = Token(usize::MAX);
+
+/// How long to wait when the system has failed to say which sockets have something.
+const POLL_RETRY: Duration = Duration::from_millis(10);
+
+/// What an I/O thread has.
+struct Worker {
+    poll: mio::Poll,
+    desk: Arc<Desk>,
+    news: Arc<News>,
+    stats: Arc<IoThreadStats>,
+    /// The relays whose sockets it waits for, by the number of their events.
+    relays: Slab<Served>,
+    /// Where [`Desk::posted`] is taken to. Empty otherwise.
+    posted: Vec<Arc<Relay>>,
+    /// What to tell the engine's thread.
+    told: Vec<usize>,
+    /// What is received comes here first.
+    chunk: Box<[u8]>,
+    /// Changes places with what is to be sent. Empty otherwise.
+    spare: Vec<u8>,
+}
+
+struct Served {
+    relay: Arc<Relay>,
+    /// The socket takes no more for now; an event tells when it does.
+    is_waiting: bool,
+}
+
+impl Worker {
+    fn serve(mut self) {
+        let mut events = Events::with_capacity(IO_EVENTS_MAX);
+        loop {
+            let timeout = self.fall_asleep();
+            if let Err(error) = self.poll.poll(&mut events, timeout)
+                && error.kind() != ErrorKind::Interrupted
+            {
+                tracing::error!(%error, "an I/O thread cannot wait for its sockets");
+                std::thread::sleep(POLL_RETRY);
+            }
+            self.desk.is_asleep.store(false, Ordering::SeqCst);
+            let is_over = self.desk.is_over.load(Ordering::SeqCst);
+            events.iter().for_each(|event| self.meet(event));
+            self.look_at_posted();
+            self.tell();
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    /// From now on it has to be woken. Answers how long it may sleep.
+    fn fall_asleep(&self) -> Option<Duration> {
+        self.desk.is_asleep.store(true, Ordering::SeqCst);
+        if lock(&self.desk.posted).is_empty() { None } else { Some(Duration::ZERO) }
+    }
+
+    fn meet(&mut self, event: &Event) {
+        let Some(served) = self.relays.get(event.token().0) else { return };
+        let relay = Arc::clone(&served.relay);
+        let has_ended = event.is_read_closed() || event.is_error();
+        let may_send = served.is_waiting && (event.is_writable() || event.is_write_closed() || event.is_error());
+        if event.is_readable() || has_ended {
+            self.receive(&relay, has_ended);
+        }
+        if may_send {
+            self.send(&relay);
+        }
+    }
+
+    fn look_at_posted(&mut self) {
+        let mut posted = std::mem::take(&mut self.posted);
+        std::mem::swap(&mut *lock(&self.desk.posted), &mut posted);
+        for relay in posted.drain(..) {
+            relay.end_post();
+            match relay.number() {
+                Number::New => self.take_on(&relay),
+                Number::Given(_) => {}
+                Number::Gone => continue,
+            }
+            if relay.has_room_again() {
+                self.receive(&relay, true);
+            }
+            self.send(&relay);
+        }
+        self.posted = posted;
+    }
+
+    /// Waits for its socket from now on.
+    fn take_on(&mut self, relay: &Arc<Relay>) {
+        let number = self.relays.insert(Served { relay: Arc::clone(relay), is_waiting: false });
+        relay.set_number(Number::Given(number));
+        let both = Interest::READABLE | Interest::WRITABLE;
+        if let Err(error) = self.poll.registry().register(&mut SourceFd(&relay.raw_fd()), Token(number), both) {
+            // The system is out of memory for it.
+            tracing::warn!(%error, "dropped a connection");
+            relay.fail(error.kind());
+            self.told.push(relay.place);
+        }
+    }
+
+    fn receive(&mut self, relay: &Relay, has_ended: bool) {
+        let (reads, tell) = relay.receive(&mut self.chunk, has_ended);
+        self.stats.reads.fetch_add(reads, Ordering::Relaxed);
+        if tell {
+            self.told.push(relay.place);
+        }
+    }
+
+    fn send(&mut self, relay: &Arc<Relay>) {
+        let (writes, Sent { tell, is_closed, is_waiting }) = relay.send(&mut self.spare);
+        self.stats.writes.fetch_add(writes, Ordering::Relaxed);
+        if tell {
+            self.told.push(relay.place);
+        }
+        if let Number::Given(number) = relay.number()
+            && let Some(served) = self.relays.get_mut(number)
+        {
+            served.is_waiting = is_waiting;
+        }
+        if is_closed {
+            self.let_go(relay);
+        }
+    }
+
+    /// Waits for its socket no more. The socket is closed when the engine's thread has let go of it, too.
+    fn let_go(&mut self, relay: &Relay) {
+        if let Number::Given(number) = relay.number() {
+            // It may not have been possible to wait for it.
+            let _ = self.poll.registry().deregister(&mut SourceFd(&relay.raw_fd()));
+            self.relays.remove(number);
+            relay.set_number(Number::Gone);
+        }
+    }
+
+    /// Tells the engine's thread what there is for it.
+    fn tell(&mut self) {
+        if self.told.is_empty() {
+            return;
+        }
+        let mut told = lock(&self.news.told);
+        // Otherwise it has been notified, and takes all that it finds.
+        let is_first = told.is_empty();
+        told.append(&mut self.told);
+        drop(told);
+        if is_first {
+            self.news.moved.notify_one();
+        }
+    }
+}
