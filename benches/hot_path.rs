@@ -205,10 +205,10 @@ impl Samples {
             .filter(|frames: &Vec<Frame<'_>>| !frames.is_empty())
             .collect();
         let program = std::fs::read_link(format!("/proc/{}/exe", server.pid())).expect("the server runs");
-        let base = base_of(&program, server.pid());
+        let loaded = Loaded::of(&program, server.pid());
         let is_ours = |frame: &Frame<'_>| Path::new(frame.file) == program;
         let ours = samples.iter().filter_map(|frames| frames.first()).filter(|frame| is_ours(frame));
-        let sources = sources(&program, base, ours.map(|frame| frame.address).collect());
+        let sources = sources(&program, &loaded, ours.map(|frame| frame.address).collect());
         let mut by_stage = BTreeMap::new();
         for frames in &samples {
             *by_stage.entry(stage_of(frames, &sources)).or_default() += 1;
@@ -218,18 +218,44 @@ impl Samples {
 }
 
 /// Where a program was loaded.
-fn base_of(program: &Path, pid: u32) -> u64 {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the server runs");
-    let line = maps.lines().find(|line| line.ends_with(program.to_str().expect("a path in UTF-8")));
-    let begin = line.and_then(|line| line.split('-').next()).expect("its program is mapped");
-    u64::from_str_radix(begin, 16).expect("a hexadecimal number")
+struct Loaded {
+    base: u64,
+    /// Of its code: where that begins, and where in the file.
+    code: u64,
+    code_in_file: u64,
+}
+
+impl Loaded {
+    fn of(program: &Path, pid: u32) -> Loaded {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the server runs");
+        let program = program.to_str().expect("a path in UTF-8");
+        let number = |word: &str| u64::from_str_radix(word, 16).expect("a hexadecimal number");
+        // Lines of: BEGIN-END RIGHTS OFFSET DEVICE INODE PATH
+        let mut parts = maps.lines().filter(|line| line.ends_with(program)).map(|line| {
+            let mut words = line.split(' ');
+            let mut word = || words.next().expect("a line of maps has them all");
+            let (range, rights, offset) = (word(), word(), word());
+            let (begin, _) = range.split_once('-').expect("a range");
+            (number(begin), rights.contains('x'), number(offset))
+        });
+        let (base, ..) = parts.next().expect("its program is mapped");
+        let (code, _, code_in_file) = parts.find(|(_, is_code, _)| *is_code).expect("a program has code");
+        Loaded { base, code, code_in_file }
+    }
+
+    /// The address that the program's file gives to what perf tells of: by where that is in memory, or in the file, for which it depends on
+    /// its version.
+    fn in_program(&self, address: u64) -> u64 {
+        let in_memory = if address < self.base { address - self.code_in_file + self.code } else { address };
+        in_memory - self.base
+    }
 }
 
 /// The file in `src` that each address belongs to, as `net/conn.rs`: the innermost of ours, where calls were inlined.
-fn sources(program: &Path, base: u64, mut addresses: Vec<u64>) -> HashMap<u64, String> {
+fn sources(program: &Path, loaded: &Loaded, mut addresses: Vec<u64>) -> HashMap<u64, String> {
     addresses.sort_unstable();
     addresses.dedup();
-    let asked: String = addresses.iter().map(|address| format!("{:#x}\n", address.wrapping_sub(base))).collect();
+    let asked: String = addresses.iter().map(|address| format!("{:#x}\n", loaded.in_program(*address))).collect();
     let told = output(Command::new("addr2line").args(["-a", "-i", "-e"]).arg(program), &asked);
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
     let mut found = HashMap::new();

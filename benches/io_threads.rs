@@ -1,7 +1,7 @@
 //! Threads that receive and send beside the one that runs the commands: `cargo bench --bench io_threads`.
 //!
-//! Each server is measured with one thread and with several (`--io-threads`), on cores of its own; 200 connections in a closed loop, from a
-//! client with as many threads as it has cores. Without `--server-cores` and `--client-cores` each side has half of the machine's cores: it
+//! Each server is measured with one thread and with several (`--io-threads`), on cores that no other server uses meanwhile; 200 connections
+//! in a closed loop, from a client with as many threads as it has cores. Without `--server-cores` and `--client-cores` each side has half of the machine's cores: it
 //! takes a machine of eight or more to say anything.
 
 mod figures;
@@ -11,7 +11,6 @@ mod requests;
 mod scripts;
 
 use clap::Parser;
-use tokio::runtime::Runtime;
 
 use figures::{Quantity, Recorder};
 use load::{Judged, Load, Pace};
@@ -25,7 +24,7 @@ struct Options {
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// Threads of each server, the one that runs the commands among them; as many as it has cores if not given.
+    /// Threads of each server, the one that runs the commands among them; half of the machine's cores if not given.
     #[arg(long)]
     io_threads: Option<usize>,
     /// Cores of the servers, as in "0-7".
@@ -40,6 +39,7 @@ const CONNECTIONS: usize = 200;
 
 fn main() {
     let options = Options::parse();
+    // Of the cores, and so many threads has the client.
     let half = std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
     let server_cores = options.server_cores.clone().unwrap_or_else(|| format!("0-{}", half - 1));
     let client_cores = options.client_cores.clone().unwrap_or_else(|| format!("{half}-{}", 2 * half - 1));
@@ -52,16 +52,19 @@ fn main() {
         Quantity::neither("client busy %", 0),
     ];
     recorder.table("io_threads", "command, threads", quantities);
-    let runtime = Runtime::new().expect("a tokio runtime");
-    for threads in [1, options.io_threads.unwrap_or(half)] {
+    for threads in [1, options.io_threads.unwrap_or(half.max(2))] {
         let number = threads.to_string();
         let flags = [UNLOGGED, &["--io-threads", &number]].concat();
         let start = |command: &String| Judged::new(Server::start_with(command, &server_cores, &flags, &[]));
         let judged: Vec<Judged> = options.setup.commands().iter().map(start).collect();
+        judged.iter().for_each(|judged| judged.server.pause());
         for (load, depth) in LOADS {
             let pace = Pace { connections: CONNECTIONS, depth, length: options.setup.seconds(options.seconds) };
             recorder.case(&format!("{}, P={depth}, {threads}", load.name), None, |server| {
-                let sample = runtime.block_on(judged[server].measure(load, pace));
+                let judged = &judged[server];
+                judged.server.go_on();
+                let sample = judged.measure_by(half, load, pace);
+                judged.server.pause();
                 [sample.per_second, sample.server_us, sample.p99_ms, 100.0 * sample.client_busy]
             });
         }

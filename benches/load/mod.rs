@@ -242,6 +242,19 @@ pub(crate) struct Sample {
     pub client_busy: f64,
 }
 
+impl Sample {
+    /// `all`: the batches of all loads that went on at the time.
+    fn new(mut times_ms: Vec<f64>, all: usize, depth: usize, wall: f64, server: f64, client: f64) -> Sample {
+        times_ms.sort_by(f64::total_cmp);
+        Sample {
+            per_second: (times_ms.len() * depth) as f64 / wall,
+            p99_ms: times_ms[times_ms.len() * 99 / 100],
+            server_us: server * 1e6 / (all * depth) as f64,
+            client_busy: client / wall,
+        }
+    }
+}
+
 /// A server, and what it holds.
 pub(crate) struct Judged {
     pub server: Server,
@@ -321,15 +334,35 @@ impl Judged {
             for task in tasks {
                 times_ms.extend(task.await.expect("a connection's task does not panic"));
             }
-            times_ms.sort_by(f64::total_cmp);
         }
-        let all = times_ms.iter().map(|times| times.len() * pace.depth).sum::<usize>() as f64;
-        times_ms.map(|times| Sample {
-            per_second: (times.len() * pace.depth) as f64 / wall,
-            p99_ms: times[times.len() * 99 / 100],
-            server_us: server * 1e6 / all,
-            client_busy: client / wall,
-        })
+        let all = times_ms.iter().map(Vec::len).sum::<usize>();
+        times_ms.map(|times| Sample::new(times, all, pace.depth, wall, server, client))
+    }
+
+    /// As [`Judged::measure`], by a client with so many threads, each of which has its share of the connections.
+    pub(crate) fn measure_by(&self, threads: usize, load: &Load, pace: Pace) -> Sample {
+        self.prepare(load);
+        let (count, port, replies) = (Arc::<Count>::default(), self.server.port, load.replies * pace.depth as u64);
+        let clients: Vec<std::thread::JoinHandle<Vec<f64>>> = (0..threads)
+            .map(|thread| {
+                let own = (thread..pace.connections).step_by(threads);
+                let sources: Vec<Source> = own.map(|connection| self.source(load, pace, connection)).collect();
+                let count = Arc::clone(&count);
+                std::thread::spawn(move || drive_all(port, sources, replies, &count))
+            })
+            .collect();
+        std::thread::sleep(WARM_UP);
+        let (server, client) = (self.server.cpu_seconds(), cpu_seconds(std::process::id()));
+        let begin = Instant::now();
+        count.begin();
+        std::thread::sleep(pace.length);
+        count.end();
+        let wall = begin.elapsed().as_secs_f64();
+        let (server, client) = (self.server.cpu_seconds() - server, cpu_seconds(std::process::id()) - client);
+        let times_ms: Vec<f64> =
+            clients.into_iter().flat_map(|client| client.join().expect("a client does not panic")).collect();
+        let all = times_ms.len();
+        Sample::new(times_ms, all, pace.depth, wall, server, client)
     }
 
     /// What one connection sends.
@@ -408,6 +441,20 @@ impl Count {
         self.batches.fetch_add(u64::from(counts), Ordering::Relaxed);
         counts
     }
+}
+
+/// What one thread of a client does: all of its connections, until the end.
+fn drive_all(port: u16, sources: Vec<Source>, replies: u64, count: &Arc<Count>) -> Vec<f64> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
+    runtime.block_on(async {
+        let drive = |source| tokio::spawn(drive(port, source, replies, Arc::clone(count)));
+        let tasks: Vec<JoinHandle<Vec<f64>>> = sources.into_iter().map(drive).collect();
+        let mut times_ms = Vec::new();
+        for task in tasks {
+            times_ms.extend(task.await.expect("a connection's task does not panic"));
+        }
+        times_ms
+    })
 }
 
 /// One connection: a batch out, its replies in, until the end. Gives the times in ms of the batches that count.

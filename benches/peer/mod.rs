@@ -158,11 +158,25 @@ impl Server {
         stream.write_all(&encode(&["DBSIZE"])).is_ok() && stream.read_exact(&mut first).is_ok() && first == *b":"
     }
 
-    /// Ends it in order.
-    pub(crate) fn stop(mut self) {
+    /// Has the system let it stand still: not all servers that nobody asks leave their cores to others.
+    pub(crate) fn pause(&self) {
+        self.signal(libc::SIGSTOP);
+    }
+
+    /// Has it go on.
+    pub(crate) fn go_on(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.child.id()).expect("a process number");
         // SAFETY: a signal to a child of this process, which was not waited for yet.
-        unsafe { libc::kill(pid, libc::SIGTERM) };
+        unsafe { libc::kill(pid, signal) };
+    }
+
+    /// Ends it in order.
+    pub(crate) fn stop(mut self) {
+        self.signal(libc::SIGTERM);
         let status = self.child.wait().expect("our own child");
         assert!(status.success(), "it did not end well");
     }
