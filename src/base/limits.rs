@@ -56,11 +56,11 @@ pub const READ_LARGE_BYTES: usize = 256 * 1024;
 /// is read is added to them.
 pub const READ_BEHIND_BYTES: usize = 128 * 1024;
 
-/// Bytes from which on an I/O thread receives no more from a connection ahead of the engine's thread: it then holds no more than one
-/// [`READ_CHUNK_BYTES`] more. And bytes that the engine's thread leaves to an I/O thread ahead of what a connection's socket takes.
+/// Bytes from which on an I/O thread receives no more from a connection ahead of the engine's thread: it may hold one
+/// [`READ_CHUNK_BYTES`] more. Also how many the engine's thread leaves to an I/O thread before the socket takes them.
 pub const RELAY_BYTES: usize = READ_CHUNK_BYTES;
 
-/// The same where all connections together hold more than [`RELAY_TOTAL_BYTES`] in such buffers.
+/// The same once all connections together hold more than [`RELAY_TOTAL_BYTES`] in such buffers; each of them may add this much.
 pub const RELAY_LEAST_BYTES: usize = 16 * 1024;
 
 /// See [`RELAY_LEAST_BYTES`].

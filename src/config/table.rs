@@ -185,8 +185,8 @@ parameters! {
         max_new_connections_per_cycle: u32 = "max-new-connections-per-cycle", AnyTime, int(1, 1_000), "10";
         /// The same of those with TLS, whose handshakes take the processor longer than anything else that a client does.
         max_new_tls_connections_per_cycle: u32 = "max-new-tls-connections-per-cycle", AnyTime, int(1, 1_000), "1";
-        /// Threads that receive and send, among them the one that runs the commands: more than 1 is for servers with cores to spare
-        /// whose clients send one request at a time. Commands run on that one thread all the same.
+        /// Threads that receive and send, among them the one that runs the commands: more than 1 where there are cores to spare and clients
+        /// send one request at a time. Commands run on that one thread all the same.
         io_threads: u32 = "io-threads", AtStart, int(1, 128), "1";
         /// Mark of the sockets that clients connect to, for the system's packet filters (Linux); 0 for none.
         socket_mark_id: u32 = "socket-mark-id", AtStart, int(0, u32::MAX as i128), "0";

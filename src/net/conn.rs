@@ -14,6 +14,7 @@
 //!
 //! The outbox is sent at the future's next turn, after all others that are ready have been fed. A send that finds its reader
 //! asleep must wake it, which costs as much as several commands; many sends in a row wake a client of many connections once.
+//! To an [I/O thread](super::io_threads) it is left at once: that is told of all connections together.
 //! Many bytes are sent at once ([`OUTBOX_TAKE_OVER_BYTES`]): beside them waking costs little, and they are still in the cache.
 //! Who takes long on purpose, a slow script or MIGRATE, lets what is unsent go first
 //! ([`ServerState::send_unsent`](crate::engine::ServerState::send_unsent)); another command that takes long holds it up, as in Redis.
@@ -206,8 +207,11 @@ impl Conn {
         let end = if inbox.decoder.wants().is_some() { READ_LARGE_BYTES } else { kept + READ_CHUNK_BYTES };
         match connection.poll_read(cx, &mut buffers.input[kept..end]) {
             Poll::Pending => Next::Wait,
-            // It sends no more, but may read what waits for the log. A disk that is full may let it wait for ever.
-            Poll::Ready(Ok(0)) if session.outbox.is_fenced() && !session.restrictions.has(Restrictions::UNLOGGED) => {
+            // It sends no more, but may read what waits for the log, or for an I/O thread. A disk that is full may let it wait for ever.
+            Poll::Ready(Ok(0))
+                if session.outbox.is_fenced() && !session.restrictions.has(Restrictions::UNLOGGED)
+                    || connection.is_relayed && !session.outbox.is_empty() =>
+            {
                 engine.server.close_when_sent(self.key);
                 Next::Wait
             }
@@ -227,7 +231,7 @@ impl Conn {
                 if inbox.is_too_large(&mut engine.server, self.key) {
                     return Next::Close;
                 }
-                let next = self.post(cx, engine, &mut buffers.out);
+                let next = self.post(cx, engine, &mut buffers.out, fed);
                 // Who fills the whole buffer has more on the way: it must not keep the others waiting.
                 if matches!(next, Next::Continue) && kept + n == end { Next::Yield } else { next }
             }
@@ -314,13 +318,13 @@ impl Conn {
     fn feed_pending(&mut self, cx: &mut Context<'_>, engine: &mut Engine, out: &mut Reply, inbox: &mut Inbox) -> Next {
         let fed = engine.feed(self.key, &mut inbox.decoder, &inbox.pending, out);
         inbox.consumed(fed == Fed::Drained);
-        let next = self.post(cx, engine, out);
+        let next = self.post(cx, engine, out, fed);
         if matches!(next, Next::Continue) { Next::Yield } else { next }
     }
 
     /// Hands the replies over to be sent. Many bytes are sent at once: they are still in the processor's cache, and waking their
     /// reader is little beside them.
-    fn post(&mut self, cx: &mut Context<'_>, engine: &mut Engine, out: &mut Reply) -> Next {
+    fn post(&mut self, cx: &mut Context<'_>, engine: &mut Engine, out: &mut Reply, fed: Fed) -> Next {
         if out.is_empty() {
             return if engine.server.has_sent_past() { Next::Yield } else { Next::Continue };
         }
@@ -341,8 +345,8 @@ impl Conn {
             engine.server.count_unsent(self.key);
         }
         engine.server.weigh(self.key);
-        let is_done = is_sent_elsewhere && is_sent && !self.connection.has_more();
-        if is_done { Next::Continue } else { Next::Yield }
+        let is_done = is_sent && fed == Fed::Drained && !engine.server.has_sent_past() && !self.connection.has_more();
+        if is_sent_elsewhere && is_done { Next::Continue } else { Next::Yield }
     }
 }
 

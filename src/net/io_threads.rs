@@ -130,8 +130,8 @@ impl IoThreads {
         }
     }
 
-    /// Tells the I/O threads now what was posted to them.
-    pub(super) fn deliver(&self) {
+    /// Tells the I/O threads what was posted to them.
+    fn deliver(&self) {
         if !self.has_unposted.replace(false) {
             return;
         }
@@ -155,14 +155,20 @@ impl IoThreads {
                 waker.wake_by_ref();
             }
         }
+        told.shrink_to(IO_EVENTS_MAX);
+    }
+
+    /// Tells the I/O threads what there is for them, and takes what they have told.
+    pub(super) fn exchange(&self) {
+        self.collect();
+        self.deliver();
     }
 
     /// Exchanges news with the I/O threads for as long as the server runs.
     pub(super) async fn serve(self: Rc<IoThreads>) {
         loop {
             self.news.moved.notified().await;
-            self.collect();
-            self.deliver();
+            self.exchange();
         }
     }
 }
@@ -213,6 +219,11 @@ impl Relayed {
     /// Whether there is something to read, be it the end.
     pub(super) fn has_incoming(&self) -> bool {
         self.relay.has_incoming()
+    }
+
+    /// How many bytes there are to read.
+    pub(super) fn unread(&self) -> usize {
+        self.relay.unread()
     }
 
     /// How many bytes wait to be sent.

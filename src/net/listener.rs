@@ -294,7 +294,7 @@ pub(super) fn open(
         None => {}
     }
     let needs_task = matches!(socket, Connected::Accepted { .. });
-    // Out of memory for it: it is closed, and its peer may try again.
+    // tokio could not let go of it: it is closed, and its peer may try again.
     let socket = table.relay(socket).inspect_err(|error| tracing::warn!(%error, "dropped a connection")).ok()?;
     let transport_bytes = if is_secure { TLS_CONNECTION_BYTES } else { 0 };
     let io_thread = socket.thread();

@@ -33,6 +33,9 @@ const EVENTS: libc::c_short = libc::POLLIN | libc::POLLRDHUP;
 /// What it tells of a connection that has ended: nobody waits for an answer any more.
 const ENDED: libc::c_short = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
 
+/// How long the debugger waits for a line that an I/O thread may have received already.
+const RELAYED_LOOK_AGAIN: Duration = Duration::from_millis(1);
+
 /// See the module's header.
 pub(crate) struct RawPoller {
     table: Rc<SocketTable>,
@@ -144,7 +147,7 @@ impl RawSockets for RawPoller {
             // Whoever is to be closed is closed by its own task, or when it is served.
             let _ = RawPoller::send_to(server, key, &connection);
         }
-        self.table.deliver();
+        self.table.exchange();
     }
 
     fn serve(&mut self, ks: &mut Keyspace, server: &mut ServerState) {
@@ -166,7 +169,7 @@ impl RawSockets for RawPoller {
                 self.table.close(server, *key);
             }
         }
-        self.table.deliver();
+        self.table.exchange();
     }
 
     fn send_past(&mut self, key: SessionKey, parts: &[IoSlice<'_>], more_follows: bool) -> usize {
@@ -178,6 +181,8 @@ impl RawSockets for RawPoller {
         let Some(connection) = self.table.connection(key) else { return false };
         let events = if unsent.is_empty() { libc::POLLIN } else { libc::POLLIN | libc::POLLOUT };
         let mut poll = libc::pollfd { fd: connection.raw_fd(), events, revents: 0 };
+        // What an I/O thread takes out of the socket in this moment is found the next time.
+        let patience = if connection.is_relayed { patience.min(RELAYED_LOOK_AGAIN) } else { patience };
         let patience = if connection.has_more() { Duration::ZERO } else { patience };
         // SAFETY: the pointer is that of one live record, which the call fills in place.
         unsafe { libc::poll(&mut poll, 1, patience.as_millis() as libc::c_int) };
@@ -190,7 +195,7 @@ impl RawSockets for RawPoller {
         }
         let read = connection.read_now(&mut self.chunk);
         // Nobody else does until the script has ended.
-        self.table.deliver();
+        self.table.exchange();
         match read {
             Ok(0) => false,
             Ok(n) => {

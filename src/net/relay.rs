@@ -228,6 +228,12 @@ impl Relay {
         incoming.read < incoming.buffer.bytes.len() || incoming.end.is_some()
     }
 
+    /// How many bytes there are to read.
+    pub(super) fn unread(&self) -> usize {
+        let incoming = self.incoming();
+        incoming.buffer.bytes.len() - incoming.read
+    }
+
     /// Leaves some of `bytes` to the I/O thread.
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.leave(&mut self.outgoing(), &[IoSlice::new(bytes)])

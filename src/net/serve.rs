@@ -245,10 +245,14 @@ impl Shared {
                 server.send_unsent();
                 server.sessions.iter().map(|session| session.outbox.len()).sum::<usize>() + self.sockets.unsent()
             };
-            if unsent < least {
+            let is_sending = unsent < least;
+            if is_sending {
                 (least, sent_at) = (unsent, Instant::now());
             }
-            if unsent == 0 || began.elapsed() >= patience || sent_at.elapsed() >= END_PATIENCE {
+            // What sockets would take at once I/O threads take a moment for, however hurried the end is.
+            let is_relaying = is_sending && self.sockets.unsent() > 0 && began.elapsed() < END_PATIENCE;
+            let is_over = began.elapsed() >= patience && !is_relaying;
+            if unsent == 0 || is_over || sent_at.elapsed() >= END_PATIENCE {
                 break unsent;
             }
             sleep(END_LOOK_AGAIN).await;

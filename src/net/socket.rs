@@ -1,7 +1,8 @@
 //! A connected socket, TCP or unix, as tokio knows it or before tokio knows it, or one that an I/O thread serves. All are non-blocking.
 //!
-//! Each has two users, never at the same time: the connection's task, whom tokio wakes, and the [raw poller](super::raw_poller),
-//! which works past tokio. [`Way`] says whose call it is, for code that serves both.
+//! Each has two users, never at the same time: the connection's task, which is woken when there is something to do, and the
+//! [raw poller](super::raw_poller), which works past all tasks. [`Way`] says whose call it is, for code that serves both. Neither notices that
+//! the I/O thread of a relayed one works beside it.
 
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::num::NonZeroUsize;
@@ -188,7 +189,9 @@ impl Socket {
             (Way::Task(cx), Socket::Unix(stream)) => Pin::new(stream).poll_read(cx, buf),
             (Way::Task(_), Socket::Accepted { .. }) => Poll::Ready(Err(ErrorKind::NotConnected.into())),
             (Way::Task(cx), Socket::Relayed(relayed)) => {
-                let read = ready!(relayed.poll_read(cx, buf.initialize_unfilled()))?;
+                // No more is cleared than is read: nothing would look like the end, so that there is always room for a byte.
+                let most = relayed.unread().clamp(1, buf.remaining());
+                let read = ready!(relayed.poll_read(cx, buf.initialize_unfilled_to(most)))?;
                 buf.advance(read);
                 Poll::Ready(Ok(()))
             }

@@ -124,10 +124,10 @@ impl SocketTable {
         }
     }
 
-    /// Tells the I/O threads what they have to do, which they are told otherwise when others have had their turn.
-    pub(super) fn deliver(&self) {
+    /// Exchanges news with the I/O threads, which is done otherwise when others have had their turn.
+    pub(super) fn exchange(&self) {
         if let Some(threads) = &*self.io_threads.borrow() {
-            threads.deliver();
+            threads.exchange();
         }
     }
 

@@ -8,7 +8,7 @@
 //! them are they reported as sent. Until then they stay in the session's outbox, where everything that bounds unsent replies, waits
 //! for them or closes behind them already looks. Whoever sends next offers the same bytes again: they are not encrypted twice, `ahead`
 //! says how many of them are on their way. That takes for granted what holds for any socket: what was offered and not taken is offered
-//! next, by whoever it is.
+//! next, by whoever it is. What an [I/O thread](super::io_threads) was left to send, which is bounded, counts as taken.
 //!
 //! What rustls has decrypted and the reader had no room for is not in the socket any more: poll(2) knows nothing of it. So those who poll
 //! ask [`Tls::has_more`] as well.

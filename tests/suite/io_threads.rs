@@ -140,9 +140,14 @@ fn what_is_sent_before_a_connection_is_closed_arrives() {
 fn half_a_connection_is_answered_to_its_end() {
     let server = server(&[]);
     let mut client = server.raw();
-    client.send(&encode(&["ECHO", &"x".repeat(100)]).repeat(500));
-    client.send_no_more();
-    assert_eq!(client.read_to_end(), [b"$100\r\n", "x".repeat(100).as_bytes(), b"\r\n"].concat().repeat(500));
+    client.command(&["SET", "key", &"x".repeat(1_000)]);
+    let reply = [b"$1000\r\n", "x".repeat(1_000).as_bytes(), b"\r\n"].concat();
+    for requests in [1, 100, MUCH / 1_000] {
+        let mut client = server.raw();
+        client.send(&encode(&["GET", "key"]).repeat(requests));
+        client.send_no_more();
+        assert!(client.read_to_end() == reply.repeat(requests));
+    }
 }
 
 #[test]
