@@ -37,8 +37,8 @@ pub(crate) struct IoThreads {
     has_unposted: Cell<bool>,
     /// Of the engine's thread itself, which sends some bytes past the others.
     own_stats: Arc<IoThreadStats>,
-    news: Arc<News>,
-    /// Where [`News::told`] is taken to. Empty otherwise.
+    ready_list: Arc<ReadyList>,
+    /// Where [`ReadyList::told`] is taken to. Empty otherwise.
     told: RefCell<Vec<usize>>,
     /// What all relays hold in large buffers.
     relayed_bytes: Arc<AtomicUsize>,
@@ -46,24 +46,24 @@ pub(crate) struct IoThreads {
 
 /// One of them.
 struct IoThread {
-    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
     stats: Arc<IoThreadStats>,
     /// Relays that it is to look at, and does not know of yet.
     unposted: RefCell<Vec<Arc<Relay>>>,
     handle: Option<JoinHandle<()>>,
 }
 
-/// For the engine's thread.
+/// What I/O threads tell the engine's thread.
 #[derive(Default)]
-struct News {
+struct ReadyList {
     /// Places of relays whose tasks have something to do, in the order in which that came.
     told: Mutex<Vec<usize>>,
     /// There is something in it, or to be delivered.
     moved: Notify,
 }
 
-/// For an I/O thread.
-struct Desk {
+/// What the engine's thread tells an I/O thread.
+struct Mailbox {
     /// Relays to look at.
     posted: Mutex<Vec<Arc<Relay>>>,
     /// The I/O thread sleeps, or is about to, and has to be woken.
@@ -73,7 +73,7 @@ struct Desk {
     waker: mio::Waker,
 }
 
-impl Desk {
+impl Mailbox {
     fn wake(&self) {
         if self.is_asleep.swap(false, Ordering::SeqCst) {
             // An error would be one of the descriptor that it owns, and there is none that could be handled.
@@ -89,14 +89,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl IoThreads {
     /// Starts `number` threads.
     pub(crate) fn start(number: usize) -> io::Result<IoThreads> {
-        let news = Arc::<News>::default();
-        let threads = (0..number).map(|at| IoThread::start(at, Arc::clone(&news))).collect::<io::Result<_>>()?;
+        let ready_list = Arc::<ReadyList>::default();
+        let threads = (0..number).map(|at| IoThread::start(at, Arc::clone(&ready_list))).collect::<io::Result<_>>()?;
         Ok(IoThreads {
             threads,
             wakers: RefCell::default(),
             has_unposted: Cell::new(false),
             own_stats: Arc::default(),
-            news,
+            ready_list,
             told: RefCell::default(),
             relayed_bytes: Arc::default(),
         })
@@ -125,7 +125,7 @@ impl IoThreads {
             self.threads[relay.thread].unposted.borrow_mut().push(Arc::clone(relay));
             if !self.has_unposted.replace(true) {
                 // Behind all that is ready to run now, which may have more to post.
-                self.news.moved.notify_one();
+                self.ready_list.moved.notify_one();
             }
         }
     }
@@ -135,11 +135,11 @@ impl IoThreads {
         if !self.has_unposted.replace(false) {
             return;
         }
-        for IoThread { desk, unposted, .. } in &self.threads {
+        for IoThread { mailbox, unposted, .. } in &self.threads {
             let unposted = &mut *unposted.borrow_mut();
             if !unposted.is_empty() {
-                lock(&desk.posted).append(unposted);
-                desk.wake();
+                lock(&mailbox.posted).append(unposted);
+                mailbox.wake();
             }
         }
     }
@@ -147,7 +147,7 @@ impl IoThreads {
     /// Wakes the tasks that I/O threads have something for.
     fn collect(&self) {
         let told = &mut *self.told.borrow_mut();
-        std::mem::swap(&mut *lock(&self.news.told), told);
+        std::mem::swap(&mut *lock(&self.ready_list.told), told);
         let wakers = self.wakers.borrow();
         for place in told.drain(..) {
             // It may have left by now. Another one in its place is woken for nothing.
@@ -167,7 +167,7 @@ impl IoThreads {
     /// Exchanges news with the I/O threads for as long as the server runs.
     pub(super) async fn serve(self: Rc<IoThreads>) {
         loop {
-            self.news.moved.notified().await;
+            self.ready_list.moved.notified().await;
             self.exchange();
         }
     }
@@ -176,10 +176,10 @@ impl IoThreads {
 impl Drop for IoThreads {
     fn drop(&mut self) {
         self.deliver();
-        for IoThread { desk, handle, .. } in &mut self.threads {
-            desk.is_over.store(true, Ordering::SeqCst);
+        for IoThread { mailbox, handle, .. } in &mut self.threads {
+            mailbox.is_over.store(true, Ordering::SeqCst);
             // It may be about to sleep, whatever it says of that.
-            let _ = desk.waker.wake();
+            let _ = mailbox.waker.wake();
             if let Some(handle) = handle.take() {
                 // One that has panicked has told so.
                 let _ = handle.join();
@@ -309,9 +309,9 @@ impl Relayed {
 }
 
 impl IoThread {
-    fn start(at: usize, news: Arc<News>) -> io::Result<IoThread> {
+    fn start(at: usize, ready_list: Arc<ReadyList>) -> io::Result<IoThread> {
         let poll = mio::Poll::new()?;
-        let desk = Arc::new(Desk {
+        let mailbox = Arc::new(Mailbox {
             posted: Mutex::default(),
             is_asleep: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -320,8 +320,8 @@ impl IoThread {
         let stats = Arc::<IoThreadStats>::default();
         let worker = Worker {
             poll,
-            desk: Arc::clone(&desk),
-            news,
+            mailbox: Arc::clone(&mailbox),
+            ready_list,
             stats: Arc::clone(&stats),
             relays: Slab::new(),
             posted: Vec::new(),
@@ -331,7 +331,7 @@ impl IoThread {
         };
         let name = format!("io-{}", at + 1);
         let handle = std::thread::Builder::new().name(name).spawn(move || worker.serve())?;
-        Ok(IoThread { desk, stats, unposted: RefCell::default(), handle: Some(handle) })
+        Ok(IoThread { mailbox, stats, unposted: RefCell::default(), handle: Some(handle) })
     }
 }
 
@@ -344,12 +344,12 @@ const POLL_RETRY: Duration = Duration::from_millis(10);
 /// What an I/O thread has.
 struct Worker {
     poll: mio::Poll,
-    desk: Arc<Desk>,
-    news: Arc<News>,
+    mailbox: Arc<Mailbox>,
+    ready_list: Arc<ReadyList>,
     stats: Arc<IoThreadStats>,
     /// The relays whose sockets it waits for, by the number of their events.
     relays: Slab<Served>,
-    /// Where [`Desk::posted`] is taken to. Empty otherwise.
+    /// Where [`Mailbox::posted`] is taken to. Empty otherwise.
     posted: Vec<Arc<Relay>>,
     /// What to tell the engine's thread.
     told: Vec<usize>,
@@ -376,8 +376,8 @@ impl Worker {
                 tracing::error!(%error, "an I/O thread cannot wait for its sockets");
                 std::thread::sleep(POLL_RETRY);
             }
-            self.desk.is_asleep.store(false, Ordering::SeqCst);
-            let is_over = self.desk.is_over.load(Ordering::SeqCst);
+            self.mailbox.is_asleep.store(false, Ordering::SeqCst);
+            let is_over = self.mailbox.is_over.load(Ordering::SeqCst);
             events.iter().for_each(|event| self.meet(event));
             self.look_at_posted();
             self.tell();
@@ -389,8 +389,8 @@ impl Worker {
 
     /// From now on it has to be woken. Answers how long it may sleep.
     fn fall_asleep(&self) -> Option<Duration> {
-        self.desk.is_asleep.store(true, Ordering::SeqCst);
-        if lock(&self.desk.posted).is_empty() { None } else { Some(Duration::ZERO) }
+        self.mailbox.is_asleep.store(true, Ordering::SeqCst);
+        if lock(&self.mailbox.posted).is_empty() { None } else { Some(Duration::ZERO) }
     }
 
     fn meet(&mut self, event: &Event) {
@@ -408,7 +408,7 @@ impl Worker {
 
     fn look_at_posted(&mut self) {
         let mut posted = std::mem::take(&mut self.posted);
-        std::mem::swap(&mut *lock(&self.desk.posted), &mut posted);
+        std::mem::swap(&mut *lock(&self.mailbox.posted), &mut posted);
         for relay in posted.drain(..) {
             relay.end_post();
             match relay.number() {
@@ -476,13 +476,13 @@ impl Worker {
         if self.told.is_empty() {
             return;
         }
-        let mut told = lock(&self.news.told);
+        let mut told = lock(&self.ready_list.told);
         // Otherwise it has been notified, and takes all that it finds.
         let is_first = told.is_empty();
         told.append(&mut self.told);
         drop(told);
         if is_first {
-            self.news.moved.notify_one();
+            self.ready_list.moved.notify_one();
         }
     }
 }
