@@ -29,14 +29,16 @@
 //!
 //! The hash must be good (all bits used) and secret: who can choose the entries of one segment can make it large.
 
+mod lines;
 mod segment;
 
 use std::mem;
 
-use segment::{CELLS, Segment};
+use lines::{Lines, Moved, Pool};
+use segment::{CELLS, KEPT_LINES, Segment, lines_for, pooled_lines_for};
 
 /// Bytes of a table for each of its entries, on average.
-pub(crate) const ENTRY_SHARE_BYTES: usize = 9;
+pub(crate) const ENTRY_SHARE_BYTES: usize = 8;
 
 /// Mean entries per segment at which one more segment is split off. While a level is being split, segments hold between
 /// half of this and twice of this. More of them would make a split longer, and a step of a SCAN.
@@ -45,6 +47,9 @@ const SEGMENT_LOAD: usize = 400;
 /// Mean entries per segment below which one segment is merged away. Far from [`SEGMENT_LOAD`], lest a table whose size swings
 /// splits and merges at each turn.
 const MERGE_LOAD: usize = SEGMENT_LOAD / 4;
+
+/// From so many segments on, their lines lie in a pool of the table's.
+const POOL_MIN_SEGMENTS: usize = 64;
 
 /// Segment headers per chunk, as a power of two.
 const CHUNK_BITS: u32 = 8;
@@ -104,6 +109,8 @@ pub(crate) struct SplitTable {
     /// The smallest 2^d - 1 that is at least `segments - 1`.
     mask: u64,
     len: usize,
+    /// Where the lines of most segments lie, if there are many.
+    pool: Pool,
 }
 
 impl Default for SplitTable {
@@ -115,7 +122,7 @@ impl Default for SplitTable {
 impl SplitTable {
     /// An empty table, without allocation.
     pub(crate) const fn new() -> Self {
-        SplitTable { first: Segment::new(), chunks: Vec::new(), segments: 1, mask: 0, len: 0 }
+        SplitTable { first: Segment::new(), chunks: Vec::new(), segments: 1, mask: 0, len: 0, pool: Pool::new() }
     }
 
     /// Makes segments for about so many entries, if the table is empty: as it fills, none has to be split. A number that is too large
@@ -175,8 +182,15 @@ impl SplitTable {
             self.split(hashes);
         }
         let index = self.index(hash);
-        self.segment_mut(index).insert(tag(hash), number);
         self.len += 1;
+        let segment = self.segment_mut(index);
+        if segment.has_room() {
+            segment.put(tag(hash), number);
+        } else {
+            let room = segment.len() + 1;
+            self.resize(index, room);
+            self.segment_mut(index).put(tag(hash), number);
+        }
     }
 
     /// Takes out the entry with this hash for which `eq` is true.
@@ -184,6 +198,10 @@ impl SplitTable {
     pub(crate) fn remove(&mut self, hash: u64, eq: impl FnMut(u32) -> bool) -> Option<u32> {
         let index = self.index(hash);
         let number = self.segment_mut(index).remove(tag(hash), eq)?;
+        let segment = self.segment(index);
+        if segment.lines() > KEPT_LINES && self.lines_for(segment.ample()) < segment.lines() {
+            self.resize(index, segment.ample());
+        }
         self.len -= 1;
         if self.segments > 1 && self.len < self.segments * MERGE_LOAD {
             self.merge();
@@ -290,7 +308,7 @@ impl SplitTable {
     pub(crate) fn mem_bytes(&self) -> usize {
         let headers: usize = self.chunks.iter().map(|chunk| chunk.capacity() * size_of::<Segment>()).sum();
         let chunks = self.chunks.capacity() * size_of::<Vec<Segment>>();
-        chunks + headers + self.all_segments().map(Segment::mem_bytes).sum::<usize>()
+        chunks + headers + self.pool.mem_bytes() + self.all_segments().map(Segment::mem_bytes).sum::<usize>()
     }
 
     #[inline]
@@ -348,14 +366,13 @@ impl SplitTable {
     fn split(&mut self, hashes: &impl Hashes) {
         let new = self.segments;
         let half = 1usize << new.ilog2();
-        let numbers = mem::take(self.segment_mut(new - half)).to_vec();
+        let numbers = self.segment(new - half).to_vec();
         let (moving, staying): (Vec<_>, Vec<_>) =
             hash_all(&numbers, hashes).partition(|(hash, _)| middle(*hash) & half as u64 != 0);
-        let segment_of = |entries: Vec<(u64, u32)>| {
-            Segment::with_room(entries.len(), entries.iter().map(|(hash, number)| (tag(*hash), *number)))
-        };
-        *self.segment_mut(new - half) = segment_of(staying);
-        self.push_segment(segment_of(moving));
+        let tagged = |entries: Vec<(u64, u32)>| entries.into_iter().map(|(hash, number)| (tag(hash), number));
+        self.push_segment(Segment::new());
+        self.refill(new, tagged(moving));
+        self.refill(new - half, tagged(staying));
     }
 
     /// Drops the last segment and moves its entries back to the one it was split from.
@@ -364,7 +381,50 @@ impl SplitTable {
     fn merge(&mut self) {
         let last = self.pop_segment();
         let half = 1usize << self.segments.ilog2();
-        self.segment_mut(self.segments - half).absorb(last);
+        let into = self.segments - half;
+        let entries: Vec<_> = self.segment(into).entries().chain(last.entries()).collect();
+        self.give_back(last.into_lines());
+        self.refill(into, entries.into_iter());
+    }
+
+    /// Moves a segment to as many lines as `room` entries need.
+    #[cold]
+    #[inline(never)]
+    fn resize(&mut self, index: usize, room: usize) {
+        let lines = self.take_lines(index, room);
+        let before = self.segment_mut(index).move_to(lines);
+        self.give_back(before);
+    }
+
+    /// Gives a segment these entries instead of its own.
+    fn refill(&mut self, index: usize, entries: impl ExactSizeIterator<Item = (u16, u32)>) {
+        let lines = self.take_lines(index, entries.len());
+        let before = mem::replace(self.segment_mut(index), Segment::of(lines, entries));
+        self.give_back(before.into_lines());
+    }
+
+    /// Empty lines for so many entries of a segment.
+    fn take_lines(&mut self, index: usize, room: usize) -> Lines {
+        let lines = self.lines_for(room);
+        if self.is_pooled() { self.pool.take(lines, index) } else { Lines::own(lines) }
+    }
+
+    /// How many lines a segment gets that is to have room for so many entries.
+    #[inline]
+    fn lines_for(&self, room: usize) -> usize {
+        if self.is_pooled() { pooled_lines_for(room) } else { lines_for(room) }
+    }
+
+    #[inline]
+    fn is_pooled(&self) -> bool {
+        self.segments >= POOL_MIN_SEGMENTS
+    }
+
+    /// Gives lines back that no segment uses any more.
+    fn give_back(&mut self, lines: Lines) {
+        if let Some(Moved { owner, lines }) = self.pool.give_back(lines) {
+            self.segment_mut(owner).set_lines(lines);
+        }
     }
 
     fn push_segment(&mut self, segment: Segment) {
@@ -466,10 +526,11 @@ mod tests {
         table
     }
 
-    /// Each entry is in the segment that its hash says, and the counts agree.
+    /// Each entry is in the segment that its hash says, each segment's lines belong to it, and the counts agree.
     fn check(table: &SplitTable) {
         let mut len = 0;
         for i in 0..table.segments {
+            assert!(table.pool.owner_of(table.segment(i).in_lines()).is_none_or(|owner| owner == i));
             table.segment(i).numbers().for_each(|key| assert_eq!(table.index(hash(key)), i));
             len += table.segment(i).len();
         }
@@ -578,6 +639,33 @@ mod tests {
         check(&table);
         assert_eq!(table.segments, 1);
         assert!(table.mem_bytes() * 100 < full, "{} of {full} bytes stay", table.mem_bytes());
+    }
+
+    /// Lines move within the pool whenever another segment outgrows its own.
+    #[test]
+    fn lines_stay_with_their_segments_while_a_table_grows_and_shrinks() {
+        let n = if cfg!(miri) { 30_000 } else { 200_000u32 };
+        let mut table = SplitTable::new();
+        let is_there = |table: &SplitTable, key| table.find(hash(key), |k| k == key).is_some();
+        for key in 0..n {
+            assert!(insert(&mut table, key));
+            if key % (n / 50) == 0 {
+                check(&table);
+                assert!((0..=key).step_by(97).all(|key| is_there(&table, key)));
+            }
+        }
+        let copy = table.clone();
+        for key in 0..n {
+            assert!(remove(&mut table, key));
+            if key % (n / 50) == 0 {
+                check(&table);
+                assert!((key + 1..n).step_by(97).all(|key| is_there(&table, key)));
+            }
+        }
+        assert_eq!((table.len(), table.pool.mem_bytes() < 1024), (0, true));
+        drop(table);
+        check(&copy);
+        assert!((0..n).all(|key| is_there(&copy, key)));
     }
 
     #[test]

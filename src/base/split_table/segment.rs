@@ -9,46 +9,55 @@
 //!
 //! The tag divides the lines as a fraction of 2^16: an entry's *home* is line `tag * lines / 2^16`. If that is full, the entry
 //! goes to the next one that is not, around the end if need be, and every line on its way counts it as *passed*. So a lookup reads
-//! one line, and another only where something like it has passed; a removal counts down and leaves no tombstone. (The idea is that of
+//! one line, and another only where something like it has passed; a removal counts down, leaves no tombstone, and lets one that has
+//! passed move up. (The idea is that of
 //! Facebook's F14: "Open-sourcing F14 for faster, more memory-efficient hash tables", 2019. Here there are four counts, for tags
 //! with different low bits, so that a lookup of what is not there goes on half as often.)
 //!
 //! The tag alone says where an entry lies, and the tag is stored. So a segment grows and shrinks without asking for a hash, which
-//! would cost a cache miss per entry. It can do so often, in small steps, and stays three quarters full.
-//!
-//! The lines are one block, of a [size](lines_for) that the allocator has.
+//! would cost a cache miss per entry. It can do so often, in small steps, and stays four fifths full. When that is to be, it says
+//! ([`has_room`](Segment::has_room), [`ample`](Segment::ample)); the table has the memory.
 
+use std::mem;
+
+use super::lines::Lines;
 use crate::base::prefetch::prefetch;
 
 /// Cells of a line: each holds the tag and the number of one entry.
 pub(super) const CELLS: usize = 10;
 
-/// Entries for which there is room in a line, on average. A lookup then reads 1.07 lines of a table that grew, 1.2 where keys come and
-/// go; one that finds nothing 1.2 and 1.6. With nine, full lines run together, and some keys are ten lines away from their home.
-const LINE_LOAD: usize = 8;
+/// Entries for which there is room in four lines, on average. In a segment that is full a lookup then reads 1.16 lines of a table that
+/// grew, 1.2 where keys come and go; one that finds nothing 1.5 and 2. With more, full lines run together.
+const FOUR_LINES_LOAD: usize = 35;
+
+/// How many lines behind one from which an entry was removed are looked at for one that could move up: more give next to nothing.
+const LOOK_BEHIND: usize = 2;
+
+/// Lines by which segments grow that lie in a pool.
+const POOLED_LINES_STEP: usize = 8;
 
 /// Lines up to which a power of two of them is aligned as they are: 4 KiB.
 const ALIGNED_LINES: usize = 64;
 
 /// A segment of so few lines doesn't shrink, lest a lock that comes and goes costs an allocation.
-const KEPT_LINES: usize = 2;
+pub(super) const KEPT_LINES: usize = 2;
 
 /// Numbers with their tags.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Segment {
-    lines: Vec<Line>,
+    lines: Lines,
     len: usize,
 }
 
 impl Segment {
     /// An empty segment, without allocation.
     pub(super) const fn new() -> Segment {
-        Segment { lines: Vec::new(), len: 0 }
+        Segment { lines: Lines::NONE, len: 0 }
     }
 
-    /// A segment of these entries, with room for so many in all.
-    pub(super) fn with_room(room: usize, entries: impl IntoIterator<Item = (u16, u32)>) -> Segment {
-        let mut segment = Segment { lines: vec![Line::EMPTY; lines_for(room)], len: 0 };
+    /// A segment of these entries in these lines, which are empty and have room for them.
+    pub(super) fn of(lines: Lines, entries: impl IntoIterator<Item = (u16, u32)>) -> Segment {
+        let mut segment = Segment { lines, len: 0 };
         entries.into_iter().for_each(|(tag, number)| segment.put(tag, number));
         segment
     }
@@ -78,13 +87,15 @@ impl Segment {
         Some(&mut self.lines[found.line].numbers[found.cell])
     }
 
-    /// Adds an entry.
+    /// Adds an entry, for which there must be room.
     #[inline]
-    pub(super) fn insert(&mut self, tag: u16, number: u32) {
-        if self.len() >= self.room() {
-            self.resize(self.len() + 1);
+    pub(super) fn put(&mut self, tag: u16, number: u32) {
+        debug_assert!(self.len() < self.cells(), "who adds makes room");
+        let mut at = self.home(tag);
+        while !self.lines[at].put(tag, number) {
+            at = self.after(at);
         }
-        self.put(tag, number);
+        self.len += 1;
     }
 
     /// Takes out the number with this tag for which `eq` is true.
@@ -93,23 +104,91 @@ impl Segment {
         let found = self.locate(tag, eq)?;
         self.lines[found.line].taken &= !(1 << found.cell);
         self.len -= 1;
-        let mut passed = self.home(tag);
-        while passed != found.line {
-            self.lines[passed].forget_passed(tag);
-            passed = self.after(passed);
-        }
-        // Half as much to spare, so that a segment whose size swings is not resized at each turn.
-        let ample = self.len() + self.len() / 2;
-        if self.lines.len() > KEPT_LINES && lines_for(ample) < self.lines.len() {
-            self.resize(ample);
+        self.forget_passed(tag, self.home(tag), found.line);
+        if self.lines[found.line].passed != 0 {
+            self.fill(found.line);
         }
         Some(found.number)
     }
 
-    /// Adds all entries of another segment.
-    pub(super) fn absorb(&mut self, other: Segment) {
-        let room = self.len() + other.len();
-        *self = Segment::with_room(room, self.entries().chain(other.entries()));
+    /// One entry less counts as passed by the lines from the first to before the second.
+    #[inline]
+    fn forget_passed(&mut self, tag: u16, from: usize, until: usize) {
+        let mut at = from;
+        while at != until {
+            self.lines[at].forget_passed(tag);
+            at = self.after(at);
+        }
+    }
+
+    /// Moves entries up which have passed a line that has room again. Else they would stay away from their homes, and more and more would
+    /// where entries come and go.
+    fn fill(&mut self, mut free: usize) {
+        while let Some(Found { line, cell, number }) = self.passer(free) {
+            let tag = self.lines[line].tags[cell];
+            self.lines[line].taken &= !(1 << cell);
+            self.forget_passed(tag, free, line);
+            self.lines[free].put(tag, number);
+            free = line;
+        }
+    }
+
+    /// An entry near behind a line that has passed it.
+    fn passer(&self, free: usize) -> Option<Found> {
+        let mut at = free;
+        for away in 1..=LOOK_BEHIND.min(self.lines.len() - 1) {
+            if self.lines[at].passed == 0 {
+                return None;
+            }
+            at = self.after(at);
+            let line = &self.lines[at];
+            let has_passed = |cell: &usize| self.distance(self.home(line.tags[*cell]), at) >= away;
+            if let Some(cell) = Cells(line.taken).find(has_passed) {
+                return Some(Found { line: at, cell, number: line.numbers[cell] });
+            }
+        }
+        None
+    }
+
+    /// How many lines one is behind another, around the end.
+    #[inline]
+    fn distance(&self, from: usize, to: usize) -> usize {
+        if to >= from { to - from } else { to + self.lines.len() - from }
+    }
+
+    /// Whether there is room for one more entry.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.len() < room_of(self.lines.len())
+    }
+
+    /// For how many entries it should have room if it has too much after one was removed: half as many to spare, so that a segment whose
+    /// size swings is not resized at each turn.
+    #[inline]
+    pub(super) fn ample(&self) -> usize {
+        self.len() + self.len() / 2
+    }
+
+    /// Moves the entries to other lines, which are empty and have room for them. Answers those where they were.
+    pub(super) fn move_to(&mut self, lines: Lines) -> Lines {
+        let moved = Segment::of(lines, self.entries());
+        mem::replace(self, moved).lines
+    }
+
+    /// Other lines, which hold the same: these have moved.
+    pub(super) fn set_lines(&mut self, lines: Lines) {
+        self.lines = lines;
+    }
+
+    /// Its lines.
+    #[cfg(test)]
+    pub(super) fn in_lines(&self) -> &Lines {
+        &self.lines
+    }
+
+    /// Its lines.
+    pub(super) fn into_lines(self) -> Lines {
+        self.lines
     }
 
     /// All numbers, in no order that means anything.
@@ -153,7 +232,7 @@ impl Segment {
 
     /// Bytes allocated.
     pub(super) fn mem_bytes(&self) -> usize {
-        self.lines.capacity() * size_of::<Line>()
+        self.lines.len() * size_of::<Line>()
     }
 
     /// Where the entry is with this tag for which `eq` is true.
@@ -176,32 +255,9 @@ impl Segment {
         None
     }
 
-    /// Adds an entry for which there is room.
-    #[inline]
-    fn put(&mut self, tag: u16, number: u32) {
-        debug_assert!(self.len() < self.cells(), "who adds makes room");
-        let mut at = self.home(tag);
-        while !self.lines[at].put(tag, number) {
-            at = self.after(at);
-        }
-        self.len += 1;
-    }
-
-    /// Moves the entries to as many lines as `room` of them need.
-    #[cold]
-    #[inline(never)]
-    fn resize(&mut self, room: usize) {
-        *self = Segment::with_room(room, self.entries());
-    }
-
-    fn entries(&self) -> impl Iterator<Item = (u16, u32)> {
+    /// All tags and numbers, in no order that means anything.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (u16, u32)> {
         self.lines.iter().flat_map(Line::entries)
-    }
-
-    /// How many entries there is room for.
-    #[inline]
-    fn room(&self) -> usize {
-        self.lines.len() * LINE_LOAD
     }
 
     /// The line where the search for a tag begins.
@@ -217,10 +273,23 @@ impl Segment {
     }
 }
 
-/// Lines of a segment that has room for so many entries: about four steps for each doubling, as the allocator's blocks have.
+/// How many entries there is room for in so many lines.
 #[inline]
-fn lines_for(entries: usize) -> usize {
-    let needed = entries.div_ceil(LINE_LOAD);
+fn room_of(lines: usize) -> usize {
+    lines * FOUR_LINES_LOAD / 4
+}
+
+/// How many lines have room for so many entries.
+#[inline]
+fn lines_needed(entries: usize) -> usize {
+    (4 * entries).div_ceil(FOUR_LINES_LOAD)
+}
+
+/// Lines of a segment that has room for so many entries, in a block of the allocator's: about four steps for each doubling, as these
+/// have.
+#[inline]
+pub(super) fn lines_for(entries: usize) -> usize {
+    let needed = lines_needed(entries);
     if needed <= 4 {
         return if needed == 0 { 0 } else { needed.next_power_of_two() };
     }
@@ -228,6 +297,12 @@ fn lines_for(entries: usize) -> usize {
     let in_block = (needed + 1).next_multiple_of(1 << (needed.ilog2() - 2)) - 1;
     let power = needed.next_power_of_two();
     if power <= ALIGNED_LINES && power - 1 <= in_block { power } else { in_block }
+}
+
+/// Lines of a segment that has room for so many entries, in a block of the table's. In smaller steps there would be less room to spare, but
+/// segments would be resized more often: a tenth of what the insertion of a key takes.
+pub(super) fn pooled_lines_for(entries: usize) -> usize {
+    lines_needed(entries).next_multiple_of(POOLED_LINES_STEP)
 }
 
 /// Where an entry is.
@@ -240,7 +315,7 @@ struct Found {
 /// One line of the cache.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-struct Line {
+pub(super) struct Line {
     tags: [u16; CELLS],
     /// A bit for each cell.
     taken: u16,
@@ -256,11 +331,11 @@ const PASSED_MAX: u16 = (1 << PASSED_BITS) - 1;
 const _: () = assert!(size_of::<Line>() == 64);
 
 impl Line {
-    const EMPTY: Line = Line { tags: [0; CELLS], taken: 0, passed: 0, numbers: [0; CELLS] };
+    pub(super) const EMPTY: Line = Line { tags: [0; CELLS], taken: 0, passed: 0, numbers: [0; CELLS] };
 
     /// Adds an entry. False, and it is counted as passed, if no cell is free.
     #[inline]
-    fn put(&mut self, tag: u16, number: u32) -> bool {
+    pub(super) fn put(&mut self, tag: u16, number: u32) -> bool {
         let cell = self.taken.trailing_ones() as usize;
         if cell >= CELLS {
             if self.passed_by(tag) < PASSED_MAX {
@@ -332,7 +407,8 @@ impl Line {
         (0..CELLS).fold(0, |cells, cell| cells | u16::from(self.tags[cell] == tag) << cell)
     }
 
-    fn entries(&self) -> impl Iterator<Item = (u16, u32)> {
+    /// All tags and numbers.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (u16, u32)> {
         Cells(self.taken).map(|cell| (self.tags[cell], self.numbers[cell]))
     }
 }
@@ -368,6 +444,18 @@ mod tests {
     use super::*;
 
     impl Segment {
+        /// Adds an entry, as a table does.
+        fn insert(&mut self, tag: u16, number: u32) {
+            if !self.has_room() {
+                drop(self.move_to(Lines::own(lines_for(self.len() + 1))));
+            }
+            self.put(tag, number);
+        }
+
+        fn room(&self) -> usize {
+            room_of(self.lines.len())
+        }
+
         /// Every entry lies where a lookup comes by, and every line has counted who has passed.
         fn check(&self) {
             let mut passed = vec![[0; 4]; self.lines.len()];
@@ -404,7 +492,12 @@ mod tests {
     }
 
     fn remove(segment: &mut Segment, tag: u16, number: u32) -> bool {
-        segment.remove(tag, |other| other == number).is_some()
+        let is_removed = segment.remove(tag, |other| other == number).is_some();
+        let lines = lines_for(segment.ample());
+        if segment.lines() > KEPT_LINES && lines < segment.lines() {
+            drop(segment.move_to(Lines::own(lines)));
+        }
+        is_removed
     }
 
     #[test]
@@ -412,7 +505,7 @@ mod tests {
         let mut segment = Segment::new();
         assert_eq!(segment.mem_bytes(), 0);
         // Room for a quarter more, and a part of the last line.
-        let room_for = |len: usize| len + len / 4 + 2 * LINE_LOAD;
+        let room_for = |len: usize| len + len / 4 + FOUR_LINES_LOAD / 2;
         for number in 0..3_000 {
             segment.insert(spread(number), number);
             let (room, len) = (segment.room(), segment.len());
@@ -432,7 +525,7 @@ mod tests {
     #[test]
     fn it_is_not_resized_twice_for_one_entry() {
         for lines in [1, 2, 4, 8, 16, 32, 96] {
-            let n = (lines * LINE_LOAD) as u32;
+            let n = room_of(lines) as u32;
             let mut segment = filled(n + 1, spread);
             assert!(segment.lines.len() > lines);
             let lines = segment.lines.len();
@@ -487,14 +580,15 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_makes_room_in_a_line_that_was_passed() {
+    fn a_removal_lets_one_move_up_that_has_passed() {
         let mut segment = filled(12, |_| 0);
         let counts = |segment: &Segment| -> Vec<_> {
             segment.lines.iter().map(|line| (line.taken.count_ones(), line.passed_by(0))).collect()
         };
         assert_eq!(counts(&segment), [(10, 2), (2, 0)]);
+        // One of the second line takes its place.
         assert!(remove(&mut segment, 0, 3));
-        assert_eq!(counts(&segment), [(9, 2), (2, 0)]);
+        assert_eq!(counts(&segment), [(10, 1), (1, 0)]);
         segment.insert(0, 12);
         assert_eq!(counts(&segment), [(10, 2), (2, 0)]);
         assert!(remove(&mut segment, 0, 10) && remove(&mut segment, 0, 11));
@@ -549,15 +643,34 @@ mod tests {
         assert!(numbers.into_iter().eq(0..700));
     }
 
+    /// As entries come and go, no more of them are away from their homes.
     #[test]
-    fn segments_are_joined() {
-        let (mut one, other) = (filled(500, spread), Segment::with_room(300, (500..800).map(|n| (spread(n), n))));
-        one.absorb(other);
-        one.check();
-        assert_eq!((one.len(), one.lines.len()), (800, lines_for(800)));
-        one.absorb(Segment::new());
-        one.check();
-        assert_eq!(one.len(), 800);
+    fn lookups_stay_short_where_entries_come_and_go() {
+        let n = room_of(80) as u32;
+        let mut segment = Segment::of(Lines::own(80), (0..n).map(|number| (spread(number), number)));
+        let lines_read = |segment: &Segment| {
+            let lines = (0..).zip(&segment.lines[..]);
+            let read = lines
+                .flat_map(|(at, line)| line.entries().map(move |(tag, _)| segment.distance(segment.home(tag), at) + 1));
+            read.sum::<usize>() as f64 / segment.len() as f64
+        };
+        let before = lines_read(&segment);
+        for number in 0..20 * n {
+            assert!(segment.remove(spread(number), |other| other == number).is_some());
+            segment.put(spread(n + number), n + number);
+        }
+        segment.check();
+        let after = lines_read(&segment);
+        assert!(before < 1.2 && after < 1.3, "{before} lines, then {after}");
+    }
+
+    #[test]
+    fn entries_move_to_other_lines() {
+        let mut segment = filled(500, spread);
+        let lines = segment.lines();
+        let before = segment.move_to(Lines::own(2 * lines));
+        segment.check();
+        assert_eq!((segment.len(), segment.lines(), before.len()), (500, 2 * lines, lines));
     }
 
     /// What makes a segment cost nothing but its lines: of no block is left what another line would fit in.
@@ -565,11 +678,11 @@ mod tests {
     #[test]
     fn the_allocator_has_blocks_of_just_these_sizes() {
         for entries in 1..2_000 {
-            let segment = Segment::with_room(entries, []);
+            let lines = Lines::own(lines_for(entries));
             // SAFETY: it is a block of the allocator.
-            let usable = unsafe { libmimalloc_sys::mi_usable_size(segment.lines.as_ptr().cast()) };
-            let rest = usable - size_of_val(&segment.lines[..]);
-            assert!(rest <= size_of::<Line>(), "a rest of {rest} for {entries} in {}", segment.lines.len());
+            let usable = unsafe { libmimalloc_sys::mi_usable_size(lines.as_ptr().cast()) };
+            let rest = usable - size_of_val(&lines[..]);
+            assert!(rest <= size_of::<Line>(), "a rest of {rest} for {entries} in {}", lines.len());
         }
     }
 

@@ -1,0 +1,371 @@
+//! Memory for the lines of segments.
+//!
+//! All segments of a large table that are not split yet in its round have about the same size, and so have all others. As the table
+//! grows they outgrow one size of block after the other nearly at the same time. An allocator can't use what they leave behind for
+//! larger blocks, and returns it only page by page, when all blocks of a page are free: where the index took 87 MB, another 26 MB were
+//! such blocks. Therefore a table of many segments has a [`Pool`] of its own, in which the blocks of one size lie one behind the other
+//! and without a hole: the place of one that is given back is taken by the last one of its size, whose owner is told.
+//!
+//! A table of few segments has each of them in a block of the allocator's.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use super::segment::Line;
+use crate::base::allocated::set_aside;
+
+/// Bytes of the pool's chunks, in each of which blocks of one size lie: with the line that is lost to align them, a block of the
+/// allocator's that leaves no rest. Of larger ones many would be free and not returned.
+const CHUNK_BYTES: usize = 64 * 1024 - size_of::<Line>();
+
+/// Chunks that are kept for the next blocks, of any size: of one in so many. As a table grows, blocks of one size give way to larger ones.
+const SPARE_SHARE: usize = 32;
+
+/// Most lines of a block of the pool. A segment of a table whose hashes are good has no more than 128.
+const POOLED_LINES_MAX: usize = 128;
+
+/// The block number of what lies in a block of the allocator's.
+const OWN: u32 = u32::MAX;
+
+const _: () = assert!(POOLED_LINES_MAX * size_of::<Line>() * 7 <= CHUNK_BYTES, "little of a chunk is left over");
+
+/// The lines of one segment. Those that came from a [`Pool`] are to be given back to it, and live no longer than that.
+#[derive(Debug)]
+pub(super) struct Lines {
+    start: NonNull<Line>,
+    count: u32,
+    /// Where in the pool they lie, or [`OWN`].
+    block: u32,
+}
+
+// SAFETY: nobody else uses these lines.
+unsafe impl Send for Lines {}
+// SAFETY: they are changed only by whoever may change this.
+unsafe impl Sync for Lines {}
+
+impl Lines {
+    /// No lines, without allocation.
+    pub(super) const NONE: Lines = Lines { start: NonNull::dangling(), count: 0, block: OWN };
+
+    /// So many empty lines in a block of the allocator's.
+    pub(super) fn own(count: usize) -> Lines {
+        Lines::from(vec![Line::EMPTY; count].into_boxed_slice())
+    }
+}
+
+impl From<Box<[Line]>> for Lines {
+    fn from(lines: Box<[Line]>) -> Lines {
+        let count = u32::try_from(lines.len()).expect("a segment has less than 2^32 numbers");
+        let start = NonNull::from(Box::leak(lines)).cast();
+        Lines { start, count, block: OWN }
+    }
+}
+
+impl Deref for Lines {
+    type Target = [Line];
+
+    #[inline]
+    fn deref(&self) -> &[Line] {
+        // SAFETY: so many lines are there, all written, and nobody else changes them.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count as usize) }
+    }
+}
+
+impl DerefMut for Lines {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [Line] {
+        // SAFETY: as above; nobody else uses them.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.count as usize) }
+    }
+}
+
+/// A copy lies in a block of the allocator's.
+impl Clone for Lines {
+    fn clone(&self) -> Lines {
+        Lines::from(Box::<[Line]>::from(&**self))
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        if self.block == OWN {
+            // SAFETY: this is how they came to be, and nobody uses them any more.
+            drop(unsafe { Box::from_raw(&raw mut **self) });
+        }
+    }
+}
+
+/// Lines whose place another segment's lines have taken: those of `owner` are these now.
+pub(super) struct Moved {
+    pub owner: usize,
+    pub lines: Lines,
+}
+
+/// See the module's header.
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    /// One for each number of lines that there are blocks of.
+    classes: Vec<Class>,
+    /// Chunks without blocks.
+    spare: Vec<Memory>,
+    /// Chunks with blocks.
+    used: usize,
+}
+
+impl Pool {
+    /// A pool of nothing, without allocation.
+    pub(super) const fn new() -> Pool {
+        Pool { classes: Vec::new(), spare: Vec::new(), used: 0 }
+    }
+
+    /// So many empty lines for segment `owner`.
+    pub(super) fn take(&mut self, count: usize, owner: usize) -> Lines {
+        if count == 0 || count > POOLED_LINES_MAX {
+            return Lines::own(count);
+        }
+        let at = self.classes.iter().position(|class| class.lines == count).unwrap_or_else(|| {
+            self.classes.push(Class { lines: count, chunks: Vec::new() });
+            self.classes.len() - 1
+        });
+        let class = &mut self.classes[at];
+        if class.is_full() {
+            let memory = self.spare.pop().unwrap_or_else(Memory::new);
+            class.chunks.push(Chunk { memory, owners: Vec::with_capacity(class.per_chunk()) });
+            self.used += 1;
+        }
+        class.push(owner as u32)
+    }
+
+    /// Takes lines back. What is answered has to be noted before anything else is done with the table.
+    #[must_use = "a segment's lines may have moved"]
+    pub(super) fn give_back(&mut self, lines: Lines) -> Option<Moved> {
+        if lines.block == OWN {
+            return None;
+        }
+        let at = self.classes.iter().position(|class| class.lines == lines.len()).expect("they came from here");
+        let class = &mut self.classes[at];
+        let moved = class.remove(lines.block as usize);
+        if let Some(chunk) = class.chunks.pop_if(|chunk| chunk.owners.is_empty()) {
+            self.used -= 1;
+            self.spare.push(chunk.memory);
+            self.spare.truncate(self.used.div_ceil(SPARE_SHARE));
+        }
+        if class.chunks.is_empty() {
+            self.classes.swap_remove(at);
+        }
+        if self.classes.is_empty() {
+            *self = Pool::new();
+        }
+        moved
+    }
+
+    /// Bytes allocated beside the lines that are in use.
+    pub(super) fn mem_bytes(&self) -> usize {
+        let chunks = self.classes.iter().flat_map(|class| &class.chunks);
+        let owners = chunks.map(|chunk| size_of::<Chunk>() + chunk.owners.capacity() * size_of::<u32>());
+        let spare = self.spare.capacity() * size_of::<Memory>();
+        self.classes.capacity() * size_of::<Class>() + spare + owners.sum::<usize>()
+    }
+
+    /// The segment that it was told these lines belong to; `None` where they are not of a pool.
+    #[cfg(test)]
+    pub(super) fn owner_of(&self, lines: &Lines) -> Option<usize> {
+        let class = self.classes.iter().find(|class| class.lines == lines.len() && lines.block != OWN)?;
+        let (chunk, index) = (lines.block as usize / class.per_chunk(), lines.block as usize % class.per_chunk());
+        assert_eq!(class.start_of(lines.block as usize), lines.start);
+        Some(class.chunks[chunk].owners[index] as usize)
+    }
+}
+
+/// A copy of a table has its lines in blocks of the allocator's.
+impl Clone for Pool {
+    fn clone(&self) -> Pool {
+        Pool::new()
+    }
+}
+
+/// Memory for some blocks. What is not in use is [set aside](set_aside).
+#[derive(Debug)]
+struct Memory(NonNull<Line>);
+
+// SAFETY: it belongs to nobody else.
+unsafe impl Send for Memory {}
+// SAFETY: nothing is reached through a shared one.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    const LAYOUT: Layout = match Layout::from_size_align(CHUNK_BYTES, align_of::<Line>()) {
+        Ok(layout) => layout,
+        Err(_) => panic!("no such alignment"),
+    };
+
+    fn new() -> Memory {
+        // SAFETY: the layout is not empty.
+        let start = unsafe { alloc(Memory::LAYOUT) };
+        set_aside(CHUNK_BYTES as isize);
+        Memory(NonNull::new(start.cast()).unwrap_or_else(|| handle_alloc_error(Memory::LAYOUT)))
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        set_aside(-(CHUNK_BYTES as isize));
+        // SAFETY: it was allocated so. Whoever had lines in it has given them back, or goes with the table.
+        unsafe { dealloc(self.0.as_ptr().cast(), Memory::LAYOUT) };
+    }
+}
+
+/// Blocks of so many lines.
+#[derive(Debug)]
+struct Class {
+    lines: usize,
+    /// All but the last are full, and none is empty.
+    chunks: Vec<Chunk>,
+}
+
+/// Blocks that lie together, those in use first.
+#[derive(Debug)]
+struct Chunk {
+    memory: Memory,
+    /// The segments that the blocks in use belong to.
+    owners: Vec<u32>,
+}
+
+impl Class {
+    /// Blocks in a chunk.
+    fn per_chunk(&self) -> usize {
+        CHUNK_BYTES / self.block_bytes()
+    }
+
+    fn block_bytes(&self) -> usize {
+        self.lines * size_of::<Line>()
+    }
+
+    /// Blocks in use.
+    fn blocks(&self) -> usize {
+        let full = self.chunks.len().saturating_sub(1);
+        full * self.per_chunk() + self.chunks.last().map_or(0, |chunk| chunk.owners.len())
+    }
+
+    fn is_full(&self) -> bool {
+        self.blocks() == self.chunks.len() * self.per_chunk()
+    }
+
+    /// Where a block begins.
+    fn start_of(&self, block: usize) -> NonNull<Line> {
+        let (chunk, index) = (block / self.per_chunk(), block % self.per_chunk());
+        // SAFETY: the block lies in this chunk.
+        unsafe { self.chunks[chunk].memory.0.add(index * self.lines) }
+    }
+
+    /// One more block, for which there must be room in the last chunk.
+    fn push(&mut self, owner: u32) -> Lines {
+        let block = self.blocks();
+        self.chunks.last_mut().expect("there is room").owners.push(owner);
+        set_aside(-(self.block_bytes() as isize));
+        let start = self.start_of(block);
+        for line in 0..self.lines {
+            // SAFETY: these lines belong to the block, which nobody uses.
+            unsafe { start.add(line).write(Line::EMPTY) };
+        }
+        self.lines_at(block)
+    }
+
+    /// Takes a block out, and moves the last one to its place. The last chunk may be empty then.
+    fn remove(&mut self, block: usize) -> Option<Moved> {
+        set_aside(self.block_bytes() as isize);
+        let owner =
+            self.chunks.last_mut().and_then(|chunk| chunk.owners.pop()).expect("there is a block in the last chunk");
+        let last = self.blocks();
+        (block != last).then(|| {
+            // SAFETY: these are two blocks, the first of which is not used any more. The second is in use, so that its lines are written.
+            unsafe { self.start_of(block).copy_from_nonoverlapping(self.start_of(last), self.lines) };
+            let per_chunk = self.per_chunk();
+            self.chunks[block / per_chunk].owners[block % per_chunk] = owner;
+            Moved { owner: owner as usize, lines: self.lines_at(block) }
+        })
+    }
+
+    fn lines_at(&self, block: usize) -> Lines {
+        Lines { start: self.start_of(block), count: self.lines as u32, block: block as u32 }
+    }
+}
+
+impl Drop for Class {
+    fn drop(&mut self) {
+        // Of each chunk all is put back.
+        set_aside((self.blocks() * self.block_bytes()) as isize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn mark(lines: &mut Lines, owner: usize) {
+        lines.iter_mut().for_each(|line| assert!(line.put(7, owner as u32)));
+    }
+
+    fn is_marked(lines: &Lines, owner: usize) -> bool {
+        lines.iter().all(|line| line.entries().eq([(7, owner as u32)]))
+    }
+
+    proptest! {
+        /// Whatever is taken and given back, each owner has its lines, and blocks of one size lie together.
+        #[test]
+        fn what_is_given_back_leaves_no_hole(steps in prop::collection::vec(0usize..300, 0..2_000)) {
+            let mut pool = Pool::default();
+            let mut all: HashMap<usize, Lines> = HashMap::new();
+            for owner in steps {
+                if let Some(lines) = all.remove(&owner) {
+                    assert!(is_marked(&lines, owner));
+                    if let Some(Moved { owner, lines }) = pool.give_back(lines) {
+                        assert!(is_marked(&lines, owner));
+                        assert_eq!(all.insert(owner, lines).map(|before| before.len()), Some([9, 40, 120][owner % 3]));
+                    }
+                } else {
+                    let mut lines = pool.take([9, 40, 120][owner % 3], owner);
+                    assert!(lines.iter().all(|line| line.entries().count() == 0));
+                    mark(&mut lines, owner);
+                    all.insert(owner, lines);
+                }
+                let used: usize = pool.classes.iter().map(|class| class.chunks.len()).sum();
+                assert!(pool.used == used && pool.spare.len() <= used.div_ceil(SPARE_SHARE));
+                let blocks: usize = pool.classes.iter().flat_map(|class| &class.chunks).map(|chunk| chunk.owners.len()).sum();
+                assert_eq!(blocks, all.len());
+                for class in &pool.classes {
+                    let full = class.chunks.iter().filter(|chunk| chunk.owners.len() == class.per_chunk()).count();
+                    assert!(full + 1 >= class.chunks.len() && class.chunks.iter().all(|chunk| !chunk.owners.is_empty()));
+                }
+            }
+            assert!(all.iter().all(|(owner, lines)| is_marked(lines, *owner)));
+        }
+    }
+
+    #[test]
+    fn what_is_large_or_nothing_is_not_of_the_pool() {
+        let mut pool = Pool::default();
+        for count in [0, POOLED_LINES_MAX + 1] {
+            let lines = pool.take(count, 1);
+            assert_eq!((lines.len(), lines.block), (count, OWN));
+            assert!(pool.give_back(lines).is_none());
+        }
+        assert!(pool.classes.is_empty());
+    }
+
+    #[test]
+    fn a_copy_has_memory_of_its_own() {
+        let mut pool = Pool::default();
+        let mut lines = pool.take(9, 3);
+        mark(&mut lines, 3);
+        let copy = lines.clone();
+        assert!(pool.give_back(lines).is_none());
+        drop(pool);
+        assert!(is_marked(&copy, 3));
+    }
+}
