@@ -33,7 +33,7 @@ const FOUR_LINES_LOAD: usize = 35;
 /// How many lines behind one from which an entry was removed are looked at for one that could move up: more give next to nothing.
 const LOOK_BEHIND: usize = 2;
 
-/// Lines by which segments grow that lie in a pool.
+/// Lines by which segments grow that lie in a pool, once they have so many.
 const POOLED_LINES_STEP: usize = 8;
 
 /// Lines up to which a power of two of them is aligned as they are: 4 KiB.
@@ -302,7 +302,11 @@ pub(super) fn lines_for(entries: usize) -> usize {
 /// Lines of a segment that has room for so many entries, in a block of the table's. In smaller steps there would be less room to spare, but
 /// segments would be resized more often: a tenth of what the insertion of a key takes.
 pub(super) fn pooled_lines_for(entries: usize) -> usize {
-    lines_needed(entries).next_multiple_of(POOLED_LINES_STEP)
+    match lines_needed(entries) {
+        0 => 0,
+        few @ 1..POOLED_LINES_STEP => few.next_power_of_two(),
+        many => many.next_multiple_of(POOLED_LINES_STEP),
+    }
 }
 
 /// Where an entry is.
