@@ -45,6 +45,12 @@ pub(crate) fn apart<A>(work: impl FnOnce() -> A) -> A {
     answer
 }
 
+/// What this thread has allocated and not freed since it works [`apart`].
+#[cfg(test)]
+pub(crate) fn apart_bytes() -> isize {
+    APART.get().expect("it works apart")
+}
+
 /// Takes `bytes` that are allocated and not in use out of the count; a negative number puts them back. Whoever sets bytes
 /// aside puts them back before they are used or freed.
 #[inline]
