@@ -29,13 +29,15 @@
 //!
 //! The hash must be good (all bits used) and secret: who can choose the entries of one segment can make it large.
 
+mod line;
 mod lines;
 mod segment;
 
 use std::mem;
 
+use line::CELLS;
 use lines::{Lines, Moved, Pool};
-use segment::{CELLS, Memory, Segment, lines_for};
+use segment::{Memory, Segment, lines_for};
 
 /// Bytes of a table for each of its entries, on average.
 pub(crate) const ENTRY_SHARE_BYTES: usize = 8;

@@ -12,7 +12,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use super::segment::Line;
+use super::line::Line;
 use crate::base::allocated::set_aside;
 
 /// Bytes of the pool's chunks, in each of which blocks of one size lie: with the line that is lost to align them, a block of the

@@ -1,18 +1,11 @@
 //! One segment of a [`SplitTable`](super::SplitTable): some hundreds of numbers, found by the low 16 bits of their hashes.
 //!
-//! A segment is an open-addressing table of **lines**, each the size of a line of the processor's cache. The low 16 bits of an
-//! entry's hash are its *tag*:
-//!
-//! ```text
-//! line: | 10 tags of 2 bytes | which cells are taken, 2 bytes | 4 counts of 4 bits | 10 numbers of 4 bytes |   = 64 bytes
-//! ```
-//!
-//! The tag divides the lines as a fraction of 2^16: an entry's *home* is line `tag * lines / 2^16`. If that is full, the entry
-//! goes to the next one that is not, around the end if need be, and every line on its way counts it as *passed*. So a lookup reads
-//! one line, and another only where something like it has passed; a removal counts down, leaves no tombstone, and lets one that has
-//! passed move up. (The idea is that of
-//! Facebook's F14: "Open-sourcing F14 for faster, more memory-efficient hash tables", 2019. Here there are four counts, for tags
-//! with different low bits, so that a lookup of what is not there goes on half as often.)
+//! A segment is an open-addressing table of **[lines](super::line)**, each the size of a line of the processor's cache, with the numbers
+//! and tags of up to ten entries. The tag divides the lines as a fraction of 2^16: an entry's *home* is line `tag * lines / 2^16`. If that
+//! is full, the entry goes to the next one that is not, around the end if need be, and every line on its way counts it as *passed*. So a
+//! lookup reads one line, and another only where something like it has passed; a removal counts down, leaves no tombstone, and lets one
+//! move up that has passed. (The idea is that of Facebook's F14: "Open-sourcing F14 for faster, more memory-efficient hash tables", 2019.
+//! Here there are four counts, for tags with different low bits, so that a lookup of what is not there goes on half as often.)
 //!
 //! The tag alone says where an entry lies, and the tag is stored. So a segment grows and shrinks without asking for a hash, which
 //! would cost a cache miss per entry. It can do so often, in small steps, and stays four fifths full. The segment says when
@@ -20,11 +13,9 @@
 
 use std::mem;
 
+use super::line::{CELLS, Cells, Line};
 use super::lines::{Lines, POOLED_LINES_MAX};
 use crate::base::prefetch::prefetch;
-
-/// Cells of a line: each holds the tag and the number of one entry.
-pub(super) const CELLS: usize = 10;
 
 /// Entries for which there is room in two lines, on average. In a segment that is full a lookup then reads 1.16 lines, and 1.23 where many
 /// entries have come and gone; one that finds nothing 1.5 and 2.2. With half an entry more it is 1.20 and 1.32, 1.8 and 2.4.
@@ -331,135 +322,11 @@ struct Found {
     number: u32,
 }
 
-/// One line of the cache.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-pub(super) struct Line {
-    tags: [u16; CELLS],
-    /// A bit for each cell.
-    taken: u16,
-    /// Four counts of [`PASSED_BITS`]: how many entries lie behind this line whose home is this one or before, by the low bits of
-    /// their tags. One that has reached [`PASSED_MAX`] stays there until the segment is resized: nobody knows how many there are.
-    passed: u16,
-    numbers: [u32; CELLS],
-}
-
-const PASSED_BITS: u32 = 4;
-const PASSED_MAX: u16 = (1 << PASSED_BITS) - 1;
-
-const _: () = assert!(size_of::<Line>() == 64);
-
-impl Line {
-    pub(super) const EMPTY: Line = Line { tags: [0; CELLS], taken: 0, passed: 0, numbers: [0; CELLS] };
-
-    /// Adds an entry. False, and it is counted as passed, if no cell is free.
-    #[inline]
-    pub(super) fn put(&mut self, tag: u16, number: u32) -> bool {
-        let cell = self.taken.trailing_ones() as usize;
-        if cell >= CELLS {
-            if self.passed_by(tag) < PASSED_MAX {
-                self.passed += 1 << count_of(tag);
-            }
-            return false;
-        }
-        self.taken |= 1 << cell;
-        self.tags[cell] = tag;
-        self.numbers[cell] = number;
-        true
-    }
-
-    /// An entry with this tag is removed that had passed.
-    #[inline]
-    fn forget_passed(&mut self, tag: u16) {
-        if self.passed_by(tag) < PASSED_MAX {
-            self.passed -= 1 << count_of(tag);
-        }
-    }
-
-    /// Whether an entry with this tag may have passed.
-    #[inline]
-    fn was_passed(&self, tag: u16) -> bool {
-        self.passed_by(tag) > 0
-    }
-
-    /// How many entries have passed that are counted where this tag is.
-    #[inline]
-    fn passed_by(&self, tag: u16) -> u16 {
-        self.passed >> count_of(tag) & PASSED_MAX
-    }
-
-    /// The taken cells with this tag.
-    #[inline]
-    fn matches(&self, tag: u16) -> Cells {
-        Cells(self.equal_tags(tag) & self.taken)
-    }
-
-    /// The cells with this tag, taken or not.
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    #[inline]
-    fn equal_tags(&self, tag: u16) -> u16 {
-        use std::arch::x86_64::{
-            __m128i, _mm_cmpeq_epi16, _mm_load_si128, _mm_movemask_epi8, _mm_packs_epi16, _mm_set1_epi16,
-        };
-        const _: () = assert!(size_of::<Line>() >= 2 * size_of::<__m128i>() && CELLS <= 16);
-        let start = std::ptr::from_ref(self).cast::<__m128i>();
-        // SAFETY: every x86_64 has SSE2. The first 32 bytes of a line are read, which is aligned to 64, and any bytes are good.
-        unsafe {
-            let wanted = _mm_set1_epi16(tag as i16);
-            let first = _mm_cmpeq_epi16(_mm_load_si128(start), wanted);
-            let second = _mm_cmpeq_epi16(_mm_load_si128(start.add(1)), wanted);
-            // Bits past the cells belong to other fields; no such cell is ever taken.
-            _mm_movemask_epi8(_mm_packs_epi16(first, second)) as u16
-        }
-    }
-
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    #[inline]
-    fn equal_tags(&self, tag: u16) -> u16 {
-        self.equal_tags_one_by_one(tag)
-    }
-
-    /// As `equal_tags`, for any processor.
-    #[cfg(any(test, miri, not(target_arch = "x86_64")))]
-    #[inline]
-    fn equal_tags_one_by_one(&self, tag: u16) -> u16 {
-        (0..CELLS).fold(0, |cells, cell| cells | u16::from(self.tags[cell] == tag) << cell)
-    }
-
-    /// All tags and numbers.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (u16, u32)> {
-        Cells(self.taken).map(|cell| (self.tags[cell], self.numbers[cell]))
-    }
-}
-
-/// Where in [`Line::passed`] the count for this tag begins.
-#[inline]
-fn count_of(tag: u16) -> u32 {
-    u32::from(tag) % (u16::BITS / PASSED_BITS) * PASSED_BITS
-}
-
-/// Some cells of a line, a bit for each.
-#[derive(Clone, Copy)]
-struct Cells(u16);
-
-impl Iterator for Cells {
-    type Item = usize;
-
-    #[inline]
-    fn next(&mut self) -> Option<usize> {
-        let cell = self.0.trailing_zeros() as usize;
-        if cell >= CELLS {
-            return None;
-        }
-        self.0 &= self.0 - 1;
-        Some(cell)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::line::{PASSED_MAX, count_of};
     use super::*;
     use crate::base::rng::Rng;
 
@@ -730,20 +597,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn tags_are_compared_alike_on_all_processors(
-            tags in proptest::array::uniform10(0..4u16),
-            taken in 0..1u16 << CELLS,
-            passed in 0..4u16,
-            number in 0..4u32,
-            tag in 0..4u16,
-        ) {
-            let line = Line { tags, taken, passed, numbers: [number; CELLS] };
-            let expected = line.equal_tags_one_by_one(tag) & taken;
-            prop_assert_eq!(line.matches(tag).0, expected);
-            prop_assert_eq!(line.matches(tag).count() as u32, expected.count_ones());
-        }
-
         #[test]
         fn behaves_as_a_list_of_pairs(
             // Tags from narrow to wide, so that some collide in all and some in the line only.
