@@ -4,8 +4,6 @@
 //! | 10 tags of 2 bytes | which cells are taken, 2 bytes | 4 counts of 4 bits | 10 numbers of 4 bytes |   = 64 bytes
 //! ```
 
-use std::ops::Range;
-
 /// Cells of a line: each holds the tag and the number of one entry.
 pub(super) const CELLS: usize = 10;
 
@@ -70,14 +68,6 @@ impl Line {
     #[inline]
     pub(super) fn matches(&self, tag: u16) -> Cells {
         Cells(self.equal_tags(tag) & self.taken)
-    }
-
-    /// The taken cells whose tags are not in this range, which may go around the end of the numbers.
-    #[inline]
-    pub(super) fn beyond(&self, tags: Range<u16>) -> Cells {
-        let width = tags.end.wrapping_sub(tags.start);
-        let is_beyond = |cell: usize| self.tags[cell].wrapping_sub(tags.start) >= width;
-        Cells((0..CELLS).fold(0, |cells, cell| cells | u16::from(is_beyond(cell)) << cell) & self.taken)
     }
 
     /// The cells with this tag, taken or not.
@@ -161,20 +151,6 @@ mod tests {
             let expected = line.equal_tags_one_by_one(tag) & taken;
             prop_assert_eq!(line.matches(tag).0, expected);
             prop_assert_eq!(line.matches(tag).count() as u32, expected.count_ones());
-        }
-
-        #[test]
-        fn tags_beyond_a_range_are_found(
-            tags in proptest::array::uniform10(any::<u16>()),
-            taken in 0..1u16 << CELLS,
-            start: u16,
-            width in 1..u16::MAX,
-        ) {
-            let line = Line { tags, taken, passed: 0, numbers: [0; CELLS] };
-            // Whether counting up from the start meets the end first.
-            let inside = |tag: u16| (u32::from(tag) + 0x1_0000 - u32::from(start)) % 0x1_0000 < u32::from(width);
-            let expected = Cells(taken).filter(|cell| !inside(tags[*cell]));
-            prop_assert!(line.beyond(start..start.wrapping_add(width)).eq(expected));
         }
     }
 }

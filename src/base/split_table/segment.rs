@@ -13,7 +13,7 @@
 
 use std::mem;
 
-use super::line::{CELLS, Line};
+use super::line::{CELLS, Cells, Line};
 use super::lines::{Lines, POOLED_LINES_MAX};
 use crate::base::prefetch::prefetch;
 
@@ -128,27 +128,25 @@ impl Segment {
 
     /// An entry near behind a line that has passed it.
     fn passer(&self, free: usize) -> Option<Found> {
-        let first = self.first_tag(self.after(free));
         let mut at = free;
-        for _ in 0..LOOK_BEHIND.min(self.lines.len() - 1) {
+        for away in 1..=LOOK_BEHIND.min(self.lines.len() - 1) {
             if self.lines[at].passed == 0 {
                 return None;
             }
             at = self.after(at);
-            // Those with other tags than are at home between the two have come by.
-            let at_home = first..self.first_tag(self.after(at));
             let line = &self.lines[at];
-            if let Some(cell) = line.beyond(at_home).next() {
+            let has_passed = |cell: &usize| self.distance(self.home(line.tags[*cell]), at) >= away;
+            if let Some(cell) = Cells(line.taken).find(has_passed) {
                 return Some(Found { line: at, cell, number: line.numbers[cell] });
             }
         }
         None
     }
 
-    /// The lowest tag of those whose home is this line.
+    /// How many lines one is behind another, around the end.
     #[inline]
-    fn first_tag(&self, line: usize) -> u16 {
-        (line << u16::BITS).div_ceil(self.lines.len()) as u16
+    fn distance(&self, from: usize, to: usize) -> usize {
+        if to >= from { to - from } else { to + self.lines.len() - from }
     }
 
     /// Whether there is room for one more entry.
@@ -574,19 +572,6 @@ mod tests {
         let [[found, missed], [found_then, missed_then]] = read;
         assert!(found < 1.2 && missed < 1.7, "{found} and {missed} lines");
         assert!(found_then < 1.3 && missed_then < 2.5, "{found_then} and {missed_then} lines");
-    }
-
-    #[test]
-    fn tags_of_a_line_begin_where_those_of_the_last_one_end() {
-        for lines in [1, 2, 3, 7, 40, 111, 128] {
-            let segment = Segment::of(Lines::own(lines), []);
-            for line in 1..lines {
-                let first = segment.first_tag(line);
-                assert_eq!((segment.home(first), segment.home(first - 1)), (line, line - 1), "of {lines}");
-            }
-            // Behind the last tag the first one comes again.
-            assert_eq!((segment.first_tag(0), segment.home(u16::MAX)), (0, lines - 1));
-        }
     }
 
     #[test]
