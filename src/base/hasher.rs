@@ -46,7 +46,7 @@ mod tests {
         assert!(!seed(1), "the secret is fixed by its first use");
     }
 
-    /// The split table takes its segments from the middle and its tags from the bottom, hashbrown its tags from the top.
+    /// The split table takes its segments from the bottom and its tags from just above, hashbrown its tags from the top.
     #[test]
     fn every_bit_is_used() {
         let n = 4096u32;

@@ -7,21 +7,24 @@
 //! full. One insert splits at most one segment, one remove merges at most one pair, so the longest pause is that of moving
 //! about a thousand entries. Between two splits a segment grows by itself, in small steps ([`Segment`]).
 //!
+//! With `n` segments and `2^d >= n` the smallest such power, an entry is in segment `s = hash mod 2^d`, or, where that one is not
+//! split off yet (`s >= n`), in `s mod 2^(d-1)`. So all hashes of a segment end alike, and a split divides them by the next bit. In its
+//! segment an entry is found by its *tag*, 16 bits of the hash, of which at most the first two are alike in the whole segment. So two of
+//! three splits and all merges are done by tags, without a look at the entries.
+//!
 //! ```text
-//! bit    63 ........................ 16 | 15 ......... 0
-//!        middle: the segment,           | tag: the line
-//!        low bits first                 | in the segment
+//! bit 63 ............................................ 0
+//!             | tag, 16 bits      |
+//!                            | the segment, d bits  |
 //! ```
 //!
-//! With `n` segments and `2^d >= n` the smallest such power, an entry is in segment `s = middle mod 2^d`, or, where that one
-//! is not split off yet (`s >= n`), in `s mod 2^(d-1)`. Segment 0 lies in the table itself, so a table that has one segment
-//! (up to `SEGMENT_LOAD` entries) costs no other, and an empty one no allocation. The other segments' headers
-//! lie in chunks, since one vector of them would itself have to be copied when it grows.
+//! Segment 0 lies in the table itself, so a table that has one segment (up to `SEGMENT_LOAD` entries) costs no other, and an empty one
+//! no allocation. The other segments' headers lie in chunks, since one vector of them would itself have to be copied when it grows.
 //!
 //! # SCAN
-//! Give each entry a place by its middle bits **reversed** (48 bits, `place`). A segment holds the entries whose middle
-//! bits *end* alike, so their places *begin* alike: every segment is one interval of places, a split cuts an interval in
-//! two and a merge joins two neighbours. The place of an entry never changes. A cursor is the first place not yet
+//! Give each entry a place by the low 48 bits of its hash **reversed** (`place`). A segment holds the entries whose hashes *end*
+//! alike, so their places *begin* alike: every segment is one interval of places, a split cuts an interval in two and a merge
+//! joins two neighbours. The place of an entry never changes. A cursor is the first place not yet
 //! visited; one step returns the entries with the lowest places from there on, all that share the last one included. Hence
 //! an entry that is present from the first step to the last is returned exactly once, however the table grows or shrinks in
 //! between; Redis promises at least once. Other entries are returned once or not at all, and again only if they were
@@ -37,7 +40,7 @@ use std::mem;
 
 use line::CELLS;
 use lines::{Lines, Moved, Pool};
-use segment::{Memory, Segment, lines_for};
+use segment::{Memory, Segment, SplitBit, lines_for, tag_at};
 
 /// Bytes of a table for each of its entries, on average.
 pub(crate) const ENTRY_SHARE_BYTES: usize = 8;
@@ -57,7 +60,7 @@ const POOL_MIN_SEGMENTS: usize = if cfg!(test) { 4 } else { 512 };
 /// Segment headers per chunk, as a power of two.
 const CHUNK_BITS: u32 = 8;
 
-/// Places are 48 bits wide: hash bits 16 to 63.
+/// How many bits a place has: the lowest ones of a hash.
 const PLACE_BITS: u32 = 48;
 
 /// One past the last place.
@@ -102,7 +105,7 @@ pub(crate) struct LinePlace {
 }
 
 /// A set of entries, by their numbers, found by hash. It stores neither keys nor hashes: the caller hashes, compares and, when
-/// segments split, hashes again.
+/// some segments split, hashes again.
 #[derive(Debug)]
 pub(crate) struct SplitTable {
     first: Segment,
@@ -151,6 +154,8 @@ impl SplitTable {
             while self.segments < entries.div_ceil(SEGMENT_LOAD) {
                 self.push_segment(Segment::new());
             }
+            let depth = self.segments.ilog2();
+            self.all_segments_mut().for_each(|segment| segment.begin_tags(depth));
         }
     }
 
@@ -177,23 +182,23 @@ impl SplitTable {
     /// The entry with this hash for which `eq` is true.
     #[inline]
     pub(crate) fn find(&self, hash: u64, eq: impl FnMut(u32) -> bool) -> Option<u32> {
-        self.segment(self.index(hash)).find(tag(hash), eq)
+        self.segment(self.index(hash)).find(hash, eq)
     }
 
     /// Starts to bring into the cache what [`find`](Self::find) will look at first.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
-        self.segment(self.index(hash)).prefetch(tag(hash));
+        self.segment(self.index(hash)).prefetch(hash);
     }
 
     /// As [`find`](Self::find), to give the entry another number. Its hash must stay the same.
     #[inline]
     pub(crate) fn find_mut(&mut self, hash: u64, eq: impl FnMut(u32) -> bool) -> Option<&mut u32> {
         let index = self.index(hash);
-        self.segment_mut(index).find_mut(tag(hash), eq)
+        self.segment_mut(index).find_mut(hash, eq)
     }
 
-    /// Adds an entry that the caller knows to be absent. `hashes` gives the hashes of entries that must move.
+    /// Adds an entry that the caller knows to be absent. `hashes` gives those of others, where a segment must be split by them.
     #[inline]
     pub(crate) fn insert_unique(&mut self, hash: u64, number: u32, hashes: &impl Hashes) {
         if self.len >= self.segments * SEGMENT_LOAD {
@@ -203,11 +208,11 @@ impl SplitTable {
         self.len += 1;
         let segment = self.segment_mut(index);
         if segment.has_room() {
-            segment.put(tag(hash), number);
+            segment.put(hash, number);
         } else {
             let lines = self.segment(index).more_lines(self.memory());
             self.resize(index, lines);
-            self.segment_mut(index).put(tag(hash), number);
+            self.segment_mut(index).put(hash, number);
         }
     }
 
@@ -215,7 +220,7 @@ impl SplitTable {
     #[inline]
     pub(crate) fn remove(&mut self, hash: u64, eq: impl FnMut(u32) -> bool) -> Option<u32> {
         let index = self.index(hash);
-        let number = self.segment_mut(index).remove(tag(hash), eq)?;
+        let number = self.segment_mut(index).remove(hash, eq)?;
         if let Some(lines) = self.segment(index).fewer_lines(self.memory()) {
             self.resize(index, lines);
         }
@@ -333,8 +338,8 @@ impl SplitTable {
 
     #[inline]
     fn index(&self, hash: u64) -> usize {
-        let index = (middle(hash) & self.mask) as usize;
-        let before_split = (middle(hash) & (self.mask >> 1)) as usize;
+        let index = (hash & self.mask) as usize;
+        let before_split = (hash & (self.mask >> 1)) as usize;
         if index < self.segments { index } else { before_split }
     }
 
@@ -358,10 +363,14 @@ impl SplitTable {
         std::iter::once(&self.first).chain(self.chunks.iter().flatten())
     }
 
+    fn all_segments_mut(&mut self) -> impl Iterator<Item = &mut Segment> {
+        std::iter::once(&mut self.first).chain(self.chunks.iter_mut().flatten())
+    }
+
     /// The places and numbers, from `cursor` on, of the segment whose interval contains it, and the end of that interval.
     fn entries_from(&self, cursor: u64, hashes: &impl Hashes) -> (Vec<(u64, u32)>, u64) {
         // Reversing is its own inverse, so this is a hash with that place.
-        let index = self.index((cursor << 16).reverse_bits() << 16);
+        let index = self.index((cursor << (u64::BITS - PLACE_BITS)).reverse_bits());
         let width = 1u64 << (PLACE_BITS - self.depth(index));
         let numbers = self.segment(index).to_vec();
         let places = hash_all(&numbers, hashes).map(|(hash, number)| (place(hash), number));
@@ -385,14 +394,28 @@ impl SplitTable {
     #[inline(never)]
     fn split(&mut self, hashes: &impl Hashes) {
         let new = self.segments;
-        let half = 1usize << new.ilog2();
-        let numbers = self.segment(new - half).to_vec();
-        let (moving, staying): (Vec<_>, Vec<_>) =
-            hash_all(&numbers, hashes).partition(|(hash, _)| middle(*hash) & half as u64 != 0);
-        let tagged = |entries: Vec<(u64, u32)>| entries.into_iter().map(|(hash, number)| (tag(hash), number));
+        let depth = new.ilog2();
+        let old = new - (1 << depth);
+        let segment = self.segment(old);
+        let (tags_from, moving, staying) = match segment.split_bit(depth) {
+            SplitBit::OfTags(bit) => {
+                let (moving, staying): (Vec<_>, Vec<_>) = segment.entries().partition(|(tag, _)| tag & bit != 0);
+                (segment.tags_from(), moving, staying)
+            }
+            SplitBit::OfHashes => {
+                let numbers = segment.to_vec();
+                let (moving, staying): (Vec<_>, Vec<_>) =
+                    hash_all(&numbers, hashes).partition(|(hash, _)| hash & 1 << depth != 0);
+                let tags_from = depth + 1;
+                let tagged = |entries: Vec<(u64, u32)>| {
+                    entries.into_iter().map(|(hash, number)| (tag_at(tags_from, hash), number)).collect()
+                };
+                (tags_from, tagged(moving), tagged(staying))
+            }
+        };
         self.push_segment(Segment::new());
-        self.refill(new, tagged(moving));
-        self.refill(new - half, tagged(staying));
+        self.refill(new, tags_from, moving);
+        self.refill(old, tags_from, staying);
     }
 
     /// Drops the last segment and moves its entries back to the one it was split from.
@@ -400,11 +423,13 @@ impl SplitTable {
     #[inline(never)]
     fn merge(&mut self) {
         let last = self.pop_segment();
-        let half = 1usize << self.segments.ilog2();
-        let into = self.segments - half;
-        let entries: Vec<_> = self.segment(into).entries().chain(last.entries()).collect();
+        let depth = self.segments.ilog2();
+        let into = self.segments - (1 << depth);
+        let stays = self.segment(into);
+        let tags_from = depth.min(stays.tags_from()).min(last.tags_from());
+        let entries = stays.retagged(tags_from, into).chain(last.retagged(tags_from, self.segments)).collect();
         self.give_back(last.into_lines());
-        self.refill(into, entries.into_iter());
+        self.refill(into, tags_from, entries);
     }
 
     /// Moves a segment to so many lines.
@@ -416,10 +441,10 @@ impl SplitTable {
         self.give_back(before);
     }
 
-    /// Gives a segment these entries instead of its own.
-    fn refill(&mut self, index: usize, entries: impl ExactSizeIterator<Item = (u16, u32)>) {
+    /// Gives a segment these entries instead of its own, with tags that begin at this bit.
+    fn refill(&mut self, index: usize, tags_from: u32, entries: Vec<(u16, u32)>) {
         let lines = self.take_lines(index, lines_for(entries.len(), self.memory()));
-        let before = mem::replace(self.segment_mut(index), Segment::of(lines, entries));
+        let before = mem::replace(self.segment_mut(index), Segment::of(lines, tags_from, entries));
         self.give_back(before.into_lines());
     }
 
@@ -484,29 +509,20 @@ fn hash_all<'n>(numbers: &'n [u32], hashes: &'n impl Hashes) -> impl Iterator<It
     })
 }
 
-#[inline]
-fn tag(hash: u64) -> u16 {
-    hash as u16
-}
-
-#[inline]
-fn middle(hash: u64) -> u64 {
-    hash >> 16
-}
-
 /// Where the walk of SCAN meets an entry with this hash.
 #[inline]
 pub(crate) fn place(hash: u64) -> u64 {
-    middle(hash).reverse_bits() >> 16
+    hash.reverse_bits() >> (u64::BITS - PLACE_BITS)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
     use std::collections::{HashMap, HashSet};
 
     use proptest::prelude::*;
 
+    use super::line::SPENT_MAX;
     use super::*;
     use crate::base::allocated::{apart, apart_bytes};
 
@@ -555,7 +571,11 @@ mod tests {
             let owner = table.pool.as_ref().and_then(|pool| pool.owner_of(table.segment(i).in_lines()));
             assert!(owner.is_none_or(|owner| owner == i));
             pooled += usize::from(owner.is_some());
-            table.segment(i).numbers().for_each(|key| assert_eq!(table.index(hash(key)), i));
+            table.segment(i).entries().for_each(|(tag, key)| {
+                assert_eq!((table.index(hash(key)), table.segment(i).tag(hash(key))), (i, tag));
+            });
+            let spent = table.depth(i).checked_sub(table.segment(i).tags_from());
+            assert!(spent.is_some_and(|spent| spent <= SPENT_MAX), "{spent:?}");
             len += table.segment(i).len();
         }
         assert_eq!(len, table.len());
@@ -597,6 +617,22 @@ mod tests {
         let mut table = filled(10);
         table.expect(5_000);
         assert_eq!(table.segments, 1, "only an empty one");
+    }
+
+    #[test]
+    fn a_table_that_expected_more_may_expect_again() {
+        for again in [5_000, 60_000, 200_000] {
+            let mut table = SplitTable::new();
+            table.expect(100_000);
+            (0..100).for_each(|key| assert!(insert(&mut table, key)));
+            (0..100).for_each(|key| assert!(remove(&mut table, key)));
+            assert!(table.is_empty() && table.segments > 100);
+            table.expect(again);
+            (0..300_000).for_each(|key| assert!(insert(&mut table, key)));
+            check(&table);
+            (0..300_000).for_each(|key| assert!(remove(&mut table, key)));
+            check(&table);
+        }
     }
 
     #[test]
@@ -744,13 +780,36 @@ mod tests {
         assert_eq!((seen, table.segments > 1), (5_000, true));
     }
 
+    /// Two of three splits do without hashes.
+    #[test]
+    fn entries_are_seldom_hashed_again() {
+        struct Counted(Cell<usize>);
+        impl Hashes for Counted {
+            fn of(&self, number: u32) -> u64 {
+                self.0.set(self.0.get() + 1);
+                hash(number)
+            }
+            fn prefetch(&self, _: u32) {}
+        }
+        let counted = Counted(Cell::new(0));
+        let mut table = SplitTable::new();
+        let mut hashed = Vec::new();
+        for doubling in 0..8 {
+            let n = (SEGMENT_LOAD as u32) << doubling;
+            (table.len() as u32..n).for_each(|key| table.insert_unique(hash(key), key, &counted));
+            hashed.push(counted.0.take().div_ceil(n as usize));
+        }
+        // From one segment to two, to four, to eight, ...
+        assert_eq!(hashed, [0, 0, 0, 1, 0, 0, 1, 0]);
+    }
+
     #[test]
     fn entries_of_one_place_stay_together() {
         let mut table = SplitTable::new();
-        let hash = |_| 7 << 20;
+        let hash = |_| 7 << 4;
         (0..50).for_each(|key| table.insert_unique(hash(key), key, &hash));
         let mut seen = 0;
-        assert_eq!(table.scan(0, 10, &hash, |_| seen += 1), place(7 << 20) + 1);
+        assert_eq!(table.scan(0, 10, &hash, |_| seen += 1), place(7 << 4) + 1);
         assert_eq!(seen, 50);
     }
 
@@ -760,7 +819,7 @@ mod tests {
         let places: Vec<u64> = (0..4096).flat_map(|i| [i << 36, (i << 36) + 1, ((i + 1) << 36) - 1]).collect();
         let hash_of = |number: u32| {
             let at = places[number as usize];
-            (at << 16).reverse_bits() << 16 | mix(at) & 0xffff
+            (at << (u64::BITS - PLACE_BITS)).reverse_bits()
         };
         let mut table = SplitTable::new();
         (0..places.len() as u32).for_each(|number| table.insert_unique(hash_of(number), number, &hash_of));

@@ -1,4 +1,4 @@
-//! One line of a segment, the size of a line of the processor's cache: some numbers with their tags, the low 16 bits of their hashes.
+//! One line of a segment, the size of a line of the processor's cache: some numbers with their tags, 16 bits of their hashes.
 //!
 //! ```text
 //! | 10 tags of 2 bytes | which cells are taken, 2 bytes | 4 counts of 4 bits | 10 numbers of 4 bytes |   = 64 bytes
@@ -7,6 +7,9 @@
 /// Cells of a line: each holds the tag and the number of one entry.
 pub(super) const CELLS: usize = 10;
 
+/// How many of a tag's low bits may be the same in all of a segment.
+pub(super) const SPENT_MAX: u32 = 2;
+
 /// See the module's header.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
@@ -14,8 +17,8 @@ pub(super) struct Line {
     pub(super) tags: [u16; CELLS],
     /// A bit for each cell.
     pub(super) taken: u16,
-    /// Four counts of [`PASSED_BITS`]: how many entries lie behind this line whose home is this one or before, by the low bits of
-    /// their tags. One that has reached [`PASSED_MAX`] stays there until the segment is resized: nobody knows how many there are.
+    /// Four counts of [`PASSED_BITS`]: how many entries lie behind this line whose home is this one or before, by the lowest two bits of
+    /// their tags that are never [spent](SPENT_MAX). One that has reached [`PASSED_MAX`] stays there until the segment is resized: nobody knows how many there are.
     pub(super) passed: u16,
     pub(super) numbers: [u32; CELLS],
 }
@@ -111,7 +114,7 @@ impl Line {
 /// Where in [`Line::passed`] the count for this tag begins.
 #[inline]
 pub(super) fn count_of(tag: u16) -> u32 {
-    u32::from(tag) % (u16::BITS / PASSED_BITS) * PASSED_BITS
+    (u32::from(tag) >> SPENT_MAX) % (u16::BITS / PASSED_BITS) * PASSED_BITS
 }
 
 /// Some cells of a line, a bit for each.
