@@ -369,7 +369,7 @@ pub const TOUCHES_MAX_BYTES: usize = 16 * 1024 * 1024;
 pub const ARENA_KEEP_BYTES: usize = 4096;
 
 /// The same for the blocks of a database's timers: 1 KB.
-pub const TIMERS_KEEP_BLOCKS: usize = 16;
+pub const TIMERS_KEEP_BLOCKS: usize = 8;
 
 /// Expired fields or members that a lookup of their key removes on its way; the others are hidden until the next slice of
 /// expiry: some 50 us.

@@ -67,8 +67,8 @@ const PLACE_BITS: u32 = 48;
 pub(crate) const PLACE_END: u64 = 1 << PLACE_BITS;
 
 /// As many cells as the largest segment has with a good hash: the range in which [`SplitTable::random`] draws. Twice the load and
-/// five standard deviations are 941 entries, for which a segment has 112 lines.
-const MOST_CELLS: usize = 1120;
+/// five standard deviations are 941 entries, for which a segment has 127 lines.
+const MOST_CELLS: usize = 1270;
 
 /// Draws of [`SplitTable::random`] before it stops drawing and takes the next entry that it finds.
 const DRAWS: usize = 200;

@@ -21,7 +21,7 @@
 //!
 //! The method is that of Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987), scheme 7.
 //!
-//! A bucket is a [`Chain`] of blocks, 15 slots and a link in one cache line, which lie in chunks that are never moved.
+//! A bucket is a [`Chain`] of blocks, 31 slots and a link in two cache lines, which lie in chunks that are never moved.
 
 use super::arena::Slot;
 use crate::base::limits::TIMERS_KEEP_BLOCKS;
@@ -299,11 +299,11 @@ impl Default for Level {
     }
 }
 
-/// Slots in a block, and a link: a cache line.
-const BLOCK: usize = 15;
+/// Slots in a block, and a link: two cache lines.
+const BLOCK: usize = 31;
 
 /// Blocks in one chunk: 64 KiB.
-const CHUNK: usize = 1024;
+const CHUNK: usize = 512;
 
 #[derive(Clone, Copy)]
 struct Block {
@@ -460,7 +460,7 @@ impl Blocks {
     }
 }
 
-const _: () = assert!(size_of::<Block>() == 64, "a block is a cache line");
+const _: () = assert!(size_of::<Block>() == 128, "a block is two cache lines");
 
 #[cfg(test)]
 mod tests {

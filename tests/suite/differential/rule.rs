@@ -273,7 +273,8 @@ fn same_scan(a: &[Value], b: &[Value]) -> bool {
 }
 
 fn number_or_text(value: &Value) -> String {
-    double_of(value).map_or_else(|| format!("{value:?}"), |number| number.to_string())
+    // Of two zeroes the sign does not count.
+    double_of(value).map_or_else(|| format!("{value:?}"), |number| (number + 0.0).to_string())
 }
 
 /// Lists of entries whose last part but one is a time: pending entries, in three forms.
