@@ -6,7 +6,7 @@
 //!
 //! - of all keys, a line of the index: up to ten slots whose keys have nothing to do with each other but a few bits of their hashes.
 //!   Line and entries are brought into the cache for the next time, while a command runs, so that no eviction waits for them.
-//! - of those that expire, the same, if they are many of all; else a block of the timing wheel, 15 slots in one line of the cache. Stale
+//! - of those that expire, the same, if they are many of all; else a block of the timing wheel, 31 slots in two lines of the cache. Stale
 //!   ones don't matter: a slot whose entry expires is one to draw, whatever its timer was pushed for.
 //! - of those that expire next, the timers that the wheel would give out first. A bucket of its higher levels lasts for hours, and may
 //!   have nearly all of them, in no order: it is spread over the levels below, a few timers with each eviction.
