@@ -32,8 +32,11 @@ fn write_as(path: &Path, model: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
     if let Ok(old) = std::fs::metadata(model) {
         file.set_permissions(old.permissions())?;
-        // Only root may give a file away, and only root needs to.
-        let _ = fchown(&file, Some(old.uid()), Some(old.gid()));
+        let new = file.metadata()?;
+        if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
+            // Only root may give a file away, and only root needs to.
+            let _ = fchown(&file, Some(old.uid()), Some(old.gid()));
+        }
     }
     file.write_all(content)?;
     file.sync_all()
