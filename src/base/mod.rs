@@ -9,6 +9,7 @@ pub mod clock;
 pub mod crc;
 pub mod dense_table;
 pub mod descriptors;
+pub(crate) mod equal;
 pub mod excerpt;
 pub mod fit;
 pub mod glob;

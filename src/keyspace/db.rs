@@ -5,6 +5,7 @@ use super::arena::{Slot, place_bytes};
 use super::entries::{Entries, Removed};
 use super::entry::{Entry, EntryMut, HEADER_BYTES, NEVER, NewValue};
 use super::expiry::{Timers, Turn};
+use crate::base::equal::equal;
 use crate::base::hasher::hash_bytes;
 use crate::base::limits::{EVICTION_DRAWS, EXPECTED_KEYS_MAX};
 use crate::base::rng::Rng;
@@ -101,7 +102,7 @@ impl Db {
     /// As [`find`](Self::find), for a key whose hash is known.
     #[inline]
     pub(super) fn find_hashed(&self, hash: u64, key: &[u8]) -> Option<Slot> {
-        self.index.find(hash, |slot| self.entries.get(Slot(slot)).is_some_and(|entry| entry.key() == key)).map(Slot)
+        self.index.find(hash, |slot| self.entries.get(Slot(slot)).is_some_and(|entry| equal(entry.key(), key))).map(Slot)
     }
 
     /// As [`find_hashed`](Self::find_hashed), for one who goes on with the key.

@@ -14,6 +14,7 @@
 //! that is asked here.
 
 use crate::base::dense_table::DenseTable;
+use crate::base::equal::equal;
 use crate::base::hasher::hash_bytes;
 use crate::base::sample::select;
 use crate::base::split_table::PLACE_END;
@@ -447,7 +448,7 @@ impl Entry {
 
     #[inline]
     fn is(field: &[u8]) -> impl Fn(&Entry) -> bool {
-        move |entry| entry.field() == field
+        move |entry| equal(entry.field(), field)
     }
 }
 

@@ -37,6 +37,7 @@
 //! assert_eq!(pairs.len(), 2);
 //! ```
 
+use crate::base::equal::equal;
 use crate::base::num::parse_i64;
 use crate::value::block::{Block, InBlock};
 
@@ -362,14 +363,13 @@ impl<'a> Encoded<'a> {
     /// Whether it is the entry at `at`, whose head begins like this one's.
     #[inline]
     fn is_at(&self, bytes: &[u8], at: usize) -> bool {
-        let rest = &bytes[at..];
-        // Elements of one collection mostly begin alike and differ at their end ("user:17"): so most need no comparison of all bytes.
-        if let Some(last) = self.payload.last()
-            && rest.get(self.len() - 1) != Some(last)
-        {
+        let Some((head, payload)) = bytes.get(at..at + self.len()).map(|entry| entry.split_at(self.head_len)) else {
             return false;
-        }
-        rest.starts_with(self.head()) && rest[self.head_len..].starts_with(self.payload)
+        };
+        // Elements of one collection mostly begin alike and differ at their end ("user:17"): so most need no comparison of all bytes.
+        payload.last() == self.payload.last()
+            && (self.head_len == 1 || head == self.head())
+            && equal(payload, self.payload)
     }
 }
 

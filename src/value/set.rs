@@ -22,6 +22,7 @@
 //! holds for all that is asked here.
 
 use crate::base::dense_table::DenseTable;
+use crate::base::equal::equal;
 use crate::base::hasher::hash_bytes;
 use crate::base::sample::select;
 use crate::base::split_table::PLACE_END;
@@ -531,7 +532,7 @@ fn as_item(entry: &SmallBytes) -> Item<'_> {
 
 #[inline]
 fn is(member: &[u8]) -> impl Fn(&SmallBytes) -> bool {
-    move |entry| entry.as_slice() == member
+    move |entry| equal(entry.as_slice(), member)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::sequence::{Key, Sequence};
+use crate::base::equal::equal;
 use crate::base::hasher::hash_bytes;
 use crate::base::prefetch::prefetch;
 use crate::base::split_table::{Hashes, SplitTable, Walk};
@@ -66,7 +67,7 @@ impl Large {
     }
 
     fn find(&self, member: &[u8]) -> Option<u32> {
-        self.names.find(hash_bytes(member), |slot| self.slots.at(slot).member.as_slice() == member)
+        self.names.find(hash_bytes(member), |slot| equal(self.slots.at(slot).member.as_slice(), member))
     }
 
     /// The member and score of a key.

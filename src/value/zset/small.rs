@@ -13,6 +13,7 @@
 
 use std::ops::Range;
 
+use crate::base::equal::equal;
 use crate::value::block::{Block, InBlock};
 
 /// Up to where a sorted set stays in its small shape.
@@ -381,7 +382,7 @@ fn find<const W: usize>(ends: &[u8], members: &[u8], member: &[u8]) -> Option<us
     let mut start = 0;
     chunks::<W>(ends).iter().position(|end| {
         let end = number(end);
-        let is_it = end - start == member.len() && members[start..end] == *member;
+        let is_it = end - start == member.len() && equal(&members[start..end], member);
         start = end;
         is_it
     })
