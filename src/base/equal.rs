@@ -1,7 +1,8 @@
 //! Comparing short bytes.
 
-/// Whether `a` and `b` are equal. For up to 32 bytes, as most keys and elements have, it loads those and none behind them. The C
-/// library's comparison loads 32 at a time, masked: where they reach into the next cache line it waits for that, too.
+/// Whether `a` and `b` are equal. For up to 32 bytes, as most keys and elements have, it loads those and none behind them. That of
+/// glibc loads 32 at once where the processor has AVX-512, and masks what is too many: where they reach into the next cache line it
+/// waits for that, too.
 #[inline]
 pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len()

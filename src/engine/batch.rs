@@ -2,12 +2,13 @@
 //!
 //! A pipeline's lookups mostly miss the processor's cache when there are many keys, and one after the other they would
 //! wait for memory one after the other. So up to [`BATCH_MAX`] commands are decoded first, then the lookups of their first
-//! keys are begun all together ([`Batch::warm`]), then the commands run. What they answer does not depend on it.
+//! keys are begun all together ([`Batch::warm`]), then the commands run. Before each the keyspace is told where its key seems to
+//! live, so that it need not go through the index again. What they answer does not depend on it.
 
 use super::spec::{Begin, Find};
 use super::table::{CommandTable, Entry, Finder};
 use crate::base::hasher::hash_bytes;
-use crate::keyspace::{DbIndex, Keyspace};
+use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::request::{Argv, Decoder, ProtocolError, RequestLimits, Span};
 
 /// Most commands that are decoded ahead: enough to hide the latency of memory, few enough for their lines to stay in L1.
@@ -23,6 +24,8 @@ pub(super) struct Planned<R: 'static> {
     pub(super) is_inline: bool,
     first_span: u32,
     spans: u32,
+    /// Where its first key seems to live.
+    pub(super) slot: Option<Slot>,
 }
 
 /// Some commands, decoded. See the module's header.
@@ -64,6 +67,7 @@ impl<R> Batch<R> {
                     is_inline: false,
                     first_span,
                     spans: spans.len() as u32,
+                    slot: None,
                 });
                 continue;
             }
@@ -88,6 +92,7 @@ impl<R> Batch<R> {
                 is_inline: decoder.is_inline(),
                 first_span,
                 spans: decoder.spans().len() as u32,
+                slot: None,
             });
             if decoder.is_inline() {
                 break;
@@ -102,25 +107,30 @@ impl<R> Batch<R> {
         self.commands = Vec::new();
     }
 
-    /// Begins the lookups of the commands' first keys.
-    pub(super) fn warm(&self, ks: &Keyspace, db: DbIndex, input: &[u8]) {
-        let mut hashes = [0; BATCH_MAX];
-        let mut free = hashes.iter_mut();
-        for planned in &self.commands {
-            let Some(keys) = planned.entry.and_then(|entry| entry.command.keys.first()) else { continue };
-            let index = match (keys.begin, keys.find) {
-                (Begin::Index(index), Find::Range { .. }) => index,
-                (Begin::Index(count_at), Find::Counted | Find::CountedPairs) => count_at + 1,
-                _ => continue,
-            };
-            if let Some(key) = self.argv(planned, input).get(index)
-                && let Some(hash) = free.next()
-            {
-                *hash = hash_bytes(key);
+    /// Begins the lookups of the commands' first keys, and notes where these seem to live.
+    pub(super) fn warm(&mut self, ks: &Keyspace, db: DbIndex, input: &[u8]) {
+        let mut hashes = [None; BATCH_MAX];
+        for (planned, hash) in self.commands.iter().zip(&mut hashes) {
+            *hash = self.first_key(planned, input).map(hash_bytes);
+            if let Some(hash) = *hash {
+                ks.warm_index(db, hash);
             }
         }
-        let unused = free.len();
-        ks.warm(hashes[..BATCH_MAX - unused].iter().map(|hash| (db, *hash)));
+        for (planned, hash) in self.commands.iter_mut().zip(hashes) {
+            planned.slot = hash.and_then(|hash| ks.warm_entry(db, hash));
+        }
+    }
+
+    /// The first key of a command; `None` where it would have to be searched for.
+    #[inline]
+    fn first_key<'a>(&'a self, planned: &Planned<R>, input: &'a [u8]) -> Option<&'a [u8]> {
+        let keys = planned.entry?.command.keys.first()?;
+        let index = match (keys.begin, keys.find) {
+            (Begin::Index(index), Find::Range { .. }) => index,
+            (Begin::Index(count_at), Find::Counted | Find::CountedPairs) => count_at + 1,
+            _ => return None,
+        };
+        self.argv(planned, input).get(index)
     }
 
     pub(super) fn len(&self) -> usize {

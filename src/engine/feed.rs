@@ -62,7 +62,7 @@ impl Engine {
             };
             match batch.fill(decoder, input, &limits, self.server.table) {
                 Ok(0) => break Fed::Drained,
-                Ok(_) => self.run_batch(session, &batch, decoder, input, out, &mut looked_ticks),
+                Ok(_) => self.run_batch(session, &mut batch, decoder, input, out, &mut looked_ticks),
                 Err(error) => {
                     out.error(format!("ERR {error}").as_bytes());
                     self.server.close_soon(session);
@@ -79,7 +79,7 @@ impl Engine {
     fn run_batch(
         &mut self,
         session: &mut Session,
-        batch: &Batch<Run>,
+        batch: &mut Batch<Run>,
         decoder: &mut Decoder,
         input: &[u8],
         out: &mut Reply,
@@ -105,6 +105,7 @@ impl Engine {
             now_ms = now_ms.max(self.ks.now_ms());
             self.ks.set_now_ms(now_ms);
             let argv = if planned.is_inline { decoder.argv(input) } else { batch.argv(planned, input) };
+            self.ks.hint(session.db, planned.slot);
             self.execute(session, planned.entry, argv, out);
             if self.server.room.has_taken_back() {
                 session.waits_for_room = !session.is_postponed;

@@ -17,9 +17,11 @@ pub struct Db {
     entries: Entries,
     /// The numbers of the slots.
     index: SplitTable,
-    /// Where the key lives that was looked up last or came last, and its hash: whoever has found a key asks for its hash again.
-    /// Forgotten when anything leaves its slot.
+    /// Where the key lives that was looked up last or came last, and its hash: whoever has found a key asks for its hash again, and
+    /// a script for the key. Forgotten when anything leaves its slot.
     last: Option<(Slot, u64)>,
+    /// Where the key may live that is looked up next.
+    hint: Option<Slot>,
     timers: Timers,
     /// How many entries expire some day.
     volatile: usize,
@@ -50,6 +52,7 @@ impl Db {
             entries: Entries::default(),
             index: SplitTable::new(),
             last: None,
+            hint: None,
             timers: Timers::default(),
             volatile: 0,
             partly_volatile: 0,
@@ -102,15 +105,32 @@ impl Db {
     /// As [`find`](Self::find), for a key whose hash is known.
     #[inline]
     pub(super) fn find_hashed(&self, hash: u64, key: &[u8]) -> Option<Slot> {
-        self.index.find(hash, |slot| self.entries.get(Slot(slot)).is_some_and(|entry| equal(entry.key(), key))).map(Slot)
+        self.index.find(hash, |slot| self.is_at(Slot(slot), key)).map(Slot)
     }
 
-    /// As [`find_hashed`](Self::find_hashed), for one who goes on with the key.
+    /// As [`find_hashed`](Self::find_hashed), for one who goes on with the key. Looks where it is [hinted](Self::hint) to be, or
+    /// where the last one was, before it goes through the index.
     #[inline]
     pub(super) fn look_up(&mut self, hash: u64, key: &[u8]) -> Option<Slot> {
-        let slot = self.find_hashed(hash, key)?;
+        let last = self.last.and_then(|(slot, of)| (of == hash).then_some(slot));
+        let slot = match self.hint.take().or(last) {
+            Some(slot) if self.is_at(slot, key) => slot,
+            _ => self.find_hashed(hash, key)?,
+        };
         self.last = Some((slot, hash));
         Some(slot)
+    }
+
+    /// Has the next [`look_up`](Self::look_up) begin at this slot, which need not be the right one, nor taken.
+    #[inline]
+    pub(super) fn hint(&mut self, slot: Option<Slot>) {
+        self.hint = slot;
+    }
+
+    /// Whether this key lives there.
+    #[inline]
+    fn is_at(&self, slot: Slot, key: &[u8]) -> bool {
+        self.entries.get(slot).is_some_and(|entry| equal(entry.key(), key))
     }
 
     /// The hash of the key at `slot`, which must be there.
@@ -131,13 +151,12 @@ impl Db {
     }
 
     /// Starts to bring the entry into the cache that [`find_hashed`](Self::find_hashed) will look at. Waits for the index, which
-    /// [`warm_index`](Self::warm_index) brings.
+    /// [`warm_index`](Self::warm_index) brings. Answers where that entry is, of which the key has not been compared.
     #[inline]
-    pub(super) fn warm_entry(&self, hash: u64) {
-        self.index.find(hash, |slot| {
-            self.entries.prefetch(Slot(slot));
-            true
-        });
+    pub(super) fn warm_entry(&self, hash: u64) -> Option<Slot> {
+        let slot = self.index.find(hash, |_| true).map(Slot)?;
+        self.entries.prefetch(slot);
+        Some(slot)
     }
 
     /// Makes room for about so many keys, if there is none yet: see [`SplitTable::expect`].
@@ -546,6 +565,35 @@ impl Hashes for Entries {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hint_need_not_be_right() {
+        let mut db = Db::new();
+        let [a, b, gone] = [b"a", b"b", b"c"].map(|key| db.insert(key, NewValue::Text(b""), NEVER, 0));
+        db.remove(gone);
+        let nowhere = Slot(u32::MAX - 1);
+        let hints = [None, Some(a), Some(b), Some(gone), Some(nowhere)];
+        let check = |db: &mut Db, key: &[u8], slot: Option<Slot>| {
+            assert_eq!(db.look_up(hash_bytes(key), key), slot);
+            assert_eq!(slot.map(|slot| db.hash_at(slot)), slot.map(|_| hash_bytes(key)));
+        };
+        let check_all = |db: &mut Db, keys: [(&[u8], Option<Slot>); 4]| {
+            for hint in hints {
+                for (key, slot) in keys {
+                    db.hint(hint);
+                    check(db, key, slot);
+                    // The next one begins where that was.
+                    keys.iter().for_each(|(key, slot)| check(db, key, *slot));
+                }
+            }
+        };
+        check_all(&mut db, [(b"a", Some(a)), (b"b", Some(b)), (b"c", None), (b"d", None)]);
+        // One moves, and another takes a slot that was free.
+        let moved = db.relocate(b, 100);
+        let taken = db.insert(b"d", NewValue::Text(b""), NEVER, 0);
+        assert!(moved != b && [b, gone].contains(&taken));
+        check_all(&mut db, [(b"a", Some(a)), (b"b", Some(moved)), (b"c", None), (b"d", Some(taken))]);
+    }
 
     #[test]
     fn the_hash_at_a_slot_is_that_of_the_key_that_lives_there() {

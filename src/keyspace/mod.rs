@@ -444,9 +444,31 @@ impl Keyspace {
     /// processor waits for the index of all of them at once, and then for all entries.
     #[inline]
     pub fn warm(&self, keys: impl Iterator<Item = (DbIndex, u64)> + Clone) {
-        let with_db = |(db, hash)| Some((self.dbs.get(usize::from(db))?, hash));
-        keys.clone().filter_map(with_db).for_each(|(db, hash)| db.warm_index(hash));
-        keys.filter_map(with_db).for_each(|(db, hash)| db.warm_entry(hash));
+        keys.clone().for_each(|(db, hash)| self.warm_index(db, hash));
+        keys.for_each(|(db, hash)| _ = self.warm_entry(db, hash));
+    }
+
+    /// The first half of [`warm`](Self::warm), for one key: begins to bring its line of the index into the cache.
+    #[inline]
+    pub(crate) fn warm_index(&self, db: DbIndex, hash: u64) {
+        if let Some(db) = self.dbs.get(usize::from(db)) {
+            db.warm_index(hash);
+        }
+    }
+
+    /// The second half, once the line is there: begins to bring the entry into the cache. Answers where it seems to be: see
+    /// [`hint`](Self::hint).
+    #[inline]
+    pub(crate) fn warm_entry(&self, db: DbIndex, hash: u64) -> Option<Slot> {
+        self.dbs.get(usize::from(db))?.warm_entry(hash)
+    }
+
+    /// Hints where the key lives that will be looked up next. What is found does not depend on it.
+    #[inline]
+    pub(crate) fn hint(&mut self, db: DbIndex, slot: Option<Slot>) {
+        if let Some(db) = self.dbs.get_mut(usize::from(db)) {
+            db.hint(slot);
+        }
     }
 
     /// The value of a key, for a command that reads: counts as hit or miss and as a use of the key.

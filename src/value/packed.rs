@@ -363,6 +363,7 @@ impl<'a> Encoded<'a> {
     /// Whether it is the entry at `at`, whose head begins like this one's.
     #[inline]
     fn is_at(&self, bytes: &[u8], at: usize) -> bool {
+        debug_assert_eq!(bytes[at], self.head[0]);
         let Some((head, payload)) = bytes.get(at..at + self.len()).map(|entry| entry.split_at(self.head_len)) else {
             return false;
         };

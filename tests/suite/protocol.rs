@@ -8,6 +8,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::crowd::on_both;
+use crate::differential::generate::Dice;
 use crate::harness::{Program, Raw, Server, Value, encode};
 
 on_both!(
@@ -470,4 +471,52 @@ fn talks_to_the_redis_crate(program: Program) {
         .query(&mut client)
         .expect("a pipeline of the redis crate");
     assert_eq!((first.as_str(), sum), ("value", 41));
+}
+
+/// In a database of many keys a pipeline's keys are looked up ahead; what its first commands do to them must not mislead the others.
+#[test]
+fn a_pipeline_finds_what_its_commands_find_one_by_one() {
+    const FILL: &str = "for i = 1, 5000 do redis.call('SET', 'key:' .. i, i) end";
+    const AT_ONCE: usize = 40;
+    let servers = [0; 2].map(|_| Server::start(Program::Tidegate, &["--appendonly", "no"]));
+    let [mut pipelined, mut alone] = servers.each_ref().map(Server::raw);
+    for raw in [&mut pipelined, &mut alone] {
+        for db in ["0", "1"] {
+            raw.command(&["SELECT", db]);
+            raw.command(&["EVAL", FILL, "0"]);
+        }
+    }
+    let mut dice = Dice(1);
+    for _ in 0..100 {
+        let commands: Vec<Vec<String>> = (0..AT_ONCE).map(|_| any_command(&mut dice)).collect();
+        pipelined.send(&commands.iter().flat_map(|command| encode(command)).collect::<Vec<u8>>());
+        for (at, command) in commands.iter().enumerate() {
+            let expected = alone.command(command);
+            assert_eq!(pipelined.reply().value, expected, "{at} of {commands:?}");
+        }
+    }
+}
+
+/// A command of those that move, remove or exchange keys, or look at them, of a few keys that lie close to each other.
+fn any_command(dice: &mut Dice) -> Vec<String> {
+    let key = |dice: &mut Dice| format!("key:{}", dice.below(12));
+    // Of the lengths some share a size class, so that one key comes to where another was.
+    let value = |dice: &mut Dice| "x".repeat(*dice.pick(&[1, 2, 3, 30, 31, 100, 300]));
+    let script = "redis.call('DEL', KEYS[2]) redis.call('SET', KEYS[1], ARGV[1]) return redis.call('GET', KEYS[2])";
+    let (a, b, text) = (key(dice), key(dice), value(dice));
+    let words: &[&str] = match dice.below(20) {
+        0..5 => &["GET", &a],
+        5..7 => &["DEL", &a],
+        7..11 => &["SET", &a, &text],
+        11 => &["APPEND", &a, &text],
+        12 => &["RENAME", &a, &b],
+        13 => &["COPY", &a, &b, "REPLACE"],
+        14 => &["SELECT", *dice.pick(&["0", "1"])],
+        15 => &["SWAPDB", "0", "1"],
+        16 => &["EVAL", script, "2", &a, &b, &text],
+        17 => &["MSET", &a, &text, &b, "1"],
+        18 => &["MULTI"],
+        _ => &["EXEC"],
+    };
+    words.iter().map(|word| (*word).to_owned()).collect()
 }
