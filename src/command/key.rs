@@ -6,6 +6,7 @@ use super::compare::Comparison;
 use super::deadline::Count;
 use super::dump::NO_WRITTEN_KEY;
 use super::help::help;
+use super::many_keys::for_each_key;
 use super::scan::{self, Options, Walk};
 use super::string::string_at;
 use crate::base::glob;
@@ -24,24 +25,27 @@ use crate::resp::request::Argv;
 fn delete(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     let db = ctx.session.db;
     let mut deleted = 0;
-    for key in args.rest().iter() {
-        let Some(slot) = ctx.ks.find(db, key) else { continue };
-        ctx.ks.remove(db, slot);
-        deleted += 1;
-    }
+    for_each_key(ctx, args.rest(), 1, |ctx, _, key| {
+        if let Some(slot) = ctx.ks.find(db, key) {
+            ctx.ks.remove(db, slot);
+            deleted += 1;
+        }
+    });
     ctx.reply.integer(deleted);
     Ok(())
 }
 
 fn exists(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    let found = args.rest().iter().filter(|key| ctx.ks.peek(ctx.session.db, key).is_some()).count();
-    ctx.reply.integer(found as i64);
+    let mut found = 0;
+    for_each_key(ctx, args.rest(), 1, |ctx, _, key| found += i64::from(ctx.ks.peek(ctx.session.db, key).is_some()));
+    ctx.reply.integer(found);
     Ok(())
 }
 
 fn touch(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    let found = args.rest().iter().filter(|key| ctx.ks.use_key(ctx.session.db, key)).count();
-    ctx.reply.integer(found as i64);
+    let mut found = 0;
+    for_each_key(ctx, args.rest(), 1, |ctx, _, key| found += i64::from(ctx.ks.use_key(ctx.session.db, key)));
+    ctx.reply.integer(found);
     Ok(())
 }
 

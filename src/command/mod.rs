@@ -28,6 +28,7 @@ mod key_sizes;
 mod latency;
 mod list;
 mod list_many;
+mod many_keys;
 mod memory;
 pub(crate) mod metrics;
 mod migrate;

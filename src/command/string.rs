@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use super::compare::Comparison;
 use super::deadline::Count;
+use super::many_keys::for_each_key;
 use crate::base::limits::OUTBOX_TAKE_OVER_BYTES;
 use crate::base::long_double::LongDouble;
 use crate::base::num;
@@ -44,12 +45,10 @@ fn answer_large(ctx: &mut Ctx<'_>, key: &[u8]) {
 
 fn mget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     ctx.reply.array(args.len());
-    for key in args.rest().iter() {
-        match ctx.ks.read(ctx.session.db, key) {
-            Some(ValueRef::String(string)) => ctx.reply.bulk(string.as_bytes(&mut Digits::new())),
-            _ => ctx.reply.null(),
-        }
-    }
+    for_each_key(ctx, args.rest(), 1, |ctx, _, key| match ctx.ks.read(ctx.session.db, key) {
+        Some(ValueRef::String(string)) => ctx.reply.bulk(string.as_bytes(&mut Digits::new())),
+        _ => ctx.reply.null(),
+    });
     Ok(())
 }
 
@@ -297,16 +296,21 @@ type Pair<'a> = (&'a [u8], &'a [u8]);
 
 /// The arguments of MSET and MSETNX.
 fn pairs<'a>(ctx: &Ctx<'_>, mut args: Args<'a>) -> Result<impl Iterator<Item = Pair<'a>> + use<'a>, Error> {
-    if !args.len().is_multiple_of(2) {
-        return Err(Error::Arity(Cow::Borrowed(ctx.name())));
-    }
+    check_pairs(ctx, &args)?;
     Ok(std::iter::from_fn(move || Some((args.bytes().ok()?, args.bytes().ok()?))))
 }
 
+fn check_pairs(ctx: &Ctx<'_>, args: &Args<'_>) -> Done {
+    if args.len().is_multiple_of(2) { Ok(()) } else { Err(Error::Arity(Cow::Borrowed(ctx.name()))) }
+}
+
 fn mset(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    for (key, value) in pairs(ctx, args)? {
-        ctx.ks.put(ctx.session.db, key, value);
-    }
+    check_pairs(ctx, &args)?;
+    for_each_key(ctx, args.rest(), 2, |ctx, at, key| {
+        if let Some(value) = args.rest().get(at + 1) {
+            ctx.ks.put(ctx.session.db, key, value);
+        }
+    });
     ctx.reply.ok();
     Ok(())
 }

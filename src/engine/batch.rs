@@ -7,7 +7,6 @@
 
 use super::spec::{Begin, Find};
 use super::table::{CommandTable, Entry, Finder};
-use crate::base::hasher::hash_bytes;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::request::{Argv, Decoder, ProtocolError, RequestLimits, Span};
 
@@ -109,15 +108,10 @@ impl<R> Batch<R> {
 
     /// Begins the lookups of the commands' first keys, and notes where these seem to live.
     pub(super) fn warm(&mut self, ks: &Keyspace, db: DbIndex, input: &[u8]) {
-        let mut hashes = [None; BATCH_MAX];
-        for (planned, hash) in self.commands.iter().zip(&mut hashes) {
-            *hash = self.first_key(planned, input).map(hash_bytes);
-            if let Some(hash) = *hash {
-                ks.warm_index(db, hash);
-            }
-        }
-        for (planned, hash) in self.commands.iter_mut().zip(hashes) {
-            planned.slot = hash.and_then(|hash| ks.warm_entry(db, hash));
+        let keys = self.commands.iter().map(|planned| self.first_key(planned, input));
+        let slots = ks.look_ahead::<BATCH_MAX>(db, keys);
+        for (planned, slot) in self.commands.iter_mut().zip(slots) {
+            planned.slot = slot;
         }
     }
 

@@ -11,9 +11,6 @@ use crate::base::lsn::Lsn;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, Decoder, RequestLimits};
 
-/// Keys from which on a pipeline's lookups are begun ahead: fewer lie in the processor's cache anyway.
-const WARM_MIN_KEYS: usize = 4_096;
-
 impl Engine {
     /// Answers the complete commands of `input`, which `decoder` has read up to its position. Replies go to `out`.
     pub fn feed(&mut self, key: SessionKey, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
@@ -86,7 +83,7 @@ impl Engine {
         looked_ticks: &mut u64,
     ) {
         let mut now_ms = self.ks.now_ms();
-        if batch.len() > 1 && self.ks.db(session.db).len() >= WARM_MIN_KEYS {
+        if batch.len() > 1 && self.ks.is_large(session.db) {
             batch.warm(&self.ks, session.db, input);
         }
         self.begin_fence_behind(session);

@@ -128,7 +128,7 @@ impl Db {
     }
 
     /// Whether this key lives there.
-    #[inline]
+    #[inline(always)]
     fn is_at(&self, slot: Slot, key: &[u8]) -> bool {
         self.entries.get(slot).is_some_and(|entry| equal(entry.key(), key))
     }

@@ -71,6 +71,9 @@ pub const WALK_END: u64 = PLACE_END;
 /// The name under which a value is built before it has its place.
 pub const NAMELESS: &[u8] = b"";
 
+/// Keys from which on looking ahead pays: fewer lie in the processor's cache anyway.
+const AHEAD_MIN_KEYS: usize = 4_096;
+
 /// A database number.
 pub type DbIndex = u16;
 
@@ -444,23 +447,39 @@ impl Keyspace {
     /// processor waits for the index of all of them at once, and then for all entries.
     #[inline]
     pub fn warm(&self, keys: impl Iterator<Item = (DbIndex, u64)> + Clone) {
-        keys.clone().for_each(|(db, hash)| self.warm_index(db, hash));
-        keys.for_each(|(db, hash)| _ = self.warm_entry(db, hash));
+        let with_db = |(db, hash)| Some((self.dbs.get(usize::from(db))?, hash));
+        keys.clone().filter_map(with_db).for_each(|(db, hash)| db.warm_index(hash));
+        keys.filter_map(with_db).for_each(|(db, hash)| _ = db.warm_entry(hash));
     }
 
-    /// The first half of [`warm`](Self::warm), for one key: begins to bring its line of the index into the cache.
+    /// Whether a database has so many keys that looking [ahead](Self::look_ahead) pays.
     #[inline]
-    pub(crate) fn warm_index(&self, db: DbIndex, hash: u64) {
-        if let Some(db) = self.dbs.get(usize::from(db)) {
-            db.warm_index(hash);
+    pub(crate) fn is_large(&self, db: DbIndex) -> bool {
+        self.db_unfenced(db).len() >= AHEAD_MIN_KEYS
+    }
+
+    /// [Warms](Self::warm) the first `N` of these keys of one database. Answers where each seems to live, to be
+    /// [hinted](Self::hint) before it is looked up.
+    #[inline]
+    pub(crate) fn look_ahead<'a, const N: usize>(
+        &self,
+        db: DbIndex,
+        keys: impl Iterator<Item = Option<&'a [u8]>>,
+    ) -> [Option<Slot>; N] {
+        let database = self.db_unfenced(db);
+        let (mut hashes, mut slots) = ([None; N], [None; N]);
+        let mut count = 0;
+        for (hash, key) in hashes.iter_mut().zip(keys) {
+            count += 1;
+            *hash = key.map(hash_bytes);
+            if let Some(hash) = *hash {
+                database.warm_index(hash);
+            }
         }
-    }
-
-    /// The second half, once the line is there: begins to bring the entry into the cache. Answers where it seems to be: see
-    /// [`hint`](Self::hint).
-    #[inline]
-    pub(crate) fn warm_entry(&self, db: DbIndex, hash: u64) -> Option<Slot> {
-        self.dbs.get(usize::from(db))?.warm_entry(hash)
+        for (slot, hash) in slots.iter_mut().zip(hashes).take(count) {
+            *slot = hash.and_then(|hash| database.warm_entry(hash));
+        }
+        slots
     }
 
     /// Hints where the key lives that will be looked up next. What is found does not depend on it.

@@ -504,7 +504,12 @@ fn any_command(dice: &mut Dice) -> Vec<String> {
     let value = |dice: &mut Dice| "x".repeat(*dice.pick(&[1, 2, 3, 30, 31, 100, 300]));
     let script = "redis.call('DEL', KEYS[2]) redis.call('SET', KEYS[1], ARGV[1]) return redis.call('GET', KEYS[2])";
     let (a, b, text) = (key(dice), key(dice), value(dice));
-    let words: &[&str] = match dice.below(20) {
+    // More than are looked up at a time, with some twice.
+    let many = |name: &str, dice: &mut Dice| -> Vec<String> {
+        let keys = (0..40).flat_map(|_| [key(dice)].into_iter().chain((name == "MSET").then(|| value(dice))));
+        std::iter::once(name.to_owned()).chain(keys).collect()
+    };
+    let words: &[&str] = match dice.below(21) {
         0..5 => &["GET", &a],
         5..7 => &["DEL", &a],
         7..11 => &["SET", &a, &text],
@@ -516,6 +521,7 @@ fn any_command(dice: &mut Dice) -> Vec<String> {
         16 => &["EVAL", script, "2", &a, &b, &text],
         17 => &["MSET", &a, &text, &b, "1"],
         18 => &["MULTI"],
+        19 => return many(*dice.pick(&["MGET", "MSET", "DEL", "EXISTS", "TOUCH"]), dice),
         _ => &["EXEC"],
     };
     words.iter().map(|word| (*word).to_owned()).collect()
