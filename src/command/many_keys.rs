@@ -16,21 +16,17 @@ pub(super) fn for_each_key<'a>(
     mut visit: impl FnMut(&mut Ctx<'_>, usize, &'a [u8]),
 ) {
     let db = ctx.session.db;
-    let looks_ahead = args.len() > step && ctx.ks.is_large(db);
-    for first in (0..args.len()).step_by(step * AT_ONCE) {
-        let places = (first..args.len()).step_by(step).take(AT_ONCE);
-        let slots = if looks_ahead {
-            ctx.ks.look_ahead::<AT_ONCE>(db, places.clone().map(|at| args.get(at)))
-        } else {
-            [None; AT_ONCE]
-        };
-        for (at, slot) in places.zip(slots) {
-            if looks_ahead {
+    if args.len() <= step || !ctx.ks.is_large(db) {
+        return args.iter().enumerate().step_by(step).for_each(|(at, key)| visit(ctx, at, key));
+    }
+    let mut keys = args.iter().enumerate().step_by(step);
+    while keys.len() > 0 {
+        let slots = ctx.ks.look_ahead::<AT_ONCE>(db, keys.clone().map(|(_, key)| Some(key)));
+        for ((at, key), slot) in keys.by_ref().take(AT_ONCE).zip(slots) {
+            if let Some(slot) = slot {
                 ctx.ks.hint(db, slot);
             }
-            if let Some(key) = args.get(at) {
-                visit(ctx, at, key);
-            }
+            visit(ctx, at, key);
         }
     }
 }

@@ -102,7 +102,9 @@ impl Engine {
             now_ms = now_ms.max(self.ks.now_ms());
             self.ks.set_now_ms(now_ms);
             let argv = if planned.is_inline { decoder.argv(input) } else { batch.argv(planned, input) };
-            self.ks.hint(session.db, planned.slot);
+            if let Some(slot) = planned.slot {
+                self.ks.hint(session.db, slot);
+            }
             self.execute(session, planned.entry, argv, out);
             if self.server.room.has_taken_back() {
                 session.waits_for_room = !session.is_postponed;

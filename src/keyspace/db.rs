@@ -123,8 +123,8 @@ impl Db {
 
     /// Has the next [`look_up`](Self::look_up) begin at this slot, which need not be the right one, nor taken.
     #[inline]
-    pub(super) fn hint(&mut self, slot: Option<Slot>) {
-        self.hint = slot;
+    pub(super) fn hint(&mut self, slot: Slot) {
+        self.hint = Some(slot);
     }
 
     /// Whether this key lives there.
@@ -580,7 +580,7 @@ mod tests {
         let check_all = |db: &mut Db, keys: [(&[u8], Option<Slot>); 4]| {
             for hint in hints {
                 for (key, slot) in keys {
-                    db.hint(hint);
+                    hint.into_iter().for_each(|slot| db.hint(slot));
                     check(db, key, slot);
                     // The next one begins where that was.
                     keys.iter().for_each(|(key, slot)| check(db, key, *slot));

@@ -484,10 +484,8 @@ impl Keyspace {
 
     /// Hints where the key lives that will be looked up next. What is found does not depend on it.
     #[inline]
-    pub(crate) fn hint(&mut self, db: DbIndex, slot: Option<Slot>) {
-        if let Some(db) = self.dbs.get_mut(usize::from(db)) {
-            db.hint(slot);
-        }
+    pub(crate) fn hint(&mut self, db: DbIndex, slot: Slot) {
+        self.dbs[db as usize].hint(slot);
     }
 
     /// The value of a key, for a command that reads: counts as hit or miss and as a use of the key.

@@ -99,7 +99,7 @@ impl<'a> Argv<'a> {
 
     /// All arguments in order.
     #[inline]
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
         let buf = self.buf;
         self.spans.iter().map(move |span| &buf[span.start as usize..(span.start + span.len) as usize])
     }
