@@ -42,6 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "it has no call for that")]
     fn a_thread_that_runs_when_idle_is_the_least_of_all() {
         let policy_and_niceness = || {
             run_when_idle();

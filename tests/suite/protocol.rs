@@ -499,6 +499,7 @@ fn a_pipeline_finds_what_its_commands_find_one_by_one() {
 
 /// A command of those that move, remove or exchange keys, or look at them, of a few keys that lie close to each other.
 fn any_command(dice: &mut Dice) -> Vec<String> {
+    const MANY: [&str; 5] = ["MGET", "MSET", "DEL", "EXISTS", "TOUCH"];
     let key = |dice: &mut Dice| format!("key:{}", dice.below(12));
     // Of the lengths some share a size class, so that one key comes to where another was.
     let value = |dice: &mut Dice| "x".repeat(*dice.pick(&[1, 2, 3, 30, 31, 100, 300]));
@@ -521,7 +522,7 @@ fn any_command(dice: &mut Dice) -> Vec<String> {
         16 => &["EVAL", script, "2", &a, &b, &text],
         17 => &["MSET", &a, &text, &b, "1"],
         18 => &["MULTI"],
-        19 => return many(*dice.pick(&["MGET", "MSET", "DEL", "EXISTS", "TOUCH"]), dice),
+        19 => return many(MANY[dice.below(MANY.len())], dice),
         _ => &["EXEC"],
     };
     words.iter().map(|word| (*word).to_owned()).collect()
