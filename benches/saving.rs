@@ -5,7 +5,8 @@
 //! with BGSAVE, from the command until INFO says that it has ended. Told are, for the time without and with it:
 //!
 //! - writes in a second;
-//! - how long the server keeps another client waiting that asks little (see `probe`): the 99th percentile and the longest;
+//! - how long the server keeps another client waiting that asks little (see `probe`): the 99th percentile and the longest, beside
+//!   the longest without any load, which is the machine's own;
 //!
 //! and of the snapshot: how long it took, and by how much memory grew for it at most. That is the resident memory of the server, and
 //! what a process that it has forked holds beside it, above the most that the server had before.
@@ -94,6 +95,7 @@ fn main() {
         "saving",
         "what is overwritten",
         [
+            Quantity::less("idle, longest ms", 2),
             Quantity::more("writes/s", 0),
             Quantity::less("p99 ms", 2),
             Quantity::less("longest ms", 2),
@@ -112,10 +114,11 @@ fn main() {
     recorder.finish();
 }
 
-fn measure(command: &str, kind: &Kind, options: &Options) -> [f64; 9] {
+fn measure(command: &str, kind: &Kind, options: &Options) -> [f64; 10] {
     let server = Server::start_on(command, &options.cores);
     let mut control = Connection::new(&server);
     control.fill(0..options.keys, 1_000, &(kind.write)(NUMBER));
+    let (idle, ()) = probe_while(&server, || std::thread::sleep(options.setup.seconds(options.seconds)));
     let load = Load::default();
     let ready = Barrier::new(options.connections as usize + 1);
     let (without, with) = std::thread::scope(|scope| {
@@ -141,6 +144,7 @@ fn measure(command: &str, kind: &Kind, options: &Options) -> [f64; 9] {
     assert!(info.contains("rdb_last_bgsave_status:ok"), "{command}: {info}");
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     [
+        idle.longest(),
         without.writes_per_s,
         without.waits.percentile(99.0),
         without.waits.longest(),
