@@ -6,8 +6,8 @@ use crate::resp::request::Argv;
 /// How many lookups are begun at a time: enough to hide the latency of memory, few enough for their lines to stay in L1.
 const AT_ONCE: usize = 32;
 
-/// Shows the keys among `args`, which are every `step`-th, to `visit`, with their places there. In a large database the lookups of
-/// some are begun all together, as those of a pipeline are: one after the other they would wait for memory one after the other.
+/// Calls `visit` for every `step`-th of `args`, from the first on, with its index and the key that it is. In a large database up to
+/// [`AT_ONCE`] lookups are begun together, as in a pipeline, so that they wait for memory at the same time.
 #[inline]
 pub(super) fn for_each_key<'a>(
     ctx: &mut Ctx<'_>,

@@ -20,7 +20,7 @@ pub struct Db {
     /// Where the key lives that was looked up last or came last, and its hash: whoever has found a key asks for its hash again, and
     /// a script for the key. Forgotten when anything leaves its slot.
     last: Option<(Slot, u64)>,
-    /// Where the key may live that is looked up next.
+    /// Where the key may live that is looked up next. Stays until then.
     hint: Option<Slot>,
     timers: Timers,
     /// How many entries expire some day.

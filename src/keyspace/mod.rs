@@ -438,7 +438,8 @@ impl Keyspace {
         &self.dbs[db as usize]
     }
 
-    /// A database, without waiting until its keys are safe: for sizes in memory, which tell of no key.
+    /// A database, without waiting until its keys are safe: for sizes in memory, which tell of no key, and for hints, on which no
+    /// answer depends.
     pub fn db_unfenced(&self, db: DbIndex) -> &Db {
         &self.dbs[db as usize]
     }
@@ -482,7 +483,7 @@ impl Keyspace {
         slots
     }
 
-    /// Hints where the key lives that will be looked up next. What is found does not depend on it.
+    /// Hints where the key lives that will be looked up next. What is found does not depend on it. Panics as [`db`](Self::db) does.
     #[inline]
     pub(crate) fn hint(&mut self, db: DbIndex, slot: Slot) {
         self.dbs[db as usize].hint(slot);
