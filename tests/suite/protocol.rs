@@ -474,7 +474,7 @@ fn talks_to_the_redis_crate(program: Program) {
 }
 
 /// In a database of many keys those of a pipeline, and of a command that has many, are looked up ahead; what is done to the first must
-/// not mislead the others. In one of few keys nothing is.
+/// not mislead the others. In one of few keys nothing is. Not on Redis: it is about how this server looks keys up.
 #[test]
 fn a_pipeline_finds_what_its_commands_find_one_by_one() {
     const FILL: &str = "for i = 1, tonumber(ARGV[1]) do redis.call('SET', 'key:' .. i, i) end";
