@@ -354,7 +354,7 @@ impl PartialEq for Hash {
 impl Eq for Hash {}
 
 fn find(packed: &Packed, field: &[u8]) -> Option<Pos> {
-    packed.find(field, packed.first(), 2)
+    packed.find::<2>(field)
 }
 
 fn packed_pairs(packed: &Packed) -> impl Iterator<Item = (Item<'_>, Item<'_>)> {

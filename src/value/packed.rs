@@ -29,7 +29,7 @@
 //! for bytes in [b"stock".as_slice(), b"17", b"owner", b"ann"] {
 //!     pairs.push(bytes);
 //! }
-//! let field = pairs.find(b"stock", pairs.first(), 2).expect("just pushed");
+//! let field = pairs.find::<2>(b"stock").expect("just pushed");
 //! let value = pairs.next(field);
 //! assert_eq!(pairs.at(value), Some(Item::Int(17)));
 //! pairs.replace(value, b"16");
@@ -48,7 +48,10 @@ const INT: u8 = 0xc0;
 const LONG: u8 = 0xe0;
 
 /// The longest head with its fixed part: tag and eight bytes.
-const HEAD_MAX: usize = 9;
+const HEAD_MAX: usize = 1 + WORD;
+
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
 
 /// An element as it is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -203,31 +206,25 @@ impl Packed {
         self.pos(index).and_then(|pos| self.at(pos))
     }
 
-    /// The first entry equal to `needle` among those at `from` and every `stride` entries behind it: with 2, the fields of a
-    /// sequence of fields and values.
+    /// The first entry equal to `needle` among every `STRIDE` entries from the first on: with 2, the fields of a sequence of fields
+    /// and values.
     #[inline]
-    pub fn find(&self, needle: &[u8], from: Pos, stride: usize) -> Option<Pos> {
+    pub fn find<const STRIDE: usize>(&self, needle: &[u8]) -> Option<Pos> {
         let needle = Encoded::of(needle);
         let bytes = self.0.bytes();
-        let mut at = from.0;
-        while at < bytes.len() {
-            let mut left = stride.max(1);
-            if bytes[at] == needle.head[0] {
-                if needle.is_at(bytes, at) {
-                    return Some(Pos(at));
-                }
-                if needle.head_tells_len() {
-                    // Elements of one collection are mostly of one length. By adding a length that is known already, the
-                    // processor goes on to the next one before it has loaded the head of this one.
-                    at += needle.len();
-                    left -= 1;
-                }
-            }
-            for _ in 0..left {
-                at = skip(bytes, at);
+        // Elements of one collection mostly begin alike and are of one length ("user:17"). So an entry is compared by a word first:
+        // a short one is whole in it, and of a longer one it is the end, where they differ. To compare the last byte first is not
+        // enough: every tenth would equal it, which the processor cannot foresee.
+        match needle.short() {
+            Some((word, mask)) => search::<STRIDE>(bytes, &needle, |rest, entry| match rest.first_chunk() {
+                Some(first) => u64::from_le_bytes(*first) & mask == word,
+                None => needle.is(entry),
+            }),
+            None => {
+                let end = needle.end();
+                search::<STRIDE>(bytes, &needle, |_, entry| entry.last_chunk() == Some(end) && needle.is(entry))
             }
         }
-        None
     }
 
     /// All entries.
@@ -360,18 +357,53 @@ impl<'a> Encoded<'a> {
         self.head[0] < LONG
     }
 
-    /// Whether it is the entry at `at`, whose head begins like this one's.
+    /// If it has up to eight bytes: those as a little-endian word, and which bits of it they are.
     #[inline]
-    fn is_at(&self, bytes: &[u8], at: usize) -> bool {
-        debug_assert_eq!(bytes[at], self.head[0]);
-        let Some((head, payload)) = bytes.get(at..at + self.len()).map(|entry| entry.split_at(self.head_len)) else {
-            return false;
-        };
-        // Elements of one collection mostly begin alike and differ at their end ("user:17"): so most need no comparison of all bytes.
-        payload.last() == self.payload.last()
-            && (self.head_len == 1 || head == self.head())
-            && equal(payload, self.payload)
+    fn short(&self) -> Option<(u64, u64)> {
+        let unused = WORD.checked_sub(self.len())?;
+        let bytes = self.head().iter().chain(self.payload).rev();
+        Some((bytes.fold(0, |word, &byte| word << 8 | u64::from(byte)), u64::MAX >> (8 * unused)))
     }
+
+    /// The last eight bytes of a longer one.
+    #[inline]
+    fn end(&self) -> &[u8; WORD] {
+        // A head of so many bytes is that of an integer, which has no payload.
+        self.payload.last_chunk().or(self.head.last_chunk()).expect("a head has room for a word behind its tag")
+    }
+
+    /// Whether it is this entry, of as many bytes.
+    #[inline]
+    fn is(&self, entry: &[u8]) -> bool {
+        let (head, payload) = entry.split_at(self.head_len);
+        equal(head, self.head()) && equal(payload, self.payload)
+    }
+}
+
+/// The first entry among every `STRIDE` entries whose head begins like that of `needle` and of which `is` says yes. That gets all from
+/// the entry on, and the entry, as long as the needle.
+#[inline]
+fn search<const STRIDE: usize>(bytes: &[u8], needle: &Encoded<'_>, is: impl Fn(&[u8], &[u8]) -> bool) -> Option<Pos> {
+    let (head, len, head_tells_len) = (needle.head[0], needle.len(), needle.head_tells_len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        if rest[0] != head {
+            for _ in 0..STRIDE {
+                at = skip(bytes, at);
+            }
+            continue;
+        }
+        if rest.get(..len).is_some_and(|entry| is(rest, entry)) {
+            return Some(Pos(at));
+        }
+        // By adding a length that is known already, the processor goes on to the next one before it has loaded the head of this one.
+        at = if head_tells_len { at + len } else { skip(bytes, at) };
+        for _ in 1..STRIDE {
+            at = skip(bytes, at);
+        }
+    }
+    None
 }
 
 #[inline]
@@ -462,7 +494,7 @@ mod tests {
         }
         assert_eq!(texts(&packed), values);
         for (i, value) in values.iter().enumerate() {
-            let found = packed.find(value, packed.first(), 1).expect("is there");
+            let found = packed.find::<1>(value).expect("is there");
             assert_eq!(packed.at(found).map(|item| item.to_vec()).as_ref(), Some(value));
             assert_eq!(packed.get(i), Some(Item::of(value)));
             assert_eq!(Item::of(value).byte_len(), value.len());
@@ -491,10 +523,28 @@ mod tests {
     fn a_search_with_a_stride_sees_fields_only() {
         let mut packed = Packed::new();
         [b"a".as_slice(), b"b", b"b", b"c"].iter().for_each(|bytes| packed.push(bytes));
-        let b = packed.find(b"b", packed.first(), 2).expect("a field");
+        let b = packed.find::<2>(b"b").expect("a field");
         assert_eq!(Some(b), packed.pos(2));
-        assert_eq!(packed.find(b"c", packed.first(), 2), None);
-        assert_eq!(packed.find(b"a", Pos(packed.byte_len()), 2), None);
+        assert_eq!(packed.find::<2>(b"c"), None);
+    }
+
+    #[test]
+    fn a_search_compares_every_byte() {
+        for len in (0..40).chain([126, 127, 128, 129, 300]) {
+            let value: Vec<u8> = (b'a'..=b'z').cycle().take(len).collect();
+            for before in [&[][..], &[b"17".as_slice(), b"a string of more than a word", b"u"]] {
+                let mut packed = Packed::new();
+                before.iter().for_each(|other| packed.push(other));
+                packed.push(&value);
+                assert_eq!(packed.find::<1>(&value), packed.pos(before.len()), "{len}");
+                for at in 0..len {
+                    let mut unlike = value.clone();
+                    unlike[at] ^= 0x80;
+                    assert_eq!(packed.find::<1>(&unlike), None, "{at} of {len}");
+                    assert_eq!(packed.find::<1>(&value[..at]), None, "up to {at} of {len}");
+                }
+            }
+        }
     }
 
     #[derive(Debug, Clone)]
@@ -545,7 +595,7 @@ mod tests {
                 prop_assert_eq!(texts(&packed), &model[..]);
                 for (i, value) in model.iter().enumerate() {
                     let first = model.iter().position(|other| other == value);
-                    prop_assert_eq!(packed.find(value, packed.first(), 1), first.and_then(|i| packed.pos(i)));
+                    prop_assert_eq!(packed.find::<1>(value), first.and_then(|i| packed.pos(i)));
                     prop_assert_eq!(packed.get(i), Some(Item::of(value)));
                 }
             }

@@ -148,7 +148,7 @@ impl Set {
     pub fn is_stored(&self, member: &[u8]) -> bool {
         match self.form() {
             Seen::Ints(ints) => canonical_int(member).is_some_and(|value| ints.contains(value)),
-            Seen::Packed(packed) => packed.find(member, packed.first(), 1).is_some(),
+            Seen::Packed(packed) => packed.find::<1>(member).is_some(),
             Seen::Table(table) => table.find(hash_bytes(member), is(member)).is_some(),
         }
     }
@@ -183,7 +183,7 @@ impl Set {
                 new
             }
             SeenMut::Packed(packed) => {
-                if packed.find(member, packed.first(), 1).is_some() {
+                if packed.find::<1>(member).is_some() {
                     return false;
                 }
                 if packed.len() < limits.max_listpack_entries
@@ -245,7 +245,7 @@ impl Set {
         }
         match self.form_mut() {
             SeenMut::Ints(ints) => canonical_int(member).is_some_and(|value| ints.remove(value)),
-            SeenMut::Packed(packed) => packed.find(member, packed.first(), 1).map(|at| packed.remove(at, 1)).is_some(),
+            SeenMut::Packed(packed) => packed.find::<1>(member).map(|at| packed.remove(at, 1)).is_some(),
             SeenMut::Table(table) => table.remove(hash_bytes(member), is(member), hash_of).is_some(),
         }
     }

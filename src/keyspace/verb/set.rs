@@ -98,10 +98,11 @@ impl Keyspace {
 
     /// Prepares a set for so many members to come.
     pub fn set_prepare(&mut self, db: DbIndex, slot: Slot, members: usize) -> Result<(), WrongType> {
-        let is_compact = self.set(db, slot)?.compact_bytes().is_some();
+        let set = self.set(db, slot)?;
         if members <= self.limits.set.max_listpack_entries {
             return Ok(());
         }
+        let is_compact = set.compact_bytes().is_some();
         if is_compact {
             self.note_change(db, slot, |_| None);
         }
