@@ -1,6 +1,6 @@
 //! Time as an input.
 //!
-//! Wall time decides when keys expire and stamps what is stored; the engine reads it once per unit and hands it down. It can be
+//! Wall time decides when keys expire and stamps what is stored; the engine reads it and hands it down to each unit. It can be
 //! set, so how long a call waits is measured by a steady clock, which can't. Tests replace both by clocks that they set.
 
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -33,6 +33,11 @@ impl Clock {
     pub fn manual(now_ms: i64) -> Clock {
         let (wall_us, steady_us) = (AtomicI64::new(now_ms.saturating_mul(1_000)), AtomicI64::new(0));
         Clock { manual: Some(Arc::new(Manual { wall_us, steady_us })) }
+    }
+
+    /// Whether it shows what it was set to.
+    pub fn is_manual(&self) -> bool {
+        self.manual.is_some()
     }
 
     /// Milliseconds since 1970, UTC.

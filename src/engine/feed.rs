@@ -16,7 +16,6 @@ impl Engine {
     pub fn feed(&mut self, key: SessionKey, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
         self.server.weigh_input(key, input.len());
         let Some(mut session) = self.server.sessions.take(key) else { return Fed::Suspended };
-        let now_ms = self.server.clock.now_ms();
         session.outbox.begin_batch();
         session.pending_input = input.len();
         self.server.last_ticks = self.server.stats.clock.raw();
@@ -24,7 +23,7 @@ impl Engine {
         let began_ticks = self.server.last_ticks;
         self.server.others_come_first = false;
         self.server.sent_past = 0;
-        self.ks.set_now_ms(now_ms);
+        self.look_at_clock();
         let had_failed = self.server.has_log_failed();
         let fed = self.feed_session(&mut session, decoder, input, out);
         self.server.end_read(&mut session, had_failed, out);
@@ -45,7 +44,6 @@ impl Engine {
     fn feed_session(&mut self, session: &mut Session, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
         out.set_form(session.form());
         let mut batch = std::mem::take(&mut self.batch);
-        let mut looked_ticks = self.server.last_ticks;
         let fed = loop {
             if session.is_suspended() {
                 break Fed::Suspended;
@@ -59,7 +57,7 @@ impl Engine {
             };
             match batch.fill(decoder, input, &limits, self.server.table) {
                 Ok(0) => break Fed::Drained,
-                Ok(_) => self.run_batch(session, &mut batch, decoder, input, out, &mut looked_ticks),
+                Ok(_) => self.run_batch(session, &mut batch, decoder, input, out),
                 Err(error) => {
                     out.error(format!("ERR {error}").as_bytes());
                     self.server.close_soon(session);
@@ -72,7 +70,6 @@ impl Engine {
     }
 
     /// Runs the commands of a batch in order. Stops before the first that may not run now, and lets the decoder stand there.
-    /// `looked_ticks` is when the wall clock was looked at.
     fn run_batch(
         &mut self,
         session: &mut Session,
@@ -80,9 +77,7 @@ impl Engine {
         decoder: &mut Decoder,
         input: &[u8],
         out: &mut Reply,
-        looked_ticks: &mut u64,
     ) {
-        let mut now_ms = self.ks.now_ms();
         if batch.len() > 1 && self.ks.is_large(session.db) {
             batch.warm(&self.ks, session.db, input);
         }
@@ -93,14 +88,7 @@ impl Engine {
             if index > 0 && (session.is_suspended() || must_pause) {
                 return decoder.rewind_to(planned.starts_at);
             }
-            // A long pipeline must not freeze the clock: look again after each millisecond of work.
-            if self.server.stats.clock.delta_as_nanos(*looked_ticks, self.server.last_ticks) > 1_000_000 {
-                now_ms = self.server.clock.now_ms();
-                *looked_ticks = self.server.last_ticks;
-            }
-            // Who was woken in between may have looked at the clock, too.
-            now_ms = now_ms.max(self.ks.now_ms());
-            self.ks.set_now_ms(now_ms);
+            self.look_at_clock();
             let argv = if planned.is_inline { decoder.argv(input) } else { batch.argv(planned, input) };
             if let Some(slot) = planned.slot {
                 self.ks.hint(session.db, slot);
@@ -110,6 +98,17 @@ impl Engine {
                 session.waits_for_room = !session.is_postponed;
                 return decoder.rewind_to(planned.starts_at);
             }
+        }
+    }
+
+    /// Lets the keyspace know the time, unless that was looked at a moment ago.
+    #[inline]
+    fn look_at_clock(&mut self) {
+        let server = &mut self.server;
+        // Ticks that go back, as on a virtual machine that moves to another processor, are as good as long ago.
+        if server.last_ticks.wrapping_sub(server.looked_ticks) >= server.look_holds_ticks {
+            server.looked_ticks = server.last_ticks;
+            self.ks.set_now_ms(server.clock.now_ms());
         }
     }
 
@@ -211,5 +210,36 @@ impl Engine {
         session.mute(out, start);
         // What is not answered holds nothing back.
         self.begin_fence_behind(session);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::base::clock::Clock;
+    use crate::base::rng::Rng;
+    use crate::config::Config;
+    use crate::engine::session::Peer;
+    use crate::engine::{CommandTable, Engine};
+    use crate::resp::reply::{Form, Reply};
+    use crate::resp::request::Decoder;
+
+    #[test]
+    fn a_look_at_the_wall_clock_holds_for_a_while_unless_ticks_go_back() {
+        let table = Box::leak(Box::new(CommandTable::new(&[])));
+        let mut engine =
+            Engine::new(Config::default(), table, Clock::system(), Rng::seeded(1)).expect("memory for Lua");
+        let key = engine.server.open_session(Peer::default());
+        let mut time_seen = |holds_ticks: u64, ticks_ago: i64| {
+            engine.ks.set_now_ms(17);
+            engine.server.look_holds_ticks = holds_ticks;
+            engine.server.looked_ticks = engine.server.stats.clock.raw().wrapping_add_signed(-ticks_ago);
+            engine.feed(key, &mut Decoder::default(), b"GET key\r\n", &mut Reply::new(Form::Resp2));
+            engine.ks.now_ms()
+        };
+        const HOUR: i64 = 3_600_000_000_000;
+        assert_eq!(time_seen(2 * HOUR as u64, HOUR), 17);
+        assert!(time_seen(HOUR as u64, HOUR) > 1_700_000_000_000);
+        assert!(time_seen(2 * HOUR as u64, -HOUR) > 1_700_000_000_000);
+        assert!(time_seen(0, 0) > 1_700_000_000_000);
     }
 }

@@ -42,6 +42,7 @@ use crate::base::allocator::Freed;
 use crate::base::clock::Clock;
 use crate::base::limits::OUTBOX_TOTAL_PAUSE_BYTES;
 use crate::base::rng::Rng;
+use crate::base::ticks::ticks_of_micros;
 use crate::config::{Config, EventClasses, Ranking};
 use crate::keyspace::effect::Recording;
 use crate::keyspace::usage::Usage;
@@ -57,6 +58,10 @@ pub struct Engine {
     /// Memory for the commands that are decoded ahead.
     pub(super) batch: Batch<Run>,
 }
+
+/// How long a look at the wall clock holds for the commands of clients. To look takes as long as many a command, and keys expire
+/// by the millisecond.
+const LOOK_HOLDS_US: u64 = 50;
 
 impl Engine {
     /// An empty server with the given commands. Fails when the system has no memory for the Lua state.
@@ -88,6 +93,7 @@ impl Engine {
         let of_scripts = scripts.memory_bytes() + scripts.text_bytes();
         let startup_bytes = allocated_bytes().saturating_sub(of_scripts as u64);
         let command_log = CommandLog::new(&config, &stats.clock);
+        let look_holds_ticks = if clock.is_manual() { 0 } else { ticks_of_micros(&stats.clock, LOOK_HOLDS_US) };
         let mut acl = Acl::new(table);
         acl.set_default_password(&config.requirepass, table);
         let clients_limit = config.maxmemory_clients.bytes(config.maxmemory);
@@ -145,6 +151,8 @@ impl Engine {
             clients_bytes: 0,
             unit_time_us: None,
             last_ticks: 0,
+            looked_ticks: 0,
+            look_holds_ticks,
             others_come_first: false,
             batch_ends_at: 0,
             sent_past: 0,
@@ -274,6 +282,10 @@ pub struct ServerState {
     pub unit_time_us: Option<i64>,
     /// Reading of the processor's clock when the last command ended.
     pub(super) last_ticks: u64,
+    /// The same when the wall clock was looked at for a client's command.
+    pub(super) looked_ticks: u64,
+    /// For how many ticks that look holds.
+    pub(super) look_holds_ticks: u64,
     /// The pipeline that runs has taken so long, or been sent so much, that others come first.
     pub(super) others_come_first: bool,
     /// How many commands the session whose pipeline runs has run when the batch ends, if none is refused.
