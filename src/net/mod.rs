@@ -11,6 +11,7 @@ pub(crate) mod serve;
 mod sign_in;
 pub(crate) mod socket;
 pub(crate) mod socket_table;
+mod system_call;
 mod tls;
 mod tls_files;
 mod tls_sessions;

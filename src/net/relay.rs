@@ -10,13 +10,14 @@
 //! has left something says so ([`io_threads`](super::io_threads)). How much is left there is bounded for each connection, and less for each
 //! where all together hold much.
 
-use std::io::{self, ErrorKind, IoSlice, Read};
+use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use socket2::Socket;
 
+use super::system_call;
 use crate::base::limits::{RELAY_BYTES, RELAY_KEPT_BYTES, RELAY_LEAST_BYTES, RELAY_TOTAL_BYTES, RELAY_UNCOUNTED_BYTES};
 
 /// See the module's header.
@@ -328,7 +329,7 @@ impl Relay {
             }
             drop(incoming);
             let most = limit.min(chunk.len());
-            let received = (&self.socket).read(&mut chunk[..most]);
+            let received = system_call::receive(&self.socket, &mut chunk[..most]);
             let mut incoming = self.incoming();
             match received {
                 Ok(0) => incoming.end = Some(End::Closed),
@@ -370,7 +371,7 @@ impl Relay {
         drop(outgoing);
         let (mut writes, mut sent) = (0, 0);
         let failed = loop {
-            match self.socket.send(&bytes[sent..]) {
+            match system_call::send(&self.socket, &bytes[sent..]) {
                 Ok(n) => {
                     writes += 1;
                     sent += n;
@@ -426,7 +427,7 @@ fn empty(bytes: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
     use super::*;

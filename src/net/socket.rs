@@ -4,18 +4,18 @@
 //! [raw poller](super::raw_poller), which works past all tasks. [`Way`] says whose call it is, for code that serves both. Neither notices that
 //! the I/O thread of a relayed one works beside it.
 
-use std::io::{self, ErrorKind, IoSlice, Read};
+use std::io::{self, ErrorKind, IoSlice};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::io_threads::{IoThreads, Relayed};
+use super::system_call;
 use crate::base::limits::SEND_REST_MAX_BYTES;
 
 /// Whose call it is.
@@ -106,22 +106,26 @@ impl Socket {
     /// Reads what is there; 0 at the end.
     #[inline]
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut [u8]) -> Poll<io::Result<usize>> {
-        let mut buf = ReadBuf::new(input);
+        let all = input.len();
         match self {
-            Socket::Tcp(stream) => ready!(Pin::new(stream).poll_read(cx, &mut buf))?,
-            Socket::Unix(stream) => ready!(Pin::new(stream).poll_read(cx, &mut buf))?,
-            Socket::Accepted { .. } => {}
-            Socket::Relayed(relayed) => return relayed.poll_read(cx, buf.initialize_unfilled()),
+            Socket::Tcp(stream) => {
+                when_ready(stream, Interest::READABLE, cx, all, |fd| system_call::receive(fd, input))
+            }
+            Socket::Unix(stream) => {
+                when_ready(stream, Interest::READABLE, cx, all, |fd| system_call::receive(fd, input))
+            }
+            Socket::Accepted { .. } => Poll::Ready(Err(ErrorKind::NotConnected.into())),
+            Socket::Relayed(relayed) => relayed.poll_read(cx, input),
         }
-        Poll::Ready(Ok(buf.filled().len()))
     }
 
     /// Sends some of `bytes`.
     #[inline]
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let all = bytes.len();
         match self {
-            Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Socket::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Socket::Tcp(stream) => when_ready(stream, Interest::WRITABLE, cx, all, |fd| system_call::send(fd, bytes)),
+            Socket::Unix(stream) => when_ready(stream, Interest::WRITABLE, cx, all, |fd| system_call::send(fd, bytes)),
             Socket::Accepted { .. } => Poll::Ready(Err(ErrorKind::NotConnected.into())),
             Socket::Relayed(relayed) => relayed.poll_write(cx, bytes),
         }
@@ -134,7 +138,7 @@ impl Socket {
     pub(super) fn read_now(&self, input: &mut [u8]) -> io::Result<usize> {
         match self {
             Socket::Relayed(relayed) => relayed.read_now(input),
-            socket => (&*SockRef::from(socket)).read(input),
+            socket => system_call::receive(socket, input),
         }
     }
 
@@ -142,7 +146,7 @@ impl Socket {
     pub(super) fn send_now(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Socket::Relayed(relayed) => relayed.send_now(&[IoSlice::new(bytes)], |socket| socket.send(bytes)),
-            socket => SockRef::from(socket).send(bytes),
+            socket => system_call::send(socket, bytes),
         }
     }
 
@@ -185,13 +189,15 @@ impl Socket {
     /// Reads what is there; nothing at the end.
     pub(super) fn read(&mut self, way: &mut Way<'_, '_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match (way, self) {
-            (Way::Task(cx), Socket::Tcp(stream)) => Pin::new(stream).poll_read(cx, buf),
-            (Way::Task(cx), Socket::Unix(stream)) => Pin::new(stream).poll_read(cx, buf),
-            (Way::Task(_), Socket::Accepted { .. }) => Poll::Ready(Err(ErrorKind::NotConnected.into())),
             (Way::Task(cx), Socket::Relayed(relayed)) => {
                 // No more is cleared than is read: nothing would look like the end, so that there is always room for a byte.
                 let most = relayed.unread().clamp(1, buf.remaining());
                 let read = ready!(relayed.poll_read(cx, buf.initialize_unfilled_to(most)))?;
+                buf.advance(read);
+                Poll::Ready(Ok(()))
+            }
+            (Way::Task(cx), socket) => {
+                let read = ready!(socket.poll_read(cx, buf.initialize_unfilled()))?;
                 buf.advance(read);
                 Poll::Ready(Ok(()))
             }
@@ -205,12 +211,77 @@ impl Socket {
 
     /// Sends some of `parts`, from the beginning on.
     pub(super) fn write_parts(&mut self, way: &mut Way<'_, '_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let all = parts.iter().map(|part| part.len()).sum();
+        let send_parts = |fd: BorrowedFd<'_>| SockRef::from(&fd).send_vectored(parts);
         match (way, self) {
-            (Way::Task(cx), Socket::Tcp(stream)) => Pin::new(stream).poll_write_vectored(cx, parts),
-            (Way::Task(cx), Socket::Unix(stream)) => Pin::new(stream).poll_write_vectored(cx, parts),
+            (Way::Task(cx), Socket::Tcp(stream)) => when_ready(stream, Interest::WRITABLE, cx, all, send_parts),
+            (Way::Task(cx), Socket::Unix(stream)) => when_ready(stream, Interest::WRITABLE, cx, all, send_parts),
             (Way::Task(_), Socket::Accepted { .. }) => Poll::Ready(Err(ErrorKind::NotConnected.into())),
             (Way::Task(cx), Socket::Relayed(relayed)) => relayed.poll_write_parts(cx, parts),
             (Way::Now, socket) => unless_blocked(socket.send_parts_now(parts)),
+        }
+    }
+}
+
+/// What is common to tokio's streams.
+trait Stream: AsFd {
+    /// Waits until it is ready, as far as tokio knows.
+    fn poll_ready(&self, interest: Interest, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Makes a call. Where that would block, it is not ready until the system says so again.
+    fn try_io(&self, interest: Interest, call: impl FnOnce() -> io::Result<usize>) -> io::Result<usize>;
+}
+
+impl Stream for TcpStream {
+    #[inline]
+    fn poll_ready(&self, interest: Interest, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if interest.is_readable() { self.poll_read_ready(cx) } else { self.poll_write_ready(cx) }
+    }
+
+    #[inline]
+    fn try_io(&self, interest: Interest, call: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
+        self.try_io(interest, call)
+    }
+}
+
+impl Stream for UnixStream {
+    #[inline]
+    fn poll_ready(&self, interest: Interest, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if interest.is_readable() { self.poll_read_ready(cx) } else { self.poll_write_ready(cx) }
+    }
+
+    #[inline]
+    fn try_io(&self, interest: Interest, call: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
+        self.try_io(interest, call)
+    }
+}
+
+/// Makes a system call that moves up to `all` bytes, as soon as the socket is ready for it.
+#[inline]
+fn when_ready<S: Stream>(
+    socket: &S,
+    interest: Interest,
+    cx: &mut Context<'_>,
+    all: usize,
+    mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+) -> Poll<io::Result<usize>> {
+    loop {
+        ready!(socket.poll_ready(interest, cx))?;
+        let mut some = None;
+        let done = socket.try_io(interest, || {
+            let done = call(socket.as_fd())?;
+            if 0 < done && done < all {
+                // What moved less than it might have has found the end of what was there, or of the room (see epoll(7)). To try once
+                // more would tell the same.
+                some = Some(done);
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            Ok(done)
+        });
+        match (some, done) {
+            (Some(some), _) => return Poll::Ready(Ok(some)),
+            (None, Err(error)) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            (None, done) => return Poll::Ready(done),
         }
     }
 }
