@@ -10,6 +10,8 @@ use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 fn time(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let server = &mut *ctx.server;
     let now_us = *server.unit_time_us.get_or_insert_with(|| server.clock.now_us());
+    // Nothing that is asked later may find it earlier.
+    server.end_look_at_clock();
     ctx.reply.array(2);
     ctx.reply.bulk_integer(now_us / 1_000_000);
     ctx.reply.bulk_integer(now_us % 1_000_000);

@@ -4,7 +4,7 @@ use super::admit::Admission;
 use super::batch::Batch;
 use super::dispatch::call;
 use super::session::{Restrictions, Session, SessionKey};
-use super::state::{Engine, Entry, Fed, Origin, Run};
+use super::state::{Engine, Entry, Fed, Origin, Run, ServerState};
 use super::tail::UnitOrigin;
 use crate::base::limits::OUTPUT_UNCOUNTED_BYTES;
 use crate::base::lsn::Lsn;
@@ -105,7 +105,7 @@ impl Engine {
     #[inline]
     fn look_at_clock(&mut self) {
         let server = &mut self.server;
-        // Ticks that go back, as on a virtual machine that moves to another processor, are as good as long ago.
+        // If the ticks have gone back, as on a virtual machine that moves to another processor, this looks again.
         if server.last_ticks.wrapping_sub(server.looked_ticks) >= server.look_holds_ticks {
             server.looked_ticks = server.last_ticks;
             self.ks.set_now_ms(server.clock.now_ms());
@@ -213,6 +213,13 @@ impl Engine {
     }
 }
 
+impl ServerState {
+    /// Has the next command look at the wall clock, whenever that was done last.
+    pub fn end_look_at_clock(&mut self) {
+        self.looked_ticks = self.last_ticks.wrapping_sub(self.look_holds_ticks);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::base::clock::Clock;
@@ -241,5 +248,11 @@ mod tests {
         assert!(time_seen(HOUR as u64, HOUR) > 1_700_000_000_000);
         assert!(time_seen(2 * HOUR as u64, -HOUR) > 1_700_000_000_000);
         assert!(time_seen(0, 0) > 1_700_000_000_000);
+
+        engine.ks.set_now_ms(17);
+        engine.server.look_holds_ticks = u64::MAX / 2;
+        engine.server.end_look_at_clock();
+        engine.feed(key, &mut Decoder::default(), b"GET key\r\n", &mut Reply::new(Form::Resp2));
+        assert!(engine.ks.now_ms() > 1_700_000_000_000);
     }
 }

@@ -59,8 +59,8 @@ pub struct Engine {
     pub(super) batch: Batch<Run>,
 }
 
-/// How long a look at the wall clock holds for the commands of clients. To look takes as long as many a command, and keys expire
-/// by the millisecond.
+/// How long a look at the wall clock holds for the commands of clients. Reading it takes as long as many commands do, and keys
+/// expire by the millisecond.
 const LOOK_HOLDS_US: u64 = 50;
 
 impl Engine {
@@ -284,7 +284,8 @@ pub struct ServerState {
     pub(super) last_ticks: u64,
     /// The same when the wall clock was looked at for a client's command.
     pub(super) looked_ticks: u64,
-    /// For how many ticks that look holds.
+    /// For how many ticks that look holds. Whoever sets the keyspace's time to anything but the wall clock's meanwhile
+    /// [ends it](ServerState::end_look_at_clock).
     pub(super) look_holds_ticks: u64,
     /// The pipeline that runs has taken so long, or been sent so much, that others come first.
     pub(super) others_come_first: bool,

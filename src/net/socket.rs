@@ -7,11 +7,12 @@
 use std::io::{self, ErrorKind, IoSlice};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use socket2::SockRef;
-use tokio::io::{Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::io_threads::{IoThreads, Relayed};
@@ -145,7 +146,9 @@ impl Socket {
     /// Sends some of `bytes`.
     pub(super) fn send_now(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Socket::Relayed(relayed) => relayed.send_now(&[IoSlice::new(bytes)], |socket| socket.send(bytes)),
+            Socket::Relayed(relayed) => {
+                relayed.send_now(&[IoSlice::new(bytes)], |socket| system_call::send(socket, bytes))
+            }
             socket => system_call::send(socket, bytes),
         }
     }
@@ -189,15 +192,14 @@ impl Socket {
     /// Reads what is there; nothing at the end.
     pub(super) fn read(&mut self, way: &mut Way<'_, '_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match (way, self) {
+            // Straight into the buffer, which must not be cleared before.
+            (Way::Task(cx), Socket::Tcp(stream)) => Pin::new(stream).poll_read(cx, buf),
+            (Way::Task(cx), Socket::Unix(stream)) => Pin::new(stream).poll_read(cx, buf),
+            (Way::Task(_), Socket::Accepted { .. }) => Poll::Ready(Err(ErrorKind::NotConnected.into())),
             (Way::Task(cx), Socket::Relayed(relayed)) => {
                 // No more is cleared than is read: nothing would look like the end, so that there is always room for a byte.
                 let most = relayed.unread().clamp(1, buf.remaining());
                 let read = ready!(relayed.poll_read(cx, buf.initialize_unfilled_to(most)))?;
-                buf.advance(read);
-                Poll::Ready(Ok(()))
-            }
-            (Way::Task(cx), socket) => {
-                let read = ready!(socket.poll_read(cx, buf.initialize_unfilled()))?;
                 buf.advance(read);
                 Poll::Ready(Ok(()))
             }
@@ -211,11 +213,9 @@ impl Socket {
 
     /// Sends some of `parts`, from the beginning on.
     pub(super) fn write_parts(&mut self, way: &mut Way<'_, '_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let all = parts.iter().map(|part| part.len()).sum();
-        let send_parts = |fd: BorrowedFd<'_>| SockRef::from(&fd).send_vectored(parts);
         match (way, self) {
-            (Way::Task(cx), Socket::Tcp(stream)) => when_ready(stream, Interest::WRITABLE, cx, all, send_parts),
-            (Way::Task(cx), Socket::Unix(stream)) => when_ready(stream, Interest::WRITABLE, cx, all, send_parts),
+            (Way::Task(cx), Socket::Tcp(stream)) => Pin::new(stream).poll_write_vectored(cx, parts),
+            (Way::Task(cx), Socket::Unix(stream)) => Pin::new(stream).poll_write_vectored(cx, parts),
             (Way::Task(_), Socket::Accepted { .. }) => Poll::Ready(Err(ErrorKind::NotConnected.into())),
             (Way::Task(cx), Socket::Relayed(relayed)) => relayed.poll_write_parts(cx, parts),
             (Way::Now, socket) => unless_blocked(socket.send_parts_now(parts)),
@@ -271,8 +271,8 @@ fn when_ready<S: Stream>(
         let done = socket.try_io(interest, || {
             let done = call(socket.as_fd())?;
             if 0 < done && done < all {
-                // What moved less than it might have has found the end of what was there, or of the room (see epoll(7)). To try once
-                // more would tell the same.
+                // A transfer shorter than asked for has emptied the receive buffer, or filled the send buffer (see epoll(7)): another
+                // call would only say so.
                 some = Some(done);
                 return Err(ErrorKind::WouldBlock.into());
             }
@@ -295,9 +295,84 @@ fn unless_blocked(done: io::Result<usize>) -> Poll<io::Result<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::io::{Read, Write};
+    use std::net::Shutdown;
+    use std::task::Waker;
+
+    use socket2::{Domain, Type};
     use tokio::net::TcpListener;
+    use tokio::time::timeout;
 
     use super::*;
+
+    /// Sockets over TCP and unix, known to tokio, and their peers, which wait.
+    fn pairs() -> [(Socket, socket2::Socket); 2] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let peer = std::net::TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
+        let tcp = (socket2::Socket::from(listener.accept().expect("a connection").0), peer.into());
+        let unix = socket2::Socket::pair(Domain::UNIX, Type::STREAM, None).expect("descriptors");
+        [(tcp, false), (unix, true)].map(|((socket, peer), is_unix)| {
+            socket.set_nonblocking(true).expect("it is open");
+            (Socket::Accepted { fd: socket.into(), is_unix }.adopt().expect("tokio takes it"), peer)
+        })
+    }
+
+    async fn read(socket: &mut Socket, most: usize) -> Vec<u8> {
+        let mut input = vec![0; most];
+        let read = timeout(PATIENCE, poll_fn(|cx| socket.poll_read(cx, &mut input))).await.expect("it is woken");
+        input.truncate(read.expect("it is connected"));
+        input
+    }
+
+    fn has_nothing(socket: &mut Socket) -> bool {
+        socket.poll_read(&mut Context::from_waker(Waker::noop()), &mut [0; 9]).is_pending()
+    }
+
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn what_comes_after_all_was_read_is_heard_of() {
+        for (mut socket, peer) in pairs() {
+            // Less than there is room for; as much; and nothing that tokio knows of.
+            for most in [9, 3, 1] {
+                (&peer).write_all(b"abc").expect("room");
+                assert_eq!(read(&mut socket, most).await, b"abc"[..most.min(3)]);
+                let mut rest = [0; 9];
+                assert_eq!(socket.read_now(&mut rest).ok(), (most == 1).then_some(2));
+                assert!(has_nothing(&mut socket));
+            }
+            (&peer).write_all(b"end").expect("room");
+            peer.shutdown(Shutdown::Write).expect("it is connected");
+            assert_eq!(read(&mut socket, 9).await, b"end");
+            assert_eq!(read(&mut socket, 9).await, b"");
+            assert_eq!(read(&mut socket, 9).await, b"");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_is_sent_when_there_is_room() {
+        for (mut socket, peer) in pairs() {
+            let bytes = vec![b'x'; 100_000];
+            let mut sent = 0;
+            let mut cx = Context::from_waker(Waker::noop());
+            while let Poll::Ready(taken) = socket.poll_write(&mut cx, &bytes) {
+                sent += taken.expect("it is connected");
+                // As if others had their turn: a task may not do so much at once.
+                tokio::task::yield_now().await;
+            }
+            let reader = std::thread::spawn(move || {
+                let mut received = Vec::new();
+                (&peer).read_to_end(&mut received).map(|_| received.len())
+            });
+            for _ in 0..10 {
+                let taken = timeout(PATIENCE, poll_fn(|cx| socket.poll_write(cx, &bytes))).await.expect("it is woken");
+                sent += taken.expect("it is connected");
+            }
+            drop(socket);
+            assert_eq!(reader.join().expect("it ends").ok(), Some(sent));
+        }
+    }
 
     #[tokio::test]
     async fn few_bytes_beyond_full_packets_are_left_for_what_follows() {

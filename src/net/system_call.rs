@@ -1,5 +1,5 @@
-//! Receiving and sending by the system calls alone. The functions of glibc allow the thread to be cancelled meanwhile, and what they do
-//! for that takes some 2 % of the time of a command that comes by itself.
+//! Receiving and sending by direct system calls, where rustix makes those (on Linux). The functions of glibc are points where a thread
+//! can be cancelled, and that costs some 2 % of the CPU time of a command that comes by itself.
 
 use std::io;
 use std::os::fd::AsFd;

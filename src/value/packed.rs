@@ -206,15 +206,15 @@ impl Packed {
         self.pos(index).and_then(|pos| self.at(pos))
     }
 
-    /// The first entry equal to `needle` among every `STRIDE` entries from the first on: with 2, the fields of a sequence of fields
-    /// and values.
+    /// The first entry equal to `needle` among every `STRIDE`-th entry, beginning with the first: with 2, the fields of a sequence of
+    /// fields and values.
     #[inline]
     pub fn find<const STRIDE: usize>(&self, needle: &[u8]) -> Option<Pos> {
         let needle = Encoded::of(needle);
         let bytes = self.0.bytes();
-        // Elements of one collection mostly begin alike and are of one length ("user:17"). So an entry is compared by a word first:
-        // a short one is whole in it, and of a longer one it is the end, where they differ. To compare the last byte first is not
-        // enough: every tenth would equal it, which the processor cannot foresee.
+        // Elements of one collection mostly begin alike and are of one length ("user:17"). A short needle fits in one word; of a
+        // longer one the last word is compared first, where they differ. The last byte alone is the same in one entry of ten, and
+        // the processor would predict those branches wrongly.
         match needle.short() {
             Some((word, mask)) => search::<STRIDE>(bytes, &needle, |rest, entry| match rest.first_chunk() {
                 Some(first) => u64::from_le_bytes(*first) & mask == word,
@@ -380,10 +380,11 @@ impl<'a> Encoded<'a> {
     }
 }
 
-/// The first entry among every `STRIDE` entries whose head begins like that of `needle` and of which `is` says yes. That gets all from
-/// the entry on, and the entry, as long as the needle.
+/// The first entry, among every `STRIDE`-th, whose head begins like that of `needle` and for which `is` returns true. `is` is given
+/// the bytes from the entry to the end, and the first of them, as many as the needle has.
 #[inline]
 fn search<const STRIDE: usize>(bytes: &[u8], needle: &Encoded<'_>, is: impl Fn(&[u8], &[u8]) -> bool) -> Option<Pos> {
+    const { assert!(STRIDE > 0) }
     let (head, len, head_tells_len) = (needle.head[0], needle.len(), needle.head_tells_len());
     let mut at = 0;
     while at < bytes.len() {
@@ -530,18 +531,38 @@ mod tests {
 
     #[test]
     fn a_search_compares_every_byte() {
-        for len in (0..40).chain([126, 127, 128, 129, 300]) {
-            let value: Vec<u8> = (b'a'..=b'z').cycle().take(len).collect();
-            for before in [&[][..], &[b"17".as_slice(), b"a string of more than a word", b"u"]] {
-                let mut packed = Packed::new();
-                before.iter().for_each(|other| packed.push(other));
-                packed.push(&value);
-                assert_eq!(packed.find::<1>(&value), packed.pos(before.len()), "{len}");
-                for at in 0..len {
+        let of_len = |len: usize| (b'a'..=b'z').cycle().take(len).collect::<Vec<u8>>();
+        let texts = (0..40).chain([126, 127, 128, 129, 300]).map(of_len);
+        let ints = [17, 100, -100, 70_000, 1 << 50, i64::MAX, i64::MIN].map(|int: i64| int.to_string().into_bytes());
+        for value in texts.chain(ints) {
+            // As many bytes as the longest needle may follow, or none.
+            for (before, behind) in [(0, 0), (0, 3), (3, 0), (3, 3)] {
+                let others = [b"-5".to_vec(), of_len(400), b"u".to_vec()];
+                let (mut one, mut two) = (Packed::new(), Packed::new());
+                for entry in others[..before].iter().chain([&value]).chain(&others[..behind]) {
+                    one.push(entry);
+                    two.push(entry);
+                    two.push(&value);
+                }
+                let first = |needle: &[u8]| {
+                    let same = |entry: &&[u8]| *entry == needle;
+                    let all = others[..before].iter().chain([&value]).chain(&others[..behind]);
+                    all.map(Vec::as_slice).collect::<Vec<_>>().iter().position(same)
+                };
+                let check = |needle: &[u8]| {
+                    let index = first(needle);
+                    assert_eq!(one.find::<1>(needle), index.and_then(|at| one.pos(at)), "{needle:?} for {value:?}");
+                    assert_eq!(two.find::<2>(needle), index.and_then(|at| two.pos(2 * at)), "{needle:?} for {value:?}");
+                };
+                check(&value);
+                check(&[&value[..], b"x"].concat());
+                check(&[&value[..], b"0"].concat());
+                for at in 0..value.len() {
+                    check(&value[..at]);
                     let mut unlike = value.clone();
-                    unlike[at] ^= 0x80;
-                    assert_eq!(packed.find::<1>(&unlike), None, "{at} of {len}");
-                    assert_eq!(packed.find::<1>(&value[..at]), None, "up to {at} of {len}");
+                    // Another letter, or another digit.
+                    unlike[at] ^= 1;
+                    check(&unlike);
                 }
             }
         }
