@@ -532,12 +532,15 @@ mod tests {
     #[test]
     fn a_search_compares_every_byte() {
         let of_len = |len: usize| (b'a'..=b'z').cycle().take(len).collect::<Vec<u8>>();
-        let texts = (0..40).chain([126, 127, 128, 129, 300]).map(of_len);
+        // Miri is too slow for all.
+        let lens =
+            if cfg!(miri) { vec![0, 3, 7, 8, 9, 17] } else { (0..40).chain([126, 127, 128, 129, 300]).collect() };
+        let texts = lens.into_iter().map(of_len);
         let ints = [17, 100, -100, 70_000, 1 << 50, i64::MAX, i64::MIN].map(|int: i64| int.to_string().into_bytes());
         for value in texts.chain(ints) {
             // As many bytes as the longest needle may follow, or none.
             for (before, behind) in [(0, 0), (0, 3), (3, 0), (3, 3)] {
-                let others = [b"-5".to_vec(), of_len(400), b"u".to_vec()];
+                let others = [b"-5".to_vec(), of_len(if cfg!(miri) { 40 } else { 400 }), b"u".to_vec()];
                 let (mut one, mut two) = (Packed::new(), Packed::new());
                 for entry in others[..before].iter().chain([&value]).chain(&others[..behind]) {
                     one.push(entry);
