@@ -232,29 +232,22 @@ trait Stream: AsFd {
     fn try_io(&self, interest: Interest, call: impl FnOnce() -> io::Result<usize>) -> io::Result<usize>;
 }
 
-impl Stream for TcpStream {
-    #[inline]
-    fn poll_ready(&self, interest: Interest, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if interest.is_readable() { self.poll_read_ready(cx) } else { self.poll_write_ready(cx) }
-    }
+macro_rules! streams {
+    ($($stream:ty),*) => {$(
+        impl Stream for $stream {
+            #[inline]
+            fn poll_ready(&self, interest: Interest, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                if interest.is_readable() { self.poll_read_ready(cx) } else { self.poll_write_ready(cx) }
+            }
 
-    #[inline]
-    fn try_io(&self, interest: Interest, call: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
-        self.try_io(interest, call)
-    }
+            #[inline]
+            fn try_io(&self, interest: Interest, call: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
+                self.try_io(interest, call)
+            }
+        }
+    )*};
 }
-
-impl Stream for UnixStream {
-    #[inline]
-    fn poll_ready(&self, interest: Interest, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if interest.is_readable() { self.poll_read_ready(cx) } else { self.poll_write_ready(cx) }
-    }
-
-    #[inline]
-    fn try_io(&self, interest: Interest, call: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
-        self.try_io(interest, call)
-    }
-}
+streams!(TcpStream, UnixStream);
 
 /// Makes a system call that moves up to `all` bytes, as soon as the socket is ready for it.
 #[inline]
