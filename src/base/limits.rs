@@ -485,9 +485,6 @@ pub const SCRIPT_LIST_KEEP_ELEMENTS: usize = 64;
 /// The first of them, which are compared with those of the next script.
 pub const SCRIPT_LIST_KNOWN_ELEMENTS: usize = 4;
 
-/// Fields for which `cjson.decode` makes room in an object that is not empty.
-pub const JSON_FIELDS_FORESEEN: usize = 4;
-
 /// Bytes of a string that `cjson` escapes at once; each may become six.
 pub const SCRIPT_ESCAPE_CHUNK_BYTES: usize = 4 * 1024;
 
@@ -578,7 +575,7 @@ pub const SCRIPT_TRAIL_MAX_ARGS: usize = 6;
 /// Bytes of each of them.
 pub const SCRIPT_TRAIL_MAX_ARG_BYTES: usize = 64;
 
-/// Nesting of blocks and brackets in a script that is looked at: as in LuaJIT, whose own parser refuses deeper ones.
+/// Nesting of blocks and expressions in a script that is looked at: as in Lua 5.1, whose parser refuses deeper ones.
 pub const SYNTAX_MAX_DEPTH: usize = 200;
 
 /// Refills of a stock whose ids are remembered, so that each counts once: the last ones.

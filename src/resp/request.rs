@@ -18,6 +18,7 @@ use crate::base::limits::{
 /// Where one argument lies in its buffer. Offsets are 32-bit: a command never exceeds
 /// [`QUERY_BUFFER_HARD_MAX_BYTES`](crate::base::limits::QUERY_BUFFER_HARD_MAX_BYTES), which is below 4 GiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Span {
     /// First byte.
     pub start: u32,

@@ -14,7 +14,7 @@ use std::ffi::c_int;
 use super::context::Ctx;
 use super::lua::{Buffer, CFunction, Kind, Stack, ffi, library, upvalue};
 use super::sandbox::check_c_stack;
-use crate::base::limits::{JSON_FIELDS_FORESEEN, SCRIPT_DATA_STACK_BYTES, SCRIPT_ESCAPE_CHUNK_BYTES};
+use crate::base::limits::{SCRIPT_DATA_STACK_BYTES, SCRIPT_ESCAPE_CHUNK_BYTES};
 use crate::base::num;
 
 /// The settings of one `cjson` table.
@@ -56,22 +56,23 @@ const DEFAULTS: Settings = Settings {
     precision: 14,
 };
 
+/// In the order in which Redis' library sets them, because scripts may iterate over the table.
 const FUNCTIONS: [(&[u8], CFunction); 10] = [
-    (b"decode", decode),
-    (b"decode_invalid_numbers", decode_invalid_numbers),
-    (b"decode_max_depth", decode_max_depth),
     (b"encode", encode),
-    (b"encode_invalid_numbers", encode_invalid_numbers),
-    (b"encode_keep_buffer", encode_keep_buffer),
-    (b"encode_max_depth", encode_max_depth),
-    (b"encode_number_precision", encode_number_precision),
+    (b"decode", decode),
     (b"encode_sparse_array", encode_sparse_array),
+    (b"encode_max_depth", encode_max_depth),
+    (b"decode_max_depth", decode_max_depth),
+    (b"encode_number_precision", encode_number_precision),
+    (b"encode_keep_buffer", encode_keep_buffer),
+    (b"encode_invalid_numbers", encode_invalid_numbers),
+    (b"decode_invalid_numbers", decode_invalid_numbers),
     (b"new", new),
 ];
 
 /// Pushes a `cjson` table with settings of its own. May raise for lack of memory.
 pub(super) fn push_table(stack: Stack<'_>, ctx: *mut Ctx) {
-    stack.new_table(0, 16);
+    stack.new_table(0, 0);
     let table = stack.top();
     // SAFETY: the userdata has room for the settings, and a memory block of Lua's is aligned for them.
     unsafe { ffi::lua_newuserdata(stack.raw(), size_of::<Settings>()).cast::<Settings>().write(DEFAULTS) };
@@ -573,13 +574,11 @@ impl<'a> Decoder<'a> {
     fn object(&mut self) {
         self.descend();
         let mut token = self.next_token();
+        self.stack.new_table(0, 0);
         if token.kind == TokenKind::ObjectEnd {
-            self.stack.new_table(0, 0);
             self.depth -= 1;
             return;
         }
-        // The same for all, so that equal objects come to have their fields in equal order.
-        self.stack.new_table(0, JSON_FIELDS_FORESEEN);
         loop {
             let TokenKind::String(span) = token.kind else { self.fail("object key string", token) };
             self.push_string(span);

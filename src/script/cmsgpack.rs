@@ -293,8 +293,7 @@ impl<'a> Reader<'a> {
 
     fn array(&mut self, n: usize) {
         self.descend();
-        // What is declared need not be there: room only for what the input can hold.
-        self.stack.new_table(n.min(self.rest.len()), 0);
+        self.stack.new_table(0, 0);
         for i in 1..=n {
             self.stack.tick();
             self.value();
@@ -304,7 +303,7 @@ impl<'a> Reader<'a> {
 
     fn map(&mut self, n: usize) {
         self.descend();
-        self.stack.new_table(0, n.min(self.rest.len() / 2));
+        self.stack.new_table(0, 0);
         for _ in 0..n {
             self.stack.tick();
             self.value();

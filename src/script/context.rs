@@ -37,16 +37,12 @@ pub(super) struct Ctx {
     pub(super) tape: Reply,
     /// Whether the script chose `redis.setresp(3)`.
     pub(super) resp3: bool,
-    /// Whether `redis.call` reads its arguments where LuaJIT keeps them: see `raw`.
-    pub(super) reads_raw: bool,
     /// Scratch of the libraries.
     pub(super) buffer: Vec<u8>,
     pub(super) frames: Vec<Frame>,
     pub(super) random: Lrand48,
     /// The settings of the global `cjson`.
     pub(super) cjson: *mut cjson::Settings,
-    /// Chunks run as `bytecode` rewrites them: false only in [`Vm::compile_as_written`](super::Vm::compile_as_written).
-    pub(super) rewrites: bool,
     pub(super) altered: Altered,
     /// The address of the C stack where the script began.
     pub(super) c_base: usize,

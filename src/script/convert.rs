@@ -72,8 +72,8 @@ pub(super) fn push_reply(stack: Stack<'_>, tape: &mut TapeReader<'_>, resp3: boo
         Token::BigNumber(digits) => push_field(stack, BIG_NUMBER, |stack| stack.push_bytes(digits)),
         Token::Verbatim(format, text) => push_field(stack, VERBATIM, |stack| {
             stack.new_table(0, 2);
-            set_field(stack, FORMAT, |stack| stack.push_bytes(format));
             set_field(stack, STRING, |stack| stack.push_bytes(text));
+            set_field(stack, FORMAT, |stack| stack.push_bytes(format));
         }),
         Token::Array(_) | Token::Map(_) | Token::Set(_) => {
             if depth >= SCRIPT_TAPE_MAX_DEPTH || !stack.reserve(8) {
@@ -87,8 +87,10 @@ pub(super) fn push_reply(stack: Stack<'_>, tape: &mut TapeReader<'_>, resp3: boo
 
 fn push_aggregate(stack: Stack<'_>, token: Token<'_>, tape: &mut TapeReader<'_>, resp3: bool, depth: usize) {
     match token {
+        // Tables grow as those of Redis do, since scripts see the order of their keys, and their length where elements are nil. Without
+        // nil an array ends up with room for a power of two.
         Token::Array(n) => {
-            stack.new_table(n, 0);
+            stack.new_table(if resp3 { 0 } else { n.next_power_of_two() }, 0);
             for i in 1..=n {
                 stack.tick();
                 push_reply(stack, tape, resp3, depth);
@@ -96,7 +98,7 @@ fn push_aggregate(stack: Stack<'_>, token: Token<'_>, tape: &mut TapeReader<'_>,
             }
         }
         Token::Map(pairs) => push_field(stack, MAP, |stack| {
-            stack.new_table(0, pairs);
+            stack.new_table(0, 0);
             for _ in 0..pairs {
                 stack.tick();
                 push_reply(stack, tape, resp3, depth);
@@ -105,7 +107,7 @@ fn push_aggregate(stack: Stack<'_>, token: Token<'_>, tape: &mut TapeReader<'_>,
             }
         }),
         Token::Set(n) => push_field(stack, SET, |stack| {
-            stack.new_table(0, n);
+            stack.new_table(0, 0);
             for _ in 0..n {
                 stack.tick();
                 push_reply(stack, tape, resp3, depth);

@@ -4,7 +4,6 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
 use super::lua::{Kind, Stack, c_bytes, ffi, native};
-use super::sandbox;
 
 /// An error as `explain` found it.
 #[derive(Default)]
@@ -29,20 +28,25 @@ native! {
             Kind::Table => {
                 stack.raw_get_field(1, b"err");
                 match stack.text(-1) {
-                    Some(text) => failure.text.extend_from_slice(text),
+                    Some(text) => failure.text.extend_from_slice(to_nul(text)),
                     None => failure.text.extend_from_slice(b"ERR unknown error"),
                 }
             }
             _ => {
                 failure.text.extend_from_slice(b"ERR ");
                 stack.push_as_text(1);
-                failure.text.extend_from_slice(stack.bytes(-1));
+                failure.text.extend_from_slice(to_nul(stack.bytes(-1)));
             }
         }
         locate(stack, failure);
         stack.set_top(1);
         1
     }
+}
+
+/// A text up to a NUL byte, where C takes it to end.
+fn to_nul(text: &[u8]) -> &[u8] {
+    text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 /// Whether the value at `i` is the error that a command answered.
@@ -62,8 +66,7 @@ pub(super) fn set_text(failure: &mut Failure, text: &[u8]) {
     failure.source.clear();
 }
 
-/// Notes where the error arose: the innermost function, or its caller if that one is written in C. Functions of the
-/// sandbox that happen to be written in Lua are passed over.
+/// Notes where the error arose: the innermost function, or its caller if that one is written in C.
 fn locate(stack: Stack<'_>, failure: &mut Failure) {
     let mut c_functions = 0;
     for level in 1.. {
@@ -76,9 +79,6 @@ fn locate(stack: Stack<'_>, failure: &mut Failure) {
                 return;
             }
             let record = record.assume_init();
-            if c_bytes(record.source) == sandbox::PRELUDE_NAME.to_bytes() {
-                continue;
-            }
             if c_bytes(record.what) == b"C" {
                 c_functions += 1;
                 if c_functions == 2 {

@@ -79,6 +79,28 @@ pub(super) const fn upvalue(i: c_int) -> c_int {
 /// Pseudo-index of the registry.
 pub(super) const REGISTRY: c_int = ffi::LUA_REGISTRYINDEX;
 
+/// How far a coroutine has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    Running,
+    Suspended,
+    /// It runs, and has resumed another one.
+    Normal,
+    Dead,
+}
+
+impl Progress {
+    /// What `coroutine.status` answers.
+    pub(super) fn name(self) -> &'static [u8] {
+        match self {
+            Progress::Running => b"running",
+            Progress::Suspended => b"suspended",
+            Progress::Normal => b"normal",
+            Progress::Dead => b"dead",
+        }
+    }
+}
+
 /// One Lua thread's stack, as a C function sees it: index 1 is its first argument, -1 the top.
 #[derive(Clone, Copy)]
 pub(super) struct Stack<'a> {
@@ -392,6 +414,66 @@ impl<'a> Stack<'a> {
         unsafe { ffi::lua_call(self.state, args, results) }
     }
 
+    /// Calls the function below its `args` arguments, with the message handler at `handler` unless that is 0, and pushes all its results,
+    /// or the error. Returns Lua's status.
+    pub(super) fn protected_call(self, args: c_int, handler: c_int) -> c_int {
+        unsafe { ffi::lua_pcall(self.state, args, ffi::LUA_MULTRET, handler) }
+    }
+
+    /// Whether the value at `i` is a C function.
+    pub(super) fn is_c_function(self, i: c_int) -> bool {
+        unsafe { ffi::lua_iscfunction(self.state, i) != 0 }
+    }
+
+    /// Pushes a new coroutine, which has no function yet. May raise for lack of memory.
+    pub(super) fn new_thread(self) -> Stack<'a> {
+        Stack { state: unsafe { ffi::lua_newthread(self.state) }, frame: PhantomData }
+    }
+
+    /// The stack of the coroutine at `i`, which must stay alive as long as it is used.
+    pub(super) fn thread(self, i: c_int) -> Option<Stack<'a>> {
+        let state = unsafe { ffi::lua_tothread(self.state, i) };
+        (!state.is_null()).then_some(Stack { state, frame: PhantomData })
+    }
+
+    /// Pops the topmost `n` values and pushes them to another coroutine of the same state.
+    pub(super) fn move_to(self, other: Stack<'_>, n: c_int) {
+        if self.state != other.state {
+            unsafe { ffi::lua_xmove(self.state, other.state, n) }
+        }
+    }
+
+    /// How far this coroutine has come, as the running one sees it.
+    pub(super) fn progress(self, running: Stack<'_>) -> Progress {
+        if self.state == running.state {
+            return Progress::Running;
+        }
+        let has_frames = || {
+            let mut record = std::mem::MaybeUninit::<ffi::lua_Debug>::zeroed();
+            unsafe { ffi::lua_getstack(self.state, 0, record.as_mut_ptr()) > 0 }
+        };
+        match unsafe { ffi::lua_status(self.state) } {
+            ffi::LUA_YIELD => Progress::Suspended,
+            ffi::LUA_OK if has_frames() => Progress::Normal,
+            ffi::LUA_OK if self.top() > 0 => Progress::Suspended,
+            _ => Progress::Dead,
+        }
+    }
+
+    /// Lets this coroutine go on with its topmost `args` values. Returns whether it has yielded or returned its whole stack; otherwise an
+    /// error is on top of that.
+    pub(super) fn resume(self, args: c_int) -> bool {
+        let mut results = 0;
+        let status = unsafe { ffi::lua_resume(self.state, std::ptr::null_mut(), args, &mut results) };
+        matches!(status, ffi::LUA_OK | ffi::LUA_YIELD)
+    }
+
+    /// Pushes the field `name` of the value at `i` (from the top), with metamethods. Raises what they raise.
+    pub(super) fn get_field(self, i: c_int, name: &[u8]) {
+        self.push_bytes(name);
+        unsafe { ffi::lua_gettable(self.state, i - 1) };
+    }
+
     /// Joins the topmost `n` strings or numbers. May raise.
     pub(super) fn concat(self, n: c_int) {
         unsafe { ffi::lua_concat(self.state, n) }
@@ -456,6 +538,11 @@ impl<'a> Stack<'a> {
     /// The number that argument `i` must be or read as, as an integer (saturating). Raises otherwise.
     pub(super) fn check_integer(self, i: c_int) -> i64 {
         self.check_number(i) as i64
+    }
+
+    /// The number that argument `i` must be or read as, as a C `int`: its low bits. Raises otherwise.
+    pub(super) fn check_c_int(self, i: c_int) -> c_int {
+        super::convert::truncate(self.check_number(i)) as c_int
     }
 
     /// Like [`check_integer`](Self::check_integer), with a default for none and nil.

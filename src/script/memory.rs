@@ -4,7 +4,7 @@
 //! as one that is killed, so that no `pcall` saves it. The limit is for what a run adds to what the state held when it was
 //! last free of garbage: neither the sandbox nor the scripts that are cached leave a run less room.
 //!
-//! **Where it dies.** A refusal raises an error from inside LuaJIT, and that is not safe everywhere (see [`frame`](super::frame)):
+//! **Where it dies.** A refusal raises an error from inside LuaJIT, and that is not safe everywhere (see [`Caller`]):
 //!
 //! | Asked by | It gets | It dies |
 //! |---|---|---|
@@ -31,14 +31,14 @@
 //! **C functions** run to their end without a hook. What ours build outside of Lua, in the scratch buffer, as arguments of a
 //! command and as the script's reply, counts too ([`make_room`]); what a command answers is bounded by itself.
 
-use std::alloc::{Layout as BlockLayout, alloc, dealloc, realloc};
+use std::alloc::{Layout, alloc, dealloc, realloc};
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 
 use super::alarm;
-use super::frame::{Caller, Layout};
 use super::interrupt::{interrupt, kill};
 use super::lua::{Stack, ffi};
+use super::luajit::{Caller, caller};
 use crate::base::limits::{SCRIPT_GARBAGE_KEEP_BYTES, SCRIPT_LARGE_BLOCK_BYTES};
 
 /// What of the headroom below the limit is too little to collect for: a script that is so close to it will pass it.
@@ -59,8 +59,6 @@ const THOROUGH_CYCLES: u32 = 2;
 /// The account of a Lua state's memory, in bytes. The allocator writes to it inside of any call of Lua's, hence the cells.
 pub(super) struct Memory {
     state: *mut ffi::lua_State,
-    /// Where LuaJIT keeps what runs; if that is not known, nothing is refused.
-    layout: Cell<Option<Layout>>,
     held: Cell<usize>,
     /// Growth beyond this is looked at; there is no such mark between runs.
     mark: Cell<usize>,
@@ -122,7 +120,6 @@ impl Memory {
     pub(super) fn new(state: *mut ffi::lua_State, held: usize) -> Memory {
         Memory {
             state,
-            layout: Cell::new(None),
             held: Cell::new(held),
             mark: Cell::new(usize::MAX),
             collect_above: Cell::new(usize::MAX),
@@ -136,11 +133,6 @@ impl Memory {
             #[cfg(test)]
             faults: Faults::default(),
         }
-    }
-
-    /// From here on what runs is told apart.
-    pub(super) fn set_layout(&self, layout: Option<Layout>) {
-        self.layout.set(layout);
     }
 
     /// Bytes that the state holds.
@@ -320,10 +312,10 @@ impl Memory {
         self.exhaust();
         interrupt(self.state);
         // SAFETY: the state is live, for it asks.
-        match self.layout.get().map(|layout| unsafe { layout.caller(self.state) }) {
-            Some(Caller::C) => false,
-            Some(Caller::Lua) => growth < self.large_block(),
-            Some(Caller::Assembler) | None => true,
+        match unsafe { caller(self.state) } {
+            Caller::C => false,
+            Caller::Lua => growth < self.large_block(),
+            Caller::Assembler => true,
         }
     }
 
@@ -403,7 +395,7 @@ pub(super) unsafe extern "C" fn allocate(
     // SAFETY: a block of Lua's has the size that Lua says and came from here with this alignment; Lua asks for less than
     // `isize::MAX`.
     unsafe {
-        let layout = |size| BlockLayout::from_size_align_unchecked(size, ffi::SYS_MIN_ALIGN);
+        let layout = |size| Layout::from_size_align_unchecked(size, ffi::SYS_MIN_ALIGN);
         let got = match (block.is_null(), new) {
             (true, 0) => return block,
             (true, _) => alloc(layout(new)),
@@ -498,7 +490,7 @@ mod tests {
             "local t = setmetatable({}, {__index = function(t, k) return t[k .. k] end}) return t.x",
             "return (('x'):rep(1e6):gsub('x', ('y'):rep(1000)))",
             "return (('x'):rep(1e6):gsub('x', function() return ('y'):rep(1000) end))",
-            "local s = ('x'):rep(1e6) return (('%s'):rep(100):format(unpack({s, s, s, s, s, s, s, s, s, s, s, s, s, s, s, s, s})))",
+            "local s, t = ('x'):rep(1e6), {} for i = 1, 100 do t[i] = s end return (('%s'):rep(100):format(unpack(t)))",
             "return #cjson.decode('[' .. ('[],'):rep(1e6) .. '[]]')",
             "return #cmsgpack.unpack('\\221\\0\\15\\0\\0' .. ('\\144'):rep(983040))",
             &format!("{many} return table.concat(t)"),

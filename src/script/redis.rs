@@ -9,9 +9,9 @@ use super::convert::{self, push_error, push_reply};
 use super::host::{LogLevel, ServerVersion};
 use super::interrupt::kill;
 use super::lua::{Kind, Stack, library};
+use super::luajit::{self, Gathered};
 use super::memory::collect_for;
 use super::names::CommandId;
-use super::raw::{self, Argument};
 use crate::base::limits::{QUERY_BUFFER_HARD_MAX_BYTES, SCRATCH_KEEP_BYTES, SCRIPT_CHUNK_BYTES};
 use crate::base::num;
 use crate::resp::request::{Argv, Span};
@@ -23,28 +23,33 @@ pub(super) fn push_table(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersio
     add_functions(stack, ctx, &SCRIPT_FUNCTIONS);
 }
 
-/// Pushes the `redis` table of functions that run. May raise for lack of memory.
+/// Pushes the `redis` table of functions that run, its fields in the order in which Redis sets them: scripts may iterate over it. May
+/// raise for lack of memory.
 pub(super) fn push_function_table(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion) {
-    push_load_table(stack, ctx, version);
-    add_functions(stack, ctx, &FUNCTIONS);
-    // SAFETY: the context outlives the state.
-    if unsafe { !(*ctx).reads_raw } {
-        add_functions(stack, ctx, &PLAIN_CALLS);
-    }
+    stack.new_table(0, 0);
+    let [calls, others, last] = [&FUNCTIONS[..2], &FUNCTIONS[2..7], &FUNCTIONS[7..]];
+    add_functions(stack, ctx, calls);
+    add_log_and_version(stack, ctx, version);
+    add_functions(stack, ctx, others);
     add_numbers(stack, &REPL_NUMBERS);
+    add_functions(stack, ctx, last);
 }
 
 /// Pushes what libraries see of the `redis` table while they are loaded, but for `register_function`. May raise for lack
 /// of memory.
 pub(super) fn push_load_table(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion) {
-    stack.new_table(0, 32);
+    stack.new_table(0, 0);
+    add_log_and_version(stack, ctx, version);
+}
+
+fn add_log_and_version(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion) {
     let table = stack.top();
     add_functions(stack, ctx, &[(b"log", log)]);
     add_numbers(stack, &LOG_NUMBERS);
-    stack.push_bytes(version.text.as_bytes());
-    stack.raw_set_field(table, b"REDIS_VERSION");
     stack.push_number(f64::from(version.number));
     stack.raw_set_field(table, b"REDIS_VERSION_NUM");
+    stack.push_bytes(version.text.as_bytes());
+    stack.raw_set_field(table, b"REDIS_VERSION");
 }
 
 /// Adds functions to the table on top.
@@ -69,20 +74,17 @@ fn add_numbers(stack: Stack<'_>, numbers: &[(&[u8], f64)]) {
 const FUNCTIONS: [(&[u8], super::lua::CFunction); 8] = [
     (b"call", call),
     (b"pcall", pcall),
+    (b"setresp", setresp),
+    (b"sha1hex", sha1hex),
     (b"error_reply", error_reply),
     (b"status_reply", status_reply),
-    (b"sha1hex", sha1hex),
-    (b"setresp", setresp),
     (b"set_repl", set_repl),
     (b"acl_check_cmd", acl_check_cmd),
 ];
 
-/// What takes their place where LuaJIT's layout is not the known one.
-const PLAIN_CALLS: [(&[u8], super::lua::CFunction); 2] = [(b"call", plain_call), (b"pcall", plain_pcall)];
-
 /// What scripts have and functions have not.
 const SCRIPT_FUNCTIONS: [(&[u8], super::lua::CFunction); 3] =
-    [(b"replicate_commands", replicate_commands), (b"breakpoint", breakpoint), (b"debug", debug)];
+    [(b"breakpoint", breakpoint), (b"debug", debug), (b"replicate_commands", replicate_commands)];
 
 const REPL_AOF: u8 = 1;
 const REPL_REPLICA: u8 = 2;
@@ -98,19 +100,11 @@ const REPL_NUMBERS: [(&[u8], f64); 5] = [
 
 library! {
     fn call(stack: Stack) -> c_int {
-        call_command::<true>(stack, true)
+        call_command(stack, true)
     }
 
     fn pcall(stack: Stack) -> c_int {
-        call_command::<true>(stack, false)
-    }
-
-    fn plain_call(stack: Stack) -> c_int {
-        call_command::<false>(stack, true)
-    }
-
-    fn plain_pcall(stack: Stack) -> c_int {
-        call_command::<false>(stack, false)
+        call_command(stack, false)
     }
 
     fn error_reply(stack: Stack) -> c_int {
@@ -211,7 +205,7 @@ library! {
         }
         // SAFETY: the context outlives the state, and neither `gather` nor the engine comes back into Lua.
         let shared = unsafe { &mut *stack.ctx() };
-        match gather(raw::plain_arguments(stack), shared).and_then(|_| may_call(shared)) {
+        match gather(stack, shared).and_then(|_| may_call(shared)) {
             Ok(may) => stack.push_boolean(may),
             Err(refusal) => raise_error(stack, refusal),
         }
@@ -278,19 +272,17 @@ fn end_if_killed(stack: Stack<'_>) {
     }
 }
 
-/// Runs the command in the arguments and pushes its reply. An error is raised if `raises`, otherwise it is the result. `RAW`: what
-/// LuaJIT keeps of the call is read where it lies.
+/// Runs the command in the arguments and pushes its reply. An error is raised if `raises`, otherwise it is the result.
 #[inline]
-fn call_command<const RAW: bool>(stack: Stack<'_>, raises: bool) -> c_int {
+fn call_command(stack: Stack<'_>, raises: bool) -> c_int {
     let ctx = stack.ctx();
     let mut has_collected = false;
     // A loop, so that what reads the arguments is here once, and inlined.
     let gathered = loop {
         // SAFETY: the context outlives the state, and `gather` does not come back into Lua.
         let shared = unsafe { &mut *ctx };
-        let gathered =
-            if RAW { gather(raw::arguments(stack), shared) } else { gather(raw::plain_arguments(stack), shared) };
-        if has_collected || gathered != Err(TOO_LONG) {
+        let gathered = gather(stack, shared);
+        if has_collected || !matches!(gathered, Err(TOO_LONG)) {
             break gathered;
         }
         // They may fit when garbage makes room.
@@ -299,27 +291,30 @@ fn call_command<const RAW: bool>(stack: Stack<'_>, raises: bool) -> c_int {
     };
     // SAFETY: as above; nor does the engine.
     let shared = unsafe { &mut *ctx };
-    let outcome = match gathered {
-        Ok(name) => {
-            let command = name.and_then(|name| shared.names.find(name).or_else(|| learn(stack, shared)));
-            perform(shared, command)
-        }
-        Err(refusal) => Err(refusal),
-    };
-    if let Err(refusal) = outcome {
-        end_if_killed(stack);
-        push_error(stack, refusal, false);
-        if raises {
-            stack.raise_top();
-        }
-        return 1;
+    if shared.loading.is_some() {
+        stack.raise(b"Script attempted to access nonexistent global variable 'call'");
     }
+    let outcome = gathered.and_then(|gathered| {
+        let command = gathered.name.and_then(|name| shared.names.find(name).or_else(|| learn(stack, shared)));
+        perform(shared, command).map(|()| gathered.is_statement)
+    });
+    let is_statement = match outcome {
+        Ok(is_statement) => is_statement,
+        Err(refusal) => {
+            end_if_killed(stack);
+            push_error(stack, refusal, false);
+            if raises {
+                stack.raise_top();
+            }
+            return 1;
+        }
+    };
     // SAFETY: as above; the tape changes only in the next call. Raising while it is borrowed frees nothing.
     let (tape, resp3) = unsafe { ((*ctx).tape.as_bytes(), (*ctx).resp3) };
     let tape_bytes = tape.len();
     let mut tape = TapeReader::new(tape);
     let is_error = matches!(tape.clone().next(), Some(Token::Error(_)));
-    if RAW && !(is_error && raises) && raw::is_statement(stack) {
+    if is_statement && !(is_error && raises) {
         return 0;
     }
     if tape_bytes > SCRATCH_KEEP_BYTES {
@@ -346,42 +341,46 @@ fn learn(stack: Stack<'_>, ctx: &mut Ctx) -> Option<CommandId> {
 /// What a script reads whose arguments take more memory than it may have, or than one command may take.
 const TOO_LONG: &[u8] = b"ERR Lua redis lib command arguments are too long";
 
-/// Copies the arguments into the context: the command sees one buffer. Answers the address of the command's name, if it is a
-/// string. Raises nothing.
+/// Copies the arguments into the context: the command sees one buffer. Raises nothing.
 #[inline]
-fn gather<'a>(
-    arguments: impl ExactSizeIterator<Item = Argument<'a>>,
-    ctx: &mut Ctx,
-) -> Result<Option<usize>, &'static [u8]> {
-    if arguments.len() == 0 {
-        return Err(b"ERR Please specify at least one argument for this redis lib call");
-    }
+fn gather(stack: Stack<'_>, ctx: &mut Ctx) -> Result<Gathered, &'static [u8]> {
     // A script may hold a string once and pass it many times.
     let most = ctx.memory.room().min(QUERY_BUFFER_HARD_MAX_BYTES);
     ctx.args.clear();
     ctx.spans.clear();
-    let mut name = None;
-    for (i, argument) in arguments.enumerate() {
-        let start = ctx.args.len();
-        match argument {
-            Argument::Bytes(bytes) => {
-                if i == 0 {
-                    name = Some(bytes.as_ptr() as usize);
-                }
-                if bytes.len() > most - start {
-                    return Err(TOO_LONG);
-                }
-                ctx.args.extend_from_slice(bytes);
-            }
-            Argument::Number(number) => format_number(&mut ctx.args, number),
-            Argument::Other => return Err(b"ERR Lua redis lib command arguments must be strings or integers"),
+    loop {
+        let gathered = luajit::gather(stack, &mut ctx.args, &mut ctx.spans, most);
+        if gathered.left > 0 {
+            gather_one(stack, ctx, most)?;
+        } else if ctx.spans.is_empty() {
+            return Err(b"ERR Please specify at least one argument for this redis lib call");
+        } else {
+            return Ok(gathered);
         }
-        if ctx.args.len() > most {
-            return Err(TOO_LONG);
-        }
-        ctx.spans.push(Span::new(start, ctx.args.len() - start));
     }
-    Ok(name)
+}
+
+/// Copies the first argument that has no span: a number that is no small natural one, or a string for which more room is needed.
+#[cold]
+fn gather_one(stack: Stack<'_>, ctx: &mut Ctx, most: usize) -> Result<(), &'static [u8]> {
+    let start = ctx.args.len();
+    let i = ctx.spans.len() as c_int + 1;
+    match stack.kind(i) {
+        Kind::String => {
+            let bytes = stack.bytes(i);
+            if bytes.len() > most - start {
+                return Err(TOO_LONG);
+            }
+            ctx.args.extend_from_slice(bytes);
+        }
+        Kind::Number => format_number(&mut ctx.args, stack.number(i)),
+        _ => return Err(b"ERR Lua redis lib command arguments must be strings or integers"),
+    }
+    if ctx.args.len() > most {
+        return Err(TOO_LONG);
+    }
+    ctx.spans.push(Span::new(start, ctx.args.len() - start));
+    Ok(())
 }
 
 /// Asks the engine.

@@ -12,7 +12,7 @@
 //! of that table ever is the table itself: `_G` is its stand-in, `getfenv` and `debug` are absent. The only other way to write
 //! to it is the instruction that assigns a global: a chunk whose bytecode has one gets the stand-in as its environment
 //! instead ([`chunk::load`](super::chunk::load)), where the assignment fails when it is reached. Library tables are stand-ins, so
-//! their functions cost one metatable hop; where `redis.call` is written so, [`bytecode`] spares it.
+//! their functions cost one metatable hop; where `redis.call` is written so, the compiler spares it ([`make_calls_constant`]).
 //!
 //! **The C stack.** LuaJIT does not bound calls from C back into Lua. Our own functions that make such calls refuse once they
 //! stand [`SCRIPT_C_STACK_BYTES`] below `Vm::run`.
@@ -23,10 +23,9 @@ use super::chunk::load;
 use super::context::Ctx;
 use super::host::ServerVersion;
 use super::lua::{CFunction, Kind, Stack, ffi, library, upvalue};
+use super::luajit::set_constant_functions;
 use super::register;
-use super::sort::sort;
-use super::{bytecode, redis};
-use super::{cjson, cmsgpack, strings, structs};
+use super::{cjson, cmsgpack, control, redis, strings, structs, tables};
 use crate::base::limits::{SCRIPT_C_STACK_BYTES, SCRIPT_LOAD_MAX_BYTES};
 
 /// Registers everything and pushes two tables: the globals, and their stand-in. May raise for lack of memory.
@@ -39,22 +38,12 @@ pub(super) fn build(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion<'_>
     stack.push_value(guarded);
     stack.raw_set_field(env, b"_G");
 
-    for (name, builtins, natives) in LIBRARIES {
-        stack.new_table(0, 32);
-        let library = stack.top();
-        if !builtins.is_empty() {
-            stack.raw_get_field(ffi::LUA_GLOBALSINDEX, name);
-            let original = stack.top();
-            copy_builtins(stack, original, library, builtins);
-            if *name == b"string" {
-                strings::register_format(stack, ctx, original, library);
-            }
-            stack.set_top(library);
-        }
-        register(stack, ctx, library, natives);
-        add_library(stack, ctx, env, name);
+    for library in LIBRARIES {
+        push_library(stack, ctx, library);
+        add_library(stack, ctx, env, library.0);
     }
     redis::push_table(stack, ctx, version);
+    make_calls_constant(stack);
     add_api(stack, ctx, env);
     cjson::push_shared_table(stack, ctx);
     add_library(stack, ctx, env, b"cjson");
@@ -63,12 +52,11 @@ pub(super) fn build(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion<'_>
     structs::push_table(stack, ctx);
     add_library(stack, ctx, env, b"struct");
 
-    alias(stack, env, b"math", b"fmod", b"mod");
     register(stack, ctx, env, NATIVES);
     register_with_env(stack, ctx, env, guarded);
     register_iterators(stack, ctx, env);
     guard_strings(stack, ctx, env);
-    run_prelude(stack, ctx, env);
+    register(stack, ctx, env, control::GLOBALS);
     stack.set_top(guarded);
 }
 
@@ -83,6 +71,15 @@ pub(super) fn build_for_functions(stack: Stack<'_>, ctx: *mut Ctx, env: c_int, v
     stack.push_value(guarded);
     stack.raw_set_field(own, b"_G");
     redis::push_function_table(stack, ctx, version);
+    // One function, whoever calls it: compiled functions hold that of scripts.
+    let api = stack.top();
+    stack.raw_get_field(env, API[0]);
+    push_real(stack, -1);
+    for name in CALLS {
+        stack.raw_get_field(stack.top(), name);
+        stack.raw_set_field(api, name);
+    }
+    stack.set_top(api);
     add_api(stack, ctx, own);
     register_with_env(stack, ctx, own, guarded);
     stack.set_top(guarded);
@@ -103,7 +100,7 @@ pub(super) fn push_library_globals(stack: Stack<'_>, ctx: *mut Ctx, api: c_int) 
     stack.new_table(0, 64);
     let own = stack.top();
     push_guard(stack, ctx, own);
-    for name in bytecode::API {
+    for name in API {
         stack.push_value(api);
         stack.raw_set_field(own, name);
     }
@@ -133,77 +130,96 @@ const NATIVES: &[(&[u8], CFunction)] = &[
     (b"setmetatable", setmetatable),
 ];
 
-type Library = (&'static [u8], &'static [&'static [u8]], &'static [(&'static [u8], CFunction)]);
+/// A library: its name, its fields in the order in which Lua 5.1 sets them (scripts may iterate over it), how many of these are functions
+/// that come at once, and our own functions. The others are LuaJIT's.
+type Library = (&'static [u8], &'static [&'static [u8]], usize, &'static [(&'static [u8], CFunction)]);
 
-/// Per library: its name, the functions taken from LuaJIT's, and our own.
 const LIBRARIES: &[Library] = &[
-    (b"string", &[b"char", b"dump", b"len"], strings::FUNCTIONS),
+    (
+        b"string",
+        &[
+            b"byte", b"char", b"dump", b"find", b"format", b"gfind", b"gmatch", b"gsub", b"len", b"lower", b"match",
+            b"rep", b"reverse", b"sub", b"upper",
+        ],
+        15,
+        strings::FUNCTIONS,
+    ),
     (
         b"table",
-        &[b"concat", b"foreach", b"foreachi", b"getn", b"maxn", b"remove"],
-        &[(b"insert", table_insert), (b"setn", table_setn), (b"sort", sort)],
+        &[b"concat", b"foreach", b"foreachi", b"getn", b"maxn", b"insert", b"remove", b"setn", b"sort"],
+        9,
+        tables::FUNCTIONS,
     ),
     (
         b"math",
         &[
-            b"abs", b"acos", b"asin", b"atan", b"atan2", b"ceil", b"cos", b"cosh", b"deg", b"exp", b"floor", b"fmod",
-            b"frexp", b"huge", b"ldexp", b"log", b"log10", b"max", b"min", b"modf", b"pi", b"pow", b"rad", b"sin",
-            b"sinh", b"sqrt", b"tan", b"tanh",
+            b"abs",
+            b"acos",
+            b"asin",
+            b"atan2",
+            b"atan",
+            b"ceil",
+            b"cosh",
+            b"cos",
+            b"deg",
+            b"exp",
+            b"floor",
+            b"fmod",
+            b"frexp",
+            b"ldexp",
+            b"log10",
+            b"log",
+            b"max",
+            b"min",
+            b"modf",
+            b"pow",
+            b"rad",
+            b"random",
+            b"randomseed",
+            b"sinh",
+            b"sin",
+            b"sqrt",
+            b"tanh",
+            b"tan",
+            b"pi",
+            b"huge",
+            b"mod",
         ],
+        28,
         &[(b"random", math_random), (b"randomseed", math_randomseed)],
     ),
     (
         b"bit",
-        &[b"arshift", b"band", b"bnot", b"bor", b"bswap", b"bxor", b"lshift", b"rol", b"ror", b"rshift", b"tobit"],
+        &[
+            b"tobit", b"bnot", b"band", b"bor", b"bxor", b"lshift", b"rshift", b"arshift", b"rol", b"ror", b"bswap",
+            b"tohex",
+        ],
+        12,
         &[(b"tohex", bit_tohex)],
     ),
-    (b"coroutine", &[b"create", b"resume", b"running", b"status", b"wrap", b"yield"], &[]),
-    (b"os", &[], &[(b"clock", os_clock)]),
+    (b"coroutine", &[b"create", b"resume", b"running", b"status", b"wrap", b"yield"], 6, control::COROUTINE),
+    (b"os", &[b"clock"], 1, &[(b"clock", os_clock)]),
 ];
 
-/// The name of the chunk [`PRELUDE`].
-pub(super) const PRELUDE_NAME: &CStr = c"=prelude";
-
-/// What is easier said in Lua. Gets the originals and helpers, returns the replacements.
-const PRELUDE: &CStr = c"
-local type, pcall, xpcall, rawget, foreach, foreachi, resume, wrap, real, killed, shallow = ...
-
--- As in Redis: an error table that carries a message reaches the catcher as the message.
-local function settle(ok, e, ...)
-  if not ok and type(e) == 'table' then
-    local text = rawget(e, 'err')
-    if type(text) == 'string' or type(text) == 'number' then return false, text end
-  end
-  return ok, e, ...
-end
-local function catch(...) return settle(pcall(...)) end
-
--- A message handler runs while the hook is off: that of a script which is to die must not run at all.
-local function handle(f, handler)
-  return xpcall(f, function(e)
-    if killed() then return e end
-    return handler(e)
-  end)
-end
-
--- A coroutine runs on top of the C stack of whoever resumes it.
-local function checked_wrap(f)
-  local go_on = wrap(f)
-  return function(...)
-    shallow()
-    return go_on(...)
-  end
-end
-
-return catch, handle,
-  function(t, f) return foreach(real(t), f) end,
-  function(t, f) return foreachi(real(t), f) end,
-  function(...)
-    shallow()
-    return resume(...)
-  end,
-  checked_wrap
-";
+/// Pushes the table of a library. May raise for lack of memory.
+fn push_library(stack: Stack<'_>, ctx: *mut Ctx, (name, fields, functions, natives): &Library) {
+    stack.new_table(0, *functions);
+    let library = stack.top();
+    stack.raw_get_field(ffi::LUA_GLOBALSINDEX, name);
+    let original = stack.top();
+    for field in *fields {
+        if let Some((_, function)) = natives.iter().find(|native| native.0 == *field) {
+            stack.push_function(ctx, *function);
+        } else if (*name, *field) == (b"string", b"format") {
+            strings::push_format(stack, ctx, original);
+        } else {
+            // `math.mod` is the old name of `math.fmod`.
+            stack.raw_get_field(original, if *field == b"mod" { b"fmod" } else { field });
+        }
+        stack.raw_set_field(library, field);
+    }
+    stack.set_top(library);
+}
 
 fn copy_builtins(stack: Stack<'_>, from: c_int, to: c_int, names: &[&[u8]]) {
     for name in names {
@@ -219,31 +235,40 @@ fn register(stack: Stack<'_>, ctx: *mut Ctx, table: c_int, functions: &[(&[u8], 
     }
 }
 
-/// Gives the library the second name `to` for `from`.
-fn alias(stack: Stack<'_>, env: c_int, library: &[u8], from: &[u8], to: &[u8]) {
-    stack.raw_get_field(env, library);
-    push_real(stack, -1);
-    let real = stack.top();
-    stack.raw_get_field(real, from);
-    stack.raw_set_field(real, to);
-    stack.set_top(real - 2);
-}
-
 /// Pops a table and makes its stand-in the global `name`.
 fn add_library(stack: Stack<'_>, ctx: *mut Ctx, env: c_int, name: &[u8]) {
     protect(stack, ctx);
     stack.raw_set_field(env, name);
 }
 
+/// The names of the `redis` table.
+const API: [&[u8]; 2] = [b"redis", b"server"];
+
+/// Functions of it that compiled chunks hold, rather than look them up through the stand-in, which takes 200 instructions.
+const CALLS: [&[u8]; 2] = [b"call", b"pcall"];
+
+/// Lets chunks that are compiled from here on hold functions of the `redis` table on top.
+fn make_calls_constant(stack: Stack<'_>) {
+    let api = stack.top();
+    stack.new_table(0, API.len());
+    stack.new_table(0, CALLS.len());
+    for name in CALLS {
+        stack.raw_get_field(api, name);
+        stack.raw_set_field(api + 2, name);
+    }
+    for name in API {
+        stack.push_value(api + 2);
+        stack.raw_set_field(api + 1, name);
+    }
+    stack.pop(1);
+    set_constant_functions(stack);
+}
+
 /// Pops a `redis` table and makes its stand-in a global under both of its names.
 fn add_api(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
     let api = stack.top();
-    for (function, global) in bytecode::DIRECT {
-        stack.raw_get_field(api, function);
-        stack.raw_set_field(env, global);
-    }
     protect(stack, ctx);
-    for name in bytecode::API {
+    for name in API {
         stack.push_value(api);
         stack.raw_set_field(env, name);
     }
@@ -319,13 +344,13 @@ fn push_real(stack: Stack<'_>, i: c_int) -> bool {
 }
 
 /// Replaces a stand-in at `i` by the real table. The caller must not let it reach the script.
-fn look_behind(stack: Stack<'_>, i: c_int) {
+pub(super) fn look_behind(stack: Stack<'_>, i: c_int) {
     if push_real(stack, i) {
         stack.replace(i);
     }
 }
 
-fn refuse_protected(stack: Stack<'_>, i: c_int) {
+pub(super) fn refuse_protected(stack: Stack<'_>, i: c_int) {
     if push_real(stack, i) {
         stack.push_bytes(b"Attempt to modify a readonly table");
         stack.raise_top();
@@ -373,45 +398,6 @@ fn guard_strings(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
     stack.raw_set_field(env, b"getmetatable");
 }
 
-fn run_prelude(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
-    let base = stack.top();
-    // SAFETY: a constant chunk; errors are raised to the caller, who runs protected.
-    unsafe {
-        if ffi::luaL_loadbuffer(stack.raw(), PRELUDE.as_ptr(), PRELUDE.count_bytes(), PRELUDE_NAME.as_ptr())
-            != ffi::LUA_OK
-        {
-            stack.raise_top();
-        }
-    }
-    for name in [b"type".as_slice(), b"pcall", b"xpcall", b"rawget"] {
-        stack.raw_get_field(ffi::LUA_GLOBALSINDEX, name);
-    }
-    for (library, name) in PRELUDE_LIBRARY {
-        stack.raw_get_field(ffi::LUA_GLOBALSINDEX, library);
-        stack.raw_get_field(stack.top(), name);
-        stack.remove(-2);
-    }
-    for function in [real as CFunction, killed, shallow] {
-        stack.push_function(ctx, function);
-    }
-    stack.call(stack.top() - base - 1, 6);
-    for (i, (library, name)) in PRELUDE_LIBRARY.into_iter().enumerate() {
-        stack.raw_get_field(env, library);
-        push_real(stack, -1);
-        stack.push_value(base + 3 + i as c_int);
-        stack.raw_set_field(stack.top() - 1, name);
-    }
-    for (i, name) in [b"pcall".as_slice(), b"xpcall"].into_iter().enumerate() {
-        stack.push_value(base + 1 + i as c_int);
-        stack.raw_set_field(env, name);
-    }
-    stack.set_top(base);
-}
-
-/// Functions of libraries that the prelude gets and replaces, in its order.
-const PRELUDE_LIBRARY: [(&[u8], &[u8]); 4] =
-    [(b"table", b"foreach"), (b"table", b"foreachi"), (b"coroutine", b"resume"), (b"coroutine", b"wrap")];
-
 /// Raises when the C stack has grown `limit` bytes below `Vm::run`: to be asked before C calls back into Lua, or itself.
 #[inline]
 pub(super) fn check_c_stack(stack: Stack<'_>, limit: usize) {
@@ -434,10 +420,7 @@ library! {
     fn refuse_name(stack: Stack) -> c_int {
         let buffer = stack.buffer();
         buffer.extend(b"Script attempted to access nonexistent global variable '");
-        let name = stack.text(2).unwrap_or(b"(null)");
-        // A library that is being loaded has no `redis.call`.
-        let direct = bytecode::DIRECT.iter().find(|direct| direct.1 == name);
-        buffer.extend(direct.map_or(name, |direct| direct.0));
+        buffer.extend(stack.text(2).unwrap_or(b"(null)"));
         buffer.push(b'\'');
         stack.push_where(1);
         buffer.push_to(stack);
@@ -451,7 +434,8 @@ library! {
             return stack.top();
         }
         let message = if matches!(stack.kind(2), Kind::None | Kind::Nil) { b"assertion failed!" } else { stack.check_bytes(2) };
-        stack.raise(message)
+        // A NUL byte ends the message, as in C.
+        stack.raise(message.split(|byte| *byte == 0).next().unwrap_or_default())
     }
 
     fn rawget(stack: Stack) -> c_int {
@@ -562,35 +546,6 @@ library! {
         1
     }
 
-    fn table_insert(stack: Stack) -> c_int {
-        stack.check_table(1);
-        refuse_protected(stack, 1);
-        let end = stack.raw_len(1).min(c_int::MAX as usize - 1) as c_int + 1;
-        match stack.top() {
-            2 => {
-                stack.raw_set_at(1, end);
-            }
-            3 => {
-                let position = stack.check_integer(2).clamp(i64::from(c_int::MIN) + 1, i64::from(c_int::MAX)) as c_int;
-                let mut i = end.max(position);
-                while i > position {
-                    stack.tick();
-                    stack.raw_get_at(1, i - 1);
-                    stack.raw_set_at(1, i);
-                    i -= 1;
-                }
-                stack.raw_set_at(1, position);
-            }
-            _ => stack.raise(b"wrong number of arguments to 'insert'"),
-        }
-        0
-    }
-
-    fn table_setn(stack: Stack) -> c_int {
-        stack.check_table(1);
-        stack.raise(b"'setn' is obsolete")
-    }
-
     fn math_random(stack: Stack) -> c_int {
         // SAFETY: the context outlives the state.
         let unit = unsafe { (*stack.ctx()).random.next_unit() };
@@ -691,23 +646,6 @@ library! {
         buffer.push_to(stack);
         let text = stack.bytes(-1);
         answer_chunk(stack, text, name)
-    }
-
-    fn real(stack: Stack) -> c_int {
-        stack.set_top(1);
-        look_behind(stack, 1);
-        1
-    }
-
-    fn shallow(stack: Stack) -> c_int {
-        check_c_stack(stack, SCRIPT_C_STACK_BYTES);
-        0
-    }
-
-    fn killed(stack: Stack) -> c_int {
-        // SAFETY: as above.
-        stack.push_boolean(unsafe { (*stack.ctx()).is_dying() });
-        1
     }
 }
 

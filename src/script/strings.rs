@@ -39,8 +39,8 @@ pub(super) const FUNCTIONS: &[(&[u8], CFunction)] = &[
 /// find the upvalue in which it could be kept.
 static BUILTIN_FORMAT: OnceLock<CFunction> = OnceLock::new();
 
-/// Adds `format`, which calls LuaJIT's, to the table at `to`; LuaJIT's own library is at `from`. May raise for lack of memory.
-pub(super) fn register_format(stack: Stack<'_>, ctx: *mut Ctx, from: c_int, to: c_int) {
+/// Pushes `format`, which calls LuaJIT's; LuaJIT's own library is at `from`. May raise for lack of memory.
+pub(super) fn push_format(stack: Stack<'_>, ctx: *mut Ctx, from: c_int) {
     stack.raw_get_field(from, b"format");
     // SAFETY: what is no C function answers `None`.
     if let Some(builtin) = unsafe { ffi::lua_tocfunction(stack.raw(), -1) } {
@@ -48,7 +48,6 @@ pub(super) fn register_format(stack: Stack<'_>, ctx: *mut Ctx, from: c_int, to: 
     }
     stack.pop(1);
     stack.push_function(ctx, format);
-    stack.raw_set_field(to, b"format");
 }
 
 library! {
@@ -87,11 +86,11 @@ library! {
 
     fn gsub(stack: Stack) -> c_int {
         let (subject, pattern) = (stack.check_bytes(1), stack.check_bytes(2));
+        let most = stack.opt_integer(4, i64::MAX);
         let replacement = stack.kind(3);
         if !matches!(replacement, Kind::Number | Kind::String | Kind::Table | Kind::Function) {
             stack.raise_argument(3, &[b"string/function/table expected"]);
         }
-        let most = stack.opt_integer(4, i64::MAX);
         stack.set_top(3);
         let (pattern, anchored) = strip_anchor(pattern);
         let mut matcher = Matcher::new(subject, pattern, ticker(stack));
@@ -272,8 +271,7 @@ fn check_format(stack: Stack<'_>, mut format: &[u8]) {
         }
         argument += 1;
         if stack.kind(argument) == Kind::None {
-            // LuaJIT says so when it comes there, if memory lasts.
-            return;
+            stack.raise_argument(argument, &[b"no value"]);
         }
         let flags = format.iter().take_while(|byte| FLAGS.contains(byte)).count();
         if flags > FLAGS.len() {
@@ -287,8 +285,7 @@ fn check_format(stack: Stack<'_>, mut format: &[u8]) {
             Some(b'c' | b'd' | b'i' | b'o' | b'u' | b'x' | b'X' | b'e' | b'E' | b'f' | b'g' | b'G') => {
                 stack.is_number(argument)
             }
-            Some(b'q') => matches!(stack.kind(argument), Kind::String | Kind::Number),
-            Some(b's') => true,
+            Some(b'q' | b's') => matches!(stack.kind(argument), Kind::String | Kind::Number),
             Some(byte) if byte.is_ascii_digit() => stack.raise(b"invalid format (width or precision too long)"),
             // A NUL byte ends the message, as in C.
             Some(0) | None => stack.raise(b"invalid option '%' to 'format'"),

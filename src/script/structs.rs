@@ -9,7 +9,7 @@
 use super::context::Ctx;
 use super::lua::{CFunction, Kind, Stack, library};
 
-const FUNCTIONS: [(&[u8], CFunction); 3] = [(b"pack", pack), (b"size", size), (b"unpack", unpack)];
+const FUNCTIONS: [(&[u8], CFunction); 3] = [(b"pack", pack), (b"unpack", unpack), (b"size", size)];
 
 /// Bytes of the largest integer.
 const INTEGER_MAX_BYTES: usize = 32;
@@ -17,7 +17,7 @@ const ALIGNMENT_MAX: usize = 8;
 
 /// Pushes the `struct` table. May raise for lack of memory.
 pub(super) fn push_table(stack: Stack<'_>, ctx: *mut Ctx) {
-    stack.new_table(0, 4);
+    stack.new_table(0, 3);
     let table = stack.top();
     for (name, function) in FUNCTIONS {
         stack.push_function(ctx, function);

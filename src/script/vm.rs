@@ -1,7 +1,7 @@
 //! The Lua state: compiles scripts and runs them.
 //!
-//! One state serves all scripts of the server; it is used by one thread, one script at a time. LuaJIT runs with its
-//! compiler **off**: compiled code does not meet the hook, so an endless loop in it could not be stopped.
+//! One state serves all scripts of the server; it is used by one thread, one script at a time. LuaJIT is built without its
+//! just-in-time compiler: what that makes does not meet the hook, so an endless loop in it could not be stopped.
 //!
 //! A run is one protected call of the C function `enter`, which sets KEYS and ARGV, calls the script and writes what it
 //! returns; so whatever raises on the way, lack of memory included, arrives in one place ([`Vm::run`]). The message
@@ -18,18 +18,18 @@ use std::time::Instant;
 use mlua::{Lua, LuaOptions, StdLib};
 
 use super::alarm::Alarm;
-use super::chunk::{CHUNK_NAME, LIBRARY_CHUNK_NAME, check_luajit, load};
+use super::chunk::{CHUNK_NAME, LIBRARY_CHUNK_NAME, load};
 use super::cjson;
 use super::context::{Altered, Ctx, Run};
 use super::convert::{self, write_reply};
 use super::debug::{self, Console, Debugger};
 use super::failure::{Failure, explain, is_of_command, set_text};
-use super::frame::Layout;
 use super::host::{Host, ServerVersion, Verdict};
 use super::interrupt::HOOK_KEY;
 use super::library::Function;
 use super::lists::{LISTS, push_list, set_list};
 use super::lua::{Kind, REGISTRY, Stack, ffi, native, upvalue};
+use super::luajit::let_chunks_load_constant_functions;
 use super::memory::{self, Memory};
 use super::names::Names;
 use super::program::{Fault, Handle, Invocation, LoadError, Outcome, Passing, ScriptError};
@@ -72,14 +72,8 @@ impl Drop for Vm {
 impl Vm {
     /// A fresh state whose `math.random` starts at `seed`.
     pub fn new(version: ServerVersion<'_>, seed: u32) -> Result<Vm, ScriptError> {
-        Vm::build(version, seed, true)
-    }
-
-    /// The same; `reads_raw` allows what `raw` does, if LuaJIT's layout is the known one.
-    pub(super) fn build(version: ServerVersion<'_>, seed: u32, reads_raw: bool) -> Result<Vm, ScriptError> {
-        let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH | StdLib::BIT | StdLib::JIT;
+        let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH | StdLib::BIT;
         let lua = Lua::new_with(libraries, LuaOptions::new()).map_err(state_error)?;
-        lua.load("jit.off()").exec().map_err(state_error)?;
         let ctx = Box::new(Ctx {
             host: None,
             run: None,
@@ -89,12 +83,10 @@ impl Vm {
             names: Names::NONE,
             tape: Reply::new(Form::Tape2),
             resp3: false,
-            reads_raw,
             buffer: Vec::new(),
             frames: Vec::new(),
             random: Lrand48::seeded(seed),
             cjson: std::ptr::null_mut(),
-            rewrites: true,
             altered: Altered::default(),
             c_base: 0,
             loading: None,
@@ -153,15 +145,6 @@ impl Vm {
         };
         stack.set_top(top);
         self.recover();
-        result
-    }
-
-    /// As [`compile`](Vm::compile), with the bytecode left as LuaJIT made it. The fuzz target `bytecode` compares the two.
-    #[doc(hidden)]
-    pub fn compile_as_written(&mut self, body: &[u8]) -> Result<Handle, ScriptError> {
-        self.ctx.rewrites = false;
-        let result = self.compile(body);
-        self.ctx.rewrites = true;
         result
     }
 
@@ -356,10 +339,6 @@ impl Vm {
             self.lua
                 .exec_raw::<()>((), |state| {
                     let stack = Stack::new(state);
-                    stack.push_function(ctx, check_luajit);
-                    stack.call(0, 0);
-                    stack.push_function(ctx, learn_layout);
-                    stack.call(0, 0);
                     sandbox::build(stack, ctx, &version);
                     // Above: the environment, and its protected stand-in `_G`, which is the environment of chunks that
                     // assign globals.
@@ -570,7 +549,7 @@ native! {
         if let Some(traits) = load(stack, body, CHUNK_NAME, upvalue(2), upvalue(3)) {
             let reference = stack.refer();
             stack.push_number(f64::from(reference));
-            stack.push_boolean(traits.may_keep_lists);
+            stack.push_boolean(traits.may_keep_lists());
         } else {
             stack.push_nil();
             stack.insert(-2);
@@ -586,21 +565,17 @@ native! {
             std::slice::from_raw_parts(ffi::lua_touserdata(stack.raw(), 1).cast::<u8>(), stack.number(2) as usize)
         };
         sandbox::push_library_globals(stack, stack.ctx(), upvalue(2));
-        if load(stack, code, LIBRARY_CHUNK_NAME, 3, 4).is_none() {
+        // What a library runs while it is loaded has no `redis.call`.
+        let_chunks_load_constant_functions(stack, false);
+        let is_compiled = load(stack, code, LIBRARY_CHUNK_NAME, 3, 4).is_some();
+        let_chunks_load_constant_functions(stack, true);
+        if !is_compiled {
             return 1;
         }
         stack.call(0, 0);
         sandbox::copy_fields(stack, upvalue(3), 3);
         stack.push_nil();
         1
-    }
-
-    /// Learns to tell apart what asks for memory.
-    fn learn_layout(stack: Stack) -> c_int {
-        let layout = Layout::learn(stack);
-        debug_assert!(layout.is_some(), "this LuaJIT is built in, and its layout is known");
-        stack.memory().set_layout(layout);
-        0
     }
 
 }

@@ -220,7 +220,7 @@ const BASIC_TYPES: &[Attempt] = &[
     (
         "the metatable of coroutines",
         "CVE-2025-46818",
-        "getmetatable(coroutine.create(tostring)).__gc = 1",
+        "getmetatable(coroutine.create(function() end)).__gc = 1",
         Fails("attempt to index"),
     ),
     (
@@ -285,7 +285,7 @@ const PARSER: &[Attempt] = &[
     ("a chunk of brackets", "CVE-2022-24736", "return assert(loadstring('return ' .. ('('):rep(100000) .. (')'):rep(100000)))()", Fails("")),
     ("too many locals", "CVE-2022-24736", "local t = {} for i = 1, 300 do t[i] = 'local a' .. i .. ' = 1' end return assert(loadstring(table.concat(t, ' ')))()", Fails("more than 200 local variables")),
     ("a chunk without end", "load", "return load(function() return ' ' end)", Fails("")),
-    ("goto is a word of LuaJIT", "goto", "goto there ::there:: return 'there'", Gets("there")),
+    ("goto is a name", "goto", "local goto = 'there' return goto", Gets("there")),
     ("goto into a block", "goto", "goto inside do ::inside:: end", Fails("ERR Error compiling script")),
 ];
 
@@ -316,7 +316,7 @@ const RANGES: &[Attempt] = &[
     ("string.format, wide", "ranges", "return ('%99999d'):format(1)", Fails("invalid")),
     ("string.format, precise", "ranges", "return ('%.99999f'):format(1)", Fails("invalid")),
     ("string.format, by position", "ranges", "return ('%2147483648$s'):format(1)", Fails("invalid")),
-    ("string.char", "ranges", "return string.char(2 ^ 40)", Fails("bad argument #1 to 'char'")),
+    ("string.char", "ranges", "return string.char(2 ^ 40 + 256)", Fails("bad argument #1 to 'char'")),
     ("struct, sizes", "CVE-2018-11219", "return struct.pack('>I2147483648', 1)", Fails("")),
     ("struct, sizes that wrap", "CVE-2018-11219", "return struct.unpack('c4294967296c4294967295', 'x')", Fails("")),
     ("struct, alignment", "CVE-2018-11219", "return struct.unpack('!2147483648i4', 'xxxx')", Fails("")),
@@ -374,7 +374,7 @@ const RANGES: &[Attempt] = &[
 
 const EXHAUSTION: &[Attempt] = &[
     ("a loop", "hangs", "while true do end", Fails(OUT_OF_TIME)),
-    ("a loop by goto", "hangs", "::again:: goto again", Fails(OUT_OF_TIME)),
+    ("a loop by goto", "hangs", "::again:: goto again", Fails("ERR Error compiling script")),
     ("a loop of pcall", "hangs", "while true do pcall(function() while true do end end) end", Fails(OUT_OF_TIME)),
     ("a handler that catches the end", "hangs", "xpcall(function() while true do end end, function() while true do end end)", Fails(OUT_OF_TIME)),
     ("handlers in handlers", "hangs", "local function f() while true do xpcall(error, f) end end f()", Fails("")),

@@ -24,8 +24,8 @@ const KNOWN_CIRCLES: &[&str] = &[
     "log: group_commit shared writer",
     "net: conn listener raw_poller serve sign_in socket_table",
     "rdb: grants intset listpack mod stream value wire ziplist",
-    "script: alarm bytecode chunk cjson cmsgpack context convert debug/mod debug/show failure frame host interrupt library \
-     lists lua memory mod names raw redis register sandbox sort store strings structs vm",
+    "script: alarm chunk cjson cmsgpack context control convert debug/mod debug/show failure host interrupt library lists \
+     lua luajit memory mod names redis register sandbox sort store strings structs tables vm",
     "script: parse/lexer parse/mod parse/parser",
     "value: list list/pre_image",
     "value: stream/mod stream/pre_image stream/trim",
