@@ -14,15 +14,15 @@ pub(super) enum Token<'a> {
     End,
 }
 
-const KEYWORDS: [&str; 22] = [
-    "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto", "if", "in", "local", "nil",
-    "not", "or", "repeat", "return", "then", "true", "until", "while",
+const KEYWORDS: [&str; 21] = [
+    "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "if", "in", "local", "nil", "not", "or",
+    "repeat", "return", "then", "true", "until", "while",
 ];
 
 /// The longest first where one begins another.
-const PUNCTUATION: [&str; 28] = [
-    "...", "..", "==", "~=", "<=", ">=", "::", "+", "-", "*", "/", "%", "^", "#", "<", ">", "=", "(", ")", "{", "}",
-    "[", "]", ";", ":", ",", ".", "~",
+const PUNCTUATION: [&str; 26] = [
+    "...", "..", "==", "~=", "<=", ">=", "+", "-", "*", "/", "%", "^", "#", "<", ">", "=", "(", ")", "{", "}", "[",
+    "]", ";", ":", ",", ".",
 ];
 
 /// Reads tokens one by one.
@@ -33,7 +33,8 @@ pub(super) struct Lexer<'a> {
 }
 
 impl<'a> Lexer<'a> {
-    /// Reads `text` from its start. A first line that begins with `#!` is passed over.
+    /// Reads `text` from its start. A first line that begins with `#!` is passed over: it is the header of the script,
+    /// which the server takes away before it compiles.
     pub(super) fn new(text: &'a [u8]) -> Lexer<'a> {
         let mut lexer = Lexer { text, at: 0, line: 1 };
         if text.starts_with(b"#!") {
@@ -42,7 +43,7 @@ impl<'a> Lexer<'a> {
         lexer
     }
 
-    /// The line where the next token is looked for, or where the last one ended.
+    /// The line that the lexer has reached. After an error it is the line where it gave up.
     pub(super) fn line(&self) -> u32 {
         self.line
     }
@@ -50,14 +51,11 @@ impl<'a> Lexer<'a> {
     /// Passes over blanks and comments.
     pub(super) fn skip_blanks(&mut self) -> Result<(), SyntaxError> {
         loop {
-            self.skip_while(|byte| byte.is_ascii_whitespace() || byte == 0x0b);
-            if !self.rest().starts_with(b"--") {
-                return Ok(());
-            }
-            self.at += 2;
-            match self.long_bracket() {
-                Some(level) => drop(self.long_text(level)?),
-                None => self.skip_while(|byte| byte != b'\n'),
+            match self.rest() {
+                [b'\n' | b'\r', ..] => self.pass_line_end(),
+                [b' ' | b'\t' | 0x0b | 0x0c, ..] => self.at += 1,
+                [b'-', b'-', ..] => self.skip_comment()?,
+                _ => return Ok(()),
             }
         }
     }
@@ -73,16 +71,19 @@ impl<'a> Lexer<'a> {
             return Ok(keyword.map_or(Token::Name(name), |keyword| Token::Symbol(keyword)));
         }
         if first.is_ascii_digit() || first == b'.' && self.rest().get(1).is_some_and(u8::is_ascii_digit) {
-            return Ok(Token::Number(self.number()));
+            return self.number().map(Token::Number);
         }
         if let b'"' | b'\'' = first {
             return self.quoted(first).map(Token::Text);
         }
         if let Some(level) = self.long_bracket() {
-            return self.long_text(level).map(|text| Token::Text(Cow::Borrowed(text)));
+            return self.long_text(level).map(|text| Token::Text(with_plain_line_ends(text)));
+        }
+        if self.rest().starts_with(b"[=") {
+            return Err(self.error("invalid long string delimiter"));
         }
         let symbol = PUNCTUATION.iter().find(|symbol| self.rest().starts_with(symbol.as_bytes()));
-        let symbol = symbol.ok_or(self.error("unexpected character"))?;
+        let symbol = symbol.ok_or(self.error("unexpected symbol"))?;
         self.at += symbol.len();
         Ok(Token::Symbol(symbol))
     }
@@ -95,26 +96,38 @@ impl<'a> Lexer<'a> {
         SyntaxError { line: self.line, fault }
     }
 
+    /// Passes over bytes without line ends.
     fn skip_while(&mut self, goes_on: impl Fn(u8) -> bool) {
-        while let Some(&byte) = self.rest().first().filter(|&&byte| goes_on(byte)) {
-            self.line += u32::from(byte == b'\n');
-            self.at += 1;
-        }
+        self.at += self.rest().iter().take_while(|&&byte| goes_on(byte)).count();
     }
 
-    /// Digits, letters and points, and the signs of exponents: its form was checked by who compiled it.
-    fn number(&mut self) -> &'a [u8] {
-        let start = self.at;
-        let is_hex = self.rest().get(1).is_some_and(|byte| byte.eq_ignore_ascii_case(&b'x'));
-        let exponent = if is_hex { b'p' } else { b'e' };
-        while let Some(&byte) = self.rest().first() {
-            let follows_exponent = self.at > start && self.text[self.at - 1].eq_ignore_ascii_case(&exponent);
-            if !(is_name(byte) || byte == b'.' || matches!(byte, b'+' | b'-') && follows_exponent) {
-                break;
-            }
-            self.at += 1;
+    /// Passes over the line end that stands here.
+    fn pass_line_end(&mut self) {
+        self.at += line_end(self.rest());
+        self.line += 1;
+    }
+
+    /// Passes over a comment, but not over the line end behind a short one.
+    fn skip_comment(&mut self) -> Result<(), SyntaxError> {
+        self.at += 2;
+        match self.long_bracket() {
+            Some(level) => drop(self.long_text(level)?),
+            None => self.skip_while(|byte| !matches!(byte, b'\n' | b'\r')),
         }
-        &self.text[start..self.at]
+        Ok(())
+    }
+
+    /// A number. Lua reads all bytes that may belong to it before it checks its form.
+    fn number(&mut self) -> Result<&'a [u8], SyntaxError> {
+        let start = self.at;
+        self.skip_while(|byte| byte.is_ascii_digit() || byte == b'.');
+        if let [b'e' | b'E', ..] = self.rest() {
+            self.at += 1;
+            self.at += usize::from(matches!(self.rest(), [b'+' | b'-', ..]));
+        }
+        self.skip_while(is_name);
+        let number = &self.text[start..self.at];
+        if is_number(number) { Ok(number) } else { Err(self.error("malformed number")) }
     }
 
     /// The level of the long bracket that opens here.
@@ -124,16 +137,20 @@ impl<'a> Lexer<'a> {
         (rest.get(level) == Some(&b'[')).then_some(level)
     }
 
-    /// What stands between long brackets of this level, the first of which opens here.
+    /// The bytes between long brackets of this level, the first of which opens here.
     fn long_text(&mut self, level: usize) -> Result<&'a [u8], SyntaxError> {
         self.at += level + 2;
         let close = [b"]".as_slice(), &vec![b'='; level], b"]"].concat();
-        let text = self.rest();
-        let len = memchr::memmem::find(text, &close).ok_or(self.error("unfinished long string or comment"))?;
-        let text = &text[..len];
-        self.line += memchr::memchr_iter(b'\n', text).count() as u32;
-        self.at += len + close.len();
-        Ok(text.strip_prefix(b"\r\n").or(text.strip_prefix(b"\n")).unwrap_or(text))
+        let rest = self.rest();
+        let found = memchr::memmem::find(rest, &close);
+        let text = &rest[..found.unwrap_or(rest.len())];
+        self.line += std::iter::successors(split_line(text), |(_, rest)| split_line(rest)).count() as u32;
+        self.at += text.len();
+        if found.is_none() {
+            return Err(self.error("unfinished long string or comment"));
+        }
+        self.at += close.len();
+        Ok(text)
     }
 
     fn quoted(&mut self, quote: u8) -> Result<Cow<'a, [u8]>, SyntaxError> {
@@ -142,13 +159,15 @@ impl<'a> Lexer<'a> {
         let mut changed: Option<Vec<u8>> = None;
         loop {
             let Some(&byte) = self.rest().first() else { return Err(self.error("unfinished string")) };
+            if let b'\n' | b'\r' = byte {
+                return Err(self.error("unfinished string"));
+            }
             self.at += 1;
             match byte {
                 _ if byte == quote => break,
-                b'\n' => return Err(self.error("unfinished string")),
                 b'\\' => {
                     let mut text = changed.take().unwrap_or_else(|| self.text[start..self.at - 1].to_vec());
-                    self.escape(&mut text)?;
+                    text.push(self.escape()?);
                     changed = Some(text);
                 }
                 _ => changed.iter_mut().for_each(|text| text.push(byte)),
@@ -157,46 +176,95 @@ impl<'a> Lexer<'a> {
         Ok(changed.map_or(Cow::Borrowed(&self.text[start..self.at - 1]), Cow::Owned))
     }
 
-    /// Reads what follows a backslash.
-    fn escape(&mut self, out: &mut Vec<u8>) -> Result<(), SyntaxError> {
+    /// Reads the part of an escape behind its backslash. Returns the byte that it stands for.
+    fn escape(&mut self) -> Result<u8, SyntaxError> {
         let Some(&byte) = self.rest().first() else { return Err(self.error("unfinished string")) };
-        self.at += 1;
         match byte {
-            b'a' => out.push(7),
-            b'b' => out.push(8),
-            b'f' => out.push(12),
-            b'n' => out.push(b'\n'),
-            b'r' => out.push(b'\r'),
-            b't' => out.push(b'\t'),
-            b'v' => out.push(11),
-            b'x' => out.push(self.digits(2, 16) as u8),
-            b'z' => self.skip_while(|byte| byte.is_ascii_whitespace()),
-            b'0'..=b'9' => {
-                self.at -= 1;
-                out.push(self.digits(3, 10) as u8);
+            b'\n' | b'\r' => {
+                self.pass_line_end();
+                return Ok(b'\n');
             }
-            _ => {
-                self.line += u32::from(byte == b'\n');
-                out.push(byte);
-            }
+            b'0'..=b'9' => return self.decimal_escape(),
+            _ => self.at += 1,
         }
-        Ok(())
+        Ok(match byte {
+            b'a' => 7,
+            b'b' => 8,
+            b'f' => 12,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'v' => 11,
+            _ => byte,
+        })
     }
 
-    /// A number of at most so many digits.
-    fn digits(&mut self, most: usize, radix: u32) -> u32 {
-        let mut value = 0;
-        for _ in 0..most {
-            let Some(digit) = self.rest().first().and_then(|&byte| char::from(byte).to_digit(radix)) else { break };
-            value = value * radix + digit;
-            self.at += 1;
-        }
-        value
+    /// Reads up to three digits.
+    fn decimal_escape(&mut self) -> Result<u8, SyntaxError> {
+        let digits = self.rest().iter().take(3).take_while(|byte| byte.is_ascii_digit());
+        let (len, value) = digits.fold((0, 0), |(len, value), digit| (len + 1, value * 10 + u32::from(digit - b'0')));
+        self.at += len;
+        u8::try_from(value).map_err(|_| self.error("escape sequence too large"))
     }
 }
 
 fn is_name(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// Whether C's strtod would read all of `text`, which begins with a digit, or with a point and a digit.
+fn is_number(text: &[u8]) -> bool {
+    let are_digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    if let [b'0', b'x' | b'X', hexadecimal @ ..] = text {
+        let (digits, exponent) = split_exponent(hexadecimal, b'p');
+        let is_hexadecimal = !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
+        return is_hexadecimal && exponent.is_none_or(are_digits);
+    }
+    let (digits, exponent) = split_exponent(text, b'e');
+    let points = digits.iter().filter(|&&byte| byte == b'.').count();
+    let is_decimal = points <= 1 && digits.iter().all(|&byte| byte.is_ascii_digit() || byte == b'.');
+    let unsigned =
+        |exponent: &[u8]| are_digits(exponent.strip_prefix(b"+").or(exponent.strip_prefix(b"-")).unwrap_or(exponent));
+    is_decimal && exponent.is_none_or(unsigned)
+}
+
+/// The parts of a number before and after the letter of its exponent.
+fn split_exponent(text: &[u8], letter: u8) -> (&[u8], Option<&[u8]>) {
+    match text.iter().position(|byte| byte.eq_ignore_ascii_case(&letter)) {
+        Some(at) => (&text[..at], Some(&text[at + 1..])),
+        None => (text, None),
+    }
+}
+
+/// Bytes of the line end that `text` begins with, or 0. The two bytes of a pair in either order count as one line end.
+fn line_end(text: &[u8]) -> usize {
+    match text {
+        [b'\n', b'\r', ..] | [b'\r', b'\n', ..] => 2,
+        [b'\n' | b'\r', ..] => 1,
+        _ => 0,
+    }
+}
+
+/// The parts before and after the first line end of `text`.
+fn split_line(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = memchr::memchr2(b'\n', b'\r', text)?;
+    Some((&text[..at], &text[at + line_end(&text[at..])..]))
+}
+
+/// The value of a long string: without a line end at its start, and with `\n` for each other one.
+fn with_plain_line_ends(text: &[u8]) -> Cow<'_, [u8]> {
+    let mut rest = &text[line_end(text)..];
+    if memchr::memchr(b'\r', rest).is_none() {
+        return Cow::Borrowed(rest);
+    }
+    let mut value = Vec::with_capacity(rest.len());
+    while let Some((line, after)) = split_line(rest) {
+        value.extend_from_slice(line);
+        value.push(b'\n');
+        rest = after;
+    }
+    value.extend_from_slice(rest);
+    Cow::Owned(value)
 }
 
 #[cfg(test)]
@@ -216,10 +284,21 @@ mod tests {
         }
     }
 
+    /// The first error in `text`, and the line that the lexer reports.
+    fn refusal(text: &[u8]) -> Option<(u32, &'static str)> {
+        let mut lexer = Lexer::new(text);
+        loop {
+            match lexer.skip_blanks().and_then(|()| lexer.token()) {
+                Ok(Token::End) => return None,
+                Ok(_) => {}
+                Err(error) => return Some((error.line, error.fault)),
+            }
+        }
+    }
+
     #[test]
     fn tokens_know_their_lines() {
-        let text =
-            "#!lua\n--[[ a\n]] x = 0x1p-3 -- b\n.. [==[\nl]]\n]==] ... 1e+5+.5 'q\\\n\\65\\x42\\z  \n C\\'' ~= goto";
+        let text = "#!lua\n--[[ a\n]] x = 0x1p3 -- b\n.. [==[\nl]]\n]==] ... 1e+5+.5 'q\\\n\\65\\066\\z C\\'' ~= goto";
         let symbol = |line, symbol| (line, Token::Symbol(symbol));
         let string = |line, text: &'static str| (line, Token::Text(Cow::Borrowed(text.as_bytes())));
         assert_eq!(
@@ -227,25 +306,99 @@ mod tests {
             [
                 (3, Token::Name(b"x")),
                 symbol(3, "="),
-                (3, Token::Number(b"0x1p-3")),
+                (3, Token::Number(b"0x1p3")),
                 symbol(4, ".."),
                 string(4, "l]]\n"),
                 symbol(6, "..."),
                 (6, Token::Number(b"1e+5")),
                 symbol(6, "+"),
                 (6, Token::Number(b".5")),
-                string(6, "q\nABC'"),
-                symbol(8, "~="),
-                symbol(8, "goto"),
+                string(6, "q\nABz C'"),
+                symbol(7, "~="),
+                (7, Token::Name(b"goto")),
             ]
         );
     }
 
     #[test]
-    fn what_is_not_finished_is_refused() {
-        for text in ["'", "'\n'", "\"\\", "[[", "--[==[ ]=]", "@", "\\"] {
-            let mut lexer = Lexer::new(text.as_bytes());
-            assert!(lexer.skip_blanks().and_then(|()| lexer.token()).is_err(), "{text}");
+    fn two_different_line_end_bytes_are_one_line_end() {
+        for (text, line) in [
+            ("\n\r x", 2),
+            ("\r\n x", 2),
+            ("\r x", 2),
+            ("\n\n\r\r x", 4),
+            ("-- a\r x", 2),
+            ("--[=\r\n x", 2),
+            ("--[[\n\r\r]] x", 3),
+            ("\t\u{b}\u{c} x", 1),
+            ("#!lua \r\r\n x", 2),
+        ] {
+            assert_eq!(tokens(text), [(line, Token::Name(b"x"))], "{text:?}");
+        }
+    }
+
+    #[test]
+    fn strings_have_the_values_that_lua_gives_them() {
+        for (text, value) in [
+            (r"'\a\b\f\n\r\t\v'", "\u{7}\u{8}\u{c}\n\r\t\u{b}"),
+            (r"'\x41\z\u{41}\q\\\''", r"x41zu{41}q\'"),
+            (r"'\0\10\0651'", "\0\nA1"),
+            ("'a\\\r\nb\\\n\rc\\\rd\\\n'", "a\nb\nc\nd\n"),
+            ("[[\n\ra\r\r\nb\r]]", "a\n\nb\n"),
+            ("[[\n\na\n]]", "\na\n"),
+            ("[=[]]]==]]=]", "]]]==]"),
+        ] {
+            assert_eq!(tokens(text), [(1, Token::Text(Cow::Borrowed(value.as_bytes())))], "{text:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_those_of_strtod() {
+        for text in
+            ["0", "3.", ".5", "3.25", "1e5", "1E+5", "1.e-05", ".5e0", "007", "0x0", "0XfF", "0x1e5", "0x1p4", "0xAP10"]
+        {
+            assert_eq!(tokens(text), [(1, Token::Number(text.as_bytes()))], "{text}");
+        }
+        assert_eq!(tokens("0x1e+1").len(), 3, "signs follow the exponents of decimal numbers only");
+        assert_eq!(tokens("0x1.8").len(), 2);
+        assert_eq!(tokens("a..1").len(), 3);
+        for text in [
+            "1x", "1..2", "1.2.3", "1_0", "1e", "1e+", "1e5e5", "0x", "0xg", "0x1p", "0x1p-1", "0x_1", "00x1", "0b1",
+            "1LL", "1i", "0.x1", ".5x", "1e+x",
+        ] {
+            let text = format!("\n{text}\n");
+            assert_eq!(refusal(text.as_bytes()), Some((2, "malformed number")), "{text}");
+        }
+    }
+
+    #[test]
+    fn broken_tokens_are_refused_where_the_lexer_gives_up() {
+        for (text, refused) in [
+            ("'", (1, "unfinished string")),
+            ("\n'a\n'", (2, "unfinished string")),
+            ("'\\\n\r", (2, "unfinished string")),
+            ("'\r'", (1, "unfinished string")),
+            ("\"\\", (1, "unfinished string")),
+            ("'\\256'", (1, "escape sequence too large")),
+            ("'\\\n\\999'", (2, "escape sequence too large")),
+            ("[[", (1, "unfinished long string or comment")),
+            ("[[\n\n\r\r]=]", (4, "unfinished long string or comment")),
+            ("--[==[\n ]=]", (2, "unfinished long string or comment")),
+            ("\n[=\n[", (2, "invalid long string delimiter")),
+            ("[==", (1, "invalid long string delimiter")),
+            ("a[=1]", (1, "invalid long string delimiter")),
+            ("@", (1, "unexpected symbol")),
+            ("\\", (1, "unexpected symbol")),
+            ("~", (1, "unexpected symbol")),
+            ("!=", (1, "unexpected symbol")),
+            ("\0", (1, "unexpected symbol")),
+            ("a\u{e9}", (1, "unexpected symbol")),
+            ("\u{feff}a", (1, "unexpected symbol")),
+        ] {
+            assert_eq!(refusal(text.as_bytes()), Some(refused), "{text:?}");
+        }
+        for text in ["--[=\n", "--[\n", "--", "'\\255\\0'", "a[a] [ [", "::"] {
+            assert_eq!(refusal(text.as_bytes()), None, "{text:?}");
         }
     }
 }

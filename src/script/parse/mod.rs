@@ -1,12 +1,14 @@
 //! Lua programs as trees, for those who look at a script without running it.
 //!
-//! The language is Lua 5.1 with what LuaJIT adds to its grammar (`goto`, labels, `\x` and `\z`, binary and hexadecimal
-//! numbers). The tree keeps what tells where values come from and go to, each with its line; what only computes is
-//! simplified: operators of one class are one node, and a chain of operators or of suffixes (`a.b(c):d()`) is flat, so that
-//! the depth of a tree is bounded by that of the brackets and blocks in its text ([`SYNTAX_MAX_DEPTH`], as in LuaJIT).
-//! Whoever walks it by recursion is as safe as whoever frees it.
+//! The language is Lua 5.1 as the server compiles it, and nothing else: a text is read if the server compiles it, and
+//! refused at the same line if not. Only the limits of one function (locals, upvalues, constants) are not looked at.
 //!
-//! Source: the Lua 5.1 reference manual, section 8.
+//! The tree keeps what tells where values come from and go to, each with its line; what only computes is simplified:
+//! operators of one class are one node, and a chain of operators or of suffixes (`a.b(c):d()`) is flat. The depth of a
+//! tree is so bounded by that of the blocks and expressions in its text ([`SYNTAX_MAX_DEPTH`], as in Lua 5.1). Whoever
+//! walks it by recursion is as safe as whoever frees it.
+//!
+//! Source: the Lua 5.1 reference manual, section 8; llex.c and lparser.c of Lua 5.1 for what the manual leaves open.
 //!
 //! [`SYNTAX_MAX_DEPTH`]: crate::base::limits::SYNTAX_MAX_DEPTH
 
@@ -84,7 +86,7 @@ pub(crate) enum StatementKind<'a> {
         body: Block<'a>,
     },
     Return(Vec<Expr<'a>>),
-    /// `break`, `goto`, a label.
+    /// `break`
     Jump,
 }
 
