@@ -42,6 +42,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         env::set_var("MAKEFILES", &before_make);
         env::set_var(PATCHING, &patches);
         env::set_var("MAKEFLAGS", format!("-j{}", env::var("NUM_JOBS")?));
+        // LuaJIT in one piece: the compiler inlines across its files.
+        env::set_var("LJCORE_O", "ljamalg.o");
     }
     let artifacts = luajit_src::Build::new().build();
     println!("cargo:rustc-link-search=native={}", artifacts.lib_dir().display());

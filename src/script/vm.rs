@@ -41,8 +41,6 @@ use crate::resp::reply::{Form, Reply};
 /// The Lua state with all compiled scripts. See the module's header.
 pub struct Vm {
     state: *mut ffi::lua_State,
-    enter: c_int,
-    explain: c_int,
     compile: c_int,
     load: c_int,
     evaluate: c_int,
@@ -100,17 +98,8 @@ impl Vm {
             failure: Failure::default(),
             outcome: Outcome::Value,
         });
-        let mut vm = Vm {
-            state: std::ptr::null_mut(),
-            enter: 0,
-            explain: 0,
-            compile: 0,
-            load: 0,
-            evaluate: 0,
-            lua,
-            ctx,
-            own_allocator: None,
-        };
+        let mut vm =
+            Vm { state: std::ptr::null_mut(), compile: 0, load: 0, evaluate: 0, lua, ctx, own_allocator: None };
         vm.furnish(version)?;
         vm.collect();
         Ok(vm)
@@ -200,11 +189,10 @@ impl Vm {
         }
         let stack = self.stack();
         let top = stack.top();
-        stack.raw_get_at(REGISTRY, self.explain);
-        stack.raw_get_at(REGISTRY, self.enter);
+        stack.push_value(ENTER);
         self.begin();
-        // SAFETY: a protected call of a function without arguments, with its message handler below it.
-        let status = unsafe { ffi::lua_pcall(self.state, 0, 0, top + 1) };
+        // SAFETY: a protected call of a function without arguments.
+        let status = unsafe { ffi::lua_pcall(self.state, 0, 0, EXPLAIN) };
         self.end();
         self.ctx.host = None;
         self.ctx.run = None;
@@ -254,13 +242,12 @@ impl Vm {
         self.ctx.loading = Some(Vec::new());
         let stack = self.stack();
         let top = stack.top();
-        stack.raw_get_at(REGISTRY, self.explain);
         stack.raw_get_at(REGISTRY, self.load);
         stack.push_light(code.as_ptr().cast_mut().cast());
         stack.push_number(code.len() as f64);
         self.begin();
-        // SAFETY: a protected call of a function with two arguments, its message handler below it; `code` outlives it.
-        let status = unsafe { ffi::lua_pcall(self.state, 2, 1, top + 1) };
+        // SAFETY: a protected call of a function with two arguments; `code` outlives it.
+        let status = unsafe { ffi::lua_pcall(self.state, 2, 1, EXPLAIN) };
         self.end();
         self.ctx.host = None;
         let registered = self.ctx.loading.take().unwrap_or_default();
@@ -383,7 +370,12 @@ impl Vm {
                 .map_err(state_error)?;
         }
         self.state = out.0;
-        [self.enter, self.explain, self.compile, self.load, self.evaluate] = out.1;
+        let (enter, explain);
+        [enter, explain, self.compile, self.load, self.evaluate] = out.1;
+        let stack = self.stack();
+        stack.raw_get_at(REGISTRY, explain);
+        stack.raw_get_at(REGISTRY, enter);
+        debug_assert_eq!(stack.top(), ENTER, "nothing lies below them");
         Ok(())
     }
 
@@ -490,6 +482,10 @@ fn state_error(error: mlua::Error) -> ScriptError {
 fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
+
+// What stands at the bottom of the state's stack: the message handler, and the function that each run calls.
+const EXPLAIN: c_int = 1;
+const ENTER: c_int = 2;
 
 /// Programs for which the registry has room from the start: those that EVAL keeps, and some that were loaded. LuaJIT makes room for a
 /// power of two.
