@@ -328,11 +328,14 @@ impl Encoder<'_> {
             self.stack.tick();
             stack.pop(1);
             let key = if stack.kind(-1) == Kind::Number { stack.number(-1) } else { 0.0 };
-            if key < 1.0 || key.floor() != key || key > f64::from(i32::MAX) {
+            if key < 1.0 || key.floor() != key {
                 stack.pop(1);
                 return -1;
             }
-            most = most.max(key as i64);
+            if key > most as f64 {
+                // A C integer in Redis' library: what does not fit becomes the smallest.
+                most = if key > f64::from(i32::MAX) { i64::from(i32::MIN) } else { key as i64 };
+            }
             items += 1;
         }
         let ratio = i64::from(settings.sparse_ratio);

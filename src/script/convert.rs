@@ -218,9 +218,9 @@ fn write_head(stack: Stack<'_>, reply: &mut Reply) -> Option<Frame> {
         there
     };
     if field(ERR, Kind::String) {
-        reply.error(stack.bytes(-1));
+        reply.error(until_nul(stack.bytes(-1)));
     } else if field(OK, Kind::String) {
-        reply.status_of(stack.bytes(-1));
+        reply.status_of(until_nul(stack.bytes(-1)));
     } else if field(DOUBLE, Kind::Number) {
         reply.double(stack.number(-1));
     } else if field(MAP, Kind::Table) {
@@ -332,6 +332,11 @@ fn write_big_number(reply: &mut Reply, digits: &[u8]) {
     buffer.extend_from_slice(b"\r\n");
     buffer.extend(digits.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }));
     buffer.extend_from_slice(b"\r\n");
+}
+
+/// What C sees of a text: a NUL byte ends it.
+pub(super) fn until_nul(text: &[u8]) -> &[u8] {
+    &text[..memchr::memchr(0, text).unwrap_or(text.len())]
 }
 
 /// A Lua number as an integer: without its fraction, and as x86 converts what 64 bits cannot hold.

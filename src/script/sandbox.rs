@@ -186,7 +186,7 @@ const LIBRARIES: &[Library] = &[
             b"mod",
         ],
         28,
-        &[(b"random", math_random), (b"randomseed", math_randomseed)],
+        &[(b"deg", math_deg), (b"rad", math_rad), (b"random", math_random), (b"randomseed", math_randomseed)],
     ),
     (
         b"bit",
@@ -410,6 +410,14 @@ pub(super) fn check_c_stack(stack: Stack<'_>, limit: usize) {
     }
 }
 
+const RADIANS_PER_DEGREE: f64 = std::f64::consts::PI / 180.0;
+
+/// A number as the 32 bits that `bit` works on: rounded to an integer, of which the low bits are taken.
+fn low_bits(number: f64) -> u32 {
+    // 2^52 + 2^51: adding it leaves the integer in the low bits.
+    (number + 6_755_399_441_055_744.0).to_bits() as u32
+}
+
 library! {
     /// `__newindex` of every stand-in.
     fn refuse_assignment(stack: Stack) -> c_int {
@@ -567,6 +575,18 @@ library! {
         1
     }
 
+    fn math_deg(stack: Stack) -> c_int {
+        let angle = stack.check_number(1);
+        stack.push_number(angle / RADIANS_PER_DEGREE);
+        1
+    }
+
+    fn math_rad(stack: Stack) -> c_int {
+        let angle = stack.check_number(1);
+        stack.push_number(angle * RADIANS_PER_DEGREE);
+        1
+    }
+
     fn math_randomseed(stack: Stack) -> c_int {
         let seed = stack.check_integer(1) as u32;
         // SAFETY: as above.
@@ -581,10 +601,9 @@ library! {
     /// As in Redis' library, at most 8 digits, where LuaJIT's own knows 64-bit numbers.
     fn bit_tohex(stack: Stack) -> c_int {
         let number = stack.check_number(1);
-        let digits = stack.opt_integer(2, 8);
+        let digits = if stack.kind(2) == Kind::None { 8 } else { low_bits(stack.check_number(2)) as i32 };
         let alphabet: &[u8; 16] = if digits < 0 { b"0123456789ABCDEF" } else { b"0123456789abcdef" };
-        // 2^52 + 2^51: adding it leaves the number, rounded to an integer, in the low bits.
-        let bits = (number + 6_755_399_441_055_744.0).to_bits() as u32;
+        let bits = low_bits(number);
         let text: [u8; 8] = std::array::from_fn(|i| alphabet[(bits >> (28 - 4 * i)) as usize & 15]);
         stack.push_bytes(&text[8 - digits.unsigned_abs().min(8) as usize..]);
         1

@@ -95,7 +95,7 @@ impl Sorter<'_> {
                 if !self.is_less(-1, pivot) {
                     break;
                 }
-                if i >= high {
+                if i > high {
                     stack.raise(b"invalid order function for sorting");
                 }
                 stack.pop(1);
@@ -106,7 +106,7 @@ impl Sorter<'_> {
                 if !self.is_less(pivot, -1) {
                     break;
                 }
-                if j <= low {
+                if j < low {
                     stack.raise(b"invalid order function for sorting");
                 }
                 stack.pop(1);

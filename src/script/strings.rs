@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use super::alarm::is_due;
 use super::context::Ctx;
-use super::convert::truncate;
+use super::convert::{truncate, until_nul};
 use super::host::Verdict;
 use super::interrupt::kill;
 use super::lua::{CFunction, Kind, Stack, ffi, library, upvalue};
@@ -72,7 +72,7 @@ library! {
 
     /// The iterator of `gmatch`: upvalues are the context, subject, pattern and where to go on.
     fn gmatch_next(stack: Stack) -> c_int {
-        let (subject, pattern) = (stack.bytes(upvalue(2)), stack.bytes(upvalue(3)));
+        let (subject, pattern) = (stack.bytes(upvalue(2)), until_nul(stack.bytes(upvalue(3))));
         let mut matcher = Matcher::new(subject, pattern, ticker(stack));
         for start in stack.number(upvalue(4)) as usize..=subject.len() {
             if let Some(end) = checked(stack, matcher.match_at(start)) {
@@ -92,7 +92,7 @@ library! {
             stack.raise_argument(3, &[b"string/function/table expected"]);
         }
         stack.set_top(3);
-        let (pattern, anchored) = strip_anchor(pattern);
+        let (pattern, anchored) = strip_anchor(until_nul(pattern));
         let mut matcher = Matcher::new(subject, pattern, ticker(stack));
         let mut output = Output::new(stack, replacement);
         let (mut at, mut copied, mut n) = (0, 0, 0);
@@ -334,7 +334,7 @@ fn search(stack: Stack<'_>, positions: bool) -> c_int {
         back @ ..0 => subject.len().saturating_sub(back.unsigned_abs() as usize),
         forth => (forth.max(1) as usize - 1).min(subject.len()),
     };
-    let plain = positions && (stack.boolean(4) || !pattern.iter().any(|byte| b"^$*+?.([%-".contains(byte)));
+    let plain = positions && (stack.boolean(4) || !until_nul(pattern).iter().any(|byte| b"^$*+?.([%-".contains(byte)));
     if plain {
         return match memchr::memmem::find(&subject[from..], pattern) {
             Some(at) => {
@@ -348,7 +348,7 @@ fn search(stack: Stack<'_>, positions: bool) -> c_int {
             }
         };
     }
-    let (pattern, anchored) = strip_anchor(pattern);
+    let (pattern, anchored) = strip_anchor(until_nul(pattern));
     let mut matcher = Matcher::new(subject, pattern, ticker(stack));
     for start in from..=subject.len() {
         if let Some(end) = checked(stack, matcher.match_at(start)) {
