@@ -34,6 +34,7 @@ mod in_process;
 mod info;
 mod io_threads;
 mod kills;
+mod language;
 mod lasting;
 mod latency;
 mod ldb;
