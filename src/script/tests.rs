@@ -384,6 +384,20 @@ fn long_work_inside_of_one_function_asks() {
     }
 }
 
+/// Wherever in a frame the stack ends, there is room to say so.
+#[test]
+fn a_stack_overflow_is_said_for_frames_of_every_size() {
+    let mut vm = vm();
+    for locals in 0..24 {
+        for arguments in ["", "1", "1, 1", "1, 1, 1"] {
+            let names: String = (0..locals).map(|i| format!("local x{i} = 1 ")).collect();
+            let script = format!("local function f(...) {names} return f({arguments}) + 1 end return f()");
+            let reply = eval(&mut vm, &mut Toy::default(), Form::Resp2, &script);
+            assert!(reply.starts_with("-ERR user_script:1: stack overflow"), "{script}\n{reply}");
+        }
+    }
+}
+
 #[test]
 fn deep_recursion_is_an_error() {
     let mut vm = vm();
