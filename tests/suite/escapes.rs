@@ -301,7 +301,7 @@ const RANGES: &[Attempt] = &[
         Fails("Wrong number of args"),
     ),
     ("bit.tohex", "CVE-2024-31449", "return bit.tohex(65535, -2147483648)", Gets("0000FFFF")),
-    ("bit.tohex, 64 bits", "CVE-2024-31449", "return bit.tohex(-1, 2 ^ 62)", Gets("ffffffff")),
+    ("bit.tohex, 64 bits", "CVE-2024-31449", "return bit.tohex(-1, 2 ^ 62)", Gets("")),
     ("bit, shifted far", "CVE-2024-31449", "return bit.tohex(bit.lshift(1, 2 ^ 31 + 1))", Gets("00000002")),
     ("string.rep, negative", "ranges", "return ('x'):rep(-2147483648) .. 'none'", Gets("none")),
     ("string.sub, far out", "ranges", "return ('abc'):sub(-2147483648, 2147483647)", Gets("abc")),
