@@ -75,8 +75,10 @@ LUA_API int tide_gather(lua_State *L, tide_Gathered *g)
       copy_text(to, strVdata(o), len);
     } else if (tvisnumber(o)) {
       lua_Number n = numberVnum(o);
-      int32_t k = (int32_t)n;
-      if (k < 0 || (lua_Number)k != n || room < 10) break;
+      int32_t k;
+      if (!(n >= 0 && n <= INT32_MAX) || room < 10) break;
+      k = (int32_t)n;
+      if ((lua_Number)k != n) break;
       len = put_digits(to, (uint32_t)k) - to;
     } else {
       break;

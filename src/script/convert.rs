@@ -15,7 +15,7 @@
 use std::ffi::c_int;
 
 use super::context::Ctx;
-use super::lua::{Kind, Stack, upvalue};
+use super::lua::{Kind, Stack, until_nul, upvalue};
 use super::memory::refuse;
 use crate::base::limits::SCRIPT_TAPE_MAX_DEPTH;
 use crate::resp::reply::{Form, Reply};
@@ -332,11 +332,6 @@ fn write_big_number(reply: &mut Reply, digits: &[u8]) {
     buffer.extend_from_slice(b"\r\n");
     buffer.extend(digits.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }));
     buffer.extend_from_slice(b"\r\n");
-}
-
-/// What C sees of a text: a NUL byte ends it.
-pub(super) fn until_nul(text: &[u8]) -> &[u8] {
-    &text[..memchr::memchr(0, text).unwrap_or(text.len())]
 }
 
 /// A Lua number as an integer: without its fraction, and as x86 converts what 64 bits cannot hold.

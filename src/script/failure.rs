@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
-use super::lua::{Kind, Stack, c_bytes, ffi, native};
+use super::lua::{Kind, Stack, c_bytes, ffi, native, until_nul};
 
 /// An error as `explain` found it.
 #[derive(Default)]
@@ -28,25 +28,20 @@ native! {
             Kind::Table => {
                 stack.raw_get_field(1, b"err");
                 match stack.text(-1) {
-                    Some(text) => failure.text.extend_from_slice(to_nul(text)),
+                    Some(text) => failure.text.extend_from_slice(until_nul(text)),
                     None => failure.text.extend_from_slice(b"ERR unknown error"),
                 }
             }
             _ => {
                 failure.text.extend_from_slice(b"ERR ");
                 stack.push_as_text(1);
-                failure.text.extend_from_slice(to_nul(stack.bytes(-1)));
+                failure.text.extend_from_slice(until_nul(stack.bytes(-1)));
             }
         }
         locate(stack, failure);
         stack.set_top(1);
         1
     }
-}
-
-/// A text up to a NUL byte, where C takes it to end.
-fn to_nul(text: &[u8]) -> &[u8] {
-    text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 /// Whether the value at `i` is the error that a command answered.

@@ -635,6 +635,11 @@ impl Buffer<'_> {
     }
 }
 
+/// A text as C reads it: up to its first NUL byte, if it has one.
+pub(super) fn until_nul(text: &[u8]) -> &[u8] {
+    &text[..memchr::memchr(0, text).unwrap_or(text.len())]
+}
+
 /// # Safety
 /// `text` must be null or a C string that lives as long as the answer is used.
 pub(super) unsafe fn c_bytes<'a>(text: *const c_char) -> &'a [u8] {

@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int};
 use super::lua::{Stack, ffi};
 use crate::resp::request::Span;
 
-/// What some function of a chunk does that the sandbox cares about.
+/// What the functions of a chunk do, as far as the sandbox must know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Traits(c_int);
 
@@ -29,7 +29,7 @@ impl Traits {
     }
 }
 
-/// What asks for memory.
+/// The kind of code that asks for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caller {
     /// An instruction of a function written in Lua.
@@ -55,7 +55,7 @@ pub(super) unsafe fn caller(state: *mut ffi::lua_State) -> Caller {
 }
 
 /// Pops a table of tables of functions: by the names of globals, and those of their fields. From here on compiled chunks load
-/// such a function in one step where they name it so. With `inner_only` they do so in the functions inside a chunk only.
+/// such a function in one step where they name it so.
 pub(super) fn set_constant_functions(stack: Stack<'_>) {
     // SAFETY: the table is on top of a live state.
     unsafe { tide_set_constfuncs(stack.raw()) }

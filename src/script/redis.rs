@@ -27,12 +27,11 @@ pub(super) fn push_table(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersio
 /// raise for lack of memory.
 pub(super) fn push_function_table(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion) {
     stack.new_table(0, 0);
-    let [calls, others, last] = [&FUNCTIONS[..2], &FUNCTIONS[2..7], &FUNCTIONS[7..]];
-    add_functions(stack, ctx, calls);
+    add_functions(stack, ctx, &CALLS);
     add_log_and_version(stack, ctx, version);
-    add_functions(stack, ctx, others);
+    add_functions(stack, ctx, &REPLIES_AND_SETTINGS);
     add_numbers(stack, &REPL_NUMBERS);
-    add_functions(stack, ctx, last);
+    add_functions(stack, ctx, &[(b"acl_check_cmd", acl_check_cmd)]);
 }
 
 /// Pushes what libraries see of the `redis` table while they are loaded, but for `register_function`. May raise for lack
@@ -71,15 +70,14 @@ fn add_numbers(stack: Stack<'_>, numbers: &[(&[u8], f64)]) {
     }
 }
 
-const FUNCTIONS: [(&[u8], super::lua::CFunction); 8] = [
-    (b"call", call),
-    (b"pcall", pcall),
+const CALLS: [(&[u8], super::lua::CFunction); 2] = [(b"call", call), (b"pcall", pcall)];
+
+const REPLIES_AND_SETTINGS: [(&[u8], super::lua::CFunction); 5] = [
     (b"setresp", setresp),
     (b"sha1hex", sha1hex),
     (b"error_reply", error_reply),
     (b"status_reply", status_reply),
     (b"set_repl", set_repl),
-    (b"acl_check_cmd", acl_check_cmd),
 ];
 
 /// What scripts have and functions have not.

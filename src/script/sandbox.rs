@@ -10,7 +10,7 @@
 //!
 //! **Speed.** A chunk's environment is the *real* table of globals, so `KEYS`, `tonumber` and `redis` are one lookup. No value
 //! of that table ever is the table itself: `_G` is its stand-in, `getfenv` and `debug` are absent. The only other way to write
-//! to it is the instruction that assigns a global: a chunk whose bytecode has one gets the stand-in as its environment
+//! to it is the instruction that assigns a global: a chunk that has one gets the stand-in as its environment
 //! instead ([`chunk::load`](super::chunk::load)), where the assignment fails when it is reached. Library tables are stand-ins, so
 //! their functions cost one metatable hop; where `redis.call` is written so, the compiler spares it ([`make_calls_constant`]).
 //!
@@ -22,7 +22,7 @@ use std::ffi::{CStr, c_int};
 use super::chunk::load;
 use super::context::Ctx;
 use super::host::ServerVersion;
-use super::lua::{CFunction, Kind, Stack, ffi, library, upvalue};
+use super::lua::{CFunction, Kind, Stack, ffi, library, until_nul, upvalue};
 use super::luajit::set_constant_functions;
 use super::register;
 use super::{cjson, cmsgpack, control, redis, strings, structs, tables};
@@ -443,7 +443,7 @@ library! {
         }
         let message = if matches!(stack.kind(2), Kind::None | Kind::Nil) { b"assertion failed!" } else { stack.check_bytes(2) };
         // A NUL byte ends the message, as in C.
-        stack.raise(message.split(|byte| *byte == 0).next().unwrap_or_default())
+        stack.raise(until_nul(message))
     }
 
     fn rawget(stack: Stack) -> c_int {

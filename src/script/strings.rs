@@ -10,10 +10,10 @@ use std::sync::OnceLock;
 
 use super::alarm::is_due;
 use super::context::Ctx;
-use super::convert::{truncate, until_nul};
+use super::convert::truncate;
 use super::host::Verdict;
 use super::interrupt::kill;
-use super::lua::{CFunction, Kind, Stack, ffi, library, upvalue};
+use super::lua::{CFunction, Kind, Stack, ffi, library, until_nul, upvalue};
 use super::memory::make_room;
 use super::pattern::{Capture, Matcher, Stop};
 use super::sandbox::check_c_stack;

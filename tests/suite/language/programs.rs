@@ -166,7 +166,7 @@ impl<'a> Writer<'a> {
         self.dice.below(100) < percent
     }
 
-    /// What stands between two tokens: now and then a new line, so that errors have lines to tell, or a comment.
+    /// A blank between two tokens, or now and then a new line, so that errors are told apart by line, or a comment.
     fn gap(&mut self) -> &'static str {
         self.one(&[" ", " ", " ", " ", " ", " ", " ", "\n", "\n", " --[[ c\n ]] ", " -- c\n"])
     }
@@ -326,7 +326,7 @@ impl<'a> Writer<'a> {
         if self.varargs.last() == Some(&true) { "...".to_owned() } else { self.name().to_owned() }
     }
 
-    /// What stands in a function without `...`.
+    /// Generates `part` as the inside of a function that does not take `...`.
     fn without_rest<T>(&mut self, part: impl FnOnce(&mut Self) -> T) -> T {
         self.varargs.push(false);
         let part = part(self);

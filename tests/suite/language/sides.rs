@@ -157,7 +157,7 @@ impl Side {
         reply
     }
 
-    /// Answers to these programs.
+    /// Runs these programs, and returns the answer of each.
     pub(super) fn ask(&mut self, calls: &[Call]) -> Vec<String> {
         self.send(calls);
         calls.iter().map(|call| self.answer(call)).collect()
