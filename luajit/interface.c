@@ -98,6 +98,28 @@ LUA_API int tide_gather(lua_State *L, tide_Gathered *g)
   return (int)(top - o);
 }
 
+/* Pushes the pair at a position of the table on top, or else the first one behind it, in the order of lua_next: key and value. Moves the
+** position behind that pair. 0 at the end, with nothing pushed. The first position is 0, and the table must not change between calls. */
+LUA_API int tide_next(lua_State *L, uint32_t *at)
+{
+  GCtab *t = tabV(L->top-1);
+  MSize i = *at, asize = t->asize, end = asize + t->nnode;
+  for (; i < end; i++) {
+    cTValue *value = i < asize ? arrayslot(t, i) : &noderef(t->node)[i-asize].val;
+    if (tvisnil(value)) continue;
+    if (i < asize)
+      setintV(L->top, (int32_t)i);
+    else
+      copyTV(L, L->top, &noderef(t->node)[i-asize].key);
+    incr_top(L);
+    copyTV(L, L->top, value);
+    incr_top(L);
+    *at = i+1;
+    return 1;
+  }
+  return 0;
+}
+
 /* The crate mlua names it, though nothing here calls it. */
 LUALIB_API int luaopen_ffi(lua_State *L)
 {

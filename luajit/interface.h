@@ -39,5 +39,6 @@ LUA_API void tide_set_constfuncs(lua_State *L);
 LUA_API void tide_set_inneronly(lua_State *L, int inneronly);
 LUA_API int tide_caller(lua_State *L);
 LUA_API int tide_gather(lua_State *L, tide_Gathered *g);
+LUA_API int tide_next(lua_State *L, uint32_t *at);
 
 #endif

@@ -224,13 +224,14 @@ impl Reply {
         self.buf[text_at..].iter_mut().for_each(|byte| *byte = one_line(*byte));
     }
 
-    /// An error: its code, a blank, the message; line breaks become blanks.
+    /// An error: its code, a blank, the message; line breaks become blanks, but for those at its end.
     pub fn error(&mut self, text: &[u8]) {
         if self.is_tape() {
             return tape::write(&mut self.buf, Token::Error(text));
         }
+        let end = text.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1);
         self.buf.push(b'-');
-        self.buf.extend(text.iter().map(|&byte| one_line(byte)));
+        self.buf.extend(text[..end].iter().map(|&byte| one_line(byte)));
         self.buf.extend_from_slice(b"\r\n");
     }
 

@@ -13,7 +13,8 @@ use std::ffi::c_int;
 
 use super::context::Ctx;
 use super::lua::{Buffer, CFunction, Kind, Stack, ffi, library, upvalue};
-use super::sandbox::check_c_stack;
+use super::luajit::Walk;
+use super::sandbox::{check_c_stack, look_behind};
 use crate::base::limits::{SCRIPT_DATA_STACK_BYTES, SCRIPT_ESCAPE_CHUNK_BYTES};
 use crate::base::num;
 
@@ -271,14 +272,13 @@ fn switch(stack: Stack<'_>, i: c_int, current: bool) -> bool {
 fn integer(stack: Stack<'_>, i: c_int, least: i32, most: i32, current: i32) -> i32 {
     let mut value = current;
     if stack.kind(i) != Kind::Nil {
-        let given = stack.check_integer(i);
-        if given < i64::from(least) || given > i64::from(most) {
+        value = stack.check_c_int(i);
+        if value < least || value > most {
             let (mut low, mut high) = (itoa::Buffer::new(), itoa::Buffer::new());
             let (low, high) = (low.format(least).as_bytes(), high.format(most).as_bytes());
             // lua-cjson blames the first argument, whichever it was.
             stack.raise_argument(1, &[b"expected integer between ", low, b" and ", high]);
         }
-        value = given as i32;
     }
     stack.push_number(f64::from(value));
     value
@@ -309,10 +309,11 @@ impl Encoder<'_> {
     fn table(&self, depth: i32) {
         let Encoder { stack, settings, .. } = *self;
         check_c_stack(stack, SCRIPT_DATA_STACK_BYTES);
-        if depth > settings.encode_max_depth || !stack.reserve(4) {
+        if depth > settings.encode_max_depth || !stack.reserve(3) {
             let mut digits = itoa::Buffer::new();
             stack.raise_parts(&[b"Cannot serialise, excessive nesting (", digits.format(depth).as_bytes(), b")"]);
         }
+        look_behind(stack, stack.top());
         match self.array_len() {
             len @ 1.. => self.array(len, depth),
             _ => self.object(depth),
@@ -323,13 +324,12 @@ impl Encoder<'_> {
     fn array_len(&self) -> i64 {
         let Encoder { stack, settings, .. } = *self;
         let (mut most, mut items) = (0i64, 0i64);
-        stack.push_nil();
-        while stack.next(-2) {
+        let mut walk = Walk::default();
+        while walk.next(stack) {
             self.stack.tick();
-            stack.pop(1);
-            let key = if stack.kind(-1) == Kind::Number { stack.number(-1) } else { 0.0 };
+            let key = if stack.kind(-2) == Kind::Number { stack.number(-2) } else { 0.0 };
+            stack.pop(2);
             if key < 1.0 || key.floor() != key {
-                stack.pop(1);
                 return -1;
             }
             if key > most as f64 {
@@ -367,8 +367,8 @@ impl Encoder<'_> {
         let Encoder { stack, out, .. } = *self;
         out.push(b'{');
         let mut first = true;
-        stack.push_nil();
-        while stack.next(-2) {
+        let mut walk = Walk::default();
+        while walk.next(stack) {
             stack.tick();
             if !std::mem::take(&mut first) {
                 out.push(b',');
@@ -387,7 +387,7 @@ impl Encoder<'_> {
             }
             out.push(b':');
             self.value(depth);
-            stack.pop(1);
+            stack.pop(2);
         }
         out.push(b'}');
     }
@@ -405,11 +405,10 @@ impl Encoder<'_> {
     fn escape(&self, text: &[u8]) {
         self.out.reserve(text.len() * 6);
         self.out.write(|out| {
-            let mut copied = 0;
-            for (i, &byte) in text.iter().enumerate() {
-                if !IS_ESCAPED[usize::from(byte)] {
-                    continue;
-                }
+            let mut rest = text;
+            while let Some(plain) = rest.iter().position(|&byte| IS_ESCAPED[usize::from(byte)]) {
+                out.extend_from_slice(&rest[..plain]);
+                let byte = rest[plain];
                 let escape = match byte {
                     b'"' => b"\\\"",
                     b'\\' => b"\\\\",
@@ -420,19 +419,14 @@ impl Encoder<'_> {
                     0x0c => b"\\f",
                     b'\r' => b"\\r",
                     _ => {
-                        out.extend_from_slice(&text[copied..i]);
                         out.extend_from_slice(b"\\u00");
-                        out.push(b'0' + (byte >> 4));
-                        out.push(b"0123456789abcdef"[usize::from(byte & 15)]);
-                        copied = i + 1;
-                        continue;
+                        &[b'0' + (byte >> 4), b"0123456789abcdef"[usize::from(byte & 15)]]
                     }
                 };
-                out.extend_from_slice(&text[copied..i]);
                 out.extend_from_slice(escape);
-                copied = i + 1;
+                rest = &rest[plain + 1..];
             }
-            out.extend_from_slice(&text[copied..]);
+            out.extend_from_slice(rest);
         });
     }
 
@@ -458,24 +452,21 @@ impl Encoder<'_> {
     }
 }
 
-/// A table of the bytes that match a pattern.
-macro_rules! bytes_of {
-    ($pattern:pat) => {{
-        let mut table = [false; 256];
-        let mut byte = 0;
-        while byte < 256 {
-            table[byte] = matches!(byte as u8, $pattern);
-            byte += 1;
-        }
-        table
-    }};
-}
-
 /// Which bytes of a string are not written as they are.
-static IS_ESCAPED: [bool; 256] = bytes_of!(0..0x20 | 0x7f | b'"' | b'\\' | b'/');
+static IS_ESCAPED: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = matches!(byte as u8, 0..0x20 | 0x7f | b'"' | b'\\' | b'/');
+        byte += 1;
+    }
+    table
+};
 
-/// Which bytes end what a string says plainly.
-static ENDS_PLAIN: [bool; 256] = bytes_of!(b'"' | b'\\' | 0);
+/// How many bytes of a string stand before its end, an escape or a NUL byte; none if nothing of them comes.
+fn plain_len(text: &[u8]) -> Option<usize> {
+    memchr::memchr3(b'"', b'\\', 0, text)
+}
 
 /// Writes a number as C's `%.{precision}g`.
 fn write_number(out: &mut Vec<u8>, number: f64, precision: i32) {
@@ -567,7 +558,7 @@ impl<'a> Decoder<'a> {
     fn descend(&mut self) {
         self.depth += 1;
         check_c_stack(self.stack, SCRIPT_DATA_STACK_BYTES);
-        if self.depth > self.settings.decode_max_depth || !self.stack.reserve(4) {
+        if self.depth > self.settings.decode_max_depth || !self.stack.reserve(3) {
             let (mut depth, mut at) = (itoa::Buffer::new(), itoa::Buffer::new());
             let (depth, at) = (depth.format(self.depth).as_bytes(), at.format(self.at).as_bytes());
             self.stack.raise_parts(&[b"Found too many nested data structures (", depth, b") at character ", at]);
@@ -665,16 +656,15 @@ impl<'a> Decoder<'a> {
     }
 
     fn word(&mut self, token: impl Fn(TokenKind) -> Token) -> Token {
-        let words = [
-            (b"true".as_slice(), TokenKind::Boolean(true)),
-            (b"false", TokenKind::Boolean(false)),
-            (b"null", TokenKind::Null),
-        ];
-        for (word, kind) in words {
-            if self.text[self.at..].starts_with(word) {
-                self.at += word.len();
-                return token(kind);
-            }
+        let word = match &self.text[self.at..] {
+            [b't', b'r', b'u', b'e', ..] => Some((4, TokenKind::Boolean(true))),
+            [b'f', b'a', b'l', b's', b'e', ..] => Some((5, TokenKind::Boolean(false))),
+            [b'n', b'u', b'l', b'l', ..] => Some((4, TokenKind::Null)),
+            _ => None,
+        };
+        if let Some((len, kind)) = word {
+            self.at += len;
+            return token(kind);
         }
         if self.settings.decode_invalid && self.is_invalid_number() {
             return self.number();
@@ -726,8 +716,9 @@ impl<'a> Decoder<'a> {
         let at = self.at;
         let start = at + 1;
         let error = |text, at| Token { kind: TokenKind::Error(text), at, number: 0.0 };
-        let plain = self.text[start..].iter().position(|&byte| ENDS_PLAIN[usize::from(byte)]);
-        let Some(len) = plain else { return error("unexpected end of string", self.text.len()) };
+        let Some(len) = plain_len(&self.text[start..]) else {
+            return error("unexpected end of string", self.text.len());
+        };
         self.at = start + len;
         if self.text[self.at] == b'"' {
             self.at += 1;
@@ -762,7 +753,7 @@ impl<'a> Decoder<'a> {
                 }
                 Some(_) => {
                     let rest = &self.text[self.at..];
-                    let plain = rest.iter().position(|&byte| ENDS_PLAIN[usize::from(byte)]).unwrap_or(rest.len());
+                    let plain = plain_len(rest).unwrap_or(rest.len());
                     out.extend(&rest[..plain]);
                     self.at += plain;
                 }

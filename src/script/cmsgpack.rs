@@ -10,7 +10,8 @@ use std::ffi::c_int;
 
 use super::context::Ctx;
 use super::lua::{Buffer, CFunction, Kind, Stack, library};
-use super::sandbox::check_c_stack;
+use super::luajit::Walk;
+use super::sandbox::{check_c_stack, look_behind};
 use crate::base::limits::{SCRIPT_DATA_STACK_BYTES, SCRIPT_MSGPACK_MAX_DEPTH};
 
 const FUNCTIONS: [(&[u8], CFunction); 4] =
@@ -59,13 +60,13 @@ library! {
     }
 
     fn unpack_one(stack: Stack) -> c_int {
-        let offset = stack.opt_integer(2, 0);
+        let offset = stack.opt_c_int(2, 0);
         stack.set_top(1);
         unpack_values(stack, 1, offset)
     }
 
     fn unpack_limit(stack: Stack) -> c_int {
-        let (limit, offset) = (stack.check_integer(2), stack.opt_integer(3, 0));
+        let (limit, offset) = (stack.check_c_int(2), stack.opt_c_int(3, 0));
         stack.set_top(1);
         unpack_values(stack, limit, offset)
     }
@@ -127,6 +128,7 @@ fn pack_table(stack: Stack<'_>, out: Buffer<'_>, depth: usize) {
     if !stack.reserve(4) {
         stack.raise(b"in function mp_encode_lua_table");
     }
+    look_behind(stack, stack.top());
     let (n, is_array) = measure(stack);
     if is_array {
         pack_head(out, n, 0x90, 0xdc);
@@ -139,25 +141,25 @@ fn pack_table(stack: Stack<'_>, out: Buffer<'_>, depth: usize) {
         return;
     }
     pack_head(out, n, 0x80, 0xde);
-    stack.push_nil();
-    while stack.next(-2) {
+    let mut walk = Walk::default();
+    while walk.next(stack) {
         stack.tick();
         stack.push_value(-2);
         pack_value(stack, out, depth);
         stack.pop(1);
         pack_value(stack, out, depth);
-        stack.pop(1);
+        stack.pop(2);
     }
 }
 
 /// How many fields the table on top has, and whether their keys are 1 to that many.
 fn measure(stack: Stack<'_>) -> (usize, bool) {
     let (mut n, mut most, mut positive) = (0usize, 0.0f64, true);
-    stack.push_nil();
-    while stack.next(-2) {
+    let mut walk = Walk::default();
+    while walk.next(stack) {
         stack.tick();
-        stack.pop(1);
-        let key = if stack.kind(-1) == Kind::Number { stack.number(-1) } else { 0.0 };
+        let key = if stack.kind(-2) == Kind::Number { stack.number(-2) } else { 0.0 };
+        stack.pop(2);
         positive &= key >= 1.0 && key.floor() == key;
         most = most.max(key);
         n += 1;
@@ -176,7 +178,7 @@ fn pack_head(out: Buffer<'_>, n: usize, short: u8, tag: u8) {
 
 /// Unpacks at most `limit` values from byte `offset` of argument 1. Before them, unless both are 0, comes where to go on, -1
 /// at the end.
-fn unpack_values(stack: Stack<'_>, limit: i64, offset: i64) -> c_int {
+fn unpack_values(stack: Stack<'_>, limit: c_int, offset: c_int) -> c_int {
     let input = stack.check_bytes(1);
     let mut length = itoa::Buffer::new();
     let length = length.format(input.len()).as_bytes();
@@ -193,7 +195,7 @@ fn unpack_values(stack: Stack<'_>, limit: i64, offset: i64) -> c_int {
     let all = limit == 0 && offset == 0;
     let mut reader = Reader { stack, rest: &input[offset as usize..] };
     let mut n = 0;
-    while !reader.rest.is_empty() && (all || i64::from(n) < limit) {
+    while !reader.rest.is_empty() && (all || n < limit) {
         stack.tick();
         if !stack.reserve(2) {
             stack.raise(b"in function mp_unpack_full");

@@ -16,6 +16,7 @@ use std::ffi::c_int;
 
 use super::context::Ctx;
 use super::lua::{Kind, Stack, until_nul, upvalue};
+use super::luajit::Walk;
 use super::memory::refuse;
 use crate::base::limits::SCRIPT_TAPE_MAX_DEPTH;
 use crate::resp::reply::{Form, Reply};
@@ -151,12 +152,12 @@ fn set_field(stack: Stack<'_>, name: c_int, push: impl FnOnce(Stack<'_>)) {
 pub(super) enum Frame {
     /// The next element, and how many there are.
     Array { next: c_int, n: c_int },
-    /// The key comes next (and the one before it is on the stack, nil at first).
-    MapKey,
-    /// The value comes next, and is on top.
-    MapValue,
+    /// The next key.
+    MapKey(Walk),
+    /// The value of that key, which is on top.
+    MapValue(Walk),
     /// The next member.
-    Set,
+    Set(Walk),
 }
 
 /// Pops the value on top and writes it. `resp3`: the script chose `redis.setresp(3)`. `frames` is scratch. May raise for
@@ -226,13 +227,11 @@ fn write_head(stack: Stack<'_>, reply: &mut Reply) -> Option<Frame> {
     } else if field(MAP, Kind::Table) {
         stack.remove(-2);
         reply.map(count_fields(stack));
-        stack.push_nil();
-        return Some(Frame::MapKey);
+        return Some(Frame::MapKey(Walk::default()));
     } else if field(SET, Kind::Table) {
         stack.remove(-2);
         reply.set(count_fields(stack));
-        stack.push_nil();
-        return Some(Frame::Set);
+        return Some(Frame::Set(Walk::default()));
     } else if field(BIG_NUMBER, Kind::String) {
         write_big_number(reply, stack.bytes(-1));
     } else if field(VERBATIM, Kind::Table) {
@@ -257,20 +256,20 @@ fn advance(stack: Stack<'_>, frame: &mut Frame) -> bool {
             stack.raw_get_at(-1, next);
             *frame = Frame::Array { next: next + 1, n };
         }
-        Frame::MapKey => {
-            if !stack.next(-2) {
+        Frame::MapKey(mut walk) => {
+            if !walk.next(stack) {
                 return false;
             }
-            stack.push_value(-2);
-            *frame = Frame::MapValue;
+            stack.insert(-2);
+            *frame = Frame::MapValue(walk);
         }
-        Frame::MapValue => *frame = Frame::MapKey,
-        Frame::Set => {
-            if !stack.next(-2) {
+        Frame::MapValue(walk) => *frame = Frame::MapKey(walk),
+        Frame::Set(mut walk) => {
+            if !walk.next(stack) {
                 return false;
             }
             stack.pop(1);
-            stack.push_value(-1);
+            *frame = Frame::Set(walk);
         }
     }
     true
@@ -293,10 +292,10 @@ fn count_elements(stack: Stack<'_>) -> c_int {
 
 fn count_fields(stack: Stack<'_>) -> usize {
     let mut n = 0;
-    stack.push_nil();
-    while stack.next(-2) {
+    let mut walk = Walk::default();
+    while walk.next(stack) {
         stack.tick();
-        stack.pop(1);
+        stack.pop(2);
         n += 1;
     }
     n
@@ -337,10 +336,17 @@ fn write_big_number(reply: &mut Reply, digits: &[u8]) {
 /// A Lua number as an integer: without its fraction, and as x86 converts what 64 bits cannot hold.
 #[inline]
 pub(super) fn truncate(number: f64) -> i64 {
-    // 2^63 is the first double past the range; NaN fails both tests.
-    const END: f64 = 9_223_372_036_854_775_808.0;
-    if (-END..END).contains(&number) { number as i64 } else { i64::MIN }
+    // NaN fails both tests.
+    if (-INTEGER_END..INTEGER_END).contains(&number) { number as i64 } else { i64::MIN }
 }
+
+/// The same without a sign, as compilers for x86 do it: what 64 bits cannot hold is 0.
+pub(super) fn truncate_unsigned(number: f64) -> u64 {
+    if number >= INTEGER_END { truncate(number - INTEGER_END) as u64 ^ 1 << 63 } else { truncate(number) as u64 }
+}
+
+/// 2^63, the first double past the range of signed integers.
+const INTEGER_END: f64 = 9_223_372_036_854_775_808.0;
 
 #[cfg(test)]
 mod tests {
@@ -354,5 +360,10 @@ mod tests {
             assert_eq!(truncate(number), want, "{number}");
         }
         assert_eq!(truncate(9_007_199_254_740_993.0), 9_007_199_254_740_992);
+        let unsigned =
+            [(1e19, 10_000_000_000_000_000_000), (1e21, 0), (f64::INFINITY, 0), (-1.9, u64::MAX), (f64::NAN, 1 << 63)];
+        for (number, want) in unsigned {
+            assert_eq!(truncate_unsigned(number), want, "{number}");
+        }
     }
 }

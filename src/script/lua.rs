@@ -382,7 +382,7 @@ impl<'a> Stack<'a> {
     }
 
     /// Replaces the key on top by the next key and value of the table at `i`; false at the end, with nothing pushed.
-    /// Raises when the key is not in the table.
+    /// Raises when the key is not in the table. Where nothing changes the table, [`Walk`](super::luajit::Walk) is cheaper.
     #[inline(always)]
     pub(super) fn next(self, i: c_int) -> bool {
         unsafe { ffi::lua_next(self.state, i) != 0 }
@@ -535,14 +535,14 @@ impl<'a> Stack<'a> {
         unsafe { ffi::luaL_checknumber(self.state, i) }
     }
 
-    /// The number that argument `i` must be or read as, as an integer (saturating). Raises otherwise.
+    /// The number that argument `i` must be or read as, as an integer; the least one if 64 bits cannot hold it. Raises otherwise.
     pub(super) fn check_integer(self, i: c_int) -> i64 {
-        self.check_number(i) as i64
+        super::convert::truncate(self.check_number(i))
     }
 
     /// The number that argument `i` must be or read as, as a C `int`: its low bits. Raises otherwise.
     pub(super) fn check_c_int(self, i: c_int) -> c_int {
-        super::convert::truncate(self.check_number(i)) as c_int
+        self.check_integer(i) as c_int
     }
 
     /// Like [`check_integer`](Self::check_integer), with a default for none and nil.
@@ -550,6 +550,14 @@ impl<'a> Stack<'a> {
         match self.kind(i) {
             Kind::None | Kind::Nil => default,
             _ => self.check_integer(i),
+        }
+    }
+
+    /// Like [`check_c_int`](Self::check_c_int), with a default for none and nil.
+    pub(super) fn opt_c_int(self, i: c_int, default: c_int) -> c_int {
+        match self.kind(i) {
+            Kind::None | Kind::Nil => default,
+            _ => self.check_c_int(i),
         }
     }
 

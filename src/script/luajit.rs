@@ -105,6 +105,22 @@ pub(super) fn gather(stack: Stack<'_>, bytes: &mut Vec<u8>, spans: &mut Vec<Span
     }
 }
 
+/// A walk through a table that nothing changes meanwhile, in the order of `next`. It goes by position; Lua's own interface looks up
+/// the key before at each step.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Walk {
+    position: u32,
+}
+
+impl Walk {
+    /// Pushes the next key and value of the table on top; false at the end, with nothing pushed. May raise for lack of memory.
+    #[inline(always)]
+    pub(super) fn next(&mut self, stack: Stack<'_>) -> bool {
+        // SAFETY: a table is on top of a live state.
+        unsafe { tide_next(stack.raw(), &raw mut self.position) != 0 }
+    }
+}
+
 /// `tide_Gathered`.
 #[repr(C)]
 struct RawGathered {
@@ -130,4 +146,5 @@ unsafe extern "C" {
     fn tide_set_inneronly(state: *mut ffi::lua_State, inner_only: c_int);
     fn tide_caller(state: *mut ffi::lua_State) -> c_int;
     fn tide_gather(state: *mut ffi::lua_State, gathered: *mut RawGathered) -> c_int;
+    fn tide_next(state: *mut ffi::lua_State, position: *mut u32) -> c_int;
 }

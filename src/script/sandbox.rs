@@ -558,7 +558,7 @@ library! {
         // SAFETY: the context outlives the state.
         let unit = unsafe { (*stack.ctx()).random.next_unit() };
         // Bounds are C ints, as in Lua 5.1.
-        let bound = |i| f64::from(stack.check_integer(i) as c_int);
+        let bound = |i| f64::from(stack.check_c_int(i));
         let (low, high, at) = match stack.top() {
             0 => {
                 stack.push_number(unit);
@@ -588,7 +588,7 @@ library! {
     }
 
     fn math_randomseed(stack: Stack) -> c_int {
-        let seed = stack.check_integer(1) as u32;
+        let seed = stack.check_c_int(1) as u32;
         // SAFETY: as above.
         unsafe {
             let ctx = stack.ctx();

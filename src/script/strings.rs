@@ -86,7 +86,7 @@ library! {
 
     fn gsub(stack: Stack) -> c_int {
         let (subject, pattern) = (stack.check_bytes(1), stack.check_bytes(2));
-        let most = stack.opt_integer(4, i64::MAX);
+        let most = stack.opt_c_int(4, c_int::MAX);
         let replacement = stack.kind(3);
         if !matches!(replacement, Kind::Number | Kind::String | Kind::Table | Kind::Function) {
             stack.raise_argument(3, &[b"string/function/table expected"]);
@@ -121,7 +121,7 @@ library! {
 
     fn rep(stack: Stack) -> c_int {
         let text = stack.check_bytes(1);
-        let n = stack.check_integer(2).max(0) as usize;
+        let n = stack.check_c_int(2).max(0) as usize;
         if text.len().saturating_mul(n) > SCRIPT_STRING_MAX_BYTES {
             stack.raise(b"resulting string too large");
         }

@@ -7,6 +7,7 @@
 //! Source: <http://www.inf.puc-rio.br/~roberto/struct/>
 
 use super::context::Ctx;
+use super::convert::truncate_unsigned;
 use super::lua::{CFunction, Kind, Stack, library};
 
 const FUNCTIONS: [(&[u8], CFunction); 3] = [(b"pack", pack), (b"unpack", unpack), (b"size", size)];
@@ -41,9 +42,8 @@ library! {
                 b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
                     let number = stack.check_number(argument);
                     argument += 1;
-                    let value = if number < 0.0 { number as i64 as u64 } else { number as u64 };
                     let mut bytes = [0; INTEGER_MAX_BYTES];
-                    bytes[..8].copy_from_slice(&value.to_le_bytes());
+                    bytes[..8].copy_from_slice(&truncate_unsigned(number).to_le_bytes());
                     format.put(out, &mut bytes[..size]);
                 }
                 b'x' => out.push(0),

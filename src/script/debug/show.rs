@@ -7,6 +7,7 @@ use crate::base::limits::DEBUG_VALUE_MAX_DEPTH;
 use crate::base::num;
 use crate::resp::tape::{TapeReader, Token};
 use crate::script::lua::{Kind, Stack};
+use crate::script::luajit::Walk;
 
 /// How Lua itself writes numbers.
 const NUMBER_DIGITS: usize = 14;
@@ -42,8 +43,8 @@ fn table(stack: Stack<'_>, out: &mut Vec<u8>, limit: usize, depth: usize) {
     let is_list = is_list(stack);
     out.push(b'{');
     let mut is_first = true;
-    stack.push_nil();
-    while stack.next(-2) {
+    let mut walk = Walk::default();
+    while walk.next(stack) {
         if out.len() > limit {
             stack.pop(2);
             return;
@@ -59,7 +60,7 @@ fn table(stack: Stack<'_>, out: &mut Vec<u8>, limit: usize, depth: usize) {
             out.extend_from_slice(b"]=");
         }
         nested_value(stack, out, limit, depth + 1);
-        stack.pop(1);
+        stack.pop(2);
     }
     out.push(b'}');
 }
@@ -67,11 +68,11 @@ fn table(stack: Stack<'_>, out: &mut Vec<u8>, limit: usize, depth: usize) {
 /// Whether the keys of the table on top are 1, 2 and so on, in this order.
 fn is_list(stack: Stack<'_>) -> bool {
     let mut wanted = 1.0;
-    stack.push_nil();
-    while stack.next(-2) {
-        stack.pop(1);
-        if stack.kind(-1) != Kind::Number || stack.number(-1) != wanted {
-            stack.pop(1);
+    let mut walk = Walk::default();
+    while walk.next(stack) {
+        let is_wanted = stack.kind(-2) == Kind::Number && stack.number(-2) == wanted;
+        stack.pop(2);
+        if !is_wanted {
             return false;
         }
         wanted += 1.0;

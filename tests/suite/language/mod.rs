@@ -157,33 +157,40 @@ fn line_of_error(reply: &Value) -> Option<(u32, String)> {
 /// The order of a table depends on what was put into it, not on the server that it lives on or what that has done before.
 #[test]
 fn tables_iterate_alike_whatever_ran_before() {
-    let dice = &mut Dice(env_number("SUITE_SEED").unwrap_or(7));
-    let calls: Vec<Call> = (0..1000).map(|_| (How::UnderPcall, programs::table_program(dice))).collect();
-    let mut fresh = sides::Side::start(Program::Tidegate);
-    let mut worn = sides::Side::start(Program::Tidegate);
+    let (mut fresh, mut worn, mut crowded) = (here(), here(), here());
     for text in programs(4).iter().take(200) {
         worn.ask(&[(How::Plainly, text.clone())]);
         worn.command(&["SCRIPT", "LOAD", text]);
     }
     worn.command(&["SCRIPT", "FLUSH"]);
+    // Libraries stay, and so do the strings that they keep.
+    let strings = "local kept = {} for i = 1, 50000 do kept['k' .. i] = 'key' .. i end";
+    let library = format!("#!lua name=kept\n{strings} redis.register_function('kept', function() return #kept end)");
+    assert_eq!(crowded.command(&["FUNCTION", "LOAD", &library]), Value::bulk("kept"));
     let mut redis = (!REDIS_SERVER_8.is_missing()).then(|| sides::Side::start(Program::Redis8));
-    for (number, pipeline) in calls.chunks(PIPELINE).enumerate() {
-        if number % 4 == 0 {
-            worn.command(&[
-                "EVAL",
-                "local t = {} for i = 1, 1000 do t['x' .. i] = {i} end collectgarbage() return #t",
-                "0",
-            ]);
-        }
-        let here = fresh.ask(pipeline);
-        let there = worn.ask(pipeline);
-        let redis = redis.as_mut().map_or_else(|| here.clone(), |redis| redis.ask(pipeline));
-        for (at, (_, program)) in pipeline.iter().enumerate() {
-            assert!(here[at].starts_with("\"R true"), "a plain table fails nothing: {}\n{program}", here[at]);
-            assert_eq!(here[at], there[at], "after other scripts:\n{program}");
-            assert_eq!(redis[at], here[at], "Redis and here:\n{program}");
+    for seed in seeds(1) {
+        let dice = &mut Dice(seed);
+        let calls: Vec<Call> = (0..1000).map(|_| (How::UnderPcall, programs::table_program(dice))).collect();
+        for (number, pipeline) in calls.chunks(PIPELINE).enumerate() {
+            if number % 4 == 0 {
+                let garbage = "local t = {} for i = 1, 1000 do t['x' .. i] = {i} end collectgarbage() return #t";
+                worn.command(&["EVAL", garbage, "0"]);
+            }
+            let [here, after_others, among_strings] =
+                [&mut fresh, &mut worn, &mut crowded].map(|side| side.ask(pipeline));
+            let redis = redis.as_mut().map_or_else(|| here.clone(), |redis| redis.ask(pipeline));
+            for (at, (_, program)) in pipeline.iter().enumerate() {
+                assert!(here[at].starts_with("\"R true"), "a plain table fails nothing: {}\n{program}", here[at]);
+                assert_eq!(here[at], after_others[at], "after other scripts:\n{program}");
+                assert_eq!(here[at], among_strings[at], "beside many strings:\n{program}");
+                assert_eq!(redis[at], here[at], "Redis and here:\n{program}");
+            }
         }
     }
+}
+
+fn here() -> sides::Side {
+    sides::Side::start(Program::Tidegate)
 }
 
 /// What EVAL answers without keys.
@@ -206,6 +213,12 @@ fn every_kind_of_difference_is_gone() {
         let wanted = format!("ERR Error compiling script (new function): user_script:1: {wanted}");
         assert_eq!(eval(&mut raw, text), Value::error(&wanted), "{text}");
     }
+    // The last item of a constructor is evaluated at its closing brace.
+    let late = eval(&mut raw, "local t = {} return {t.x.y,\n}");
+    assert!(
+        matches!(&late, Value::Error(text) if text.starts_with(b"ERR user_script:2: attempt to index")),
+        "{late:?}"
+    );
     for (text, wanted) in FAILURES {
         let reply = eval(&mut raw, text);
         let Value::Error(error) = &reply else { panic!("{text} fails, and does not answer {reply:?}") };
@@ -249,6 +262,25 @@ const VALUES: &[(&str, &str)] = &[
     ("return tostring(tonumber('0b11'))", "nil"),
     ("return tonumber('0x1p4')", "16"),
     ("return 0x1p4", "16"),
+    // Numbers that no integer holds.
+    ("return ('%x'):format(1e308) .. ('%u'):format(1e19) .. ('%c'):format(2^32 + 65)", "010000000000000000000"),
+    ("return math.ldexp(5, 2^32 + 3)", "40"),
+    ("return ('%f|%.3f'):format(5e-324, -1e-200)", "0.000000|-0.000"),
+    ("return ('x'):rep(2^32 + 2)", "xx"),
+    ("return struct.unpack('I8', struct.pack('I8', 1e21))", "0"),
+    // A string that was a key finds its place again, whenever garbage is collected.
+    (
+        "local function keys(collect) local t, o = {}, {} for i = 1, 30 do t['k' .. i] = i end for i = 1, 30 do t['k' .. i] = nil end \
+         if collect then collectgarbage() end for i = 30, 1, -1 do t['k' .. i] = i end \
+         for k in pairs(t) do o[#o + 1] = k end return table.concat(o) end return tostring(keys(false) == keys(true))",
+        "true",
+    ),
+    // A numeric `for` begins one step before its first value.
+    ("for i = -0, 1 do return tostring(1 / i) end", "inf"),
+    ("for i = 0.1, 2 do return ('%.17g'):format(i) end", "0.099999999999999978"),
+    ("for i = 1, 2, 1/0 do return 'entered' end return 'not entered'", "not entered"),
+    ("for i = 1, 5, 0 do return 'entered' end return 'not entered'", "not entered"),
+    ("for i = 5, 1, 0 do return 'entered' end return 'not entered'", "entered"),
     // `goto` is a name.
     ("local goto = 7 return goto", "7"),
     // The order of texts as keys.
@@ -285,6 +317,12 @@ const NOT_COMPILED: &[(&str, &str)] = &[
 
 /// Programs that fail, and how: the names in errors are those that Lua finds.
 const FAILURES: &[(&str, &str)] = &[
+    ("return {} + setmetatable({}, {__add = ''})", "attempt to call a string value"),
+    ("return cjson.encode(getmetatable(''))", "Cannot serialise function: type not supported"),
+    ("local b = {} do local c = 3, 'x', b end b.ok()", "attempt to call field 'ok' (a nil value)"),
+    ("return (ipairs({}))(nil)", "bad argument #2 to '?' (number expected, got no value)"),
+    ("setmetatable({}, {__newindex = rawset})[nil] = 1", "table index is nil"),
+    ("return cjson.encode({math})", "Cannot serialise function: type not supported"),
     ("local t={{}} t[1].x.y = 1", "attempt to index field 'x' (a nil value)"),
     ("local t={} local k='x' return t[k].y", "attempt to index field '?' (a nil value)"),
     ("local t={} return t[1].y", "attempt to index field '?' (a nil value)"),

@@ -889,11 +889,12 @@ impl<'a> Writer<'a> {
                 self.growth(table)
             }
             51..56 => self.local_function(depth),
+            // A position far below 0 would keep Redis busy for minutes.
             56..60 => format!(
-                "table.insert({},{}{})",
+                "table.insert({},{}({}))",
                 self.name(),
-                self.one(&["", "", "1,", "2,", "0,", "9,"]),
-                self.some(depth)
+                self.one(&["", "", "1,", "2,", "0,", "9,", "-3,", "'2',", "2.5,", "2^32+1,"]),
+                self.expression(depth + 1)
             ),
             60..67 => self.condition(depth),
             67..72 => self.numeric_loop(depth),
@@ -965,6 +966,15 @@ impl<'a> Writer<'a> {
 
     fn numeric_loop(&mut self, depth: usize) -> String {
         let name = self.one(&["i", "j"]);
+        if self.chance(15) {
+            // What rounds, what is no number, and loops that may not end.
+            let from =
+                self.one(&["0.1", "-0", "0", "1", "3", "2^53", "-2^53", "1/0", "-1/0", "0/0", "1e308", "'0x1p-3'"]);
+            let to = self.one(&["1", "0", "-3", "2.5", "2^53+4", "1/0", "-1/0", "0/0", "'7'"]);
+            let step = self.one(&["1", "0", "-0", "-1", "0.3", "'2'", "1e-300", "-1/0", "1/0", "0/0", "2^52"]);
+            let body = self.rounds(depth, &[name]);
+            return format!("for {name} = {from},{to},{step} do{}if spent() then break end {body}end", self.gap());
+        }
         let from = self.one(&["1", "1", "1", "0", "-2", "3", "0.5", "'1'", "-0", "nil", "0/0", "{}"]);
         let (to, step) =
             (self.one(&["3", "5", "8", "2", "'3'", "2.5"]), self.one(&["", ",2", ",-1", ",1", ",0.5", ",'x'"]));
