@@ -349,6 +349,16 @@ fn large_functions_and_deep_calls_run() {
         let wanted = vec![Value::Integer(count), Value::bulk(&format!("{count}.5")), Value::bulk("1.5")];
         assert_eq!(eval(&mut raw, &text), Value::Array(wanted), "{count} constants");
     }
+    // A call as the last item, whose position is then a constant that no instruction has room for.
+    let numbers: String = (1..=61_500).map(|i| format!("a={i}.5 ")).collect();
+    let items = "1,".repeat(299);
+    let calls = format!(
+        "local function f() return 7, 8 end local a = '' local b = {{{}}} {numbers} \
+         local t = {{{items}f()}} return {{#t, t[300], t[301], a}}",
+        (0..300).map(|i| format!("'s{i}',")).collect::<String>()
+    );
+    let wanted = [301, 7, 8, 61_500].map(Value::Integer).to_vec();
+    assert_eq!(eval(&mut raw, &calls), Value::Array(wanted));
     let deep = format!("local function f(...) return ... end return {}7{}", "f(".repeat(150), ")".repeat(150));
     assert_eq!(eval(&mut raw, &deep), Value::Integer(7));
     let recursion = "local function f(n) if n == 0 then return 0 end return 1 + f(n - 1) end return f(15000)";
