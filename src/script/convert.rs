@@ -340,7 +340,7 @@ pub(super) fn truncate(number: f64) -> i64 {
     if (-INTEGER_END..INTEGER_END).contains(&number) { number as i64 } else { i64::MIN }
 }
 
-/// The same without a sign, as compilers for x86 do it: what 64 bits cannot hold is 0.
+/// A Lua number as an unsigned integer, as C compilers for x86 convert it: what is too large for 64 bits becomes 0.
 pub(super) fn truncate_unsigned(number: f64) -> u64 {
     if number >= INTEGER_END { truncate(number - INTEGER_END) as u64 ^ 1 << 63 } else { truncate(number) as u64 }
 }

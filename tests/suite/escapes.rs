@@ -400,7 +400,7 @@ const EXHAUSTION: &[Attempt] = &[
     ("recursion by load", "the stack", "local function f() assert(load(f)) end f()", Fails("C stack overflow")),
     ("recursion by metamethods", "the stack", "local t = setmetatable({}, {}) getmetatable(t).__index = function(_, k) return t[k] end return t.x", Fails("")),
     ("a pattern of choices", "the stack", "return ('a'):rep(300000):find(('a?'):rep(300000) .. 'b')", Fails("pattern too complex")),
-    ("string.rep", "memory", "return ('x'):rep(2 ^ 31 - 1)", Fails("")),
+    ("string.rep", "memory", "return ('x'):rep(2 ^ 31 - 1)", Fails("resulting string too large")),
     ("string.rep, caught", "memory", "while true do pcall(string.rep, 'x', 1e8) end", Fails(OUT_OF_MEMORY)),
     ("doubling", "memory", "local s = 'x' while true do s = s .. s end", Fails(OUT_OF_MEMORY)),
     ("tables", "memory", "local t = {} while true do t[#t + 1] = {} end", Fails(OUT_OF_MEMORY)),

@@ -132,7 +132,7 @@ fn one_line(text: &[u8]) -> Vec<u8> {
     text.iter().map(|&byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }).collect()
 }
 
-/// What an error tells: not the line breaks at its end.
+/// The text of an error as clients get it: without line breaks at its end.
 fn without_breaks_at_end(mut text: &[u8]) -> &[u8] {
     while let [before @ .., b'\r' | b'\n'] = text {
         text = before;

@@ -967,7 +967,7 @@ impl<'a> Writer<'a> {
     fn numeric_loop(&mut self, depth: usize) -> String {
         let name = self.one(&["i", "j"]);
         if self.chance(15) {
-            // What rounds, what is no number, and loops that may not end.
+            // Bounds and steps that round, that are no numbers, or that would let the loop run for ever.
             let from =
                 self.one(&["0.1", "-0", "0", "1", "3", "2^53", "-2^53", "1/0", "-1/0", "0/0", "1e308", "'0x1p-3'"]);
             let to = self.one(&["1", "0", "-3", "2.5", "2^53+4", "1/0", "-1/0", "0/0", "'7'"]);
