@@ -29,6 +29,8 @@ const SHRINK_MAX_STEPS: usize = 4000;
 
 /// The stack of the thread that compares.
 const DEEP_STACK_BYTES: usize = 1 << 29;
+/// So much of either end of an answer is shown.
+const SHOWN_END: usize = 400;
 
 /// The seeds that the environment asks for.
 fn seeds(rounds: u64) -> std::ops::Range<u64> {
@@ -108,7 +110,18 @@ fn shrunk(sides: &mut Sides, (how, text): &Call) -> Option<(String, String)> {
     }
     let (ours, theirs) = sides.answers(&(*how, least.clone()))?;
     let kind = format!("{} {}", kind_of(&ours), kind_of(&theirs));
-    Some((kind, format!("{how:?}:\n{least}\n Redis: {theirs}\n here:  {ours}")))
+    Some((kind, format!("{how:?}:\n{least}\n Redis: {}\n here:  {}", shown(&theirs), shown(&ours))))
+}
+
+/// Both ends of a long answer: a table that holds itself becomes one of a megabyte.
+fn shown(answer: &str) -> String {
+    if answer.len() < 3 * SHOWN_END {
+        return answer.to_owned();
+    }
+    let head: String = answer.chars().take(SHOWN_END).collect();
+    let tail: Vec<char> = answer.chars().rev().take(SHOWN_END).collect();
+    let tail: String = tail.into_iter().rev().collect();
+    format!("{head} ... ({} bytes) ... {tail}", answer.len())
 }
 
 fn owned<'a>(parts: impl IntoIterator<Item = &'a str>) -> Vec<String> {
@@ -328,6 +341,9 @@ const FAILURES: &[(&str, &str)] = &[
     ("local t={} return t[1].y", "attempt to index field '?' (a nil value)"),
     ("local t={} t.x()", "attempt to call field 'x' (a nil value)"),
     ("local t={} t:x()", "attempt to call method 'x' (a nil value)"),
+    // A value too many before a field does not make it a method.
+    ("local t={} local a=1,t t.x()", "attempt to call field 'x' (a nil value)"),
+    ("local t={} local a=1,t return -t.x", "attempt to perform arithmetic on field 'x' (a nil value)"),
     ("return #nil", "attempt to get length of a nil value"),
     ("return {} .. 'x'", "attempt to concatenate a table value"),
     ("return {} < {}", "attempt to compare two table values"),
