@@ -147,9 +147,36 @@ fn set_field(stack: Stack<'_>, name: c_int, push: impl FnOnce(Stack<'_>)) {
     stack.raw_set(-3);
 }
 
-/// An aggregate that is being written. The table lies on Lua's stack; for maps and sets the current key above it.
+/// What Redis lets a reply take of Lua's stack. It nests as deep as that allows, and what lies deeper is an error.
+const REPLY_STACK: u32 = 8000;
+/// What Redis' stack holds when the reply begins to be written, that value included.
+const REPLY_STACK_BEGIN: u32 = 2;
+/// What Redis asks for before it writes a value.
+const REPLY_STACK_STEP: u32 = 4;
+
+/// An aggregate that is being written.
 #[derive(Clone, Copy)]
-pub(super) enum Frame {
+pub(super) struct Frame {
+    at: Place,
+    /// How much lies on Redis' stack up to this aggregate.
+    depth: u32,
+}
+
+impl Frame {
+    /// How much lies on Redis' stack up to the value that is due.
+    fn depth_of_value(&self) -> u32 {
+        self.depth
+            + match self.at {
+                Place::Array { .. } => 1,
+                Place::MapValue(_) => 4,
+                Place::MapKey(_) | Place::Set(_) => 3,
+            }
+    }
+}
+
+/// What comes next of an aggregate. Its table lies on Lua's stack; for maps and sets the current key above it.
+#[derive(Clone, Copy)]
+enum Place {
     /// The next element, and how many there are.
     Array { next: c_int, n: c_int },
     /// The next key.
@@ -186,18 +213,19 @@ fn write_nested(stack: Stack<'_>, frames: &mut Vec<Frame>, resp3: bool, reply: &
             refuse(stack);
         }
         // The value on top is due.
-        if stack.kind(-1) != Kind::Table {
-            write_reply(stack, &mut Vec::new(), resp3, reply);
-        } else if !stack.reserve(6) {
+        let depth = frames.last().map_or(REPLY_STACK_BEGIN, Frame::depth_of_value);
+        if depth + REPLY_STACK_STEP > REPLY_STACK || !stack.reserve(REPLY_STACK_STEP as c_int) {
             reply.error(b"ERR reached lua stack limit");
             stack.pop(1);
-        } else if let Some(frame) = write_head(stack, reply) {
-            frames.push(frame);
+        } else if stack.kind(-1) != Kind::Table {
+            write_reply(stack, &mut Vec::new(), resp3, reply);
+        } else if let Some(at) = write_head(stack, reply) {
+            frames.push(Frame { at, depth });
         }
         // Bring the next one to the top.
         loop {
             let Some(frame) = frames.last_mut() else { return };
-            if advance(stack, frame) {
+            if advance(stack, &mut frame.at) {
                 break;
             }
             frames.pop();
@@ -206,9 +234,9 @@ fn write_nested(stack: Stack<'_>, frames: &mut Vec<Frame>, resp3: bool, reply: &
     }
 }
 
-/// Writes the table on top, or its head if it is an aggregate: then the table to iterate is on top and its frame answered;
+/// Writes the table on top, or its head if it is an aggregate: then the table to iterate is on top and its first place answered;
 /// otherwise it is popped.
-fn write_head(stack: Stack<'_>, reply: &mut Reply) -> Option<Frame> {
+fn write_head(stack: Stack<'_>, reply: &mut Reply) -> Option<Place> {
     let field = |name: c_int, kind: Kind| {
         stack.push_value(name);
         stack.raw_get(-2);
@@ -224,22 +252,22 @@ fn write_head(stack: Stack<'_>, reply: &mut Reply) -> Option<Frame> {
         reply.status_of(until_nul(stack.bytes(-1)));
     } else if field(DOUBLE, Kind::Number) {
         reply.double(stack.number(-1));
+    } else if field(BIG_NUMBER, Kind::String) {
+        write_big_number(reply, stack.bytes(-1));
+    } else if field(VERBATIM, Kind::Table) && write_verbatim(stack, reply) {
+        // Written, if it is one.
     } else if field(MAP, Kind::Table) {
         stack.remove(-2);
         reply.map(count_fields(stack));
-        return Some(Frame::MapKey(Walk::default()));
+        return Some(Place::MapKey(Walk::default()));
     } else if field(SET, Kind::Table) {
         stack.remove(-2);
         reply.set(count_fields(stack));
-        return Some(Frame::Set(Walk::default()));
-    } else if field(BIG_NUMBER, Kind::String) {
-        write_big_number(reply, stack.bytes(-1));
-    } else if field(VERBATIM, Kind::Table) {
-        return write_verbatim(stack, reply);
+        return Some(Place::Set(Walk::default()));
     } else {
         let n = count_elements(stack);
         reply.array(n as usize);
-        return Some(Frame::Array { next: 1, n });
+        return Some(Place::Array { next: 1, n });
     }
     stack.pop(2);
     None
@@ -247,29 +275,29 @@ fn write_head(stack: Stack<'_>, reply: &mut Reply) -> Option<Frame> {
 
 /// Brings the next value of the innermost aggregate to the top; false at its end, with only its table there.
 #[inline]
-fn advance(stack: Stack<'_>, frame: &mut Frame) -> bool {
-    match *frame {
-        Frame::Array { next, n } => {
+fn advance(stack: Stack<'_>, at: &mut Place) -> bool {
+    match *at {
+        Place::Array { next, n } => {
             if next > n {
                 return false;
             }
             stack.raw_get_at(-1, next);
-            *frame = Frame::Array { next: next + 1, n };
+            *at = Place::Array { next: next + 1, n };
         }
-        Frame::MapKey(mut walk) => {
+        Place::MapKey(mut walk) => {
             if !walk.next(stack) {
                 return false;
             }
             stack.insert(-2);
-            *frame = Frame::MapValue(walk);
+            *at = Place::MapValue(walk);
         }
-        Frame::MapValue(walk) => *frame = Frame::MapKey(walk),
-        Frame::Set(mut walk) => {
+        Place::MapValue(walk) => *at = Place::MapKey(walk),
+        Place::Set(mut walk) => {
             if !walk.next(stack) {
                 return false;
             }
             stack.pop(1);
-            *frame = Frame::Set(walk);
+            *at = Place::Set(walk);
         }
     }
     true
@@ -301,23 +329,20 @@ fn count_fields(stack: Stack<'_>) -> usize {
     n
 }
 
-/// Writes `{verbatim_string={format=,string=}}`; whatever lacks its two strings is an empty array.
-fn write_verbatim(stack: Stack<'_>, reply: &mut Reply) -> Option<Frame> {
+/// Writes the `{format=,string=}` on top, if both are there; otherwise pops it.
+fn write_verbatim(stack: Stack<'_>, reply: &mut Reply) -> bool {
     stack.push_value(FORMAT);
     stack.raw_get(-2);
     stack.push_value(STRING);
     stack.raw_get(-3);
-    if stack.kind(-2) == Kind::String && stack.kind(-1) == Kind::String {
+    let whole = stack.kind(-2) == Kind::String && stack.kind(-1) == Kind::String;
+    if whole {
         let mut format = *b"   ";
         format.iter_mut().zip(stack.bytes(-2)).for_each(|(to, from)| *to = *from);
         reply.verbatim(&format, stack.bytes(-1));
-        stack.pop(4);
-        return None;
     }
-    stack.pop(3);
-    let n = count_elements(stack);
-    reply.array(n as usize);
-    Some(Frame::Array { next: 1, n })
+    stack.pop(if whole { 2 } else { 3 });
+    whole
 }
 
 fn write_big_number(reply: &mut Reply, digits: &[u8]) {

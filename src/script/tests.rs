@@ -433,9 +433,24 @@ fn deep_recursion_is_an_error() {
         assert!(got.starts_with('-'), "{script}: {}", &got[..got.len().min(200)]);
         assert_eq!(eval(&mut vm, &mut Toy::default(), Form::Resp2, "return 1"), ":1\\r\\n", "after {script}");
     }
-    let own = "local a = {} a[1] = a return a";
-    let got = eval(&mut vm, &mut Toy::default(), Form::Resp2, own);
-    assert!(got.ends_with("*1\\r\\n-ERR reached lua stack limit\\r\\n"));
+}
+
+/// The depths of Redis, which counts what lies on Lua's stack.
+#[test]
+fn replies_nest_as_deep_as_in_redis() {
+    let mut vm = vm();
+    for (script, head, depth, tail) in [
+        ("local a = {} a[1] = a return a", "*1\\r\\n", 7995, "-"),
+        ("local a = {1} a[2] = a return a", "*2\\r\\n:1\\r\\n", 7994, "*2\\r\\n--"),
+        ("local a = {map = {}} a.map.x = a return a", "*2\\r\\n$1\\r\\nx\\r\\n", 2664, "*2\\r\\n--"),
+        ("local a = {map = {}} a.map[a] = 1 return a", "*2\\r\\n", 1998, "*2\\r\\n--"),
+        ("local a = {set = {}} a.set[a] = true return a", "*1\\r\\n", 2665, "-"),
+    ] {
+        let mut got = eval(&mut vm, &mut Toy::default(), Form::Resp2, script);
+        got = got.replace("-ERR reached lua stack limit\\r\\n", "-");
+        let values = if script.contains("= 1") { ":1\\r\\n".repeat(depth) } else { String::new() };
+        assert!(got == head.repeat(depth) + tail + &values, "{script}: {} heads", got.matches(head).count());
+    }
 }
 
 #[test]
