@@ -5,10 +5,11 @@
 //! a command is a key. It walks several times: what calls pass to local functions is known in the next walk. What
 //! it can't follow (fields of tables, functions that it doesn't know) it takes to be right.
 //!
-//! `walk` follows the values; `keys`, `flow` and `commands` judge what it meets. Each [`Rule`] is a way in which scripts that work
+//! `walk` follows the values; `keys`, `flow`, `commands` and `differences` judge what it meets. Each [`Rule`] is a way in which scripts that work
 //! on one server fail elsewhere.
 
 mod commands;
+mod differences;
 mod flow;
 mod keys;
 mod value;
@@ -74,8 +75,9 @@ mod tests {
     fn found(text: &str) -> String {
         let table = CommandTable::new(&[COMMANDS]);
         let globals =
-            ["ipairs", "pairs", "unpack", "tonumber", "tostring", "pcall", "string", "table", "cjson", "math"];
-        let warnings = lint(text.as_bytes(), &table, &|name| globals.iter().any(|global| global.as_bytes() == name));
+            ["ipairs", "pairs", "next", "unpack", "tonumber", "tostring", "pcall", "string", "table", "cjson", "math"];
+        let globals = globals.into_iter().chain(["setmetatable", "rawset", "coroutine", "collectgarbage"]);
+        let warnings = lint(text.as_bytes(), &table, &|name| globals.clone().any(|global| global.as_bytes() == name));
         let warnings = warnings.unwrap_or_else(|error| panic!("{text}: {error}"));
         warnings.iter().map(|warning| format!("{}:{}", warning.line, warning.rule.name())).collect::<Vec<_>>().join(" ")
     }
@@ -100,7 +102,7 @@ mod tests {
             ("for _, key in ipairs(ARGV) do redis.call('get', key) end", "1:argv-as-key"),
             ("local call, key = redis.call, KEYS[1]\nreturn call('get', key .. ':lock')", "2:computed-key"),
             ("return pcall(redis.call, 'get', 'a')", "1:undeclared-key"),
-            ("return server.pcall('GET', 'a')", "1:undeclared-key"),
+            ("return server.pcall('GET', 'a')", "1:undeclared-key 1:differs-on-redis"),
             ("local k\nif ARGV[1] then k = KEYS[1] else k = 'x' end\nreturn redis.call('get', k)", ""),
             ("local k = KEYS[1]\nk = k .. ':1'\nreturn redis.call('get', k)", "3:computed-key"),
             ("return redis.call('zunionstore', KEYS[1], 2, KEYS[2], 'b')", "1:undeclared-key"),
@@ -197,6 +199,45 @@ mod tests {
             ("return redis.call('eval', 'return 1', 0)", "1:bad-command"),
             ("return redis.call('get')", "1:bad-command"),
             ("return redis.call('set', KEYS[1], unpack(ARGV))", ""),
+        ] {
+            assert_eq!(found(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_differs_on_redis_is_told() {
+        const DIFFERS: &str = "1:differs-on-redis";
+        for (text, wanted) in [
+            ("return server.call('get', KEYS[1])", DIFFERS),
+            ("return string.dump(function() end)", DIFFERS),
+            ("redis.set_repl(redis.REPL_ALL)", DIFFERS),
+            ("math.randomseed(1)", DIFFERS),
+            ("return math.random()", ""),
+            ("cjson.encode_max_depth(5)", DIFFERS),
+            ("return cjson.encode_max_depth()", ""),
+            ("collectgarbage('stop')", DIFFERS),
+            ("collectgarbage()", ""),
+            // Keys by address.
+            ("local t = {} t[{}] = 1", DIFFERS),
+            ("return {[function() end] = 1}", DIFFERS),
+            ("local t, k = {}, coroutine.create(tostring) t[k] = 1", DIFFERS),
+            ("local function new() return {} end local t = {} t[new()] = 1", DIFFERS),
+            ("local t, k = {}, 'a' t[k] = {} t.b = function() end return {{}}", ""),
+            // New keys in a loop over the table.
+            ("local t = {} for k, v in pairs(t) do t[v] = k end", DIFFERS),
+            ("local t = {} for k in next, t do t.x = 1 end", DIFFERS),
+            ("local t = {} for k in pairs(t) do table.insert(t, k) end", DIFFERS),
+            ("local t = {} for k in pairs(t) do rawset(t, k .. 'x', 1) end", DIFFERS),
+            ("local t = {} for a in pairs({}) do for b in pairs(t) do t[a] = b end end", DIFFERS),
+            ("local t = {} for k, v in pairs(t) do t[k] = v + 1 rawset(t, k, v) t[v] = nil end t.x = 1", ""),
+            ("local t = {} for i, v in ipairs(t) do t[i + 1] = v end", ""),
+            ("local t, u = {}, {} for k, v in pairs(t) do u[v] = k local t = {} t[v] = k end", ""),
+            // Functions that may not yield.
+            ("return setmetatable({}, {__index = function() coroutine.yield() end})", DIFFERS),
+            ("local m = {} function m.__call() coroutine.yield() end", DIFFERS),
+            ("local function y() coroutine.yield() end for _ in function() y() end do end", DIFFERS),
+            ("for _ in coroutine.wrap(function() coroutine.yield(1) end) do end", ""),
+            ("local t = {index = function() coroutine.yield() end}", ""),
         ] {
             assert_eq!(found(text), wanted, "{text}");
         }

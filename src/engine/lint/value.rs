@@ -40,6 +40,8 @@ pub(super) enum Value<'a> {
     Global(Cow<'a, [u8]>),
     /// A function of this text.
     Function(usize),
+    /// A table that the script makes, or a coroutine.
+    Object,
     /// What `unpack` makes of a list: elements like this one.
     Spread(Box<Value<'a>>),
     /// What `ipairs` or `pairs` makes of something.
@@ -61,6 +63,11 @@ impl<'a> Value<'a> {
             (Literal(_) | Arg(_) | Computed, Literal(_) | Arg(_) | Computed) => Computed,
             _ => Unknown,
         }
+    }
+
+    /// Whether a table that has it as a key places it by its address.
+    pub(super) fn has_address(&self) -> bool {
+        matches!(self, Value::Function(_) | Value::Object)
     }
 
     /// One of the values that this one holds.

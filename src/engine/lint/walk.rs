@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::commands::{self, UNKNOWN, key_fault, lossy, reads_all};
+use super::differences;
 use super::flow::Flow;
 use super::keys::{Keys, Use};
 use super::value::{Value, index, nth};
@@ -24,6 +25,8 @@ struct Known<'a> {
     /// What it answers first.
     result: Option<Value<'a>>,
     flow: Flow,
+    /// It calls `coroutine.yield`.
+    yields: bool,
     /// A library registers it: clients call it.
     is_entry: bool,
 }
@@ -34,6 +37,12 @@ struct Local<'a> {
     depth: usize,
 }
 
+/// A loop over the keys of a table, by the places of both variables among those in sight.
+struct PairsLoop {
+    table: usize,
+    key: usize,
+}
+
 /// The walk, and what came of it so far.
 pub(super) struct Linter<'t, 'a, R: 'static> {
     table: &'t CommandTable<R>,
@@ -41,6 +50,8 @@ pub(super) struct Linter<'t, 'a, R: 'static> {
     is_library: bool,
     /// Those in sight, the innermost last.
     locals: Vec<Local<'a>>,
+    /// Those that are open, the innermost last.
+    pairs_loops: Vec<PairsLoop>,
     /// How many blocks are open.
     depth: usize,
     /// By number.
@@ -60,6 +71,7 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
             is_global,
             is_library,
             locals: Vec::new(),
+            pairs_loops: Vec::new(),
             depth: 0,
             functions: BTreeMap::new(),
             current: 0,
@@ -132,6 +144,12 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
                 self.function(function);
             }
             StatementKind::Assign { targets, values } => {
+                for (i, target) in targets.iter().enumerate() {
+                    let is_nil = matches!(values.get(i), Some(Expr { kind: ExprKind::Nil, .. }));
+                    if let Some((table, key)) = differences::element(target).filter(|_| !is_nil) {
+                        self.grow(table, Some(key), target.line);
+                    }
+                }
                 let values = self.values(values);
                 targets.iter().enumerate().for_each(|(i, target)| self.assign(target, nth(&values, i)));
             }
@@ -170,7 +188,9 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
                 self.loop_body(&[name], &[Value::Unknown], body);
             }
             StatementKind::GenericFor { names, values, body } => {
+                let visited = differences::visited(values).and_then(|name| self.place(name));
                 let values = self.values(values);
+                self.refuse_yield(&nth(&values, 0), *line);
                 let element = match values.first() {
                     Some(Value::Iterator(of)) => {
                         if **of == (Value::Reply { is_unbounded: true }) {
@@ -180,7 +200,10 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
                     }
                     _ => Value::Unknown,
                 };
+                let open = self.pairs_loops.len();
+                self.pairs_loops.extend(visited.map(|table| PairsLoop { table, key: self.locals.len() }));
                 self.loop_body(names, &[Value::Unknown, element], body);
+                self.pairs_loops.truncate(open);
             }
             StatementKind::Return(values) => {
                 let values = self.values(values);
@@ -230,10 +253,45 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
                     self.lose_joined(&[before, value], &joined, target.line);
                 }
             }
-            _ => {
+            kind => {
+                if let ExprKind::Suffixed(_, suffixes) = kind
+                    && let Some(Suffix::Index(Expr { kind: ExprKind::Text(field), .. })) = suffixes.last()
+                    && field.starts_with(b"__")
+                {
+                    self.refuse_yield(&value, target.line);
+                }
                 self.value(target);
                 self.keys.mark(&value, target.line, Use::Away);
             }
+        }
+    }
+
+    /// Where the variable of this name is among those in sight.
+    fn place(&self, name: Name<'a>) -> Option<usize> {
+        self.locals.iter().rposition(|local| local.name == name)
+    }
+
+    /// A key of a table is assigned: warns if a loop over the table is open, and it isn't the key where the loop is.
+    fn grow(&mut self, table: Name<'a>, key: Option<&Expr<'a>>, line: u32) {
+        let key = key.and_then(differences::name).and_then(|name| self.place(name));
+        let table = self.place(table);
+        if self.pairs_loops.iter().any(|open| Some(open.table) == table && Some(open.key) != key) {
+            self.warn(line, Rule::DiffersOnRedis, differences::GROWS_IN_PAIRS);
+        }
+    }
+
+    /// A metamethod or the iterator of a loop.
+    fn refuse_yield(&mut self, value: &Value<'a>, line: u32) {
+        if let Value::Function(number) = value
+            && self.functions.get(number).is_some_and(|known| known.yields)
+        {
+            self.warn(line, Rule::DiffersOnRedis, differences::YIELDS);
+        }
+    }
+
+    fn note_key(&mut self, key: &Value<'a>, line: u32) {
+        if key.has_address() {
+            self.warn(line, Rule::DiffersOnRedis, differences::KEY_BY_ADDRESS);
         }
     }
 
@@ -251,7 +309,7 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
     fn value(&mut self, expr: &Expr<'a>) -> Value<'a> {
         let line = expr.line;
         match &expr.kind {
-            ExprKind::Constant => Value::Constant,
+            ExprKind::Nil | ExprKind::Boolean => Value::Constant,
             ExprKind::Number(digits) => Value::Literal(Cow::Borrowed(digits)),
             ExprKind::Text(text) => Value::Literal(text.clone()),
             ExprKind::Rest => Value::Unknown,
@@ -264,9 +322,13 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
                 for (key, value) in fields {
                     let key = key.as_ref().map(|key| self.value(key));
                     let value = self.value(value);
+                    key.iter().for_each(|key| self.note_key(key, line));
+                    if matches!(&key, Some(Value::Literal(field)) if field.starts_with(b"__")) {
+                        self.refuse_yield(&value, line);
+                    }
                     key.iter().chain([&value]).for_each(|value| self.keys.mark(value, line, Use::Away));
                 }
-                Value::Unknown
+                Value::Object
             }
             ExprKind::Length(of) => match self.value(of) {
                 Value::Keys(of) => Value::KeyCount(of),
@@ -300,7 +362,12 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
         match name {
             b"KEYS" if !self.is_library => Value::Keys(0),
             b"ARGV" if !self.is_library => Value::Args,
-            b"redis" | b"server" => Value::Redis,
+            b"redis" | b"server" => {
+                differences::of_global(name)
+                    .into_iter()
+                    .for_each(|message| self.warn(line, Rule::DiffersOnRedis, message));
+                Value::Redis
+            }
             _ if (self.is_global)(name) => Value::Global(Cow::Borrowed(name)),
             _ => {
                 self.warn(line, Rule::Global, format!("there is no global '{}'", lossy(name)));
@@ -349,7 +416,7 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
             Suffix::Call { line, method: Some(_), args } => {
                 let args = self.values(args);
                 args.iter().chain([&value]).for_each(|value| self.keys.mark(value, *line, Use::Away));
-                if value == Value::Unknown { Value::Unknown } else { Value::Computed }
+                if matches!(value, Value::Unknown | Value::Object) { Value::Unknown } else { Value::Computed }
             }
             Suffix::Call { line, method: None, args } => self.called(value, args, *line),
         }
@@ -366,23 +433,35 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
             (Value::Args, Some(digits)) => Value::Arg(index(digits)),
             (Value::Redis, Some(b"call" | b"pcall")) => Value::Call,
             (Value::Redis, Some(b"register_function")) => Value::Register,
-            (Value::Redis, Some(name)) => Value::Global([b"redis.".as_slice(), name].concat().into()),
-            (Value::Global(library), Some(name)) if !library.contains(&b'.') => {
-                Value::Global([&*library, b".".as_slice(), name].concat().into())
-            }
+            (Value::Redis, Some(name)) => self.field(b"redis", name, line),
+            (Value::Global(library), Some(name)) if !library.contains(&b'.') => self.field(&library, name, line),
             (value, _) => {
                 if let Value::Keys(of) = value {
                     self.keys.name(of, None, line);
                 }
                 self.keys.mark(&key, line, Use::Away);
+                self.note_key(&key, line);
                 value.element()
             }
         }
     }
 
+    /// What stands in a library of the sandbox.
+    fn field(&mut self, library: &[u8], name: &[u8], line: u32) -> Value<'a> {
+        let name = [library, b".", name].concat();
+        differences::of_global(&name).into_iter().for_each(|message| self.warn(line, Rule::DiffersOnRedis, message));
+        Value::Global(name.into())
+    }
+
     fn called(&mut self, function: Value<'a>, args: &[Expr<'a>], line: u32) -> Value<'a> {
         if function == Value::Register {
             return self.register(args);
+        }
+        if let (Value::Global(name), Some(table)) = (&function, args.first())
+            && matches!(&**name, b"table.insert" | b"rawset")
+            && let Some(table) = differences::name(table)
+        {
+            self.grow(table, args.get(1).filter(|_| **name == *b"rawset"), line);
         }
         let args = self.values(args);
         match &function {
@@ -405,13 +484,17 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
                 Some(known) => *known = std::mem::replace(known, Value::Unknown).join(arg),
             }
         }
-        let (flow, result) = (known.flow.clone(), known.result.clone());
+        let (flow, result, yields) = (known.flow.clone(), known.result.clone(), known.yields);
+        self.functions.entry(self.current).or_default().yields |= yields;
         let warning = self.flow.call(&flow);
         self.warnings.extend(warning);
         result.unwrap_or(Value::Unknown)
     }
 
     fn call_global(&mut self, name: &[u8], mut args: Vec<Value<'a>>, line: u32) -> Value<'a> {
+        differences::of_call(name, &args)
+            .into_iter()
+            .for_each(|message| self.warn(line, Rule::DiffersOnRedis, message));
         let usage = match name {
             b"tostring" | b"assert" => return nth(&args, 0),
             b"unpack" => return Value::Spread(Box::new(nth(&args, 0).element())),
@@ -430,6 +513,11 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
                 return Value::Unknown;
             }
             b"tonumber" | b"type" => Use::Other,
+            b"coroutine.create" => return Value::Object,
+            b"coroutine.yield" => {
+                self.functions.entry(self.current).or_default().yields = true;
+                Use::Away
+            }
             _ if [b"math.".as_slice(), b"cjson.", b"cmsgpack.", b"redis."].iter().any(|of| name.starts_with(of)) => {
                 Use::Other
             }

@@ -22,6 +22,8 @@ pub enum Rule {
     BadCommand,
     /// A global variable.
     Global,
+    /// What means something else on Redis.
+    DiffersOnRedis,
 }
 
 impl Rule {
@@ -37,6 +39,7 @@ impl Rule {
             Rule::WholeKeyspace => "whole-keyspace",
             Rule::BadCommand => "bad-command",
             Rule::Global => "global",
+            Rule::DiffersOnRedis => "differs-on-redis",
         }
     }
 }

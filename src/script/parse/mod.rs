@@ -103,8 +103,8 @@ pub(crate) struct Expr<'a> {
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub(crate) enum ExprKind<'a> {
-    /// `nil`, `true`, `false`.
-    Constant,
+    Nil,
+    Boolean,
     Number(&'a [u8]),
     Text(Cow<'a, [u8]>),
     /// `...`

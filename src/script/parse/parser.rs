@@ -370,7 +370,8 @@ impl<'a> Parser<'a> {
         let kind = match &self.token {
             Token::Number(digits) => ExprKind::Number(digits),
             Token::Text(text) => ExprKind::Text(text.clone()),
-            Token::Symbol("nil" | "true" | "false") => ExprKind::Constant,
+            Token::Symbol("nil") => ExprKind::Nil,
+            Token::Symbol("true" | "false") => ExprKind::Boolean,
             Token::Symbol("...") if !self.is_vararg => return Err(self.error("this function has no `...`")),
             Token::Symbol("...") => ExprKind::Rest,
             Token::Symbol("{") => return self.table(),
@@ -518,7 +519,8 @@ mod tests {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let all = |exprs: &[Expr<'_>]| exprs.iter().map(show).collect::<Vec<_>>().join(" ");
         match &expr.kind {
-            ExprKind::Constant => "constant".into(),
+            ExprKind::Nil => "nil".into(),
+            ExprKind::Boolean => "boolean".into(),
             ExprKind::Number(digits) => text(digits),
             ExprKind::Text(value) => format!("'{}'", text(value)),
             ExprKind::Rest => "...".into(),
