@@ -99,25 +99,34 @@ LUA_API int tide_gather(lua_State *L, tide_Gathered *g)
 }
 
 /* Pushes the pair at a position of the table on top, or else the first one behind it, in the order of lua_next: key and value. Moves the
-** position behind that pair. 0 at the end, with nothing pushed. The first position is 0, and the table must not change between calls. */
+** position behind that pair. Answers the type of the key; LUA_TNIL at the end, with nothing pushed. The first position is 0, and the
+** table must not change between calls. */
 LUA_API int tide_next(lua_State *L, uint32_t *at)
 {
   GCtab *t = tabV(L->top-1);
-  MSize i = *at, asize = t->asize, end = asize + t->nnode;
-  for (; i < end; i++) {
-    cTValue *value = i < asize ? arrayslot(t, i) : &noderef(t->node)[i-asize].val;
-    if (tvisnil(value)) continue;
-    if (i < asize)
+  MSize i = *at, asize = t->asize;
+  Node *n, *end = noderef(t->node) + t->nnode;
+  lj_state_checkstack(L, 2);
+  for (; i < asize; i++) {
+    cTValue *value = arrayslot(t, i);
+    if (!tvisnil(value)) {
       setintV(L->top, (int32_t)i);
-    else
-      copyTV(L, L->top, &noderef(t->node)[i-asize].key);
-    incr_top(L);
-    copyTV(L, L->top, value);
-    incr_top(L);
-    *at = i+1;
-    return 1;
+      copyTV(L, L->top+1, value);
+      L->top += 2;
+      *at = i+1;
+      return LUA_TNUMBER;
+    }
   }
-  return 0;
+  for (n = noderef(t->node) + (i-asize); n < end; n++) {
+    if (!tvisnil(&n->val)) {
+      copyTV(L, L->top, &n->key);
+      copyTV(L, L->top+1, &n->val);
+      L->top += 2;
+      *at = asize + (MSize)(n - noderef(t->node)) + 1;
+      return tvisstr(&n->key) ? LUA_TSTRING : lua_type(L, -2);
+    }
+  }
+  return LUA_TNIL;
 }
 
 /* The crate mlua names it, though nothing here calls it. */

@@ -325,9 +325,9 @@ impl Encoder<'_> {
         let Encoder { stack, settings, .. } = *self;
         let (mut most, mut items) = (0i64, 0i64);
         let mut walk = Walk::default();
-        while walk.next(stack) {
+        while let Some(kind) = walk.next(stack) {
             self.stack.tick();
-            let key = if stack.kind(-2) == Kind::Number { stack.number(-2) } else { 0.0 };
+            let key = if kind == Kind::Number { stack.number(-2) } else { 0.0 };
             stack.pop(2);
             if key < 1.0 || key.floor() != key {
                 return -1;
@@ -368,12 +368,12 @@ impl Encoder<'_> {
         out.push(b'{');
         let mut first = true;
         let mut walk = Walk::default();
-        while walk.next(stack) {
+        while let Some(kind) = walk.next(stack) {
             stack.tick();
             if !std::mem::take(&mut first) {
                 out.push(b',');
             }
-            match stack.kind(-2) {
+            match kind {
                 Kind::String => self.string(stack.bytes(-2)),
                 Kind::Number => {
                     out.push(b'"');
@@ -481,7 +481,7 @@ fn write_number(out: &mut Vec<u8>, number: f64, precision: i32) {
     num::format_g(out, number, precision as usize);
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq)]
 enum TokenKind {
     ObjectBegin,
     ObjectEnd,
@@ -489,7 +489,7 @@ enum TokenKind {
     ArrayEnd,
     /// Its text is in the buffer, or if nothing was escaped, the given part of the input.
     String(Option<(usize, usize)>),
-    Number,
+    Number(f64),
     Boolean(bool),
     Null,
     Colon,
@@ -506,7 +506,7 @@ impl TokenKind {
             TokenKind::ArrayBegin => "T_ARR_BEGIN",
             TokenKind::ArrayEnd => "T_ARR_END",
             TokenKind::String(_) => "T_STRING",
-            TokenKind::Number => "T_NUMBER",
+            TokenKind::Number(_) => "T_NUMBER",
             TokenKind::Boolean(_) => "T_BOOLEAN",
             TokenKind::Null => "T_NULL",
             TokenKind::Colon => "T_COLON",
@@ -522,7 +522,6 @@ struct Token {
     kind: TokenKind,
     /// Where it begins, or where the error is.
     at: usize,
-    number: f64,
 }
 
 struct Decoder<'a> {
@@ -539,7 +538,7 @@ impl<'a> Decoder<'a> {
         let stack = self.stack;
         match token.kind {
             TokenKind::String(span) => self.push_string(span),
-            TokenKind::Number => stack.push_number(token.number),
+            TokenKind::Number(number) => stack.push_number(number),
             TokenKind::Boolean(value) => stack.push_boolean(value),
             TokenKind::ObjectBegin => self.object(),
             TokenKind::ArrayBegin => self.array(),
@@ -627,15 +626,16 @@ impl<'a> Decoder<'a> {
     }
 
     fn next_token(&mut self) -> Token {
-        while matches!(self.text.get(self.at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+        let mut byte = self.byte();
+        while matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
             self.stack.tick();
             self.at += 1;
+            byte = self.byte();
         }
         let at = self.at;
-        let token = |kind| Token { kind, at, number: 0.0 };
-        // A NUL byte ends the text, as it does in C.
-        let Some(&byte) = self.text.get(at).filter(|&&byte| byte != 0) else { return token(TokenKind::End) };
+        let token = |kind| Token { kind, at };
         let kind = match byte {
+            0 => return token(TokenKind::End),
             b'{' => TokenKind::ObjectBegin,
             b'}' => TokenKind::ObjectEnd,
             b'[' => TokenKind::ArrayBegin,
@@ -653,6 +653,12 @@ impl<'a> Decoder<'a> {
         };
         self.at += 1;
         token(kind)
+    }
+
+    /// The byte that is due. A NUL byte ends the text, as it does in C.
+    #[inline(always)]
+    fn byte(&self) -> u8 {
+        self.text.get(self.at).copied().unwrap_or(0)
     }
 
     fn word(&mut self, token: impl Fn(TokenKind) -> Token) -> Token {
@@ -693,36 +699,39 @@ impl<'a> Decoder<'a> {
 
     fn number(&mut self) -> Token {
         let at = self.at;
-        let digits = self.text[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (mut integer, mut digits) = (0u64, 0);
+        for digit in self.text[at..].iter().take_while(|byte| byte.is_ascii_digit()) {
+            integer = integer.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
+            digits += 1;
+        }
         // A short integer needs no reader of fractions: nearly all numbers are such.
         if (1..16).contains(&digits)
             && self.text[at] != b'0'
             && !matches!(self.text.get(at + digits), Some(b'.' | b'e' | b'E'))
         {
-            let number = self.text[at..at + digits].iter().fold(0u64, |n, digit| n * 10 + u64::from(digit - b'0'));
             self.at += digits;
-            return Token { kind: TokenKind::Number, at, number: number as f64 };
+            return Token { kind: TokenKind::Number(integer as f64), at };
         }
         let read = num::strtod(&self.text[at..]);
         if read.used == 0 {
-            return Token { kind: TokenKind::Error("invalid number"), at, number: 0.0 };
+            return Token { kind: TokenKind::Error("invalid number"), at };
         }
         self.at += read.used;
-        Token { kind: TokenKind::Number, at, number: read.value }
+        Token { kind: TokenKind::Number(read.value), at }
     }
 
     /// Reads a string: as a part of the input, or if something is escaped, into the buffer.
     fn string(&mut self) -> Token {
         let at = self.at;
         let start = at + 1;
-        let error = |text, at| Token { kind: TokenKind::Error(text), at, number: 0.0 };
+        let error = |text, at| Token { kind: TokenKind::Error(text), at };
         let Some(len) = plain_len(&self.text[start..]) else {
             return error("unexpected end of string", self.text.len());
         };
         self.at = start + len;
         if self.text[self.at] == b'"' {
             self.at += 1;
-            return Token { kind: TokenKind::String(Some((start, start + len))), at, number: 0.0 };
+            return Token { kind: TokenKind::String(Some((start, start + len))), at };
         }
         let out = self.stack.buffer();
         out.extend(&self.text[start..self.at]);
@@ -760,7 +769,7 @@ impl<'a> Decoder<'a> {
             }
         }
         self.at += 1;
-        Token { kind: TokenKind::String(None), at, number: 0.0 }
+        Token { kind: TokenKind::String(None), at }
     }
 
     /// Reads `\uXXXX`, or two of them that are one character.

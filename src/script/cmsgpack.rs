@@ -142,7 +142,7 @@ fn pack_table(stack: Stack<'_>, out: Buffer<'_>, depth: usize) {
     }
     pack_head(out, n, 0x80, 0xde);
     let mut walk = Walk::default();
-    while walk.next(stack) {
+    while walk.next(stack).is_some() {
         stack.tick();
         stack.push_value(-2);
         pack_value(stack, out, depth);
@@ -156,9 +156,9 @@ fn pack_table(stack: Stack<'_>, out: Buffer<'_>, depth: usize) {
 fn measure(stack: Stack<'_>) -> (usize, bool) {
     let (mut n, mut most, mut positive) = (0usize, 0.0f64, true);
     let mut walk = Walk::default();
-    while walk.next(stack) {
+    while let Some(kind) = walk.next(stack) {
         stack.tick();
-        let key = if stack.kind(-2) == Kind::Number { stack.number(-2) } else { 0.0 };
+        let key = if kind == Kind::Number { stack.number(-2) } else { 0.0 };
         stack.pop(2);
         positive &= key >= 1.0 && key.floor() == key;
         most = most.max(key);

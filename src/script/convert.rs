@@ -285,7 +285,7 @@ fn advance(stack: Stack<'_>, at: &mut Place) -> bool {
             *at = Place::Array { next: next + 1, n };
         }
         Place::MapKey(mut walk) => {
-            if !walk.next(stack) {
+            if walk.next(stack).is_none() {
                 return false;
             }
             stack.insert(-2);
@@ -293,7 +293,7 @@ fn advance(stack: Stack<'_>, at: &mut Place) -> bool {
         }
         Place::MapValue(walk) => *at = Place::MapKey(walk),
         Place::Set(mut walk) => {
-            if !walk.next(stack) {
+            if walk.next(stack).is_none() {
                 return false;
             }
             stack.pop(1);
@@ -321,7 +321,7 @@ fn count_elements(stack: Stack<'_>) -> c_int {
 fn count_fields(stack: Stack<'_>) -> usize {
     let mut n = 0;
     let mut walk = Walk::default();
-    while walk.next(stack) {
+    while walk.next(stack).is_some() {
         stack.tick();
         stack.pop(2);
         n += 1;

@@ -71,6 +71,24 @@ pub(super) enum Kind {
     Other,
 }
 
+impl Kind {
+    /// The kind of Lua's type of this number.
+    #[inline(always)]
+    pub(super) fn of_type(number: c_int) -> Kind {
+        match number {
+            ffi::LUA_TNONE => Kind::None,
+            ffi::LUA_TNIL => Kind::Nil,
+            ffi::LUA_TBOOLEAN => Kind::Boolean,
+            ffi::LUA_TLIGHTUSERDATA => Kind::LightUserdata,
+            ffi::LUA_TNUMBER => Kind::Number,
+            ffi::LUA_TSTRING => Kind::String,
+            ffi::LUA_TTABLE => Kind::Table,
+            ffi::LUA_TFUNCTION => Kind::Function,
+            _ => Kind::Other,
+        }
+    }
+}
+
 /// Pseudo-index of the C function's `i`th upvalue, from 1.
 pub(super) const fn upvalue(i: c_int) -> c_int {
     ffi::lua_upvalueindex(i)
@@ -182,17 +200,7 @@ impl<'a> Stack<'a> {
 
     #[inline(always)]
     pub(super) fn kind(self, i: c_int) -> Kind {
-        match unsafe { ffi::lua_type(self.state, i) } {
-            ffi::LUA_TNONE => Kind::None,
-            ffi::LUA_TNIL => Kind::Nil,
-            ffi::LUA_TBOOLEAN => Kind::Boolean,
-            ffi::LUA_TLIGHTUSERDATA => Kind::LightUserdata,
-            ffi::LUA_TNUMBER => Kind::Number,
-            ffi::LUA_TSTRING => Kind::String,
-            ffi::LUA_TTABLE => Kind::Table,
-            ffi::LUA_TFUNCTION => Kind::Function,
-            _ => Kind::Other,
-        }
+        Kind::of_type(unsafe { ffi::lua_type(self.state, i) })
     }
 
     /// The type's name as Lua's own messages give it.

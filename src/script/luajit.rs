@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use super::lua::{Stack, ffi};
+use super::lua::{Kind, Stack, ffi};
 use crate::resp::request::Span;
 
 /// What the functions of a chunk do, as far as the sandbox must know it.
@@ -113,11 +113,13 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// Pushes the next key and value of the table on top; false at the end, with nothing pushed. May raise for lack of memory.
+    /// Pushes the next key and value of the table on top and answers of what kind the key is; `None` at the end, with nothing pushed.
+    /// May raise for lack of memory.
     #[inline(always)]
-    pub(super) fn next(&mut self, stack: Stack<'_>) -> bool {
+    pub(super) fn next(&mut self, stack: Stack<'_>) -> Option<Kind> {
         // SAFETY: a table is on top of a live state.
-        unsafe { tide_next(stack.raw(), &raw mut self.position) != 0 }
+        let kind = Kind::of_type(unsafe { tide_next(stack.raw(), &raw mut self.position) });
+        (kind != Kind::Nil).then_some(kind)
     }
 }
 

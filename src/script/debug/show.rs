@@ -44,7 +44,7 @@ fn table(stack: Stack<'_>, out: &mut Vec<u8>, limit: usize, depth: usize) {
     out.push(b'{');
     let mut is_first = true;
     let mut walk = Walk::default();
-    while walk.next(stack) {
+    while walk.next(stack).is_some() {
         if out.len() > limit {
             stack.pop(2);
             return;
@@ -69,7 +69,7 @@ fn table(stack: Stack<'_>, out: &mut Vec<u8>, limit: usize, depth: usize) {
 fn is_list(stack: Stack<'_>) -> bool {
     let mut wanted = 1.0;
     let mut walk = Walk::default();
-    while walk.next(stack) {
+    while walk.next(stack).is_some() {
         let is_wanted = stack.kind(-2) == Kind::Number && stack.number(-2) == wanted;
         stack.pop(2);
         if !is_wanted {
