@@ -242,6 +242,10 @@ fn every_kind_of_difference_is_gone() {
 
 /// Programs and what they answer; a number where it is one.
 const VALUES: &[(&str, &str)] = &[
+    // The first number stays unless a later one is beyond it.
+    ("return tostring(math.min(0/0, 56)) .. tostring(math.max(0/0, 56))", "-nan-nan"),
+    ("return math.min(5, 0/0, 3) .. ' ' .. math.max(3, 0/0, 5)", "3 5"),
+    ("return 1 / math.min(0, tonumber('-0')) .. ' ' .. 1 / math.max(tonumber('-0'), 0)", "inf -inf"),
     // A vararg function that does not say `...` has the table `arg`.
     ("local function f(...) return arg.n end return f(1,nil,3)", "3"),
     ("local function f(...) return #arg end return f(1,2)", "2"),
