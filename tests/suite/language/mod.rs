@@ -92,7 +92,8 @@ fn search() {
     assert!(sides.killed() * 1000 <= compared, "programs end by themselves: {}", sides.summary());
 }
 
-/// The least program that still differs, with both answers, and what kind of difference it shows. `None` where it does not differ again.
+/// The least program that still differs, with both answers, and what kind of difference it shows. `None` where it does not differ again,
+/// and where SCRIPT LINT warns of it.
 fn shrunk(sides: &mut Sides, (how, text): &Call) -> Option<(String, String)> {
     let mut steps = 0;
     let mut differs = |text: String| {
@@ -109,6 +110,9 @@ fn shrunk(sides: &mut Sides, (how, text): &Call) -> Option<(String, String)> {
         }
     }
     let (ours, theirs) = sides.answers(&(*how, least.clone()))?;
+    if sides.is_warned_of(&least) {
+        return None;
+    }
     let kind = format!("{} {}", kind_of(&ours), kind_of(&theirs));
     Some((kind, format!("{how:?}:\n{least}\n Redis: {}\n here:  {}", shown(&theirs), shown(&ours))))
 }

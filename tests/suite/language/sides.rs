@@ -210,12 +210,14 @@ pub(super) struct Sides {
     theirs: Side,
     /// How often each of [`ALLOWED`] was met.
     allowed: Vec<usize>,
+    /// How many of those that differ SCRIPT LINT warns of.
+    warned: usize,
 }
 
 impl Sides {
     pub(super) fn start() -> Sides {
         let (ours, theirs) = (Side::start(Program::Tidegate), Side::start(Program::Redis8));
-        Sides { ours, theirs, allowed: vec![0; ALLOWED.len()] }
+        Sides { ours, theirs, allowed: vec![0; ALLOWED.len()], warned: 0 }
     }
 
     /// Places of the calls whose answers differ without a reason.
@@ -247,6 +249,15 @@ impl Sides {
         (!self.is_fine(&call.1, &answers)).then_some(answers)
     }
 
+    /// Whether SCRIPT LINT warns that this program, which differs, does so. To be asked of a least one: a large program may have another
+    /// reason for its warning.
+    pub(super) fn is_warned_of(&mut self, program: &str) -> bool {
+        let warnings = self.ours.command(&["SCRIPT", "LINT", program]);
+        let is_warned = format!("{warnings:?}").contains("differs-on-redis");
+        self.warned += usize::from(is_warned);
+        is_warned
+    }
+
     /// How many programs had to be killed.
     pub(super) fn killed(&self) -> usize {
         self.ours.killed + self.theirs.killed
@@ -256,7 +267,7 @@ impl Sides {
     pub(super) fn summary(&self) -> String {
         let passed = ALLOWED.iter().zip(&self.allowed).filter(|(_, times)| **times > 0);
         let passed: Vec<String> = passed.map(|((reason, _), times)| format!("{times} times {reason}")).collect();
-        format!("killed: {}; allowed: {}", self.killed(), passed.join("; "))
+        format!("killed: {}; LINT warns of: {}; allowed: {}", self.killed(), self.warned, passed.join("; "))
     }
 }
 
