@@ -9,7 +9,8 @@
 //! time stops the writers. Databases that are swapped end the transfer.
 //!
 //! The file says that it is of the version of Redis 7.0. Readers look at the type of each value, so newer ones read what is newer
-//! (hashes with fields that expire), and older ones refuse just that.
+//! (hashes with fields that expire), and older ones refuse just that. What Redis does not have is left out, and the log says how much:
+//! locks, gates and stocks, and of streams the delayed messages.
 //!
 //! This file holds a transfer; [`super::transfer_slices`] moves it on.
 
@@ -20,8 +21,8 @@ use crate::base::rng::Rng;
 use crate::base::version::REDIS_VERSION;
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, WALK_END};
-use crate::rdb::VERSION;
 use crate::rdb::file::Writer;
+use crate::rdb::{VERSION, value};
 
 /// What a client has said of itself by REPLCONF.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,6 +47,8 @@ pub struct Transfer {
     /// How often databases had been swapped when the first slice was made.
     swaps: Option<u64>,
     keys: u64,
+    /// Locks, gates and stocks, which were left out.
+    left_out: u64,
     /// Streams of which the delayed messages were left out.
     without_delayed: u64,
 }
@@ -61,7 +64,7 @@ impl Transfer {
             writer.aux(name, text)?;
         }
         let databases = if replica.only_libraries { 0 } else { databases };
-        Ok(Transfer { writer, mark, position: None, databases, swaps: None, keys: 0, without_delayed: 0 })
+        Ok(Transfer { writer, mark, position: None, databases, swaps: None, keys: 0, left_out: 0, without_delayed: 0 })
     }
 
     /// Writes on. `libraries` are the texts of the libraries of functions. Answers what is to be sent, and itself if that is not all.
@@ -86,6 +89,11 @@ impl Transfer {
                     left = left.saturating_sub(TRANSFER_KEY_WORK_BYTES);
                     return left > 0;
                 };
+                if value::is_own(value::type_code(entry.value())) {
+                    self.left_out += 1;
+                    left = left.saturating_sub(TRANSFER_KEY_WORK_BYTES);
+                    return left > 0;
+                }
                 let before = self.writer.byte_len();
                 written = self.writer.entry(u64::from(db), entry);
                 self.keys += 1;
@@ -108,6 +116,12 @@ impl Transfer {
         }
         let mut rest = self.writer.finish()?;
         rest.extend_from_slice(self.mark.as_bytes());
+        if self.left_out > 0 {
+            tracing::warn!(
+                keys = self.left_out,
+                "left out of what was sent as RDB: locks, gates and stocks, which Redis does not have"
+            );
+        }
         if self.without_delayed > 0 {
             tracing::warn!(
                 streams = self.without_delayed,

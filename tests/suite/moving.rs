@@ -95,6 +95,13 @@ pub(crate) fn every_type() -> Vec<Vec<String>> {
     commands
 }
 
+/// Commands that make a key of each type that Redis does not have.
+pub(crate) fn own_types() -> Vec<Vec<String>> {
+    let lines =
+        ["LOCK.ACQUIRE own:lock o PX 600000", "GATE.ACQUIRE own:gate h LIMIT 5 PX 600000", "STOCK.SET own:stock 5"];
+    lines.map(|line| line.split(' ').map(str::to_owned).collect()).to_vec()
+}
+
 /// What clients can read of all keys, by database and name.
 pub(crate) fn contents(server: &Server) -> BTreeMap<String, String> {
     let mut raw = server.raw();
