@@ -105,9 +105,16 @@ pub(super) struct TrimOptions {
     whole_nodes: bool,
     limit: Option<u64>,
     references: Option<References>,
+    /// Whether they are those of XTRIM.
+    must_trim: bool,
 }
 
 impl TrimOptions {
+    /// Those of XTRIM, before any is taken.
+    fn that_trim() -> TrimOptions {
+        TrimOptions { must_trim: true, ..TrimOptions::default() }
+    }
+
     /// Takes one option if there is one.
     pub(super) fn take(&mut self, args: &mut Args<'_>) -> Result<bool, Error> {
         if args.option("maxlen", 1) {
@@ -143,18 +150,19 @@ impl TrimOptions {
         Ok(())
     }
 
+    /// `None` where nothing is to be trimmed, which XADD takes and XTRIM does not.
     pub(super) fn finish(self) -> Result<Option<Trim>, Error> {
-        let Some(keep) = self.keep else {
-            return match self.limit {
-                Some(_) => {
-                    Err(Error::text("ERR syntax error, LIMIT cannot be used without specifying a trimming strategy"))
-                }
-                None => Ok(None),
-            };
-        };
+        // As in Redis, which asks here whether it is above 0, and below whether it is given.
+        if self.keep.is_none() && self.limit > Some(0) {
+            return Err(Error::text("ERR syntax error, LIMIT cannot be used without specifying a trimming strategy"));
+        }
+        if self.keep.is_none() && self.must_trim {
+            return Err(Error::text("ERR syntax error, XTRIM must be called with a trimming strategy"));
+        }
         if self.limit.is_some() && !self.whole_nodes {
             return Err(Error::text("ERR syntax error, LIMIT cannot be used without the special ~ option"));
         }
+        let Some(keep) = self.keep else { return Ok(None) };
         let references = self.references.unwrap_or_default();
         Ok(Some(Trim { keep, whole_nodes: self.whole_nodes, limit: self.limit, references }))
     }
@@ -163,20 +171,19 @@ impl TrimOptions {
 pub(super) fn xtrim(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let db = ctx.db();
     let key = args.bytes()?;
-    let mut options = TrimOptions::default();
+    let mut options = TrimOptions::that_trim();
     while !args.is_empty() {
         if !options.take(&mut args)? {
             return Err(Error::Syntax);
         }
     }
     let trim = options.finish()?;
-    let trim = trim.ok_or(Error::text("ERR syntax error, XTRIM must be called with a trimming strategy"))?;
-    let removed = match find(ctx.ks, db, key)? {
-        Some(slot) => {
+    let removed = match (trim, find(ctx.ks, db, key)?) {
+        (Some(trim), Some(slot)) => {
             trim.admit(ctx, db, slot, 0)?;
             trim.run(ctx, db, slot)?
         }
-        None => 0,
+        _ => 0,
     };
     ctx.reply.integer(removed as i64);
     Ok(())
