@@ -551,7 +551,7 @@ pub const COMMAND_LOG_MAX_ARG_BYTES: usize = 128;
 /// Seconds of which LATENCY keeps a sample for each event.
 pub const LATENCY_SAMPLES_MAX: usize = 160;
 
-/// Connections to the port of metrics that are served at the same time; further ones are closed.
+/// Connections to the port of metrics that have not said yet what they want: with one more the oldest of them is closed. As many are answered at a time.
 pub const METRICS_CONNECTIONS_MAX: usize = 16;
 
 /// Bytes of a request for metrics.
@@ -562,6 +562,9 @@ pub const METRICS_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Time that the engine has to tell its metrics; then it is said to be busy.
 pub const METRICS_ENGINE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Milliseconds for which one command may run before the server is not ready, unless `busy-reply-threshold` says less or more.
+pub const READY_PATIENCE_MS: u64 = 5_000;
 
 /// Patterns that DEBUG STRINGMATCH-TEST tries.
 pub const DEBUG_GLOB_TRIALS: usize = 100_000;

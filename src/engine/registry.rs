@@ -33,12 +33,17 @@ pub enum Readiness {
     Unlogged,
     /// Everything.
     Ready,
+    /// A command or script holds it: others are told so, or wait.
+    Busy,
 }
 
 /// See the module's header.
 #[derive(Debug, Default)]
 pub struct Registry {
     readiness: AtomicU8,
+    /// Milliseconds after which what runs holds the others up.
+    busy_after_ms: AtomicU64,
+    clock: Clock,
     clients: DashMap<u64, Client>,
     running: Running,
 }
@@ -73,14 +78,18 @@ impl Registry {
         self.clients.remove(&key.id);
     }
 
-    /// Notes what the server can do.
-    pub fn is(&self, readiness: Readiness) {
+    /// Notes what the server can do, unless something runs for as long as `busy_after_ms`.
+    pub fn is(&self, readiness: Readiness, busy_after_ms: u64) {
         self.readiness.store(readiness as u8, Ordering::Relaxed);
+        self.busy_after_ms.store(busy_after_ms, Ordering::Relaxed);
     }
 
-    /// What the server could do when it was last looked at.
+    /// What the server can do: it is ready if PING would be answered PONG.
     pub fn readiness(&self) -> Readiness {
+        let busy_after = Duration::from_millis(self.busy_after_ms.load(Ordering::Relaxed));
+        let ran = self.running().map(|(.., since_ticks)| self.clock.delta(since_ticks, self.clock.raw()));
         match self.readiness.load(Ordering::Relaxed) {
+            _ if ran.is_some_and(|ran| ran >= busy_after) => Readiness::Busy,
             0 => Readiness::Loading,
             1 => Readiness::Unlogged,
             _ => Readiness::Ready,

@@ -5,16 +5,23 @@ use std::sync::Arc;
 use super::registry::Readiness;
 use super::state::{Engine, ServerState};
 use crate::base::allocated::allocated_bytes;
+use crate::base::limits::READY_PATIENCE_MS;
 
 impl Engine {
     /// Runs what must run `hz` times a second: reclaiming memory, statistics, idle clients. Answers whether there is more to
     /// reclaim than one slice does.
     pub fn tick(&mut self) -> bool {
-        self.server.registry.is(match () {
+        let readiness = match () {
             () if self.server.loading.is_some() => Readiness::Loading,
             () if self.server.is_unlogged() => Readiness::Unlogged,
             () => Readiness::Ready,
-        });
+        };
+        // Where no script is ever called busy, others wait for it all the same.
+        let busy_after_ms = match self.server.config.busy_reply_threshold_ms {
+            ..=0 => READY_PATIENCE_MS,
+            threshold_ms => threshold_ms as u64,
+        };
+        self.server.registry.is(readiness, busy_after_ms);
         if self.server.pauses_cron {
             // Whoever waits for the disk, or for room, must not wait for ever.
             self.server.look_after_log();

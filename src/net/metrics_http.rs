@@ -5,8 +5,9 @@
 //! `/metrics` by the engine, which is asked through [`Questions`] and given [some time](METRICS_ENGINE_PATIENCE). Connections, the bytes
 //! of a request and its time are bounded; each connection is one request.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -86,13 +87,9 @@ pub(crate) fn start(
     questions: &Arc<Questions>,
     registry: &Arc<Registry>,
 ) -> io::Result<()> {
-    let connections = Arc::<AtomicUsize>::default();
+    let crowd = Arc::<Crowd>::default();
     for listener in listeners {
-        let site = Site {
-            questions: Arc::clone(questions),
-            registry: Arc::clone(registry),
-            connections: Arc::clone(&connections),
-        };
+        let site = Site { questions: Arc::clone(questions), registry: Arc::clone(registry), crowd: Arc::clone(&crowd) };
         std::thread::Builder::new().name("metrics".to_owned()).spawn(move || site.accept_all(&listener))?;
     }
     Ok(())
@@ -102,7 +99,41 @@ pub(crate) fn start(
 struct Site {
     questions: Arc<Questions>,
     registry: Arc<Registry>,
-    connections: Arc<AtomicUsize>,
+    crowd: Arc<Crowd>,
+}
+
+/// Who is connected: at most [`METRICS_CONNECTIONS_MAX`] that have not said yet what they want, and as many that are answered.
+#[derive(Default)]
+struct Crowd {
+    /// The first that came is the first here.
+    silent: Mutex<VecDeque<(u64, TcpStream)>>,
+    last_id: AtomicU64,
+    answered: AtomicUsize,
+}
+
+impl Crowd {
+    /// Takes in one more. If there are too many the one that has been silent for longest has to go: who refused the newest could be
+    /// kept from answering by a few that never say anything.
+    fn enter(&self, stream: &TcpStream) -> io::Result<u64> {
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed);
+        let stream = stream.try_clone()?;
+        let mut silent = self.silent();
+        silent.push_back((id, stream));
+        while silent.len() > METRICS_CONNECTIONS_MAX {
+            // Its thread sees the end of what it reads.
+            silent.pop_front().map(|(_, oldest)| oldest.shutdown(Shutdown::Both));
+        }
+        Ok(id)
+    }
+
+    /// It is silent no more, whatever has ended that.
+    fn has_spoken(&self, id: u64) {
+        self.silent().retain(|(other, _)| *other != id);
+    }
+
+    fn silent(&self) -> MutexGuard<'_, VecDeque<(u64, TcpStream)>> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A response: its status line's end, and its text.
@@ -111,29 +142,29 @@ type Response = (&'static str, String);
 impl Site {
     fn accept_all(&self, listener: &TcpListener) {
         loop {
-            match listener.accept() {
-                Ok((stream, _)) if self.connections.fetch_add(1, Ordering::Relaxed) < METRICS_CONNECTIONS_MAX => {
-                    let site = self.clone();
-                    let serve = move || {
-                        // A connection that breaks is its peer's to tell of.
-                        let _ = site.serve(stream);
-                        site.connections.fetch_sub(1, Ordering::Relaxed);
-                    };
-                    if std::thread::Builder::new().name("metrics-client".to_owned()).spawn(serve).is_err() {
-                        self.connections.fetch_sub(1, Ordering::Relaxed);
-                    }
-                }
-                // More than are served: closed at once.
-                Ok(_) => drop(self.connections.fetch_sub(1, Ordering::Relaxed)),
+            let entered = listener.accept().and_then(|(stream, _)| Ok((self.crowd.enter(&stream)?, stream)));
+            let Ok((id, stream)) = entered else {
                 // Out of descriptors, say: a moment later there may be some.
-                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            };
+            let site = self.clone();
+            // A connection that breaks is its peer's to tell of.
+            let serve = move || drop(site.serve(id, stream));
+            if std::thread::Builder::new().name("metrics-client".to_owned()).spawn(serve).is_err() {
+                self.crowd.has_spoken(id);
             }
         }
     }
 
-    fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
-        let (status, text) = match read_request(&mut stream)? {
-            Some(head) => self.respond(&head),
+    fn serve(&self, id: u64, mut stream: TcpStream) -> io::Result<()> {
+        let request = read_request(&mut stream);
+        self.crowd.has_spoken(id);
+        let request = request?;
+        let before = self.crowd.answered.fetch_add(1, Ordering::Relaxed);
+        let (status, text) = match &request {
+            _ if before >= METRICS_CONNECTIONS_MAX => ("503 Service Unavailable", "too many ask at once\n".to_owned()),
+            Some(head) => self.respond(head),
             None => ("431 Request Header Fields Too Large", "the request is too long\n".to_owned()),
         };
         let kind = "text/plain; version=0.0.4; charset=utf-8";
@@ -141,7 +172,11 @@ impl Site {
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
         );
-        write_response(&mut stream, &[head, text].concat().into_bytes())
+        // HEAD asks for what GET would answer, without the text.
+        let text = if request.is_some_and(|head| head.starts_with(b"HEAD ")) { String::new() } else { text };
+        let sent = write_response(&mut stream, &[head, text].concat().into_bytes());
+        self.crowd.answered.fetch_sub(1, Ordering::Relaxed);
+        sent
     }
 
     fn respond(&self, head: &[u8]) -> Response {
@@ -153,6 +188,7 @@ impl Site {
                 Readiness::Ready => ("200 OK", text("ready\n")),
                 Readiness::Loading => ("503 Service Unavailable", text("the data is being loaded\n")),
                 Readiness::Unlogged => ("503 Service Unavailable", text("changes can't be saved\n")),
+                Readiness::Busy => ("503 Service Unavailable", text("a command or script holds the server\n")),
             },
             Ok("/metrics") => match self.questions.ask(METRICS_ENGINE_PATIENCE) {
                 Some(metrics) => ("200 OK", metrics),
@@ -215,7 +251,7 @@ fn request_path(head: &[u8]) -> Result<&str, &'static str> {
     if !version.starts_with("HTTP/1.") || !path.starts_with('/') {
         return Err(BAD);
     }
-    if method != "GET" {
+    if !["GET", "HEAD"].contains(&method) {
         return Err("405 Method Not Allowed");
     }
     Ok(path.split('?').next().unwrap_or(path))
@@ -230,6 +266,7 @@ mod tests {
         for (head, path) in [
             ("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", Ok("/metrics")),
             ("GET /ready?verbose HTTP/1.0\r\n\r\n", Ok("/ready")),
+            ("HEAD /health HTTP/1.1\r\n\r\n", Ok("/health")),
             ("POST /metrics HTTP/1.1\r\n\r\n", Err("405 Method Not Allowed")),
             ("GET metrics HTTP/1.1\r\n\r\n", Err("400 Bad Request")),
             ("GET /a b HTTP/1.1\r\n\r\n", Err("400 Bad Request")),
