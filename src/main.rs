@@ -25,7 +25,11 @@ use url::Url;
 fn main() -> ExitCode {
     // SAFETY: there is one thread, and nothing of the arguments or the environment has been looked at.
     unsafe { process_title::prepare() };
-    let done = match asked() {
+    let asked = asked();
+    if !matches!(asked, Some(Asked::Server(_))) {
+        process::end_with_the_reader();
+    }
+    let done = match asked {
         Some(Asked::Server(arguments)) => run(&arguments),
         Some(Asked::Help) => command_line().print_help().map_err(Into::into),
         Some(Asked::Version) => {

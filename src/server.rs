@@ -354,6 +354,8 @@ fn announce(places: &[String], data: &str) {
         std::process::id(),
         places.join(", "),
     );
+    // Test containers and the like wait for these words.
+    tracing::info!("Ready to accept connections");
 }
 
 /// Makes room for `maxclients` sockets; where the system does not allow so many, there are fewer clients, who are then told

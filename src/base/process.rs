@@ -31,6 +31,15 @@ pub fn go_to_background() -> io::Result<()> {
     Ok(())
 }
 
+/// Lets whoever reads what is printed stop reading: the process ends at the next line, without a word, as others do in a pipe.
+/// Sockets are not concerned: whoever writes to one that is closed gets an error.
+///
+/// For a process that prints and ends; a server goes on.
+pub fn end_with_the_reader() {
+    // SAFETY: the default action is no function of ours.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
 /// What `getrusage` tells of this process, its children or this thread (`libc::RUSAGE_*`).
 pub fn resource_usage(who: libc::c_int) -> Option<libc::rusage> {
     let mut usage = std::mem::MaybeUninit::uninit();

@@ -17,6 +17,7 @@ use super::kind::Shape;
 use super::names::all_names;
 use super::table::{PARAMETERS, Parameter};
 use super::words::split_line;
+use crate::base::version::VERSION_LINE;
 
 /// What a command line asks a server to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -133,7 +134,7 @@ pub fn command() -> clap::Command {
         .value_parser(value_parser!(OsString))
         .help("Configuration file in the syntax of redis.conf; - reads it from standard input. Flags win over it");
     clap::Command::new("tidegate")
-        .version(env!("CARGO_PKG_VERSION"))
+        .version(VERSION_LINE.as_str())
         .about("A coordination server that speaks the Redis protocol")
         .args_conflicts_with_subcommands(true)
         // Beside flags as long as these there is no room for a sentence, unless the terminal is wide.

@@ -311,6 +311,7 @@ pub(crate) async fn serve<E: From<std::io::Error>>(
     if let Err(error) = shared.engine.borrow_mut().server.close_log() {
         tracing::error!("the log could not be closed: {error}");
     }
-    tracing::info!(reason, "stopping");
+    // Tools that start a Redis for their tests wait for these words.
+    tracing::info!(reason, "Tidegate is now ready to exit, bye bye...");
     Ok(())
 }

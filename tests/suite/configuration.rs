@@ -464,7 +464,7 @@ fn in_the_background_it_lasts_and_writes_its_log() {
     c.send_command(&["SHUTDOWN", "NOSAVE"]);
     assert_eq!(c.read_to_end(), b"");
     until(|| !dir.path().join("server.pid").exists(), "the pidfile goes");
-    assert!(read("server.log").contains("stopping"));
+    assert!(read("server.log").contains("bye bye"));
     assert_eq!(read("said"), "");
 }
 
@@ -491,4 +491,32 @@ fn the_list_of_processes_says_what_it_is() {
          unknown variables"
     );
     assert_eq!(shown(), "short");
+}
+
+/// Test containers, and libraries that start a Redis for a test, look for words of Redis.
+#[test]
+fn tools_that_start_a_redis_find_their_words() {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("--version").output().expect("the program of this build");
+    let version = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(version.contains(" v=8."), "{version}");
+    let mut server = Server::start(Program::Tidegate, &[]);
+    until(|| server.log().contains("Ready to accept connections\n"), "it says that it is ready");
+    server.raw().send_command(&["SHUTDOWN", "NOSAVE"]);
+    until(|| server.has_ended(), "it ends");
+    until(|| server.log().contains("is now ready to exit, bye bye..."), "it says that it has ended");
+}
+
+/// `tidegate scripts | head`: the reader has seen enough. The test harness ignores SIGPIPE, and its children begin so, too.
+#[test]
+fn a_helper_ends_quietly_with_its_reader() {
+    for args in [&["scripts"][..], &["scripts", "gate_acquire"], &["--help"], &["--version"], &["help"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let child =
+            Command::new(env!("CARGO_BIN_EXE_tidegate")).args(args).stdout(writer).stderr(Stdio::piped()).output();
+        let output = child.expect("the program of this build");
+        assert!(!output.status.success(), "{args:?} has said nothing to anybody");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{args:?}");
+    }
 }
