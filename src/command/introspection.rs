@@ -5,7 +5,7 @@ use crate::engine::args::Args;
 use crate::engine::categories::{belongs_to, categories_of};
 use crate::engine::error::Error;
 use crate::engine::keys::legacy_range;
-use crate::engine::spec::{Begin, Find, Flags, Group, KeySpec};
+use crate::engine::spec::{Begin, Find, Flags, Group, KeySpec, Secret};
 use crate::engine::syntax::{self, Arg, Kind};
 use crate::engine::{Command, Ctx, Done, Entry, Run};
 use crate::resp::reply::Reply;
@@ -358,6 +358,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             complexity: "O(N) where N is the number of arguments to the command",
             summary: "Answers the keys of a whole command.",
             syntax: "command [arg...]",
+            secrets: &[Secret::Call { first: 2 }],
             run: Run::Now(getkeys),
             ..SUB
         },
@@ -368,6 +369,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             complexity: "O(N) where N is the number of arguments to the command",
             summary: "Answers the keys of a whole command, and what it does with each.",
             syntax: "command [arg...]",
+            secrets: &[Secret::Call { first: 2 }],
             run: Run::Now(getkeysandflags),
             ..SUB
         },

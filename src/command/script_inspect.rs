@@ -11,7 +11,7 @@ use crate::engine::running_script::ScriptKind;
 use crate::engine::script_slow::{SlowCall, Step};
 use crate::engine::scripting::{self, Callee};
 use crate::engine::scripts::Scripts;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::spec::{Access, Flags, Group, KeySpec, Secret};
 use crate::engine::stats::Stats;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::effect::{Effect, EffectReader, Pairs, Shown};
@@ -443,6 +443,8 @@ pub(super) const TRACE: Command = Command {
     complexity: "Depends on the script.",
     summary: "Runs a script and answers what each of its commands did; without COMMIT nothing of it stays.",
     syntax: "[COMMIT] script numkeys [key...] [arg...]",
+    // Who mistakes it for one that traces commands does not show a password.
+    secrets: &[Secret::Call { first: 2 }],
     run: Run::Now(trace),
     ..SUB
 };

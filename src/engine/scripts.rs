@@ -477,7 +477,8 @@ impl Host for LoadHost<'_> {
 
 /// `redis.log`.
 pub(super) fn log(level: LogLevel, message: &[u8]) {
-    let message = String::from_utf8_lossy(message);
+    // One call is one line, so that no script can write what looks like another's.
+    let message = String::from_utf8_lossy(message).replace(char::is_control, " ");
     match level {
         LogLevel::Debug => tracing::trace!("{message}"),
         LogLevel::Verbose => tracing::debug!("{message}"),

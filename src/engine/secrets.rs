@@ -22,6 +22,8 @@ pub(super) fn secrets_of<R>(command: &Command<R>, argv: Argv<'_>) -> Vec<bool> {
                 let is_word = |at: &usize| argv[*at].eq_ignore_ascii_case(word.as_bytes());
                 (first..argv.len()).filter(is_word).for_each(|at| hide(at + 1, count));
             }
+            // For whoever has the commands' table.
+            Secret::Call { .. } => {}
             Secret::Settings { first } => {
                 let is_hidden = |at: &usize| Parameter::named(&argv[*at]).is_some_and(|parameter| parameter.is_secret);
                 (first..argv.len()).step_by(2).filter(is_hidden).for_each(|at| hide(at + 1, 1));

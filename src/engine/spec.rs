@@ -386,6 +386,11 @@ pub enum Secret {
         /// How many arguments behind it are secret.
         count: usize,
     },
+    /// From argument `first` on stands a command as it would be called: what is secret there. It is asked about and not run.
+    Call {
+        /// The command's name.
+        first: usize,
+    },
     /// From argument `first` on names and values of parameters take turns: the values of those that are secret.
     Settings {
         /// The first name.

@@ -3,7 +3,7 @@
 use super::error::{Error, excerpt};
 use super::keys::keys_of;
 use super::secrets::secrets_of;
-use super::spec::{Command, Databases, Flags, KeyArg};
+use super::spec::{Command, Databases, Flags, KeyArg, Secret};
 use crate::resp::request::Argv;
 
 /// Names a command or subcommand of the table, for as long as the program runs. Those who only note which it was keep this.
@@ -244,13 +244,20 @@ impl<R> CommandTable<R> {
         Some(keys)
     }
 
-    /// Which arguments of a call are secret, by index: the [command's own](secrets_of), and those of what it is to run, whether that may
-    /// run or not.
+    /// Which arguments of a call are secret, by index: the [command's own](secrets_of), and those of what it is to run or is asked about,
+    /// whether that may run or not.
     pub(super) fn secrets_of(&self, command: &Command<R>, argv: Argv<'_>) -> Vec<bool> {
         let mut are_secret = secrets_of(command, argv);
         let (mut command, mut rest) = (command, argv);
         // A loop, for a call may name such commands many times over.
-        while let Some(at) = command.inner.and_then(|find| find(rest))
+        let begin_of_inner = |command: &Command<R>, rest: Argv<'_>| {
+            let asked = command.secrets.iter().find_map(|secret| match *secret {
+                Secret::Call { first } if first < rest.len() => Some(first),
+                _ => None,
+            });
+            command.inner.and_then(|find| find(rest)).or(asked)
+        };
+        while let Some(at) = begin_of_inner(command, rest)
             && let Some(inner) = self.named_by(rest.skip(at))
         {
             (command, rest) = (inner.command, rest.skip(at));

@@ -5,9 +5,9 @@
 //! durable when [`DiskFile::sync_data`] has returned, names when [`Disk::sync_dir`] has, and after a sync that failed nobody
 //! knows what is.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,11 +67,12 @@ pub struct RealDisk;
 
 impl Disk for RealDisk {
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        std::fs::create_dir_all(path)
+        // What is kept is for nobody else, whatever the umask lets others do.
+        DirBuilder::new().recursive(true).mode(0o700).create(path)
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(OpenOptions::new().read(true).write(true).create_new(true).open(path)?))
+        Ok(Arc::new(OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
@@ -99,9 +100,14 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        // Who removes the file does not let a second server in: the folder is locked, too, where its file system can do that.
+        let folder = File::open(path.parent().unwrap_or(path))?;
+        if let Err(TryLockError::WouldBlock) = folder.try_lock() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
         file.try_lock()?;
-        Ok(Box::new(file))
+        Ok(Box::new((folder, file)))
     }
 }
 
@@ -140,12 +146,16 @@ impl Disk for ReadOnlyDisk {
 
     /// Others may look at the same time, but no server may run. Where there is no lock, none does.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        let folder = File::open(path.parent().unwrap_or(path))?;
+        if let Err(TryLockError::WouldBlock) = folder.try_lock_shared() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         match File::open(path) {
             Ok(file) => {
                 file.try_lock_shared()?;
-                Ok(Box::new(file))
+                Ok(Box::new((folder, file)))
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Box::new(())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Box::new(folder)),
             Err(error) => Err(error),
         }
     }
@@ -244,6 +254,8 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -273,7 +285,23 @@ mod tests {
         let path = dir.path().join("LOCK");
         let held = RealDisk.lock(&path).unwrap();
         assert_eq!(RealDisk.lock(&path).err().map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
+        // Nor without the file.
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(RealDisk.lock(&path).err().map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
+        assert_eq!(ReadOnlyDisk.lock(&path).err().map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
         drop(held);
         assert!(RealDisk.lock(&path).is_ok());
+    }
+
+    #[test]
+    fn nobody_else_may_read_what_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("a/b");
+        RealDisk.create_dir(&folder).unwrap();
+        RealDisk.create(&folder.join("file")).unwrap();
+        drop(RealDisk.lock(&folder.join("LOCK")).unwrap());
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&folder), 0o700);
+        assert_eq!((mode(&folder.join("file")), mode(&folder.join("LOCK"))), (0o600, 0o600));
     }
 }

@@ -207,6 +207,8 @@ impl Listener {
                         shared.spawn(key, connection);
                     }
                 }
+                // The client was gone before it was served.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     tracing::warn!(%error, "could not accept a connection");
                     tokio::time::sleep(ACCEPT_RETRY).await;

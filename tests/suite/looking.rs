@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::harness::{Program, Raw, Server, Value, sorted};
+use crate::harness::{Program, Raw, Server, Value, sorted, until};
 
 /// The fields of a map, as either protocol answers it.
 fn fields(value: &Value) -> BTreeMap<String, &Value> {
@@ -189,6 +189,15 @@ fn lua(name: &str) -> String {
 }
 
 /// The rules that a script breaks, each behind its line.
+/// What looks like a line of the server's own is none.
+#[test]
+fn one_call_logs_one_line() {
+    let (server, mut raw) = Server::with_client(Program::Tidegate);
+    raw.command(&["EVAL", "redis.log(redis.LOG_WARNING, 'said\\n2026 WARN forged\\r\\27[31mred')", "0"]);
+    until(|| server.log().contains("said"), "it is logged");
+    assert!(server.log().contains("said 2026 WARN forged  [31mred\n"), "{}", server.log());
+}
+
 fn linted(raw: &mut Raw, script: &str) -> Vec<String> {
     let reply = raw.command(&["SCRIPT", "LINT", script]);
     let warnings = items(&reply).iter().map(fields);

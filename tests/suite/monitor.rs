@@ -137,6 +137,24 @@ const WITH_SECRETS: &[&str] = &[
     "CONFIG SET requirepass ",
 ];
 
+/// Commands are asked about, and written behind what takes something else.
+#[test]
+fn nor_one_of_a_command_that_is_not_run() {
+    let server = Server::start(Program::Tidegate, &["--slowlog-log-slower-than", "0"]);
+    let (mut monitor, mut client) = (look_on(&server), server.raw());
+    for line in [
+        "COMMAND GETKEYS MIGRATE 127.0.0.1 1 key 0 10 AUTH SECRET",
+        "COMMAND GETKEYSANDFLAGS MIGRATE 127.0.0.1 1 key 0 10 AUTH2 user SECRET",
+        "COMMAND GETKEYS ONCE id EX 5 MIGRATE 127.0.0.1 1 key 0 10 AUTH SECRET",
+        "SCRIPT TRACE AUTH SECRET 0",
+    ] {
+        client.command(&line.split(' ').collect::<Vec<_>>());
+    }
+    let shown = lines(&mut monitor, &mut client).concat();
+    let slow = format!("{:?}", client.command(&["SLOWLOG", "GET", "-1"]));
+    assert!(!shown.contains("SECRET") && slow.contains("(redacted)") && !slow.contains("SECRET"), "{shown}\n{slow}");
+}
+
 fn nobody_is_shown_a_secret(program: Program) {
     let server = Server::start(program, &["--slowlog-log-slower-than", "0"]);
     let (mut monitor, mut client) = (look_on(&server), server.raw());
