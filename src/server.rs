@@ -455,6 +455,7 @@ mod tests {
     fn importing() -> (Bench, SessionKey) {
         let mut bench = Bench::new();
         let onlooker = std::mem::replace(&mut bench.client, bench.engine.server.open_session(Peer::default()));
+        assert_eq!(bench.line("CONFIG SET import-mode yes"), "+OK\\r\\n");
         assert_eq!(bench.line("CLIENT IMPORT-SOURCE ON"), "+OK\\r\\n");
         (bench, onlooker)
     }
@@ -482,6 +483,7 @@ mod tests {
         }
         bench.engine.server.clock.advance_ms(5);
         assert_eq!(bench.line("HLEN h"), ":1\\r\\n");
+        assert_eq!(bench.line("CONFIG SET import-mode yes"), "+OK\\r\\n");
         assert_eq!(bench.line("CLIENT IMPORT-SOURCE ON"), "+OK\\r\\n");
         bench.engine.server.clock.advance_ms(1_000);
         for (line, reply) in [
@@ -562,6 +564,28 @@ mod tests {
         assert!(exec(&mut bench, &["INCR n", "CONFIG RESETSTAT", "LPUSH n x"]).starts_with("*3\\r\\n:3\\r\\n"));
         assert_eq!(bench.line("CLIENT IMPORT-SOURCE OFF"), "+OK\\r\\n");
         assert!(exec(&mut bench, &["INCR n", "LPUSH n x"]).starts_with("*2\\r\\n:4\\r\\n-WRONGTYPE"));
+    }
+
+    #[test]
+    fn import_mode_decides_who_may_hold_expiry() {
+        let mut bench = Bench::new();
+        let refused = "-ERR Server is not in import mode. CONFIG SET import-mode yes lets clients import\\r\\n";
+        assert_eq!(bench.line("CLIENT IMPORT-SOURCE ON"), refused);
+        assert_eq!(bench.line("CLIENT IMPORT-SOURCE OFF"), "+OK\\r\\n");
+        assert!(bench.line("INFO clients").contains("importing_clients:0"));
+        let (mut bench, onlooker) = importing();
+        assert!(bench.line("INFO clients").contains("importing_clients:1"));
+        assert_eq!(bench.line("SET k v PXAT 500"), "+OK\\r\\n");
+        let importer = std::mem::replace(&mut bench.client, onlooker);
+        assert_eq!(bench.line("CONFIG SET import-mode yes"), "+OK\\r\\n", "as it is");
+        assert_eq!(bench.line("EXISTS k"), ":1\\r\\n");
+        assert_eq!(bench.line("CONFIG SET import-mode no"), "+OK\\r\\n");
+        assert_eq!(bench.line("EXISTS k"), ":0\\r\\n", "all imports have ended");
+        bench.client = importer;
+        assert_eq!(bench.line("CLIENT IMPORT-SOURCE ON"), refused);
+        // It is nothing for applications.
+        assert_eq!(bench.line("ACL SETUSER app on nopass +@all -@admin"), "+OK\\r\\n");
+        assert!(bench.line("ACL DRYRUN app CLIENT IMPORT-SOURCE ON").contains("has no permissions"));
     }
 
     #[test]

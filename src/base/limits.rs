@@ -508,6 +508,9 @@ pub const DEBUG_LINE_MIN_BYTES: usize = 60;
 /// Bytes that the debugger shows from one stop to the next; what a script says beyond it is left out.
 pub const DEBUG_SCREEN_MAX_BYTES: usize = 4 * 1024 * 1024;
 
+/// Bytes for a debugger's client that it has not read; as long as there are more, nothing is taken from it.
+pub const DEBUG_UNSENT_MAX_BYTES: usize = 1024 * 1024;
+
 /// Bytes of one command for the debugger: as in Redis.
 pub const DEBUG_COMMAND_MAX_BYTES: usize = 1024 * 1024;
 

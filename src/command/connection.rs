@@ -51,7 +51,7 @@ fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     session.db = 0;
     session.protocol = 2;
     session.no_evict = false;
-    session.expiry_hold = None;
+    session.import_source = None;
     session.reply_mode = ReplyMode::On;
     session.debug = DebugMode::Off;
     session.restrictions = ctx.server.restrictions_of_all();

@@ -179,6 +179,7 @@ fn clients(text: &mut Text, ctx: &Ctx<'_>) {
         "waiting_tickets" => waits.len() - waits.blocking(),
         "tracking_clients" => ctx.server.tracking.clients(),
         "pubsub_clients" => sessions().filter(|session| !session.subscriptions.is_empty()).count(),
+        "importing_clients" => sessions().filter(|session| session.import_source.is_some()).count(),
         "watching_clients" => sessions().filter(|session| !session.watched.is_empty()).count(),
         "clients_in_timeout_table" => sessions().filter(timed).count(),
         "total_watched_keys" => ctx.server.watches.len(),

@@ -54,6 +54,7 @@ const FIGURES: &[Figure] = figures! {
     "waiting_tickets", "tidegate_waiting_tickets", Gauge, "Calls that wait beside their connections (ASYNC).";
     "pubsub_clients", "redis_pubsub_clients", Gauge, "Clients with subscriptions.";
     "watching_clients", "redis_watching_clients", Gauge, "Clients that watch keys.";
+    "importing_clients", "redis_importing_clients", Gauge, "Clients of CLIENT IMPORT-SOURCE; while there is one, nothing expires.";
     "tracking_clients", "redis_tracking_clients", Gauge, "Clients whose caches are kept up to date.";
     "used_memory", "redis_memory_used_bytes", Gauge, "Bytes that are allocated and in use.";
     "used_memory_rss", "redis_memory_used_rss_bytes", Gauge, "Bytes that the system has given.";

@@ -208,7 +208,8 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "debug",
                 arity: 3,
-                flags: Flags::NOSCRIPT,
+                // A session holds the server.
+                flags: Flags::NOSCRIPT.and(Flags::ADMIN),
                 group: Group::Scripting,
                 since: "3.2.0",
                 summary: "Lets the next EVAL of the connection run under the debugger.",
@@ -289,11 +290,13 @@ pub(super) const COMMANDS: &[Command] = &[
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
     use std::rc::Rc;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use crate::base::clock::Clock;
+    use crate::base::limits::{DEBUG_COMMAND_MAX_BYTES, DEBUG_UNSENT_MAX_BYTES};
     use crate::base::rng::Rng;
     use crate::config::Config;
     use crate::engine::session::{Peer, SessionKey};
@@ -310,17 +313,84 @@ mod tests {
 
         fn serve(&mut self, _: &mut Keyspace, _: &mut ServerState) {}
 
-        fn exchange(&mut self, _: SessionKey, unsent: &mut Vec<u8>, _: &mut Vec<u8>, _: Duration) -> bool {
+        fn exchange(&mut self, _: SessionKey, unsent: &mut Vec<u8>, _: Option<&mut Vec<u8>>, _: Duration) -> bool {
             self.0.borrow_mut().append(unsent);
             true
         }
     }
 
+    fn engine(config: Config) -> Engine {
+        let clock = Clock::manual(1_700_000_000_000);
+        Engine::new(config, crate::command::table(), clock, Rng::seeded(1)).expect("a fresh engine")
+    }
+
+    /// The socket of a client that asks without end, each time a second later.
+    struct Talker {
+        clock: Arc<quanta::Mock>,
+        reads: bool,
+        /// The most that it was to read at once.
+        most: Rc<Cell<usize>>,
+        /// The most that it has said ahead.
+        most_heard: Rc<Cell<usize>>,
+    }
+
+    impl RawSockets for Talker {
+        fn send_unsent(&mut self, _: &mut ServerState) {}
+
+        fn serve(&mut self, _: &mut Keyspace, _: &mut ServerState) {}
+
+        fn exchange(
+            &mut self,
+            _: SessionKey,
+            unsent: &mut Vec<u8>,
+            received: Option<&mut Vec<u8>>,
+            _: Duration,
+        ) -> bool {
+            self.clock.increment(Duration::from_secs(1));
+            self.most.set(self.most.get().max(unsent.len()));
+            if self.reads {
+                unsent.clear();
+            }
+            if let Some(received) = received {
+                received.extend_from_slice(&b"help\r\n".repeat(1_000));
+                self.most_heard.set(self.most_heard.get().max(received.len()));
+            }
+            true
+        }
+    }
+
+    /// What such a client is answered at the end, and the most that it was to read at once.
+    fn talk(reads: bool, config: Config) -> (String, usize) {
+        let mut engine = engine(config);
+        let (clock, mock) = quanta::Clock::mock();
+        engine.server.stats.clock = clock;
+        let (most, most_heard) = (Rc::<Cell<usize>>::default(), Rc::<Cell<usize>>::default());
+        let talker = Talker { clock: mock, reads, most: most.clone(), most_heard: most_heard.clone() };
+        engine.server.raw_sockets = Some(Box::new(talker));
+        let session = engine.server.open_session(Peer::default());
+        let (mut decoder, mut out) = (Decoder::new(), Reply::new(Form::Resp2));
+        let fed = engine.feed(session, &mut decoder, b"SCRIPT DEBUG YES\r\nEVAL \"return 1\" 0\r\n", &mut out);
+        assert_eq!(fed, Fed::Suspended);
+        assert!(most_heard.get() <= DEBUG_COMMAND_MAX_BYTES + (64 << 10), "{}", most_heard.get());
+        (out.as_bytes().escape_ascii().to_string(), most.get())
+    }
+
+    #[test]
+    fn a_debugger_keeps_little_for_who_does_not_read() {
+        let (reply, most) = talk(false, Config::default());
+        assert!(reply.starts_with("-ERR the client of the debugger read nothing"), "{reply}");
+        assert!((DEBUG_UNSENT_MAX_BYTES..DEBUG_UNSENT_MAX_BYTES + (64 << 10)).contains(&most), "{most}");
+    }
+
+    #[test]
+    fn a_debugger_does_not_hold_the_server_for_ever() {
+        let (reply, _) = talk(true, Config { script_debug_session_limit_s: 60, ..Config::default() });
+        assert!(reply.starts_with("-ERR the debugging session has lasted"), "{reply}");
+    }
+
     #[test]
     fn a_debugger_does_not_wait_for_ever() {
-        let config = Config { script_debug_timeout_s: 0, ..Config::default() };
-        let clock = Clock::manual(1_700_000_000_000);
-        let mut engine = Engine::new(config, crate::command::table(), clock, Rng::seeded(1)).expect("a fresh engine");
+        let mut engine = engine(Config { script_debug_timeout_s: 0, ..Config::default() });
         let read = Rc::<RefCell<Vec<u8>>>::default();
         engine.server.raw_sockets = Some(Box::new(Silent(read.clone())));
         let session = engine.server.open_session(Peer::default());

@@ -33,7 +33,7 @@ fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
         return Ok(());
     }
     let can_undo = |command: &Command| !command.flags.has(Flags::NOSCRIPT) && command.inner.is_none();
-    let is_undoable = ctx.session.expiry_hold.is_some()
+    let is_undoable = ctx.session.import_source.is_some()
         && transaction.commands.iter().all(|(id, _)| can_undo(ctx.server.table.by_id(*id).command));
     let is_observed = ctx.session.restrictions.has(Restrictions::OBSERVED | Restrictions::TRACKED);
     let holds_messages = ctx.server.hold_messages(is_undoable);

@@ -387,6 +387,8 @@ parameters! {
         script_slow_max_len: usize = "script-slow-max-len", AnyTime, int(0, 10_000), "32", act ScriptSlow;
         /// Seconds for which the client of the script debugger may say nothing before its script is aborted.
         script_debug_timeout_s: u32 = "script-debug-timeout", AnyTime, int(1, INT_MAX), "300";
+        /// Seconds that a session of the script debugger may last, as it holds the server: its script is aborted then; 0 for no end.
+        script_debug_session_limit_s: u32 = "script-debug-session-limit", AnyTime, int(0, INT_MAX), "1800";
         /// Milliseconds after which a script or function is ended with an error; 0 for never.
         script_time_limit_ms: i64 = "script-time-limit", AnyTime, int(0, LONG_MAX), "0";
         /// Bytes that a script may take in Lua, and as many that may be kept to undo it; one that needs more is ended with an
@@ -421,6 +423,9 @@ parameters! {
         stop_writes_on_bgsave_error: bool = "stop-writes-on-bgsave-error", AnyTime, YesNo, "yes", act Saving;
     }
     "Moving in" {
+        /// Let clients say CLIENT IMPORT-SOURCE ON, after which nothing expires for anybody until they have imported what another server did;
+        /// no also ends the imports of those who have said so. `tidegate import` sets it, and sets it back.
+        import_mode: bool = "import-mode", AnyTime, YesNo, "no", act ImportMode;
         /// Snapshot of Redis, in `dir`: a server imports it that has no data yet, and writes it if `rdb-export` says so.
         dbfilename: PathBuf = "dbfilename", Protected, Name, "dump.rdb";
         /// Folder of append-only files of Redis, in `dir`, that a server imports which has no data yet.

@@ -89,7 +89,7 @@ pub(crate) fn flags(session: &Session) -> String {
         ('U', session.address.ends_with(":0")),
         ('e', session.no_evict),
         ('T', session.restrictions.has(Restrictions::NO_TOUCH)),
-        ('I', session.expiry_hold.is_some()),
+        ('I', session.import_source.is_some()),
     ]
     .into_iter()
     .filter_map(|(letter, shown)| shown.then_some(letter))

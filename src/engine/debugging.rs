@@ -3,7 +3,8 @@
 //! SCRIPT DEBUG puts a session into a [`DebugMode`]; its next EVAL is a debugging session, at whose end the connection is
 //! closed, as in Redis. Redis forks a process for it. Here the session holds the one thread, as a slow script does: others
 //! wait, and are answered -BUSY once it has lasted for `busy-reply-threshold`. So it is bounded. It ends when the client
-//! hangs up, or says nothing for `script-debug-timeout`, or when somebody else calls SCRIPT KILL or SHUTDOWN NOSAVE.
+//! hangs up, or says or reads nothing for `script-debug-timeout`, or has had `script-debug-session-limit`, or when somebody else
+//! calls SCRIPT KILL or SHUTDOWN NOSAVE. What the client does not read is bounded, too: nothing is taken from it meanwhile.
 //!
 //! The client's socket is used past tokio, whose tasks can't run meanwhile, through the [`RawSockets`] by which the other
 //! connections are served: [`Conversation`] keeps what is on its way in either direction.
@@ -16,7 +17,7 @@ use super::busy::LOOK_EVERY;
 use super::script_host::ScriptHost;
 use super::session::DebugMode;
 use super::state::{Ctx, Done};
-use crate::base::limits::DEBUG_COMMAND_MAX_BYTES;
+use crate::base::limits::{DEBUG_COMMAND_MAX_BYTES, DEBUG_UNSENT_MAX_BYTES, SCRATCH_KEEP_BYTES};
 use crate::base::lsn::Lsn;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::{Argv, Decoder, OwnedArgv, RequestLimits};
@@ -32,7 +33,9 @@ pub(crate) struct Conversation {
     /// What the client sent and the debugger has not read yet.
     received: Vec<u8>,
     decoder: Decoder,
-    /// When the client last said something, by the processor's clock.
+    /// When the session began, by the processor's clock.
+    begun_ticks: u64,
+    /// When the client last said something, by the same.
     heard_ticks: u64,
     hung_up: bool,
     /// Lines that the client has not seen when the script has ended.
@@ -50,6 +53,7 @@ pub(crate) fn debug_session(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &m
         unsent: ctx.session.outbox.take_from(0),
         received: Vec::new(),
         decoder: Decoder::new(),
+        begun_ticks: ctx.server.stats.clock.raw(),
         heard_ticks: ctx.server.stats.clock.raw(),
         hung_up: false,
         last_lines: Vec::new(),
@@ -93,14 +97,20 @@ impl Conversation {
 
     /// Sends what is unsent and takes what came, and waits for either, no longer than `patience`.
     fn exchange(&mut self, ctx: &mut Ctx<'_>, patience: Duration) {
-        if self.hung_up || self.received.len() > DEBUG_COMMAND_MAX_BYTES {
+        if self.hung_up {
             return;
         }
         let (unsent, received) = (self.unsent.len(), self.received.len());
+        // What is there is enough for a command, and its answers may have to be sent first.
+        let may_receive = received <= DEBUG_COMMAND_MAX_BYTES && unsent <= DEBUG_UNSENT_MAX_BYTES;
         let is_open = ctx.server.with_raw_sockets(|sockets, _| {
-            sockets.exchange(ctx.session.key, &mut self.unsent, &mut self.received, patience)
+            let received = may_receive.then_some(&mut self.received);
+            sockets.exchange(ctx.session.key, &mut self.unsent, received, patience)
         });
         self.hung_up = is_open != Some(true);
+        if self.unsent.is_empty() {
+            self.unsent.shrink_to(SCRATCH_KEEP_BYTES);
+        }
         let (sent, came) = ((unsent - self.unsent.len()) as u64, (self.received.len() - received) as u64);
         ctx.session.bytes_out += sent;
         ctx.server.stats.sent(sent);
@@ -109,7 +119,11 @@ impl Conversation {
     }
 
     /// The next command of those that came; `None` while there is no whole one.
+    /// Nor is one taken while the client does not read.
     fn next_command(&mut self) -> Result<Option<OwnedArgv>, &'static str> {
+        if self.unsent.len() > DEBUG_UNSENT_MAX_BYTES {
+            return Ok(None);
+        }
         let limits = RequestLimits { bulk_bytes: DEBUG_COMMAND_MAX_BYTES, unauthenticated: false };
         match self.decoder.decode(&self.received, &limits) {
             Ok(true) => {
@@ -131,9 +145,15 @@ pub(super) struct DebugHost<'h, 'c> {
 }
 
 impl DebugHost<'_, '_> {
-    fn since_heard(&self) -> Duration {
+    fn since(&self, ticks: u64) -> Duration {
         let clock = &self.host.ctx.server.stats.clock;
-        Duration::from_nanos(clock.delta_as_nanos(self.conversation.heard_ticks, clock.raw()))
+        Duration::from_nanos(clock.delta_as_nanos(ticks, clock.raw()))
+    }
+
+    /// Whether the session has lasted for as long as it may.
+    fn has_lasted(&self) -> bool {
+        let limit_s = self.host.ctx.server.config.script_debug_session_limit_s;
+        limit_s > 0 && self.since(self.conversation.begun_ticks) >= Duration::from_secs(limit_s.into())
     }
 }
 
@@ -146,7 +166,7 @@ impl Host for DebugHost<'_, '_> {
         self.conversation.exchange(self.host.ctx, Duration::ZERO);
         // Whoever looks on decides how long the script may take: it is stopped when it is overdue.
         match self.host.interrupted() {
-            _ if self.conversation.hung_up => Verdict::Kill,
+            _ if self.conversation.hung_up || self.has_lasted() => Verdict::Kill,
             Verdict::OutOfTime => Verdict::Continue,
             verdict => verdict,
         }
@@ -168,6 +188,9 @@ impl Console for DebugHost<'_, '_> {
         self.conversation.heard_ticks = self.host.ctx.server.stats.clock.raw();
         let timeout = Duration::from_secs(self.host.ctx.server.config.script_debug_timeout_s.into());
         loop {
+            if self.has_lasted() {
+                return Answer::End("ERR the debugging session has lasted for script-debug-session-limit");
+            }
             self.conversation.exchange(self.host.ctx, LOOK_EVERY);
             match self.conversation.next_command() {
                 Ok(Some(command)) => {
@@ -181,15 +204,18 @@ impl Console for DebugHost<'_, '_> {
             if self.host.interrupted() == Verdict::Kill {
                 return Answer::End("ERR Script killed by user with SCRIPT KILL...");
             }
-            if self.since_heard() >= timeout {
-                return Answer::End("ERR the client of the debugger said nothing for script-debug-timeout");
+            if self.since(self.conversation.heard_ticks) >= timeout {
+                return Answer::End(match self.conversation.unsent.len() > DEBUG_UNSENT_MAX_BYTES {
+                    true => "ERR the client of the debugger read nothing for script-debug-timeout",
+                    false => "ERR the client of the debugger said nothing for script-debug-timeout",
+                });
             }
         }
     }
 
     fn is_overdue(&mut self) -> bool {
         let threshold_ms = self.host.ctx.server.config.busy_reply_threshold_ms;
-        threshold_ms > 0 && self.since_heard() >= Duration::from_millis(threshold_ms as u64)
+        threshold_ms > 0 && self.since(self.conversation.heard_ticks) >= Duration::from_millis(threshold_ms as u64)
     }
 
     fn finish(&mut self, lines: Vec<Vec<u8>>) {

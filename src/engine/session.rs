@@ -163,6 +163,38 @@ pub struct Watched {
     pub key: Rc<[u8]>,
 }
 
+/// A session that repeats what happened in the past: as long as this lives nothing expires, for anybody.
+#[derive(Debug)]
+pub struct ImportSource {
+    _hold: ExpiryHold,
+    /// Whom the log names at the end; nobody while the server loads its own data.
+    client: Option<u64>,
+}
+
+impl ImportSource {
+    /// The client of this number repeats. The log tells of it, since others are concerned.
+    pub fn of_client(client: u64, hold: ExpiryHold) -> ImportSource {
+        tracing::warn!(client, "CLIENT IMPORT-SOURCE ON: until this client has ended its import, nothing expires");
+        ImportSource { _hold: hold, client: Some(client) }
+    }
+
+    /// The server itself does, before it has clients.
+    pub fn of_server(hold: ExpiryHold) -> ImportSource {
+        ImportSource { _hold: hold, client: None }
+    }
+}
+
+impl Drop for ImportSource {
+    fn drop(&mut self) {
+        if let Some(client) = self.client {
+            tracing::warn!(
+                client,
+                "this client's import has ended; unless another one goes on, what is overdue expires"
+            );
+        }
+    }
+}
+
 /// One connection. Public fields are plain facts that commands read and set.
 pub struct Session {
     /// Names it.
@@ -200,7 +232,7 @@ pub struct Session {
     /// CLIENT NO-EVICT.
     pub no_evict: bool,
     /// CLIENT IMPORT-SOURCE. Ends with the session, however that ends.
-    pub expiry_hold: Option<ExpiryHold>,
+    pub import_source: Option<ImportSource>,
     /// CLIENT REPLY.
     pub reply_mode: ReplyMode,
     /// SCRIPT DEBUG.
@@ -325,7 +357,7 @@ impl Session {
     /// Closes it. What was answered before is sent as far as the socket takes it at once.
     pub fn kill(&mut self) {
         self.killed = true;
-        self.expiry_hold = None;
+        self.import_source = None;
         self.outbox.wake();
     }
 
@@ -400,7 +432,7 @@ impl Sessions {
             transport_bytes: peer.transport_bytes,
             io_thread: peer.io_thread,
             no_evict: false,
-            expiry_hold: None,
+            import_source: None,
             reply_mode: ReplyMode::On,
             debug: DebugMode::Off,
             transaction: None,

@@ -488,9 +488,15 @@ pub trait RawSockets {
     fn send_past(&mut self, _key: SessionKey, _parts: &[IoSlice<'_>], _more_follows: bool) -> usize {
         0
     }
-    /// Sends what the socket of one connection takes of `unsent`, which it removes, and appends to `received` what came in.
-    /// Waits for either, no longer than `patience`. Answers false when the peer has hung up.
-    fn exchange(&mut self, key: SessionKey, unsent: &mut Vec<u8>, received: &mut Vec<u8>, patience: Duration) -> bool;
+    /// Sends what the socket of one connection takes of `unsent`, which it removes, and appends to `received` what came in, if
+    /// that is given. Waits for either, no longer than `patience`. Answers false when the peer has hung up.
+    fn exchange(
+        &mut self,
+        key: SessionKey,
+        unsent: &mut Vec<u8>,
+        received: Option<&mut Vec<u8>>,
+        patience: Duration,
+    ) -> bool;
 }
 
 /// What the network floor does by the configuration, and does anew when that changes.

@@ -137,7 +137,7 @@ impl Importing {
     fn apply(&mut self, engine: &mut Engine, mut commands: Commands) -> Result<Option<Commands>, ImportError> {
         let has_more = commands.has_more()?;
         if has_more {
-            let target = Target::new(in_process::connect(engine), Options::default())?;
+            let target = Target::new(in_process::connect(engine), Options::default());
             let mut target = target.resume(std::mem::take(&mut self.known));
             commands.apply_read(&mut target)?;
             self.known = target.into_known();

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 
 use crate::client::{Connection, Stream};
-use crate::engine::session::{Peer, Restrictions, SessionKey};
+use crate::engine::session::{ImportSource, Peer, Restrictions, SessionKey};
 use crate::engine::{Engine, Fed};
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
@@ -15,7 +15,9 @@ use crate::resp::request::Decoder;
 pub(super) fn connect(engine: &mut Engine) -> Connection<'_> {
     let session =
         engine.server.open_session(Peer { address: "import:0".to_owned(), is_local: true, ..Peer::default() });
+    let hold = engine.ks.hold_expiry();
     if let Some(session) = engine.server.sessions.get_mut(session) {
+        session.import_source = Some(ImportSource::of_server(hold));
         // Whoever starts the server needs no password, what is there already has its place, and this is what is loaded.
         [Restrictions::UNAUTHENTICATED, Restrictions::LIMITED, Restrictions::METERED, Restrictions::LOADING]
             .into_iter()

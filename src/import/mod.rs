@@ -41,7 +41,8 @@ pub fn import(
     stop: Option<&AtomicBool>,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Report, ImportError> {
-    let mut target = Target::new(Connection::open(into, TIDEGATE_AUTH, IMPORT_TIMEOUT)?, options)?;
+    let mut target = Target::new(Connection::open(into, TIDEGATE_AUTH, IMPORT_TIMEOUT)?, options);
+    target.hold_expiry()?;
     let is_address = source.contains("://");
     let primary = Address { url: source, tls: into.tls };
     match stop {
@@ -53,5 +54,6 @@ pub fn import(
         None if is_address => replica::snapshot(primary, &mut target, tell)?,
         None => load::files(&Files::at(Path::new(source))?, &mut target, tell)?,
     }
+    target.let_expire()?;
     Ok(target.report)
 }

@@ -41,6 +41,8 @@ pub(super) struct Target<'s> {
     payload: Vec<u8>,
     /// The commands that the target has, in small letters; empty until they are needed.
     commands: HashSet<Vec<u8>>,
+    /// Whether the server let nobody import before.
+    has_set_import_mode: bool,
 }
 
 /// What one target leaves to the next.
@@ -70,13 +72,10 @@ pub(super) struct Checkpoint {
 }
 
 impl<'s> Target<'s> {
-    /// Imports through a connection that is in database 0. As long as it lives nothing expires there: what comes happened in the
-    /// past, and a key whose deadline is over by now may be given a later one by the next command. What has expired at the
-    /// source its own DEL removes, or the target once the import ends.
-    pub(super) fn new(mut connection: Connection<'s>, options: Options) -> Result<Target<'s>, ImportError> {
+    /// Imports through a connection that is in database 0, and at whose other end nothing expires, see [`Target::hold_expiry`].
+    pub(super) fn new(mut connection: Connection<'s>, options: Options) -> Target<'s> {
         connection.set_reply_max_bytes(IMPORT_REPLY_MAX_BYTES);
-        connection.call(&[b"CLIENT", b"IMPORT-SOURCE", b"ON"])?;
-        Ok(Target {
+        Target {
             connection,
             options,
             report: Report::default(),
@@ -87,7 +86,31 @@ impl<'s> Target<'s> {
             databases: HashSet::from([0]),
             payload: Vec::new(),
             commands: HashSet::new(),
-        })
+            has_set_import_mode: false,
+        }
+    }
+
+    /// Lets nothing expire at the server as long as the connection lives: what comes happened in the past, and a key whose deadline is
+    /// over by now may be given a later one by the next command. What has expired at the source its own DEL removes, or the target
+    /// once the import ends.
+    pub(super) fn hold_expiry(&mut self) -> Result<(), ImportError> {
+        const HOLD: &[&[u8]] = &[b"CLIENT", b"IMPORT-SOURCE", b"ON"];
+        if self.connection.call(HOLD).is_err() {
+            self.connection.call(&[b"CONFIG", b"SET", b"import-mode", b"yes"])?;
+            self.has_set_import_mode = true;
+            self.connection.call(HOLD)?;
+        }
+        Ok(())
+    }
+
+    /// Takes back what [`Target::hold_expiry`] did.
+    pub(super) fn let_expire(&mut self) -> Result<(), ImportError> {
+        self.settle()?;
+        self.connection.call(&[b"CLIENT", b"IMPORT-SOURCE", b"OFF"])?;
+        if std::mem::take(&mut self.has_set_import_mode) {
+            self.connection.call(&[b"CONFIG", b"SET", b"import-mode", b"no"])?;
+        }
+        Ok(())
     }
 
     /// Goes on where another target of the same server has ended.

@@ -177,13 +177,20 @@ impl RawSockets for RawPoller {
         connection.send_parts_now(parts, more_follows).unwrap_or(0)
     }
 
-    fn exchange(&mut self, key: SessionKey, unsent: &mut Vec<u8>, received: &mut Vec<u8>, patience: Duration) -> bool {
+    fn exchange(
+        &mut self,
+        key: SessionKey,
+        unsent: &mut Vec<u8>,
+        received: Option<&mut Vec<u8>>,
+        patience: Duration,
+    ) -> bool {
         let Some(connection) = self.table.connection(key) else { return false };
-        let events = if unsent.is_empty() { libc::POLLIN } else { libc::POLLIN | libc::POLLOUT };
+        let to_send = if unsent.is_empty() { 0 } else { libc::POLLOUT };
+        let events = if received.is_some() { to_send | libc::POLLIN } else { to_send };
         let mut poll = libc::pollfd { fd: connection.raw_fd(), events, revents: 0 };
         // What an I/O thread takes out of the socket in this moment is found the next time.
         let patience = if connection.is_relayed { patience.min(RELAYED_LOOK_AGAIN) } else { patience };
-        let patience = if connection.has_more() { Duration::ZERO } else { patience };
+        let patience = if received.is_some() && connection.has_more() { Duration::ZERO } else { patience };
         // SAFETY: the pointer is that of one live record, which the call fills in place.
         unsafe { libc::poll(&mut poll, 1, patience.as_millis() as libc::c_int) };
         if !unsent.is_empty() {
@@ -193,6 +200,10 @@ impl RawSockets for RawPoller {
                 Err(_) => return false,
             }
         }
+        let Some(received) = received else {
+            self.table.exchange();
+            return poll.revents & (libc::POLLHUP | libc::POLLERR) == 0;
+        };
         let read = connection.read_now(&mut self.chunk);
         // Nobody else does until the script has ended.
         self.table.exchange();

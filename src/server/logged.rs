@@ -573,7 +573,7 @@ impl RawSockets for Onlooker {
         self.send_unsent(server);
     }
 
-    fn exchange(&mut self, _: SessionKey, _: &mut Vec<u8>, _: &mut Vec<u8>, _: Duration) -> bool {
+    fn exchange(&mut self, _: SessionKey, _: &mut Vec<u8>, _: Option<&mut Vec<u8>>, _: Duration) -> bool {
         false
     }
 }
@@ -622,7 +622,7 @@ impl RawSockets for Narrow {
         all.len()
     }
 
-    fn exchange(&mut self, _: SessionKey, _: &mut Vec<u8>, _: &mut Vec<u8>, _: Duration) -> bool {
+    fn exchange(&mut self, _: SessionKey, _: &mut Vec<u8>, _: Option<&mut Vec<u8>>, _: Duration) -> bool {
         false
     }
 }
@@ -698,7 +698,7 @@ impl RawSockets for Inquirer {
         *self.heard.borrow_mut() = Some(send(server, self.client));
     }
 
-    fn exchange(&mut self, _: SessionKey, _: &mut Vec<u8>, _: &mut Vec<u8>, _: Duration) -> bool {
+    fn exchange(&mut self, _: SessionKey, _: &mut Vec<u8>, _: Option<&mut Vec<u8>>, _: Duration) -> bool {
         false
     }
 }

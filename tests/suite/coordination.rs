@@ -278,6 +278,7 @@ fn who_comes_as_places_become_free_is_not_left_out() {
 #[test]
 fn a_guard_whose_lease_can_not_end_keeps_nobody_busy() {
     let mut bench = Bench::new(2);
+    assert_eq!(call(&mut bench, 1, "CONFIG SET import-mode yes"), "+OK");
     assert_eq!(call(&mut bench, 1, "CLIENT IMPORT-SOURCE ON"), "+OK");
     assert!(call(&mut bench, 0, "LOCK.ACQUIRE l x PX 500").starts_with("1 token 1 "));
     assert_eq!(call(&mut bench, 0, "GUARD l 1 BLPOP q 0"), "");

@@ -434,7 +434,7 @@ fn who_waits_to_claim_looks_again_when_the_clock_was_set() {
 /// overflowed: hundreds of millions of years, where the build had no assertions that ended the server.
 #[test]
 fn who_imports_may_give_keys_any_deadline() {
-    let server = start(&[]);
+    let server = start(&["--import-mode", "yes"]);
     let mut raw = server.raw();
     raw.command(&["CLIENT", "IMPORT-SOURCE", "ON"]);
     for at_ms in [i64::MIN, i64::MIN + 1, -1] {

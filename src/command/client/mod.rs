@@ -13,7 +13,7 @@ use super::help::help;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::pause::Paused;
-use crate::engine::session::{ReplyMode, Restrictions};
+use crate::engine::session::{ImportSource, ReplyMode, Restrictions};
 use crate::engine::spec::{Flags, Group};
 use crate::engine::wait::deadline_after_ms;
 use crate::engine::{Command, Ctx, Done, Run};
@@ -95,7 +95,16 @@ fn no_touch(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 /// What the client repeats happened in the past: while it does, nothing expires by the time of now.
 fn import_source(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let on = args.one_of(&ON_OFF).ok_or(Error::Syntax)?;
-    ctx.session.expiry_hold = on.then(|| ctx.ks.hold_expiry());
+    if on && !ctx.server.config.import_mode {
+        return Err(Error::text("ERR Server is not in import mode. CONFIG SET import-mode yes lets clients import"));
+    }
+    match &ctx.session.import_source {
+        Some(_) if on => {}
+        _ => {
+            let hold = on.then(|| ctx.ks.hold_expiry());
+            ctx.session.import_source = hold.map(|hold| ImportSource::of_client(ctx.session.key.id, hold));
+        }
+    }
     ctx.reply.ok();
     Ok(())
 }
@@ -230,6 +239,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "import-source",
             arity: 3,
+            flags: ABOUT_OTHERS,
             since: "8.1.0",
             summary: "Lets nothing expire while the connection repeats what another server did.",
             syntax: "<ON | OFF>",
