@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::block::{ALIGN, Block, Contents, Damage, Frame, Place, Units, frames_from, rebind, stride};
 use super::directory::Directory;
-use super::disk::{Clock, read_all};
+use super::disk::{Clock, is_full, read_all};
 use super::error::LogError;
 use super::group_commit::{Log, Options};
 use super::names;
@@ -37,7 +37,9 @@ pub struct Recovery {
     chain: Vec<Header>,
     /// The numbers of segments that are not.
     strays: Vec<u64>,
-    /// Those of them that are newer than the chain and whose header can't be read.
+    /// Of these, segments that lay ready: nothing was ever in them.
+    ready: Vec<u64>,
+    /// And those that are newer than the chain and whose header can't be read.
     damaged: Vec<u64>,
     last_number: u64,
     /// The names of files that were being made.
@@ -121,6 +123,7 @@ impl Recovery {
             from,
             chain: Vec::new(),
             strays: Vec::new(),
+            ready: Vec::new(),
             damaged: Vec::new(),
             last_number: numbers.last().copied().unwrap_or(0),
             at: 0,
@@ -205,7 +208,7 @@ impl Recovery {
                     headers.insert(number, (header, file.size().map_err(io)?));
                     self.damaged.clear();
                 }
-                Ok(_) => {}
+                Ok(_) => self.ready.push(number),
                 Err(BadHeader::Damaged) => self.damaged.push(number),
                 Err(BadHeader::Version(version)) => return Err(LogError::Version { path: path(), version }),
                 Err(BadHeader::Foreign) => return Err(LogError::Foreign { path: path() }),
@@ -441,9 +444,9 @@ impl Recovery {
     ) -> Result<Log, LogError> {
         while self.advance()?.is_some() {}
         let number = self.last_number + 1;
-        let header = self.successor(number, options.first_segment_bytes);
+        let mut header = self.successor(number, options.first_segment_bytes);
         self.remove_unfinished()?;
-        let current = self.begin_current(&header);
+        let current = self.begin_in_what_is_left(&mut header);
         let current = current.map_err(|source| LogError::Io { path: self.directory.segment(number), source })?;
         let live = self.chain.iter().chain([&header]).map(Link::of).collect();
         let segments = Segments::new(live, self.strays, number + 1);
@@ -484,6 +487,28 @@ impl Recovery {
         }
         let previous = self.chain.last().map_or(previous, |last| last.number);
         Header { first_lsn, durable: self.last_lsn(), previous, previous_crc: self.proven_crc, ..prepared }
+    }
+
+    /// Writes the segment that continues the log, on a disk that may be full: what lies ready gives its place to it, and it may be
+    /// shorter than it should be. So reads go on, and writes as soon as there is space.
+    fn begin_in_what_is_left(&mut self, header: &mut Header) -> io::Result<Current> {
+        let taken_over: u64 = self.unproven.iter().map(|passed| stride(passed.frame.len())).sum();
+        let least = HEADER_BYTES + taken_over;
+        loop {
+            match self.begin_current(header) {
+                Err(error) if is_full(&error) => {
+                    if let Some(number) = self.ready.pop() {
+                        self.directory.disk().remove(&self.directory.segment(number))?;
+                        self.strays.retain(|stray| *stray != number);
+                    } else if header.capacity > least {
+                        header.capacity = least.max(header.capacity / 2 / ALIGN * ALIGN);
+                    } else {
+                        return Err(error);
+                    }
+                }
+                begun => return begun,
+            }
+        }
     }
 
     /// Writes the segment that continues the log.
@@ -740,6 +765,23 @@ mod tests {
         later[76..].copy_from_slice(&crc.to_le_bytes());
         file.write_at(&later, 0).unwrap();
         assert!(matches!(read(&disk, 0), Err(LogError::Version { version: 9, .. })));
+    }
+
+    #[test]
+    fn on_a_full_disk_the_log_goes_on_in_what_lies_ready_or_is_left() {
+        // The whole place of one that lies ready, and less than a segment.
+        for (ready_bytes, left_bytes) in [(OPTIONS.first_segment_bytes, 0), (0, OPTIONS.first_segment_bytes - ALIGN)] {
+            let disk = written(3);
+            let directory = Directory::open(Arc::new(disk.clone()), Path::new(DIRECTORY), ID).unwrap();
+            if ready_bytes > 0 {
+                crate::log::segments::make(&directory, 9, ready_bytes).unwrap();
+            }
+            drop(directory);
+            disk.set_faults(Faults { capacity: Some(disk.used_bytes() + left_bytes), ..Faults::default() });
+            let log = recovery(&disk, 0).unwrap().finish(OPTIONS, Arc::new(disk.clone()), Box::new(|| {}));
+            drop(log.unwrap_or_else(|error| panic!("{ready_bytes} {left_bytes}: {error}")));
+            assert_eq!(read(&disk, 0).unwrap().0.len(), 3, "{ready_bytes} {left_bytes}");
+        }
     }
 
     #[test]

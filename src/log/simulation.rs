@@ -474,7 +474,8 @@ fn a_sync_that_is_left_out_is_found() {
 #[test]
 fn a_segment_number_that_is_not_checked_is_found() {
     let error = with(Bug::NoSegmentNumber);
-    assert!(error.contains("refused after a mere crash"), "{error}");
+    // What an older segment left may also be met where the snapshot before it is damaged.
+    assert!(error.contains("refused after a mere crash") || error.contains("and what is said is"), "{error}");
 }
 
 #[test]
