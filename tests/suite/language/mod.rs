@@ -246,6 +246,12 @@ fn every_kind_of_difference_is_gone() {
 
 /// Programs and what they answer; a number where it is one.
 const VALUES: &[(&str, &str)] = &[
+    // A field of what is one of two.
+    ("local a,b=nil,{x={y=5}} return (a or b).x.y", "5"),
+    ("local a,b={x=6},true return (b and a).x", "6"),
+    ("local a,b=nil,{x=function() return 7 end} return (a or b).x()", "7"),
+    ("local a,b=nil,{x={}} (a or b).x.y = 8 return b.x.y", "8"),
+    ("local function f() end local a={x=9} return (f() or a).x", "9"),
     // Functions written in C have addresses, too; that of cjson.null is none.
     ("return (tostring(tostring):gsub('0x%x+$', 'X'))", "function: X"),
     ("return (tostring(pcall) .. tostring(string.rep)):find('#') or 0", "0"),

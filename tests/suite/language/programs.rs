@@ -344,8 +344,8 @@ impl<'a> Writer<'a> {
             22..40 => self.name().to_owned(),
             40..43 => self.one(&["nil", "true", "false", "nil"]).to_owned(),
             43..45 => self.rest(),
-            45..53 => format!("{}.{}", self.name(), self.field()),
-            53..58 => format!("{}[{}]", self.name(), self.expression(depth + 1)),
+            45..53 => format!("{}.{}", self.base(depth), self.field()),
+            53..58 => format!("{}[{}]", self.base(depth), self.expression(depth + 1)),
             58..70 => self.table(depth + 1),
             70..80 => self.binary(depth),
             80..84 => format!("{}{}", self.one(&["- ", "not ", "#"]), self.operand(depth + 1)),
@@ -353,6 +353,18 @@ impl<'a> Writer<'a> {
             89..93 => self.function(depth + 1),
             93..95 => format!("({})", self.expression(depth + 1)),
             _ => self.library_call(depth + 1),
+        }
+    }
+
+    /// What a field is taken of.
+    fn base(&mut self, depth: usize) -> String {
+        match self.dice.below(12) {
+            0..8 => self.name().to_owned(),
+            8 => format!("{}.{}", self.name(), self.field()),
+            9 => format!("({} {} {})", self.name(), self.one(&["and", "or"]), self.name()),
+            10 if depth <= MAX_DEPTH => format!("({})", self.binary(depth + 1)),
+            _ if depth <= MAX_DEPTH => format!("({})", self.call(depth + 1)),
+            _ => self.name().to_owned(),
         }
     }
 
@@ -384,8 +396,8 @@ impl<'a> Writer<'a> {
         self.calls = true;
         let callee = match self.dice.below(10) {
             0..5 => self.name().to_owned(),
-            5 | 6 => format!("{}.{}", self.name(), self.field()),
-            7 => format!("{}:{}", self.name(), self.field()),
+            5 | 6 => format!("{}.{}", self.base(depth), self.field()),
+            7 => format!("{}:{}", self.base(depth), self.field()),
             8 => format!("({})", self.function(depth + 1)),
             _ => format!("({})", self.expression(depth + 1)),
         };
@@ -929,7 +941,7 @@ impl<'a> Writer<'a> {
         let count = *self.dice.pick(&[1, 1, 1, 2, 3]);
         let places = self.joined(count, ",", |w| match w.dice.below(3) {
             0 => w.name().to_owned(),
-            1 => format!("{}.{}", w.name(), w.field()),
+            1 => format!("{}.{}{}", w.name(), w.one(&["", "", "a.", "x."]), w.field()),
             _ => format!("{}[{}]", w.name(), w.expression(depth + 1)),
         });
         format!("{places} = {}", self.some(depth))
