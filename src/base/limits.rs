@@ -554,8 +554,9 @@ pub const COMMAND_LOG_MAX_ARG_BYTES: usize = 128;
 /// Seconds of which LATENCY keeps a sample for each event.
 pub const LATENCY_SAMPLES_MAX: usize = 160;
 
-/// Connections to the port of metrics that have not said yet what they want: with one more the oldest of them is closed. As many are answered at a time.
-pub const METRICS_CONNECTIONS_MAX: usize = 16;
+/// Connections to the port of metrics that have not asked yet: with one more the oldest of them is closed. As many may wait for
+/// the engine at a time.
+pub const METRICS_CONNECTIONS_MAX: usize = 8;
 
 /// Bytes of a request for metrics.
 pub const METRICS_REQUEST_MAX_BYTES: usize = 8 * 1024;

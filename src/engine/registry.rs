@@ -24,7 +24,7 @@ pub(crate) struct Client {
     pub name: String,
 }
 
-/// What the server could do when it was last looked at.
+/// What the server can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// Its data is being loaded.
@@ -88,8 +88,10 @@ impl Registry {
     pub fn readiness(&self) -> Readiness {
         let busy_after = Duration::from_millis(self.busy_after_ms.load(Ordering::Relaxed));
         let ran = self.running().map(|(.., since_ticks)| self.clock.delta(since_ticks, self.clock.raw()));
+        if ran.is_some_and(|ran| ran >= busy_after) {
+            return Readiness::Busy;
+        }
         match self.readiness.load(Ordering::Relaxed) {
-            _ if ran.is_some_and(|ran| ran >= busy_after) => Readiness::Busy,
             0 => Readiness::Loading,
             1 => Readiness::Unlogged,
             _ => Readiness::Ready,

@@ -106,24 +106,25 @@ struct Site {
 #[derive(Default)]
 struct Crowd {
     /// The first that came is the first here.
-    silent: Mutex<VecDeque<(u64, TcpStream)>>,
+    silent: Mutex<VecDeque<(u64, Arc<TcpStream>)>>,
     last_id: AtomicU64,
     answered: AtomicUsize,
 }
 
 impl Crowd {
-    /// Takes in one more. If there are too many the one that has been silent for longest has to go: who refused the newest could be
-    /// kept from answering by a few that never say anything.
-    fn enter(&self, stream: &TcpStream) -> io::Result<u64> {
+    /// Takes in one more. If there are too many, the one that has been silent for longest has to go: if the newest were refused, a few
+    /// that never say anything would keep all others out.
+    fn enter(&self, stream: &Arc<TcpStream>) -> u64 {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed);
-        let stream = stream.try_clone()?;
         let mut silent = self.silent();
-        silent.push_back((id, stream));
-        while silent.len() > METRICS_CONNECTIONS_MAX {
-            // Its thread sees the end of what it reads.
-            silent.pop_front().map(|(_, oldest)| oldest.shutdown(Shutdown::Both));
+        silent.push_back((id, Arc::clone(stream)));
+        if silent.len() > METRICS_CONNECTIONS_MAX
+            && let Some((_, oldest)) = silent.pop_front()
+        {
+            // Its thread sees the end of what it reads. If the peer has hung up that is so already.
+            let _ = oldest.shutdown(Shutdown::Both);
         }
-        Ok(id)
+        id
     }
 
     /// It is silent no more, whatever has ended that.
@@ -131,7 +132,7 @@ impl Crowd {
         self.silent().retain(|(other, _)| *other != id);
     }
 
-    fn silent(&self) -> MutexGuard<'_, VecDeque<(u64, TcpStream)>> {
+    fn silent(&self) -> MutexGuard<'_, VecDeque<(u64, Arc<TcpStream>)>> {
         self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -142,29 +143,29 @@ type Response = (&'static str, String);
 impl Site {
     fn accept_all(&self, listener: &TcpListener) {
         loop {
-            let entered = listener.accept().and_then(|(stream, _)| Ok((self.crowd.enter(&stream)?, stream)));
-            let Ok((id, stream)) = entered else {
+            let Ok((stream, _)) = listener.accept() else {
                 // Out of descriptors, say: a moment later there may be some.
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
             };
+            let stream = Arc::new(stream);
+            let id = self.crowd.enter(&stream);
             let site = self.clone();
             // A connection that breaks is its peer's to tell of.
-            let serve = move || drop(site.serve(id, stream));
+            let serve = move || drop(site.serve(id, &stream));
             if std::thread::Builder::new().name("metrics-client".to_owned()).spawn(serve).is_err() {
                 self.crowd.has_spoken(id);
             }
         }
     }
 
-    fn serve(&self, id: u64, mut stream: TcpStream) -> io::Result<()> {
-        let request = read_request(&mut stream);
+    fn serve(&self, id: u64, stream: &TcpStream) -> io::Result<()> {
+        let request = read_request(stream);
         self.crowd.has_spoken(id);
         let request = request?;
         let before = self.crowd.answered.fetch_add(1, Ordering::Relaxed);
         let (status, text) = match &request {
-            _ if before >= METRICS_CONNECTIONS_MAX => ("503 Service Unavailable", "too many ask at once\n".to_owned()),
-            Some(head) => self.respond(head),
+            Some(head) => self.respond(head, before < METRICS_CONNECTIONS_MAX),
             None => ("431 Request Header Fields Too Large", "the request is too long\n".to_owned()),
         };
         let kind = "text/plain; version=0.0.4; charset=utf-8";
@@ -174,12 +175,13 @@ impl Site {
         );
         // HEAD asks for what GET would answer, without the text.
         let text = if request.is_some_and(|head| head.starts_with(b"HEAD ")) { String::new() } else { text };
-        let sent = write_response(&mut stream, &[head, text].concat().into_bytes());
+        let sent = write_response(stream, &[head, text].concat().into_bytes());
         self.crowd.answered.fetch_sub(1, Ordering::Relaxed);
         sent
     }
 
-    fn respond(&self, head: &[u8]) -> Response {
+    /// The answer to a request. `may_ask`: the engine may be asked, for which few wait at a time.
+    fn respond(&self, head: &[u8], may_ask: bool) -> Response {
         let text = |text: &str| text.to_owned();
         match request_path(head) {
             Err(status) => (status, format!("{status}\n")),
@@ -190,6 +192,7 @@ impl Site {
                 Readiness::Unlogged => ("503 Service Unavailable", text("changes can't be saved\n")),
                 Readiness::Busy => ("503 Service Unavailable", text("a command or script holds the server\n")),
             },
+            Ok("/metrics") if !may_ask => ("503 Service Unavailable", text("too many ask at once\n")),
             Ok("/metrics") => match self.questions.ask(METRICS_ENGINE_PATIENCE) {
                 Some(metrics) => ("200 OK", metrics),
                 None => ("503 Service Unavailable", text(BUSY)),
@@ -200,7 +203,7 @@ impl Site {
 }
 
 /// Sends all of a response. A client that takes too long for it, however steadily, gets the rest no more: it has one of few places.
-fn write_response(stream: &mut TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+fn write_response(mut stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     let deadline = Instant::now() + METRICS_PATIENCE;
     while !bytes.is_empty() {
         stream.set_write_timeout(Some(time_until(deadline)?))?;
@@ -222,7 +225,7 @@ const BUSY: &str = "# HELP tidegate_busy Whether a command or script holds the s
                     # TYPE tidegate_busy gauge\ntidegate_busy 1\n";
 
 /// Reads up to the empty line behind a request's head; `None` if that is too long. What takes too long is an error.
-fn read_request(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
+fn read_request(mut stream: &TcpStream) -> io::Result<Option<Vec<u8>>> {
     let deadline = Instant::now() + METRICS_PATIENCE;
     let mut head = Vec::new();
     let mut chunk = [0; 1_024];
