@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
     // SAFETY: there is one thread, and nothing of the arguments or the environment has been looked at.
     unsafe { process_title::prepare() };
     let asked = asked();
-    if !matches!(asked, Some(Asked::Server(_))) {
+    if matches!(asked, Some(Asked::Help | Asked::Version)) {
         process::end_with_the_reader();
     }
     let done = match asked {
@@ -55,10 +56,21 @@ fn help_out(matches: &ArgMatches) -> ExitCode {
         Some(("ping", matches)) => ask(matches),
         Some(("import", matches)) => move_in(matches),
         Some(("export", matches)) => move_out(matches),
-        Some(("check", matches)) => return look(matches),
-        Some(("scripts", matches)) => show_scripts(matches),
+        Some(("check", matches)) => {
+            process::end_with_the_reader();
+            return look(matches);
+        }
+        Some(("scripts", matches)) => {
+            process::end_with_the_reader();
+            show_scripts(matches)
+        }
         _ => Ok(()),
     })
+}
+
+/// Prints what has come of work that is done. Nobody may be reading any more.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 fn end(done: Result<(), Box<dyn Error>>) -> ExitCode {
@@ -256,7 +268,7 @@ fn abort_on_panic() {
 fn ask(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     let url = &url_to_ping(matches)?;
     ping::ping(Address { url, tls: &tls(matches, &[url])? })?;
-    println!("PONG");
+    say("PONG");
     Ok(())
 }
 
@@ -282,7 +294,7 @@ fn move_in(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     let tls = &tls(matches, &[source, into])?;
     let into = Address { url: into, tls };
     let report = import::import(source, into, options, stop.as_deref(), &mut |text| eprintln!("{text}"))?;
-    println!("imported: {report}");
+    say(&format!("imported: {report}"));
     Ok(())
 }
 
@@ -300,7 +312,7 @@ fn move_out(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     let (file, from) = (Path::new(text(matches, "FILE")), text(matches, "from"));
     let from = Address { url: from, tls: &tls(matches, &[from])? };
     let report = export::export(from, file, matches.get_flag("replace"), &mut |text| eprintln!("{text}"))?;
-    println!("exported to {}: {report}", file.display());
+    say(&format!("exported to {}: {report}", file.display()));
     Ok(())
 }
 

@@ -577,12 +577,12 @@ mod tests {
         assert!(bench.line("INFO clients").contains("importing_clients:1"));
         assert_eq!(bench.line("SET k v PXAT 500"), "+OK\\r\\n");
         let importer = std::mem::replace(&mut bench.client, onlooker);
-        assert_eq!(bench.line("CONFIG SET import-mode yes"), "+OK\\r\\n", "as it is");
-        assert_eq!(bench.line("EXISTS k"), ":1\\r\\n");
         assert_eq!(bench.line("CONFIG SET import-mode no"), "+OK\\r\\n");
-        assert_eq!(bench.line("EXISTS k"), ":0\\r\\n", "all imports have ended");
-        bench.client = importer;
+        assert_eq!(bench.line("EXISTS k"), ":1\\r\\n", "an import that goes on loses nothing");
         assert_eq!(bench.line("CLIENT IMPORT-SOURCE ON"), refused);
+        bench.client = importer;
+        assert_eq!(bench.line("CLIENT IMPORT-SOURCE OFF"), "+OK\\r\\n");
+        assert_eq!(bench.line("EXISTS k"), ":0\\r\\n");
         // It is nothing for applications.
         assert_eq!(bench.line("ACL SETUSER app on nopass +@all -@admin"), "+OK\\r\\n");
         assert!(bench.line("ACL DRYRUN app CLIENT IMPORT-SOURCE ON").contains("has no permissions"));

@@ -32,9 +32,8 @@ pub fn go_to_background() -> io::Result<()> {
 }
 
 /// Lets whoever reads what is printed stop reading: the process ends at the next line, without a word, as others do in a pipe.
-/// Sockets are not concerned: whoever writes to one that is closed gets an error.
 ///
-/// For a process that prints and ends; a server goes on.
+/// For a process that prints and ends, and has no sockets: it would end without a word where one of them is closed.
 pub fn end_with_the_reader() {
     // SAFETY: the default action is no function of ours.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, fchown};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::Path;
 
 /// Has the file at `path` hold `content`, with the permissions and the owner that it had. A link stays one. When this returns, the
@@ -29,7 +29,8 @@ pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
 fn write_as(path: &Path, model: &Path, content: &[u8]) -> io::Result<()> {
     // Left by a process of the same number.
     let _ = std::fs::remove_file(path);
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    // Without a model it is for nobody else: these files hold passwords.
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     if let Ok(old) = std::fs::metadata(model) {
         file.set_permissions(old.permissions())?;
         let new = file.metadata()?;

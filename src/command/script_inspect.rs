@@ -443,7 +443,7 @@ pub(super) const TRACE: Command = Command {
     complexity: "Depends on the script.",
     summary: "Runs a script and answers what each of its commands did; without COMMIT nothing of it stays.",
     syntax: "[COMMIT] script numkeys [key...] [arg...]",
-    // Who mistakes it for one that traces commands does not show a password.
+    // If somebody takes it for a trace of commands, a password is not shown.
     secrets: &[Secret::Call { first: 2 }],
     run: Run::Now(trace),
     ..SUB

@@ -45,8 +45,6 @@ pub enum Act {
     Events,
     /// Count grants by other prefixes.
     KeyPrefixes,
-    /// End what clients import.
-    ImportMode,
     /// Log more or less.
     LogLevel,
     /// Show another title.

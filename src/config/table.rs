@@ -423,9 +423,9 @@ parameters! {
         stop_writes_on_bgsave_error: bool = "stop-writes-on-bgsave-error", AnyTime, YesNo, "yes", act Saving;
     }
     "Moving in" {
-        /// Let clients say CLIENT IMPORT-SOURCE ON, after which nothing expires for anybody until they have imported what another server did;
-        /// no also ends the imports of those who have said so. `tidegate import` sets it, and sets it back.
-        import_mode: bool = "import-mode", AnyTime, YesNo, "no", act ImportMode;
+        /// Let clients say CLIENT IMPORT-SOURCE ON, after which nothing expires for anybody until they have imported what another server did.
+        /// `tidegate import` sets it for the moment in which it begins.
+        import_mode: bool = "import-mode", AnyTime, YesNo, "no";
         /// Snapshot of Redis, in `dir`: a server imports it that has no data yet, and writes it if `rdb-export` says so.
         dbfilename: PathBuf = "dbfilename", Protected, Name, "dump.rdb";
         /// Folder of append-only files of Redis, in `dir`, that a server imports which has no data yet.

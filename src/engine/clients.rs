@@ -42,11 +42,6 @@ impl ServerState {
         key
     }
 
-    /// Lets what is overdue expire, whoever imports; `current` is the session that is taken out.
-    pub fn end_imports(&mut self, current: &mut Session) {
-        self.sessions.iter_mut().chain([current]).for_each(|session| session.import_source = None);
-    }
-
     /// What the state of the server, and not its own, keeps every session from.
     pub fn restrictions_of_all(&self) -> Restrictions {
         let mut of_all = Restrictions::default();

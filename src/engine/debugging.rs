@@ -38,6 +38,8 @@ pub(crate) struct Conversation {
     /// When the client last said something, by the same.
     heard_ticks: u64,
     hung_up: bool,
+    /// The log has been told that the session has lasted for long enough.
+    has_lasted: bool,
     /// Lines that the client has not seen when the script has ended.
     last_lines: Vec<Vec<u8>>,
 }
@@ -56,6 +58,7 @@ pub(crate) fn debug_session(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &m
         begun_ticks: ctx.server.stats.clock.raw(),
         heard_ticks: ctx.server.stats.clock.raw(),
         hung_up: false,
+        has_lasted: false,
         last_lines: Vec::new(),
     };
     conversation.unsent.extend_from_slice(ctx.reply.as_bytes());
@@ -118,8 +121,8 @@ impl Conversation {
         ctx.server.stats.received(came);
     }
 
-    /// The next command of those that came; `None` while there is no whole one.
-    /// Nor is one taken while the client does not read.
+    /// The next command of those that came; `None` while there is no whole one, and while the client has more than
+    /// [`DEBUG_UNSENT_MAX_BYTES`] to read.
     fn next_command(&mut self) -> Result<Option<OwnedArgv>, &'static str> {
         if self.unsent.len() > DEBUG_UNSENT_MAX_BYTES {
             return Ok(None);
@@ -166,7 +169,17 @@ impl Host for DebugHost<'_, '_> {
         self.conversation.exchange(self.host.ctx, Duration::ZERO);
         // Whoever looks on decides how long the script may take: it is stopped when it is overdue.
         match self.host.interrupted() {
-            _ if self.conversation.hung_up || self.has_lasted() => Verdict::Kill,
+            _ if self.conversation.hung_up => Verdict::Kill,
+            _ if self.has_lasted() => {
+                if !std::mem::replace(&mut self.conversation.has_lasted, true) {
+                    let client = self.host.ctx.session.key.id;
+                    tracing::warn!(
+                        client,
+                        "the script is ended: its debugging has lasted for script-debug-session-limit"
+                    );
+                }
+                Verdict::Kill
+            }
             Verdict::OutOfTime => Verdict::Continue,
             verdict => verdict,
         }
@@ -206,7 +219,7 @@ impl Console for DebugHost<'_, '_> {
             }
             if self.since(self.conversation.heard_ticks) >= timeout {
                 return Answer::End(match self.conversation.unsent.len() > DEBUG_UNSENT_MAX_BYTES {
-                    true => "ERR the client of the debugger read nothing for script-debug-timeout",
+                    true => "ERR the client of the debugger was too slow to read for script-debug-timeout",
                     false => "ERR the client of the debugger said nothing for script-debug-timeout",
                 });
             }

@@ -249,15 +249,20 @@ impl<R> CommandTable<R> {
     pub(super) fn secrets_of(&self, command: &Command<R>, argv: Argv<'_>) -> Vec<bool> {
         let mut are_secret = secrets_of(command, argv);
         let (mut command, mut rest) = (command, argv);
+        // What a command is asked about. Only of the outermost one: a call may name such commands a million times over.
+        let asked = command.secrets.iter().find_map(|secret| match *secret {
+            Secret::Call { first } if first < argv.len() => Some(first),
+            _ => None,
+        });
+        if let Some(at) = asked
+            && let Some(inner) = self.named_by(rest.skip(at))
+        {
+            (command, rest) = (inner.command, rest.skip(at));
+            are_secret.resize(at, false);
+            are_secret.extend(secrets_of(command, rest));
+        }
         // A loop, for a call may name such commands many times over.
-        let begin_of_inner = |command: &Command<R>, rest: Argv<'_>| {
-            let asked = command.secrets.iter().find_map(|secret| match *secret {
-                Secret::Call { first } if first < rest.len() => Some(first),
-                _ => None,
-            });
-            command.inner.and_then(|find| find(rest)).or(asked)
-        };
-        while let Some(at) = begin_of_inner(command, rest)
+        while let Some(at) = command.inner.and_then(|find| find(rest))
             && let Some(inner) = self.named_by(rest.skip(at))
         {
             (command, rest) = (inner.command, rest.skip(at));

@@ -54,6 +54,5 @@ pub fn import(
         None if is_address => replica::snapshot(primary, &mut target, tell)?,
         None => load::files(&Files::at(Path::new(source))?, &mut target, tell)?,
     }
-    target.let_expire()?;
     Ok(target.report)
 }

@@ -41,8 +41,6 @@ pub(super) struct Target<'s> {
     payload: Vec<u8>,
     /// The commands that the target has, in small letters; empty until they are needed.
     commands: HashSet<Vec<u8>>,
-    /// Whether the server let nobody import before.
-    has_set_import_mode: bool,
 }
 
 /// What one target leaves to the next.
@@ -86,7 +84,6 @@ impl<'s> Target<'s> {
             databases: HashSet::from([0]),
             payload: Vec::new(),
             commands: HashSet::new(),
-            has_set_import_mode: false,
         }
     }
 
@@ -95,21 +92,15 @@ impl<'s> Target<'s> {
     /// once the import ends.
     pub(super) fn hold_expiry(&mut self) -> Result<(), ImportError> {
         const HOLD: &[&[u8]] = &[b"CLIENT", b"IMPORT-SOURCE", b"ON"];
-        if self.connection.call(HOLD).is_err() {
-            self.connection.call(&[b"CONFIG", b"SET", b"import-mode", b"yes"])?;
-            self.has_set_import_mode = true;
-            self.connection.call(HOLD)?;
+        match self.connection.call(HOLD) {
+            Err(error) if error.to_string().contains("import mode") => {}
+            held => return held.map(drop).map_err(Into::into),
         }
-        Ok(())
-    }
-
-    /// Takes back what [`Target::hold_expiry`] did.
-    pub(super) fn let_expire(&mut self) -> Result<(), ImportError> {
-        self.settle()?;
-        self.connection.call(&[b"CLIENT", b"IMPORT-SOURCE", b"OFF"])?;
-        if std::mem::take(&mut self.has_set_import_mode) {
-            self.connection.call(&[b"CONFIG", b"SET", b"import-mode", b"no"])?;
-        }
+        self.connection.call(&[b"CONFIG", b"SET", b"import-mode", b"yes"])?;
+        let held = self.connection.call(HOLD);
+        // Who holds it keeps it, and nobody else is let in because of this import.
+        self.connection.call(&[b"CONFIG", b"SET", b"import-mode", b"no"])?;
+        held?;
         Ok(())
     }
 

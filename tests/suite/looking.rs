@@ -188,7 +188,6 @@ fn lua(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The rules that a script breaks, each behind its line.
 /// What looks like a line of the server's own is none.
 #[test]
 fn one_call_logs_one_line() {
@@ -198,6 +197,7 @@ fn one_call_logs_one_line() {
     assert!(server.log().contains("said 2026 WARN forged  [31mred\n"), "{}", server.log());
 }
 
+/// The rules that a script breaks, each behind its line.
 fn linted(raw: &mut Raw, script: &str) -> Vec<String> {
     let reply = raw.command(&["SCRIPT", "LINT", script]);
     let warnings = items(&reply).iter().map(fields);

@@ -139,7 +139,7 @@ const WITH_SECRETS: &[&str] = &[
 
 /// Commands are asked about, and written behind what takes something else.
 #[test]
-fn nor_one_of_a_command_that_is_not_run() {
+fn a_command_that_is_asked_about_shows_no_secret() {
     let server = Server::start(Program::Tidegate, &["--slowlog-log-slower-than", "0"]);
     let (mut monitor, mut client) = (look_on(&server), server.raw());
     for line in [

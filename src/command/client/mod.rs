@@ -95,15 +95,15 @@ fn no_touch(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 /// What the client repeats happened in the past: while it does, nothing expires by the time of now.
 fn import_source(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let on = args.one_of(&ON_OFF).ok_or(Error::Syntax)?;
-    if on && !ctx.server.config.import_mode {
+    let is_new = on && ctx.session.import_source.is_none();
+    if is_new && !ctx.server.config.import_mode {
         return Err(Error::text("ERR Server is not in import mode. CONFIG SET import-mode yes lets clients import"));
     }
-    match &ctx.session.import_source {
-        Some(_) if on => {}
-        _ => {
-            let hold = on.then(|| ctx.ks.hold_expiry());
-            ctx.session.import_source = hold.map(|hold| ImportSource::of_client(ctx.session.key.id, hold));
-        }
+    if !on {
+        ctx.session.import_source = None;
+    } else if ctx.session.import_source.is_none() {
+        let hold = ctx.ks.hold_expiry();
+        ctx.session.import_source = Some(ImportSource::of_client(ctx.session.key.id, hold));
     }
     ctx.reply.ok();
     Ok(())

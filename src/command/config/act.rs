@@ -67,8 +67,6 @@ pub(super) fn act(ctx: &mut Ctx<'_>, act: Act, before: &Config, doing: Doing) ->
         }
         Act::Events => ctx.server.events_changed(ctx.ks),
         Act::KeyPrefixes => ctx.server.key_prefixes_changed(ctx.ks),
-        Act::ImportMode if ctx.server.config.import_mode => {}
-        Act::ImportMode => ctx.server.end_imports(ctx.session),
         Act::LogLevel => logging::set_level(ctx.server.config.loglevel.filter()),
         Act::Title => {
             let title = ctx.server.config.title(process_title::program());

@@ -15,10 +15,32 @@ pub(super) const YIELDS: &str = "this function yields, and Redis lets neither me
 pub(super) const KEY_BY_ADDRESS: &str = "tables, functions and coroutines as keys are visited in an order that depends on their \
                                          addresses, here and on Redis; use texts or numbers where the order matters";
 
+/// Whether a field of this name is a function that Redis calls from C, so that it may not yield. `__call` may.
+pub(super) fn is_metamethod(field: &[u8]) -> bool {
+    const NAMES: &[&str] = &[
+        "__index",
+        "__newindex",
+        "__add",
+        "__sub",
+        "__mul",
+        "__div",
+        "__mod",
+        "__pow",
+        "__unm",
+        "__len",
+        "__eq",
+        "__lt",
+        "__le",
+        "__concat",
+        "__tostring",
+    ];
+    NAMES.iter().any(|name| name.as_bytes() == field)
+}
+
 /// What is to say where a global of the sandbox, or a field of one, is named.
 pub(super) fn of_global(name: &[u8]) -> Option<&'static str> {
     match name {
-        b"server" => Some("server is a name that Redis lacks: redis is known to all"),
+        b"server" => Some("Redis does not know the name server; redis is known on Valkey, too"),
         b"string.dump" => {
             Some("string.dump answers the bytecode of LuaJIT, another text than on Redis; nothing loads it")
         }
@@ -43,7 +65,9 @@ pub(super) fn of_call(name: &[u8], args: &[Value<'_>]) -> Option<String> {
         (name, args.first()),
         (b"collectgarbage", Some(Value::Literal(what))) if [b"stop".as_slice(), b"restart", b"setpause", b"setstepmul"].contains(&&**what)
     );
-    is_collector.then(|| "settings of the collector have no effect on other scripts; on Redis they have".to_owned())
+    is_collector.then(|| {
+        "a setting of the collector holds for this script alone; on Redis it holds for later ones, too".to_owned()
+    })
 }
 
 /// The name of the table that a loop over these values visits with `pairs` or `next`.

@@ -234,7 +234,10 @@ mod tests {
             ("local t, u = {}, {} for k, v in pairs(t) do u[v] = k local t = {} t[v] = k end", ""),
             // Functions that may not yield.
             ("return setmetatable({}, {__index = function() coroutine.yield() end})", DIFFERS),
-            ("local m = {} function m.__call() coroutine.yield() end", DIFFERS),
+            ("local m = {} function m.__lt() coroutine.yield() end", DIFFERS),
+            ("local m = {} function m.__call() coroutine.yield() end", ""),
+            ("local t = {} for a in pairs(t) do for b in pairs(t) do t[b] = 1 end end", ""),
+            ("local pairs, t = ipairs, {} for i in pairs(t) do t[i + 1] = 1 end", ""),
             ("local function y() coroutine.yield() end for _ in function() y() end do end", DIFFERS),
             ("for _ in coroutine.wrap(function() coroutine.yield(1) end) do end", ""),
             ("local t = {index = function() coroutine.yield() end}", ""),

@@ -145,7 +145,7 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
             }
             StatementKind::Assign { targets, values } => {
                 for (i, target) in targets.iter().enumerate() {
-                    let is_nil = matches!(values.get(i), Some(Expr { kind: ExprKind::Nil, .. }));
+                    let is_nil = matches!(values.get(i), None | Some(Expr { kind: ExprKind::Nil, .. }));
                     if let Some((table, key)) = differences::element(target).filter(|_| !is_nil) {
                         self.grow(table, Some(key), target.line);
                     }
@@ -188,7 +188,8 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
                 self.loop_body(&[name], &[Value::Unknown], body);
             }
             StatementKind::GenericFor { names, values, body } => {
-                let visited = differences::visited(values).and_then(|name| self.place(name));
+                let is_global = self.place(b"pairs").is_none() && self.place(b"next").is_none();
+                let visited = differences::visited(values).filter(|_| is_global).and_then(|name| self.place(name));
                 let values = self.values(values);
                 self.refuse_yield(&nth(&values, 0), *line);
                 let element = match values.first() {
@@ -256,7 +257,7 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
             kind => {
                 if let ExprKind::Suffixed(_, suffixes) = kind
                     && let Some(Suffix::Index(Expr { kind: ExprKind::Text(field), .. })) = suffixes.last()
-                    && field.starts_with(b"__")
+                    && differences::is_metamethod(field)
                 {
                     self.refuse_yield(&value, target.line);
                 }
@@ -275,7 +276,8 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
     fn grow(&mut self, table: Name<'a>, key: Option<&Expr<'a>>, line: u32) {
         let key = key.and_then(differences::name).and_then(|name| self.place(name));
         let table = self.place(table);
-        if self.pairs_loops.iter().any(|open| Some(open.table) == table && Some(open.key) != key) {
+        let mut visits = self.pairs_loops.iter().filter(|open| Some(open.table) == table).peekable();
+        if visits.peek().is_some() && visits.all(|open| Some(open.key) != key) {
             self.warn(line, Rule::DiffersOnRedis, differences::GROWS_IN_PAIRS);
         }
     }
@@ -323,7 +325,7 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
                     let key = key.as_ref().map(|key| self.value(key));
                     let value = self.value(value);
                     key.iter().for_each(|key| self.note_key(key, line));
-                    if matches!(&key, Some(Value::Literal(field)) if field.starts_with(b"__")) {
+                    if matches!(&key, Some(Value::Literal(field)) if differences::is_metamethod(field)) {
                         self.refuse_yield(&value, line);
                     }
                     key.iter().chain([&value]).for_each(|value| self.keys.mark(value, line, Use::Away));
