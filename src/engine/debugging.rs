@@ -104,7 +104,7 @@ impl Conversation {
             return;
         }
         let (unsent, received) = (self.unsent.len(), self.received.len());
-        // What is there is enough for a command, and its answers may have to be sent first.
+        // Neither what the client says ahead nor what it has not read may grow without bound.
         let may_receive = received <= DEBUG_COMMAND_MAX_BYTES && unsent <= DEBUG_UNSENT_MAX_BYTES;
         let is_open = ctx.server.with_raw_sockets(|sockets, _| {
             let received = may_receive.then_some(&mut self.received);

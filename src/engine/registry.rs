@@ -24,7 +24,7 @@ pub(crate) struct Client {
     pub name: String,
 }
 
-/// What the server can do.
+/// Whether the server can serve its clients, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// Its data is being loaded.
@@ -78,13 +78,13 @@ impl Registry {
         self.clients.remove(&key.id);
     }
 
-    /// Notes what the server can do, unless something runs for as long as `busy_after_ms`.
+    /// Notes whether the server can serve. While something runs for as long as `busy_after_ms`, it can't.
     pub fn is(&self, readiness: Readiness, busy_after_ms: u64) {
         self.readiness.store(readiness as u8, Ordering::Relaxed);
         self.busy_after_ms.store(busy_after_ms, Ordering::Relaxed);
     }
 
-    /// What the server can do: it is ready if PING would be answered PONG.
+    /// Whether the server can serve its clients. It is ready if it would answer PING by PONG.
     pub fn readiness(&self) -> Readiness {
         let busy_after = Duration::from_millis(self.busy_after_ms.load(Ordering::Relaxed));
         let ran = self.running().map(|(.., since_ticks)| self.clock.delta(since_ticks, self.clock.raw()));

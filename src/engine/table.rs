@@ -249,7 +249,7 @@ impl<R> CommandTable<R> {
     pub(super) fn secrets_of(&self, command: &Command<R>, argv: Argv<'_>) -> Vec<bool> {
         let mut are_secret = secrets_of(command, argv);
         let (mut command, mut rest) = (command, argv);
-        // What a command is asked about. Only of the outermost one: a call may name such commands a million times over.
+        // The command that this one is asked about. It is looked for once, since a call may nest such questions a million times over.
         let asked = command.secrets.iter().find_map(|secret| match *secret {
             Secret::Call { first } if first < argv.len() => Some(first),
             _ => None,

@@ -98,7 +98,7 @@ impl<'s> Target<'s> {
         }
         self.connection.call(&[b"CONFIG", b"SET", b"import-mode", b"yes"])?;
         let held = self.connection.call(HOLD);
-        // Who holds it keeps it, and nobody else is let in because of this import.
+        // The hold stays, and nobody else is let in because of this import.
         self.connection.call(&[b"CONFIG", b"SET", b"import-mode", b"no"])?;
         held?;
         Ok(())

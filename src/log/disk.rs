@@ -100,7 +100,7 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
-        // Who removes the file does not let a second server in: the folder is locked, too, where its file system can do that.
+        // The file may be removed while the server runs. So the folder is locked, too, where its file system can do that.
         let folder = File::open(path.parent().unwrap_or(path))?;
         if let Err(TryLockError::WouldBlock) = folder.try_lock() {
             return Err(io::ErrorKind::WouldBlock.into());

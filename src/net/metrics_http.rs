@@ -102,7 +102,7 @@ struct Site {
     crowd: Arc<Crowd>,
 }
 
-/// Who is connected: at most [`METRICS_CONNECTIONS_MAX`] that have not said yet what they want, and as many that are answered.
+/// Who is connected: at most [`METRICS_CONNECTIONS_MAX`] that have not asked yet, and as many that wait for the engine.
 #[derive(Default)]
 struct Crowd {
     /// The first that came is the first here.

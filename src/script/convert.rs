@@ -147,23 +147,23 @@ fn set_field(stack: Stack<'_>, name: c_int, push: impl FnOnce(Stack<'_>)) {
     stack.raw_set(-3);
 }
 
-/// What Redis lets a reply take of Lua's stack. It nests as deep as that allows, and what lies deeper is an error.
+/// How many values Redis lets lie on Lua's stack while it writes a reply. A reply nests as deep as that allows; deeper values are errors.
 const REPLY_STACK: u32 = 8000;
-/// What Redis' stack holds when the reply begins to be written, that value included.
+/// How many lie there when Redis begins to write, the value to be written included.
 const REPLY_STACK_BEGIN: u32 = 2;
-/// What Redis asks for before it writes a value.
+/// For how many more Redis asks for room before it writes a value.
 const REPLY_STACK_STEP: u32 = 4;
 
 /// An aggregate that is being written.
 #[derive(Clone, Copy)]
 pub(super) struct Frame {
     at: Place,
-    /// How much lies on Redis' stack up to this aggregate.
+    /// How many values lie on Redis' stack, this aggregate included.
     depth: u32,
 }
 
 impl Frame {
-    /// How much lies on Redis' stack up to the value that is due.
+    /// How many lie there with the value that is due.
     fn depth_of_value(&self) -> u32 {
         self.depth
             + match self.at {
@@ -255,7 +255,7 @@ fn write_head(stack: Stack<'_>, reply: &mut Reply) -> Option<Place> {
     } else if field(BIG_NUMBER, Kind::String) {
         write_big_number(reply, stack.bytes(-1));
     } else if field(VERBATIM, Kind::Table) && write_verbatim(stack, reply) {
-        // Written, if it is one.
+        // It is written.
     } else if field(MAP, Kind::Table) {
         stack.remove(-2);
         reply.map(count_fields(stack));

@@ -507,7 +507,7 @@ fn tools_that_start_a_redis_find_their_words() {
     until(|| server.log().contains("is now ready to exit, bye bye..."), "it says that it has ended");
 }
 
-/// `tidegate scripts | head`: the reader has seen enough. The test harness ignores SIGPIPE, and its children begin so, too.
+/// `tidegate scripts | head`: the reader has seen enough. A program in Rust begins by ignoring SIGPIPE.
 #[test]
 fn a_helper_ends_quietly_with_its_reader() {
     for args in [&["scripts"][..], &["scripts", "gate_acquire"], &["--help"], &["--version"]] {

@@ -95,13 +95,14 @@ fn no_touch(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 /// What the client repeats happened in the past: while it does, nothing expires by the time of now.
 fn import_source(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let on = args.one_of(&ON_OFF).ok_or(Error::Syntax)?;
-    let is_new = on && ctx.session.import_source.is_none();
-    if is_new && !ctx.server.config.import_mode {
-        return Err(Error::text("ERR Server is not in import mode. CONFIG SET import-mode yes lets clients import"));
-    }
     if !on {
         ctx.session.import_source = None;
     } else if ctx.session.import_source.is_none() {
+        if !ctx.server.config.import_mode {
+            return Err(Error::text(
+                "ERR Server is not in import mode. CONFIG SET import-mode yes lets clients import",
+            ));
+        }
         let hold = ctx.ks.hold_expiry();
         ctx.session.import_source = Some(ImportSource::of_client(ctx.session.key.id, hold));
     }

@@ -365,9 +365,9 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
             b"KEYS" if !self.is_library => Value::Keys(0),
             b"ARGV" if !self.is_library => Value::Args,
             b"redis" | b"server" => {
-                differences::of_global(name)
-                    .into_iter()
-                    .for_each(|message| self.warn(line, Rule::DiffersOnRedis, message));
+                if let Some(message) = differences::of_global(name) {
+                    self.warn(line, Rule::DiffersOnRedis, message);
+                }
                 Value::Redis
             }
             _ if (self.is_global)(name) => Value::Global(Cow::Borrowed(name)),
@@ -448,10 +448,12 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
         }
     }
 
-    /// What stands in a library of the sandbox.
+    /// The field `name` of a library of the sandbox.
     fn field(&mut self, library: &[u8], name: &[u8], line: u32) -> Value<'a> {
         let name = [library, b".", name].concat();
-        differences::of_global(&name).into_iter().for_each(|message| self.warn(line, Rule::DiffersOnRedis, message));
+        if let Some(message) = differences::of_global(&name) {
+            self.warn(line, Rule::DiffersOnRedis, message);
+        }
         Value::Global(name.into())
     }
 
@@ -494,9 +496,9 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
     }
 
     fn call_global(&mut self, name: &[u8], mut args: Vec<Value<'a>>, line: u32) -> Value<'a> {
-        differences::of_call(name, &args)
-            .into_iter()
-            .for_each(|message| self.warn(line, Rule::DiffersOnRedis, message));
+        if let Some(message) = differences::of_call(name, &args) {
+            self.warn(line, Rule::DiffersOnRedis, message);
+        }
         let usage = match name {
             b"tostring" | b"assert" => return nth(&args, 0),
             b"unpack" => return Value::Spread(Box::new(nth(&args, 0).element())),
