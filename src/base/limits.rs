@@ -214,6 +214,9 @@ pub const MIGRATE_REPLY_MAX_BYTES: usize = 64 * 1024;
 /// Bytes that MIGRATE sends within one timeout, as Redis does.
 pub const MIGRATE_PIECE_BYTES: usize = 64 * 1024;
 
+/// How long one MIGRATE may take in all, whatever its timeout, which is that of a step: nobody else is served meanwhile.
+pub const MIGRATE_MAX: Duration = Duration::from_secs(60);
+
 /// How long one command may hold the engine before the log names it: far above any honest command, far below the patience
 /// of clients.
 pub const STALL_WARNING: Duration = Duration::from_secs(1);

@@ -4,9 +4,10 @@ use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
-use crate::keyspace::NEVER;
 use crate::keyspace::any_value::Value;
+use crate::keyspace::{NEVER, Slot};
 use crate::rdb::{self, Refused};
+use crate::value::grants::Grants;
 
 fn dump(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     match ctx.ks.read(ctx.session.db, args.bytes()?) {
@@ -51,8 +52,33 @@ impl Options {
     }
 }
 
+const BAD_CONTENT: Error = Error::text("ERR Bad data format");
+
 /// Of a value that would write a key that its maker may not write.
 pub(super) const NO_WRITTEN_KEY: Error = Error::text("NOPERM No permissions to access a key that the value writes");
+
+/// Of a value with a grant that was given here, and is not held any more: its holder is told so for ever.
+const STALE: Error = Error::text(
+    "STALE The value has holders whose fencing tokens this server has given out, and whose leases have ended, so it was not restored",
+);
+
+/// Whether the grants of a payload may be held: tokens that were given out elsewhere, and those that are held under the key, which stay as they
+/// are here.
+fn admit_grants(ctx: &Ctx<'_>, old: Option<Slot>, grants: &mut Grants) -> Done {
+    if !ctx.ks.may_restore_token(grants.last_token()) {
+        return Err(BAD_CONTENT);
+    }
+    let held_here = old.and_then(|slot| ctx.ks.grants(ctx.session.db, slot).ok());
+    let given_here = grants.from(0).filter(|grant| ctx.ks.has_given_token(grant.token));
+    let given_here: Vec<(Vec<u8>, u64)> = given_here.map(|grant| (grant.holder.to_vec(), grant.token)).collect();
+    for (holder, token) in given_here {
+        let held = held_here.and_then(|held| held.get(&holder)).filter(|held| held.token == token).ok_or(STALE)?;
+        if !grants.set(held) {
+            return Err(BAD_CONTENT);
+        }
+    }
+    Ok(())
+}
 
 fn restore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (db, argv) = (ctx.session.db, args.argv());
@@ -68,14 +94,12 @@ fn restore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     ctx.server.stats.payloads_checked += 1;
     let load = if ctx.server.skip_checksums { rdb::load_unchecked } else { rdb::load };
-    let value = load(payload, ctx.ks.limits()).map_err(|refused| match refused {
+    let mut value = load(payload, ctx.ks.limits()).map_err(|refused| match refused {
         Refused::Envelope => Error::text("ERR DUMP payload version or checksum are wrong"),
-        Refused::Content => Error::text("ERR Bad data format"),
+        Refused::Content => BAD_CONTENT,
     })?;
-    if let Value::Grants(grants) = &value
-        && !ctx.ks.may_restore_token(grants.last_token())
-    {
-        return Err(Error::text("ERR Bad data format"));
+    if let Value::Grants(grants) = &mut value {
+        admit_grants(ctx, old, grants)?;
     }
     if !ctx.server.may_also_write(ctx.session, ctx.entry, argv, &value.as_ref().written_keys()) {
         return Err(NO_WRITTEN_KEY);

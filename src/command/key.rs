@@ -17,9 +17,11 @@ use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Access, AnswersAll, Databases, Flags, Group, KeySpec};
 use crate::engine::wait::{Wait, deadline_after_ms};
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
-use crate::keyspace::{DbIndex, NEVER};
+use crate::keyspace::any_value::{Value, ValueRef};
+use crate::keyspace::{DbIndex, NEVER, Slot};
 use crate::resp::reply::Reply;
 use crate::resp::request::Argv;
+use crate::value::grants::Grants;
 
 /// DEL and UNLINK. Large values are freed on another thread, whichever it is.
 fn delete(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
@@ -148,9 +150,27 @@ fn copy(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         if !ctx.server.may_also_write(ctx.session, ctx.entry, argv, &written) {
             return Err(NO_WRITTEN_KEY);
         }
-        ctx.ks.copy(db, slot, to_db, to);
+        if let ValueRef::Grants(grants) = ctx.ks.value(db, slot) {
+            let Some(rest) = grants.without_holders() else {
+                ctx.reply.integer(0);
+                return Ok(());
+            };
+            copy_without_holders(ctx, slot, rest, to_db, to)?;
+        } else {
+            ctx.ks.copy(db, slot, to_db, to);
+        }
     }
     ctx.reply.integer(i64::from(copies.is_some()));
+    Ok(())
+}
+
+/// A fencing token is that of one key: what is held under the one is not held under the other.
+fn copy_without_holders(ctx: &mut Ctx<'_>, slot: Slot, rest: Grants, to_db: DbIndex, to: &[u8]) -> Done {
+    let expires_at_ms = ctx.ks.entry(ctx.session.db, slot).expires_at_ms();
+    let copy = ctx.put_value_in(to_db, to, Value::Grants(rest))?;
+    if let Some(at_ms) = expires_at_ms {
+        _ = ctx.ks.expire_at(to_db, copy, at_ms);
+    }
     Ok(())
 }
 

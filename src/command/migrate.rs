@@ -1,26 +1,29 @@
 //! MIGRATE: moves keys to another server by RESTORE, and deletes each here once it is there.
 //!
 //! As in Redis, the server does nothing else meanwhile: who watches sees a key here or there, never in neither place. Each
-//! step (to connect, to send some more, to read one reply) must be done within the timeout of the call. Every call makes a connection of its own; one MIGRATE with
-//! many KEYS needs one.
+//! step (to find the address and connect, to send some more, to read one reply) must be done within the timeout of the call, and all of
+//! it within [`MIGRATE_MAX`]. Every call makes a connection of its own; one MIGRATE with many KEYS needs one, and holds one value at a time.
 //!
 //! A key that the target has acknowledged is deleted, and stays so: it must not be in both places. So an error can come
 //! after changes, where the target took one key and not the next, and what may be rolled back can only copy.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_protocol::resp2::decode::decode;
 use redis_protocol::resp2::encode::encode_borrowed;
 use redis_protocol::resp2::types::{BorrowedFrame, OwnedFrame};
 
-use crate::base::limits::{MIGRATE_PIECE_BYTES, MIGRATE_REPLY_MAX_BYTES};
+use crate::base::limits::{MIGRATE_MAX, MIGRATE_PIECE_BYTES, MIGRATE_REPLY_MAX_BYTES, SCRATCH_KEEP_BYTES};
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Begin, Find, Flags, Group, KeyArg, KeySpec, Secret};
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::keyspace::any_value::ValueRef;
 use crate::rdb;
 use crate::resp::request::Argv;
 
@@ -97,7 +100,11 @@ fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let timeout_ms = timeout_ms.min(LONGEST_TIMEOUT_MS);
     let db = ctx.session.db;
     let named = options.keys.unwrap_or(key);
-    let keys: Vec<&[u8]> = named.iter().filter(|key| ctx.ks.look_up(db, key).is_some()).collect();
+    let goes = |key: &&[u8]| {
+        let slot = ctx.ks.look_up(db, key);
+        slot.is_some_and(|slot| !options.copy || !is_held_only(ctx.ks.value(db, slot)))
+    };
+    let keys: Vec<&[u8]> = named.iter().filter(goes).collect();
     if keys.is_empty() {
         ctx.reply.status("NOKEY");
         return Ok(());
@@ -105,11 +112,15 @@ fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     ctx.server.send_unsent();
     // The target must not learn what may still be lost here.
     ctx.server.settle_log(ctx.ks)?;
-    let mut target = Target::connect(host, port, Duration::from_millis(timeout_ms))?;
+    let mut target = Target::connect(host, port, Duration::from_millis(timeout_ms), MIGRATE_MAX)?;
     let mut request = Vec::new();
     put_preamble(&mut request, &options, to_db)?;
-    put_restores(ctx, &keys, options.replace, &mut request)?;
-    target.send(&request).map_err(|_| NOT_WRITTEN)?;
+    for key in &keys {
+        put_restore(ctx, key, &options, &mut request)?;
+        target.send(&request).map_err(|_| NOT_WRITTEN)?;
+        request.clear();
+        request.shrink_to(SCRATCH_KEEP_BYTES);
+    }
     drop(request);
     let mut moved = 0;
     match settle(ctx, &mut target, &keys, &options, &mut moved) {
@@ -119,6 +130,11 @@ fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
         done => done,
     }
+}
+
+/// Whether nothing is left of a value when nobody holds it.
+fn is_held_only(value: ValueRef<'_>) -> bool {
+    matches!(value, ValueRef::Grants(grants) if grants.without_holders().is_none())
 }
 
 /// AUTH and SELECT.
@@ -131,19 +147,23 @@ fn put_preamble(request: &mut Vec<u8>, options: &Options<'_>, to_db: i64) -> Don
     put_command(request, &[b"SELECT", itoa::Buffer::new().format(to_db).as_bytes()])
 }
 
-/// One RESTORE for each key.
-fn put_restores(ctx: &mut Ctx<'_>, keys: &[&[u8]], replace: bool, request: &mut Vec<u8>) -> Done {
+/// The RESTORE of a key.
+fn put_restore(ctx: &mut Ctx<'_>, key: &[u8], options: &Options<'_>, request: &mut Vec<u8>) -> Done {
     let db = ctx.session.db;
-    for key in keys {
-        let Some(slot) = ctx.ks.find(db, key) else { continue };
-        let entry = ctx.ks.entry(db, slot);
-        let ttl_ms = entry.expires_at_ms().map_or(0, |at_ms| at_ms.saturating_sub(ctx.ks.now_ms()).max(1));
-        let mut digits = itoa::Buffer::new();
-        let payload = rdb::dump(entry.value());
-        let words: [&[u8]; 5] = [b"RESTORE", key, digits.format(ttl_ms).as_bytes(), &payload, b"REPLACE"];
-        put_command(request, if replace { &words } else { &words[..4] })?;
-    }
-    Ok(())
+    let Some(slot) = ctx.ks.find(db, key) else { return Ok(()) };
+    let entry = ctx.ks.entry(db, slot);
+    let ttl_ms = entry.expires_at_ms().map_or(0, |at_ms| at_ms.saturating_sub(ctx.ks.now_ms()).max(1));
+    let mut digits = itoa::Buffer::new();
+    let payload = match entry.value() {
+        // As with COPY nobody holds what is a copy.
+        ValueRef::Grants(grants) if options.copy => match grants.without_holders() {
+            Some(rest) => rdb::dump(ValueRef::Grants(&rest)),
+            None => return Ok(()),
+        },
+        value => rdb::dump(value),
+    };
+    let words: [&[u8]; 5] = [b"RESTORE", key, digits.format(ttl_ms).as_bytes(), &payload, b"REPLACE"];
+    put_command(request, if options.replace { &words } else { &words[..4] })
 }
 
 fn put_command(request: &mut Vec<u8>, words: &[&[u8]]) -> Done {
@@ -194,39 +214,51 @@ fn settle(ctx: &mut Ctx<'_>, target: &mut Target, keys: &[&[u8]], options: &Opti
 /// A connection to the other server.
 struct Target {
     stream: TcpStream,
+    /// How long a step may take.
     timeout: Duration,
+    /// When all of it must be done.
+    deadline: Instant,
     /// What was read of replies that are not complete, or were not asked for yet, from `read_to` on.
     received: Vec<u8>,
     read_to: usize,
 }
 
 impl Target {
-    fn connect(host: &[u8], port: &[u8], timeout: Duration) -> Result<Target, Error> {
+    fn connect(host: &[u8], port: &[u8], timeout: Duration, in_all: Duration) -> Result<Target, Error> {
         let host = std::str::from_utf8(host).map_err(|_| NOT_CONNECTED)?;
         // What is no port is one where nobody listens.
         let port = num::parse_i64(port).and_then(|port| u16::try_from(port).ok()).unwrap_or(0);
-        let addresses = (host, port).to_socket_addrs().map_err(|_| NOT_CONNECTED)?;
+        let begun = Instant::now();
+        let connected_by = begun + timeout.min(in_all);
         let mut failure = NOT_CONNECTED;
-        let stream = addresses.into_iter().find_map(|address| {
-            let connected = TcpStream::connect_timeout(&address, timeout);
+        let stream = addresses(host, port, connected_by).into_iter().find_map(|address| {
+            let left = connected_by.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            let connected = TcpStream::connect_timeout(&address, left);
             // Redis learns that it was refused only when it writes, and says so.
             let is_late = connected.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut);
             failure = if is_late { NOT_CONNECTED } else { NOT_WRITTEN };
             connected.ok()
         });
         let stream = stream.ok_or(failure)?;
-        Ok(Target { stream, timeout, received: Vec::new(), read_to: 0 })
+        Ok(Target { stream, timeout, deadline: begun + in_all, received: Vec::new(), read_to: 0 })
+    }
+
+    /// When a step that begins now must be done.
+    fn step_deadline(&self) -> Instant {
+        (Instant::now() + self.timeout).min(self.deadline)
     }
 
     /// Each piece must leave within the timeout.
     fn send(&mut self, request: &[u8]) -> io::Result<()> {
-        let stream = &mut self.stream;
         for mut piece in request.chunks(MIGRATE_PIECE_BYTES) {
-            let deadline = Instant::now() + self.timeout;
+            let deadline = self.step_deadline();
             while !piece.is_empty() {
                 // A timeout of nothing is an error, as it should be.
-                stream.set_write_timeout(Some(deadline.saturating_duration_since(Instant::now())))?;
-                match stream.write(piece) {
+                self.stream.set_write_timeout(Some(deadline.saturating_duration_since(Instant::now())))?;
+                match self.stream.write(piece) {
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Ok(0) => return Err(ErrorKind::WriteZero.into()),
                     written => piece = &piece[written?..],
@@ -248,7 +280,7 @@ impl Target {
 
     /// The next frame. All of it must come within the timeout: who sends byte after byte holds nobody up.
     fn frame(&mut self) -> io::Result<OwnedFrame> {
-        let deadline = Instant::now() + self.timeout;
+        let deadline = self.step_deadline();
         loop {
             let unread = self.received.get(self.read_to..).unwrap_or_default();
             match decode(unread).map_err(io::Error::other)? {
@@ -280,6 +312,24 @@ impl Target {
             }
         }
     }
+}
+
+/// The addresses of a host, as far as they are known in time. Who answers for names may be slow, so a name is looked up on a thread of its own.
+fn addresses(host: &str, port: u16, until: Instant) -> Vec<SocketAddr> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return vec![SocketAddr::new(address, port)];
+    }
+    let (name, (tell, hear)) = (host.to_owned(), mpsc::channel());
+    let look_up = move || {
+        let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect).unwrap_or_default();
+        // Nobody may want it any more.
+        _ = tell.send(found);
+    };
+    let looking = thread::Builder::new().name("migrate-host".to_owned()).spawn(look_up);
+    looking
+        .ok()
+        .and_then(|_| hear.recv_timeout(until.saturating_duration_since(Instant::now())).ok())
+        .unwrap_or_default()
 }
 
 /// The key of MIGRATE, or those behind KEYS, where an empty key makes room for them.
@@ -329,3 +379,32 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     run: Run::Now(migrate),
     ..Command::EMPTY
 }];
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Who takes a little in time, again and again, does not hold the server up for ever.
+    #[test]
+    fn all_of_it_has_an_end() {
+        let drip = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = drip.local_addr().expect("its address").port().to_string();
+        let reader = thread::spawn(move || {
+            let (mut stream, _) = drip.accept().expect("a connection");
+            let mut piece = vec![0; MIGRATE_PIECE_BYTES];
+            while stream.read(&mut piece).is_ok_and(|read| read > 0) {
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let (step, in_all) = (Duration::from_secs(20), Duration::from_millis(300));
+        let mut target = Target::connect(b"127.0.0.1", port.as_bytes(), step, in_all).expect("it listens");
+        // At its pace this takes 40 s, more than any step and the test may.
+        let sent = target.send(&vec![0; 2_000 * MIGRATE_PIECE_BYTES]);
+        assert!(sent.is_err() && Instant::now() >= target.deadline);
+        assert!(target.reply().is_err());
+        drop(target);
+        reader.join().expect("it reads to the end");
+    }
+}

@@ -88,6 +88,7 @@ const FAMILIES: &[&[Command]] = &[
     coordination::once::COMMANDS,
     coordination::stock::COMMANDS,
     coordination::ticket::COMMANDS,
+    coordination::token::COMMANDS,
     coordination::who::COMMANDS,
     coordination::why::COMMANDS,
     coordination::xdelay::COMMANDS,

@@ -8,7 +8,7 @@ use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Flags, Group};
-use crate::engine::transfer::{Replica, Transfer};
+use crate::engine::transfer::{OWN_TYPES, Replica, Transfer};
 use crate::engine::{Command, Ctx, Done, Run};
 
 const NO_REPLICAS: Error = Error::text(
@@ -88,7 +88,11 @@ fn apply(replica: &mut Replica, option: Say, args: &mut Args<'_>) -> Done {
     match option {
         Say::Port => replica.listens = args.int()? != 0,
         // Those that are not known say what a replica can do beyond.
-        Say::Capability => replica.takes_mark |= args.bytes()?.eq_ignore_ascii_case(b"eof"),
+        Say::Capability => {
+            let capability = args.bytes()?;
+            replica.takes_mark |= capability.eq_ignore_ascii_case(b"eof");
+            replica.takes_own_types |= capability.eq_ignore_ascii_case(OWN_TYPES);
+        }
         Say::SnapshotOnly => replica.listens &= args.int()? == 0,
         Say::Filter => {
             let wanted = args.bytes()?;

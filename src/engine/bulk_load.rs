@@ -207,6 +207,11 @@ impl Slice<'_> {
         }
     }
 
+    /// Gives out no fencing token up to this one, which is another server's.
+    pub fn raise_tokens(&mut self, to: u64) {
+        self.engine.ks.raise_tokens(to);
+    }
+
     /// Adds keys, all but those behind one that is refused. What the processor has to wait for to find their places is waited for
     /// once for some of them.
     pub fn add(&mut self, batch: &mut Batch) -> Result<(), Refused> {

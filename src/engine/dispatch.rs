@@ -348,7 +348,12 @@ impl Ctx<'_> {
 
     /// [Stores](Keyspace::put_value) a whole value in the selected database, unless it is more than the log takes.
     pub fn put_value(&mut self, key: &[u8], value: Value) -> Result<Slot, Error> {
-        let (db, room) = (self.db(), self.room_in_unit());
+        self.put_value_in(self.db(), key, value)
+    }
+
+    /// The same in a database.
+    pub fn put_value_in(&mut self, db: DbIndex, key: &[u8], value: Value) -> Result<Slot, Error> {
+        let room = self.room_in_unit();
         self.ks.put_value_within(db, key, value, room).ok_or(UNIT_IS_FULL)
     }
 

@@ -10,7 +10,8 @@
 //!
 //! The file says that it is of the version of Redis 7.0. Readers look at the type of each value, so newer ones read what is newer
 //! (hashes with fields that expire), and older ones refuse just that. What Redis does not have is left out, and the log says how much:
-//! locks, gates and stocks, and of streams the delayed messages.
+//! locks, gates and stocks, and of streams the delayed messages. Who [knows](OWN_TYPES) these types gets them, and at the beginning the last
+//! fencing token, so that it gives out none once more.
 //!
 //! This file holds a transfer; [`super::transfer_slices`] moves it on.
 
@@ -21,14 +22,19 @@ use crate::base::rng::Rng;
 use crate::base::version::REDIS_VERSION;
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, WALK_END};
-use crate::rdb::file::Writer;
+use crate::rdb::file::{TOKENS_NOTE, Writer};
 use crate::rdb::{VERSION, value};
+
+/// What a client of this kind says that it can do (`REPLCONF capa`): it knows the types that Redis does not have.
+pub(crate) const OWN_TYPES: &[u8] = b"tidegate";
 
 /// What a client has said of itself by REPLCONF.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Replica {
     /// It takes a transfer that ends with a mark instead of one whose length is known before.
     pub takes_mark: bool,
+    /// It knows the types that Redis does not have.
+    pub takes_own_types: bool,
     /// It listens at a port, so it wants to be kept in sync.
     pub listens: bool,
     /// It wants the libraries of functions and no keys.
@@ -44,6 +50,8 @@ pub struct Transfer {
     position: Option<(DbIndex, u64)>,
     /// How many databases are walked.
     databases: DbIndex,
+    /// Whether nothing is left out.
+    is_whole: bool,
     /// How often databases had been swapped when the first slice was made.
     swaps: Option<u64>,
     keys: u64,
@@ -64,7 +72,17 @@ impl Transfer {
             writer.aux(name, text)?;
         }
         let databases = if replica.only_libraries { 0 } else { databases };
-        Ok(Transfer { writer, mark, position: None, databases, swaps: None, keys: 0, left_out: 0, without_delayed: 0 })
+        Ok(Transfer {
+            writer,
+            mark,
+            position: None,
+            databases,
+            is_whole: replica.takes_own_types,
+            swaps: None,
+            keys: 0,
+            left_out: 0,
+            without_delayed: 0,
+        })
     }
 
     /// Writes on. `libraries` are the texts of the libraries of functions. Answers what is to be sent, and itself if that is not all.
@@ -74,6 +92,9 @@ impl Transfer {
         mut libraries: impl Iterator<Item = &'a [u8]>,
     ) -> io::Result<(Vec<u8>, Option<Box<Transfer>>)> {
         if self.position.is_none() {
+            if self.is_whole {
+                self.writer.aux(TOKENS_NOTE, &ks.last_token().to_string())?;
+            }
             libraries.try_for_each(|code| self.writer.library(code))?;
         }
         // What is walked would change places with what has been.
@@ -89,16 +110,20 @@ impl Transfer {
                     left = left.saturating_sub(TRANSFER_KEY_WORK_BYTES);
                     return left > 0;
                 };
-                if value::is_own(value::type_code(entry.value())) {
+                if !self.is_whole && value::is_own(value::type_code(entry.value())) {
                     self.left_out += 1;
                     left = left.saturating_sub(TRANSFER_KEY_WORK_BYTES);
                     return left > 0;
                 }
                 let before = self.writer.byte_len();
-                written = self.writer.entry(u64::from(db), entry);
                 self.keys += 1;
-                if let ValueRef::Stream(stream) = entry.value() {
-                    self.without_delayed += u64::from(stream.delayed_len() > 0);
+                if self.is_whole {
+                    written = self.writer.whole_entry(u64::from(db), entry);
+                } else {
+                    written = self.writer.entry(u64::from(db), entry);
+                    if let ValueRef::Stream(stream) = entry.value() {
+                        self.without_delayed += u64::from(stream.delayed_len() > 0);
+                    }
                 }
                 let bytes = usize::try_from(self.writer.byte_len() - before).unwrap_or(usize::MAX);
                 left = left.saturating_sub(bytes.saturating_add(TRANSFER_KEY_WORK_BYTES));
@@ -113,6 +138,10 @@ impl Transfer {
             self.position = Some((db, at));
             let made = std::mem::take(self.writer.output_mut());
             return Ok((made, Some(self)));
+        }
+        if self.is_whole {
+            // Those of grants that came and went meanwhile, too.
+            self.writer.aux(TOKENS_NOTE, &ks.last_token().to_string())?;
         }
         let mut rest = self.writer.finish()?;
         rest.extend_from_slice(self.mark.as_bytes());

@@ -11,7 +11,7 @@ use super::report::{Progress, Report};
 use super::target::Target;
 use crate::base::excerpt;
 use crate::engine::bulk_load::Refused;
-use crate::rdb::file::{FileError, KeyRecord, Reader, Record};
+use crate::rdb::file::{FileError, KeyRecord, Reader, Record, TOKENS_NOTE};
 
 /// Imports files into `target`. `tell` hears how far it is.
 pub(super) fn files(files: &Files, target: &mut Target<'_>, tell: &mut dyn FnMut(&str)) -> Result<(), ImportError> {
@@ -185,6 +185,9 @@ pub(super) trait Destination {
     /// Hears how many keys are said to come in a database.
     fn expect(&mut self, _db: u64, _keys: u64) {}
 
+    /// Hears which fencing token the source has given out last.
+    fn tokens(&mut self, last: u64) -> Result<(), Stop>;
+
     /// Takes a key.
     fn key(&mut self, record: &KeyRecord<'_>) -> Result<(), Stop>;
 
@@ -196,6 +199,10 @@ pub(super) trait Destination {
 }
 
 impl Destination for Target<'_> {
+    fn tokens(&mut self, last: u64) -> Result<(), Stop> {
+        self.raise_tokens(last).map_err(Stop::Import)
+    }
+
     fn key(&mut self, record: &KeyRecord<'_>) -> Result<(), Stop> {
         Target::key(self, record).map_err(Stop::Import)
     }
@@ -221,11 +228,10 @@ pub(super) enum Next {
 
 /// Reads on, and hands over what comes.
 pub(super) fn next<R: Read>(reader: &mut Reader<R>, to: &mut impl Destination) -> Result<Next, Stop> {
+    let number = |text: &[u8]| std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     match reader.next_record().map_err(Stop::File)? {
-        Record::Aux { name, text } if *name == *b"repl-stream-db" => {
-            let db = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
-            return Ok(Next::StreamDb(db.unwrap_or(0)));
-        }
+        Record::Aux { name, text } if *name == *b"repl-stream-db" => return Ok(Next::StreamDb(number(&text))),
+        Record::Aux { name, text } if *name == *TOKENS_NOTE.as_bytes() => to.tokens(number(&text))?,
         Record::Aux { .. } => {}
         Record::Keys { db, keys } => to.expect(db, keys),
         Record::Library(text) => to.library(&text)?,

@@ -8,7 +8,7 @@ use super::report::Report;
 use super::target::library_name;
 use crate::base::ahead::{self, Source};
 use crate::base::excerpt;
-use crate::base::limits::{BULK_SLICE_BYTES, RDB_KEY_MIN_BYTES};
+use crate::base::limits::{BULK_SLICE_BYTES, RDB_KEY_MIN_BYTES, RESTORED_TOKEN_MAX};
 use crate::engine::bulk_load::{Batch, NotAdded, Refused, Slice};
 use crate::keyspace::prepared::PreparedKey;
 use crate::keyspace::{DbIndex, NEVER, ValueLimits};
@@ -40,6 +40,8 @@ pub(super) struct Piece {
 enum BeforeKeys {
     /// So many keys are said to come in a database.
     Expect { db: u64, keys: u64 },
+    /// The fencing token that the source has given out last.
+    Tokens(u64),
     /// The text of a library of functions.
     Library(Vec<u8>),
 }
@@ -89,7 +91,7 @@ impl ahead::Piece for Piece {
 impl BeforeKeys {
     fn bytes(&self) -> usize {
         let text = match self {
-            BeforeKeys::Expect { .. } => 0,
+            BeforeKeys::Expect { .. } | BeforeKeys::Tokens(_) => 0,
             BeforeKeys::Library(text) => text.len(),
         };
         size_of::<BeforeKeys>() + text
@@ -103,6 +105,7 @@ impl Piece {
             match what {
                 // However many a damaged file may claim.
                 BeforeKeys::Expect { db, keys } => slice.expect(db, keys.min(file_bytes / RDB_KEY_MIN_BYTES)),
+                BeforeKeys::Tokens(last) => slice.raise_tokens(last),
                 BeforeKeys::Library(text) => slice.add_library(&text).map_err(|error| {
                     let what = format!("the library {}", library_name(&text));
                     Stop::Import(ImportError::Refused { what, text: excerpt::of_text(&error) })
@@ -123,6 +126,11 @@ struct Gathering<'p> {
 impl Destination for Gathering<'_> {
     fn expect(&mut self, db: u64, keys: u64) {
         self.piece.first.push(BeforeKeys::Expect { db, keys });
+    }
+
+    fn tokens(&mut self, last: u64) -> Result<(), Stop> {
+        self.piece.first.push(BeforeKeys::Tokens(last.min(RESTORED_TOKEN_MAX)));
+        Ok(())
     }
 
     fn key(&mut self, record: &KeyRecord<'_>) -> Result<(), Stop> {

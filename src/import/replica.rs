@@ -1,7 +1,7 @@
 //! A running server as a source: it is asked for what a replica gets, a snapshot and then its stream of commands.
 //!
 //! ```text
-//! -> REPLCONF capa eof capa psync2, PSYNC ? -1
+//! -> REPLCONF capa eof capa psync2 capa tidegate, PSYNC ? -1
 //! <- +FULLRESYNC id offset, $length or $EOF:delimiter, the snapshot as RDB [, the delimiter], commands ...
 //! -> PSYNC id offset+1                             to go on where a link broke
 //! <- +CONTINUE [id], commands ...
@@ -30,6 +30,7 @@ use crate::base::limits::{
     IMPORT_ACK_EVERY, IMPORT_LINE_MAX_BYTES, IMPORT_POLL, IMPORT_RETRY, IMPORT_TELL_EVERY, IMPORT_TIMEOUT,
 };
 use crate::client::{Address, ClientError, Connection, REDIS_AUTH, put_command};
+use crate::engine::transfer::OWN_TYPES;
 use crate::rdb::file::Reader;
 
 /// The newest Valkey whose snapshots are known here.
@@ -123,7 +124,7 @@ fn introduce(primary: &mut Connection<'_>) -> Result<(), ImportError> {
     primary.call(&[b"PING"])?;
     let introductions: [&[&[u8]]; 3] = [
         &[b"REPLCONF", b"listening-port", b"0"],
-        &[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"],
+        &[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2", b"capa", OWN_TYPES],
         // Valkey writes the snapshot in the version that a replica of this version reads.
         &[b"REPLCONF", b"version", NEWEST_VALKEY],
     ];

@@ -155,6 +155,13 @@ impl<'s> Target<'s> {
         if self.request.len() >= IMPORT_WINDOW_BYTES { self.send_window() } else { Ok(()) }
     }
 
+    /// Has the target give out no fencing token that the source has given out.
+    pub(super) fn raise_tokens(&mut self, last: u64) -> Result<(), ImportError> {
+        self.settle()?;
+        self.connection.call(&[b"TOKEN.RAISE", itoa::Buffer::new().format(last).as_bytes()])?;
+        Ok(())
+    }
+
     /// Loads a library of functions.
     pub(super) fn library(&mut self, text: &[u8]) -> Result<(), ImportError> {
         let words: [&[u8]; 4] = [b"FUNCTION", b"LOAD", b"REPLACE", text];

@@ -158,8 +158,10 @@ pub struct Keyspace {
     now_ms: i64,
     /// How often two databases have changed places.
     swaps: u64,
-    /// The fencing token of the last grant, wherever it was.
+    /// The greatest fencing token that is known: all that are given out from now on are greater.
     last_token: u64,
+    /// The last fencing token that was given out here. Those behind it, up to [`last_token`](Self::last_token), are another server's.
+    given_token: u64,
     /// Shared with every [`ExpiryHold`].
     expiry_holds: Rc<()>,
     usage: Usage,
@@ -205,6 +207,7 @@ impl Keyspace {
             now_ms: 0,
             swaps: 0,
             last_token: 0,
+            given_token: 0,
             expiry_holds: Rc::default(),
             usage: Usage::default(),
             noting: Noting::default(),
@@ -756,6 +759,7 @@ impl Keyspace {
         debug_assert_eq!(self.dbs.len(), other.dbs.len());
         self.limits = other.limits;
         self.last_token = self.last_token.max(other.last_token);
+        self.given_token = self.given_token.max(other.given_token);
         self.dbs = other.dbs;
         self.unsettled = other.unsettled;
     }

@@ -18,7 +18,7 @@ use crate::value::stock::{AMOUNT_MAX, Memory, Remembered, Stock, Terms};
 
 const LOCK: u64 = 0;
 const GATE: u64 = 1;
-const STOCK: u64 = 2;
+pub(super) const STOCK: u64 = 2;
 
 /// Appends all grants of a lock, gate or stock, and what a stock has beside them.
 pub(super) fn encode(grants: &Grants, out: &mut Vec<u8>) {

@@ -21,6 +21,9 @@
 //! delayed  = last ticket, messages, (due, ticket, pairs, (field, value)*)*
 //! ```
 //!
+//! What one server of this kind sends to another has a stream of the fifth version behind three such strings: policies, delayed messages, and
+//! the entries that were given back and are not due at once.
+//!
 //! A listpack begins with a master entry, whose fields the entries behind it may share:
 //!
 //! ```text
@@ -57,8 +60,8 @@ const UNKNOWN_COUNT: u64 = u64::MAX;
 /// pending and nobody's. Their time of delivery is 0, so that anyone may claim them.
 const RELEASED: &[u8] = b"released";
 
-/// Appends a stream in the second version, that of Redis 7.0.
-pub(super) fn encode(stream: &Stream, out: &mut Vec<u8>) {
+/// Appends a stream in this version: the second, that of Redis 7.0, or the fifth.
+pub(super) fn encode(stream: &Stream, version: u8, out: &mut Vec<u8>) {
     encode_entries(stream, out);
     put_number(out, stream.len());
     put_id(out, stream.last_id());
@@ -68,7 +71,10 @@ pub(super) fn encode(stream: &Stream, out: &mut Vec<u8>) {
     put_number(out, stream.groups().len() as u64);
     for (name, group) in stream.groups() {
         put_bytes(out, name);
-        encode_group(group, out);
+        encode_group(group, version, out);
+    }
+    if version >= 4 {
+        encode_requests(stream, out);
     }
 }
 
@@ -124,7 +130,7 @@ fn encode_node(entries: &[Entry<'_>], out: &mut Vec<u8>) {
     put_bytes(out, &node.finish());
 }
 
-fn encode_group(group: &Group, out: &mut Vec<u8>) {
+fn encode_group(group: &Group, version: u8, out: &mut Vec<u8>) {
     put_id(out, group.last_delivered());
     put_number(out, group.entries_read().unwrap_or(UNKNOWN_COUNT));
     put_number(out, group.pending_len() as u64);
@@ -137,24 +143,112 @@ fn encode_group(group: &Group, out: &mut Vec<u8>) {
         .pending_range(StreamId::MIN, StreamId::MAX)
         .filter_map(|pending| pending.consumer.is_none().then_some(pending.id))
         .collect();
+    if version >= 5 {
+        put_number(out, group.consumers().len() as u64);
+        for consumer in group.consumers() {
+            let times_ms = [consumer.seen_ms(), consumer.active_ms().unwrap_or(NEVER_ACTIVE)];
+            encode_consumer(consumer.name(), &times_ms, consumer.pending_range(StreamId::MIN, StreamId::MAX), out);
+        }
+        return put_raw_ids(out, &released);
+    }
     let is_extra = !released.is_empty() && group.consumer(RELEASED).is_none();
     put_number(out, group.consumers().len() as u64 + u64::from(is_extra));
     for consumer in group.consumers() {
         let released: &[_] = if consumer.name() == RELEASED { &released } else { &[] };
         let ids = consumer.pending_range(StreamId::MIN, StreamId::MAX).chain(released.iter().copied());
-        encode_consumer(consumer.name(), consumer.seen_ms(), ids, out);
+        encode_consumer(consumer.name(), &[consumer.seen_ms()], ids, out);
     }
     if is_extra {
-        encode_consumer(RELEASED, 0, released.into_iter(), out);
+        encode_consumer(RELEASED, &[0], released.into_iter(), out);
     }
 }
 
-fn encode_consumer(name: &[u8], seen_ms: u64, pending: impl Iterator<Item = StreamId>, out: &mut Vec<u8>) {
-    let ids: Vec<StreamId> = pending.collect();
+fn encode_consumer(name: &[u8], times_ms: &[u64], pending: impl Iterator<Item = StreamId>, out: &mut Vec<u8>) {
     put_bytes(out, name);
-    out.extend_from_slice(&seen_ms.to_le_bytes());
+    times_ms.iter().for_each(|time_ms| out.extend_from_slice(&time_ms.to_le_bytes()));
+    put_raw_ids(out, &pending.collect::<Vec<_>>());
+}
+
+fn put_raw_ids(out: &mut Vec<u8>, ids: &[StreamId]) {
     put_number(out, ids.len() as u64);
-    ids.into_iter().for_each(|id| out.extend_from_slice(&raw_id(id)));
+    ids.iter().for_each(|id| out.extend_from_slice(&raw_id(*id)));
+}
+
+/// Appends the requests of idempotent producers.
+fn encode_requests(stream: &Stream, out: &mut Vec<u8>) {
+    let Some(memory) = stream.idempotency() else {
+        let (duration_s, max_iids) = DEFAULT_REQUEST_LIMITS;
+        return [duration_s, max_iids, 0, 0, 0].into_iter().for_each(|number| put_number(out, number));
+    };
+    put_number(out, memory.duration_s.into());
+    put_number(out, memory.max_iids.into());
+    let requests: Vec<_> = memory.requests().collect();
+    let producers = || requests.chunk_by(|(one, ..), (next, ..)| one == next);
+    put_number(out, producers().count() as u64);
+    for of_producer in producers() {
+        put_bytes(out, of_producer[0].0);
+        put_number(out, of_producer.len() as u64);
+        for (_, iid, id) in of_producer {
+            put_bytes(out, iid);
+            put_id(out, *id);
+        }
+    }
+    put_number(out, memory.added());
+    put_number(out, memory.duplicates());
+}
+
+/// Appends a stream with all that this server has of it.
+pub(super) fn encode_whole(stream: &Stream, out: &mut Vec<u8>) {
+    let mut part = Vec::new();
+    for encode_part in [encode_policies, encode_delayed, encode_held] {
+        part.clear();
+        encode_part(stream, &mut part);
+        put_bytes(out, &part);
+    }
+    encode(stream, 5, out);
+}
+
+/// Reads what [`encode_whole`] wrote.
+pub(super) fn decode_whole(input: &mut Input<'_>, limits: StreamLimits) -> Result<Stream, Corrupt> {
+    let [policies, delayed, held] =
+        [input.string()?.into_owned(), input.string()?.into_owned(), input.string()?.into_owned()];
+    let mut stream = decode(5, input, limits)?;
+    decode_policies(&mut stream, &policies, true)?;
+    decode_delayed(&mut stream, &delayed, true)?;
+    decode_held(&mut stream, &held)?;
+    Ok(stream)
+}
+
+/// Appends the entries that were given back and are not due at once: groups, (name, entries, (id, due)*)*.
+fn encode_held(stream: &Stream, out: &mut Vec<u8>) {
+    let held_of = |group: &Group| -> Vec<(StreamId, u64)> {
+        let pending = group.pending_range(StreamId::MIN, StreamId::MAX);
+        pending.filter_map(|pending| Some((pending.id, group.held_until_ms(pending.id)?))).collect()
+    };
+    let groups: Vec<_> =
+        stream.groups().map(|(name, group)| (name, held_of(group))).filter(|(_, held)| !held.is_empty()).collect();
+    put_number(out, groups.len() as u64);
+    for (name, held) in groups {
+        put_bytes(out, name);
+        put_number(out, held.len() as u64);
+        for (id, until_ms) in held {
+            put_id(out, id);
+            put_number(out, until_ms);
+        }
+    }
+}
+
+/// Reads what [`encode_held`] wrote.
+fn decode_held(stream: &mut Stream, held: &[u8]) -> Result<(), Corrupt> {
+    let mut input = Input::new(held, 0);
+    for _ in 0..input.count()? {
+        let group = input.string()?;
+        for _ in 0..input.count()? {
+            let (id, until_ms) = (take_id(&mut input)?, input.number()?);
+            sound(stream.pending_hold(&group, id, until_ms))?;
+        }
+    }
+    sound(input.is_empty())
 }
 
 /// Appends the policies of groups that have one.
@@ -196,8 +290,8 @@ pub(super) fn encode_delayed(stream: &Stream, out: &mut Vec<u8>) {
     }
 }
 
-/// Gives a stream the delayed messages that [`encode_delayed`] wrote.
-pub(super) fn decode_delayed(stream: &mut Stream, delayed: &[u8]) -> Result<(), Corrupt> {
+/// Gives a stream the delayed messages that [`encode_delayed`] wrote: at least one, unless there `may_be_none`.
+pub(super) fn decode_delayed(stream: &mut Stream, delayed: &[u8], may_be_none: bool) -> Result<(), Corrupt> {
     // Nothing in it is packed once more.
     let mut input = Input::new(delayed, 0);
     let (tickets, count) = (input.number()?, input.count()?);
@@ -214,7 +308,7 @@ pub(super) fn decode_delayed(stream: &mut Stream, delayed: &[u8]) -> Result<(), 
         sound(id.seq <= tickets && stream.delay(id, texts.iter().map(|(field, value)| (&**field, &**value))))?;
     }
     stream.set_delay_tickets(tickets);
-    sound(count > 0 && input.is_empty())
+    sound((count > 0 || may_be_none) && input.is_empty())
 }
 
 /// Reads a stream of version 1 to 5.

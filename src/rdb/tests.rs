@@ -222,6 +222,70 @@ fn policies_of_groups_are_in_payloads_only() {
 }
 
 /// So are delayed messages, with policies or without.
+/// What goes to another server of this kind has all of it, and is refused where anything is missing.
+#[test]
+fn streams_and_sets_go_whole_to_their_like() {
+    let id = |ms| StreamId { ms, seq: 0 };
+    let pairs = [(&b"f"[..], &b"12"[..])];
+    let mut stream = Stream::new();
+    for ms in 1..6 {
+        assert!(stream.append(id(ms), pairs.into_iter(), ValueLimits::default().stream));
+    }
+    stream.set_counters(id(9), Some(7), Some(id(2)));
+    for group in [&b"g"[..], b"h"] {
+        stream.group_create(group, id(4), Some(3));
+        for (consumer, active) in [(&b"ann"[..], true), (b"bob", false)] {
+            stream.consumer_create(group, consumer, 70);
+            stream.consumer_seen(group, consumer, 90, active);
+        }
+        stream.pending_set(group, id(1), b"ann", 80, 4);
+    }
+    let dead_letters = (*b"dead").into();
+    let policy = Policy { idle_ms: 300, max_deliveries: 9, dead_letters, backoff_base_ms: 5, backoff_max_ms: 50 };
+    stream.group_set_policy(b"g", Some(policy));
+    assert!(stream.pending_release(b"g", id(1), 3) && stream.pending_hold(b"g", id(1), 5_000));
+    stream.idempotency_configure(7, 8);
+    for (producer, iid) in [(&b"p"[..], &b"1"[..]), (b"q", b"1"), (b"p", b"2")] {
+        stream.idempotency_add(producer, iid, id(3));
+    }
+    stream.idempotency_duplicate();
+    assert!(
+        stream.delay(StreamId { ms: 900, seq: 1 }, pairs.into_iter())
+            && stream.delay(StreamId { ms: 800, seq: 2 }, pairs.into_iter())
+    );
+    assert!(stream.cancel_delayed(StreamId { ms: 800, seq: 2 }));
+    let mut set = Set::new();
+    for member in [&b"1"[..], b"two", b"3"] {
+        set.insert(member, &ValueLimits::default().set);
+    }
+    set.set_deadline(b"two", 4_102_444_800_000, &ValueLimits::default().set);
+    let shown = |value: ValueRef<'_>| match value {
+        ValueRef::Stream(stream) => format!("{stream:?}"),
+        ValueRef::Set(set) => format!("{set:?}"),
+        _ => String::new(),
+    };
+    let mut empty = Stream::new();
+    empty.group_create(b"g", id(0), None);
+    for value in [Value::Stream(Box::new(stream)), Value::Stream(Box::new(empty)), Value::Set(set)] {
+        let value = value.as_ref();
+        let (code, mut bytes) = (value::whole_type_code(value), Vec::new());
+        value::encode_whole(value, &mut bytes);
+        let load = |bytes: &[u8]| load_value(Dialect::Redis, code, bytes, &ValueLimits::default());
+        let read = load(&bytes).expect("it is whole");
+        assert_eq!(shown(read.as_ref()), shown(value));
+        for len in 0..bytes.len() {
+            assert!(load(&bytes[..len]).is_err(), "{len} of {}", bytes.len());
+        }
+        // As it is found in a file, where nothing says how long it is.
+        let mut file = b"REDIS0010".to_vec();
+        file.extend_from_slice(&[&[code, 1, b'k'][..], &bytes, &[0xff], &[0; 8]].concat());
+        let mut reader = file::Reader::new(&file[..]).expect("it begins like one");
+        let Ok(file::Record::Key(record)) = reader.next_record() else { panic!("it has a key") };
+        assert_eq!((record.code, record.value), (code, &bytes[..]));
+        assert!(matches!(reader.next_record(), Ok(file::Record::End)));
+    }
+}
+
 #[test]
 fn delayed_messages_are_in_payloads_only() {
     let pairs = [(&b"f"[..], &b"12"[..]), (b"g", &[b'x'; 100])];

@@ -61,6 +61,13 @@ pub(super) const STREAM_WITH_POLICIES: u8 = 121;
 /// Streams with delayed messages: policies, of which there may be none, then the messages, then what a [`STREAM_2`] is. As above.
 pub(super) const STREAM_WITH_DELAYED: u8 = 122;
 
+/// Streams with all that this server has of them, in what it sends to another one: policies, delayed messages, entries that are held back, and
+/// then what a [`STREAM_5`] is.
+pub(super) const STREAM_WHOLE: u8 = 123;
+
+/// Sets with members that expire, in what this server sends to another one.
+pub(super) const SET_METADATA: u8 = 124;
+
 /// Set in the numbers here that are Valkey's own.
 const VALKEY: u8 = 0x80;
 
@@ -96,7 +103,7 @@ pub(super) fn known(dialect: Dialect, code: u8) -> Option<u8> {
             Some(code)
         }
         (Dialect::Valkey, FIRST_OF_OWN..=LAST_OF_VALKEY) => Some(code | VALKEY),
-        (_, GRANTS | STREAM_WITH_POLICIES | STREAM_WITH_DELAYED) => Some(code),
+        (_, GRANTS..=SET_METADATA) => Some(code),
         _ => None,
     }
 }

@@ -46,6 +46,15 @@ pub(crate) fn type_code(value: ValueRef<'_>) -> u8 {
     }
 }
 
+/// The number of the type in which [`encode_whole`] writes a value.
+pub(crate) fn whole_type_code(value: ValueRef<'_>) -> u8 {
+    match value {
+        ValueRef::Stream(_) => STREAM_WHOLE,
+        ValueRef::Set(set) if expires(set) => SET_METADATA,
+        value => type_code(value),
+    }
+}
+
 /// Whether the type is this server's own: Redis reads no file that has a value of it.
 pub(crate) fn is_own(code: u8) -> bool {
     code == GRANTS
@@ -114,8 +123,17 @@ pub(crate) fn encode(value: ValueRef<'_>, out: &mut impl Sink) {
         ValueRef::Set(set) => encode_set(set, out),
         ValueRef::ZSet(zset) => encode_zset(zset, out),
         ValueRef::Hash(hash) => encode_hash(hash, out),
-        ValueRef::Stream(stream) => stream::encode(stream, out.buffer()),
+        ValueRef::Stream(stream) => stream::encode(stream, 2, out.buffer()),
         ValueRef::Grants(held) => grants::encode(held, out.buffer()),
+    }
+}
+
+/// Appends a value with all that this server has of it, without its type: for another server of this kind.
+pub(crate) fn encode_whole(value: ValueRef<'_>, out: &mut impl Sink) {
+    match value {
+        ValueRef::Stream(stream) => stream::encode_whole(stream, out.buffer()),
+        ValueRef::Set(set) if expires(set) => encode_mortal_set(set, out),
+        value => encode(value, out),
     }
 }
 
@@ -124,7 +142,7 @@ pub(crate) fn decode(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> R
     Ok(match code {
         STRING => Value::String(StringValue::new(&input.string()?)),
         LIST | LIST_ZIPLIST | LIST_QUICKLIST | LIST_QUICKLIST_2 => Value::List(decode_list(code, input, limits)?),
-        SET | SET_INTSET | SET_LISTPACK => Value::Set(decode_set(code, input, limits)?),
+        SET | SET_INTSET | SET_LISTPACK | SET_METADATA => Value::Set(decode_set(code, input, limits)?),
         ZSET | ZSET_2 | ZSET_ZIPLIST | ZSET_LISTPACK => Value::ZSet(decode_zset(code, input, limits.zset)?),
         HASH
         | HASH_ZIPMAP
@@ -152,10 +170,11 @@ pub(crate) fn decode(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> R
             let mut stream = stream::decode(2, input, limits.stream)?;
             stream::decode_policies(&mut stream, &policies, delayed.is_some())?;
             if let Some(delayed) = delayed {
-                stream::decode_delayed(&mut stream, &delayed)?;
+                stream::decode_delayed(&mut stream, &delayed, false)?;
             }
             Value::Stream(Box::new(stream))
         }
+        STREAM_WHOLE => Value::Stream(Box::new(stream::decode_whole(input, limits.stream)?)),
         _ => return Err(Corrupt),
     })
 }
@@ -200,6 +219,23 @@ fn encode_set(set: &Set, out: &mut impl Sink) {
     }
     put_number(out.buffer(), set.len() as u64);
     set.iter().for_each(|member| put_string(out.buffer(), member.as_bytes(&mut Digits::new())));
+}
+
+/// Whether a living member expires some day.
+fn expires(set: &Set) -> bool {
+    set.deadlines().is_some_and(|deadlines| deadlines.len() > deadlines.expired())
+}
+
+/// A set with members that expire: each with its time, of which 0 is none.
+fn encode_mortal_set(set: &Set, out: &mut impl Sink) {
+    put_number(out.buffer(), set.len() as u64);
+    for member in set.iter() {
+        let mut digits = Digits::new();
+        let (out, member) = (out.buffer(), member.as_bytes(&mut digits));
+        put_string(out, member);
+        let at_ms = set.deadlines().and_then(|deadlines| deadlines.at(member));
+        put_number(out, at_ms.map_or(0, |at_ms| at_ms.max(1) as u64));
+    }
 }
 
 fn is_small_zset(zset: &ZSet) -> bool {
@@ -342,8 +378,24 @@ fn decode_set(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> Result<S
                 insert(Item::Bytes(&input.string()?))?;
             }
         }
+        SET_METADATA => return decode_mortal_set(input, limits),
         SET_INTSET => intset::read(&input.string()?)?.try_for_each(|value| insert(Item::Int(value)))?,
         _ => listpack::read(&input.string()?)?.into_iter().try_for_each(insert)?,
+    }
+    if set.is_empty() { Err(Corrupt) } else { Ok(set) }
+}
+
+fn decode_mortal_set(input: &mut Input<'_>, limits: &ValueLimits) -> Result<Set, Corrupt> {
+    let mut set = Set::new();
+    for _ in 0..input.count()? {
+        let (member, at_ms) = (input.string()?, input.number()?);
+        if !set.insert(&member, &limits.set) {
+            return Err(Corrupt);
+        }
+        if at_ms > 0 {
+            let at_ms = i64::try_from(at_ms).ok().filter(|at_ms| *at_ms <= DEADLINE_MAX_MS).ok_or(Corrupt)?;
+            set.set_deadline(&member, at_ms, &limits.set);
+        }
     }
     if set.is_empty() { Err(Corrupt) } else { Ok(set) }
 }

@@ -35,7 +35,7 @@ use small::Small;
 
 use super::block::{Block, InBlock};
 use super::one_word::{Held, HeldMut, OneWord};
-use super::stock::Stock;
+use super::stock::{Memory, Stock};
 
 /// The largest fencing token: as far as a double is exact, so that clients in any language can compare them.
 pub const TOKEN_MAX: u64 = (1 << 53) - 1;
@@ -130,6 +130,20 @@ impl Grants {
     /// Whether there is nothing to keep: neither a grant nor a limit of its own.
     pub fn is_hollow(&self) -> bool {
         self.is_empty() && !self.is_fixed()
+    }
+
+    /// What is left when nobody holds anything any more: the gate's own limit, or the stock with what was sold. `None` if that is nothing.
+    pub fn without_holders(&self) -> Option<Grants> {
+        let mut rest = Grants::new(self.kind(), self.limit(), self.is_fixed());
+        if let (Some(stock), Some(of_rest)) = (self.stock(), rest.stock_mut()) {
+            of_rest.terms = stock.terms.clone();
+            for memory in Memory::ALL {
+                for (_, name, of_it) in stock.memory_from(memory, 0) {
+                    of_rest.remember(memory, name, of_it);
+                }
+            }
+        }
+        Some(rest).filter(|rest| !rest.is_hollow())
     }
 
     /// Units of all grants, of those whose leases are over and that are not removed yet as well.

@@ -11,6 +11,7 @@ mod all_or_nothing;
 mod bounds;
 mod bundled;
 mod caching;
+mod carried;
 mod changes;
 mod checked;
 mod client_memory;

@@ -20,17 +20,17 @@ fn tidegate(args: &[&str]) -> Command {
 }
 
 /// Runs it to its end. `Ok` is what it says on standard output, `Err` what it says of its failure.
-fn run(args: &[&str]) -> Result<String, String> {
+pub(crate) fn run(args: &[&str]) -> Result<String, String> {
     let output = tidegate(args).output().expect("the program that the other tests start");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
-fn url(server: &Server) -> String {
+pub(crate) fn url(server: &Server) -> String {
     format!("redis://127.0.0.1:{}", server.port())
 }
 
-fn import(source: &str, into: &Server, flags: &[&str]) -> Result<String, String> {
+pub(crate) fn import(source: &str, into: &Server, flags: &[&str]) -> Result<String, String> {
     run(&[&["import", source, "--into", &url(into)], flags].concat())
 }
 

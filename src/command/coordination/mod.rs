@@ -14,6 +14,7 @@ mod outcome;
 mod past;
 pub(super) mod stock;
 pub(super) mod ticket;
+pub(super) mod token;
 pub(super) mod who;
 pub(super) mod why;
 pub(super) mod xdelay;

@@ -287,6 +287,9 @@ macro_rules! for_each_effect {
             117 StockSold(key) stock [Changes key] { order: &'a [u8], token: u64, at_ms: i64 }
             /// The stock remembers this of a refill, an order that was sold, or a subject that has bought.
             118 StockNote(key) stock [Changes key] { memory: Memory, name: &'a [u8], units: u64, at_ms: i64 }
+
+            /// No token up to this one will be given out any more. Those that were not are another server's, which its values may bring.
+            119 TokensRaise grants [] { to: u64 }
         }
     };
 }

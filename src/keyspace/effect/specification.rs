@@ -234,6 +234,7 @@ fn examples() -> Vec<Effect<'static>> {
         Effect::StockAdd { key, id: b"i", units: 300, at_ms: 1_000 },
         Effect::StockSold { key, order: b"o", token: 300, at_ms: 1_000 },
         Effect::StockNote { key, memory: Memory::Buyers, name: b"u", units: 2, at_ms: 1_000 },
+        Effect::TokensRaise { to: 300 },
     ]
 }
 

@@ -171,9 +171,12 @@ impl Snapshot {
         }
         self.move_mark(ks);
         let is_complete = self.is_complete();
-        if is_complete && ks.last_token() > 0 {
-            // Only now: grants that came and went before their keys were copied had tokens, too.
-            out.write(0, &Effect::Tokens { last: ks.last_token() });
+        // Only now: grants that came and went before their keys were copied had tokens, too.
+        if is_complete && ks.given_token() > 0 {
+            out.write(0, &Effect::Tokens { last: ks.given_token() });
+        }
+        if is_complete && ks.last_token() > ks.given_token() {
+            out.write(0, &Effect::TokensRaise { to: ks.last_token() });
         }
         is_complete
     }

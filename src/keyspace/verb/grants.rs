@@ -28,9 +28,22 @@ impl Keyspace {
         Some(self.last_token + 1).filter(|token| *token <= TOKEN_MAX)
     }
 
-    /// The fencing token of the last grant.
-    pub(in crate::keyspace) fn last_token(&self) -> u64 {
+    /// The greatest fencing token that is known.
+    pub fn last_token(&self) -> u64 {
         self.last_token
+    }
+
+    /// The last fencing token that was given out here. Those behind it, up to [`last_token`](Self::last_token), are another server's.
+    pub(in crate::keyspace) fn given_token(&self) -> u64 {
+        self.given_token
+    }
+
+    /// Gives out no token up to this one any more, which another server may have given out.
+    pub fn raise_tokens(&mut self, to: u64) {
+        if to > self.last_token {
+            self.last_token = to;
+            self.effects.record_uncounted(0, Effect::TokensRaise { to });
+        }
     }
 
     /// Whether somebody who waits for a place under a key may find one, by a quick look. Between two units: nothing is removed.
@@ -66,7 +79,7 @@ impl Keyspace {
             return Ok(false);
         }
         if grant.token > self.last_token {
-            self.last_token = grant.token;
+            (self.last_token, self.given_token) = (grant.token, grant.token);
             self.note_turn(Turn::Granted, db, slot, grant, grant.note);
         }
         self.dbs[db as usize].follow_elements(slot, before);
@@ -124,7 +137,12 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Whether a payload may bring a fencing token: one that was given out here, or one that leaves enough for others.
+    /// Whether a fencing token was given out here, or could have been: if it isn't held, its lease has ended.
+    pub fn has_given_token(&self, token: u64) -> bool {
+        token <= self.given_token
+    }
+
+    /// Whether enough tokens are left behind one that comes from elsewhere.
     pub fn may_restore_token(&self, token: u64) -> bool {
         token <= self.last_token.max(RESTORED_TOKEN_MAX)
     }
@@ -272,6 +290,12 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
         Effect::Tokens { last } => {
             ensure(last <= TOKEN_MAX, Misfit::BadBytes)?;
             ks.last_token = ks.last_token.max(last);
+            ks.given_token = ks.given_token.max(last);
+            ks.effects.record_uncounted(db, *effect);
+        }
+        Effect::TokensRaise { to } => {
+            ensure(to <= TOKEN_MAX, Misfit::BadBytes)?;
+            ks.last_token = ks.last_token.max(to);
             ks.effects.record_uncounted(db, *effect);
         }
         _ => return Err(Misfit::Elsewhere),
@@ -446,9 +470,21 @@ mod tests {
         let mut other = keyspace(0);
         copy.effects().iter().for_each(|(db, effect)| assert_eq!(other.apply(db, &effect), Ok(())));
         assert_eq!(other.next_token(), Some(78));
-        // A payload may not use them up, but may bring back what was given out.
+        // Those between are another server's, and a payload may not use them up.
         assert!(other.may_restore_token(RESTORED_TOKEN_MAX) && !other.may_restore_token(RESTORED_TOKEN_MAX + 1));
-        assert_eq!(other.apply(0, &Effect::Tokens { last: RESTORED_TOKEN_MAX + 1 }), Ok(()));
+        assert!(other.has_given_token(1) && !other.has_given_token(2) && !other.has_given_token(77));
+        assert!(copy.has_given_token(1) && [2, 50, 77, 78].iter().all(|token| !copy.has_given_token(*token)));
+        acquire(&mut copy, b"k", b"a", 100);
+        assert!(copy.has_given_token(50) && copy.has_given_token(78) && !copy.has_given_token(79));
+        // All of it is in a snapshot.
+        copy.raise_tokens(90);
+        let mut out = EffectWriter::default();
+        while !Snapshot::begin(&copy).copy_slice(&copy, 1_000, &mut out) {}
+        let mut again = keyspace(0);
+        EffectReader::new(out.as_bytes()).for_each(|(db, effect)| assert_eq!(again.apply(db, &effect), Ok(())));
+        assert_eq!(again.next_token(), Some(91));
+        assert!(again.has_given_token(78) && !again.has_given_token(79));
+        assert_eq!(other.apply(0, &Effect::TokensRaise { to: RESTORED_TOKEN_MAX + 1 }), Ok(()));
         assert!(other.may_restore_token(RESTORED_TOKEN_MAX + 1) && !other.may_restore_token(RESTORED_TOKEN_MAX + 2));
         assert_eq!(other.apply(0, &Effect::Tokens { last: TOKEN_MAX }), Ok(()));
         assert_eq!(other.next_token(), None);
@@ -483,6 +519,7 @@ mod tests {
             (Effect::GrantEnd { key: b"k", holder: b"a", token: 2, cause, emptied: true }, Misfit::Absent),
             (Effect::GrantsLimit { key: b"s", limit: 1, fixed: false }, Misfit::WrongType),
             (Effect::Tokens { last: u64::MAX }, Misfit::BadBytes),
+            (Effect::TokensRaise { to: u64::MAX }, Misfit::BadBytes),
             (Effect::GrantEnd { key: b"k", holder: b"a", token: 1, cause, emptied: false }, Misfit::Emptied),
         ] {
             assert_eq!(ks.apply(0, &effect), Err(misfit), "{effect:?}");

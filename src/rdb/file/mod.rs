@@ -35,5 +35,8 @@ pub use error::FileError;
 pub use reader::{KeyRecord, Reader, Record};
 pub use writer::Writer;
 
+/// The name of the note that says which fencing token a server of this kind has given out last.
+pub const TOKENS_NOTE: &str = "tidegate-tokens";
+
 #[cfg(test)]
 mod tests;

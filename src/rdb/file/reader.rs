@@ -314,7 +314,9 @@ fn is_empty(code: u8, value: &[u8]) -> bool {
         packed.get(at..at + len).is_some_and(|count| count.iter().all(|byte| *byte == 0))
     };
     match code {
-        LIST | SET | ZSET | HASH | ZSET_2 | VALKEY_HASH_2 | HASH_METADATA_PREVIEW => counts_none(behind(0)),
+        LIST | SET | SET_METADATA | ZSET | HASH | ZSET_2 | VALKEY_HASH_2 | HASH_METADATA_PREVIEW => {
+            counts_none(behind(0))
+        }
         HASH_METADATA => counts_none(behind(8)),
         LIST_QUICKLIST | LIST_QUICKLIST_2 => {
             let mut nodes = behind(0);

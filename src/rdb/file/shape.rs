@@ -7,8 +7,10 @@ use std::io::Read;
 use super::error::FileError;
 use super::source::Source;
 use crate::base::limits::RDB_VALUE_MAX_BYTES;
+use crate::rdb::grants::STOCK;
 use crate::rdb::types::*;
 use crate::rdb::wire::{self, Head};
+use crate::value::stock::Memory;
 
 /// Why a value can't be copied.
 pub(super) enum Stop {
@@ -82,6 +84,20 @@ impl<R: Read> Copying<'_, R> {
             STREAM_3 => self.stream(3),
             STREAM_4 => self.stream(4),
             STREAM_5 => self.stream(5),
+            GRANTS => self.grants(),
+            STREAM_WITH_POLICIES | STREAM_WITH_DELAYED | STREAM_WHOLE => {
+                let (strings, version) = match code {
+                    STREAM_WITH_POLICIES => (1, 2),
+                    STREAM_WITH_DELAYED => (2, 2),
+                    _ => (3, 5),
+                };
+                (0..strings).try_for_each(|_| self.string())?;
+                self.stream(version)
+            }
+            SET_METADATA => self.many(|each| {
+                each.string()?;
+                each.number().map(drop)
+            }),
             _ => Err(self.damaged("a type without a shape")),
         }
     }
@@ -123,6 +139,33 @@ impl<R: Read> Copying<'_, R> {
             })
         })?;
         self.numbers(2)
+    }
+
+    /// A lock, gate or stock: see `rdb/grants.rs`.
+    fn grants(&mut self) -> Result<(), Stop> {
+        let kind = self.number()?;
+        self.numbers(2)?;
+        self.many(|grant| {
+            grant.string()?;
+            grant.numbers(2)?;
+            grant.bytes(16)?;
+            grant.numbers(2)?;
+            grant.string()
+        })?;
+        if kind != STOCK {
+            return Ok(());
+        }
+        self.numbers(5)?;
+        self.string()?;
+        self.string()?;
+        self.bytes(8)?;
+        Memory::ALL.into_iter().try_for_each(|_| {
+            self.many(|name| {
+                name.string()?;
+                name.number()?;
+                name.bytes(8)
+            })
+        })
     }
 
     fn numbers(&mut self, count: usize) -> Result<(), Stop> {

@@ -60,6 +60,13 @@ impl<W: Write> Writer<W> {
         self.failure.take().map_or_else(|| self.flush_if_full(), Err)
     }
 
+    /// The same with all that this server has of the value: for another server of this kind.
+    pub fn whole_entry(&mut self, db: u64, entry: Entry<'_>) -> io::Result<()> {
+        self.begin_key(db, entry.key(), entry.expires_at_ms(), &[value::whole_type_code(entry.value())]);
+        value::encode_whole(entry.value(), self);
+        self.failure.take().map_or_else(|| self.flush_if_full(), Err)
+    }
+
     fn begin_key(&mut self, db: u64, key: &[u8], expires_at_ms: Option<i64>, code: &[u8]) {
         if self.db != Some(db) {
             self.db = Some(db);
