@@ -38,6 +38,7 @@ mod kills;
 mod language;
 mod lasting;
 mod latency;
+mod leases;
 mod ldb;
 mod limits;
 mod listening;

@@ -161,11 +161,10 @@ impl<'a> Acquire<'a> {
                 renewed.units
             )));
         }
-        set(ctx, slot, renewed)?;
-        let (db, until_ms, token) = (ctx.db(), renewed.until_ms, renewed.token);
+        let (db, held) = (ctx.db(), set(ctx, slot, renewed)?);
         let gate = gate(ctx.ks, db, slot)?;
         let (in_use, limit) = (gate.units(), gate.limit());
-        self.answer_granted(ctx, token, in_use, limit, until_ms);
+        self.answer_granted(ctx, held, in_use, limit);
         Ok(Flow::Replied)
     }
 
@@ -189,9 +188,10 @@ impl<'a> Acquire<'a> {
         let slot = slot.unwrap_or_else(|| ctx.ks.grants_create(db, self.key, Kind::Gate, limit, false));
         let note = self.options.note.unwrap_or_default();
         let (holder, units, until_ms) = (self.holder, self.units, self.until_ms);
-        set(ctx, slot, Grant { holder, token, units, since_ms: now_ms, until_ms, entered: 1, shared: false, note })?;
+        let grant = Grant { holder, token, units, since_ms: now_ms, until_ms, entered: 1, shared: false, note };
+        let held = set(ctx, slot, grant)?;
         let in_use = gate(ctx.ks, db, slot)?.units();
-        self.answer_granted(ctx, token, in_use, limit, until_ms);
+        self.answer_granted(ctx, held, in_use, limit);
         Ok(())
     }
 
@@ -212,9 +212,10 @@ impl<'a> Acquire<'a> {
         Ok(Some(slot))
     }
 
-    fn answer_granted(&self, ctx: &mut Ctx<'_>, token: u64, in_use: u64, limit: u64, until_ms: i64) {
-        let lease = lease_left(ctx, until_ms);
-        let fields = [("token", token.into()), ("in-use", in_use.into()), ("limit", limit.into()), ("lease-ms", lease)];
+    fn answer_granted(&self, ctx: &mut Ctx<'_>, held: Grant<'_>, in_use: u64, limit: u64) {
+        let lease = lease_left(ctx, held.until_ms);
+        let fields =
+            [("token", held.token.into()), ("in-use", in_use.into()), ("limit", limit.into()), ("lease-ms", lease)];
         answer(ctx.reply, true, &fields);
     }
 }
@@ -234,11 +235,11 @@ fn renew(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         refuse_not_held(ctx.reply);
         return Ok(());
     };
-    let (token, note) = (own.token, own.note.to_vec());
+    let note = own.note.to_vec();
     let renewed = own.renewed(holder, until_ms, &note);
-    prolong(ctx, slot, renewed)?;
-    let lease = lease_left(ctx, until_ms);
-    answer(ctx.reply, true, &[("token", token.into()), ("lease-ms", lease)]);
+    let held = prolong(ctx, slot, renewed)?;
+    let lease = lease_left(ctx, held.until_ms);
+    answer(ctx.reply, true, &[("token", held.token.into()), ("lease-ms", lease)]);
     Ok(())
 }
 
@@ -293,8 +294,8 @@ fn holders(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let page = Page::parse(&mut args)?;
     let db = ctx.db();
     let slot = ctx.ks.look_up(db, page.key);
-    let gate = slot.map(|slot| gate(ctx.ks, db, slot)).transpose()?;
-    page.answer(ctx.reply, gate, ctx.ks.now_ms(), ["holder", "note"]);
+    slot.map(|slot| gate(ctx.ks, db, slot)).transpose()?;
+    page.answer(ctx, slot, ["holder", "note"]);
     Ok(())
 }
 

@@ -3,7 +3,8 @@
 //! **Answers** are those of [`outcome`], 1 for yes and 0 for no. To be refused is an answer, not an error.
 //!
 //! **Leases** are said as SET says a deadline, by EX, PX, EXAT or PXAT, with the same errors. A time that is over is none, there as here:
-//! a place that is asked for until then is not given, and one that is held ends.
+//! a place that is asked for until then is not given, and one that is held ends. Where the key expires, by EXPIRE and its kin, a lease ends with
+//! it at the latest, and every answer says so.
 //!
 //! **Waiting.** A call is refused while others wait, or waits behind them; only one that is dispatched again because its turn has come may
 //! take a place. So nobody overtakes: see [`engine::wait`](crate::engine::wait). BLOCK waits with the connection, ASYNC beside it; both
@@ -24,9 +25,9 @@ use crate::engine::history::Refusal;
 use crate::engine::spec::Group;
 use crate::engine::wait::{OnTicket, Ticket, Wait, Want, deadline_after_ms};
 use crate::engine::{Command, Ctx, Flow};
-use crate::keyspace::Slot;
+use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::resp::reply::Reply;
-use crate::value::grants::{Grant, Grants, Kind, UNITS_MAX};
+use crate::value::grants::{Grant, Kind, UNITS_MAX};
 
 /// What every command of these families says of itself.
 pub(super) const BASE: Command = Command { since: "0.1.0", group: Group::Coordination, ..Command::EMPTY };
@@ -233,8 +234,11 @@ impl<'a> Page<'a> {
         Ok(Page { key, cursor: cursor as u64, count: count(args, HOLDERS_COUNT)? })
     }
 
-    /// Answers the next cursor and the grants before it. `names` are those of their holder and note.
-    pub(super) fn answer(&self, reply: &mut Reply, grants: Option<&Grants>, now_ms: i64, names: [&str; 2]) {
+    /// Answers the next cursor and the grants before it, of what is at `slot`. `names` are those of their holder and note.
+    pub(super) fn answer(&self, ctx: &mut Ctx<'_>, slot: Option<Slot>, names: [&str; 2]) {
+        let (db, now_ms, reply) = (ctx.db(), ctx.now_ms(), &mut *ctx.reply);
+        let grants = slot.and_then(|slot| ctx.ks.grants(db, slot).ok());
+        let key_end_ms = slot.map_or(NEVER, |slot| key_end_ms(ctx.ks, db, slot));
         let all = || grants.into_iter().flat_map(|grants| grants.from(self.cursor));
         let shown = all().take(self.count).count();
         let next = all().nth(self.count).map_or(0, |grant| grant.token);
@@ -247,7 +251,7 @@ impl<'a> Page<'a> {
                 ("token", grant.token.into()),
                 ("units", grant.units.into()),
                 ("since-ms", Said::Number(grant.since_ms)),
-                ("lease-ms", Said::Number(grant.until_ms.saturating_sub(now_ms).max(0))),
+                ("lease-ms", Said::Number(grant.until_ms.min(key_end_ms).saturating_sub(now_ms).max(0))),
                 (names[1], Said::Text(grant.note)),
             ];
             reply.map(fields.len());
@@ -325,22 +329,29 @@ pub(super) fn wait(
     Ok(Some(Flow::wait(wait)))
 }
 
-/// Gives a grant to a holder who has one of the same token, or whose token is the next one.
-pub(super) fn set(ctx: &mut Ctx<'_>, slot: Slot, grant: Grant<'_>) -> Result<(), Error> {
-    let db = ctx.db();
-    let fits = ctx.ks.grant_set(db, slot, grant)?;
-    debug_assert!(fits, "{grant:?}");
-    Ok(())
+/// When the key at `slot` expires, Unix ms, and with it whatever is held under it; [`NEVER`] if it doesn't.
+pub(super) fn key_end_ms(ks: &Keyspace, db: DbIndex, slot: Slot) -> i64 {
+    ks.entry(db, slot).expires_at_ms().unwrap_or(NEVER)
 }
 
-/// Gives a holder's grant another end of its lease; one that is over ends the grant.
-pub(super) fn prolong(ctx: &mut Ctx<'_>, slot: Slot, renewed: Grant<'_>) -> Result<(), Error> {
+/// Gives a grant to a holder who has one of the same token, or whose token is the next one. Answers it as it is now: its lease ends with
+/// the key at the latest.
+pub(super) fn set<'a>(ctx: &mut Ctx<'_>, slot: Slot, grant: Grant<'a>) -> Result<Grant<'a>, Error> {
+    let db = ctx.db();
+    let grant = Grant { until_ms: grant.until_ms.min(key_end_ms(ctx.ks, db, slot)), ..grant };
+    let fits = ctx.ks.grant_set(db, slot, grant)?;
+    debug_assert!(fits, "{grant:?}");
+    Ok(grant)
+}
+
+/// Gives a holder's grant another end of its lease; one that is over ends the grant. Answers it as it is now, or was to be.
+pub(super) fn prolong<'a>(ctx: &mut Ctx<'_>, slot: Slot, renewed: Grant<'a>) -> Result<Grant<'a>, Error> {
     if !ctx.ks.expires_at_once(renewed.until_ms) {
         return set(ctx, slot, renewed);
     }
     let db = ctx.db();
     ctx.ks.grant_end(db, slot, renewed.holder)?;
-    Ok(())
+    Ok(renewed)
 }
 
 /// Milliseconds of a lease that are left.

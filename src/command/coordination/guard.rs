@@ -6,6 +6,7 @@
 //! The command may be ONCE, so that a call that got no answer can be repeated while the lease is held. The other way round would repeat the
 //! answer to somebody whose lease has ended.
 
+use super::grant::key_end_ms;
 use crate::base::limits::PLACE_LOOK_AGAIN_MS;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
@@ -41,7 +42,8 @@ fn lease_end(ctx: &mut Ctx<'_>, key: &[u8], token: u64) -> Result<Option<i64>, E
     let db = ctx.db();
     let Some(slot) = ctx.ks.find(db, key) else { return Ok(None) };
     let ValueRef::Grants(grants) = ctx.ks.value(db, slot) else { return Err(Error::WrongType) };
-    Ok(grants.from(token).next().filter(|grant| grant.token == token).map(|grant| grant.until_ms))
+    let held = grants.from(token).next().filter(|grant| grant.token == token);
+    Ok(held.map(|grant| grant.until_ms.min(key_end_ms(ctx.ks, db, slot))))
 }
 
 /// Where the command begins in a call.

@@ -8,8 +8,8 @@
 //! programs may move from the one to the other one at a time.
 
 use super::grant::{
-    BASE, NO_TOKENS, Options, Said, answer, holder, lease_left, prolong, prolongation, refuse_not_held, refuse_over,
-    remember_refusal, retry_after_ms, say, set, text, wait, waiting_before,
+    BASE, NO_TOKENS, Options, Said, answer, holder, key_end_ms, lease_left, prolong, prolongation, refuse_not_held,
+    refuse_over, remember_refusal, retry_after_ms, say, set, text, wait, waiting_before,
 };
 use super::outcome;
 use crate::base::limits::HOLDERS_COUNT;
@@ -20,7 +20,7 @@ use crate::engine::spec::{Access, Flags, KeySpec};
 use crate::engine::wait::Want;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::any_value::ValueRef;
-use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::value::grants::{Grant, Grants, Kind};
 
 /// The deepest that a lock is entered.
@@ -89,8 +89,8 @@ impl<'a> Acquire<'a> {
             let note = self.options.note.unwrap_or(own.note).to_vec();
             let renewed = own.renewed(self.owner, own.until_ms.max(self.until_ms), &note);
             let again = Grant { entered: own.entered.max(self.depth), ..renewed };
-            set(ctx, slot, again)?;
-            answer_held(ctx, again);
+            let held = set(ctx, slot, again)?;
+            answer_held(ctx, held);
             return Ok(Flow::Replied);
         }
         if self.depth > 1 {
@@ -132,8 +132,8 @@ impl<'a> Acquire<'a> {
         let note = self.options.note.unwrap_or_default();
         let (holder, until_ms, shared) = (self.owner, self.until_ms, self.shared);
         let grant = Grant { holder, token, units: 1, since_ms, until_ms, entered: 1, shared, note };
-        set(ctx, slot, grant)?;
-        answer_held(ctx, grant);
+        let held = set(ctx, slot, grant)?;
+        answer_held(ctx, held);
         Ok(())
     }
 }
@@ -158,8 +158,8 @@ fn extend(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     };
     let note = own.note.to_vec();
     let renewed = own.renewed(owner, until_ms, &note);
-    prolong(ctx, slot, renewed)?;
-    answer_held(ctx, renewed);
+    let held = prolong(ctx, slot, renewed)?;
+    answer_held(ctx, held);
     Ok(())
 }
 
@@ -193,6 +193,7 @@ fn info(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let waiting = ctx.server.waits.waiting(db, key, Want::Place);
     let next_end = retry_after_ms(ctx, key);
     let lock = slot.map(|slot| lock(ctx.ks, db, slot)).transpose()?;
+    let key_end_ms = slot.map_or(NEVER, |slot| key_end_ms(ctx.ks, db, slot));
     let mode = match lock {
         None => "free",
         Some(None) => "string",
@@ -218,7 +219,7 @@ fn info(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             ("token", grant.token.into()),
             ("depth", grant.entered.into()),
             ("since-ms", Said::Number(grant.since_ms)),
-            ("lease-ms", Said::Number(grant.until_ms.saturating_sub(now_ms).max(0))),
+            ("lease-ms", Said::Number(grant.until_ms.min(key_end_ms).saturating_sub(now_ms).max(0))),
             ("note", Said::Text(grant.note)),
         ];
         ctx.reply.map(fields.len());

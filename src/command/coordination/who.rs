@@ -77,7 +77,12 @@ impl Holder {
 fn holders_at(ks: &Keyspace, db: u16, slot: Slot, count: usize) -> (Vec<Holder>, usize) {
     let until_ms = ks.entry(db, slot).expires_at_ms().filter(|at_ms| *at_ms != NEVER);
     match ks.value(db, slot) {
-        ValueRef::Grants(grants) => (grants.from(0).take(count).map(Holder::of_grant).collect(), Grants::len(grants)),
+        ValueRef::Grants(grants) => {
+            let key_end_ms = until_ms.unwrap_or(NEVER);
+            let in_time =
+                |grant: Grant<'_>| Holder::of_grant(Grant { until_ms: grant.until_ms.min(key_end_ms), ..grant });
+            (grants.from(0).take(count).map(in_time).collect(), Grants::len(grants))
+        }
         ValueRef::String(text) => (vec![Holder::by_name(text.as_bytes(&mut Digits::new()), 1, until_ms)], 1),
         ValueRef::Hash(hash) => holders_in(hash, until_ms, count),
         _ => (Vec::new(), 0),

@@ -6,10 +6,10 @@
 use super::rule::Call;
 use crate::base::limits::{LIMIT_LEASES_LOOKED_AT, LIMIT_RULES_MAX};
 use crate::command::coordination::gate::gate;
-use crate::command::coordination::grant::{NO_TOKENS, waiting_before};
+use crate::command::coordination::grant::{NO_TOKENS, key_end_ms, waiting_before};
 use crate::engine::Ctx;
 use crate::engine::error::Error;
-use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::value::grants::{Grant, Grants, Kind, TOKEN_MAX};
 
 /// What a gate holds.
@@ -39,11 +39,12 @@ impl Places {
         slot: Option<Slot>,
         (limit, lease_ms): (i64, i64),
     ) -> Result<Places, Error> {
-        let (units, until_ms) = (call.units, ctx.now_ms().saturating_add(lease_ms));
+        let key_end_ms = slot.map_or(NEVER, |slot| key_end_ms(ctx.ks, ctx.db(), slot));
+        let (units, until_ms) = (call.units, ctx.now_ms().saturating_add(lease_ms).min(key_end_ms));
         let gate = slot.map(|slot| gate(ctx.ks, ctx.db(), slot)).transpose()?;
         let limit = gate.filter(|gate| gate.is_fixed()).map_or(limit, |gate| gate.limit().cast_signed());
         let in_use = gate.map_or(0, |gate| gate.units().cast_signed());
-        let last_end_ms = gate.and_then(Grants::last_end_ms);
+        let last_end_ms = gate.and_then(Grants::last_end_ms).map(|at_ms| at_ms.min(key_end_ms));
         let mut places =
             Places { limit, in_use, is_held: false, is_free: false, last_end_ms, frees_ms: None, until_ms };
         if let Some(own) = gate.zip(call.request).and_then(|(gate, holder)| gate.get(holder)) {
@@ -53,7 +54,7 @@ impl Places {
                     own.units
                 )));
             }
-            (places.is_held, places.until_ms) = (true, own.until_ms.max(until_ms));
+            (places.is_held, places.until_ms) = (true, own.until_ms.max(until_ms).min(key_end_ms));
             return Ok(places);
         }
         let missing = in_use.saturating_add(units).saturating_sub(limit);
@@ -65,7 +66,8 @@ impl Places {
         } else if units <= limit {
             // Behind others: when the first of them may go on.
             let missing = missing.max(1).cast_unsigned();
-            places.frees_ms = gate.and_then(|gate| gate.frees_ms(missing, LIMIT_LEASES_LOOKED_AT));
+            let frees_ms = gate.and_then(|gate| gate.frees_ms(missing, LIMIT_LEASES_LOOKED_AT));
+            places.frees_ms = frees_ms.map(|at_ms| at_ms.min(key_end_ms));
         }
         Ok(places)
     }

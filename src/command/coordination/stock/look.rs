@@ -49,7 +49,7 @@ pub(super) fn holds(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let page = Page::parse(&mut args)?;
     let db = ctx.db();
     let slot = ctx.ks.look_up(db, page.key);
-    let holds = slot.map(|slot| ctx.ks.stock(db, slot).and(ctx.ks.grants(db, slot))).transpose()?;
-    page.answer(ctx.reply, holds, ctx.ks.now_ms(), ["order", "subject"]);
+    slot.map(|slot| ctx.ks.stock(db, slot)).transpose()?;
+    page.answer(ctx, slot, ["order", "subject"]);
     Ok(())
 }

@@ -129,8 +129,8 @@ impl<'a> Reserve<'a> {
             }
             let (until_ms, subject) = (own.until_ms.max(self.until_ms), own.note.to_vec());
             let renewed = own.renewed(self.order, until_ms, &subject);
-            set(ctx, slot, renewed)?;
-            return self.answer_held(ctx, slot, renewed);
+            let held = set(ctx, slot, renewed)?;
+            return self.answer_held(ctx, slot, held);
         }
         if ctx.ks.expires_at_once(self.until_ms) {
             refuse_over(ctx.reply);
@@ -171,8 +171,8 @@ impl<'a> Reserve<'a> {
         let (holder, units, until_ms) = (self.order, self.units, self.until_ms);
         let note = self.per.map_or(&b""[..], |per| per.subject);
         let hold = Grant { holder, token, units, since_ms, until_ms, entered: 1, shared: false, note };
-        set(ctx, slot, hold)?;
-        self.answer_held(ctx, slot, hold)
+        let held = set(ctx, slot, hold)?;
+        self.answer_held(ctx, slot, held)
     }
 
     /// How long the caller may take to refill the stock, ms; 0 if it is not the one who is to.

@@ -1,0 +1,141 @@
+//! What a grant promises: its lease lasts as long as the answer says, and its token never comes back once it has ended.
+
+use crate::coordination::{call, dump, flat};
+use crate::in_process::{Bench, words};
+
+fn restore(bench: &mut Bench, key: &str, payload: &[u8]) -> String {
+    let mut args = words(&["RESTORE", key, "0"]);
+    args.push(payload.to_vec());
+    args.extend(words(&["REPLACE"]));
+    flat(&bench.call(0, &args))
+}
+
+/// What is refused of a value with a grant that was given here and has ended.
+const STALE: &str = "-STALE The value has holders whose fencing tokens this server has given out, and whose leases have ended, so it was not \
+                     restored";
+
+#[test]
+fn a_token_that_has_ended_is_not_restored() {
+    let mut bench = Bench::new(1);
+    assert!(call(&mut bench, 0, "LOCK.ACQUIRE l a PX 60000").starts_with("1 token 1 "));
+    let payload = dump(&mut bench, "l");
+    // It is held, so nothing changes, and its lease is the one that was promised last.
+    assert!(call(&mut bench, 0, "LOCK.EXTEND l a PX 90000").contains("lease-ms 90000"));
+    assert_eq!(restore(&mut bench, "l", &payload), "+OK");
+    assert!(call(&mut bench, 0, "LOCK.INFO l").contains("lease-ms 90000"));
+    assert_eq!(call(&mut bench, 0, "GUARD l 1 SET k 1"), "+OK");
+    // Under another key it is not.
+    assert_eq!(restore(&mut bench, "m", &payload), STALE);
+    assert_eq!(call(&mut bench, 0, "EXISTS m"), "0");
+    call(&mut bench, 0, "LOCK.BREAK l");
+    assert_eq!(restore(&mut bench, "l", &payload), STALE);
+    assert!(call(&mut bench, 0, "LOCK.ACQUIRE l b PX 60000").starts_with("1 token 2 "));
+    assert_eq!(restore(&mut bench, "l", &payload), STALE);
+    assert!(call(&mut bench, 0, "GUARD l 1 SET k 2").starts_with("-STALE The lease"));
+    assert_eq!(call(&mut bench, 0, "GUARD l 2 SET k 2"), "+OK");
+    // Nor is it after FLUSHALL, which forgets no token.
+    call(&mut bench, 0, "FLUSHALL");
+    assert_eq!(restore(&mut bench, "l", &payload), STALE);
+    // What nobody holds has no token.
+    call(&mut bench, 0, "GATE.LIMIT g 5");
+    let payload = dump(&mut bench, "g");
+    assert_eq!(restore(&mut bench, "h", &payload), "+OK");
+}
+
+/// What another server has given out comes in, in any order, until this one gives out a token of its own.
+#[test]
+fn tokens_of_another_server_come_in_before_its_own() {
+    let mut from = Bench::new(1);
+    let payloads: Vec<Vec<u8>> = ["a", "b", "c", "d"]
+        .iter()
+        .map(|key| {
+            call(&mut from, 0, &format!("LOCK.ACQUIRE {key} o PX 60000"));
+            dump(&mut from, key)
+        })
+        .collect();
+    let mut into = Bench::new(1);
+    assert_eq!(call(&mut into, 0, "TOKEN.RAISE 9"), "9");
+    assert_eq!(call(&mut into, 0, "TOKEN.RAISE 3"), "9");
+    assert_eq!(restore(&mut into, "c", &payloads[2]), "+OK");
+    assert_eq!(restore(&mut into, "a", &payloads[0]), "+OK");
+    assert_eq!(call(&mut into, 0, "GUARD a 1 SET k 1"), "+OK");
+    assert!(call(&mut into, 0, "LOCK.ACQUIRE own o PX 60000").starts_with("1 token 10 "));
+    assert_eq!(restore(&mut into, "b", &payloads[1]), STALE);
+    assert_eq!(call(&mut into, 0, "TOKEN.LAST"), "10");
+    for wrong in ["-1", "x", "4503599627370497"] {
+        assert!(call(&mut into, 0, &format!("TOKEN.RAISE {wrong}")).starts_with("-ERR a fencing token"), "{wrong}");
+    }
+}
+
+#[test]
+fn nobody_holds_a_copy() {
+    let mut bench = Bench::new(1);
+    call(&mut bench, 0, "LOCK.ACQUIRE l a PX 60000");
+    assert_eq!(call(&mut bench, 0, "COPY l m"), "0");
+    assert_eq!(call(&mut bench, 0, "EXISTS m"), "0");
+    call(&mut bench, 0, "GATE.LIMIT g 5");
+    call(&mut bench, 0, "GATE.ACQUIRE g h PX 60000");
+    call(&mut bench, 0, "PEXPIRE g 70000");
+    assert_eq!(call(&mut bench, 0, "COPY g g2"), "1");
+    assert!(call(&mut bench, 0, "GATE.INFO g2").starts_with("0 in-use 0 limit 5 own-limit 1 holders 0"));
+    assert_eq!(call(&mut bench, 0, "PTTL g2"), "70000");
+    assert!(call(&mut bench, 0, "GATE.INFO g").starts_with("1 in-use 1 limit 5"));
+    for line in
+        ["STOCK.SET s 10", "STOCK.RESERVE s o1 PX 60000", "STOCK.RESERVE s o2 UNITS 2 PX 60000", "STOCK.COMMIT s o2"]
+    {
+        call(&mut bench, 0, line);
+    }
+    assert_eq!(call(&mut bench, 0, "COPY s s2"), "1");
+    assert!(call(&mut bench, 0, "STOCK.INFO s2").starts_with("1 available 8 held 0 sold 2 total 10 holds 0"));
+    assert!(call(&mut bench, 0, "STOCK.RESERVE s2 o2 PX 60000").starts_with("0 reason sold"));
+    assert!(call(&mut bench, 0, "STOCK.INFO s").starts_with("1 available 7 held 1 sold 2 total 10 holds 1"));
+}
+
+/// Where the key expires, a lease ends with it at the latest; so each answer says.
+#[test]
+fn a_lease_lasts_as_long_as_its_answer_says() {
+    let mut bench = Bench::new(1);
+    call(&mut bench, 0, "LOCK.ACQUIRE l o PX 60000");
+    call(&mut bench, 0, "PEXPIRE l 300");
+    for line in ["LOCK.EXTEND l o PX 60000", "LOCK.ACQUIRE l o PX 60000", "LOCK.INFO l", "WHO l"] {
+        let said = call(&mut bench, 0, line);
+        assert!(said.contains("lease-ms 300"), "{line}: {said}");
+    }
+    bench.pass(299);
+    assert!(call(&mut bench, 0, "LOCK.ACQUIRE l other PX 1").starts_with("0 reason held"));
+    bench.pass(1);
+    assert!(call(&mut bench, 0, "LOCK.ACQUIRE l other PX 60000").contains("lease-ms 60000"));
+    // What was said holds, also when the key is to last again.
+    call(&mut bench, 0, "PEXPIRE l 500");
+    call(&mut bench, 0, "LOCK.EXTEND l other PX 60000");
+    call(&mut bench, 0, "PERSIST l");
+    assert!(call(&mut bench, 0, "LOCK.INFO l").contains("lease-ms 500"));
+
+    for line in ["GATE.LIMIT g 5", "PEXPIRE g 300"] {
+        call(&mut bench, 0, line);
+    }
+    for line in [
+        "GATE.ACQUIRE g h PX 60000",
+        "GATE.ACQUIRE g h PX 70000",
+        "GATE.RENEW g h PX 60000",
+        "GATE.HOLDERS g 0",
+        "WHO g",
+    ] {
+        let said = call(&mut bench, 0, line);
+        assert!(said.contains("lease-ms 300"), "{line}: {said}");
+    }
+    let said = call(&mut bench, 0, "LIMIT.TAKE ID job RULES 1 g CONCURRENCY 5 60000");
+    assert!(said.contains("reset-after-ms 300"), "{said}");
+    bench.pass(300);
+    assert!(call(&mut bench, 0, "GATE.INFO g").starts_with("0 in-use 0"));
+
+    for line in ["STOCK.SET s 5", "PEXPIRE s 300"] {
+        call(&mut bench, 0, line);
+    }
+    for line in ["STOCK.RESERVE s o PX 60000", "STOCK.RESERVE s o PX 70000", "STOCK.HOLDS s 0", "WHO s"] {
+        let said = call(&mut bench, 0, line);
+        assert!(said.contains("lease-ms 300"), "{line}: {said}");
+    }
+    // A lease that is shorter ends first.
+    assert!(call(&mut bench, 0, "STOCK.RESERVE s brief PX 100").contains("lease-ms 100"));
+}
