@@ -613,6 +613,14 @@ pub const LEASE_MAX_MS: i64 = 366 * 24 * 60 * 60 * 1000;
 /// How long a policy of a consumer group may let a message wait, ms: a year, for each of its times.
 pub const POLICY_MAX_MS: i64 = LEASE_MAX_MS;
 
+/// How often a message may become a dead letter, one stream after another. Behind that it stays where it is: groups that are each other's dead
+/// letters would move it for ever, and it grows with each hop. Nobody chains so many streams on purpose.
+pub const DEAD_LETTER_MAX_HOPS: u64 = 16;
+
+/// Streams that XGROUP SETPOLICY looks at to find out whether dead letters would come back: nobody else is served meanwhile. A longer circle
+/// ends by [`DEAD_LETTER_MAX_HOPS`].
+pub const DEAD_LETTER_CIRCLE_LOOKS: usize = 128;
+
 /// How soon, in ms, dead letters are tried again that could not be moved.
 pub const DEAD_LETTER_RETRY_MS: u64 = 1_000;
 

@@ -313,15 +313,23 @@ fn coordination(text: &mut String, ctx: &Ctx<'_>) {
             sample(text, "tidegate_grant_ends_total", &labels, stats.get(family, group).turns(turn));
         }
     }
-    head(
-        text,
-        "tidegate_dead_letters_total",
-        "counter",
-        "Messages that became dead letters, by the key of their stream.",
-    );
-    for group in 0..prefixes.groups() {
-        let count = stats.get(Family::Queue, group).turns(Turn::DeadLettered);
-        sample(text, "tidegate_dead_letters_total", &[("prefix", &*prefix(group))], count);
+    let of_messages = [
+        (
+            "tidegate_dead_letters_total",
+            Turn::DeadLettered,
+            "Messages that became dead letters, by the key of their stream.",
+        ),
+        (
+            "tidegate_dead_letters_stayed_total",
+            Turn::DeadLetterStays,
+            "Dead letters that went from stream to stream too often, and stay in this one.",
+        ),
+    ];
+    for (metric, turn, help) in of_messages {
+        head(text, metric, "counter", help);
+        for group in 0..prefixes.groups() {
+            sample(text, metric, &[("prefix", &*prefix(group))], stats.get(Family::Queue, group).turns(turn));
+        }
     }
 }
 

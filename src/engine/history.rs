@@ -69,6 +69,13 @@ pub(crate) struct Past<'a> {
     pub(crate) client: Client<'a>,
 }
 
+/// The id of a message and the name of its group, as what is said of a dead letter has them.
+pub(crate) fn split_note(note: &[u8]) -> (&[u8], &[u8]) {
+    let space = note.iter().position(|byte| *byte == b' ').unwrap_or(note.len());
+    let (message, group) = note.split_at(space);
+    (message, group.get(1..).unwrap_or_default())
+}
+
 /// What one place of a ring keeps.
 struct Stored {
     id: u64,
@@ -166,7 +173,7 @@ impl History {
         self.last_id += 1;
         let past = Past { id: self.last_id, ..past };
         let ring = match past.what {
-            What::Turn { turn: Turn::DeadLettered, .. } => &mut self.dead_letters,
+            What::Turn { turn: Turn::DeadLettered | Turn::DeadLetterStays, .. } => &mut self.dead_letters,
             What::Turn { .. } => &mut self.turns,
             What::Refused { .. } => &mut self.refusals,
         };

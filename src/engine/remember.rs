@@ -1,15 +1,16 @@
 //! What goes into the [history](super::history): what a unit has done to grants, and which calls were refused.
 
-use super::history::{Client, Past, Refusal, What};
+use super::history::{Client, Past, Refusal, What, split_note};
 use super::session::Session;
 use super::state::{Ctx, ServerState};
 use super::tail::UnitOrigin;
 use super::wait::Ticket;
 use super::wait_queues::Parked;
 use crate::base::key_prefixes::KeyPrefixes;
+use crate::base::limits::{DEAD_LETTER_MAX_HOPS, HISTORY_NAME_MAX_BYTES};
 use crate::keyspace::Keyspace;
 use crate::keyspace::effect::{Family, Turn};
-use crate::resp::request::Argv;
+use crate::resp::request::{Argv, abridge};
 
 impl Ctx<'_> {
     /// Counts and remembers that this call is refused.
@@ -49,6 +50,7 @@ impl ServerState {
             .first()
             .filter(|_| origin != UnitOrigin::Eviction)
             .map_or(Client::default(), |session| Client::of(session));
+        warn_of_circles(ks);
         for (_, turn) in ks.effects().grant_turns() {
             let client = if turn.turn == Turn::Expired { Client::default() } else { by };
             let what = What::Turn { turn: turn.turn, token: turn.token, units: turn.units };
@@ -86,4 +88,25 @@ impl ServerState {
         let (db, subject, client) = (parked.db, self.waiting_holder(parked), Client::of(session));
         self.history.add(Past { id: 0, at_ms, what, db, key, subject, note: b"", client });
     }
+}
+
+/// Warns of messages that have gone from one stream of dead letters to the next too often: once for all of a unit, which may be many.
+fn warn_of_circles(ks: &Keyspace) {
+    let mut staying = ks.effects().grant_turns().filter(|(_, turn)| turn.turn == Turn::DeadLetterStays);
+    let Some((_, first)) = staying.next() else { return };
+    let (message, group) = split_note(first.note);
+    tracing::warn!(
+        db = first.db,
+        stream = %abridged(first.key),
+        group = %abridged(group),
+        message = %abridged(message),
+        others = staying.count(),
+        "dead letters stay where they are: they were dead letters {DEAD_LETTER_MAX_HOPS} times before. See whether streams are each \
+         other's DLQ; XDLQ.REDRIVE puts them back"
+    );
+}
+
+/// Names in a line of the log, readable and short.
+fn abridged(name: &[u8]) -> String {
+    abridge(name, HISTORY_NAME_MAX_BYTES).escape_ascii().to_string()
 }

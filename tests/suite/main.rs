@@ -58,6 +58,7 @@ mod payloads;
 mod power_loss;
 
 mod protocol;
+mod queues_circles;
 mod queues_delay;
 mod queues_policy;
 mod regressions;

@@ -426,6 +426,7 @@ impl Pair {
                 ("dlq-consumer", (*consumer).to_owned()),
                 ("dlq-deliveries", deliveries.to_string()),
                 ("dlq-time", time_ms.to_string()),
+                ("dlq-hops", "1".to_owned()),
             ];
             (*at, history.into_iter().flat_map(|(field, value)| [field.to_owned(), value]).collect::<Vec<_>>())
         });

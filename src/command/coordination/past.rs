@@ -1,7 +1,7 @@
 //! How WHO, WHY and EVENTS answer what has happened.
 
 use super::grant::{Said, say};
-use crate::engine::history::{Client, Past, What};
+use crate::engine::history::{Client, Past, What, split_note};
 use crate::keyspace::effect::Turn;
 use crate::resp::reply::Reply;
 
@@ -39,11 +39,10 @@ pub(super) fn answer(reply: &mut Reply, pasts: &[Past<'_>], with_keys: bool) {
         }
         fields.push(("holder", Said::Text(past.subject)));
         match past.what {
-            What::Turn { turn: Turn::DeadLettered, units, .. } => {
-                let space = past.note.iter().position(|byte| *byte == b' ').unwrap_or(past.note.len());
-                let (message, group) = past.note.split_at(space);
+            What::Turn { turn: Turn::DeadLettered | Turn::DeadLetterStays, units, .. } => {
+                let (message, group) = split_note(past.note);
                 fields.extend([
-                    ("group", Said::Text(group.get(1..).unwrap_or_default())),
+                    ("group", Said::Text(group)),
                     ("message", Said::Text(message)),
                     ("deliveries", units.into()),
                 ]);

@@ -4,7 +4,7 @@
 //! does not depend on what was set before.
 
 use super::group::existing_group;
-use crate::base::limits::POLICY_MAX_MS;
+use crate::base::limits::{DEAD_LETTER_CIRCLE_LOOKS, POLICY_MAX_MS};
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
@@ -18,9 +18,40 @@ pub(super) fn xgroup_setpolicy(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         return Err(Error::text("ERR dead letters go to another stream: DLQ is not the key of the group's own"));
     }
     let slot = existing_group(ctx, key, group)?;
+    if comes_back(ctx, key, &policy) {
+        return Err(CIRCLE);
+    }
     ctx.ks.group_set_policy(ctx.db(), slot, group, Some(&policy).filter(|policy| !policy.is_none()))?;
     ctx.reply.ok();
     Ok(())
+}
+
+const CIRCLE: Error = Error::text(
+    "ERR dead letters would come back to this stream: by their policies, groups of the DLQ's stream send theirs on to it",
+);
+
+/// Whether dead letters of the stream under `key` would come back to it, as the policies of all other streams are now. What is far from it is
+/// not looked at, and what a key becomes later nobody knows: [`DEAD_LETTER_MAX_HOPS`](crate::base::limits::DEAD_LETTER_MAX_HOPS) ends that.
+fn comes_back(ctx: &mut Ctx<'_>, key: &[u8], policy: &Policy) -> bool {
+    if policy.dead_letters.is_empty() {
+        return false;
+    }
+    let db = ctx.db();
+    let mut seen: Vec<Box<[u8]>> = vec![policy.dead_letters.clone()];
+    for at in 0..DEAD_LETTER_CIRCLE_LOOKS {
+        let Some(name) = seen.get(at) else { return false };
+        if **name == *key {
+            return true;
+        }
+        // What is no stream leads nowhere.
+        let Some(Ok(stream)) = ctx.ks.find(db, name).map(|slot| ctx.ks.stream(db, slot)) else { continue };
+        for to in stream.policies().map(|(.., policy)| &policy.dead_letters).filter(|to| !to.is_empty()) {
+            if seen.len() < DEAD_LETTER_CIRCLE_LOOKS && !seen.contains(to) {
+                seen.push(to.clone());
+            }
+        }
+    }
+    false
 }
 
 fn parse(args: &mut Args<'_>) -> Result<Policy, Error> {

@@ -27,12 +27,23 @@ pub enum Turn {
     /// A message that nobody has acknowledged has moved to the dead letters. Its consumer stands for the holder, its deliveries for the
     /// units; it has no token; and what is said about it are its id and, behind a space, the name of its group.
     DeadLettered,
+    /// A message was to move to the dead letters once more and has done so too often: it is no longer pending, and stays where it is. What is
+    /// told of it is what is told of one that moves.
+    DeadLetterStays,
 }
 
 impl Turn {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Turn; 7] =
-        [Turn::Granted, Turn::Released, Turn::Expired, Turn::Broken, Turn::Removed, Turn::Sold, Turn::DeadLettered];
+    pub const ALL: [Turn; 8] = [
+        Turn::Granted,
+        Turn::Released,
+        Turn::Expired,
+        Turn::Broken,
+        Turn::Removed,
+        Turn::Sold,
+        Turn::DeadLettered,
+        Turn::DeadLetterStays,
+    ];
 
     /// What it is called.
     pub fn name(self) -> &'static str {
@@ -44,6 +55,7 @@ impl Turn {
             Turn::Removed => "removed",
             Turn::Sold => "sold",
             Turn::DeadLettered => "dead-letter",
+            Turn::DeadLetterStays => "dead-letter-stays",
         }
     }
 }

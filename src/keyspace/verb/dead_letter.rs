@@ -8,17 +8,21 @@
 //! long for a unit; others of its group go before it. What was deleted from its stream meanwhile has nothing to be moved: it is no longer
 //! pending then.
 //!
+//! **No circle lasts.** Each letter says how often it has become one. After [`DEAD_LETTER_MAX_HOPS`] it is no longer pending and stays where it
+//! is: a dead letter among dead letters, which can be put back by hand. That is told and warned of. XGROUP SETPOLICY refuses circles, but not those
+//! that come about otherwise, as by RENAME.
+//!
 //! Each try is paid for, whatever comes of it, and a group for which nothing can be done is put off: however many there are, a slice is
 //! short, and all get their turn.
 
 use crate::base::limits::{
-    DEAD_LETTER_EFFECT_BYTES, DEAD_LETTER_RETRY_MS, DEAD_LETTERS_MAX_BYTES, GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES,
-    UNIT_MAX_BYTES,
+    DEAD_LETTER_EFFECT_BYTES, DEAD_LETTER_MAX_HOPS, DEAD_LETTER_RETRY_MS, DEAD_LETTERS_MAX_BYTES, GRANT_NOTE_MAX_BYTES,
+    HOLDER_MAX_BYTES, UNIT_MAX_BYTES,
 };
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::effect::{Family, GrantTurn, Turn};
 use crate::keyspace::{DbIndex, Keyspace, Slot};
-use crate::value::stream::{HISTORY, NewId, Pending, Stream, StreamId};
+use crate::value::stream::{Entry, HISTORY, NewId, Origin, Pending, Stream, StreamId};
 
 /// What became of a dead letter.
 enum Moved {
@@ -84,8 +88,10 @@ impl Keyspace {
     /// Tries to move one. Nothing is copied before it is known that it can be.
     fn move_dead_letter(&mut self, db: DbIndex, slot: Slot, group: &[u8], id: StreamId) -> Moved {
         let Ok(stream) = self.stream(db, slot) else { return Moved::Stuck };
-        if stream.entry(id).is_none() {
-            return if self.pending_ack(db, slot, group, id) == Ok(true) { Moved::Yes(0) } else { Moved::Stuck };
+        let Some(entry) = stream.entry(id) else { return self.give_up(db, slot, group, id) };
+        if hops(&entry) >= DEAD_LETTER_MAX_HOPS {
+            self.note_dead_letter(db, slot, group, id, Turn::DeadLetterStays);
+            return self.give_up(db, slot, group, id);
         }
         let Some(policy) = stream.group(group).and_then(|group| group.policy()) else { return Moved::Stuck };
         let to = policy.dead_letters.clone();
@@ -117,14 +123,19 @@ impl Keyspace {
             return Moved::Stuck;
         }
         // The other key has not moved this one: entries stay where they are while others come.
-        self.note_dead_letter(db, slot, group, id);
+        self.note_dead_letter(db, slot, group, id, Turn::DeadLettered);
         let is_done = self.pending_ack(db, slot, group, id);
         debug_assert_eq!(is_done, Ok(true), "it was pending");
         Moved::Yes(bytes)
     }
 
-    /// Notes that a message becomes a dead letter, while it is still pending. Long names are abridged.
-    fn note_dead_letter(&mut self, db: DbIndex, slot: Slot, group: &[u8], id: StreamId) {
+    /// Lets an entry be pending no longer that goes nowhere.
+    fn give_up(&mut self, db: DbIndex, slot: Slot, group: &[u8], id: StreamId) -> Moved {
+        if self.pending_ack(db, slot, group, id) == Ok(true) { Moved::Yes(0) } else { Moved::Stuck }
+    }
+
+    /// Notes what becomes of a message that is exhausted, while it is still pending. Long names are abridged.
+    fn note_dead_letter(&mut self, db: DbIndex, slot: Slot, group: &[u8], id: StreamId, turn: Turn) {
         let entry = self.dbs[db as usize].entry(slot);
         let ValueRef::Stream(stream) = entry.value() else { return };
         let Some(pending) = stream.group(group).and_then(|group| group.pending(id)) else { return };
@@ -132,7 +143,7 @@ impl Keyspace {
         let note = [id.to_text().as_bytes(), b" ", group].concat();
         let consumer = pending.consumer.unwrap_or_default();
         self.effects.add_grant_turn(GrantTurn {
-            turn: Turn::DeadLettered,
+            turn,
             family: Family::Queue,
             db,
             key: entry.key(),
@@ -142,6 +153,11 @@ impl Keyspace {
             note: &note,
         });
     }
+}
+
+/// How often an entry has become a dead letter.
+fn hops(entry: &Entry<'_>) -> u64 {
+    Origin::of(entry).map_or(0, |origin| origin.hops)
 }
 
 /// How many bytes a dead letter takes in the log, as appended to its stream and as no longer pending in its group.
@@ -158,8 +174,9 @@ fn letter(stream: &Stream, key: &[u8], group: &[u8], id: StreamId, now_ms: i64) 
     let Pending { consumer, deliveries, .. } = stream.group(group)?.pending(id)?;
     let entry = stream.entry(id)?;
     let (id, deliveries, time) = (id.to_text(), deliveries.to_string(), now_ms.to_string());
+    let (consumer, hops) = (consumer.unwrap_or_default(), (hops(&entry) + 1).to_string());
     let history: [&[u8]; HISTORY.len()] =
-        [key, group, id.as_bytes(), consumer.unwrap_or_default(), deliveries.as_bytes(), time.as_bytes()];
+        [key, group, id.as_bytes(), consumer, deliveries.as_bytes(), time.as_bytes(), hops.as_bytes()];
     let history = HISTORY.iter().zip(history).map(|(field, value)| (field.as_bytes(), value));
     Some(entry.pairs.chain(history).map(|(field, value)| (field.into(), value.into())).collect())
 }

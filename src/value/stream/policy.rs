@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::delayed::Delayed;
 use super::id::StreamId;
 use super::node::Entry;
+use crate::base::num::parse_i64;
 
 /// What XGROUP SETPOLICY says of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,8 +210,12 @@ pub(super) fn as_time(ms: u64) -> Option<i64> {
     i64::try_from(ms).ok().filter(|ms| *ms < i64::MAX)
 }
 
-/// The fields that a dead letter has behind its own: where it comes from.
-pub const HISTORY: [&str; 6] = ["dlq-stream", "dlq-group", "dlq-id", "dlq-consumer", "dlq-deliveries", "dlq-time"];
+/// The fields that a dead letter has behind its own: where it comes from, and how often it has become one.
+pub const HISTORY: [&str; 7] =
+    ["dlq-stream", "dlq-group", "dlq-id", "dlq-consumer", "dlq-deliveries", "dlq-time", "dlq-hops"];
+
+/// How many of these fields dead letters have that were written before there was `dlq-hops`.
+const HISTORY_WITHOUT_HOPS: usize = HISTORY.len() - 1;
 
 /// Where a dead letter comes from, as it says itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,6 +224,8 @@ pub struct Origin<'a> {
     pub stream: &'a [u8],
     /// The group that did not get it done.
     pub group: &'a [u8],
+    /// How often it has become a dead letter: along a chain of streams, once for each. 0 if what it says is no number.
+    pub hops: u64,
     /// How many fields and values are the entry's own.
     pub own: usize,
 }
@@ -226,15 +233,23 @@ pub struct Origin<'a> {
 impl<'a> Origin<'a> {
     /// That of an entry; `None` if it is no dead letter.
     pub fn of(entry: &Entry<'a>) -> Option<Origin<'a>> {
-        let own = entry.pairs.len().checked_sub(HISTORY.len()).filter(|own| *own > 0)?;
-        let mut values = [&b""[..]; HISTORY.len()];
+        Origin::with_history(entry, HISTORY.len()).or_else(|| Origin::with_history(entry, HISTORY_WITHOUT_HOPS))
+    }
+
+    /// That of an entry whose last fields are the first `fields` of [`HISTORY`].
+    fn with_history(entry: &Entry<'a>, fields: usize) -> Option<Origin<'a>> {
+        let own = entry.pairs.len().checked_sub(fields).filter(|own| *own > 0)?;
+        // A dead letter that does not say how often it has become one has done so once at least.
+        let mut values = [&b""[..], b"", b"", b"", b"", b"", b"1"];
         for ((name, value), (field, text)) in HISTORY.iter().zip(&mut values).zip(entry.pairs.clone().skip(own)) {
             if field != name.as_bytes() {
                 return None;
             }
             *value = text;
         }
-        Some(Origin { stream: values[0], group: values[1], own })
+        let [stream, group, .., hops] = values;
+        let hops = parse_i64(hops).and_then(|hops| u64::try_from(hops).ok()).unwrap_or(0);
+        Some(Origin { stream, group, hops, own })
     }
 }
 
