@@ -2,12 +2,13 @@
 //! specs. Sets have no order. Redis' own remarks on key specs (`notes`) are left out. So is it with COMMAND DOCS, but for sentences,
 //! and for what tells in which version an argument came. And what the documentation lists is what COMMAND DOCS does.
 //!
-//! Both are compared with Redis 7.0.15 and with 8.0, which is right where they differ. COMMAND DOCS is compared with 8.0 alone.
+//! Both are compared with Redis 7.0.15 and with 8.0, which is right where they differ. COMMAND DOCS is compared with 8.0 alone. Flags and
+//! categories are compared with Valkey 9.1 as well, of which each difference stands here with its reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::harness::{Program, Server, Value, sorted};
-use crate::oracle::{REDIS_SERVER, REDIS_SERVER_8};
+use crate::oracle::{REDIS_SERVER, REDIS_SERVER_8, VALKEY_SERVER};
 
 /// Commands that newer versions of Redis describe otherwise than 7.0.15; the newer description is the one here.
 const NEWER: [(&str, &str); 25] = [
@@ -40,6 +41,36 @@ const NEWER: [(&str, &str); 25] = [
 
 /// What is stricter here than in any Redis.
 const STRICTER: [(&str, &str); 1] = [("script|debug", "a session holds the server")];
+
+/// Flags and categories that Valkey 9.1 gives a command otherwise: the flag or category, with a minus if we do not give it, and why.
+const NOT_AS_IN_VALKEY: [(&str, &[&str], &str); 24] = [
+    ("client|caching", &["-allow_busy"], AS_IN_REDIS),
+    ("client|capa", &["-allow_busy"], "as its siblings, which are as in Redis"),
+    ("client|getname", &["-allow_busy"], AS_IN_REDIS),
+    ("client|getredir", &["-allow_busy"], AS_IN_REDIS),
+    ("client|id", &["-allow_busy"], AS_IN_REDIS),
+    ("client|import-source", &["@admin", "@dangerous", "admin"], "keeps all keys from expiring"),
+    ("client|no-evict", &["-allow_busy"], AS_IN_REDIS),
+    ("client|no-touch", &["-allow_busy"], AS_IN_REDIS),
+    ("client|reply", &["-allow_busy", "-no_multi"], AS_IN_REDIS),
+    ("client|setinfo", &["-allow_busy"], AS_IN_REDIS),
+    ("client|setname", &["-allow_busy"], AS_IN_REDIS),
+    ("cluster|info", &["-loading"], AS_IN_REDIS),
+    ("cluster|myid", &["-loading"], AS_IN_REDIS),
+    ("cluster|myshardid", &["-loading"], AS_IN_REDIS),
+    ("cluster|nodes", &["-loading"], AS_IN_REDIS),
+    ("exec", &["-skip_commandlog", "skip_slowlog"], "the flag has another name in Redis"),
+    ("memory|malloc-stats", &["-loading"], AS_IN_REDIS),
+    ("memory|purge", &["-loading"], AS_IN_REDIS),
+    ("multi", &["-no_multi"], AS_IN_REDIS),
+    ("script|debug", &["@admin", "@dangerous", "admin"], "a session holds the server"),
+    ("script|exists", &["-stale"], AS_IN_REDIS),
+    ("script|flush", &["-stale"], AS_IN_REDIS),
+    ("select", &["-allow_busy"], AS_IN_REDIS),
+    ("watch", &["-no_multi"], AS_IN_REDIS),
+];
+
+const AS_IN_REDIS: &str = "Redis 8.0 and Valkey differ, and it is as in Redis";
 
 /// What COMMAND DOCS says otherwise than Redis 8.0, by the path to it.
 const OTHERWISE: [(&str, &str); 14] = [
@@ -74,6 +105,36 @@ fn every_command_describes_itself_as_in_redis_8() {
     if !REDIS_SERVER_8.is_missing() {
         assert_described_as_in(Program::Redis8, &STRICTER);
     }
+}
+
+/// Each difference is listed, and each that is listed is one.
+#[test]
+fn flags_and_categories_are_those_of_valkey_but_for_what_is_listed() {
+    if VALKEY_SERVER.is_missing() {
+        return;
+    }
+    let (ours, theirs) = (Server::start(Program::Tidegate, &[]), Server::start(Program::Valkey, &[]));
+    let ours = described(&ours.raw().command(&["COMMAND"]));
+    let theirs = described(&theirs.raw().command(&["COMMAND"]));
+    let words = |fields: &[Value]| -> BTreeSet<String> {
+        let of = |name: &str| &fields[FIELDS.iter().position(|field| *field == name).expect("a field")];
+        elements(of("flags")).iter().chain(elements(of("categories"))).map(text).collect()
+    };
+    let mut found = BTreeMap::new();
+    for (name, fields) in &ours {
+        let Some(theirs) = theirs.get(name) else { continue };
+        let (ours, theirs) = (words(fields), words(theirs));
+        let missing = theirs.difference(&ours).map(|word| format!("-{word}"));
+        let differences: BTreeSet<String> = missing.chain(ours.difference(&theirs).cloned()).collect();
+        if !differences.is_empty() {
+            found.insert(name.as_str(), differences);
+        }
+    }
+    let listed = NOT_AS_IN_VALKEY.iter().map(|(name, words, reason)| {
+        assert!(!reason.is_empty());
+        (*name, words.iter().map(|word| (*word).to_owned()).collect::<BTreeSet<_>>())
+    });
+    assert_eq!(found, listed.collect());
 }
 
 fn assert_described_as_in(program: Program, otherwise: &[(&str, &str)]) {

@@ -33,6 +33,8 @@ pub(crate) enum Program {
     Redis,
     /// Redis 8.0, the other oracle.
     Redis8,
+    /// Valkey 9.1, for what is said of commands.
+    Valkey,
 }
 
 /// A running server, killed (by SIGKILL) when dropped. Its log is printed when the test fails.
@@ -197,6 +199,7 @@ pub(crate) fn launch_command(program: Program) -> Vec<String> {
         }
         Program::Redis => std::env::var("SUITE_REDIS").unwrap_or_else(|_| "redis-server".to_owned()),
         Program::Redis8 => std::env::var("SUITE_REDIS_8").unwrap_or_default(),
+        Program::Valkey => std::env::var("SUITE_VALKEY").unwrap_or_default(),
     };
     command.split_whitespace().map(str::to_owned).collect()
 }
@@ -210,6 +213,9 @@ fn advice(program: Program) -> &'static str {
         }
         Program::Redis8 => {
             "SUITE_REDIS_8 must name a redis-server of Redis 8.0; a test asks the oracle whether it does"
+        }
+        Program::Valkey => {
+            "SUITE_VALKEY must name a valkey-server of Valkey 9.1; a test asks the oracle whether it does"
         }
     }
 }

@@ -79,7 +79,9 @@ fn scripts_are_refused(program: Program) {
     let script = "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'";
     let expected = match program {
         Program::Tidegate => Value::Array(vec![Value::error(script)]),
-        Program::Redis | Program::Redis8 => Value::error(&format!("EXECABORT Transaction discarded because of: {OOM}")),
+        Program::Redis | Program::Redis8 | Program::Valkey => {
+            Value::error(&format!("EXECABORT Transaction discarded because of: {OOM}"))
+        }
     };
     assert_eq!(raw.command(&["EXEC"]), expected);
     let mut eval = |script: &str| raw.command(&["EVAL", script, "0"]);

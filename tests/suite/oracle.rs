@@ -7,7 +7,8 @@
 //! be mounted is for the machine to say.
 //!
 //! Debian's redis-server is version 7.0. `SUITE_REDIS_8` names one of version 8.0, to compare with as well: where the two differ, it
-//! is right. No package of Debian has it, so without that variable its tests are left out.
+//! is right. `SUITE_VALKEY` names a valkey-server of version 9.1. No package of Debian has these, so without the variables their tests are left
+//! out. `.ci/peers` builds both.
 
 use std::io::Write;
 use std::net::{IpAddr, UdpSocket};
@@ -39,6 +40,14 @@ pub(crate) static REDIS_SERVER_8: Tool = Tool::new(
     || std::env::var_os("SUITE_REDIS_8").is_some(),
     "NOT NAMED",
     "SUITE_REDIS_8=/path/to/redis-server",
+);
+/// The server of Valkey 9.1.
+pub(crate) static VALKEY_SERVER: Tool = Tool::new(
+    "Valkey 9.1",
+    false,
+    || std::env::var_os("SUITE_VALKEY").is_some(),
+    "NOT NAMED",
+    "SUITE_VALKEY=/path/to/valkey-server",
 );
 /// The client that people type into.
 pub(crate) static REDIS_CLI: Tool = Tool::redis("redis-cli", || answers_its_version("redis-cli"));
@@ -168,7 +177,16 @@ fn mount(args: &[&str], at: &Path) -> bool {
 /// Called by the C library when the process exits, whatever the tests' outcome. Writes to standard error itself, which the
 /// harness does not capture.
 extern "C" fn report() {
-    let tools = [&REDIS_SERVER, &REDIS_SERVER_8, &REDIS_CLI, &REDIS_CLI_TLS, &OPENSSL, &OTHER_ADDRESS, &SMALL_DISK];
+    let tools = [
+        &REDIS_SERVER,
+        &REDIS_SERVER_8,
+        &VALKEY_SERVER,
+        &REDIS_CLI,
+        &REDIS_CLI_TLS,
+        &OPENSSL,
+        &OTHER_ADDRESS,
+        &SMALL_DISK,
+    ];
     for line in tools.into_iter().filter_map(Tool::summary) {
         // Without anybody who reads it there is nobody to report to.
         let _ = writeln!(std::io::stderr(), "{line}");
