@@ -1,7 +1,7 @@
 //! Who a session acts as, and what of that keeps its commands from running: [`acl`](super::acl) decides, this asks it, notes what was
 //! refused, and carries changes of users to the sessions.
 
-use super::acl::check::{Denied, Place, also_writes, check, reads_all_keys};
+use super::acl::check::{Denied, Place, also_reads, also_writes, check, reads_all_keys};
 use super::acl::file::{self, Fault, read_user};
 use super::acl::log::{Case, Context, Reason};
 use super::acl::users::{DEFAULT, UserId};
@@ -12,6 +12,7 @@ use super::state::{Entry, ServerState};
 use super::subscriptions::{Kind, Space};
 use crate::base::limits::{ACL_LOG_MAX_NAME_BYTES, ACL_LOG_MAX_TEXT_BYTES};
 use crate::config::AclPubsubDefault;
+use crate::keyspace::DbIndex;
 use crate::resp::request::{Argv, abridge};
 
 const WRONG_PASSWORD: Error = Error::text("WRONGPASS invalid username-password pair or user is disabled.");
@@ -211,6 +212,13 @@ impl ServerState {
     pub fn may_read_any_key(&self, session: &Session, entry: &Entry, argv: Argv<'_>) -> bool {
         !session.restrictions.has(Restrictions::LIMITED)
             || self.acl.get(session.user).is_some_and(|user| reads_all_keys(user, entry, argv, self.place_of(session)))
+    }
+
+    /// Whether a call that is about all keys may tell of this one.
+    pub fn may_tell_of(&self, session: &Session, entry: &Entry, argv: Argv<'_>, db: DbIndex, key: &[u8]) -> bool {
+        let place = Place { db, ..self.place_of(session) };
+        !session.restrictions.has(Restrictions::LIMITED)
+            || self.acl.get(session.user).is_some_and(|user| also_reads(user, entry, argv, place, key))
     }
 
     /// Whether a call may bring about a value that writes these keys by itself: a stock its stream, a stream its dead letters.

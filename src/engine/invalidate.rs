@@ -11,19 +11,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::acl::check::reads;
 use super::output_limits::PushLimits;
-use super::session::{Session, Sessions};
+use super::session::{Restrictions, Session, Sessions};
 use super::state::ServerState;
 use super::tail::UnitOrigin;
 use super::tracking::{Clients, Gone};
 use crate::base::lsn::Lsn;
-use crate::keyspace::Keyspace;
 use crate::keyspace::effect::Touch;
+use crate::keyspace::{DbIndex, Keyspace};
 use crate::log::planted::{self, Bug};
 use crate::resp::reply::Reply;
 
 /// What clients of RESP2 listen to for those who have them told.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
+
+/// Keys that a unit has changed, and in which databases.
+type ChangedKeys<'a> = BTreeSet<(&'a [u8], DbIndex)>;
 
 /// What a message says.
 #[derive(Clone, Copy)]
@@ -148,12 +152,13 @@ impl ServerState {
         }
     }
 
-    /// Tells those who track prefixes, of all keys with one prefix at once.
+    /// Tells those who track prefixes, of all keys with one prefix at once that their users may read.
     fn broadcast(&mut self, ks: &Keyspace, telling: &mut Telling<'_, '_>) {
-        let mut changed: BTreeMap<Box<[u8]>, BTreeSet<&[u8]>> = BTreeMap::new();
+        let mut changed: BTreeMap<Box<[u8]>, ChangedKeys<'_>> = BTreeMap::new();
         for touch in ks.effects().touches() {
-            let Touch::Key { key, .. } = touch else { continue };
-            for (prefix, _) in self.tracking.prefixes_of(key) {
+            let Touch::Key { db, key, .. } = touch else { continue };
+            let key = (key, db);
+            for (prefix, _) in self.tracking.prefixes_of(key.0) {
                 match changed.get_mut(prefix) {
                     Some(keys) => drop(keys.insert(key)),
                     None => drop(changed.insert(prefix.into(), BTreeSet::from([key]))),
@@ -161,11 +166,24 @@ impl ServerState {
             }
         }
         for (prefix, keys) in changed {
-            let keys: Vec<&[u8]> = keys.into_iter().collect();
             for id in self.tracking.clients_of(&prefix).to_vec() {
                 let Some(session) = session_of(&mut self.sessions, telling.out, id) else { continue };
                 let is_noloop = session.tracking.as_ref().is_some_and(|client| client.is_noloop);
-                if !(is_noloop && telling.changer == Some(id)) {
+                let is_limited = session.restrictions.has(Restrictions::LIMITED);
+                if is_noloop && telling.changer == Some(id) {
+                    continue;
+                }
+                let mut keys: Vec<&[u8]> = if is_limited {
+                    // It has named no key, so its rights are asked here.
+                    let user = self.acl.get(session.user);
+                    let may_read = |(key, db): &&(&[u8], DbIndex)| user.is_some_and(|user| reads(user, *db, key));
+                    keys.iter().filter(may_read).map(|(key, _)| *key).collect()
+                } else {
+                    keys.iter().map(|(key, _)| *key).collect()
+                };
+                // One key may have changed in several databases.
+                keys.dedup();
+                if !keys.is_empty() {
                     self.tell(telling, id, Message::Keys(&keys));
                 }
             }

@@ -489,3 +489,28 @@ fn a_listener_of_resp2_is_told_in_resp2_that_all_is_gone() {
     let message = [Value::bulk("message"), Value::bulk("__redis__:invalidate"), Value::Null];
     assert_eq!(listener.reply().value, Value::Array(message.to_vec()));
 }
+
+/// Whoever tracks prefixes hears of keys that he may read, in databases that he may use, as his rights are when they change.
+#[test]
+fn prefixes_are_told_of_as_far_as_the_user_may_read() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut admin = server.raw();
+    run(&mut admin, "ACL SETUSER app on nopass ~mine:* %W~written:* +@connection");
+    let mut app = server.raw();
+    run(&mut app, "AUTH app x");
+    app.hello3();
+    assert_eq!(track(&mut app, &["BCAST"]), Value::status("OK"));
+    run(&mut admin, "MSET mine:1 1 other:1 1 written:1 1");
+    assert_eq!(told(&mut app), [invalidate(&["mine:1"])]);
+    run(&mut admin, "SET other:2 1");
+    assert_eq!(told(&mut app), []);
+    run(&mut admin, "ACL SETUSER app ~other:* resetdbs db=0");
+    run(&mut admin, "MSET mine:1 1 other:1 1");
+    assert_eq!(told(&mut app), [invalidate(&["mine:1", "other:1"])]);
+    run(&mut admin, "SELECT 1");
+    run(&mut admin, "SET mine:1 1");
+    assert_eq!(told(&mut app), []);
+    run(&mut admin, "ACL SETUSER app alldbs allkeys");
+    run(&mut admin, "SET any 1");
+    assert_eq!(told(&mut app), [invalidate(&["any"])]);
+}

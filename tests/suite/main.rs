@@ -61,6 +61,7 @@ mod protocol;
 mod queues_circles;
 mod queues_delay;
 mod queues_policy;
+mod recipes;
 mod regressions;
 mod replica;
 mod resp;

@@ -81,25 +81,74 @@ fn a_walk_over_the_events_sees_each_once_and_says_what_it_misses() {
     assert!(!walk(&mut link, 0, 100).2, "from 0 on it is all that is known");
 }
 
+/// The keys of all events that a user is shown, with their databases.
+fn shown(link: &mut Raw) -> Vec<String> {
+    let page = call(link, "EVENTS 0 COUNT 1000");
+    let key = |event: &Value| format!("{}:{}", number(field(event, "db")), text(field(event, "key")));
+    items(field(&page, "events")).iter().map(key).collect()
+}
+
 #[test]
-fn events_are_for_those_who_may_see_all_keys() {
+fn events_are_of_keys_that_the_user_may_read() {
     let server = Server::start(Program::Tidegate, &[]);
-    let mut link = server.raw();
-    call(&mut link, "LOCK.ACQUIRE mine a PX 60000");
-    call(&mut link, "LOCK.ACQUIRE other a PX 60000");
-    call(&mut link, "ACL SETUSER app on nopass ~mine +@coordination -@dangerous");
-    call(&mut link, "AUTH app x");
-    let refused = |value: Value| matches!(value, Value::Error(text) if text.starts_with(b"NOPERM"));
-    assert_eq!(text(field(&call(&mut link, "WHO mine"), "type")), "lock");
-    assert_eq!(number(field(&call(&mut link, "WHY mine"), "known")), 0);
-    for line in ["WHO other", "WHY other", "EVENTS 0"] {
-        assert!(refused(call(&mut link, line)), "{line}");
+    let (mut admin, mut app) = (server.raw(), server.raw());
+    for line in ["LOCK.ACQUIRE mine a PX 60000", "LOCK.ACQUIRE seen a PX 60000", "LOCK.ACQUIRE other a PX 60000"] {
+        call(&mut admin, line);
     }
-    let mut other = server.raw();
-    call(&mut other, "ACL SETUSER reader on nopass ~* +events +select db=1");
-    call(&mut other, "AUTH reader x");
-    assert_eq!(text(&call(&mut other, "SELECT 1")), "OK");
-    assert!(refused(call(&mut other, "EVENTS 0")), "it is about all databases");
+    for line in ["SELECT 1", "LOCK.ACQUIRE mine a PX 60000", "SELECT 0"] {
+        call(&mut admin, line);
+    }
+    call(&mut admin, "ACL SETUSER app on nopass ~mine %R~seen %W~written +@coordination +@connection -@dangerous");
+    call(&mut app, "AUTH app x");
+    let refused = |value: Value| matches!(value, Value::Error(text) if text.starts_with(b"NOPERM"));
+    assert_eq!(text(field(&call(&mut app, "WHO mine"), "type")), "lock");
+    assert_eq!(number(field(&call(&mut app, "WHY mine"), "known")), 0);
+    for line in ["WHO other", "WHY other", "LOCK.BREAK mine"] {
+        assert!(refused(call(&mut app, line)), "{line}");
+    }
+    assert_eq!(shown(&mut admin), ["0:mine", "0:seen", "0:other", "1:mine"]);
+    assert_eq!(shown(&mut app), ["0:mine", "0:seen", "1:mine"]);
+    // Whoever may write a key and not read it, is not told of it; what a script asks is asked for its user.
+    call(&mut admin, "LOCK.ACQUIRE written a PX 60000");
+    assert_eq!(shown(&mut app).len(), 3);
+    call(&mut admin, "ACL SETUSER app +eval");
+    let of_script = call(&mut app, "EVAL return#redis.call('EVENTS',0)[7] 0");
+    assert_eq!(of_script, Value::Integer(3));
+    // As the rights change, so does what is shown, from one call to the next.
+    call(&mut admin, "ACL SETUSER app resetdbs db=0");
+    assert_eq!(shown(&mut app), ["0:mine", "0:seen"]);
+    call(&mut admin, "ACL SETUSER app resetkeys ~other");
+    assert_eq!(shown(&mut app), ["0:other"]);
+    // A selector shows its keys only if it allows the call.
+    call(&mut admin, "ACL SETUSER app (~seen +get) (~mine +events)");
+    assert_eq!(shown(&mut app), ["0:mine", "0:other", "1:mine"]);
+    call(&mut admin, "ACL SETUSER app -events clearselectors");
+    assert!(refused(call(&mut app, "EVENTS 0")));
+    call(&mut admin, "ACL SETUSER app +events allkeys alldbs");
+    assert_eq!(shown(&mut app), shown(&mut admin));
+}
+
+/// What a user may not see is passed over: no page is empty because of it, and the next call does not look at it again.
+#[test]
+fn a_walk_passes_over_what_is_not_for_the_user() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let (mut admin, mut app) = (server.raw(), server.raw());
+    call(&mut admin, "ACL SETUSER app on nopass ~mine:* +@coordination");
+    call(&mut app, "AUTH app x");
+    for number in 0..30 {
+        let prefix = if number % 10 == 0 { "mine" } else { "other" };
+        call(&mut admin, &format!("LOCK.ACQUIRE {prefix}:{number} a PX 60000"));
+    }
+    let first = call(&mut app, "EVENTS 0 COUNT 2");
+    let keys: Vec<String> = items(field(&first, "events")).iter().map(|event| text(field(event, "key"))).collect();
+    assert_eq!(keys, ["mine:0", "mine:10"]);
+    let next = number(field(&first, "next"));
+    let second = call(&mut app, &format!("EVENTS {next} COUNT 2"));
+    assert_eq!(items(field(&second, "events")).len(), 1);
+    let end = number(field(&second, "next"));
+    assert_eq!(end, number(field(&call(&mut admin, "EVENTS 0 COUNT 100"), "next")), "it is at the end");
+    let nothing = call(&mut app, &format!("EVENTS {end}"));
+    assert_eq!((number(&items(&nothing)[0]), number(field(&nothing, "next"))), (0, end));
 }
 
 #[test]

@@ -359,6 +359,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "gate.limit",
+        categories: &["@dangerous"],
         arity: 3,
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],

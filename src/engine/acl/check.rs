@@ -93,6 +93,18 @@ pub fn also_writes<R>(user: &User, entry: &Entry<R>, argv: Argv<'_>, place: Plac
     user.selectors().iter().filter(may_write).any(|selector| check_selector(selector, entry, argv, place).is_ok())
 }
 
+/// Whether a user may make a call by a selector that lets it read this key, too, in this database: one of those that the call is about and that its
+/// arguments do not tell.
+pub fn also_reads<R>(user: &User, entry: &Entry<R>, argv: Argv<'_>, place: Place, key: &[u8]) -> bool {
+    let may_read = |selector: &&Selector| selector.allows_reading(place.db.into(), key);
+    user.selectors().iter().filter(may_read).any(|selector| check_selector(selector, entry, argv, place).is_ok())
+}
+
+/// Whether a user may read a key of this database, by whatever command.
+pub fn reads(user: &User, db: DbIndex, key: &[u8]) -> bool {
+    user.selectors().iter().any(|selector| selector.allows_reading(db.into(), key))
+}
+
 fn check_selector<R>(selector: &Selector, entry: &Entry<R>, argv: Argv<'_>, place: Place) -> Result<(), Denied> {
     let command = entry.command;
     if !selector.allows_all_databases() {

@@ -272,6 +272,11 @@ impl Selector {
         self.all_keys || self.keys.iter().filter(fits).any(|pattern| glob::matches(&pattern.glob, key))
     }
 
+    /// Whether a key of this database may be read.
+    pub fn allows_reading(&self, db: u32, key: &[u8]) -> bool {
+        self.allows_database(db) && self.allows_key(key, true, false)
+    }
+
     /// Whether every key may be read: what reads keys whose names it finds in others asks this.
     pub fn allows_reading_all_keys(&self) -> bool {
         self.all_keys || self.keys.iter().any(|pattern| pattern.reads && pattern.glob == b"*")

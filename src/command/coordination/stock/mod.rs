@@ -26,6 +26,7 @@ use crate::engine::{Command, Run};
 pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "stock.set",
+        categories: &["@dangerous"],
         arity: -3,
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: &[
