@@ -614,8 +614,9 @@ pub const LEASE_MAX_MS: i64 = 366 * 24 * 60 * 60 * 1000;
 pub const POLICY_MAX_MS: i64 = LEASE_MAX_MS;
 
 /// How often a message may become a dead letter, one stream after another. Behind that it stays where it is: groups that are each other's dead
-/// letters would move it for ever, and it grows with each hop. Nobody chains so many streams on purpose.
-pub const DEAD_LETTER_MAX_HOPS: u64 = 16;
+/// letters would move it for ever, and it grows with each hop. Where two groups of each stream do so, there are twice as many of it after each:
+/// so the number is small. Nobody chains so many streams on purpose.
+pub const DEAD_LETTER_MAX_HOPS: u64 = 8;
 
 /// Streams that XGROUP SETPOLICY looks at to find out whether dead letters would come back: nobody else is served meanwhile. A longer circle
 /// ends by [`DEAD_LETTER_MAX_HOPS`].

@@ -50,13 +50,17 @@ impl ServerState {
             .first()
             .filter(|_| origin != UnitOrigin::Eviction)
             .map_or(Client::default(), |session| Client::of(session));
-        warn_of_circles(ks);
+        let mut is_circle = false;
         for (_, turn) in ks.effects().grant_turns() {
+            is_circle |= turn.turn == Turn::DeadLetterStays;
             let client = if turn.turn == Turn::Expired { Client::default() } else { by };
             let what = What::Turn { turn: turn.turn, token: turn.token, units: turn.units };
             let (at_ms, subject) = (ks.now_ms(), turn.holder);
             let (db, key, note) = (turn.db, turn.key, turn.note);
             self.history.add(Past { id: 0, at_ms, what, db, key, subject, note, client });
+        }
+        if is_circle {
+            warn_of_circle(ks);
         }
     }
 
@@ -91,7 +95,8 @@ impl ServerState {
 }
 
 /// Warns of messages that have gone from one stream of dead letters to the next too often: once for all of a unit, which may be many.
-fn warn_of_circles(ks: &Keyspace) {
+#[cold]
+fn warn_of_circle(ks: &Keyspace) {
     let mut staying = ks.effects().grant_turns().filter(|(_, turn)| turn.turn == Turn::DeadLetterStays);
     let Some((_, first)) = staying.next() else { return };
     let (message, group) = split_note(first.note);
