@@ -31,6 +31,7 @@ use crate::import::ImportError;
 use crate::import::at_start::{AtStart, Importing};
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::{RealDisk, ignore_file_size_signal};
+use crate::log::error::LogError;
 use crate::log::scan::TornTail;
 use crate::net::listener::Listener;
 use crate::net::metrics_http::{self, Questions};
@@ -64,8 +65,12 @@ pub enum StartError {
     #[error("cannot load the bundled scripts: {0}")]
     Scripts(String),
     /// The data can't be had.
-    #[error(transparent)]
-    Recovery(#[from] RecoveryError),
+    #[error("{source}{}", advice_on_data(source))]
+    Recovery {
+        /// Why.
+        #[from]
+        source: RecoveryError,
+    },
     /// The data of Redis that lies here can't be imported.
     #[error(
         "{0}\nThis folder holds the data of Redis, and none of Tidegate's yet. To start without it, choose another --dir"
@@ -81,6 +86,26 @@ fn advice_on_listening(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => ". Another server uses it: choose another port with --port, or end that server",
         io::ErrorKind::AddrNotAvailable => ". This machine has no such address: choose others with --bind",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            ". There is no space for the socket's file: make some, or choose a place on another disk with --unixsocket"
+        }
+        _ => "",
+    }
+}
+
+/// What to do about a folder of data that can't be read and written.
+fn advice_on_data(error: &RecoveryError) -> &'static str {
+    let RecoveryError::Log(LogError::Io { source, .. }) = error else { return "" };
+    match source.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => {
+            ". A server needs to write there: mount it for writing, or copy the folder to another disk and start there, with --dir"
+        }
+        io::ErrorKind::PermissionDenied => {
+            ". The folder of the data, and all in it, must be readable and writable for the user of the server: chown -R it"
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            ". There is no space for the files that a new server begins with: make some, or choose another --dir"
+        }
         _ => "",
     }
 }

@@ -44,7 +44,11 @@ pub fn start(level: LevelFilter, destination: &Destination) -> io::Result<()> {
     let lines = match &destination.file {
         Some(path) => {
             let file = FILE.get_or_init(|| LogFile { path: path.clone(), file: Mutex::default() });
-            file.open()?;
+            match file.open() {
+                // Lines go to standard output until there is space.
+                Err(error) if is_full(&error) => {}
+                opened => opened?,
+            }
             lines.with_ansi(false).with_writer(file).boxed()
         }
         None => lines.with_ansi(io::IsTerminal::is_terminal(&io::stdout())).boxed(),
@@ -96,16 +100,29 @@ impl<'a> MakeWriter<'a> for &'static LogFile {
     type Writer = LogLine;
 
     fn make_writer(&'a self) -> LogLine {
-        LogLine(self.file.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        let file = || self.file.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        LogLine(file().or_else(|| {
+            // A start on a full disk could not make it. Perhaps there is space by now.
+            self.open().ok()?;
+            file()
+        }))
     }
 }
 
-/// Where one line goes.
+/// Whether there is no space for a file, and there may be later.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Where one line goes: standard output without a file.
 struct LogLine(Option<Arc<File>>);
 
 impl io::Write for LogLine {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.as_ref().map_or(Ok(bytes.len()), |file| (&**file).write(bytes))
+        match &self.0 {
+            Some(file) => (&**file).write(bytes),
+            None => io::stdout().write(bytes),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {

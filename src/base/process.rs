@@ -79,8 +79,12 @@ pub struct PidFile(PathBuf);
 impl PidFile {
     /// Writes it, in place of one that a process left that was killed.
     pub fn write(path: &Path) -> io::Result<PidFile> {
-        std::fs::write(path, format!("{}\n", std::process::id()))?;
-        Ok(PidFile(path.to_owned()))
+        let written = std::fs::write(path, format!("{}\n", std::process::id()));
+        if written.is_err() {
+            // On a full disk, an empty one: worse than none for those who read it.
+            let _ = std::fs::remove_file(path);
+        }
+        written.map(|()| PidFile(path.to_owned()))
     }
 }
 

@@ -51,6 +51,8 @@ impl ServerState {
     pub(crate) fn attach_log(&mut self, log: Log, last: Lsn) {
         self.set_tail(Some(Tail::new(log.buffer())));
         self.durability = Some(Durability::new(log, last));
+        // A start on a full disk finds it so before the first command.
+        self.follow_log();
     }
 
     /// How many of a session's unsent bytes may leave now. If none of those may that come first, their changes are on the way to

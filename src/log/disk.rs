@@ -102,12 +102,19 @@ impl Disk for RealDisk {
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
         // The file may be removed while the server runs. So the folder is locked, too, where its file system can do that.
         let folder = File::open(path.parent().unwrap_or(path))?;
-        if let Err(TryLockError::WouldBlock) = folder.try_lock() {
+        let folder_lock = folder.try_lock();
+        if let Err(TryLockError::WouldBlock) = folder_lock {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        file.try_lock()?;
-        Ok(Box::new((folder, file)))
+        match OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path) {
+            Ok(file) => {
+                file.try_lock()?;
+                Ok(Box::new((folder, file)))
+            }
+            // There is no space for a file that somebody has removed. The other lock does without.
+            Err(error) if is_full(&error) && folder_lock.is_ok() => Ok(Box::new(folder)),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -15,13 +15,13 @@ use std::sync::Arc;
 
 use super::block::{ALIGN, Block, Contents, Damage, Frame, Place, Units, frames_from, rebind, stride};
 use super::directory::Directory;
-use super::disk::{Clock, is_full, read_all};
+use super::disk::{Clock, DiskFile, is_full, read_all};
 use super::error::LogError;
 use super::group_commit::{Log, Options};
 use super::names;
 use super::planted::{self, Bug};
 use super::segment::{BadHeader, FIELD_BYTES, HEADER_BYTES, Header, SEGMENT_MAX_BYTES};
-use super::segments::{Current, Link, Segments, new_file};
+use super::segments::{Current, Link, Segments, file_in_ready, new_file};
 use super::shared::Opening;
 use crate::base::lsn::Lsn;
 
@@ -443,12 +443,17 @@ impl Recovery {
         notify: Box<dyn Fn() + Send + Sync>,
     ) -> Result<Log, LogError> {
         while self.advance()?.is_some() {}
-        let number = self.last_number + 1;
-        let mut header = self.successor(number, options.first_segment_bytes);
         self.remove_unfinished()?;
-        let current = self.begin_in_what_is_left(&mut header);
-        let current = current.map_err(|source| LogError::Io { path: self.directory.segment(number), source })?;
-        let live = self.chain.iter().chain([&header]).map(Link::of).collect();
+        let number = self.last_number + 1;
+        let before = self.chain.clone();
+        let mut header = self.successor(number, options.first_segment_bytes);
+        let begun = self.begin_in_what_is_left(&mut header);
+        let begun = begun.map_err(|source| LogError::Io { path: self.directory.segment(number), source })?;
+        let (current, newest) = match begun {
+            Some(current) => (current, Some(header)),
+            None => (self.wait_for_space(before)?, None),
+        };
+        let live = self.chain.iter().chain(&newest).map(Link::of).collect();
         let segments = Segments::new(live, self.strays, number + 1);
         let opening = Opening { directory: self.directory, options, clock, notify, segments, end: header.durable };
         Ok(Log::new(opening, current))
@@ -467,14 +472,18 @@ impl Recovery {
         Ok(())
     }
 
+    /// Whether a snapshot that is ahead of the log has all of it, or there is none.
+    fn is_behind_snapshot(&self, chain: &[Header]) -> bool {
+        chain.is_empty() || self.last_lsn() < self.from
+    }
+
     /// The header of the segment that continues the log. It takes over the blocks that may not be durable; segments of which
     /// it takes over everything leave the chain.
     fn successor(&mut self, number: u64, least_bytes: u64) -> Header {
         let taken_over: u64 = self.unproven.iter().map(|passed| stride(passed.frame.len())).sum();
         let capacity = least_bytes.max(HEADER_BYTES + taken_over);
         let prepared = Header::prepared(self.directory.id(), number, capacity);
-        if self.chain.is_empty() || self.last_lsn() < self.from {
-            // A snapshot that is ahead of the log has all of it.
+        if self.is_behind_snapshot(&self.chain) {
             self.strays.extend(self.chain.drain(..).map(|header| header.number));
             self.unproven.clear();
             return Header { first_lsn: self.from.next(), durable: self.from, ..prepared };
@@ -489,30 +498,57 @@ impl Recovery {
         Header { first_lsn, durable: self.last_lsn(), previous, previous_crc: self.proven_crc, ..prepared }
     }
 
-    /// Writes the segment that continues the log, on a disk that may be full: what lies ready gives its place to it, and it may be
-    /// shorter than it should be. So reads go on, and writes as soon as there is space.
-    fn begin_in_what_is_left(&mut self, header: &mut Header) -> io::Result<Current> {
+    /// Writes the segment that continues the log, on a disk that may be full: in the file of one that lies ready, or shorter than it
+    /// should be. `None` if there is no space at all.
+    fn begin_in_what_is_left(&mut self, header: &mut Header) -> io::Result<Option<Current>> {
         let taken_over: u64 = self.unproven.iter().map(|passed| stride(passed.frame.len())).sum();
         let least = HEADER_BYTES + taken_over;
         loop {
-            match self.begin_current(header) {
-                Err(error) if is_full(&error) => {
-                    if let Some(number) = self.ready.pop() {
-                        self.directory.disk().remove(&self.directory.segment(number))?;
-                        self.strays.retain(|stray| *stray != number);
-                    } else if header.capacity > least {
+            let (blocks, last_crc) = self.blocks_to_take_over(header);
+            let begun = match new_file(&self.directory, header, &blocks) {
+                Err(error) if is_full(&error) => match self.ready.pop() {
+                    Some(ready) => self.begin_in_ready(ready, header, least, &blocks),
+                    None if header.capacity > least => {
                         header.capacity = least.max(header.capacity / 2 / ALIGN * ALIGN);
-                    } else {
-                        return Err(error);
+                        continue;
                     }
+                    None => return Ok(None),
+                },
+                begun => begun,
+            };
+            match begun {
+                // What it has given back may do.
+                Err(error) if is_full(&error) => {}
+                begun => {
+                    let file = Some(begun?);
+                    let Header { number, capacity, .. } = *header;
+                    let offset = HEADER_BYTES + blocks.len() as u64;
+                    return Ok(Some(Current { file, number, offset, capacity, last_crc }));
                 }
-                begun => return begun,
             }
         }
     }
 
-    /// Writes the segment that continues the log.
-    fn begin_current(&self, header: &Header) -> io::Result<Current> {
+    /// Has a file that lies ready hold the segment that continues the log. If that fails, the file is gone.
+    fn begin_in_ready(
+        &mut self,
+        ready: u64,
+        header: &mut Header,
+        least: u64,
+        blocks: &[u8],
+    ) -> io::Result<Arc<dyn DiskFile>> {
+        self.strays.retain(|stray| *stray != ready);
+        let size = self.directory.open_segment(ready)?.size()?;
+        if !(least..=SEGMENT_MAX_BYTES).contains(&size) {
+            self.directory.disk().remove(&self.directory.segment(ready))?;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        file_in_ready(&self.directory, ready, &Header { capacity: size, ..*header }, blocks)
+            .inspect(|_| header.capacity = size)
+    }
+
+    /// The blocks that nobody knows to be durable as they stand in the segment of this header, and the checksum of the last one.
+    fn blocks_to_take_over(&self, header: &Header) -> (Vec<u8>, u32) {
         let mut place = self.directory.place(header.number, HEADER_BYTES);
         let mut last_crc = header.previous_crc;
         let mut blocks = Vec::new();
@@ -523,8 +559,34 @@ impl Recovery {
             blocks.resize(start + stride(passed.frame.len()) as usize, 0);
             place.offset = HEADER_BYTES + blocks.len() as u64;
         }
-        let file = new_file(&self.directory, header, &blocks)?;
-        Ok(Current { file, number: header.number, offset: place.offset, capacity: header.capacity, last_crc })
+        (blocks, last_crc)
+    }
+
+    /// There is no space for a segment. Answers what stands for it until there is: the log stays as it was read, the segments `chain`.
+    fn wait_for_space(&mut self, chain: Vec<Header>) -> Result<Current, LogError> {
+        if self.is_behind_snapshot(&chain) {
+            return Ok(Current::none(0, 0));
+        }
+        self.strays.retain(|stray| !chain.iter().any(|header| header.number == *stray));
+        self.chain = chain;
+        self.secure_in_place()?;
+        Ok(Current::none(self.place().segment, self.last_crc))
+    }
+
+    /// Makes the blocks that nobody knows to be durable so where they stand: for a disk without space for a copy. The same bytes
+    /// are written over them, because after a failed sync the system takes what it holds for written. A crash meanwhile leaves what
+    /// it could have left without that.
+    fn secure_in_place(&mut self) -> Result<(), LogError> {
+        let Some(first) = self.unproven.front() else { return Ok(()) };
+        let (number, from, to) = (self.place().segment, first.offset, self.offset);
+        let written = self.directory.open_segment(number).and_then(|file| {
+            file.write_at(&self.bytes[from as usize..to as usize], from)?;
+            file.sync_data()
+        });
+        written.map_err(|source| LogError::Io { path: self.directory.segment(number), source })?;
+        self.unproven.clear();
+        self.proven_crc = self.last_crc;
+        Ok(())
     }
 }
 
@@ -537,7 +599,7 @@ mod tests {
     use crate::log::checksum::crc32c;
     use crate::log::directory::DirectoryId;
     use crate::log::disk::Disk;
-    use crate::log::group_commit::{Commit, SyncPolicy, tail};
+    use crate::log::group_commit::{Commit, State, SyncPolicy, tail};
     use crate::log::sim::{Faults, SimDisk};
 
     const DIRECTORY: &str = "/log";
@@ -784,13 +846,90 @@ mod tests {
         }
     }
 
+    /// A log that goes on where there is no space at all: what was recovered can't be lost any more, what comes waits for space.
+    #[test]
+    fn without_any_space_the_log_waits_for_it_behind_what_it_has() {
+        const SPACELESS: Options = Options { reserve_bytes: ALIGN, ..OPTIONS };
+        for seed in 0..300 {
+            let mut rng = Rng::seeded(seed);
+            let disk = SimDisk::new(seed);
+            let policy = if seed % 3 == 0 { SyncPolicy::Always } else { SyncPolicy::No };
+            let log = open(&disk, Options { policy, first_segment_bytes: 16 * 1024, ..OPTIONS });
+            append(&log, 1..=1 + rng.below(20));
+            match seed % 4 {
+                0 => log.close().unwrap(),
+                1 => {
+                    // The system believes that what it could not sync is on the disk.
+                    disk.set_faults(Faults { fail_at: Some(disk.operations()), ..Faults::default() });
+                    log.begin_sync();
+                    disk.set_faults(Faults::default());
+                    drop(log);
+                }
+                2 => {
+                    drop(log);
+                    disk.crash();
+                }
+                _ => drop(log),
+            }
+            let (units, end) = read(&disk, 0).unwrap();
+            disk.set_faults(Faults { capacity: Some(disk.used_bytes()), ..Faults::default() });
+            let recovered = recovery(&disk, 0).unwrap();
+            let log = recovered.finish(SPACELESS, Arc::new(disk.clone()), Box::new(|| {})).unwrap();
+            assert_eq!((log.state(), log.durable()), (State::Full, end.lsn), "{seed}");
+            while log.do_chore() {}
+            if seed % 5 == 0 {
+                // A restart finds it as it was.
+                log.close().unwrap();
+                disk.crash();
+                assert_eq!(read(&disk, 0).unwrap().0, units, "{seed}");
+                continue;
+            }
+            let next = end.lsn.get() + 1;
+            append(&log, next..=next);
+            assert_eq!((log.state(), log.written()), (State::Full, end.lsn), "{seed}");
+            if seed % 5 == 1 {
+                drop(log);
+                disk.crash();
+                assert_eq!(read(&disk, 0).unwrap().0, units, "{seed}");
+                continue;
+            }
+            disk.set_capacity(None);
+            log.nudge();
+            while log.do_chore() {}
+            assert_eq!((log.state(), log.durable().get()), (State::Good, next), "{seed}");
+            append(&log, next + 1..=next + 30);
+            drop(log);
+            disk.crash();
+            let all: Vec<_> = units.into_iter().chain((next..=next + 30).map(unit)).collect();
+            assert_eq!(read(&disk, 0).unwrap().0, all, "{seed}");
+        }
+    }
+
+    #[test]
+    fn a_snapshot_needs_no_space_for_a_segment_behind_it() {
+        let disk = written(10);
+        disk.set_faults(Faults { capacity: Some(disk.used_bytes()), ..Faults::default() });
+        let recovered = recovery(&disk, 50).unwrap();
+        let log = recovered.finish(OPTIONS, Arc::new(disk.clone()), Box::new(|| {})).unwrap();
+        log.commit(tail(log.buffer(), Lsn::new(51), &[unit(51)]), Commit::InPlace);
+        disk.set_capacity(None);
+        log.nudge();
+        assert_eq!(log.durable().get(), 51);
+        while log.do_chore() {}
+        drop(log);
+        assert_eq!(read(&disk, 50).unwrap().0, [unit(51)]);
+    }
+
     #[test]
     fn recovery_that_can_not_write_says_so_and_changes_nothing() {
         let disk = written(3);
-        disk.set_faults(Faults { capacity: Some(disk.used_bytes()), ..Faults::default() });
-        let refused = recovery(&disk, 0).unwrap().finish(OPTIONS, Arc::new(disk.clone()), Box::new(|| {}));
-        assert!(matches!(refused.map(|_| ()), Err(LogError::Io { .. })));
-        disk.set_capacity(None);
-        assert_eq!(read(&disk, 0).unwrap().0.len(), 3);
+        for operation in 0..10 {
+            disk.set_faults(Faults { fail_at: Some(disk.operations() + operation), ..Faults::default() });
+            let refused = recovery(&disk, 0)
+                .and_then(|recovered| recovered.finish(OPTIONS, Arc::new(disk.clone()), Box::new(|| {})));
+            disk.set_faults(Faults::default());
+            assert!(matches!(refused.map(|_| ()), Err(LogError::Io { .. })), "{operation}");
+            assert_eq!(read(&disk, 0).unwrap().0.len(), 3, "{operation}");
+        }
     }
 }

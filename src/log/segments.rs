@@ -20,7 +20,8 @@ use crate::base::lsn::Lsn;
 
 /// The segment that is written.
 pub(super) struct Current {
-    pub(super) file: Arc<dyn DiskFile>,
+    /// `None` if a start found no space for one: then the log goes on in the next segment that can be made, behind this one.
+    pub(super) file: Option<Arc<dyn DiskFile>>,
     pub(super) number: u64,
     /// Where the next block goes.
     pub(super) offset: u64,
@@ -31,6 +32,11 @@ pub(super) struct Current {
 }
 
 impl Current {
+    /// None yet. The last block of the log is in the segment of this number, and has this checksum.
+    pub(super) fn none(number: u64, last_crc: u32) -> Current {
+        Current { file: None, number, offset: 0, capacity: 0, last_crc }
+    }
+
     /// Prefilled bytes that are left.
     pub(super) fn room(&self) -> u64 {
         self.capacity.saturating_sub(self.offset)
@@ -123,6 +129,12 @@ impl Segments {
     /// Begins to make segments ahead.
     pub(super) fn be_eager(&mut self) {
         self.is_eager = true;
+    }
+
+    /// There was no space for a segment: makes the next as soon as there is.
+    pub(super) fn wait_for_space(&mut self) {
+        self.is_eager = true;
+        self.is_short = true;
     }
 
     /// Whether [`Segments::task`] would answer one.
@@ -228,6 +240,32 @@ impl Segments {
 /// Makes the file of a segment, with these blocks in it and zeros up to its capacity. It and its name are durable.
 pub(super) fn new_file(directory: &Directory, header: &Header, blocks: &[u8]) -> io::Result<Arc<dyn DiskFile>> {
     Filling::begin(directory, header.number, header.capacity)?.complete(directory, header, blocks)
+}
+
+/// As [`new_file`], in the file of the segment `ready`, which lies ready and is as long as the header says: that takes no space.
+/// After an error the file is gone.
+pub(super) fn file_in_ready(
+    directory: &Directory,
+    ready: u64,
+    header: &Header,
+    blocks: &[u8],
+) -> io::Result<Arc<dyn DiskFile>> {
+    let (old, temporary) = (directory.segment(ready), directory.file(&names::temporary_segment(header.number)));
+    let file = match directory.disk().rename(&old, &temporary) {
+        Ok(()) => directory.disk().open(&temporary),
+        Err(error) => {
+            directory.disk().remove(&old)?;
+            return Err(error);
+        }
+    };
+    // It is filled: what stands in it states an earlier number.
+    let filling = file.map(|file| Filling {
+        file,
+        temporary: header.number,
+        capacity: header.capacity,
+        filled: header.capacity,
+    })?;
+    filling.complete(directory, header, blocks)
 }
 
 /// Makes a segment ready under a new number.

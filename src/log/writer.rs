@@ -44,9 +44,15 @@ enum Stop {
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>, current: Current) -> Writer {
         let synced_at = shared.clock.monotonic();
+        let has_segment = current.file.is_some();
         let mut writer =
             Writer { shared, current, pending: VecDeque::new(), is_dirty: false, is_eager: false, synced_at };
         writer.tell_room();
+        if !has_segment {
+            writer.is_eager = true;
+            writer.shared.with_segments(Segments::wait_for_space);
+            writer.shared.judge_space();
+        }
         writer
     }
 
@@ -112,7 +118,8 @@ impl Writer {
     /// Flushes, and marks that the log has been closed: from then on nothing can be missing at its end.
     pub(super) fn close(&mut self) -> State {
         let state = self.flush();
-        if state != State::Good {
+        // Where there is no segment, nothing was written: the log ends as it did.
+        if state != State::Good || self.current.file.is_none() {
             return state;
         }
         let mut mark = Tail { bytes: self.shared.spare(), first_lsn: self.end(), units: 0, time_ms: 0 };
@@ -169,7 +176,7 @@ impl Writer {
             return Err(self.failed(what, &io::ErrorKind::InvalidInput.into()));
         }
         let is_first = self.current.offset == HEADER_BYTES;
-        if !is_first && self.current.room() < tail.bytes.len() as u64 {
+        if self.current.file.is_none() || !is_first && self.current.room() < tail.bytes.len() as u64 {
             self.change_segment(tail.bytes.len() as u64)?;
         }
         self.write_block(tail)
@@ -180,9 +187,10 @@ impl Writer {
         let place = self.shared.directory.place(self.current.number, self.current.offset);
         let contents = Contents { first_lsn: tail.first_lsn, units: tail.units, time_ms: tail.time_ms };
         let crc = seal(&mut tail.bytes, &place, self.shared.durable.load(), contents);
-        self.is_dirty = true;
         let began = self.shared.clock.monotonic();
-        if let Err(error) = self.current.file.write_at(&tail.bytes, place.offset) {
+        let file = self.current.file.as_ref().ok_or(Stop::Full)?;
+        self.is_dirty = true;
+        if let Err(error) = file.write_at(&tail.bytes, place.offset) {
             return Err(self.failed(self.on_segment("write to"), &error));
         }
         self.shared.learn_write_time(self.shared.clock.monotonic().saturating_sub(began));
@@ -225,7 +233,7 @@ impl Writer {
             return Err(stop);
         }
         self.current = Current {
-            file: prepared.file,
+            file: Some(prepared.file),
             number: prepared.number,
             offset: HEADER_BYTES,
             capacity: prepared.capacity,
@@ -278,7 +286,10 @@ impl Writer {
         }
         let began = self.shared.clock.monotonic();
         self.synced_at = began;
-        let synced = if planted::is(Bug::NoSync) { Ok(()) } else { self.current.file.sync_data() };
+        let synced = match &self.current.file {
+            Some(file) if !planted::is(Bug::NoSync) => file.sync_data(),
+            _ => Ok(()),
+        };
         if let Err(error) = synced {
             self.shared.poison(self.on_segment("sync"), &error);
             return Err(Stop::Poisoned);

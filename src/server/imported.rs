@@ -52,7 +52,9 @@ fn try_begin(dir: &Path, appendonly: bool) -> Result<(Engine, Start), StartError
         let mut engine = Engine::new(config, command::table(), Clock::system(), Rng::seeded(1)).expect("memory");
         match Start::begin(&mut engine, &Arc::new(Notify::new())) {
             // The thread of the one before, which was dropped, has not ended yet.
-            Err(StartError::Recovery(RecoveryError::Log(LogError::Locked { .. }))) => std::thread::yield_now(),
+            Err(StartError::Recovery { source: RecoveryError::Log(LogError::Locked { .. }) }) => {
+                std::thread::yield_now()
+            }
             start => return start.map(|start| (engine, start)),
         }
     }

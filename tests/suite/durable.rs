@@ -52,7 +52,7 @@ fn segments(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Where the last byte stands that is no zero, rounded up to where the next block would stand.
-fn end_of_blocks(segment: &Path) -> usize {
+pub(crate) fn end_of_blocks(segment: &Path) -> usize {
     let bytes = std::fs::read(segment).expect("a segment");
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| (last + 1).next_multiple_of(8))
 }
@@ -69,7 +69,7 @@ pub(crate) fn info(c: &mut Raw, field: &str) -> String {
     value.unwrap_or_else(|| panic!("no {field} in {all}")).to_owned()
 }
 
-fn is_misconf(value: &Value) -> bool {
+pub(crate) fn is_misconf(value: &Value) -> bool {
     matches!(value, Value::Error(text) if text.starts_with(b"MISCONF Errors writing to the AOF file: "))
 }
 

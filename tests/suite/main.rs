@@ -49,6 +49,7 @@ mod metrics;
 mod monitor;
 mod moving;
 mod newest;
+mod no_space;
 mod once;
 mod oracle;
 mod output_limits;

@@ -156,6 +156,11 @@ impl SmallDisk {
         assert!(mount(&["-o", &format!("remount,size={size}")], self.0.path()), "a mounted disk grows");
     }
 
+    /// Makes it read-only (`ro`), or writable again (`rw`).
+    pub(crate) fn remount(&self, how: &str) {
+        assert!(mount(&["-o", &format!("remount,{how}")], self.0.path()), "a disk that nobody uses is remounted");
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }

@@ -1,0 +1,148 @@
+//! A start on a disk that has no byte or no inode left, or that can't be written to at all.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::durable::{end_of_blocks, info, is_misconf, refusal};
+use crate::harness::{Program, Raw, Server, Value, free_port, launch_command, until};
+use crate::oracle::{SMALL_DISK, SmallDisk};
+
+/// Bytes of a segment's header (docs/log-format.md).
+const HEADER_BYTES: usize = 4096;
+
+fn start(disk: &SmallDisk, flags: &[&str]) -> Server {
+    let dir = disk.path().to_str().expect("a path of plain text");
+    Server::start(Program::Tidegate, &[&["--dir", dir, "--appendonly", "yes"], flags].concat())
+}
+
+/// Takes every byte and, where these are counted, every inode. What is answered gives them back when it is removed.
+fn take_all(disk: &SmallDisk) -> PathBuf {
+    let others = disk.path().join("others");
+    std::fs::create_dir_all(&others).expect("an inode is left");
+    let mut big = File::create(others.join("big")).expect("an inode is left");
+    for len in [1 << 16, 4096, 1] {
+        while big.write_all(&vec![1; len]).is_ok() {}
+    }
+    // More files than the disk has inodes, where it has few of them.
+    let _ = (0..1000).map(|n| File::create(others.join(n.to_string()))).take_while(Result::is_ok).count();
+    others
+}
+
+fn files(disk: &SmallDisk) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(disk.path().join("tidegate-data")).expect("the folder of the data");
+    files.map(|file| file.expect("a file").path()).collect()
+}
+
+/// Segments that lie ready.
+fn ready(disk: &SmallDisk) -> Vec<PathBuf> {
+    let is_ready = |path: &PathBuf| {
+        path.extension().is_some_and(|extension| extension == "seg") && end_of_blocks(path) <= HEADER_BYTES
+    };
+    files(disk).into_iter().filter(is_ready).collect()
+}
+
+/// Writes until the server refuses, and kills it. Answers how many writes it acknowledged.
+fn write_until_full(disk: &SmallDisk) -> i64 {
+    let server = start(disk, &[]);
+    let mut c = server.raw();
+    let value = "x".repeat(10_000);
+    (0..2000).take_while(|n| c.command(&["SET", &format!("key:{n}"), &value]) == Value::status("OK")).count() as i64
+}
+
+fn is_refused(server: &Server) -> bool {
+    is_misconf(&server.raw().command(&["SET", "another", "v"]))
+}
+
+/// A server that has come up where nothing can be written shows all that was acknowledged, refuses writes, and goes on when `others`
+/// are gone.
+fn goes_on(server: Server, disk: &SmallDisk, keys: i64, others: &Path) {
+    let mut c = server.raw();
+    assert_eq!(c.command(&["DBSIZE"]), Value::Integer(keys), "{}", server.log());
+    assert_eq!(c.command(&["STRLEN", "key:0"]), Value::Integer(10_000));
+    assert!(is_refused(&server), "{}", server.log());
+    assert_eq!(info(&mut c, "aof_last_write_status"), "err");
+    assert!(server.log().contains("the log's disk is full"), "{}", server.log());
+    // It ends in order, as far as it can, and comes up again.
+    drop(server);
+    let server = start(disk, &[]);
+    assert!(is_refused(&server), "{}", server.log());
+    std::fs::remove_dir_all(others).expect("they are ours");
+    disk.grow_to("300m,nr_inodes=1000");
+    let is_written = |c: &mut Raw| c.command(&["SET", "later", "v"]) == Value::status("OK");
+    let mut c = server.raw();
+    until(|| is_written(&mut c), "there is space again");
+    drop(server);
+    let server = start(disk, &[]);
+    let mut c = server.raw();
+    assert_eq!(c.command(&["GET", "later"]), Value::bulk("v"));
+    assert_eq!(c.command(&["DBSIZE"]), Value::Integer(keys + 1));
+}
+
+#[test]
+fn a_start_needs_no_byte() {
+    if SMALL_DISK.is_missing() {
+        return;
+    }
+    for keeps_ready in [true, false] {
+        let disk = SmallDisk::mount("8m").expect("a disk, as the probe had one");
+        let keys = write_until_full(&disk);
+        if !keeps_ready {
+            ready(&disk).iter().for_each(|path| std::fs::remove_file(path).expect("it is ours"));
+        }
+        let others = take_all(&disk);
+        goes_on(start(&disk, &[]), &disk, keys, &others);
+    }
+}
+
+#[test]
+fn a_start_needs_no_inode() {
+    if SMALL_DISK.is_missing() {
+        return;
+    }
+    for (keeps_ready, has_lock) in [(true, true), (false, true), (false, false)] {
+        let disk = SmallDisk::mount("40m,nr_inodes=40").expect("a disk, as the probe had one");
+        let keys = write_until_full(&disk);
+        if !keeps_ready {
+            ready(&disk).iter().for_each(|path| std::fs::remove_file(path).expect("it is ours"));
+        }
+        if !has_lock {
+            std::fs::remove_file(disk.path().join("tidegate-data/LOCK")).expect("it was killed");
+        }
+        let others = take_all(&disk);
+        let server = start(&disk, &["--pidfile", "pid", "--logfile", "log"]);
+        assert!(!disk.path().join("pid").exists());
+        // Without its file, the folder is locked all the same.
+        assert!(refusal(disk.path()).contains("another server is using this directory"));
+        goes_on(server, &disk, keys, &others);
+    }
+}
+
+#[test]
+fn a_folder_that_can_not_be_written_to_is_refused_with_advice() {
+    if SMALL_DISK.is_missing() {
+        return;
+    }
+    let disk = SmallDisk::mount("40m").expect("a disk, as the probe had one");
+    let server = start(&disk, &[]);
+    assert_eq!(server.raw().command(&["SET", "k", "v"]), Value::status("OK"));
+    drop(server);
+    disk.remount("ro");
+    let said = refusal(disk.path());
+    assert!(said.contains("Read-only file system") && said.contains("mount it for writing"), "{said}");
+    disk.remount("rw");
+    // Somebody else's folder.
+    let command_line = launch_command(Program::Tidegate);
+    let output = Command::new(&command_line[0])
+        .args(&command_line[1..])
+        .args(["--appendonly", "yes", "--port", &free_port().to_string(), "--bind", "127.0.0.1", "--dir"])
+        .arg(disk.path())
+        .uid(65_534)
+        .output()
+        .expect("root may start it as anybody");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(!output.status.success() && said.contains("Permission denied") && said.contains("chown"), "{said}");
+    assert_eq!(start(&disk, &[]).raw().command(&["GET", "k"]), Value::bulk("v"));
+}
