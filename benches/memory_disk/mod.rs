@@ -113,4 +113,8 @@ impl DiskFile for MemoryFile {
     fn size(&self) -> io::Result<u64> {
         self.contents(|contents| Ok(contents.size))
     }
+
+    fn has_name(&self) -> io::Result<bool> {
+        Ok(true)
+    }
 }

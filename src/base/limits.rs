@@ -610,6 +610,9 @@ pub const TICKETS_MAX: usize = 1 << 15;
 /// How long a lease is at most, ms: a year. Who needs a place for longer renews it.
 pub const LEASE_MAX_MS: i64 = 366 * 24 * 60 * 60 * 1000;
 
+/// No clock that is right shows less, Unix ms: the beginning of the year in which this was written, 2026.
+pub const CLOCK_EARLIEST_MS: i64 = 1_767_225_600_000;
+
 /// How long a policy of a consumer group may let a message wait, ms: a year, for each of its times.
 pub const POLICY_MAX_MS: i64 = LEASE_MAX_MS;
 

@@ -74,9 +74,10 @@ impl Engine {
         stats.scripts.forget_gone(scripts.programs_len(), scripts.programs());
     }
 
-    /// Removes one slice of expired keys, of those to be evicted, and of the garbage that scripts have left. Answers whether there may
-    /// be more.
+    /// Removes one slice of expired keys, of those to be evicted, and of the garbage that scripts have left, and cuts leases that are too
+    /// long. Answers whether there may be more.
     pub fn reclaim(&mut self) -> bool {
+        self.cut_long_leases();
         let more_keys = self.reclaim_expired();
         let more_to_evict = self.evict_slice();
         let more_garbage = self.server.scripts.tidy();

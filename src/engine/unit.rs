@@ -15,7 +15,9 @@ use super::state::{Engine, Origin, ServerState};
 use super::tail::UnitOrigin;
 use super::wait::{Ticket, Wait, Want};
 use super::wait_queues::{Mode, Parked, Ready};
-use crate::base::limits::{EXPIRY_SLICE, EXPIRY_SLICE_TIMERS, PAUSE_LOOK_AGAIN, WAITS_SLICE, WAITS_SLICE_TIMEOUTS};
+use crate::base::limits::{
+    EXPIRY_SLICE, EXPIRY_SLICE_TIMERS, LEASE_MAX_MS, PAUSE_LOOK_AGAIN, WAITS_SLICE, WAITS_SLICE_TIMEOUTS,
+};
 use crate::base::lsn::Lsn;
 use crate::keyspace::effect::Effect;
 use crate::keyspace::{DbIndex, Keyspace, Misfit};
@@ -339,6 +341,25 @@ impl Engine {
         let took = stats.clock.delta(began_ticks, ended_ticks);
         self.server.latency.note(Event::ExpireCycle, took, &self.server.clock);
         more
+    }
+
+    /// Cuts leases that a clock made too long which was years ahead and is set right.
+    pub(super) fn cut_long_leases(&mut self) {
+        let now_ms = self.server.clock.now_ms();
+        let is_held_up = self.server.is_unlogged() || self.server.loading.is_some() || self.server.pause.is_on();
+        if !self.ks.may_have_long_leases(now_ms) || is_held_up {
+            return;
+        }
+        self.ks.set_now_ms(now_ms);
+        let unit = self.begin(UnitOrigin::Expiry);
+        let cut = self.ks.cut_long_leases();
+        self.commit(unit, &mut []);
+        if cut > 0 {
+            tracing::warn!(
+                "{cut} leases ended later than any may that is given now: the clock was ahead when they were. They end in {} days",
+                LEASE_MAX_MS / (24 * 60 * 60 * 1000)
+            );
+        }
     }
 }
 

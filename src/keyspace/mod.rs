@@ -162,6 +162,8 @@ pub struct Keyspace {
     last_token: u64,
     /// The last fencing token that was given out here. Those behind it, up to [`last_token`](Self::last_token), are another server's.
     given_token: u64,
+    /// No lease ends later, Unix ms. It may be that none does any more.
+    latest_lease_ms: i64,
     /// Shared with every [`ExpiryHold`].
     expiry_holds: Rc<()>,
     usage: Usage,
@@ -208,6 +210,7 @@ impl Keyspace {
             swaps: 0,
             last_token: 0,
             given_token: 0,
+            latest_lease_ms: i64::MIN,
             expiry_holds: Rc::default(),
             usage: Usage::default(),
             noting: Noting::default(),
@@ -760,6 +763,7 @@ impl Keyspace {
         self.limits = other.limits;
         self.last_token = self.last_token.max(other.last_token);
         self.given_token = self.given_token.max(other.given_token);
+        self.note_lease(other.latest_lease_ms);
         self.dbs = other.dbs;
         self.unsettled = other.unsettled;
     }

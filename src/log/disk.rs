@@ -7,6 +7,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -53,6 +54,9 @@ pub trait DiskFile: Send + Sync {
 
     /// The file's size in bytes.
     fn size(&self) -> io::Result<u64>;
+
+    /// Whether the file still has a name in some directory. Without one, what it holds goes when it is closed, however durable.
+    fn has_name(&self) -> io::Result<bool>;
 }
 
 /// Time that only goes forward.
@@ -184,6 +188,19 @@ impl DiskFile for File {
     fn size(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
+
+    fn has_name(&self) -> io::Result<bool> {
+        let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+        // Not by `metadata`, which asks the system for more: this is done after each sync.
+        // SAFETY: the descriptor is open; the call fills the struct that it is given; it is read only when the call says that it did.
+        let links = unsafe {
+            if libc::fstat(self.as_raw_fd(), stat.as_mut_ptr()) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            stat.assume_init().st_nlink
+        };
+        Ok(links > 0)
+    }
 }
 
 /// The system's monotonic clock.
@@ -282,7 +299,10 @@ mod tests {
         assert_eq!((bytes.len(), &bytes[600_000..]), (600_003, &b"end"[..]));
         let too_long = read_all(&*disk.open(&b).unwrap(), &mut bytes, 600_002).unwrap_err();
         assert_eq!(too_long.kind(), io::ErrorKind::FileTooLarge);
+        let open = disk.open(&b).unwrap();
+        assert!(open.has_name().unwrap());
         disk.remove(&b).unwrap();
+        assert!(!open.has_name().unwrap());
         assert_eq!(disk.open(&b).err().map(|error| error.kind()), Some(io::ErrorKind::NotFound));
     }
 

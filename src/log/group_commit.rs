@@ -470,6 +470,27 @@ mod tests {
     }
 
     #[test]
+    fn a_segment_that_somebody_has_removed_takes_nothing_more() {
+        for policy in [SyncPolicy::Always, SyncPolicy::EverySec, SyncPolicy::No] {
+            let disk = SimDisk::new(1);
+            let log = open(&disk, policy);
+            commit(&log, 1..=1, Commit::InPlace);
+            disk.remove(&Path::new("/log").join("log-0000000000000001.seg")).unwrap();
+            if policy != SyncPolicy::Always {
+                disk.advance(Duration::from_secs(1));
+            }
+            let before = log.durable();
+            commit(&log, 2..=2, Commit::InPlace);
+            log.step();
+            assert_eq!((log.state(), log.durable()), (State::Poisoned, before), "{policy:?}");
+            // With this policy clients wait for no sync.
+            assert!(log.written().get() == 1 || policy != SyncPolicy::No);
+            let failure = log.failure().expect("it has failed").to_string();
+            assert!(failure.contains("log-0000000000000001.seg: somebody has removed it"), "{failure}");
+        }
+    }
+
+    #[test]
     fn every_second_waits_for_the_second_and_no_waits_for_the_end() {
         let disk = SimDisk::new(1);
         let log = open(&disk, SyncPolicy::EverySec);

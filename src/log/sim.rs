@@ -533,6 +533,11 @@ impl DiskFile for SimFile {
     fn size(&self) -> io::Result<u64> {
         Ok(self.begin("size", 0, 0)?.files[self.file].seen.len() as u64)
     }
+
+    fn has_name(&self) -> io::Result<bool> {
+        let state = self.disk.state();
+        Ok(self.life == state.life && state.seen.files.values().any(|file| *file == self.file))
+    }
 }
 
 impl Clock for SimDisk {

@@ -30,6 +30,8 @@ pub(super) struct Writer {
     /// Whether segments are made ahead: from when the first was half full.
     is_eager: bool,
     synced_at: Duration,
+    /// When it was last looked whether the segment is still there.
+    looked_at: Duration,
 }
 
 /// Why the writer can't go on.
@@ -45,8 +47,15 @@ impl Writer {
     pub(super) fn new(shared: Arc<Shared>, current: Current) -> Writer {
         let synced_at = shared.clock.monotonic();
         let has_segment = current.file.is_some();
-        let mut writer =
-            Writer { shared, current, pending: VecDeque::new(), is_dirty: false, is_eager: false, synced_at };
+        let mut writer = Writer {
+            shared,
+            current,
+            pending: VecDeque::new(),
+            is_dirty: false,
+            is_eager: false,
+            synced_at,
+            looked_at: synced_at,
+        };
         writer.tell_room();
         if !has_segment {
             writer.is_eager = true;
@@ -194,6 +203,10 @@ impl Writer {
             return Err(self.failed(self.on_segment("write to"), &error));
         }
         self.shared.learn_write_time(self.shared.clock.monotonic().saturating_sub(began));
+        // With the other policies each sync does that.
+        if self.shared.policy() == SyncPolicy::No && began.saturating_sub(self.looked_at) >= LOG_EVERY_SEC {
+            self.look_for_file(began)?;
+        }
         self.current.offset += stride(tail.bytes.len());
         self.current.last_crc = crc;
         self.shared.written_bytes.fetch_add(tail.bytes.len() as u64, Ordering::Relaxed);
@@ -294,10 +307,27 @@ impl Writer {
             self.shared.poison(self.on_segment("sync"), &error);
             return Err(Stop::Poisoned);
         }
+        self.look_for_file(began)?;
         self.shared.learn_sync_time(self.shared.clock.monotonic().saturating_sub(began));
         self.is_dirty = false;
         self.shared.durable.store(self.shared.written.load());
         Ok(())
+    }
+
+    /// Makes sure, at time `now`, that nobody has removed the segment that is written: nothing that is in it would be there after
+    /// a restart. It goes with the folder.
+    fn look_for_file(&mut self, now: Duration) -> Result<(), Stop> {
+        self.looked_at = now;
+        let found = self.current.file.as_ref().map_or(Ok(true), |file| file.has_name());
+        let error = match found {
+            Ok(true) => return Ok(()),
+            Ok(false) => {
+                io::Error::new(io::ErrorKind::NotFound, "somebody has removed it while the server writes to it")
+            }
+            Err(error) => error,
+        };
+        self.shared.poison(self.on_segment("keep"), &error);
+        Err(Stop::Poisoned)
     }
 
     fn failed(&self, action: String, error: &io::Error) -> Stop {

@@ -10,6 +10,7 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use crate::base::clock::Clock;
+use crate::base::limits::{CLOCK_EARLIEST_MS, LEASE_MAX_MS};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::command;
@@ -727,4 +728,42 @@ fn nobody_hears_of_libraries_that_the_log_does_not_have_yet_while_a_script_is_bu
         let later = bench.sent(1).expect("the log has it");
         assert_eq!(later.contains("running_script"), waits, "{question:?}: {later}");
     }
+}
+
+/// A lease that was given while the clock was ten years ahead would last ten years, and a restart too long.
+#[test]
+fn a_lease_that_a_wrong_clock_has_made_too_long_is_cut() {
+    const TEN_YEARS_MS: i64 = 3_653 * 24 * 60 * 60 * 1_000;
+    for restarts in [false, true] {
+        let mut bench = Bench::new();
+        bench.clock.set_wall_by_ms(CLOCK_EARLIEST_MS + TEN_YEARS_MS);
+        assert!(bench.line(0, "LOCK.ACQUIRE l first PX 1000").is_some_and(|sent| sent.contains("token")));
+        bench.clock.set_wall_by_ms(-TEN_YEARS_MS);
+        let now_ms = bench.clock.now_ms();
+        if restarts {
+            let Bench { clock, disk, .. } = bench;
+            let (mut engine, log) = (engine(Config::default(), clock.clone()), directory_after_kill(&disk));
+            engine.recover(log, Box::new(|| {})).expect("it is whole");
+            let clients = [(); 3].map(|()| engine.server.open_session(Peer::default()));
+            bench = Bench { engine, clock, disk, clients };
+        }
+        bench.engine.tick();
+        bench.engine.server.commit_log();
+        let effects = |bench: &Bench| bench.log().written_bytes();
+        let written = effects(&bench);
+        bench.engine.tick();
+        bench.engine.server.commit_log();
+        assert_eq!(effects(&bench), written, "once");
+        let who = bench.line(1, "WHO l").expect("nothing is in flight");
+        let until_ms = now_ms + LEASE_MAX_MS;
+        assert!(bench.line(1, "LOCK.ACQUIRE l next PX 1000").is_some_and(|sent| !sent.contains("token")), "{who}");
+        bench.clock.set_wall_by_ms(until_ms - now_ms);
+        bench.engine.tick();
+        assert!(bench.line(1, "LOCK.ACQUIRE l next PX 1000").is_some_and(|sent| sent.contains("token")), "{who}");
+    }
+}
+
+fn directory_after_kill(disk: &SimDisk) -> Directory {
+    disk.kill();
+    directory(disk)
 }

@@ -24,11 +24,17 @@ fn start_with(dir: &Path, flags: &[&str]) -> Server {
 
 /// Starts a server that is expected to refuse, and answers what it says.
 pub(crate) fn refusal(dir: &Path) -> String {
+    refusal_with(dir, &[])
+}
+
+/// The same with flags.
+pub(crate) fn refusal_with(dir: &Path, flags: &[&str]) -> String {
     let command_line = launch_command(Program::Tidegate);
     let output = Command::new(&command_line[0])
         .args(&command_line[1..])
         .args(["--appendonly", "yes", "--port", &free_port().to_string(), "--bind", "127.0.0.1", "--dir"])
         .arg(dir)
+        .args(flags)
         .stdin(Stdio::null())
         .output()
         .expect("a server that has started before");
@@ -329,6 +335,30 @@ fn fail_beyond(file_bytes: u64) {
         assert_eq!(c.command(&["STRLEN", &format!("key:{n}")]), Value::Integer(10_000), "key:{n}");
     }
     assert_eq!(c.command(&["SET", "later", "v"]), Value::status("OK"));
+}
+
+#[test]
+fn without_its_folder_a_server_acknowledges_nothing() {
+    // The folder of the data, and the one that it is in.
+    for folder in ["tidegate-data", ""] {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().join("home");
+        std::fs::create_dir(&home).unwrap();
+        let server = start(&home);
+        let mut c = server.raw();
+        for n in 0..10 {
+            assert_eq!(c.command(&["SET", &format!("key:{n}"), "v"]), Value::status("OK"));
+        }
+        std::fs::remove_dir_all(home.join(folder)).unwrap();
+        c.send_command(&["SET", "later", "v"]);
+        let answer = c.try_reply(REPLY_DEADLINE).map(|reply| reply.value);
+        assert!(answer.as_ref().map_or_else(|why| why.starts_with("hung up"), is_misconf), "{answer:?}");
+        let mut c = server.raw();
+        assert!(is_misconf(&c.command(&["SET", "later", "v"])));
+        assert!(is_misconf(&c.command(&["GET", "later"])), "nobody is shown it");
+        assert_eq!(c.command(&["GET", "key:0"]), Value::bulk("v"));
+        assert!(server.log().contains("somebody has removed it while the server writes to it"), "{}", server.log());
+    }
 }
 
 /// A log that has nothing to do keeps no more memory than one that never had.

@@ -78,6 +78,7 @@ impl Keyspace {
         if !self.grants_mut(db, slot)?.set(grant) {
             return Ok(false);
         }
+        self.note_lease(grant.until_ms);
         if grant.token > self.last_token {
             (self.last_token, self.given_token) = (grant.token, grant.token);
             self.note_turn(Turn::Granted, db, slot, grant, grant.note);
@@ -147,11 +148,12 @@ impl Keyspace {
         token <= self.last_token.max(RESTORED_TOKEN_MAX)
     }
 
-    /// Tokens as large as those of a value that comes as a whole are never given out.
+    /// Tokens as large as those of a value that comes as a whole are never given out. Its leases are noted.
     #[inline]
     pub(in crate::keyspace) fn lift_tokens(&mut self, value: ValueRef<'_>) {
         if let ValueRef::Grants(grants) = value {
             self.last_token = self.last_token.max(grants.last_token());
+            self.note_lease(grants.last_end_ms().unwrap_or(i64::MIN));
         }
     }
 

@@ -8,6 +8,7 @@ mod group;
 mod hash;
 mod key;
 mod list;
+mod long_leases;
 mod part;
 mod put_value;
 #[cfg(test)]
