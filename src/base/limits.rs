@@ -896,6 +896,11 @@ pub const IMPORT_UNIT_MAX_BYTES: usize = 512 * 1024 * 1024;
 /// How long a server may be silent before an import gives it up: a primary sends something every ten seconds.
 pub const IMPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How long a script of an import may run where `script-time-limit` sets no limit: nobody can be asked about it, and a start would
+/// have no end. Below [`IMPORT_TIMEOUT`], so that the import hears why.
+pub const IMPORT_SCRIPT_MAX: Duration = Duration::from_secs(30);
+const _: () = assert!(IMPORT_SCRIPT_MAX.as_secs() < IMPORT_TIMEOUT.as_secs());
+
 /// How often the primary is told how far a follower is.
 pub const IMPORT_ACK_EVERY: Duration = Duration::from_secs(1);
 

@@ -14,7 +14,7 @@ use super::running_script::ScriptKind;
 use super::session::{Restrictions, Session, SessionKey};
 use super::spec::{Flags, Group};
 use super::state::{Entry, Fed, Origin, ServerState};
-use crate::base::limits::{BUSY_REPLY_PAUSE_BYTES, OUTPUT_UNCOUNTED_BYTES};
+use crate::base::limits::{BUSY_REPLY_PAUSE_BYTES, IMPORT_SCRIPT_MAX, OUTPUT_UNCOUNTED_BYTES};
 use crate::base::lsn::Lsn;
 use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
@@ -23,6 +23,15 @@ use crate::script::Verdict;
 
 /// How often the other connections are looked at while a script is busy.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Whether a script that ran so long may go on. An import has a limit where there is none.
+fn verdict_on_time(ran: Duration, limit_ms: i64, is_import: bool) -> Verdict {
+    match limit_ms {
+        1.. if ran >= Duration::from_millis(limit_ms.unsigned_abs()) => Verdict::OutOfTime,
+        ..=0 if is_import && ran >= IMPORT_SCRIPT_MAX => Verdict::OutOfTimeInImport,
+        _ => Verdict::Continue,
+    }
+}
 
 impl ServerState {
     /// Asked while a script runs. Answers whether it may go on, or why not.
@@ -56,11 +65,8 @@ impl ServerState {
         if kill || self.shutdown.is_some() || self.stop_signal.load(Ordering::Relaxed) {
             return Verdict::Kill;
         }
-        if limit_ms > 0 && ran >= Duration::from_millis(limit_ms as u64) {
-            Verdict::OutOfTime
-        } else {
-            Verdict::Continue
-        }
+        let is_import = self.running_script.as_ref().is_some_and(|script| script.is_import);
+        verdict_on_time(ran, limit_ms, is_import)
     }
 
     /// Answers the complete commands of another connection's `input` while a script is busy.
@@ -154,5 +160,19 @@ impl ServerState {
         }
         // WATCH may have come while the script's unit is underway: what the script does from here on must be seen.
         ks.record_from_now(self.recording);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_import_has_a_limit_that_nobody_set() {
+        let (short, long) = (Duration::from_millis(50), IMPORT_SCRIPT_MAX);
+        let on = verdict_on_time;
+        assert_eq!([on(short, 0, true), on(long, 0, false), on(long, 60_000, true)], [Verdict::Continue; 3]);
+        assert_eq!([on(short, 50, false), on(short, 50, true)], [Verdict::OutOfTime; 2]);
+        assert_eq!(on(long, 0, true), Verdict::OutOfTimeInImport);
     }
 }

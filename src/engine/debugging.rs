@@ -180,7 +180,7 @@ impl Host for DebugHost<'_, '_> {
                 }
                 Verdict::Kill
             }
-            Verdict::OutOfTime => Verdict::Continue,
+            Verdict::OutOfTime | Verdict::OutOfTimeInImport => Verdict::Continue,
             verdict => verdict,
         }
     }

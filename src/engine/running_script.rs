@@ -45,6 +45,8 @@ pub struct RunningScript {
     pub subject: Option<Subject>,
     /// Whose call it is.
     pub caller: SessionKey,
+    /// Whether its caller repeats the past.
+    pub is_import: bool,
     /// When it began, by the processor's clock.
     pub started_ticks: u64,
     /// It has run for longer than `busy-reply-threshold`: others are answered -BUSY.
@@ -61,11 +63,12 @@ pub struct RunningScript {
 impl RunningScript {
     /// A script that begins now.
     #[inline]
-    pub fn new(kind: ScriptKind, caller: SessionKey, started_ticks: u64) -> RunningScript {
+    pub fn new(kind: ScriptKind, caller: SessionKey, is_import: bool, started_ticks: u64) -> RunningScript {
         RunningScript {
             kind,
             subject: None,
             caller,
+            is_import,
             started_ticks,
             is_busy: false,
             has_written: false,

@@ -106,7 +106,8 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
     let Some(mut vm) = ctx.server.scripts.vm.take() else { return Err(NESTED) };
     // The reading that the duration of the client's command begins with.
     let started = ctx.server.last_ticks;
-    ctx.server.running_script = Some(RunningScript::new(call.kind, ctx.session.key, started));
+    let is_import = ctx.session.import_source.is_some();
+    ctx.server.running_script = Some(RunningScript::new(call.kind, ctx.session.key, is_import, started));
     let db = ctx.session.db;
     let read_only = call.read_only || flags.no_writes;
     let is_trial = call.purpose == Purpose::Trial;

@@ -33,12 +33,24 @@ impl Command {
 pub(super) enum Decoded {
     /// A command was read.
     Command,
+    /// A command that changes no data: it is left out.
+    Idle { name: String },
     /// The primary asks how far this replica is.
     AckRequested,
     /// A command that the target does not know. It is left out, or nothing behind it may be read.
     Unknown { name: String, offset: u64 },
     /// More bytes are needed.
     Incomplete,
+}
+
+/// What is to become of a command.
+pub(super) enum Judgement {
+    /// It runs.
+    Runs,
+    /// The target has it, and it changes no data. By this name it is told.
+    Idle(String),
+    /// The target does not have it.
+    Unknown(String),
 }
 
 /// See the module's header.
@@ -123,10 +135,11 @@ impl Units {
         }
     }
 
-    /// Reads one command, if there is a whole one. `skips_unknown`: one that is not known is left out.
+    /// Reads one command, if there is a whole one. What `judge` finds to be idle is left out. `skips_unknown`: so is one that is not
+    /// known.
     pub(super) fn next(
         &mut self,
-        is_known: impl FnOnce(&[u8]) -> bool,
+        judge: impl FnOnce(Argv<'_>) -> Judgement,
         skips_unknown: bool,
     ) -> Result<Decoded, ImportError> {
         let begins_at = self.offset();
@@ -163,16 +176,27 @@ impl Units {
             decoded = Decoded::AckRequested;
         } else if is("ping") || is_note {
             // Neither changes anything.
-        } else if is_known(&argv[0]) {
-            let command = Command { db: self.db, argv: OwnedArgv::from_argv(argv) };
-            self.bytes += size_of::<Command>() + command.argv.bytes();
-            self.commands.push(command);
         } else {
-            let name = excerpt::of_bytes(&argv[0]);
-            decoded = Decoded::Unknown { name, offset: begins_at };
-            if !skips_unknown {
-                // What was read before it can still be applied; this one stands in the way of all that follows.
-                return Ok(decoded);
+            let gives_up = is("discard") || is("reset");
+            match judge(argv) {
+                Judgement::Runs => {
+                    let command = Command { db: self.db, argv: OwnedArgv::from_argv(argv) };
+                    self.bytes += size_of::<Command>() + command.argv.bytes();
+                    self.commands.push(command);
+                }
+                Judgement::Idle(name) => decoded = Decoded::Idle { name },
+                Judgement::Unknown(name) => {
+                    decoded = Decoded::Unknown { name, offset: begins_at };
+                    if !skips_unknown {
+                        // What was read before it can still be applied; this one stands in the way of all that follows.
+                        return Ok(decoded);
+                    }
+                }
+            }
+            if gives_up && self.open_since.take().is_some() {
+                // What was in its transaction never ran.
+                self.commands.truncate(self.whole.commands);
+                self.bytes = self.whole.bytes;
             }
         }
         if self.bytes - self.whole.bytes > IMPORT_UNIT_MAX_BYTES {

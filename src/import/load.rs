@@ -109,7 +109,7 @@ impl Commands {
             match decoded {
                 Decoded::Incomplete => return Ok(()),
                 Decoded::Unknown { name, offset } => return Err(self.units.unknown(name, offset)),
-                Decoded::Command | Decoded::AckRequested => {}
+                Decoded::Command | Decoded::Idle { .. } | Decoded::AckRequested => {}
             }
         }
     }

@@ -15,6 +15,7 @@ mod commands;
 mod error;
 mod files;
 mod in_process;
+mod known_commands;
 mod load;
 mod rdb_pieces;
 mod replica;

@@ -312,7 +312,7 @@ impl Follower<'_> {
                     target.apply(&mut units, Some(&mut self.checkpoint))?;
                 }
                 match decoded {
-                    Decoded::Command => {}
+                    Decoded::Command | Decoded::Idle { .. } => {}
                     Decoded::AckRequested => acknowledged = None,
                     Decoded::Unknown { name, offset } => return Err(units.unknown(name, offset)),
                     Decoded::Incomplete => break,

@@ -7,6 +7,7 @@ use redis_protocol::resp2::types::BytesFrame;
 
 use super::commands::{Command, Decoded, Units, Whole, readable};
 use super::error::ImportError;
+use super::known_commands::KnownCommands;
 use super::report::{Options, Report};
 use crate::base::excerpt;
 use crate::base::limits::{IMPORT_REPLY_MAX_BYTES, IMPORT_WINDOW_BYTES, SCRATCH_KEEP_BYTES};
@@ -39,8 +40,8 @@ pub(super) struct Target<'s> {
     /// The databases that the target is known to have.
     databases: HashSet<u64>,
     payload: Vec<u8>,
-    /// The commands that the target has, in small letters; empty until they are needed.
-    commands: HashSet<Vec<u8>>,
+    /// The commands that the target has; empty until they are needed.
+    commands: KnownCommands,
 }
 
 /// What one target leaves to the next.
@@ -49,7 +50,7 @@ pub(super) struct Known {
     /// What was and was not imported.
     pub(super) report: Report,
     /// See [`Target`].
-    commands: HashSet<Vec<u8>>,
+    commands: KnownCommands,
 }
 
 /// How far the server is followed: a place in its stream.
@@ -83,7 +84,7 @@ impl<'s> Target<'s> {
             db: 0,
             databases: HashSet::from([0]),
             payload: Vec::new(),
-            commands: HashSet::new(),
+            commands: KnownCommands::default(),
         }
     }
 
@@ -229,24 +230,19 @@ impl<'s> Target<'s> {
     pub(super) fn next(&mut self, units: &mut Units) -> Result<Decoded, ImportError> {
         if self.commands.is_empty() {
             self.settle()?;
-            let BytesFrame::Array(names) = self.connection.call(&[b"COMMAND", b"LIST"])? else {
-                return Err(self.connection.not_the_protocol().into());
-            };
-            let text = |name| match name {
-                BytesFrame::BulkString(name) | BytesFrame::SimpleString(name) => Some(name.to_ascii_lowercase()),
-                _ => None,
-            };
-            self.commands = names.into_iter().filter_map(text).collect();
+            let table = self.connection.call(&[b"COMMAND"])?;
+            self.commands = KnownCommands::of(table).ok_or_else(|| self.connection.not_the_protocol())?;
         }
         let skip_unknown = self.options.skip_unknown;
-        let decoded = units.next(|name| self.commands.contains(&name.to_ascii_lowercase()), skip_unknown)?;
-        if let Decoded::Unknown { name, .. } = &decoded
-            && skip_unknown
-        {
-            self.report.leave_out(format!("the command {}, which the target does not know", name.to_ascii_uppercase()));
-            return Ok(Decoded::Command);
+        let decoded = units.next(|argv| self.commands.judge(argv), skip_unknown)?;
+        match &decoded {
+            Decoded::Unknown { name, .. } if skip_unknown => {
+                self.report.leave_out(format!("the command {name}, which the target does not know"));
+            }
+            Decoded::Idle { name } => self.report.leave_out(format!("the command {name}, which changes no data")),
+            _ => return Ok(decoded),
         }
-        Ok(decoded)
+        Ok(Decoded::Command)
     }
 
     /// Applies the whole units in hand as one transaction. It moves the checkpoint, if there is one, behind them.

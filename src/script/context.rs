@@ -133,6 +133,9 @@ impl Ctx {
             Verdict::OutOfTime => {
                 b"ERR Script ran longer than script-time-limit. Split its work into several calls, or raise the limit by CONFIG SET"
             }
+            Verdict::OutOfTimeInImport => {
+                b"ERR Script ran longer than 30 s in an import. To let it run, set script-time-limit to more by CONFIG SET"
+            }
             Verdict::UndoIsFull => UNDO_IS_FULL.as_bytes(),
             _ => b"ERR Script killed by user with SCRIPT KILL...",
         }

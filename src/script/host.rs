@@ -42,6 +42,8 @@ pub enum Verdict {
     Kill,
     /// It ends with an error, whatever it catches: it has had its time.
     OutOfTime,
+    /// The same of a script of an import, which has less.
+    OutOfTimeInImport,
     /// It ends with an error, whatever it catches: it has changed more than can be kept to take it back.
     UndoIsFull,
 }

@@ -361,6 +361,80 @@ fn unknown_commands_end_an_import_unless_they_may_be_left_out() {
     assert!(refused.contains("WRONGTYPE") && refused.contains("\"LPUSH n x\""), "{refused}");
 }
 
+/// Whoever writes the file does not command the server: what changes no data is left out and counted.
+#[test]
+fn an_import_runs_only_what_changes_data() {
+    let lines = [
+        "SELECT 1",
+        "SET a 1",
+        "ACL SETUSER mallory on nopass ~* &* +@all",
+        "CONFIG SET maxmemory 1mb",
+        "CONFIG SET maxmemory 2mb",
+        "CLIENT PAUSE 100000000",
+        "DEBUG SLEEP 100000",
+        "SHUTDOWN NOSAVE",
+        "SUBSCRIBE c",
+        "WATCH a",
+        "MIGRATE 203.0.113.77 9 a 0 1",
+        "GET a",
+        "MULTI",
+        "SET dropped 1",
+        "DISCARD",
+        "MULTI",
+        "SET dropped 1",
+        "RESET",
+        "MULTI",
+        "SET b 1",
+        "EXEC",
+        "PUBLISH c m",
+        "SPUBLISH c m",
+        "XGROUP CREATE s g $ MKSTREAM",
+        "XINFO STREAM s",
+        "PFADD p x",
+        "PFCOUNT p",
+        "SCRIPT LOAD return(1)",
+        "SCRIPT FLUSH",
+        "EVAL redis.call('SET','c','1') 0",
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let path = append_only(dir.path(), "appendonly.aof", &lines);
+    let told = Server::start(Program::Tidegate, &[]);
+    let said = import(text(&path), &told, &[]).unwrap();
+    let started = start(Program::Tidegate, dir.path(), &["--appendonly", "yes"]);
+    for (server, said) in [(&told, said), (&started, started.log())] {
+        let mut raw = server.raw();
+        assert_eq!(raw.command(&["ACL", "USERS"]), Value::Array(vec![Value::bulk("default")]));
+        let limit = Value::Array(vec![Value::bulk("maxmemory"), Value::bulk("0")]);
+        assert_eq!(raw.command(&["CONFIG", "GET", "maxmemory"]), limit);
+        assert_eq!(raw.command(&["SELECT", "1"]), Value::status("OK"));
+        assert_eq!(raw.command(&["EXISTS", "a", "b", "c", "s", "p"]), Value::Integer(5), "{said}");
+        assert_eq!(raw.command(&["EXISTS", "dropped"]), Value::Integer(0));
+        assert_eq!(raw.command(&["SET", "later", "1"]), Value::status("OK"), "nobody is paused");
+        assert_eq!(
+            raw.command(&["SCRIPT", "EXISTS", "930269f31393d0be681588b6ab08dccee7d6bb67"]),
+            Value::Array(vec![Value::Integer(1)])
+        );
+        assert!(said.contains("left out 2 times: the command CONFIG SET"), "{said}");
+        for name in
+            ["ACL SETUSER", "CLIENT PAUSE", "DEBUG", "SHUTDOWN", "MIGRATE", "DISCARD", "RESET", "GET", "SCRIPT FLUSH"]
+        {
+            assert!(said.contains(&format!("left out: the command {name}, ")), "{name}: {said}");
+        }
+    }
+}
+
+/// A script without an end ends by itself, and the import says why.
+#[test]
+fn a_script_without_end_ends_an_import() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = append_only(dir.path(), "appendonly.aof", &["SET a 1", "EVAL while(1)do\tend 0", "SET b 1"]);
+    let server = Server::start(Program::Tidegate, &["--script-time-limit", "50"]);
+    let refused = import(text(&path), &server, &[]).unwrap_err();
+    assert!(refused.contains("script-time-limit") && refused.contains("EVAL while(1)do"), "{refused}");
+    let refused = crate::durable::refusal_with(dir.path(), &["--script-time-limit", "50"]);
+    assert!(refused.contains("script-time-limit") && refused.contains("EVAL while(1)do"), "{refused}");
+}
+
 #[test]
 fn a_start_in_a_folder_of_redis_imports_once() {
     let from = Server::start(Program::Tidegate, &[]);
