@@ -12,13 +12,12 @@ use bytes::{Buf, BytesMut};
 use redis_protocol::resp2::decode::decode_bytes_mut;
 use redis_protocol::resp2::encode::extend_encode_borrowed;
 use redis_protocol::resp2::types::{BorrowedFrame, BytesFrame};
-use rustls::{ClientConnection, StreamOwned};
 use url::Url;
 
 use crate::base::excerpt;
 use crate::base::limits::{CLIENT_REPLY_MAX_DEPTH, CLIENT_REPLY_MAX_ITEMS, CLIENT_STATUS_MAX_BYTES, READ_CHUNK_BYTES};
 use crate::base::num::parse_i64;
-use crate::client_tls::TlsFlags;
+use crate::client_tls::{TlsFlags, TlsStream};
 
 /// The port where an address names none.
 const DEFAULT_PORT: u16 = 6379;
@@ -88,9 +87,9 @@ impl Stream for UnixStream {
     }
 }
 
-impl Stream for StreamOwned<ClientConnection, TcpStream> {
+impl Stream for TlsStream {
     fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        self.sock.set_timeout(timeout)
+        TlsStream::set_timeout(self, timeout)
     }
 }
 

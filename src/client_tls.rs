@@ -3,21 +3,22 @@
 //! The flags are those of redis-cli. Unlike there, the server's certificate must be for the name that is asked for: that of the
 //! address, or of `--sni`.
 
-use std::io;
+mod trust;
+mod words;
+
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring::default_provider;
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, SignatureScheme, StreamOwned,
-};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::base::limits::TLS_CA_FILES_MAX;
+use trust::{Anybody, SignedOrOwn};
 
 /// Where systems keep the authorities that they trust, in one file.
 const AUTHORITIES: [&str; 4] = [
@@ -58,20 +59,16 @@ impl TlsFlags {
     }
 
     /// Shakes hands with the server behind `socket`, which the address calls `host`.
-    pub(crate) fn connect(
-        &self,
-        host: &str,
-        mut socket: TcpStream,
-    ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    pub(crate) fn connect(&self, host: &str, mut socket: TcpStream) -> io::Result<TlsStream> {
         let name = self.sni.as_deref().unwrap_or(host);
         let name =
             ServerName::try_from(name.to_owned()).map_err(|error| io::Error::other(format!("{name}: {error}")))?;
         let rules = Arc::new(self.rules()?);
         let mut tls = ClientConnection::new(rules, name).map_err(io::Error::other)?;
         while tls.is_handshaking() {
-            tls.complete_io(&mut socket)?;
+            tls.complete_io(&mut socket).map_err(words::of_handshake)?;
         }
-        Ok(StreamOwned::new(tls, socket))
+        Ok(TlsStream(StreamOwned::new(tls, socket)))
     }
 
     fn rules(&self) -> io::Result<ClientConfig> {
@@ -81,30 +78,39 @@ impl TlsFlags {
             .map_err(io::Error::other)?;
         let builder = match self.insecure {
             true => builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider))),
-            false => builder.with_root_certificates(self.authorities()?),
+            false => {
+                let (roots, own) = self.authorities()?;
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(SignedOrOwn::new(roots, own, &provider)?))
+            }
         };
         match (&self.cert, &self.key) {
             (Some(cert), Some(key)) => {
                 let private = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, error))?;
-                builder.with_client_auth_cert(certificates(cert)?, private).map_err(|error| unusable(cert, error))
+                builder
+                    .with_client_auth_cert(certificates(cert)?, private)
+                    .map_err(|error| unusable(cert, words::of(&error)))
             }
             (None, None) => Ok(builder.with_no_client_auth()),
             _ => Err(io::Error::other("--cert and --key need each other")),
         }
     }
 
-    fn authorities(&self) -> io::Result<RootCertStore> {
-        let mut roots = RootCertStore::empty();
+    /// Authorities to trust, and the certificates that the flags name.
+    fn authorities(&self) -> io::Result<(RootCertStore, Vec<CertificateDer<'static>>)> {
+        let (mut roots, mut own) = (RootCertStore::empty(), Vec::new());
         if let Some(file) = &self.cacert {
             for certificate in certificates(file)? {
-                roots.add(certificate).map_err(|error| unusable(file, error))?;
+                own.push(certificate.clone());
+                roots.add(certificate).map_err(|error| unusable(file, words::of(&error)))?;
             }
         }
         if let Some(folder) = &self.cacertdir {
             let entries = std::fs::read_dir(folder).map_err(|error| unusable(folder, error))?;
             // What is no certificate, or one of no use, is passed over.
             for entry in entries.flatten().take(TLS_CA_FILES_MAX) {
-                roots.add_parsable_certificates(certificates(&entry.path()).unwrap_or_default());
+                let found = certificates(&entry.path()).unwrap_or_default();
+                own.extend_from_slice(&found);
+                roots.add_parsable_certificates(found);
             }
             if roots.is_empty() {
                 return Err(unusable(folder, "there is no certificate in it"));
@@ -118,7 +124,34 @@ impl TlsFlags {
             })?;
             roots.add_parsable_certificates(certificates(&file)?);
         }
-        Ok(roots)
+        Ok((roots, own))
+    }
+}
+
+/// A connection by TLS, whose failures are told in words.
+pub(crate) struct TlsStream(StreamOwned<ClientConnection, TcpStream>);
+
+impl TlsStream {
+    /// How long a single read or write of the socket may take.
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.0.sock.set_read_timeout(Some(timeout))?;
+        self.0.sock.set_write_timeout(Some(timeout))
+    }
+}
+
+impl Read for TlsStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf).map_err(words::of_io)
+    }
+}
+
+impl Write for TlsStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.0.write(buf).map_err(words::of_io)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(words::of_io)
     }
 }
 
@@ -139,43 +172,4 @@ fn certificates(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
 
 fn unusable(path: &Path, reason: impl std::fmt::Display) -> io::Error {
     io::Error::other(format!("{}: {reason}", path.display()))
-}
-
-/// Takes any server that holds the key of the certificate that it shows.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate::base::certificate_names::{common_name, uris};
+use tidegate::base::certificate::{common_name, uris};
 
 fuzz_target!(|data: &[u8]| {
     for name in uris(data).into_iter().chain(common_name(data)) {

@@ -17,6 +17,14 @@ pub fn next_month(days: i64) -> i64 {
     later - (date(later).2 - 1)
 }
 
+/// How many days a date of the Gregorian calendar is after the first of January 1970. The reverse of [`date`].
+pub fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let of_year = (153 * month + 2) / 5 + day - 1;
+    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+}
+
 /// Year, month and day of the Gregorian calendar, so many days after the first of January 1970.
 fn date(days: i64) -> (i64, i64, i64) {
     // Years that begin with March have the day that is added at their end, and months whose lengths follow a line.

@@ -4,7 +4,7 @@ pub mod ahead;
 pub(crate) mod allocated;
 pub(crate) mod allocator;
 pub mod calendar;
-pub mod certificate_names;
+pub mod certificate;
 pub mod clock;
 pub mod crc;
 pub mod dense_table;

@@ -13,6 +13,7 @@ pub(crate) mod socket;
 pub(crate) mod socket_table;
 mod system_call;
 mod tls;
+mod tls_client_certificates;
 mod tls_files;
 mod tls_sessions;
 pub(crate) mod transport;

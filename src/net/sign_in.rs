@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use super::conn::Conn;
 use super::serve::Shared;
 use super::socket_table::Connection;
-use crate::base::certificate_names::{common_name, uris};
+use crate::base::certificate::{common_name, uris};
 use crate::config::TlsAuthClientsUser;
 use crate::engine::ServerState;
 use crate::engine::session::SessionKey;

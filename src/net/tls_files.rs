@@ -21,6 +21,7 @@ use rustls::{
 };
 
 use super::tls::Acceptor;
+use super::tls_client_certificates::SignedOrOwn;
 use super::tls_sessions::TlsSessions;
 use crate::base::limits::{TLS_CA_FILES_MAX, TLS_FILE_MAX_BYTES};
 use crate::config::{Config, TlsAuthClients};
@@ -65,9 +66,11 @@ pub(crate) fn load(config: &Config) -> Result<Acceptor, TlsError> {
     let verifier = match config.tls_auth_clients {
         TlsAuthClients::No => Arc::new(NoClientAuth) as Arc<dyn ClientCertVerifier>,
         asked => {
-            let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(config)?), provider.clone());
+            let (roots, own) = authorities(config)?;
+            let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
             let builder = if asked == TlsAuthClients::Optional { builder.allow_unauthenticated() } else { builder };
-            builder.build().map_err(|error| TlsError::Refused(error.to_string()))?
+            let signed = builder.build().map_err(|error| TlsError::Refused(error.to_string()))?;
+            Arc::new(SignedOrOwn::new(signed, own))
         }
     };
     let mut rules = ServerConfig::builder_with_provider(provider)
@@ -179,16 +182,17 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len().max(1)).any(|window| window == part)
 }
 
-/// Who may certify clients.
-fn authorities(config: &Config) -> Result<RootCertStore, TlsError> {
+/// Who may certify clients, and all certificates in the files of these.
+fn authorities(config: &Config) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), TlsError> {
     let file = Named::new(config, "tls-ca-cert-file", &config.tls_ca_cert_file);
     let folder = Named::new(config, "tls-ca-cert-dir", &config.tls_ca_cert_dir);
     if file.is_none() && folder.is_none() {
         return Err(TlsError::Missing("tls-ca-cert-file or tls-ca-cert-dir, unless tls-auth-clients is no"));
     }
-    let mut roots = RootCertStore::empty();
+    let (mut roots, mut all) = (RootCertStore::empty(), Vec::new());
     for file in file.into_iter() {
         for certificate in certificates(&file)? {
+            all.push(certificate.clone());
             roots.add(certificate).map_err(|error| file.error(error))?;
         }
     }
@@ -196,13 +200,15 @@ fn authorities(config: &Config) -> Result<RootCertStore, TlsError> {
         // As of any folder of them: what is no certificate, or one of no use, is passed over.
         for path in files_of(&folder)? {
             let file = Named { parameter: folder.parameter, path };
-            roots.add_parsable_certificates(certificates(&file).unwrap_or_default());
+            let found = certificates(&file).unwrap_or_default();
+            all.extend_from_slice(&found);
+            roots.add_parsable_certificates(found);
         }
         if roots.is_empty() {
             return Err(folder.error("there is no certificate in it"));
         }
     }
-    Ok(roots)
+    Ok((roots, all))
 }
 
 fn files_of(folder: &Named) -> Result<Vec<PathBuf>, TlsError> {

@@ -735,8 +735,8 @@ fn our_own_clients_speak_tls() {
     assert_eq!(ping(&[&trust[..], &["--sni", "localhost"]].concat()), pong);
     assert_eq!(ping(&["--tls", "--insecure"]), pong);
     for (more, why) in [
-        (&trust[..], "certificate not valid for name"),
-        (&[&trust[..], &["--sni", "elsewhere"]].concat(), "certificate not valid for name"),
+        (&trust[..], "is not for 127.0.0.1, but for localhost"),
+        (&[&trust[..], &["--sni", "elsewhere"]].concat(), "is not for elsewhere, but for localhost"),
         (&["--tls"], "/nonexistent"),
         (&["--tls", "--cacert", "/nonexistent/ca.pem"], "/nonexistent/ca.pem"),
         (&["--tls", "--insecure", "--cert", "x"], "--key"),
@@ -748,7 +748,7 @@ fn our_own_clients_speak_tls() {
     }
     let stranger = Authority::new();
     let (is_well, said) = ping(&["--tls", "--cacert", &text(&stranger.file()), "--sni", "localhost"]);
-    assert!(!is_well && said.contains("invalid peer certificate"), "{said}");
+    assert!(!is_well && said.contains("not signed by the trusted authority of this name"), "{said}");
     // Who must show a certificate, does.
     server.set(&["tls-auth-clients", "yes"]);
     let own = server.authority.certify("client");
@@ -777,4 +777,130 @@ fn our_own_clients_speak_tls() {
     let (is_well, said) = tidegate(&[&["import", &file, "--into", &url], &shown[..]].concat());
     assert!(is_well, "{said}");
     assert_eq!(server.plain.command(&["GET", "large"]), Value::bulk(&large));
+}
+
+/// The recipes of docs/tls.md are run as they stand there, but for the port.
+#[test]
+fn the_recipes_for_certificates_work() {
+    if OPENSSL.is_missing() {
+        return;
+    }
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/tls.md");
+    let page = std::fs::read_to_string(page).expect("a page is text");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let bin = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().expect("it lies in a folder");
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    let shell = |line: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).current_dir(folder.path()).env("PATH", &path).stdin(std::process::Stdio::null());
+        command
+    };
+    let mut pongs = 0;
+    for block in page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next()) {
+        let port = free_port();
+        let mut server = None;
+        for line in block.lines().map(|line| line.replace("6380", &port.to_string())) {
+            if line.starts_with("tidegate --") {
+                let log = std::fs::File::create(folder.path().join("log")).expect("a file");
+                server = Some(Ended(shell(&format!("exec {line}")).stdout(log).spawn().expect("a shell")));
+                until(|| TcpStream::connect(("127.0.0.1", port)).is_ok(), "it listens");
+            } else if !line.starts_with("redis-cli") || !REDIS_CLI_TLS.is_missing() {
+                let done = shell(&line).output().expect("a shell");
+                let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
+                assert!(done.status.success(), "{line}: {said}");
+                let asks = line.contains("ping");
+                assert!(!asks || said == "PONG\n", "{line}: {said}");
+                pongs += u32::from(asks);
+            }
+        }
+        assert!(server.is_some(), "each recipe has a server");
+    }
+    assert!(pongs >= 3, "{pongs}");
+}
+
+/// A process that is ended with its owner.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // Both fail only when it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A certificate that signs itself, as an authority's does, for these names, and valid in these years.
+fn own_authority(name: &str, alternatives: &[&str], years: (i32, i32)) -> (tempfile::TempDir, String, String) {
+    let names: Vec<String> = alternatives.iter().map(|name| (*name).to_owned()).collect();
+    let mut params = CertificateParams::new(names).expect("names");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.not_before = rcgen::date_time_ymd(years.0, 1, 1);
+    params.not_after = rcgen::date_time_ymd(years.1, 1, 1);
+    let key = KeyPair::generate().expect("a key");
+    let certificate = params.self_signed(&key).expect("a certificate");
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let [certificate_file, key_file] = ["crt", "key"].map(|end| dir.path().join(end));
+    std::fs::write(&certificate_file, certificate.pem()).expect("a file");
+    std::fs::write(&key_file, key.serialize_pem()).expect("a file");
+    (dir, text(&certificate_file), text(&key_file))
+}
+
+/// What signs itself is trusted where it is named itself, for its names and in its time, and every failure is told in words.
+#[test]
+fn certificates_that_sign_themselves_are_taken_where_they_are_named() {
+    let mut server = TlsServer::start(&[]);
+    let port = server.port.to_string();
+    let ping = |more: &[&str]| tidegate(&[&["ping", "-p", &port, "--tls"], more].concat());
+    let serve = |server: &mut TlsServer, (_, certificate, key): &(tempfile::TempDir, String, String)| {
+        server.set(&["tls-cert-file", certificate, "tls-key-file", key]);
+    };
+    let own = own_authority("server", &["localhost"], (2020, 2120));
+    serve(&mut server, &own);
+    assert_eq!(ping(&["--cacert", &own.1, "--sni", "localhost"]), (true, "PONG\n".to_owned()));
+    let fails = |more: &[&str], why: &str| {
+        let (is_well, said) = ping(more);
+        assert!(!is_well && said.contains(why), "{more:?}: {said}");
+        let is_debug = ["CaUsedAsEndEntity", "NotValid", "Unknown", "(", "{"].iter().any(|word| said.contains(word));
+        assert!(!is_debug || said.contains("(CA:TRUE)") || said.contains("(--cert"), "{said}");
+    };
+    fails(&["--cacert", &own.1, "--sni", "elsewhere"], "is not for elsewhere, but for localhost");
+    let nameless = own_authority("server", &[], (2020, 2120));
+    serve(&mut server, &nameless);
+    fails(&["--cacert", &nameless.1, "--sni", "localhost"], "has no name");
+    let other = own_authority("server", &["localhost"], (2020, 2120));
+    serve(&mut server, &other);
+    // Of the same name, and not the same.
+    fails(&["--cacert", &own.1, "--sni", "localhost"], "its certificate");
+    let past = own_authority("server", &["localhost"], (2020, 2021));
+    serve(&mut server, &past);
+    fails(&["--cacert", &past.1, "--sni", "localhost"], "has expired, at 2021-01-01T00:00:00Z");
+    let future = own_authority("server", &["localhost"], (2120, 2121));
+    serve(&mut server, &future);
+    fails(&["--cacert", &future.1, "--sni", "localhost"], "is not valid before 2120-01-01T00:00:00Z");
+    serve(&mut server, &own);
+    let stranger = Authority::new();
+    fails(&["--cacert", &text(&stranger.file()), "--sni", "localhost"], "its certificate");
+    let plain = server.server.port().to_string();
+    let (is_well, said) = tidegate(&["ping", "-p", &plain, "--tls", "--cacert", &own.1, "--sni", "localhost"]);
+    assert!(!is_well && said.contains("is this its port for TLS?"), "{said}");
+
+    // Clients, too.
+    let trust = ["--cacert", own.1.as_str(), "--sni", "localhost"];
+    let client = own_authority("client", &[], (2020, 2120));
+    server.set(&["tls-ca-cert-file", &client.1, "tls-auth-clients", "yes"]);
+    fails(&trust, "it wants a certificate");
+    let shown = |identity: &(tempfile::TempDir, String, String)| {
+        [&trust[..], &["--cert", &identity.1, "--key", &identity.2]].concat().join(" ")
+    };
+    let with = |words: &str| ping(&words.split(' ').collect::<Vec<_>>());
+    assert_eq!(with(&shown(&client)), (true, "PONG\n".to_owned()));
+    for other in [own_authority("client", &[], (2020, 2120)), own_authority("stranger", &[], (2020, 2120))] {
+        let (is_well, said) = with(&shown(&other));
+        assert!(!is_well && said.contains("it does not take the certificate"), "{said}");
+    }
+    let past = own_authority("client", &[], (2020, 2021));
+    server.set(&["tls-ca-cert-file", &past.1]);
+    let (is_well, said) = with(&shown(&past));
+    assert!(!is_well && said.contains("it does not take the certificate"), "{said}");
 }

@@ -1,8 +1,12 @@
-//! The names in an X.509 certificate: the common name of its subject, and the URIs among its alternative names.
+//! What an X.509 certificate says: the common name of its subject, the URIs among its alternative names, and when it is valid.
 //!
-//! It is read as far as these names need, as DER, which is nested records of a tag, a length and that many bytes (RFC 5280, section
+//! It is read as far as that needs, as DER, which is nested records of a tag, a length and that many bytes (RFC 5280, section
 //! 4.1; X.690). Whoever asks has had the certificate verified; even so nothing is believed of the lengths. What is not as it should be
-//! has no names.
+//! has no names, and is never valid.
+
+use std::ops::RangeInclusive;
+
+use super::calendar::days_since_1970;
 
 /// Tags of records.
 const SEQUENCE: u8 = 0x30;
@@ -14,6 +18,9 @@ const VERSION: u8 = 0xa0;
 const EXTENSIONS: u8 = 0xa3;
 /// A URI among names of several kinds.
 const URI: u8 = 0x86;
+/// A point in time with two digits for the year, and with four: UTCTime, GeneralizedTime.
+const SHORT_TIME: u8 = 0x17;
+const LONG_TIME: u8 = 0x18;
 /// Strings whose bytes are text as everybody writes it: UTF8String, PrintableString, TeletexString, IA5String.
 const TEXTS: [u8; 4] = [0x0c, 0x13, 0x14, 0x16];
 
@@ -49,6 +56,35 @@ pub fn uris(certificate: &[u8]) -> Vec<&[u8]> {
     uris
 }
 
+/// From when until when it is valid, in seconds since 1970.
+pub fn validity(certificate: &[u8]) -> Option<RangeInclusive<i64>> {
+    let mut times = Fields::of(certificate).validity?;
+    let (from, until) = (next(&mut times)?, next(&mut times)?);
+    Some(time(from)?..=time(until)?)
+}
+
+/// Reads `YYMMDDHHMMSSZ` or, with four digits for the year, the same.
+fn time((tag, text): (u8, &[u8])) -> Option<i64> {
+    let digits = text.strip_suffix(b"Z").filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
+    let (year, rest) = match tag {
+        SHORT_TIME => digits.split_at_checked(2)?,
+        LONG_TIME => digits.split_at_checked(4)?,
+        _ => return None,
+    };
+    let number = |digits: &[u8]| digits.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0'));
+    let year = match (tag, number(year)) {
+        (SHORT_TIME, year @ 50..) => 1900 + year,
+        (SHORT_TIME, year) => 2000 + year,
+        (_, year) => year,
+    };
+    let pairs: Vec<i64> = rest.chunks(2).map(number).collect();
+    let &[month @ 1..=12, day @ 1..=31, hour @ 0..=23, minute @ 0..=59, second @ 0..=60] = &pairs[..] else {
+        return None;
+    };
+    let days = days_since_1970(year, month, day);
+    (rest.len() == 10).then_some(((days * 24 + hour) * 60 + minute) * 60 + second)
+}
+
 /// Others end a name at a zero: whoever certified `admin\0.example` has not certified `admin`.
 fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && !name.contains(&0)
@@ -73,6 +109,7 @@ fn alternative_names(certificate: &[u8]) -> Option<&[u8]> {
 /// What is read of a certificate.
 #[derive(Default)]
 struct Fields<'a> {
+    validity: Option<&'a [u8]>,
     subject: Option<&'a [u8]>,
     extensions: Option<&'a [u8]>,
 }
@@ -88,10 +125,11 @@ impl<'a> Fields<'a> {
         if fields.first() == Some(&VERSION) {
             next(&mut fields)?;
         }
-        // Serial number, algorithm, issuer, validity.
-        for _ in 0..4 {
+        // Serial number, algorithm, issuer.
+        for _ in 0..3 {
             next(&mut fields)?;
         }
+        let validity = Some(expect(&mut fields, SEQUENCE)?);
         let subject = Some(expect(&mut fields, SEQUENCE)?);
         // The key, and perhaps numbers that nobody gives any more.
         let mut extensions = None;
@@ -100,7 +138,7 @@ impl<'a> Fields<'a> {
                 extensions = expect(&mut value, SEQUENCE);
             }
         }
-        Some(Fields { subject, extensions })
+        Some(Fields { validity, subject, extensions })
     }
 }
 
@@ -168,13 +206,31 @@ mod tests {
     }
 
     #[test]
+    fn times_of_certificates() {
+        let params = |from: (i32, u8, u8), until: (i32, u8, u8)| {
+            let mut params = CertificateParams::default();
+            params.not_before = rcgen::date_time_ymd(from.0, from.1, from.2);
+            params.not_after = rcgen::date_time_ymd(until.0, until.1, until.2);
+            params.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate").der().to_vec()
+        };
+        assert_eq!(validity(&params((1970, 1, 1), (2026, 11, 28))), Some(0..=1_795_824_000));
+        // From 2050 on years have four digits.
+        assert_eq!(validity(&params((2049, 12, 31), (2100, 3, 1))), Some(2_524_521_600..=4_107_542_400));
+        for text in
+            ["", "2601010000Z", "260101000000", "261301000000Z", "260101240000Z", "26010100000000Z", "26O101000000Z"]
+        {
+            assert_eq!(time((SHORT_TIME, text.as_bytes())), None, "{text}");
+        }
+    }
+
+    #[test]
     fn damage_is_no_panic() {
         let whole = certificate(&[(DnType::CommonName, "alice")], &[uri("urn:app:alice")]);
         for at in 0..whole.len() {
             for byte in [0x00, 0x06, 0x30, 0x7f, 0x80, 0x84, 0xff] {
                 let mut damaged = whole.clone();
                 damaged[at] = byte;
-                let _ = (common_name(&damaged), uris(&damaged));
+                let _ = (common_name(&damaged), uris(&damaged), validity(&damaged));
             }
             assert_eq!(common_name(&whole[..at]), None);
         }
