@@ -27,17 +27,21 @@ fn main() -> ExitCode {
     // SAFETY: there is one thread, and nothing of the arguments or the environment has been looked at.
     unsafe { process_title::prepare() };
     let asked = asked();
-    if matches!(asked, Some(Asked::Help | Asked::Version)) {
+    if matches!(asked, Some(Asked::ShortHelp | Asked::Help | Asked::Version)) {
         process::end_with_the_reader();
     }
     let done = match asked {
         Some(Asked::Server(arguments)) => run(&arguments),
+        Some(Asked::ShortHelp) => with_helpers(config::short_command()).print_help().map_err(Into::into),
         Some(Asked::Help) => command_line().print_help().map_err(Into::into),
         Some(Asked::Version) => {
             print!("{}", command_line().render_version());
             Ok(())
         }
-        None => return help_out(&command_line().get_matches()),
+        None => match unknown_topic() {
+            Some(topic) => Err(no_such_helper("subcommand", &topic).into()),
+            None => return help_out(&command_line().get_matches()),
+        },
     };
     end(done)
 }
@@ -48,6 +52,14 @@ fn asked() -> Option<Asked> {
     let is_helper =
         |first: &OsString| first == "help" || command_line().get_subcommands().any(|helper| first == helper.get_name());
     if args.first().is_some_and(is_helper) { None } else { Some(Arguments::parse(args)) }
+}
+
+/// What help is asked about, if that is no subcommand.
+fn unknown_topic() -> Option<String> {
+    let mut args = std::env::args_os().skip(1);
+    let topic = args.next().filter(|first| first == "help").and(args.next())?.into_string().ok()?;
+    let is_known = topic == "help" || topic.starts_with('-') || command_line().find_subcommand(&topic).is_some();
+    (!is_known).then_some(topic)
 }
 
 /// Runs one of the helpers.
@@ -84,8 +96,13 @@ fn end(done: Result<(), Box<dyn Error>>) -> ExitCode {
 }
 
 fn command_line() -> Command {
+    with_helpers(config::command())
+}
+
+/// The subcommands beside the command line of a server.
+fn with_helpers(server: Command) -> Command {
     let name = Arg::new("NAME").help("Print this script instead of the list");
-    config::command()
+    server
         .subcommand(ping_command())
         .subcommand(
             Command::new("scripts")
@@ -97,12 +114,12 @@ fn command_line() -> Command {
         .subcommand(check_command())
 }
 
-/// The flags that say how TLS is used, which are those of redis-cli.
-fn tls_flags() -> [Arg; 7] {
+/// The flags that say how TLS is used, which are those of redis-cli. A short help leaves them out.
+fn tls_flags() -> impl Iterator<Item = Arg> {
     let value = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name(value).help(help)
     };
-    [
+    let flags = [
         switch("tls", "Connect by TLS, as to addresses that begin with rediss://"),
         value(
             "sni",
@@ -118,7 +135,8 @@ fn tls_flags() -> [Arg; 7] {
         switch("insecure", "Trust any certificate").conflicts_with_all(["cacert", "cacertdir"]),
         value("cert", "FILE", "A certificate to show, in PEM").requires("key"),
         value("key", "FILE", "Its key, in PEM").requires("cert"),
-    ]
+    ];
+    flags.into_iter().map(|flag| flag.hide_short_help(true))
 }
 
 /// What they say, if TLS is used at one of these addresses.
@@ -219,6 +237,9 @@ fn check_command() -> Command {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    if let Some(word) = arguments.file.as_deref().and_then(mistyped_helper) {
+        return Err(no_such_helper("subcommand and no configuration file", word).into());
+    }
     let config = Config::from_arguments(arguments)?;
     match manager(&config) {
         Some(manager) => manager.follow(),
@@ -231,6 +252,19 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         .map_err(|error| format!("cannot log to {}: {error}", config.logfile.display()))?;
     abort_on_panic();
     Ok(server::run(config)?)
+}
+
+/// A word in the place of the configuration file that names no file, and does not look like one.
+fn mistyped_helper(file: &Path) -> Option<&str> {
+    let word = file.to_str().filter(|word| !word.contains(['/', '.']))?;
+    (!file.exists()).then_some(word)
+}
+
+/// What to tell who asks for `what` by this word.
+fn no_such_helper(what: &str, word: &str) -> String {
+    let hint = config::nearest(word, command_line().get_subcommands().map(Command::get_name))
+        .map(|name| format!(" Did you mean `tidegate {name}`?"));
+    format!("there is no {what} {word}.{} `tidegate -h` lists the subcommands.", hint.unwrap_or_default())
 }
 
 /// The service manager that is to hear of this server.
@@ -339,8 +373,14 @@ fn text<'m>(matches: &'m ArgMatches, name: &str) -> &'m str {
 fn show_scripts(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     match matches.get_one::<String>("NAME") {
         Some(name) => {
-            let script = Bundled::named(name)
-                .ok_or_else(|| format!("no bundled script is called {name}; `tidegate scripts` lists them"))?;
+            let script = Bundled::named(name).ok_or_else(|| {
+                let hint = config::nearest(name, BUNDLED.iter().map(|script| script.name))
+                    .map(|name| format!(". Did you mean {name}?"));
+                format!(
+                    "no bundled script is called {name}{} `tidegate scripts` lists them",
+                    hint.as_deref().unwrap_or(";")
+                )
+            })?;
             print!("{}", script.body);
         }
         None => {

@@ -35,7 +35,9 @@ pub struct Arguments {
 pub enum Asked {
     /// To start a server.
     Server(Arguments),
-    /// To be told how.
+    /// To be told how, on a page.
+    ShortHelp,
+    /// To be told of every parameter.
     Help,
     /// To be told which version this is.
     Version,
@@ -51,7 +53,8 @@ impl Arguments {
         for (at, arg) in args.iter().enumerate() {
             let (is_first, is_last) = (at == 0, at + 1 == args.len());
             match arg.as_slice() {
-                b"-h" | b"--help" if !wants_value => return Asked::Help,
+                b"-h" if !wants_value => return Asked::ShortHelp,
+                b"--help" if !wants_value => return Asked::Help,
                 b"-V" | b"-v" | b"--version" if !wants_value => return Asked::Version,
                 b"-" if (is_first || is_last) && !wants_value => found.reads_standard_input = true,
                 _ if is_first && !arg.starts_with(b"-") => {
@@ -105,13 +108,17 @@ pub(super) fn advice(name: &str) -> String {
         "check-system" => return "Tidegate has no check of the system; what it minds it says when it starts.".into(),
         _ => {}
     }
-    let names = all_names().map(|(known, _)| (distance(&name, known), known));
-    match names.min() {
-        Some((distance, known)) if distance <= 2 || distance * 4 <= name.len() => {
-            format!("Tidegate has no parameter of this name. Is it {known}? `tidegate --help` lists all.")
-        }
-        _ => "Tidegate has no parameter of this name; `tidegate --help` lists all.".into(),
+    match nearest(&name, all_names().map(|(known, _)| known)) {
+        Some(known) => format!("Tidegate has no parameter of this name. Is it {known}? `tidegate --help` lists all."),
+        None => "Tidegate has no parameter of this name; `tidegate --help` lists all.".into(),
     }
+}
+
+/// The known name that a mistyped one was probably meant to be.
+pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let name = name.to_ascii_lowercase();
+    let (distance, known) = known.map(|known| (distance(&name, known), known)).min()?;
+    (distance <= 2 || distance * 4 <= name.len()).then_some(known)
 }
 
 /// How many characters have to be added, removed or replaced to make one text of the other.
@@ -128,8 +135,45 @@ fn distance(left: &str, right: &str) -> usize {
     row[right.len()]
 }
 
+/// Parameters that most operators set, in the order in which the short help shows them.
+const COMMON: [&str; 13] = [
+    "port",
+    "bind",
+    "dir",
+    "requirepass",
+    "appendonly",
+    "appendfsync",
+    "maxmemory",
+    "maxmemory-policy",
+    "io-threads",
+    "tls-port",
+    "metrics-port",
+    "logfile",
+    "daemonize",
+];
+
 /// The command line as the help shows it: every parameter as a flag, and the file. The caller may add subcommands.
 pub fn command() -> clap::Command {
+    // Beside flags as long as these there is no room for a sentence, unless the terminal is wide.
+    without_parameters().next_line_help(true).args(PARAMETERS.iter().map(flag))
+}
+
+/// The command line as the short help shows it, on a page: the parameters that most operators set.
+pub fn short_command() -> clap::Command {
+    let common = COMMON.iter().filter_map(|name| Parameter::named(name.as_bytes()));
+    let help = Arg::new("help").short('h').long("help").action(ArgAction::Help);
+    without_parameters()
+        .disable_help_flag(true)
+        .arg(help.help("Print this page (-h), or all parameters (--help)"))
+        .args(common.map(short_flag))
+        .after_help(format!(
+            "Each of the {} parameters is a flag and a line of the file; flags win. `tidegate --help` lists all, with their \
+             defaults, and docs/configuration.md what may change at run time. `tidegate COMMAND --help` tells of a command.",
+            PARAMETERS.len()
+        ))
+}
+
+fn without_parameters() -> clap::Command {
     let file = Arg::new("FILE")
         .value_parser(value_parser!(OsString))
         .help("Configuration file in the syntax of redis.conf; - reads it from standard input. Flags win over it");
@@ -137,10 +181,25 @@ pub fn command() -> clap::Command {
         .version(VERSION_LINE.as_str())
         .about("A coordination server that speaks the Redis protocol")
         .args_conflicts_with_subcommands(true)
-        // Beside flags as long as these there is no room for a sentence, unless the terminal is wide.
-        .next_line_help(true)
         .arg(file)
-        .args(PARAMETERS.iter().map(flag))
+}
+
+/// A flag in a column: a name for its words, if these would leave no room for the help, and what it means in a sentence.
+fn short_flag(parameter: &'static Parameter) -> Arg {
+    let arg = flag(parameter).help_heading("Parameters that most servers set").help(short_doc(parameter));
+    match (parameter.shape)() {
+        Shape::Word(words) if words().len() > 2 => arg.value_name("WORD"),
+        _ => arg,
+    }
+}
+
+fn short_doc(parameter: &Parameter) -> String {
+    let doc = parameter.doc.trim();
+    let end = doc.find(['.', ':', ';', '(']).unwrap_or(doc.len());
+    match parameter.default {
+        "" => doc[..end].trim_end().to_owned(),
+        default => format!("{} [default: {default}]", doc[..end].trim_end()),
+    }
 }
 
 fn flag(parameter: &'static Parameter) -> Arg {
@@ -202,6 +261,7 @@ mod tests {
             (&["--bind", "127.0.0.1", "-::1"], &["<bind> <127.0.0.1> <-::1>"]),
             (&["--port"], &["<port>"]),
             (&["--hz", "5", "--help"], &["Help"]),
+            (&["-h"], &["ShortHelp"]),
             (&["--requirepass", "--help"], &["<requirepass> <--help>"]),
             (&["-v"], &["Version"]),
             (&["-p", "7000"], &["<-p> <7000>"]),
@@ -223,6 +283,14 @@ mod tests {
         ] {
             assert!(advice(name).contains(part), "{name}: {}", advice(name));
         }
+    }
+
+    #[test]
+    fn its_short_help_fits_80_columns() {
+        short_command().debug_assert();
+        assert!(COMMON.iter().all(|name| Parameter::named(name.as_bytes()).is_some()), "{COMMON:?}");
+        let help = short_command().term_width(80).render_help().to_string();
+        assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
     }
 
     #[test]

@@ -32,7 +32,7 @@ mod title;
 mod words;
 
 pub use act::{Act, NetworkPart};
-pub use arguments::{Arguments, Asked, command};
+pub use arguments::{Arguments, Asked, command, nearest, short_command};
 pub use choices::{
     AclPubsubDefault, AllowFrom, AppendFsync, LogLevel, MaxmemoryPolicy, OomScoreAdj, Ranking, SanitizePayload,
     Supervised, SyslogFacility, TlsAuthClients, TlsAuthClientsUser,

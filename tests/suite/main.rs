@@ -16,6 +16,7 @@ mod changes;
 mod checked;
 mod client_memory;
 mod clients;
+mod command_line;
 mod command_table;
 mod configuration;
 mod connection_limits;

@@ -1,0 +1,68 @@
+//! The command line as somebody meets it who is new, or has mistyped.
+
+use std::process::Command;
+
+/// What the program prints to its output and to its errors.
+fn said(args: &[&str]) -> (String, String) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = env!("CARGO_BIN_EXE_tidegate");
+    let output = Command::new(program).args(args).current_dir(&folder).output().expect("the program of this build");
+    let text = |bytes| String::from_utf8(bytes).expect("it prints text");
+    (text(output.stdout), text(output.stderr))
+}
+
+const SUBCOMMANDS: [&str; 5] = ["ping", "scripts", "import", "export", "check"];
+
+#[test]
+fn a_mistyped_subcommand_is_told_the_nearest() {
+    for (args, nearest) in [
+        (&["chekc", "tidegate-data"][..], "check"),
+        (&["PING"], "ping"),
+        (&["improt", "--follow", "redis://old:6379"], "import"),
+        (&["script"], "scripts"),
+    ] {
+        let (_, error) = said(args);
+        assert!(
+            error.starts_with(&format!("there is no subcommand and no configuration file {}.", args[0])),
+            "{error}"
+        );
+        assert!(error.contains(&format!("Did you mean `tidegate {nearest}`?")), "{args:?}: {error}");
+        assert!(error.contains("`tidegate -h`"), "{args:?}: {error}");
+    }
+    let (_, error) = said(&["frobnicate"]);
+    assert!(error.contains("no configuration file frobnicate") && !error.contains("Did you mean"), "{error}");
+    assert!(said(&["help", "chekc"]).1.contains("there is no subcommand chekc. Did you mean `tidegate check`?"));
+    for path in ["./chekc", "redis.conf"] {
+        let (_, error) = said(&[path]);
+        assert_eq!(error, format!("can't open config file '{path}': No such file or directory\n"));
+    }
+    let (_, error) = said(&["scripts", "gate_aquire"]);
+    assert!(error.contains("Did you mean gate_acquire?"), "{error}");
+}
+
+#[test]
+fn the_short_help_is_a_page_and_the_long_one_has_all() {
+    let ((short, _), (long, _)) = (said(&["-h"]), said(&["--help"]));
+    assert!(short.lines().count() <= 50, "{} lines: {short}", short.lines().count());
+    assert!(short.lines().all(|line| line.chars().count() <= 100), "{short}");
+    for part in SUBCOMMANDS.iter().chain(&["Usage: tidegate", "--port <N>", "--dir <", "tidegate --help"]) {
+        assert!(short.contains(part) && long.contains(part.trim_start_matches("tidegate ")), "{part}: {short}");
+    }
+    let parameters = |page: &str| page.lines().filter(|line| line.trim_start().starts_with("--")).count();
+    assert!((10..=15).contains(&parameters(&short)), "{short}");
+    for parameter in tidegate::config::PARAMETERS {
+        assert!(long.contains(&format!("--{} ", parameter.name)), "{}", parameter.name);
+    }
+    assert_eq!(said(&["help"]).0, long);
+}
+
+#[test]
+fn the_short_help_of_a_subcommand_leaves_tls_to_the_long_one() {
+    for name in ["import", "export"] {
+        let ((short, _), (long, _)) = (said(&[name, "-h"]), said(&[name, "--help"]));
+        assert!(!short.contains("--cacert") && long.contains("--cacert <FILE>"), "{short}");
+        assert!(short.contains("--help"), "{short}");
+        assert!(short.lines().count() + 12 < long.lines().count(), "{short}");
+    }
+    assert!(said(&["ping", "--help"]).0.contains("--cacert <FILE>"), "its -h is the host");
+}
