@@ -55,6 +55,7 @@ mod once;
 mod oracle;
 mod output_limits;
 mod pages;
+mod pages_shell;
 mod pause;
 mod payloads;
 mod power_loss;

@@ -6,6 +6,7 @@ use std::process::Command;
 use crate::crowd::on_both;
 use crate::harness::{Program, Server};
 use crate::oracle::REDIS_CLI;
+use crate::pages::{Block, blocks_of, steps};
 
 on_both!(the_readme_shows_what_is_printed);
 
@@ -14,13 +15,13 @@ fn the_readme_shows_what_is_printed(program: Program) {
         return;
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let readme = std::fs::read_to_string(folder.join("README.md")).expect("the package has a README");
     let server = Server::start(program, &[]);
     let mut typed = 0;
-    let is_known = |block: &Vec<(&str, Vec<&str>)>| {
+    let is_known = |block: &Vec<(String, Vec<&str>)>| {
         program == Program::Tidegate || !block.iter().any(|(command, _)| is_for_coordination(command))
     };
-    let blocks = readme.split("```console\n").skip(1).map(steps).filter(is_known);
+    let readme: Vec<Block> = blocks_of("console").into_iter().filter(|block| block.page == "README.md").collect();
+    let blocks = readme.iter().map(|block| steps(&block.text)).filter(is_known);
     for (command, shown) in blocks.flatten() {
         // On a terminal redis-cli shows types; --no-raw does so in a pipe, too.
         let line = command.replacen("redis-cli", &format!("redis-cli --no-raw -p {}", server.port()), 1);
@@ -40,19 +41,6 @@ fn the_readme_shows_what_is_printed(program: Program) {
 fn is_for_coordination(line: &str) -> bool {
     let name = line.split(' ').skip(1).find(|word| !word.starts_with('-')).unwrap_or_default();
     ["GUARD", "ONCE"].contains(&name) || ["GATE.", "LOCK.", "STOCK."].iter().any(|family| name.starts_with(family))
-}
-
-/// Each command of a console block with the lines that it prints.
-pub(crate) fn steps(block: &str) -> Vec<(&str, Vec<&str>)> {
-    let mut steps: Vec<(&str, Vec<&str>)> = Vec::new();
-    for line in block.split("```").next().unwrap_or_default().lines() {
-        match (line.strip_prefix("$ "), steps.last_mut()) {
-            (Some(command), _) => steps.push((command, Vec::new())),
-            (None, Some((_, shown))) => shown.push(line),
-            (None, None) => panic!("a console block starts with a command, not with {line}"),
-        }
-    }
-    steps
 }
 
 /// Equal, but for what is left of a lease of 30 s when the next command comes.

@@ -1,28 +1,39 @@
-# Makes a program of the Go snippets in the pages of docs/coordination: a function for each page that has one, which takes what the
-# snippet names and returns its error. Go refuses variables that nobody uses, so each is used.
+# Makes a program of the Go snippets that the index lists: a function for each, which takes what the snippet names and returns what it was
+# granted. The block that makes the connection has a function of its own. Go refuses variables that nobody uses, so each is used.
 BEGIN {
-    print "package main\n\nimport (\n\t\"context\"\n\t\"strconv\"\n\n\t\"github.com/redis/go-redis/v9\"\n)\n"
-    print "var _ = strconv.Itoa\n"
-    print "type page struct {\n\tname string\n\trun  func(ctx context.Context, rdb *redis.Client, job, owner, order string, token int64) error\n}\n"
+    FS = "\t"
+    port = ENVIRON["PORT"]
+    takes = "(ctx context.Context, rdb *redis.Client, job, owner, order string, token int64) (answer answer, err error)"
+    print "package main\n\nimport (\n\t\"context\"\n\t\"strconv\"\n\t\"time\"\n\n\t\"github.com/redis/go-redis/v9\"\n)\n"
+    print "var _, _ = strconv.Itoa, time.Second\n"
     print "var pages = []page{"
 }
-/^```go$/ {
-    name = FILENAME
-    sub(/.*\//, "", name)
-    print "\t{\"" name "\", func(ctx context.Context, rdb *redis.Client, job, owner, order string, token int64) error {"
-    inside = 1
-    used = ""
-    next
-}
-inside && /^```$/ {
-    print used "\t\treturn err\n\t}},"
-    inside = 0
-}
-inside {
-    print "\t\t" $0
-    if (match($0, /^[a-z, ]+ :=/)) {
-        count = split(substr($0, 1, RLENGTH - 3), names, /, */)
-        for (i = 1; i <= count; i++) used = used "\t\t_ = " names[i] "\n"
+{
+    print "\t{\"" $2 " " $3 "\", func" takes " {"
+    text = used = ""
+    makes_connection = is_granted = has_reply = 0
+    while ((getline line <$1) > 0) {
+        gsub(/6379/, port, line)
+        text = text line "\n"
+        if (match(line, /^[a-z, ]+ :=/)) {
+            count = split(substr(line, 1, RLENGTH - 3), names, /, */)
+            for (i = 1; i <= count; i++) {
+                used = used "\t\t_ = " names[i] "\n"
+                if (names[i] == "granted") is_granted = 1
+                if (names[i] == "reply") has_reply = 1
+                if (names[i] == "rdb") makes_connection = 1
+            }
+        }
     }
+    close($1)
+    # In a block of its own the snippet may make variables that the function has already.
+    print "\t\t{"
+    printf "%s", text
+    printf "%s", used
+    if (makes_connection) print "\t\tanswer.connection = rdb"
+    if (has_reply) print "\t\tanswer.reply = reply"
+    if (is_granted) print "\t\tanswer.refused = !granted"
+    print (makes_connection ? "\t\treturn answer, nil" : "\t\treturn answer, err") "\n\t\t}"
+    print "\t}, `" text "`},"
 }
 END { print "}" }

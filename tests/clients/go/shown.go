@@ -3,30 +3,81 @@ package main
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// whatPagesShow runs the snippets of the pages of docs/coordination as they stand there: run has made them into pages.go.
-func whatPagesShow() []check {
-	return []check{{"docs/coordination in Go: what the pages show", func() error {
-		ctx := context.Background()
-		client := redis.NewClient(&redis.Options{Addr: address()})
-		for _, page := range pages {
+const overview = "docs/coordination/README.md"
+
+// page is a snippet of a page as it stands there, but for the port: the script run has made them into pages.go.
+type page struct {
+	name string
+	run  func(ctx context.Context, rdb *redis.Client, job, owner, order string, token int64) (answer, error)
+	text string
+}
+
+// answer is what a snippet has made.
+type answer struct {
+	connection *redis.Client
+	reply      []any
+	refused    bool
+}
+
+var waits = regexp.MustCompile(`"([A-Z.]+)", "([^"]+)".*"BLOCK"`)
+
+// whatPagesShow runs the snippets of the pages with the connection that the overview makes.
+func whatPagesShow() (checks []check) {
+	ctx := context.Background()
+	var client *redis.Client
+	for _, page := range pages {
+		checks = append(checks, check{"pages: " + page.name, func() error {
+			if strings.HasPrefix(page.name, overview) {
+				made, err := page.run(ctx, nil, "", "", "", 0)
+				client = made.connection
+				return err
+			}
 			client.FlushAll(ctx)
 			client.Set(ctx, "stock:42", 10, 0)
-			lock, err := client.Do(ctx, "LOCK.ACQUIRE", "lock:report", "worker-7:3f2a", "PX", 30000).Slice()
+			lock, err := client.Do(ctx, "LOCK.ACQUIRE", "lock:report", "worker-7:3f2a", "PX", 60000).Slice()
 			if err != nil {
 				return err
 			}
-			fields := lock[1].(map[any]any)
-			if err := page.run(ctx, client, "job-4711", "worker-7:3f2a", "77", fields["token"].(int64)); err != nil {
-				return fmt.Errorf("%s: %w", page.name, err)
+			token := lock[1].(map[any]any)["token"].(int64)
+			shows := func() (answer, error) { return page.run(ctx, client, "job-4711", "worker-7:3f2a", "77", token) }
+			if found := waits.FindStringSubmatch(page.text); found != nil {
+				if err := waitsInVain(ctx, client, found[1], found[2], shows); err != nil {
+					return err
+				}
 			}
-		}
-		if len(pages) < 6 {
-			return fmt.Errorf("%d snippets in Go", len(pages))
-		}
-		return nil
-	}}}
+			if got, err := shows(); err != nil || got.refused {
+				return fmt.Errorf("%v, %w", got.reply, err)
+			}
+			return nil
+		}})
+	}
+	return checks
+}
+
+// waitsInVain runs a snippet that waits for a key while somebody else holds it, and frees that afterwards.
+func waitsInVain(ctx context.Context, client *redis.Client, command, key string, shows func() (answer, error)) error {
+	client.Do(ctx, "LOCK.BREAK", key)
+	client.Do(ctx, "LOCK.ACQUIRE", key, "somebody else", "PX", 60000)
+	defer client.Do(ctx, "LOCK.BREAK", key)
+	before := calls(ctx, client, command)
+	got, err := shows()
+	if err != nil || !got.refused || got.reply[1].(map[any]any)["reason"] != "timeout" {
+		return fmt.Errorf("waiting in vain: %v, %w", got.reply, err)
+	}
+	if after := calls(ctx, client, command); after != before+1 {
+		return fmt.Errorf("it has called %d times", after-before)
+	}
+	return nil
+}
+
+func calls(ctx context.Context, client *redis.Client, command string) (count int) {
+	_, behind, _ := strings.Cut(client.Info(ctx, "commandstats").Val(), "cmdstat_"+strings.ToLower(command)+":calls=")
+	fmt.Sscanf(behind, "%d", &count)
+	return count
 }

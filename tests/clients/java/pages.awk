@@ -1,23 +1,37 @@
-# Makes a class of the Java snippets in the pages of docs/coordination: a method for each page that has one, which takes what the snippet
-# names.
+# Makes a class of the Java snippets that the index lists: a function for each, which takes what the snippet names, unless it makes that
+# itself, and answers what it was granted. The block that makes the connection keeps it.
 BEGIN {
-    print "package programs;\n\nimport java.util.LinkedHashMap;\nimport java.util.List;\nimport java.util.Map;"
-    print "import redis.clients.jedis.Jedis;\nimport redis.clients.jedis.commands.ProtocolCommand;\nimport redis.clients.jedis.util.SafeEncoder;\n"
+    FS = "\t"
+    port = ENVIRON["PORT"]
+    print "package programs;\n\nimport java.util.List;"
+    print "import redis.clients.jedis.RedisClient;\nimport redis.clients.jedis.commands.ProtocolCommand;\nimport redis.clients.jedis.util.SafeEncoder;\n"
     print "final class Pages {"
-    print "    interface Page {\n        void run(Jedis jedis, String job, String owner, String order, String token);\n    }\n"
-    print "    static final Map<String, Page> ALL = new LinkedHashMap<>();\n"
-    print "    static {"
+    print "    interface Run {\n        Boolean of(RedisClient jedis, String job, String owner, String order, String token);\n    }\n"
+    print "    record Page(String name, String text, Run run) {}\n"
+    print "    static RedisClient connection;\n"
+    print "    static final List<Page> ALL = List.of("
 }
-/^```java$/ {
-    name = FILENAME
-    sub(/.*\//, "", name)
-    print "        ALL.put(\"" name "\", (jedis, job, owner, order, token) -> {"
-    inside = 1
-    next
+{
+    text = ""
+    is_granted = makes_connection = 0
+    names = " jedis job owner order token "
+    while ((getline line <$1) > 0) {
+        gsub(/6379/, port, line)
+        text = text "            " line "\n"
+        if (line ~ /^boolean granted =/) is_granted = 1
+        if (line ~ /^RedisClient jedis =/) makes_connection = 1
+        if (match(line, /[A-Za-z<>?]+ [a-z]+ = /)) {
+            split(substr(line, RSTART, RLENGTH), made, " ")
+            sub(" " made[2] " ", " its" made[2] " ", names)
+        }
+    }
+    close($1)
+    gsub(/^ | $/, "", names)
+    gsub(/ /, ", ", names)
+    print "        " separator "new Page(\"" $2 " " $3 "\", \"\"\"\n" text "            \"\"\", (" names ") -> {"
+    printf "%s", text
+    if (makes_connection) print "            connection = jedis;"
+    print "            return " (is_granted ? "granted" : "null") ";\n        })"
+    separator = ", "
 }
-inside && /^```$/ {
-    print "        });"
-    inside = 0
-}
-inside { print "            " $0 }
-END { print "    }\n}" }
+END { print "    );\n}" }

@@ -1,36 +1,82 @@
-"""redis-py, as the pages of docs/coordination show it: each of their snippets, as it stands there."""
+"""redis-py, as the pages show it: each of their snippets, as it stands there, but for the port."""
 
+import os
 import pathlib
 import re
+import sqlite3
 
 import redis
 
-from holds import PORT, run
+from holds import PORT, URL, run
 
-PAGES = pathlib.Path(__file__).resolve().parents[3] / "docs" / "coordination"
+LUA = pathlib.Path(__file__).resolve().parents[3] / "lua"
+OVERVIEW = "docs/coordination/README.md"
 
 
 class TooManyRequests(Exception):
     """What a snippet raises that is refused."""
 
 
-def snippets(page):
-    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+def snippets(language):
+    for line in pathlib.Path(os.environ["SNIPPETS"]).read_text().splitlines():
+        file, page, number, of, *_ = line.split("\t")
+        if of == language:
+            yield page, number, pathlib.Path(file).read_text().replace("6379", str(PORT))
 
 
-def what_the_pages_show():
-    r = redis.Redis(host="127.0.0.1", port=PORT, decode_responses=True, protocol=3)
-    ran = 0
-    for page in sorted(PAGES.glob("*.md")):
-        r.flushall()
-        r.set("stock:42", 10)
-        _, lock = r.execute_command("LOCK.ACQUIRE", "lock:report", "worker-7:3f2a", "PX", 30000)
-        names = dict(r=r, job="job-4711", owner="worker-7:3f2a", order=77, token=lock["token"], TooManyRequests=TooManyRequests)
-        for snippet in snippets(page):
-            exec(compile(snippet, str(page), "exec"), names)
-            ran += 1
-        assert names.get("granted", 1) == 1, page
-    assert ran >= 6, f"{ran} snippets in Python"
+def calls(r, command):
+    return r.info("commandstats").get(f"cmdstat_{command.lower()}", {"calls": 0})["calls"]
 
 
-run("docs/coordination in Python", [what_the_pages_show])
+def shows(page, text, connection):
+    """Runs a snippet with what its page has told of before. One that waits runs in vain first."""
+    r = redis.Redis.from_url(URL, decode_responses=True)
+    r.flushall()
+    r.set("stock:42", 10)
+    _, lock = r.execute_command("LOCK.ACQUIRE", "lock:report", "worker-7:3f2a", "PX", 60000)
+    names = dict(job="job-4711", owner="worker-7:3f2a", order=77, token=lock["token"], TooManyRequests=TooManyRequests)
+    for name in ("acquire", "renew", "release"):
+        names[name] = r.register_script((LUA / f"lease_gate_{name}.lua").read_text())
+    exec(compile(connection, OVERVIEW, "exec"), names)
+    program = compile(text, page, "exec")
+    waits = re.search(r'"([A-Z.]+)", "([^"]+)".*"BLOCK"', text)
+    if waits:
+        command, key = waits.groups()
+        r.execute_command("LOCK.BREAK", key)
+        r.execute_command("LOCK.ACQUIRE", key, "somebody else", "PX", 60000)
+        before = calls(r, command)
+        exec(program, names)
+        assert names["granted"] == 0 and names["fields"]["reason"] == "timeout", names["fields"]
+        assert calls(r, command) == before + 1, "it has called again"
+        r.execute_command("LOCK.BREAK", key)
+    exec(program, names)
+    for outcome in ("granted", "outcome"):
+        assert names.get(outcome, 1) == 1, outcome
+    assert isinstance(names.get("fields", {}), dict), names["fields"]
+
+
+def database(text):
+    """Runs statements of SQL, each with the names that it has."""
+    store = sqlite3.connect(":memory:", isolation_level=None)
+    store.execute("CREATE TABLE stock (item, units)")
+    store.execute("CREATE TABLE segment (item, number, units, added, UNIQUE (item, number))")
+    store.execute("INSERT INTO stock VALUES (9, 100)")
+    for statement in re.sub("--.*", "", text).split(";")[:-1]:
+        store.execute(statement, dict(item=9, segment=1, units=40))
+    assert store.execute("SELECT stock.units, segment.units, added FROM stock, segment").fetchall() == [(60, 40, 1)]
+
+
+def all_snippets():
+    python = list(snippets("python"))
+    connection = next(text for page, _, text in python if page == OVERVIEW)
+    for page, number, text in python:
+        check = lambda page=page, text=text: shows(page, text, connection)
+        check.__name__ = f"{page} {number}"
+        yield check
+    for page, number, text in snippets("sql"):
+        check = lambda text=text: database(text)
+        check.__name__ = f"{page} {number}"
+        yield check
+
+
+run("pages", all_snippets())

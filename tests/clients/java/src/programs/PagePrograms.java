@@ -5,22 +5,56 @@ import static programs.Main.check;
 import static programs.Main.expect;
 
 import java.util.List;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import redis.clients.jedis.Jedis;
+import redis.clients.jedis.util.SafeEncoder;
 
-/** The snippets of the pages of docs/coordination, as they stand there: the script "run" has made them into the class Pages. */
+/** The snippets of the pages, as they stand there but for the port: the script "run" has made them into the class Pages. */
 final class PagePrograms {
+    private static final String OVERVIEW = "docs/coordination/README.md";
+    private static final Pattern WAITS = Pattern.compile("\"([A-Z.]+)\"[^\"]*\"([^\"]+)\".*\"BLOCK\"");
+
     static void run() {
-        check("docs/coordination in Java: what the pages show", () -> {
-            try (Jedis jedis = new Jedis("127.0.0.1", PORT)) {
-                for (Pages.Page page : Pages.ALL.values()) {
-                    jedis.flushAll();
-                    jedis.set("stock:42", "10");
-                    List<?> lock = (List<?>) jedis.sendCommand(
-                            () -> "LOCK.ACQUIRE".getBytes(), "lock:report", "worker-7:3f2a", "PX", "30000");
-                    page.run(jedis, "job-4711", "worker-7:3f2a", "77", String.valueOf(lock.get(2)));
-                }
-                expect("snippets in Java", Pages.ALL.size() >= 6, true);
+        try (Jedis own = new Jedis("127.0.0.1", PORT)) {
+            // The overview makes the connection of the others.
+            Pages.ALL.stream().filter(page -> page.name().startsWith(OVERVIEW)).forEach(page -> shows(page, own));
+            Pages.ALL.stream().filter(page -> !page.name().startsWith(OVERVIEW)).forEach(page -> shows(page, own));
+        }
+        Pages.connection.close();
+    }
+
+    /** Runs a snippet with what its page has told of before. One that waits runs in vain first. */
+    private static void shows(Pages.Page page, Jedis own) {
+        check("pages: " + page.name(), () -> {
+            own.flushAll();
+            own.set("stock:42", "10");
+            String token = send(own, "LOCK.ACQUIRE", "lock:report", "worker-7:3f2a", "PX", "60000").get(2).toString();
+            Matcher waits = WAITS.matcher(page.text());
+            if (waits.find()) {
+                send(own, "LOCK.BREAK", waits.group(2));
+                send(own, "LOCK.ACQUIRE", waits.group(2), "somebody else", "PX", "60000");
+                long before = calls(own, waits.group(1));
+                expect("granted", of(page, token), false);
+                expect("calls", calls(own, waits.group(1)), before + 1);
+                send(own, "LOCK.BREAK", waits.group(2));
             }
+            expect("refused", Boolean.FALSE.equals(of(page, token)), false);
         });
     }
+
+    private static Boolean of(Pages.Page page, String token) {
+        return page.run().of(Pages.connection, "job-4711", "worker-7:3f2a", "77", token);
+    }
+
+    private static List<?> send(Jedis own, String command, String... args) {
+        return (List<?>) SafeEncoder.encodeObject(own.sendCommand(() -> command.getBytes(), args));
+    }
+
+    private static long calls(Jedis own, String command) {
+        Matcher calls = Pattern.compile("cmdstat_" + command.toLowerCase() + ":calls=(\\d+)").matcher(own.info("commandstats"));
+        return calls.find() ? Long.parseLong(calls.group(1)) : 0;
+    }
+
+    private PagePrograms() {}
 }
