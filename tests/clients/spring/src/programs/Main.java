@@ -1,0 +1,134 @@
+package programs;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Objects;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.springframework.boot.WebApplicationType;
+import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
+import org.springframework.boot.builder.SpringApplicationBuilder;
+import org.springframework.context.ConfigurableApplicationContext;
+import org.springframework.data.redis.RedisSystemException;
+import org.springframework.data.redis.connection.jedis.JedisConnectionFactory;
+import org.springframework.data.redis.core.RedisCallback;
+import org.springframework.data.redis.core.StringRedisTemplate;
+import org.springframework.data.redis.core.script.RedisScript;
+
+/** What docs/coordination/spring.md says, in an application as Spring Boot configures it. Each prints "ok NAME" if it holds. */
+@EnableAutoConfiguration
+public class Main {
+    private static final Pattern WAITS = Pattern.compile("\"([A-Z.]+)\"[^\"]*\"([^\"]+)\".*\"BLOCK\"", Pattern.DOTALL);
+    private static boolean failed;
+
+    interface Check {
+        void run() throws Exception;
+    }
+
+    public static void main(String[] args) {
+        String boot = "Spring Boot " + args[0].replaceAll("\\.\\d+$", "");
+        try (ConfigurableApplicationContext lettuce = started("lettuce", args[1]); ConfigurableApplicationContext jedis = started("jedis", args[1])) {
+            StringRedisTemplate byLettuce = lettuce.getBean(StringRedisTemplate.class), byJedis = jedis.getBean(StringRedisTemplate.class);
+            check(boot + ": execute by Lettuce fails after the place was granted", () -> executeFails(byLettuce));
+            check(boot + ": a connection of its own waits while others go on", () -> waitsAside(byLettuce));
+            check(boot + ": Jedis gives up on a reply after 2 s", () -> expect(
+                    "ms", ((JedisConnectionFactory) byJedis.getConnectionFactory()).getTimeout(), 2_000));
+            for (Pages.Page page : Pages.ALL) {
+                // The page says which driver a snippet is for.
+                boolean isForJedis = page.text().contains("connection.execute(");
+                check("pages: " + page.name(), () -> shows(page, isForJedis ? byJedis : byLettuce));
+            }
+        }
+        System.exit(failed ? 1 : 0);
+    }
+
+    private static ConfigurableApplicationContext started(String driver, String database) {
+        return new SpringApplicationBuilder(Main.class).web(WebApplicationType.NONE).logStartupInfo(false)
+                .properties("spring.main.banner-mode=off", "logging.level.root=error", "spring.data.redis.client-type=" + driver,
+                        "spring.data.redis.host=127.0.0.1", "spring.data.redis.port=" + System.getenv("PORT"), "spring.data.redis.database=" + database)
+                .run();
+    }
+
+    private static void executeFails(StringRedisTemplate template) {
+        flush(template);
+        byte[][] arguments = bytes("gate:devices", "job-4711", "LIMIT", "60", "PX", "30000");
+        try {
+            template.execute((RedisCallback<Object>) connection -> connection.execute("GATE.ACQUIRE", arguments));
+            throw new AssertionError("Lettuce reads it now: spring.md should say so");
+        } catch (RedisSystemException error) {
+            expect("its cause", error.getCause().getMessage(), "io.lettuce.core.output.ByteArrayOutput does not support set(long)");
+        }
+        expect("in use", call(template, "GATE.INFO", "gate:devices").get(2), 1L);
+    }
+
+    private static void waitsAside(StringRedisTemplate template) throws Exception {
+        flush(template);
+        call(template, "LOCK.ACQUIRE", "lock:report", "somebody else", "PX", "60000");
+        Pages.Page waiting = Pages.ALL.stream().filter(page -> WAITS.matcher(page.text()).find()).findFirst().orElseThrow();
+        List<Boolean> granted = new ArrayList<>();
+        Thread thread = new Thread(() -> granted.add(waiting.run().of(template, "job-4711", "worker-7:3f2a")));
+        thread.start();
+        // Others go on: they see it wait, and free the lock.
+        while (waiters(template) == 0) {
+            expect("it is still waiting", thread.isAlive(), true);
+            Thread.onSpinWait();
+        }
+        call(template, "LOCK.RELEASE", "lock:report", "somebody else");
+        thread.join(30_000);
+        expect("granted", granted, List.of(true));
+    }
+
+    private static long waiters(StringRedisTemplate template) {
+        List<?> info = call(template, "LOCK.INFO", "lock:report");
+        return (Long) info.get(info.indexOf("waiting") + 1);
+    }
+
+    /** Runs a snippet with what the page has told of before. One that waits runs in vain first. */
+    private static void shows(Pages.Page page, StringRedisTemplate template) {
+        flush(template);
+        if (page.text().contains("GATE.RELEASE")) {
+            call(template, "GATE.ACQUIRE", "gate:devices", "job-4711", "LIMIT", "60", "PX", "60000");
+        }
+        Matcher waits = WAITS.matcher(page.text());
+        if (waits.find()) {
+            call(template, "LOCK.ACQUIRE", waits.group(2), "somebody else", "PX", "60000");
+            expect("granted", page.run().of(template, "job-4711", "worker-7:3f2a"), false);
+            call(template, "LOCK.BREAK", waits.group(2));
+        }
+        expect("granted", page.run().of(template, "job-4711", "worker-7:3f2a"), true);
+    }
+
+    private static void flush(StringRedisTemplate template) {
+        template.execute((RedisCallback<Void>) connection -> {
+            connection.serverCommands().flushDb();
+            return null;
+        });
+    }
+
+    @SuppressWarnings("rawtypes")
+    private static List<?> call(StringRedisTemplate template, String command, String key, Object... arguments) {
+        RedisScript<List> script = RedisScript.of("return redis.call('" + command + "', KEYS[1], unpack(ARGV))", List.class);
+        return template.execute(script, List.of(key), arguments);
+    }
+
+    private static byte[][] bytes(String... texts) {
+        return List.of(texts).stream().map(String::getBytes).toArray(byte[][]::new);
+    }
+
+    private static void check(String name, Check check) {
+        try {
+            check.run();
+            System.out.println("ok " + name);
+        } catch (Throwable failure) {
+            failed = true;
+            System.out.println("FAILED " + name);
+            failure.printStackTrace(System.out);
+        }
+    }
+
+    private static void expect(String what, Object got, Object want) {
+        if (!Objects.equals(got, want)) {
+            throw new AssertionError(what + ": got " + got + ", want " + want);
+        }
+    }
+}
