@@ -109,13 +109,13 @@ pub(super) fn xdelex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     deletion.admit(ctx, slot, None)?;
     ctx.reply.array(deletion.ids.len());
     for &id in &deletion.ids {
+        // As in Redis, an entry that is gone may still be referred to: ACKED then spares it, DELREF removes the references.
         let is_there = ctx.ks.stream(db, slot)?.entry(id).is_some();
-        // An entry that is gone may still be referred to.
-        let is_done = (is_there || deletion.references == References::Delete) && deletion.delete(ctx, slot, id)?;
-        ctx.reply.integer(match (is_there, is_done) {
-            (false, _) => NOT_FOUND,
-            (true, true) => DELETED,
-            (true, false) => STILL_NEEDED,
+        let is_spared = !deletion.delete(ctx, slot, id)?;
+        ctx.reply.integer(match (is_spared, is_there) {
+            (true, _) => STILL_NEEDED,
+            (false, true) => DELETED,
+            (false, false) => NOT_FOUND,
         });
     }
     Ok(())
