@@ -219,7 +219,7 @@ const HELP: [&str; 30] = [
     "LOG <message>",
     "    Writes a message to the log.",
     "OBJECT <key>",
-    "    Answers how a value is represented; serializedlength is its size in memory.",
+    "    Answers how a value is represented; serializedlength is its size in a DUMP payload, without type and footer.",
     "POPULATE <count> [<prefix>] [<size>]",
     "    Adds strings under the names key:0, key:1 and so on, or with another prefix, each cut or filled up to <size> bytes.",
     "PROTOCOL <type>",
@@ -260,7 +260,7 @@ fn object(ctx: &mut Ctx<'_>, key: &[u8]) -> Done {
         "Value at:{:p} refcount:1 encoding:{} serializedlength:{} lru:{} lru_seconds_idle:{idle_s}",
         entry.address(),
         entry.value().encoding(),
-        entry.value().heap_bytes(0),
+        rdb::serialized_len(entry.value()),
         entry.used() & 0xff_ffff,
     );
     ctx.reply.status(&text);

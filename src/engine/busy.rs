@@ -56,6 +56,8 @@ impl ServerState {
             }
             if since(script.last_look_ticks) >= LOOK_EVERY {
                 script.last_look_ticks = now_ticks;
+                // As in Redis, TIME moves on with each look, so that a script which waits for it ends. Deadlines keep the unit's time.
+                self.unit_time_us = None;
                 self.with_raw_sockets(|sockets, server| sockets.serve(ks, server));
             }
         }

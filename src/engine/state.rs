@@ -278,7 +278,8 @@ pub struct ServerState {
     pub(super) clients_limit: u64,
     /// What they hold, as far as they were weighed.
     pub(super) clients_bytes: u64,
-    /// What TIME answers in the unit that runs, Unix us, once it has been called: time stands still in EXEC and in a script.
+    /// What TIME answers in the unit that runs, Unix us, once it has been called: time stands still in EXEC and in a script, until the
+    /// script is [busy](ServerState::script_interrupted).
     pub unit_time_us: Option<i64>,
     /// Reading of the processor's clock when the last command ended.
     pub(super) last_ticks: u64,

@@ -64,14 +64,24 @@ pub enum Refused {
 
 /// The payload of a value, as DUMP answers it.
 pub fn dump(value: ValueRef<'_>) -> Vec<u8> {
+    let mut out = content(value);
+    seal(&mut out, value::version_of(value::type_code(value)));
+    out
+}
+
+/// Bytes of a value in such a payload, without type and footer.
+pub fn serialized_len(value: ValueRef<'_>) -> usize {
+    content(value).len() - size_of::<u8>()
+}
+
+/// A value behind its type.
+fn content(value: ValueRef<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     value::put_own_part(value, &mut out);
-    let code = value::type_code(value);
     if out.is_empty() {
-        out.push(code);
+        out.push(value::type_code(value));
     }
     value::encode(value, &mut out);
-    seal(&mut out, value::version_of(code));
     out
 }
 

@@ -131,6 +131,21 @@ fn stream_content(raw: &mut Raw, key: &str) -> Vec<Value> {
     content
 }
 
+#[test]
+fn debug_object_tells_the_size_of_a_payload() {
+    let server = Server::start(Program::Tidegate, &["--enable-debug-command", "yes"]);
+    let mut raw = server.raw();
+    for (what, commands) in samples() {
+        raw.command(&["DEL", "a"]);
+        fill(&mut raw, "a", &commands);
+        let told = text(&raw.command(&["DEBUG", "OBJECT", "a"]));
+        let size = told.split_whitespace().find_map(|word| word.strip_prefix("serializedlength:")?.parse().ok());
+        // Its type is before it, behind it a version of two bytes and a checksum of eight.
+        let payload = raw.command(&["DUMP", "a"]).bytes().map_or(0, <[u8]>::len);
+        assert_eq!(size, Some(payload - 11), "{what}: {told}");
+    }
+}
+
 /// What is dumped by one program means the same to the other.
 fn carry(from: Program, to: Program) {
     let (from, to) = (Server::start(from, &[]), Server::start(to, &[]));

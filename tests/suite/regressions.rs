@@ -62,6 +62,21 @@ fn time_stands_still_in_a_script() {
 }
 
 #[test]
+fn time_moves_on_in_a_busy_script_and_deadlines_do_not() {
+    let server = start(&["--busy-reply-threshold", "1"]);
+    let mut raw = server.raw();
+    // Half a minute of the processor's time is the end if it does not.
+    let script = "redis.call('SET', KEYS[1], 'v', 'PX', '1')
+        local first, now, began = redis.call('TIME'), nil, os.clock()
+        repeat now = redis.call('TIME')
+        until now[1] * 1e6 + now[2] > first[1] * 1e6 + first[2] + 2e3 or os.clock() > began + 30
+        return {now[1] * 1e6 + now[2] > first[1] * 1e6 + first[2], redis.call('PTTL', KEYS[1])}";
+    let moved = Value::Array(vec![Value::Integer(1), Value::Integer(1)]);
+    assert_eq!(raw.command(&["EVAL", script, "1", "k"]), moved);
+    assert_eq!(raw.command(&["EXISTS", "k"]), Value::Integer(0), "behind the script it has expired");
+}
+
+#[test]
 fn time_stands_still_in_a_transaction() {
     let server = start(&["--enable-debug-command", "yes"]);
     let mut raw = server.raw();
