@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-/// The newest Redis all of whose commands on data are here (modules aside): clients read it from INFO and HELLO and choose by it what to send.
+/// The newest Redis whose commands on data are all here, except those of modules, vector sets among them: clients read it from INFO and
+/// HELLO and choose by it what to send.
 pub(crate) const REDIS_VERSION: &str = "8.6.0";
 
 /// What `--version` answers behind the name. Test tools look for `v=` and the number of a Redis.

@@ -250,6 +250,8 @@ fn memory(text: &mut Text, ctx: &Ctx<'_>) {
         "mem_clients_normal" => memory.clients,
         "mem_cluster_links" => 0,
         "mem_aof_buffer" => memory.log,
+        "mem_acl" => memory.acl,
+        "mem_history" => memory.history,
         "mem_allocator" => "mimalloc",
         "mem_overhead_db_hashtable_rehashing" => 0,
         "active_defrag_running" => 0,

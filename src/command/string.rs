@@ -43,13 +43,42 @@ fn answer_large(ctx: &mut Ctx<'_>, key: &[u8]) {
     ctx.server.answer_large(ctx.session, ctx.reply, ctx.origin, ctx.ks.fence(), string.as_bytes(digits));
 }
 
+/// Answers that MGET gives before it looks how long the others will be, if these take more than [`FORESEEN_BYTES`]: one call can ask for
+/// the same large string thousands of times.
+const FORESEEN_ITEMS: usize = 8;
+const FORESEEN_BYTES: usize = 1024 * 1024;
+
+/// About what stands around a string in a reply.
+const FRAME_BYTES: usize = 16;
+
 fn mget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    ctx.reply.array(args.len());
-    for_each_key(ctx, args.rest(), 1, |ctx, _, key| match ctx.ks.read(ctx.session.db, key) {
+    let keys = args.rest();
+    ctx.reply.array(keys.len());
+    if keys.len() <= FORESEEN_ITEMS {
+        answer_each(ctx, keys);
+        return Ok(());
+    }
+    let start = ctx.reply.len();
+    let (first, rest) = (keys.slice(0, FORESEEN_ITEMS), keys.slice(FORESEEN_ITEMS, keys.len()));
+    answer_each(ctx, first);
+    if ctx.reply.len() - start > FORESEEN_BYTES {
+        let len = |key| match ctx.ks.read(ctx.session.db, key) {
+            Some(ValueRef::String(string)) => string.len() + FRAME_BYTES,
+            _ => FRAME_BYTES,
+        };
+        let bytes = rest.iter().map(len).sum();
+        ctx.reply.announce(bytes);
+    }
+    answer_each(ctx, rest);
+    Ok(())
+}
+
+#[inline]
+fn answer_each(ctx: &mut Ctx<'_>, keys: Argv<'_>) {
+    for_each_key(ctx, keys, 1, |ctx, _, key| match ctx.ks.read(ctx.session.db, key) {
         Some(ValueRef::String(string)) => ctx.reply.bulk(string.as_bytes(&mut Digits::new())),
         _ => ctx.reply.null(),
     });
-    Ok(())
 }
 
 /// The string at `slot`.

@@ -71,6 +71,11 @@ impl Log {
         self.notes = VecDeque::new();
     }
 
+    fn mem_bytes(&self) -> usize {
+        let texts = |noted: &Noted| noted.command.bytes() + noted.address.len() + noted.name.len();
+        self.notes.capacity() * size_of::<Noted>() + self.notes.iter().map(texts).sum::<usize>()
+    }
+
     fn push(&mut self, note: impl FnOnce(u64) -> Noted) {
         self.notes.truncate(self.max_len.saturating_sub(1));
         self.notes.push_front(note(self.next_id));
@@ -94,6 +99,11 @@ pub struct CommandLog {
 }
 
 impl CommandLog {
+    /// Bytes that the logs hold.
+    pub(crate) fn mem_bytes(&self) -> usize {
+        [&self.slow, &self.large_requests, &self.large_replies].map(Log::mem_bytes).iter().sum()
+    }
+
     /// Empty logs, under this configuration.
     pub(super) fn new(config: &Config, clock: &Clock) -> CommandLog {
         let mut log = CommandLog {

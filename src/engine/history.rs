@@ -139,6 +139,10 @@ impl Ring {
         Some(forgotten)
     }
 
+    fn mem_bytes(&self) -> usize {
+        self.places.iter().map(|stored| size_of::<Stored>() + stored.text.capacity()).sum()
+    }
+
     /// All of it, the oldest first.
     fn iter(&self) -> impl DoubleEndedIterator<Item = Past<'_>> {
         let (later, earlier) = self.places.split_at(self.oldest);
@@ -180,6 +184,11 @@ impl History {
         if let Some(id) = ring.push(past) {
             self.forgotten = self.forgotten.max(id);
         }
+    }
+
+    /// Bytes that it holds.
+    pub(crate) fn mem_bytes(&self) -> usize {
+        [&self.turns, &self.refusals, &self.dead_letters].map(Ring::mem_bytes).iter().sum()
     }
 
     /// The last id that was given.

@@ -72,6 +72,11 @@ impl HotKeys {
         }
     }
 
+    /// Bytes that it holds.
+    pub(crate) fn mem_bytes(&self) -> usize {
+        size_of::<HotKeys>() + self.by_ticks.mem_bytes() + self.by_bytes.mem_bytes()
+    }
+
     /// Whether it still runs.
     pub fn is_running(&self) -> bool {
         self.ended.is_none()
@@ -130,6 +135,13 @@ struct Ranking {
     place_of: HashMap<Arc<[u8]>, usize>,
     /// The sums of all places, and where they are: whoever has the least is found at once.
     by_sum: BTreeSet<(u64, usize)>,
+}
+
+impl Ranking {
+    fn mem_bytes(&self) -> usize {
+        let beside = size_of::<Place>() + size_of::<(Arc<[u8]>, usize)>() + size_of::<(u64, usize)>();
+        self.places.iter().map(|place| beside + place.key.len()).sum()
+    }
 }
 
 #[derive(Debug)]

@@ -105,6 +105,15 @@ impl Default for SlowCalls {
 }
 
 impl SlowCalls {
+    /// Bytes that they hold.
+    pub(crate) fn mem_bytes(&self) -> usize {
+        let trail =
+            |trail: &Trail| trail.steps.iter().map(|step| size_of::<Step>() + step.command.bytes()).sum::<usize>();
+        let texts =
+            |call: &SlowCall| call.name.len() + call.command.bytes() + call.client.0.len() + call.client.1.len();
+        self.calls.iter().map(|call| size_of::<SlowCall>() + texts(call) + trail(&call.trail)).sum()
+    }
+
     /// Takes over `script-slow-threshold` and `script-slow-max-len`.
     pub fn configure(&mut self, config: &Config, clock: &Clock) {
         self.max_len = config.script_slow_max_len;

@@ -308,13 +308,15 @@ impl Session {
         if self.protocol == 3 { Form::Resp3 } else { Form::Resp2 }
     }
 
-    /// Bytes held for it: its state, what it has sent in part or queued, what it watches and listens to, the calls that wait beside it,
+    /// Bytes held for it: its state, its names, what it has sent in part or queued, what it watches and listens to, the calls that wait beside it,
     /// and replies that it has not taken.
     pub fn mem_bytes(&self) -> usize {
         let queued = self.transaction.as_ref().map_or(0, |transaction| transaction.bytes());
         let prefixes = self.tracking.as_ref().map_or(0, |client| client.mem_bytes());
         let waiting = self.tickets.as_ref().map_or(0, |tickets| tickets.mem_bytes());
-        let names = self.watched_bytes + self.subscriptions.mem_bytes() + prefixes + waiting;
+        // The registry has the client's name once more.
+        let own = 2 * self.name.len() + self.lib_name.len() + self.lib_version.len();
+        let names = own + self.watched_bytes + self.subscriptions.mem_bytes() + prefixes + waiting;
         let held = size_of::<Session>() + self.transport_bytes as usize + self.outbox.held();
         held + self.pending_input + queued + names
     }

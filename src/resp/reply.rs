@@ -134,6 +134,14 @@ impl Reply {
         self.limit = limit;
     }
 
+    /// So many more bytes are to come. If they must fit, and don't, the reply is cut before they are made; otherwise they have room.
+    #[cold]
+    pub fn announce(&mut self, bytes: usize) {
+        if self.has_room(bytes) {
+            self.buf.reserve(bytes);
+        }
+    }
+
     /// Says whether the reply that begins, or goes on, must not go beyond the bound; else its writer is to look at
     /// [`is_long`](Self::is_long). Answers what was said before.
     #[inline]

@@ -136,6 +136,80 @@ fn what_a_transaction_has_queued_is_of_clients() {
 
 /// Places between keys are no memory in use, and told as fragmentation; without keys they are given back.
 #[test]
+fn what_is_no_data_is_not_counted_as_data() {
+    let server = Server::start(Program::Tidegate, &["--slowlog-log-slower-than", "-1"]);
+    let (mut raw, mut other) = (server.raw(), server.raw());
+    let long = "x".repeat(MIB as usize);
+    let many = |number: usize| format!("{number}{}", "y".repeat(250));
+    type Step<'a> = (&'static str, &'static str, Box<dyn Fn(&mut Raw) + 'a>);
+    let steps: Vec<Step<'_>> = vec![
+        ("a user's name", "mem_acl", Box::new(|raw| drop(raw.command(&["ACL", "SETUSER", &long])))),
+        (
+            "a user's pattern",
+            "mem_acl",
+            Box::new(|raw| drop(raw.command(&["ACL", "SETUSER", "u", &format!("~{long}")]))),
+        ),
+        ("a client's name", "mem_clients_normal", Box::new(|raw| drop(raw.command(&["CLIENT", "SETNAME", &long])))),
+        (
+            "names that were refused",
+            "mem_acl",
+            Box::new(|raw| (0..100).for_each(|number| drop(raw.command(&["AUTH", &many(number), "no"])))),
+        ),
+        (
+            "commands that took long",
+            "mem_history",
+            Box::new(|raw| {
+                raw.command(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+                (0..127).for_each(|number| drop(raw.command(&["GET", &many(number)])));
+                raw.command(&["CONFIG", "SET", "slowlog-log-slower-than", "-1"]);
+            }),
+        ),
+        (
+            "grants that were given",
+            "mem_history",
+            Box::new(|raw| {
+                (0..1_000).for_each(|number| {
+                    raw.command(&["LOCK.ACQUIRE", "lock", &many(number), "PX", "60000"]);
+                    raw.command(&["LOCK.RELEASE", "lock", &many(number)]);
+                });
+            }),
+        ),
+    ];
+    for (what, field, step) in &steps {
+        let (used, held) = (info(&mut other, "used_memory"), info(&mut other, field));
+        let dataset = info(&mut other, "used_memory_dataset");
+        step(&mut raw);
+        let (grown, told) = (info(&mut other, "used_memory") - used, info(&mut other, field) - held);
+        assert!(told > grown * 3 / 4 && grown > MIB / 32, "{what}: {told} of {grown}");
+        let added = info(&mut other, "used_memory_dataset") - dataset;
+        assert!(added < grown / 4, "{what}: {added} of {grown} count as data");
+    }
+}
+
+/// The most memory that was resident, from the kernel's books: also in the middle of a command.
+fn most_resident_bytes(server: &Server) -> i64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
+    line.split_whitespace().next().and_then(|kib| kib.parse::<i64>().ok()).expect("a number of KiB") * 1024
+}
+
+#[test]
+fn of_a_reply_that_is_too_long_little_is_made() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut raw = server.raw();
+    raw.command(&["SETRANGE", "k", &(4 * MIB - 1).to_string(), "x"]);
+    let ask = |times: usize| [&["MGET"][..], &vec!["k"; times]].concat();
+    let too_long = raw.command(&ask(200));
+    assert!(too_long.bytes().is_some_and(|text| text.starts_with(b"ERR reply exceeds")), "{too_long:?}");
+    let peak = most_resident_bytes(&server);
+    assert!(peak < 200 * MIB, "{peak}");
+    // What fits is answered in full, also where it is long.
+    let Value::Array(strings) = raw.command(&ask(20)) else { panic!("MGET answers an array") };
+    assert!(strings.iter().all(|string| string.bytes().is_some_and(|bytes| bytes.len() == 4 * MIB as usize)));
+    assert_eq!(strings.len(), 20);
+}
+
+#[test]
 fn free_places_are_told_and_given_back() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();

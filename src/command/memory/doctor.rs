@@ -102,6 +102,8 @@ mod tests {
             scripts: 0,
             script_count: SCRIPTS,
             libraries: 0,
+            acl: 0,
+            history: 0,
             lua: 0,
             databases: Vec::new(),
         }

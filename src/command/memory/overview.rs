@@ -11,7 +11,7 @@
 //! be less than nothing: what was allocated and never written to takes no page.
 
 use crate::base::allocated::allocated_bytes;
-use crate::engine::Ctx;
+use crate::engine::{Ctx, ServerState};
 
 /// See the file's header. All are bytes, but for numbers of keys and clients.
 pub(crate) struct Overview {
@@ -39,6 +39,10 @@ pub(crate) struct Overview {
     pub(crate) script_count: u64,
     /// Texts of libraries.
     pub(crate) libraries: u64,
+    /// Users, and what was refused to them.
+    pub(crate) acl: u64,
+    /// What the server remembers of commands, scripts, keys and grants: SLOWLOG, COMMANDLOG, SCRIPT SLOW, HOTKEYS, EVENTS.
+    pub(crate) history: u64,
     /// What Lua holds; 0 while a script runs.
     pub(crate) lua: u64,
     /// The databases that hold keys. Who shows which these are, or how many keys, has to [wait](crate::keyspace::Keyspace::see_everything)
@@ -92,6 +96,8 @@ impl Overview {
             scripts: server.scripts.text_bytes() as u64,
             script_count: server.scripts.cached_len() as u64,
             libraries: server.scripts.libraries().bytes() as u64,
+            acl: server.acl.mem_bytes() as u64,
+            history: history_bytes(server) as u64,
             lua: server.scripts.memory_bytes() as u64,
             databases: databases.collect(),
         }
@@ -100,7 +106,7 @@ impl Overview {
     /// Bytes of all that is not a key or a value.
     pub(crate) fn overhead(&self) -> u64 {
         let databases: u64 = self.databases.iter().map(|database| database.main + database.expires).sum();
-        let beside = self.clients + self.log + self.scripts + self.libraries + self.lua;
+        let beside = self.clients + self.log + self.scripts + self.libraries + self.acl + self.history + self.lua;
         (self.startup + beside + databases).min(self.used)
     }
 
@@ -143,6 +149,12 @@ impl Overview {
     pub(crate) fn total(&self) -> Growth {
         Growth { from: self.used, to: self.process }
     }
+}
+
+fn history_bytes(server: &ServerState) -> usize {
+    let ServerState { history, command_log, hotkeys, stats, .. } = server;
+    let hotkeys = hotkeys.as_ref().map_or(0, |hotkeys| hotkeys.mem_bytes());
+    history.mem_bytes() + command_log.mem_bytes() + stats.scripts.slow.mem_bytes() + hotkeys
 }
 
 /// From one measure of memory to a wider one.

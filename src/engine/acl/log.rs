@@ -129,6 +129,12 @@ impl AclLog {
         self.cases.iter()
     }
 
+    /// Bytes that it holds.
+    pub(super) fn mem_bytes(&self) -> usize {
+        let texts = |case: &Case| case.object.len() + case.user.len() + case.client.len();
+        self.cases.capacity() * size_of::<Cases>() + self.cases.iter().map(|cases| texts(&cases.case)).sum::<usize>()
+    }
+
     /// Forgets all.
     pub fn clear(&mut self) {
         self.cases.clear();

@@ -51,6 +51,17 @@ pub struct Selector {
     databases: Option<BTreeSet<u32>>,
 }
 
+impl Selector {
+    /// Bytes that it holds.
+    pub(super) fn mem_bytes(&self) -> usize {
+        let args = self.first_args.values().flatten().map(|arg| size_of::<Vec<u8>>() + arg.len());
+        let rules = self.rules.iter().map(|rule| size_of::<CommandRule>() + rule.name.len());
+        let keys = self.keys.iter().map(|key| size_of::<KeyPattern>() + key.glob.len());
+        let channels = self.channels.iter().map(|channel| size_of::<Vec<u8>>() + channel.len());
+        size_of::<Selector>() + self.commands.len() + args.chain(rules).chain(keys).chain(channels).sum::<usize>()
+    }
+}
+
 /// Making and changing it.
 impl Selector {
     /// Allows nothing but, if that is so, all channels.

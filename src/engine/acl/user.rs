@@ -30,6 +30,12 @@ impl User {
         User { is_on: false, no_password: false, sanitizes: true, passwords: Vec::new(), selectors }
     }
 
+    /// Bytes that it holds.
+    pub(super) fn mem_bytes(&self) -> usize {
+        let selectors = self.selectors.iter().map(Selector::mem_bytes).sum::<usize>();
+        size_of::<User>() + size_of_val(&self.passwords[..]) + selectors
+    }
+
     /// The user `default` of a server without a configuration: it may do all, and needs no password.
     pub fn all_powerful<R>(table: &CommandTable<R>) -> User {
         let mut user = User::new(true);

@@ -38,6 +38,12 @@ impl Acl {
         }
     }
 
+    /// Bytes of all users, whose names are held twice, and of what was refused to them.
+    pub fn mem_bytes(&self) -> usize {
+        let user = |(name, user): (&[u8], &User)| 2 * (size_of::<Vec<u8>>() + name.len()) + user.mem_bytes();
+        self.iter().map(user).sum::<usize>() + self.log.mem_bytes()
+    }
+
     /// The user of this name.
     pub fn find(&self, name: &[u8]) -> Option<(UserId, &User)> {
         let id = *self.ids.get(name)?;
