@@ -84,12 +84,27 @@ fn declared(entry: &Entry) -> Declared {
         group => group,
     };
     let words = entry.full_name.to_ascii_uppercase().split('|').map(str::to_owned).collect();
-    Declared { words, group: group.name(), syntax }
+    // The grants of a kind are where its commands look for them.
+    let family = ["lock", "gate", "stock", "limit"].into_iter().find(|family| entry.full_name.starts_with(family));
+    Declared { words, group: family.unwrap_or(group.name()), syntax }
 }
 
 /// A key of one of the groups, mostly of this one.
 pub(crate) fn key(group: &str, dice: &mut Dice) -> String {
-    let homes = ["string", "hash", "list", "set", "sorted-set", "stream", "hyperloglog", "geo"];
+    let homes = [
+        "string",
+        "hash",
+        "list",
+        "set",
+        "sorted-set",
+        "stream",
+        "hyperloglog",
+        "geo",
+        "lock",
+        "gate",
+        "stock",
+        "limit",
+    ];
     let home = if homes.contains(&group) && !dice.once_in(6) { group } else { *dice.pick(&homes) };
     format!("chaos:{home}:{}", dice.below(KEYS))
 }
@@ -207,6 +222,9 @@ impl<'a> Call<'a> {
             }
             ("serialized-value", _) => return self.push(payload(dice)),
             ("client-id", _) => return self.push((1 + dice.below(400)).to_string()),
+            ("owner" | "holder" | "order" | "subject", "lock" | "gate" | "stock" | "coordination") => {
+                &["o1", "o2", "o3", "o4"]
+            }
             ("group", _) => &["g1", "g2"],
             ("consumer", _) => &["c1", "c2"],
             ("encoding", _) => &["u8", "i5", "u1", "i64", "u63", "u64", "i0"],

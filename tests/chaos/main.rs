@@ -13,16 +13,19 @@
 //! - `options`: the arguments; `dice`: the choices; `world`: what the threads share
 //! - `server`: starts and watches the process; `wire`: requests and replies
 //! - `client`: a bad client; `calls`, `scripts`, `frames`, `settings`: what it sends
+//! - `restricted`: clients of a user who may do little; `deaf`: clients that never read, at each of the server's doors
 //! - `keepers`: the good clients; `watchdog`: whether the server lives and answers; `ending`: what it holds when all
 //!   are gone
 
 mod calls;
 mod client;
+mod deaf;
 mod dice;
 mod ending;
 mod frames;
 mod keepers;
 mod options;
+mod restricted;
 mod scripts;
 mod server;
 mod settings;
@@ -44,6 +47,8 @@ use world::World;
 
 /// Between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
+/// Clients of a user who may do little.
+const RESTRICTED: usize = 2;
 /// How often the end of a run is looked for.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -81,9 +86,9 @@ fn run(options: Options) -> Result<Vec<String>, String> {
     println!("{} commands, {} functions of Lua", calls.len(), scripts.len());
     let before = ending::look(port)?;
     let settings = ending::settings(port)?;
-    let world = World::new(options, port, server.process(), calls, scripts);
+    let world = World::new(options, (port, server.doors), server.process(), calls, scripts);
     let kept = Kept::default();
-    set_up(&world);
+    set_up(&world)?;
     chaos(&world, &kept, &mut server, &settings);
     if !world.has_failed() {
         ending::compare(&world, &before);
@@ -95,10 +100,11 @@ fn run(options: Options) -> Result<Vec<String>, String> {
     Ok(world.failures())
 }
 
-fn set_up(world: &World) {
+fn set_up(world: &World) -> Result<(), String> {
     for (kind, set_up, ..) in KINDS.iter().filter(|_| world.options.keepers > 0) {
         set_up(&mut Keeper::new(world, kind, 0));
     }
+    restricted::set_up(world)
 }
 
 /// The time in which all clients are at work, and the keepers' last checks.
@@ -108,6 +114,11 @@ fn chaos(world: &World, kept: &Kept, server: &mut Server, settings: &[(String, S
         let watchdog = scope.spawn(|| watchdog::watch(world, server, || is_done.load(Ordering::Relaxed)));
         let clients = (0..world.options.clients).filter(|client| world.options.only.is_none_or(|only| only == *client));
         let clients: Vec<_> = clients.map(|number| scope.spawn(move || client::run(world, number))).collect();
+        // Without keepers everything is to be repeatable.
+        let is_accompanied = world.options.keepers > 0;
+        let deaf = is_accompanied.then(|| scope.spawn(|| deaf::run(world)));
+        let restricted = (0..RESTRICTED).filter(|_| is_accompanied);
+        let restricted: Vec<_> = restricted.map(|number| scope.spawn(move || restricted::run(world, number))).collect();
         let numbers = (0..world.options.keepers).flat_map(|number| KINDS.iter().map(move |kind| (number, kind)));
         let keepers: Vec<_> = numbers
             .map(|(number, (kind, _, work, _))| scope.spawn(move || work(&mut Keeper::new(world, kind, number), kept)))
@@ -122,7 +133,8 @@ fn chaos(world: &World, kept: &Kept, server: &mut Server, settings: &[(String, S
             }
         }
         world.end();
-        clients.into_iter().for_each(|client| join(world, client, "a bad client"));
+        let bad = clients.into_iter().chain(deaf).chain(restricted);
+        bad.for_each(|client| join(world, client, "a bad client"));
         if !world.has_failed() {
             ending::restore(world, settings);
         }
@@ -130,6 +142,9 @@ fn chaos(world: &World, kept: &Kept, server: &mut Server, settings: &[(String, S
         keepers.into_iter().for_each(|keeper| join(world, keeper, "a keeper"));
         for (kind, _, _, check) in KINDS.iter().filter(|_| !world.has_failed()) {
             (0..world.options.keepers).for_each(|number| check(&mut Keeper::new(world, kind, number), kept));
+        }
+        if !world.has_failed() {
+            restricted::check(world);
         }
         is_done.store(true, Ordering::Relaxed);
         join(world, watchdog, "the watchdog");

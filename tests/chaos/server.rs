@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,9 @@ use super::wire::{Connection, Reply, encode, words};
 
 /// How long a server may take to answer its first PING. Generous: machines are shared.
 const START_PATIENCE: Duration = Duration::from_secs(30);
+/// Files of the door of TLS.
+const CERTIFICATE: &str = "certificate.pem";
+const KEY: &str = "key.pem";
 /// Lines of the log that a failure shows.
 const LOG_LINES: usize = 60;
 
@@ -48,17 +52,31 @@ pub(crate) struct Server {
     child: Child,
     dir: tempfile::TempDir,
     pub port: u16,
+    pub doors: Doors,
+}
+
+/// Ports beside that of the protocol.
+#[derive(Clone, Copy)]
+pub(crate) struct Doors {
+    pub metrics: u16,
+    pub tls: u16,
 }
 
 impl Server {
     /// Starts `program` and waits until it answers. `more` comes after, and so overrides, the flags of this file.
     pub(crate) fn start(program: &str, more: &[String]) -> Result<Server, String> {
         let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
-        let listener = TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).map_err(|e| e.to_string())?;
-        let port = listener.port();
+        let [port, metrics, tls] = free_ports()?;
+        let doors = Doors { metrics, tls };
+        certify(dir.path())?;
         let log = File::create(dir.path().join("log")).map_err(|e| e.to_string())?;
         let child = Command::new(program)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--metrics-port", &metrics.to_string(), "--tls-port", &tls.to_string(), "--tls-auth-clients", "no"])
+            .arg("--tls-cert-file")
+            .arg(dir.path().join(CERTIFICATE))
+            .arg("--tls-key-file")
+            .arg(dir.path().join(KEY))
             .args(merged(more))
             .arg("--dir")
             .arg(dir.path())
@@ -68,7 +86,7 @@ impl Server {
             .stdout(log)
             .spawn()
             .map_err(|e| format!("cannot start {program:?}: {e}"))?;
-        let mut server = Server { child, dir, port };
+        let mut server = Server { child, dir, port, doors };
         let deadline = Instant::now() + START_PATIENCE;
         while !server.answers() {
             if let Some(status) = server.exit_status() {
@@ -109,6 +127,26 @@ impl Server {
         let lines: Vec<&str> = log.lines().collect();
         format!("--- end of the log ---\n{}\n---", lines[lines.len().saturating_sub(LOG_LINES)..].join("\n"))
     }
+}
+
+/// Ports that nobody listens on, each another one.
+fn free_ports<const N: usize>() -> Result<[u16; N], String> {
+    let listener = |_| TcpListener::bind(("127.0.0.1", 0)).map_err(|e| e.to_string());
+    let listeners: Vec<TcpListener> = (0..N).map(listener).collect::<Result<_, _>>()?;
+    let mut ports = [0; N];
+    for (port, listener) in ports.iter_mut().zip(&listeners) {
+        *port = listener.local_addr().map_err(|e| e.to_string())?.port();
+    }
+    Ok(ports)
+}
+
+/// Writes a certificate, which nobody is to trust, and its key.
+fn certify(dir: &Path) -> Result<(), String> {
+    let key = rcgen::KeyPair::generate().map_err(|e| e.to_string())?;
+    let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).map_err(|e| e.to_string())?;
+    let certificate = params.self_signed(&key).map_err(|e| e.to_string())?;
+    std::fs::write(dir.join(CERTIFICATE), certificate.pem()).map_err(|e| e.to_string())?;
+    std::fs::write(dir.join(KEY), key.serialize_pem()).map_err(|e| e.to_string())
 }
 
 impl Drop for Server {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::calls::Calls;
 use super::options::Options;
 use super::scripts::Scripts;
-use super::server::Process;
+use super::server::{Doors, Process};
 
 /// Things that a client did last and that a failure shows.
 const SHOWN: usize = 8;
@@ -17,6 +17,7 @@ const NOTED: usize = 200;
 pub(crate) struct World {
     pub options: Options,
     pub port: u16,
+    pub doors: Doors,
     pub process: Process,
     pub calls: Calls,
     pub scripts: Scripts,
@@ -63,11 +64,17 @@ impl Count {
 }
 
 impl World {
-    pub(crate) fn new(options: Options, port: u16, process: Process, calls: Calls, scripts: Scripts) -> World {
+    pub(crate) fn new(
+        options: Options,
+        (port, doors): (u16, Doors),
+        process: Process,
+        calls: Calls,
+        scripts: Scripts,
+    ) -> World {
         let noted = (0..options.clients).map(|_| Mutex::default()).collect();
         let (over, settled) = (AtomicBool::new(false), AtomicBool::new(false));
         let (stats, failures) = (Stats::default(), Mutex::default());
-        World { options, port, process, calls, scripts, stats, over, settled, noted, failures }
+        World { options, port, doors, process, calls, scripts, stats, over, settled, noted, failures }
     }
 
     /// Whether the bad clients are to stop.

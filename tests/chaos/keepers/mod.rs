@@ -5,9 +5,13 @@
 //! was done. When its connection is lost, it does not know what became of its last call; so every call can be repeated,
 //! or names what it does by an id.
 
+mod delays;
 mod gates;
+mod grants;
+mod ids;
 mod locks;
 mod queues;
+mod stocks;
 mod streams;
 mod sums;
 
@@ -42,21 +46,29 @@ const ATTEMPTS: usize = 6_000;
 /// What all keepers of a run keep, each kind its own.
 #[derive(Default)]
 pub(crate) struct Kept {
+    delays: delays::Delays,
     gates: gates::Gates,
+    grants: grants::Grants,
+    ids: ids::Ids,
     locks: locks::Locks,
     queues: queues::Queues,
+    stocks: stocks::Stocks,
     streams: streams::Streams,
 }
 
 /// The kinds: how each is set up, works, and is checked when all have ended.
 type Kind = (&'static str, fn(&mut Keeper<'_>), fn(&mut Keeper<'_>, &Kept), fn(&mut Keeper<'_>, &Kept));
 
-pub(crate) const KINDS: [Kind; 5] = [
+pub(crate) const KINDS: [Kind; 9] = [
     ("sums", sums::set_up, sums::work, sums::check),
     ("gates", |_| {}, gates::work, gates::check),
     ("queues", |_| {}, queues::work, queues::check),
     ("streams", streams::set_up, streams::work, streams::check),
     ("locks", |_| {}, locks::work, locks::check),
+    ("grants", |_| {}, grants::work, grants::check),
+    ("stocks", stocks::set_up, stocks::work, stocks::check),
+    ("ids", |_| {}, ids::work, |_, _| {}),
+    ("delays", |_| {}, delays::work, delays::check),
 ];
 
 /// What became of a call.
@@ -167,6 +179,21 @@ impl<'a> Keeper<'a> {
     pub(crate) fn fail(&self, why: String) {
         self.world.fail(format!("keeper of {} {}: {why}", self.kind, self.number));
     }
+}
+
+/// Whether a command made for coordination has done what it was asked for; `None`: that is not what it answers.
+fn is_granted(reply: &Reply) -> Option<bool> {
+    match reply.items()?.first()? {
+        Reply::Integer(done) => Some(*done == 1),
+        _ => None,
+    }
+}
+
+/// What such a command says under a name, behind its first item: a number.
+fn field(reply: &Reply, name: &str) -> Option<i64> {
+    let pairs = reply.items()?.get(1..)?;
+    let [_, value] = pairs.chunks_exact(2).find(|pair| pair[0].text().as_deref() == Some(name))? else { return None };
+    value.integer().or_else(|| value.text()?.parse().ok())
 }
 
 /// The value behind a lock, whoever panicked with it.
