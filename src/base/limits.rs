@@ -340,6 +340,13 @@ pub const REPLY_MAX_BYTES: usize = 512 * 1024 * 1024;
 /// Bytes beyond that, for what stands around such a string: its frame, a key, the fields beside it.
 pub const REPLY_FRAME_BYTES: usize = 1024 * 1024;
 
+/// Values that a command answers which is asked for many, before it adds up the others if these took more than
+/// [`REPLY_FORESEEN_BYTES`]: one call can ask for the same large value thousands of times.
+pub const REPLY_FORESEEN_ITEMS: usize = 8;
+
+/// Bytes of these values from which on that is worth it.
+pub const REPLY_FORESEEN_BYTES: usize = 1024 * 1024;
+
 /// Bytes of elements and weights that one SORT gathers: the same weight can belong to many elements.
 pub const SORT_MAX_BYTES: usize = 512 * 1024 * 1024;
 

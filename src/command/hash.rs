@@ -2,6 +2,7 @@
 
 use super::sample::{self, Count};
 use super::{bulk_item, scan};
+use crate::base::limits::{REPLY_FORESEEN_BYTES, REPLY_FORESEEN_ITEMS};
 use crate::base::long_double::LongDouble;
 use crate::base::num::parse_i64;
 use crate::engine::args::Args;
@@ -71,14 +72,32 @@ fn hget(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 fn hmget(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
     let hash = read(ctx.ks, ctx.session.db, key)?;
-    ctx.reply.array(args.len());
-    for field in args.rest().iter() {
-        match hash.and_then(|hash| hash.get(field)) {
-            Some(value) => bulk_item(ctx.reply, value),
-            None => ctx.reply.null(),
+    let fields = args.rest();
+    ctx.reply.array(fields.len());
+    let start = ctx.reply.len();
+    answer_each(ctx.reply, hash, fields.slice(0, REPLY_FORESEEN_ITEMS));
+    if fields.len() > REPLY_FORESEEN_ITEMS {
+        let rest = fields.slice(REPLY_FORESEEN_ITEMS, fields.len());
+        if ctx.reply.len() - start > REPLY_FORESEEN_BYTES {
+            let len = |field| match hash.and_then(|hash| hash.get(field)) {
+                Some(Item::Bytes(bytes)) => bytes.len(),
+                _ => 0,
+            };
+            ctx.reply.announce(rest.iter().map(len).sum());
         }
+        answer_each(ctx.reply, hash, rest);
     }
     Ok(())
+}
+
+#[inline]
+fn answer_each(reply: &mut Reply, hash: Option<&Hash>, fields: Argv<'_>) {
+    for field in fields.iter() {
+        match hash.and_then(|hash| hash.get(field)) {
+            Some(value) => bulk_item(reply, value),
+            None => reply.null(),
+        }
+    }
 }
 
 fn hgetall(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use super::compare::Comparison;
 use super::deadline::Count;
 use super::many_keys::for_each_key;
-use crate::base::limits::OUTBOX_TAKE_OVER_BYTES;
+use crate::base::limits::{OUTBOX_TAKE_OVER_BYTES, REPLY_FORESEEN_BYTES, REPLY_FORESEEN_ITEMS};
 use crate::base::long_double::LongDouble;
 use crate::base::num;
 use crate::engine::args::Args;
@@ -43,25 +43,20 @@ fn answer_large(ctx: &mut Ctx<'_>, key: &[u8]) {
     ctx.server.answer_large(ctx.session, ctx.reply, ctx.origin, ctx.ks.fence(), string.as_bytes(digits));
 }
 
-/// Answers that MGET gives before it looks how long the others will be, if these take more than [`FORESEEN_BYTES`]: one call can ask for
-/// the same large string thousands of times.
-const FORESEEN_ITEMS: usize = 8;
-const FORESEEN_BYTES: usize = 1024 * 1024;
-
 /// About what stands around a string in a reply.
 const FRAME_BYTES: usize = 16;
 
 fn mget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     let keys = args.rest();
     ctx.reply.array(keys.len());
-    if keys.len() <= FORESEEN_ITEMS {
+    if keys.len() <= REPLY_FORESEEN_ITEMS {
         answer_each(ctx, keys);
         return Ok(());
     }
     let start = ctx.reply.len();
-    let (first, rest) = (keys.slice(0, FORESEEN_ITEMS), keys.slice(FORESEEN_ITEMS, keys.len()));
+    let (first, rest) = (keys.slice(0, REPLY_FORESEEN_ITEMS), keys.slice(REPLY_FORESEEN_ITEMS, keys.len()));
     answer_each(ctx, first);
-    if ctx.reply.len() - start > FORESEEN_BYTES {
+    if ctx.reply.len() - start > REPLY_FORESEEN_BYTES {
         let len = |key| match ctx.ks.read(ctx.session.db, key) {
             Some(ValueRef::String(string)) => string.len() + FRAME_BYTES,
             _ => FRAME_BYTES,

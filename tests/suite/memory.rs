@@ -197,10 +197,15 @@ fn most_resident_bytes(server: &Server) -> i64 {
 fn of_a_reply_that_is_too_long_little_is_made() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
-    raw.command(&["SETRANGE", "k", &(4 * MIB - 1).to_string(), "x"]);
+    let large = "x".repeat(4 * MIB as usize);
+    raw.command(&["SET", "k", &large]);
+    raw.command(&["HSET", "h", "k", &large]);
     let ask = |times: usize| [&["MGET"][..], &vec!["k"; times]].concat();
-    let too_long = raw.command(&ask(200));
-    assert!(too_long.bytes().is_some_and(|text| text.starts_with(b"ERR reply exceeds")), "{too_long:?}");
+    let of_a_hash = [&["HMGET", "h"][..], &vec!["k"; 200]].concat();
+    for too_long in [ask(200), of_a_hash] {
+        let refusal = raw.command(&too_long);
+        assert!(refusal.bytes().is_some_and(|text| text.starts_with(b"ERR reply exceeds")), "{refusal:?}");
+    }
     let peak = most_resident_bytes(&server);
     assert!(peak < 200 * MIB, "{peak}");
     // What fits is answered in full, also where it is long.
