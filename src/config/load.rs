@@ -126,7 +126,7 @@ impl Loader {
             }
             if let Some(fault) = self.line(line, depth)? {
                 let place = format!("Reading the configuration file {name}, at line {}", at + 1);
-                self.faults.push(LineError { place, line: text(line), fault });
+                self.faults.push(LineError { place, line: shown(line), fault });
             }
         }
         Ok(())
@@ -193,17 +193,30 @@ impl Loader {
     fn flag(&mut self, line: &[Vec<u8>]) -> Result<(), LoadError> {
         let words: Vec<&[u8]> = line.iter().map(Vec::as_slice).collect();
         if let Some(fault) = self.words(&words, 0)? {
-            let name = text(words.first().copied().unwrap_or_default());
-            let quoted = words.iter().skip(1).map(|arg| format!(" \"{}\"", text(arg)));
-            self.faults.push(LineError {
-                place: "Reading the command line".into(),
-                line: std::iter::once(name).chain(quoted).collect(),
-                fault,
-            });
+            let name = words.first().copied().unwrap_or_default().to_vec();
+            let quoted = words.iter().skip(1).map(|arg| [b" \"", *arg, b"\""].concat());
+            let line: Vec<u8> = std::iter::once(name).chain(quoted).flatten().collect();
+            self.faults.push(LineError { place: "Reading the command line".into(), line: shown(&line), fault });
         }
         Ok(())
     }
 }
+
+/// A line as it is shown in errors, which end up in logs: without passwords.
+fn shown(line: &[u8]) -> String {
+    let is_end = |byte: &u8| byte.is_ascii_whitespace();
+    let name = line.split(is_end).next().unwrap_or_default();
+    let bare: Vec<u8> = name.iter().filter(|byte| !matches!(byte, b'"' | b'\'')).map(u8::to_ascii_lowercase).collect();
+    let may_be_secret = match Parameter::named(&bare) {
+        Some(parameter) => parameter.is_secret,
+        // One of another server, or misspelt.
+        None => SECRET_MARKS.iter().any(|mark| memchr::memmem::find(&bare, mark).is_some()),
+    };
+    if may_be_secret && name.len() < line.len() { format!("{} (redacted)", text(name)) } else { text(line) }
+}
+
+/// Parts of names that no parameter has, by which its value is taken for a password.
+const SECRET_MARKS: &[&[u8]] = &[b"pas", b"auth", b"secret"];
 
 /// The files that a path stands for: itself, or, where parts of it are patterns, all that match, in the order of their names. As in
 /// a shell, a pattern matches a name that starts with a dot only if it does so itself.
@@ -333,7 +346,7 @@ mod tests {
         for part in [
             "at line 1\n>>> 'port abc'\nargument couldn't be parsed into an integer",
             "at line 3\n>>> 'bogus 1'\nBad directive or wrong number of arguments\n",
-            "at line 4\n>>> 'requirepass \"x'\nUnbalanced quotes in configuration line",
+            "at line 4\n>>> 'requirepass (redacted)'\nUnbalanced quotes in configuration line",
             "x.conf, at line 5\n>>> 'port 1 2'\nwrong number of arguments",
         ] {
             assert!(wrong.contains(part), "{part:?} is not in {wrong}");

@@ -240,7 +240,7 @@ parameters! {
         /// Password that clients must give by AUTH or HELLO; empty for none.
         requirepass: Vec<u8> = "requirepass", AnyTime, Text, "", secret true, act Password;
         /// Users, one to a line: a name and the rules of ACL SETUSER.
-        users: Vec<UserLine> = "user", AtStart, UserLines, "", hidden true;
+        users: Vec<UserLine> = "user", AtStart, UserLines, "", secret true, hidden true;
         /// File of users, which ACL LOAD reads and ACL SAVE writes, relative to `dir`; empty for none.
         aclfile: PathBuf = "aclfile", AtStart, File, "";
         /// Whether new users may use all channels or none.

@@ -25,8 +25,12 @@ pub(super) fn secrets_of<R>(command: &Command<R>, argv: Argv<'_>) -> Vec<bool> {
             // For whoever has the commands' table.
             Secret::Call { .. } => {}
             Secret::Settings { first } => {
-                let is_hidden = |at: &usize| Parameter::named(&argv[*at]).is_some_and(|parameter| parameter.is_secret);
-                (first..argv.len()).step_by(2).filter(is_hidden).for_each(|at| hide(at + 1, 1));
+                // Wherever a name stands, for one value that is missing shifts all behind it.
+                let names_secret = |at: &usize| Parameter::named(&argv[*at]).is_some_and(|named| named.is_secret);
+                (first..argv.len()).filter(names_secret).for_each(|at| hide(at + 1, 1));
+                // A name that is not known may be one that another server has for a password.
+                let is_unknown = |at: &usize| Parameter::named(&argv[*at]).is_none();
+                (first..argv.len()).step_by(2).filter(is_unknown).for_each(|at| hide(at + 1, 1));
             }
         }
     }
@@ -41,16 +45,19 @@ mod tests {
     #[test]
     fn passwords_are_not_shown_and_all_else_is() {
         const AUTH: &[Secret] = &[Secret::From(1)];
-        const HELLO: &[Secret] = &[Secret::After { word: "auth", first: 2, count: 2 }];
+        const HELLO: &[Secret] = &[Secret::After { word: "auth", first: 1, count: 2 }];
         const SET: &[Secret] = &[Secret::Settings { first: 2 }];
         for (secrets, line, shown) in [
             (AUTH, "auth user word", "auth (redacted) (redacted)"),
             (AUTH, "auth", "auth"),
             (HELLO, "hello 3 AUTH u p SETNAME n", "hello 3 AUTH (redacted) (redacted) SETNAME n"),
             (HELLO, "hello 3 AUTH", "hello 3 AUTH"),
+            (HELLO, "hello AUTH u p", "hello AUTH (redacted) (redacted)"),
             (HELLO, "hello 3 SETNAME auth", "hello 3 SETNAME auth"),
             (SET, "config set maxmemory 1 RequirePass x", "config set maxmemory 1 RequirePass (redacted)"),
             (SET, "config set maxmemory requirepass", "config set maxmemory requirepass"),
+            (SET, "config set maxmemory requirepass x", "config set maxmemory requirepass (redacted)"),
+            (SET, "config set primaryauth x maxmemory 1", "config set primaryauth (redacted) maxmemory 1"),
             (&[], "get auth", "get auth"),
         ] {
             let mut argv = OwnedArgv::default();

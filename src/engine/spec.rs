@@ -391,7 +391,7 @@ pub enum Secret {
         /// The command's name.
         first: usize,
     },
-    /// From argument `first` on names and values of parameters take turns: the values of those that are secret.
+    /// From argument `first` on names and values of parameters take turns: the values of those that are secret or not known.
     Settings {
         /// The first name.
         first: usize,

@@ -248,25 +248,30 @@ impl<R> CommandTable<R> {
     /// whether that may run or not.
     pub(super) fn secrets_of(&self, command: &Command<R>, argv: Argv<'_>) -> Vec<bool> {
         let mut are_secret = secrets_of(command, argv);
-        let (mut command, mut rest) = (command, argv);
+        let (mut command, mut rest, mut begin) = (command, argv, 0);
+        let hide_from = |are_secret: &mut Vec<bool>, at: usize| {
+            are_secret.resize(at.min(argv.len()), false);
+            are_secret.resize(argv.len(), true);
+        };
         // The command that this one is asked about. It is looked for once, since a call may nest such questions a million times over.
-        let asked = command.secrets.iter().find_map(|secret| match *secret {
-            Secret::Call { first } if first < argv.len() => Some(first),
+        let mut asked = command.secrets.iter().find_map(|secret| match *secret {
+            Secret::Call { first } => Some(first),
             _ => None,
         });
-        if let Some(at) = asked
-            && let Some(inner) = self.named_by(rest.skip(at))
-        {
-            (command, rest) = (inner.command, rest.skip(at));
-            are_secret.resize(at, false);
-            are_secret.extend(secrets_of(command, rest));
-        }
         // A loop, for a call may name such commands many times over.
-        while let Some(at) = command.inner.and_then(|find| find(rest))
-            && let Some(inner) = self.named_by(rest.skip(at))
-        {
-            (command, rest) = (inner.command, rest.skip(at));
-            are_secret.resize(argv.len() - rest.len(), false);
+        while asked.is_some() || command.inner.is_some() {
+            let Some(at) = asked.take().or_else(|| command.inner.and_then(|find| find(rest))) else {
+                // Somewhere behind the key there may be a command that takes a password.
+                hide_from(&mut are_secret, begin + 2);
+                break;
+            };
+            (rest, begin) = (rest.skip(at.min(rest.len())), begin + at);
+            let Some(inner) = self.named_by(rest) else {
+                hide_from(&mut are_secret, begin + 1);
+                break;
+            };
+            command = inner.command;
+            are_secret.resize(begin, false);
             are_secret.extend(secrets_of(command, rest));
         }
         are_secret

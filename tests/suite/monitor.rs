@@ -137,9 +137,9 @@ const WITH_SECRETS: &[&str] = &[
     "CONFIG SET requirepass ",
 ];
 
-/// Commands are asked about, and written behind what takes something else.
+/// Commands are asked about, written behind what takes something else, and written wrong.
 #[test]
-fn a_command_that_is_asked_about_shows_no_secret() {
+fn a_command_that_does_not_run_shows_no_secret() {
     let server = Server::start(Program::Tidegate, &["--slowlog-log-slower-than", "0"]);
     let (mut monitor, mut client) = (look_on(&server), server.raw());
     for line in [
@@ -147,6 +147,14 @@ fn a_command_that_is_asked_about_shows_no_secret() {
         "COMMAND GETKEYSANDFLAGS MIGRATE 127.0.0.1 1 key 0 10 AUTH2 user SECRET",
         "COMMAND GETKEYS ONCE id EX 5 MIGRATE 127.0.0.1 1 key 0 10 AUTH SECRET",
         "SCRIPT TRACE AUTH SECRET 0",
+        "ONCE id 1000 CONFIG SET requirepass SECRET",
+        "ONCE id AUTH SECRET",
+        "ONCE id EX 5 AUHT SECRET",
+        "ONCE id EX 5 CONFIG SETT requirepass SECRET",
+        "COMMAND GETKEYS AUHT SECRET",
+        "CONFIG SET primaryauth SECRET",
+        "CONFIG SET maxmemory requirepass SECRET",
+        "HELLO AUTH user SECRET",
     ] {
         client.command(&line.split(' ').collect::<Vec<_>>());
     }
