@@ -86,8 +86,24 @@ pub(super) fn sections(ctx: &Ctx<'_>, names: &[&[u8]]) -> Text {
 
 fn line(text: &mut Text, content: std::fmt::Arguments<'_>) {
     // Writing to memory does not fail.
-    let _ = text.write_fmt(content);
+    let _ = OneLine(text).write_fmt(content);
     text.push_str("\r\n");
+}
+
+/// Writes what stands in one line, whatever comes: control characters become `_`, as in Redis. Values come from the configuration and from
+/// clients, who must not write a field of their own.
+struct OneLine<'t>(&'t mut Text);
+
+impl std::fmt::Write for OneLine<'_> {
+    fn write_str(&mut self, content: &str) -> std::fmt::Result {
+        let mut pieces = content.split(char::is_control);
+        self.0.push_str(pieces.next().unwrap_or_default());
+        for piece in pieces {
+            self.0.push('_');
+            self.0.push_str(piece);
+        }
+        Ok(())
+    }
 }
 
 /// Writes one line per field: its name, and anything that can be displayed.

@@ -195,7 +195,7 @@ impl Stats {
     pub fn count_error(&mut self, text: &[u8]) {
         self.error_replies += 1;
         let code = memchr::memchr(b' ', &text[..text.len().min(ERROR_CODE_MAX_BYTES + 1)]).map(|end| &text[..end]);
-        let code = String::from_utf8_lossy(code.unwrap_or(b"ERR")).into_owned();
+        let code: String = code.unwrap_or(b"ERR").iter().map(|byte| plain(*byte)).collect();
         if self.errors.len() >= ERROR_CODES_MAX && !self.errors.contains_key(&code) {
             return;
         }
@@ -286,6 +286,16 @@ impl Rate {
     /// The rate per second.
     pub fn per_second(&self) -> u64 {
         self.samples.iter().sum::<u64>() / Rate::SAMPLES as u64
+    }
+}
+
+/// A character of an error's code as it is counted: scripts make codes up, and INFO shows each in a line with marks of its own. As in
+/// Redis, an underscore takes the place of what can't stand there.
+fn plain(byte: u8) -> char {
+    match byte {
+        b'#' | b':' | b',' | b'=' => '_',
+        b'!'..=b'~' => byte as char,
+        _ => '_',
     }
 }
 

@@ -613,3 +613,13 @@ fn categories_and_passwords() {
         assert!(is_error(&words(&mut raw, line), "ERR"), "{line}");
     }
 }
+
+/// Names are shown to people, in terminals.
+#[test]
+fn a_name_has_no_control_characters() {
+    let (_server, mut raw) = Server::with_client(Program::Tidegate);
+    for name in ["a\u{1b}[31m", "a\u{7f}", "a b", "a\n", ""] {
+        assert!(is_error(&raw.command(&["ACL", "SETUSER", name]), "ERR Usernames can't contain"), "{name:?}");
+    }
+    assert_eq!(raw.command(&["ACL", "SETUSER", "größe"]), Value::ok());
+}

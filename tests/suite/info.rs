@@ -263,3 +263,15 @@ fn debug_gives_long_elements_a_node_for_themselves() {
         );
     }
 }
+
+/// Scripts make up errors, and parameters take any text.
+#[test]
+fn nobody_writes_a_field_of_another() {
+    let (server, mut raw) = Server::with_client(Program::Tidegate);
+    let answer = raw.command(&["EVAL", r"return redis.error_reply('\27[31mX:count=9,y z')", "0"]);
+    assert!(matches!(answer, Value::Error(_)), "{answer:?}");
+    assert_eq!(raw.command(&["CONFIG", "SET", "availability-zone", "a\r\nrole:FORGED\u{1b}"]), Value::status("OK"));
+    let text = info(&server, &["everything"]);
+    assert!(text.contains("\r\nerrorstat__[31mX_count_9_y:count=1\r\n"), "{text}");
+    assert!(text.contains("\r\navailability_zone:a__role:FORGED_\r\n"), "{text}");
+}

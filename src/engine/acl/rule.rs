@@ -64,9 +64,10 @@ pub fn merge_selectors(words: Argv<'_>) -> Result<Vec<Vec<u8>>, Vec<u8>> {
     }
 }
 
-/// Whether a user can't have this name, because a line of rules could not be read back with it.
+/// Whether a user can't have this name, because a line of rules could not be read back with it, or because it would drive the terminal
+/// of whoever is shown it.
 pub fn is_no_name(name: &[u8]) -> bool {
-    name.is_empty() || has_spaces(name)
+    name.is_empty() || has_spaces(name) || name.iter().any(u8::is_ascii_control)
 }
 
 /// Whether a name or pattern has what would take a line of rules apart.
