@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use tidegate::base::limits::PANIC_REPORT_MAX_S;
 use tidegate::base::logging::{self, Destination, Syslog};
 use tidegate::base::supervisor::Manager;
 use tidegate::base::{process, process_title};
@@ -294,6 +295,9 @@ fn log_destination(config: &Config) -> Destination {
 fn abort_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
+        // Standard error may be a pipe that nobody reads.
+        process::end_within(PANIC_REPORT_MAX_S);
+        logging::flush();
         report(panic);
         std::process::abort();
     }));

@@ -133,7 +133,7 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
     let local = tokio::task::LocalSet::new();
     count_for_this_thread();
     wait_to_be_told();
-    local.block_on(&runtime, async {
+    let done = local.block_on(&runtime, async {
         // Before they are read: what changes meanwhile is found at the first look.
         let tls_files = stamps(&config);
         let acceptor = acceptor(&config).map_err(|error| StartError::Tls(error.to_string()))?;
@@ -172,7 +172,10 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         shared.engine.borrow_mut().server.network = Some(Box::new(network));
         serve(shared, listeners, load).await?;
         Ok(())
-    })
+    });
+    // Before the pidfile goes, which others take for the end.
+    logging::flush();
+    done
 }
 
 /// Writes the process's number to `pidfile`. The file is removed when the value goes.

@@ -46,6 +46,30 @@ pub const HISTORY_NAME_MAX_BYTES: usize = 64;
 /// right to within a hundredth.
 pub const KEY_SIZES_MAX_KEYS: usize = 32_768;
 
+/// Bytes of a line of the log, behind its time and level. What clients send may stand there.
+pub const LOG_LINE_MAX_BYTES: usize = 4 * 1024;
+
+/// Bytes of the message in `redis.log`.
+pub const LOG_SCRIPT_MESSAGE_MAX_BYTES: usize = 1024;
+
+/// Lines that one place in the program may log in a minute, since most of them can be caused by clients, some by strangers.
+pub const LOG_LINES_A_MINUTE: u64 = 200;
+
+/// The same for `redis.log`, at each of its levels.
+pub const LOG_SCRIPT_LINES_A_MINUTE: u64 = 1_000;
+
+/// Bytes of the first line that was left out for this, which are shown with the number of such lines.
+pub const LOG_REPEATED_MAX_BYTES: usize = 200;
+
+/// Bytes of lines that wait for the thread that writes them. Beyond them lines are lost.
+pub const LOG_QUEUE_MAX_BYTES: usize = 1024 * 1024;
+
+/// How long the end of the process waits for one line to be written.
+pub const LOG_END_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long it may take to report a mistake of the program that ends the process, s.
+pub const PANIC_REPORT_MAX_S: u32 = 5;
+
 /// Bytes read from a socket at once. Large enough for a pipeline of a few hundred commands, small enough to stay in L2.
 pub const READ_CHUNK_BYTES: usize = 64 * 1024;
 

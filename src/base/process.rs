@@ -39,6 +39,12 @@ pub fn end_with_the_reader() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
+/// Has the system end the process after so many seconds, unless it has ended before.
+pub fn end_within(seconds: u32) {
+    // SAFETY: takes no pointers. Nobody handles the signal, whose default action ends the process.
+    unsafe { libc::alarm(seconds) };
+}
+
 /// What `getrusage` tells of this process, its children or this thread (`libc::RUSAGE_*`).
 pub fn resource_usage(who: libc::c_int) -> Option<libc::rusage> {
     let mut usage = std::mem::MaybeUninit::uninit();

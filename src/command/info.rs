@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::key_sizes;
 use super::memory::overview::Overview;
 use crate::base::crc::crc64;
+use crate::base::logging;
 use crate::base::process::resource_usage;
 use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
 use crate::config::{Config, percent_text};
@@ -456,6 +457,7 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
         "io_threaded_writes_processed" => threaded_writes,
         "client_query_buffer_limit_disconnections" => stats.query_limit_disconnections,
         "client_output_buffer_limit_disconnections" => stats.output_limit_disconnections,
+        "log_lines_lost" => logging::lost_lines(),
         "reply_buffer_shrinks" => 0,
         "reply_buffer_expands" => 0,
         "eventloop_cycles" => turns.count(),

@@ -126,6 +126,7 @@ const FIGURES: &[Figure] = figures! {
     "log_last_lsn", "tidegate_log_last_lsn", Counter, "The last change's number.";
     "log_durable_lsn", "tidegate_log_durable_lsn", Counter, "The last one that is on disk.";
     "log_segments", "tidegate_log_segments", Gauge, "Files of the log.";
+    "log_lines_lost", "tidegate_log_lines_lost_total", Counter, "Lines of the server's log that were not written.";
     "aof_buffer_length", "tidegate_log_backlog_bytes", Gauge, "Bytes that the log has not written yet.";
 };
 

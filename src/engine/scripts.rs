@@ -16,16 +16,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quanta::Clock;
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
 
 use super::error::Error;
 use super::lint::{Warning, lint};
 use super::table::CommandTable;
-use crate::base::limits::{LIBRARY_LOAD_MAX, SCRIPT_LINT_MAX_BYTES};
+use crate::base::limits::{LIBRARY_LOAD_MAX, LOG_SCRIPT_MESSAGE_MAX_BYTES, SCRIPT_LINT_MAX_BYTES};
+use crate::base::logging::BY_SCRIPTS;
 use crate::base::version::REDIS_VERSION;
 use crate::keyspace::effect::Effect;
 use crate::keyspace::{Keyspace, Misfit};
 use crate::resp::reply::Reply;
-use crate::resp::request::Argv;
+use crate::resp::request::{Argv, abridge};
 use crate::script::bundled::{self, BUNDLED};
 use crate::script::library::{self, Function, Libraries, Library, LibraryError};
 use crate::script::store::{self, Script, ScriptFlags, Store};
@@ -477,12 +480,22 @@ impl Host for LoadHost<'_> {
 
 /// `redis.log`.
 pub(super) fn log(level: LogLevel, message: &[u8]) {
+    let severity = match level {
+        LogLevel::Debug => Level::TRACE,
+        LogLevel::Verbose => Level::DEBUG,
+        LogLevel::Notice => Level::INFO,
+        LogLevel::Warning => Level::WARN,
+    };
+    if severity > LevelFilter::current() {
+        return;
+    }
     // One call is one line, so that no script can write what looks like another's.
-    let message = String::from_utf8_lossy(message).replace(char::is_control, " ");
+    let message = abridge(message, LOG_SCRIPT_MESSAGE_MAX_BYTES);
+    let message = String::from_utf8_lossy(&message).replace(char::is_control, " ");
     match level {
-        LogLevel::Debug => tracing::trace!("{message}"),
-        LogLevel::Verbose => tracing::debug!("{message}"),
-        LogLevel::Notice => tracing::info!("{message}"),
-        LogLevel::Warning => tracing::warn!("{message}"),
+        LogLevel::Debug => tracing::trace!(target: BY_SCRIPTS, "{message}"),
+        LogLevel::Verbose => tracing::debug!(target: BY_SCRIPTS, "{message}"),
+        LogLevel::Notice => tracing::info!(target: BY_SCRIPTS, "{message}"),
+        LogLevel::Warning => tracing::warn!(target: BY_SCRIPTS, "{message}"),
     }
 }

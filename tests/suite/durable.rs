@@ -101,11 +101,12 @@ fn an_orderly_end_is_told_from_a_kill() {
         c.read_to_end();
         assert!(server.ends_well(), "{}", server.log());
         let server = start(dir.path());
+        until(|| server.log().contains("Ready to accept"), "it has said what it knows");
         assert!(!server.log().contains(killed), "{}", server.log());
         assert_eq!(server.raw().command(&["GET", "k"]), Value::bulk(policy));
         drop(server);
         let server = start(dir.path());
-        assert!(server.log().contains(killed), "{}", server.log());
+        until(|| server.log().contains(killed), "it says so");
         assert_eq!(server.raw().command(&["GET", "k"]), Value::bulk(policy));
     }
 }
@@ -125,12 +126,13 @@ fn what_a_crash_has_torn_is_cut_off_and_told() {
     overwrite(&segment, &[b"TGB1".as_slice(), &[0xa5; 500]].concat(), end);
     let server = start(dir.path());
     let cut = format!("{}: cut off at offset {end}, where a crash interrupted a write", segment.display());
-    assert!(server.log().contains(&cut), "{cut}: {}", server.log());
+    until(|| server.log().contains(&cut), &cut);
     assert_eq!(server.raw().command(&["DBSIZE"]), Value::Integer(10));
     // It is told once: what is written from now on does not stand behind it.
     server.raw().command(&["SET", "later", "v"]);
     drop(server);
     let server = start(dir.path());
+    until(|| server.log().contains("Ready to accept"), "it has said what it knows");
     assert!(!server.log().contains("cut off"), "{}", server.log());
     assert_eq!(server.raw().command(&["DBSIZE"]), Value::Integer(11));
 }
@@ -327,7 +329,7 @@ fn fail_beyond(file_bytes: u64) {
     assert!(read == Value::bulk(&value) || is_misconf(&read), "{read:?}");
     assert_eq!(c.command(&["ECHO", "hello"]), Value::bulk("hello"));
     assert_eq!(info(&mut c, "aof_last_write_status"), "err");
-    assert!(server.log().contains("commands that write are refused until a restart"), "{}", server.log());
+    until(|| server.log().contains("commands that write are refused until a restart"), "it says so");
     drop(server);
     let server = start(dir.path());
     let mut c = server.raw();

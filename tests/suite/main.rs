@@ -43,6 +43,7 @@ mod leases;
 mod ldb;
 mod limits;
 mod listening;
+mod logging;
 mod looking;
 mod maxmemory;
 mod memory;

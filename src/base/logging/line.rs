@@ -1,0 +1,121 @@
+//! The text behind time and level: the message, then `name=value` for each field.
+//!
+//! Much of it comes from clients. So control characters are escaped, lest a client write a line of its own or drive a terminal, and
+//! what is too long is cut while it is written, lest the buffer it is written to, which is kept, grow with it.
+
+use std::fmt::{self, Write};
+
+use tracing::field::{Field, Visit};
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::Writer;
+
+use crate::base::limits::LOG_LINE_MAX_BYTES;
+
+/// Writes the fields of a line.
+pub(super) struct Fields;
+
+impl<'w> FormatFields<'w> for Fields {
+    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'w>, fields: R) -> fmt::Result {
+        let is_ansi = writer.has_ansi_escapes();
+        write(&mut writer, is_ansi, LOG_LINE_MAX_BYTES, |visit| fields.record(visit))
+    }
+}
+
+/// The beginning of what a line says behind its level.
+pub(super) fn beginning(event: &tracing::Event<'_>, max_bytes: usize) -> String {
+    let mut text = String::new();
+    // A string takes all.
+    let _ = write(&mut text, false, max_bytes, |visit| event.record(visit));
+    text
+}
+
+/// Writes what `record` shows, as far as `max_bytes` reach.
+fn write(out: &mut dyn Write, is_ansi: bool, max_bytes: usize, record: impl FnOnce(&mut dyn Visit)) -> fmt::Result {
+    let mut text = Text { out, is_ansi, is_begun: false, room: max_bytes, cut_bytes: 0, result: Ok(()) };
+    record(&mut text);
+    let Text { out, cut_bytes, result, .. } = text;
+    result?;
+    if cut_bytes > 0 { write!(out, "... ({cut_bytes} more bytes)") } else { Ok(()) }
+}
+
+struct Text<'w> {
+    out: &'w mut dyn Write,
+    is_ansi: bool,
+    is_begun: bool,
+    /// Bytes that may still be written.
+    room: usize,
+    cut_bytes: usize,
+    result: fmt::Result,
+}
+
+impl Text<'_> {
+    fn field(&mut self, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+        if std::mem::replace(&mut self.is_begun, true) {
+            self.out.write_char(' ')?;
+        }
+        match (field.name(), self.is_ansi) {
+            ("message", _) => {}
+            // Italic, and dimmed.
+            (name, true) => write!(self.out, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?,
+            (name, false) => write!(self.out, "{name}=")?,
+        }
+        write!(self, "{value:?}")
+    }
+}
+
+impl Visit for Text<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "message" => self.record_debug(field, &format_args!("{value}")),
+            _ => self.record_debug(field, &value),
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if self.result.is_ok() {
+            self.result = self.field(field, value);
+        }
+    }
+}
+
+impl Write for Text<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let shown = &text[..text.floor_char_boundary(self.room)];
+        self.cut_bytes += text.len() - shown.len();
+        self.room -= shown.len();
+        if shown.len() < text.len() {
+            // Or a shorter one behind it would stand where this one is cut.
+            self.room = 0;
+        }
+        for piece in shown.split_inclusive(char::is_control) {
+            let plain = piece.trim_end_matches(char::is_control);
+            self.out.write_str(plain)?;
+            write!(self.out, "{}", piece[plain.len()..].escape_default())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(max_bytes: usize, parts: &[&str]) -> String {
+        let mut out = String::new();
+        let mut text =
+            Text { out: &mut out, is_ansi: false, is_begun: false, room: max_bytes, cut_bytes: 0, result: Ok(()) };
+        parts.iter().for_each(|part| text.write_str(part).expect("a string takes all"));
+        let cut_bytes = text.cut_bytes;
+        format!("{out}|{cut_bytes}")
+    }
+
+    #[test]
+    fn control_characters_are_escaped_and_length_is_bounded() {
+        assert_eq!(written(100, &["a\r\nb\u{1b}[31m\u{9b}", "", "\0ä\n"]), "a\\r\\nb\\u{1b}[31m\\u{9b}\\u{0}ä\\n|0");
+        assert_eq!(written(4, &["abcd"]), "abcd|0");
+        assert_eq!(written(4, &["abc", "de", "f"]), "abcd|2");
+        assert_eq!(written(4, &["abcä", "d"]), "abc|3");
+        assert_eq!(written(0, &["a"]), "|1");
+    }
+}

@@ -1,0 +1,129 @@
+//! How often one place in the program may speak.
+//!
+//! Nearly every line can be caused by some client, and many by one that has not even logged in. So each place is held to so many lines a
+//! minute, and those left out are counted, to be told in one line of their own.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::callsite::Identifier;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+
+use super::line;
+use crate::base::limits::{LOG_LINES_A_MINUTE, LOG_REPEATED_MAX_BYTES, LOG_SCRIPT_LINES_A_MINUTE};
+
+/// The target of lines that scripts write: they are meant to be read, so there may be more of them.
+pub const BY_SCRIPTS: &str = "script";
+
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// What is left out, by place.
+#[derive(Debug, Default)]
+pub(super) struct Repeats(Mutex<HashMap<Identifier, Place>>);
+
+/// Lines that were left out.
+#[derive(Debug, PartialEq)]
+pub(super) struct LeftOut {
+    pub(super) lines: u64,
+    /// The beginning of the first of them.
+    pub(super) first: String,
+}
+
+/// One place in the program, in the window that its last line was in.
+#[derive(Debug)]
+struct Place {
+    began: Instant,
+    lines: u64,
+    left_out: Option<LeftOut>,
+}
+
+impl Repeats {
+    /// Whether a line may be written; if not, when the one that says how many were left out is due.
+    fn admit(
+        &self,
+        place: Identifier,
+        max_lines: u64,
+        now: Instant,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Instant> {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = places.entry(place).or_insert(Place { began: now, lines: 0, left_out: None });
+        // One that has left something out keeps its window until that was told.
+        if place.left_out.is_none() && now.duration_since(place.began) >= WINDOW {
+            (place.began, place.lines) = (now, 0);
+        }
+        place.lines += 1;
+        if place.lines <= max_lines {
+            return Ok(());
+        }
+        place.left_out.get_or_insert_with(|| LeftOut { lines: 0, first: text() }).lines += 1;
+        Err(place.began + WINDOW)
+    }
+
+    /// What was left out in windows that are over, or in all of them.
+    pub(super) fn take(&self, now: Instant, all: bool) -> Vec<LeftOut> {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let over = places.values_mut().filter(|place| all || now.duration_since(place.began) >= WINDOW);
+        over.filter_map(|place| place.left_out.take()).collect()
+    }
+}
+
+/// Leaves lines out, and has somebody look up when it is time to say so.
+pub(super) struct Limit<F> {
+    pub(super) repeats: &'static Repeats,
+    pub(super) look_up_at: F,
+}
+
+impl<S: Subscriber, F: Fn(Instant) + 'static> Layer<S> for Limit<F> {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        let about = event.metadata();
+        let max_lines = if about.target() == BY_SCRIPTS { LOG_SCRIPT_LINES_A_MINUTE } else { LOG_LINES_A_MINUTE };
+        let text = || line::beginning(event, LOG_REPEATED_MAX_BYTES);
+        let admitted = self.repeats.admit(about.callsite(), max_lines, Instant::now(), text);
+        admitted.map_err(|due| (self.look_up_at)(due)).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Metadata;
+    use tracing::callsite::Callsite;
+    use tracing::subscriber::Interest;
+
+    use super::*;
+
+    struct Here(u8);
+
+    impl Callsite for Here {
+        fn set_interest(&self, _: Interest) {}
+
+        fn metadata(&self) -> &Metadata<'_> {
+            unreachable!("nobody asks")
+        }
+    }
+
+    #[test]
+    fn each_place_has_its_limit_in_each_minute() {
+        static ONE: Here = Here(1);
+        static OTHER: Here = Here(2);
+        assert_ne!(ONE.0, OTHER.0);
+        let (one, other) = (Identifier(&ONE), Identifier(&OTHER));
+        let (repeats, began) = (Repeats::default(), Instant::now());
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let admit =
+            |place: &Identifier, seconds, text: &str| repeats.admit(place.clone(), 2, at(seconds), || text.to_owned());
+        assert_eq!((admit(&one, 0, "a"), admit(&one, 30, "b")), (Ok(()), Ok(())));
+        assert_eq!((admit(&one, 40, "c"), admit(&one, 59, "d")), (Err(at(60)), Err(at(60))));
+        assert_eq!(admit(&other, 59, "e"), Ok(()));
+        assert_eq!(repeats.take(at(59), false), []);
+        // Whoever is to tell is late.
+        assert_eq!(admit(&one, 61, "f"), Err(at(60)));
+        assert_eq!(repeats.take(at(62), false), [LeftOut { lines: 3, first: "c".to_owned() }]);
+        assert_eq!((admit(&one, 62, "g"), admit(&one, 62, "h")), (Ok(()), Ok(())));
+        assert_eq!(admit(&one, 62, "i"), Err(at(122)));
+        assert_eq!(repeats.take(at(63), true), [LeftOut { lines: 1, first: "i".to_owned() }]);
+    }
+}

@@ -1,0 +1,156 @@
+//! The server's log: what clients can make it say, how much of it, and whether anybody waits for it to be written.
+
+use std::io::Read as _;
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+use crate::harness::{Program, Raw, Server, Value, free_port, launch_command, until};
+
+/// Bytes that no line is longer than, with all that stands around the message.
+const LINE_MAX: usize = 5_000;
+
+/// A server whose standard output is a pipe.
+struct Piped {
+    child: Child,
+    port: u16,
+    _dir: tempfile::TempDir,
+}
+
+impl Piped {
+    fn start(flags: &[&str]) -> Piped {
+        let (dir, port) = (tempfile::tempdir().expect("a temporary folder"), free_port());
+        let command_line = launch_command(Program::Tidegate);
+        let child = Command::new(&command_line[0])
+            .args(&command_line[1..])
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
+            .arg(dir.path())
+            .args(flags)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program of the other tests");
+        until(|| TcpStream::connect(("127.0.0.1", port)).is_ok(), "it listens");
+        Piped { child, port, _dir: dir }
+    }
+
+    fn raw(&self) -> Raw {
+        Raw::connect(self.port)
+    }
+
+    /// Reads its output to the end, on a thread.
+    fn drain(&mut self) -> std::thread::JoinHandle<String> {
+        let mut pipe = self.child.stdout.take().expect("it is piped, and taken once");
+        std::thread::spawn(move || {
+            let mut all = Vec::new();
+            pipe.read_to_end(&mut all).expect("a pipe");
+            String::from_utf8(all).expect("a log is text")
+        })
+    }
+
+    /// Ends it as a service manager does, and answers whether it said that all was well.
+    fn end(&mut self) -> bool {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
+        until(|| self.child.try_wait().expect("our own child").is_some(), "it ends");
+        self.child.wait().expect("our own child").success()
+    }
+}
+
+impl Drop for Piped {
+    fn drop(&mut self) {
+        // Both fail only when the process has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A number that INFO tells.
+fn told(raw: &mut Raw, field: &str) -> i64 {
+    let all = raw.command(&["INFO", "everything"]);
+    let all = String::from_utf8_lossy(all.bytes().expect("INFO answers a text")).into_owned();
+    let line = all.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("INFO has no {field}"))
+}
+
+/// Bytes in use outside of the Lua state, whose garbage goes when it is collected.
+fn used(raw: &mut Raw) -> i64 {
+    told(raw, "used_memory") - told(raw, "used_memory_lua")
+}
+
+#[test]
+fn a_long_message_is_cut_and_takes_no_memory_for_good() {
+    let (server, mut raw) = Server::with_client(Program::Tidegate);
+    let before = used(&mut raw);
+    raw.command(&["EVAL", "redis.log(redis.LOG_WARNING, 'first' .. string.rep('x', 20000000))", "0"]);
+    raw.command(&["EVAL", "redis.log(redis.LOG_WARNING, 'second' .. string.rep('\\255', 20000000))", "0"]);
+    let refused = raw.command(&["CONFIG", "SET", "bind", &format!("third{}", "y".repeat(5_000_000))]);
+    assert!(matches!(refused, Value::Error(_)), "{refused:?}");
+    until(|| server.log().contains("third"), "all is logged");
+    until(|| used(&mut raw) < before + 1_000_000, "it is freed");
+    let log = server.log();
+    assert!(log.lines().all(|line| line.len() < LINE_MAX), "a line is too long");
+    assert!(log.contains("... (19998981 more bytes)"), "it says how much is missing");
+}
+
+#[test]
+fn nobody_writes_a_line_of_another() {
+    let server = Server::start(Program::Tidegate, &["--enable-debug-command", "yes", "--enable-module-command", "yes"]);
+    let mut raw = server.raw();
+    let forged = "\r\n2026-01-01T00:00:00.000000Z  WARN forged\u{1b}[31m";
+    raw.command(&["DEBUG", "LOG", &format!("one{forged}")]);
+    raw.command(&["MODULE", "LOAD", &format!("two{forged}")]);
+    raw.command(&["CONFIG", "SET", "bind", &format!("three{forged}")]);
+    for said in ["one", "two", "three"] {
+        until(|| server.log().contains(&format!("{said}\\r\\n2026-01-01")), said);
+    }
+    let log = server.log();
+    assert!(!log.contains('\r') && !log.contains('\u{1b}'), "{log}");
+    assert!(!log.lines().any(|line| line.starts_with("2026-01-01")), "{log}");
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_up_nobody() {
+    let mut server = Piped::start(&["--requirepass", "p"]);
+    let mut raw = server.raw();
+    assert_eq!(raw.command(&["AUTH", "p"]), Value::ok());
+    for _ in 0..5_000 {
+        let mut stranger = server.raw();
+        stranger.send(b"POST / HTTP/1.1\r\n");
+        assert_eq!(stranger.read_to_end(), b"");
+    }
+    assert_eq!(raw.command(&["PING"]), Value::status("PONG"));
+    let log = server.drain();
+    assert!(server.end());
+    let log = log.join().expect("it reads");
+    let lines = |what: &str| log.lines().filter(|line| line.contains(what)).count();
+    assert_eq!(lines("WARN closed: it speaks HTTP client="), 200, "{log}");
+    assert_eq!(lines("and 4800 more like this: closed: it speaks HTTP client="), 1, "{log}");
+}
+
+#[test]
+fn a_log_that_nobody_reads_says_how_many_lines_are_missing() {
+    let mut server = Piped::start(&["--loglevel", "debug"]);
+    let mut raw = server.raw();
+    // As many as scripts may say in a minute, at each level: more than there is room for.
+    let script = "for i = 1, 1000 do redis.log(tonumber(ARGV[1]), 'said ' .. string.rep('x', 1000)) end";
+    for level in ["0", "1", "2", "3"] {
+        assert_eq!(raw.command(&["EVAL", script, "0", level]), Value::Null);
+    }
+    let lost = told(&mut raw, "log_lines_lost") as usize;
+    assert!(lost > 1_000, "{lost}");
+    let log = server.drain();
+    assert!(server.end());
+    let log = log.join().expect("it reads");
+    assert_eq!(log.lines().filter(|line| line.contains("said xxx")).count() + lost, 4_000);
+    let told = format!("lines before this one are missing, as the log was not written fast enough lines={lost}");
+    assert!(log.contains(&told), "{told}");
+    let at = |words: &str| log.find(words).unwrap_or_else(|| panic!("{words}"));
+    assert!(at("Ready to accept connections") < at("bye bye..."));
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_up_no_end() {
+    let mut server = Piped::start(&[]);
+    let script = "for i = 1, 1000 do redis.log(redis.LOG_WARNING, string.rep('x', 1000)) end";
+    assert_eq!(server.raw().command(&["EVAL", script, "0"]), Value::Null);
+    assert!(server.end());
+}
