@@ -1,8 +1,9 @@
 //! What a service does to its own process: into the background, a file with its number.
 
 use std::fs::OpenOptions;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// Goes on in a child process, in a session of its own and without a terminal, and ends the one that was called.
@@ -84,8 +85,13 @@ pub struct PidFile(PathBuf);
 
 impl PidFile {
     /// Writes it, in place of one that a process left that was killed.
+    ///
+    /// # Errors
+    /// The system's; one of them is that there is a link at `path`, which would have this write to any file.
     pub fn write(path: &Path) -> io::Result<PidFile> {
-        let written = std::fs::write(path, format!("{}\n", std::process::id()));
+        let mut file =
+            OpenOptions::new().create(true).write(true).truncate(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
+        let written = writeln!(file, "{}", std::process::id());
         if written.is_err() {
             // On a full disk, an empty one: worse than none for those who read it.
             let _ = std::fs::remove_file(path);

@@ -1,6 +1,7 @@
 //! Configuration as an operator meets it: Redis' own files, flags, CONFIG SET of several parameters, the process around the server.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -441,6 +442,25 @@ fn a_service_manager_hears_when_it_is_ready_and_when_it_ends() {
     assert!(heard().starts_with("STOPPING=1\n"));
     assert!(server.child.wait().expect("our own child").success());
     assert!(!server.path("server.pid").exists());
+}
+
+/// CONFIG REWRITE keeps a file's mode, which somebody has chosen, but says so where a password comes into it.
+#[test]
+fn a_password_in_a_file_that_all_can_read_is_told() {
+    let server = Configured::start("appendonly no\n", &[]);
+    let mode = |mode| std::fs::set_permissions(server.path("redis.conf"), Permissions::from_mode(mode)).expect("ours");
+    let mut c = server.raw();
+    let rewrite = |c: &mut Raw| assert_eq!(c.command(&["CONFIG", "REWRITE"]), Value::status("OK"));
+    let told = || server.read("said").matches("holds passwords").count();
+    mode(0o644);
+    rewrite(&mut c);
+    assert_eq!(c.command(&["CONFIG", "SET", "requirepass", "secret"]), Value::status("OK"));
+    mode(0o640);
+    rewrite(&mut c);
+    mode(0o644);
+    rewrite(&mut c);
+    until(|| told() > 0, "it says so");
+    assert_eq!(told(), 1);
 }
 
 #[test]

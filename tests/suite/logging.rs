@@ -1,7 +1,9 @@
 //! The server's log: what clients can make it say, how much of it, and whether anybody waits for it to be written.
 
+use std::fs;
 use std::io::Read as _;
 use std::net::TcpStream;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::{Child, Command, Stdio};
 
 use crate::harness::{Program, Raw, Server, Value, free_port, launch_command, until};
@@ -153,4 +155,25 @@ fn a_log_that_nobody_reads_holds_up_no_end() {
     let script = "for i = 1, 1000 do redis.log(redis.LOG_WARNING, string.rep('x', 1000)) end";
     assert_eq!(server.raw().command(&["EVAL", script, "0"]), Value::Null);
     assert!(server.end());
+}
+
+#[test]
+fn the_log_file_is_for_its_owner_and_the_group() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join("server.log");
+    let _server = Server::start(Program::Tidegate, &["--logfile", path.to_str().expect("text")]);
+    let mode = fs::metadata(&path).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!(mode & 0o137, 0, "{mode:o}");
+}
+
+/// Or whoever can make a link there has the server overwrite any file.
+#[test]
+fn the_pidfile_is_no_link() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let (path, precious) = (dir.path().join("pid"), dir.path().join("precious"));
+    fs::write(&precious, "precious").expect("written");
+    symlink(&precious, &path).expect("a link");
+    let server = Server::start(Program::Tidegate, &["--pidfile", path.to_str().expect("text")]);
+    until(|| server.log().contains("there is no pidfile"), "it says why");
+    assert_eq!(fs::read_to_string(&precious).expect("there"), "precious");
 }

@@ -1,13 +1,18 @@
 //! CONFIG REWRITE: writes what is set now to the configuration file that the server was started with.
 
+use std::os::unix::fs::MetadataExt as _;
+
 use crate::base::replace_file::replace_file;
-use crate::config::{Added, rewrite};
+use crate::config::{Added, all, rewrite};
 use crate::engine::Ctx;
 use crate::engine::Done;
 use crate::engine::acl::file;
 use crate::engine::acl::users::Acl;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
+
+/// In a file's mode: that everybody may read it.
+const OTHERS_READ: u32 = 0o004;
 
 pub(super) fn command(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     write(ctx, Added::Changed)?;
@@ -26,6 +31,8 @@ pub(crate) fn write(ctx: &Ctx<'_>, added: Added) -> Result<(), Error> {
         old => old,
     };
     let users = users(ctx);
+    let has_secrets = users.as_ref().is_some_and(|users| !users.is_empty())
+        || all().any(|parameter| parameter.is_secret && !config.value(parameter).is_empty());
     let replaced = old.and_then(|old| replace_file(path, &rewrite(&old, config, users.as_deref(), added)));
     replaced.map_err(|error| {
         tracing::warn!("CONFIG REWRITE failed: {}: {error}", path.display());
@@ -33,6 +40,9 @@ pub(crate) fn write(ctx: &Ctx<'_>, added: Added) -> Result<(), Error> {
         Error::owned(format!("ERR Rewriting config file: {}", text.split(" (os error").next().unwrap_or_default()))
     })?;
     tracing::info!("CONFIG REWRITE has written {}", path.display());
+    if has_secrets && std::fs::metadata(path).is_ok_and(|file| file.mode() & OTHERS_READ != 0) {
+        tracing::warn!("{} holds passwords, and every user of this machine can read it: chmod o-r it", path.display());
+    }
     Ok(())
 }
 
