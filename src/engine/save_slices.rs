@@ -360,7 +360,8 @@ impl ServerState {
         let Home::Open(directory) = &self.saving.home else { return Err("there is no directory for it".to_owned()) };
         let (directory, platform) = (Arc::clone(directory), self.saving.platform.clone());
         let ended = self.saving.ended_log.clone();
-        let options = Options { policy: self.config.appendfsync.into(), ..platform.options };
+        // Until there is space for it the server goes on as before.
+        let options = Options { policy: self.config.appendfsync.into(), may_wait_for_space: false, ..platform.options };
         let (wake, done) = (Arc::clone(&self.saving.wake_for_log), Arc::clone(&self.saving.wake));
         let work = {
             let platform = platform.clone();

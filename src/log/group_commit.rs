@@ -94,6 +94,8 @@ pub struct Options {
     pub prepared_segments: usize,
     /// Prefilled bytes below which writes are refused when no further segment can be made.
     pub reserve_bytes: u64,
+    /// Whether it may begin without a segment where there is no space for one, and wait. Who can go on without a log does better.
+    pub may_wait_for_space: bool,
 }
 
 impl Default for Options {
@@ -104,6 +106,7 @@ impl Default for Options {
             first_segment_bytes: LOG_FIRST_SEGMENT_BYTES,
             prepared_segments: LOG_PREPARED_SEGMENTS,
             reserve_bytes: LOG_RESERVE_BYTES,
+            may_wait_for_space: true,
         }
     }
 }
@@ -408,6 +411,7 @@ mod tests {
         first_segment_bytes: 16 * 1024,
         prepared_segments: 2,
         reserve_bytes: 24 * 1024,
+        may_wait_for_space: true,
     };
 
     fn recovery(disk: &SimDisk) -> Recovery {

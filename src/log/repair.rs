@@ -192,6 +192,7 @@ mod tests {
         first_segment_bytes: 5 * 1024,
         prepared_segments: 1,
         reserve_bytes: 0,
+        may_wait_for_space: true,
     };
 
     fn directory(disk: &SimDisk) -> Arc<Directory> {

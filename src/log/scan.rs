@@ -451,7 +451,11 @@ impl Recovery {
         let begun = begun.map_err(|source| LogError::Io { path: self.directory.segment(number), source })?;
         let (current, newest) = match begun {
             Some(current) => (current, Some(header)),
-            None => (self.wait_for_space(before)?, None),
+            None if options.may_wait_for_space => (self.wait_for_space(before)?, None),
+            None => {
+                let source = io::ErrorKind::StorageFull.into();
+                return Err(LogError::Io { path: self.directory.segment(number), source });
+            }
         };
         let live = self.chain.iter().chain(&newest).map(Link::of).collect();
         let segments = Segments::new(live, self.strays, number + 1);
@@ -610,6 +614,7 @@ mod tests {
         first_segment_bytes: 5 * 1024,
         prepared_segments: 1,
         reserve_bytes: 0,
+        may_wait_for_space: true,
     };
 
     fn recovery(disk: &SimDisk, from: u64) -> Result<Recovery, LogError> {

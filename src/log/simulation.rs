@@ -41,6 +41,7 @@ const OPTIONS: Options = Options {
     first_segment_bytes: 8 * 1024,
     prepared_segments: 2,
     reserve_bytes: 8 * 1024,
+    may_wait_for_space: true,
 };
 
 const SIZES: Sizes = Sizes { frame_bytes: 4 * 1024, sync_bytes: 16 * 1024, unit_bytes: 1024 * 1024 };

@@ -37,6 +37,7 @@ const OPTIONS: Options = Options {
     first_segment_bytes: 16 * 1024,
     prepared_segments: 1,
     reserve_bytes: 8 * 1024,
+    may_wait_for_space: true,
 };
 
 /// What does not fit in the first segment.

@@ -54,6 +54,7 @@ const OPTIONS: Options = Options {
     first_segment_bytes: 8 * 1024,
     prepared_segments: 2,
     reserve_bytes: 8 * 1024,
+    may_wait_for_space: true,
 };
 
 reached! {
