@@ -7,7 +7,7 @@ use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::Value;
 use crate::keyspace::{NEVER, Slot};
 use crate::rdb::{self, Refused};
-use crate::value::grants::Grants;
+use crate::value::grants::{Grant, Grants};
 
 fn dump(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     match ctx.ks.read(ctx.session.db, args.bytes()?) {
@@ -57,9 +57,11 @@ const BAD_CONTENT: Error = Error::text("ERR Bad data format");
 /// Of a value that would write a key that its maker may not write.
 pub(super) const NO_WRITTEN_KEY: Error = Error::text("NOPERM No permissions to access a key that the value writes");
 
-/// Of a value with a grant that was given here, and is not held any more: its holder is told so for ever.
+/// Of a value with a grant that is not held here, and whose token this server has given out, or greater ones: its lease has ended, and its holder
+/// is told so for ever.
 const STALE: Error = Error::text(
-    "STALE The value has holders whose fencing tokens this server has given out, and whose leases have ended, so it was not restored",
+    "STALE The value has holders whose fencing tokens this server has given out, or greater ones, so it was not restored: their leases have \
+     ended. Those of another server can be restored where nobody has been granted anything yet",
 );
 
 /// Whether the grants of a payload may be held: tokens that were given out elsewhere, and those that are held under the key, which stay as they
@@ -71,6 +73,14 @@ fn admit_grants(ctx: &Ctx<'_>, old: Option<Slot>, grants: &mut Grants) -> Done {
     let held_here = old.and_then(|slot| ctx.ks.grants(ctx.session.db, slot).ok());
     let given_here = grants.from(0).filter(|grant| ctx.ks.has_given_token(grant.token));
     let given_here: Vec<(Vec<u8>, u64)> = given_here.map(|grant| (grant.holder.to_vec(), grant.token)).collect();
+    // Of another server's it is not known whether their leases have ended, but behind one that is held they have.
+    let held_last = held_here.map_or(0, Grants::last_token);
+    let is_held = |grant: &Grant<'_>| {
+        held_here.and_then(|held| held.get(grant.holder)).is_some_and(|held| held.token == grant.token)
+    };
+    if grants.from(0).any(|grant| grant.token <= held_last && !is_held(&grant)) {
+        return Err(STALE);
+    }
     for (holder, token) in given_here {
         let held = held_here.and_then(|held| held.get(&holder)).filter(|held| held.token == token).ok_or(STALE)?;
         if !grants.set(held) {

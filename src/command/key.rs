@@ -502,6 +502,7 @@ pub(super) const COMMANDS: &[Command] = &[
         databases: Databases::Named(|argv| {
             (4..argv.len()).filter(|at| argv[at - 1].eq_ignore_ascii_case(b"db")).collect()
         }),
+        event: "copy_to",
         run: Run::Now(copy),
         ..KEY
     },

@@ -115,20 +115,37 @@ fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let mut target = Target::connect(host, port, Duration::from_millis(timeout_ms), MIGRATE_MAX)?;
     let mut request = Vec::new();
     put_preamble(&mut request, &options, to_db)?;
+    let mut sent: Vec<&[u8]> = Vec::new();
+    let mut failure = None;
     for key in &keys {
-        put_restore(ctx, key, &options, &mut request)?;
-        target.send(&request).map_err(|_| NOT_WRITTEN)?;
+        if !put_restore(ctx, key, &options, &mut request)? {
+            continue;
+        }
+        if target.send(&request).is_err() {
+            failure = Some(NOT_WRITTEN);
+            break;
+        }
+        sent.push(key);
         request.clear();
         request.shrink_to(SCRATCH_KEEP_BYTES);
     }
     drop(request);
     let mut moved = 0;
-    match settle(ctx, &mut target, &keys, &options, &mut moved) {
+    // What has arrived must not stay here, although the rest can't be sent.
+    let settled = match failure {
+        Some(_) if sent.is_empty() => Ok(()),
+        _ => settle(ctx, &mut target, &sent, &options, &mut moved),
+    };
+    match failure.map_or(settled, Err) {
         Err(error) if moved > 0 => {
             ctx.fail_half_way(&error);
             Ok(())
         }
-        done => done,
+        Err(error) => Err(error),
+        Ok(()) => {
+            ctx.reply.ok();
+            Ok(())
+        }
     }
 }
 
@@ -147,10 +164,10 @@ fn put_preamble(request: &mut Vec<u8>, options: &Options<'_>, to_db: i64) -> Don
     put_command(request, &[b"SELECT", itoa::Buffer::new().format(to_db).as_bytes()])
 }
 
-/// The RESTORE of a key.
-fn put_restore(ctx: &mut Ctx<'_>, key: &[u8], options: &Options<'_>, request: &mut Vec<u8>) -> Done {
+/// The RESTORE of a key; false if there is nothing to send.
+fn put_restore(ctx: &mut Ctx<'_>, key: &[u8], options: &Options<'_>, request: &mut Vec<u8>) -> Result<bool, Error> {
     let db = ctx.session.db;
-    let Some(slot) = ctx.ks.find(db, key) else { return Ok(()) };
+    let Some(slot) = ctx.ks.find(db, key) else { return Ok(false) };
     let entry = ctx.ks.entry(db, slot);
     let ttl_ms = entry.expires_at_ms().map_or(0, |at_ms| at_ms.saturating_sub(ctx.ks.now_ms()).max(1));
     let mut digits = itoa::Buffer::new();
@@ -158,12 +175,13 @@ fn put_restore(ctx: &mut Ctx<'_>, key: &[u8], options: &Options<'_>, request: &m
         // As with COPY nobody holds what is a copy.
         ValueRef::Grants(grants) if options.copy => match grants.without_holders() {
             Some(rest) => rdb::dump(ValueRef::Grants(&rest)),
-            None => return Ok(()),
+            None => return Ok(false),
         },
         value => rdb::dump(value),
     };
     let words: [&[u8]; 5] = [b"RESTORE", key, digits.format(ttl_ms).as_bytes(), &payload, b"REPLACE"];
-    put_command(request, if options.replace { &words } else { &words[..4] })
+    put_command(request, if options.replace { &words } else { &words[..4] })?;
+    Ok(true)
 }
 
 fn put_command(request: &mut Vec<u8>, words: &[&[u8]]) -> Done {
@@ -204,10 +222,7 @@ fn settle(ctx: &mut Ctx<'_>, target: &mut Target, keys: &[&[u8]], options: &Opti
     }
     match refusal {
         Some(error) => Err(Error::lossy(&[b"ERR Target instance replied with error: ", &error[..]].concat())),
-        None => {
-            ctx.reply.ok();
-            Ok(())
-        }
+        None => Ok(()),
     }
 }
 

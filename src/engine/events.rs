@@ -326,7 +326,8 @@ const STORES: [(EventClasses, &str); 10] = [
 /// The class of an event that tells of a whole value.
 fn class_of_stored(name: &str) -> EventClasses {
     let store = STORES.iter().find(|(_, store)| *store == name).map(|(class, _)| *class);
-    store.unwrap_or(if name == "restore" { EventClasses::GENERIC } else { EventClasses::STRING })
+    let is_generic = ["restore", "copy_to"].contains(&name);
+    store.unwrap_or(if is_generic { EventClasses::GENERIC } else { EventClasses::STRING })
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::base::ahead::{self, Source};
 use crate::base::excerpt;
 use crate::base::limits::{BULK_SLICE_BYTES, RDB_KEY_MIN_BYTES, RESTORED_TOKEN_MAX};
 use crate::engine::bulk_load::{Batch, NotAdded, Refused, Slice};
+use crate::keyspace::any_value::Value;
 use crate::keyspace::prepared::PreparedKey;
 use crate::keyspace::{DbIndex, NEVER, ValueLimits};
 use crate::rdb;
@@ -143,7 +144,12 @@ impl Destination for Gathering<'_> {
                 let value = rdb::load_value(record.dialect, record.code, record.value, self.limits);
                 // The file's checksum is looked at when all has been read: it may be damaged.
                 let what = "a value that is none of its type";
-                let value = value.map_err(|_| Stop::File(FileError::Damaged { offset: record.offset, what }))?;
+                let leaves_tokens = |value: &Value| match value {
+                    Value::Grants(grants) => grants.last_token() <= RESTORED_TOKEN_MAX,
+                    _ => true,
+                };
+                let value = value.ok().filter(leaves_tokens);
+                let value = value.ok_or(Stop::File(FileError::Damaged { offset: record.offset, what }))?;
                 PreparedKey::new(db, &record.key, value)
             }
         };

@@ -10,7 +10,7 @@ use super::error::ImportError;
 use super::known_commands::KnownCommands;
 use super::report::{Options, Report};
 use crate::base::excerpt;
-use crate::base::limits::{IMPORT_REPLY_MAX_BYTES, IMPORT_WINDOW_BYTES, SCRATCH_KEEP_BYTES};
+use crate::base::limits::{IMPORT_REPLY_MAX_BYTES, IMPORT_WINDOW_BYTES, RESTORED_TOKEN_MAX, SCRATCH_KEEP_BYTES};
 use crate::client::{ClientError, Connection, put_command};
 use crate::engine::error::ROLLED_BACK;
 use crate::rdb::file::KeyRecord;
@@ -158,8 +158,11 @@ impl<'s> Target<'s> {
 
     /// Has the target give out no fencing token that the source has given out.
     pub(super) fn raise_tokens(&mut self, last: u64) -> Result<(), ImportError> {
-        self.settle()?;
-        self.connection.call(&[b"TOKEN.RAISE", itoa::Buffer::new().format(last).as_bytes()])?;
+        if last > 0 {
+            self.settle()?;
+            let last = last.min(RESTORED_TOKEN_MAX);
+            self.connection.call(&[b"TOKEN.RAISE", itoa::Buffer::new().format(last).as_bytes()])?;
+        }
         Ok(())
     }
 

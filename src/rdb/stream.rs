@@ -149,7 +149,9 @@ fn encode_group(group: &Group, version: u8, out: &mut Vec<u8>) {
             let times_ms = [consumer.seen_ms(), consumer.active_ms().unwrap_or(NEVER_ACTIVE)];
             encode_consumer(consumer.name(), &times_ms, consumer.pending_range(StreamId::MIN, StreamId::MAX), out);
         }
-        return put_raw_ids(out, &released);
+        // Who comes first gets them in the order in which they were given back.
+        let in_turn: Vec<StreamId> = group.released_from(0).map(|(_, pending)| pending.id).collect();
+        return put_raw_ids(out, &in_turn);
     }
     let is_extra = !released.is_empty() && group.consumer(RELEASED).is_none();
     put_number(out, group.consumers().len() as u64 + u64::from(is_extra));
@@ -478,6 +480,7 @@ const DEFAULT_REQUEST_LIMITS: (u64, u64) = (100, 100);
 
 fn decode_requests(stream: &mut Stream, input: &mut Input<'_>) -> Result<(), Corrupt> {
     let (duration_s, max_iids) = (input.number()?, input.number()?);
+    sound(duration_s > 0 && max_iids > 0)?;
     let producers = input.count()?;
     if producers > 0 || (duration_s, max_iids) != DEFAULT_REQUEST_LIMITS {
         let limit = |number: u64| u32::try_from(number).map_err(|_| Corrupt);

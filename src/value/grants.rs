@@ -35,7 +35,7 @@ use small::Small;
 
 use super::block::{Block, InBlock};
 use super::one_word::{Held, HeldMut, OneWord};
-use super::stock::{Memory, Stock};
+use super::stock::{Memory, Stock, Terms};
 
 /// The largest fencing token: as far as a double is exact, so that clients in any language can compare them.
 pub const TOKEN_MAX: u64 = (1 << 53) - 1;
@@ -136,7 +136,7 @@ impl Grants {
     pub fn without_holders(&self) -> Option<Grants> {
         let mut rest = Grants::new(self.kind(), self.limit(), self.is_fixed());
         if let (Some(stock), Some(of_rest)) = (self.stock(), rest.stock_mut()) {
-            of_rest.terms = stock.terms.clone();
+            of_rest.terms = Terms { refiller: Default::default(), refill_until_ms: 0, ..stock.terms.clone() };
             for memory in Memory::ALL {
                 for (_, name, of_it) in stock.memory_from(memory, 0) {
                     of_rest.remember(memory, name, of_it);

@@ -371,7 +371,7 @@ fn lease_gate_answers_each_outcome(program: Program) {
     assert!((90_001..=120_000).contains(&run::<i64>(&mut c, "PTTL gate")));
     assert_eq!(renew.call::<[i64; 2]>(&mut c, &["gate"], &["c", "120000"]), [0, 2]);
     assert_eq!(
-        acquire.call::<[i64; 3]>(&mut c, &["gate"], &["a", "1", "10"])[..2],
+        acquire.call::<[i64; 3]>(&mut c, &["gate"], &["a", "1", "60000"])[..2],
         [2, 2],
         "keeps it at a lower limit"
     );

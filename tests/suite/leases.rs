@@ -11,8 +11,8 @@ fn restore(bench: &mut Bench, key: &str, payload: &[u8]) -> String {
 }
 
 /// What is refused of a value with a grant that was given here and has ended.
-const STALE: &str = "-STALE The value has holders whose fencing tokens this server has given out, and whose leases have ended, so it was not \
-                     restored";
+const STALE: &str = "-STALE The value has holders whose fencing tokens this server has given out, or greater ones, so it was not restored: \
+                     their leases have ended. Those of another server can be restored where nobody has been granted anything yet";
 
 #[test]
 fn a_token_that_has_ended_is_not_restored() {
@@ -59,6 +59,9 @@ fn tokens_of_another_server_come_in_before_its_own() {
     assert_eq!(restore(&mut into, "c", &payloads[2]), "+OK");
     assert_eq!(restore(&mut into, "a", &payloads[0]), "+OK");
     assert_eq!(call(&mut into, 0, "GUARD a 1 SET k 1"), "+OK");
+    // An older grant does not come back behind one that is held.
+    assert_eq!(restore(&mut into, "c", &payloads[1]), STALE);
+    assert_eq!(call(&mut into, 0, "GUARD c 3 SET k 1"), "+OK");
     assert!(call(&mut into, 0, "LOCK.ACQUIRE own o PX 60000").starts_with("1 token 10 "));
     assert_eq!(restore(&mut into, "b", &payloads[1]), STALE);
     assert_eq!(call(&mut into, 0, "TOKEN.LAST"), "10");
@@ -136,6 +139,45 @@ fn a_lease_lasts_as_long_as_its_answer_says() {
         let said = call(&mut bench, 0, line);
         assert!(said.contains("lease-ms 300"), "{line}: {said}");
     }
+    call(&mut bench, 0, "STOCK.SET s 5 LOW 5 60000");
+    let said = call(&mut bench, 0, "STOCK.RESERVE s first PX 100");
+    assert!(said.contains("refill-ms 300"), "{said}");
+    assert!(call(&mut bench, 0, "STOCK.INFO s").contains("refill-ms 300"));
     // A lease that is shorter ends first.
     assert!(call(&mut bench, 0, "STOCK.RESERVE s brief PX 100").contains("lease-ms 100"));
+}
+
+/// What a unit has learned that was taken back is not in the log, so it is recorded once more.
+#[test]
+fn a_raised_counter_is_in_the_log() {
+    let mut from = Bench::new(1);
+    call(&mut from, 0, "TOKEN.RAISE 999");
+    call(&mut from, 0, "LOCK.ACQUIRE l o PX 60000");
+    let payload = dump(&mut from, "l");
+    let mut bench = Bench::new(1);
+    bench.keep_units();
+    let mut args = words(&["EVAL", "redis.call('RESTORE', KEYS[1], 0, ARGV[1]) error('no')", "1", "l"]);
+    args.push(payload);
+    assert!(flat(&bench.call(0, &args)).starts_with('-'));
+    assert_eq!(call(&mut bench, 0, "TOKEN.RAISE 1000"), "1000");
+    let log: Vec<_> = bench.take_units().into_iter().map(|unit| (0, unit)).collect();
+    bench.restart(&log).expect("its own log");
+    assert_eq!(call(&mut bench, 0, "TOKEN.LAST"), "1000");
+}
+
+/// However many leases end at once, none is taken for held.
+#[test]
+fn a_lease_that_is_over_is_not_held_although_it_is_still_there() {
+    const HOLDERS: usize = 600;
+    let mut bench = Bench::new(1);
+    for holder in 0..HOLDERS {
+        call(&mut bench, 0, &format!("GATE.ACQUIRE g h{holder} LIMIT 1000 PX 1000"));
+    }
+    call(&mut bench, 0, "GATE.ACQUIRE g long LIMIT 1000 PX 60000");
+    // The clock alone goes on: nobody has removed anything yet.
+    bench.set_clock(1000);
+    assert!(call(&mut bench, 0, &format!("GUARD g {HOLDERS} SET k 1")).starts_with("-STALE The lease"));
+    let last = HOLDERS - 1;
+    assert_eq!(call(&mut bench, 0, &format!("GATE.RENEW g h{last} PX 1000")), "0 reason not-held");
+    assert_eq!(call(&mut bench, 0, &format!("GUARD g {} SET k 1", HOLDERS + 1)), "+OK");
 }

@@ -401,6 +401,7 @@ fn an_import_runs_only_what_changes_data() {
     let told = Server::start(Program::Tidegate, &[]);
     let said = import(text(&path), &told, &[]).unwrap();
     let started = start(Program::Tidegate, dir.path(), &["--appendonly", "yes"]);
+    until(|| started.log().contains("Ready to accept connections"), "all before it is in the log");
     for (server, said) in [(&told, said), (&started, started.log())] {
         let mut raw = server.raw();
         assert_eq!(raw.command(&["ACL", "USERS"]), Value::Array(vec![Value::bulk("default")]));

@@ -181,6 +181,7 @@ fn hops_outlast_a_restart_and_their_end_is_in_the_log() {
     let last = if MAX_HOPS % 2 == 1 { "b" } else { "a" };
     line(&mut raw, &format!("XREADGROUP GROUP g ann STREAMS {last} >"));
     until(|| array(line(&mut raw, &format!("XPENDING {last} g - + 9"))).is_empty(), "it is given up");
+    until(|| servers[0].log().contains("dead letters stay where they are"), "it is in the log");
     let log = servers[0].log();
     let warning = log.lines().find(|line| line.contains("dead letters stay where they are"));
     let warning = warning.unwrap_or_else(|| panic!("no warning in {log}"));

@@ -211,6 +211,27 @@ fn a_script_that_moves_keys_to_who_does_not_read_gives_up() {
     drop(deaf);
 }
 
+/// What a target has taken is not held here, too, although the rest can't be sent.
+#[test]
+fn a_key_that_has_arrived_is_moved_whatever_becomes_of_the_next() {
+    let server = start(&["--proto-max-bulk-len", "64mb"]);
+    let target = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = target.local_addr().expect("its address").port().to_string();
+    let mut raw = server.raw();
+    raw.command(&["SET", "first", "v"]);
+    raw.command(&["SETRANGE", "second", "40000000", "x"]);
+    let deaf = std::thread::spawn(move || {
+        let (mut stream, _) = target.accept().expect("a connection");
+        std::io::Write::write_all(&mut stream, b"+OK\r\n+OK\r\n").expect("SELECT and the first key are answered");
+        stream
+    });
+    let moved = raw.command(&["MIGRATE", "127.0.0.1", &port, "", "0", "300", "KEYS", "first", "second"]);
+    assert_eq!(moved, Value::error("IOERR error or timeout writing to target instance"));
+    assert_eq!(raw.command(&["EXISTS", "first"]), Value::Integer(0));
+    assert_eq!(raw.command(&["EXISTS", "second"]), Value::Integer(1));
+    drop(deaf.join());
+}
+
 #[test]
 fn who_is_closed_gets_what_was_answered_before() {
     let server = start(&[]);

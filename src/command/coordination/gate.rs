@@ -231,6 +231,7 @@ fn renew(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let db = ctx.db();
     let slot = gate_under(ctx, key)?;
     let own = slot.and_then(|slot| Some((slot, ctx.ks.grants(db, slot).ok()?.get(holder)?)));
+    let own = own.filter(|(_, own)| !ctx.ks.expires_at_once(own.until_ms));
     let Some((slot, own)) = own else {
         refuse_not_held(ctx.reply);
         return Ok(());

@@ -39,7 +39,8 @@ fn lock(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<Option<&Grants>, Error
 fn held<'a>(ctx: &'a mut Ctx<'_>, key: &[u8], owner: &[u8]) -> Result<Option<(Slot, Grant<'a>)>, Error> {
     let db = ctx.db();
     let Some(slot) = ctx.ks.find(db, key) else { return Ok(None) };
-    Ok(lock(ctx.ks, db, slot)?.and_then(|lock| lock.get(owner)).map(|own| (slot, own)))
+    let own = lock(ctx.ks, db, slot)?.and_then(|lock| lock.get(owner));
+    Ok(own.filter(|own| !ctx.ks.expires_at_once(own.until_ms)).map(|own| (slot, own)))
 }
 
 fn depth(args: &mut Args<'_>) -> Result<u64, Error> {

@@ -21,6 +21,7 @@ fn raise(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 fn answer(ctx: &mut Ctx<'_>) -> Done {
+    ctx.ks.see_everything();
     ctx.reply.integer(ctx.ks.last_token().cast_signed());
     Ok(())
 }

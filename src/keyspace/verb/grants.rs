@@ -38,12 +38,11 @@ impl Keyspace {
         self.given_token
     }
 
-    /// Gives out no token up to this one any more, which another server may have given out.
+    /// Gives out no token up to this one any more, which another server may have given out. It is recorded in any case: what is known here may
+    /// come from a unit that was taken back, of which the log knows nothing.
     pub fn raise_tokens(&mut self, to: u64) {
-        if to > self.last_token {
-            self.last_token = to;
-            self.effects.record_uncounted(0, Effect::TokensRaise { to });
-        }
+        self.last_token = self.last_token.max(to);
+        self.effects.record(0, Effect::TokensRaise { to });
     }
 
     /// Whether somebody who waits for a place under a key may find one, by a quick look. Between two units: nothing is removed.
@@ -297,8 +296,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
         }
         Effect::TokensRaise { to } => {
             ensure(to <= TOKEN_MAX, Misfit::BadBytes)?;
-            ks.last_token = ks.last_token.max(to);
-            ks.effects.record_uncounted(db, *effect);
+            ks.raise_tokens(to);
         }
         _ => return Err(Misfit::Elsewhere),
     }

@@ -1,7 +1,7 @@
 //! STOCK.INFO, STOCK.HOLDS: what there is, and who holds it.
 
 use super::common::{NO_STOCK, next_end_ms, refuse};
-use crate::command::coordination::grant::{Page, Said, answer, lease_left};
+use crate::command::coordination::grant::{Page, Said, answer, key_end_ms, lease_left};
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
@@ -20,8 +20,11 @@ pub(super) fn info(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     };
     let (holds, stock) = (ctx.ks.grants(db, slot)?.len(), ctx.ks.stock(db, slot)?);
     let terms = &stock.terms;
-    let (refiller, refill_until_ms): (&[u8], _) =
-        if terms.is_being_refilled(now_ms) { (&terms.refiller, terms.refill_until_ms) } else { (b"", 0) };
+    let (refiller, refill_until_ms): (&[u8], _) = if terms.is_being_refilled(now_ms) {
+        (&terms.refiller, terms.refill_until_ms.min(key_end_ms(ctx.ks, db, slot)))
+    } else {
+        (b"", 0)
+    };
     let mut fields = vec![
         ("available", stock.available().into()),
         ("held", stock.held().into()),

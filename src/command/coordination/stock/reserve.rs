@@ -6,7 +6,7 @@
 use super::common::{NO_STOCK, SOLD, amount, next_end_ms, refuse};
 use crate::base::limits::HOLDER_MAX_BYTES;
 use crate::command::coordination::grant::{
-    NO_TOKENS, Options, Said, answer, holder, lease_left, refuse_over, remember_refusal, set, units,
+    NO_TOKENS, Options, Said, answer, holder, key_end_ms, lease_left, refuse_over, remember_refusal, set, units,
 };
 use crate::engine::args::Args;
 use crate::engine::error::Error;
@@ -178,20 +178,21 @@ impl<'a> Reserve<'a> {
     /// How long the caller may take to refill the stock, ms; 0 if it is not the one who is to.
     fn refill_ms(&self, ctx: &mut Ctx<'_>, slot: Slot) -> Result<u64, Error> {
         let (db, now_ms) = (ctx.db(), ctx.now_ms());
+        let key_end_ms = key_end_ms(ctx.ks, db, slot);
         let stock = ctx.ks.stock(db, slot)?;
         let terms = &stock.terms;
         if terms.is_being_refilled(now_ms) {
-            let left_ms = terms.refill_until_ms.saturating_sub(now_ms) as u64;
+            let left_ms = terms.refill_until_ms.min(key_end_ms).saturating_sub(now_ms).max(0) as u64;
             return Ok(if *terms.refiller == *self.order { left_ms } else { 0 });
         }
         let refill_ms = terms.refill_ms;
         if refill_ms == 0 || stock.available() > terms.low {
             return Ok(0);
         }
-        let refill_until_ms = now_ms.saturating_add_unsigned(refill_ms);
+        let refill_until_ms = now_ms.saturating_add_unsigned(refill_ms).min(key_end_ms);
         let terms = Terms { refiller: self.order.into(), refill_until_ms, ..terms.clone() };
         ctx.ks.stock_set(db, slot, terms)?;
-        Ok(refill_ms)
+        Ok(refill_until_ms.saturating_sub(now_ms).max(0) as u64)
     }
 
     fn answer_held(&self, ctx: &mut Ctx<'_>, slot: Slot, hold: Grant<'_>) -> Done {
