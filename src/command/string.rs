@@ -15,6 +15,7 @@ use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::ValueRef;
+use crate::keyspace::entry::Entry;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::resp::request::Argv;
 use crate::value::lcs;
@@ -57,7 +58,8 @@ fn mget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     let (first, rest) = (keys.slice(0, REPLY_FORESEEN_ITEMS), keys.slice(REPLY_FORESEEN_ITEMS, keys.len()));
     answer_each(ctx, first);
     if ctx.reply.len() - start > REPLY_FORESEEN_BYTES {
-        let len = |key| match ctx.ks.read(ctx.session.db, key) {
+        // Without a trace: each key is used once, when it is answered.
+        let len = |key| match ctx.ks.live(ctx.session.db, key).map(Entry::value) {
             Some(ValueRef::String(string)) => string.len() + FRAME_BYTES,
             _ => FRAME_BYTES,
         };
