@@ -1,6 +1,6 @@
 //! Where log lines go, and which: set once at start, the level also while the server runs.
 //!
-//! A line is made by the thread that has something to say ([`line`]), if the place in the program has not said too much of late
+//! A line is made by the thread that has something to say ([`mod@line`]), if the place in the program has not said too much of late
 //! ([`repeats`]), and written by a thread of its own ([`queue`]), so that nobody else waits for a pipe or a disk.
 //!
 //! A log file can be opened anew, so that whoever rotates logs can move it away first. The system's log gets each line, too, if it
