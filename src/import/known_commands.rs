@@ -63,18 +63,21 @@ impl KnownCommands {
     /// What is to become of a command.
     pub(super) fn judge(&self, argv: Argv<'_>) -> Judgement {
         let mut name = argv[0].to_ascii_lowercase();
-        let mut shown = argv[0].to_ascii_uppercase();
+        let mut shown = argv[0].to_vec();
         let mut kind = self.0.get(&name);
         if let (Some(Kind::Container), Some(subcommand)) = (kind, argv.get(1)) {
             name.push(b'|');
             name.extend(subcommand.to_ascii_lowercase());
             shown.push(b' ');
-            shown.extend(subcommand.to_ascii_uppercase());
+            shown.extend_from_slice(subcommand);
             kind = self.0.get(&name);
         }
         match kind {
             Some(Kind::Command(true)) => Judgement::Runs,
-            Some(Kind::Command(false) | Kind::Container) => Judgement::Idle(excerpt::of_bytes(&shown)),
+            Some(Kind::Command(false) | Kind::Container) => {
+                Judgement::Idle(excerpt::of_bytes(&shown.to_ascii_uppercase()))
+            }
+            // As it is written there, so that it can be found.
             None => Judgement::Unknown(excerpt::of_bytes(&shown)),
         }
     }

@@ -240,7 +240,8 @@ impl<'s> Target<'s> {
         let decoded = units.next(|argv| self.commands.judge(argv), skip_unknown)?;
         match &decoded {
             Decoded::Unknown { name, .. } if skip_unknown => {
-                self.report.leave_out(format!("the command {name}, which the target does not know"));
+                self.report
+                    .leave_out(format!("the command {}, which the target does not know", name.to_ascii_uppercase()));
             }
             Decoded::Idle { name } => self.report.leave_out(format!("the command {name}, which changes no data")),
             _ => return Ok(decoded),
