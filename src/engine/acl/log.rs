@@ -135,9 +135,9 @@ impl AclLog {
         self.cases.capacity() * size_of::<Cases>() + self.cases.iter().map(|cases| texts(&cases.case)).sum::<usize>()
     }
 
-    /// Forgets all.
+    /// Forgets all, and gives its memory back.
     pub fn clear(&mut self) {
-        self.cases.clear();
+        self.cases = VecDeque::new();
     }
 }
 
