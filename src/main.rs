@@ -261,7 +261,7 @@ fn mistyped_helper(file: &Path) -> Option<&str> {
     (!file.exists()).then_some(word)
 }
 
-/// What to tell who asks for `what` by this word.
+/// The error for a `what` that does not exist, with the nearest subcommand.
 fn no_such_helper(what: &str, word: &str) -> String {
     let hint = config::nearest(word, command_line().get_subcommands().map(Command::get_name))
         .map(|name| format!(" Did you mean `tidegate {name}`?"));

@@ -5,6 +5,10 @@
 //! has no names, and is never valid.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use rustls::CertificateError;
+use rustls::pki_types::UnixTime;
 
 use super::calendar::days_since_1970;
 
@@ -54,6 +58,23 @@ pub fn uris(certificate: &[u8]) -> Vec<&[u8]> {
         }
     }
     uris
+}
+
+/// Makes sure that a certificate is valid at this time.
+///
+/// # Errors
+/// It is not yet, or no longer, or does not say.
+pub fn verify_dates(certificate: &[u8], now: UnixTime) -> Result<(), CertificateError> {
+    let valid = validity(certificate).ok_or(CertificateError::BadEncoding)?;
+    let time = |seconds: i64| UnixTime::since_unix_epoch(Duration::from_secs(seconds.max(0).cast_unsigned()));
+    let (not_before, not_after) = (time(*valid.start()), time(*valid.end()));
+    if now < not_before {
+        return Err(CertificateError::NotValidYetContext { time: now, not_before });
+    }
+    if now > not_after {
+        return Err(CertificateError::ExpiredContext { time: now, not_after });
+    }
+    Ok(())
 }
 
 /// From when until when it is valid, in seconds since 1970.

@@ -8,9 +8,9 @@ use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-use crate::base::certificate::validity;
+use crate::base::certificate::verify_dates;
 
 /// Takes servers whose certificate a trusted authority has signed, and those whose certificate is itself among the trusted ones:
 /// what `openssl req -x509` makes signs itself, and says that it is an authority's, which rustls takes for no server's.
@@ -71,20 +71,6 @@ impl ServerCertVerifier for SignedOrOwn {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.signed.supported_verify_schemes()
     }
-}
-
-fn verify_dates(certificate: &[u8], now: UnixTime) -> Result<(), Error> {
-    let valid = validity(certificate).ok_or(CertificateError::BadEncoding)?;
-    let time =
-        |seconds: i64| UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds.max(0).cast_unsigned()));
-    let (not_before, not_after) = (time(*valid.start()), time(*valid.end()));
-    if now < not_before {
-        return Err(CertificateError::NotValidYetContext { time: now, not_before }.into());
-    }
-    if now > not_after {
-        return Err(CertificateError::ExpiredContext { time: now, not_after }.into());
-    }
-    Ok(())
 }
 
 /// Takes any server that holds the key of the certificate that it shows.

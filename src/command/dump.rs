@@ -71,17 +71,12 @@ fn admit_grants(ctx: &Ctx<'_>, old: Option<Slot>, grants: &mut Grants) -> Done {
         return Err(BAD_CONTENT);
     }
     let held_here = old.and_then(|slot| ctx.ks.grants(ctx.session.db, slot).ok());
-    let given_here = grants.from(0).filter(|grant| ctx.ks.has_given_token(grant.token));
-    let given_here: Vec<(Vec<u8>, u64)> = given_here.map(|grant| (grant.holder.to_vec(), grant.token)).collect();
-    // Of another server's it is not known whether their leases have ended, but behind one that is held they have.
+    // Whether the leases of another server's tokens have ended is not known, except for those below a token that is held.
     let held_last = held_here.map_or(0, Grants::last_token);
-    let is_held = |grant: &Grant<'_>| {
-        held_here.and_then(|held| held.get(grant.holder)).is_some_and(|held| held.token == grant.token)
-    };
-    if grants.from(0).any(|grant| grant.token <= held_last && !is_held(&grant)) {
-        return Err(STALE);
-    }
-    for (holder, token) in given_here {
+    let is_known = |grant: &Grant<'_>| ctx.ks.has_given_token(grant.token) || grant.token <= held_last;
+    let known: Vec<(Vec<u8>, u64)> =
+        grants.from(0).filter(is_known).map(|grant| (grant.holder.to_vec(), grant.token)).collect();
+    for (holder, token) in known {
         let held = held_here.and_then(|held| held.get(&holder)).filter(|held| held.token == token).ok_or(STALE)?;
         if !grants.set(held) {
             return Err(BAD_CONTENT);

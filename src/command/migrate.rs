@@ -401,7 +401,7 @@ mod tests {
 
     use super::*;
 
-    /// Who takes a little in time, again and again, does not hold the server up for ever.
+    /// A target that reads slowly, but always within the timeout of a step, does not hold the server up forever.
     #[test]
     fn all_of_it_has_an_end() {
         let drip = TcpListener::bind("127.0.0.1:0").expect("a free port");

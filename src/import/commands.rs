@@ -43,7 +43,7 @@ pub(super) enum Decoded {
     Incomplete,
 }
 
-/// What is to become of a command.
+/// Whether a command of the stream is run, left out, or not known to the target.
 pub(super) enum Judgement {
     /// It runs.
     Runs,

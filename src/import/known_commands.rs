@@ -60,7 +60,7 @@ impl KnownCommands {
         self.0.is_empty()
     }
 
-    /// What is to become of a command.
+    /// Decides whether a command is run.
     pub(super) fn judge(&self, argv: Argv<'_>) -> Judgement {
         let mut name = argv[0].to_ascii_lowercase();
         let mut shown = argv[0].to_vec();

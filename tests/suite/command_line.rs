@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// What the program prints to its output and to its errors.
+/// Runs the program; answers its standard output and its standard error.
 fn said(args: &[&str]) -> (String, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = env!("CARGO_BIN_EXE_tidegate");

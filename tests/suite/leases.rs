@@ -42,7 +42,7 @@ fn a_token_that_has_ended_is_not_restored() {
     assert_eq!(restore(&mut bench, "h", &payload), "+OK");
 }
 
-/// What another server has given out comes in, in any order, until this one gives out a token of its own.
+/// Tokens of another server are restored in any order until this server grants one of its own.
 #[test]
 fn tokens_of_another_server_come_in_before_its_own() {
     let mut from = Bench::new(1);

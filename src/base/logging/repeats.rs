@@ -20,7 +20,7 @@ pub const BY_SCRIPTS: &str = "script";
 
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// What is left out, by place.
+/// How many lines were left out, counted by the place in the program that logs them.
 #[derive(Debug, Default)]
 pub(super) struct Repeats(Mutex<HashMap<Identifier, Place>>);
 
