@@ -10,7 +10,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::base::calendar::utc;
 use crate::base::lsn::Lsn;
-use crate::engine::tail::EFFECTS_FORMAT;
 use crate::keyspace::NAMELESS;
 use crate::keyspace::effect::{Effect, EffectReader};
 use crate::log::block::Unit;
@@ -20,6 +19,7 @@ use crate::log::error::LogError;
 use crate::log::repair;
 use crate::log::scan::Recovery;
 use crate::log::snapshot::reader::SnapshotReader;
+use crate::persist::tail::EFFECTS_FORMAT;
 
 /// What a look at a directory finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 //!
 //! `ARCHITECTURE.md` has the floor map and the walk of a request.
 
+pub mod acl;
 pub mod base;
 pub mod check;
 pub mod client;
@@ -12,11 +13,15 @@ pub mod engine;
 pub mod export;
 pub mod import;
 pub mod keyspace;
+pub mod lint;
 pub mod log;
 pub(crate) mod net;
+pub mod persist;
 pub mod ping;
+pub mod programs;
 pub mod rdb;
 pub mod resp;
 pub mod script;
 pub mod server;
+pub mod spec;
 pub mod value;

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tidegate::command;
-use tidegate::engine::lint::lint;
+use tidegate::lint::lint;
 
 fuzz_target!(|data: &[u8]| {
     let lines = 1 + data.iter().filter(|&&byte| byte == b'\n').count();

@@ -1,36 +1,26 @@
 //! The ground floor: numbers, bounds and other small things that know nothing of the server.
 
 pub mod ahead;
-pub(crate) mod allocated;
-pub(crate) mod allocator;
 pub mod calendar;
 pub mod certificate;
 pub mod clock;
 pub mod crc;
 pub mod dense_table;
-pub mod descriptors;
 pub(crate) mod equal;
 pub mod excerpt;
 pub mod fit;
 pub mod glob;
 pub mod hasher;
 pub(crate) mod histogram;
-pub mod huge_pages;
 pub mod key_prefixes;
 pub mod limits;
-pub mod logging;
 pub mod long_double;
 pub mod lsn;
 pub mod num;
-pub(crate) mod oom_score;
+pub mod os;
 pub(crate) mod prefetch;
-pub(crate) mod priority;
-pub mod process;
-pub mod process_title;
-pub mod replace_file;
 pub mod rng;
 pub(crate) mod sample;
 pub(crate) mod split_table;
-pub mod supervisor;
 pub(crate) mod ticks;
 pub(crate) mod version;

@@ -3,22 +3,22 @@
 use std::path::PathBuf;
 
 use super::help::help;
-use crate::base::replace_file::replace_file;
+use crate::acl::check::{Denied, check};
+use crate::acl::file;
+use crate::acl::rule::{is_no_name, merge_selectors};
+use crate::acl::selector::Selector;
+use crate::acl::user::User;
+use crate::acl::users::DEFAULT_NAME;
+use crate::base::os::replace_file::replace_file;
 use crate::base::rng::Rng;
 use crate::config::AclPubsubDefault;
-use crate::engine::access::refusal;
-use crate::engine::acl::check::{Denied, check};
-use crate::engine::acl::file;
-use crate::engine::acl::rule::{is_no_name, merge_selectors};
-use crate::engine::acl::selector::Selector;
-use crate::engine::acl::user::User;
-use crate::engine::acl::users::DEFAULT_NAME;
-use crate::engine::args::Args;
-use crate::engine::categories::{CATEGORIES, belongs_to};
-use crate::engine::error::{Error, excerpt};
-use crate::engine::spec::{Flags, Group, Secret};
+use crate::engine::session::access::refusal;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::resp::reply::Reply;
+use crate::spec::args::Args;
+use crate::spec::categories::{CATEGORIES, belongs_to};
+use crate::spec::error::{Error, excerpt};
+use crate::spec::{Flags, Group, Secret};
 
 fn set_user(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let name = args.bytes()?;

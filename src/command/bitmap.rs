@@ -5,14 +5,14 @@
 use std::borrow::Cow;
 
 use crate::config::EventClasses;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::events::SILENT;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::observe::events::SILENT;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::request::Argv;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Flags, Group, KeySpec};
 use crate::value::bits::{self, BitOp, FieldType, Overflow, Unit};
 use crate::value::string::Digits;
 

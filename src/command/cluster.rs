@@ -2,10 +2,10 @@
 //!
 //! Client libraries ask these to find out what they talk to, and take this error for "a single server".
 
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Flags, Group};
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Flags, Group};
 
 fn refuse(_: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Err(Error::text("ERR This instance has cluster support disabled"))

@@ -2,12 +2,12 @@
 
 use super::help::help;
 use crate::base::num;
-use crate::engine::args::Args;
-use crate::engine::command_log::{Noted, Trait};
-use crate::engine::error::Error;
-use crate::engine::spec::{Flags, Group};
+use crate::engine::meters::command_log::{Noted, Trait};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::resp::reply::Reply;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Flags, Group};
 
 /// How many entries SLOWLOG GET answers unasked.
 const DEFAULT_COUNT: usize = 10;
@@ -16,7 +16,7 @@ fn slowlog_get(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if args.len() > 1 {
         return Err(Error::owned(format!(
             "ERR unknown subcommand or wrong number of arguments for '{}'. Try SLOWLOG HELP.",
-            crate::engine::error::excerpt(&args.argv()[1], 128)
+            crate::spec::error::excerpt(&args.argv()[1], 128)
         )));
     }
     let count = if args.is_empty() { DEFAULT_COUNT } else { count(&mut args)? };

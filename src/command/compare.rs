@@ -6,10 +6,10 @@ use std::borrow::Cow;
 use twox_hash::XxHash3_64;
 
 use super::string::{read_string, string_at};
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Flags, Group, KeySpec};
 use crate::value::string::{Digits, StringRef};
 
 /// How a string is compared.

@@ -1,13 +1,13 @@
 //! The connection itself: who speaks, in which protocol, to which database.
 
+use crate::acl::users::DEFAULT_NAME;
 use crate::base::version::REDIS_VERSION;
-use crate::engine::acl::users::DEFAULT_NAME;
-use crate::engine::args::Args;
-use crate::engine::error::{Error, excerpt};
 use crate::engine::session::DebugMode;
 use crate::engine::session::{ReplyMode, Restrictions};
-use crate::engine::spec::{Databases, Flags, Group, Secret};
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::spec::args::Args;
+use crate::spec::error::{Error, excerpt};
+use crate::spec::{Databases, Flags, Group, Secret};
 
 fn ping(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let message = args.peek();

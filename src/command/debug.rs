@@ -8,15 +8,15 @@ use super::{config, debug_probe, help};
 use crate::base::limits::{DEBUG_POPULATE_MAX_BYTES, DEBUG_SLEEP_MAX};
 use crate::base::num;
 use crate::config::Added;
-use crate::engine::args::Args;
-use crate::engine::error::{Error, excerpt};
-use crate::engine::saving::Reload;
-use crate::engine::spec::{Flags, Group};
 use crate::engine::wait::Wait;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::any_value::ValueRef;
+use crate::persist::saving::Reload;
 use crate::rdb;
 use crate::resp::reply::{Form, Reply};
+use crate::spec::args::Args;
+use crate::spec::error::{Error, excerpt};
+use crate::spec::{Flags, Group};
 use crate::value::packed::Item;
 
 fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {

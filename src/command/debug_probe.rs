@@ -3,10 +3,10 @@
 use crate::base::glob;
 use crate::base::limits::DEBUG_GLOB_TRIALS;
 use crate::config::parse_memory;
-use crate::engine::error::Error;
 use crate::engine::hex_id;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::any_value::ValueRef;
+use crate::spec::error::Error;
 use crate::value::list::ALONE_BYTES;
 
 /// What HELP says of them.

@@ -1,12 +1,12 @@
 //! DUMP and RESTORE: a value as bytes that another server, or another time, makes the same value of. See [`rdb`].
 
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::Value;
 use crate::keyspace::{NEVER, Slot};
 use crate::rdb::{self, Refused};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Flags, Group, KeySpec};
 use crate::value::grants::{Grant, Grants};
 
 fn dump(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {

@@ -10,13 +10,13 @@ use super::bulk_item;
 use super::deadline::Count;
 use crate::base::limits::REPLY_MAX_BYTES;
 use crate::base::num::parse_i64;
-use crate::engine::args::Args;
-use crate::engine::error::{Error, excerpt};
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{NEVER, Slot};
 use crate::resp::request::Argv;
+use crate::spec::args::Args;
+use crate::spec::error::{Error, excerpt};
+use crate::spec::{Access, Flags, Group, KeySpec};
 
 /// The latest deadline of an element, Unix ms: Redis keeps 46 bits.
 const LATEST_MS: i64 = (1 << 46) - 1;

@@ -3,16 +3,17 @@
 use super::help::help;
 use super::scripting::{RUNS, end_running, keys_and_args_or};
 use crate::base::glob;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::running_script::ScriptKind;
-use crate::engine::scripting::{self, Callee};
-use crate::engine::scripts::RestorePolicy;
-use crate::engine::spec::{Access, Flags, Group, KeySpec, Runs};
+use crate::engine::run::scripting;
+use crate::engine::run::scripting::Callee;
 use crate::engine::{Command, Ctx, Done, Run, ServerState};
+use crate::programs::running::ScriptKind;
+use crate::programs::scripts::RestorePolicy;
 use crate::rdb::libraries;
 use crate::resp::reply::Reply;
 use crate::script::library::{Function, Library};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Flags, Group, KeySpec, Runs};
 
 /// FCALL and FCALL_RO.
 fn fcall(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {

@@ -2,11 +2,11 @@
 
 use super::zset::{AddRules, add, read, store};
 use crate::base::num;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Access, Begin, Find, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::resp::reply::Reply;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Begin, Find, Flags, Group, KeySpec};
 use crate::value::geo::{Extent, Position, Shape, Unit};
 use crate::value::zset::{ScoreBound, ZSet};
 

@@ -1,8 +1,8 @@
 //! HELP of every container: derived from its subcommands' entries.
 
-use crate::engine::args::Args;
-use crate::engine::syntax::without_names;
 use crate::engine::{Ctx, Done};
+use crate::spec::args::Args;
+use crate::spec::syntax::without_names;
 
 /// `CONTAINER HELP`: each subcommand with its arguments, and what it does.
 pub(super) fn help(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {

@@ -1,14 +1,14 @@
-//! HOTKEYS: which keys take the most time and traffic, in a [collection](crate::engine::hotkeys) that somebody starts.
+//! HOTKEYS: which keys take the most time and traffic, in a [collection](crate::engine::meters::hotkeys) that somebody starts.
 
 use super::help::help;
 use crate::base::num;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::hotkeys::{HotKeys, Wanted};
-use crate::engine::spec::{Flags, Group};
-use crate::engine::stats::Stats;
+use crate::engine::meters::hotkeys::{HotKeys, Wanted};
+use crate::engine::meters::stats::Stats;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::resp::reply::Reply;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Flags, Group};
 
 /// How many keys are shown of each metric unless it is said.
 const DEFAULT_COUNT: usize = 10;

@@ -6,13 +6,13 @@
 
 use std::borrow::Cow;
 
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::events::SILENT;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::observe::events::SILENT;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Flags, Group, KeySpec};
 use crate::value::hyperloglog::{self, Corrupt, Encoding, Registers};
 
 const NOT_ONE: Error = Error::text("WRONGTYPE Key is not a valid HyperLogLog string value.");

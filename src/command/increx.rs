@@ -8,11 +8,11 @@ use std::borrow::Cow;
 use super::string::{Term, string_at};
 use crate::base::long_double::LongDouble;
 use crate::base::num;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::{NEVER, Slot};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Flags, Group, KeySpec};
 use crate::value::string::Digits;
 
 const CROSSED: Error = Error::text("ERR LBOUND can't be greater than UBOUND");

@@ -1,14 +1,15 @@
 //! COMMAND: what the table says about itself, in the shapes that clients, proxies and redis-cli read.
 
 use crate::base::glob;
-use crate::engine::args::Args;
-use crate::engine::categories::{belongs_to, categories_of};
-use crate::engine::error::Error;
-use crate::engine::keys::legacy_range;
-use crate::engine::spec::{Begin, Find, Flags, Group, KeySpec, Secret};
-use crate::engine::syntax::{self, Arg, Kind};
 use crate::engine::{Command, Ctx, Done, Entry, Run};
 use crate::resp::reply::Reply;
+use crate::spec::args::Args;
+use crate::spec::categories::{belongs_to, categories_of};
+use crate::spec::error::Error;
+use crate::spec::keys::legacy_range;
+use crate::spec::syntax;
+use crate::spec::syntax::{Arg, Kind};
+use crate::spec::{Begin, Find, Flags, Group, KeySpec, Secret};
 
 use super::help::help;
 

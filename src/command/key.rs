@@ -12,15 +12,15 @@ use super::string::string_at;
 use crate::base::glob;
 use crate::base::limits::FREE_AT_ONCE_ELEMENTS;
 use crate::base::num;
-use crate::engine::args::Args;
-use crate::engine::error::{Error, excerpt};
-use crate::engine::spec::{Access, AnswersAll, Databases, Flags, Group, KeySpec};
 use crate::engine::wait::{Wait, deadline_after_ms};
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::{DbIndex, NEVER, Slot};
 use crate::resp::reply::Reply;
 use crate::resp::request::Argv;
+use crate::spec::args::Args;
+use crate::spec::error::{Error, excerpt};
+use crate::spec::{Access, AnswersAll, Databases, Flags, Group, KeySpec};
 use crate::value::grants::Grants;
 
 /// DEL and UNLINK. Large values are freed on another thread, whichever it is.

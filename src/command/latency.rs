@@ -1,19 +1,19 @@
 //! LATENCY: how long commands take, and what held others up.
 //!
 //! HISTOGRAM tells of all calls; its counts are folded from the quarters of powers of two, in ticks, in which they are kept. The
-//! rest tells of [events](crate::engine::latency) that took `latency-monitor-threshold` or longer. The picture of GRAPH and the advice
+//! rest tells of [events](crate::engine::meters::latency) that took `latency-monitor-threshold` or longer. The picture of GRAPH and the advice
 //! of DOCTOR are our own.
 
 use std::fmt::Write;
 
 use super::help::help;
 use crate::base::histogram::Histogram;
-use crate::engine::args::Args;
-use crate::engine::error::{Error, excerpt};
-use crate::engine::latency::{Event, Series};
-use crate::engine::spec::{Flags, Group};
-use crate::engine::stats::Stats;
+use crate::engine::meters::latency::{Event, Series};
+use crate::engine::meters::stats::Stats;
 use crate::engine::{Command, Ctx, Done, Entry, Run};
+use crate::spec::args::Args;
+use crate::spec::error::{Error, excerpt};
+use crate::spec::{Flags, Group};
 
 /// Columns of a graph: as many samples are drawn.
 const GRAPH_COLUMNS: usize = 80;

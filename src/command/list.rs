@@ -5,16 +5,16 @@
 //! refuses them, one that has waited passes over them.
 
 use crate::config::EventClasses;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::events::PUSH_FIRST;
-use crate::engine::spec::{Access, AnswersAll, Flags, Group, KeySpec};
+use crate::engine::observe::events::PUSH_FIRST;
 use crate::engine::wait::{Wait, Want, deadline_after_seconds};
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::reply::Reply;
 use crate::resp::request::Argv;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, AnswersAll, Flags, Group, KeySpec};
 use crate::value::list::List;
 
 /// An end of a list.

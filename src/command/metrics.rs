@@ -10,7 +10,7 @@ use std::fmt::{Display, Write};
 
 use super::info::sections;
 use super::latency::steps_of;
-use crate::engine::coordination_stats::Counts;
+use crate::engine::meters::coordination_stats::Counts;
 use crate::engine::{Ctx, Engine};
 use crate::keyspace::effect::{Family, Turn};
 
@@ -338,7 +338,7 @@ fn coordination(text: &mut String, ctx: &Ctx<'_>) {
 
 /// The slow log, what held others up, and scripts.
 fn others(text: &mut String, ctx: &Ctx<'_>) {
-    use crate::engine::command_log::Trait;
+    use crate::engine::meters::command_log::Trait;
     let server = &ctx.server;
     let slow = server.command_log.of(Trait::Slow);
     single(text, "redis_slowlog_length", Kind::Gauge, "Entries of the slow log.", slow.len());

@@ -19,13 +19,13 @@ use redis_protocol::resp2::types::{BorrowedFrame, OwnedFrame};
 
 use crate::base::limits::{MIGRATE_MAX, MIGRATE_PIECE_BYTES, MIGRATE_REPLY_MAX_BYTES, SCRATCH_KEEP_BYTES};
 use crate::base::num;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Access, Begin, Find, Flags, Group, KeyArg, KeySpec, Secret};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::rdb;
 use crate::resp::request::Argv;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Begin, Find, Flags, Group, KeyArg, KeySpec, Secret};
 
 const NOT_CONNECTED: Error = Error::text("IOERR error or timeout connecting to the client");
 const NOT_WRITTEN: Error = Error::text("IOERR error or timeout writing to target instance");

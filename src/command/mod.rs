@@ -52,9 +52,9 @@ mod zset;
 
 use std::sync::LazyLock;
 
-use crate::engine::table::RenameError;
 use crate::engine::{Command, CommandTable};
 use crate::resp::reply::Reply;
+use crate::spec::table::RenameError;
 use crate::value::packed::Item;
 
 /// Every command of the server.
@@ -137,9 +137,10 @@ fn bulk_item(reply: &mut Reply, item: Item<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::spec::{Access, Begin, Find, Flags, Group};
-    use crate::engine::{Entry, Run, syntax};
+    use crate::engine::{Entry, Run};
     use crate::resp::request::OwnedArgv;
+    use crate::spec::syntax;
+    use crate::spec::{Access, Begin, Find, Flags, Group};
 
     #[test]
     fn the_table_is_sound() {

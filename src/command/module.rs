@@ -1,10 +1,10 @@
 //! MODULE: there are none, and none can be loaded.
 
 use super::help::help;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Flags, Group};
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Flags, Group};
 
 fn list(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     ctx.reply.array(0);

@@ -1,9 +1,9 @@
 //! MONITOR: a client that is shown what all call.
 
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Flags, Group};
 use crate::engine::{Command, Ctx, Done, Origin, Run};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Flags, Group};
 
 fn monitor(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     if ctx.origin == Origin::Exec {

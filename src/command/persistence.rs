@@ -1,15 +1,15 @@
 //! Snapshots on request: SAVE, BGSAVE, BGREWRITEAOF, and when the last one was made.
 //!
-//! All three make the same snapshot (`engine/saving.rs`), which replaces the one before and the log up to it. They differ in what
+//! All three make the same snapshot (`persist/saving.rs`), which replaces the one before and the log up to it. They differ in what
 //! they answer, and in which fields of INFO tell of it. None stops the server: SAVE only makes its own client wait.
 
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::saving::Purpose;
-use crate::engine::spec::{Flags, Group};
 use crate::engine::wait::Wait;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Origin, Run};
+use crate::persist::saving::Purpose;
 use crate::resp::reply::Reply;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Flags, Group};
 
 const SAVE_IN_PROGRESS: Error = Error::text("ERR Background save already in progress");
 

@@ -6,12 +6,12 @@
 use super::help::help;
 use crate::base::glob;
 use crate::base::lsn::Lsn;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Access, Channels, Flags, Group, KeySpec};
-use crate::engine::subscriptions::{Kind, Space};
+use crate::engine::session::subscriptions::{Kind, Space};
 use crate::engine::{Command, Ctx, Done, Origin, Run};
 use crate::resp::reply::Reply;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Channels, Flags, Group, KeySpec};
 
 const CHANNEL: Kind = Kind::Channel(Space::Global);
 const SHARDED: Kind = Kind::Channel(Space::Sharded);
@@ -118,7 +118,7 @@ fn channels_of(ctx: &mut Ctx<'_>, mut args: Args<'_>, space: Space) -> Done {
     if args.len() > 1 {
         return Err(Error::owned(format!(
             "ERR unknown subcommand or wrong number of arguments for '{}'. Try PUBSUB HELP.",
-            crate::engine::error::excerpt(&args.argv()[1], 128)
+            crate::spec::error::excerpt(&args.argv()[1], 128)
         )));
     }
     let _ = args.bytes();

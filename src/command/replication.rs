@@ -1,15 +1,15 @@
-//! What a replica asks for: SYNC, PSYNC, REPLCONF. They are answered as far as a snapshot goes (`engine/transfer.rs`), which is
+//! What a replica asks for: SYNC, PSYNC, REPLCONF. They are answered as far as a snapshot goes (`persist/transfer.rs`), which is
 //! what `redis-cli --rdb` and importers want. A replica that wants to be kept in sync is refused: it would take the end of the
 //! link for a fault, and ask for everything again and again.
 //!
 //! And what is asked of a server's part in replication: it is always a master without replicas.
 
 use crate::base::num;
-use crate::engine::args::Args;
-use crate::engine::error::{Error, excerpt};
-use crate::engine::spec::{Flags, Group};
-use crate::engine::transfer::{OWN_TYPES, Replica, Transfer};
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::persist::transfer::{OWN_TYPES, Replica, Transfer};
+use crate::spec::args::Args;
+use crate::spec::error::{Error, excerpt};
+use crate::spec::{Flags, Group};
 
 const NO_REPLICAS: Error = Error::text(
     "ERR this server sends a snapshot and no changes behind it, so it can't keep a replica in sync (see docs/compatibility.md)",

@@ -3,9 +3,9 @@
 use crate::base::limits::RANDOM_DRAWS_MAX;
 use crate::base::rng::Rng;
 use crate::engine::Ctx;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
 use crate::resp::reply::Reply;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 
 /// How many elements to draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@
 use crate::base::glob;
 use crate::base::limits::SCAN_COUNT_MAX;
 use crate::base::num::parse_i64;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
 use crate::resp::reply::Reply;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 
 /// Elements of a step when the call does not say.
 const DEFAULT_COUNT: usize = 10;

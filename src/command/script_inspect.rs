@@ -5,22 +5,23 @@
 use super::function::write_running;
 use super::scripting::keys_and_args;
 use crate::base::num;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::running_script::ScriptKind;
-use crate::engine::script_slow::{SlowCall, Step};
-use crate::engine::scripting::{self, Callee};
-use crate::engine::scripts::Scripts;
-use crate::engine::spec::{Access, Flags, Group, KeySpec, Secret};
-use crate::engine::stats::Stats;
+use crate::engine::meters::stats::Stats;
+use crate::engine::run::scripting;
+use crate::engine::run::scripting::Callee;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::effect::{Effect, EffectReader, Pairs, Shown};
+use crate::programs::running::ScriptKind;
+use crate::programs::scripts::Scripts;
+use crate::programs::slow::{SlowCall, Step};
 use crate::resp::reply::Reply;
 use crate::resp::request::OwnedArgv;
 use crate::script::bundled::{BUNDLED, Bundled};
 use crate::script::library::{Function, Library};
 use crate::script::store::{Origin, Script, ScriptFlags, parse_sha1, sha1_hex};
 use crate::script::{Handle, Passing, Sha1Hex};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Flags, Group, KeySpec, Secret};
 
 /// A script or function that is there.
 pub(super) struct Program<'a> {

@@ -2,16 +2,17 @@
 
 use super::help::help;
 use super::script_inspect;
-use crate::engine::args::Args;
-use crate::engine::debugging;
-use crate::engine::error::Error;
-use crate::engine::running_script::ScriptKind;
-use crate::engine::scripting::{self, Callee};
+use crate::engine::run::debugging;
+use crate::engine::run::scripting;
+use crate::engine::run::scripting::Callee;
 use crate::engine::session::DebugMode;
-use crate::engine::spec::{Access, Flags, Group, KeySpec, Runs};
 use crate::engine::{Command, Ctx, Done, Origin as CallOrigin, Run};
+use crate::programs::running::ScriptKind;
 use crate::resp::request::Argv;
 use crate::script::store::{Origin, parse_sha1};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Flags, Group, KeySpec, Runs};
 
 /// EVAL and EVAL_RO.
 fn eval(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
@@ -299,11 +300,12 @@ mod tests {
     use crate::base::limits::{DEBUG_COMMAND_MAX_BYTES, DEBUG_UNSENT_MAX_BYTES};
     use crate::base::rng::Rng;
     use crate::config::Config;
-    use crate::engine::session::{Peer, SessionKey};
+    use crate::engine::session::Peer;
     use crate::engine::{Engine, Fed, RawSockets, ServerState};
     use crate::keyspace::Keyspace;
     use crate::resp::reply::{Form, Reply};
     use crate::resp::request::Decoder;
+    use crate::spec::session_key::SessionKey;
 
     /// The socket of a client that reads all and says nothing.
     struct Silent(Rc<RefCell<Vec<u8>>>);

@@ -2,10 +2,10 @@
 
 use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
 use crate::config::EndOptions;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Flags, Group};
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Flags, Group};
 
 fn time(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let server = &mut *ctx.server;

@@ -3,13 +3,13 @@
 use super::sample::{self, Count};
 use super::{bulk_item, scan};
 use crate::base::num::parse_i64;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Access, AnswersAll, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::request::Argv;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, AnswersAll, Flags, Group, KeySpec};
 use crate::value::hyperloglog::Registers;
 use crate::value::leb128::{bytes_len, number_len};
 use crate::value::packed::Item;

@@ -10,14 +10,14 @@ use super::many_keys::for_each_key;
 use crate::base::limits::{OUTBOX_TAKE_OVER_BYTES, REPLY_FORESEEN_BYTES, REPLY_FORESEEN_ITEMS};
 use crate::base::long_double::LongDouble;
 use crate::base::num;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::entry::Entry;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::resp::request::Argv;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Flags, Group, KeySpec};
 use crate::value::lcs;
 use crate::value::string::{Digits, StringRef};
 

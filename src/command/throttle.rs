@@ -10,12 +10,12 @@
 use std::borrow::Cow;
 
 use super::string::string_at;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::effect::Family;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Flags, Group, KeySpec};
 use crate::value::gcra::{BadRate, Rate};
 use crate::value::string::Digits;
 

@@ -1,13 +1,13 @@
 //! Transactions: MULTI collects, EXEC runs everything as one unit, WATCH lets it run only if nobody came between.
 
-use crate::engine::args::Args;
-use crate::engine::dispatch::call;
-use crate::engine::error::{Error, ROLLED_BACK};
+use crate::engine::run::dispatch::call;
 use crate::engine::session::{Restrictions, Transaction};
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
-use crate::engine::table::CommandId;
 use crate::engine::{Command, Ctx, Done, Origin, Run};
 use crate::resp::request::OwnedArgv;
+use crate::spec::args::Args;
+use crate::spec::error::{Error, ROLLED_BACK};
+use crate::spec::table::CommandId;
+use crate::spec::{Access, Flags, Group, KeySpec};
 
 fn multi(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     if ctx.session.transaction.is_some() {

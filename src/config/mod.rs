@@ -56,10 +56,11 @@ pub use table::{Change, Config, PARAMETERS, Parameter};
 
 use std::time::Duration;
 
-use crate::base::descriptors::make_room;
 use crate::base::glob;
 use crate::base::limits::{IO_THREAD_DESCRIPTORS, QUERY_BUFFER_HARD_MAX_BYTES};
-use crate::base::oom_score::{self, Adjustment};
+use crate::base::os::descriptors::make_room;
+use crate::base::os::oom_score;
+use crate::base::os::oom_score::Adjustment;
 use inert::FORGOTTEN;
 use kind::Origin;
 use names::{all_names, text};

@@ -9,45 +9,47 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::acl::users::Acl;
-use super::args::Args;
-use super::batch::Batch;
-use super::command_log::CommandLog;
-use super::durability_state::Durability;
-use super::error::Error;
-use super::history::History;
-use super::hotkeys::HotKeys;
-use super::latency::LatencyMonitor;
-use super::monitor::Monitors;
-use super::pause::Pause;
-use super::pubsub::{HeldMessages, PubSub};
-use super::readers::Readers;
-use super::registry::Registry;
-use super::running_script::RunningScript;
-use super::saving::{Progress, Saving};
-use super::script_trace::Trace;
-use super::scripts::Scripts;
-use super::session::{Session, SessionKey, Sessions};
-use super::spec;
-use super::stats::Stats;
-use super::table::{self, CommandId};
-use super::tail::Tail;
-use super::tracking::TrackingTable;
-use super::turns::Turns;
+use super::meters::command_log::CommandLog;
+use super::meters::hotkeys::HotKeys;
+use super::meters::latency::LatencyMonitor;
+use super::meters::stats::Stats;
+use super::meters::turns::Turns;
+use super::observe::history::History;
+use super::observe::monitor::Monitors;
+use super::observe::pubsub::{HeldMessages, PubSub};
+use super::observe::readers::Readers;
+use super::observe::tracking::TrackingTable;
+use super::observe::watches::Watches;
+use super::session::pause::Pause;
+use super::session::registry::Registry;
+use super::session::{Session, Sessions};
 use super::wait::Wait;
-use super::wait_queues::Waits;
-use super::watches::Watches;
-use crate::base::allocated::allocated_bytes;
-use crate::base::allocator::Freed;
+use super::wait::wait_queues::Waits;
+use crate::acl::users::Acl;
 use crate::base::clock::Clock;
 use crate::base::limits::OUTBOX_TOTAL_PAUSE_BYTES;
+use crate::base::os::allocated::allocated_bytes;
+use crate::base::os::allocator::Freed;
 use crate::base::rng::Rng;
 use crate::base::ticks::ticks_of_micros;
 use crate::config::{Config, EventClasses, Ranking};
 use crate::keyspace::effect::Recording;
 use crate::keyspace::usage::Usage;
 use crate::keyspace::{DbIndex, Keyspace, ValueLimits};
+use crate::persist::durability_state::Durability;
+use crate::persist::saving::{Progress, Saving};
+use crate::persist::tail::Tail;
+use crate::programs::running::RunningScript;
+use crate::programs::scripts::Scripts;
+use crate::programs::trace::Trace;
 use crate::resp::reply::Reply;
+use crate::spec;
+use crate::spec::args::Args;
+use crate::spec::batch::Batch;
+use crate::spec::error::Error;
+use crate::spec::session_key::SessionKey;
+use crate::spec::table;
+use crate::spec::table::CommandId;
 
 /// The one thread's state. See the engine's header.
 pub struct Engine {
@@ -306,7 +308,7 @@ pub(super) struct Past {
     pub(super) ticks: u64,
 }
 
-/// An end of the server that waits for a snapshot; see [`ending`](super::ending).
+/// An end of the server that waits for a snapshot; see [`ending`](super::run::ending).
 #[derive(Debug)]
 pub(super) struct Ending {
     pub(super) how: Shutdown,

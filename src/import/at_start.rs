@@ -19,10 +19,10 @@ use super::target::{Known, Target};
 use crate::base::ahead::Ahead;
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::engine::bulk_load::BulkLoad;
-use crate::engine::recovery::Step;
-use crate::engine::saving::Progress;
+use crate::engine::persistence::bulk_load::BulkLoad;
+use crate::engine::persistence::recovery::Step;
 use crate::log::directory::Directory;
+use crate::persist::saving::Progress;
 
 /// What a server finds when it starts.
 pub(crate) struct AtStart {

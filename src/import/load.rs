@@ -10,7 +10,7 @@ use super::files::{Files, is_rdb};
 use super::report::{Progress, Report};
 use super::target::Target;
 use crate::base::excerpt;
-use crate::engine::bulk_load::Refused;
+use crate::engine::persistence::bulk_load::Refused;
 use crate::rdb::file::{FileError, KeyRecord, Reader, Record, TOKENS_NOTE};
 
 /// Imports files into `target`. `tell` hears how far it is.

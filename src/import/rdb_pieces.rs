@@ -9,7 +9,7 @@ use super::target::library_name;
 use crate::base::ahead::{self, Source};
 use crate::base::excerpt;
 use crate::base::limits::{BULK_SLICE_BYTES, RDB_KEY_MIN_BYTES, RESTORED_TOKEN_MAX};
-use crate::engine::bulk_load::{Batch, NotAdded, Refused, Slice};
+use crate::engine::persistence::bulk_load::{Batch, NotAdded, Refused, Slice};
 use crate::keyspace::any_value::Value;
 use crate::keyspace::prepared::PreparedKey;
 use crate::keyspace::{DbIndex, NEVER, ValueLimits};

@@ -30,7 +30,7 @@ use crate::base::limits::{
     IMPORT_ACK_EVERY, IMPORT_LINE_MAX_BYTES, IMPORT_POLL, IMPORT_RETRY, IMPORT_TELL_EVERY, IMPORT_TIMEOUT,
 };
 use crate::client::{Address, ClientError, Connection, REDIS_AUTH, put_command};
-use crate::engine::transfer::OWN_TYPES;
+use crate::persist::transfer::OWN_TYPES;
 use crate::rdb::file::Reader;
 
 /// The newest Valkey whose snapshots are known here.

@@ -12,8 +12,8 @@ use super::report::{Options, Report};
 use crate::base::excerpt;
 use crate::base::limits::{IMPORT_REPLY_MAX_BYTES, IMPORT_WINDOW_BYTES, RESTORED_TOKEN_MAX, SCRATCH_KEEP_BYTES};
 use crate::client::{ClientError, Connection, put_command};
-use crate::engine::error::ROLLED_BACK;
 use crate::rdb::file::KeyRecord;
+use crate::spec::error::ROLLED_BACK;
 
 /// The key of the [`Checkpoint`], in database 0. It is changed in the same transaction as the data, so that an import that
 /// begins again knows exactly what was applied, and watched, so that two imports at once do not apply it twice.

@@ -26,8 +26,8 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-use crate::base::allocated::set_aside;
 use crate::base::limits::ARENA_KEEP_BYTES;
+use crate::base::os::allocated::set_aside;
 use crate::base::prefetch::prefetch;
 
 /// Bytes of the largest place.

@@ -38,10 +38,11 @@ use crate::base::limits::{
     OUTBOX_PAUSE_BYTES, OUTBOX_TAKE_OVER_BYTES, READ_BEHIND_BYTES, READ_CHUNK_BYTES, READ_LARGE_BYTES,
     SEND_SLICE_BYTES, TRANSFER_AHEAD_BYTES,
 };
-use crate::engine::session::{Restrictions, SessionKey};
+use crate::engine::session::Restrictions;
 use crate::engine::{Engine, Fed, ServerState};
 use crate::resp::reply::Reply;
 use crate::resp::request::Decoder;
+use crate::spec::session_key::SessionKey;
 
 /// What a connection keeps of its input between two reads.
 #[derive(Default)]

@@ -26,7 +26,7 @@ use tokio::task::coop::poll_proceed;
 
 use super::relay::{Number, Relay, Sent, Written};
 use crate::base::limits::{IO_EVENTS_MAX, READ_CHUNK_BYTES};
-use crate::engine::stats::IoThreadStats;
+use crate::engine::meters::stats::IoThreadStats;
 
 /// The I/O threads, for the engine's thread.
 pub(crate) struct IoThreads {

@@ -23,7 +23,8 @@ use crate::base::limits::TLS_CONNECTION_BYTES;
 use crate::base::lsn::Lsn;
 use crate::config::Config;
 use crate::engine::ServerState;
-use crate::engine::session::{Peer, SessionKey};
+use crate::engine::session::Peer;
+use crate::spec::session_key::SessionKey;
 
 /// Whether what is sent over TCP is encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

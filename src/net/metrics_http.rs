@@ -22,7 +22,7 @@ use crate::base::limits::{
     METRICS_CONNECTIONS_MAX, METRICS_ENGINE_PATIENCE, METRICS_PATIENCE, METRICS_REQUEST_MAX_BYTES,
 };
 use crate::engine::Engine;
-use crate::engine::registry::{Readiness, Registry};
+use crate::engine::session::registry::{Readiness, Registry};
 
 /// Who waits for the engine's metrics.
 #[derive(Default)]

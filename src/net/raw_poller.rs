@@ -22,10 +22,10 @@ use super::listener::open;
 use super::sign_in::sign_in;
 use super::socket_table::{Connection, SocketTable};
 use crate::base::limits::{BUSY_ACCEPTS_MAX, BUSY_READ_CHUNK_BYTES};
-use crate::engine::session::SessionKey;
 use crate::engine::{Fed, RawSockets, ServerState};
 use crate::keyspace::Keyspace;
 use crate::resp::reply::{Form, Reply};
+use crate::spec::session_key::SessionKey;
 
 /// What poll(2) is asked about connections: input, and a peer that sends no more. Failures are told unasked.
 const EVENTS: libc::c_short = libc::POLLIN | libc::POLLRDHUP;

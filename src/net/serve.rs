@@ -20,11 +20,11 @@ use super::raw_poller::RawPoller;
 use super::sign_in::TlsConn;
 use super::socket_table::{Connection, SocketTable};
 use crate::base::limits::{END_LOOK_AGAIN, END_PATIENCE, LOAD_PAUSE, READ_CHUNK_BYTES, SAVE_REST_MAX};
-use crate::base::supervisor;
+use crate::base::os::supervisor;
 use crate::engine::Engine;
-use crate::engine::ending::Ends;
-use crate::engine::recovery::{Step, count_keys};
-use crate::engine::session::SessionKey;
+use crate::engine::persistence::recovery::{Step, count_keys};
+use crate::engine::run::ending::Ends;
+use crate::spec::session_key::SessionKey;
 
 /// What the tasks of the one thread share.
 pub(crate) struct Shared {

@@ -15,7 +15,7 @@ use super::socket_table::Connection;
 use crate::base::certificate::{common_name, uris};
 use crate::config::TlsAuthClientsUser;
 use crate::engine::ServerState;
-use crate::engine::session::SessionKey;
+use crate::spec::session_key::SessionKey;
 
 /// Signs a client in whose handshake has just ended, if its certificate has the name of a user.
 pub(super) fn sign_in(server: &mut ServerState, key: SessionKey, connection: &Connection) {

@@ -21,7 +21,7 @@ use super::transport::Transport;
 use crate::base::fit::fit_map;
 use crate::base::limits::{TLS_HANDSHAKE_MAX, TLS_HANDSHAKES_MAX};
 use crate::engine::ServerState;
-use crate::engine::session::SessionKey;
+use crate::spec::session_key::SessionKey;
 
 /// See the module's header.
 #[derive(Default)]

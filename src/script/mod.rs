@@ -37,7 +37,6 @@ mod lua;
 mod luajit;
 mod memory;
 pub(crate) mod names;
-pub(crate) mod parse;
 mod pattern;
 mod program;
 mod random;

@@ -6,9 +6,10 @@
 
 use tidegate::command;
 use tidegate::engine::Entry;
-use tidegate::engine::spec::Group;
-use tidegate::engine::syntax::{self, Arg, Kind};
 use tidegate::rdb;
+use tidegate::spec::Group;
+use tidegate::spec::syntax;
+use tidegate::spec::syntax::{Arg, Kind};
 
 use super::dice::Dice;
 use super::scripts;

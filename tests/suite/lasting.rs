@@ -1,7 +1,7 @@
 //! What becomes of scripts and libraries: which texts leave the script cache and which stay, and how the library of the
 //! bundled scripts stands beside those of clients.
 //!
-//! That they last is shown where a stream of effects can be replayed, in `src/server.rs`.
+//! That they last is shown where a stream of effects can be replayed, in `src/server`.
 
 use redis::{Connection, Value};
 use tidegate::script::bundled::{BUNDLED, Bundled, library_code};

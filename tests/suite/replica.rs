@@ -15,9 +15,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use tidegate::engine::snapshot_stream::SnapshotStream;
 use tidegate::keyspace::effect::{Effect, EffectReader, EffectWriter};
 use tidegate::keyspace::snapshot::Snapshot;
+use tidegate::persist::snapshot_stream::SnapshotStream;
 
 use crate::differential::declared::{self, Declared};
 use crate::differential::functions;

@@ -13,7 +13,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use super::line::Line;
-use crate::base::allocated::set_aside;
+use crate::base::os::allocated::set_aside;
 
 /// Bytes of the pool's chunks, in each of which blocks of one size lie: with the line that is lost to align them, a block of the
 /// allocator's that leaves no rest. Of larger chunks many would be free, and could not be returned: the allocator's pages hold several.

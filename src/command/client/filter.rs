@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 use std::mem::discriminant;
 
 use crate::base::num;
-use crate::engine::args::Args;
-use crate::engine::client_line::flags;
-use crate::engine::error::{Error, excerpt};
+use crate::engine::session::client_line::flags;
 use crate::engine::session::{ClientType, Session};
 use crate::engine::{Ctx, ServerState};
 use crate::keyspace::DbIndex;
+use crate::spec::args::Args;
+use crate::spec::error::{Error, excerpt};
 
 /// Which command asks.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! CLIENT KILL: closes the connections that pass every test.
 
 use super::filter::{By, Filter};
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::session::SessionKey;
 use crate::engine::{Ctx, Done};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::session_key::SessionKey;
 
 pub(super) fn kill(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if args.len() == 1 {

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use crate::engine::args::Args;
-use crate::engine::error::{Error, excerpt};
-use crate::engine::tracking::{CachingClient, Choice, redirect};
+use crate::engine::session::caching::{CachingClient, Choice, redirect};
 use crate::engine::{Ctx, Done};
+use crate::spec::args::Args;
+use crate::spec::error::{Error, excerpt};
 
 /// What CLIENT TRACKING ON asks for.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 //! Each is called when the new values are in `ctx.server.config`, with those from before, and makes the server do as they say; or it
 //! fails and has changed nothing. To undo one, it is called again with the two exchanged.
 
-use crate::base::{logging, process_title};
+use crate::base::os::{logging, process_title};
 use crate::config::{Act, Config, NetworkPart, Parameter, Refusal};
 use crate::engine::{Ctx, NetworkRefusal};
 

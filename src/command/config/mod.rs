@@ -5,9 +5,9 @@ pub(super) mod rewrite;
 mod set;
 
 use super::help::help;
-use crate::engine::args::Args;
-use crate::engine::spec::{Flags, Group, Secret};
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::spec::args::Args;
+use crate::spec::{Flags, Group, Secret};
 
 fn get(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     let found = ctx.server.config.matching(args.rest().iter());

@@ -2,14 +2,14 @@
 
 use std::os::unix::fs::MetadataExt as _;
 
-use crate::base::replace_file::replace_file;
+use crate::acl::file;
+use crate::acl::users::Acl;
+use crate::base::os::replace_file::replace_file;
 use crate::config::{Added, all, rewrite};
 use crate::engine::Ctx;
 use crate::engine::Done;
-use crate::engine::acl::file;
-use crate::engine::acl::users::Acl;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 
 /// In a file's mode: that everybody may read it.
 const OTHERS_READ: u32 = 0o004;

@@ -4,11 +4,11 @@
 use super::outcome;
 use crate::base::limits::{DEAD_LETTER_EFFECT_BYTES, REDRIVE_COUNT, REDRIVE_LOOKS, REDRIVE_MAX_BYTES};
 use crate::command::stream::STREAM_EXHAUSTED;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::Slot;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Flags, Group, KeySpec};
 use crate::value::stream::{NewId, Origin, Stream, StreamId};
 
 /// The arguments of a call.

@@ -6,10 +6,10 @@
 use super::grant::{BASE, count};
 use super::outcome;
 use super::past::{self, SHOWN_COUNT};
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::Flags;
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::spec::Flags;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 
 const BAD_CURSOR: Error = Error::text("ERR the cursor is 0, or the `next` of an answer before");
 

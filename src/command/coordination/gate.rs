@@ -8,13 +8,13 @@ use super::grant::{
     BASE, NO_TOKENS, Options, Page, Said, answer, holder, lease_left, prolong, prolongation, refuse_not_held,
     refuse_over, remember_refusal, retry_after_ms, set, units, wait, waiting_before,
 };
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Access, Flags, KeySpec};
 use crate::engine::wait::Want;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Flags, KeySpec};
 use crate::value::grants::{Grant, Grants, Kind, TOKEN_MAX, UNITS_MAX};
 
 /// The holder of what a plain counter had counted when a gate took it over.

@@ -7,7 +7,7 @@
 //! it at the latest, and every answer says so.
 //!
 //! **Waiting.** A call is refused while others wait, or waits behind them; only one that is dispatched again because its turn has come may
-//! take a place. So nobody overtakes: see [`engine::wait`](crate::engine::wait). BLOCK waits with the connection, ASYNC beside it; both
+//! take a place. So nobody overtakes: see [`engine::wait`](crate::engine::wait::wait). BLOCK waits with the connection, ASYNC beside it; both
 //! stand in one queue.
 
 use std::borrow::Cow;
@@ -19,14 +19,14 @@ use crate::base::limits::{
     GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, HOLDERS_COUNT, HOLDERS_MAX_COUNT, LEASE_MAX_MS, TICKETS_MAX,
 };
 use crate::base::num;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::history::Refusal;
-use crate::engine::spec::Group;
+use crate::engine::observe::history::Refusal;
 use crate::engine::wait::{OnTicket, Ticket, Wait, Want, deadline_after_ms};
 use crate::engine::{Command, Ctx, Flow};
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::resp::reply::Reply;
+use crate::spec::Group;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 use crate::value::grants::{Grant, Kind, UNITS_MAX};
 
 /// What every command of these families says of itself.

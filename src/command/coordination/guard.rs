@@ -8,12 +8,12 @@
 
 use super::grant::key_end_ms;
 use crate::base::limits::PLACE_LOOK_AGAIN_MS;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Flow, MayWait, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::resp::request::Argv;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Flags, Group, KeySpec};
 use crate::value::grants::Grant;
 
 const STALE: Error = Error::text("STALE The lease of this fencing token has ended, so the command was not run");

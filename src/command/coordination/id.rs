@@ -17,10 +17,10 @@ use super::outcome;
 use crate::base::limits::ID_COUNT_MAX;
 use crate::base::num;
 use crate::command::string::string_at;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Flags, Group, KeySpec};
 
 /// Unix ms of 2020-01-01: IDs last until 2089.
 const EPOCH_MS: i64 = 1_577_836_800_000;

@@ -14,13 +14,13 @@ use super::grant::{
 use super::outcome;
 use crate::base::limits::HOLDERS_COUNT;
 use crate::base::num;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Access, Flags, KeySpec};
 use crate::engine::wait::Want;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Flags, KeySpec};
 use crate::value::grants::{Grant, Grants, Kind};
 
 /// The deepest that a lock is entered.

@@ -11,16 +11,16 @@
 use super::super::deadline::Count;
 use super::super::string::{Term, string_at};
 use crate::base::limits::ONCE_REPLY_MAX_BYTES;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
-use crate::engine::table::Inner;
 use crate::engine::wait::Wait;
 use crate::engine::{Command, Ctx, Flow, MayWait, Run};
 use crate::keyspace::Slot;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Argv;
 use crate::resp::tape;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::table::Inner;
+use crate::spec::{Access, Flags, Group, KeySpec};
 use crate::value::string::Digits;
 
 /// What a kept reply begins with: no text does, and the last byte is the version of the form.

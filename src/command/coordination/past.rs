@@ -1,7 +1,7 @@
 //! How WHO, WHY and EVENTS answer what has happened.
 
 use super::grant::{Said, say};
-use crate::engine::history::{Client, Past, What, split_note};
+use crate::engine::observe::history::{Client, Past, What, split_note};
 use crate::keyspace::effect::Turn;
 use crate::resp::reply::Reply;
 

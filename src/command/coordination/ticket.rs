@@ -1,11 +1,11 @@
 //! TICKET: calls that wait beside their connection (ASYNC), by the numbers that they were answered.
 
 use super::grant::{BASE, Said, answer};
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::Flags;
 use crate::engine::wait::Ticket;
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::spec::Flags;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 
 const NO_NUMBER: Error = Error::text("ERR a ticket is the number that a call with ASYNC was answered");
 

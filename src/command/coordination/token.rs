@@ -2,10 +2,10 @@
 
 use super::grant::BASE;
 use crate::base::limits::RESTORED_TOKEN_MAX;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::Flags;
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::spec::Flags;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 
 const NO_TOKEN: Error = Error::text("ERR a fencing token is a whole number from 0 to 4503599627370496");
 

@@ -3,10 +3,10 @@
 use super::grant::{BASE, count};
 use super::outcome;
 use super::past::{self, SHOWN_COUNT};
-use crate::engine::args::Args;
-use crate::engine::history::Past;
-use crate::engine::spec::{Access, Flags, KeySpec};
+use crate::engine::observe::history::Past;
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::spec::args::Args;
+use crate::spec::{Access, Flags, KeySpec};
 
 fn why(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;

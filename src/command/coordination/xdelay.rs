@@ -1,10 +1,10 @@
 //! XDELAY: what XADD keeps in a stream until its time, listed and given up. `docs/coordination/queues.md` describes the family.
 
 use crate::base::limits::{DELAYED_COUNT, DELAYED_LIST_MAX_BYTES, DELAYED_MAX_COUNT, PENDING_EFFECT_BYTES};
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Flags, Group, KeySpec};
 use crate::value::stream::StreamId;
 
 const ID_INVALID: Error = Error::text("ERR Invalid stream ID specified as stream command argument");

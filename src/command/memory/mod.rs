@@ -5,12 +5,12 @@ pub(super) mod overview;
 
 use self::overview::Overview;
 use super::help::help;
-use crate::base::allocator;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::base::os::allocator;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::resp::reply::Reply;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::{Access, Flags, Group, KeySpec};
 
 /// Elements of a collection whose size is looked at, unless the caller says otherwise.
 const DEFAULT_SAMPLES: usize = 5;

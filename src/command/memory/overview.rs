@@ -10,7 +10,7 @@
 //! The first two are counted by the server, the others by the system, which counts pages once they are touched. So a step may
 //! be less than nothing: what was allocated and never written to takes no page.
 
-use crate::base::allocated::allocated_bytes;
+use crate::base::os::allocated::allocated_bytes;
 use crate::engine::{Ctx, ServerState};
 
 /// See the file's header. All are bytes, but for numbers of keys and clients.

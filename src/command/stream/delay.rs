@@ -2,10 +2,10 @@
 
 use crate::base::limits::DELAY_MAX_MS;
 use crate::engine::Ctx;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
 use crate::keyspace::Slot;
 use crate::resp::reply::Reply;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 use crate::value::stream::{NewId, Stream, StreamId};
 
 /// Takes DELAY or AT if it is next. One of them may be given, once: when the message is due, Unix ms.

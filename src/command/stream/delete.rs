@@ -2,10 +2,10 @@
 
 use super::trim::References;
 use super::{ID_INVALID, admit_each_pending, find, look_for_group};
-use crate::engine::args::Args;
-use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::Slot;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 use crate::value::stream::StreamId;
 
 pub(super) fn xdel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {

@@ -3,10 +3,10 @@
 use super::request::Request;
 use super::trim::TrimOptions;
 use super::{ID_INVALID, Interval, STREAM_EXHAUSTED, delay, entry_reply, find, id_reply, read};
-use crate::engine::args::Args;
-use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::{DbIndex, Slot};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 use crate::value::stream::{NewId, NewIdError, Stream, StreamId};
 
 pub(super) fn xadd(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {

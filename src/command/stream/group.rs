@@ -1,10 +1,10 @@
 //! XGROUP: consumer groups and their members.
 
 use super::{ID_INVALID, find};
-use crate::engine::args::Args;
-use crate::engine::error::{Error, excerpt};
 use crate::engine::{Ctx, Done};
 use crate::keyspace::Slot;
+use crate::spec::args::Args;
+use crate::spec::error::{Error, excerpt};
 use crate::value::stream::{Stream, StreamId};
 
 /// The options of CREATE and SETID.

@@ -2,11 +2,11 @@
 
 use super::{delay, entry_reply, find, group::no_group, id_reply, policy, request};
 use crate::config::EventClasses;
-use crate::engine::args::Args;
-use crate::engine::error::{Error, excerpt};
 use crate::engine::{Ctx, Done};
 use crate::keyspace::Slot;
 use crate::resp::reply::Reply;
+use crate::spec::args::Args;
+use crate::spec::error::{Error, excerpt};
 use crate::value::stream::{Consumer, Group, Stream, StreamId};
 
 /// Entries of each list that XINFO STREAM FULL shows when the call does not say.

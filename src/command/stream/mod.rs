@@ -23,12 +23,12 @@ use request::{xcfgset, xidmprecord};
 use trim::xtrim;
 
 use crate::base::limits::PENDING_EFFECT_BYTES;
-use crate::engine::error::{Error, excerpt};
-use crate::engine::spec::{Access, AnswersAll, Begin, Find, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::reply::Reply;
+use crate::spec::error::{Error, excerpt};
+use crate::spec::{Access, AnswersAll, Begin, Find, Flags, Group, KeySpec};
 use crate::value::stream::{Entry, Stream, StreamId};
 
 /// How many effects on pending entries the log still takes of this unit, each of which names what has so many bytes: groups and

@@ -7,11 +7,11 @@ use super::{
     pending_effects_left,
 };
 use crate::base::limits::REPLY_MAX_BYTES;
-use crate::engine::args::Args;
-use crate::engine::error::{Error, excerpt};
 use crate::engine::{Ctx, Done};
 use crate::keyspace::Slot;
 use crate::resp::reply::Reply;
+use crate::spec::args::Args;
+use crate::spec::error::{Error, excerpt};
 use crate::value::stream::{Group, Pending, Stream, StreamId};
 
 pub(super) fn xack(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {

@@ -5,10 +5,10 @@
 
 use super::group::existing_group;
 use crate::base::limits::{DEAD_LETTER_CIRCLE_LOOKS, POLICY_MAX_MS};
-use crate::engine::args::Args;
-use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
 use crate::resp::reply::Reply;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 use crate::value::stream::{Group, Policy};
 
 pub(super) fn xgroup_setpolicy(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {

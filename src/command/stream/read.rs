@@ -8,8 +8,6 @@ use std::collections::HashSet;
 use super::pending::once_more;
 use super::{ID_INVALID, entry_parts, entry_reply, id_reply, pending_effects_left, read};
 use crate::base::limits::{READ_DELETED_MAX, REPLY_MAX_BYTES};
-use crate::engine::args::Args;
-use crate::engine::error::{Error, excerpt};
 use crate::engine::wait::{Wait, Want, deadline_after_ms};
 use crate::engine::{Ctx, Flow, MayWait};
 use crate::keyspace::Slot;
@@ -17,6 +15,8 @@ use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::entry::Entry;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
+use crate::spec::args::Args;
+use crate::spec::error::{Error, excerpt};
 use crate::value::stream::{Stream, StreamId};
 
 /// From where a stream is read.

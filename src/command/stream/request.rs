@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use sha1::{Digest, Sha1};
 
 use super::{ID_INVALID, find};
-use crate::engine::args::Args;
-use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::Slot;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 use crate::value::stream::StreamId;
 
 /// A producer's request: its name among the producer's, or `None`: made from the entry's content.

@@ -2,10 +2,10 @@
 
 use super::{ID_INVALID, admit_each_pending, find, pending_effects_left};
 use crate::base::limits::STREAM_TRIM_MAX_ENTRIES;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::{DbIndex, Slot};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 use crate::value::stream::{Keep, StreamId};
 
 /// What becomes of entries that groups still have pending, or were not given yet, when they are to be deleted.

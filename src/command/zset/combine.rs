@@ -6,12 +6,12 @@
 use std::ops::ControlFlow;
 
 use super::{members_reply, store};
-use crate::engine::args::Args;
-use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::request::Argv;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 use crate::value::set::Set;
 use crate::value::string::Digits;
 use crate::value::zset::{ZSet, ZSetLimits};

@@ -6,11 +6,11 @@ use super::super::scan;
 use super::{find, members_reply, read, signless_zero};
 use crate::base::limits::RANDOM_DRAWS_MAX;
 use crate::base::num;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::{DbIndex, Slot};
 use crate::resp::request::Argv;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 use crate::value::zset::ZSet;
 
 /// Which members ZADD may touch, and how.

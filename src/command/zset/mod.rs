@@ -15,12 +15,12 @@ use range::{
 };
 
 use crate::base::limits::MEMBER_EFFECT_BYTES;
-use crate::engine::error::Error;
-use crate::engine::spec::{Access, AnswersAll, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::reply::Reply;
+use crate::spec::error::Error;
+use crate::spec::{Access, AnswersAll, Flags, Group, KeySpec};
 use crate::value::zset::ZSet;
 
 /// The sorted set under a key, for a command that reads.

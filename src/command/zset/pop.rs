@@ -2,13 +2,13 @@
 
 use super::super::list::{count_arg, counted_keys, pop_count};
 use super::find;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
 use crate::engine::wait::{Wait, Want, deadline_after_seconds};
 use crate::engine::{Ctx, Done, Flow, MayWait};
 use crate::keyspace::{DbIndex, Slot};
 use crate::resp::reply::Reply;
 use crate::resp::request::Argv;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 
 /// Which end of a sorted set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

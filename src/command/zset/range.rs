@@ -6,9 +6,9 @@ use std::ops::Range;
 
 use super::{find, members_reply, read, store};
 use crate::base::num;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 use crate::value::zset::{LexBound, ScoreBound, ZSet};
 
 /// How the two ends of a range are meant.

@@ -22,7 +22,7 @@ use crate::base::limits::{
     LOG_BLOCK_MAX_BYTES, SNAPSHOT_FRAME_BYTES, SNAPSHOT_HURRY_BYTES, SNAPSHOT_PAUSE_BYTES, SNAPSHOT_SYNC_BYTES,
 };
 use crate::base::lsn::Lsn;
-use crate::base::priority::give_way;
+use crate::base::os::priority::give_way;
 use crate::log::block::split_unit;
 use crate::log::directory::Directory;
 use crate::log::disk::DiskFile;
@@ -730,7 +730,7 @@ pub(in crate::log) mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn it_gives_way_unless_it_must_hurry() {
-        use crate::base::priority::niceness;
+        use crate::base::os::priority::niceness;
 
         let most = 2 * SNAPSHOT_HURRY_BYTES / 5_000;
         type Act = fn(&SnapshotWriter);

@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate::engine::Entry;
-use tidegate::engine::spec::{Flags, Group};
-use tidegate::engine::syntax::{self, Arg, Kind};
+use tidegate::spec::syntax;
+use tidegate::spec::syntax::{Arg, Kind};
+use tidegate::spec::{Flags, Group};
 
 use crate::harness::{Raw, Value};
 

@@ -7,7 +7,7 @@
 //! past or so far away that no key runs out between two servers; waiting lasts a millisecond. Where a test moves the clock by
 //! hand ([`Time::ByHand`]), deadlines come soon, too, and waiting lasts.
 
-use tidegate::engine::syntax::{Arg, Kind};
+use tidegate::spec::syntax::{Arg, Kind};
 
 use super::declared::{ANY_FAMILY, Declared, LEX, SESSION};
 use super::pair::THRESHOLDS;
@@ -486,7 +486,7 @@ fn calls_fit_their_declaration() {
     let command = Declared {
         words: vec!["TEST".to_owned(), "SUB".to_owned()],
         family: "hash",
-        syntax: tidegate::engine::syntax::parse(syntax).expect("a declaration"),
+        syntax: tidegate::spec::syntax::parse(syntax).expect("a declaration"),
     };
     let world = World { homes: vec!["hash"; KEYS], level: false, time: Time::OfTheSystem(Version::Seven) };
     for seed in 0..500 {

@@ -10,8 +10,8 @@ use super::sliding::Buckets;
 use crate::command::coordination::gate::gate;
 use crate::command::string::string_at;
 use crate::command::throttle::{MS_NS, ns, put_tat, round_up, tat_at};
-use crate::engine::error::Error;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::spec::error::Error;
 use crate::value::string::Digits;
 
 /// What was taken of a rule.

@@ -4,7 +4,7 @@
 
 use crate::base::limits::LIMIT_EXACT_SERIAL_END;
 use crate::base::num;
-use crate::engine::error::Error;
+use crate::spec::error::Error;
 use crate::value::zset::{ScoreBound, ZSet};
 
 /// Digits of a serial number, all of which are below [`LIMIT_EXACT_SERIAL_END`].

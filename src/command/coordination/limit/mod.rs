@@ -27,8 +27,8 @@ mod rule;
 mod sliding;
 mod take;
 
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Run};
+use crate::spec::{Access, Flags, Group, KeySpec};
 
 /// The family's table.
 pub(crate) const COMMANDS: &[Command] = &[

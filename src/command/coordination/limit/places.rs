@@ -8,8 +8,8 @@ use crate::base::limits::{LIMIT_LEASES_LOOKED_AT, LIMIT_RULES_MAX};
 use crate::command::coordination::gate::gate;
 use crate::command::coordination::grant::{NO_TOKENS, key_end_ms, waiting_before};
 use crate::engine::Ctx;
-use crate::engine::error::Error;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
+use crate::spec::error::Error;
 use crate::value::grants::{Grant, Grants, Kind, TOKEN_MAX};
 
 /// What a gate holds.

@@ -5,11 +5,11 @@ use super::request::{Mark, Request};
 use super::take::NO_REQUEST;
 use crate::command::coordination::outcome;
 use crate::command::string::string_at;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::request::Argv;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 use crate::value::string::Digits;
 
 const OTHER_KEYS: Error =

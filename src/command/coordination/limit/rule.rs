@@ -8,10 +8,10 @@ use crate::base::limits::{
 };
 use crate::base::num;
 use crate::command::coordination::gate::COUNTED;
-use crate::engine::args::Args;
-use crate::engine::error::{Error, excerpt};
-use crate::engine::spec::{Access, KeyArg};
 use crate::resp::request::Argv;
+use crate::spec::args::Args;
+use crate::spec::error::{Error, excerpt};
+use crate::spec::{Access, KeyArg};
 use crate::value::gcra::{BadRate, Rate};
 use crate::value::grants::UNITS_MAX;
 

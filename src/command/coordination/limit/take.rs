@@ -8,12 +8,12 @@ use super::rule::Call;
 use crate::base::limits::LIMIT_REQUEST_MAX_MS;
 use crate::command::coordination::outcome;
 use crate::command::string::string_at;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
-use crate::engine::history::Refusal;
+use crate::engine::observe::history::Refusal;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::effect::Family;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 use crate::value::string::Digits;
 
 /// What is under the ID of a request.

@@ -4,10 +4,10 @@ use crate::base::limits::PLACE_LOOK_AGAIN_MS;
 use crate::base::num;
 use crate::command::coordination::grant::{Said, answer};
 use crate::engine::Ctx;
-use crate::engine::args::Args;
-use crate::engine::error::Error;
 use crate::keyspace::{NEVER, Slot};
 use crate::resp::reply::Reply;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 use crate::value::stock::AMOUNT_MAX;
 
 /// The stock under a key.

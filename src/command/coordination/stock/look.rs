@@ -2,9 +2,9 @@
 
 use super::common::{NO_STOCK, next_end_ms, refuse};
 use crate::command::coordination::grant::{Page, Said, answer, key_end_ms, lease_left};
-use crate::engine::args::Args;
-use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 use crate::value::stock::Memory;
 
 pub(super) fn info(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {

@@ -19,8 +19,8 @@ mod reserve;
 mod settle;
 
 use super::grant::BASE;
-use crate::engine::spec::{Access, Begin, Find, Flags, KeySpec};
 use crate::engine::{Command, Run};
+use crate::spec::{Access, Begin, Find, Flags, KeySpec};
 
 /// The family's table.
 pub(crate) const COMMANDS: &[Command] = &[

@@ -6,10 +6,10 @@
 use super::common::{NO_STOCK, amount, refuse, stock_under};
 use crate::base::limits::{HOLDER_MAX_BYTES, LEASE_MAX_MS, STOCK_TOLD_KEY_MAX_BYTES};
 use crate::command::coordination::grant::{Said, answer};
-use crate::engine::args::Args;
-use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::Slot;
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 use crate::value::stock::{AMOUNT_MAX, Memory, Terms};
 
 /// What of the rules a call changes.

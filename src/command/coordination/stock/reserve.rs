@@ -8,11 +8,11 @@ use crate::base::limits::HOLDER_MAX_BYTES;
 use crate::command::coordination::grant::{
     NO_TOKENS, Options, Said, answer, holder, key_end_ms, lease_left, refuse_over, remember_refusal, set, units,
 };
-use crate::engine::args::Args;
-use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 use crate::value::grants::{Grant, Kind};
 use crate::value::stock::{AMOUNT_MAX, Memory, Stock, Terms};
 

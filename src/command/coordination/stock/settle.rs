@@ -2,9 +2,9 @@
 
 use super::common::{SOLD, refuse, stock_under};
 use crate::command::coordination::grant::{Said, answer, refuse_not_held};
-use crate::engine::args::Args;
-use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
 use crate::value::stock::{Memory, Remembered};
 
 /// An error to who ends a hold, as long as nobody could be told of that.

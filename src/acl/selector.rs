@@ -1,0 +1,390 @@
+//! What one selector of a user allows: commands, keys, channels and databases.
+//!
+//! Which commands are allowed is a bit for each [`CommandId`](crate::spec::table::CommandId); the rules that made it so are kept as
+//! well, as far as they still matter, so that a selector can say in a few words what it allows, and a later version with other commands
+//! can apply them again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::rule::{RuleError, has_spaces};
+use crate::base::glob;
+use crate::base::num::parse_i64;
+use crate::spec::categories::{belongs_to, category};
+use crate::spec::table::{CommandTable, Entry};
+
+/// Keys that may be read, written, or both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyPattern {
+    /// A glob.
+    pub glob: Vec<u8>,
+    /// What is in them may be read.
+    pub reads: bool,
+    /// They may be changed.
+    pub writes: bool,
+}
+
+/// A rule about commands, as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CommandRule {
+    allows: bool,
+    /// A command, a subcommand, a command with its first argument, or a category; in lower case.
+    name: Vec<u8>,
+}
+
+/// See the module's header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selector {
+    /// By the index of each command: whether it is allowed. Those behind the end are not.
+    commands: Vec<bool>,
+    /// All commands are allowed and none was taken back.
+    all_commands: bool,
+    /// What comes to be in a later version is allowed, too.
+    future_commands: bool,
+    /// Commands that are allowed with these first arguments only.
+    first_args: BTreeMap<usize, Vec<Vec<u8>>>,
+    rules: Vec<CommandRule>,
+    all_keys: bool,
+    keys: Vec<KeyPattern>,
+    all_channels: bool,
+    channels: Vec<Vec<u8>>,
+    /// All if `None`, which is how it begins. Then they are not shown, so that replies equal those of Redis, which has no such rules.
+    databases: Option<BTreeSet<u32>>,
+}
+
+impl Selector {
+    /// Bytes that it holds.
+    pub(super) fn mem_bytes(&self) -> usize {
+        let args = self.first_args.values().flatten().map(|arg| size_of::<Vec<u8>>() + arg.len());
+        let rules = self.rules.iter().map(|rule| size_of::<CommandRule>() + rule.name.len());
+        let keys = self.keys.iter().map(|key| size_of::<KeyPattern>() + key.glob.len());
+        let channels = self.channels.iter().map(|channel| size_of::<Vec<u8>>() + channel.len());
+        size_of::<Selector>() + self.commands.len() + args.chain(rules).chain(keys).chain(channels).sum::<usize>()
+    }
+}
+
+/// Making and changing it.
+impl Selector {
+    /// Allows nothing but, if that is so, all channels.
+    pub fn new(all_channels: bool) -> Selector {
+        Selector {
+            commands: Vec::new(),
+            all_commands: false,
+            future_commands: false,
+            first_args: BTreeMap::new(),
+            rules: Vec::new(),
+            all_keys: false,
+            keys: Vec::new(),
+            all_channels,
+            channels: Vec::new(),
+            databases: None,
+        }
+    }
+
+    /// Forbids nothing any more.
+    pub fn allow_everything<R>(&mut self, table: &CommandTable<R>) {
+        self.set_all(true, table);
+        (self.all_keys, self.keys) = (true, Vec::new());
+        (self.all_channels, self.channels) = (true, Vec::new());
+        self.databases = None;
+    }
+
+    /// Applies one rule. With an error it is as before.
+    pub fn apply<R>(&mut self, rule: &[u8], table: &CommandTable<R>) -> Result<(), RuleError> {
+        let is = |word: &str| rule.eq_ignore_ascii_case(word.as_bytes());
+        if is("allkeys") || rule == b"~*" {
+            (self.all_keys, self.keys) = (true, Vec::new());
+        } else if is("resetkeys") {
+            (self.all_keys, self.keys) = (false, Vec::new());
+        } else if is("allchannels") || rule == b"&*" {
+            (self.all_channels, self.channels) = (true, Vec::new());
+        } else if is("resetchannels") {
+            (self.all_channels, self.channels) = (false, Vec::new());
+        } else if is("alldbs") {
+            self.databases = None;
+        } else if is("resetdbs") {
+            self.databases = Some(BTreeSet::new());
+        } else if rule.get(..3).is_some_and(|start| start.eq_ignore_ascii_case(b"db=")) {
+            self.databases = Some(parse_databases(&rule[3..])?);
+        } else if is("allcommands") || is("+@all") {
+            self.set_all(true, table);
+        } else if is("nocommands") || is("-@all") {
+            self.set_all(false, table);
+        } else {
+            match rule.split_first() {
+                Some((b'~', glob)) => self.add_keys(glob, true, true)?,
+                Some((b'%', rest)) => self.add_keys_by_access(rest)?,
+                Some((b'&', glob)) => self.add_channel(glob)?,
+                Some((sign @ (b'+' | b'-'), name)) => self.allow_named(name, *sign == b'+', table)?,
+                _ => return Err(RuleError::Syntax),
+            }
+        }
+        Ok(())
+    }
+
+    fn set_all<R>(&mut self, allows: bool, table: &CommandTable<R>) {
+        self.commands = if allows { vec![true; table.ids()] } else { Vec::new() };
+        (self.all_commands, self.future_commands) = (allows, allows);
+        self.rules.clear();
+        self.first_args.clear();
+    }
+
+    fn add_keys_by_access(&mut self, rest: &[u8]) -> Result<(), RuleError> {
+        if self.all_keys {
+            return Err(RuleError::AllKeys);
+        }
+        // Redis takes letters without a pattern for those of the empty one, and so must its users' files be taken.
+        let tilde = rest.iter().position(|byte| *byte == b'~').unwrap_or(rest.len());
+        let (mut reads, mut writes) = (false, false);
+        for letter in &rest[..tilde] {
+            match letter.to_ascii_uppercase() {
+                b'R' if !reads => reads = true,
+                b'W' if !writes => writes = true,
+                _ => return Err(RuleError::Syntax),
+            }
+        }
+        if !reads && !writes {
+            return Err(RuleError::Syntax);
+        }
+        self.add_keys(rest.get(tilde + 1..).unwrap_or_default(), reads, writes)
+    }
+
+    fn add_keys(&mut self, glob: &[u8], reads: bool, writes: bool) -> Result<(), RuleError> {
+        if self.all_keys {
+            return Err(RuleError::AllKeys);
+        }
+        if has_spaces(glob) {
+            return Err(RuleError::Syntax);
+        }
+        match self.keys.iter_mut().find(|pattern| pattern.glob == glob) {
+            Some(pattern) => {
+                pattern.reads |= reads;
+                pattern.writes |= writes;
+            }
+            None => self.keys.push(KeyPattern { glob: glob.to_vec(), reads, writes }),
+        }
+        Ok(())
+    }
+
+    fn add_channel(&mut self, glob: &[u8]) -> Result<(), RuleError> {
+        if self.all_channels {
+            return Err(RuleError::AllChannels);
+        }
+        if has_spaces(glob) {
+            return Err(RuleError::Syntax);
+        }
+        if !self.channels.iter().any(|channel| channel == glob) {
+            self.channels.push(glob.to_vec());
+        }
+        Ok(())
+    }
+
+    /// Allows or forbids what is called so: a category, a command with its subcommands, a subcommand, or a first argument.
+    fn allow_named<R>(&mut self, name: &[u8], allows: bool, table: &CommandTable<R>) -> Result<(), RuleError> {
+        if name.first() == Some(&b'@') {
+            let category = category(name).ok_or(RuleError::UnknownCommand)?;
+            for entry in table.iter() {
+                if belongs_to(entry.command, category) {
+                    self.set(entry, allows, table);
+                }
+                for sub in entry.sub.iter().filter(|sub| belongs_to(sub.command, category)) {
+                    self.set(sub, allows, table);
+                }
+            }
+            self.note_rule(category.as_bytes().to_vec(), allows);
+            return Ok(());
+        }
+        let bar = name.iter().rposition(|byte| *byte == b'|');
+        if let (Some(bar), true) = (bar, allows) {
+            return self.allow_part(name, bar, table);
+        }
+        let entry = table.find_full(name).ok_or(RuleError::UnknownCommand)?;
+        self.set(entry, allows, table);
+        self.note_rule(entry.full_name.as_bytes().to_vec(), allows);
+        Ok(())
+    }
+
+    /// Allows a subcommand, or a command with one first argument; `name` has a bar there.
+    fn allow_part<R>(&mut self, name: &[u8], bar: usize, table: &CommandTable<R>) -> Result<(), RuleError> {
+        let (of, part) = (&name[..bar], &name[bar + 1..]);
+        let entry = table.find_full(of).ok_or(RuleError::UnknownCommand)?;
+        if of.contains(&b'|') {
+            return Err(RuleError::FirstArgOfSubcommand);
+        }
+        if part.is_empty() || has_spaces(part) {
+            return Err(RuleError::Syntax);
+        }
+        if !entry.sub.is_empty() {
+            let sub = entry.find_sub(part).ok_or(RuleError::UnknownCommand)?;
+            self.set(sub, true, table);
+        } else {
+            let args = self.first_args.entry(entry.id.index()).or_default();
+            if !args.iter().any(|arg| arg == part) {
+                args.push(part.to_vec());
+            }
+        }
+        self.note_rule(name.to_ascii_lowercase(), true);
+        Ok(())
+    }
+
+    /// Allows or forbids a command and its subcommands, whatever their arguments.
+    fn set<R>(&mut self, entry: &Entry<R>, allows: bool, table: &CommandTable<R>) {
+        self.commands.resize(table.ids(), false);
+        for entry in std::iter::once(entry).chain(&entry.sub) {
+            self.commands[entry.id.index()] = allows;
+            self.first_args.remove(&entry.id.index());
+        }
+        self.all_commands &= allows;
+    }
+
+    /// Notes a rule in the place of those that it makes void: the same of before, and those about parts of its command.
+    fn note_rule(&mut self, name: Vec<u8>, allows: bool) {
+        self.rules.retain(|rule| {
+            let is_part = rule.name.len() > name.len() && rule.name.starts_with(&name) && rule.name[name.len()] == b'|';
+            rule.name != name && !is_part
+        });
+        self.rules.push(CommandRule { allows, name });
+    }
+}
+
+/// The numbers of `db=`.
+fn parse_databases(list: &[u8]) -> Result<BTreeSet<u32>, RuleError> {
+    let parse = |number: &[u8]| match parse_i64(number) {
+        Some(number @ 0..=0x7fff_ffff) => Ok(number as u32),
+        Some(_) => Err(RuleError::DatabaseRange),
+        None => Err(RuleError::Syntax),
+    };
+    list.split(|byte| *byte == b',').map(parse).collect()
+}
+
+/// Asking it.
+impl Selector {
+    /// Whether nothing is forbidden.
+    pub fn allows_everything(&self) -> bool {
+        self.all_commands && self.all_keys && self.all_channels && self.databases.is_none()
+    }
+
+    /// Whether a command may be called; `first_arg` is its first argument behind its names.
+    pub fn allows_command(&self, index: usize, first_arg: Option<&[u8]>) -> bool {
+        if self.all_commands || self.commands.get(index).copied().unwrap_or(false) {
+            return true;
+        }
+        let args = self.first_args.get(&index);
+        args.is_some_and(|args| args.iter().any(|arg| first_arg.is_some_and(|given| given.eq_ignore_ascii_case(arg))))
+    }
+
+    /// Whether all keys may be read and written.
+    pub fn allows_all_keys(&self) -> bool {
+        self.all_keys
+    }
+
+    /// Whether a key may be read, written, or both.
+    pub fn allows_key(&self, key: &[u8], reads: bool, writes: bool) -> bool {
+        let fits = |pattern: &&KeyPattern| (pattern.reads || !reads) && (pattern.writes || !writes);
+        self.all_keys || self.keys.iter().filter(fits).any(|pattern| glob::matches(&pattern.glob, key))
+    }
+
+    /// Whether a key of this database may be read.
+    pub fn allows_reading(&self, db: u32, key: &[u8]) -> bool {
+        self.allows_database(db) && self.allows_key(key, true, false)
+    }
+
+    /// Whether every key may be read: what reads keys whose names it finds in others asks this.
+    pub fn allows_reading_all_keys(&self) -> bool {
+        self.all_keys || self.keys.iter().any(|pattern| pattern.reads && pattern.glob == b"*")
+    }
+
+    /// Whether all channels are allowed.
+    pub fn allows_all_channels(&self) -> bool {
+        self.all_channels
+    }
+
+    /// Whether a channel is allowed. A pattern of channels is, if it stands among the allowed ones as it is.
+    pub fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
+        self.all_channels
+            || self.channels.iter().any(|allowed| match is_pattern {
+                true => allowed == channel,
+                false => glob::matches(allowed, channel),
+            })
+    }
+}
+
+/// Asking it about databases.
+impl Selector {
+    /// Whether all are allowed, also those that a server with more of them would have.
+    pub fn allows_all_databases(&self) -> bool {
+        self.databases.is_none()
+    }
+
+    /// Whether one is.
+    pub fn allows_database(&self, db: u32) -> bool {
+        self.databases.as_ref().is_none_or(|databases| databases.contains(&db))
+    }
+}
+
+/// Showing it.
+impl Selector {
+    /// Its rules about commands, such as `-@all +get`.
+    pub fn show_commands(&self) -> Vec<u8> {
+        let mut text = if self.future_commands { b"+@all".to_vec() } else { b"-@all".to_vec() };
+        for rule in &self.rules {
+            text.extend_from_slice(if rule.allows { b" +" } else { b" -" });
+            text.extend_from_slice(&rule.name);
+        }
+        text
+    }
+
+    /// Its patterns of keys, such as `~a* %R~b*`.
+    pub fn show_keys(&self) -> Vec<u8> {
+        if self.all_keys {
+            return b"~*".to_vec();
+        }
+        let show = |pattern: &KeyPattern| {
+            let access: &[u8] = match (pattern.reads, pattern.writes) {
+                // A `~*` that is read again takes no other pattern beside it.
+                (true, true) if pattern.glob == b"*" && self.keys.len() > 1 => b"%RW~",
+                (true, true) => b"~",
+                (true, false) => b"%R~",
+                (false, _) => b"%W~",
+            };
+            [access, &pattern.glob].concat()
+        };
+        self.keys.iter().map(show).collect::<Vec<_>>().join(&b' ')
+    }
+
+    /// Its patterns of channels, such as `&news.*`.
+    pub fn show_channels(&self) -> Vec<u8> {
+        if self.all_channels {
+            return b"&*".to_vec();
+        }
+        self.channels.iter().map(|channel| [b"&", channel.as_slice()].concat()).collect::<Vec<_>>().join(&b' ')
+    }
+
+    /// Its databases, such as `db=0,3`; nothing if none is allowed. `None` if all are.
+    pub fn show_databases(&self) -> Option<Vec<u8>> {
+        let numbers: Vec<String> = self.databases.as_ref()?.iter().map(u32::to_string).collect();
+        Some(if numbers.is_empty() { Vec::new() } else { format!("db={}", numbers.join(",")).into_bytes() })
+    }
+
+    /// All its rules, from which it can be made again.
+    pub fn show(&self) -> Vec<u8> {
+        let mut parts = Vec::new();
+        let keys = self.show_keys();
+        if !keys.is_empty() {
+            parts.push(keys);
+        }
+        if !self.all_channels {
+            parts.push(b"resetchannels".to_vec());
+        }
+        let channels = self.show_channels();
+        if !channels.is_empty() {
+            parts.push(channels);
+        }
+        match self.show_databases() {
+            Some(none) if none.is_empty() => parts.push(b"resetdbs".to_vec()),
+            Some(some) => parts.push(some),
+            None => {}
+        }
+        parts.push(self.show_commands());
+        parts.join(&b' ')
+    }
+}

@@ -1,0 +1,29 @@
+//! How many descriptors the system lets this process open, and with that how many clients it can serve.
+
+use crate::base::limits::DESCRIPTORS_RESERVED;
+
+/// Raises the limit of open files, if it is lower, to what `clients` sockets and the server's own files need. Changes nothing
+/// when the system forbids so many, and answers how many clients it would allow.
+pub fn make_room(clients: u32) -> Result<(), u32> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the call fills the struct that it is given.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
+        // Unknown: accepting will tell.
+        return Ok(());
+    }
+    let wanted = u64::from(clients) + DESCRIPTORS_RESERVED;
+    if limit.rlim_cur >= wanted {
+        return Ok(());
+    }
+    let possible = |files: u64| u32::try_from(files.saturating_sub(DESCRIPTORS_RESERVED)).unwrap_or(u32::MAX);
+    if wanted > limit.rlim_max {
+        return Err(possible(limit.rlim_max));
+    }
+    let before = limit.rlim_cur;
+    limit.rlim_cur = wanted;
+    // SAFETY: the call reads the struct that it is given.
+    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } {
+        0 => Ok(()),
+        _ => Err(possible(before)),
+    }
+}

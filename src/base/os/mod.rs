@@ -1,0 +1,13 @@
+//! The operating system: the process and its resources, memory, files and the log for people.
+
+pub(crate) mod allocated;
+pub(crate) mod allocator;
+pub mod descriptors;
+pub mod huge_pages;
+pub mod logging;
+pub(crate) mod oom_score;
+pub(crate) mod priority;
+pub mod process;
+pub mod process_title;
+pub mod replace_file;
+pub mod supervisor;

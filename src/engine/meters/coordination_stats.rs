@@ -1,0 +1,87 @@
+//! What metrics tell of grants: how many were given, refused and ended, and how many calls waited, by family and by the prefixes of keys
+//! that `metrics-key-prefixes` names.
+
+use crate::keyspace::effect::{Family, Tally, Turn};
+
+/// What was counted of one family, for the keys of one prefix.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// By [`Turn`].
+    turns: [u64; Turn::ALL.len()],
+    /// Calls, or rules of a call, that were refused.
+    pub refusals: u64,
+    /// Calls that began to wait.
+    pub waits: u64,
+    /// Calls that have waited.
+    pub waits_ended: u64,
+    /// For how long they did, ms.
+    pub waited_ms: u64,
+}
+
+impl Counts {
+    /// How often this has become of a grant.
+    pub fn turns(&self, turn: Turn) -> u64 {
+        self.turns[turn as usize]
+    }
+}
+
+/// See the file's header.
+#[derive(Debug, Default)]
+pub struct CoordinationStats {
+    /// By family, then by the group of keys, as far as anything was counted.
+    counts: [Vec<Counts>; Family::ALL.len()],
+    /// How often all counters have begun anew.
+    epoch: u64,
+}
+
+/// Where the waiting of a call is counted that has begun to wait.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct CountedWait {
+    pub(in crate::engine) family: Family,
+    group: usize,
+    /// Whose beginning is no longer counted, or counted by other prefixes, is not counted when it ends.
+    epoch: u64,
+}
+
+impl CoordinationStats {
+    /// All counters begin anew.
+    pub(in crate::engine) fn reset(&mut self) {
+        *self = CoordinationStats { epoch: self.epoch + 1, ..CoordinationStats::default() };
+    }
+
+    /// Counts a call that begins to wait for a place under a key of this group.
+    pub(in crate::engine) fn begin_wait(&mut self, family: Family, group: usize) -> CountedWait {
+        self.of(family, group).waits += 1;
+        CountedWait { family, group, epoch: self.epoch }
+    }
+
+    /// Counts that such a call waits no longer.
+    pub(in crate::engine) fn end_wait(&mut self, CountedWait { family, group, epoch }: CountedWait, waited_ms: u64) {
+        if epoch == self.epoch {
+            let counts = self.of(family, group);
+            counts.waits_ended += 1;
+            counts.waited_ms += waited_ms;
+        }
+    }
+
+    /// Adds what a unit has done.
+    pub(in crate::engine) fn add_all(&mut self, tallies: impl Iterator<Item = Tally>) {
+        for Tally { turn, family, group, count } in tallies {
+            self.of(family, group).turns[turn as usize] += count;
+        }
+    }
+
+    /// The counters of a family, for the keys of a group.
+    pub(in crate::engine) fn of(&mut self, family: Family, group: usize) -> &mut Counts {
+        let counts = &mut self.counts[family as usize];
+        if counts.len() <= group {
+            counts.resize(group + 1, Counts::default());
+        }
+        &mut counts[group]
+    }
+
+    /// What was counted of a family, for the keys of a group.
+    pub fn get(&self, family: Family, group: usize) -> Counts {
+        self.counts[family as usize].get(group).copied().unwrap_or_default()
+    }
+}

@@ -1,0 +1,261 @@
+//! Tells clients that what they cache has changed.
+//!
+//! Whoever tracks keys reads the effects of every unit that way: its touches say which keys may hold something else now. The
+//! message carries the unit's fence: nobody drops a value, reads the key, and caches what a crash takes back. To the client whose
+//! command it was it comes behind the reply, for its outbox keeps what is pushed apart from that ([`Outbox::drain_fresh`](crate::engine::session::outbox::Outbox::drain_fresh)).
+//!
+//! **What is read inside a unit.** A transaction or script may change a key and read it, or read it and change it; only in the
+//! second case is its client to be told. So at each read the table takes notice of what was touched up to there
+//! ([`ServerState::see_touched`]), before it remembers the key. When the record of the unit was cut or condensed
+//! meanwhile, it takes notice of all of it again, and tells perhaps once too often.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::tracking::{Clients, Gone};
+use crate::acl::check::reads;
+use crate::base::lsn::Lsn;
+use crate::engine::session::output_limits::PushLimits;
+use crate::engine::session::{Restrictions, Session, Sessions};
+use crate::engine::state::ServerState;
+use crate::keyspace::effect::Touch;
+use crate::keyspace::{DbIndex, Keyspace};
+use crate::log::planted::{self, Bug};
+use crate::persist::tail::UnitOrigin;
+use crate::resp::reply::Reply;
+
+/// What clients of RESP2 listen to for those who have them told.
+const CHANNEL: &[u8] = b"__redis__:invalidate";
+
+/// Keys that a unit has changed, and in which databases.
+type ChangedKeys<'a> = BTreeSet<(&'a [u8], DbIndex)>;
+
+/// What a message says.
+#[derive(Clone, Copy)]
+enum Message<'a> {
+    /// These keys have changed.
+    Keys(&'a [&'a [u8]]),
+    /// Any key may have.
+    All,
+}
+
+impl Message<'_> {
+    fn write(self, reply: &mut Reply) {
+        match self {
+            Message::Keys(keys) => {
+                reply.array(keys.len());
+                keys.iter().for_each(|key| reply.bulk(key));
+            }
+            Message::All => reply.null(),
+        }
+    }
+}
+
+/// What is told because of one unit.
+struct Telling<'a, 's> {
+    fence: Lsn,
+    /// Who is not told of it under NOLOOP.
+    changer: Option<u64>,
+    /// The sessions that are out of the registry.
+    out: &'a mut [&'s mut Session],
+    /// Bytes that were pushed.
+    pushed: usize,
+}
+
+impl ServerState {
+    /// A unit that changed something is over, and `fence` its number. `out` are the sessions that are out of the registry, the one
+    /// first whose command it was.
+    pub(in crate::engine) fn invalidate(
+        &mut self,
+        ks: &Keyspace,
+        origin: UnitOrigin,
+        fence: Lsn,
+        out: &mut [&mut Session],
+    ) {
+        if self.is_lost(fence) {
+            self.tracking.take_due();
+            return;
+        }
+        let by_client = matches!(origin, UnitOrigin::Command | UnitOrigin::Woken);
+        let changer = out.first().filter(|_| by_client).map(|session| session.key.id);
+        let mut telling = Telling { fence, changer, out, pushed: 0 };
+        self.see_touched(ks);
+        for gone in self.tracking.take_due() {
+            self.tell_gone(&mut telling, &gone);
+        }
+        if self.tracking.prefixes() > 0 {
+            self.broadcast(ks, &mut telling);
+        }
+        let pushed = telling.pushed;
+        self.hold(pushed, fence);
+    }
+
+    /// Takes notice of what the unit that is underway has touched so far: that is told when it is over.
+    pub(in crate::engine) fn see_touched(&mut self, ks: &Keyspace) {
+        let table = &mut self.tracking;
+        for touch in ks.effects().touches_from(&table.seen) {
+            match touch {
+                Touch::Key { key, .. } => {
+                    if let Some(clients) = table.forget(key) {
+                        table.due.push(Gone::Key(key.into(), clients));
+                    }
+                }
+                Touch::Database(_) => table.drop_all(),
+            }
+        }
+        table.seen = ks.effects().place();
+    }
+
+    /// Tells what is due though the unit of the session `current` has changed nothing in the end.
+    pub(in crate::engine) fn tell_due(&mut self, current: &mut Session) {
+        let due = self.tracking.take_due();
+        self.tell_unfenced(&due, &mut [current]);
+    }
+
+    /// Tells all who track keys to drop everything, for a command that has changed nothing itself. `current` is its session.
+    pub fn flush_tracked(&mut self, current: &mut Session) {
+        if self.tracking.reads_changes() {
+            self.tracking.forget_all();
+            self.tell_unfenced(&[Gone::All], &mut [current]);
+        }
+    }
+
+    /// Keeps the table at `tracking-table-max-keys`. `current` is the session whose command is about to run.
+    pub(in crate::engine) fn limit_tracked_keys(&mut self, current: Option<&mut Session>) {
+        let gone = self.tracking.take_excess(self.config.tracking_table_max_keys);
+        match current {
+            Some(current) => self.tell_unfenced(&gone, &mut [current]),
+            None => self.tell_unfenced(&gone, &mut []),
+        }
+    }
+
+    /// That a key may be cached no longer shows nothing of what it holds.
+    fn tell_unfenced(&mut self, gone: &[Gone], out: &mut [&mut Session]) {
+        let mut telling = Telling { fence: Lsn::NONE, changer: None, out, pushed: 0 };
+        gone.iter().for_each(|gone| self.tell_gone(&mut telling, gone));
+    }
+
+    fn tell_gone(&mut self, telling: &mut Telling<'_, '_>, gone: &Gone) {
+        match gone {
+            Gone::Key(key, clients) => self.tell_of_key(telling, key, clients),
+            Gone::All => {
+                let is_tracking = |session: &Session| session.tracking.is_some().then_some(session.key.id);
+                let mut ids: Vec<u64> = self.sessions.iter().filter_map(is_tracking).collect();
+                ids.extend(telling.out.iter().filter_map(|session| is_tracking(session)));
+                ids.sort_unstable();
+                ids.into_iter().for_each(|id| self.tell(telling, id, Message::All));
+            }
+        }
+    }
+
+    fn tell_of_key(&mut self, telling: &mut Telling<'_, '_>, key: &[u8], clients: &Clients) {
+        for &id in clients.as_slice() {
+            let Some(session) = session_of(&mut self.sessions, telling.out, id) else { continue };
+            // It may have turned to broadcast, or off, since it read the key.
+            let Some(client) = session.tracking.as_ref().filter(|client| !client.broadcasts) else { continue };
+            if !(client.is_noloop && telling.changer == Some(id)) {
+                self.tell(telling, id, Message::Keys(&[key]));
+            }
+        }
+    }
+
+    /// Tells those who track prefixes, of all keys with one prefix at once that their users may read.
+    fn broadcast(&mut self, ks: &Keyspace, telling: &mut Telling<'_, '_>) {
+        let mut changed: BTreeMap<Box<[u8]>, ChangedKeys<'_>> = BTreeMap::new();
+        for touch in ks.effects().touches() {
+            let Touch::Key { db, key, .. } = touch else { continue };
+            let key = (key, db);
+            for (prefix, _) in self.tracking.prefixes_of(key.0) {
+                match changed.get_mut(prefix) {
+                    Some(keys) => drop(keys.insert(key)),
+                    None => drop(changed.insert(prefix.into(), BTreeSet::from([key]))),
+                }
+            }
+        }
+        for (prefix, keys) in changed {
+            for id in self.tracking.clients_of(&prefix).to_vec() {
+                let Some(session) = session_of(&mut self.sessions, telling.out, id) else { continue };
+                let is_noloop = session.tracking.as_ref().is_some_and(|client| client.is_noloop);
+                let is_limited = session.restrictions.has(Restrictions::LIMITED);
+                if is_noloop && telling.changer == Some(id) {
+                    continue;
+                }
+                let mut keys: Vec<&[u8]> = if is_limited {
+                    // It has named no key, so its rights are asked here.
+                    let user = self.acl.get(session.user);
+                    let may_read = |(key, db): &&(&[u8], DbIndex)| user.is_some_and(|user| reads(user, *db, key));
+                    keys.iter().filter(may_read).map(|(key, _)| *key).collect()
+                } else {
+                    keys.iter().map(|(key, _)| *key).collect()
+                };
+                // One key may have changed in several databases.
+                keys.dedup();
+                if !keys.is_empty() {
+                    self.tell(telling, id, Message::Keys(&keys));
+                }
+            }
+        }
+    }
+
+    /// Sends a message to a client that tracks keys, or to whom it names.
+    fn tell(&mut self, telling: &mut Telling<'_, '_>, id: u64, message: Message<'_>) {
+        let Some(session) = session_of(&mut self.sessions, telling.out, id) else { return };
+        let Some(redirect) = session.tracking.as_ref().and_then(|client| client.redirect) else {
+            if session.protocol == 3 {
+                self.push(telling, id, b"invalidate", |reply| message.write(reply));
+            }
+            return;
+        };
+        let Some(reader) = session_of(&mut self.sessions, telling.out, redirect).filter(|reader| !reader.is_leaving())
+        else {
+            return self.tell_of_broken_redirect(telling, id, redirect);
+        };
+        if reader.protocol == 3 {
+            self.push(telling, redirect, b"invalidate", |reply| message.write(reply));
+        } else if !reader.subscriptions.is_empty() {
+            self.push(telling, redirect, b"message", |reply| {
+                reply.bulk(CHANNEL);
+                message.write(reply);
+            });
+        }
+    }
+
+    fn tell_of_broken_redirect(&mut self, telling: &mut Telling<'_, '_>, id: u64, redirect: u64) {
+        let Some(session) = session_of(&mut self.sessions, telling.out, id) else { return };
+        if let Some(client) = &mut session.tracking {
+            client.is_redirect_broken = true;
+        }
+        if session.protocol == 3 {
+            self.push(telling, id, b"tracking-redir-broken", |reply| reply.integer(redirect as i64));
+        }
+    }
+
+    /// Pushes a message of this kind, of which `write` writes the rest.
+    fn push(&mut self, telling: &mut Telling<'_, '_>, id: u64, kind: &[u8], write: impl FnOnce(&mut Reply)) {
+        let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
+        let Some(session) = session_of(&mut self.sessions, telling.out, id).filter(|session| !session.killed) else {
+            return;
+        };
+        let mut push = Reply::new(session.form());
+        push.push(if kind == b"message" { 3 } else { 2 });
+        push.bulk(kind);
+        write(&mut push);
+        telling.pushed += push.len();
+        let fence = if planted::is(Bug::NoFenceOfInvalidations) { Lsn::NONE } else { telling.fence };
+        if session.outbox.is_empty() {
+            session.told_bytes = 0;
+        }
+        session.outbox.push(push.as_bytes(), fence);
+        let (config, stats, limits_due) = (&self.config, &mut self.stats, &mut self.limits_due);
+        PushLimits { config, stats, limits_due, safe, is_unlogged }.hold_told(session, push.len());
+        let key = session.key;
+        self.weigh(key);
+    }
+}
+
+/// The session with this id, in the registry or out of it.
+fn session_of<'s>(sessions: &'s mut Sessions, out: &'s mut [&mut Session], id: u64) -> Option<&'s mut Session> {
+    match sessions.by_id(id) {
+        Some(session) => Some(session),
+        None => out.iter_mut().map(|session| &mut **session).find(|session| session.key.id == id),
+    }
+}

@@ -1,0 +1,119 @@
+//! What happens after a unit, in one written order: the log takes its effects, a snapshot under way follows, WATCH learns what was
+//! touched, then those who wait, then those who cache it.
+//!
+//! Observers read what the unit recorded and nothing else. While nobody keeps the whole stream that is only which
+//! keys it touched, and nothing while nobody watches, waits or caches.
+
+pub(crate) mod events;
+pub(crate) mod history;
+pub(crate) mod invalidate;
+pub(crate) mod monitor;
+pub(crate) mod notify;
+pub(crate) mod publish;
+pub(crate) mod pubsub;
+pub(crate) mod readers;
+pub(crate) mod remember;
+pub(crate) mod tracking;
+pub(crate) mod watches;
+
+use self::readers::Readers;
+use crate::base::limits::LOG_MERGE_MAX_BYTES;
+use crate::base::lsn::Lsn;
+use crate::engine::session::{Session, Sessions};
+use crate::engine::state::ServerState;
+use crate::keyspace::effect::Touch;
+use crate::keyspace::{DbIndex, Keyspace};
+use crate::persist::tail::UnitOrigin;
+use crate::spec::session_key::SessionKey;
+
+impl ServerState {
+    /// Shows a finished unit's effects to the observers. `out` are the sessions that are out of the registry and
+    /// must be told too.
+    #[inline(always)]
+    pub(in crate::engine) fn observe(&mut self, origin: UnitOrigin, ks: &mut Keyspace, out: &mut [&mut Session]) {
+        self.assert_readers_are_known();
+        let readers = self.readers;
+        if ks.effects().has_tallies() {
+            self.remember_grants(origin, ks, out);
+        }
+        if !ks.effects().has_changes() {
+            // Nothing has changed, but there is something to tell.
+            return self.tell_events(ks, out);
+        }
+        let (mut is_long, mut fence) = (false, Lsn::NONE);
+        match (&mut self.tail, &self.durability) {
+            (Some(tail), durability) => {
+                tail.append(origin, ks.effects().as_bytes(), ks.now_ms());
+                is_long = tail.bytes.len() >= LOG_MERGE_MAX_BYTES;
+                // Before a log has begun there may be a tail already, and nobody waits for it.
+                if let Some(durability) = durability {
+                    fence = durability.lsn_of(tail);
+                    ks.mark_in_flight(fence);
+                }
+            }
+            // The log has failed while the unit was underway: nothing reaches this number.
+            (None, Some(_)) => {
+                fence = Lsn::MAX;
+                ks.mark_in_flight(fence);
+            }
+            (None, None) => {}
+        }
+        if readers.has(Readers::SNAPSHOT) {
+            self.saving.follow(origin, ks);
+        }
+        if readers.has(Readers::WATCH_OR_WAIT) {
+            self.tell_what_was_touched(ks, out);
+        }
+        if readers.has(Readers::TRACKING) {
+            self.invalidate(ks, origin, fence, out);
+        }
+        if readers.has(Readers::USAGE) {
+            ks.stamp_changes();
+        }
+        if readers.has(Readers::EVENTS) {
+            self.tell_events(ks, out);
+        }
+        if is_long {
+            // One block could not take much more.
+            self.commit_log();
+        }
+    }
+
+    #[inline(never)]
+    fn tell_what_was_touched(&mut self, ks: &Keyspace, out: &mut [&mut Session]) {
+        for touch in ks.effects().touches() {
+            match touch {
+                Touch::Key { db, key, is_deletion, wakes } => {
+                    self.touched(out, db, key, is_deletion);
+                    if wakes && self.readers.has(Readers::WAIT) {
+                        self.waits.touch(db, key);
+                    }
+                }
+                Touch::Database(db) => self.touched_database(ks, out, db),
+            }
+        }
+    }
+
+    fn touched(&mut self, out: &mut [&mut Session], db: DbIndex, key: &[u8], is_deletion: bool) {
+        if self.readers.has(Readers::WATCH) {
+            for watcher in self.watches.of(db, key, is_deletion) {
+                mark_dirty(&mut self.sessions, out, watcher);
+            }
+        }
+    }
+
+    fn touched_database(&mut self, ks: &Keyspace, out: &mut [&mut Session], db: DbIndex) {
+        for watcher in self.watches.of_database(db, |key| ks.live(db, key).is_some()) {
+            mark_dirty(&mut self.sessions, out, watcher);
+        }
+        self.waits.touch_database(db);
+    }
+}
+
+/// Lets a session's next EXEC fail, wherever the session is.
+fn mark_dirty(sessions: &mut Sessions, out: &mut [&mut Session], key: SessionKey) {
+    match sessions.get_mut(key) {
+        Some(session) => session.watch_dirty = true,
+        None => out.iter_mut().filter(|session| session.key == key).for_each(|session| session.watch_dirty = true),
+    }
+}

@@ -1,0 +1,54 @@
+//! Keyspace notifications: what a unit has changed is published, for everybody who listens to a key or to a kind of event.
+//!
+//! A message waits for its unit as replies do: nobody hears of a change that a crash takes back. So events come when the unit is
+//! committed: those of a script or transaction together, behind what it has published itself.
+
+use super::events::{Event, of_unit};
+use crate::base::lsn::Lsn;
+use crate::config::EventClasses;
+use crate::engine::session::Session;
+use crate::engine::session::subscriptions::Space;
+use crate::engine::state::ServerState;
+use crate::keyspace::Keyspace;
+use crate::log::planted::{self, Bug};
+
+impl ServerState {
+    /// Publishes what the unit has done that was just shown to the log. `out` are the sessions that are out of the registry.
+    #[inline(never)]
+    pub(in crate::engine) fn tell_events(&mut self, ks: &Keyspace, out: &mut [&mut Session]) {
+        let classes = self.config.notify_keyspace_events;
+        if self.pubsub.channels.is_empty() && self.pubsub.patterns.is_empty() {
+            return;
+        }
+        // A unit that has changed nothing tells of what it has seen, which some unit up to here has made.
+        let is_fenced = self.durability.is_some() && !planted::is(Bug::NoFenceOnEvents);
+        let fence = if is_fenced { self.lsn_of_tail() } else { Lsn::NONE };
+        let mut channel = Vec::new();
+        of_unit(ks.effects(), self.table, |event| {
+            if classes.has(event.class) {
+                self.tell_event(&event, classes, fence, out, &mut channel);
+            }
+        });
+    }
+
+    fn tell_event(
+        &mut self,
+        event: &Event<'_>,
+        classes: EventClasses,
+        fence: Lsn,
+        out: &mut [&mut Session],
+        channel: &mut Vec<u8>,
+    ) {
+        let forms = [
+            (EventClasses::BY_KEY, "keyspace", event.key, event.name.as_bytes()),
+            (EventClasses::BY_EVENT, "keyevent", event.name.as_bytes(), event.key),
+        ];
+        for (_, space, about, message) in forms.into_iter().filter(|(form, ..)| classes.has(*form)) {
+            channel.clear();
+            channel.extend_from_slice(format!("__{space}@{}__:", event.db).as_bytes());
+            channel.extend_from_slice(about);
+            // Of what is lost nobody hears.
+            _ = self.fan_out(out, fence, Space::Global, channel, message);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What goes into the [history](super::history): what a unit has done to grants, and which calls were refused.
+
+use super::history::{Client, Past, Refusal, What, split_note};
+use crate::base::key_prefixes::KeyPrefixes;
+use crate::base::limits::{DEAD_LETTER_MAX_HOPS, HISTORY_NAME_MAX_BYTES};
+use crate::engine::session::Session;
+use crate::engine::state::{Ctx, ServerState};
+use crate::engine::wait::Ticket;
+use crate::engine::wait::wait_queues::Parked;
+use crate::keyspace::Keyspace;
+use crate::keyspace::effect::{Family, Turn};
+use crate::persist::tail::UnitOrigin;
+use crate::resp::request::{Argv, abridge};
+
+impl Ctx<'_> {
+    /// Counts and remembers that this call is refused.
+    pub(crate) fn remember_refusal(&mut self, refusal: Refusal<'_>) {
+        let Refusal { family, key, subject, reason, in_use, limit } = refusal;
+        self.count_refusal(family, key);
+        let what = What::Refused { command: self.name(), reason, in_use, limit };
+        let (at_ms, db, client) = (self.now_ms(), self.db(), Client::of(self.session));
+        self.server.history.add(Past { id: 0, at_ms, what, db, key, subject, note: b"", client });
+    }
+
+    /// Counts that this call is refused by a key.
+    pub(crate) fn count_refusal(&mut self, family: Family, key: &[u8]) {
+        let group = self.ks.counted_prefixes().group_of(key);
+        self.server.stats.coordination.of(family, group).refusals += 1;
+    }
+}
+
+impl ServerState {
+    /// Counts by the prefixes that the configuration names, from nothing on.
+    pub(crate) fn key_prefixes_changed(&mut self, ks: &mut Keyspace) {
+        ks.count_by(KeyPrefixes::new(self.config.metrics_key_prefixes.iter().map(String::as_bytes)));
+        self.stats.coordination.reset();
+    }
+
+    /// Counts and remembers what has become of grants in a unit that has ended. `out` are the sessions that are out of the registry: first the one
+    /// whose command it was.
+    #[inline(never)]
+    pub(in crate::engine) fn remember_grants(&mut self, origin: UnitOrigin, ks: &Keyspace, out: &[&mut Session]) {
+        self.stats.coordination.add_all(ks.effects().tallies());
+        if ks.effects().grant_turns().next().is_none() {
+            // What limiters have granted leaves nothing to remember.
+            return;
+        }
+        // What is evicted is nobody's doing, whose command it was that found no room.
+        let by = out
+            .first()
+            .filter(|_| origin != UnitOrigin::Eviction)
+            .map_or(Client::default(), |session| Client::of(session));
+        let mut is_circle = false;
+        for (_, turn) in ks.effects().grant_turns() {
+            is_circle |= turn.turn == Turn::DeadLetterStays;
+            let client = if turn.turn == Turn::Expired { Client::default() } else { by };
+            let what = What::Turn { turn: turn.turn, token: turn.token, units: turn.units };
+            let (at_ms, subject) = (ks.now_ms(), turn.holder);
+            let (db, key, note) = (turn.db, turn.key, turn.note);
+            self.history.add(Past { id: 0, at_ms, what, db, key, subject, note, client });
+        }
+        if is_circle {
+            warn_of_circle(ks);
+        }
+    }
+
+    /// Who is to hold the place that a call waits for.
+    pub(crate) fn waiting_holder<'p>(&self, parked: &'p Parked) -> &'p [u8] {
+        let (argv, _) = self.innermost(parked);
+        argv.get(2).unwrap_or_default()
+    }
+
+    /// The call that waits: of commands that run another one, that one, and its name.
+    fn innermost<'p>(&self, parked: &'p Parked) -> (Argv<'p>, &'static str) {
+        let (mut argv, mut entry) = (parked.argv.as_argv(), self.table.by_id(parked.command));
+        while let Some(at) = entry.command.inner.and_then(|find| find(argv))
+            && let Some(inner) = self.table.named_by(argv.skip(at))
+        {
+            (argv, entry) = (argv.skip(at), inner);
+        }
+        (argv, &entry.full_name)
+    }
+
+    /// Counts and remembers that a call has waited for a place in vain, and not only because its client leaves.
+    pub(crate) fn remember_timeout(&mut self, ticket: Ticket, ks: &Keyspace) {
+        let Some(parked) = self.waits.get(ticket) else { return };
+        let Some(session) = self.sessions.get(parked.session).filter(|session| !session.is_leaving()) else { return };
+        let Some((key, counted)) = parked.keys.as_argv().iter().next().zip(parked.counted) else { return };
+        self.stats.coordination.of(counted.family, ks.counted_prefixes().group_of(key)).refusals += 1;
+        let (_, command) = self.innermost(parked);
+        let (at_ms, what) = (ks.now_ms(), What::Refused { command, reason: parked.in_vain, in_use: -1, limit: -1 });
+        let (db, subject, client) = (parked.db, self.waiting_holder(parked), Client::of(session));
+        self.history.add(Past { id: 0, at_ms, what, db, key, subject, note: b"", client });
+    }
+}
+
+/// Warns of messages that have gone from one stream of dead letters to the next too often: once for all of a unit, which may be many.
+#[cold]
+fn warn_of_circle(ks: &Keyspace) {
+    let mut staying = ks.effects().grant_turns().filter(|(_, turn)| turn.turn == Turn::DeadLetterStays);
+    let Some((_, first)) = staying.next() else { return };
+    let (message, group) = split_note(first.note);
+    tracing::warn!(
+        db = first.db,
+        stream = %abridged(first.key),
+        group = %abridged(group),
+        message = %abridged(message),
+        others = staying.count(),
+        "dead letters stay where they are: they were dead letters {DEAD_LETTER_MAX_HOPS} times before. See whether streams are each \
+         other's DLQ; XDLQ.REDRIVE puts them back"
+    );
+}
+
+/// Names in a line of the log, readable and short.
+fn abridged(name: &[u8]) -> String {
+    abridge(name, HISTORY_NAME_MAX_BYTES).escape_ascii().to_string()
+}

@@ -1,0 +1,337 @@
+//! From the files of the log back to the keyspace, when the server starts.
+//!
+//! [`Loading`] reads the newest snapshot and the log behind it in slices, so that whoever owns the thread can answer others
+//! between two of them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::base::ahead::{Ahead, Piece as _, Source};
+use crate::base::limits::{LOAD_AHEAD_BYTES, LOAD_AHEAD_KEYS, RECOVERY_SLICE_BYTES};
+use crate::base::lsn::Lsn;
+use crate::config::rest_per_key;
+use crate::engine::{Engine, ServerState};
+use crate::keyspace::ValueLimits;
+use crate::keyspace::effect::Recording;
+use crate::log::directory::Directory;
+use crate::log::error::LogError;
+use crate::log::group_commit::Options;
+use crate::log::restore::{Position, Restore};
+use crate::log::scan::{End, TornTail};
+use crate::persist::load_pieces::{Change, LoadPieces, Piece, What};
+use crate::persist::rdb_export::remove_leftovers;
+use crate::persist::saving::Progress;
+use crate::persist::tail::UnitOrigin;
+
+/// How often a long recovery tells how far it is.
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
+
+/// Why the data can't be had again. Nothing has been changed on disk.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoveryError {
+    /// The files can't be read.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The files are whole, and what they say does not fit what they said before.
+    #[error("{}: effect {index} of Lsn {lsn}, in the block that ends at offset {offset}, {what}", path.display())]
+    Misfit {
+        /// The segment.
+        path: PathBuf,
+        /// Where the block ends.
+        offset: u64,
+        /// The unit.
+        lsn: Lsn,
+        /// Which of its effects, from 0.
+        index: usize,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The same, in a snapshot.
+    #[error("{}: effect {index} of a unit in the frame that ends at offset {offset} {what}", path.display())]
+    SnapshotMisfit {
+        /// The snapshot.
+        path: PathBuf,
+        /// Where the frame ends.
+        offset: u64,
+        /// Which effect of the unit, from 0.
+        index: usize,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A thread can't be started.
+    #[error("cannot start {what}: {error}")]
+    Thread {
+        /// The thread, or what it belongs to.
+        what: &'static str,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// What was loaded from elsewhere can't be saved.
+    #[error("the data that was loaded can't be saved: {0}")]
+    Unsaved(String),
+}
+
+/// What is left to do after a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The next slice.
+    More,
+    /// The next slice, when the disk has had some time.
+    Wait,
+    /// Nothing: all is there.
+    Complete,
+}
+
+/// What was recovered.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The last unit.
+    pub last: Lsn,
+    /// How many keys there are.
+    pub keys: usize,
+    /// Whether the log had been closed by the server before.
+    pub is_clean: bool,
+    /// What a crash has left, and was cut off.
+    pub torn: Option<TornTail>,
+    /// What is wrong with the newest snapshot, if what it had replaced was read in its place.
+    pub passed_over: Option<String>,
+}
+
+/// The data of a directory on its way into an engine that is empty.
+pub struct Loading {
+    /// Snapshot and log, read ahead.
+    pieces: Ahead<LoadPieces>,
+    directory: Arc<Directory>,
+    /// Behind the frame or block that is being loaded.
+    position: Position,
+    began: Instant,
+    /// When it was last told how far it is.
+    told: Instant,
+    /// Bytes that have been loaded, and that there are.
+    progress: (u64, u64),
+    is_complete: bool,
+    /// Bytes of the units of the log that were loaded.
+    log_bytes: u64,
+}
+
+impl Loading {
+    /// Begins to load what is in `directory` into `engine`, whose keyspace is empty.
+    pub fn begin(engine: &mut Engine, directory: impl Into<Arc<Directory>>) -> Result<Loading, RecoveryError> {
+        let restore = Restore::open(directory)?;
+        // The files say which limits their effects were made under: their first units set them.
+        engine.ks.set_limits(ValueLimits::default());
+        // What was kept is kept, though it may have been brought under a greater limit.
+        engine.server.scripts.set_memory_limit(0);
+        let (progress, position) = (restore.progress(), restore.position());
+        let directory = Arc::clone(restore.directory());
+        let pieces = LoadPieces::new(restore, engine.server.saving.platform.load_piece_bytes);
+        // Where there is nothing to read, whoever gives it up is to look at it: nothing may have been read ahead.
+        let pieces = if progress.1 == 0 { Ahead::here(pieces) } else { engine.read_ahead(pieces)? };
+        let began = Instant::now();
+        Ok(Loading { pieces, directory, position, began, told: began, progress, is_complete: false, log_bytes: 0 })
+    }
+
+    /// Whether there is nothing to load: the directory is new, or what would have been put there never was complete.
+    pub fn is_empty(&self) -> bool {
+        self.progress.1 == 0
+    }
+
+    /// Gives up to load from the directory, which is empty, and removes what is not complete in it.
+    pub fn into_directory(self) -> Result<Arc<Directory>, RecoveryError> {
+        Ok(self.pieces.into_source().restore.finish_without_log()?)
+    }
+
+    /// Loads pieces until they have taken `bytes` bytes of memory, and at least one: up to
+    /// [`load_piece_bytes`](crate::log::platform::Platform::load_piece_bytes) and an effect more than that.
+    pub fn step(&mut self, engine: &mut Engine, bytes: usize) -> Result<Progress, RecoveryError> {
+        let mut loaded = 0;
+        while !self.is_complete && loaded < bytes.max(1) {
+            loaded += self.load_piece(engine)?;
+        }
+        let ((read, all), is_complete) = (self.progress, self.is_complete);
+        if !is_complete && self.told.elapsed() >= PROGRESS_EVERY {
+            self.told = Instant::now();
+            tracing::info!("loading: {}% of {} MB", read * 100 / all.max(1), all >> 20);
+        }
+        Ok(Progress { began: self.began, read, all, is_complete })
+    }
+
+    /// Whether the piece that was loaded last ends inside a unit, where it does not end with a block or a frame.
+    #[cfg(test)]
+    pub(crate) fn is_inside_unit(&mut self) -> Option<bool> {
+        self.pieces.source().is_inside_unit()
+    }
+
+    /// Loads a piece. Answers for how many bytes that counts.
+    fn load_piece(&mut self, engine: &mut Engine) -> Result<usize, RecoveryError> {
+        let Some(mut piece) = self.pieces.next_piece() else {
+            self.is_complete = true;
+            return Ok(0);
+        };
+        self.progress = piece.progress;
+        if let Err(Unfit { lsn, index, what }) = engine.repeat(&mut piece, &mut self.position) {
+            let (path, offset) = self.position.find(&self.directory);
+            return Err(match self.position {
+                Position::Snapshot(..) => RecoveryError::SnapshotMisfit { path, offset, index, what },
+                Position::Segment(..) => RecoveryError::Misfit { path, offset, lsn, index, what },
+            });
+        }
+        if let Some(error) = piece.error.take() {
+            return Err(error.into());
+        }
+        self.log_bytes += piece.log_bytes as u64;
+        let weight = piece.weight();
+        // Now, not when it is filled again: one piece may have been huge.
+        piece.clear();
+        self.pieces.give_back(piece);
+        Ok(weight)
+    }
+
+    /// Loads the rest, and has the engine go on behind it with a log. `notify` is called, on any thread, when
+    /// [`ServerState::look_after_log`](crate::engine::ServerState::look_after_log) has something to do.
+    pub fn finish(
+        mut self,
+        engine: &mut Engine,
+        notify: Box<dyn Fn() + Send + Sync>,
+    ) -> Result<Recovered, RecoveryError> {
+        while !self.step(engine, usize::MAX)?.is_complete {}
+        let restore = self.pieces.into_source().restore;
+        let (end, passed_over) = told_of_files(&restore);
+        tell_saving(engine, &restore, end.lsn, self.log_bytes);
+        let platform = engine.server.saving.platform.clone();
+        let options = Options { policy: engine.server.config.appendfsync.into(), ..platform.options };
+        let mut log = restore.finish(options, platform.clock, notify)?;
+        if platform.has_threads {
+            log.start().map_err(|error| RecoveryError::Thread { what: "the log's threads", error })?;
+        }
+        engine.server.attach_log(log, end.lsn);
+        engine.begin_own_time();
+        Ok(Recovered::new(engine, end, passed_over))
+    }
+
+    /// Loads the rest, and has the engine go on in memory only. Answers the directory, too, in which snapshots can be made.
+    pub fn finish_without_log(mut self, engine: &mut Engine) -> Result<(Recovered, Arc<Directory>), RecoveryError> {
+        while !self.step(engine, usize::MAX)?.is_complete {}
+        let restore = self.pieces.into_source().restore;
+        let (end, passed_over) = told_of_files(&restore);
+        tell_saving(engine, &restore, end.lsn, self.log_bytes);
+        let directory = restore.finish_without_log()?;
+        engine.begin_own_time();
+        Ok((Recovered::new(engine, end, passed_over), directory))
+    }
+}
+
+/// Snapshots go on in the directory that was restored.
+fn tell_saving(engine: &mut Engine, restore: &Restore, last: Lsn, log_bytes: u64) {
+    let keys = count_keys(engine);
+    let directory = Arc::clone(restore.directory());
+    if engine.server.config.rdb_export {
+        remove_leftovers(&directory, &engine.server.config.dbfilename);
+    }
+    engine.server.saving.goes_on(directory, last, keys, restore.snapshot_bytes(), log_bytes);
+}
+
+fn told_of_files(restore: &Restore) -> (End, Option<String>) {
+    let nothing = End { lsn: Lsn::NONE, is_clean: true, torn: None };
+    (restore.end().cloned().unwrap_or(nothing), restore.passed_over().map(ToString::to_string))
+}
+
+impl Recovered {
+    fn new(engine: &Engine, end: End, passed_over: Option<String>) -> Recovered {
+        Recovered { last: end.lsn, keys: count_keys(engine), is_clean: end.is_clean, torn: end.torn, passed_over }
+    }
+}
+
+/// How many keys there are, in all databases.
+pub(crate) fn count_keys(engine: &Engine) -> usize {
+    (0..engine.ks.databases()).map(|db| engine.ks.db(db).len()).sum()
+}
+
+impl ServerState {
+    /// How long a start rests behind so many keys that it has loaded: `key-load-delay`.
+    pub(crate) fn rest_behind(&self, keys: usize) -> Duration {
+        rest_per_key(self.config.key_load_delay_us).saturating_mul(u32::try_from(keys).unwrap_or(u32::MAX))
+    }
+}
+
+impl Engine {
+    /// Repeats all that the snapshot and the log in `directory` hold, and goes on behind it. For a keyspace that is empty.
+    /// `notify` is as for [`Loading::finish`].
+    pub fn recover(
+        &mut self,
+        directory: Directory,
+        notify: Box<dyn Fn() + Send + Sync>,
+    ) -> Result<Recovered, RecoveryError> {
+        let mut loading = Loading::begin(self, directory)?;
+        while !loading.step(self, RECOVERY_SLICE_BYTES)?.is_complete {}
+        loading.finish(self, notify)
+    }
+
+    /// Has a thread read ahead what is to be loaded, where there are threads.
+    pub(crate) fn read_ahead<S: Source>(&self, source: S) -> Result<Ahead<S>, RecoveryError> {
+        if !self.server.saving.platform.has_threads {
+            return Ok(Ahead::here(source));
+        }
+        let what = "the thread that reads ahead what is loaded";
+        Ahead::on_thread("load", LOAD_AHEAD_BYTES, source).map_err(|error| RecoveryError::Thread { what, error })
+    }
+
+    /// The past has been repeated: from here on time and limits are the server's own.
+    pub(in crate::engine) fn begin_own_time(&mut self) {
+        self.ks.set_now_ms(self.server.clock.now_ms());
+        self.ks.fit();
+        let unit = self.begin(UnitOrigin::Start);
+        let Engine { ks, server, .. } = self;
+        ks.set_limits(ValueLimits::from(&server.config));
+        server.scripts.set_memory_limit(server.config.script_memory_limit);
+        server.scripts.limit_cache(ks, server.config.script_cache_max_bytes);
+        self.commit(unit, &mut []);
+    }
+
+    /// Repeats what was read; tells in `position` how far that is. The lookups of some keys begin together.
+    fn repeat(&mut self, piece: &mut Piece, position: &mut Position) -> Result<(), Unfit> {
+        // Clients may be served between two pieces, and what is repeated has its own time.
+        self.server.end_look_at_clock();
+        let mut changes = std::mem::take(&mut piece.changes);
+        for together in changes.chunks_mut(LOAD_AHEAD_KEYS) {
+            self.ks.warm(together.iter().filter_map(Change::key));
+            // They stay where they are: what was just moved is not there to be read before the processor has written all before it.
+            for Change { lsn, index, what } in together {
+                let unfit = |index, what| Unfit { lsn: *lsn, index, what };
+                match what {
+                    What::Begin { time_ms, position: behind } => {
+                        self.ks.begin_unit(*time_ms, Recording::Nothing);
+                        *position = *behind;
+                        let databases = self.ks.databases();
+                        for (db, keys) in piece.expected.drain(..).filter(|(db, _)| *db < databases) {
+                            self.ks.expect(db, keys);
+                        }
+                    }
+                    What::Key(key) => {
+                        self.ks.put_prepared(key).map_err(|misfit| unfit(*index, misfit.to_string()))?;
+                    }
+                    What::Effects { at, .. } => {
+                        for (behind, (db, effect)) in piece.effects(at.clone()).enumerate() {
+                            let applied = self.apply(db, &effect);
+                            applied.map_err(|misfit| unfit(*index + behind, misfit.to_string()))?;
+                        }
+                    }
+                    What::Unfit(what) => return Err(unfit(*index, std::mem::take(what))),
+                }
+            }
+        }
+        changes.clear();
+        // Its memory is used again.
+        piece.changes = changes;
+        Ok(())
+    }
+}
+
+/// A unit that does not fit what is there.
+struct Unfit {
+    lsn: Lsn,
+    /// Which of its effects, from 0.
+    index: usize,
+    what: String,
+}

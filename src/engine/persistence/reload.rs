@@ -1,0 +1,108 @@
+//! DEBUG RELOAD and DEBUG LOADAOF: the data is read again from disk while the server runs, for tests.
+//!
+//! It is read into an engine beside this one, whose data takes the place of what is here when all is there: so a file that
+//! can't be read costs nothing. If it is the same data, nothing has changed, and nobody is told. Else the data comes in units
+//! of changes, which the log keeps and those who watch or wait learn of, like any others.
+
+use std::sync::Arc;
+
+use super::recovery::{Loading, count_keys};
+use crate::base::limits::RECOVERY_SLICE_BYTES;
+use crate::base::rng::Rng;
+use crate::engine::Engine;
+use crate::keyspace::effect::{EffectReader, EffectWriter};
+use crate::persist::saving::{Home, Reload};
+use crate::persist::snapshot_stream::SnapshotStream;
+use crate::persist::tail::UnitOrigin;
+
+impl Engine {
+    /// Reads the data again as a client has asked for, and answers it.
+    pub(in crate::engine) fn reload(&mut self, reload: &Reload) {
+        let done = self.read_again(reload);
+        if let Err(error) = &done {
+            tracing::error!("the data could not be read again: {error}");
+        }
+        let (client, command) = reload.client;
+        if let Some(call) = self.server.blocking_call(client, command) {
+            self.server.end_waiting(&self.ks, call, |_, reply| match done {
+                Ok(()) => reply.ok(),
+                Err(_) => reply.error(reload.failed.as_bytes()),
+            });
+        }
+    }
+
+    fn read_again(&mut self, reload: &Reload) -> Result<(), String> {
+        if reload.save {
+            self.server.save_at_once(&mut self.ks)?;
+        }
+        if self.server.durability.is_some() && !self.server.drain_log() {
+            return Err("the log takes nothing".to_owned());
+        }
+        self.server.saving.await_ended_log();
+        let mut fresh = self.beside()?;
+        self.server.saving.loaded_keys = count_keys(&fresh);
+        let is_same = reload.save || self.server.durability.is_some();
+        if is_same && !reload.keep {
+            // A copy that has begun can't go on with other tables.
+            self.server.cancel_save(&self.ks);
+            self.ks.take_over(fresh.ks);
+            self.server.scripts.take_over(fresh.server.scripts);
+            // They are counted by their places in a Lua state that is gone.
+            self.server.stats.scripts.reset();
+            return Ok(());
+        }
+        if !reload.keep {
+            self.empty();
+        } else if !reload.merge && self.shares_names_with(&fresh) {
+            return Err("what is read is there already".to_owned());
+        }
+        self.add_from(&mut fresh)
+    }
+
+    /// An engine with the data that is on disk.
+    fn beside(&self) -> Result<Engine, String> {
+        let Home::Open(directory) = &self.server.saving.home else { return Err("nothing was saved yet".to_owned()) };
+        let (config, clock) = (self.server.config.clone(), self.server.clock.clone());
+        let fresh = Engine::new(config, self.server.table, clock, Rng::from_entropy());
+        let mut fresh = fresh.map_err(|error| error.to_string())?;
+        fresh.server.saving.platform = self.server.saving.platform.clone();
+        let mut loading = Loading::begin(&mut fresh, Arc::clone(directory)).map_err(|error| error.to_string())?;
+        while !loading.step(&mut fresh, usize::MAX).map_err(|error| error.to_string())?.is_complete {}
+        fresh.begin_own_time();
+        Ok(fresh)
+    }
+
+    /// Removes all data, as a unit.
+    fn empty(&mut self) {
+        let unit = self.begin(UnitOrigin::Command);
+        for db in 0..self.ks.databases() {
+            self.ks.flush(db, true);
+        }
+        self.server.scripts.flush_libraries(&mut self.ks);
+        self.commit(unit, &mut []);
+    }
+
+    fn shares_names_with(&self, other: &Engine) -> bool {
+        let has_key = |db| other.ks.entries(db).any(|entry| self.ks.live(db, entry.key()).is_some());
+        let libraries = self.server.scripts.libraries();
+        (0..self.ks.databases()).any(has_key)
+            || other.server.scripts.libraries().iter().any(|library| libraries.has(&library.name))
+    }
+
+    /// Adds the data of another engine to what is here, which it replaces under the same names, in units.
+    fn add_from(&mut self, other: &mut Engine) -> Result<(), String> {
+        let mut stream = SnapshotStream::begin(&other.ks);
+        let mut is_complete = false;
+        let mut outcome = Ok(());
+        while !is_complete && outcome.is_ok() {
+            let mut effects = EffectWriter::default();
+            is_complete = stream.copy_slice(&other.ks, &other.server.scripts, RECOVERY_SLICE_BYTES, &mut effects);
+            let unit = self.begin(UnitOrigin::Command);
+            outcome = EffectReader::new(effects.as_bytes())
+                .try_for_each(|(db, effect)| self.apply(db, &effect).map_err(|misfit| misfit.to_string()));
+            self.commit(unit, &mut []);
+            self.wake(None);
+        }
+        outcome
+    }
+}

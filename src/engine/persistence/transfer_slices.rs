@@ -1,0 +1,47 @@
+//! Sending a snapshot as RDB, slice by slice. See [`crate::persist::transfer`].
+
+use crate::engine::state::Engine;
+use crate::persist::tail::UnitOrigin;
+use crate::resp::reply::Reply;
+use crate::spec::session_key::SessionKey;
+
+impl Engine {
+    /// Makes the next slice of what is sent to a client that has asked for a transfer, and closes the connection behind the last one:
+    /// a replica must not take silence for news.
+    pub fn transfer_slice(&mut self, key: SessionKey) {
+        let Some(mut session) = self.server.sessions.take(key) else { return };
+        if let Some(transfer) = session.transfer.take() {
+            self.ks.set_now_ms(self.server.clock.now_ms());
+            let unit = self.begin(UnitOrigin::Snapshot);
+            let libraries = self.server.scripts.libraries().iter().map(|library| &*library.code);
+            let had_failed = self.server.has_log_failed();
+            let made = transfer.slice(&self.ks, libraries);
+            self.ks.see_scripts();
+            self.commit(unit, &mut []);
+            let fence = self.ks.fence();
+            if let Ok((made, _)) = &made {
+                // The disk may be found to have failed now.
+                self.server.hold(made.len(), fence);
+            }
+            match made {
+                Ok((mut made, rest)) if !self.server.is_lost(fence) => {
+                    session.outbox.fence_coming(0, fence);
+                    session.outbox.append(&mut made);
+                    session.closing = rest.is_none();
+                    session.transfer = rest;
+                }
+                Ok(_) => {
+                    tracing::warn!(client = key.id, "closed: what it should be sent is lost");
+                    session.kill();
+                }
+                Err(error) => {
+                    tracing::warn!(client = key.id, "closed: {error}");
+                    session.kill();
+                }
+            }
+            let form = session.form();
+            self.server.catch_up(&mut session, had_failed, &mut Reply::new(form));
+        }
+        self.server.sessions.put(session);
+    }
+}

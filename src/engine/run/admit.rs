@@ -1,0 +1,154 @@
+//! Admission: what is asked of a command before it runs, whoever calls it. Each question is a function of its subject (users, log,
+//! memory, pause); here are the lists, and which of the questions concern whom:
+//!
+//! - a client whose session is not in its usual state: not authenticated, not allowed everything, inside MULTI, listening to channels,
+//!   held to a limit on memory, before a log that takes nothing, or there before the data is ([`ServerState::admit`]). The commands that
+//!   EXEC runs were asked when they were queued; only the user's rights are looked at again, since they may have changed
+//!   ([`ServerState::admit_queued`]);
+//! - a call that waited and is dispatched again ([`ServerState::admit_retry`]);
+//! - a script or function ([`ServerState::admit_in_script`]), whose own call has answered for the session.
+
+use crate::acl::log::Context;
+use crate::engine::session::{Restrictions, Session};
+use crate::engine::state::{Entry, ServerState};
+use crate::keyspace::Keyspace;
+use crate::resp::request::Argv;
+use crate::script::UNDO_IS_FULL;
+use crate::script::store::ScriptFlags;
+use crate::spec::Flags;
+use crate::spec::error::Error;
+
+/// What happens to an admitted command.
+pub(in crate::engine) enum Admission {
+    /// It runs now.
+    Run,
+    /// It is kept for EXEC.
+    Queue,
+}
+
+/// A script or function that calls commands.
+#[derive(Clone, Copy)]
+pub(in crate::engine) struct Caller {
+    pub(in crate::engine) flags: ScriptFlags,
+    /// It must not change anything.
+    pub(in crate::engine) read_only: bool,
+}
+
+impl ServerState {
+    /// Decides about a command whose name and arity are right.
+    pub(in crate::engine) fn admit(
+        &mut self,
+        session: &Session,
+        entry: &Entry,
+        argv: Argv<'_>,
+    ) -> Result<Admission, Error> {
+        let flags = entry.command.flags;
+        if session.restrictions.has(Restrictions::UNAUTHENTICATED) && !flags.has(Flags::NO_AUTH) {
+            return Err(Error::text("NOAUTH Authentication required."));
+        }
+        if session.restrictions.has(Restrictions::LIMITED) {
+            let is_queued = session.restrictions.has(Restrictions::QUEUEING);
+            let context = if is_queued { Context::Multi } else { Context::Toplevel };
+            self.admit_user(session, entry, argv, context)?;
+        }
+        if session.restrictions.has(Restrictions::UNLOGGED) {
+            self.admit_to_log(session, entry)?;
+        }
+        if session.restrictions.has(Restrictions::METERED) {
+            self.admit_memory(session, entry)?;
+        }
+        if session.restrictions.has(Restrictions::SUBSCRIBER) && !flags.has(Flags::WHILE_SUBSCRIBED) {
+            return Err(Error::owned(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+                entry.full_name
+            )));
+        }
+        if session.restrictions.has(Restrictions::LOADING) && !flags.has(Flags::LOADING) {
+            return Err(Error::text("LOADING Redis is loading the dataset in memory"));
+        }
+        if session.is_monitor && flags.has(Flags::READONLY | Flags::WRITE | Flags::MAY_REPLICATE) {
+            // In Redis it counts as a replica, and may do no more.
+            return Err(Error::text("ERR Replica can't interact with the keyspace"));
+        }
+        if session.restrictions.has(Restrictions::QUEUEING) && !flags.has(Flags::WHILE_QUEUEING) {
+            if flags.has(Flags::PROTECTED) {
+                self.debug_allowed(session)?;
+            }
+            if flags.has(Flags::NO_MULTI) {
+                return Err(Error::text("ERR Command not allowed inside a transaction"));
+            }
+            return Ok(Admission::Queue);
+        }
+        Ok(Admission::Run)
+    }
+
+    /// Decides about a call that waited and is dispatched again: the log may have failed meanwhile, and its user's rights have changed.
+    pub(in crate::engine) fn admit_retry(
+        &mut self,
+        session: &Session,
+        entry: &Entry,
+        argv: Argv<'_>,
+    ) -> Result<(), Error> {
+        if session.restrictions.has(Restrictions::LIMITED) {
+            self.admit_user(session, entry, argv, Context::Toplevel)?;
+        }
+        self.admit_logged(entry.command.flags)
+    }
+
+    /// Decides about a command that a script or function calls.
+    #[inline]
+    pub(in crate::engine) fn admit_in_script(
+        &mut self,
+        ks: &Keyspace,
+        session: &Session,
+        caller: Caller,
+        entry: &Entry,
+        argv: Argv<'_>,
+    ) -> Result<(), Error> {
+        let flags = entry.command.flags;
+        // Most commands of most scripts just read.
+        if flags.has(Flags::NOSCRIPT | Flags::WRITE | Flags::MAY_REPLICATE | Flags::DENYOOM) {
+            self.admit_change_in_script(ks, caller, entry)?;
+        }
+        self.admit_logged(flags)?;
+        if session.restrictions.has(Restrictions::LIMITED) {
+            self.admit_user(session, entry, argv, Context::Lua)?;
+        }
+        Ok(())
+    }
+
+    /// What [`admit_in_script`](Self::admit_in_script) asks of commands that do more than read.
+    #[inline]
+    fn admit_change_in_script(&self, ks: &Keyspace, caller: Caller, entry: &Entry) -> Result<(), Error> {
+        let flags = entry.command.flags;
+        let is_let_through = self.debug_in_scripts && flags.has(Flags::PROTECTED);
+        if flags.has(Flags::NOSCRIPT) && !is_let_through {
+            return Err(Error::text("ERR This Redis command is not allowed from script"));
+        }
+        if caller.read_only && flags.has(Flags::WRITE | Flags::MAY_REPLICATE) {
+            return Err(Error::text("ERR Write commands are not allowed from read-only scripts."));
+        }
+        if flags.has(Flags::WRITE) && self.undo_is_full(ks) {
+            return Err(Error::text(UNDO_IS_FULL));
+        }
+        self.admit_call_memory(caller.flags, entry)
+    }
+
+    /// Whether what would take a script back fills the memory that scripts may have.
+    #[inline]
+    pub(in crate::engine) fn undo_is_full(&self, ks: &Keyspace) -> bool {
+        let limit = self.config.script_memory_limit;
+        limit > 0 && ks.undo_bytes() > limit
+    }
+
+    /// Whether `enable-debug-command` lets this client use DEBUG.
+    pub fn debug_allowed(&self, session: &Session) -> Result<(), Error> {
+        if self.config.enable_debug_command.allows(session.is_local) {
+            return Ok(());
+        }
+        Err(Error::text(
+            "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
+             local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+        ))
+    }
+}

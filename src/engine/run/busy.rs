@@ -1,0 +1,181 @@
+//! A script that takes long: who else is served meanwhile, and how it is ended.
+//!
+//! The Lua state asks again and again whether its script may go on ([`ServerState::script_interrupted`]). Once the script has run
+//! for `busy-reply-threshold`, the engine lets the network floor serve the other connections ([`RawSockets`](crate::engine::RawSockets)) from inside
+//! that question: commands flagged `allow_busy` run, all others are answered -BUSY. SCRIPT KILL, FUNCTION KILL and SHUTDOWN
+//! NOSAVE are such commands; what they note here ends the script at its next step. So does `script-time-limit`.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::admit::Admission;
+use super::dispatch::call;
+use crate::base::limits::{BUSY_REPLY_PAUSE_BYTES, IMPORT_SCRIPT_MAX, OUTPUT_UNCOUNTED_BYTES};
+use crate::base::lsn::Lsn;
+use crate::engine::session::{Restrictions, Session};
+use crate::engine::state::{Entry, Fed, Origin, ServerState};
+use crate::keyspace::Keyspace;
+use crate::programs::running::ScriptKind;
+use crate::resp::reply::Reply;
+use crate::resp::request::{Argv, Decoder, RequestLimits};
+use crate::script::Verdict;
+use crate::spec::session_key::SessionKey;
+use crate::spec::{Flags, Group};
+
+/// How often the other connections are looked at while a script is busy.
+pub(in crate::engine) const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Whether a script that ran so long may go on. An import has a limit where there is none.
+fn verdict_on_time(ran: Duration, limit_ms: i64, is_import: bool) -> Verdict {
+    match limit_ms {
+        1.. if ran >= Duration::from_millis(limit_ms.unsigned_abs()) => Verdict::OutOfTime,
+        ..=0 if is_import && ran >= IMPORT_SCRIPT_MAX => Verdict::OutOfTimeInImport,
+        _ => Verdict::Continue,
+    }
+}
+
+impl ServerState {
+    /// Asked while a script runs. Answers whether it may go on, or why not.
+    pub fn script_interrupted(&mut self, ks: &mut Keyspace) -> Verdict {
+        let threshold_ms = self.config.busy_reply_threshold_ms;
+        let limit_ms = self.config.script_time_limit_ms;
+        self.freed.look();
+        let Some(script) = &mut self.running_script else { return Verdict::Continue };
+        self.others_come_first = true;
+        let now_ticks = self.stats.clock.raw();
+        let since = |ticks| Duration::from_nanos(self.stats.clock.delta_as_nanos(ticks, now_ticks));
+        let ran = since(script.started_ticks);
+        if threshold_ms > 0 && ran >= Duration::from_millis(threshold_ms as u64) {
+            if !script.is_busy {
+                script.is_busy = true;
+                tracing::warn!(
+                    script = %script.subject.iter().map(|subject| subject.name.escape_ascii().to_string()).collect::<String>(),
+                    client = script.caller.id,
+                    ran_ms = ran.as_millis() as u64,
+                    "a script is slow: others are answered -BUSY; SCRIPT KILL or FUNCTION KILL ends it"
+                );
+            }
+            if since(script.last_look_ticks) >= LOOK_EVERY {
+                script.last_look_ticks = now_ticks;
+                // As in Redis, TIME moves on with each look, so that a script which waits for it ends. Deadlines keep the unit's time.
+                self.unit_time_us = None;
+                self.with_raw_sockets(|sockets, server| sockets.serve(ks, server));
+            }
+        }
+        // What the script's next command takes begins now, not before what has run meanwhile.
+        self.last_ticks = self.stats.clock.raw();
+        let kill = self.running_script.as_ref().is_some_and(|script| script.kill_requested);
+        if kill || self.shutdown.is_some() || self.stop_signal.load(Ordering::Relaxed) {
+            return Verdict::Kill;
+        }
+        let is_import = self.running_script.as_ref().is_some_and(|script| script.is_import);
+        verdict_on_time(ran, limit_ms, is_import)
+    }
+
+    /// Answers the complete commands of another connection's `input` while a script is busy.
+    pub fn feed_while_busy(
+        &mut self,
+        ks: &mut Keyspace,
+        key: SessionKey,
+        decoder: &mut Decoder,
+        input: &[u8],
+        out: &mut Reply,
+    ) -> Fed {
+        let Some(mut session) = self.sessions.take(key) else { return Fed::Suspended };
+        out.set_form(session.form());
+        session.outbox.begin_batch();
+        self.last_ticks = self.stats.clock.raw();
+        session.active_ticks = self.last_ticks;
+        let had_failed = self.has_log_failed();
+        let fed = loop {
+            if session.is_suspended() {
+                break Fed::Suspended;
+            }
+            if out.len() >= BUSY_REPLY_PAUSE_BYTES {
+                break Fed::Paused;
+            }
+            let limits = RequestLimits {
+                bulk_bytes: self.config.proto_max_bulk_len,
+                unauthenticated: session.restrictions.has(Restrictions::UNAUTHENTICATED),
+            };
+            match decoder.decode(input, &limits) {
+                Ok(true) => self.answer_while_busy(ks, &mut session, decoder.argv(input), out),
+                Ok(false) => break Fed::Drained,
+                Err(error) => {
+                    out.error(format!("ERR {error}").as_bytes());
+                    self.close_soon(&mut session);
+                    break Fed::Suspended;
+                }
+            }
+        };
+        self.end_read(&mut session, had_failed, out);
+        if out.len() > OUTPUT_UNCOUNTED_BYTES {
+            self.hold_answers_to_limit(&mut session, out);
+        }
+        session.pending_input = input.len().saturating_sub(decoder.keep_from());
+        self.sessions.put(session);
+        fed
+    }
+
+    fn answer_while_busy(&mut self, ks: &mut Keyspace, session: &mut Session, argv: Argv<'_>, out: &mut Reply) {
+        let start = out.len();
+        match self.table.resolve(argv) {
+            Err(_) => self.refuse_unresolved(session, argv, out),
+            Ok(entry) => {
+                self.run_while_busy(ks, session, entry, argv, out);
+                session.mute(out, start);
+                session.outbox.drain_fresh(out.buffer_mut());
+            }
+        }
+    }
+
+    fn run_while_busy(
+        &mut self,
+        ks: &mut Keyspace,
+        session: &mut Session,
+        entry: &'static Entry,
+        argv: Argv<'_>,
+        out: &mut Reply,
+    ) {
+        let admission = match self.admit(session, entry, argv) {
+            Ok(admission) => admission,
+            Err(error) => return self.refuse(session, Some(entry), error, out),
+        };
+        if !entry.command.flags.has(Flags::ALLOW_BUSY) {
+            let kind = self.running_script.as_ref().map_or(ScriptKind::Script, |script| script.kind);
+            return self.refuse(session, Some(entry), kind.busy_error(), out);
+        }
+        session.last_command = Some(entry.id);
+        session.commands += 1;
+        if let Admission::Queue = admission {
+            return self.queue(session, entry, argv, out);
+        }
+        let start = out.len();
+        // None of the commands that are allowed here waits for a key.
+        let _ = call(ks, self, session, entry, argv, out, Origin::Client);
+        if session.restrictions.has(Restrictions::OBSERVED) {
+            self.observe_beside(session, entry, argv);
+        }
+        // None of them shows what keys hold. Some tell how many libraries there are.
+        let fence = if entry.command.group == Group::Scripting { self.fence_beside(ks) } else { Lsn::NONE };
+        if fence > self.safe() {
+            let _ = self.fence_reply(session, fence, out, start);
+        }
+        // WATCH may have come while the script's unit is underway: what the script does from here on must be seen.
+        ks.record_from_now(self.recording);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_import_has_a_limit_that_nobody_set() {
+        let (short, long) = (Duration::from_millis(50), IMPORT_SCRIPT_MAX);
+        let on = verdict_on_time;
+        assert_eq!([on(short, 0, true), on(long, 0, false), on(long, 60_000, true)], [Verdict::Continue; 3]);
+        assert_eq!([on(short, 50, false), on(short, 50, true)], [Verdict::OutOfTime; 2]);
+        assert_eq!(on(long, 0, true), Verdict::OutOfTimeInImport);
+    }
+}

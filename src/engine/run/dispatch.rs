@@ -1,0 +1,380 @@
+//! From an admitted command to its reply.
+
+use std::time::Duration;
+
+use crate::base::limits::{COMMAND_LOG_MAX_ARG_BYTES, COMMAND_LOG_MAX_ARGS, UNIT_MAX_BYTES};
+use crate::base::num::parse_i64;
+use crate::engine::meters::command_log::Ended;
+use crate::engine::meters::hotkeys::{HotKeys, Wanted};
+use crate::engine::meters::latency::Event;
+use crate::engine::session::{ReplyMode, Restrictions, Session};
+use crate::engine::state::{Ctx, Entry, Flow, Origin, Past, Run, ServerState};
+use crate::engine::wait::wait_queues::{Mode, Parked};
+use crate::engine::wait::{Ticket, Wait};
+use crate::keyspace::any_value::Value;
+use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::resp::reply::Reply;
+use crate::resp::request::{Argv, OwnedArgv};
+use crate::spec::args::Args;
+use crate::spec::error::Error;
+use crate::spec::secrets::REDACTED;
+use crate::spec::{Databases, Flags, Group};
+
+/// Answered to what would make a unit longer than the log takes.
+const UNIT_IS_FULL: Error = Error::text(
+    "ERR What one command, transaction or script changes would take more than 1 GB of the log. Change less at a time",
+);
+
+impl Session {
+    /// Takes back a reply that the client does not want (CLIENT REPLY).
+    pub(in crate::engine) fn mute(&mut self, out: &mut Reply, start: usize) {
+        match self.reply_mode {
+            ReplyMode::On => return,
+            ReplyMode::Off => {}
+            ReplyMode::SkipNext => self.reply_mode = ReplyMode::SkipThis,
+            ReplyMode::SkipThis => {
+                self.reply_mode = ReplyMode::On;
+                self.restrictions.set(Restrictions::MUTED, false);
+            }
+        }
+        out.truncate(start);
+        self.outbox.take_back_coming(start);
+    }
+}
+
+impl ServerState {
+    /// Answers a command that does not exist, or not with so many arguments.
+    #[cold]
+    pub(in crate::engine) fn refuse_unresolved(&mut self, session: &mut Session, argv: Argv<'_>, out: &mut Reply) {
+        // A browser that was tricked into talking to this port: nothing of its request may be taken for a command.
+        if argv[0].eq_ignore_ascii_case(b"post") || argv[0].eq_ignore_ascii_case(b"host:") {
+            tracing::warn!(client = session.key.id, address = session.address, "closed: it speaks HTTP");
+            session.killed = true;
+            return;
+        }
+        let start = out.len();
+        if let Err(error) = self.table.resolve(argv) {
+            self.refuse(session, self.table.named_by(argv), error, out);
+        }
+        self.end_caching(session, None);
+        session.mute(out, start);
+    }
+
+    /// Answers a command that does not run.
+    #[cold]
+    pub(in crate::engine) fn refuse(
+        &mut self,
+        session: &mut Session,
+        entry: Option<&Entry>,
+        error: Error,
+        out: &mut Reply,
+    ) {
+        let mut text = error.to_string();
+        if entry.is_some_and(|entry| entry.command.flags.has(Flags::RUNS_QUEUE)) {
+            // An EXEC that is refused ends its transaction, whatever the reason.
+            self.discard(session);
+            text = format!("EXECABORT Transaction discarded because of: {}", text.trim_start_matches("ERR "));
+        }
+        self.stats.count_error(text.as_bytes());
+        if let Some(entry) = entry {
+            self.stats.commands[entry.id.index()].rejected += 1;
+        }
+        if let Some(transaction) = &mut session.transaction {
+            transaction.broken = true;
+        }
+        out.error(text.as_bytes());
+    }
+
+    /// Drops what a session has queued and watched.
+    pub fn discard(&mut self, session: &mut Session) {
+        session.transaction = None;
+        session.restrictions.set(Restrictions::QUEUEING, false);
+        self.unwatch(session);
+    }
+
+    /// Keeps a command for EXEC. What waits there counts as input that is not answered yet, and is bounded like it.
+    pub(in crate::engine) fn queue(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>, out: &mut Reply) {
+        let may_change = self.may_change_by_itself(entry, argv);
+        let Some(transaction) = &mut session.transaction else { return };
+        transaction.may_change |= may_change;
+        if matches!(entry.command.databases, Databases::Selected) {
+            let db = argv.get(1).and_then(parse_i64).and_then(|db| DbIndex::try_from(db).ok());
+            transaction.selected = db.filter(|db| *db < self.config.databases).or(transaction.selected);
+        }
+        transaction.push(entry, argv);
+        let bytes = transaction.bytes();
+        if bytes > self.config.query_limit_bytes() {
+            tracing::warn!(client = session.key.id, bytes, "closed: it queues too much for EXEC");
+            self.stats.query_limit_disconnections += 1;
+            session.killed = true;
+        }
+        out.status("QUEUED");
+    }
+
+    /// Notes a command that [may stand out](crate::engine::meters::command_log::CommandLog::may_stand_out). What scripts and others call belongs to
+    /// them.
+    #[cold]
+    fn note_outstanding(
+        &mut self,
+        session: &Session,
+        entry: &Entry,
+        argv: Argv<'_>,
+        origin: Origin,
+        ticks: u64,
+        reply_bytes: usize,
+    ) {
+        if origin.is_inside() {
+            return;
+        }
+        if let Some(hot_keys) = self.hotkeys.as_mut().filter(|hot_keys| hot_keys.is_running())
+            && entry.command.has_keys()
+        {
+            let keys = || self.table.keys_of(entry.command, argv).unwrap_or_default();
+            hot_keys.note(argv, keys, ticks, (argv.encoded_bytes() + reply_bytes) as u64);
+        }
+        let event = match origin {
+            Origin::Retry => Event::CommandUnblocking,
+            _ if entry.command.flags.has(Flags::FAST) => Event::FastCommand,
+            _ => Event::Command,
+        };
+        self.latency.note(event, Duration::from_nanos(self.stats.nanos(ticks)), &self.clock);
+        if entry.command.flags.has(Flags::SKIP_SLOWLOG) {
+            return;
+        }
+        let ended = Ended { at_s: self.clock.now_ms() / 1_000, ticks, micros: self.stats.micros(ticks), reply_bytes };
+        let by = (session.address.as_str(), session.name.as_slice());
+        let is_secret = self.table.secrets_of(entry.command, argv);
+        let instead = |index: usize| is_secret.get(index).copied().unwrap_or_default().then_some(REDACTED);
+        self.command_log.note(argv, ended, by, || {
+            OwnedArgv::abridged_as(argv, COMMAND_LOG_MAX_ARGS, COMMAND_LOG_MAX_ARG_BYTES, instead)
+        });
+    }
+
+    /// Begins to look for the keys that take the most, and forgets what was found before.
+    pub fn start_hotkeys(&mut self, wanted: Wanted) {
+        self.hotkeys = Some(Box::new(HotKeys::start(wanted, self.clock.now_ms(), self.clock.steady_ms())));
+        self.command_log.attend_to_all(true, &self.config, &self.stats.clock);
+    }
+
+    /// Ends that, if it runs; answers whether it did.
+    pub fn stop_hotkeys(&mut self) -> bool {
+        let Some(hot_keys) = self.hotkeys.as_mut().filter(|hot_keys| hot_keys.is_running()) else { return false };
+        hot_keys.stop(self.clock.steady_ms());
+        self.command_log.attend_to_all(false, &self.config, &self.stats.clock);
+        true
+    }
+
+    /// Ends it when its time is over.
+    pub fn end_hotkeys_if_due(&mut self) {
+        if self.hotkeys.as_ref().is_some_and(|hot_keys| hot_keys.is_due(self.clock.steady_ms())) {
+            self.stop_hotkeys();
+        }
+    }
+
+    /// Has a call wait that has just come. One that waits beside its session is answered its ticket in `out`.
+    #[inline(never)]
+    pub(in crate::engine) fn park(
+        &mut self,
+        session: &mut Session,
+        entry: &Entry,
+        argv: Argv<'_>,
+        wait: Wait,
+        ks: &Keyspace,
+        out: &mut Reply,
+    ) -> Ticket {
+        let Wait { want, keys, deadline_ms, retry_at_ms, on_timeout, on_ticket, again, family, in_vain, or_string } =
+            wait;
+        let steady = |at_ms: Option<i64>| at_ms.map(|at_ms| self.clock.steady_at_ms(at_ms, ks.now_ms()));
+        let (deadline_ms, retry_at_ms) = (steady(deadline_ms), steady(retry_at_ms));
+        let argv = again.unwrap_or_else(|| OwnedArgv::from_argv(argv));
+        let db = session.db;
+        let ticket = self.waits.issue();
+        let mode = match on_ticket {
+            None => Mode::Blocking { is_muted: session.is_muted() },
+            Some(answer) => {
+                let before = keys.as_argv().iter().map(|key| self.waits.waiting(db, key, want)).max();
+                answer(out, ticket, before.unwrap_or(0));
+                Mode::Beside
+            }
+        };
+        let counted = family.zip(keys.as_argv().iter().next()).map(|(family, key)| {
+            let group = ks.counted_prefixes().group_of(key);
+            self.stats.coordination.begin_wait(family, group)
+        });
+        let parked = Box::new(Parked {
+            ticket,
+            session: session.key,
+            mode,
+            command: entry.id,
+            argv,
+            db,
+            want,
+            keys,
+            deadline_ms,
+            retry_at_ms,
+            on_timeout,
+            counted,
+            in_vain,
+            or_string,
+            since_ms: self.clock.steady_ms(),
+        });
+        self.begin_waiting(session, parked);
+        ticket
+    }
+}
+
+/// Runs one call of one command inside the current unit: the one way for clients, transactions, scripts and calls that
+/// waited. Answers `Some` when the call must wait, which only those two origins get that may.
+#[inline]
+pub(crate) fn call(
+    ks: &mut Keyspace,
+    server: &mut ServerState,
+    session: &mut Session,
+    entry: &'static Entry,
+    argv: Argv<'_>,
+    reply: &mut Reply,
+    origin: Origin,
+) -> Option<Box<Wait>> {
+    let start_ticks = server.last_ticks;
+    let start = reply.len();
+    let changes_before = ks.changes_by_commands();
+    if origin == Origin::Exec && reply.is_long() {
+        // The replies of the commands before it fill what EXEC may answer.
+        fail(server, entry, &Error::ReplyTooLong, reply, start);
+        return None;
+    }
+    if ks.effects().are_whole() && !begin_recorded(ks, entry, argv) {
+        fail(server, entry, &UNIT_IS_FULL, reply, start);
+        return None;
+    }
+    if server.durability.is_some() && entry.command.group == Group::Scripting {
+        ks.see_scripts();
+    }
+    // Of a command that changes something the reply is bounded by what it takes out, or by the value it reads.
+    let must_fit = !entry.command.flags.has(Flags::WRITE | Flags::MAY_REPLICATE);
+    let outer_must_fit = reply.set_must_fit(must_fit);
+    reply.fit_longest(server.config.proto_max_bulk_len);
+    let room = server.room_for(entry, origin, session);
+    if let Some(bytes) = room {
+        reply.bound_to(bytes);
+    }
+    let mut ctx = Ctx { ks: &mut *ks, server: &mut *server, session: &mut *session, reply: &mut *reply, entry, origin };
+    let args = Args::new(argv, entry.name_args());
+    let result = match entry.command.run {
+        Run::Now(run) => run(&mut ctx, args).map(|()| Flow::Replied),
+        Run::MayWait(run) => run(&mut ctx, args),
+        Run::Container => Err(Error::Arity(entry.full_name.clone().into())),
+    };
+    ctx.reply.set_must_fit(outer_must_fit);
+    let waits = match result {
+        Ok(Flow::Replied) if room.is_some() && ctx.reply.is_cut() => {
+            reply.take_back(start);
+            server.take_back();
+            return None;
+        }
+        Ok(Flow::Replied) if ctx.reply.is_cut() => {
+            debug_assert_eq!(ks.changes_by_commands(), changes_before, "{} must not be cut", entry.full_name);
+            if origin == Origin::Client {
+                server.hold_endless_reply_to_limit(session);
+            }
+            fail(server, entry, &Error::ReplyTooLong, reply, start);
+            None
+        }
+        Ok(Flow::Replied) => None,
+        Ok(Flow::Wait(wait)) if ctx.may_wait() => Some(wait),
+        Ok(Flow::Wait(wait)) => {
+            (wait.on_timeout)(reply);
+            None
+        }
+        Err(error) => {
+            debug_assert_eq!(ks.changes_by_commands(), changes_before, "{} failed half-way", entry.full_name);
+            fail(server, entry, &error, reply, start);
+            None
+        }
+    };
+    if room.is_some() {
+        reply.unbound();
+    }
+    let ticks = server.stats.clock.raw();
+    server.last_ticks = ticks;
+    let mut took = ticks.saturating_sub(start_ticks);
+    let mut reply_end = reply.len();
+    if server.past_of_call.bytes > 0 {
+        // To send is no part of any other command's time either.
+        let Past { bytes, ticks } = std::mem::take(&mut server.past_of_call);
+        (took, reply_end) = (took.saturating_sub(ticks), reply_end + bytes);
+    }
+    let stats = &mut server.stats.commands[entry.id.index()];
+    stats.ticks += took;
+    // A call that waits is counted when it ends.
+    if waits.is_none() {
+        stats.calls += 1;
+        match &mut stats.latencies {
+            Some(latencies) => latencies.add(took),
+            None => server.stats.begin_latencies(entry.id, took),
+        }
+    }
+    let reply_bytes = reply_end.saturating_sub(start);
+    if server.command_log.may_stand_out(took, argv, reply_bytes) && waits.is_none() {
+        server.note_outstanding(session, entry, argv, origin, took, reply_bytes);
+    }
+    waits
+}
+
+/// Begins a command of which whole effects are recorded; answers whether it may run.
+fn begin_recorded(ks: &mut Keyspace, entry: &Entry, argv: Argv<'_>) -> bool {
+    if ks.effects().are_annotated() {
+        ks.note_command(entry.id.index() as u16);
+    }
+    !is_too_much(ks, entry, argv)
+}
+
+/// Whether a command might change more than the log can still take of the unit that is underway, by the length of its arguments.
+/// Those whose effects may be longer ask for themselves: see [`Ctx::room_in_unit`].
+fn is_too_much(ks: &Keyspace, entry: &Entry, argv: Argv<'_>) -> bool {
+    entry.command.flags.has(Flags::WRITE) && !argv.fit_into(room_in_unit(ks))
+}
+
+fn room_in_unit(ks: &Keyspace) -> usize {
+    let effects = ks.effects();
+    if effects.are_whole() { UNIT_MAX_BYTES.saturating_sub(effects.as_bytes().len()) } else { usize::MAX }
+}
+
+impl Ctx<'_> {
+    /// Bytes of effects that the unit may still record; any number unless somebody reads whole effects.
+    pub fn room_in_unit(&self) -> usize {
+        room_in_unit(self.ks)
+    }
+
+    /// Refuses a command that would record so many bytes of effects, if the log does not take them. For commands whose effects
+    /// may be longer than their arguments, before they change anything.
+    pub fn admit_effects(&self, bytes: usize) -> Result<(), Error> {
+        if bytes > self.room_in_unit() { Err(UNIT_IS_FULL) } else { Ok(()) }
+    }
+
+    /// [Stores](Keyspace::put_value) a whole value in the selected database, unless it is more than the log takes.
+    pub fn put_value(&mut self, key: &[u8], value: Value) -> Result<Slot, Error> {
+        self.put_value_in(self.db(), key, value)
+    }
+
+    /// The same in a database.
+    pub fn put_value_in(&mut self, db: DbIndex, key: &[u8], value: Value) -> Result<Slot, Error> {
+        let room = self.room_in_unit();
+        self.ks.put_value_within(db, key, value, room).ok_or(UNIT_IS_FULL)
+    }
+
+    /// Answers an error after changes that can't be taken back, where a handler would answer `Err` if there were none.
+    pub fn fail_half_way(&mut self, error: &Error) {
+        let start = self.reply.len();
+        fail(self.server, self.entry, error, self.reply, start);
+    }
+}
+
+#[cold]
+fn fail(server: &mut ServerState, entry: &Entry, error: &Error, reply: &mut Reply, start: usize) {
+    let text = error.to_string();
+    server.stats.count_error(text.as_bytes());
+    server.stats.commands[entry.id.index()].failed += 1;
+    reply.take_back(start);
+    reply.error(text.as_bytes());
+}

@@ -1,0 +1,259 @@
+//! From the bytes that a connection has read to the replies: decodes, admits and runs one command after the other.
+
+use super::admit::Admission;
+use super::dispatch::call;
+use crate::base::limits::OUTPUT_UNCOUNTED_BYTES;
+use crate::base::lsn::Lsn;
+use crate::engine::session::{Restrictions, Session};
+use crate::engine::state::{Engine, Entry, Fed, Origin, Run, ServerState};
+use crate::persist::tail::UnitOrigin;
+use crate::resp::reply::Reply;
+use crate::resp::request::{Argv, Decoder, RequestLimits};
+use crate::spec::batch::Batch;
+use crate::spec::session_key::SessionKey;
+
+impl Engine {
+    /// Answers the complete commands of `input`, which `decoder` has read up to its position. Replies go to `out`.
+    pub fn feed(&mut self, key: SessionKey, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
+        self.server.weigh_input(key, input.len());
+        let Some(mut session) = self.server.sessions.take(key) else { return Fed::Suspended };
+        session.outbox.begin_batch();
+        session.pending_input = input.len();
+        self.server.last_ticks = self.server.stats.clock.raw();
+        session.active_ticks = self.server.last_ticks;
+        let began_ticks = self.server.last_ticks;
+        self.server.others_come_first = false;
+        self.server.sent_past = 0;
+        self.look_at_clock();
+        let had_failed = self.server.has_log_failed();
+        let fed = self.feed_session(&mut session, decoder, input, out);
+        self.server.end_read(&mut session, had_failed, out);
+        if out.len() > OUTPUT_UNCOUNTED_BYTES {
+            self.server.hold_answers_to_limit(&mut session, out);
+        }
+        session.pending_input = input.len().saturating_sub(decoder.keep_from());
+        self.server.sessions.put(session);
+        self.server.weigh(key);
+        self.server.stats.command_ticks += self.server.last_ticks.saturating_sub(began_ticks);
+        self.server.registry.rests();
+        if !self.server.limits_due.is_empty() {
+            self.server.enforce_output_limits();
+        }
+        fed
+    }
+
+    fn feed_session(&mut self, session: &mut Session, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
+        out.set_form(session.form());
+        let mut batch = std::mem::take(&mut self.batch);
+        let fed = loop {
+            if session.is_suspended() {
+                break Fed::Suspended;
+            }
+            if self.server.has_answered_enough(out) || self.server.others_come_first {
+                break Fed::Paused;
+            }
+            let limits = RequestLimits {
+                bulk_bytes: self.server.config.proto_max_bulk_len,
+                unauthenticated: session.restrictions.has(Restrictions::UNAUTHENTICATED),
+            };
+            match batch.fill(decoder, input, &limits, self.server.table) {
+                Ok(0) => break Fed::Drained,
+                Ok(_) => self.run_batch(session, &mut batch, decoder, input, out),
+                Err(error) => {
+                    out.error(format!("ERR {error}").as_bytes());
+                    self.server.close_soon(session);
+                    break Fed::Suspended;
+                }
+            }
+        };
+        self.batch = batch;
+        fed
+    }
+
+    /// Runs the commands of a batch in order. Stops before the first that may not run now, and lets the decoder stand there.
+    fn run_batch(
+        &mut self,
+        session: &mut Session,
+        batch: &mut Batch<Run>,
+        decoder: &mut Decoder,
+        input: &[u8],
+        out: &mut Reply,
+    ) {
+        if batch.len() > 1 && self.ks.is_large(session.db) {
+            batch.warm(&self.ks, session.db, input);
+        }
+        self.begin_fence_behind(session);
+        self.server.batch_ends_at = session.commands + batch.len() as u64;
+        for (index, planned) in batch.iter().enumerate() {
+            let must_pause = self.server.has_answered_enough(out) || self.server.others_come_first;
+            if index > 0 && (session.is_suspended() || must_pause) {
+                return decoder.rewind_to(planned.starts_at);
+            }
+            self.look_at_clock();
+            let argv = if planned.is_inline { decoder.argv(input) } else { batch.argv(planned, input) };
+            if let Some(slot) = planned.slot {
+                self.ks.hint(session.db, slot);
+            }
+            self.execute(session, planned.entry, argv, out);
+            if self.server.room.has_taken_back() {
+                session.waits_for_room = !session.is_postponed;
+                return decoder.rewind_to(planned.starts_at);
+            }
+        }
+    }
+
+    /// Lets the keyspace know the time, unless that was looked at a moment ago.
+    #[inline]
+    fn look_at_clock(&mut self) {
+        let server = &mut self.server;
+        // If the ticks have gone back, as on a virtual machine that moves to another processor, this looks again.
+        if server.last_ticks.wrapping_sub(server.looked_ticks) >= server.look_holds_ticks {
+            server.looked_ticks = server.last_ticks;
+            self.ks.set_now_ms(server.clock.now_ms());
+        }
+    }
+
+    /// Admits and runs one command of a client as a unit, and lets the observers see it. `entry` is what its name was
+    /// resolved to, `None` if that failed.
+    #[inline]
+    fn execute(&mut self, session: &mut Session, entry: Option<&'static Entry>, argv: Argv<'_>, out: &mut Reply) {
+        match entry {
+            None => self.server.refuse_unresolved(session, argv, out),
+            Some(entry) if session.restrictions.is_empty() => self.run::<false>(session, entry, argv, out),
+            Some(entry) => self.run_gated(session, entry, argv, out),
+        }
+        // What the command published to its own session follows its reply.
+        session.outbox.drain_fresh(out.buffer_mut());
+    }
+
+    /// Runs one command of a client; if the session `IS_TRACKED`, what it reads is remembered.
+    #[inline]
+    fn run<const IS_TRACKED: bool>(
+        &mut self,
+        session: &mut Session,
+        entry: &'static Entry,
+        argv: Argv<'_>,
+        out: &mut Reply,
+    ) {
+        session.last_command = Some(entry.id);
+        session.commands += 1;
+        self.server.registry.begins(session.key, entry.id.index(), self.server.last_ticks);
+        let unit = self.begin_behind(UnitOrigin::Command);
+        let start = out.len();
+        let wait = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client);
+        let waiting = wait.map(|wait| self.server.park(session, entry, argv, *wait, &self.ks, out));
+        if IS_TRACKED && !self.server.room.takes_back {
+            self.server.remember_read(&self.ks, session, entry, argv);
+        }
+        let has_changed = self.commit(unit, &mut [session]);
+        let fence = self.ks.fence();
+        if fence > Lsn::NONE
+            && !self.server.fence_reply(session, fence, out, start)
+            && let Some(ticket) = waiting
+        {
+            self.server.give_up(session, ticket);
+        }
+        if has_changed {
+            self.wake(Some(session));
+        }
+    }
+
+    /// The way of a session that is not in its usual state.
+    #[cold]
+    fn run_gated(&mut self, session: &mut Session, entry: &'static Entry, argv: Argv<'_>, out: &mut Reply) {
+        let is_tracked = session.restrictions.has(Restrictions::TRACKED);
+        if is_tracked {
+            self.server.limit_tracked_keys(Some(session));
+        }
+        if session.restrictions.has(Restrictions::METERED) {
+            self.make_memory(session);
+        }
+        // What that brings about for the session comes before what the command is answered.
+        session.outbox.drain_fresh(out.buffer_mut());
+        let start = out.len();
+        let is_queueing = session.transaction.is_some();
+        match self.server.admit(session, entry, argv) {
+            Err(error) => {
+                self.server.refuse(session, Some(entry), error, out);
+                if is_queueing && session.transaction.is_none() {
+                    self.server.observe_beside(session, entry, argv);
+                }
+            }
+            Ok(_) if session.restrictions.has(Restrictions::PAUSED) && self.server.postpones(session, entry, argv) => {
+                self.server.room.takes_back = true;
+                return;
+            }
+            Ok(Admission::Queue) => self.server.queue(session, entry, argv, out),
+            Ok(Admission::Run) => {
+                let is_observed = session.restrictions.has(Restrictions::OBSERVED);
+                if is_observed {
+                    self.server.observe_begin(session, entry, argv, Origin::Client);
+                }
+                self.ks.set_touch(!session.restrictions.has(Restrictions::NO_TOUCH));
+                self.ks.set_keeps_expired(session.restrictions.has(Restrictions::PAUSED));
+                self.ks.set_keeps_delayed(session.restrictions.has(Restrictions::UNLOGGED));
+                match is_tracked {
+                    true => self.run::<true>(session, entry, argv, out),
+                    false => self.run::<false>(session, entry, argv, out),
+                }
+                self.ks.set_keeps_expired(false);
+                self.ks.set_keeps_delayed(false);
+                self.ks.set_touch(true);
+                if is_observed && !self.server.room.takes_back {
+                    self.server.observe_call(&self.ks, session, entry, argv, Origin::Client);
+                }
+            }
+        }
+        if is_tracked {
+            self.server.tell_due(session);
+            self.server.end_caching(session, Some(entry));
+        }
+        session.mute(out, start);
+        // What is not answered holds nothing back.
+        self.begin_fence_behind(session);
+    }
+}
+
+impl ServerState {
+    /// Has the next command look at the wall clock, whenever that was done last.
+    pub fn end_look_at_clock(&mut self) {
+        self.looked_ticks = self.last_ticks.wrapping_sub(self.look_holds_ticks);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::base::clock::Clock;
+    use crate::base::rng::Rng;
+    use crate::config::Config;
+    use crate::engine::session::Peer;
+    use crate::engine::{CommandTable, Engine};
+    use crate::resp::reply::{Form, Reply};
+    use crate::resp::request::Decoder;
+
+    #[test]
+    fn a_look_at_the_wall_clock_holds_for_a_while_unless_ticks_go_back() {
+        let table = Box::leak(Box::new(CommandTable::new(&[])));
+        let mut engine =
+            Engine::new(Config::default(), table, Clock::system(), Rng::seeded(1)).expect("memory for Lua");
+        let key = engine.server.open_session(Peer::default());
+        let mut time_seen = |holds_ticks: u64, ticks_ago: i64| {
+            engine.ks.set_now_ms(17);
+            engine.server.look_holds_ticks = holds_ticks;
+            engine.server.looked_ticks = engine.server.stats.clock.raw().wrapping_add_signed(-ticks_ago);
+            engine.feed(key, &mut Decoder::default(), b"GET key\r\n", &mut Reply::new(Form::Resp2));
+            engine.ks.now_ms()
+        };
+        const HOUR: i64 = 3_600_000_000_000;
+        assert_eq!(time_seen(2 * HOUR as u64, HOUR), 17);
+        assert!(time_seen(HOUR as u64, HOUR) > 1_700_000_000_000);
+        assert!(time_seen(2 * HOUR as u64, -HOUR) > 1_700_000_000_000);
+        assert!(time_seen(0, 0) > 1_700_000_000_000);
+
+        engine.ks.set_now_ms(17);
+        engine.server.look_holds_ticks = u64::MAX / 2;
+        engine.server.end_look_at_clock();
+        engine.feed(key, &mut Decoder::default(), b"GET key\r\n", &mut Reply::new(Form::Resp2));
+        assert!(engine.ks.now_ms() > 1_700_000_000_000);
+    }
+}

@@ -1,0 +1,96 @@
+//! Commands that run another one, which is given to them: ONCE and GUARD. It runs through [`call`] inside the unit that is underway, as what a script
+//! calls does, and counts as a call of its own.
+//!
+//! Whether the user may make it was asked together with the call that brings it ([`check`](crate::acl::check::check)), and which keys
+//! it has is known from the [table](crate::spec::table::CommandTable::keys_of). What else a client's command is asked for, the outer one answers
+//! for: it changes data, and is refused where nothing may be changed. What is left is asked here.
+
+use super::dispatch::call;
+use crate::engine::session::Restrictions;
+use crate::engine::state::{Ctx, Origin, Run, ServerState};
+use crate::engine::wait::Wait;
+use crate::resp::request::{Argv, OwnedArgv};
+use crate::script::store;
+use crate::spec::error::Error;
+use crate::spec::table::Inner;
+use crate::spec::{Flags, Runs};
+
+impl ServerState {
+    /// Counts a call that another one made and that was refused.
+    #[cold]
+    pub(in crate::engine) fn count_rejected(&mut self, argv: Argv<'_>) {
+        if let Some(entry) = self.table.named_by(argv) {
+            self.stats.commands[entry.id.index()].rejected += 1;
+        }
+    }
+}
+
+impl Ctx<'_> {
+    /// The command that this one is to run, if that may run here. `argv` is the whole call.
+    pub(crate) fn admit_inner<'a>(&mut self, argv: Argv<'a>) -> Result<Inner<'static, 'a, Run>, Error> {
+        let table = self.server.table;
+        let inner = table.inner_of(self.entry.command, argv)?.ok_or(Error::Syntax)?;
+        if self.origin == Origin::Script && inner.entry.command.flags.has(Flags::NOSCRIPT) {
+            self.server.count_rejected(inner.argv);
+            return Err(Error::text("ERR This Redis command is not allowed from script"));
+        }
+        Ok(inner)
+    }
+
+    /// From here on everything can be taken back that the inner command does, until [`commit`](Self::commit) or
+    /// [`roll_back`](Self::roll_back).
+    pub(crate) fn begin_inner(&mut self, inner: &Inner<'_, '_, Run>) {
+        // The script that EVAL brings is kept beside the keys, and not taken back with them: it is there before.
+        if inner.entry.command.runs == Some(Runs::Text)
+            && let Some(body) = inner.argv.get(inner.entry.name_args())
+        {
+            // What is wrong with it, EVAL says.
+            _ = self.server.scripts.add(self.ks, body, store::Origin::Eval);
+        }
+        self.ks.begin_undo();
+        self.server.hold_messages(true);
+    }
+
+    /// Runs the inner command, which writes its reply as the outer one would. Answers `Some` when it must wait, and the outer one with
+    /// it.
+    pub(crate) fn call_inner(&mut self, inner: &Inner<'static, '_, Run>) -> Option<Box<Wait>> {
+        let &Inner { entry, argv, .. } = inner;
+        // Others wait for what they have begun, which must not stay without their reply.
+        let may_wait = self.may_wait() && entry.command.flags.has(Flags::BLOCKING);
+        let origin = match self.origin {
+            Origin::Script => Origin::Script,
+            _ if !may_wait => Origin::Inner,
+            Origin::Retry | Origin::InnerRetry => Origin::InnerRetry,
+            _ => Origin::InnerMayWait,
+        };
+        let Ctx { ks, server, session, reply, .. } = self;
+        let is_observed = session.restrictions.has(Restrictions::OBSERVED | Restrictions::TRACKED);
+        if is_observed && origin != Origin::InnerRetry {
+            server.observe_begin(session, entry, argv, origin);
+        }
+        let wait = call(ks, server, session, entry, argv, reply, origin);
+        match origin {
+            _ if !is_observed => {}
+            // It was shown when it began to wait.
+            Origin::InnerRetry => server.remember_read(ks, session, entry, argv),
+            _ => server.observe_call(ks, session, entry, argv, origin),
+        }
+        if ks.effects().are_annotated() {
+            // What follows is the outer one's doing.
+            ks.note_command(self.entry.id.index() as u16);
+        }
+        wait
+    }
+}
+
+impl Inner<'_, '_, Run> {
+    /// What the whole call `outer` waits for where this command of its waits: when its turn comes, all of it is dispatched again.
+    pub(crate) fn wait_as_part_of(&self, outer: Argv<'_>, wait: Wait) -> Wait {
+        let again = wait.again.map(|inner| {
+            let mut again = OwnedArgv::from_argv(outer.slice(0, self.at));
+            inner.as_argv().iter().for_each(|arg| again.push(arg));
+            again
+        });
+        Wait { again, ..wait }
+    }
+}

@@ -1,0 +1,17 @@
+//! Runs commands: from what a client has sent to its replies, and the clock ticks between.
+
+pub(crate) mod admit;
+pub(crate) mod busy;
+pub(crate) mod command_observers;
+pub(crate) mod debugging;
+pub(crate) mod dispatch;
+pub mod ending;
+pub(crate) mod feed;
+pub(crate) mod inner_call;
+pub(crate) mod postpone;
+pub(crate) mod script_host;
+pub(crate) mod scripting;
+pub(crate) mod send_past;
+pub(crate) mod tick;
+pub(crate) mod unit;
+pub(crate) mod waiters;

@@ -1,0 +1,187 @@
+//! What a running script may ask of the server: commands above all. Each runs through [`call`], inside the unit of the call that
+//! started the script.
+
+use super::admit::Caller;
+use super::dispatch::call;
+use crate::engine::observe::readers::Readers;
+use crate::engine::session::Restrictions;
+use crate::engine::state::{Ctx, Entry, Origin};
+use crate::programs::running::{ScriptKind, Subject};
+use crate::programs::scripts::log;
+use crate::resp::reply::Reply;
+use crate::resp::request::{Argv, OwnedArgv};
+use crate::script::names::CommandId;
+use crate::script::store::ScriptFlags;
+use crate::script::{Host, LogLevel, Verdict};
+use crate::spec::Flags;
+use crate::spec::error::Error;
+
+/// One call of a script or function.
+#[derive(Clone, Copy)]
+pub(in crate::engine) struct Call<'a> {
+    pub(in crate::engine) kind: ScriptKind,
+    /// The client's command.
+    pub(in crate::engine) command: Argv<'a>,
+    pub(in crate::engine) flags: ScriptFlags,
+    pub(in crate::engine) read_only: bool,
+    pub(in crate::engine) purpose: Purpose,
+}
+
+/// What a script runs for.
+#[derive(Clone, Copy, PartialEq)]
+pub(in crate::engine) enum Purpose {
+    /// For what it does. Such calls are counted.
+    Work,
+    /// To be looked at, traced or debugged. What it changes stays.
+    Study,
+    /// The same, and nothing of it stays.
+    Trial,
+}
+
+/// The engine, as a running script sees it.
+pub(in crate::engine) struct ScriptHost<'h, 'c> {
+    pub(in crate::engine) ctx: &'h mut Ctx<'c>,
+    pub(in crate::engine) call: Call<'h>,
+    /// The script's SHA1 or the function's name.
+    pub(in crate::engine) name: &'h [u8],
+    pub(in crate::engine) read_only: bool,
+    /// When it began, by the processor's clock.
+    pub(in crate::engine) started: u64,
+    /// From when on its commands are noted in a trail; see [`script_slow`](crate::programs::slow).
+    pub(in crate::engine) watched_from: u64,
+    /// From when on somebody looks at its commands: from then, or from the beginning.
+    pub(in crate::engine) looked_at_from: u64,
+    /// It is that late.
+    pub(in crate::engine) is_watched: bool,
+}
+
+impl ScriptHost<'_, '_> {
+    /// Finds the command that a script calls, and [admits](crate::engine::state::ServerState::admit_in_script) it.
+    #[inline]
+    fn admit(&mut self, known: Option<CommandId>, argv: Argv<'_>) -> Result<&'static Entry, Error> {
+        let table = self.ctx.server.table;
+        let entry = match known.and_then(|CommandId(place)| table.at(place)) {
+            Some(entry) => table.resolve_in(entry, argv),
+            None => table.resolve(argv),
+        };
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(Error::Arity(_)) => {
+                return Err(Error::text("ERR Wrong number of args calling Redis command from script"));
+            }
+            Err(_) => return Err(Error::text("ERR Unknown Redis command called from script")),
+        };
+        let caller = Caller { flags: self.call.flags, read_only: self.read_only };
+        let Ctx { ks, server, session, .. } = &mut *self.ctx;
+        server.admit_in_script(ks, session, caller, entry, argv)?;
+        Ok(entry)
+    }
+
+    /// Shows a command to whom wants to see it.
+    #[cold]
+    fn look_at(&mut self, entry: &Entry, argv: Argv<'_>, reply: &Reply, began: u64, is_timed: bool) {
+        if self.ctx.server.last_ticks >= self.watched_from {
+            self.watch(argv, reply, began, is_timed);
+        }
+        if self.ctx.session.restrictions.has(Restrictions::OBSERVED | Restrictions::TRACKED) {
+            self.ctx.server.observe_call(self.ctx.ks, self.ctx.session, entry, argv, Origin::Script);
+        }
+    }
+
+    /// Notes a command that ended late in the script. Its beginning is exact if it `is_timed`.
+    #[cold]
+    fn watch(&mut self, argv: Argv<'_>, reply: &Reply, began: u64, is_timed: bool) {
+        self.is_watched = true;
+        let server = &mut *self.ctx.server;
+        let ticks = server.last_ticks.saturating_sub(began);
+        if let Some(trace) = &mut server.trace {
+            if !trace.note(argv, reply.as_bytes(), ticks, self.ctx.ks.effects().as_bytes())
+                && !server.readers.has(Readers::OF_ALL)
+            {
+                self.ctx.ks.record_keys_only();
+            }
+            self.ctx.ks.record_apart();
+            return;
+        }
+        let at_ticks = began.saturating_sub(self.started);
+        server.stats.scripts.slow.note_step(argv, at_ticks, is_timed.then_some(ticks));
+    }
+
+    #[inline]
+    fn run(&mut self, known: Option<CommandId>, argv: Argv<'_>, reply: &mut Reply) {
+        let entry = match self.admit(known, argv) {
+            Ok(entry) => entry,
+            Err(error) => {
+                let text = error.to_string();
+                let server = &mut *self.ctx.server;
+                server.stats.count_error(text.as_bytes());
+                server.count_rejected(argv);
+                reply.error(text.as_bytes());
+                if let Some(trace) = &mut server.trace {
+                    trace.note(argv, reply.as_bytes(), 0, self.ctx.ks.effects().as_bytes());
+                    self.ctx.ks.record_apart();
+                }
+                return;
+            }
+        };
+        if entry.command.flags.has(Flags::WRITE)
+            && let Some(script) = &mut self.ctx.server.running_script
+        {
+            script.has_written = true;
+        }
+        let Ctx { ks, server, session, .. } = &mut *self.ctx;
+        let is_timed = self.is_watched || !entry.command.flags.has(Flags::FAST);
+        if is_timed {
+            server.last_ticks = server.stats.clock.raw();
+        }
+        let began = server.last_ticks;
+        // Nothing waits in a script: the call times out at once.
+        let _ = call(ks, server, session, entry, argv, reply, Origin::Script);
+        if server.last_ticks >= self.looked_at_from {
+            self.look_at(entry, argv, reply, began, is_timed);
+        }
+    }
+}
+
+impl Host for ScriptHost<'_, '_> {
+    fn call(&mut self, argv: Argv<'_>, reply: &mut Reply) {
+        self.run(None, argv, reply);
+    }
+
+    fn call_known(&mut self, command: CommandId, argv: Argv<'_>, reply: &mut Reply) {
+        self.run(Some(command), argv, reply);
+    }
+
+    fn command_id(&mut self, name: &[u8]) -> Option<CommandId> {
+        self.ctx.server.table.place(name).map(CommandId)
+    }
+
+    fn interrupted(&mut self) -> Verdict {
+        // Only a script that runs for long is ever asked about.
+        if let Some(script) = &mut self.ctx.server.running_script
+            && script.subject.is_none()
+        {
+            let command = OwnedArgv::from_argv(self.call.command);
+            script.subject = Some(Subject { name: self.name.into(), command });
+            self.ctx.server.send_unsent();
+        }
+        match self.ctx.server.script_interrupted(self.ctx.ks) {
+            Verdict::Continue if self.ctx.server.undo_is_full(self.ctx.ks) => Verdict::UndoIsFull,
+            verdict => verdict,
+        }
+    }
+
+    fn may_call(&mut self, argv: Argv<'_>) -> Option<bool> {
+        let Ctx { server, session, .. } = &*self.ctx;
+        let entry = server.table.named_by(argv)?;
+        Some(entry.command.accepts(argv.len()) && server.refused_to(session, entry, argv).is_none())
+    }
+
+    fn log(&mut self, level: LogLevel, message: &[u8]) {
+        log(level, message);
+    }
+
+    fn set_resp(&mut self, _: u8) {
+        // The tape that the state hands to `call` has the right form already.
+    }
+}

@@ -1,0 +1,86 @@
+//! What must be done now and then, whatever clients do.
+
+use std::sync::Arc;
+
+use crate::base::limits::READY_PATIENCE_MS;
+use crate::base::os::allocated::allocated_bytes;
+use crate::engine::session::registry::Readiness;
+use crate::engine::state::{Engine, ServerState};
+
+impl Engine {
+    /// Runs what must run `hz` times a second: reclaiming memory, statistics, idle clients. Answers whether there is more to
+    /// reclaim than one slice does.
+    pub fn tick(&mut self) -> bool {
+        let readiness = match () {
+            () if self.server.loading.is_some() => Readiness::Loading,
+            () if self.server.is_unlogged() => Readiness::Unlogged,
+            () => Readiness::Ready,
+        };
+        // Where no script is ever called busy, others wait for it all the same.
+        let busy_after_ms = match self.server.config.busy_reply_threshold_ms {
+            ..=0 => READY_PATIENCE_MS,
+            threshold_ms => threshold_ms as u64,
+        };
+        self.server.registry.is(readiness, busy_after_ms);
+        if self.server.pauses_cron {
+            // Whoever waits for the disk, or for room, must not wait for ever.
+            self.server.look_after_log();
+            self.server.make_room(self.server.clock.steady_ms());
+            return false;
+        }
+        let began_ticks = self.server.stats.clock.raw();
+        let steady_ms = self.server.clock.steady_ms();
+        self.server.stats.processed = self.server.stats.commands.iter().map(|command| command.calls).sum();
+        let turns = Arc::clone(&self.server.turns);
+        self.server.stats.sample(steady_ms, &turns);
+        self.server.peak_bytes = self.server.peak_bytes.max(allocated_bytes());
+        self.give_back_scratch();
+        self.server.freed.give_back(steady_ms);
+        self.server.look_after_log();
+        self.server.look_after_saving(&mut self.ks);
+        self.server.close_idle();
+        self.server.check_soft_limits();
+        self.server.look_after_tracking();
+        if self.server.config.tls_auto_reload_interval_s > 0
+            && let Some(network) = &mut self.server.network
+        {
+            network.follow_files(&self.server.config, steady_ms);
+        }
+        self.server.end_hotkeys_if_due();
+        self.server.make_room(steady_ms);
+        self.server.stats.tick_ticks += self.server.stats.clock.raw().saturating_sub(began_ticks);
+        self.reclaim()
+    }
+
+    /// Does what is next for a snapshot, between two units. Answers whether there is more to do at once; if not, the task
+    /// that calls this is woken when there is.
+    pub fn save_slice(&mut self) -> bool {
+        if let Some(reload) = self.server.saving.reload.take() {
+            self.reload(&reload);
+        }
+        let more = self.server.save_slice(&mut self.ks);
+        self.server.go_on_ending(&self.ks);
+        more
+    }
+
+    /// Gives back the memory of the buffers that are used again and again, so that a quiet server holds none of it.
+    fn give_back_scratch(&mut self) {
+        self.batch.give_back();
+        self.ks.give_back_scratch(self.server.safe());
+        self.server.give_back_log_buffers();
+        let ServerState { scripts, stats, sessions, .. } = &mut self.server;
+        sessions.give_back();
+        scripts.give_back_scratch();
+        stats.scripts.forget_gone(scripts.programs_len(), scripts.programs());
+    }
+
+    /// Removes one slice of expired keys, of those to be evicted, and of the garbage that scripts have left, and cuts leases that are too
+    /// long. Answers whether there may be more.
+    pub fn reclaim(&mut self) -> bool {
+        self.cut_long_leases();
+        let more_keys = self.reclaim_expired();
+        let more_to_evict = self.evict_slice();
+        let more_garbage = self.server.scripts.tidy();
+        more_keys || more_to_evict || more_garbage
+    }
+}

@@ -1,0 +1,90 @@
+//! How a call begins to wait and how it stops, in the queues and in its session alike.
+
+use crate::engine::session::Session;
+use crate::engine::state::ServerState;
+use crate::engine::wait::wait_queues::{Mode, Parked};
+use crate::engine::wait::{Ticket, Want};
+use crate::spec::session_key::SessionKey;
+use crate::spec::table::CommandId;
+
+impl ServerState {
+    /// Has a call of a session wait from now on.
+    pub(in crate::engine) fn begin_waiting(&mut self, session: &mut Session, parked: Box<Parked>) {
+        match parked.mode {
+            Mode::Blocking { .. } => session.blocking = Some(parked.ticket),
+            Mode::Beside => session.tickets.get_or_insert_default().add(parked.ticket, parked.mem_bytes()),
+        }
+        self.waits.add(parked);
+        self.readers_changed();
+    }
+
+    /// A call of a session, which was [taken](crate::engine::wait::wait_queues::Waits::take), waits no longer.
+    pub(in crate::engine) fn stop_waiting(&mut self, session: &mut Session, parked: &Parked) {
+        match parked.mode {
+            Mode::Blocking { .. } => session.blocking = None,
+            Mode::Beside => {
+                if let Some(tickets) = &mut session.tickets {
+                    tickets.remove(parked.ticket, parked.mem_bytes());
+                }
+                session.tickets.take_if(|tickets| tickets.is_empty());
+            }
+        }
+        self.leave_queues(parked);
+    }
+
+    /// The same, where its session is no more.
+    pub(in crate::engine) fn leave_queues(&mut self, parked: &Parked) {
+        self.waits.remove(parked);
+        if let Some(counted) = parked.counted {
+            let waited_ms = self.clock.steady_ms().saturating_sub(parked.since_ms);
+            self.stats.coordination.end_wait(counted, waited_ms.try_into().unwrap_or(0));
+        }
+        if parked.want == Want::Place {
+            // If it was the first, the next one must be told when to look.
+            parked.keys.as_argv().iter().for_each(|key| self.waits.touch(parked.db, key));
+        }
+        self.readers_changed();
+    }
+
+    /// Gives up a call of a session, which is answered nothing.
+    pub(in crate::engine) fn give_up(&mut self, session: &mut Session, ticket: Ticket) {
+        if let Some(parked) = self.waits.take(ticket) {
+            self.stop_waiting(session, &parked);
+        }
+    }
+
+    /// Gives up one of the calls that wait beside a session. Answers since when it has waited, by the steady clock; `None` if it did not.
+    pub fn withdraw(&mut self, session: &mut Session, ticket: Ticket) -> Option<i64> {
+        let since_ms = self.waits.get(ticket).filter(|_| session.has_ticket(ticket))?.since_ms;
+        self.give_up(session, ticket);
+        Some(since_ms)
+    }
+
+    /// Gives up all of them: what they come to could not be pushed.
+    pub fn withdraw_all(&mut self, session: &mut Session) {
+        for ticket in session.tickets.take().into_iter().flat_map(|tickets| tickets.into_all()) {
+            self.give_up(session, ticket);
+        }
+    }
+
+    /// The client reads what it was answered, and is closed then. Nothing is pushed to it any more.
+    pub fn close_soon(&mut self, session: &mut Session) {
+        session.closing = true;
+        self.withdraw_all(session);
+    }
+
+    /// The same for a client whose command does not run.
+    pub fn close_when_sent(&mut self, key: SessionKey) {
+        if let Some(mut session) = self.sessions.take(key) {
+            self.close_soon(&mut session);
+            self.sessions.put(session);
+        }
+    }
+
+    /// The call that blocks a client, if it is one of this command. That it was one before need not mean that it still is: CLIENT UNBLOCK
+    /// may have ended it, and the client may wait for something else by now.
+    pub(in crate::engine) fn blocking_call(&self, client: SessionKey, command: CommandId) -> Option<Ticket> {
+        let ticket = self.sessions.get(client)?.blocking?;
+        self.waits.get(ticket).filter(|parked| parked.command == command).map(|parked| parked.ticket)
+    }
+}

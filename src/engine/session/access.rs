@@ -1,0 +1,318 @@
+//! Who a session acts as, and what of that keeps its commands from running: [`acl`](crate::acl) decides, this asks it, notes what was
+//! refused, and carries changes of users to the sessions.
+
+use super::client_line::describe_calling;
+use super::subscriptions::{Kind, Space};
+use super::{Restrictions, Session};
+use crate::acl::check::{Denied, Place, also_reads, also_writes, check, reads_all_keys};
+use crate::acl::file;
+use crate::acl::file::{Fault, read_user};
+use crate::acl::log::{Case, Context, Reason};
+use crate::acl::users::{DEFAULT, UserId};
+use crate::base::limits::{ACL_LOG_MAX_NAME_BYTES, ACL_LOG_MAX_TEXT_BYTES};
+use crate::config::AclPubsubDefault;
+use crate::engine::state::{Entry, ServerState};
+use crate::keyspace::DbIndex;
+use crate::resp::request::{Argv, abridge};
+use crate::spec::error::Error;
+use crate::spec::session_key::SessionKey;
+
+const WRONG_PASSWORD: Error = Error::text("WRONGPASS invalid username-password pair or user is disabled.");
+
+/// Logging in.
+impl ServerState {
+    /// Makes a session that of a user, if the password is right.
+    pub fn log_in(&mut self, session: &mut Session, argv: Argv<'_>, name: &[u8], password: &[u8]) -> Result<(), Error> {
+        match self.acl.find(name) {
+            Some((id, user)) if user.accepts(password) => {
+                self.become_user(session, id, true);
+                Ok(())
+            }
+            _ => {
+                let object = argv.get(0).unwrap_or_default();
+                let context = if session.transaction.is_some() { Context::Multi } else { Context::Toplevel };
+                self.note_refusal(session, argv, Reason::Auth, context, object, name);
+                Err(WRONG_PASSWORD)
+            }
+        }
+    }
+
+    /// A client has shown a certificate that gives it these names: it acts as the first of them that is a user, and needs no password. If
+    /// none is, it stays who it is, and ACL LOG has the last name.
+    pub fn sign_in_by_certificate(&mut self, key: SessionKey, names: &[&[u8]]) {
+        let user = |name: &&[u8]| self.acl.find(name).filter(|(_, user)| user.is_on).map(|(id, _)| id);
+        let (user, last) = (names.iter().find_map(user), names.last());
+        let Some(mut session) = self.sessions.take(key) else { return };
+        match (user, last) {
+            (Some(user), _) => self.become_user(&mut session, user, true),
+            (None, Some(name)) => {
+                self.note_refusal_of(&session, "NULL", Reason::TlsCert, Context::Toplevel, b"", name);
+            }
+            (None, None) => {}
+        }
+        self.sessions.put(session);
+    }
+
+    /// Brings a session back to who it was when it connected.
+    pub fn log_out(&self, session: &mut Session) {
+        self.become_user(session, DEFAULT, self.acl.is_open());
+    }
+
+    fn become_user(&self, session: &mut Session, user: UserId, authenticated: bool) {
+        session.user = user;
+        session.authenticated = authenticated;
+        self.restrict_to_user(session);
+    }
+
+    /// Sets the restrictions that follow from who a session acts as.
+    pub(in crate::engine) fn restrict_to_user(&self, session: &mut Session) {
+        let is_stranger = !session.authenticated && !self.acl.is_open();
+        let is_limited = !self.acl.get(session.user).is_some_and(|user| user.may_do_everything());
+        session.restrictions.set(Restrictions::UNAUTHENTICATED, is_stranger);
+        session.restrictions.set(Restrictions::LIMITED, is_limited);
+    }
+}
+
+/// Changes of users.
+impl ServerState {
+    /// Makes the users that the configuration names, by its lines or by a file. Fails with what is wrong.
+    pub fn configure_users(&mut self) -> Result<(), String> {
+        let config = &self.config;
+        let all_channels = config.acl_pubsub_default == AclPubsubDefault::AllChannels;
+        if config.aclfile.as_os_str().is_empty() {
+            for (at, line) in config.users.iter().enumerate() {
+                if let Some(name) =
+                    line.first().filter(|name| config.users[..at].iter().any(|other| other.first() == Some(name)))
+                {
+                    let name = String::from_utf8_lossy(name);
+                    return Err(format!(
+                        "Error in user declaration '{name}': Duplicate user found. A user can only be defined once in config files"
+                    ));
+                }
+                let words: Vec<&[u8]> = std::iter::once(&b"user"[..]).chain(line.iter().map(Vec::as_slice)).collect();
+                let (name, user) = read_user(&words, self.table, all_channels).map_err(declaration_error)?;
+                self.acl.put(&name, user);
+            }
+            return Ok(());
+        }
+        if !config.users.is_empty() {
+            return Err(
+                "users are named both by lines of the configuration and by aclfile: one of the two may, but not both."
+                    .to_owned(),
+            );
+        }
+        let path = config.dir.join(&config.aclfile);
+        self.acl.replace(file::load(&path, self.table, all_channels)?);
+        Ok(())
+    }
+
+    /// Carries what has changed of users to all sessions: those whose user is gone are closed, and so are those that listen to what their
+    /// user may not any more.
+    pub fn users_changed(&mut self, current: &mut Session) {
+        let gone: Vec<SessionKey> =
+            self.sessions.iter().filter(|session| self.must_go(session)).map(|session| session.key).collect();
+        gone.into_iter().for_each(|key| self.kill(key));
+        if self.must_go(current) {
+            // It still reads the answer.
+            self.close_soon(current);
+        }
+        let mut sessions = std::mem::take(&mut self.sessions);
+        for session in sessions.iter_mut() {
+            self.restrict_to_user(session);
+        }
+        self.sessions = sessions;
+        self.restrict_to_user(current);
+    }
+
+    fn must_go(&self, session: &Session) -> bool {
+        let Some(user) = self.acl.get(session.user) else { return true };
+        if session.subscriptions.is_empty() {
+            return false;
+        }
+        let may_listen = |kind, is_pattern| {
+            session
+                .subscriptions
+                .of(kind)
+                .all(|name| user.selectors().iter().any(|selector| selector.allows_channel(name, is_pattern)))
+        };
+        !(may_listen(Kind::Channel(Space::Global), false)
+            && may_listen(Kind::Channel(Space::Sharded), false)
+            && may_listen(Kind::Pattern, true))
+    }
+
+    /// Acts on a new `requirepass`: those who are in stay in.
+    pub fn password_changed(&mut self, current: &mut Session) {
+        let password = self.config.requirepass.clone();
+        self.acl.set_default_password(&password, self.table);
+        self.users_changed(current);
+    }
+}
+
+/// What is said of a wrong line about a user in the configuration.
+fn declaration_error(fault: Fault) -> String {
+    let (what, why) = match fault {
+        Fault::NoUser => return "Error in user declaration: a name is missing".to_owned(),
+        Fault::Name(name) => (name, "Usernames can't contain spaces or null characters".to_owned()),
+        Fault::Parenthesis(rule) => (rule, "Unmatched parenthesis in selector definition".to_owned()),
+        Fault::Rules(rules) => {
+            let first = rules.into_iter().next();
+            first.map(|(rule, error)| (rule, error.to_string())).unwrap_or_default()
+        }
+    };
+    format!("Error in user declaration '{}': {why}", String::from_utf8_lossy(&what))
+}
+
+/// Calls.
+impl ServerState {
+    /// Whether a session's user may make a call. What is refused is noted, and said in the words for a client.
+    #[cold]
+    pub(in crate::engine) fn admit_user(
+        &mut self,
+        session: &Session,
+        entry: &Entry,
+        argv: Argv<'_>,
+        context: Context,
+    ) -> Result<(), Error> {
+        let Some(denied) = self.refused_to(session, entry, argv) else { return Ok(()) };
+        let text = self.note_denied(session, entry, argv, context, matches!(context, Context::Lua), denied);
+        Err(Error::owned(match context {
+            Context::Lua => format!("ERR ACL failure in script: {text}"),
+            _ => format!("NOPERM {text}"),
+        }))
+    }
+
+    /// The same for what was queued: whether it may still run when EXEC comes.
+    #[cold]
+    pub fn admit_queued(&mut self, session: &Session, entry: &Entry, argv: Argv<'_>) -> Result<(), Error> {
+        let Some(denied) = self.refused_to(session, entry, argv) else { return Ok(()) };
+        self.note_denied(session, entry, argv, Context::Multi, true, denied);
+        let reason = match denied {
+            Denied::Database(_) => "no permission",
+            Denied::Command(_) => "no permission to execute the command or subcommand",
+            Denied::Key(_) => "no permission to touch the specified keys",
+            Denied::Channel(_) => "no permission to access one of the channels used as arguments to the command",
+        };
+        Err(Error::owned(format!(
+            "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is \
+             no longer allowed for the following reason: {reason}"
+        )))
+    }
+
+    /// What of a call is not allowed, if anything is. One whose user is gone may do nothing.
+    pub(in crate::engine) fn refused_to(&self, session: &Session, entry: &Entry, argv: Argv<'_>) -> Option<Denied> {
+        let Some(user) = self.acl.get(session.user) else { return Some(Denied::Command(0)) };
+        check(user, self.table, entry, argv, self.place_of(session)).err()
+    }
+
+    /// Where a session's next call is made: in a transaction that is put together, behind what that selects.
+    pub fn place_of(&self, session: &Session) -> Place {
+        let selected = session.transaction.as_ref().and_then(|transaction| transaction.selected);
+        Place { db: selected.unwrap_or(session.db), databases: self.config.databases }
+    }
+
+    /// Whether a call may read keys whose names it makes of what it finds (SORT BY and GET).
+    pub fn may_read_any_key(&self, session: &Session, entry: &Entry, argv: Argv<'_>) -> bool {
+        !session.restrictions.has(Restrictions::LIMITED)
+            || self.acl.get(session.user).is_some_and(|user| reads_all_keys(user, entry, argv, self.place_of(session)))
+    }
+
+    /// Whether a call that is about all keys may tell of this one.
+    pub fn may_tell_of(&self, session: &Session, entry: &Entry, argv: Argv<'_>, db: DbIndex, key: &[u8]) -> bool {
+        let place = Place { db, ..self.place_of(session) };
+        !session.restrictions.has(Restrictions::LIMITED)
+            || self.acl.get(session.user).is_some_and(|user| also_reads(user, entry, argv, place, key))
+    }
+
+    /// Whether a call may bring about a value that writes these keys by itself: a stock its stream, a stream its dead letters.
+    pub fn may_also_write(&self, session: &Session, entry: &Entry, argv: Argv<'_>, keys: &[&[u8]]) -> bool {
+        if keys.is_empty() || !session.restrictions.has(Restrictions::LIMITED) {
+            return true;
+        }
+        let user = self.acl.get(session.user);
+        user.is_some_and(|user| also_writes(user, entry, argv, self.place_of(session), keys))
+    }
+
+    /// If the call `is_inner`, the client itself has called EXEC or a script, and that is what ACL LOG shows it doing.
+    fn note_denied(
+        &mut self,
+        session: &Session,
+        entry: &Entry,
+        argv: Argv<'_>,
+        context: Context,
+        is_inner: bool,
+        denied: Denied,
+    ) -> String {
+        let user = self.acl.name(session.user).to_vec();
+        let named = match denied {
+            Denied::Command(at) => self.table.named_at(entry, argv, at),
+            _ => entry,
+        };
+        let text = refusal(&user, named, denied, None);
+        let (reason, object) = match denied {
+            Denied::Database(0) => (Reason::Database, entry.full_name.as_bytes()),
+            Denied::Database(at) => (Reason::Database, argv.get(at).unwrap_or_default()),
+            Denied::Command(_) => (Reason::Command, named.full_name.as_bytes()),
+            Denied::Key(at) => (Reason::Key, argv.get(at).unwrap_or_default()),
+            Denied::Channel(at) => (Reason::Channel, argv.get(at).unwrap_or_default()),
+        };
+        let outer = session.last_command.filter(|_| is_inner).map(|command| self.table.by_id(command));
+        let command = outer.unwrap_or(entry).full_name.as_str();
+        self.note_refusal_of(session, command, reason, context, object, &user);
+        text
+    }
+
+    fn note_refusal(
+        &mut self,
+        session: &Session,
+        argv: Argv<'_>,
+        reason: Reason,
+        context: Context,
+        object: &[u8],
+        user: &[u8],
+    ) {
+        let command = self.table.named_by(argv).map_or("NULL", |entry| &entry.full_name);
+        self.note_refusal_of(session, command, reason, context, object, user);
+    }
+
+    fn note_refusal_of(
+        &mut self,
+        session: &Session,
+        command: &str,
+        reason: Reason,
+        context: Context,
+        object: &[u8],
+        user: &[u8],
+    ) {
+        self.stats.refusals[reason as usize] += 1;
+        let mut client = Vec::new();
+        // A client that is refused again and again must not have long names copied each time.
+        describe_calling(&mut client, self, session, command, ACL_LOG_MAX_NAME_BYTES);
+        client.pop_if(|byte| *byte == b'\n');
+        let case = Case {
+            reason,
+            context,
+            object: abridge(object, ACL_LOG_MAX_TEXT_BYTES).into_owned(),
+            user: user.to_vec(),
+            client,
+        };
+        let now_ms = self.clock.now_ms();
+        self.acl.log.note(case, now_ms, self.config.acllog_max_len);
+    }
+}
+
+/// What a user is told of a refusal, by which `entry` is the command if that is denied; with the `object` that was asked for, if that is to be named.
+pub(crate) fn refusal(user: &[u8], entry: &Entry, denied: Denied, object: Option<&[u8]>) -> String {
+    let user = String::from_utf8_lossy(user);
+    let object = object.map(String::from_utf8_lossy);
+    match (denied, object) {
+        (Denied::Database(_), Some(db)) => format!("User {user} has no permissions to access database {db}"),
+        (Denied::Database(_), None) => "No permissions to access database".to_owned(),
+        (Denied::Command(_), _) => format!("User {user} has no permissions to run the '{}' command", entry.full_name),
+        (Denied::Key(_), Some(key)) => format!("User {user} has no permissions to access the '{key}' key"),
+        (Denied::Key(_), None) => "No permissions to access a key".to_owned(),
+        (Denied::Channel(_), Some(channel)) => {
+            format!("User {user} has no permissions to access the '{channel}' channel")
+        }
+        (Denied::Channel(_), None) => "No permissions to access a channel".to_owned(),
+    }
+}

@@ -1,0 +1,140 @@
+//! `maxmemory-clients`: what all clients together may hold.
+//!
+//! A client holds what it has sent and is not answered yet, what it has queued for EXEC, the names of what it watches and listens to, and
+//! what it has not read ([`Session::mem_bytes`]). While there is a limit each session is *weighed* whenever it has been fed, and whenever
+//! something was pushed to it: the sum is kept, and beyond the limit the clients that hold most are closed, until the rest fits. So a
+//! crowd of clients, or a few greedy ones, can't take the memory that the data should have, and evict that.
+//!
+//! CLIENT NO-EVICT protects a client: it counts, and is not closed.
+
+use super::Session;
+use crate::engine::state::ServerState;
+use crate::spec::session_key::SessionKey;
+
+impl ServerState {
+    /// Acts on a new `maxmemory-clients`, or on a new `maxmemory`, of which it may be a share. `current` is the session whose command
+    /// set it; it is weighed when that is over.
+    pub fn clients_limit_changed(&mut self, current: &mut Session) {
+        self.clients_limit = self.config.maxmemory_clients.bytes(self.config.maxmemory);
+        self.clients_bytes = 0;
+        current.weight = 0;
+        let is_limited = self.clients_limit > 0;
+        for session in self.sessions.iter_mut() {
+            session.weight = if is_limited && !session.killed { session.mem_bytes() } else { 0 };
+            self.clients_bytes += session.weight as u64;
+        }
+        self.evict_clients();
+    }
+
+    /// Weighs a session whose memory may have changed, if there is a limit, and makes room for it if it is too much.
+    #[inline]
+    pub fn weigh(&mut self, key: SessionKey) {
+        if self.clients_limit > 0 {
+            self.weigh_against_limit(key);
+        }
+    }
+
+    /// Weighs a session that has so many bytes of input. Before what is complete of it runs: it may be one command that is too large.
+    #[inline]
+    pub(in crate::engine) fn weigh_input(&mut self, key: SessionKey, bytes: usize) {
+        if self.clients_limit > 0 {
+            if let Some(session) = self.sessions.get_mut(key) {
+                session.pending_input = bytes;
+            }
+            self.weigh_against_limit(key);
+        }
+    }
+
+    #[cold]
+    fn weigh_against_limit(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let weight = if session.killed { 0 } else { session.mem_bytes() };
+        let before = std::mem::replace(&mut session.weight, weight);
+        self.clients_bytes = self.clients_bytes + weight as u64 - before as u64;
+        if self.clients_bytes > self.clients_limit {
+            self.evict_clients();
+        }
+    }
+
+    /// A session is gone.
+    pub(in crate::engine) fn forget_weight(&mut self, weight: usize) {
+        self.clients_bytes = self.clients_bytes.saturating_sub(weight as u64);
+    }
+
+    /// Closes those that hold most until the rest fits.
+    fn evict_clients(&mut self) {
+        while self.clients_limit > 0 && self.clients_bytes > self.clients_limit {
+            let may_go = self.sessions.iter_mut().filter(|session| !session.no_evict && !session.killed);
+            let Some(most) = may_go.max_by_key(|session| session.weight) else { return };
+            let weight = std::mem::take(&mut most.weight);
+            tracing::warn!(client = most.key.id, held = weight, "closed: clients hold more than maxmemory-clients");
+            most.close_at_once();
+            self.clients_bytes -= weight as u64;
+            self.stats.evicted_clients += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::base::clock::Clock;
+    use crate::base::lsn::Lsn;
+    use crate::base::rng::Rng;
+    use crate::config::Config;
+    use crate::engine::session::Peer;
+    use crate::engine::{CommandTable, Engine};
+    use crate::spec::session_key::SessionKey;
+
+    #[test]
+    fn the_largest_go_until_the_rest_fits() {
+        let table = Box::leak(Box::new(CommandTable::new(&[])));
+        let mut engine =
+            Engine::new(Config::default(), table, Clock::manual(0), Rng::seeded(1)).expect("memory for Lua");
+        let server = &mut engine.server;
+        let keys: Vec<SessionKey> = (0..6).map(|_| server.open_session(Peer::default())).collect();
+        let hold = |server: &mut crate::engine::ServerState, at: usize, bytes: usize| {
+            server.sessions.get_mut(keys[at]).expect("it is connected").outbox.push(&vec![b'x'; bytes], Lsn::NONE);
+            server.weigh(keys[at]);
+        };
+        let gone = |server: &mut crate::engine::ServerState| {
+            (0..6)
+                .filter(|at| server.sessions.get_mut(keys[*at]).is_none_or(|session| session.killed))
+                .collect::<Vec<_>>()
+        };
+        hold(server, 0, 100_000);
+        let limit = |server: &mut crate::engine::ServerState, bytes: &str| {
+            server.config.set([(&b"maxmemory-clients"[..], bytes.as_bytes())], Default::default()).expect("a limit");
+            // Whose command that is was not weighed yet.
+            let mut current = server.sessions.take(keys[5]).expect("it is connected");
+            server.clients_limit_changed(&mut current);
+            server.sessions.put(current);
+            server.weigh(keys[5]);
+        };
+        // What was held before counts from the beginning on.
+        limit(server, "1000000");
+        hold(server, 1, 300_000);
+        hold(server, 2, 300_000);
+        server.sessions.get_mut(keys[3]).expect("it is connected").no_evict = true;
+        hold(server, 3, 200_000);
+        assert_eq!((gone(server), server.stats.evicted_clients), (vec![], 0));
+        hold(server, 4, 250_000);
+        assert_eq!(gone(server).len(), 1);
+        assert!(gone(server)[0] == 1 || gone(server)[0] == 2);
+        let first = gone(server)[0];
+        let first = keys[first];
+        server.disconnect(first);
+        limit(server, "250000");
+        assert!(
+            gone(server).len() >= 4 && !gone(server).contains(&3) && !gone(server).contains(&5),
+            "{:?}",
+            gone(server)
+        );
+        let closed = gone(server).len() as u64;
+        assert_eq!(server.stats.evicted_clients, closed);
+        limit(server, "1");
+        assert!(!gone(server).contains(&3));
+        limit(server, "0");
+        hold(server, 3, 1_000_000);
+        assert!(!gone(server).contains(&3));
+    }
+}

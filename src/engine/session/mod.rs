@@ -1,0 +1,570 @@
+//! What the engine knows of each connection.
+
+pub(crate) mod access;
+pub(crate) mod caching;
+pub(crate) mod client_line;
+pub(crate) mod client_memory;
+pub(crate) mod clients;
+pub mod outbox;
+pub(crate) mod output_limits;
+pub(crate) mod pause;
+pub(crate) mod registry;
+pub(crate) mod room;
+pub mod subscriptions;
+
+use crate::spec::session_key::SessionKey;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use slab::Slab;
+
+use self::caching::CachingClient;
+use self::outbox::Outbox;
+use self::subscriptions::Subscriptions;
+use crate::acl::users::{DEFAULT, UserId};
+use crate::base::fit::{fit_map, fit_slab};
+use crate::base::lsn::Lsn;
+use crate::engine::wait::Ticket;
+use crate::engine::wait::tickets::Tickets;
+use crate::keyspace::{DbIndex, ExpiryHold};
+use crate::persist::transfer::{Replica, Transfer};
+use crate::resp::reply::Form;
+use crate::resp::request::{Argv, OwnedArgv};
+use crate::spec::Flags;
+use crate::spec::table::{CommandId, Entry};
+
+/// Which replies the client wants (CLIENT REPLY).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ReplyMode {
+    /// All.
+    #[default]
+    On,
+    /// None.
+    Off,
+    /// None for the command that comes next.
+    SkipNext,
+    /// None for the command that is running.
+    SkipThis,
+}
+
+/// What keeps the commands of a session from running at once; each bit needs a check by [`admit`](crate::engine::run::admit). None: the hot path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Restrictions(u32);
+
+impl Restrictions {
+    /// The client has not authenticated though it must.
+    pub const UNAUTHENTICATED: Restrictions = Restrictions(1);
+    /// Commands are queued for EXEC.
+    pub const QUEUEING: Restrictions = Restrictions(1 << 1);
+    /// A RESP2 client that has subscriptions may do little else.
+    pub const SUBSCRIBER: Restrictions = Restrictions(1 << 2);
+    /// Not every reply is wanted.
+    pub const MUTED: Restrictions = Restrictions(1 << 3);
+    /// Reading a key does not count as using it.
+    pub const NO_TOUCH: Restrictions = Restrictions(1 << 4);
+    /// There is a limit on memory, which may have been reached.
+    pub const METERED: Restrictions = Restrictions(1 << 5);
+    /// The log takes no changes.
+    pub const UNLOGGED: Restrictions = Restrictions(1 << 6);
+    /// The data is being loaded.
+    pub const LOADING: Restrictions = Restrictions(1 << 7);
+    /// The user that it acts as may not do everything.
+    pub const LIMITED: Restrictions = Restrictions(1 << 8);
+    /// Commands are held up by a [pause](pause), all or those that may change something.
+    pub const PAUSED: Restrictions = Restrictions(1 << 9);
+    /// It tracks the keys that it reads.
+    pub const TRACKED: Restrictions = Restrictions(1 << 10);
+    /// Somebody wants to see what all clients call.
+    pub const OBSERVED: Restrictions = Restrictions(1 << 11);
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether any bit of `other` is set.
+    #[inline]
+    pub fn has(self, other: Restrictions) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Sets or clears the bits of `other`.
+    pub fn set(&mut self, other: Restrictions, on: bool) {
+        self.0 = if on { self.0 | other.0 } else { self.0 & !other.0 };
+    }
+}
+
+impl std::ops::BitOr for Restrictions {
+    type Output = Restrictions;
+    fn bitor(self, other: Restrictions) -> Restrictions {
+        Restrictions(self.0 | other.0)
+    }
+}
+
+/// A kind of client, by what limits and CLIENT LIST TYPE tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientType {
+    /// Commands and replies.
+    Normal,
+    /// Has subscriptions.
+    Pubsub,
+}
+
+/// What SCRIPT DEBUG asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DebugMode {
+    /// Scripts run as ever.
+    #[default]
+    Off,
+    /// The next EVAL is debugged, and changes nothing in the end.
+    Rollback,
+    /// The next EVAL is debugged.
+    Keep,
+}
+
+/// Commands queued since MULTI.
+#[derive(Default)]
+pub struct Transaction {
+    /// The queue.
+    pub commands: Vec<(CommandId, OwnedArgv)>,
+    /// A command was refused when it was queued: EXEC will abort.
+    pub broken: bool,
+    /// One of the commands may need memory.
+    pub(in crate::engine) needs_memory: bool,
+    /// One of the commands may change something.
+    pub(in crate::engine) may_change: bool,
+    /// All flags that any of the commands has.
+    pub(in crate::engine) flags: Flags,
+    /// The database that a queued SELECT has chosen for those behind it.
+    pub(in crate::engine) selected: Option<DbIndex>,
+    bytes: usize,
+}
+
+impl Transaction {
+    /// Queues a command. Once the transaction is broken nothing of it will run, so nothing is kept.
+    pub fn push<R>(&mut self, entry: &Entry<R>, argv: Argv<'_>) {
+        if !self.broken {
+            self.needs_memory |= entry.command.flags.has(Flags::DENYOOM);
+            self.flags = self.flags.and(entry.command.flags);
+            let argv = OwnedArgv::from_argv(argv);
+            self.bytes += argv.bytes() + size_of::<(CommandId, OwnedArgv)>();
+            self.commands.push((entry.id, argv));
+        }
+    }
+
+    /// Bytes held by the queue.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// One key that a session watches.
+#[derive(Debug)]
+pub struct Watched {
+    /// Its database.
+    pub db: DbIndex,
+    /// Its name, shared with all who watch it.
+    pub key: Rc<[u8]>,
+}
+
+/// A session that repeats what happened in the past: as long as this lives nothing expires, for anybody.
+#[derive(Debug)]
+pub struct ImportSource {
+    _hold: ExpiryHold,
+    /// Whom the log names at the end; nobody while the server loads its own data.
+    client: Option<u64>,
+}
+
+impl ImportSource {
+    /// The client of this number repeats. The log tells of it, since others are concerned.
+    pub fn of_client(client: u64, hold: ExpiryHold) -> ImportSource {
+        tracing::warn!(client, "CLIENT IMPORT-SOURCE ON: until this client has ended its import, nothing expires");
+        ImportSource { _hold: hold, client: Some(client) }
+    }
+
+    /// The server itself does, before it has clients.
+    pub fn of_server(hold: ExpiryHold) -> ImportSource {
+        ImportSource { _hold: hold, client: None }
+    }
+}
+
+impl Drop for ImportSource {
+    fn drop(&mut self) {
+        if let Some(client) = self.client {
+            tracing::warn!(
+                client,
+                "this client's import has ended; unless another one goes on, what is overdue expires"
+            );
+        }
+    }
+}
+
+/// One connection. Public fields are plain facts that commands read and set.
+pub struct Session {
+    /// Names it.
+    pub key: SessionKey,
+    /// The selected database.
+    pub db: DbIndex,
+    /// 2 or 3.
+    pub protocol: u8,
+    /// See [`Restrictions`].
+    pub restrictions: Restrictions,
+    /// Whether the last password was right, or none is needed.
+    pub authenticated: bool,
+    /// Who it acts as.
+    pub user: UserId,
+    /// CLIENT SETNAME.
+    pub name: Vec<u8>,
+    /// CLIENT SETINFO LIB-NAME.
+    pub lib_name: Vec<u8>,
+    /// CLIENT SETINFO LIB-VER.
+    pub lib_version: Vec<u8>,
+    /// CLIENT CAPA REDIRECT.
+    pub takes_redirects: bool,
+    /// Peer address, `ip:port` or `path:0`.
+    pub address: String,
+    /// Local address of the connection.
+    pub local_address: String,
+    /// File descriptor, for CLIENT LIST.
+    pub fd: i32,
+    /// Connected by loopback or a unix socket.
+    pub is_local: bool,
+    /// Bytes that its transport holds for it: none, or what TLS takes.
+    transport_bytes: u32,
+    /// The thread that receives and sends for it, for CLIENT LIST; 0 is the engine's.
+    pub io_thread: u8,
+    /// CLIENT NO-EVICT.
+    pub no_evict: bool,
+    /// CLIENT IMPORT-SOURCE. Ends with the session, however that ends.
+    pub import_source: Option<ImportSource>,
+    /// CLIENT REPLY.
+    pub reply_mode: ReplyMode,
+    /// SCRIPT DEBUG.
+    pub debug: DebugMode,
+    /// Commands queued since MULTI.
+    pub transaction: Option<Box<Transaction>>,
+    /// Keys of WATCH, each once.
+    pub watched: Vec<Watched>,
+    /// Bytes that it takes to watch them.
+    pub(in crate::engine) watched_bytes: usize,
+    /// A watched key has changed.
+    pub watch_dirty: bool,
+    /// What it listens to.
+    pub subscriptions: Subscriptions,
+    /// MONITOR.
+    pub is_monitor: bool,
+    /// CLIENT TRACKING.
+    pub tracking: Option<Box<CachingClient>>,
+    /// The call that waits and lets no other run before it is answered. It is kept where [those who wait](crate::engine::wait::wait_queues) stand.
+    pub blocking: Option<Ticket>,
+    /// The calls that wait beside it (ASYNC); `None` if there are none.
+    pub tickets: Option<Box<Tickets>>,
+    /// REPLCONF.
+    pub replica: Replica,
+    /// The snapshot that it is being sent.
+    pub transfer: Option<Box<Transfer>>,
+    /// What waits to be sent.
+    pub outbox: Outbox,
+    /// The last unit that it has been shown, or will be when its replies may leave: what it publishes follows that.
+    pub fence: Lsn,
+    /// Bytes of its outbox that are counted among those of all; see [`room`](room).
+    pub(in crate::engine) counted_unsent: usize,
+    /// Bytes of it that are counted among those of all; see [`client_memory`](client_memory).
+    pub(in crate::engine) weight: usize,
+    /// Its next command has found no room for the answer; see [`room`](room).
+    pub(crate) waits_for_room: bool,
+    /// Its next command is held up by a [pause](pause).
+    pub(in crate::engine) is_postponed: bool,
+    /// Close when everything is sent.
+    pub closing: bool,
+    /// Close now, whatever is unsent.
+    pub killed: bool,
+    /// Since when its unsent output exceeds its kind's soft limit, by the steady clock.
+    pub over_soft_since_ms: Option<i64>,
+    /// Bytes in which it was told what it caches no longer, since it had read all that was sent.
+    pub(in crate::engine) told_bytes: usize,
+    /// When it connected, by the clock of [`Stats`](crate::engine::meters::stats::Stats).
+    pub connected_ticks: u64,
+    /// When it last sent a command, by the same clock.
+    pub active_ticks: u64,
+    /// The last command.
+    pub last_command: Option<CommandId>,
+    /// Bytes of input that wait for the rest of their command.
+    pub pending_input: usize,
+    /// Commands processed.
+    pub commands: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+}
+
+impl Session {
+    /// Whether its outbox was found to hold something that all clients' sum counts.
+    #[inline]
+    pub(crate) fn is_counted(&self) -> bool {
+        self.counted_unsent != 0
+    }
+
+    /// The form of its replies.
+    #[inline]
+    pub fn form(&self) -> Form {
+        if self.protocol == 3 { Form::Resp3 } else { Form::Resp2 }
+    }
+
+    /// Bytes held for it: its state, its names, what it has sent in part or queued, what it watches and listens to, the calls that wait beside it,
+    /// and replies that it has not taken.
+    pub fn mem_bytes(&self) -> usize {
+        let queued = self.transaction.as_ref().map_or(0, |transaction| transaction.bytes());
+        let prefixes = self.tracking.as_ref().map_or(0, |client| client.mem_bytes());
+        let waiting = self.tickets.as_ref().map_or(0, |tickets| tickets.mem_bytes());
+        // The registry has the client's name once more.
+        let own = 2 * self.name.len() + self.lib_name.len() + self.lib_version.len();
+        let names = own + self.watched_bytes + self.subscriptions.mem_bytes() + prefixes + waiting;
+        let held = size_of::<Session>() + self.transport_bytes as usize + self.outbox.held();
+        held + self.pending_input + queued + names
+    }
+
+    /// What kind of client it is.
+    pub fn client_type(&self) -> ClientType {
+        if self.subscriptions.is_empty() { ClientType::Normal } else { ClientType::Pubsub }
+    }
+
+    /// Whether its next command must wait: it is blocked by a call, is sent a snapshot, waits for room, is postponed, or is about to be closed.
+    #[inline]
+    pub fn is_suspended(&self) -> bool {
+        let waits = self.blocking.is_some() || self.transfer.is_some() || self.waits_for_room || self.is_postponed;
+        waits || self.closing || self.killed
+    }
+
+    /// Whether a command of its waits: for a key, or for the end of a pause.
+    pub fn is_blocked(&self) -> bool {
+        self.blocking.is_some() || self.is_postponed
+    }
+
+    /// Whether it is about to be closed, and is sent nothing new.
+    pub(in crate::engine) fn is_leaving(&self) -> bool {
+        self.closing || self.killed
+    }
+
+    /// Drops bytes from the front of the outbox, which the socket has taken; answers how many.
+    #[inline]
+    pub fn sent(&mut self, bytes: usize) -> u64 {
+        self.outbox.sent(bytes);
+        self.bytes_out += bytes as u64;
+        bytes as u64
+    }
+
+    /// Whether one of the calls that wait beside it has this ticket.
+    pub fn has_ticket(&self, ticket: Ticket) -> bool {
+        self.tickets.as_ref().is_some_and(|tickets| tickets.has(ticket))
+    }
+
+    /// Closes it. What was answered before is sent as far as the socket takes it at once.
+    pub fn kill(&mut self) {
+        self.killed = true;
+        self.import_source = None;
+        self.outbox.wake();
+    }
+
+    /// Closes it, and sends nothing more, not even what was answered before.
+    pub(in crate::engine) fn close_at_once(&mut self) {
+        self.outbox.close();
+        self.kill();
+    }
+
+    /// Whether the client asked to see no reply of the command that runs, or of any. Pushed messages still reach it.
+    pub fn is_muted(&self) -> bool {
+        matches!(self.reply_mode, ReplyMode::Off | ReplyMode::SkipThis)
+    }
+
+    /// Recomputes the restriction that depends on protocol and subscriptions.
+    pub fn refresh_subscriber_gate(&mut self) {
+        let restricted = self.protocol == 2 && !self.subscriptions.is_empty();
+        self.restrictions.set(Restrictions::SUBSCRIBER, restricted);
+    }
+}
+
+/// Where a connection comes from.
+#[derive(Clone, Debug, Default)]
+pub struct Peer {
+    /// `ip:port`, or `path:0` for a unix socket.
+    pub address: String,
+    /// The local end.
+    pub local_address: String,
+    /// File descriptor.
+    pub fd: i32,
+    /// Connected by loopback or a unix socket.
+    pub is_local: bool,
+    /// Bytes that its transport holds for it: none, or what TLS takes.
+    pub transport_bytes: u32,
+    /// The thread that receives and sends for it; 0 is the engine's.
+    pub io_thread: u8,
+}
+
+/// All connections. The session whose command is running is taken out while it runs.
+#[derive(Default)]
+pub struct Sessions {
+    slab: Slab<Option<Box<Session>>>,
+    /// The slot of each client id.
+    slots: HashMap<u64, usize>,
+    last_id: u64,
+}
+
+impl Sessions {
+    /// Registers a connection.
+    pub fn open(&mut self, peer: Peer, unauthenticated: bool, ticks: u64) -> SessionKey {
+        self.last_id += 1;
+        let slot = self.slab.vacant_key();
+        let key = SessionKey { id: self.last_id, slot };
+        self.slots.insert(key.id, slot);
+        let mut restrictions = Restrictions::default();
+        restrictions.set(Restrictions::UNAUTHENTICATED, unauthenticated);
+        self.slab.insert(Some(Box::new(Session {
+            key,
+            db: 0,
+            protocol: 2,
+            restrictions,
+            authenticated: !unauthenticated,
+            user: DEFAULT,
+            name: Vec::new(),
+            lib_name: Vec::new(),
+            lib_version: Vec::new(),
+            takes_redirects: false,
+            address: peer.address,
+            local_address: peer.local_address,
+            fd: peer.fd,
+            is_local: peer.is_local,
+            transport_bytes: peer.transport_bytes,
+            io_thread: peer.io_thread,
+            no_evict: false,
+            import_source: None,
+            reply_mode: ReplyMode::On,
+            debug: DebugMode::Off,
+            transaction: None,
+            watched: Vec::new(),
+            watched_bytes: 0,
+            watch_dirty: false,
+            subscriptions: Subscriptions::default(),
+            is_monitor: false,
+            tracking: None,
+            blocking: None,
+            tickets: None,
+            replica: Replica::default(),
+            transfer: None,
+            outbox: Outbox::default(),
+            fence: Lsn::NONE,
+            counted_unsent: 0,
+            weight: 0,
+            waits_for_room: false,
+            is_postponed: false,
+            closing: false,
+            killed: false,
+            over_soft_since_ms: None,
+            told_bytes: 0,
+            connected_ticks: ticks,
+            active_ticks: ticks,
+            last_command: None,
+            pending_input: 0,
+            commands: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+        })));
+        key
+    }
+
+    /// How many connections there are.
+    pub fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Whether nobody is connected.
+    pub fn is_empty(&self) -> bool {
+        self.slab.is_empty()
+    }
+
+    /// Takes a session out while its command runs. `None` when it is gone or out already.
+    #[inline]
+    pub fn take(&mut self, key: SessionKey) -> Option<Box<Session>> {
+        let place = self.slab.get_mut(key.slot)?;
+        if place.as_ref()?.key != key {
+            return None;
+        }
+        place.take()
+    }
+
+    /// Puts a session back that was taken out.
+    #[inline]
+    pub fn put(&mut self, session: Box<Session>) {
+        if let Some(place) = self.slab.get_mut(session.key.slot) {
+            *place = Some(session);
+        }
+    }
+
+    /// A session that is not out.
+    #[inline]
+    pub fn get(&self, key: SessionKey) -> Option<&Session> {
+        self.slab.get(key.slot)?.as_deref().filter(|session| session.key == key)
+    }
+
+    /// A session that is not out.
+    #[inline]
+    pub fn get_mut(&mut self, key: SessionKey) -> Option<&mut Session> {
+        self.slab.get_mut(key.slot)?.as_deref_mut().filter(|session| session.key == key)
+    }
+
+    /// Forgets a session that is not out.
+    pub fn close(&mut self, key: SessionKey) -> Option<Box<Session>> {
+        let session = self.take(key)?;
+        self.slab.remove(key.slot);
+        self.slots.remove(&key.id);
+        fit_map(&mut self.slots);
+        Some(session)
+    }
+
+    /// Gives back the memory of sessions that have gone. Takes time for each slot there is.
+    pub(in crate::engine) fn give_back(&mut self) {
+        fit_slab(&mut self.slab);
+    }
+
+    /// All sessions that are not out, in no order that means anything.
+    pub fn iter(&self) -> impl Iterator<Item = &Session> {
+        self.slab.iter().filter_map(|(_, session)| session.as_deref())
+    }
+
+    /// All sessions that are not out, in no order that means anything.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Session> {
+        self.slab.iter_mut().filter_map(|(_, session)| session.as_deref_mut())
+    }
+
+    /// Whether a connection with this client id is open.
+    pub fn is_open(&self, id: u64) -> bool {
+        self.slots.contains_key(&id)
+    }
+
+    /// The session with this client id, if it is not out.
+    pub fn by_id(&mut self, id: u64) -> Option<&mut Session> {
+        let slot = *self.slots.get(&id)?;
+        self.get_mut(SessionKey { id, slot })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_found_by_its_id_until_it_is_closed() {
+        let mut sessions = Sessions::default();
+        let keys: Vec<SessionKey> = (0..3).map(|_| sessions.open(Peer::default(), false, 0)).collect();
+        assert!(sessions.close(keys[1]).is_some());
+        let last = sessions.open(Peer::default(), false, 0);
+        assert_eq!(last.slot, keys[1].slot, "the place is used again");
+        let mut found = |id| sessions.by_id(id).map(|session| session.key);
+        assert_eq!(
+            [found(1), found(2), found(3), found(4), found(5)],
+            [Some(keys[0]), None, Some(keys[2]), Some(last), None]
+        );
+    }
+}

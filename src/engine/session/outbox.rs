@@ -1,0 +1,540 @@
+//! Bytes on their way to a client: replies, from when they are made until the socket takes them, and what is pushed.
+//!
+//! They lie in chunks, in the order in which they are sent. A chunk is freed as soon as it is sent, so that what is held
+//! ([`Outbox::held`]) stays close to what is unsent, and grows without copying what is there already. Most outboxes hold
+//! one small reply for a moment: that is `front` alone.
+//!
+//! **Fences.** What a client reads must not be lost by a crash afterwards. So bytes come with a fence, the last unit that they
+//! show ([`Lsn::NONE`] if they show none), and leave when the log has reached it. The order stays: what stands behind a fence
+//! waits for it, too. [`Outbox::sendable`] is the one way out; without a log there are no fences, and all may leave.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use crate::base::limits::{OUTBOX_CHUNK_BYTES, OUTBOX_FENCES_MAX, OUTBOX_TAKE_OVER_BYTES};
+use crate::base::lsn::Lsn;
+
+/// See the module's header.
+#[derive(Default)]
+pub struct Outbox {
+    /// The chunk that is being sent. Empty only when nothing is unsent.
+    front: Vec<u8>,
+    /// Bytes of `front` that were sent.
+    front_sent: usize,
+    /// The chunks behind it.
+    more: VecDeque<Vec<u8>>,
+    /// Bytes in `more`.
+    more_len: usize,
+    /// Bytes that the chunks in `more` have allocated.
+    more_held: usize,
+    /// How many of the bytes were here before the batch of commands that runs now.
+    older: usize,
+    /// Something was pushed since that batch began.
+    has_fresh: bool,
+    /// How many bytes have gone: the position of the first that is unsent.
+    gone: u64,
+    /// From which position on bytes wait for which unit. Both only grow from one to the next.
+    fences: Fences,
+    /// The same of the replies that are appended next, from an offset among them on; for no unit while there is no fence.
+    coming: (usize, Lsn),
+    /// For which unit the connection is known to wait.
+    awaited: Lsn,
+    /// Nothing is sent any more.
+    is_closed: bool,
+    waker: Option<Waker>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Fence {
+    from: u64,
+    lsn: Lsn,
+}
+
+/// Fences in their order. Mostly there is one, which needs no memory of its own.
+#[derive(Default)]
+struct Fences {
+    /// `None` only if there are no others.
+    first: Option<Fence>,
+    more: VecDeque<Fence>,
+}
+
+impl Fences {
+    #[inline]
+    fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.more.len()
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    #[inline]
+    fn front(&self) -> Option<&Fence> {
+        self.first.as_ref()
+    }
+
+    fn back(&self) -> Option<&Fence> {
+        self.more.back().or(self.first.as_ref())
+    }
+
+    #[inline]
+    fn back_mut(&mut self) -> Option<&mut Fence> {
+        self.more.back_mut().or(self.first.as_mut())
+    }
+
+    #[inline]
+    fn push_back(&mut self, fence: Fence) {
+        match &mut self.first {
+            None => self.first = Some(fence),
+            Some(_) => self.more.push_back(fence),
+        }
+    }
+
+    /// Drops the first one; with the last one all memory.
+    #[inline]
+    fn pop_front(&mut self) {
+        self.first = self.more.pop_front();
+        if self.first.is_none() && self.more.capacity() > 0 {
+            self.more = VecDeque::new();
+        }
+    }
+
+    /// Drops all from position `end` on.
+    fn cut(&mut self, end: u64) {
+        self.first.take_if(|fence| fence.from >= end);
+        self.more.retain(|fence| fence.from < end);
+    }
+}
+
+impl Outbox {
+    /// Appends bytes, which show the data as of unit `fence` at the latest, and wakes the connection's task.
+    pub fn push(&mut self, bytes: &[u8], fence: Lsn) {
+        if self.is_closed {
+            return;
+        }
+        if fence > Lsn::NONE {
+            self.fence_from(0, fence);
+        }
+        self.copy(bytes);
+        self.has_fresh = true;
+        self.wake();
+    }
+
+    /// Of the replies that are [appended](Self::append) next those from offset `from` on show the data as of unit `fence`.
+    #[inline]
+    pub fn fence_coming(&mut self, from: usize, fence: Lsn) {
+        let (first, lsn) = self.coming;
+        self.coming = (if lsn == Lsn::NONE { from } else { first.min(from) }, lsn.max(fence));
+    }
+
+    /// From which offset on the replies that are [appended](Self::append) next wait, and for which unit.
+    #[inline]
+    pub(in crate::engine) fn coming(&self) -> Option<(usize, Lsn)> {
+        Some(self.coming).filter(|(_, lsn)| *lsn > Lsn::NONE)
+    }
+
+    /// Which unit the next bytes among the replies that are [appended](Self::append) next wait for in any case: those before them do.
+    #[inline]
+    pub(in crate::engine) fn fence_of_next(&self) -> Lsn {
+        self.coming.1
+    }
+
+    /// The replies that would be [appended](Self::append) next are taken back from offset `start` on, and so are their fences.
+    pub(in crate::engine) fn take_back_coming(&mut self, start: usize) {
+        if self.coming.0 >= start {
+            self.coming = (0, Lsn::NONE);
+        }
+    }
+
+    /// Appends replies and empties their buffer, which it takes over where copying would cost more.
+    #[inline]
+    pub fn append(&mut self, replies: &mut Vec<u8>) {
+        if self.is_closed {
+            replies.clear();
+            return;
+        }
+        if let Some((from, fence)) = self.coming() {
+            self.fence_from(from, fence);
+            self.coming = (0, Lsn::NONE);
+        }
+        // A buffer that is mostly empty would be held as a whole.
+        if replies.len() >= OUTBOX_TAKE_OVER_BYTES && replies.capacity() / 2 <= replies.len() {
+            self.add_chunk(std::mem::take(replies));
+        } else {
+            self.copy(replies);
+            replies.clear();
+        }
+    }
+
+    /// Lets what comes `offset` bytes behind all that is here wait for a unit, and what comes behind that.
+    fn fence_from(&mut self, offset: usize, lsn: Lsn) {
+        let from = self.gone + (self.len() + offset) as u64;
+        let is_full = self.fences.len() >= OUTBOX_FENCES_MAX;
+        match self.fences.back_mut() {
+            Some(last) if last.lsn >= lsn => {}
+            // With many, some wait for more than they show.
+            Some(last) if last.from >= from || is_full => last.lsn = lsn,
+            _ => self.fences.push_back(Fence { from, lsn }),
+        }
+    }
+
+    /// Whether some of the bytes may have to wait for the log. If not, all may leave.
+    #[inline]
+    pub fn is_fenced(&self) -> bool {
+        !self.fences.is_empty()
+    }
+
+    /// The one way out: how many of the unsent bytes, from the first on, may leave when no crash can take away what units up to
+    /// `safe` have changed.
+    pub fn sendable(&mut self, safe: Lsn) -> usize {
+        while self.fences.front().is_some_and(|fence| fence.lsn <= safe) {
+            self.fences.pop_front();
+        }
+        match self.fences.front() {
+            None => self.len(),
+            Some(fence) => self.len().min((fence.from - self.gone) as usize),
+        }
+    }
+
+    /// How many of the bytes count as left unread. What waits for the log is not the reader's fault; but a log that takes nothing,
+    /// as of a full disk, may take nothing for ever, and memory ends.
+    pub(in crate::engine) fn unread(&mut self, safe: Lsn, is_unlogged: bool) -> usize {
+        if is_unlogged { self.len() } else { self.sendable(safe) }
+    }
+
+    /// The unit that the first bytes wait for, as of the last look at [`sendable`](Self::sendable); `None` if they wait for none, or
+    /// this was answered before.
+    pub(in crate::engine) fn begin_waiting(&mut self) -> Option<Lsn> {
+        let lsn = self.fences.front().map(|fence| fence.lsn).filter(|lsn| *lsn != self.awaited)?;
+        self.awaited = lsn;
+        Some(lsn)
+    }
+
+    /// Whether there is something, also among the replies that are appended next, that must not leave unless units behind `safe`
+    /// become safe.
+    pub fn shows_more_than(&self, safe: Lsn) -> bool {
+        self.fences.back().map_or(Lsn::NONE, |fence| fence.lsn).max(self.coming.1) > safe
+    }
+
+    #[inline]
+    fn copy(&mut self, bytes: &[u8]) {
+        if self.front.is_empty() && bytes.len() <= OUTBOX_CHUNK_BYTES {
+            self.front.extend_from_slice(bytes);
+        } else {
+            self.copy_to_back(bytes);
+        }
+    }
+
+    fn copy_to_back(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let back = self.more.back_mut().unwrap_or(&mut self.front);
+        if back.len() + bytes.len() > OUTBOX_CHUNK_BYTES {
+            let mut chunk = Vec::with_capacity(bytes.len().max(OUTBOX_CHUNK_BYTES));
+            chunk.extend_from_slice(bytes);
+            return self.add_chunk(chunk);
+        }
+        let before = back.capacity();
+        if before - back.len() < bytes.len() {
+            let wanted = (2 * before).clamp(back.len() + bytes.len(), OUTBOX_CHUNK_BYTES);
+            back.reserve_exact(wanted - back.len());
+        }
+        back.extend_from_slice(bytes);
+        let grown = back.capacity() - before;
+        if !self.more.is_empty() {
+            self.more_len += bytes.len();
+            self.more_held += grown;
+        }
+    }
+
+    fn add_chunk(&mut self, chunk: Vec<u8>) {
+        if self.front.is_empty() {
+            self.front = chunk;
+        } else {
+            self.more_len += chunk.len();
+            self.more_held += chunk.capacity();
+            self.more.push_back(chunk);
+        }
+    }
+
+    /// Remembers that all bytes that are here now precede the replies of the batch that begins.
+    #[inline]
+    pub fn begin_batch(&mut self) {
+        self.older = self.len();
+        self.has_fresh = false;
+        self.coming = (0, Lsn::NONE);
+    }
+
+    /// Moves what was pushed since the batch began behind the replies so far.
+    #[inline]
+    pub fn drain_fresh(&mut self, replies: &mut Vec<u8>) {
+        if self.has_fresh {
+            self.drain_fresh_now(replies);
+        }
+    }
+
+    #[cold]
+    fn drain_fresh_now(&mut self, replies: &mut Vec<u8>) {
+        self.has_fresh = false;
+        if self.len() > self.older {
+            if let Some(fence) = self.fences.back() {
+                self.fence_coming(replies.len(), fence.lsn);
+            }
+            let fresh = self.take_from(self.older);
+            replies.extend_from_slice(&fresh);
+        }
+    }
+
+    /// Takes out the unsent bytes behind the first `keep` of them.
+    pub fn take_from(&mut self, keep: usize) -> Vec<u8> {
+        let mut taken = Vec::with_capacity(self.len().saturating_sub(keep));
+        let chunks = std::mem::take(&mut self.more);
+        (self.more_len, self.more_held) = (0, 0);
+        let cut = self.front.len().min(self.front_sent + keep);
+        let mut left = keep - (cut - self.front_sent);
+        taken.extend_from_slice(&self.front[cut..]);
+        self.front.truncate(cut);
+        for mut chunk in chunks {
+            let cut = chunk.len().min(left);
+            left -= cut;
+            taken.extend_from_slice(&chunk[cut..]);
+            chunk.truncate(cut);
+            if cut > 0 {
+                self.add_chunk(chunk);
+            }
+        }
+        self.sent(0);
+        self.older = self.older.min(self.len());
+        let end = self.gone + self.len() as u64;
+        self.fences.cut(end);
+        taken
+    }
+
+    /// Drops bytes from the front, no more than [`Outbox::front`] has. An empty outbox holds no memory.
+    #[inline]
+    pub(in crate::engine) fn sent(&mut self, bytes: usize) {
+        self.front_sent += bytes;
+        self.gone += bytes as u64;
+        self.older = self.older.saturating_sub(bytes);
+        if self.front_sent >= self.front.len() {
+            self.front_sent = 0;
+            self.front = self.more.pop_front().unwrap_or_default();
+            if !self.front.is_empty() {
+                self.more_len -= self.front.len();
+                self.more_held -= self.front.capacity();
+            } else if self.more.capacity() > 0 {
+                self.more = VecDeque::new();
+            }
+        }
+    }
+
+    /// Drops what is unsent, and all that is appended later: part of a reply may have left, and the reader would take what came
+    /// behind that for the rest of it.
+    pub(in crate::engine) fn close(&mut self) {
+        *self = Outbox { is_closed: true, waker: self.waker.take(), ..Outbox::default() };
+    }
+
+    /// The unsent bytes that come first: all of them, or those that lie together.
+    #[inline]
+    pub fn front(&self) -> &[u8] {
+        self.front.get(self.front_sent..).unwrap_or_default()
+    }
+
+    /// The first of the bytes that may leave, of which there are `free`: all of them, or those that lie together.
+    #[inline]
+    pub fn first(&self, free: usize) -> &[u8] {
+        let front = self.front();
+        &front[..front.len().min(free)]
+    }
+
+    /// How many bytes are unsent.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.front.len() - self.front_sent + self.more_len
+    }
+
+    /// How many bytes of memory it takes to hold them.
+    #[inline]
+    pub fn held(&self) -> usize {
+        self.front.capacity() + self.more_held
+    }
+
+    /// How many chunks they lie in.
+    pub fn chunks(&self) -> usize {
+        usize::from(!self.front.is_empty()) + self.more.len()
+    }
+
+    /// Whether all was sent.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.front.is_empty()
+    }
+
+    /// Wakes the connection's task.
+    pub fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Remembers whom to wake.
+    #[inline]
+    pub fn set_waker(&mut self, waker: &Waker) {
+        match &mut self.waker {
+            Some(known) if known.will_wake(waker) => {}
+            known => *known = Some(waker.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::rng::Rng;
+
+    /// All unsent bytes, taken as a socket takes them.
+    fn drained(outbox: &mut Outbox, at_once: usize) -> Vec<u8> {
+        let mut all = Vec::new();
+        while !outbox.is_empty() {
+            let piece = &outbox.front()[..outbox.front().len().min(at_once)];
+            all.extend_from_slice(piece);
+            outbox.sent(piece.len());
+        }
+        all
+    }
+
+    #[test]
+    fn bytes_leave_an_outbox_as_they_came() {
+        let mut rng = Rng::seeded(5);
+        let (mut outbox, mut expected) = (Outbox::default(), Vec::new());
+        for round in 0..400_u64 {
+            let len = [0, 1, 100, 5_000, 33_000, 70_000, 200_000][(rng.next_u64() % 7) as usize];
+            let bytes: Vec<u8> = (0..len).map(|at| (at as u64 ^ round) as u8).collect();
+            expected.extend_from_slice(&bytes);
+            match rng.next_u64() % 3 {
+                0 => outbox.push(&bytes, Lsn::NONE),
+                1 => outbox.append(&mut bytes.clone()),
+                _ => {
+                    let mut roomy = Vec::with_capacity(1 << 20);
+                    roomy.extend_from_slice(&bytes);
+                    outbox.append(&mut roomy);
+                }
+            }
+            if rng.next_u64().is_multiple_of(4) {
+                let taken = outbox.front().len().min((rng.next_u64() % 100_000) as usize);
+                assert_eq!(outbox.front()[..taken], expected[..taken]);
+                outbox.sent(taken);
+                expected.drain(..taken);
+            }
+            if rng.next_u64().is_multiple_of(20) {
+                let keep = (rng.next_u64() as usize) % (expected.len() + 1);
+                assert_eq!(outbox.take_from(keep), expected.split_off(keep));
+            }
+            assert_eq!((outbox.len(), outbox.is_empty()), (expected.len(), expected.is_empty()));
+        }
+        assert_eq!(drained(&mut outbox, 10_000), expected);
+        assert_eq!((outbox.held(), outbox.chunks()), (0, 0), "an empty outbox holds no memory");
+    }
+
+    #[test]
+    fn an_outbox_holds_little_more_than_what_is_unsent() {
+        let mut outbox = Outbox::default();
+        for len in [10, 1_000, 30_000].repeat(500) {
+            outbox.push(&vec![b'x'; len], Lsn::NONE);
+            assert!(outbox.held() <= 2 * outbox.len() + OUTBOX_CHUNK_BYTES, "{} for {}", outbox.held(), outbox.len());
+        }
+        // A large buffer with little in it is not taken over.
+        let mut outbox = Outbox::default();
+        let mut roomy = Vec::with_capacity(1 << 20);
+        roomy.resize(OUTBOX_TAKE_OVER_BYTES, b'x');
+        outbox.append(&mut roomy);
+        assert_eq!((outbox.len(), outbox.held() < 1 << 19), (OUTBOX_TAKE_OVER_BYTES, true));
+    }
+
+    #[test]
+    fn what_a_command_pushes_to_its_own_session_follows_its_reply() {
+        let mut outbox = Outbox::default();
+        outbox.push(b"before ", Lsn::NONE);
+        outbox.begin_batch();
+        outbox.push(b" pushed", Lsn::NONE);
+        let mut replies = b"reply".to_vec();
+        outbox.drain_fresh(&mut replies);
+        outbox.append(&mut replies);
+        assert_eq!(drained(&mut outbox, 3), b"before reply pushed");
+    }
+
+    /// What leaves when everything up to `safe` can't be lost.
+    fn leaves(outbox: &mut Outbox, safe: u64) -> String {
+        let mut all = Vec::new();
+        while let free @ 1.. = outbox.sendable(Lsn::new(safe)) {
+            let piece = outbox.first(free);
+            all.extend_from_slice(piece);
+            outbox.sent(piece.len());
+        }
+        String::from_utf8(all).expect("plain text")
+    }
+
+    #[test]
+    fn bytes_leave_when_the_log_has_what_they_show_and_in_order() {
+        let mut outbox = Outbox::default();
+        outbox.push(b"free ", Lsn::NONE);
+        outbox.push(b"five ", Lsn::new(5));
+        outbox.push(b"behind ", Lsn::NONE);
+        outbox.push(b"three ", Lsn::new(3));
+        outbox.fence_coming(6, Lsn::new(8));
+        outbox.fence_coming(12, Lsn::new(9));
+        outbox.append(&mut b"clean eight nine".to_vec());
+        outbox.push(b" ten", Lsn::new(10));
+        assert_eq!(leaves(&mut outbox, 4), "free ");
+        assert_eq!([outbox.begin_waiting(), outbox.begin_waiting()], [Some(Lsn::new(5)), None]);
+        assert!(outbox.shows_more_than(Lsn::new(9)));
+        assert_eq!(leaves(&mut outbox, 5), "five behind three clean ");
+        assert_eq!(leaves(&mut outbox, 8), "");
+        assert_eq!(leaves(&mut outbox, 9), "eight nine");
+        assert!(outbox.is_fenced() && !outbox.shows_more_than(Lsn::new(10)));
+        assert_eq!(leaves(&mut outbox, 10), " ten");
+        assert!(!outbox.is_fenced());
+    }
+
+    #[test]
+    fn what_is_pushed_to_the_own_session_takes_its_fence_along() {
+        let mut outbox = Outbox::default();
+        outbox.push(b"before ", Lsn::new(1));
+        outbox.begin_batch();
+        outbox.push(b" pushed", Lsn::new(2));
+        let mut replies = b"reply".to_vec();
+        outbox.drain_fresh(&mut replies);
+        outbox.append(&mut replies);
+        assert_eq!(
+            [leaves(&mut outbox, 0), leaves(&mut outbox, 1), leaves(&mut outbox, 2)],
+            ["", "before reply", " pushed"]
+        );
+    }
+
+    #[test]
+    fn fences_are_bounded_and_never_come_too_early() {
+        let mut rng = Rng::seeded(7);
+        let mut outbox = Outbox::default();
+        // The Lsn that each byte shows, from the first one unsent on.
+        let mut shown = VecDeque::new();
+        for _ in 0..20_000 {
+            let (lsn, len) = (rng.below(1_000), rng.below(4) as usize);
+            outbox.push(&vec![b'x'; len], Lsn::new(lsn));
+            shown.extend(std::iter::repeat_n(lsn, len));
+            assert!(outbox.fences.len() <= OUTBOX_FENCES_MAX);
+            if rng.below(10) == 0 {
+                let safe = rng.below(1_000);
+                let left = leaves(&mut outbox, safe).len();
+                assert!(shown.drain(..left).all(|lsn| lsn <= safe));
+            }
+            if rng.below(50) == 0 {
+                let keep = rng.below(shown.len() as u64 + 1) as usize;
+                outbox.take_from(keep);
+                shown.truncate(keep);
+            }
+        }
+        assert_eq!(leaves(&mut outbox, 1_000).len(), shown.len());
+    }
+}

@@ -1,0 +1,187 @@
+//! What a client may leave unread: `client-output-buffer-limit`, counted as Redis counts.
+//!
+//! Redis compares when it adds to a client's replies, before the socket is offered any of them. So do we, in three places: when
+//! what a connection has sent is answered (all of it counts, though the socket might take it at once), when something is pushed to
+//! a client, and when a socket takes no more. Up to [`OUTPUT_UNCOUNTED_BYTES`] count for nothing: in Redis they lie in a buffer that
+//! each client has.
+//!
+//! Who has more unread than the hard limit of its class is closed at once, and gets nothing of it. What waits for the log is not
+//! the reader's fault: it does not count towards soft limits, nor for those to whom others push, who have asked for nothing.
+//!
+//! MONITOR's clients are ordinary ones, for whom there mostly is no limit. Then that of replicas holds for them, so that
+//! nobody fills the memory by looking on. The same hard limit holds for the invalidations of a client that caches keys, without its replies.
+
+use super::{ClientType, Restrictions, Session};
+use crate::base::limits::{
+    OUTBOX_PAUSE_BYTES, OUTPUT_UNCOUNTED_BYTES, REPLY_MAX_BYTES, REPLY_PAUSE_BYTES, UNAUTHENTICATED_MAX_OUTPUT_BYTES,
+};
+use crate::base::lsn::Lsn;
+use crate::config::{Config, OutputLimit};
+use crate::engine::meters::stats::Stats;
+use crate::engine::state::ServerState;
+use crate::resp::reply::Reply;
+use crate::spec::session_key::SessionKey;
+
+/// What of so many unsent bytes counts.
+#[inline]
+fn counted(unsent: usize) -> u64 {
+    if unsent > OUTPUT_UNCOUNTED_BYTES { unsent as u64 } else { 0 }
+}
+
+/// Whether a limit is exceeded; 0 is none.
+#[inline]
+fn exceeds(counted: u64, limit: u64) -> bool {
+    limit > 0 && counted >= limit
+}
+
+fn limit_of(config: &Config, session: &Session) -> OutputLimit {
+    let limits = &config.client_output_buffer_limit;
+    match session.client_type() {
+        ClientType::Pubsub => limits.pubsub,
+        ClientType::Normal if session.is_monitor && is_unlimited(limits.normal) => limits.replica,
+        ClientType::Normal => limits.normal,
+    }
+}
+
+fn is_unlimited(limit: OutputLimit) -> bool {
+    limit.hard_bytes == 0 && limit.soft_bytes == 0
+}
+
+fn is_too_much(config: &Config, session: &Session, unsent: usize) -> bool {
+    let is_stranger = session.restrictions.has(Restrictions::UNAUTHENTICATED);
+    is_stranger && counted(unsent) > UNAUTHENTICATED_MAX_OUTPUT_BYTES
+        || exceeds(counted(unsent), limit_of(config, session).hard_bytes)
+}
+
+fn note_closed(stats: &mut Stats, session: &Session, unsent: usize) {
+    tracing::warn!(client = session.key.id, unsent, "closed: does not read its output");
+    stats.output_limit_disconnections += 1;
+}
+
+/// Who is held to the limits of what is pushed.
+pub(in crate::engine) struct PushLimits<'a> {
+    pub(in crate::engine) config: &'a Config,
+    pub(in crate::engine) stats: &'a mut Stats,
+    pub(in crate::engine) limits_due: &'a mut Vec<SessionKey>,
+    /// What can't be lost any more.
+    pub(in crate::engine) safe: Lsn,
+    pub(in crate::engine) is_unlogged: bool,
+}
+
+impl PushLimits<'_> {
+    /// Something was pushed to this session. At once, not after the command: a script may push without end.
+    pub(in crate::engine) fn hold(&mut self, session: &mut Session) {
+        let limit = limit_of(self.config, session);
+        let unsent = session.outbox.unread(self.safe, self.is_unlogged);
+        if exceeds(counted(unsent), limit.hard_bytes) {
+            note_closed(self.stats, session, unsent);
+            session.close_at_once();
+        } else if exceeds(counted(unsent), limit.soft_bytes) && self.limits_due.last() != Some(&session.key) {
+            self.limits_due.push(session.key);
+        }
+    }
+
+    /// This session was told in so many bytes what it caches no longer. Others cause that without end; its replies, which it asked
+    /// for, do not count.
+    pub(in crate::engine) fn hold_told(&mut self, session: &mut Session, bytes: usize) {
+        session.told_bytes += bytes;
+        self.hold(session);
+        let limits = &self.config.client_output_buffer_limit;
+        let unsent = session.outbox.unread(self.safe, self.is_unlogged).min(session.told_bytes);
+        let is_ordinary = session.client_type() == ClientType::Normal && is_unlimited(limits.normal);
+        if is_ordinary && !session.killed && exceeds(counted(unsent), limits.replica.hard_bytes) {
+            note_closed(self.stats, session, unsent);
+            session.close_at_once();
+        }
+    }
+}
+
+impl ServerState {
+    /// Whether a pipeline has gathered so many replies that these are to be sent first. Where there is a hard limit it is to be met
+    /// before anything is sent.
+    #[inline]
+    pub(in crate::engine) fn has_answered_enough(&self, out: &Reply) -> bool {
+        out.len() >= REPLY_PAUSE_BYTES && self.has_met_limit(out.len())
+    }
+
+    #[cold]
+    fn has_met_limit(&self, bytes: usize) -> bool {
+        let hard = self.config.client_output_buffer_limit.normal.hard_bytes;
+        hard == 0 || bytes >= usize::try_from(hard).unwrap_or(usize::MAX).min(OUTBOX_PAUSE_BYTES)
+    }
+
+    /// Something was pushed to a session that is out of the registry.
+    pub(in crate::engine) fn hold_pushed(&mut self, session: &mut Session) {
+        let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
+        let (config, stats, limits_due) = (&self.config, &mut self.stats, &mut self.limits_due);
+        PushLimits { config, stats, limits_due, safe, is_unlogged }.hold(session);
+    }
+
+    /// Whether a client is to be closed that has so many bytes unread.
+    pub(in crate::engine) fn is_too_much_unread(&self, session: &Session, bytes: usize) -> bool {
+        is_too_much(&self.config, session, bytes)
+    }
+
+    /// What a session was sent is answered with `out`, which is more than never counts. Closes it if that is too much with what it has
+    /// not read before.
+    #[cold]
+    pub(in crate::engine) fn hold_answers_to_limit(&mut self, session: &mut Session, out: &mut Reply) {
+        let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
+        let waiting = match session.client_type() {
+            ClientType::Normal => session.outbox.len(),
+            ClientType::Pubsub => session.outbox.unread(safe, is_unlogged),
+        };
+        let unsent = waiting + out.len();
+        if is_too_much(&self.config, session, unsent) {
+            note_closed(&mut self.stats, session, unsent);
+            out.truncate(0);
+            session.close_at_once();
+        }
+    }
+
+    /// A client's command answers more than a reply may hold: does that meet the client's limit, it is closed as for such a reply.
+    #[cold]
+    pub(in crate::engine) fn hold_endless_reply_to_limit(&mut self, session: &mut Session) {
+        if is_too_much(&self.config, session, REPLY_MAX_BYTES) {
+            note_closed(&mut self.stats, session, REPLY_MAX_BYTES);
+            session.close_at_once();
+        }
+    }
+
+    /// Holds one client's unsent output against the limit of its kind.
+    pub fn hold_to_output_limit(&mut self, key: SessionKey) {
+        self.limits_due.push(key);
+        self.enforce_output_limits();
+    }
+
+    /// Soft limits are exceeded by time passing, too.
+    pub(in crate::engine) fn check_soft_limits(&mut self) {
+        let over = self.sessions.iter().filter(|session| session.over_soft_since_ms.is_some());
+        self.limits_due.extend(over.map(|session| session.key));
+        self.enforce_output_limits();
+    }
+
+    /// Closes the clients that let more unsent output pile up than `client-output-buffer-limit` allows their kind.
+    pub(in crate::engine) fn enforce_output_limits(&mut self) {
+        let (steady_ms, safe, is_unlogged) = (self.clock.steady_ms(), self.safe(), self.is_unlogged());
+        for key in std::mem::take(&mut self.limits_due) {
+            let Some(session) = self.sessions.get_mut(key) else { continue };
+            let limit = limit_of(&self.config, session);
+            let unread = session.outbox.unread(safe, is_unlogged);
+            let unsent = match session.client_type() {
+                ClientType::Normal if !session.is_monitor => session.outbox.len(),
+                _ => unread,
+            };
+            let over_soft = exceeds(counted(unread), limit.soft_bytes);
+            let since_ms = *session.over_soft_since_ms.get_or_insert(steady_ms);
+            if !over_soft {
+                session.over_soft_since_ms = None;
+            }
+            let too_long = over_soft && steady_ms - since_ms >= limit.soft_seconds as i64 * 1_000;
+            if (too_long || is_too_much(&self.config, session, unsent)) && !session.killed {
+                note_closed(&mut self.stats, session, unsent);
+                session.kill();
+            }
+        }
+    }
+}

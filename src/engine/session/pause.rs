@@ -1,0 +1,109 @@
+//! CLIENT PAUSE: who has paused what, and who waits for the end of it. What a pause does to commands is [`crate::engine::run::postpone`]'s.
+//!
+//! There are two reasons for a pause: a client asked for one, or the server is about to end. They hold independently of each other, and
+//! the stricter one counts. A command that comes during a pause and is not let through stays where it is in its connection's input, unread, and its session is
+//! *postponed*: nothing more runs for it until the pause is over. Then those sessions go on in the order in which they were postponed.
+
+use std::collections::VecDeque;
+
+use crate::spec::session_key::SessionKey;
+
+/// What a pause holds up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Paused {
+    /// Nothing: there is no pause.
+    #[default]
+    Nothing,
+    /// Commands that may change something.
+    Writes,
+    /// All commands.
+    All,
+}
+
+/// See the module's header.
+#[derive(Debug, Default)]
+pub struct Pause {
+    /// By CLIENT PAUSE, until then, by the steady clock.
+    by_client: Option<(Paused, i64)>,
+    /// The server is about to end.
+    by_ending: bool,
+    /// In the order in which they came.
+    postponed: VecDeque<SessionKey>,
+}
+
+impl Pause {
+    /// What is held up.
+    pub fn paused(&self) -> Paused {
+        let by_client = self.by_client.map_or(Paused::Nothing, |(paused, _)| paused);
+        if self.by_ending { by_client.max(Paused::Writes) } else { by_client }
+    }
+
+    /// Whether anything is held up.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.by_ending || self.by_client.is_some()
+    }
+
+    /// A client asks for a pause until `until_ms`, by the steady clock. One that it asked for before gets no shorter and no milder.
+    pub(in crate::engine) fn begin(&mut self, paused: Paused, until_ms: i64) {
+        let (before, until_before_ms) = self.by_client.unwrap_or((paused, until_ms));
+        self.by_client = Some((paused.max(before), until_ms.max(until_before_ms)));
+    }
+
+    /// Ends the pause that a client has asked for.
+    pub(in crate::engine) fn end(&mut self) {
+        self.by_client = None;
+    }
+
+    /// When that ends by itself, by the steady clock.
+    pub(in crate::engine) fn ends_ms(&self) -> Option<i64> {
+        self.by_client.map(|(_, until_ms)| until_ms)
+    }
+
+    /// The server is about to end, or is not any more.
+    pub(in crate::engine) fn set_ending(&mut self, is_ending: bool) {
+        self.by_ending = is_ending;
+    }
+
+    /// How many sessions are postponed.
+    pub fn postponed(&self) -> usize {
+        self.postponed.len()
+    }
+
+    /// A session is postponed from now on.
+    pub(in crate::engine) fn postpone(&mut self, session: SessionKey) {
+        self.postponed.push_back(session);
+    }
+
+    /// A session is not postponed any more, if it was.
+    pub(in crate::engine) fn forget(&mut self, session: SessionKey) {
+        self.postponed.retain(|postponed| *postponed != session);
+    }
+
+    /// Takes all that are postponed, in the order in which they came.
+    pub(in crate::engine) fn take_postponed(&mut self) -> VecDeque<SessionKey> {
+        std::mem::take(&mut self.postponed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_gets_no_shorter_and_no_milder_by_another() {
+        let mut pause = Pause::default();
+        assert_eq!((pause.paused(), pause.is_on(), pause.ends_ms()), (Paused::Nothing, false, None));
+        pause.begin(Paused::Writes, 100);
+        pause.begin(Paused::Writes, 50);
+        assert_eq!((pause.paused(), pause.ends_ms()), (Paused::Writes, Some(100)));
+        pause.begin(Paused::All, 50);
+        pause.begin(Paused::Writes, 200);
+        assert_eq!((pause.paused(), pause.ends_ms()), (Paused::All, Some(200)));
+        pause.set_ending(true);
+        pause.end();
+        assert_eq!((pause.paused(), pause.is_on(), pause.ends_ms()), (Paused::Writes, true, None));
+        pause.set_ending(false);
+        assert!(!pause.is_on());
+    }
+}

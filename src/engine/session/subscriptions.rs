@@ -1,0 +1,122 @@
+//! What one session listens to.
+
+use std::collections::HashSet;
+
+/// Which channels a name is looked up among.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// Those that patterns match as well.
+    Global,
+    /// The sharded ones, which patterns do not match. In Redis Cluster each belongs to a slot as a key does, and its messages stay
+    /// on the servers that hold the slot.
+    Sharded,
+}
+
+/// What a subscription is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A channel by name.
+    Channel(Space),
+    /// All global channels that match a glob.
+    Pattern,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 3] = [Kind::Channel(Space::Global), Kind::Pattern, Kind::Channel(Space::Sharded)];
+}
+
+/// Names of channels and patterns. Most sessions have none, and pay for no more than a pointer.
+#[derive(Default)]
+pub struct Subscriptions {
+    /// `None` if there are none.
+    names: Option<Box<Names>>,
+}
+
+/// The names of each kind.
+#[derive(Default)]
+struct Names {
+    channels: HashSet<Box<[u8]>>,
+    patterns: HashSet<Box<[u8]>>,
+    sharded: HashSet<Box<[u8]>>,
+    /// Bytes of all of them.
+    bytes: usize,
+}
+
+/// Bytes that a subscription takes beside its name, about: its place here, and among those who listen.
+const SUBSCRIPTION_BYTES: usize = 4 * size_of::<Box<[u8]>>();
+
+impl Names {
+    fn of(&self, kind: Kind) -> &HashSet<Box<[u8]>> {
+        match kind {
+            Kind::Channel(Space::Global) => &self.channels,
+            Kind::Pattern => &self.patterns,
+            Kind::Channel(Space::Sharded) => &self.sharded,
+        }
+    }
+
+    fn of_mut(&mut self, kind: Kind) -> &mut HashSet<Box<[u8]>> {
+        match kind {
+            Kind::Channel(Space::Global) => &mut self.channels,
+            Kind::Pattern => &mut self.patterns,
+            Kind::Channel(Space::Sharded) => &mut self.sharded,
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.channels.len() + self.patterns.len() + self.sharded.len()
+    }
+}
+
+impl Subscriptions {
+    /// The names of one kind, in no order that means anything.
+    pub fn of(&self, kind: Kind) -> impl Iterator<Item = &[u8]> {
+        self.names.iter().flat_map(move |names| names.of(kind)).map(|name| &**name)
+    }
+
+    /// How many there are of one kind.
+    pub fn count(&self, kind: Kind) -> usize {
+        self.names.as_ref().map_or(0, |names| names.of(kind).len())
+    }
+
+    /// Adds a name; false when it is there already.
+    pub(in crate::engine) fn add(&mut self, kind: Kind, name: &[u8]) -> bool {
+        let names = self.names.get_or_insert_default();
+        let is_new = names.of_mut(kind).insert(name.into());
+        names.bytes += if is_new { name.len() } else { 0 };
+        is_new
+    }
+
+    /// Removes a name; false when it is not there.
+    pub(in crate::engine) fn remove(&mut self, kind: Kind, name: &[u8]) -> bool {
+        let Some(names) = &mut self.names else { return false };
+        let was_there = names.of_mut(kind).remove(name);
+        names.bytes -= if was_there { name.len() } else { 0 };
+        if names.count() == 0 {
+            self.names = None;
+        }
+        was_there
+    }
+
+    /// How many there are in the space that a kind belongs to: a client is told the sum.
+    pub fn count_beside(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Channel(Space::Global) | Kind::Pattern => {
+                self.count(Kind::Channel(Space::Global)) + self.count(Kind::Pattern)
+            }
+            Kind::Channel(Space::Sharded) => self.count(kind),
+        }
+    }
+
+    /// Bytes that they take, about.
+    pub fn mem_bytes(&self) -> usize {
+        let held = |names: &Names| size_of::<Names>() + names.count() * SUBSCRIPTION_BYTES + names.bytes;
+        self.names.as_ref().map_or(0, |names| held(names))
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_none()
+    }
+}

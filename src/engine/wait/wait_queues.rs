@@ -1,0 +1,350 @@
+//! Who waits for which key, in which order, and until when. What waiting is says [`super::wait`].
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use super::{Ticket, Want};
+use crate::base::fit::fit_map;
+use crate::engine::meters::coordination_stats::CountedWait;
+use crate::keyspace::DbIndex;
+use crate::resp::reply::{Form, Reply};
+use crate::resp::request::OwnedArgv;
+use crate::spec::session_key::SessionKey;
+use crate::spec::table::CommandId;
+
+/// Touched keys for which room is kept.
+const READY_KEEP: usize = 1_024;
+
+/// What it takes to keep a call beside its own bytes: its places in the tables here and in that of its session, as they are when half full.
+const PLACES_BYTES: usize = 128;
+
+/// What it takes to wait for a key for which nobody else does, beside the key's bytes: its queues, their place in their table, and a leaf.
+const QUEUES_BYTES: usize = 350;
+
+/// The kind of the message that tells what a call with a ticket has come to.
+const PUSH: &[u8] = b"ticket";
+
+/// How a call waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Its session waits with it.
+    Blocking {
+        /// The client does not want the reply (CLIENT REPLY).
+        is_muted: bool,
+    },
+    /// Beside its session, which has been told its ticket.
+    Beside,
+}
+
+/// A call that waits.
+pub struct Parked {
+    /// Its place in every queue.
+    pub ticket: Ticket,
+    /// Whose it is.
+    pub session: SessionKey,
+    /// How it waits.
+    pub mode: Mode,
+    /// Which command it is.
+    pub command: CommandId,
+    /// Its arguments.
+    pub argv: OwnedArgv,
+    /// Its database. A session that it does not block may have selected another one meanwhile.
+    pub db: DbIndex,
+    /// See [`Wait`](super::Wait).
+    pub want: Want,
+    /// See [`Wait`](super::Wait).
+    pub keys: OwnedArgv,
+    /// See [`Wait`](super::Wait); but by the [steady](crate::base::clock::Clock::steady_ms) clock, as [`Parked::retry_at_ms`] is:
+    /// however somebody sets the other one meanwhile, the call waits for as long as it was told to.
+    pub deadline_ms: Option<i64>,
+    /// See [`Wait`](super::Wait).
+    pub retry_at_ms: Option<i64>,
+    /// See [`Wait`](super::Wait).
+    pub on_timeout: fn(&mut Reply),
+    /// How its waiting is counted, if it is.
+    pub(in crate::engine) counted: Option<CountedWait>,
+    /// See [`Wait`](super::Wait).
+    pub in_vain: &'static str,
+    /// See [`Wait`](super::Wait).
+    pub or_string: Option<Box<[u8]>>,
+    /// Since when it waits, by the steady clock.
+    pub(crate) since_ms: i64,
+}
+
+impl Parked {
+    /// When something is to be done about it whatever happens to its keys, by the steady clock.
+    fn due_ms(&self) -> Option<i64> {
+        [self.deadline_ms, self.retry_at_ms].into_iter().flatten().min()
+    }
+
+    /// The keys for which it waits, each with what it wants to find there.
+    pub(in crate::engine) fn wants(&self) -> impl Iterator<Item = (&[u8], Want)> {
+        let keys = self.keys.as_argv().iter().map(|key| (key, self.want));
+        keys.chain(self.or_string.iter().map(|key| (&key[..], Want::String)))
+    }
+
+    /// Whether its waiting is over at `now_ms`, by the steady clock.
+    pub(in crate::engine) fn has_timed_out(&self, now_ms: i64) -> bool {
+        self.deadline_ms.is_some_and(|at_ms| at_ms <= now_ms)
+    }
+
+    /// The ticket that its client was told, if it was told one.
+    pub(crate) fn told_ticket(&self) -> Option<Ticket> {
+        (self.mode == Mode::Beside).then_some(self.ticket)
+    }
+
+    /// The beginning of what its client is sent in the end, behind which the reply is to be written.
+    pub(in crate::engine) fn begin_answer(&self, form: Form) -> Reply {
+        let mut answer = Reply::new(form);
+        if self.mode == Mode::Beside {
+            answer.push(3);
+            answer.bulk(PUSH);
+            answer.integer(self.ticket.number());
+        }
+        answer
+    }
+
+    /// Bytes that it takes, if nobody else waits for its keys.
+    pub(in crate::engine) fn mem_bytes(&self) -> usize {
+        let queues: usize = self.wants().map(|(key, _)| QUEUES_BYTES + key.len()).sum();
+        let id = self.or_string.as_ref().map_or(0, |id| id.len());
+        size_of::<Parked>() + PLACES_BYTES + self.argv.bytes() + self.keys.bytes() + id + queues
+    }
+}
+
+/// Who waits for one key, by what they want. They never compete for the same thing. A call leaves its queue from anywhere without a
+/// search, however many wait.
+#[derive(Default)]
+struct Queues {
+    waiting: [BTreeSet<Ticket>; Want::ALL.len()],
+    /// Whether the key stands in [`Waits::ready`].
+    ready: bool,
+    /// Whether it stands in [`Waits::put_off`].
+    put_off: bool,
+}
+
+impl Queues {
+    fn is_empty(&self) -> bool {
+        self.waiting.iter().all(BTreeSet::is_empty)
+    }
+}
+
+/// A key that was touched and has queues.
+pub(in crate::engine) struct Ready {
+    pub db: DbIndex,
+    pub key: Box<[u8]>,
+}
+
+/// Who waits for what.
+#[derive(Default)]
+pub struct Waits {
+    /// The calls, but for one that was [taken](Self::take).
+    calls: BTreeMap<Ticket, Box<Parked>>,
+    /// By database, then key: a touched key is looked up without being copied.
+    queues: HashMap<DbIndex, HashMap<Box<[u8]>, Queues>>,
+    deadlines: BTreeSet<(i64, Ticket)>,
+    ready: VecDeque<Ready>,
+    /// Those of which not all were served that could be, because one slice has served enough.
+    put_off: VecDeque<Ready>,
+    /// How many calls there are.
+    len: usize,
+    /// How many of them block their sessions.
+    blocking: usize,
+    last: Option<Ticket>,
+}
+
+impl Waits {
+    /// Whether nobody waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many calls wait.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How many of them block their sessions.
+    pub fn blocking(&self) -> usize {
+        self.blocking
+    }
+
+    /// How many keys are waited for, and for how many of them by calls that mind if the key goes (XREADGROUP).
+    pub fn keys(&self) -> (usize, usize) {
+        let all = || self.queues.values().flat_map(HashMap::values);
+        (all().count(), all().filter(|queues| !queues.waiting[Want::Group as usize].is_empty()).count())
+    }
+
+    /// A call that waits.
+    pub fn get(&self, ticket: Ticket) -> Option<&Parked> {
+        self.calls.get(&ticket).map(|parked| &**parked)
+    }
+
+    /// The ticket of a call that is about to be queued, behind all that are there.
+    pub(in crate::engine) fn issue(&mut self) -> Ticket {
+        let ticket = self.last.map_or(Ticket::FIRST, Ticket::next);
+        self.last = Some(ticket);
+        ticket
+    }
+
+    /// Queues a call.
+    pub(in crate::engine) fn add(&mut self, parked: Box<Parked>) {
+        let ticket = parked.ticket;
+        self.len += 1;
+        self.blocking += usize::from(parked.mode != Mode::Beside);
+        let queues = self.queues.entry(parked.db).or_default();
+        for (key, want) in parked.wants() {
+            // A key that is named twice counts once.
+            queues.entry(key.into()).or_default().waiting[want as usize].insert(ticket);
+        }
+        if let Some(at_ms) = parked.due_ms() {
+            self.deadlines.insert((at_ms, ticket));
+        }
+        self.calls.insert(ticket, parked);
+    }
+
+    /// Takes a call out, to be dispatched again or answered. It keeps its places in the queues until it is [put](Self::put) back or
+    /// [removed](Self::remove).
+    pub(in crate::engine) fn take(&mut self, ticket: Ticket) -> Option<Box<Parked>> {
+        self.calls.remove(&ticket)
+    }
+
+    /// A call that was taken waits on.
+    pub(in crate::engine) fn put(&mut self, parked: Box<Parked>) {
+        self.calls.insert(parked.ticket, parked);
+    }
+
+    /// Takes a call out of all queues that was taken.
+    pub(in crate::engine) fn remove(&mut self, parked: &Parked) {
+        self.len -= 1;
+        self.blocking -= usize::from(parked.mode != Mode::Beside);
+        // Also of those who wait for no key: WAIT.
+        if let Some(at_ms) = parked.due_ms() {
+            self.deadlines.remove(&(at_ms, parked.ticket));
+        }
+        let Some(by_key) = self.queues.get_mut(&parked.db) else { return };
+        for (key, want) in parked.wants() {
+            let Some(queues) = by_key.get_mut(key) else { continue };
+            queues.waiting[want as usize].remove(&parked.ticket);
+            if queues.is_empty() {
+                by_key.remove(key);
+            }
+        }
+        if by_key.is_empty() {
+            self.queues.remove(&parked.db);
+        } else {
+            fit_map(by_key);
+        }
+    }
+
+    /// Sets when a waiting call is dispatched again although no key was touched, by the steady clock.
+    pub(in crate::engine) fn retry_at(&mut self, ticket: Ticket, at_ms: Option<i64>) {
+        let Some(parked) = self.calls.get_mut(&ticket).filter(|parked| parked.retry_at_ms != at_ms) else { return };
+        if let Some(due_ms) = parked.due_ms() {
+            self.deadlines.remove(&(due_ms, ticket));
+        }
+        parked.retry_at_ms = at_ms;
+        if let Some(due_ms) = parked.due_ms() {
+            self.deadlines.insert((due_ms, ticket));
+        }
+    }
+
+    /// Whether a key was touched for which somebody waits.
+    #[inline]
+    pub(in crate::engine) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Notes that a key was touched.
+    pub(in crate::engine) fn touch(&mut self, db: DbIndex, key: &[u8]) {
+        let Some(queues) = self.queues.get_mut(&db).and_then(|by_key| by_key.get_mut(key)) else { return };
+        if !std::mem::replace(&mut queues.ready, true) {
+            self.ready.push_back(Ready { db, key: key.into() });
+        }
+    }
+
+    /// Notes that every key of a database may have changed.
+    pub(in crate::engine) fn touch_database(&mut self, db: DbIndex) {
+        let Some(by_key) = self.queues.get_mut(&db) else { return };
+        for (key, queues) in by_key {
+            if !std::mem::replace(&mut queues.ready, true) {
+                self.ready.push_back(Ready { db, key: key.clone() });
+            }
+        }
+    }
+
+    /// Takes the next touched key.
+    pub(in crate::engine) fn take_ready(&mut self) -> Option<Ready> {
+        let ready = self.ready.pop_front()?;
+        if self.ready.is_empty() && self.ready.capacity() > READY_KEEP {
+            self.ready = VecDeque::new();
+        }
+        if let Some(queues) = self.queues.get_mut(&ready.db).and_then(|by_key| by_key.get_mut(&ready.key)) {
+            queues.ready = false;
+        }
+        Some(ready)
+    }
+
+    /// Leaves a key that was [taken](Self::take_ready) to another slice.
+    pub(in crate::engine) fn put_off(&mut self, ready: Ready) {
+        let queues = self.queues.get_mut(&ready.db).and_then(|by_key| by_key.get_mut(&ready.key));
+        if queues.is_some_and(|queues| !std::mem::replace(&mut queues.put_off, true)) {
+            self.put_off.push_back(ready);
+        }
+    }
+
+    /// Takes the next key that was left to this slice.
+    pub(in crate::engine) fn take_put_off(&mut self) -> Option<Ready> {
+        let ready = self.put_off.pop_front()?;
+        if self.put_off.is_empty() && self.put_off.capacity() > READY_KEEP {
+            self.put_off = VecDeque::new();
+        }
+        if let Some(queues) = self.queues.get_mut(&ready.db).and_then(|by_key| by_key.get_mut(&ready.key)) {
+            queues.put_off = false;
+        }
+        Some(ready)
+    }
+
+    /// Whether a key is to be looked at, now or in another slice.
+    #[inline]
+    pub(in crate::engine) fn has_work(&self) -> bool {
+        self.has_ready() || !self.put_off.is_empty()
+    }
+
+    /// The longest waiting call of a queue; with `after`, among those that came later than that.
+    pub(in crate::engine) fn next_after(&self, ready: &Ready, want: Want, after: Option<Ticket>) -> Option<Ticket> {
+        let queue = self.queue(ready.db, &ready.key, want)?;
+        let from = after.map_or(Ticket::FIRST, Ticket::next);
+        queue.range(from..).next().copied()
+    }
+
+    /// How many calls of a queue wait for a key.
+    pub(crate) fn waiting(&self, db: DbIndex, key: &[u8], want: Want) -> usize {
+        self.queue(db, key, want).map_or(0, BTreeSet::len)
+    }
+
+    /// The calls of a queue that wait for a key, the longest waiting first.
+    pub(crate) fn waiters(&self, db: DbIndex, key: &[u8], want: Want) -> impl Iterator<Item = &Parked> {
+        self.queue(db, key, want).into_iter().flatten().filter_map(|ticket| self.get(*ticket))
+    }
+
+    /// The longest waiting call of a queue.
+    pub(in crate::engine) fn first(&self, db: DbIndex, key: &[u8], want: Want) -> Option<Ticket> {
+        self.queue(db, key, want)?.first().copied()
+    }
+
+    fn queue(&self, db: DbIndex, key: &[u8], want: Want) -> Option<&BTreeSet<Ticket>> {
+        Some(&self.queues.get(&db)?.get(key)?.waiting[want as usize])
+    }
+
+    /// When the next call times out or is to be dispatched again, by the steady clock.
+    #[inline]
+    pub fn next_deadline_ms(&self) -> Option<i64> {
+        self.deadlines.first().map(|(at_ms, _)| *at_ms)
+    }
+
+    /// A call of which that time has come.
+    pub(in crate::engine) fn due(&self, now_ms: i64) -> Option<Ticket> {
+        self.deadlines.first().filter(|(at_ms, _)| *at_ms <= now_ms).map(|(_, ticket)| *ticket)
+    }
+}

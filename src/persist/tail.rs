@@ -1,0 +1,74 @@
+//! The tail of the log: finished units that have not been given to it yet.
+
+use crate::base::lsn::Lsn;
+use crate::log::block::{HEAD_BYTES, unit_head, units_in};
+
+/// The version of the effects' encoding, which each unit names.
+pub const EFFECTS_FORMAT: u8 = 1;
+
+/// What a unit is, as the log tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum UnitOrigin {
+    /// A client's command.
+    Command = 1,
+    /// A call that had waited.
+    Woken = 2,
+    /// Keys or elements whose time had come.
+    Expiry = 3,
+    /// A start of the server, with another configuration than before.
+    Start = 4,
+    /// Part of a snapshot, which copies what was there.
+    Snapshot = 5,
+    /// Keys that had to go because memory was full.
+    Eviction = 6,
+}
+
+/// See the file's header. As the log wants it: room for its own head, then each unit behind a head that tells its length.
+#[derive(Debug)]
+pub struct Tail {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) units: u32,
+    /// When the last unit was made, Unix ms.
+    pub(crate) time_ms: i64,
+}
+
+impl Default for Tail {
+    fn default() -> Tail {
+        Tail::new(vec![0; HEAD_BYTES])
+    }
+}
+
+impl Tail {
+    /// An empty one in a buffer that has nothing but the room for the log's head.
+    pub(crate) fn new(bytes: Vec<u8>) -> Tail {
+        Tail { bytes, units: 0, time_ms: 0 }
+    }
+
+    /// Appends a unit with all its effects.
+    #[inline]
+    pub(crate) fn append(&mut self, origin: UnitOrigin, effects: &[u8], time_ms: i64) {
+        self.bytes.extend_from_slice(&unit_head(EFFECTS_FORMAT, origin as u8, effects.len() as u32));
+        self.bytes.extend_from_slice(effects);
+        self.units += 1;
+        self.time_ms = time_ms;
+    }
+
+    /// Bytes allocated.
+    pub(crate) fn mem_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Gives back what memory it does not need while it is empty.
+    pub(crate) fn give_back(&mut self) {
+        if self.units == 0 {
+            self.bytes.shrink_to(HEAD_BYTES);
+        }
+    }
+
+    /// The encoded effects of each unit.
+    pub fn units(&self) -> impl Iterator<Item = &[u8]> {
+        // Which Lsns they will have does not matter here.
+        units_in(&self.bytes[HEAD_BYTES..], Lsn::FIRST).map(|unit| unit.effects)
+    }
+}

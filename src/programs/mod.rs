@@ -1,0 +1,8 @@
+//! The scripts and libraries that clients have brought: the cache with its Lua state, the script that runs now, and what is known of
+//! calls that have ended. Lua itself is a floor below, in [`script`](crate::script).
+
+pub(crate) mod running;
+pub mod scripts;
+pub(crate) mod slow;
+pub(crate) mod stats;
+pub(crate) mod trace;

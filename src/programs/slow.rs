@@ -1,0 +1,263 @@
+//! SCRIPT SLOW: the slowest calls of scripts and functions, each with its trail, the commands that it ran.
+//!
+//! Kept are not the latest calls but the slowest, so that a bad minute at night is still there in the morning. Most
+//! calls are fast and must not pay for those that are not: a trail begins once a call has taken a tenth of
+//! `script-slow-threshold`, so what it misses took less than that in all. Of more commands than a trail has room for,
+//! the slowest stay.
+//!
+//! The time of a command begins where the one before ended, which spares a reading of the clock but counts the Lua code in
+//! between. That would lay a slow loop at the door of the GET behind it. So before a command the clock is read as well
+//! where the command is not flagged as fast, and always once the trail has begun. Only of a fast command with which the
+//! trail begins it stays unknown what it took.
+
+use quanta::Clock;
+
+use crate::base::limits::{
+    COMMAND_LOG_MAX_ARG_BYTES, COMMAND_LOG_MAX_ARGS, SCRIPT_TRAIL_MAX_ARG_BYTES, SCRIPT_TRAIL_MAX_ARGS,
+    SCRIPT_TRAIL_MAX_STEPS,
+};
+use crate::base::ticks::ticks_of_micros;
+use crate::config::Config;
+use crate::resp::request::{Argv, OwnedArgv, abridge};
+
+/// The share of `script-slow-threshold` after which a trail begins.
+const TRAIL_SHARE: u64 = 10;
+
+/// A call that was slow.
+#[derive(Debug)]
+pub struct SlowCall {
+    /// Counts the calls that were kept since the server started.
+    pub id: u64,
+    /// When it began, Unix ms.
+    pub began_ms: i64,
+    /// What it took, in ticks of the processor's clock.
+    pub ticks: u64,
+    /// The script's SHA1 or the function's name.
+    pub name: Box<[u8]>,
+    /// The client's command, abridged.
+    pub command: OwnedArgv,
+    /// The client's address and name, that abridged.
+    pub client: (Box<str>, Box<[u8]>),
+    /// What it ran.
+    pub trail: Trail,
+}
+
+/// The commands that a call ran, since it was on its way to be slow.
+#[derive(Debug, Default)]
+pub struct Trail {
+    /// In the order in which they ran.
+    pub steps: Vec<Step>,
+    /// How many others were left out, each faster than those that are here.
+    pub omitted: u64,
+}
+
+/// A command of a trail. Times are ticks of the processor's clock.
+#[derive(Debug)]
+pub struct Step {
+    /// How long the script had run when it began, or when the command before ended, if it is not known what it took.
+    pub at_ticks: u64,
+    /// What it took, if that is known.
+    pub ticks: Option<u64>,
+    /// What was called, abridged.
+    pub command: OwnedArgv,
+}
+
+impl Trail {
+    fn note(&mut self, argv: Argv<'_>, at_ticks: u64, ticks: Option<u64>) {
+        let duration = |ticks: Option<u64>| ticks.unwrap_or(u64::MAX);
+        if self.steps.len() == SCRIPT_TRAIL_MAX_STEPS {
+            self.omitted += 1;
+            let steps = self.steps.iter().map(|step| duration(step.ticks)).enumerate();
+            let (fastest, least) = steps.min_by_key(|(_, ticks)| *ticks).expect("it is full");
+            if least >= duration(ticks) {
+                return;
+            }
+            self.steps.remove(fastest);
+        }
+        let command = OwnedArgv::abridged(argv, SCRIPT_TRAIL_MAX_ARGS, SCRIPT_TRAIL_MAX_ARG_BYTES);
+        self.steps.push(Step { at_ticks, ticks, command });
+    }
+}
+
+/// The slowest calls. See the module's header.
+#[derive(Debug)]
+pub struct SlowCalls {
+    /// The slowest first.
+    calls: Vec<SlowCall>,
+    /// The trail of the call that runs.
+    trail: Trail,
+    /// How many are kept.
+    max_len: usize,
+    /// The least that a call must take to be kept at all.
+    threshold_ticks: u64,
+    /// How long a call runs before its trail begins.
+    pub(crate) trail_after_ticks: u64,
+    next_id: u64,
+}
+
+impl Default for SlowCalls {
+    /// Keeps nothing.
+    fn default() -> SlowCalls {
+        let never = u64::MAX;
+        let (calls, trail) = (Vec::new(), Trail::default());
+        SlowCalls { calls, trail, max_len: 0, threshold_ticks: never, trail_after_ticks: never, next_id: 0 }
+    }
+}
+
+impl SlowCalls {
+    /// Bytes that they hold.
+    pub(crate) fn mem_bytes(&self) -> usize {
+        let trail =
+            |trail: &Trail| trail.steps.iter().map(|step| size_of::<Step>() + step.command.bytes()).sum::<usize>();
+        let texts =
+            |call: &SlowCall| call.name.len() + call.command.bytes() + call.client.0.len() + call.client.1.len();
+        self.calls.iter().map(|call| size_of::<SlowCall>() + texts(call) + trail(&call.trail)).sum()
+    }
+
+    /// Takes over `script-slow-threshold` and `script-slow-max-len`.
+    pub fn configure(&mut self, config: &Config, clock: &Clock) {
+        self.max_len = config.script_slow_max_len;
+        self.calls.truncate(self.max_len);
+        let threshold_us = u64::try_from(config.script_slow_threshold_us).ok().filter(|_| self.max_len > 0);
+        self.threshold_ticks = threshold_us.map_or(u64::MAX, |us| ticks_of_micros(clock, us));
+        self.trail_after_ticks = threshold_us.map_or(u64::MAX, |_| self.threshold_ticks / TRAIL_SHARE);
+    }
+
+    /// The calls, the slowest first.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &SlowCall> {
+        self.calls.iter()
+    }
+
+    /// How many are kept.
+    pub fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Forgets them all.
+    pub fn clear(&mut self) {
+        self.calls.clear();
+    }
+
+    /// Notes a command of the call that runs, which may become slow.
+    #[cold]
+    pub(crate) fn note_step(&mut self, argv: Argv<'_>, at_ticks: u64, ticks: Option<u64>) {
+        self.trail.note(argv, at_ticks, ticks);
+    }
+
+    /// A call that has a trail has ended after `ticks`; `describe` tells what is to be known of it if it is kept: name,
+    /// command, the client's address and name.
+    #[cold]
+    pub(crate) fn end<'a>(
+        &mut self,
+        ticks: u64,
+        began_ms: i64,
+        describe: impl FnOnce() -> (&'a [u8], Argv<'a>, (Box<str>, Box<[u8]>)),
+    ) {
+        let trail = std::mem::take(&mut self.trail);
+        let place = self.calls.partition_point(|call| call.ticks >= ticks);
+        if ticks < self.threshold_ticks || place >= self.max_len {
+            return;
+        }
+        let (name, command, (address, of_client)) = describe();
+        let client = (address, abridge(&of_client, COMMAND_LOG_MAX_ARG_BYTES).into());
+        let command = OwnedArgv::abridged(command, COMMAND_LOG_MAX_ARGS, COMMAND_LOG_MAX_ARG_BYTES);
+        self.calls.truncate(self.max_len - 1);
+        let id = self.next_id;
+        self.next_id += 1;
+        self.calls.insert(place, SlowCall { id, began_ms, ticks, name: name.into(), command, client, trail });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn argv(words: &[&str]) -> OwnedArgv {
+        let mut owned = OwnedArgv::default();
+        words.iter().for_each(|word| owned.push(word.as_bytes()));
+        owned
+    }
+
+    fn slow(threshold_us: i64, max_len: usize) -> SlowCalls {
+        let mut slow = SlowCalls::default();
+        let config =
+            Config { script_slow_threshold_us: threshold_us, script_slow_max_len: max_len, ..Config::default() };
+        slow.configure(&config, &Clock::new());
+        slow
+    }
+
+    fn end(slow: &mut SlowCalls, ticks: u64) {
+        let command = argv(&["EVAL", "return 1", "0"]);
+        slow.end(ticks, 0, || (b"name", command.as_argv(), Default::default()));
+    }
+
+    #[test]
+    fn the_slowest_calls_stay() {
+        let mut slow = slow(0, 3);
+        for ticks in [5, 9, 1, 7, 3, 9] {
+            end(&mut slow, ticks);
+        }
+        let kept = |slow: &SlowCalls| slow.iter().map(|call| (call.ticks, call.id)).collect::<Vec<_>>();
+        assert_eq!(kept(&slow), [(9, 1), (9, 4), (7, 3)], "of equal ones the older first");
+        let config = Config { script_slow_max_len: 1, ..Config::default() };
+        slow.configure(&config, &Clock::new());
+        assert_eq!(kept(&slow), [(9, 1)]);
+        slow.clear();
+        assert!(slow.is_empty());
+    }
+
+    #[test]
+    fn thresholds_are_in_microseconds() {
+        let clock = Clock::new();
+        let mut slow = slow(1_000, 3);
+        assert!((999..=1_001).contains(&(clock.delta_as_nanos(0, slow.threshold_ticks) / 1_000)));
+        assert_eq!(slow.trail_after_ticks, slow.threshold_ticks / TRAIL_SHARE);
+        let least = slow.threshold_ticks;
+        end(&mut slow, least - 1);
+        assert_eq!(slow.len(), 0);
+        end(&mut slow, least);
+        assert_eq!(slow.len(), 1);
+        for off in [self::slow(-1, 3), self::slow(0, 0)] {
+            assert_eq!((off.threshold_ticks, off.trail_after_ticks), (u64::MAX, u64::MAX));
+        }
+    }
+
+    #[test]
+    fn a_trail_keeps_the_slowest_commands_in_order() {
+        let mut slow = slow(0, 1);
+        let most = SCRIPT_TRAIL_MAX_STEPS as u64;
+        for i in 0..most + 8 {
+            slow.note_step(
+                argv(&["GET", &"k".repeat(100), "a", "b", "c", "d", "e"]).as_argv(),
+                i,
+                (i != 9).then_some(100 + i),
+            );
+        }
+        slow.note_step(argv(&["PING"]).as_argv(), 1_000, Some(1));
+        end(&mut slow, 10);
+        let trail = &slow.iter().next().unwrap().trail;
+        let at: Vec<u64> = trail.steps.iter().map(|step| step.at_ticks).collect();
+        assert_eq!((at, trail.omitted), ((8..most + 8).collect(), 9));
+        let first = trail.steps[0].command.as_argv();
+        let abridged = format!("{}... (36 more bytes)", "k".repeat(64));
+        assert_eq!(
+            first.iter().map(|arg| String::from_utf8_lossy(arg).into_owned()).collect::<Vec<_>>(),
+            ["GET", &abridged, "a", "b", "c", "... (2 more arguments)"]
+        );
+        assert!(slow.trail.steps.is_empty(), "the next call has its own");
+    }
+
+    #[test]
+    fn a_clients_name_is_kept_abridged() {
+        let mut slow = slow(0, 4);
+        let command = argv(&["FCALL", "f", "0"]);
+        slow.end(u64::MAX, 0, || (b"f", command.as_argv(), ("".into(), vec![b'n'; 1_000_000].into())));
+        let kept: Vec<usize> = slow.iter().map(|call| call.client.1.len()).collect();
+        assert!(kept.len() == 1 && kept[0] < 2 * COMMAND_LOG_MAX_ARG_BYTES, "{kept:?}");
+    }
+}

@@ -1,0 +1,406 @@
+//! Wiring: from a configuration to a running server.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
+
+use crate::base::clock::Clock;
+use crate::base::limits::RECOVERY_SLICE_BYTES;
+use crate::base::lsn::Lsn;
+use crate::base::os::allocated::count_for_this_thread;
+use crate::base::os::allocator::wait_to_be_told;
+use crate::base::os::huge_pages;
+use crate::base::os::logging;
+use crate::base::os::process::PidFile;
+use crate::base::os::process_title;
+use crate::base::os::supervisor;
+use crate::base::rng::Rng;
+use crate::command;
+use crate::config::{AppendFsync, Config};
+use crate::engine::Engine;
+use crate::engine::meters::turns::Turns;
+use crate::engine::persistence::recovery::{Loading, Recovered, RecoveryError, Step};
+use crate::engine::session::registry::watch_for_stalls;
+use crate::import::ImportError;
+use crate::import::at_start::{AtStart, Importing};
+use crate::log::directory::{Directory, DirectoryId};
+use crate::log::disk::{RealDisk, ignore_file_size_signal};
+use crate::log::error::LogError;
+use crate::log::scan::TornTail;
+use crate::net::listener::Listener;
+use crate::net::metrics_http::{self, Questions};
+use crate::net::reconfigure::{ListenError, Network, acceptor, listen, stamps};
+use crate::net::serve::{Shared, serve};
+use crate::persist::saving::DATA_DIR;
+use crate::spec::table::RenameError;
+
+/// Why the server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A socket could not be opened.
+    #[error("cannot listen on {address}: {source}{}", advice_on_listening(source))]
+    Listen {
+        /// Where.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// `rename-command` asks for what can't be.
+    #[error("{0}")]
+    Rename(#[from] RenameError),
+    /// The certificates or other parameters of TLS are of no use.
+    #[error("cannot serve TLS: {0}")]
+    Tls(String),
+    /// Neither a port nor a unix socket is configured.
+    #[error("nothing to listen on: set --port, --tls-port, or --unixsocket PATH")]
+    NoListener,
+    /// The users can't be had.
+    #[error("cannot set up the users: {0}")]
+    Users(String),
+    /// The Lua state could not be made.
+    #[error("cannot load the bundled scripts: {0}")]
+    Scripts(String),
+    /// The data can't be had.
+    #[error("{source}{}", advice_on_data(source))]
+    Recovery {
+        /// Why.
+        #[from]
+        source: RecoveryError,
+    },
+    /// The data of Redis that lies here can't be imported.
+    #[error(
+        "{0}\nThis folder holds the data of Redis, and none of Tidegate's yet. To start without it, choose another --dir"
+    )]
+    Import(#[from] ImportError),
+    /// The system refused something else.
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+/// What to do about an address that can't be listened on.
+fn advice_on_listening(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => ". Another server uses it: choose another port with --port, or end that server",
+        io::ErrorKind::AddrNotAvailable => ". This machine has no such address: choose others with --bind",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            ". There is no space for the socket's file: make some, or choose a place on another disk with --unixsocket"
+        }
+        _ => "",
+    }
+}
+
+/// What to do about a folder of data that can't be read and written.
+fn advice_on_data(error: &RecoveryError) -> &'static str {
+    let RecoveryError::Log(LogError::Io { source, .. }) = error else { return "" };
+    match source.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => {
+            ". A server needs to write there: mount it for writing, or copy the folder to another disk and start there, with --dir"
+        }
+        io::ErrorKind::PermissionDenied => {
+            ". The folder of the data, and all in it, must be readable and writable for the user of the server: chown -R it"
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            ". There is no space for the files that a new server begins with: make some, or choose another --dir"
+        }
+        _ => "",
+    }
+}
+
+/// Runs a server until a signal or a client ends it.
+pub fn run(mut config: Config) -> Result<(), StartError> {
+    fit_to_descriptors(&mut config);
+    if config.disable_thp
+        && let Err(error) = huge_pages::disable()
+    {
+        tracing::warn!("the system goes on with huge pages, which may stall the server for moments: {error}");
+    }
+    if let Err(error) = config.adjust_oom_score() {
+        tracing::warn!("oom-score-adj has no effect: {error}");
+    }
+    let _pid_file = write_pid_file(&config);
+    config.title(process_title::program()).iter().for_each(|title| process_title::set(title));
+    let turns = Arc::<Turns>::default();
+    let (woken, asleep) = (Arc::clone(&turns), Arc::clone(&turns));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .on_thread_unpark(move || woken.begin())
+        .on_thread_park(move || asleep.end())
+        .build()?;
+    let local = tokio::task::LocalSet::new();
+    count_for_this_thread();
+    wait_to_be_told();
+    let done = local.block_on(&runtime, async {
+        // Before they are read: what changes meanwhile is found at the first look.
+        let tls_files = stamps(&config);
+        let acceptor = acceptor(&config).map_err(|error| StartError::Tls(error.to_string()))?;
+        let listeners = open_listeners(&config)?;
+        let metrics = open_metrics(&config)?;
+        let table = command::renamed_table(&config.source.renamed)?;
+        let (warnings, notices) = (config.warnings(), config.notices());
+        let mut engine = Engine::new(config, table, Clock::system(), Rng::from_entropy())
+            .map_err(|error| StartError::Scripts(error.to_string()))?;
+        engine.server.configure_users().map_err(StartError::Users)?;
+        engine.server.turns = turns;
+        let log_moved = Arc::new(Notify::new());
+        let places: Vec<String> = listeners.iter().map(|listener| listener.address()).collect();
+        let mut start = Some(Start::begin(&mut engine, &log_moved)?);
+        watch_for_stalls(&engine.server.registry, table)?;
+        let load = |engine: &mut Engine| {
+            let step = start.as_mut().map_or(Ok(Step::Complete), |start| start.step(engine))?;
+            if step == Step::Complete
+                && let Some(start) = start.take()
+            {
+                announce(&places, &start.finish(engine)?);
+                warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+                notices.iter().for_each(|notice| tracing::info!("{notice}"));
+                supervisor::ready();
+            }
+            Ok::<_, StartError>(step)
+        };
+        tokio::task::spawn_local(reopen_log(signal(SignalKind::hangup())?));
+        let shared = Rc::new(Shared::new(engine, log_moved));
+        shared.start_io_threads()?;
+        let questions = Arc::<Questions>::default();
+        metrics_http::start(metrics, &questions, &shared.engine.borrow().server.registry)?;
+        tokio::task::spawn_local(questions.answer(Rc::clone(&shared), command::metrics::render));
+        shared.sockets.set_acceptor(acceptor);
+        let network = Network::new(Rc::clone(&shared.sockets), tls_files);
+        shared.engine.borrow_mut().server.network = Some(Box::new(network));
+        serve(shared, listeners, load).await?;
+        Ok(())
+    });
+    // Before the pidfile goes, which others take for the end.
+    logging::flush();
+    done
+}
+
+/// Writes the process's number to `pidfile`. The file is removed when the value goes.
+fn write_pid_file(config: &Config) -> Option<PidFile> {
+    let path = Some(config.dir.join(&config.pidfile)).filter(|_| !config.pidfile.as_os_str().is_empty())?;
+    match PidFile::write(&path) {
+        Ok(file) => Some(file),
+        Err(error) => {
+            tracing::warn!("there is no pidfile {}: {error}", path.display());
+            None
+        }
+    }
+}
+
+/// Opens the log file anew at each SIGHUP, for those who have moved it away.
+async fn reopen_log(mut hangup: Signal) {
+    while hangup.recv().await.is_some() {
+        match logging::reopen() {
+            Ok(Some(path)) => tracing::info!("SIGHUP: the log goes on in a fresh {}", path.display()),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::error!("SIGHUP: the log goes on in the old file, as a new one can't be opened: {error}")
+            }
+        }
+    }
+}
+
+/// Opens every configured socket.
+fn open_listeners(config: &Config) -> Result<Vec<Rc<Listener>>, StartError> {
+    let failed = |error: ListenError| StartError::Listen { address: error.place.to_string(), source: error.source };
+    let listeners = listen(config).map_err(failed)?;
+    if listeners.is_empty() { Err(StartError::NoListener) } else { Ok(listeners) }
+}
+
+/// Opens the sockets that metrics are asked for at; none unless they are wanted.
+fn open_metrics(config: &Config) -> Result<Vec<std::net::TcpListener>, StartError> {
+    if config.metrics_port == 0 {
+        return Ok(Vec::new());
+    }
+    metrics_http::listen(&config.metrics_bind, config.metrics_port)
+        .map_err(|(address, source)| StartError::Listen { address, source })
+}
+
+/// The way from an empty engine to one with its data.
+struct Start {
+    path: PathBuf,
+    data: Data,
+    log_moved: Arc<Notify>,
+}
+
+/// Where the data comes from.
+enum Data {
+    /// There is none.
+    New,
+    /// From the snapshot and the log.
+    Own(Loading),
+    /// From files of Redis.
+    Import {
+        importing: Importing,
+        /// The files, for people.
+        names: String,
+        /// Whether it is saved as well.
+        is_saved: bool,
+    },
+}
+
+impl Start {
+    /// Finds the data. What Redis has left is imported if there is none of Tidegate's.
+    fn begin(engine: &mut Engine, log_moved: &Arc<Notify>) -> Result<Start, StartError> {
+        ignore_file_size_signal();
+        let config = &engine.server.config;
+        let (path, has_log) = (config.dir.join(DATA_DIR), config.appendonly);
+        let found = AtStart::look(config);
+        let own = match path.exists() {
+            true => Some(Loading::begin(engine, open_directory(&path)?)?),
+            false => None,
+        };
+        let mut data = match (own, found) {
+            (Some(own), found) if !own.is_empty() => {
+                if let Ok(Some(import)) = found {
+                    tracing::info!("{} is not read: the data is in {}", import.names(), path.display());
+                }
+                Data::Own(own)
+            }
+            (own, found) => match found? {
+                Some(import) => {
+                    let names = import.names();
+                    tracing::info!("imports the data of Redis that was found here: {names}");
+                    let directory = match own {
+                        // That looks whether it only seems to be empty, because it is damaged.
+                        Some(own) => Some(own.into_directory()?).filter(|_| has_log),
+                        None if has_log => Some(Arc::new(open_directory(&path)?)),
+                        None => None,
+                    };
+                    let is_saved = directory.is_some();
+                    Data::Import { importing: import.begin(engine, directory)?, names, is_saved }
+                }
+                None => match own {
+                    Some(own) => Data::Own(own),
+                    None if has_log => Data::Own(Loading::begin(engine, open_directory(&path)?)?),
+                    None => Data::New,
+                },
+            },
+        };
+        let progress = match &mut data {
+            Data::New => None,
+            Data::Own(loading) => Some(loading.step(engine, 0)?),
+            Data::Import { importing, .. } => Some(importing.progress()),
+        };
+        engine.server.set_loading(progress);
+        Ok(Start { path, data, log_moved: Arc::clone(log_moved) })
+    }
+
+    /// Loads a slice.
+    fn step(&mut self, engine: &mut Engine) -> Result<Step, StartError> {
+        let (step, progress) = match &mut self.data {
+            Data::New => return Ok(Step::Complete),
+            Data::Own(loading) => {
+                // As little as can be where it rests for each key.
+                let bytes = if engine.server.config.key_load_delay_us == 0 { RECOVERY_SLICE_BYTES } else { 1 };
+                let progress = loading.step(engine, bytes)?;
+                (if progress.is_complete { Step::Complete } else { Step::More }, progress)
+            }
+            Data::Import { importing, .. } => (importing.step(engine)?, importing.progress()),
+        };
+        engine.server.set_loading(Some(progress));
+        Ok(step)
+    }
+
+    /// All is loaded: has the engine go on behind it. Answers what the start-up line says of the data.
+    fn finish(self, engine: &mut Engine) -> Result<String, StartError> {
+        let Start { path, data, log_moved } = self;
+        let (keys, last) = match data {
+            Data::New => {
+                engine.server.saving.lives_at(path);
+                return Ok("data: in memory only; durable: snapshots only, and there is none".to_owned());
+            }
+            Data::Own(loading) => {
+                let recovered = match engine.server.config.appendonly {
+                    true => loading.finish(engine, Box::new(move || log_moved.notify_one()))?,
+                    false => loading.finish_without_log(engine)?.0,
+                };
+                tell_of_crash(&recovered);
+                (recovered.keys, recovered.last)
+            }
+            Data::Import { importing, names, is_saved } => {
+                let report = importing.into_report();
+                if !is_saved {
+                    engine.server.saving.lives_at(path);
+                    engine.server.set_loading(None);
+                    return Ok(format!(
+                        "data: in memory only, {report}; durable: snapshots only; until there is one a restart imports {names} \
+                         again"
+                    ));
+                }
+                tracing::info!(
+                    "imported: {report}; the files were not changed, and are not read again: the data is in {}",
+                    path.display()
+                );
+                (engine.server.saving.loaded_keys(), engine.server.last_lsn())
+            }
+        };
+        engine.server.set_loading(None);
+        let promise = match (engine.server.config.appendonly, engine.server.config.appendfsync) {
+            (true, AppendFsync::Always) => "every OK is on disk",
+            (true, AppendFsync::EverySecond) => "what is older than a second is on disk",
+            (true, AppendFsync::No) => "when the system writes it to disk",
+            (false, _) => "what was there, and each snapshot; what changes is in memory only",
+        };
+        Ok(format!("data: {} ({keys} keys, Lsn {last}); durable: {promise}", path.display()))
+    }
+}
+
+/// Tells what is known of how the server before this one ended.
+fn tell_of_crash(recovered: &Recovered) {
+    if let Some(damage) = &recovered.passed_over {
+        tracing::warn!("{damage}; what this snapshot had replaced was read in its place: nothing is missing");
+    }
+    match &recovered.torn {
+        Some(TornTail { path, offset, .. }) => {
+            let path = path.display();
+            tracing::warn!(
+                "{path}: cut off at offset {offset}, where a crash interrupted a write that was not acknowledged"
+            );
+        }
+        None if !recovered.is_clean && recovered.last > Lsn::NONE => {
+            tracing::info!("the server before this one was killed; nothing is missing");
+        }
+        None => {}
+    }
+}
+
+fn open_directory(path: &Path) -> Result<Directory, RecoveryError> {
+    let mut random = Rng::from_entropy();
+    let id = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
+    Ok(Directory::open(Arc::new(RealDisk), path, DirectoryId::new(id.to_be_bytes()))?)
+}
+
+/// The start-up line: where it listens, where data lives, what is durable.
+fn announce(places: &[String], data: &str) {
+    tracing::info!(
+        "Tidegate {} (pid {}) listens on {}; {data}",
+        env!("CARGO_PKG_VERSION"),
+        std::process::id(),
+        places.join(", "),
+    );
+    // Test containers and the like wait for these words.
+    tracing::info!("Ready to accept connections");
+}
+
+/// Makes room for `maxclients` sockets; where the system does not allow so many, there are fewer clients, who are then told
+/// so, and not left waiting for a descriptor.
+fn fit_to_descriptors(config: &mut Config) {
+    if let Err(possible) = config.make_room_for_clients() {
+        let wanted = config.maxclients;
+        config.maxclients = possible.max(1);
+        let fits = config.make_room_for_clients().is_ok();
+        tracing::warn!(
+            wanted,
+            maxclients = config.maxclients,
+            fits,
+            "maxclients is lowered to what the system allows (see ulimit -n)"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,751 @@
+//! What clients are told while a sync takes long: who reads what nobody changes is answered, and nobody is shown what a crash
+//! could still take back. The disk is done when the test says so; no time passes.
+
+use super::*;
+use crate::base::limits::{LOG_BEHIND_MAX_BYTES, LOG_MERGE_MAX_BYTES, LOG_SYNC_IN_PLACE_MAX};
+use crate::engine::persistence::recovery::Loading;
+use crate::engine::session::Restrictions;
+use crate::log::group_commit::State;
+
+/// A script that reads, as a word of a line.
+const GET: &str = "return~redis.call('GET',KEYS[1])";
+
+impl Bench {
+    /// A disk that is known to be slow, so that the engine does not wait for it.
+    fn slow() -> Bench {
+        let mut bench = Bench::new();
+        bench.disk.set_faults(Faults { sync_time: 20 * LOG_SYNC_IN_PLACE_MAX, ..Faults::default() });
+        assert_eq!(bench.line(0, "SET learned v").as_deref(), Some("+OK\\r\\n"));
+        assert!(bench.log().sync_time() > LOG_SYNC_IN_PLACE_MAX);
+        bench
+    }
+
+    /// A client's commands, each a pipeline of its own. In a word a tilde stands for a space; `SHA1` is the name of [`GET`].
+    fn ask(&mut self, client: usize, lines: &[&str]) {
+        let sha1 = crate::script::store::sha1_hex(GET.replace('~', " ").as_bytes());
+        let sha1 = String::from_utf8_lossy(&sha1).into_owned();
+        for line in lines {
+            let words: Vec<String> =
+                line.split(' ').map(|word| word.replace('~', " ").replace("SHA1", &sha1)).collect();
+            self.feed(client, &[&words.iter().map(String::as_bytes).collect::<Vec<_>>()]);
+        }
+    }
+
+    /// Commands of the first client that are answered when the disk is done.
+    fn settled(&mut self, lines: &[&str]) {
+        self.ask(0, lines);
+        self.finish_sync();
+        let sent = self.sent(0).expect("it is on disk");
+        assert!(!sent.contains("-ERR"), "{lines:?}: {sent}");
+    }
+
+    /// The disk does what it was told to.
+    fn finish_sync(&mut self) {
+        self.engine.server.commit_log();
+        self.log().step();
+        self.engine.server.follow_log();
+    }
+
+    /// What leaves for a client while the disk works, and whether something has to wait for it.
+    fn told(&mut self, client: usize) -> (String, bool) {
+        let durable = self.log().durable();
+        let sent = self.sent(client).unwrap_or_default();
+        assert_eq!(self.log().durable(), durable, "the disk is not done");
+        let session = self.engine.server.sessions.get_mut(self.clients[client]).expect("it is open");
+        (sent, !session.outbox.is_empty())
+    }
+}
+
+/// What was there before, what one client changes, what another one asks for, and whether that has to wait.
+type Case = (&'static [&'static str], &'static [&'static str], &'static [&'static str], bool);
+
+const CASES: &[Case] = &[
+    (&[], &["SET k v"], &["GET other"], false),
+    (&[], &["SET k v"], &["ECHO hello", "PING", "TIME", "CLIENT ID", "PUBLISH news v", "CONFIG GET port"], false),
+    (&[], &["SET k v"], &["INFO persistence"], false),
+    (&[], &["SET k v"], &["SELECT 1", "GET k"], false),
+    (&[], &["SET k v"], &["MULTI", "GET other", "EXEC"], false),
+    (&["SCRIPT LOAD return~redis.call('GET',KEYS[1])"], &["SET k v"], &["EVALSHA SHA1 1 other"], false),
+    (&[], &["SCRIPT LOAD return~redis.call('GET',KEYS[1])"], &["GET other"], false),
+    (&["SET other v"], &["SET k v"], &["SETNX other w"], false),
+    (&[], &["SET k v"], &["GET k"], true),
+    (&[], &["SET k v"], &["MGET other k"], true),
+    (&[], &["SET k v"], &["EXISTS k"], true),
+    (&[], &["SET k v"], &["TYPE k"], true),
+    (&[], &["SET k v"], &["TTL k"], true),
+    (&[], &["SET k v"], &["OBJECT ENCODING k"], true),
+    (&[], &["SET k v"], &["MEMORY USAGE k"], true),
+    (&[], &["SET k v"], &["DUMP k"], true),
+    (&[], &["SET k v"], &["LLEN k"], true),
+    (&[], &["SET k v"], &["SETNX k w"], true),
+    (&["RPUSH l 1 2", "SET by:1 5"], &["SET by:2 1"], &["SORT l BY by:*"], true),
+    (&["SET k v"], &["DEL k"], &["GET k"], true),
+    (&["SET k v"], &["DEL k"], &["DEL k"], true),
+    (&["SET k v"], &["RENAME k l"], &["GET l"], true),
+    (&["SET k v"], &["COPY k l DB 1"], &["SELECT 1", "STRLEN l"], true),
+    (&["SADD s a"], &["SADD s b"], &["SADD s b"], true),
+    (&["XADD s 1-1 f v", "XGROUP CREATE s g 0"], &["XREADGROUP GROUP g c STREAMS s >"], &["XPENDING s g"], true),
+    (&["SET k v"], &["FLUSHALL"], &["GET k"], true),
+    (&["SET k v"], &["FLUSHALL"], &["FLUSHALL"], true),
+    (&["SET k v"], &["SWAPDB 0 1"], &["GET other"], true),
+    (&[], &["SET k v"], &["DBSIZE"], true),
+    (&[], &["SET k v"], &["KEYS nosuch"], true),
+    (&[], &["SET k v"], &["SCAN 0"], true),
+    (&[], &["SET k v"], &["RANDOMKEY"], true),
+    (&[], &["SET k v"], &["INFO keyspace"], true),
+    (&[], &["SET k v"], &["MULTI", "GET k", "EXEC"], true),
+    (&[], &["MULTI", "SET k v", "SET l v", "EXEC"], &["GET l"], true),
+    (&["SCRIPT LOAD return~redis.call('GET',KEYS[1])"], &["SET k v"], &["EVALSHA SHA1 1 k"], true),
+    (&[], &["EVAL redis.call('SET','k','v') 0"], &["GET k"], true),
+    (&[], &["SCRIPT LOAD return~redis.call('GET',KEYS[1])"], &["SCRIPT EXISTS SHA1"], true),
+    (&[], &["SCRIPT LOAD return~redis.call('GET',KEYS[1])"], &["EVALSHA SHA1 1 other"], true),
+    (&[], &["SCRIPT LOAD return~redis.call('GET',KEYS[1])"], &["SCRIPT FLUSH"], true),
+    (
+        &[],
+        &["FUNCTION DELETE nosuch", "FUNCTION LOAD #!lua~name=l\nredis.register_function('f',redis.log)"],
+        &["FUNCTION LIST"],
+        true,
+    ),
+    (&["SCRIPT LOAD return~redis.call('GET',KEYS[1])"], &["SCRIPT FLUSH"], &["EVALSHA SHA1 1 other"], true),
+];
+
+#[test]
+fn who_reads_what_nobody_changes_is_answered_while_the_disk_works() {
+    for case @ (before, change, ask, waits) in CASES {
+        let mut bench = Bench::slow();
+        bench.settled(before);
+        bench.ask(0, change);
+        assert!(bench.told(0).1, "{case:?}: a change waits");
+        bench.ask(1, ask);
+        let (sent, is_held) = bench.told(1);
+        assert_eq!(is_held, *waits, "{case:?}: {sent}");
+        bench.finish_sync();
+        assert_eq!([bench.told(0).1, bench.told(1).1], [false; 2], "{case:?}: the disk is done");
+    }
+}
+
+/// The data that is there after a crash, in memory only.
+fn after_a_crash(bench: Bench) -> Bench {
+    let Bench { engine: crashed, clock, disk, .. } = bench;
+    disk.crash();
+    drop(crashed);
+    disk.set_faults(Faults::default());
+    let mut engine = engine(Config::default(), clock.clone());
+    let loading = Loading::begin(&mut engine, directory(&disk)).expect("a crash damages nothing");
+    loading.finish_without_log(&mut engine).expect("a crash damages nothing");
+    let clients = [(); 3].map(|()| engine.server.open_session(Peer::default()));
+    Bench { engine, clock, disk, clients }
+}
+
+/// The power fails before the first, the second, the third operation of the disk that makes a change durable, and so on.
+#[test]
+fn quiet_keys_are_read_at_once_and_what_a_crash_takes_back_was_shown_to_nobody() {
+    let (mut lost, mut shown) = (0, 0);
+    for operation in 0..6 {
+        let mut bench = Bench::slow();
+        bench.settled(&["SET quiet v", "SET written before"]);
+        bench.ask(0, &["SET written after"]);
+        bench.ask(2, &["GET written"]);
+        for _ in 0..100 {
+            bench.ask(1, &["GET quiet"]);
+            assert_eq!(bench.told(1), ("$1\\r\\nv\\r\\n".to_owned(), false), "a reader of it does not wait");
+        }
+        assert_eq!([bench.told(0), bench.told(2)], [(); 2].map(|()| (String::new(), true)));
+        let crash_at = Some(bench.disk.operations() + operation);
+        bench.disk.set_faults(Faults { crash_at, ..Faults::default() });
+        bench.finish_sync();
+        let told = [0, 2].map(|client| bench.told(client).0);
+        let mut bench = after_a_crash(bench);
+        assert_eq!(bench.line(0, "GET quiet").as_deref(), Some("$1\\r\\nv\\r\\n"));
+        let is_lost = match bench.line(0, "GET written").as_deref() {
+            Some("$6\\r\\nbefore\\r\\n") => true,
+            Some("$5\\r\\nafter\\r\\n") => false,
+            other => panic!("{other:?}"),
+        };
+        assert!(!is_lost || told == [""; 2], "at operation {operation}: {told:?}, and it is lost");
+        lost += u32::from(is_lost);
+        shown += u32::from(told == ["+OK\\r\\n", "$5\\r\\nafter\\r\\n"]);
+    }
+    assert!(lost > 0 && shown > 0, "lost {lost} times, shown {shown} times");
+}
+
+#[test]
+fn replies_stay_in_order_and_leave_as_soon_as_they_may() {
+    let mut bench = Bench::slow();
+    bench.ask(0, &["SET k v"]);
+    assert_eq!(bench.told(0), (String::new(), true));
+    let (get, other): (&[&[u8]], &[&[u8]]) = (&[b"GET", b"k"], &[b"ECHO", b"x"]);
+    bench.feed(1, &[other, get, other]);
+    assert_eq!(bench.told(1), ("$1\\r\\nx\\r\\n".to_owned(), true));
+    // What comes later stays behind it, and is executed all the same.
+    bench.ask(1, &["SET later v"]);
+    // The disk has been told of the first change only.
+    bench.log().step();
+    assert_eq!(bench.told(0), ("+OK\\r\\n".to_owned(), false));
+    assert_eq!(bench.told(1), ("$1\\r\\nv\\r\\n$1\\r\\nx\\r\\n".to_owned(), true));
+    bench.finish_sync();
+    assert_eq!(bench.told(1), ("+OK\\r\\n".to_owned(), false));
+}
+
+#[test]
+fn replies_of_a_pipeline_that_waits_anyway_still_wait_for_later_changes() {
+    let mut bench = Bench::slow();
+    bench.ask(0, &["SET k v"]);
+    assert_eq!(bench.told(0), (String::new(), true));
+    bench.ask(0, &["SET l w"]);
+    bench.feed(1, &[&[b"GET", b"k"], &[b"GET", b"l"]]);
+    // The disk has been told of the first change only.
+    bench.log().step();
+    assert_eq!(bench.told(1), (String::new(), true));
+    bench.finish_sync();
+    assert_eq!(bench.told(1), ("$1\\r\\nv\\r\\n$1\\r\\nw\\r\\n".to_owned(), false));
+}
+
+#[test]
+fn who_waits_for_the_log_is_woken_when_it_is_there_and_not_before() {
+    let mut bench = Bench::slow();
+    bench.ask(0, &["SET k v"]);
+    assert!(bench.told(0).1);
+    bench.ask(1, &["GET k"]);
+    assert!(bench.told(1).1);
+    bench.ask(2, &["SET later v"]);
+    let bells: [Arc<Bell>; 3] = Default::default();
+    for (client, bell) in bench.clients.into_iter().zip(&bells) {
+        let session = bench.engine.server.sessions.get_mut(client).expect("it is open");
+        session.outbox.set_waker(&Waker::from(Arc::clone(bell)));
+    }
+    let rung = || bells.each_ref().map(|bell| bell.0.load(Ordering::Relaxed));
+    bench.engine.server.follow_log();
+    assert_eq!(rung(), [0, 0, 0]);
+    bench.log().step();
+    bench.engine.server.follow_log();
+    assert_eq!(rung(), [1, 1, 0]);
+    assert!(bench.told(2).1);
+    let session = bench.engine.server.sessions.get_mut(bench.clients[2]).expect("it is open");
+    session.outbox.set_waker(&Waker::from(Arc::clone(&bells[2])));
+    bench.finish_sync();
+    assert_eq!(rung(), [1, 1, 1]);
+}
+
+#[test]
+fn a_blocked_client_that_is_woken_waits_for_what_woke_it() {
+    for (waits, wakes) in [
+        ("BLPOP l 0", "RPUSH l a"),
+        ("BLMOVE l m LEFT LEFT 0", "RPUSH l a"),
+        ("XREAD BLOCK 0 STREAMS s $", "XADD s * f v"),
+        ("BZPOPMIN z 0", "ZADD z 1 m"),
+    ] {
+        let mut bench = Bench::slow();
+        bench.ask(1, &[waits]);
+        assert_eq!(bench.told(1), (String::new(), false));
+        bench.ask(0, &[wakes]);
+        assert_eq!([bench.told(0).1, bench.told(1).1], [true; 2], "{waits}");
+        bench.finish_sync();
+        let (sent, is_held) = bench.told(1);
+        assert!(!sent.is_empty() && !is_held, "{waits}: {sent}");
+    }
+}
+
+#[test]
+fn that_there_was_nothing_to_wait_for_is_told_when_it_can_not_be_lost() {
+    let mut bench = Bench::slow();
+    bench.settled(&["RPUSH l a"]);
+    bench.ask(0, &["LPOP l"]);
+    assert!(bench.told(0).1);
+    bench.ask(1, &["BLPOP l 1"]);
+    bench.ask(2, &["BLPOP l 0"]);
+    bench.clock.advance_ms(1_000);
+    bench.engine.time_out_waits();
+    assert_eq!(bench.told(1), (String::new(), true));
+    let unblock = format!("CLIENT UNBLOCK {}", bench.clients[2].id);
+    bench.ask(0, &[&unblock]);
+    assert_eq!(bench.told(2), (String::new(), true));
+    bench.finish_sync();
+    for client in [1, 2] {
+        assert_eq!(bench.told(client), ("*-1\\r\\n".to_owned(), false));
+    }
+}
+
+#[test]
+fn messages_wait_for_the_change_that_they_tell_of() {
+    for publishes in [
+        &["EVAL redis.call('SET','k','v')redis.call('PUBLISH','news','x') 0"][..],
+        &["MULTI", "PUBLISH news x", "SET k v", "EXEC"],
+        &["MULTI", "SET k v", "EVAL redis.call('PUBLISH','news','x') 0", "EXEC"],
+        &["SET k v", "PUBLISH news x"],
+        &["CLIENT REPLY OFF", "SET k v", "PUBLISH news x"],
+    ] {
+        let mut bench = Bench::slow();
+        bench.ask(1, &["SUBSCRIBE news"]);
+        assert!(!bench.told(1).1);
+        bench.ask(0, publishes);
+        bench.ask(2, &["PUBLISH news later"]);
+        assert_eq!(bench.told(1), (String::new(), true), "{publishes:?}");
+        assert!(!bench.told(2).1);
+        bench.finish_sync();
+        let (sent, is_held) = bench.told(1);
+        let (first, later) = (sent.find("$1\\r\\nx"), sent.find("later"));
+        assert!(!is_held && first.is_some() && first < later, "{publishes:?}: {sent}");
+    }
+    let mut bench = Bench::slow();
+    bench.ask(1, &["SUBSCRIBE news"]);
+    assert!(!bench.told(1).1);
+    bench.ask(0, &["SET k v"]);
+    bench.ask(2, &["PUBLISH news x"]);
+    let (sent, is_held) = bench.told(1);
+    assert!(sent.contains("$1\\r\\nx") && !is_held, "of nobody's change: {sent}");
+}
+
+#[test]
+fn events_wait_for_the_change_that_they_tell_of() {
+    for changes in [&["SET k v"][..], &["MULTI", "SET k v", "EXEC"], &["EVAL redis.call('SET','k','v') 0"]] {
+        let mut bench = Bench::slow();
+        bench.settled(&["CONFIG SET notify-keyspace-events KEAm"]);
+        bench.ask(1, &["SUBSCRIBE __keyspace@0__:k"]);
+        bench.ask(2, &["SUBSCRIBE __keyevent@0__:keymiss"]);
+        assert!(!bench.told(1).1 && !bench.told(2).1);
+        bench.ask(0, changes);
+        assert_eq!(bench.told(1), (String::new(), true), "{changes:?}");
+        // That a key is not there may be news, too.
+        bench.ask(0, &["GET other"]);
+        assert_eq!(bench.told(2), (String::new(), true), "{changes:?}");
+        bench.finish_sync();
+        let (sent, is_held) = bench.told(1);
+        assert!(!is_held && sent.contains("$3\\r\\nset"), "{changes:?}: {sent}");
+        let (sent, is_held) = bench.told(2);
+        assert!(!is_held && sent.contains("$5\\r\\nother"), "{changes:?}: {sent}");
+    }
+    let mut bench = Bench::slow();
+    bench.settled(&["CONFIG SET notify-keyspace-events KEA"]);
+    bench.ask(1, &["SUBSCRIBE __keyspace@0__:k"]);
+    assert!(!bench.told(1).1);
+    bench.ask(0, &["SET k v"]);
+    bench.fail_next_write();
+    bench.finish_sync();
+    assert_eq!(bench.told(1), (String::new(), false), "of what is lost nobody hears");
+}
+
+#[test]
+fn what_is_told_of_grants_waits_for_them() {
+    for look in ["WHO k", "WHY k", "EVENTS 0"] {
+        let mut bench = Bench::slow();
+        bench.ask(0, &["LOCK.ACQUIRE k a PX 60000"]);
+        bench.ask(1, &["LOCK.ACQUIRE k b PX 60000"]);
+        bench.ask(2, &[look]);
+        assert_eq!(bench.told(2), (String::new(), true), "{look}");
+        bench.finish_sync();
+        let (sent, is_held) = bench.told(2);
+        assert!(!is_held && sent.starts_with('*'), "{look}: {sent}");
+    }
+}
+
+/// What a call with a ticket came to is pushed when the disk has it: to another client, and to the one whose command has brought it about,
+/// behind the reply to that.
+#[test]
+fn a_pushed_grant_waits_for_the_disk() {
+    let mut bench = Bench::slow();
+    bench.settled(&["LOCK.ACQUIRE l a PX 60000"]);
+    bench.ask(1, &["HELLO 3", "LOCK.ACQUIRE l b PX 60000 ASYNC 0", "LOCK.ACQUIRE l c PX 60000 ASYNC 0"]);
+    let (queued, is_held) = bench.told(1);
+    assert!(!is_held && queued.matches("queued").count() == 2, "the holder is on disk: {queued}");
+    bench.ask(0, &["LOCK.RELEASE l a"]);
+    bench.ask(1, &["PING"]);
+    assert_eq!([bench.told(0), bench.told(1)], [(); 2].map(|()| (String::new(), true)));
+    bench.finish_sync();
+    let (sent, is_held) = bench.told(1);
+    let push = |number: u64| format!(">3\\r\\n$6\\r\\nticket\\r\\n:{number}\\r\\n*2\\r\\n:1\\r\\n");
+    assert!(!is_held && sent.starts_with(&push(1)) && sent.ends_with("+PONG\\r\\n"), "{sent}");
+    bench.ask(1, &["LOCK.RELEASE l b"]);
+    assert_eq!(bench.told(1), (String::new(), true));
+    bench.finish_sync();
+    let (sent, is_held) = bench.told(1);
+    assert!(!is_held && sent.starts_with("*2\\r\\n:1\\r\\n") && sent.contains(&push(2)), "{sent}");
+    // What is lost nobody is told.
+    bench.ask(2, &["HELLO 3", "LOCK.ACQUIRE l d PX 60000 ASYNC 0"]);
+    assert!(bench.told(2).0.contains("queued"));
+    bench.fail_next_write();
+    bench.ask(1, &["LOCK.RELEASE l c"]);
+    assert_eq!([bench.told(1), bench.told(2)], [(); 2].map(|()| (String::new(), true)));
+    bench.finish_sync();
+    assert!(bench.is_killed(1) && bench.is_killed(2));
+    assert_eq!([bench.told(1).0, bench.told(2).0], [String::new(), String::new()]);
+}
+
+/// Its own replies leave behind a message that another client has published. What it publishes does not.
+#[test]
+fn a_message_waits_for_what_its_publisher_has_read_in_the_same_pipeline() {
+    let mut bench = Bench::slow();
+    let script: &[&[u8]] = &[b"EVAL", b"redis.call('PUBLISH','other',redis.call('EXISTS','k'))", b"0"];
+    bench.feed(1, &[script]);
+    bench.settled(&["HELLO 3", "SUBSCRIBE news"]);
+    bench.ask(2, &["SUBSCRIBE other"]);
+    assert!(!bench.told(1).1 && !bench.told(2).1);
+    bench.ask(1, &["SET k v", "PUBLISH news x"]);
+    bench.feed(0, &[&[b"PUBLISH", b"news", b"y"], script]);
+    assert_eq!(bench.told(2), (String::new(), true));
+    bench.finish_sync();
+    let (sent, is_held) = bench.told(2);
+    assert!(sent.contains("$1\\r\\n1") && !is_held, "{sent}");
+}
+
+#[test]
+fn a_transaction_that_a_change_has_undone_says_so_when_that_is_durable() {
+    let mut bench = Bench::slow();
+    bench.ask(1, &["WATCH k", "MULTI", "ECHO hello"]);
+    assert!(!bench.told(1).1);
+    bench.ask(0, &["SET k v"]);
+    bench.ask(1, &["EXEC"]);
+    assert_eq!(bench.told(1), (String::new(), true));
+    bench.finish_sync();
+    assert_eq!(bench.told(1), ("*-1\\r\\n".to_owned(), false));
+}
+
+#[test]
+fn after_a_failure_what_was_lost_is_refused_and_all_else_is_read() {
+    let mut bench = Bench::slow();
+    bench.settled(&["SET old v", "SET changed before"]);
+    bench.ask(1, &["GET old"]);
+    assert_eq!(bench.told(1), ("$1\\r\\nv\\r\\n".to_owned(), false));
+    bench.ask(2, &["SUBSCRIBE news"]);
+    assert!(!bench.told(2).1);
+    bench.ask(0, &["SET changed after", "SET new v", "PUBLISH news of-it"]);
+    assert!(bench.told(0).1 && bench.told(2).1);
+    bench.fail_next_write();
+    bench.finish_sync();
+    assert_eq!([0, 1, 2].map(|client| bench.is_killed(client)), [true, false, true]);
+    assert_eq!([bench.told(0), bench.told(2)], [(String::new(), false), (String::new(), false)]);
+    let mut told = |line: &str| {
+        bench.ask(1, &[line]);
+        let (sent, is_held) = bench.told(1);
+        assert!(!is_held, "nothing will come of it");
+        sent
+    };
+    for line in [
+        "GET changed",
+        "GET new",
+        "EXISTS new",
+        "MGET old new",
+        "DBSIZE",
+        "KEYS *",
+        "SCAN 0",
+        "SET old w",
+        "BLPOP new 1",
+    ] {
+        let sent = told(line);
+        assert!(sent.starts_with("-MISCONF Errors writing to the AOF file"), "{line}: {sent}");
+    }
+    for script in ["return~redis.call('GET','new')", "redis.call('PUBLISH','news',redis.call('GET','new'))"] {
+        let sent = told(&format!("EVAL {script} 0"));
+        assert!(sent.starts_with("-MISCONF") && sent.matches("\\r\\n").count() == 1, "{script}: {sent}");
+    }
+    assert_eq!(told("GET old"), "$1\\r\\nv\\r\\n");
+    assert_eq!(told("EVAL return~redis.call('GET','old') 0"), "$1\\r\\nv\\r\\n");
+    assert_eq!(told("GET nosuch"), "$-1\\r\\n");
+    let info = told("INFO");
+    assert!(info.contains("aof_last_write_status:err") && !info.contains("keys="), "{info}");
+}
+
+/// Who finds out that the log has failed runs a pipeline, and is not among the sessions that are told so.
+#[test]
+fn nothing_is_changed_behind_a_failure_in_the_same_pipeline() {
+    let mut bench = Bench::new();
+    bench.settled(&["SET a v"]);
+    let long = vec![b'v'; LOG_MERGE_MAX_BYTES / 128];
+    let set: &[&[u8]] = &[b"SET", b"long", &long];
+    bench.feed(1, &vec![set; 127]);
+    bench.fail_next_write();
+    // The tail has become so long that it is written at once.
+    bench.feed(0, &[set, &[b"SET", b"a", b"changed"]]);
+    let (sent, _) = bench.told(0);
+    assert!(
+        sent.starts_with("-MISCONF") && sent.matches("\\r\\n").count() == 1,
+        "what follows is admitted anew: {sent}"
+    );
+    bench.ask(2, &["GET a"]);
+    assert_eq!(bench.told(2), ("$1\\r\\nv\\r\\n".to_owned(), false));
+}
+
+#[test]
+fn nobody_hears_of_a_transaction_in_which_the_log_turns_out_to_have_failed() {
+    let mut bench = Bench::slow();
+    bench.ask(2, &["SUBSCRIBE news"]);
+    assert!(!bench.told(2).1);
+    bench.ask(1, &["SET x v"]);
+    assert!(bench.told(1).1);
+    bench.fail_next_write();
+    bench.ask(0, &["MULTI", "SET k v", "CONFIG SET appendfsync no", "PUBLISH news k", "EXEC"]);
+    assert_eq!(bench.told(2), (String::new(), false));
+}
+
+#[test]
+fn who_publishes_in_a_transaction_what_tells_of_a_loss_learns_that_nobody_heard_it() {
+    let mut bench = Bench::slow();
+    bench.ask(2, &["SUBSCRIBE news"]);
+    assert!(!bench.told(2).1);
+    // The change that is lost has no reply, so that its client is not disconnected with it.
+    bench.ask(0, &["CLIENT REPLY OFF", "SET k v", "CLIENT REPLY ON"]);
+    assert_eq!(bench.told(0), ("+OK\\r\\n".to_owned(), false));
+    bench.fail_next_write();
+    let told = |bench: &mut Bench, lines: &[&str]| {
+        bench.ask(0, lines);
+        bench.told(0).0
+    };
+    // The first finds the failure when it holds the message already, the second knows of it.
+    let sent = told(&mut bench, &["MULTI", "PUBLISH news k", "CONFIG SET appendfsync no", "EXEC"]);
+    assert!(sent.contains("+QUEUED\\r\\n-MISCONF"), "{sent}");
+    let sent = told(&mut bench, &["MULTI", "PUBLISH news k", "EXEC"]);
+    assert!(sent.contains("*1\\r\\n-MISCONF"), "{sent}");
+    assert_eq!(bench.told(2), (String::new(), false));
+    // Of nobody's change they hear as ever.
+    bench.ask(1, &["MULTI", "PUBLISH news x", "EXEC"]);
+    assert!(bench.told(1).0.ends_with("*1\\r\\n:1\\r\\n") && bench.told(2).0.contains("$1\\r\\nx"));
+}
+
+#[test]
+fn a_call_that_would_wait_for_what_is_lost_is_answered_once() {
+    let mut bench = Bench::slow();
+    bench.ask(0, &["XADD lost * f v"]);
+    assert!(bench.told(0).1);
+    bench.fail_next_write();
+    bench.finish_sync();
+    bench.ask(1, &["XREAD BLOCK 1000 STREAMS lost $"]);
+    let (sent, is_held) = bench.told(1);
+    assert!(sent.starts_with("-MISCONF") && !is_held, "{sent}");
+    bench.clock.advance_ms(1_001);
+    bench.engine.time_out_waits();
+    bench.ask(1, &["ECHO x"]);
+    assert_eq!(bench.told(1), ("$1\\r\\nx\\r\\n".to_owned(), false));
+    // Of other keys the timeout is told.
+    bench.ask(1, &["XREAD BLOCK 1000 STREAMS other $"]);
+    bench.clock.advance_ms(1_001);
+    bench.engine.time_out_waits();
+    assert_eq!(bench.told(1), ("*-1\\r\\n".to_owned(), false));
+}
+
+#[test]
+fn what_has_expired_is_no_change_that_anybody_waits_for() {
+    let mut bench = Bench::slow();
+    bench.settled(&["SET k v PX 10", "SET l v PX 10", "SET m v PX 10", "HSET h f v", "HPEXPIRE h 10 FIELDS 1 f"]);
+    bench.clock.advance_ms(20);
+    bench.ask(1, &["GET k", "HGET h f", "DBSIZE"]);
+    assert_eq!(bench.told(1), ("$-1\\r\\n$-1\\r\\n:3\\r\\n".to_owned(), false));
+    bench.ask(1, &["SET k new"]);
+    assert!(bench.told(1).1, "a change is");
+    bench.finish_sync();
+    assert!(!bench.told(1).1);
+    bench.ask(0, &["CLIENT REPLY OFF", "SET n v"]);
+    bench.fill_disk();
+    bench.ask(1, &["GET l"]);
+    assert_eq!(bench.told(1), ("$-1\\r\\n".to_owned(), false));
+    // Somebody waits for a key: so units record which keys they touch, also when the log takes nothing.
+    bench.ask(2, &["BLPOP nosuch 0"]);
+    bench.disk.set_capacity(None);
+    bench.finish_sync();
+    bench.fail_next_write();
+    bench.ask(0, &["CLIENT REPLY ON", "SET n w"]);
+    bench.finish_sync();
+    assert!(bench.is_killed(0));
+    bench.ask(1, &["GET m", "GET k"]);
+    assert_eq!(bench.told(1), ("$-1\\r\\n$3\\r\\nnew\\r\\n".to_owned(), false));
+}
+
+#[test]
+fn who_is_told_that_a_transaction_will_fail_waits_for_the_change() {
+    for (asks, line) in [(1, "CLIENT INFO"), (2, "CLIENT LIST")] {
+        let mut bench = Bench::slow();
+        bench.ask(1, &["WATCH k"]);
+        bench.ask(asks, &[line]);
+        assert!(!bench.told(1).1 && !bench.told(asks).1, "{line}");
+        bench.ask(0, &["SET k v"]);
+        bench.ask(asks, &[line]);
+        assert_eq!(bench.told(asks), (String::new(), true), "{line}");
+        bench.finish_sync();
+        assert!(bench.told(asks).0.contains("flags=d"), "{line}");
+    }
+}
+
+#[test]
+fn that_nobody_waited_tells_of_the_change_that_served_it() {
+    let mut bench = Bench::slow();
+    bench.ask(1, &["BLPOP l 0"]);
+    bench.ask(0, &["RPUSH l a"]);
+    let unblock = format!("CLIENT UNBLOCK {}", bench.clients[1].id);
+    bench.ask(2, &[&unblock]);
+    assert_eq!(bench.told(2), (String::new(), true));
+    bench.finish_sync();
+    assert_eq!(bench.told(2), (":0\\r\\n".to_owned(), false));
+}
+
+#[test]
+fn a_timeout_waits_for_changes_of_its_keys_alone() {
+    let mut bench = Bench::slow();
+    bench.ask(0, &["SET other v"]);
+    bench.ask(1, &["BLPOP l 1"]);
+    bench.clock.advance_ms(1_001);
+    bench.engine.time_out_waits();
+    assert_eq!(bench.told(1), ("*-1\\r\\n".to_owned(), false));
+}
+
+#[test]
+fn another_server_learns_nothing_of_a_unit_that_is_not_logged_yet() {
+    let mut bench = Bench::slow();
+    for lines in [
+        &["MULTI", "SET k v", "MIGRATE 127.0.0.1 1 k 0 100 COPY", "EXEC"][..],
+        &["EVAL redis.call('SET','k','v')return~redis.call('MIGRATE','127.0.0.1','1','k','0','100','COPY') 0"],
+    ] {
+        bench.ask(0, lines);
+        bench.finish_sync();
+        let (sent, _) = bench.told(0);
+        assert!(sent.contains("-ERR MIGRATE is not allowed behind changes"), "{lines:?}: {sent}");
+    }
+}
+
+#[test]
+fn waitaof_answers_when_the_disk_is_done_and_holds_nobody_up() {
+    let mut bench = Bench::slow();
+    let wait = |bench: &mut Bench| {
+        bench.clock.advance_ms(5);
+        bench.engine.time_out_waits();
+    };
+    bench.ask(0, &["SET k v"]);
+    let durable = bench.log().durable();
+    bench.ask(1, &["WAITAOF 1 0 0"]);
+    bench.ask(2, &["WAITAOF 1 0 4"]);
+    assert_eq!([bench.told(1), bench.told(2)], [(String::new(), false), (String::new(), false)]);
+    assert_eq!(bench.log().durable(), durable);
+    wait(&mut bench);
+    assert_eq!(bench.told(2), ("*2\\r\\n:0\\r\\n:0\\r\\n".to_owned(), false), "its time is over");
+    // What is changed later does not matter.
+    bench.log().step();
+    bench.ask(0, &["SET later v"]);
+    wait(&mut bench);
+    assert_eq!(bench.told(1), ("*2\\r\\n:1\\r\\n:0\\r\\n".to_owned(), false));
+}
+
+#[test]
+fn a_reply_that_its_client_does_not_want_holds_no_other() {
+    let mut bench = Bench::slow();
+    let lines: [&[&[u8]]; 3] = [&[b"CLIENT", b"REPLY", b"SKIP"], &[b"SET", b"k", b"v"], &[b"GET", b"other"]];
+    bench.feed(0, &lines);
+    assert_eq!(bench.told(0), ("$-1\\r\\n".to_owned(), false));
+    // Nor does anybody wait for it already who reads what it has changed.
+    let lines: [&[&[u8]]; 3] = [&[b"CLIENT", b"REPLY", b"SKIP"], &[b"SET", b"k", b"w"], &[b"GET", b"k"]];
+    bench.feed(0, &lines);
+    assert_eq!(bench.told(0), (String::new(), true));
+    bench.finish_sync();
+    assert_eq!(bench.told(0), ("$1\\r\\nw\\r\\n".to_owned(), false));
+}
+
+#[test]
+fn messages_that_a_full_disk_holds_are_bounded_like_unread_ones() {
+    let mut bench = Bench::slow();
+    bench.ask(1, &["SUBSCRIBE news"]);
+    assert!(!bench.told(1).1);
+    bench.ask(0, &["CONFIG SET client-output-buffer-limit pubsub~100000~0~0"]);
+    assert!(!bench.told(0).1);
+    bench.fill_disk();
+    bench.feed(0, &[&[b"SET", b"k", &LARGE]]);
+    bench.finish_sync();
+    assert!(bench.engine.server.is_unlogged());
+    bench.ask(2, &["DBSIZE"]);
+    let message = "x".repeat(10_000);
+    (0..12).for_each(|_| bench.ask(2, &[&format!("PUBLISH news {message}")]));
+    assert!(bench.is_killed(1));
+}
+
+#[test]
+fn what_has_left_counts_no_more_against_what_may_wait() {
+    let mut bench = Bench::slow();
+    bench.settled(&["SET k v"]);
+    let value = vec![b'x'; crate::base::limits::UNIT_MAX_BYTES / 2];
+    bench.feed(0, &[&[b"SET", b"k", &value]]);
+    let get: &[&[u8]] = &[b"GET", b"k"];
+    for _ in 0..2 * LOG_BEHIND_MAX_BYTES / value.len() {
+        bench.ask(0, &["APPEND k v"]);
+        let durable = bench.log().durable();
+        bench.feed(1, &[get]);
+        assert_eq!(bench.log().durable(), durable, "the engine has not waited for the disk");
+        bench.engine.server.commit_log();
+        bench.log().step();
+        // The disk is one change behind, always.
+        bench.ask(2, &["SET later v"]);
+        bench.engine.server.commit_log();
+        assert!(bench.told(1).0.len() > value.len());
+    }
+}
+
+#[test]
+fn what_may_wait_for_the_disk_is_bounded() {
+    let mut bench = Bench::slow();
+    bench.settled(&["SET k v"]);
+    let value = vec![b'x'; crate::base::limits::UNIT_MAX_BYTES / 2];
+    let last = bench.log().durable();
+    let set: &[&[u8]] = &[b"SET", b"k", &value];
+    let writes = 2 * LOG_BEHIND_MAX_BYTES / value.len();
+    (0..writes).for_each(|_| bench.feed(0, &[set]));
+    assert!(bench.log().durable() > last.plus(writes as u64 / 4), "the engine has waited for the disk");
+    assert!(bench.log().backlog_bytes() <= LOG_BEHIND_MAX_BYTES);
+    bench.finish_sync();
+    assert!(!bench.told(0).1);
+    // Replies and messages count as well, however little has changed.
+    bench.ask(0, &["APPEND k v"]);
+    let last = bench.log().durable();
+    let get: &[&[u8]] = &[b"GET", b"k"];
+    (0..writes).for_each(|_| bench.feed(1, &[get]));
+    assert!(bench.log().durable() > last);
+}
+
+#[test]
+fn who_waits_for_the_log_is_no_slow_reader_and_can_be_closed() {
+    let mut bench = Bench::slow();
+    bench.ask(0, &["CONFIG SET client-output-buffer-limit pubsub~20000~0~0"]);
+    bench.ask(1, &["SUBSCRIBE news"]);
+    assert!(!bench.told(0).1 && !bench.told(1).1);
+    let publish = "EVAL redis.call('SET','k','v')redis.call('PUBLISH','news',('x'):rep(30000)) 0";
+    bench.ask(0, &[publish, publish]);
+    assert_eq!((bench.told(1), bench.is_killed(1)), ((String::new(), true), false));
+    bench.finish_sync();
+    assert!(bench.told(1).0.len() > 60_000);
+    // Who really leaves it unread is closed as ever.
+    bench.ask(0, &[publish, "PUBLISH news more"]);
+    assert!(bench.told(0).1);
+    bench.finish_sync();
+    bench.ask(2, &["PUBLISH news more"]);
+    assert!(bench.is_killed(1) && !bench.told(2).1);
+    // What waits for the log does not leave because its client is closed.
+    bench.ask(2, &["SET k w"]);
+    let kill = format!("CLIENT KILL ID {}", bench.clients[2].id);
+    bench.ask(0, &[&kill]);
+    assert!(bench.is_killed(2));
+    assert_eq!(bench.told(2), (String::new(), true));
+}
+
+/// What a client is answered while a script is busy is so much that the engine waits for the log, and finds that it has failed, or
+/// is full: this client learns that as all others do.
+#[test]
+fn who_is_answered_while_a_script_is_busy_learns_what_has_become_of_the_log() {
+    let reply_bytes = 1024 * 1024;
+    let value = vec![b'x'; reply_bytes - "$1234567\r\n\r\n".len() - LARGE.len()];
+    for has_failed in [true, false] {
+        let mut bench = Bench::slow();
+        bench.feed(0, &[&[b"SET", b"k", &value]]);
+        bench.finish_sync();
+        bench.feed(0, &[&[b"SCRIPT", b"LOAD", b"return 7"], &[b"APPEND", b"k", &LARGE]]);
+        // Nearly as much waits as may.
+        (1..LOG_BEHIND_MAX_BYTES / reply_bytes).for_each(|_| bench.feed(1, &[&[b"GET", b"k"]]));
+        let rest = reply_bytes - 200;
+        bench.feed(1, &[&[b"GETRANGE", b"k", b"0", rest.to_string().as_bytes()]]);
+        assert_eq!(bench.log().backlog_bytes(), 0);
+        match has_failed {
+            true => bench.fail_next_write(),
+            false => bench.fill_disk(),
+        }
+        let (server, ks) = (&mut bench.engine.server, &mut bench.engine.ks);
+        let mut out = Reply::new(Form::Resp2);
+        server.feed_while_busy(ks, bench.clients[2], &mut Decoder::new(), b"SCRIPT STATS\r\n", &mut out);
+        assert_eq!(bench.log().state(), if has_failed { State::Poisoned } else { State::Full });
+        let session = bench.engine.server.sessions.get_mut(bench.clients[2]).expect("it is open");
+        assert!(session.restrictions.has(Restrictions::UNLOGGED));
+        assert_eq!((session.killed, out.is_empty()), (has_failed, has_failed), "it shows what is lost");
+    }
+}

@@ -1,0 +1,704 @@
+//! One server of the simulation, from its start to its end: what happens to it, and what its clients are told.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::requests::{Request, Shows, What, encode, random, reply_len};
+use super::{BESIDE, State, Told, Verdict, World, difference, repeat, state_of};
+use crate::config::Config;
+use crate::engine::session::Peer;
+use crate::engine::{Engine, ServerState};
+use crate::keyspace::effect::{Effect, EffectReader, EffectWriter, Touch};
+use crate::log::group_commit::{State as LogState, SyncPolicy};
+use crate::persist::saving::Purpose;
+use crate::persist::snapshot_stream::SnapshotStream;
+use crate::resp::reply::{Form, Reply};
+use crate::resp::request::Decoder;
+use crate::spec::session_key::SessionKey;
+
+const CLIENTS: usize = 4;
+
+/// Where clients of RESP2 are told for others which keys have changed.
+const INVALIDATE: &str = "__redis__:invalidate";
+
+/// See the file's header.
+pub(super) struct Life<'w> {
+    world: &'w mut World,
+    engine: Engine,
+    /// Repeats each unit of the log.
+    copy: Engine,
+    /// The data of the copy, behind unit `at`.
+    state: Rc<State>,
+    at: u64,
+    /// The last unit that has changed a key, other than by its expiry.
+    changed: BTreeMap<(u16, Vec<u8>), u64>,
+    /// Units that have only removed what had expired: nobody waits for these.
+    expiries: BTreeSet<u64>,
+    clients: Vec<Client>,
+    listener: Client,
+    /// Who listens to events of keys.
+    observer: Client,
+    /// How many bytes the observer has been sent.
+    observed: u64,
+    /// What the observer is sent next, in this order.
+    events: VecDeque<Events>,
+    /// The units since events were noted last, and the keys that they touched.
+    fresh: Vec<(u64, Keys)>,
+    /// The unit behind each message.
+    published: BTreeMap<u64, u64>,
+    /// What the listener is to be told of changed keys, in this order: the unit, and the keys; `None` for all.
+    touched: VecDeque<(u64, Option<BTreeSet<Vec<u8>>>)>,
+    /// The last unit of the snapshot whose copy was complete last.
+    copied: u64,
+    snapshots: u64,
+    log_state: Option<LogState>,
+}
+
+struct Client {
+    key: SessionKey,
+    /// Replies that have not come yet.
+    expected: VecDeque<Expected>,
+    received: Vec<u8>,
+    /// The last unit of its own.
+    last: u64,
+    /// The list that it waits for.
+    waits_for: Option<&'static str>,
+    /// The rest of a transaction of which it has sent the first commands, and the last unit before these.
+    begun: Option<(Request, u64)>,
+}
+
+type Keys = BTreeSet<(u16, Vec<u8>)>;
+
+/// Events that came together.
+struct Events {
+    /// Up to which byte of all that the observer is sent.
+    end: u64,
+    /// Of which units, and the keys that these touched.
+    units: Vec<(u64, Keys)>,
+    /// The last units that had changed keys by then: who is told of a key that no unit has touched is shown these.
+    changed: BTreeMap<(u16, Vec<u8>), u64>,
+}
+
+/// A reply that is to come.
+#[derive(Clone, Copy)]
+struct Expected {
+    /// The last unit that it shows; 0 if that may be lost.
+    lsn: u64,
+    what: What,
+}
+
+impl Client {
+    fn new(engine: &mut Engine) -> Client {
+        let key = engine.server.open_session(Peer::default());
+        Client { key, expected: VecDeque::new(), received: Vec::new(), last: 0, waits_for: None, begun: None }
+    }
+}
+
+impl<'w> Life<'w> {
+    pub(super) fn new(world: &'w mut World, mut engine: Engine, state: Rc<State>) -> Verdict<Life<'w>> {
+        // The limits of its configuration, which are no part of the state.
+        let begun = engine.server.tail.as_ref().map_or(0, |tail| tail.units().count());
+        let copy = copy_of(world, &mut engine)?;
+        let clients = (0..CLIENTS).map(|_| Client::new(&mut engine)).collect();
+        let (listener, observer) = (Client::new(&mut engine), Client::new(&mut engine));
+        let at = world.last;
+        let mut life = Life {
+            world,
+            engine,
+            copy,
+            state,
+            at,
+            changed: BTreeMap::new(),
+            expiries: BTreeSet::new(),
+            clients,
+            listener,
+            observer,
+            observed: 0,
+            events: VecDeque::new(),
+            fresh: Vec::new(),
+            published: BTreeMap::new(),
+            touched: VecDeque::new(),
+            copied: 0,
+            snapshots: 0,
+            log_state: None,
+        };
+        for _ in 0..begun {
+            life.at += 1;
+            life.note_state();
+        }
+        life.listen();
+        life.listen_to_events();
+        life.log_state = life.log_state();
+        Ok(life)
+    }
+
+    /// The listener is told what is published, and in place of another client which keys have changed.
+    fn listen(&mut self) {
+        let caches = self.engine.server.open_session(Peer::default());
+        let listener = self.listener.key;
+        self.line(listener, &format!("SUBSCRIBE news {INVALIDATE}"));
+        self.line(caches, &format!("CLIENT TRACKING ON BCAST REDIRECT {}", listener.id));
+        self.touched.clear();
+    }
+
+    /// The observer is told of all events, also that a key was looked for and not there.
+    fn listen_to_events(&mut self) {
+        let observer = self.observer.key;
+        self.line(observer, "CONFIG SET notify-keyspace-events AEmn");
+        self.line(observer, "PSUBSCRIBE __keyevent@*");
+        self.observed = 0;
+        self.events.clear();
+    }
+
+    /// Runs a command whose reply nobody reads.
+    fn line(&mut self, key: SessionKey, line: &str) {
+        let words = line.split(' ').map(str::to_owned).collect();
+        let mut out = Reply::new(Form::Resp2);
+        self.engine.feed(key, &mut Decoder::new(), &encode(&[words]), &mut out);
+    }
+
+    /// Lets so many things happen, then ends the server.
+    pub(super) fn run(mut self, steps: u64) -> Verdict {
+        for _ in 0..steps {
+            let before = self.at;
+            let (is_copying, is_inside_value) = self.engine.server.saving.copying();
+            self.act(before)?;
+            self.collect()?;
+            let has_changed = self.at > before;
+            self.world.reached.changed_while_copied += u64::from(is_copying && has_changed);
+            self.world.reached.changed_inside_value += u64::from(is_inside_value && has_changed);
+            self.look_at_log();
+            self.replace_disconnected();
+            if self.world.disk.is_off() {
+                return Ok(());
+            }
+            self.compare()?;
+        }
+        if self.world.chance(3) && self.engine.server.durability.is_some() && self.engine.server.close_log().is_ok() {
+            self.world.kept = self.at;
+            self.world.reached.clean_ends += 1;
+        }
+        // A process that is killed does not tidy up.
+        self.world.disk.turn_off();
+        Ok(())
+    }
+
+    fn act(&mut self, before: u64) -> Verdict {
+        match self.world.rng.below(100) {
+            0..50 => {
+                let client = self.world.rng.below(CLIENTS as u64) as usize;
+                self.ask(client)?;
+                if self.world.rng.below(3) > 0 {
+                    self.send(client)?;
+                }
+            }
+            50..65 => {
+                let client = self.world.rng.below(CLIENTS as u64) as usize;
+                self.send(client)?;
+                self.hear()?;
+                self.hear_events()?;
+            }
+            65..72 => {
+                if let Some(durability) = &self.engine.server.durability {
+                    durability.log().step();
+                }
+                self.engine.server.follow_log();
+            }
+            72..78 => {
+                if let Some(durability) = &self.engine.server.durability {
+                    durability.log().do_chore();
+                }
+                self.engine.server.follow_log();
+            }
+            78..90 => self.go_on_saving()?,
+            90..97 => {
+                let ms = self.world.rng.below(400);
+                self.world.clock.advance_ms(ms as i64);
+                self.world.disk.advance(Duration::from_millis(ms));
+                self.engine.time_out_waits();
+                self.collect()?;
+                self.settle_waits(before);
+                self.engine.tick();
+            }
+            _ => self.fill_or_clear(),
+        }
+        Ok(())
+    }
+
+    /// A client asks for something.
+    fn ask(&mut self, client: usize) -> Verdict {
+        let key = self.clients[client].key;
+        let waits = |session: &mut crate::engine::session::Session| session.is_suspended();
+        if self.engine.server.sessions.get_mut(key).is_none_or(waits) {
+            return Ok(());
+        }
+        let (request, begun_at) = self.next_request(client);
+        if request.what == What::Reload && self.engine.server.durability.is_none() {
+            return Ok(());
+        }
+        if matches!(request.what, What::Block(_)) && self.clients.iter().any(|client| client.waits_for.is_some()) {
+            // With two of them nobody could say which unit has served which.
+            return Ok(());
+        }
+        let (before, policy) = (self.at, self.engine.server.config.appendfsync);
+        let mut out = Reply::new(Form::Resp2);
+        self.engine.feed(key, &mut Decoder::new(), &encode(&request.commands), &mut out);
+        let Some(session) = self.engine.server.sessions.get_mut(key) else { return Ok(()) };
+        session.outbox.append(out.buffer_mut());
+        let is_parked = session.blocking.is_some();
+        self.collect()?;
+        let is_logged = self.engine.server.durability.is_some();
+        let own = if self.at > before && !self.expiries.contains(&(before + 1)) { before + 1 } else { 0 };
+        let shown = match (is_logged, request.what) {
+            (false, _) => 0,
+            (true, What::WaitAof) => self.clients[client].last,
+            // One that was in force before syncs nothing.
+            (true, What::SyncPolicy) if self.engine.server.config.appendfsync == policy => 0,
+            (true, What::SyncPolicy | What::Reload) => before,
+            (true, _) => own.max(self.shown(request.shows)),
+        };
+        let client = &mut self.clients[client];
+        if is_logged {
+            client.last = client.last.max(own);
+        }
+        for _ in 1..request.commands.len() {
+            client.expected.push_back(Expected { lsn: 0, what: What::Plain });
+        }
+        client.expected.push_back(Expected { lsn: shown, what: request.what });
+        if let What::Block(list) = request.what {
+            client.waits_for = Some(list).filter(|_| is_parked);
+        }
+        let reached = &mut self.world.reached;
+        match request.what {
+            What::Publish(number) => drop(self.published.insert(number, if is_logged { own } else { 0 })),
+            What::Transaction { watches } if own > 0 => {
+                reached.transactions += 1;
+                reached.watched += u64::from(watches);
+                reached.interleaved += u64::from(begun_at.is_some_and(|at| at < before));
+            }
+            What::Script if own > 0 => reached.scripts += 1,
+            What::FailingScript => reached.failed_scripts += 1,
+            What::Grant if own > 0 => reached.granted += 1,
+            _ => {}
+        }
+        self.settle_waits(before);
+        Ok(())
+    }
+
+    /// What a client asks for next. The commands of a transaction need not come at once: then answers behind which unit it has
+    /// begun.
+    fn next_request(&mut self, client: usize) -> (Request, Option<u64>) {
+        if let Some((rest, at)) = self.clients[client].begun.take() {
+            return (rest, Some(at));
+        }
+        self.world.requests += 1;
+        let mut request = random(&mut self.world.rng, self.world.requests, self.world.kinds);
+        let first = self.world.rng.below(request.commands.len() as u64) as usize;
+        if first == 0 {
+            return (request, None);
+        }
+        let rest = request.commands.split_off(first);
+        self.clients[client].begun = Some((Request { commands: rest, ..request }, self.at));
+        (Request { commands: request.commands, shows: Shows::Nothing, what: What::Plain }, None)
+    }
+
+    /// The last unit that an answer shows.
+    fn shown(&self, shows: Shows) -> u64 {
+        let of = |db: u16, name: &str| self.changed.get(&(db, name.as_bytes().to_vec())).copied().unwrap_or(0);
+        match shows {
+            Shows::Nothing => 0,
+            Shows::Key(name) => of(0, name),
+            Shows::Library => of(BESIDE, "library"),
+            Shows::Everything => self.changed.values().copied().max().unwrap_or(0),
+        }
+    }
+
+    /// Whoever has waited and does so no longer was served by the last unit, or its time was over.
+    fn settle_waits(&mut self, before: u64) {
+        let is_logged = self.engine.server.durability.is_some();
+        for at in 0..CLIENTS {
+            let key = self.clients[at].key;
+            let Some(list) = self.clients[at].waits_for else { continue };
+            if self.engine.server.sessions.get_mut(key).is_none_or(|session| session.blocking.is_some()) {
+                continue;
+            }
+            let was_served = self.at > before;
+            let lsn = if was_served { self.at } else { self.shown(Shows::Key(list)) };
+            self.world.reached.woken += u64::from(was_served);
+            self.world.reached.timed_out += u64::from(!was_served);
+            self.clients[at].waits_for = None;
+            if let Some(last) = self.clients[at].expected.back_mut().filter(|_| is_logged) {
+                last.lsn = lsn;
+            }
+        }
+    }
+
+    /// Repeats on the copy what the log was given since the last time, and notes which events these units have told.
+    fn collect(&mut self) -> Verdict {
+        self.collect_units()?;
+        let units = std::mem::take(&mut self.fresh);
+        let Some(session) = self.engine.server.sessions.get_mut(self.observer.key) else { return Ok(()) };
+        let end = self.observed + session.outbox.len() as u64;
+        if end > self.events.back().map_or(self.observed, |events| events.end) {
+            let is_logged = self.engine.server.durability.is_some();
+            let changed = if is_logged { self.changed.clone() } else { BTreeMap::new() };
+            self.events.push_back(Events { end, units, changed });
+        }
+        Ok(())
+    }
+
+    fn collect_units(&mut self) -> Verdict {
+        let server = &self.engine.server;
+        let Some(tail) = &server.tail else { return Ok(()) };
+        let base = server.durability.as_ref().map_or(self.copied, |durability| durability.last().get());
+        if base > self.at {
+            return Err(format!("units up to {base} were given away, and {} was the last that was seen", self.at));
+        }
+        // What comes before a log has begun nobody is promised.
+        let is_logged = server.durability.is_some();
+        let units: Vec<Vec<u8>> = tail.units().skip((self.at - base) as usize).map(<[u8]>::to_vec).collect();
+        for effects in units {
+            repeat(&mut self.copy, &effects)?;
+            let state = Rc::new(state_of(&mut self.copy));
+            self.at += 1;
+            let expired = EffectReader::new(&effects).filter(|(_, effect)| effect.is_expiry());
+            let expired: BTreeSet<(u16, Vec<u8>)> =
+                expired.filter_map(|(db, effect)| Some((db, effect.key()?.to_vec()))).collect();
+            let keys = self.state.keys().chain(state.keys());
+            let is_changed = |key: &&(u16, Vec<u8>)| self.state.get(*key) != state.get(*key) && !expired.contains(*key);
+            if is_logged {
+                self.changed.extend(keys.filter(is_changed).map(|key| (key.clone(), self.at)));
+            }
+            self.note_touched(&effects, if is_logged { self.at } else { 0 });
+            self.world.reached.expired += u64::from(!expired.is_empty());
+            let has_lapsed =
+                |(_, effect): (u16, Effect<'_>)| matches!(effect, Effect::GrantEnd { .. }) && effect.is_expiry();
+            self.world.reached.lapsed += u64::from(EffectReader::new(&effects).any(has_lapsed));
+            let released = |(_, effect)| match effect {
+                Effect::StreamRelease { id, .. } => Some(id.ms),
+                _ => None,
+            };
+            let last_ms = EffectReader::new(&effects).filter_map(released).max();
+            self.world.reached.released += u64::from(last_ms.is_some());
+            if last_ms.is_some_and(|due_ms| due_ms > self.world.clock.now_ms() as u64) {
+                return Err(format!("a message came before its time, {last_ms:?}"));
+            }
+            if EffectReader::new(&effects).all(|(_, effect)| effect.is_expiry()) {
+                self.expiries.insert(self.at);
+            }
+            self.state = state;
+            self.note_state();
+        }
+        Ok(())
+    }
+
+    /// Notes what the listener is to be told of a unit.
+    fn note_touched(&mut self, effects: &[u8], lsn: u64) {
+        let (mut keys, mut named, mut is_all) = (BTreeSet::new(), Keys::new(), false);
+        for (db, effect) in EffectReader::new(effects) {
+            effect.touches(db).for_each(|touch| match touch {
+                Touch::Key { db, key, .. } => {
+                    keys.insert(key.to_vec());
+                    named.insert((db, key.to_vec()));
+                }
+                Touch::Database(_) => is_all = true,
+            });
+        }
+        self.fresh.push((lsn, named));
+        self.touched.extend(is_all.then_some((lsn, None)));
+        self.touched.extend((!keys.is_empty()).then_some((lsn, Some(keys))));
+    }
+
+    fn note_state(&mut self) {
+        self.world.states.entry(self.at).or_default().push(Rc::clone(&self.state));
+        self.world.last = self.at;
+    }
+
+    /// Whether the copy has what the engine has.
+    fn compare(&mut self) -> Verdict {
+        if self.engine.server.tail.is_none() {
+            return Ok(());
+        }
+        let live = state_of(&mut self.engine);
+        match live == *self.state {
+            true => Ok(()),
+            false => Err(format!("behind unit {}, {}", self.at, difference(&live, &self.state))),
+        }
+    }
+
+    fn snapshots_made(&self) -> u64 {
+        let saving = &self.engine.server.saving;
+        saving.history(Purpose::Save).done + saving.history(Purpose::Rewrite).done
+    }
+
+    /// Notes that what was copied last is durable, if it is. Answers whether a snapshot has ended well since the last time.
+    fn note_snapshots(&mut self) -> bool {
+        let made = self.snapshots_made();
+        let before = std::mem::replace(&mut self.snapshots, made);
+        let has_ended = made > before;
+        if has_ended {
+            self.world.reached.snapshots += made - before;
+            self.world.reached.saved_without_log += u64::from(self.engine.server.durability.is_none());
+        }
+        // One ends when the log behind it has begun, or could not; it is on disk before.
+        if has_ended || self.engine.server.saving.begins_log() {
+            self.world.kept = self.world.kept.max(self.copied);
+            if let Some(states) = self.world.states.get_mut(&self.copied) {
+                states.drain(..states.len() - 1);
+            }
+        }
+        has_ended
+    }
+
+    /// Does what the tasks and the thread of a snapshot do.
+    fn go_on_saving(&mut self) -> Verdict {
+        let failures = |life: &Life<'_>| {
+            let saving = &life.engine.server.saving;
+            saving.history(Purpose::Save).failures_in_a_row + saving.history(Purpose::Rewrite).failures_in_a_row
+        };
+        let was_ending = self.engine.server.saving.is_ending();
+        let (wanted_log, failures_before) = (self.engine.server.wants_log(), failures(self));
+        let (before, has_log) = (self.snapshots, self.engine.server.durability.is_some());
+        self.engine.save_slice();
+        if self.snapshots_made() > before + u64::from(was_ending) {
+            // A reload has made one of all that is there.
+            let last = self.engine.server.last_lsn().get();
+            let is_numbered = has_log || self.engine.server.durability.is_some();
+            self.copied(last - u64::from(!is_numbered), has_log)?;
+        } else if !was_ending && self.engine.server.saving.is_ending() {
+            self.copied(self.engine.server.last_lsn().get(), has_log)?;
+        }
+        let is_saved = self.note_snapshots();
+        let has_log = self.engine.server.durability.is_some();
+        self.world.reached.logs_begun += u64::from(wanted_log && has_log);
+        if failures(self) > failures_before {
+            // Of a snapshot that has ended well only the log behind it can have failed.
+            match is_saved && wanted_log && !has_log {
+                true => self.world.reached.logs_not_begun += 1,
+                false => self.world.reached.snapshots_failed += 1,
+            }
+        }
+        self.engine.server.saving.step();
+        Ok(())
+    }
+
+    /// All has been copied into a snapshot. Without a log it has a number of its own, and a log that begins goes on from there.
+    fn copied(&mut self, last: u64, has_log: bool) -> Verdict {
+        self.copied = last;
+        if !has_log {
+            self.at = self.copied;
+            self.copy = copy_of(self.world, &mut self.engine)?;
+            self.state = Rc::new(state_of(&mut self.engine));
+            // Nobody is promised anything before the snapshot is complete; then all of it is durable.
+            self.changed.clear();
+            self.note_state();
+        }
+        Ok(())
+    }
+
+    /// A client's socket takes what may leave.
+    fn send(&mut self, client: usize) -> Verdict {
+        let (server, client) = (&mut self.engine.server, &mut self.clients[client]);
+        let sent = super::super::logged::send(server, client.key);
+        let reached = &mut self.world.reached;
+        let is_held = server.sessions.get_mut(client.key).is_some_and(|session| session.outbox.is_fenced());
+        reached.held += u64::from(is_held);
+        client.received.extend(sent);
+        let is_synced = server.durability.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
+        while let Some(len) = reply_len(&client.received) {
+            let reply: Vec<u8> = client.received.drain(..len).collect();
+            let Some(expected) = client.expected.pop_front() else { break };
+            reached.replies += 1;
+            if reply.starts_with(b"-") {
+                reached.refused += u64::from(reply.starts_with(b"-MISCONF"));
+                reached.reloads_failed += u64::from(expected.what == What::Reload);
+                continue;
+            }
+            let is_synced = match expected.what {
+                What::WaitAof if !reply.starts_with(b"*2\r\n:1") => continue,
+                What::WaitAof => {
+                    reached.synced += 1;
+                    true
+                }
+                What::SyncPolicy => true,
+                What::Reload => {
+                    reached.reloads += 1;
+                    true
+                }
+                What::Transaction { watches } => {
+                    reached.undone += u64::from(watches && reply.starts_with(b"*-1"));
+                    is_synced
+                }
+                What::Deliver => {
+                    reached.delivered += u64::from(!reply.starts_with(b"*-1"));
+                    is_synced
+                }
+                What::Acknowledge => {
+                    reached.acknowledged += u64::from(reply.starts_with(b":1"));
+                    is_synced
+                }
+                What::Delay => {
+                    reached.delayed += 1;
+                    is_synced
+                }
+                What::Function => {
+                    reached.functions += 1;
+                    is_synced
+                }
+                _ => is_synced,
+            };
+            if expected.lsn > 0 {
+                reached.told += 1;
+                let told = Told { lsn: expected.lsn, what: expected.what, is_synced };
+                is_safe(server, &told)?;
+                self.world.told.push(told);
+            }
+        }
+        Ok(())
+    }
+
+    /// The one who listens is sent what may leave.
+    fn hear(&mut self) -> Verdict {
+        let server = &mut self.engine.server;
+        self.listener.received.extend(super::super::logged::send(server, self.listener.key));
+        let is_synced = server.durability.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
+        while let Some(len) = reply_len(&self.listener.received) {
+            let message: Vec<u8> = self.listener.received.drain(..len).collect();
+            let text = String::from_utf8_lossy(&message);
+            if let Some(told) = text.strip_prefix(&format!("*3\r\n$7\r\nmessage\r\n$20\r\n{INVALIDATE}\r\n")) {
+                // After the head, lengths and keys take turns.
+                let keys = told.lines().skip(2).step_by(2).map(|key| key.as_bytes().to_vec()).collect();
+                let keys = told.starts_with('*').then_some(keys);
+                // Without a tail nothing is collected, and changes are told all the same.
+                let Some(at) = self.touched.iter().position(|(_, touched)| *touched == keys) else { continue };
+                if let Some(left_out) = self.touched.iter().take(at).find(|(lsn, _)| *lsn > 0) {
+                    return Err(format!("{left_out:?} was left out, and {keys:?} told"));
+                }
+                let lsn = self.touched.drain(..=at).next_back().map_or(0, |(lsn, _)| lsn);
+                self.world.reached.invalidated += 1;
+                let told = Told { lsn, what: What::Publish(0), is_synced };
+                is_safe(&self.engine.server, &told)?;
+                self.world.told.push(told);
+                continue;
+            }
+            let number = text.trim_end().rsplit("\r\n").next().and_then(|number| number.parse::<u64>().ok());
+            if let Some(lsn) = number.and_then(|number| self.published.get(&number)) {
+                self.world.reached.heard += 1;
+                let told = Told { lsn: *lsn, what: What::Publish(0), is_synced };
+                is_safe(&self.engine.server, &told)?;
+                self.world.told.push(told);
+            }
+        }
+        Ok(())
+    }
+
+    /// The observer is sent what may leave. What an event shows is judged by its key: the unit that has touched that, or the last one that
+    /// had changed it, if the event tells of something that was only looked at.
+    fn hear_events(&mut self) -> Verdict {
+        let server = &mut self.engine.server;
+        self.observer.received.extend(super::super::logged::send(server, self.observer.key));
+        let is_synced = server.durability.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
+        while let Some(len) = reply_len(&self.observer.received) {
+            let message: Vec<u8> = self.observer.received.drain(..len).collect();
+            self.observed += len as u64;
+            while self.events.front().is_some_and(|events| events.end < self.observed) {
+                self.events.pop_front();
+            }
+            let text = String::from_utf8_lossy(&message);
+            let parts: Vec<&str> = text.split("\r\n").collect();
+            let (Some(events), Some(key)) = (self.events.front(), event_key(&parts)) else {
+                return Err(format!("{text:?} came of nothing"));
+            };
+            let unit = events.units.iter().find(|(_, keys)| keys.contains(&key)).map(|(lsn, _)| *lsn);
+            let lsn = unit.or_else(|| events.changed.get(&key).copied()).unwrap_or(0);
+            self.world.reached.events += 1;
+            self.world.reached.events_of_reads += u64::from(unit.is_none() && lsn > 0);
+            let told = Told { lsn, what: What::Event, is_synced };
+            is_safe(&self.engine.server, &told)?;
+            self.world.told.push(told);
+        }
+        Ok(())
+    }
+
+    fn log_state(&self) -> Option<LogState> {
+        self.engine.server.durability.as_ref().map(|durability| durability.log().state())
+    }
+
+    fn look_at_log(&mut self) {
+        let state = self.log_state();
+        let reached = &mut self.world.reached;
+        match (self.log_state, state) {
+            (Some(_), None) => {
+                reached.logs_closed += 1;
+                self.world.kept = self.world.kept.max(self.at);
+            }
+            (Some(LogState::Good), Some(LogState::Full)) => reached.full += 1,
+            (Some(LogState::Full), Some(LogState::Good)) => reached.healed += 1,
+            (Some(LogState::Good | LogState::Full), Some(LogState::Poisoned)) => reached.failed += 1,
+            _ => {}
+        }
+        self.log_state = state;
+    }
+
+    /// Clients that the server has disconnected come again.
+    fn replace_disconnected(&mut self) {
+        let engine = &mut self.engine;
+        let mut is_gone = |key| engine.server.sessions.get_mut(key).is_none_or(|session| session.killed);
+        let gone: Vec<usize> = (0..CLIENTS).filter(|at| is_gone(self.clients[*at].key)).collect();
+        let (is_listener_gone, is_observer_gone) = (is_gone(self.listener.key), is_gone(self.observer.key));
+        for at in gone {
+            self.engine.disconnect(self.clients[at].key);
+            self.clients[at] = Client::new(&mut self.engine);
+            self.world.reached.closed_sessions += 1;
+        }
+        if is_listener_gone {
+            self.engine.disconnect(self.listener.key);
+            self.listener = Client::new(&mut self.engine);
+            self.listen();
+        }
+        if is_observer_gone {
+            self.engine.disconnect(self.observer.key);
+            self.observer = Client::new(&mut self.engine);
+            self.listen_to_events();
+        }
+    }
+
+    /// Others use up the disk, or give it back.
+    fn fill_or_clear(&mut self) {
+        let spare = self.world.rng.below(12 * 1024);
+        self.world.capacity = match self.world.capacity {
+            None => Some(self.world.disk.used_bytes() + spare),
+            Some(_) => None,
+        };
+        self.world.disk.set_capacity(self.world.capacity);
+    }
+}
+
+/// The database and the key of an event by its name, from the lines of its message.
+fn event_key(lines: &[&str]) -> Option<(u16, Vec<u8>)> {
+    let (channel, key) = (lines.get(6)?, lines.get(8)?);
+    let (db, _) = channel.strip_prefix("__keyevent@")?.split_once("__:")?;
+    Some((db.parse().ok()?, key.as_bytes().to_vec()))
+}
+
+/// An engine with the same data.
+fn copy_of(world: &mut World, engine: &mut Engine) -> Verdict<Engine> {
+    let mut copy = world.engine(Config::default());
+    let (ks, scripts) = (&mut engine.ks, &engine.server.scripts);
+    let mut stream = SnapshotStream::begin(ks);
+    let mut effects = EffectWriter::default();
+    while !stream.copy_slice(ks, scripts, usize::MAX, &mut effects) {}
+    repeat(&mut copy, effects.as_bytes())?;
+    Ok(copy)
+}
+
+/// Whether the log has what leaves now, as far as `appendfsync` asks: it need not take a crash to see that.
+fn is_safe(server: &ServerState, told: &Told) -> Verdict {
+    let Some(log) = server.durability.as_ref().map(|durability| durability.log()) else { return Ok(()) };
+    let safe = if log.policy() == SyncPolicy::Always { log.durable() } else { log.written() };
+    if told.lsn > safe.get() {
+        return Err(format!("{told:?} was shown, and the log had got to {safe}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! Commands decoded ahead of running them.
+//!
+//! A pipeline's lookups mostly miss the processor's cache when there are many keys, and one after the other they would
+//! wait for memory one after the other. So up to [`BATCH_MAX`] commands are decoded first, then the lookups of their first
+//! keys are begun all together ([`Batch::warm`]), then the commands run. Before each the keyspace is told where its key seems to
+//! live, so that it need not go through the index again. What they answer does not depend on it.
+
+use super::table::{CommandTable, Entry, Finder};
+use super::{Begin, Find};
+use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::resp::request::{Argv, Decoder, ProtocolError, RequestLimits, Span};
+
+/// Most commands that are decoded ahead: enough to hide the latency of memory, few enough for their lines to stay in L1.
+const BATCH_MAX: usize = 32;
+
+/// A command that will run.
+pub(crate) struct Planned<R: 'static> {
+    /// What its name was resolved to; `None` if that failed.
+    pub(crate) entry: Option<&'static Entry<R>>,
+    /// Where it begins in the input.
+    pub(crate) starts_at: usize,
+    /// Its arguments lie in the decoder, not in the input.
+    pub(crate) is_inline: bool,
+    first_span: u32,
+    spans: u32,
+    /// Where its first key seems to live.
+    pub(crate) slot: Option<Slot>,
+}
+
+/// Some commands, decoded. See the module's header.
+pub(crate) struct Batch<R: 'static> {
+    spans: Vec<Span>,
+    commands: Vec<Planned<R>>,
+    finder: Finder<R>,
+}
+
+impl<R> Default for Batch<R> {
+    fn default() -> Batch<R> {
+        Batch { spans: Vec::new(), commands: Vec::new(), finder: Finder::default() }
+    }
+}
+
+impl<R> Batch<R> {
+    /// Decodes what is there, up to the limits; answers how many commands. An error is reported only when it is the first
+    /// thing met: those before it run first.
+    #[inline]
+    pub(crate) fn fill(
+        &mut self,
+        decoder: &mut Decoder,
+        input: &[u8],
+        limits: &RequestLimits,
+        table: &'static CommandTable<R>,
+    ) -> Result<usize, ProtocolError> {
+        self.spans.clear();
+        self.commands.clear();
+        // A stranger's next command may be AUTH, after which larger ones are welcome.
+        let most = if limits.unauthenticated { 1 } else { BATCH_MAX };
+        while self.commands.len() < most && decoder.position() < input.len() {
+            let starts_at = decoder.keep_from();
+            let first_span = self.spans.len() as u32;
+            if decoder.decode_short(input, limits, &mut self.spans) {
+                let spans = self.spans.get(first_span as usize..).unwrap_or(&[]);
+                self.commands.push(Planned {
+                    entry: self.finder.resolve(table, Argv::new(input, spans)),
+                    starts_at,
+                    is_inline: false,
+                    first_span,
+                    spans: spans.len() as u32,
+                    slot: None,
+                });
+                continue;
+            }
+            match decoder.decode(input, limits) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) if self.commands.is_empty() => return Err(error),
+                Err(_) => {
+                    decoder.rewind_to(starts_at);
+                    break;
+                }
+            }
+            if decoder.is_inline() && !self.commands.is_empty() {
+                // Its arguments lie in the decoder, which holds one such command at a time: it makes a batch of its own.
+                decoder.rewind_to(starts_at);
+                break;
+            }
+            self.spans.extend_from_slice(decoder.spans());
+            self.commands.push(Planned {
+                entry: self.finder.resolve(table, decoder.argv(input)),
+                starts_at,
+                is_inline: decoder.is_inline(),
+                first_span,
+                spans: decoder.spans().len() as u32,
+                slot: None,
+            });
+            if decoder.is_inline() {
+                break;
+            }
+        }
+        Ok(self.commands.len())
+    }
+
+    /// Gives its memory back.
+    pub(crate) fn give_back(&mut self) {
+        self.spans = Vec::new();
+        self.commands = Vec::new();
+    }
+
+    /// Begins the lookups of the commands' first keys, and notes where these seem to live.
+    pub(crate) fn warm(&mut self, ks: &Keyspace, db: DbIndex, input: &[u8]) {
+        let keys = self.commands.iter().map(|planned| self.first_key(planned, input));
+        let slots = ks.look_ahead::<BATCH_MAX>(db, keys);
+        for (planned, slot) in self.commands.iter_mut().zip(slots) {
+            planned.slot = slot;
+        }
+    }
+
+    /// The first key of a command; `None` where it would have to be searched for.
+    #[inline]
+    fn first_key<'a>(&'a self, planned: &Planned<R>, input: &'a [u8]) -> Option<&'a [u8]> {
+        let keys = planned.entry?.command.keys.first()?;
+        let index = match (keys.begin, keys.find) {
+            (Begin::Index(index), Find::Range { .. }) => index,
+            (Begin::Index(count_at), Find::Counted | Find::CountedPairs) => count_at + 1,
+            _ => return None,
+        };
+        self.argv(planned, input).get(index)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Planned<R>> {
+        self.commands.iter()
+    }
+
+    /// The arguments of a command that was not an inline one.
+    #[inline]
+    pub(crate) fn argv<'a>(&'a self, planned: &Planned<R>, input: &'a [u8]) -> Argv<'a> {
+        let first = planned.first_span as usize;
+        Argv::new(input, self.spans.get(first..first + planned.spans as usize).unwrap_or(&[]))
+    }
+}

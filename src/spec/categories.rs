@@ -1,0 +1,70 @@
+//! The categories of commands, by which COMMAND lists them and users are allowed them. A command's follow from its flags and its group;
+//! what these do not say its entry adds.
+
+use super::{Command, Flags, Group};
+
+/// The categories, in Redis' order, behind them that which came to Redis with GCRA and went with it, and this server's own, as COMMAND
+/// INFO shows them.
+pub(crate) const CATEGORIES: [&str; 23] = [
+    "@keyspace",
+    "@read",
+    "@write",
+    "@set",
+    "@sortedset",
+    "@list",
+    "@hash",
+    "@string",
+    "@bitmap",
+    "@hyperloglog",
+    "@geo",
+    "@stream",
+    "@pubsub",
+    "@admin",
+    "@fast",
+    "@slow",
+    "@blocking",
+    "@dangerous",
+    "@connection",
+    "@transaction",
+    "@scripting",
+    "@rate_limit",
+    "@coordination",
+];
+
+/// The category of this name, which begins with `@`, in any case.
+pub(crate) fn category(name: &[u8]) -> Option<&'static str> {
+    CATEGORIES.into_iter().find(|category| category.as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// The categories of a command, in their order.
+pub(crate) fn categories_of<R>(command: &Command<R>) -> impl Iterator<Item = &'static str> + '_ {
+    CATEGORIES.into_iter().filter(|category| belongs_to(command, category))
+}
+
+/// Whether a command belongs to one of the [`CATEGORIES`].
+pub(crate) fn belongs_to<R>(command: &Command<R>, category: &str) -> bool {
+    let flags = command.flags;
+    command.categories.contains(&category)
+        || category_of_group(command) == Some(category)
+        || match category {
+            "@read" => flags.has(Flags::READONLY) && command.group != Group::Scripting,
+            "@write" => flags.has(Flags::WRITE),
+            "@pubsub" => flags.has(Flags::PUBSUB),
+            "@admin" | "@dangerous" => flags.has(Flags::ADMIN),
+            "@fast" => flags.has(Flags::FAST),
+            "@slow" => !flags.has(Flags::FAST),
+            "@blocking" => flags.has(Flags::BLOCKING),
+            _ => false,
+        }
+}
+
+fn category_of_group<R>(command: &Command<R>) -> Option<&'static str> {
+    match command.group {
+        // What only holds subcommands, or only asks about channels, belongs to no group; the flag tells.
+        Group::Pubsub => None,
+        // What serves some types of values only is of theirs, and what waits for other servers is about none.
+        Group::Generic if ["@list", "@connection"].iter().any(|other| command.categories.contains(other)) => None,
+        group if command.sub.is_empty() => group.category(),
+        _ => None,
+    }
+}

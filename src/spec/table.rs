@@ -1,0 +1,473 @@
+//! The command table: finds a command by name, and numbers all of them for statistics.
+
+use super::error::{Error, excerpt};
+use super::keys::keys_of;
+use super::secrets::secrets_of;
+use super::{Command, Databases, Flags, KeyArg, Secret};
+use crate::resp::request::Argv;
+
+/// Names a command or subcommand of the table, for as long as the program runs. Those who only note which it was keep this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandId(u16);
+
+impl CommandId {
+    /// Its place among all commands and subcommands.
+    #[inline]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// A command in its table. `R` is what [runs](Command::run) it.
+pub struct Entry<R: 'static> {
+    /// What it is.
+    pub command: &'static Command<R>,
+    /// Names it.
+    pub id: CommandId,
+    /// Lower-case name, a subcommand's with its container's: `client|kill`.
+    pub full_name: String,
+    /// Subcommands.
+    pub sub: Vec<Entry<R>>,
+    /// What clients call it, in lower case: its name, unless the configuration gives it another.
+    called: String,
+    /// The same as [`NameKey`].
+    key: NameKey,
+    /// The fewest arguments with which it runs as it stands, its names included, and how many more it takes. A container takes none:
+    /// there its subcommand must be found.
+    plain_args: (usize, usize),
+}
+
+/// Why a command can't have another name. The texts are Redis'.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RenameError {
+    /// There is none of the old name.
+    #[error("No such command in rename-command: '{0}'")]
+    Unknown(String),
+    /// There is one of the new name.
+    #[error("Target command name already exists: '{0}'")]
+    Taken(String),
+}
+
+impl<R> Entry<R> {
+    /// Whether so many arguments, its names included, call it, and no subcommand needs to be found. In two steps, for the hot path.
+    #[inline]
+    fn is_plain(&self, argc: usize) -> bool {
+        let (fewest, more) = self.plain_args;
+        argc.wrapping_sub(fewest) <= more
+    }
+
+    /// How many leading arguments are names: 1, or 2 for a subcommand.
+    #[inline]
+    pub fn name_args(&self) -> usize {
+        1 + usize::from(self.full_name.len() > self.command.name.len())
+    }
+
+    fn is_called(&self, name: &[u8]) -> bool {
+        self.called.as_bytes().eq_ignore_ascii_case(name)
+    }
+
+    /// The subcommand of this name, in any case.
+    pub fn find_sub(&self, name: &[u8]) -> Option<&Entry<R>> {
+        self.sub.iter().find(|sub| sub.command.name.as_bytes().eq_ignore_ascii_case(name))
+    }
+}
+
+/// A command that is given to another one to run.
+pub struct Inner<'t, 'a, R: 'static> {
+    /// At which argument of the call it begins.
+    pub at: usize,
+    /// Which one it is.
+    pub entry: &'t Entry<R>,
+    /// Its own arguments.
+    pub argv: Argv<'a>,
+}
+
+/// All commands. Built once and never changed.
+pub struct CommandTable<R: 'static> {
+    entries: Vec<Entry<R>>,
+    /// Open addressing over a case-folded hash of the name; holds index + 1, 0 is empty.
+    slots: Vec<u16>,
+    /// By id: the place in `entries`, and that among its subcommands.
+    places: Vec<(u16, Option<u16>)>,
+}
+
+impl<R> CommandTable<R> {
+    /// A table of the commands of all families.
+    ///
+    /// # Panics
+    /// When two commands have one name: the table is a constant of the program.
+    pub fn new(families: &[&'static [Command<R>]]) -> CommandTable<R> {
+        CommandTable::renamed(families, &[]).unwrap_or_else(|error| unreachable!("nothing is renamed: {error}"))
+    }
+
+    /// The same, where some commands have other names, or, with an empty one, are not there. `names` are pairs of old and new.
+    pub fn renamed(
+        families: &[&'static [Command<R>]],
+        names: &[(Vec<u8>, Vec<u8>)],
+    ) -> Result<CommandTable<R>, RenameError> {
+        let mut ids = 0;
+        let mut entries: Vec<Entry<R>> =
+            families.iter().flat_map(|family| family.iter()).map(|command| entry(command, None, &mut ids)).collect();
+        entries.sort_by_key(|entry| entry.command.name);
+        names.iter().try_for_each(|(old, new)| rename(&mut entries, old, new))?;
+        Ok(CommandTable::of(entries, ids))
+    }
+
+    fn of(entries: Vec<Entry<R>>, ids: u16) -> CommandTable<R> {
+        let slots = vec![0; (entries.len() * 4).next_power_of_two()];
+        let mut table = CommandTable { slots, places: places(&entries, ids), entries };
+        for index in 0..table.entries.len() {
+            let name = table.entries[index].called.as_bytes();
+            assert!(table.find(name).is_none(), "two commands are called {}", table.entries[index].full_name);
+            let mut slot = table.entries[index].key.hash() & (table.slots.len() - 1);
+            while table.slots[slot] != 0 {
+                slot = (slot + 1) & (table.slots.len() - 1);
+            }
+            table.slots[slot] = index as u16 + 1;
+        }
+        table
+    }
+
+    /// All commands in the order of their names.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Entry<R>> {
+        self.entries.iter()
+    }
+
+    /// How many ids there are: commands and subcommands together.
+    pub fn ids(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The command or subcommand of this id, which must be this table's.
+    #[inline]
+    pub fn by_id(&self, id: CommandId) -> &Entry<R> {
+        let (place, sub) = self.places[id.index()];
+        let entry = &self.entries[usize::from(place)];
+        sub.map_or(entry, |sub| &entry.sub[usize::from(sub)])
+    }
+
+    /// The same by the id's [index](CommandId::index), if there is one of it.
+    pub fn by_index(&self, index: usize) -> Option<&Entry<R>> {
+        (index < self.ids()).then(|| self.by_id(CommandId(index as u16)))
+    }
+
+    /// The command or subcommand of this full name (`client|kill`), in any case.
+    pub fn find_full(&self, name: &[u8]) -> Option<&Entry<R>> {
+        match name.iter().position(|byte| *byte == b'|') {
+            None => self.find(name),
+            Some(bar) => self.find(&name[..bar])?.find_sub(&name[bar + 1..]),
+        }
+    }
+
+    /// The command that `argv` names, whatever its arguments.
+    pub fn named_by(&self, argv: Argv<'_>) -> Option<&Entry<R>> {
+        let entry = self.find(argv.get(0)?)?;
+        match argv.get(1) {
+            Some(name) if !entry.sub.is_empty() => entry.find_sub(name),
+            _ => Some(entry),
+        }
+    }
+
+    /// The command of this name, in any case.
+    #[inline]
+    pub fn find(&self, name: &[u8]) -> Option<&Entry<R>> {
+        let key = NameKey::new(name);
+        let mut slot = key.hash() & (self.slots.len() - 1);
+        loop {
+            let entry = self.entries.get((self.slots[slot] as usize).checked_sub(1)?)?;
+            if entry.key == key && (name.len() <= NameKey::WHOLE || entry.is_called(name)) {
+                return Some(entry);
+            }
+            slot = (slot + 1) & (self.slots.len() - 1);
+        }
+    }
+
+    /// The command of this name by its place in the table.
+    pub fn place(&self, name: &[u8]) -> Option<u16> {
+        let name = self.find(name)?.command.name;
+        self.entries.binary_search_by_key(&name, |entry| entry.command.name).ok().map(|place| place as u16)
+    }
+
+    /// The command at a place.
+    #[inline]
+    pub fn at(&self, place: u16) -> Option<&Entry<R>> {
+        self.entries.get(usize::from(place))
+    }
+
+    /// The command or subcommand that `argv` calls, its number of arguments checked.
+    #[inline]
+    pub fn resolve(&self, argv: Argv<'_>) -> Result<&Entry<R>, Error> {
+        let entry = argv.get(0).and_then(|name| self.find(name)).ok_or_else(|| unknown_command(argv))?;
+        self.resolve_in(entry, argv)
+    }
+
+    /// The command that a call of `command` is to run, if it [runs](Command::inner) others. Fails if that is none, has not the right
+    /// number of arguments, or must not be run by another one: what belongs to a connection or a transaction, and what runs others itself
+    /// where `command` does not take [that](Command::nests).
+    pub fn inner_of<'a>(&self, command: &Command<R>, argv: Argv<'a>) -> Result<Option<Inner<'_, 'a, R>>, Error> {
+        let Some(find) = command.inner else { return Ok(None) };
+        let at = find(argv).ok_or(Error::Syntax)?;
+        let argv = argv.skip(at);
+        let entry = self.resolve(argv)?;
+        let is_script = entry.command.runs.is_some();
+        let is_refused = entry.command.flags.has(Flags::NOSCRIPT) && !is_script
+            || entry.command.inner.is_some() && !takes_runner(command, entry.command)
+            || matches!(entry.command.databases, Databases::Selected);
+        if is_refused {
+            return Err(Error::owned(format!(
+                "ERR '{}' can't run inside of '{}': it concerns the connection or the server, or runs commands itself",
+                entry.full_name, command.name
+            )));
+        }
+        Ok(Some(Inner { at, entry, argv }))
+    }
+
+    /// The command whose name stands at argument `at` of a call of `entry`: at 0 that one.
+    pub fn named_at<'t>(&'t self, entry: &'t Entry<R>, argv: Argv<'_>, at: usize) -> &'t Entry<R> {
+        if at == 0 { entry } else { self.named_by(argv.skip(at)).unwrap_or(entry) }
+    }
+
+    /// Which arguments of a call are keys: the [command's own](keys_of), and those of what it runs.
+    #[inline]
+    pub fn keys_of(&self, command: &Command<R>, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
+        if command.inner.is_none() { keys_of(command, argv) } else { self.keys_of_all(command, argv) }
+    }
+
+    fn keys_of_all(&self, command: &Command<R>, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
+        let mut keys = keys_of(command, argv)?;
+        if let Some(Inner { at, entry, argv }) = self.inner_of(command, argv).ok()?
+            && entry.command.has_keys()
+        {
+            let inner = self.keys_of(entry.command, argv)?;
+            keys.extend(inner.into_iter().map(|key| KeyArg { index: at + key.index, ..key }));
+        }
+        Some(keys)
+    }
+
+    /// Which arguments of a call are secret, by index: the [command's own](secrets_of), and those of what it is to run or is asked about,
+    /// whether that may run or not.
+    pub(crate) fn secrets_of(&self, command: &Command<R>, argv: Argv<'_>) -> Vec<bool> {
+        let mut are_secret = secrets_of(command, argv);
+        let (mut command, mut rest, mut begin) = (command, argv, 0);
+        let hide_from = |are_secret: &mut Vec<bool>, at: usize| {
+            are_secret.resize(at.min(argv.len()), false);
+            are_secret.resize(argv.len(), true);
+        };
+        // The command that this one is asked about. It is looked for once, since a call may nest such questions a million times over.
+        let mut asked = command.secrets.iter().find_map(|secret| match *secret {
+            Secret::Call { first } => Some(first),
+            _ => None,
+        });
+        // A loop, for a call may name such commands many times over.
+        while asked.is_some() || command.inner.is_some() {
+            let Some(at) = asked.take().or_else(|| command.inner.and_then(|find| find(rest))) else {
+                // Somewhere behind the key there may be a command that takes a password.
+                hide_from(&mut are_secret, begin + 2);
+                break;
+            };
+            (rest, begin) = (rest.skip(at.min(rest.len())), begin + at);
+            let Some(inner) = self.named_by(rest) else {
+                hide_from(&mut are_secret, begin + 1);
+                break;
+            };
+            command = inner.command;
+            are_secret.resize(begin, false);
+            are_secret.extend(secrets_of(command, rest));
+        }
+        are_secret
+    }
+
+    /// As [`resolve`](Self::resolve), where the command of the first argument is known.
+    #[inline]
+    pub fn resolve_in<'t>(&'t self, entry: &'t Entry<R>, argv: Argv<'_>) -> Result<&'t Entry<R>, Error> {
+        if entry.is_plain(argv.len()) { Ok(entry) } else { resolve_sub(entry, argv) }
+    }
+}
+
+/// Whether a command may be given one to run that runs another one itself.
+fn takes_runner<R>(outer: &Command<R>, inner: &Command<R>) -> bool {
+    outer.nests && !inner.nests
+}
+
+/// As [`CommandTable::resolve_in`], for what is not [plain](Entry::is_plain).
+#[inline(never)]
+fn resolve_sub<'t, R>(mut entry: &'t Entry<R>, argv: Argv<'_>) -> Result<&'t Entry<R>, Error> {
+    if !entry.sub.is_empty()
+        && let Some(name) = argv.get(1)
+    {
+        entry = entry.find_sub(name).ok_or_else(|| unknown_subcommand(entry, name))?;
+    }
+    if !entry.command.accepts(argv.len()) {
+        return Err(Error::Arity(entry.full_name.clone().into()));
+    }
+    Ok(entry)
+}
+
+fn entry<R>(command: &'static Command<R>, parent: Option<&'static Command<R>>, ids: &mut u16) -> Entry<R> {
+    let id = CommandId(*ids);
+    *ids += 1;
+    let full_name = parent.map_or(command.name.to_owned(), |parent| format!("{}|{}", parent.name, command.name));
+    let sub = command.sub.iter().map(|sub| entry(sub, Some(command), ids)).collect();
+    let called = command.name.to_ascii_lowercase();
+    let plain_args = if command.sub.is_empty() { command.argument_counts() } else { (usize::MAX, 0) };
+    Entry { command, id, full_name, sub, key: NameKey::new(called.as_bytes()), called, plain_args }
+}
+
+/// Gives a command another name, or removes it.
+fn rename<R>(entries: &mut Vec<Entry<R>>, old: &[u8], new: &[u8]) -> Result<(), RenameError> {
+    let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    let place = |name: &[u8]| entries.iter().position(|entry| entry.is_called(name));
+    let at = place(old).ok_or_else(|| RenameError::Unknown(text(old)))?;
+    if new.is_empty() {
+        entries.remove(at);
+        return Ok(());
+    }
+    if place(new).is_some() {
+        return Err(RenameError::Taken(text(new)));
+    }
+    let entry = &mut entries[at];
+    entry.called = text(&new.to_ascii_lowercase());
+    entry.key = NameKey::new(entry.called.as_bytes());
+    Ok(())
+}
+
+/// Where each of so many ids is found. Those of commands that were removed are nobody's, and lead to the first.
+fn places<R>(entries: &[Entry<R>], ids: u16) -> Vec<(u16, Option<u16>)> {
+    let mut places = vec![(0, None); usize::from(ids)];
+    for (entry, place) in entries.iter().zip(0..) {
+        places[entry.id.index()] = (place, None);
+        for (sub, sub_place) in entry.sub.iter().zip(0..) {
+            places[sub.id.index()] = (place, Some(sub_place));
+        }
+    }
+    places
+}
+
+/// Finds commands by name, and remembers the last one: a client, and a pipeline most of all, calls one command many times.
+pub struct Finder<R: 'static> {
+    /// The name as it was written; at first the empty one, which no command has.
+    name: NameKey,
+    entry: Option<&'static Entry<R>>,
+}
+
+impl<R> Default for Finder<R> {
+    fn default() -> Finder<R> {
+        Finder { name: NameKey::default(), entry: None }
+    }
+}
+
+impl<R> Finder<R> {
+    /// As [`CommandTable::resolve`]. It must be the same table each time.
+    #[inline]
+    pub fn resolve(&mut self, table: &'static CommandTable<R>, argv: Argv<'_>) -> Option<&'static Entry<R>> {
+        let name = argv.get(0)?;
+        let key = NameKey::as_written(name);
+        if key != self.name {
+            let entry = table.find(name);
+            if name.len() > NameKey::WHOLE {
+                return table.resolve_in(entry?, argv).ok();
+            }
+            *self = Finder { name: key, entry };
+        }
+        table.resolve_in(self.entry?, argv).ok()
+    }
+}
+
+/// A name in a form that is compared and hashed in a few steps, its letters in lower case: its length and, in two words,
+/// its first and last eight bytes. Up to 16 bytes that is all of it.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct NameKey {
+    len: usize,
+    words: [u64; 2],
+}
+
+impl NameKey {
+    /// Names up to this length are equal if their keys are.
+    const WHOLE: usize = 16;
+
+    #[inline]
+    fn new(name: &[u8]) -> NameKey {
+        let NameKey { len, words } = NameKey::as_written(name);
+        NameKey { len, words: words.map(lower_case) }
+    }
+
+    /// The same with its letters as they are.
+    #[inline]
+    fn as_written(name: &[u8]) -> NameKey {
+        let words = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
+            (Some(first), Some(last)) => [u64::from_le_bytes(*first), u64::from_le_bytes(*last)],
+            _ => match (name.first_chunk::<4>(), name.last_chunk::<4>()) {
+                // Four to seven bytes: both chunks together cover them.
+                (Some(first), Some(last)) => {
+                    [u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << 32, 0]
+                }
+                _ => match *name {
+                    [a] => [u64::from(a), 0],
+                    [a, b] => [u64::from(a) | u64::from(b) << 8, 0],
+                    [a, b, c] => [u64::from(a) | u64::from(b) << 8 | u64::from(c) << 16, 0],
+                    _ => [0, 0],
+                },
+            },
+        };
+        NameKey { len: name.len(), words }
+    }
+
+    #[inline]
+    fn hash(self) -> usize {
+        let mixed =
+            (self.words[0] ^ self.words[1].rotate_left(29) ^ self.len as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 40) as usize
+    }
+}
+
+/// Eight bytes with their ASCII letters in lower case.
+#[inline]
+fn lower_case(word: u64) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let low_bits = word & (0x7f * EACH);
+    // The top bit of each byte says: at least `A`; above `Z`.
+    let from_a = low_bits + (0x80 - u64::from(b'A')) * EACH;
+    let above_z = low_bits + (0x7f - u64::from(b'Z')) * EACH;
+    let is_upper = from_a & !above_z & !word & (0x80 * EACH);
+    word | is_upper >> 2
+}
+
+#[cold]
+fn unknown_command(argv: Argv<'_>) -> Error {
+    const SHOWN_BYTES: usize = 128;
+    let mut args = String::new();
+    for arg in argv.iter().skip(1) {
+        if args.len() >= SHOWN_BYTES {
+            break;
+        }
+        args.push_str(&format!("'{}' ", excerpt(arg, SHOWN_BYTES - args.len())));
+    }
+    let name = excerpt(&argv[0], SHOWN_BYTES);
+    Error::owned(format!("ERR unknown command '{name}', with args beginning with: {args}"))
+}
+
+#[cold]
+fn unknown_subcommand<R>(entry: &Entry<R>, name: &[u8]) -> Error {
+    let container = entry.command.name.to_ascii_uppercase();
+    Error::owned(format!("ERR unknown subcommand '{}'. Try {container} HELP.", excerpt(name, 128)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_equal_in_any_case_and_only_then() {
+        let names = ["", "g", "get", "GETX", "lrange", "evalsha_ro", "zremrangebyscore", "georadiusbymember_ro"];
+        for a in names {
+            assert!(NameKey::new(a.as_bytes()) == NameKey::new(a.to_ascii_uppercase().as_bytes()), "{a}");
+            for b in names.iter().filter(|b| **b != a) {
+                assert!(NameKey::new(a.as_bytes()) != NameKey::new(b.as_bytes()), "{a} {b}");
+            }
+        }
+        for byte in 0..=255u8 {
+            assert_eq!(lower_case(u64::from(byte) << 24), u64::from(byte.to_ascii_lowercase()) << 24);
+        }
+        assert!(NameKey::new(b"eval_ro") != NameKey::new(b"eval\x7fro"));
+    }
+}
