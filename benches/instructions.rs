@@ -352,7 +352,7 @@ impl Client {
         let mut client = Client::sending();
         let disk = Arc::<MemoryDisk>::default();
         let clock = Arc::new(SyncClock { real: RealClock::default(), sync_ns, now_ns: AtomicU64::new(0) });
-        client.engine.server.saving.runs_on(Platform { clock, has_threads: false, ..Platform::default() });
+        client.engine.server.persistence.saving.runs_on(Platform { clock, has_threads: false, ..Platform::default() });
         let directory = Directory::open(disk, Path::new("data"), DirectoryId::new([1; 16])).expect("it is empty");
         client.engine.recover(directory, Box::new(|| {})).expect("it is empty");
         client
@@ -406,11 +406,11 @@ impl Client {
     /// Has the replies leave as a connection does.
     fn send(&mut self) {
         let server = &mut self.engine.server;
-        let session = server.sessions.get_mut(self.session).expect("it is connected");
+        let session = server.clients.sessions.get_mut(self.session).expect("it is connected");
         session.outbox.append(self.out.buffer_mut());
         loop {
             let free = server.sendable(self.session);
-            let session = server.sessions.get_mut(self.session).expect("it is connected");
+            let session = server.clients.sessions.get_mut(self.session).expect("it is connected");
             if session.outbox.is_empty() {
                 break;
             }

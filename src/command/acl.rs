@@ -203,7 +203,7 @@ fn log(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         None => 10,
         Some(_) => usize::try_from(args.int()?.max(0)).unwrap_or(usize::MAX),
     };
-    let now_ms = ctx.server.clock.now_ms();
+    let now_ms = ctx.server.time.clock.now_ms();
     let log = &ctx.server.acl.log;
     ctx.reply.array(log.iter().len().min(count));
     for cases in log.iter().take(count) {

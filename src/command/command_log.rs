@@ -25,12 +25,12 @@ fn slowlog_get(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 fn slowlog_len(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    ctx.reply.integer(ctx.server.command_log.of(Trait::Slow).len() as i64);
+    ctx.reply.integer(ctx.server.meters.command_log.of(Trait::Slow).len() as i64);
     Ok(())
 }
 
 fn slowlog_reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    ctx.server.command_log.of_mut(Trait::Slow).clear();
+    ctx.server.meters.command_log.of_mut(Trait::Slow).clear();
     ctx.reply.ok();
     Ok(())
 }
@@ -44,13 +44,13 @@ fn get(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 
 fn len(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let what = named(&mut args)?;
-    ctx.reply.integer(ctx.server.command_log.of(what).len() as i64);
+    ctx.reply.integer(ctx.server.meters.command_log.of(what).len() as i64);
     Ok(())
 }
 
 fn reset(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let what = named(&mut args)?;
-    ctx.server.command_log.of_mut(what).clear();
+    ctx.server.meters.command_log.of_mut(what).clear();
     ctx.reply.ok();
     Ok(())
 }
@@ -72,7 +72,7 @@ fn named(args: &mut Args<'_>) -> Result<Trait, Error> {
 }
 
 fn write_notes(ctx: &mut Ctx<'_>, what: Trait, count: usize) {
-    let log = ctx.server.command_log.of(what);
+    let log = ctx.server.meters.command_log.of(what);
     ctx.reply.array(log.len().min(count));
     log.iter().take(count).for_each(|noted| write(noted, ctx.reply));
 }

@@ -42,12 +42,12 @@ fn quit(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let session = &mut *ctx.session;
     ctx.server.discard(session);
-    ctx.server.pubsub.forget(session);
+    ctx.server.audience.pubsub.forget(session);
     ctx.server.end_monitoring(session);
     ctx.server.end_tracking(session);
     ctx.server.withdraw_all(session);
     session.name.clear();
-    ctx.server.registry.named(session.key, b"");
+    ctx.server.clients.registry.named(session.key, b"");
     session.db = 0;
     session.protocol = 2;
     session.no_evict = false;
@@ -174,7 +174,7 @@ pub(super) fn is_plain(bytes: &[u8]) -> bool {
 
 pub(super) fn set_name(ctx: &mut Ctx<'_>, name: &[u8]) {
     ctx.session.name = name.to_vec();
-    ctx.server.registry.named(ctx.session.key, name);
+    ctx.server.clients.registry.named(ctx.session.key, name);
 }
 
 /// What may be said before anything else, whatever the server is busy with.

@@ -38,7 +38,7 @@ fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
             ctx.reply.ok();
         }
         (b"set-active-expire", [on]) => {
-            ctx.server.active_expire = num::parse_i64(on).unwrap_or(0) != 0;
+            ctx.server.switches.active_expire = num::parse_i64(on).unwrap_or(0) != 0;
             ctx.reply.ok();
         }
         (b"object", [key]) => object(ctx, key)?,
@@ -56,11 +56,11 @@ fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         }
         (b"populate", [count, options @ ..]) if options.len() <= 2 => populate(ctx, count, options)?,
         (b"set-disable-deny-scripts", [on]) => {
-            ctx.server.debug_in_scripts = num::parse_i64(on).unwrap_or(0) != 0;
+            ctx.server.switches.debug_in_scripts = num::parse_i64(on).unwrap_or(0) != 0;
             ctx.reply.ok();
         }
         (b"set-skip-checksum-validation", [on]) => {
-            ctx.server.skip_checksums = num::parse_i64(on).unwrap_or(0) != 0;
+            ctx.server.switches.skip_checksums = num::parse_i64(on).unwrap_or(0) != 0;
             ctx.reply.ok();
         }
         (b"reload", options) => return reload(ctx, options),
@@ -133,10 +133,10 @@ fn populate(ctx: &mut Ctx<'_>, count: &[u8], options: &[&[u8]]) -> Done {
     let count = number(count)?;
     let prefix = options.first().copied().unwrap_or(b"key");
     let size = options.get(1).copied().map(number).transpose()?.filter(|size| *size > 0);
-    if ctx.server.loading.is_some() {
+    if ctx.server.persistence.loading.is_some() {
         return Err(Error::text("ERR the data is being loaded"));
     }
-    if ctx.server.running_script.is_some() {
+    if ctx.server.programs.running.is_some() {
         // No script declares that it writes by DEBUG, so none could be ended or taken back with it.
         return Err(Error::text("ERR DEBUG POPULATE is not allowed from script"));
     }
@@ -192,13 +192,13 @@ fn load_log(ctx: &mut Ctx<'_>) -> MayWait {
 }
 
 fn read_again(ctx: &mut Ctx<'_>, reload: Reload) -> MayWait {
-    if ctx.server.loading.is_some() {
+    if ctx.server.persistence.loading.is_some() {
         return Err(Error::text("ERR the data is being loaded"));
     }
     if !ctx.may_wait() {
         return Err(Error::text("ERR the data can't be read again inside a transaction"));
     }
-    if !ctx.server.saving.reload(reload) {
+    if !ctx.server.persistence.saving.reload(reload) {
         return Err(Error::text("ERR the data is being read again"));
     }
     let on_timeout = |reply: &mut Reply| reply.error(b"ERR the data is read again all the same");

@@ -44,12 +44,12 @@ pub(super) fn run(ctx: &mut Ctx<'_>, word: &[u8], rest: &[&[u8]]) -> Option<Done
             Ok(())
         }
         (b"pause-cron", [on]) => {
-            ctx.server.pauses_cron = crate::base::num::parse_i64(on).unwrap_or(0) != 0;
+            ctx.server.switches.pauses_cron = crate::base::num::parse_i64(on).unwrap_or(0) != 0;
             ctx.reply.ok();
             Ok(())
         }
         (b"change-repl-id", []) => {
-            ctx.server.replication_id = hex_id(&mut ctx.ks.rng);
+            ctx.server.identity.replication_id = hex_id(&mut ctx.ks.rng);
             ctx.reply.ok();
             Ok(())
         }
@@ -84,7 +84,7 @@ fn without_meaning(word: &[u8]) -> Option<Error> {
 fn set_alone_bytes(ctx: &mut Ctx<'_>, size: &[u8]) -> Done {
     let size = parse_memory(size).and_then(|size| u32::try_from(size).ok());
     let size = size.ok_or(Error::text("ERR argument must be a memory value bigger than 1 and smaller than 4gb"))?;
-    if ctx.server.loading.is_some() {
+    if ctx.server.persistence.loading.is_some() {
         return Err(Error::text("ERR the data is being loaded"));
     }
     let mut limits = *ctx.ks.limits();

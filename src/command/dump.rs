@@ -97,8 +97,8 @@ fn restore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if ttl_ms < 0 {
         return Err(Error::text("ERR Invalid TTL value, must be >= 0"));
     }
-    ctx.server.stats.payloads_checked += 1;
-    let load = if ctx.server.skip_checksums { rdb::load_unchecked } else { rdb::load };
+    ctx.server.meters.stats.payloads_checked += 1;
+    let load = if ctx.server.switches.skip_checksums { rdb::load_unchecked } else { rdb::load };
     let mut value = load(payload, ctx.ks.limits()).map_err(|refused| match refused {
         Refused::Envelope => Error::text("ERR DUMP payload version or checksum are wrong"),
         Refused::Content => BAD_CONTENT,

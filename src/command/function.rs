@@ -18,7 +18,7 @@ use crate::spec::{Access, Flags, Group, KeySpec, Runs};
 /// FCALL and FCALL_RO.
 fn fcall(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let command = args.argv();
-    let function = ctx.server.scripts.function(args.bytes()?);
+    let function = ctx.server.programs.scripts.function(args.bytes()?);
     let function = function.cloned().ok_or(Error::text("ERR Function not found"))?;
     let (keys, args) = keys_and_args_or(args, Error::text("ERR Bad number of keys provided"))?;
     scripting::run(ctx, Callee::function(&function), keys, args, command, None)
@@ -33,13 +33,13 @@ fn load(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         replace = true;
     }
     let server = &mut *ctx.server;
-    let name = server.scripts.load_library(ctx.ks, args.bytes()?, replace, &server.stats.clock)?;
+    let name = server.programs.scripts.load_library(ctx.ks, args.bytes()?, replace, &server.meters.stats.clock)?;
     ctx.reply.bulk(name.as_bytes());
     Ok(())
 }
 
 fn delete(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    if !ctx.server.scripts.delete_library(ctx.ks, args.bytes()?) {
+    if !ctx.server.programs.scripts.delete_library(ctx.ks, args.bytes()?) {
         return Err(Error::text("ERR Library not found"));
     }
     ctx.reply.ok();
@@ -54,7 +54,7 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if !args.is_empty() && args.one_of(&[("ASYNC", ()), ("SYNC", ())]).is_none() {
         return Err(Error::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
     }
-    ctx.server.scripts.flush_libraries(ctx.ks);
+    ctx.server.programs.scripts.flush_libraries(ctx.ks);
     ctx.reply.ok();
     Ok(())
 }
@@ -67,7 +67,7 @@ fn too_many(args: Args<'_>) -> Error {
 }
 
 fn dump(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    let payload = libraries::dump(ctx.server.scripts.libraries().iter().map(|library| &*library.code));
+    let payload = libraries::dump(ctx.server.programs.scripts.libraries().iter().map(|library| &*library.code));
     ctx.reply.bulk(&payload);
     Ok(())
 }
@@ -84,7 +84,7 @@ fn restore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         .ok_or(Error::text("ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE."))?;
     let codes = libraries::load(payload).map_err(|error| Error::owned(error.to_string()))?;
     let server = &mut *ctx.server;
-    server.scripts.restore_libraries(ctx.ks, &codes, policy, &server.stats.clock)?;
+    server.programs.scripts.restore_libraries(ctx.ks, &codes, policy, &server.meters.stats.clock)?;
     ctx.reply.ok();
     Ok(())
 }
@@ -103,7 +103,7 @@ fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             return Err(Error::lossy(&[b"ERR Unknown argument ", args.bytes()?].concat()));
         }
     }
-    let scripts = &ctx.server.scripts;
+    let scripts = &ctx.server.programs.scripts;
     let mut libraries: Vec<&Library> = scripts.libraries().iter().collect();
     if let Some(pattern) = pattern {
         libraries.retain(|library| glob::matches_nocase(pattern, library.name.as_bytes()));
@@ -145,7 +145,7 @@ fn write_function(reply: &mut Reply, function: &Function) {
 
 fn stats(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let (server, reply) = (&*ctx.server, &mut *ctx.reply);
-    if let Some(script) = &server.running_script
+    if let Some(script) = &server.programs.running
         && script.kind == ScriptKind::Script
     {
         return Err(script.kind.busy_error());
@@ -153,7 +153,7 @@ fn stats(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     reply.map(2);
     reply.bulk(b"running_script");
     write_running(server, reply);
-    let libraries = server.scripts.libraries();
+    let libraries = server.programs.scripts.libraries();
     reply.bulk(b"engines");
     reply.map(1);
     reply.bulk(b"LUA");
@@ -167,7 +167,7 @@ fn stats(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 
 /// Writes what runs, or null. Only what has run for a while is noted with its name.
 pub(super) fn write_running(server: &ServerState, reply: &mut Reply) {
-    let running = server.running_script.as_ref();
+    let running = server.programs.running.as_ref();
     match running.and_then(|script| Some((script, script.subject.as_ref()?))) {
         None => reply.null(),
         Some((script, subject)) => {
@@ -179,7 +179,7 @@ pub(super) fn write_running(server: &ServerState, reply: &mut Reply) {
             reply.array(command.len());
             command.iter().for_each(|arg| reply.bulk(arg));
             reply.bulk(b"duration_ms");
-            let clock = &server.stats.clock;
+            let clock = &server.meters.stats.clock;
             reply.integer((clock.delta_as_nanos(script.started_ticks, clock.raw()) / 1_000_000) as i64);
         }
     }

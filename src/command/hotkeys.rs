@@ -15,7 +15,7 @@ const DEFAULT_COUNT: usize = 10;
 
 fn start(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     ctx.server.end_hotkeys_if_due();
-    if ctx.server.hotkeys.as_ref().is_some_and(|hot_keys| hot_keys.is_running()) {
+    if ctx.server.meters.hotkeys.as_ref().is_some_and(|hot_keys| hot_keys.is_running()) {
         return Err(Error::text("ERR hotkey tracking session already in progress"));
     }
     let wanted = wanted(&mut args)?;
@@ -84,9 +84,9 @@ fn stop(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 
 fn get(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     ctx.server.end_hotkeys_if_due();
-    match &ctx.server.hotkeys {
+    match &ctx.server.meters.hotkeys {
         None => ctx.reply.null(),
-        Some(hot_keys) => write(ctx.reply, hot_keys, &ctx.server.stats, ctx.server.clock.steady_ms()),
+        Some(hot_keys) => write(ctx.reply, hot_keys, &ctx.server.meters.stats, ctx.server.time.clock.steady_ms()),
     }
     Ok(())
 }
@@ -140,7 +140,9 @@ fn write_keys(reply: &mut Reply, name: &str, keys: &[(&[u8], u64)]) {
 
 fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     ctx.server.end_hotkeys_if_due();
-    if ctx.server.hotkeys.take_if(|hot_keys| !hot_keys.is_running()).is_none() && ctx.server.hotkeys.is_some() {
+    if ctx.server.meters.hotkeys.take_if(|hot_keys| !hot_keys.is_running()).is_none()
+        && ctx.server.meters.hotkeys.is_some()
+    {
         return Err(Error::text("ERR hotkey tracking session in progress, stop tracking first"));
     }
     ctx.reply.ok();

@@ -116,8 +116,8 @@ macro_rules! fields {
 
 fn server(text: &mut Text, ctx: &Ctx<'_>) {
     let server = &ctx.server;
-    let now_us = server.clock.now_us();
-    let uptime_s = (now_us / 1_000 - server.started_ms).max(0) / 1_000;
+    let now_us = server.time.clock.now_us();
+    let uptime_s = (now_us / 1_000 - server.time.started_ms).max(0) / 1_000;
     let executable = std::env::current_exe().unwrap_or_default();
     fields! { text,
         "redis_version" => REDIS_VERSION,
@@ -134,7 +134,7 @@ fn server(text: &mut Text, ctx: &Ctx<'_>) {
         "gcc_version" => "0.0.0",
         "process_id" => std::process::id(),
         "process_supervised" => "no",
-        "run_id" => server.run_id,
+        "run_id" => server.identity.run_id,
         "tcp_port" => if server.config.port != 0 { server.config.port } else { server.config.tls_port },
         "server_time_usec" => now_us,
         "uptime_in_seconds" => uptime_s,
@@ -144,7 +144,7 @@ fn server(text: &mut Text, ctx: &Ctx<'_>) {
         "lru_clock" => (now_us / 1_000_000) & 0xff_ffff,
         "executable" => executable.display(),
         "config_file" => server.config.source.file.as_deref().unwrap_or(Path::new("")).display(),
-        "io_threads_active" => u8::from(!server.stats.io_threads.is_empty()),
+        "io_threads_active" => u8::from(!server.meters.stats.io_threads.is_empty()),
         "availability_zone" => String::from_utf8_lossy(&server.config.availability_zone),
     }
     if let Some(left_ms) = ctx.server.ends_in_ms() {
@@ -181,25 +181,25 @@ fn operating_system() -> String {
 }
 
 fn clients(text: &mut Text, ctx: &Ctx<'_>) {
-    let sessions = || ctx.server.sessions.iter().chain(std::iter::once(&*ctx.session));
+    let sessions = || ctx.server.clients.sessions.iter().chain(std::iter::once(&*ctx.session));
     let waits = &ctx.server.waits;
     let blocked = |session: &Session| session.blocking.and_then(|ticket| waits.get(ticket));
     let timed = |session: &&Session| blocked(session).is_some_and(|parked| parked.deadline_ms.is_some());
     let (blocking_keys, blocking_keys_on_nokey) = waits.keys();
     fields! { text,
-        "connected_clients" => ctx.server.sessions.len(),
+        "connected_clients" => ctx.server.clients.sessions.len(),
         "cluster_connections" => 0,
         "maxclients" => ctx.server.config.maxclients,
         "client_recent_max_input_buffer" => sessions().map(|session| session.pending_input).max().unwrap_or(0),
         "client_recent_max_output_buffer" => sessions().map(|session| session.outbox.len()).max().unwrap_or(0),
-        "blocked_clients" => waits.blocking() + ctx.server.pause.postponed(),
+        "blocked_clients" => waits.blocking() + ctx.server.clients.pause.postponed(),
         "waiting_tickets" => waits.len() - waits.blocking(),
-        "tracking_clients" => ctx.server.tracking.clients(),
+        "tracking_clients" => ctx.server.audience.tracking.clients(),
         "pubsub_clients" => sessions().filter(|session| !session.subscriptions.is_empty()).count(),
         "importing_clients" => sessions().filter(|session| session.import_source.is_some()).count(),
         "watching_clients" => sessions().filter(|session| !session.watched.is_empty()).count(),
         "clients_in_timeout_table" => sessions().filter(timed).count(),
-        "total_watched_keys" => ctx.server.watches.len(),
+        "total_watched_keys" => ctx.server.audience.watches.len(),
         "total_blocking_keys" => blocking_keys,
         "total_blocking_keys_on_nokey" => blocking_keys_on_nokey,
     }
@@ -213,7 +213,7 @@ fn memory(text: &mut Text, ctx: &Ctx<'_>) {
     let (program, all) = (memory.program(), memory.total());
     let total = total_system_bytes();
     let limit = ctx.server.config.maxmemory;
-    let scripts = &ctx.server.scripts;
+    let scripts = &ctx.server.programs.scripts;
     let libraries = scripts.libraries();
     let (pending, freed) = ctx.ks.freed_elsewhere();
     let policy = String::from_utf8_lossy(&parameter(ctx, "maxmemory-policy")).into_owned();
@@ -305,14 +305,14 @@ fn total_system_bytes() -> u64 {
 /// What is said of forks, of which there are none, says so.
 fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
     let server = &ctx.server;
-    let (durability, saving) = (server.durability.as_ref(), &server.saving);
+    let (durability, saving) = (server.persistence.durability.as_ref(), &server.persistence.saving);
     let (save, rewrite) = (saving.history(Purpose::Save), saving.history(Purpose::Rewrite));
     let (done, all) = saving.progress(ctx.ks);
     let status = |is_ok: bool| if is_ok { "ok" } else { "err" };
     let seconds = |seconds: Option<u64>| seconds.map_or(-1, |seconds| seconds as i64);
     let is_rewriting = saving.under_way() == Some(Purpose::Rewrite) || server.wants_log();
     fields! { text,
-        "loading" => u8::from(server.loading.is_some()),
+        "loading" => u8::from(server.persistence.loading.is_some()),
         "async_loading" => 0,
         "current_cow_peak" => 0,
         "current_cow_size" => 0,
@@ -343,10 +343,10 @@ fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
         "module_fork_in_progress" => 0,
         "module_fork_last_cow_size" => 0,
     }
-    if let Some(loading) = &server.loading {
+    if let Some(loading) = &server.persistence.loading {
         let (read, all, elapsed_s) = (loading.read, loading.all.max(1), loading.began.elapsed().as_secs());
         fields! { text,
-            "loading_start_time" => (server.clock.now_ms() / 1_000).saturating_sub_unsigned(elapsed_s),
+            "loading_start_time" => (server.time.clock.now_ms() / 1_000).saturating_sub_unsigned(elapsed_s),
             "loading_total_bytes" => all,
             "loading_rdb_used_mem" => 0,
             "loading_loaded_bytes" => read,
@@ -371,12 +371,12 @@ fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
 
 /// Those that receive and send: the engine's alone, unless `io-threads` asks for more.
 fn threads(text: &mut Text, ctx: &Ctx<'_>) {
-    let stats = &ctx.server.stats;
+    let stats = &ctx.server.meters.stats;
     let mut thread = |number, clients, reads, writes| {
         line(text, format_args!("io_thread_{number}:clients={clients},reads={reads},writes={writes}"));
     };
     if stats.io_threads.is_empty() {
-        thread(0, ctx.server.sessions.len(), stats.reads, stats.writes);
+        thread(0, ctx.server.clients.sessions.len(), stats.reads, stats.writes);
     }
     for (number, IoThreadStats { clients, reads, writes }) in
         stats.io_threads.iter().map(|thread| &**thread).enumerate()
@@ -387,8 +387,9 @@ fn threads(text: &mut Text, ctx: &Ctx<'_>) {
 
 /// For whoever works on the server.
 fn debug(text: &mut Text, ctx: &Ctx<'_>) {
-    let (stats, turns) = (&ctx.server.stats, &ctx.server.turns);
-    let log = ctx.server.durability.as_ref().map_or(Duration::ZERO, |durability| durability.log().busy_time());
+    let (stats, turns) = (&ctx.server.meters.stats, &ctx.server.network.turns);
+    let log =
+        ctx.server.persistence.durability.as_ref().map_or(Duration::ZERO, |durability| durability.log().busy_time());
     fields! { text,
         "eventloop_duration_aof_sum" => log.as_micros(),
         "eventloop_duration_cron_sum" => stats.micros(stats.tick_ticks),
@@ -397,10 +398,11 @@ fn debug(text: &mut Text, ctx: &Ctx<'_>) {
 }
 
 fn stats(text: &mut Text, ctx: &Ctx<'_>) {
-    let stats = &ctx.server.stats;
+    let stats = &ctx.server.meters.stats;
     let keys = &ctx.ks.stats;
-    let over_limit_now_ms = stats.over_limit_since_ms.map_or(0, |since_ms| ctx.server.clock.steady_ms() - since_ms);
-    let turns = &ctx.server.turns;
+    let over_limit_now_ms =
+        stats.over_limit_since_ms.map_or(0, |since_ms| ctx.server.time.clock.steady_ms() - since_ms);
+    let turns = &ctx.server.network.turns;
     let turn_us = stats.turn_us_per_second.per_second() / stats.turns_per_second.per_second().max(1);
     let [(reads, writes), (threaded_reads, threaded_writes)] = stats.reads_and_writes();
     let kilobytes = |rate: &crate::engine::meters::stats::Rate| rate.per_second() as f64 / 1_024.0;
@@ -429,12 +431,12 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
         "evicted_clients" => stats.evicted_clients,
         "total_eviction_exceeded_time" => stats.over_limit_ms + over_limit_now_ms,
         "current_eviction_exceeded_time" => over_limit_now_ms,
-        "evicted_scripts" => ctx.server.scripts.evicted(),
+        "evicted_scripts" => ctx.server.programs.scripts.evicted(),
         "keyspace_hits" => keys.hits,
         "keyspace_misses" => keys.misses,
-        "pubsub_channels" => ctx.server.pubsub.channels.len(),
-        "pubsub_patterns" => ctx.server.pubsub.patterns.len(),
-        "pubsubshard_channels" => ctx.server.pubsub.sharded.len(),
+        "pubsub_channels" => ctx.server.audience.pubsub.channels.len(),
+        "pubsub_patterns" => ctx.server.audience.pubsub.patterns.len(),
+        "pubsubshard_channels" => ctx.server.audience.pubsub.sharded.len(),
         "latest_fork_usec" => 0,
         "total_forks" => 0,
         "migrate_cached_sockets" => 0,
@@ -445,9 +447,9 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
         "active_defrag_key_misses" => 0,
         "total_active_defrag_time" => 0,
         "current_active_defrag_time" => 0,
-        "tracking_total_keys" => ctx.server.tracking.keys(),
-        "tracking_total_items" => ctx.server.tracking.items(),
-        "tracking_total_prefixes" => ctx.server.tracking.prefixes(),
+        "tracking_total_keys" => ctx.server.audience.tracking.keys(),
+        "tracking_total_items" => ctx.server.audience.tracking.items(),
+        "tracking_total_prefixes" => ctx.server.audience.tracking.prefixes(),
         "unexpected_error_replies" => 0,
         "total_error_replies" => stats.error_replies,
         "dump_payload_sanitizations" => stats.payloads_checked,
@@ -479,7 +481,7 @@ fn replication(text: &mut Text, ctx: &Ctx<'_>) {
         "role" => "master",
         "connected_slaves" => 0,
         "master_failover_state" => "no-failover",
-        "master_replid" => ctx.server.replication_id,
+        "master_replid" => ctx.server.identity.replication_id,
         "master_replid2" => "0".repeat(40),
         "master_repl_offset" => 0,
         "second_repl_offset" => -1,
@@ -508,11 +510,11 @@ fn cpu(text: &mut Text, _: &Ctx<'_>) {
 fn commandstats(text: &mut Text, ctx: &Ctx<'_>) {
     let entries = ctx.server.table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub));
     for entry in entries {
-        let stats = &ctx.server.stats.commands[entry.id.index()];
+        let stats = &ctx.server.meters.stats.commands[entry.id.index()];
         if stats.calls + stats.rejected + stats.failed == 0 {
             continue;
         }
-        let usec = ctx.server.stats.micros(stats.ticks);
+        let usec = ctx.server.meters.stats.micros(stats.ticks);
         line(
             text,
             format_args!(
@@ -528,7 +530,7 @@ fn commandstats(text: &mut Text, ctx: &Ctx<'_>) {
 }
 
 fn errorstats(text: &mut Text, ctx: &Ctx<'_>) {
-    let mut errors: Vec<(&String, &u64)> = ctx.server.stats.errors.iter().collect();
+    let mut errors: Vec<(&String, &u64)> = ctx.server.meters.stats.errors.iter().collect();
     errors.sort();
     for (code, count) in errors {
         line(text, format_args!("errorstat_{code}:count={count}"));
@@ -536,7 +538,7 @@ fn errorstats(text: &mut Text, ctx: &Ctx<'_>) {
 }
 
 fn latencystats(text: &mut Text, ctx: &Ctx<'_>) {
-    let (table, stats) = (ctx.server.table, &ctx.server.stats);
+    let (table, stats) = (ctx.server.table, &ctx.server.meters.stats);
     for entry in table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub)) {
         let Some(latencies) = stats.latencies(entry.id) else { continue };
         let percentiles = ctx.server.config.latency_tracking_info_percentiles.iter().map(|&percent| {

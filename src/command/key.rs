@@ -368,7 +368,7 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         return Err(Error::NotPositive);
     }
     let deadline_ms = wait_deadline(ctx, &mut args)?;
-    if local > 0 && ctx.server.durability.is_none() {
+    if local > 0 && ctx.server.persistence.durability.is_none() {
         return Err(Error::text("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."));
     }
     if !ctx.is_retry() {
@@ -424,7 +424,10 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>, all: bool) -> MayWait {
     let meanwhile = meanwhile.unwrap_or(ctx.server.config.lazyfree_lazy_user_flush);
     args.end()?;
     let selected = ctx.session.db;
-    let waits = !meanwhile && ctx.may_wait() && ctx.server.raw_sockets.is_some() && ctx.server.loading.is_none();
+    let waits = !meanwhile
+        && ctx.may_wait()
+        && ctx.server.network.raw_sockets.is_some()
+        && ctx.server.persistence.loading.is_none();
     if ctx.is_retry() {
         // That the databases are empty must be safe before the client hears of it.
         ctx.ks.see_everything();

@@ -28,7 +28,7 @@ fn histogram(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     };
     // Whoever asks for a container asks for what it holds.
     let entries = asked.into_iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub));
-    let stats = &ctx.server.stats;
+    let stats = &ctx.server.meters.stats;
     let found: Vec<(&Entry, &Histogram)> =
         entries.filter_map(|entry| Some((entry, stats.latencies(entry.id)?))).collect();
     ctx.reply.map(found.len());
@@ -38,7 +38,7 @@ fn histogram(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
         ctx.reply.bulk(b"calls");
         ctx.reply.integer(latencies.total() as i64);
         ctx.reply.bulk(b"histogram_usec");
-        let steps = cumulative(latencies, &ctx.server.stats);
+        let steps = cumulative(latencies, &ctx.server.meters.stats);
         ctx.reply.map(steps.len());
         for (micros, calls) in steps {
             ctx.reply.integer(micros as i64);
@@ -82,7 +82,7 @@ pub(super) fn steps_of(latencies: &Histogram, stats: &Stats, bounds_ns: impl Ite
 }
 
 fn history(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let found = ctx.server.latency.named(args.bytes()?);
+    let found = ctx.server.meters.latency.named(args.bytes()?);
     ctx.reply.array(found.map_or(0, |(_, series)| series.samples().len()));
     for sample in found.into_iter().flat_map(|(_, series)| series.samples()) {
         ctx.reply.array(2);
@@ -93,7 +93,7 @@ fn history(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 fn latest(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    let monitor = &ctx.server.latency;
+    let monitor = &ctx.server.meters.latency;
     ctx.reply.array(monitor.seen().count());
     for (event, series) in monitor.seen() {
         let last = series.samples().next_back();
@@ -109,17 +109,17 @@ fn latest(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 fn reset(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     let wanted =
         |name: &str| args.is_empty() || args.rest().iter().any(|arg| arg.eq_ignore_ascii_case(name.as_bytes()));
-    let forgotten = ctx.server.latency.reset(wanted);
+    let forgotten = ctx.server.meters.latency.reset(wanted);
     ctx.reply.integer(forgotten as i64);
     Ok(())
 }
 
 fn graph(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let name = args.bytes()?;
-    let Some((event, series)) = ctx.server.latency.named(name) else {
+    let Some((event, series)) = ctx.server.meters.latency.named(name) else {
         return Err(Error::owned(format!("ERR No samples available for event '{}'", excerpt(name, 128))));
     };
-    let text = draw(event, series, ctx.server.clock.now_ms() / 1_000);
+    let text = draw(event, series, ctx.server.time.clock.now_ms() / 1_000);
     ctx.reply.verbatim(b"txt", text.as_bytes());
     Ok(())
 }
@@ -161,7 +161,7 @@ fn doctor(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 }
 
 fn diagnosis(ctx: &Ctx<'_>) -> String {
-    let (monitor, config) = (&ctx.server.latency, &ctx.server.config);
+    let (monitor, config) = (&ctx.server.meters.latency, &ctx.server.config);
     let threshold_ms = config.latency_monitor_threshold_ms;
     if monitor.seen().next().is_none() {
         return match threshold_ms {

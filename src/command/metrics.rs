@@ -202,9 +202,9 @@ fn about(text: &mut String, ctx: &Ctx<'_>) {
     let server = &ctx.server;
     single(text, "redis_up", Kind::Gauge, "Whether the server answers.", 1);
     single(text, "tidegate_busy", Kind::Gauge, "Whether a command or script holds the server.", 0);
-    let ready = u8::from(server.loading.is_none() && !server.is_unlogged());
+    let ready = u8::from(server.persistence.loading.is_none() && !server.is_unlogged());
     single(text, "tidegate_ready", Kind::Gauge, "Whether the data is there and changes are taken.", ready);
-    let log = server.durability.as_ref().map(|durability| durability.log());
+    let log = server.persistence.durability.as_ref().map(|durability| durability.log());
     if let Some(log) = log {
         let (help, seconds) = ("How long a sync takes, s: the slowest of late.", log.sync_time().as_secs_f64());
         single(text, "tidegate_log_sync_seconds", Kind::Gauge, help, seconds);
@@ -230,7 +230,7 @@ fn databases(text: &mut String, ctx: &Ctx<'_>) {
 
 /// What was counted of each command that was called, and of each kind of error.
 fn commands(text: &mut String, ctx: &Ctx<'_>) {
-    let stats = &ctx.server.stats;
+    let stats = &ctx.server.meters.stats;
     let entries = || ctx.server.table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub));
     let of_each = |text: &mut String, metric: &str, help: &str, value: &dyn Fn(usize) -> f64| {
         head(text, metric, "counter", help);
@@ -261,7 +261,7 @@ fn commands(text: &mut String, ctx: &Ctx<'_>) {
 /// How long the calls of each command took.
 fn latencies(text: &mut String, ctx: &Ctx<'_>) {
     const METRIC: &str = "redis_commands_latencies_usec";
-    let stats = &ctx.server.stats;
+    let stats = &ctx.server.meters.stats;
     head(text, METRIC, "histogram", "How long calls of a command took, us.");
     for entry in ctx.server.table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub)) {
         let Some(latencies) = stats.latencies(entry.id) else { continue };
@@ -286,7 +286,7 @@ const ENDS: [Turn; 5] = [Turn::Released, Turn::Expired, Turn::Broken, Turn::Remo
 fn coordination(text: &mut String, ctx: &Ctx<'_>) {
     let prefixes = ctx.ks.counted_prefixes();
     let prefix = |group: usize| String::from_utf8_lossy(prefixes.prefix(group));
-    let stats = &ctx.server.stats.coordination;
+    let stats = &ctx.server.meters.stats.coordination;
     let of_each = |text: &mut String, metric: &str, help: &str, of: &[Family], value: &dyn Fn(Counts) -> f64| {
         head(text, metric, "counter", help);
         for (family, group) in of.iter().flat_map(|family| (0..prefixes.groups()).map(move |group| (*family, group))) {
@@ -340,28 +340,28 @@ fn coordination(text: &mut String, ctx: &Ctx<'_>) {
 fn others(text: &mut String, ctx: &Ctx<'_>) {
     use crate::engine::meters::command_log::Trait;
     let server = &ctx.server;
-    let slow = server.command_log.of(Trait::Slow);
+    let slow = server.meters.command_log.of(Trait::Slow);
     single(text, "redis_slowlog_length", Kind::Gauge, "Entries of the slow log.", slow.len());
     let last = slow.iter().next().map_or(-1, |noted| noted.id as i64);
     single(text, "redis_slowlog_last_id", Kind::Gauge, "The number of its last entry.", last);
     head(text, "redis_latency_spike_last", "gauge", "When an event last held others up, Unix s.");
-    for (event, series) in server.latency.seen() {
+    for (event, series) in server.meters.latency.seen() {
         let at_s = series.samples().next_back().map_or(0, |sample| sample.at_s);
         sample(text, "redis_latency_spike_last", &[("event_name", event.name())], at_s);
     }
     head(text, "redis_latency_spike_duration_seconds", "gauge", "For how long.");
-    for (event, series) in server.latency.seen() {
+    for (event, series) in server.meters.latency.seen() {
         let took_ms = series.samples().next_back().map_or(0, |sample| sample.took_ms);
         let labels = [("event_name", event.name())];
         sample(text, "redis_latency_spike_duration_seconds", &labels, took_ms as f64 / 1_000.0);
     }
-    let (calls, errors) = server.stats.scripts.totals();
+    let (calls, errors) = server.meters.stats.scripts.totals();
     single(text, "tidegate_script_calls_total", Kind::Counter, "Calls of scripts and functions.", calls);
     single(text, "tidegate_script_errors_total", Kind::Counter, "Those that answered an error.", errors);
-    let (kills, rollbacks) = (server.stats.scripts.kills, server.stats.scripts.rollbacks);
+    let (kills, rollbacks) = (server.meters.stats.scripts.kills, server.meters.stats.scripts.rollbacks);
     single(text, "tidegate_script_kills_total", Kind::Counter, "Those that were ended from outside.", kills);
     single(text, "tidegate_script_rollbacks_total", Kind::Counter, "Those that were rolled back.", rollbacks);
-    single(text, "tidegate_messages_published_total", Kind::Counter, "Messages.", server.stats.published);
+    single(text, "tidegate_messages_published_total", Kind::Counter, "Messages.", server.meters.stats.published);
 }
 
 #[cfg(test)]

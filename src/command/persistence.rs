@@ -14,10 +14,10 @@ use crate::spec::{Flags, Group};
 const SAVE_IN_PROGRESS: Error = Error::text("ERR Background save already in progress");
 
 fn save(ctx: &mut Ctx<'_>, _: Args<'_>) -> MayWait {
-    if ctx.server.saving.under_way() == Some(Purpose::Save) {
+    if ctx.server.persistence.saving.under_way() == Some(Purpose::Save) {
         return Err(SAVE_IN_PROGRESS);
     }
-    ctx.server.saving.save_for(ctx.session.key, ctx.entry.id, ctx.server.clock.steady_ms());
+    ctx.server.persistence.saving.save_for(ctx.session.key, ctx.entry.id, ctx.server.time.clock.steady_ms());
     let on_timeout = |reply: &mut Reply| reply.error(b"ERR SAVE goes on in the background");
     Ok(Flow::wait(Wait::until(None, on_timeout)))
 }
@@ -25,9 +25,9 @@ fn save(ctx: &mut Ctx<'_>, _: Args<'_>) -> MayWait {
 fn bgsave(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let how = args.one_of(&[("SCHEDULE", How::Schedule), ("CANCEL", How::Cancel)]);
     args.end()?;
-    match ctx.server.saving.under_way() {
+    match ctx.server.persistence.saving.under_way() {
         Some(Purpose::Save) if how == Some(How::Cancel) && ctx.server.cancel_save(ctx.ks) => {
-            ctx.server.saving.points_since_ms = ctx.server.clock.steady_ms();
+            ctx.server.persistence.saving.points_since_ms = ctx.server.time.clock.steady_ms();
             ctx.reply.status("Background saving cancelled");
         }
         _ if how == Some(How::Cancel) => {
@@ -38,7 +38,7 @@ fn bgsave(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
         Some(Purpose::Save) => return Err(SAVE_IN_PROGRESS),
         None if ctx.origin != Origin::Exec => {
-            ctx.server.saving.begin(Purpose::Save, ctx.server.clock.steady_ms());
+            ctx.server.persistence.saving.begin(Purpose::Save, ctx.server.time.clock.steady_ms());
             ctx.reply.status("Background saving started");
         }
         Some(Purpose::Rewrite) if how.is_none() && ctx.origin != Origin::Exec => {
@@ -48,7 +48,7 @@ fn bgsave(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             ));
         }
         _ => {
-            ctx.server.saving.schedule(Purpose::Save);
+            ctx.server.persistence.saving.schedule(Purpose::Save);
             ctx.reply.status("Background saving scheduled");
         }
     }
@@ -63,13 +63,13 @@ enum How {
 }
 
 fn bgrewriteaof(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    let saving = &mut ctx.server.saving;
+    let saving = &mut ctx.server.persistence.saving;
     match saving.under_way() {
         Some(Purpose::Rewrite) => {
             return Err(Error::text("ERR Background append only file rewriting already in progress"));
         }
         None if ctx.origin != Origin::Exec => {
-            saving.begin(Purpose::Rewrite, ctx.server.clock.steady_ms());
+            saving.begin(Purpose::Rewrite, ctx.server.time.clock.steady_ms());
             ctx.reply.status("Background append only file rewriting started");
         }
         _ => {
@@ -81,7 +81,7 @@ fn bgrewriteaof(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 }
 
 fn lastsave(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    ctx.reply.integer(ctx.server.saving.saved_s());
+    ctx.reply.integer(ctx.server.persistence.saving.saved_s());
     Ok(())
 }
 

@@ -46,7 +46,7 @@ fn sunsubscribe(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 
 fn subscribe_to(ctx: &mut Ctx<'_>, args: Args<'_>, kind: Kind, verb: &[u8]) -> Done {
     for name in args.rest().iter() {
-        ctx.server.pubsub.subscribe(ctx.session, kind, name);
+        ctx.server.audience.pubsub.subscribe(ctx.session, kind, name);
         confirm(ctx, kind, verb, Some(name));
     }
     Ok(())
@@ -55,14 +55,14 @@ fn subscribe_to(ctx: &mut Ctx<'_>, args: Args<'_>, kind: Kind, verb: &[u8]) -> D
 fn unsubscribe_from(ctx: &mut Ctx<'_>, args: Args<'_>, kind: Kind, verb: &[u8]) -> Done {
     if !args.is_empty() {
         for name in args.rest().iter() {
-            ctx.server.pubsub.unsubscribe(ctx.session, kind, name);
+            ctx.server.audience.pubsub.unsubscribe(ctx.session, kind, name);
             confirm(ctx, kind, verb, Some(name));
         }
         return Ok(());
     }
     let names: Vec<Box<[u8]>> = ctx.session.subscriptions.of(kind).map(Box::from).collect();
     for name in &names {
-        ctx.server.pubsub.unsubscribe(ctx.session, kind, name);
+        ctx.server.audience.pubsub.unsubscribe(ctx.session, kind, name);
         confirm(ctx, kind, verb, Some(name));
     }
     if names.is_empty() {
@@ -99,7 +99,7 @@ fn spublish(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 
 fn publish_to(ctx: &mut Ctx<'_>, mut args: Args<'_>, space: Space) -> Done {
     let (channel, message) = (args.bytes()?, args.bytes()?);
-    ctx.server.stats.published += 1;
+    ctx.server.meters.stats.published += 1;
     let receivers = ctx.server.publish(ctx.ks, ctx.session, space, channel, message)?;
     ctx.reply.integer(receivers as i64);
     Ok(())
@@ -124,7 +124,9 @@ fn channels_of(ctx: &mut Ctx<'_>, mut args: Args<'_>, space: Space) -> Done {
     let _ = args.bytes();
     let mark = ctx.reply.begin();
     let mut n = 0;
-    for channel in ctx.server.pubsub.channels_of(space).names().filter(|channel| glob::matches(pattern, channel)) {
+    for channel in
+        ctx.server.audience.pubsub.channels_of(space).names().filter(|channel| glob::matches(pattern, channel))
+    {
         ctx.reply.bulk(channel);
         n += 1;
     }
@@ -144,13 +146,13 @@ fn count_listeners(ctx: &mut Ctx<'_>, args: Args<'_>, space: Space) -> Done {
     ctx.reply.array(args.len() * 2);
     for channel in args.rest().iter() {
         ctx.reply.bulk(channel);
-        ctx.reply.integer(ctx.server.pubsub.channels_of(space).listeners(channel).len() as i64);
+        ctx.reply.integer(ctx.server.audience.pubsub.channels_of(space).listeners(channel).len() as i64);
     }
     Ok(())
 }
 
 fn numpat(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    ctx.reply.integer(ctx.server.pubsub.patterns.len() as i64);
+    ctx.reply.integer(ctx.server.audience.pubsub.patterns.len() as i64);
     Ok(())
 }
 

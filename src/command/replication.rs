@@ -37,14 +37,14 @@ fn begin(ctx: &mut Ctx<'_>, names_history: bool) -> Done {
     if !replica.takes_mark {
         return Err(NO_LENGTH);
     }
-    let transfer = Transfer::begin(replica, ctx.ks.databases(), ctx.server.clock.now_ms());
+    let transfer = Transfer::begin(replica, ctx.ks.databases(), ctx.server.time.clock.now_ms());
     let transfer = transfer.map_err(|error| Error::owned(format!("ERR {error}")))?;
     // A push would stand within the snapshot, and the connection ends behind it.
     ctx.server.withdraw_all(ctx.session);
-    ctx.server.stats.full_syncs += 1;
+    ctx.server.meters.stats.full_syncs += 1;
     ctx.session.transfer = Some(Box::new(transfer));
     if names_history {
-        ctx.reply.status(&format!("FULLRESYNC {} 0", ctx.server.replication_id));
+        ctx.reply.status(&format!("FULLRESYNC {} 0", ctx.server.identity.replication_id));
     }
     Ok(())
 }

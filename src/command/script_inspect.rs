@@ -145,20 +145,20 @@ fn strings(reply: &mut Reply, argv: &OwnedArgv) {
 
 fn list(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let (server, reply) = (&*ctx.server, &mut *ctx.reply);
-    let programs = Program::all(&server.scripts);
+    let programs = Program::all(&server.programs.scripts);
     reply.array(programs.len());
     for program in programs {
         reply.map(COMMON_PAIRS);
-        program.write(&server.stats, reply);
+        program.write(&server.meters.stats, reply);
     }
     Ok(())
 }
 
 fn show(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (server, reply) = (&*ctx.server, &mut *ctx.reply);
-    let program = Program::named(&server.scripts, args.bytes()?).ok_or(NO_PROGRAM)?;
+    let program = Program::named(&server.programs.scripts, args.bytes()?).ok_or(NO_PROGRAM)?;
     reply.map(COMMON_PAIRS + 4);
-    program.write(&server.stats, reply);
+    program.write(&server.meters.stats, reply);
     reply.bulk(b"description");
     reply.bulk_or_null(program.description);
     reply.bulk(b"flags");
@@ -175,7 +175,7 @@ pub(super) const NO_PROGRAM: Error = Error::text("NOSCRIPT No script or function
 
 fn stats(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let (server, reply) = (&*ctx.server, &mut *ctx.reply);
-    let (scripts, calls) = (&server.scripts, &server.stats.scripts);
+    let (scripts, calls) = (&server.programs.scripts, &server.meters.stats.scripts);
     let (ended, errors) = calls.totals();
     let of = |origin| scripts.store().iter().filter(|(_, script)| script.origin == origin).count() as u64;
     let numbers = [
@@ -208,12 +208,12 @@ fn slow(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (server, reply) = (&mut *ctx.server, &mut *ctx.reply);
     if args.flag("LEN") {
         args.end()?;
-        reply.integer(server.stats.scripts.slow.len() as i64);
+        reply.integer(server.meters.stats.scripts.slow.len() as i64);
         return Ok(());
     }
     if args.flag("RESET") {
         args.end()?;
-        server.stats.scripts.slow.clear();
+        server.meters.stats.scripts.slow.clear();
         reply.ok();
         return Ok(());
     }
@@ -231,9 +231,9 @@ fn slow(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if args.len() > 1 {
         return Err(Error::Syntax);
     }
-    let calls = &server.stats.scripts.slow;
+    let calls = &server.meters.stats.scripts.slow;
     reply.array(calls.len().min(count));
-    calls.iter().take(count).for_each(|call| write_slow(&server.stats, call, reply));
+    calls.iter().take(count).for_each(|call| write_slow(&server.meters.stats, call, reply));
     Ok(())
 }
 
@@ -279,8 +279,8 @@ fn is_sha1(named: &[u8]) -> bool {
 
 fn lint(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (server, reply) = (&mut *ctx.server, &mut *ctx.reply);
-    let text = text_of(&server.scripts, args.bytes()?)?;
-    let warnings = server.scripts.lint(&text, server.table)?;
+    let text = text_of(&server.programs.scripts, args.bytes()?)?;
+    let warnings = server.programs.scripts.lint(&text, server.table)?;
     reply.array(warnings.len());
     for warning in &warnings {
         reply.map(3);
@@ -298,7 +298,7 @@ fn trace(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let named = args.bytes()?;
     let (keys, args) = keys_and_args(args)?;
     let start = ctx.reply.len();
-    let trace = match Program::named(&ctx.server.scripts, named) {
+    let trace = match Program::named(&ctx.server.programs.scripts, named) {
         Some(program) => {
             let (kind, passing) = match program.library {
                 Some(_) => (ScriptKind::Function, Passing::Arguments),
@@ -311,16 +311,16 @@ fn trace(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
         None if is_sha1(named) => return Err(NO_PROGRAM),
         None => {
-            let (flags, program) = ctx.server.scripts.compile(named)?;
+            let (flags, program) = ctx.server.programs.scripts.compile(named)?;
             let name = &sha1_hex(named);
             let callee = Callee { kind: ScriptKind::Script, name, program, passing: Passing::Globals, flags };
             let trace = scripting::trace(ctx, callee, keys, args, commit, command);
-            ctx.server.scripts.forget(program);
+            ctx.server.programs.scripts.forget(program);
             trace?
         }
     };
     let result = ctx.reply.buffer_mut().split_off(start);
-    let (stats, reply) = (&ctx.server.stats, &mut *ctx.reply);
+    let (stats, reply) = (&ctx.server.meters.stats, &mut *ctx.reply);
     reply.map(5);
     reply.bulk(b"reply");
     reply.buffer_mut().extend_from_slice(&result);

@@ -22,8 +22,8 @@ fn eval(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let command = args.argv();
     let body = args.bytes()?;
     let (keys, args) = keys_and_args(args)?;
-    let sha = ctx.server.scripts.add(ctx.ks, body, Origin::Eval)?;
-    let script = Callee::script(&mut ctx.server.scripts, &sha)?;
+    let sha = ctx.server.programs.scripts.add(ctx.ks, body, Origin::Eval)?;
+    let script = Callee::script(&mut ctx.server.programs.scripts, &sha)?;
     scripting::run(ctx, script, keys, args, command, None)
 }
 
@@ -40,8 +40,8 @@ fn debug_eval(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         let command = args.argv();
         let body = args.bytes()?;
         let (keys, args) = keys_and_args(args)?;
-        let sha = ctx.server.scripts.add(ctx.ks, body, Origin::Eval)?;
-        let script = Callee::script(&mut ctx.server.scripts, &sha)?;
+        let sha = ctx.server.programs.scripts.add(ctx.ks, body, Origin::Eval)?;
+        let script = Callee::script(&mut ctx.server.programs.scripts, &sha)?;
         scripting::run(ctx, script, keys, args, command, Some((conversation, body)))
     })
 }
@@ -56,7 +56,7 @@ fn evalsha(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (keys, args) = keys_and_args(args)?;
     // A name of another length is no script's: the answer is the same as for an unknown one.
     let sha = parse_sha1(name).unwrap_or([0; 40]);
-    let script = Callee::script(&mut ctx.server.scripts, &sha)?;
+    let script = Callee::script(&mut ctx.server.programs.scripts, &sha)?;
     scripting::run(ctx, script, keys, args, command, None)
 }
 
@@ -80,7 +80,7 @@ pub(super) fn keys_and_args_or(mut args: Args<'_>, error: Error) -> Result<(Argv
 /// SCRIPT LOAD. What it keeps is kept as data is, so the log must take it.
 fn load(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     ctx.server.admit_logged(Flags::WRITE)?;
-    let sha = ctx.server.scripts.add(ctx.ks, args.bytes()?, Origin::Loaded)?;
+    let sha = ctx.server.programs.scripts.add(ctx.ks, args.bytes()?, Origin::Loaded)?;
     ctx.reply.bulk(&sha);
     Ok(())
 }
@@ -88,7 +88,7 @@ fn load(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 fn exists(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     ctx.reply.array(args.len());
     for name in args.rest().iter() {
-        ctx.reply.integer(i64::from(ctx.server.scripts.has(name)));
+        ctx.reply.integer(i64::from(ctx.server.programs.scripts.has(name)));
     }
     Ok(())
 }
@@ -99,7 +99,7 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         return Err(Error::text("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
     }
     ctx.server.admit_logged(Flags::WRITE)?;
-    ctx.server.scripts.flush(ctx.ks);
+    ctx.server.programs.scripts.flush(ctx.ks);
     ctx.reply.ok();
     Ok(())
 }
@@ -122,7 +122,7 @@ fn kill(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 
 /// SCRIPT KILL and FUNCTION KILL: asks for the end of what runs, which must be of this kind.
 pub(super) fn end_running(ctx: &mut Ctx<'_>, kind: ScriptKind) -> Done {
-    let script = ctx.server.running_script.as_mut();
+    let script = ctx.server.programs.running.as_mut();
     let script = script.ok_or(Error::text("NOTBUSY No scripts in execution right now."))?;
     if script.has_written && !script.can_undo {
         return Err(Error::text(
@@ -365,10 +365,10 @@ mod tests {
     fn talk(reads: bool, config: Config) -> (String, usize) {
         let mut engine = engine(config);
         let (clock, mock) = quanta::Clock::mock();
-        engine.server.stats.clock = clock;
+        engine.server.meters.stats.clock = clock;
         let (most, most_heard) = (Rc::<Cell<usize>>::default(), Rc::<Cell<usize>>::default());
         let talker = Talker { clock: mock, reads, most: most.clone(), most_heard: most_heard.clone() };
-        engine.server.raw_sockets = Some(Box::new(talker));
+        engine.server.network.raw_sockets = Some(Box::new(talker));
         let session = engine.server.open_session(Peer::default());
         let (mut decoder, mut out) = (Decoder::new(), Reply::new(Form::Resp2));
         let fed = engine.feed(session, &mut decoder, b"SCRIPT DEBUG YES\r\nEVAL \"return 1\" 0\r\n", &mut out);
@@ -394,7 +394,7 @@ mod tests {
     fn a_debugger_does_not_wait_for_ever() {
         let mut engine = engine(Config { script_debug_timeout_s: 0, ..Config::default() });
         let read = Rc::<RefCell<Vec<u8>>>::default();
-        engine.server.raw_sockets = Some(Box::new(Silent(read.clone())));
+        engine.server.network.raw_sockets = Some(Box::new(Silent(read.clone())));
         let session = engine.server.open_session(Peer::default());
         let (mut decoder, mut out) = (Decoder::new(), Reply::new(Form::Resp2));
         let input = b"SCRIPT DEBUG SYNC\r\nEVAL \"return 1\" 0\r\nPING\r\n";
@@ -403,7 +403,7 @@ mod tests {
         let read = read.borrow().escape_ascii().to_string();
         let stop = "*2\\r\\n+* Stopped at 1, stop reason = step over\\r\\n+-> 1   return 1\\r\\n";
         assert_eq!(read, format!("+OK\\r\\n{stop}"));
-        let last = engine.server.sessions.get_mut(session).expect("it is open").outbox.front().to_vec();
+        let last = engine.server.clients.sessions.get_mut(session).expect("it is open").outbox.front().to_vec();
         assert_eq!(last, b"*1\r\n+<endsession>\r\n", "the last lines leave like a reply");
         let reply = out.as_bytes();
         assert!(reply.starts_with(b"-ERR the client of the debugger said nothing"), "{}", reply.escape_ascii());

@@ -9,7 +9,7 @@ use crate::spec::{Flags, Group};
 
 fn time(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let server = &mut *ctx.server;
-    let now_us = *server.unit_time_us.get_or_insert_with(|| server.clock.now_us());
+    let now_us = *server.time.unit_time_us.get_or_insert_with(|| server.time.clock.now_us());
     // Nothing that is asked later may find it earlier.
     server.end_look_at_clock();
     ctx.reply.array(2);
@@ -41,7 +41,7 @@ fn shutdown(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         return Ok(Flow::Replied);
     }
     if options.save != Some(false)
-        && let Some(script) = &ctx.server.running_script
+        && let Some(script) = &ctx.server.programs.running
         && script.is_busy
     {
         return Err(script.kind.busy_error());

@@ -21,7 +21,7 @@ fn multi(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 
 fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let Some(transaction) = ctx.session.transaction.take() else { return Err(Error::text("ERR EXEC without MULTI")) };
-    let is_stale = ctx.session.watch_dirty || ctx.server.watches.any_overdue(ctx.session, ctx.ks);
+    let is_stale = ctx.session.watch_dirty || ctx.server.audience.watches.any_overdue(ctx.session, ctx.ks);
     ctx.server.discard(ctx.session);
     if transaction.broken {
         return Err(Error::text("EXECABORT Transaction discarded because of previous errors."));
@@ -83,8 +83,8 @@ fn run(ctx: &mut Ctx<'_>, command: CommandId, argv: &OwnedArgv, is_observed: boo
         && let Err(error) = ctx.server.admit_queued(ctx.session, entry, argv.as_argv())
     {
         let text = error.to_string();
-        ctx.server.stats.count_error(text.as_bytes());
-        ctx.server.stats.commands[entry.id.index()].rejected += 1;
+        ctx.server.meters.stats.count_error(text.as_bytes());
+        ctx.server.meters.stats.commands[entry.id.index()].rejected += 1;
         return ctx.reply.error(text.as_bytes());
     }
     if is_observed {

@@ -11,10 +11,12 @@ pub mod persistence;
 pub mod run;
 pub mod session;
 mod state;
+pub(crate) mod time;
 pub mod wait;
 
+pub use run::ending::Shutdown;
 pub(crate) use state::hex_id;
 pub use state::{
     Command, CommandTable, Ctx, Done, Engine, Entry, Fed, Flow, MayWait, NetworkRefusal, Origin, RawSockets,
-    Reconfigure, Run, ServerState, Shutdown,
+    Reconfigure, Run, ServerState,
 };

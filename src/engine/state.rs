@@ -6,42 +6,36 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use super::memory::Memory;
+use super::meters::Meters;
 use super::meters::command_log::CommandLog;
-use super::meters::hotkeys::HotKeys;
 use super::meters::latency::LatencyMonitor;
 use super::meters::stats::Stats;
 use super::meters::turns::Turns;
-use super::observe::history::History;
-use super::observe::monitor::Monitors;
-use super::observe::pubsub::{HeldMessages, PubSub};
+use super::observe::audience::Audience;
 use super::observe::readers::Readers;
-use super::observe::tracking::TrackingTable;
-use super::observe::watches::Watches;
-use super::session::pause::Pause;
-use super::session::registry::Registry;
-use super::session::{Session, Sessions};
+use super::run::ending::Ending;
+use super::run::pipeline::Pipeline;
+use super::session::Session;
+use super::session::clients::Clients;
+use super::time::Time;
 use super::wait::Wait;
 use super::wait::wait_queues::Waits;
 use crate::acl::users::Acl;
 use crate::base::clock::Clock;
-use crate::base::limits::OUTBOX_TOTAL_PAUSE_BYTES;
 use crate::base::os::allocated::allocated_bytes;
-use crate::base::os::allocator::Freed;
 use crate::base::rng::Rng;
 use crate::base::ticks::ticks_of_micros;
 use crate::config::{Config, EventClasses, Ranking};
-use crate::keyspace::effect::Recording;
 use crate::keyspace::usage::Usage;
 use crate::keyspace::{DbIndex, Keyspace, ValueLimits};
-use crate::persist::durability_state::Durability;
-use crate::persist::saving::{Progress, Saving};
+use crate::persist::Persistence;
+use crate::persist::saving::Saving;
 use crate::persist::tail::Tail;
-use crate::programs::running::RunningScript;
+use crate::programs::Programs;
 use crate::programs::scripts::Scripts;
-use crate::programs::trace::Trace;
 use crate::resp::reply::Reply;
 use crate::spec;
 use crate::spec::args::Args;
@@ -49,7 +43,6 @@ use crate::spec::batch::Batch;
 use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
 use crate::spec::table;
-use crate::spec::table::CommandId;
 
 /// The one thread's state. See the engine's header.
 pub struct Engine {
@@ -101,64 +94,31 @@ impl Engine {
         let clients_limit = config.maxmemory_clients.bytes(config.maxmemory);
         let mut latency = LatencyMonitor::default();
         latency.set_threshold_ms(config.latency_monitor_threshold_ms);
+        let meters = Meters { stats, command_log, hotkeys: None, latency };
         let mut server = ServerState {
-            config,
-            table,
             acl,
-            sessions: Sessions::default(),
-            pubsub: PubSub::default(),
-            monitors: Monitors::default(),
-            tracking: TrackingTable::default(),
-            watches: Watches::default(),
+            clients: Clients { limit: clients_limit, ..Clients::default() },
+            audience: Audience::new(clock.now_ms()),
             waits: Waits::default(),
-            pause: Pause::default(),
-            registry: Arc::default(),
-            command_log,
-            hotkeys: None,
-            history: History::new(clock.now_ms()),
-            latency,
-            stats,
-            startup_bytes,
-            peak_bytes: 0,
-            freed: Freed::default(),
-            readers: Readers::default(),
-            recording: Recording::Nothing,
-            tail: None,
-            durability: None,
-            saving: Saving::new(&clock),
-            loading: None,
-            memory_is_full: false,
-            eviction_is_behind: false,
-            clock,
-            started_ms: now_ms,
-            turns: Arc::default(),
-            run_id,
-            replication_id,
-            shutdown: None,
-            ending: None,
-            limits_due: Vec::new(),
-            stop_signal: Arc::default(),
-            active_expire: true,
-            pauses_cron: false,
-            skip_checksums: false,
-            debug_in_scripts: false,
-            scripts,
-            running_script: None,
-            trace: None,
-            held_messages: HeldMessages::default(),
-            raw_sockets: None,
-            network: None,
-            room: Room::default(),
-            clients_limit,
-            clients_bytes: 0,
-            unit_time_us: None,
-            last_ticks: 0,
-            looked_ticks: 0,
-            look_holds_ticks,
-            others_come_first: false,
-            batch_ends_at: 0,
-            sent_past: 0,
-            past_of_call: Past::default(),
+            programs: Programs { scripts, running: None, trace: None },
+            memory: Memory { startup_bytes, ..Memory::default() },
+            persistence: Persistence { tail: None, durability: None, saving: Saving::new(&clock), loading: None },
+            ending: Ending::default(),
+            network: Network::default(),
+            pipeline: Pipeline::default(),
+            switches: Switches::default(),
+            identity: Identity { run_id, replication_id },
+            time: Time {
+                clock,
+                started_ms: now_ms,
+                unit_time_us: None,
+                last_ticks: 0,
+                looked_ticks: 0,
+                look_holds_ticks,
+            },
+            meters,
+            table,
+            config,
         };
         server.events_changed(&mut ks);
         server.key_prefixes_changed(&mut ks);
@@ -168,7 +128,7 @@ impl Engine {
     /// Ends the engine. What is left are its scripts, as those of a new one: without any that clients have brought.
     pub fn into_scripts(self) -> Scripts {
         let Engine { mut ks, server, .. } = self;
-        let mut scripts = server.scripts;
+        let mut scripts = server.programs.scripts;
         scripts.forget_clients(&mut ks);
         scripts
     }
@@ -179,158 +139,77 @@ pub(crate) fn hex_id(rng: &mut Rng) -> String {
     (0..5).map(|_| format!("{:08x}", rng.next_u64() as u32)).collect()
 }
 
-/// What the server holds besides the keys.
+/// What the server holds besides the keys: parts that own their fields.
 pub struct ServerState {
     /// The configuration.
     pub config: Config,
     /// All commands.
     pub table: &'static CommandTable,
-    /// Who may do what.
+    /// Users and their rights.
     pub acl: Acl,
-    /// All connections but the one whose command runs.
-    pub sessions: Sessions,
-    /// Who listens to which channel.
-    pub pubsub: PubSub,
-    /// Who is shown what all call.
-    pub monitors: Monitors,
-    /// Who may cache which keys.
-    pub tracking: TrackingTable,
-    /// Who watches which key.
-    pub watches: Watches,
-    /// Who waits for which key.
+    /// Connections.
+    pub clients: Clients,
+    /// Clients that hear of what others do.
+    pub audience: Audience,
+    /// Calls that wait for a key.
     pub waits: Waits,
-    /// Who has paused what.
-    pub pause: Pause,
-    /// What other threads may know.
-    pub registry: Arc<Registry>,
-    /// Counters.
-    pub stats: Stats,
-    /// Commands that took long or were large.
-    pub command_log: CommandLog,
-    /// Which keys take the most, in the last collection that was started.
-    pub hotkeys: Option<Box<HotKeys>>,
-    /// What has become of locks and gates lately, and whom they have refused.
-    pub(crate) history: History,
-    /// What held others up.
-    pub latency: LatencyMonitor,
-    /// Bytes that were allocated when the server was made, without those of scripts.
-    pub startup_bytes: u64,
-    /// Most bytes that were allocated when it was looked at: at every tick, and by INFO.
-    pub peak_bytes: u64,
-    /// What was freed since memory was given back to the system.
-    pub(super) freed: Freed,
-    /// Who reads what units change: see [`readers_changed`](ServerState::readers_changed).
-    pub(super) readers: Readers,
-    /// What units record for them.
-    pub(super) recording: Recording,
-    /// What units have recorded since somebody took it; `None` while nobody keeps the whole stream. Is [set](ServerState::set_tail),
-    /// not assigned.
-    pub tail: Option<Tail>,
-    /// The log, which takes the tail; `None` with `appendonly no`.
-    pub(crate) durability: Option<Durability>,
-    /// The snapshot that is being made.
-    pub saving: Saving,
-    /// How far the data has been loaded, until it is there.
-    pub loading: Option<Progress>,
-    /// More than `maxmemory` was allocated when the client's command that runs began.
-    pub(super) memory_is_full: bool,
-    /// More is to be evicted than one command has waited for.
-    pub(super) eviction_is_behind: bool,
-    /// Wall time.
-    pub clock: Clock,
-    /// When the server started, Unix ms.
-    pub started_ms: i64,
-    /// The turns of the event loop, which tells of them.
-    pub turns: Arc<Turns>,
-    /// Names the history of the data to replicas: 40 hexadecimal digits.
-    pub replication_id: String,
-    /// Identifies this run: 40 hexadecimal digits.
+    /// Scripts, and the one that runs.
+    pub programs: Programs,
+    /// Counts and times.
+    pub meters: Meters,
+    /// The clocks, and the time of the unit that runs.
+    pub time: Time,
+    /// Memory, beside the keyspace's own.
+    pub memory: Memory,
+    /// What lasts.
+    pub persistence: Persistence,
+    /// The end of the server.
+    pub ending: Ending,
+    /// The sockets.
+    pub network: Network,
+    /// The pipeline that runs.
+    pub(in crate::engine) pipeline: Pipeline,
+    /// Switches of DEBUG.
+    pub switches: Switches,
+    /// Names of this server.
+    pub identity: Identity,
+}
+
+/// Names of this server, each of 40 hexadecimal digits.
+pub struct Identity {
+    /// Names this run.
     pub run_id: String,
-    /// Set when the server is to end now.
-    pub shutdown: Option<Shutdown>,
-    /// The end that was asked for and waits for a snapshot.
-    pub(super) ending: Option<Ending>,
-    /// Sessions whose unsent output grew and must be held against its limit.
-    pub limits_due: Vec<SessionKey>,
-    /// A signal asked the server to stop: ends a script that holds the thread.
-    pub stop_signal: Arc<AtomicBool>,
-    /// DEBUG SET-ACTIVE-EXPIRE.
+    /// Names the history of the data to replicas.
+    pub replication_id: String,
+}
+
+/// Switches that DEBUG sets.
+pub struct Switches {
+    /// SET-ACTIVE-EXPIRE.
     pub active_expire: bool,
-    /// DEBUG PAUSE-CRON.
+    /// PAUSE-CRON.
     pub pauses_cron: bool,
-    /// DEBUG SET-SKIP-CHECKSUM-VALIDATION.
+    /// SET-SKIP-CHECKSUM-VALIDATION.
     pub skip_checksums: bool,
-    /// DEBUG SET-DISABLE-DENY-SCRIPTS.
+    /// SET-DISABLE-DENY-SCRIPTS.
     pub debug_in_scripts: bool,
-    /// The script cache and the Lua state.
-    pub scripts: Scripts,
-    /// The script that runs now.
-    pub running_script: Option<RunningScript>,
-    /// What it did so far, if it is traced.
-    pub(super) trace: Option<Box<Trace>>,
-    /// What the script that runs has published, if it may be rolled back.
-    pub(super) held_messages: HeldMessages,
-    /// The sockets, for when tokio can't serve them: while a script is busy.
+}
+
+impl Default for Switches {
+    fn default() -> Switches {
+        Switches { active_expire: true, pauses_cron: false, skip_checksums: false, debug_in_scripts: false }
+    }
+}
+
+/// The network floor, as far as the engine knows it.
+#[derive(Default)]
+pub struct Network {
+    /// The sockets, for times when tokio cannot serve them: while a script is busy.
     pub raw_sockets: Option<Box<dyn RawSockets>>,
-    /// The network floor, which listens, for CONFIG SET.
-    pub network: Option<Box<dyn Reconfigure>>,
-    /// What all clients together have left unread.
-    pub(super) room: Room,
-    /// What all clients together may hold, in bytes; 0 for no limit.
-    pub(super) clients_limit: u64,
-    /// What they hold, as far as they were weighed.
-    pub(super) clients_bytes: u64,
-    /// What TIME answers in the unit that runs, Unix us, once it has been called: time stands still in EXEC and in a script, until the
-    /// script is [busy](ServerState::script_interrupted).
-    pub unit_time_us: Option<i64>,
-    /// Reading of the processor's clock when the last command ended.
-    pub(super) last_ticks: u64,
-    /// The same when the wall clock was looked at for a client's command.
-    pub(super) looked_ticks: u64,
-    /// For how many ticks that look holds. Whoever sets the keyspace's time to anything but the wall clock's meanwhile
-    /// [ends it](ServerState::end_look_at_clock).
-    pub(super) look_holds_ticks: u64,
-    /// The pipeline that runs has taken so long, or been sent so much, that others come first.
-    pub(super) others_come_first: bool,
-    /// How many commands the session whose pipeline runs has run when the batch ends, if none is refused.
-    pub(super) batch_ends_at: u64,
-    /// Bytes that the pipeline that runs was [sent past its replies](ServerState::answer_large).
-    pub(super) sent_past: usize,
-    /// The same of the command that runs.
-    pub(super) past_of_call: Past,
-}
-
-/// What was sent past the replies.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Past {
-    pub(super) bytes: usize,
-    /// What that took, in ticks of the processor's clock.
-    pub(super) ticks: u64,
-}
-
-/// An end of the server that waits for a snapshot; see [`ending`](super::run::ending).
-#[derive(Debug)]
-pub(super) struct Ending {
-    pub(super) how: Shutdown,
-    /// Whether SAVE or NOSAVE was said.
-    pub(super) save: Option<bool>,
-    /// What asked for it, for people.
-    pub(super) reason: &'static str,
-    /// Who waits for it.
-    pub(super) asked_by: Vec<(SessionKey, CommandId)>,
-    /// When it should be over by `shutdown-timeout`, by the steady clock.
-    pub(super) until_ms: i64,
-    /// How many snapshots must have ended for the one to be among them that it waits for.
-    pub(super) concluded: u64,
-}
-
-/// How the server is to end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shutdown {
-    /// Do not wait until what was answered is sent.
-    pub now: bool,
-    /// Stop even if something could not be saved.
-    pub force: bool,
+    /// The listeners and certificates, for CONFIG SET.
+    pub listeners: Option<Box<dyn Reconfigure>>,
+    /// The turns of the event loop.
+    pub turns: Arc<Turns>,
 }
 
 /// How far [`Engine::feed`] came.
@@ -531,24 +410,24 @@ pub enum NetworkRefusal {
 impl ServerState {
     /// Computes anew who there is: to be called wherever a reader comes or goes.
     pub(super) fn readers_changed(&mut self) {
-        self.readers = self.compute_readers();
-        self.recording = self.readers.recording();
+        self.audience.readers = self.compute_readers();
+        self.audience.recording = self.audience.readers.recording();
     }
 
     fn compute_readers(&self) -> Readers {
         Readers::default()
-            .and_if(Readers::LOG, self.tail.is_some())
-            .and_if(Readers::SNAPSHOT, self.saving.is_copying())
-            .and_if(Readers::WATCH, !self.watches.is_empty())
+            .and_if(Readers::LOG, self.persistence.tail.is_some())
+            .and_if(Readers::SNAPSHOT, self.persistence.saving.is_copying())
+            .and_if(Readers::WATCH, !self.audience.watches.is_empty())
             .and_if(Readers::WAIT, !self.waits.is_empty())
-            .and_if(Readers::TRACKING, self.tracking.reads_changes())
+            .and_if(Readers::TRACKING, self.audience.tracking.reads_changes())
             .and_if(Readers::USAGE, self.config.maxmemory_policy.ranking() == Some(Ranking::Change))
             .and_if(Readers::EVENTS, self.tells_events())
     }
 
     /// Whether events are told: not while the data is loaded, which changes nothing.
     fn tells_events(&self) -> bool {
-        self.config.notify_keyspace_events.tell_anything() && self.loading.is_none()
+        self.config.notify_keyspace_events.tell_anything() && self.persistence.loading.is_none()
     }
 
     /// Other events are to be told than before, beginning with those of the unit that is underway.
@@ -556,38 +435,38 @@ impl ServerState {
         let classes = self.config.notify_keyspace_events;
         self.readers_changed();
         ks.annotate(classes.tell_anything(), classes.has(EventClasses::MISS));
-        ks.record_from_now(self.recording);
+        ks.record_from_now(self.audience.recording);
     }
 
     /// A change that the log does not see is the worst that could follow from a reader of which nobody has told.
     #[inline]
     pub(super) fn assert_readers_are_known(&self) {
-        debug_assert_eq!(self.readers, self.compute_readers(), "a reader came or went, and nobody has told");
-        debug_assert_eq!(self.recording, self.readers.recording());
+        debug_assert_eq!(self.audience.readers, self.compute_readers(), "a reader came or went, and nobody has told");
+        debug_assert_eq!(self.audience.recording, self.audience.readers.recording());
     }
 
     /// From here on units are kept in this tail, or in none.
     pub fn set_tail(&mut self, tail: Option<Tail>) {
-        self.tail = tail;
+        self.persistence.tail = tail;
         self.readers_changed();
     }
 
     /// Drops the tail that was kept for a log which has not begun.
     pub(super) fn drop_unattached_tail(&mut self) {
-        if self.durability.is_none() {
+        if self.persistence.durability.is_none() {
             self.set_tail(None);
         }
     }
 
     /// Lets a session watch a key of its database, which existed or not.
     pub fn watch(&mut self, session: &mut Session, key: &[u8], existed: bool) {
-        self.watches.add(session, key, existed);
+        self.audience.watches.add(session, key, existed);
         self.readers_changed();
     }
 
     /// Ends all watching of a session.
     pub fn unwatch(&mut self, session: &mut Session) {
-        if self.watches.clear(session) {
+        if self.audience.watches.clear(session) {
             self.readers_changed();
         }
     }
@@ -599,33 +478,9 @@ impl ServerState {
         &mut self,
         act: impl FnOnce(&mut dyn RawSockets, &mut ServerState) -> A,
     ) -> Option<A> {
-        let mut sockets = self.raw_sockets.take()?;
+        let mut sockets = self.network.raw_sockets.take()?;
         let answer = act(&mut *sockets, self);
-        self.raw_sockets = Some(sockets);
+        self.network.raw_sockets = Some(sockets);
         Some(answer)
-    }
-}
-
-/// How much is held unsent, and who waits for that to become less.
-#[derive(Debug, Default)]
-pub(super) struct Room {
-    /// Bytes that the outboxes of all sessions hold, as far as [`ServerState::count_unsent`] was told.
-    pub(super) held: usize,
-    /// The command that has just run is to run again.
-    pub(super) takes_back: bool,
-    /// Since when somebody waits, by the steady clock.
-    pub(super) missed_since_ms: Option<i64>,
-}
-
-impl Room {
-    #[inline]
-    pub(super) fn is_full(&self) -> bool {
-        self.held > OUTBOX_TOTAL_PAUSE_BYTES
-    }
-
-    /// Whether the command that has just run was taken back. Asked once.
-    #[inline]
-    pub(super) fn has_taken_back(&mut self) -> bool {
-        std::mem::take(&mut self.takes_back)
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn connect(engine: &mut Engine) -> Connection<'_> {
     let session =
         engine.server.open_session(Peer { address: "import:0".to_owned(), is_local: true, ..Peer::default() });
     let hold = engine.ks.hold_expiry();
-    if let Some(session) = engine.server.sessions.get_mut(session) {
+    if let Some(session) = engine.server.clients.sessions.get_mut(session) {
         session.import_source = Some(ImportSource::of_server(hold));
         // Whoever starts the server needs no password, what is there already has its place, and this is what is loaded.
         [Restrictions::UNAUTHENTICATED, Restrictions::LIMITED, Restrictions::METERED, Restrictions::LOADING]

@@ -96,7 +96,7 @@ impl Inbox {
         let is_too_large = self.pending.len() + self.decoder.mem_bytes() > server.config.query_limit_bytes();
         if is_too_large {
             tracing::warn!(client = key.id, bytes = self.pending.len(), "closed: its command is too large");
-            server.stats.query_limit_disconnections += 1;
+            server.meters.stats.query_limit_disconnections += 1;
         }
         is_too_large
     }
@@ -161,7 +161,7 @@ impl Future for Conn {
                     return Poll::Pending;
                 }
                 Next::Wait => {
-                    if let Some(session) = engine.server.sessions.get_mut(self.key) {
+                    if let Some(session) = engine.server.clients.sessions.get_mut(self.key) {
                         session.outbox.set_waker(cx.waker());
                     }
                     shared.after_feed(&engine);
@@ -183,7 +183,7 @@ impl Conn {
         if let Some(next) = self.send(cx, engine) {
             return next;
         }
-        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
+        let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Next::Close };
         if session.transfer.is_some() && session.outbox.held() < TRANSFER_AHEAD_BYTES {
             if engine.server.has_no_room_for(self.key) {
                 return Next::Wait;
@@ -192,7 +192,7 @@ impl Conn {
             engine.server.count_unsent(self.key);
             return Next::Yield;
         }
-        if engine.server.stop_signal.load(Ordering::Relaxed) {
+        if engine.server.ending.stop_signal.load(Ordering::Relaxed) {
             // The server ends as soon as it is told: nothing new may hold that up.
             return Next::Wait;
         }
@@ -219,7 +219,7 @@ impl Conn {
             Poll::Ready(Err(_) | Ok(0)) => Next::Close,
             Poll::Ready(Ok(n)) => {
                 session.bytes_in += n as u64;
-                engine.server.stats.received(n as u64);
+                engine.server.meters.stats.received(n as u64);
                 // To move what was kept must not cost more than what is read, which may be a byte.
                 if !is_short || n < kept {
                     let input = &buffers.input[kept..kept + n];
@@ -241,10 +241,10 @@ impl Conn {
 
     /// Writes what is unsent, as far as it may leave. `None` when the session may go on.
     fn send(&mut self, cx: &mut Context<'_>, engine: &mut Engine) -> Option<Next> {
-        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Some(Next::Close) };
+        let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Some(Next::Close) };
         let is_fenced = session.outbox.is_fenced();
         let mut free = if is_fenced { engine.server.sendable(self.key) } else { session.outbox.len() };
-        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Some(Next::Close) };
+        let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Some(Next::Close) };
         if session.killed {
             // What was answered before, if the socket takes it.
             let _ = self.connection.poll_write(cx, session.outbox.first(free));
@@ -255,7 +255,7 @@ impl Conn {
         while free > 0 && slice > 0 {
             match self.connection.poll_write(cx, session.outbox.first(free)) {
                 Poll::Ready(Ok(sent)) if sent > 0 => {
-                    engine.server.stats.sent(session.sent(sent));
+                    engine.server.meters.stats.sent(session.sent(sent));
                     slice = slice.saturating_sub(sent);
                     free -= sent;
                 }
@@ -274,7 +274,7 @@ impl Conn {
             engine.server.hold_to_output_limit(self.key);
         }
         let is_over_share = engine.server.is_over_share(held);
-        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Some(Next::Close) };
+        let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Some(Next::Close) };
         if session.outbox.is_empty() {
             if session.closing {
                 // What the system does not have yet would be lost.
@@ -307,7 +307,7 @@ impl Conn {
             return Next::Close;
         }
         if suspended {
-            if let Some(session) = engine.server.sessions.get_mut(self.key) {
+            if let Some(session) = engine.server.clients.sessions.get_mut(self.key) {
                 session.pending_input = inbox.pending.len();
             }
             engine.server.weigh(self.key);
@@ -329,7 +329,7 @@ impl Conn {
         if out.is_empty() {
             return if engine.server.has_sent_past() { Next::Yield } else { Next::Continue };
         }
-        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
+        let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Next::Close };
         // An I/O thread sends in its own time, and nobody here waits for that.
         let is_sent_elsewhere = self.connection.is_relayed;
         let are_many = out.len() >= OUTBOX_TAKE_OVER_BYTES;
@@ -340,7 +340,7 @@ impl Conn {
         {
             return Next::Close;
         }
-        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
+        let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Next::Close };
         let is_sent = session.outbox.is_empty();
         if session.outbox.held() >= OUTBOX_TAKE_OVER_BYTES {
             engine.server.count_unsent(self.key);

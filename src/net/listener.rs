@@ -287,7 +287,7 @@ pub(super) fn open(
         // Only who has shaken hands could read it; until then it has a place among the others.
         Some(Refusal::Protected) if is_secure && !is_full(server) => {}
         Some(refusal) => {
-            server.stats.rejected_connections += 1;
+            server.meters.stats.rejected_connections += 1;
             if !is_secure {
                 // It fits any socket's buffer; a peer that has left does not miss it.
                 let _ = SockRef::from(&socket).send(refusal.text());
@@ -309,11 +309,11 @@ pub(super) fn open(
     };
     let key = server.open_session(peer);
     if let Some(refusal) = refusal
-        && let Some(session) = server.sessions.get_mut(key)
+        && let Some(session) = server.clients.sessions.get_mut(key)
     {
         session.outbox.push(refusal.text(), Lsn::NONE);
         session.closing = true;
-        server.stats.rejected_connections += 1;
+        server.meters.stats.rejected_connections += 1;
     }
     let connection = table.add(key, transport, needs_task);
     if is_secure {
@@ -361,7 +361,7 @@ fn greet(socket: &Socket, is_unix: bool, server: &ServerState) -> Option<Refusal
 }
 
 fn is_full(server: &ServerState) -> bool {
-    server.sessions.len() >= server.config.maxclients as usize
+    server.clients.sessions.len() >= server.config.maxclients as usize
 }
 
 /// What CLIENT LIST tells of an accepted socket; `path` is that of a unix socket.

@@ -78,7 +78,7 @@ impl RawPoller {
         events: libc::c_short,
     ) -> Stay {
         // The connection whose script is running is not among the sessions, and has its inbox in use: it waits.
-        let Some(session) = server.sessions.get_mut(key) else { return Stay::Open };
+        let Some(session) = server.clients.sessions.get_mut(key) else { return Stay::Open };
         let Ok(mut inbox) = connection.inbox.try_borrow_mut() else { return Stay::Open };
         if session.blocking.is_some() {
             return if events & ENDED != 0 { Stay::Close } else { Stay::Open };
@@ -93,7 +93,7 @@ impl RawPoller {
                 Ok(0) => return Stay::Close,
                 Ok(n) => {
                     session.bytes_in += n as u64;
-                    server.stats.received(n as u64);
+                    server.meters.stats.received(n as u64);
                     inbox.keep(&self.chunk[..n]);
                     sign_in(server, key, connection);
                 }
@@ -106,7 +106,7 @@ impl RawPoller {
         }
         let fed = server.feed_while_busy(ks, key, &mut inbox.decoder, &inbox.pending, &mut self.out);
         inbox.consumed(fed == Fed::Drained);
-        if let Some(session) = server.sessions.get_mut(key) {
+        if let Some(session) = server.clients.sessions.get_mut(key) {
             session.outbox.append(self.out.buffer_mut());
             session.outbox.wake();
         }
@@ -119,11 +119,11 @@ impl RawPoller {
     fn send_to(server: &mut ServerState, key: SessionKey, connection: &Connection) -> Stay {
         let mut stay = Stay::Open;
         let mut free = server.sendable(key);
-        let Some(session) = server.sessions.get_mut(key) else { return Stay::Open };
+        let Some(session) = server.clients.sessions.get_mut(key) else { return Stay::Open };
         while free > 0 {
             match connection.send_now(session.outbox.first(free)) {
                 Ok(sent) => {
-                    server.stats.sent(session.sent(sent));
+                    server.meters.stats.sent(session.sent(sent));
                     free -= sent;
                 }
                 Err(error) if is_for_later(&error) => break,

@@ -50,13 +50,17 @@ impl Shared {
     /// Around a fresh engine, whose log tells `log_moved` what the clockwork is to act on.
     pub(crate) fn new(mut engine: Engine, log_moved: Arc<Notify>) -> Shared {
         let sockets = Rc::<SocketTable>::default();
-        engine.server.raw_sockets = Some(Box::new(RawPoller::new(sockets.clone())));
+        engine.server.network.raw_sockets = Some(Box::new(RawPoller::new(sockets.clone())));
         let save_moved = Arc::<Notify>::default();
         let (wake, wake_for_log) = (Arc::clone(&save_moved), Arc::clone(&log_moved));
-        engine.server.saving.wakes(Arc::new(move || wake.notify_one()), Arc::new(move || wake_for_log.notify_one()));
+        engine
+            .server
+            .persistence
+            .saving
+            .wakes(Arc::new(move || wake.notify_one()), Arc::new(move || wake_for_log.notify_one()));
         let buffers = Buffers::default();
         // An empty server has them, too: they are no data.
-        engine.server.startup_bytes += buffers.input.len() as u64;
+        engine.server.memory.startup_bytes += buffers.input.len() as u64;
         Shared {
             sockets,
             engine: RefCell::new(engine),
@@ -75,9 +79,9 @@ impl Shared {
         let beside = server.config.io_threads as usize - 1;
         if beside > 0 {
             let threads = Rc::new(IoThreads::start(beside)?);
-            server.stats.io_threads = threads.stats();
+            server.meters.stats.io_threads = threads.stats();
             // As with the buffers above.
-            server.startup_bytes += (beside * READ_CHUNK_BYTES) as u64;
+            server.memory.startup_bytes += (beside * READ_CHUNK_BYTES) as u64;
             self.sockets.set_io_threads(Rc::clone(&threads));
             spawn_local(threads.serve());
         }
@@ -94,7 +98,7 @@ impl Shared {
         if engine.server.next_deadline_ms().is_some_and(|at_ms| at_ms < self.known_deadline_ms.get()) {
             self.deadline_moved.notify_one();
         }
-        if engine.server.shutdown.is_some() {
+        if engine.server.ending.shutdown.is_some() {
             self.shutdown.notify_one();
         }
     }
@@ -148,7 +152,7 @@ impl Shared {
                 let has_waits_left = engine.time_out_waits();
                 let deadline_ms = engine.server.next_deadline_ms().unwrap_or(i64::MAX);
                 self.known_deadline_ms.set(deadline_ms);
-                let left_ms = deadline_ms.saturating_sub(engine.server.clock.steady_ms()).max(0) as u64;
+                let left_ms = deadline_ms.saturating_sub(engine.server.time.clock.steady_ms()).max(0) as u64;
                 (next_tick.min(Instant::now() + Duration::from_millis(left_ms.min(60_000))), has_waits_left)
             };
             if more || has_waits_left {
@@ -172,7 +176,7 @@ impl Shared {
         loop {
             let began = Instant::now();
             let more = self.engine.borrow_mut().save_slice();
-            if self.engine.borrow().server.shutdown.is_some() {
+            if self.engine.borrow().server.ending.shutdown.is_some() {
                 self.shutdown.notify_one();
             }
             if more {
@@ -186,7 +190,7 @@ impl Shared {
     /// Lets others run: once, and then for so long as requests come, but no longer than `time`.
     async fn leave_to_requests(&self, time: Duration) {
         let began = Instant::now();
-        let received = || self.engine.borrow().server.stats.bytes_in;
+        let received = || self.engine.borrow().server.meters.stats.bytes_in;
         loop {
             let before = received();
             tokio::task::yield_now().await;
@@ -234,16 +238,17 @@ impl Shared {
         let (patience, clients) = {
             let server = &mut self.engine.borrow_mut().server;
             server.drain_log();
-            let is_hurried = server.shutdown.is_some_and(|how| how.now);
+            let is_hurried = server.ending.shutdown.is_some_and(|how| how.now);
             let patience_s = if is_hurried { 0 } else { server.config.shutdown_timeout_s };
-            (Duration::from_secs(patience_s.into()), server.sessions.len())
+            (Duration::from_secs(patience_s.into()), server.clients.sessions.len())
         };
         let (mut least, mut sent_at) = (usize::MAX, began);
         let unsent = loop {
             let unsent = {
                 let server = &mut self.engine.borrow_mut().server;
                 server.send_unsent();
-                server.sessions.iter().map(|session| session.outbox.len()).sum::<usize>() + self.sockets.unsent()
+                server.clients.sessions.iter().map(|session| session.outbox.len()).sum::<usize>()
+                    + self.sockets.unsent()
             };
             let is_sending = unsent < least;
             if is_sending {
@@ -274,7 +279,7 @@ pub(crate) async fn serve<E: From<std::io::Error>>(
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     // tokio delivers signals only between two tasks; a script in an endless loop must see them too.
-    let stop_signal = shared.engine.borrow().server.stop_signal.clone();
+    let stop_signal = shared.engine.borrow().server.ending.stop_signal.clone();
     for number in [SIGINT, SIGTERM] {
         signal_hook::flag::register(number, stop_signal.clone())?;
     }
@@ -301,7 +306,7 @@ pub(crate) async fn serve<E: From<std::io::Error>>(
         }
         // Until all is saved the others are served, who were told to wait for the end.
         stop_signal.store(false, Ordering::Relaxed);
-        shared.engine.borrow_mut().server.sessions.iter_mut().for_each(|session| session.outbox.wake());
+        shared.engine.borrow_mut().server.clients.sessions.iter_mut().for_each(|session| session.outbox.wake());
     };
     // No more is read, and no more is accepted.
     stop_signal.store(true, Ordering::Relaxed);

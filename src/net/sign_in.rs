@@ -52,7 +52,7 @@ impl TlsConn {
             sign_in(server, self.key, &self.connection);
             return Poll::Ready(());
         }
-        match server.sessions.get_mut(self.key) {
+        match server.clients.sessions.get_mut(self.key) {
             Some(session) if !session.killed => {
                 session.outbox.set_waker(cx.waker());
                 Poll::Pending

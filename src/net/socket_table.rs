@@ -330,6 +330,6 @@ mod tests {
         sockets.bound_handshakes(server);
         let is_there = |(key, _): &(SessionKey, UnixStream)| sockets.connection(*key).is_some();
         assert_eq!(clients.iter().map(is_there).collect::<Vec<_>>(), [false, false, true]);
-        assert_eq!((server.sessions.len(), sockets.handshakes.borrow().len()), (1, 1));
+        assert_eq!((server.clients.sessions.len(), sockets.handshakes.borrow().len()), (1, 1));
     }
 }

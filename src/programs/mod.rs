@@ -6,3 +6,17 @@ pub mod scripts;
 pub(crate) mod slow;
 pub(crate) mod stats;
 pub(crate) mod trace;
+
+use running::RunningScript;
+use scripts::Scripts;
+use trace::Trace;
+
+/// Scripts, and the one that runs.
+pub struct Programs {
+    /// The script cache and the Lua state.
+    pub scripts: Scripts,
+    /// The script that runs now.
+    pub running: Option<RunningScript>,
+    /// Its calls so far, if it is traced.
+    pub(crate) trace: Option<Box<Trace>>,
+}

@@ -1,6 +1,6 @@
 //! SCRIPT TRACE: what a script does, command by command, each with its reply, its cost and its effects.
 //!
-//! While [`ServerState::trace`](crate::engine::ServerState) is there, the script that runs is traced: it is noted here instead of in the trail
+//! While [`Programs::trace`](crate::programs::Programs) is there, the script that runs is traced: it is noted here instead of in the trail
 //! of a slow call.
 
 use crate::base::limits::SCRIPT_TRACE_MAX_BYTES;

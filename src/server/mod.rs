@@ -144,11 +144,11 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         let mut engine = Engine::new(config, table, Clock::system(), Rng::from_entropy())
             .map_err(|error| StartError::Scripts(error.to_string()))?;
         engine.server.configure_users().map_err(StartError::Users)?;
-        engine.server.turns = turns;
+        engine.server.network.turns = turns;
         let log_moved = Arc::new(Notify::new());
         let places: Vec<String> = listeners.iter().map(|listener| listener.address()).collect();
         let mut start = Some(Start::begin(&mut engine, &log_moved)?);
-        watch_for_stalls(&engine.server.registry, table)?;
+        watch_for_stalls(&engine.server.clients.registry, table)?;
         let load = |engine: &mut Engine| {
             let step = start.as_mut().map_or(Ok(Step::Complete), |start| start.step(engine))?;
             if step == Step::Complete
@@ -165,11 +165,11 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         let shared = Rc::new(Shared::new(engine, log_moved));
         shared.start_io_threads()?;
         let questions = Arc::<Questions>::default();
-        metrics_http::start(metrics, &questions, &shared.engine.borrow().server.registry)?;
+        metrics_http::start(metrics, &questions, &shared.engine.borrow().server.clients.registry)?;
         tokio::task::spawn_local(questions.answer(Rc::clone(&shared), command::metrics::render));
         shared.sockets.set_acceptor(acceptor);
         let network = Network::new(Rc::clone(&shared.sockets), tls_files);
-        shared.engine.borrow_mut().server.network = Some(Box::new(network));
+        shared.engine.borrow_mut().server.network.listeners = Some(Box::new(network));
         serve(shared, listeners, load).await?;
         Ok(())
     });
@@ -310,7 +310,7 @@ impl Start {
         let Start { path, data, log_moved } = self;
         let (keys, last) = match data {
             Data::New => {
-                engine.server.saving.lives_at(path);
+                engine.server.persistence.saving.lives_at(path);
                 return Ok("data: in memory only; durable: snapshots only, and there is none".to_owned());
             }
             Data::Own(loading) => {
@@ -324,7 +324,7 @@ impl Start {
             Data::Import { importing, names, is_saved } => {
                 let report = importing.into_report();
                 if !is_saved {
-                    engine.server.saving.lives_at(path);
+                    engine.server.persistence.saving.lives_at(path);
                     engine.server.set_loading(None);
                     return Ok(format!(
                         "data: in memory only, {report}; durable: snapshots only; until there is one a restart imports {names} \
@@ -335,7 +335,7 @@ impl Start {
                     "imported: {report}; the files were not changed, and are not read again: the data is in {}",
                     path.display()
                 );
-                (engine.server.saving.loaded_keys(), engine.server.last_lsn())
+                (engine.server.persistence.saving.loaded_keys(), engine.server.last_lsn())
             }
         };
         engine.server.set_loading(None);

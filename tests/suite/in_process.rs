@@ -162,13 +162,13 @@ impl Bench {
 
     /// What a client has been answered that waited, since the last time.
     pub(crate) fn heard(&mut self, client: usize) -> Vec<u8> {
-        let session = self.engine.server.sessions.get_mut(self.clients[client]);
+        let session = self.engine.server.clients.sessions.get_mut(self.clients[client]);
         session.map_or_else(Vec::new, |session| session.outbox.take_from(0))
     }
 
     /// Whether a client can't call anything now, because it waits for a key or was closed.
     pub(crate) fn is_suspended(&mut self, client: usize) -> bool {
-        self.engine.server.sessions.get_mut(self.clients[client]).is_none_or(|session| session.is_suspended())
+        self.engine.server.clients.sessions.get_mut(self.clients[client]).is_none_or(|session| session.is_suspended())
     }
 
     /// A new client comes in the place of this one.
@@ -206,7 +206,7 @@ impl Bench {
 
     /// What has changed since the last time.
     pub(crate) fn take_units(&mut self) -> Vec<Unit> {
-        let tail = self.engine.server.tail.replace(Tail::default()).expect("they are kept");
+        let tail = self.engine.server.persistence.tail.replace(Tail::default()).expect("they are kept");
         tail.units().map(|effects| Unit(effects.to_vec())).collect()
     }
 
@@ -264,7 +264,7 @@ impl Bench {
 
     /// The scripts and libraries that clients have brought.
     pub(crate) fn programs(&self) -> Vec<String> {
-        let scripts = &self.engine.server.scripts;
+        let scripts = &self.engine.server.programs.scripts;
         let texts = scripts.store().iter().map(|(_, script)| (format!("{:?}", script.origin), script));
         let mut all: Vec<String> = texts
             .filter(|(origin, _)| origin != "Bundled")

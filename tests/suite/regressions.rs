@@ -433,7 +433,7 @@ fn time_passes_within_a_pipeline() {
 fn who_is_idle_is_not_told_by_the_wall_clock() {
     let mut bench = Bench::new(2);
     let (clock, ticks) = quanta::Clock::mock();
-    bench.engine.server.stats.clock = clock;
+    bench.engine.server.meters.stats.clock = clock;
     bench.engine.server.config.timeout_s = 10;
     let idle = |bench: &mut Bench| String::from_utf8_lossy(&bench.call(1, &words(&["CLIENT", "LIST"]))).into_owned();
     for by_ms in [3_600_000, -7_200_000] {

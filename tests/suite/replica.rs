@@ -200,7 +200,7 @@ impl Snapshotted {
         let Some(mut stream) = self.stream.take() else { return Ok(false) };
         let mut written = EffectWriter::default();
         let engine = &original.engine;
-        let is_complete = stream.copy_slice(&engine.ks, &engine.server.scripts, bytes, &mut written);
+        let is_complete = stream.copy_slice(&engine.ks, &engine.server.programs.scripts, bytes, &mut written);
         self.take_in(&written)?;
         if is_complete {
             drop(stream);

@@ -546,7 +546,7 @@ fn who_is_leaving_blocks_no_key() {
         assert!(call3(&mut bench, 1, "LOCK.ACQUIRE l next PX 60000 BLOCK 0").is_empty());
         assert!(call3(&mut bench, 2, "LOCK.ACQUIRE l late PX 60000 BLOCK 100").is_empty());
         match leaves {
-            "(killed)" => bench.engine.server.sessions.by_id(1).expect("it is connected").kill(),
+            "(killed)" => bench.engine.server.clients.sessions.by_id(1).expect("it is connected").kill(),
             "*x" => drop(bench.feed(0, b"*x\r\n")),
             line => drop(call3(&mut bench, 0, line)),
         }

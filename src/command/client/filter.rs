@@ -221,7 +221,7 @@ fn seconds(given: &[u8], option: &str) -> Result<u64, Error> {
 
 impl Property {
     fn is_of(&self, server: &ServerState, session: &Session) -> bool {
-        let clock = &server.stats.clock;
+        let clock = &server.meters.stats.clock;
         let seconds_since = |ticks| clock.delta(ticks, clock.raw()).as_secs();
         match self {
             Property::Id(ids) => ids.all.contains(&(session.key.id as i64)),

@@ -24,7 +24,7 @@ pub(super) fn kill(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 
 fn kill_all(ctx: &mut Ctx<'_>, victims: &Filter) -> i64 {
     let server = &*ctx.server;
-    let sessions = server.sessions.iter().filter(|session| victims.meets(server, session));
+    let sessions = server.clients.sessions.iter().filter(|session| victims.meets(server, session));
     let condemned: Vec<SessionKey> = sessions.map(|session| session.key).collect();
     let is_caller_meant = !victims.spares_caller && victims.meets(server, ctx.session);
     let mut killed = condemned.len() as i64;

@@ -28,7 +28,7 @@ pub(super) fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let filter = Filter::parse(ctx, &mut args, By::List)?;
     let server = &*ctx.server;
     let caller = (!filter.spares_caller).then_some(&*ctx.session);
-    let all = server.sessions.iter().chain(caller).filter(|session| filter.meets(server, session));
+    let all = server.clients.sessions.iter().chain(caller).filter(|session| filter.meets(server, session));
     let by_id: BTreeMap<i64, &Session> = all.map(|session| (session.key.id as i64, session)).collect();
     let sessions: Vec<&Session> = match filter.ids() {
         // Those that are there, in the order in which they were asked for, and as often.

@@ -121,7 +121,7 @@ fn pause(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     args.end()?;
     // A pause of no length still counts beside a longer one.
     let until_ms = deadline_after_ms(timeout, ctx.now_ms())?.unwrap_or(ctx.now_ms());
-    let until_ms = ctx.server.clock.steady_at_ms(until_ms, ctx.now_ms());
+    let until_ms = ctx.server.time.clock.steady_at_ms(until_ms, ctx.now_ms());
     ctx.server.pause(paused, until_ms, ctx.session);
     ctx.reply.ok();
     Ok(())
@@ -144,7 +144,7 @@ fn unblock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     };
     args.end()?;
     let id = crate::base::num::parse_i64(id).ok_or(Error::NotInteger)?;
-    let client = u64::try_from(id).ok().and_then(|id| ctx.server.sessions.by_id(id));
+    let client = u64::try_from(id).ok().and_then(|id| ctx.server.clients.sessions.by_id(id));
     let (is_there, waiting) = (client.is_some(), client.and_then(|session| session.blocking));
     let mut failed = None;
     let was_waiting = waiting.is_some_and(|call| {
@@ -160,8 +160,8 @@ fn unblock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         })
     });
     if let Some(command) = failed {
-        ctx.server.stats.count_error(UNBLOCKED);
-        ctx.server.stats.commands[command.index()].failed += 1;
+        ctx.server.meters.stats.count_error(UNBLOCKED);
+        ctx.server.meters.stats.commands[command.index()].failed += 1;
     }
     if is_there && !was_waiting {
         // A change may have served it.

@@ -48,22 +48,22 @@ pub(super) fn act(ctx: &mut Ctx<'_>, act: Act, before: &Config, doing: Doing) ->
         Act::ClientsMemory => ctx.server.clients_limit_changed(ctx.session),
         Act::EvictionPolicy => ctx.server.eviction_policy_changed(ctx.ks),
         // While the data is loaded the limits are those that it was made under; the new ones hold from then on.
-        Act::ScriptMemory | Act::ScriptCache if ctx.server.loading.is_some() => {}
-        Act::ScriptMemory => ctx.server.scripts.set_memory_limit(ctx.server.config.script_memory_limit),
-        Act::ScriptCache => ctx.server.scripts.limit_cache(ctx.ks, ctx.server.config.script_cache_max_bytes),
+        Act::ScriptMemory | Act::ScriptCache if ctx.server.persistence.loading.is_some() => {}
+        Act::ScriptMemory => ctx.server.programs.scripts.set_memory_limit(ctx.server.config.script_memory_limit),
+        Act::ScriptCache => ctx.server.programs.scripts.limit_cache(ctx.ks, ctx.server.config.script_cache_max_bytes),
         Act::ScriptSlow => {
             let server = &mut *ctx.server;
-            server.stats.scripts.slow.configure(&server.config, &server.stats.clock);
+            server.meters.stats.scripts.slow.configure(&server.config, &server.meters.stats.clock);
         }
         Act::CommandLog => {
             let server = &mut *ctx.server;
-            server.command_log.configure(&server.config, &server.stats.clock);
+            server.meters.command_log.configure(&server.config, &server.meters.stats.clock);
         }
-        Act::LatencyTracking => ctx.server.stats.track_latencies(ctx.server.config.latency_tracking),
+        Act::LatencyTracking => ctx.server.meters.stats.track_latencies(ctx.server.config.latency_tracking),
         Act::LatencyThreshold => {
             let server = &mut *ctx.server;
-            server.command_log.configure(&server.config, &server.stats.clock);
-            server.latency.set_threshold_ms(server.config.latency_monitor_threshold_ms);
+            server.meters.command_log.configure(&server.config, &server.meters.stats.clock);
+            server.meters.latency.set_threshold_ms(server.config.latency_monitor_threshold_ms);
         }
         Act::Events => ctx.server.events_changed(ctx.ks),
         Act::KeyPrefixes => ctx.server.key_prefixes_changed(ctx.ks),
@@ -93,7 +93,7 @@ fn oom_score(ctx: &mut Ctx<'_>) -> Result<(), Refusal> {
 
 fn network(ctx: &mut Ctx<'_>, before: &Config) -> Result<(), Failure> {
     let server = &mut *ctx.server;
-    let done = server.network.as_mut().map_or(Ok(()), |network| network.reconfigure(before, &server.config));
+    let done = server.network.listeners.as_mut().map_or(Ok(()), |network| network.reconfigure(before, &server.config));
     done.map_err(|refusal| Failure {
         reason: Refusal::Failed(refusal.to_string()),
         is_to_blame: match refusal {
@@ -114,7 +114,7 @@ fn sync_policy(ctx: &mut Ctx<'_>) -> Result<(), Refusal> {
 }
 
 fn log(ctx: &mut Ctx<'_>, doing: Doing) -> Result<(), Refusal> {
-    if ctx.server.loading.is_some() && doing == Doing::Change {
+    if ctx.server.persistence.loading.is_some() && doing == Doing::Change {
         return Err(Refusal::Failed("the data is being loaded".into()));
     }
     if !ctx.server.config.appendonly {

@@ -20,10 +20,10 @@ fn get(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 }
 
 fn reset_stat(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    ctx.server.stats.reset();
-    ctx.server.turns.reset();
+    ctx.server.meters.stats.reset();
+    ctx.server.network.turns.reset();
     ctx.ks.reset_stats();
-    ctx.server.scripts.reset_stats();
+    ctx.server.programs.scripts.reset_stats();
     ctx.reply.ok();
     Ok(())
 }

@@ -16,7 +16,7 @@ pub(super) fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
         return Err(Error::Syntax);
     }
     let pairs = words.chunks_exact(2).map(|pair| (pair[0], pair[1]));
-    let setting = Setting { is_local: ctx.session.is_local, is_loading: ctx.server.loading.is_some() };
+    let setting = Setting { is_local: ctx.session.is_local, is_loading: ctx.server.persistence.loading.is_some() };
     let before = ctx.server.config.clone();
     let changed = ctx.server.config.set(pairs, setting).map_err(refused)?;
     let acts = changed.acts();
@@ -42,7 +42,7 @@ pub(super) fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
         tracing::warn!("{warning}");
     });
     // While the data is loaded the limits are those that it was made under; the new ones hold from then on.
-    if ctx.server.loading.is_none() {
+    if ctx.server.persistence.loading.is_none() {
         let mut limits = ValueLimits::from(&ctx.server.config);
         // No parameter, but what DEBUG has set.
         limits.list.alone_bytes = ctx.ks.limits().list.alone_bytes;
@@ -75,7 +75,7 @@ fn perform(ctx: &mut Ctx<'_>, acts: &[(Act, &'static Parameter)], before: &Confi
 /// take long, so who asks waits for it, and nobody else. What others log meanwhile is then made durable in place.
 fn wait_for_log(ctx: &mut Ctx<'_>) -> Option<Wait> {
     // One that takes nothing has its reasons, which the client is told at once.
-    if !ctx.may_wait() || ctx.server.durability.is_none() || ctx.server.is_unlogged() {
+    if !ctx.may_wait() || ctx.server.persistence.durability.is_none() || ctx.server.is_unlogged() {
         return None;
     }
     if !ctx.is_retry() {

@@ -18,8 +18,8 @@ fn events(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let cursor = u64::try_from(args.int_or(BAD_CURSOR)?).map_err(|_| BAD_CURSOR)?;
     let count = count(&mut args, SHOWN_COUNT)?;
     ctx.ks.see_everything();
-    let (later, has_missed) = ctx.server.history.after(cursor);
-    let (mut shown, mut next) = (Vec::new(), cursor.min(ctx.server.history.last_id()));
+    let (later, has_missed) = ctx.server.audience.history.after(cursor);
+    let (mut shown, mut next) = (Vec::new(), cursor.min(ctx.server.audience.history.last_id()));
     for past in later {
         // The next call begins behind what this one has looked at, shown or not.
         next = past.id;

@@ -89,8 +89,8 @@ fn answer_again(ctx: &mut Ctx<'_>, slot: Slot) -> Result<(), Error> {
     // Who may write the key may have put anything there, and it must not break what others read.
     let tape = kept.strip_prefix(MAGIC).filter(|tape| tape::is_one_value(tape)).ok_or(NO_REPLY)?;
     if let Some(error) = tape::error_in(tape) {
-        ctx.server.stats.count_error(error);
-        ctx.server.stats.commands[ctx.entry.id.index()].failed += 1;
+        ctx.server.meters.stats.count_error(error);
+        ctx.server.meters.stats.commands[ctx.entry.id.index()].failed += 1;
     }
     ctx.reply.tape(tape);
     Ok(())
@@ -111,7 +111,7 @@ struct First<'a> {
 impl First<'_> {
     fn run(&self, ctx: &mut Ctx<'_>) -> MayWait {
         ctx.begin_inner(&self.inner);
-        ctx.server.scripts.has_answered_error = false;
+        ctx.server.programs.scripts.has_answered_error = false;
         // The shape that the caller reads: a few commands answer differently to those who speak RESP3.
         let form = if ctx.reply.is_resp3() { Form::Tape3 } else { Form::Tape2 };
         let mut aside = Reply::new(form);
@@ -134,7 +134,7 @@ impl First<'_> {
         let tape = aside.as_bytes();
         let is_error = aside.error_from(0).is_some();
         if is_error {
-            ctx.server.stats.commands[ctx.entry.id.index()].failed += 1;
+            ctx.server.meters.stats.commands[ctx.entry.id.index()].failed += 1;
         }
         if is_error && !self.keeps_error(ctx) {
             ctx.roll_back();
@@ -151,7 +151,7 @@ impl First<'_> {
     /// Whether the error that was answered is to be kept. That of a script that did not run, or was ended, never is: it says nothing
     /// of what the next try would do.
     fn keeps_error(&self, ctx: &Ctx<'_>) -> bool {
-        let is_answer = self.inner.entry.command.runs.is_none() || ctx.server.scripts.has_answered_error;
+        let is_answer = self.inner.entry.command.runs.is_none() || ctx.server.programs.scripts.has_answered_error;
         self.keeps_errors && is_answer
     }
 

@@ -14,7 +14,7 @@ fn cancel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let ticket = Ticket::from_number(args.int_or(NO_NUMBER)?).ok_or(NO_NUMBER)?;
     match ctx.server.withdraw(ctx.session, ticket) {
         Some(since_ms) => {
-            let waited_ms = ctx.server.clock.steady_ms().saturating_sub(since_ms).max(0);
+            let waited_ms = ctx.server.time.clock.steady_ms().saturating_sub(since_ms).max(0);
             answer(ctx.reply, true, &[("waited-ms", Said::Number(waited_ms))]);
         }
         None => answer(ctx.reply, false, &[("reason", Said::Text(b"no-ticket"))]),

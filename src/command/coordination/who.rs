@@ -120,9 +120,9 @@ fn answer_waiters(reply: &mut Reply, server: &ServerState, caller: &Session, db:
     let waiters = server.waits.waiters(db, key, Want::Place).take(count);
     let calls = waiters.filter_map(|parked| {
         let own = (parked.session == caller.key).then_some(caller);
-        Some((own.or_else(|| server.sessions.get(parked.session))?, parked))
+        Some((own.or_else(|| server.clients.sessions.get(parked.session))?, parked))
     });
-    let now_ms = server.clock.steady_ms();
+    let now_ms = server.time.clock.steady_ms();
     let mark = reply.begin();
     let mut shown = 0;
     for (session, parked) in calls {
@@ -148,7 +148,7 @@ fn who(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let slot = ctx.ks.look_up(db, key);
     let kind = slot.map_or("none", |slot| ctx.ks.value(db, slot).type_name());
     let (holders, all) = slot.map_or((Vec::new(), 0), |slot| holders_at(ctx.ks, db, slot, count));
-    let turns: Vec<Past<'_>> = ctx.server.history.turns_of(db, key).collect();
+    let turns: Vec<Past<'_>> = ctx.server.audience.history.turns_of(db, key).collect();
     let waiting = ctx.server.waits.waiting(db, key, Want::Place);
 
     let reply = &mut *ctx.reply;

@@ -18,7 +18,7 @@ fn why(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     _ = ctx.ks.look_up(db, key);
     let of_subject = |past: &Past<'_>| subject.is_none_or(|subject| past.subject == subject);
     let (mut known, mut shown) = (0, Vec::new());
-    for refusal in ctx.server.history.refusals_of(db, key).filter(of_subject) {
+    for refusal in ctx.server.audience.history.refusals_of(db, key).filter(of_subject) {
         known += 1;
         if shown.len() < count {
             shown.push(refusal);

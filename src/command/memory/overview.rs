@@ -11,6 +11,7 @@
 //! be less than nothing: what was allocated and never written to takes no page.
 
 use crate::base::os::allocated::allocated_bytes;
+use crate::engine::meters::Meters;
 use crate::engine::{Ctx, ServerState};
 
 /// See the file's header. All are bytes, but for numbers of keys and clients.
@@ -70,7 +71,7 @@ impl Overview {
         let server = &ctx.server;
         let used = allocated_bytes();
         let (process, of_files) = resident_bytes();
-        let sessions = || server.sessions.iter().chain(std::iter::once(&*ctx.session));
+        let sessions = || server.clients.sessions.iter().chain(std::iter::once(&*ctx.session));
         let databases = (0..ctx.ks.databases()).map(|number| (number, ctx.ks.db_unfenced(number)));
         let vacant: usize = databases.clone().map(|(_, db)| db.vacant_bytes()).sum();
         let databases = databases.filter(|(_, db)| !db.is_empty()).map(|(number, db)| {
@@ -85,20 +86,20 @@ impl Overview {
         });
         Overview {
             used,
-            peak: server.peak_bytes.max(used),
-            startup: server.startup_bytes,
+            peak: server.memory.peak_bytes.max(used),
+            startup: server.memory.startup_bytes,
             active: used + vacant as u64,
             resident: process.saturating_sub(of_files),
             process,
             clients: sessions().map(|session| session.mem_bytes() as u64).sum(),
             client_count: sessions().count() as u64,
             log: server.log_buffer_bytes() as u64,
-            scripts: server.scripts.text_bytes() as u64,
-            script_count: server.scripts.cached_len() as u64,
-            libraries: server.scripts.libraries().bytes() as u64,
+            scripts: server.programs.scripts.text_bytes() as u64,
+            script_count: server.programs.scripts.cached_len() as u64,
+            libraries: server.programs.scripts.libraries().bytes() as u64,
             acl: server.acl.mem_bytes() as u64,
             history: history_bytes(server) as u64,
-            lua: server.scripts.memory_bytes() as u64,
+            lua: server.programs.scripts.memory_bytes() as u64,
             databases: databases.collect(),
         }
     }
@@ -152,9 +153,9 @@ impl Overview {
 }
 
 fn history_bytes(server: &ServerState) -> usize {
-    let ServerState { history, command_log, hotkeys, stats, .. } = server;
+    let Meters { command_log, hotkeys, stats, .. } = &server.meters;
     let hotkeys = hotkeys.as_ref().map_or(0, |hotkeys| hotkeys.mem_bytes());
-    history.mem_bytes() + command_log.mem_bytes() + stats.scripts.slow.mem_bytes() + hotkeys
+    server.audience.history.mem_bytes() + command_log.mem_bytes() + stats.scripts.slow.mem_bytes() + hotkeys
 }
 
 /// From one measure of memory to a wider one.

@@ -45,9 +45,9 @@ enum Evicted {
 impl Engine {
     /// Makes memory for a client's command that is about to run, if there is too little. What it found holds for the whole command.
     pub(in crate::engine) fn make_memory(&mut self, session: &mut Session) {
-        self.server.memory_is_full = false;
+        self.server.memory.is_full = false;
         if !self.server.is_over_limit(&self.ks) {
-            if self.server.stats.over_limit_since_ms.is_some() || self.server.eviction_is_behind {
+            if self.server.meters.stats.over_limit_since_ms.is_some() || self.server.memory.eviction_is_behind {
                 self.server.note_evicted(Evicted::Enough);
             }
             return;
@@ -57,7 +57,7 @@ impl Engine {
         }
         let most = time_for(&self.server.config);
         let evicted = self.evict(most, Some(session));
-        self.server.memory_is_full = evicted == Evicted::Everything && self.server.is_over_limit_for_good(&self.ks);
+        self.server.memory.is_full = evicted == Evicted::Everything && self.server.is_over_limit_for_good(&self.ks);
         self.server.note_evicted(evicted);
         // What was evicted is no news to who does not ask for it.
         self.begin_fence_behind(session);
@@ -65,30 +65,33 @@ impl Engine {
 
     /// Goes on with eviction that took too long for the command that it began before. Answers whether there is more to evict.
     pub(in crate::engine) fn evict_slice(&mut self) -> bool {
-        if !self.server.eviction_is_behind {
+        if !self.server.memory.eviction_is_behind {
             return false;
         }
         if !self.may_evict() {
-            self.server.eviction_is_behind = false;
+            self.server.memory.eviction_is_behind = false;
             return false;
         }
-        self.ks.set_now_ms(self.server.clock.now_ms());
+        self.ks.set_now_ms(self.server.time.clock.now_ms());
         self.begin_fence(crate::base::lsn::Lsn::NONE);
         let evicted = self.evict(Some(EVICTION_SLICE), None);
         self.server.note_evicted(evicted);
-        self.server.eviction_is_behind
+        self.server.memory.eviction_is_behind
     }
 
     /// Whether keys may be removed now at all: not while the data stands still, or is not there yet.
     fn may_evict(&self) -> bool {
         let server = &self.server;
-        server.config.maxmemory > 0 && server.loading.is_none() && !server.is_unlogged() && !server.pause.is_on()
+        server.config.maxmemory > 0
+            && server.persistence.loading.is_none()
+            && !server.is_unlogged()
+            && !server.clients.pause.is_on()
     }
 
     /// Evicts keys for no longer than `most`. `session` is out of the registry.
     fn evict(&mut self, most: Option<Duration>, mut session: Option<&mut Session>) -> Evicted {
         let (policy, samples) = (self.server.config.maxmemory_policy, self.server.config.maxmemory_samples as usize);
-        let began = self.server.stats.clock.raw();
+        let began = self.server.meters.stats.clock.raw();
         let mut left = self.server.counted_bytes(&self.ks).saturating_sub(self.server.config.maxmemory);
         let keys = if session.is_some() { EVICTION_UNIT_KEYS } else { EVICTION_SLICE_KEYS };
         loop {
@@ -113,7 +116,7 @@ impl Engine {
             if !has_more {
                 return Evicted::Everything;
             }
-            let took = self.server.stats.clock.delta(began, self.server.stats.clock.raw());
+            let took = self.server.meters.stats.clock.delta(began, self.server.meters.stats.clock.raw());
             if most.is_some_and(|most| took >= most) {
                 return Evicted::TooLate;
             }
@@ -125,19 +128,19 @@ impl ServerState {
     /// Whether there is more to evict than one command has waited for.
     #[inline]
     pub fn is_evicting(&self) -> bool {
-        self.eviction_is_behind
+        self.memory.eviction_is_behind
     }
 
     /// Counts for how long there was too little memory.
     fn note_evicted(&mut self, evicted: Evicted) {
-        self.eviction_is_behind = evicted == Evicted::TooLate;
-        match (evicted, self.stats.over_limit_since_ms) {
+        self.memory.eviction_is_behind = evicted == Evicted::TooLate;
+        match (evicted, self.meters.stats.over_limit_since_ms) {
             (Evicted::Enough, Some(since_ms)) => {
-                self.stats.over_limit_ms += self.clock.steady_ms() - since_ms;
-                self.stats.over_limit_since_ms = None;
+                self.meters.stats.over_limit_ms += self.time.clock.steady_ms() - since_ms;
+                self.meters.stats.over_limit_since_ms = None;
             }
             (Evicted::TooLate | Evicted::Everything, None) => {
-                self.stats.over_limit_since_ms = Some(self.clock.steady_ms());
+                self.meters.stats.over_limit_since_ms = Some(self.time.clock.steady_ms());
             }
             _ => {}
         }

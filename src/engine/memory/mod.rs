@@ -7,6 +7,7 @@
 pub(crate) mod evict;
 
 use crate::base::os::allocated::allocated_bytes;
+use crate::base::os::allocator::Freed;
 use crate::engine::session::{Restrictions, Session};
 use crate::engine::state::{Entry, ServerState};
 use crate::keyspace::Keyspace;
@@ -18,20 +19,35 @@ use crate::spec::error::Error;
 /// What a client reads whose command may need memory.
 const OUT_OF_MEMORY: Error = Error::text("OOM command not allowed when used memory > 'maxmemory'.");
 
+/// Memory, beside the keyspace's own.
+#[derive(Default)]
+pub struct Memory {
+    /// Bytes that were allocated when the server was made, without those of scripts.
+    pub startup_bytes: u64,
+    /// Most bytes allocated at any tick, and at any INFO.
+    pub peak_bytes: u64,
+    /// Memory that was freed since some was last returned to the system.
+    pub(in crate::engine) freed: Freed,
+    /// More than `maxmemory` was allocated when the running command of a client began.
+    pub(in crate::engine) is_full: bool,
+    /// More must be evicted than one command has waited for.
+    pub(in crate::engine) eviction_is_behind: bool,
+}
+
 impl ServerState {
     /// Acts on a new `maxmemory`. `current` is the session whose command set it. What is too much now is evicted in slices.
     pub fn memory_limit_changed(&mut self, ks: &Keyspace, current: &mut Session) {
-        self.memory_is_full = false;
+        self.memory.is_full = false;
         let is_limited = self.config.maxmemory > 0;
-        self.eviction_is_behind = is_limited && self.is_over_limit(ks);
-        if self.eviction_is_behind {
+        self.memory.eviction_is_behind = is_limited && self.is_over_limit(ks);
+        if self.memory.eviction_is_behind {
             tracing::warn!(
                 maxmemory = self.config.maxmemory,
                 used = allocated_bytes(),
                 "maxmemory is less than what is used: keys are evicted, or commands refused, as maxmemory-policy says"
             );
         }
-        for session in self.sessions.iter_mut().chain(std::iter::once(current)) {
+        for session in self.clients.sessions.iter_mut().chain(std::iter::once(current)) {
             session.restrictions.set(Restrictions::METERED, is_limited);
         }
     }
@@ -39,10 +55,10 @@ impl ServerState {
     /// Refuses a client's command when memory is full and it may need some.
     pub(in crate::engine) fn admit_memory(&mut self, session: &Session, entry: &Entry) -> Result<(), Error> {
         // While a script is busy what was found at its begin holds.
-        if self.running_script.is_some() {
+        if self.programs.running.is_some() {
             return Ok(());
         }
-        if self.memory_is_full && needs_memory(session, entry) { Err(OUT_OF_MEMORY) } else { Ok(()) }
+        if self.memory.is_full && needs_memory(session, entry) { Err(OUT_OF_MEMORY) } else { Ok(()) }
     }
 
     /// Whether more is allocated than may be. What is not [counted](Self::not_counted_bytes) is not, and garbage of scripts goes first if
@@ -55,12 +71,12 @@ impl ServerState {
     #[cold]
     fn is_over_counted(&mut self, ks: &Keyspace) -> bool {
         let is_over = |server: &ServerState| server.counted_bytes(ks) > server.config.maxmemory;
-        is_over(self) && (!self.scripts.collect_litter() || is_over(self))
+        is_over(self) && (!self.programs.scripts.collect_litter() || is_over(self))
     }
 
     /// The same where no key may go: the buffers of scripts are given back, too.
     pub(in crate::engine) fn is_over_limit_for_good(&mut self, ks: &Keyspace) -> bool {
-        self.scripts.give_back_scratch();
+        self.programs.scripts.give_back_scratch();
         self.is_over_limit(ks)
     }
 
@@ -84,15 +100,15 @@ impl ServerState {
     /// Has all memory given back that holds nothing, from the next tick on. In a script, or where changes may be taken back, less of it.
     pub fn purge(&mut self, ks: &mut Keyspace) {
         ks.release_free();
-        self.scripts.give_back_scratch();
-        self.scripts.collect_litter();
-        self.freed.want();
+        self.programs.scripts.give_back_scratch();
+        self.programs.scripts.collect_litter();
+        self.memory.freed.want();
     }
 
     /// Refuses to start a script that declares its flags and not `allow-oom` when memory is full. `queued`: EXEC runs it.
     #[inline]
     pub(in crate::engine) fn admit_script_memory(&self, flags: ScriptFlags, queued: bool) -> Result<(), Error> {
-        if !self.memory_is_full || !flags.declared || flags.allow_oom || flags.no_writes {
+        if !self.memory.is_full || !flags.declared || flags.allow_oom || flags.no_writes {
             return Ok(());
         }
         if queued {
@@ -107,8 +123,8 @@ impl ServerState {
     /// not end half-way.
     #[inline]
     pub(in crate::engine) fn admit_call_memory(&self, flags: ScriptFlags, entry: &Entry) -> Result<(), Error> {
-        let is_denied = self.memory_is_full && !flags.allow_oom && entry.command.flags.has(Flags::DENYOOM);
-        if is_denied && !self.running_script.as_ref().is_some_and(|script| script.has_written) {
+        let is_denied = self.memory.is_full && !flags.allow_oom && entry.command.flags.has(Flags::DENYOOM);
+        if is_denied && !self.programs.running.as_ref().is_some_and(|script| script.has_written) {
             return Err(OUT_OF_MEMORY);
         }
         Ok(())

@@ -72,17 +72,17 @@ impl ServerState {
         out: &mut [&mut Session],
     ) {
         if self.is_lost(fence) {
-            self.tracking.take_due();
+            self.audience.tracking.take_due();
             return;
         }
         let by_client = matches!(origin, UnitOrigin::Command | UnitOrigin::Woken);
         let changer = out.first().filter(|_| by_client).map(|session| session.key.id);
         let mut telling = Telling { fence, changer, out, pushed: 0 };
         self.see_touched(ks);
-        for gone in self.tracking.take_due() {
+        for gone in self.audience.tracking.take_due() {
             self.tell_gone(&mut telling, &gone);
         }
-        if self.tracking.prefixes() > 0 {
+        if self.audience.tracking.prefixes() > 0 {
             self.broadcast(ks, &mut telling);
         }
         let pushed = telling.pushed;
@@ -91,7 +91,7 @@ impl ServerState {
 
     /// Takes notice of what the unit that is underway has touched so far: that is told when it is over.
     pub(in crate::engine) fn see_touched(&mut self, ks: &Keyspace) {
-        let table = &mut self.tracking;
+        let table = &mut self.audience.tracking;
         for touch in ks.effects().touches_from(&table.seen) {
             match touch {
                 Touch::Key { key, .. } => {
@@ -107,21 +107,21 @@ impl ServerState {
 
     /// Tells what is due though the unit of the session `current` has changed nothing in the end.
     pub(in crate::engine) fn tell_due(&mut self, current: &mut Session) {
-        let due = self.tracking.take_due();
+        let due = self.audience.tracking.take_due();
         self.tell_unfenced(&due, &mut [current]);
     }
 
     /// Tells all who track keys to drop everything, for a command that has changed nothing itself. `current` is its session.
     pub fn flush_tracked(&mut self, current: &mut Session) {
-        if self.tracking.reads_changes() {
-            self.tracking.forget_all();
+        if self.audience.tracking.reads_changes() {
+            self.audience.tracking.forget_all();
             self.tell_unfenced(&[Gone::All], &mut [current]);
         }
     }
 
     /// Keeps the table at `tracking-table-max-keys`. `current` is the session whose command is about to run.
     pub(in crate::engine) fn limit_tracked_keys(&mut self, current: Option<&mut Session>) {
-        let gone = self.tracking.take_excess(self.config.tracking_table_max_keys);
+        let gone = self.audience.tracking.take_excess(self.config.tracking_table_max_keys);
         match current {
             Some(current) => self.tell_unfenced(&gone, &mut [current]),
             None => self.tell_unfenced(&gone, &mut []),
@@ -139,7 +139,7 @@ impl ServerState {
             Gone::Key(key, clients) => self.tell_of_key(telling, key, clients),
             Gone::All => {
                 let is_tracking = |session: &Session| session.tracking.is_some().then_some(session.key.id);
-                let mut ids: Vec<u64> = self.sessions.iter().filter_map(is_tracking).collect();
+                let mut ids: Vec<u64> = self.clients.sessions.iter().filter_map(is_tracking).collect();
                 ids.extend(telling.out.iter().filter_map(|session| is_tracking(session)));
                 ids.sort_unstable();
                 ids.into_iter().for_each(|id| self.tell(telling, id, Message::All));
@@ -149,7 +149,7 @@ impl ServerState {
 
     fn tell_of_key(&mut self, telling: &mut Telling<'_, '_>, key: &[u8], clients: &Clients) {
         for &id in clients.as_slice() {
-            let Some(session) = session_of(&mut self.sessions, telling.out, id) else { continue };
+            let Some(session) = session_of(&mut self.clients.sessions, telling.out, id) else { continue };
             // It may have turned to broadcast, or off, since it read the key.
             let Some(client) = session.tracking.as_ref().filter(|client| !client.broadcasts) else { continue };
             if !(client.is_noloop && telling.changer == Some(id)) {
@@ -164,7 +164,7 @@ impl ServerState {
         for touch in ks.effects().touches() {
             let Touch::Key { db, key, .. } = touch else { continue };
             let key = (key, db);
-            for (prefix, _) in self.tracking.prefixes_of(key.0) {
+            for (prefix, _) in self.audience.tracking.prefixes_of(key.0) {
                 match changed.get_mut(prefix) {
                     Some(keys) => drop(keys.insert(key)),
                     None => drop(changed.insert(prefix.into(), BTreeSet::from([key]))),
@@ -172,8 +172,8 @@ impl ServerState {
             }
         }
         for (prefix, keys) in changed {
-            for id in self.tracking.clients_of(&prefix).to_vec() {
-                let Some(session) = session_of(&mut self.sessions, telling.out, id) else { continue };
+            for id in self.audience.tracking.clients_of(&prefix).to_vec() {
+                let Some(session) = session_of(&mut self.clients.sessions, telling.out, id) else { continue };
                 let is_noloop = session.tracking.as_ref().is_some_and(|client| client.is_noloop);
                 let is_limited = session.restrictions.has(Restrictions::LIMITED);
                 if is_noloop && telling.changer == Some(id) {
@@ -198,14 +198,15 @@ impl ServerState {
 
     /// Sends a message to a client that tracks keys, or to whom it names.
     fn tell(&mut self, telling: &mut Telling<'_, '_>, id: u64, message: Message<'_>) {
-        let Some(session) = session_of(&mut self.sessions, telling.out, id) else { return };
+        let Some(session) = session_of(&mut self.clients.sessions, telling.out, id) else { return };
         let Some(redirect) = session.tracking.as_ref().and_then(|client| client.redirect) else {
             if session.protocol == 3 {
                 self.push(telling, id, b"invalidate", |reply| message.write(reply));
             }
             return;
         };
-        let Some(reader) = session_of(&mut self.sessions, telling.out, redirect).filter(|reader| !reader.is_leaving())
+        let Some(reader) =
+            session_of(&mut self.clients.sessions, telling.out, redirect).filter(|reader| !reader.is_leaving())
         else {
             return self.tell_of_broken_redirect(telling, id, redirect);
         };
@@ -220,7 +221,7 @@ impl ServerState {
     }
 
     fn tell_of_broken_redirect(&mut self, telling: &mut Telling<'_, '_>, id: u64, redirect: u64) {
-        let Some(session) = session_of(&mut self.sessions, telling.out, id) else { return };
+        let Some(session) = session_of(&mut self.clients.sessions, telling.out, id) else { return };
         if let Some(client) = &mut session.tracking {
             client.is_redirect_broken = true;
         }
@@ -232,7 +233,8 @@ impl ServerState {
     /// Pushes a message of this kind, of which `write` writes the rest.
     fn push(&mut self, telling: &mut Telling<'_, '_>, id: u64, kind: &[u8], write: impl FnOnce(&mut Reply)) {
         let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
-        let Some(session) = session_of(&mut self.sessions, telling.out, id).filter(|session| !session.killed) else {
+        let Some(session) = session_of(&mut self.clients.sessions, telling.out, id).filter(|session| !session.killed)
+        else {
             return;
         };
         let mut push = Reply::new(session.form());
@@ -245,7 +247,7 @@ impl ServerState {
             session.told_bytes = 0;
         }
         session.outbox.push(push.as_bytes(), fence);
-        let (config, stats, limits_due) = (&self.config, &mut self.stats, &mut self.limits_due);
+        let (config, stats, limits_due) = (&self.config, &mut self.meters.stats, &mut self.clients.limits_due);
         PushLimits { config, stats, limits_due, safe, is_unlogged }.hold_told(session, push.len());
         let key = session.key;
         self.weigh(key);

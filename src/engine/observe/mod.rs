@@ -4,6 +4,7 @@
 //! Observers read what the unit recorded and nothing else. While nobody keeps the whole stream that is only which
 //! keys it touched, and nothing while nobody watches, waits or caches.
 
+pub(crate) mod audience;
 pub(crate) mod events;
 pub(crate) mod history;
 pub(crate) mod invalidate;
@@ -32,7 +33,7 @@ impl ServerState {
     #[inline(always)]
     pub(in crate::engine) fn observe(&mut self, origin: UnitOrigin, ks: &mut Keyspace, out: &mut [&mut Session]) {
         self.assert_readers_are_known();
-        let readers = self.readers;
+        let readers = self.audience.readers;
         if ks.effects().has_tallies() {
             self.remember_grants(origin, ks, out);
         }
@@ -41,7 +42,7 @@ impl ServerState {
             return self.tell_events(ks, out);
         }
         let (mut is_long, mut fence) = (false, Lsn::NONE);
-        match (&mut self.tail, &self.durability) {
+        match (&mut self.persistence.tail, &self.persistence.durability) {
             (Some(tail), durability) => {
                 tail.append(origin, ks.effects().as_bytes(), ks.now_ms());
                 is_long = tail.bytes.len() >= LOG_MERGE_MAX_BYTES;
@@ -59,7 +60,7 @@ impl ServerState {
             (None, None) => {}
         }
         if readers.has(Readers::SNAPSHOT) {
-            self.saving.follow(origin, ks);
+            self.persistence.saving.follow(origin, ks);
         }
         if readers.has(Readers::WATCH_OR_WAIT) {
             self.tell_what_was_touched(ks, out);
@@ -85,7 +86,7 @@ impl ServerState {
             match touch {
                 Touch::Key { db, key, is_deletion, wakes } => {
                     self.touched(out, db, key, is_deletion);
-                    if wakes && self.readers.has(Readers::WAIT) {
+                    if wakes && self.audience.readers.has(Readers::WAIT) {
                         self.waits.touch(db, key);
                     }
                 }
@@ -95,16 +96,16 @@ impl ServerState {
     }
 
     fn touched(&mut self, out: &mut [&mut Session], db: DbIndex, key: &[u8], is_deletion: bool) {
-        if self.readers.has(Readers::WATCH) {
-            for watcher in self.watches.of(db, key, is_deletion) {
-                mark_dirty(&mut self.sessions, out, watcher);
+        if self.audience.readers.has(Readers::WATCH) {
+            for watcher in self.audience.watches.of(db, key, is_deletion) {
+                mark_dirty(&mut self.clients.sessions, out, watcher);
             }
         }
     }
 
     fn touched_database(&mut self, ks: &Keyspace, out: &mut [&mut Session], db: DbIndex) {
-        for watcher in self.watches.of_database(db, |key| ks.live(db, key).is_some()) {
-            mark_dirty(&mut self.sessions, out, watcher);
+        for watcher in self.audience.watches.of_database(db, |key| ks.live(db, key).is_some()) {
+            mark_dirty(&mut self.clients.sessions, out, watcher);
         }
         self.waits.touch_database(db);
     }

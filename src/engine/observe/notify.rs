@@ -17,11 +17,11 @@ impl ServerState {
     #[inline(never)]
     pub(in crate::engine) fn tell_events(&mut self, ks: &Keyspace, out: &mut [&mut Session]) {
         let classes = self.config.notify_keyspace_events;
-        if self.pubsub.channels.is_empty() && self.pubsub.patterns.is_empty() {
+        if self.audience.pubsub.channels.is_empty() && self.audience.pubsub.patterns.is_empty() {
             return;
         }
         // A unit that has changed nothing tells of what it has seen, which some unit up to here has made.
-        let is_fenced = self.durability.is_some() && !planted::is(Bug::NoFenceOnEvents);
+        let is_fenced = self.persistence.durability.is_some() && !planted::is(Bug::NoFenceOnEvents);
         let fence = if is_fenced { self.lsn_of_tail() } else { Lsn::NONE };
         let mut channel = Vec::new();
         of_unit(ks.effects(), self.table, |event| {

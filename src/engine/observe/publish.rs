@@ -20,9 +20,9 @@ impl ServerState {
     /// [`deliver_held`](Self::deliver_held), [`Ctx::commit`] or [`Ctx::roll_back`] is to be called once.
     #[inline]
     pub(crate) fn hold_messages(&mut self, may_roll_back: bool) -> bool {
-        let holds = may_roll_back || self.tail.is_some();
+        let holds = may_roll_back || self.persistence.tail.is_some();
         if holds {
-            self.held_messages.begins.push(self.held_messages.messages.len());
+            self.audience.held_messages.begins.push(self.audience.held_messages.messages.len());
         }
         holds
     }
@@ -30,15 +30,15 @@ impl ServerState {
     /// Delivers what waits, unless somebody else still holds it back. `current` as in [`publish`](Self::publish).
     #[inline]
     pub(crate) fn deliver_held(&mut self, ks: &Keyspace, current: &mut Session) {
-        self.held_messages.begins.pop();
-        if !self.held_messages.messages.is_empty() && self.held_messages.begins.is_empty() {
+        self.audience.held_messages.begins.pop();
+        if !self.audience.held_messages.messages.is_empty() && self.audience.held_messages.begins.is_empty() {
             self.deliver_all_held(ks, current);
         }
     }
 
     #[inline(never)]
     fn deliver_all_held(&mut self, ks: &Keyspace, current: &mut Session) {
-        for Message { space, channel, text } in std::mem::take(&mut self.held_messages).messages {
+        for Message { space, channel, text } in std::mem::take(&mut self.audience.held_messages).messages {
             if self.deliver(ks, current, space, &channel, &text).is_err() {
                 // It tells of something that is lost, and nobody hears it. Its publisher learns that from its own reply, which is
                 // refused as if it showed what is lost.
@@ -49,7 +49,7 @@ impl ServerState {
 
     /// Forgets what has come since it was held back; answers how many messages that were.
     fn drop_held(&mut self) -> usize {
-        let held = &mut self.held_messages;
+        let held = &mut self.audience.held_messages;
         let begin = held.begins.pop().unwrap_or(0);
         let dropped = held.messages.drain(begin..);
         let count = dropped.len();
@@ -67,7 +67,7 @@ impl ServerState {
         channel: &[u8],
         message: &[u8],
     ) -> Result<usize, Error> {
-        let held = &mut self.held_messages;
+        let held = &mut self.audience.held_messages;
         if held.begins.is_empty() {
             return self.deliver(ks, current, space, channel, message);
         }
@@ -79,8 +79,8 @@ impl ServerState {
         let message = Message { space, channel: channel.into(), text: message.into() };
         held.bytes += message.bytes();
         held.messages.push(message);
-        let listeners = self.pubsub.channels_of(space).listeners(channel).len();
-        let matching = self.pubsub.matching(space, channel).map(|pattern| pattern.listeners.len());
+        let listeners = self.audience.pubsub.channels_of(space).listeners(channel).len();
+        let matching = self.audience.pubsub.matching(space, channel).map(|pattern| pattern.listeners.len());
         Ok(listeners + matching.sum::<usize>())
     }
 
@@ -113,17 +113,18 @@ impl ServerState {
         }
         let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
         let mut groups: Vec<Group> = Vec::new();
-        let listeners = self.pubsub.channels_of(space).listeners(channel);
+        let listeners = self.audience.pubsub.channels_of(space).listeners(channel);
         if !listeners.is_empty() {
             groups.push((None, listeners.to_vec()));
         }
-        let patterns = self.pubsub.matching(space, channel);
+        let patterns = self.audience.pubsub.matching(space, channel);
         groups.extend(patterns.map(|pattern| (Some(pattern.glob.clone()), pattern.listeners.clone())));
         for (pattern, listeners) in &groups {
             // Written once for all who speak the same protocol.
             let mut written: [Option<Reply>; 2] = [None, None];
             for listener in listeners {
-                let Some(session) = find(&mut self.sessions, out, *listener).filter(|session| !session.killed) else {
+                let Some(session) = find(&mut self.clients.sessions, out, *listener).filter(|session| !session.killed)
+                else {
                     continue;
                 };
                 let form = session.form();
@@ -133,7 +134,7 @@ impl ServerState {
                     push
                 });
                 session.outbox.push(push.as_bytes(), fence);
-                let (config, stats, limits_due) = (&self.config, &mut self.stats, &mut self.limits_due);
+                let (config, stats, limits_due) = (&self.config, &mut self.meters.stats, &mut self.clients.limits_due);
                 PushLimits { config, stats, limits_due, safe, is_unlogged }.hold(session);
                 self.hold(push.len(), fence);
                 self.weigh(*listener);

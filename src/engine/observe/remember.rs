@@ -19,13 +19,13 @@ impl Ctx<'_> {
         self.count_refusal(family, key);
         let what = What::Refused { command: self.name(), reason, in_use, limit };
         let (at_ms, db, client) = (self.now_ms(), self.db(), Client::of(self.session));
-        self.server.history.add(Past { id: 0, at_ms, what, db, key, subject, note: b"", client });
+        self.server.audience.history.add(Past { id: 0, at_ms, what, db, key, subject, note: b"", client });
     }
 
     /// Counts that this call is refused by a key.
     pub(crate) fn count_refusal(&mut self, family: Family, key: &[u8]) {
         let group = self.ks.counted_prefixes().group_of(key);
-        self.server.stats.coordination.of(family, group).refusals += 1;
+        self.server.meters.stats.coordination.of(family, group).refusals += 1;
     }
 }
 
@@ -33,14 +33,14 @@ impl ServerState {
     /// Counts by the prefixes that the configuration names, from nothing on.
     pub(crate) fn key_prefixes_changed(&mut self, ks: &mut Keyspace) {
         ks.count_by(KeyPrefixes::new(self.config.metrics_key_prefixes.iter().map(String::as_bytes)));
-        self.stats.coordination.reset();
+        self.meters.stats.coordination.reset();
     }
 
     /// Counts and remembers what has become of grants in a unit that has ended. `out` are the sessions that are out of the registry: first the one
     /// whose command it was.
     #[inline(never)]
     pub(in crate::engine) fn remember_grants(&mut self, origin: UnitOrigin, ks: &Keyspace, out: &[&mut Session]) {
-        self.stats.coordination.add_all(ks.effects().tallies());
+        self.meters.stats.coordination.add_all(ks.effects().tallies());
         if ks.effects().grant_turns().next().is_none() {
             // What limiters have granted leaves nothing to remember.
             return;
@@ -57,7 +57,7 @@ impl ServerState {
             let what = What::Turn { turn: turn.turn, token: turn.token, units: turn.units };
             let (at_ms, subject) = (ks.now_ms(), turn.holder);
             let (db, key, note) = (turn.db, turn.key, turn.note);
-            self.history.add(Past { id: 0, at_ms, what, db, key, subject, note, client });
+            self.audience.history.add(Past { id: 0, at_ms, what, db, key, subject, note, client });
         }
         if is_circle {
             warn_of_circle(ks);
@@ -84,13 +84,15 @@ impl ServerState {
     /// Counts and remembers that a call has waited for a place in vain, and not only because its client leaves.
     pub(crate) fn remember_timeout(&mut self, ticket: Ticket, ks: &Keyspace) {
         let Some(parked) = self.waits.get(ticket) else { return };
-        let Some(session) = self.sessions.get(parked.session).filter(|session| !session.is_leaving()) else { return };
+        let Some(session) = self.clients.sessions.get(parked.session).filter(|session| !session.is_leaving()) else {
+            return;
+        };
         let Some((key, counted)) = parked.keys.as_argv().iter().next().zip(parked.counted) else { return };
-        self.stats.coordination.of(counted.family, ks.counted_prefixes().group_of(key)).refusals += 1;
+        self.meters.stats.coordination.of(counted.family, ks.counted_prefixes().group_of(key)).refusals += 1;
         let (_, command) = self.innermost(parked);
         let (at_ms, what) = (ks.now_ms(), What::Refused { command, reason: parked.in_vain, in_use: -1, limit: -1 });
         let (db, subject, client) = (parked.db, self.waiting_holder(parked), Client::of(session));
-        self.history.add(Past { id: 0, at_ms, what, db, key, subject, note: b"", client });
+        self.audience.history.add(Past { id: 0, at_ms, what, db, key, subject, note: b"", client });
     }
 }
 

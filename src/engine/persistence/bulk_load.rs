@@ -103,7 +103,7 @@ impl BulkLoad {
             Some(directory) => {
                 let begin = Begin {
                     serial: Rng::from_entropy().next_u64(),
-                    time_ms: engine.server.clock.now_ms(),
+                    time_ms: engine.server.time.clock.now_ms(),
                     sizes: Sizes::default(),
                     // Whoever loads looks again by itself.
                     notify: Box::new(|| {}),
@@ -125,7 +125,7 @@ impl BulkLoad {
 
     /// Adds what `add` adds, as one unit. After an error the engine is not to be used any more.
     pub fn slice<T>(&mut self, engine: &mut Engine, add: impl FnOnce(&mut Slice<'_>) -> T) -> T {
-        engine.ks.set_now_ms(engine.server.clock.now_ms());
+        engine.ks.set_now_ms(engine.server.time.clock.now_ms());
         let unit = engine.begin(UnitOrigin::Snapshot);
         let answer = add(&mut Slice { engine });
         engine.commit(unit, &mut []);
@@ -135,7 +135,7 @@ impl BulkLoad {
 
     /// Hands what has changed since the last slice over to be saved. For those who change the data by other ways.
     pub fn hand_over(&mut self, engine: &mut Engine) {
-        let (Some(saved), Some(tail)) = (&mut self.saved, &mut engine.server.tail) else { return };
+        let (Some(saved), Some(tail)) = (&mut self.saved, &mut engine.server.persistence.tail) else { return };
         if tail.units > 0 {
             let Tail { bytes, units, .. } = std::mem::replace(tail, Tail::new(Vec::new()));
             saved.writer.push(bytes, units);
@@ -164,13 +164,13 @@ impl BulkLoad {
             self.hand_over(engine);
         }
         let Some(Saved { directory, writer, lsn }) = &mut self.saved else {
-            engine.server.saving.loaded_keys = count_keys(engine);
+            engine.server.persistence.saving.loaded_keys = count_keys(engine);
             return Ok(true);
         };
         let lsn = *lsn.get_or_insert_with(|| {
             let server = &mut engine.server;
             let lsn = server.last_lsn();
-            writer.finish(lsn, server.clock.now_ms());
+            writer.finish(lsn, server.time.clock.now_ms());
             // What clients change while data is loaded, such as limits, is what the log begins with.
             server.set_tail(Some(Tail::default()));
             lsn
@@ -181,8 +181,8 @@ impl BulkLoad {
         };
         let (directory, keys) = (Arc::clone(directory), count_keys(engine));
         let (server, changes) = (&mut engine.server, engine.ks.effects().count());
-        server.saving.goes_on(directory, lsn, keys, done.file_bytes, 0);
-        server.saving.saved_changes = changes;
+        server.persistence.saving.goes_on(directory, lsn, keys, done.file_bytes, 0);
+        server.persistence.saving.saved_changes = changes;
         self.saved = None;
         if !server.wants_log() {
             server.set_tail(None);
@@ -231,7 +231,7 @@ impl Slice<'_> {
     /// Adds a library of functions.
     pub fn add_library(&mut self, code: &[u8]) -> Result<(), String> {
         let Engine { ks, server, .. } = &mut *self.engine;
-        let loaded = server.scripts.load_library(ks, code, false, &server.stats.clock);
+        let loaded = server.programs.scripts.load_library(ks, code, false, &server.meters.stats.clock);
         loaded.map(drop).map_err(|error| error.to_string())
     }
 }

@@ -51,7 +51,7 @@ impl ServerState {
     /// Goes on with a log that holds everything up to unit `last`.
     pub(crate) fn attach_log(&mut self, log: Log, last: Lsn) {
         self.set_tail(Some(Tail::new(log.buffer())));
-        self.durability = Some(Durability::new(log, last));
+        self.persistence.durability = Some(Durability::new(log, last));
         // A start on a full disk finds it so before the first command.
         self.follow_log();
     }
@@ -60,7 +60,7 @@ impl ServerState {
     /// the disk, and the session is woken when these are there.
     #[inline]
     pub fn sendable(&mut self, key: SessionKey) -> usize {
-        match self.sessions.get_mut(key) {
+        match self.clients.sessions.get_mut(key) {
             None => 0,
             Some(session) if !session.outbox.is_fenced() => session.outbox.len(),
             Some(_) => self.sendable_behind_fences(key),
@@ -74,16 +74,16 @@ impl ServerState {
                 self.commit_log();
             }
             let safe = self.safe();
-            let Some(session) = self.sessions.get_mut(key) else { return 0 };
+            let Some(session) = self.clients.sessions.get_mut(key) else { return 0 };
             let free = session.outbox.sendable(safe);
             if free > 0 {
                 return free;
             }
         }
-        let waits_for = self.sessions.get_mut(key).and_then(|session| session.outbox.begin_waiting());
-        if let (Some(lsn), Some(durability)) = (waits_for, &mut self.durability) {
+        let waits_for = self.clients.sessions.get_mut(key).and_then(|session| session.outbox.begin_waiting());
+        if let (Some(lsn), Some(durability)) = (waits_for, &mut self.persistence.durability) {
             if durability.waiting.len() >= durability.waiting_max {
-                let sessions = &mut self.sessions;
+                let sessions = &mut self.clients.sessions;
                 durability.waiting.retain(|Reverse((_, key))| sessions.get_mut(*key).is_some());
                 durability.waiting_max = WAITING_MIN.max(2 * durability.waiting.len());
             }
@@ -95,27 +95,29 @@ impl ServerState {
     /// The last unit that can't be lost as far as `appendfsync` promises; without a log nothing waits.
     #[inline]
     pub(in crate::engine) fn safe(&self) -> Lsn {
-        self.durability.as_ref().map_or(Lsn::MAX, Durability::safe)
+        self.persistence.durability.as_ref().map_or(Lsn::MAX, Durability::safe)
     }
 
     /// Who writes the tail. Where replies do not wait for a sync, the engine's thread does. Else it does so while syncs are so fast
     /// that having them done costs as much; alone with one client, while they are so fast that somebody who connects meanwhile
     /// would not notice. How long the next sync takes nobody knows: a disk that stops all of a sudden holds up the engine once.
     fn committer(&self, log: &Log) -> Commit {
-        let longest = if self.sessions.len() > 1 { LOG_SYNC_IN_PLACE_MAX } else { LOG_SYNC_ALONE_MAX };
+        let longest = if self.clients.sessions.len() > 1 { LOG_SYNC_IN_PLACE_MAX } else { LOG_SYNC_ALONE_MAX };
         let holds_others_up = log.policy() == SyncPolicy::Always && log.sync_time() > longest;
         if holds_others_up { Commit::HandOver } else { Commit::InPlace }
     }
 
     /// Gives the log what is in the tail.
     pub(crate) fn commit_log(&mut self) {
-        let Some(durability) = &self.durability else { return };
+        let Some(durability) = &self.persistence.durability else { return };
         let how = self.committer(&durability.log);
         self.commit_log_by(how);
     }
 
     fn commit_log_by(&mut self, how: Commit) {
-        let (Some(durability), Some(tail)) = (&mut self.durability, &mut self.tail) else { return };
+        let (Some(durability), Some(tail)) = (&mut self.persistence.durability, &mut self.persistence.tail) else {
+            return;
+        };
         if tail.units > 0 {
             durability.commit(tail, how);
             durability.bound_backlog();
@@ -126,13 +128,13 @@ impl ServerState {
     /// Wakes those who wait for what the log has reached, and acts on what has become of it. To be called when it has got further
     /// on a thread of its own.
     pub fn follow_log(&mut self) {
-        let Some(durability) = &mut self.durability else { return };
+        let Some(durability) = &mut self.persistence.durability else { return };
         // In this order: what is safe when the log is seen to have failed has been safe before.
         let (state, safe) = (durability.log.state(), durability.safe());
         durability.release_held();
         while durability.waiting.peek().is_some_and(|Reverse((lsn, _))| *lsn <= safe) {
             let Some(Reverse((_, key))) = durability.waiting.pop() else { break };
-            if let Some(session) = self.sessions.get_mut(key) {
+            if let Some(session) = self.clients.sessions.get_mut(key) {
                 session.outbox.wake();
             }
         }
@@ -144,20 +146,20 @@ impl ServerState {
     /// Makes all that was committed as safe as `appendfsync` asks, on this thread. Answers whether it is.
     fn settle(&mut self) -> bool {
         self.commit_log_by(Commit::InPlace);
-        if let Some(durability) = &self.durability
+        if let Some(durability) = &self.persistence.durability
             && !durability.is_safe()
         {
             // The log's thread is at work, or was left what takes a sync first. Of a disk that is full, or has failed, the state tells.
             let _ = durability.log.settle();
             self.follow_log();
         }
-        self.durability.as_ref().is_none_or(Durability::is_safe)
+        self.persistence.durability.as_ref().is_none_or(Durability::is_safe)
     }
 
     /// Something is about to take long: what was answered before need not wait for it.
     pub fn send_unsent(&mut self) {
         // Where nothing can leave, nothing need be durable for that: a test that runs a script on a busy machine stays as it is.
-        if self.raw_sockets.is_some() {
+        if self.network.raw_sockets.is_some() {
             self.settle();
             self.with_raw_sockets(|sockets, server| sockets.send_unsent(server));
         }
@@ -182,7 +184,7 @@ impl ServerState {
     /// Which unit must be safe before anybody hears of what the one that is underway has changed or seen so far. What a client
     /// publishes is not heard before what it did earlier.
     pub(in crate::engine) fn fence_so_far(&self, ks: &Keyspace, current: &Session) -> Lsn {
-        let has_changed = self.durability.is_some() && ks.has_changed();
+        let has_changed = self.persistence.durability.is_some() && ks.has_changed();
         let own = if has_changed { self.lsn_of_tail().next() } else { Lsn::NONE };
         own.max(ks.fence()).max(current.fence)
     }
@@ -190,14 +192,14 @@ impl ServerState {
     /// Which unit must be safe before anybody hears, while the one that is underway has not ended, how many scripts and libraries
     /// there are. To load or drop them is never rolled back: so if the unit has done that, it will have its number.
     pub(in crate::engine) fn fence_beside(&self, ks: &Keyspace) -> Lsn {
-        let has_loaded = self.durability.is_some() && ks.has_loaded_scripts();
+        let has_loaded = self.persistence.durability.is_some() && ks.has_loaded_scripts();
         let own = if has_loaded { self.lsn_of_tail().next() } else { Lsn::NONE };
         own.max(ks.last_change_beside())
     }
 
     /// The number of the last unit that was added to the tail. Behind a log that has failed nobody will ever write one.
     pub(in crate::engine) fn lsn_of_tail(&self) -> Lsn {
-        match (&self.durability, &self.tail) {
+        match (&self.persistence.durability, &self.persistence.tail) {
             (Some(durability), Some(tail)) => durability.lsn_of(tail),
             _ => Lsn::MAX,
         }
@@ -231,10 +233,10 @@ impl ServerState {
     #[cold]
     fn refuse_lost(&mut self, out: &mut Reply, start: usize) {
         // The one answer to the command, which does not run again.
-        self.room.has_taken_back();
+        self.clients.room.has_taken_back();
         out.take_back(start);
         let refusal = self.refusal().to_string();
-        self.stats.count_error(refusal.as_bytes());
+        self.meters.stats.count_error(refusal.as_bytes());
         out.error(refusal.as_bytes());
     }
 
@@ -250,7 +252,7 @@ impl ServerState {
 
     /// Counts bytes that wait for unit `fence`, unless it is safe. When there are too many, the engine waits as well.
     pub(in crate::engine) fn hold(&mut self, bytes: usize, fence: Lsn) {
-        let Some(durability) = &mut self.durability else { return };
+        let Some(durability) = &mut self.persistence.durability else { return };
         if fence <= durability.safe() {
             return;
         }
@@ -269,7 +271,7 @@ impl ServerState {
     /// that is.
     pub(crate) fn begin_sync(&mut self) -> Lsn {
         self.commit_log();
-        let Some(durability) = &self.durability else { return Lsn::NONE };
+        let Some(durability) = &self.persistence.durability else { return Lsn::NONE };
         // With `always` it is on its way anyway.
         if durability.log.policy() != SyncPolicy::Always {
             durability.log.begin_sync();
@@ -279,7 +281,7 @@ impl ServerState {
 
     /// Whether there is a log, and it can't lose unit `lsn` any more, whatever happens.
     pub(crate) fn is_durable(&self, lsn: Lsn) -> bool {
-        self.durability.as_ref().is_some_and(|durability| durability.log.durable() >= lsn)
+        self.persistence.durability.as_ref().is_some_and(|durability| durability.log.durable() >= lsn)
     }
 
     /// After what time it is worth while to ask again for what [`begin_sync`](Self::begin_sync) has begun.
@@ -290,7 +292,7 @@ impl ServerState {
     /// Makes all that was committed durable, whatever `appendfsync` says. Answers whether that was done; false without a log.
     pub(crate) fn drain_log(&mut self) -> bool {
         self.commit_log_by(Commit::InPlace);
-        let is_done = self.durability.as_ref().is_some_and(|durability| durability.log.drain().is_ok());
+        let is_done = self.persistence.durability.as_ref().is_some_and(|durability| durability.log.drain().is_ok());
         self.follow_log();
         is_done
     }
@@ -298,7 +300,7 @@ impl ServerState {
     /// Sets when the log is synced from now on, once all that was committed is durable. Fails if that can't be.
     pub(crate) fn set_sync_policy(&mut self, policy: AppendFsync) -> Result<(), String> {
         self.commit_log_by(Commit::InPlace);
-        let Some(durability) = &self.durability else { return Ok(()) };
+        let Some(durability) = &self.persistence.durability else { return Ok(()) };
         let set = durability.log.set_policy(policy.into()).map_err(|error| error.to_string());
         self.follow_log();
         set
@@ -307,15 +309,15 @@ impl ServerState {
     /// Makes all durable, and marks the log's end as clean, also that of one that was turned off before.
     pub(crate) fn close_log(&mut self) -> Result<(), CommitError> {
         self.commit_log_by(Commit::InPlace);
-        let closed = self.durability.take().map_or(Ok(()), |durability| durability.log.close());
-        self.saving.await_ended_log();
+        let closed = self.persistence.durability.take().map_or(Ok(()), |durability| durability.log.close());
+        self.persistence.saving.await_ended_log();
         closed
     }
 
     /// Looks after the log, `hz` times a second: has written what nobody waits for, and tries again what did not fit on the disk.
     pub fn look_after_log(&mut self) {
         self.commit_log();
-        if let Some(durability) = &self.durability
+        if let Some(durability) = &self.persistence.durability
             && !durability.is_safe()
         {
             durability.log.nudge();
@@ -326,24 +328,24 @@ impl ServerState {
 
     /// Tells the latency monitor of the longest write and the longest sync since it was told last.
     fn note_log_latency(&mut self) {
-        let Some(durability) = &self.durability else { return };
+        let Some(durability) = &self.persistence.durability else { return };
         let (write, sync) = durability.log.take_longest();
         let is_always = durability.log.policy() == SyncPolicy::Always;
-        self.latency.note(Event::LogWrite, write, &self.clock);
-        self.latency.note(if is_always { Event::LogSyncAlways } else { Event::LogSync }, sync, &self.clock);
+        self.meters.latency.note(Event::LogWrite, write, &self.time.clock);
+        self.meters.latency.note(if is_always { Event::LogSyncAlways } else { Event::LogSync }, sync, &self.time.clock);
     }
 
     /// Gives back the memory of the log's buffers when it has had nothing to do for a while.
     pub(in crate::engine) fn give_back_log_buffers(&mut self) {
-        if let (Some(durability), Some(tail)) = (&mut self.durability, &mut self.tail) {
+        if let (Some(durability), Some(tail)) = (&mut self.persistence.durability, &mut self.persistence.tail) {
             durability.give_back(tail);
         }
     }
 
     /// Bytes held for changes that the log has not taken yet.
     pub fn log_buffer_bytes(&self) -> usize {
-        let handed_over = self.durability.as_ref().map_or(0, |durability| durability.log().backlog_bytes());
-        handed_over + self.tail.as_ref().map_or(0, Tail::mem_bytes)
+        let handed_over = self.persistence.durability.as_ref().map_or(0, |durability| durability.log().backlog_bytes());
+        handed_over + self.persistence.tail.as_ref().map_or(0, Tail::mem_bytes)
     }
 
     /// Tells a session what has become of the log while it was out of the registry. `out` is what it is answered: if it shows what
@@ -365,7 +367,7 @@ impl ServerState {
     }
 
     fn log_changed(&mut self, state: State, safe: Lsn) {
-        let Some(durability) = &mut self.durability else { return };
+        let Some(durability) = &mut self.persistence.durability else { return };
         durability.state = state;
         match state {
             State::Good => tracing::warn!("the log is written again: commands that write are taken"),
@@ -379,7 +381,7 @@ impl ServerState {
                 durability.waiting = BinaryHeap::new();
                 self.set_tail(None);
                 // They wait for an answer to what is lost, or for a value that is.
-                for session in self.sessions.iter_mut().filter(|session| session.outbox.shows_more_than(safe)) {
+                for session in self.clients.sessions.iter_mut().filter(|session| session.outbox.shows_more_than(safe)) {
                     let free = session.outbox.sendable(safe);
                     session.outbox.take_from(free);
                     session.kill();
@@ -387,8 +389,8 @@ impl ServerState {
             }
         }
         // The client whose pipeline runs is not among the sessions. What comes next in it is admitted anew.
-        self.others_come_first = true;
-        for session in self.sessions.iter_mut() {
+        self.pipeline.others_come_first = true;
+        for session in self.clients.sessions.iter_mut() {
             session.restrictions.set(Restrictions::UNLOGGED, state != State::Good);
         }
     }
@@ -396,13 +398,13 @@ impl ServerState {
     /// Whether the log, or where there is none what stands for it, takes no changes: the bit of every session's restrictions.
     #[inline]
     pub(crate) fn is_unlogged(&self) -> bool {
-        self.durability.as_ref().map_or_else(|| self.stops_writes(), |durability| !durability.is_good())
+        self.persistence.durability.as_ref().map_or_else(|| self.stops_writes(), |durability| !durability.is_good())
     }
 
     /// Tells all sessions whether the log, or what stands for it, takes changes.
     pub(in crate::engine) fn update_gates(&mut self) {
         let is_unlogged = self.is_unlogged();
-        for session in self.sessions.iter_mut() {
+        for session in self.clients.sessions.iter_mut() {
             session.restrictions.set(Restrictions::UNLOGGED, is_unlogged);
         }
     }
@@ -410,15 +412,15 @@ impl ServerState {
     /// Whether the log is known to have failed for good.
     #[inline]
     pub(in crate::engine) fn has_log_failed(&self) -> bool {
-        self.durability.as_ref().is_some_and(|durability| durability.state == State::Poisoned)
+        self.persistence.durability.as_ref().is_some_and(|durability| durability.state == State::Poisoned)
     }
 
     /// Whether commands that write are refused, because what they write should be saved and can't be. With a log it is safe.
     fn stops_writes(&self) -> bool {
-        self.durability.is_none()
+        self.persistence.durability.is_none()
             && self.config.stop_writes_on_bgsave_error
             && !self.config.save.is_empty()
-            && !self.saving.history(Purpose::Save).is_ok
+            && !self.persistence.saving.history(Purpose::Save).is_ok
     }
 
     /// Refuses a client's command for which the log is in no state.
@@ -438,7 +440,7 @@ impl ServerState {
         if !flags.has(Flags::WRITE) {
             return Ok(());
         }
-        match &self.durability {
+        match &self.persistence.durability {
             Some(_) if self.is_unlogged() => Err(self.refusal()),
             None if self.stops_writes() => Err(NOT_SAVED),
             _ => Ok(()),
@@ -456,7 +458,7 @@ impl ServerState {
 
     #[cold]
     pub(in crate::engine) fn refusal(&self) -> Error {
-        let failure = self.durability.as_ref().and_then(|durability| durability.log.failure());
+        let failure = self.persistence.durability.as_ref().and_then(|durability| durability.log.failure());
         let why = failure.map_or_else(|| "No space left on device".to_owned(), ToString::to_string);
         Error::owned(format!("MISCONF Errors writing to the AOF file: {why}"))
     }

@@ -122,10 +122,10 @@ impl Loading {
         // The files say which limits their effects were made under: their first units set them.
         engine.ks.set_limits(ValueLimits::default());
         // What was kept is kept, though it may have been brought under a greater limit.
-        engine.server.scripts.set_memory_limit(0);
+        engine.server.programs.scripts.set_memory_limit(0);
         let (progress, position) = (restore.progress(), restore.position());
         let directory = Arc::clone(restore.directory());
-        let pieces = LoadPieces::new(restore, engine.server.saving.platform.load_piece_bytes);
+        let pieces = LoadPieces::new(restore, engine.server.persistence.saving.platform.load_piece_bytes);
         // Where there is nothing to read, whoever gives it up is to look at it: nothing may have been read ahead.
         let pieces = if progress.1 == 0 { Ahead::here(pieces) } else { engine.read_ahead(pieces)? };
         let began = Instant::now();
@@ -199,7 +199,7 @@ impl Loading {
         let restore = self.pieces.into_source().restore;
         let (end, passed_over) = told_of_files(&restore);
         tell_saving(engine, &restore, end.lsn, self.log_bytes);
-        let platform = engine.server.saving.platform.clone();
+        let platform = engine.server.persistence.saving.platform.clone();
         let options = Options { policy: engine.server.config.appendfsync.into(), ..platform.options };
         let mut log = restore.finish(options, platform.clock, notify)?;
         if platform.has_threads {
@@ -229,7 +229,7 @@ fn tell_saving(engine: &mut Engine, restore: &Restore, last: Lsn, log_bytes: u64
     if engine.server.config.rdb_export {
         remove_leftovers(&directory, &engine.server.config.dbfilename);
     }
-    engine.server.saving.goes_on(directory, last, keys, restore.snapshot_bytes(), log_bytes);
+    engine.server.persistence.saving.goes_on(directory, last, keys, restore.snapshot_bytes(), log_bytes);
 }
 
 fn told_of_files(restore: &Restore) -> (End, Option<String>) {
@@ -270,7 +270,7 @@ impl Engine {
 
     /// Has a thread read ahead what is to be loaded, where there are threads.
     pub(crate) fn read_ahead<S: Source>(&self, source: S) -> Result<Ahead<S>, RecoveryError> {
-        if !self.server.saving.platform.has_threads {
+        if !self.server.persistence.saving.platform.has_threads {
             return Ok(Ahead::here(source));
         }
         let what = "the thread that reads ahead what is loaded";
@@ -279,13 +279,13 @@ impl Engine {
 
     /// The past has been repeated: from here on time and limits are the server's own.
     pub(in crate::engine) fn begin_own_time(&mut self) {
-        self.ks.set_now_ms(self.server.clock.now_ms());
+        self.ks.set_now_ms(self.server.time.clock.now_ms());
         self.ks.fit();
         let unit = self.begin(UnitOrigin::Start);
         let Engine { ks, server, .. } = self;
         ks.set_limits(ValueLimits::from(&server.config));
-        server.scripts.set_memory_limit(server.config.script_memory_limit);
-        server.scripts.limit_cache(ks, server.config.script_cache_max_bytes);
+        server.programs.scripts.set_memory_limit(server.config.script_memory_limit);
+        server.programs.scripts.limit_cache(ks, server.config.script_cache_max_bytes);
         self.commit(unit, &mut []);
     }
 

@@ -35,20 +35,20 @@ impl Engine {
         if reload.save {
             self.server.save_at_once(&mut self.ks)?;
         }
-        if self.server.durability.is_some() && !self.server.drain_log() {
+        if self.server.persistence.durability.is_some() && !self.server.drain_log() {
             return Err("the log takes nothing".to_owned());
         }
-        self.server.saving.await_ended_log();
+        self.server.persistence.saving.await_ended_log();
         let mut fresh = self.beside()?;
-        self.server.saving.loaded_keys = count_keys(&fresh);
-        let is_same = reload.save || self.server.durability.is_some();
+        self.server.persistence.saving.loaded_keys = count_keys(&fresh);
+        let is_same = reload.save || self.server.persistence.durability.is_some();
         if is_same && !reload.keep {
             // A copy that has begun can't go on with other tables.
             self.server.cancel_save(&self.ks);
             self.ks.take_over(fresh.ks);
-            self.server.scripts.take_over(fresh.server.scripts);
+            self.server.programs.scripts.take_over(fresh.server.programs.scripts);
             // They are counted by their places in a Lua state that is gone.
-            self.server.stats.scripts.reset();
+            self.server.meters.stats.scripts.reset();
             return Ok(());
         }
         if !reload.keep {
@@ -61,11 +61,13 @@ impl Engine {
 
     /// An engine with the data that is on disk.
     fn beside(&self) -> Result<Engine, String> {
-        let Home::Open(directory) = &self.server.saving.home else { return Err("nothing was saved yet".to_owned()) };
-        let (config, clock) = (self.server.config.clone(), self.server.clock.clone());
+        let Home::Open(directory) = &self.server.persistence.saving.home else {
+            return Err("nothing was saved yet".to_owned());
+        };
+        let (config, clock) = (self.server.config.clone(), self.server.time.clock.clone());
         let fresh = Engine::new(config, self.server.table, clock, Rng::from_entropy());
         let mut fresh = fresh.map_err(|error| error.to_string())?;
-        fresh.server.saving.platform = self.server.saving.platform.clone();
+        fresh.server.persistence.saving.platform = self.server.persistence.saving.platform.clone();
         let mut loading = Loading::begin(&mut fresh, Arc::clone(directory)).map_err(|error| error.to_string())?;
         while !loading.step(&mut fresh, usize::MAX).map_err(|error| error.to_string())?.is_complete {}
         fresh.begin_own_time();
@@ -78,15 +80,15 @@ impl Engine {
         for db in 0..self.ks.databases() {
             self.ks.flush(db, true);
         }
-        self.server.scripts.flush_libraries(&mut self.ks);
+        self.server.programs.scripts.flush_libraries(&mut self.ks);
         self.commit(unit, &mut []);
     }
 
     fn shares_names_with(&self, other: &Engine) -> bool {
         let has_key = |db| other.ks.entries(db).any(|entry| self.ks.live(db, entry.key()).is_some());
-        let libraries = self.server.scripts.libraries();
+        let libraries = self.server.programs.scripts.libraries();
         (0..self.ks.databases()).any(has_key)
-            || other.server.scripts.libraries().iter().any(|library| libraries.has(&library.name))
+            || other.server.programs.scripts.libraries().iter().any(|library| libraries.has(&library.name))
     }
 
     /// Adds the data of another engine to what is here, which it replaces under the same names, in units.
@@ -96,7 +98,8 @@ impl Engine {
         let mut outcome = Ok(());
         while !is_complete && outcome.is_ok() {
             let mut effects = EffectWriter::default();
-            is_complete = stream.copy_slice(&other.ks, &other.server.scripts, RECOVERY_SLICE_BYTES, &mut effects);
+            is_complete =
+                stream.copy_slice(&other.ks, &other.server.programs.scripts, RECOVERY_SLICE_BYTES, &mut effects);
             let unit = self.begin(UnitOrigin::Command);
             outcome = EffectReader::new(effects.as_bytes())
                 .try_for_each(|(db, effect)| self.apply(db, &effect).map_err(|misfit| misfit.to_string()));

@@ -9,11 +9,11 @@ impl Engine {
     /// Makes the next slice of what is sent to a client that has asked for a transfer, and closes the connection behind the last one:
     /// a replica must not take silence for news.
     pub fn transfer_slice(&mut self, key: SessionKey) {
-        let Some(mut session) = self.server.sessions.take(key) else { return };
+        let Some(mut session) = self.server.clients.sessions.take(key) else { return };
         if let Some(transfer) = session.transfer.take() {
-            self.ks.set_now_ms(self.server.clock.now_ms());
+            self.ks.set_now_ms(self.server.time.clock.now_ms());
             let unit = self.begin(UnitOrigin::Snapshot);
-            let libraries = self.server.scripts.libraries().iter().map(|library| &*library.code);
+            let libraries = self.server.programs.scripts.libraries().iter().map(|library| &*library.code);
             let had_failed = self.server.has_log_failed();
             let made = transfer.slice(&self.ks, libraries);
             self.ks.see_scripts();
@@ -42,6 +42,6 @@ impl Engine {
             let form = session.form();
             self.server.catch_up(&mut session, had_failed, &mut Reply::new(form));
         }
-        self.server.sessions.put(session);
+        self.server.clients.sessions.put(session);
     }
 }

@@ -121,7 +121,7 @@ impl ServerState {
     #[inline]
     fn admit_change_in_script(&self, ks: &Keyspace, caller: Caller, entry: &Entry) -> Result<(), Error> {
         let flags = entry.command.flags;
-        let is_let_through = self.debug_in_scripts && flags.has(Flags::PROTECTED);
+        let is_let_through = self.switches.debug_in_scripts && flags.has(Flags::PROTECTED);
         if flags.has(Flags::NOSCRIPT) && !is_let_through {
             return Err(Error::text("ERR This Redis command is not allowed from script"));
         }

@@ -39,11 +39,11 @@ impl ServerState {
     pub fn script_interrupted(&mut self, ks: &mut Keyspace) -> Verdict {
         let threshold_ms = self.config.busy_reply_threshold_ms;
         let limit_ms = self.config.script_time_limit_ms;
-        self.freed.look();
-        let Some(script) = &mut self.running_script else { return Verdict::Continue };
-        self.others_come_first = true;
-        let now_ticks = self.stats.clock.raw();
-        let since = |ticks| Duration::from_nanos(self.stats.clock.delta_as_nanos(ticks, now_ticks));
+        self.memory.freed.look();
+        let Some(script) = &mut self.programs.running else { return Verdict::Continue };
+        self.pipeline.others_come_first = true;
+        let now_ticks = self.meters.stats.clock.raw();
+        let since = |ticks| Duration::from_nanos(self.meters.stats.clock.delta_as_nanos(ticks, now_ticks));
         let ran = since(script.started_ticks);
         if threshold_ms > 0 && ran >= Duration::from_millis(threshold_ms as u64) {
             if !script.is_busy {
@@ -58,17 +58,17 @@ impl ServerState {
             if since(script.last_look_ticks) >= LOOK_EVERY {
                 script.last_look_ticks = now_ticks;
                 // As in Redis, TIME moves on with each look, so that a script which waits for it ends. Deadlines keep the unit's time.
-                self.unit_time_us = None;
+                self.time.unit_time_us = None;
                 self.with_raw_sockets(|sockets, server| sockets.serve(ks, server));
             }
         }
         // What the script's next command takes begins now, not before what has run meanwhile.
-        self.last_ticks = self.stats.clock.raw();
-        let kill = self.running_script.as_ref().is_some_and(|script| script.kill_requested);
-        if kill || self.shutdown.is_some() || self.stop_signal.load(Ordering::Relaxed) {
+        self.time.last_ticks = self.meters.stats.clock.raw();
+        let kill = self.programs.running.as_ref().is_some_and(|script| script.kill_requested);
+        if kill || self.ending.shutdown.is_some() || self.ending.stop_signal.load(Ordering::Relaxed) {
             return Verdict::Kill;
         }
-        let is_import = self.running_script.as_ref().is_some_and(|script| script.is_import);
+        let is_import = self.programs.running.as_ref().is_some_and(|script| script.is_import);
         verdict_on_time(ran, limit_ms, is_import)
     }
 
@@ -81,11 +81,11 @@ impl ServerState {
         input: &[u8],
         out: &mut Reply,
     ) -> Fed {
-        let Some(mut session) = self.sessions.take(key) else { return Fed::Suspended };
+        let Some(mut session) = self.clients.sessions.take(key) else { return Fed::Suspended };
         out.set_form(session.form());
         session.outbox.begin_batch();
-        self.last_ticks = self.stats.clock.raw();
-        session.active_ticks = self.last_ticks;
+        self.time.last_ticks = self.meters.stats.clock.raw();
+        session.active_ticks = self.time.last_ticks;
         let had_failed = self.has_log_failed();
         let fed = loop {
             if session.is_suspended() {
@@ -113,7 +113,7 @@ impl ServerState {
             self.hold_answers_to_limit(&mut session, out);
         }
         session.pending_input = input.len().saturating_sub(decoder.keep_from());
-        self.sessions.put(session);
+        self.clients.sessions.put(session);
         fed
     }
 
@@ -142,7 +142,7 @@ impl ServerState {
             Err(error) => return self.refuse(session, Some(entry), error, out),
         };
         if !entry.command.flags.has(Flags::ALLOW_BUSY) {
-            let kind = self.running_script.as_ref().map_or(ScriptKind::Script, |script| script.kind);
+            let kind = self.programs.running.as_ref().map_or(ScriptKind::Script, |script| script.kind);
             return self.refuse(session, Some(entry), kind.busy_error(), out);
         }
         session.last_command = Some(entry.id);
@@ -162,7 +162,7 @@ impl ServerState {
             let _ = self.fence_reply(session, fence, out, start);
         }
         // WATCH may have come while the script's unit is underway: what the script does from here on must be seen.
-        ks.record_from_now(self.recording);
+        ks.record_from_now(self.audience.recording);
     }
 }
 

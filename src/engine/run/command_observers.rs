@@ -22,13 +22,13 @@ use crate::spec::{Flags, Group};
 impl ServerState {
     /// Whether somebody wants to see what all sessions call.
     pub(in crate::engine) fn is_observed(&self) -> bool {
-        !self.monitors.is_empty()
+        !self.audience.monitors.is_empty()
     }
 
     /// Tells all sessions whether somebody wants to see what they call. `current` is one that is out of the registry.
     fn refresh_observed(&mut self, current: &mut Session) {
         let is_observed = self.is_observed();
-        for session in self.sessions.iter_mut().chain(std::iter::once(current)) {
+        for session in self.clients.sessions.iter_mut().chain(std::iter::once(current)) {
             session.restrictions.set(Restrictions::OBSERVED, is_observed);
         }
     }
@@ -36,7 +36,7 @@ impl ServerState {
     /// Lets a session track keys, as `ask` says.
     pub fn begin_tracking(&mut self, session: &mut Session, ask: impl FnOnce(&mut CachingClient)) {
         if session.tracking.is_none() {
-            self.tracking.add_client();
+            self.audience.tracking.add_client();
             self.readers_changed();
         }
         let client = session.tracking.get_or_insert_default();
@@ -47,14 +47,14 @@ impl ServerState {
     /// Lets a session that tracks keys be told of these prefixes, too.
     pub fn track_prefixes(&mut self, session: &mut Session, prefixes: &[&[u8]]) {
         if let Some(client) = &mut session.tracking {
-            prefixes.iter().for_each(|prefix| self.tracking.add_prefix(session.key.id, client, prefix));
+            prefixes.iter().for_each(|prefix| self.audience.tracking.add_prefix(session.key.id, client, prefix));
         }
     }
 
     /// Ends that a session tracks keys, if it does.
     pub fn end_tracking(&mut self, session: &mut Session) {
         if let Some(client) = session.tracking.take() {
-            self.tracking.remove_client(session.key.id, &client);
+            self.audience.tracking.remove_client(session.key.id, &client);
             session.restrictions.set(Restrictions::TRACKED, false);
         }
     }
@@ -74,21 +74,21 @@ impl ServerState {
 
     /// Keeps the table of what clients cache small, `hz` times a second.
     pub(in crate::engine) fn look_after_tracking(&mut self) {
-        if !self.tracking.reads_changes() {
+        if !self.audience.tracking.reads_changes() {
             return;
         }
         self.limit_tracked_keys(None);
-        self.tracking.end_unless_used();
-        if !self.tracking.reads_changes() {
+        self.audience.tracking.end_unless_used();
+        if !self.audience.tracking.reads_changes() {
             self.readers_changed();
         }
     }
 
     /// Lets a session see what all call.
     pub fn begin_monitoring(&mut self, session: &mut Session) {
-        let is_first = self.monitors.is_empty();
+        let is_first = self.audience.monitors.is_empty();
         session.is_monitor = true;
-        self.monitors.add(session.key);
+        self.audience.monitors.add(session.key);
         if is_first {
             self.refresh_observed(session);
         }
@@ -97,8 +97,8 @@ impl ServerState {
     /// Ends that, if it has begun.
     pub fn end_monitoring(&mut self, session: &mut Session) {
         if std::mem::take(&mut session.is_monitor) {
-            self.monitors.remove(session.key);
-            if self.monitors.is_empty() {
+            self.audience.monitors.remove(session.key);
+            if self.audience.monitors.is_empty() {
                 self.refresh_observed(session);
             }
         }
@@ -150,26 +150,29 @@ impl ServerState {
         }
         // What the unit has touched before, the client has seen.
         self.see_touched(ks);
-        let (max_keys, sessions) = (self.config.tracking_table_max_keys, &self.sessions);
+        let (max_keys, sessions) = (self.config.tracking_table_max_keys, &self.clients.sessions);
         for key in self.table.keys_of(entry.command, argv).unwrap_or_default() {
-            if self.tracking.remember(&argv[key.index], session.key.id, max_keys, |id| sessions.is_open(id)) {
-                self.tracking.drop_all();
+            if self.audience.tracking.remember(&argv[key.index], session.key.id, max_keys, |id| sessions.is_open(id)) {
+                self.audience.tracking.drop_all();
             }
         }
     }
 
     /// Shows a call to those who want to see all. What administrators call is nobody else's business.
     fn show(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>, origin: Origin) {
-        if self.monitors.is_empty() || self.loading.is_some() || entry.command.flags.has(Flags::ADMIN) {
+        if self.audience.monitors.is_empty()
+            || self.persistence.loading.is_some()
+            || entry.command.flags.has(Flags::ADMIN)
+        {
             return;
         }
         let caller = if origin == Origin::Script { Caller::Script } else { Caller::Client(&session.address) };
         let is_secret = self.table.secrets_of(entry.command, argv);
         let args = argv.iter().enumerate();
         let args = args.map(|(at, arg)| if is_secret.get(at) == Some(&true) { REDACTED } else { arg });
-        let line = line(self.clock.now_us(), session.db, caller, args);
-        if origin != Origin::Client && self.durability.is_some() {
-            self.monitors.hold(&line);
+        let line = line(self.time.clock.now_us(), session.db, caller, args);
+        if origin != Origin::Client && self.persistence.durability.is_some() {
+            self.audience.monitors.hold(&line);
         } else {
             self.push_to_monitors(session, &line, session.fence);
         }
@@ -177,20 +180,20 @@ impl ServerState {
 
     /// Shows what was held back until the unit of this session's call was over.
     fn show_held(&mut self, session: &mut Session) {
-        if self.monitors.holds_nothing() {
+        if self.audience.monitors.holds_nothing() {
             return;
         }
-        let Held { lines, are_too_many } = self.monitors.take_held();
+        let Held { lines, are_too_many } = self.audience.monitors.take_held();
         if !are_too_many {
             return self.push_to_monitors(session, &lines, session.fence);
         }
-        for key in self.monitors.sessions().to_vec() {
-            if let Some(monitor) = self.sessions.get_mut(key).filter(|monitor| !monitor.killed) {
+        for key in self.audience.monitors.sessions().to_vec() {
+            if let Some(monitor) = self.clients.sessions.get_mut(key).filter(|monitor| !monitor.killed) {
                 tracing::warn!(
                     client = key.id,
                     "closed: a script or transaction has called more than MONITOR can show"
                 );
-                self.stats.output_limit_disconnections += 1;
+                self.meters.stats.output_limit_disconnections += 1;
                 monitor.close_at_once();
             }
         }
@@ -202,21 +205,21 @@ impl ServerState {
             return;
         }
         let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
-        for key in self.monitors.sessions() {
-            let monitor = match self.sessions.get_mut(*key) {
+        for key in self.audience.monitors.sessions() {
+            let monitor = match self.clients.sessions.get_mut(*key) {
                 Some(monitor) => monitor,
                 None if *key == current.key => &mut *current,
                 None => continue,
             };
             if !monitor.killed {
                 monitor.outbox.push(lines, fence);
-                let (config, stats, limits_due) = (&self.config, &mut self.stats, &mut self.limits_due);
+                let (config, stats, limits_due) = (&self.config, &mut self.meters.stats, &mut self.clients.limits_due);
                 PushLimits { config, stats, limits_due, safe, is_unlogged }.hold(monitor);
             }
         }
-        for at in 0..self.monitors.sessions().len() {
-            self.weigh(self.monitors.sessions()[at]);
+        for at in 0..self.audience.monitors.sessions().len() {
+            self.weigh(self.audience.monitors.sessions()[at]);
         }
-        self.hold(lines.len() * self.monitors.sessions().len(), fence);
+        self.hold(lines.len() * self.audience.monitors.sessions().len(), fence);
     }
 }

@@ -55,8 +55,8 @@ pub(crate) fn debug_session(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &m
         unsent: ctx.session.outbox.take_from(0),
         received: Vec::new(),
         decoder: Decoder::new(),
-        begun_ticks: ctx.server.stats.clock.raw(),
-        heard_ticks: ctx.server.stats.clock.raw(),
+        begun_ticks: ctx.server.meters.stats.clock.raw(),
+        heard_ticks: ctx.server.meters.stats.clock.raw(),
         hung_up: false,
         has_lasted: false,
         last_lines: Vec::new(),
@@ -116,9 +116,9 @@ impl Conversation {
         }
         let (sent, came) = ((unsent - self.unsent.len()) as u64, (self.received.len() - received) as u64);
         ctx.session.bytes_out += sent;
-        ctx.server.stats.sent(sent);
+        ctx.server.meters.stats.sent(sent);
         ctx.session.bytes_in += came;
-        ctx.server.stats.received(came);
+        ctx.server.meters.stats.received(came);
     }
 
     /// The next command of those that came; `None` while there is no whole one, and while the client has more than
@@ -149,7 +149,7 @@ pub(in crate::engine) struct DebugHost<'h, 'c> {
 
 impl DebugHost<'_, '_> {
     fn since(&self, ticks: u64) -> Duration {
-        let clock = &self.host.ctx.server.stats.clock;
+        let clock = &self.host.ctx.server.meters.stats.clock;
         Duration::from_nanos(clock.delta_as_nanos(ticks, clock.raw()))
     }
 
@@ -198,7 +198,7 @@ impl Console for DebugHost<'_, '_> {
     fn prompt(&mut self, lines: Vec<Vec<u8>>) -> Answer {
         self.conversation.show(&lines);
         drop(lines);
-        self.conversation.heard_ticks = self.host.ctx.server.stats.clock.raw();
+        self.conversation.heard_ticks = self.host.ctx.server.meters.stats.clock.raw();
         let timeout = Duration::from_secs(self.host.ctx.server.config.script_debug_timeout_s.into());
         loop {
             if self.has_lasted() {
@@ -207,7 +207,7 @@ impl Console for DebugHost<'_, '_> {
             self.conversation.exchange(self.host.ctx, LOOK_EVERY);
             match self.conversation.next_command() {
                 Ok(Some(command)) => {
-                    self.conversation.heard_ticks = self.host.ctx.server.stats.clock.raw();
+                    self.conversation.heard_ticks = self.host.ctx.server.meters.stats.clock.raw();
                     return Answer::Command(command);
                 }
                 Ok(None) if self.conversation.hung_up => return Answer::End("ERR the client of the debugger is gone"),

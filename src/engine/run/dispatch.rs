@@ -7,8 +7,9 @@ use crate::base::num::parse_i64;
 use crate::engine::meters::command_log::Ended;
 use crate::engine::meters::hotkeys::{HotKeys, Wanted};
 use crate::engine::meters::latency::Event;
+use crate::engine::run::pipeline::Past;
 use crate::engine::session::{ReplyMode, Restrictions, Session};
-use crate::engine::state::{Ctx, Entry, Flow, Origin, Past, Run, ServerState};
+use crate::engine::state::{Ctx, Entry, Flow, Origin, Run, ServerState};
 use crate::engine::wait::wait_queues::{Mode, Parked};
 use crate::engine::wait::{Ticket, Wait};
 use crate::keyspace::any_value::Value;
@@ -75,9 +76,9 @@ impl ServerState {
             self.discard(session);
             text = format!("EXECABORT Transaction discarded because of: {}", text.trim_start_matches("ERR "));
         }
-        self.stats.count_error(text.as_bytes());
+        self.meters.stats.count_error(text.as_bytes());
         if let Some(entry) = entry {
-            self.stats.commands[entry.id.index()].rejected += 1;
+            self.meters.stats.commands[entry.id.index()].rejected += 1;
         }
         if let Some(transaction) = &mut session.transaction {
             transaction.broken = true;
@@ -105,7 +106,7 @@ impl ServerState {
         let bytes = transaction.bytes();
         if bytes > self.config.query_limit_bytes() {
             tracing::warn!(client = session.key.id, bytes, "closed: it queues too much for EXEC");
-            self.stats.query_limit_disconnections += 1;
+            self.meters.stats.query_limit_disconnections += 1;
             session.killed = true;
         }
         out.status("QUEUED");
@@ -126,7 +127,7 @@ impl ServerState {
         if origin.is_inside() {
             return;
         }
-        if let Some(hot_keys) = self.hotkeys.as_mut().filter(|hot_keys| hot_keys.is_running())
+        if let Some(hot_keys) = self.meters.hotkeys.as_mut().filter(|hot_keys| hot_keys.is_running())
             && entry.command.has_keys()
         {
             let keys = || self.table.keys_of(entry.command, argv).unwrap_or_default();
@@ -137,36 +138,44 @@ impl ServerState {
             _ if entry.command.flags.has(Flags::FAST) => Event::FastCommand,
             _ => Event::Command,
         };
-        self.latency.note(event, Duration::from_nanos(self.stats.nanos(ticks)), &self.clock);
+        self.meters.latency.note(event, Duration::from_nanos(self.meters.stats.nanos(ticks)), &self.time.clock);
         if entry.command.flags.has(Flags::SKIP_SLOWLOG) {
             return;
         }
-        let ended = Ended { at_s: self.clock.now_ms() / 1_000, ticks, micros: self.stats.micros(ticks), reply_bytes };
+        let ended = Ended {
+            at_s: self.time.clock.now_ms() / 1_000,
+            ticks,
+            micros: self.meters.stats.micros(ticks),
+            reply_bytes,
+        };
         let by = (session.address.as_str(), session.name.as_slice());
         let is_secret = self.table.secrets_of(entry.command, argv);
         let instead = |index: usize| is_secret.get(index).copied().unwrap_or_default().then_some(REDACTED);
-        self.command_log.note(argv, ended, by, || {
+        self.meters.command_log.note(argv, ended, by, || {
             OwnedArgv::abridged_as(argv, COMMAND_LOG_MAX_ARGS, COMMAND_LOG_MAX_ARG_BYTES, instead)
         });
     }
 
     /// Begins to look for the keys that take the most, and forgets what was found before.
     pub fn start_hotkeys(&mut self, wanted: Wanted) {
-        self.hotkeys = Some(Box::new(HotKeys::start(wanted, self.clock.now_ms(), self.clock.steady_ms())));
-        self.command_log.attend_to_all(true, &self.config, &self.stats.clock);
+        self.meters.hotkeys =
+            Some(Box::new(HotKeys::start(wanted, self.time.clock.now_ms(), self.time.clock.steady_ms())));
+        self.meters.command_log.attend_to_all(true, &self.config, &self.meters.stats.clock);
     }
 
     /// Ends that, if it runs; answers whether it did.
     pub fn stop_hotkeys(&mut self) -> bool {
-        let Some(hot_keys) = self.hotkeys.as_mut().filter(|hot_keys| hot_keys.is_running()) else { return false };
-        hot_keys.stop(self.clock.steady_ms());
-        self.command_log.attend_to_all(false, &self.config, &self.stats.clock);
+        let Some(hot_keys) = self.meters.hotkeys.as_mut().filter(|hot_keys| hot_keys.is_running()) else {
+            return false;
+        };
+        hot_keys.stop(self.time.clock.steady_ms());
+        self.meters.command_log.attend_to_all(false, &self.config, &self.meters.stats.clock);
         true
     }
 
     /// Ends it when its time is over.
     pub fn end_hotkeys_if_due(&mut self) {
-        if self.hotkeys.as_ref().is_some_and(|hot_keys| hot_keys.is_due(self.clock.steady_ms())) {
+        if self.meters.hotkeys.as_ref().is_some_and(|hot_keys| hot_keys.is_due(self.time.clock.steady_ms())) {
             self.stop_hotkeys();
         }
     }
@@ -184,7 +193,7 @@ impl ServerState {
     ) -> Ticket {
         let Wait { want, keys, deadline_ms, retry_at_ms, on_timeout, on_ticket, again, family, in_vain, or_string } =
             wait;
-        let steady = |at_ms: Option<i64>| at_ms.map(|at_ms| self.clock.steady_at_ms(at_ms, ks.now_ms()));
+        let steady = |at_ms: Option<i64>| at_ms.map(|at_ms| self.time.clock.steady_at_ms(at_ms, ks.now_ms()));
         let (deadline_ms, retry_at_ms) = (steady(deadline_ms), steady(retry_at_ms));
         let argv = again.unwrap_or_else(|| OwnedArgv::from_argv(argv));
         let db = session.db;
@@ -199,7 +208,7 @@ impl ServerState {
         };
         let counted = family.zip(keys.as_argv().iter().next()).map(|(family, key)| {
             let group = ks.counted_prefixes().group_of(key);
-            self.stats.coordination.begin_wait(family, group)
+            self.meters.stats.coordination.begin_wait(family, group)
         });
         let parked = Box::new(Parked {
             ticket,
@@ -216,7 +225,7 @@ impl ServerState {
             counted,
             in_vain,
             or_string,
-            since_ms: self.clock.steady_ms(),
+            since_ms: self.time.clock.steady_ms(),
         });
         self.begin_waiting(session, parked);
         ticket
@@ -235,7 +244,7 @@ pub(crate) fn call(
     reply: &mut Reply,
     origin: Origin,
 ) -> Option<Box<Wait>> {
-    let start_ticks = server.last_ticks;
+    let start_ticks = server.time.last_ticks;
     let start = reply.len();
     let changes_before = ks.changes_by_commands();
     if origin == Origin::Exec && reply.is_long() {
@@ -247,7 +256,7 @@ pub(crate) fn call(
         fail(server, entry, &UNIT_IS_FULL, reply, start);
         return None;
     }
-    if server.durability.is_some() && entry.command.group == Group::Scripting {
+    if server.persistence.durability.is_some() && entry.command.group == Group::Scripting {
         ks.see_scripts();
     }
     // Of a command that changes something the reply is bounded by what it takes out, or by the value it reads.
@@ -295,27 +304,27 @@ pub(crate) fn call(
     if room.is_some() {
         reply.unbound();
     }
-    let ticks = server.stats.clock.raw();
-    server.last_ticks = ticks;
+    let ticks = server.meters.stats.clock.raw();
+    server.time.last_ticks = ticks;
     let mut took = ticks.saturating_sub(start_ticks);
     let mut reply_end = reply.len();
-    if server.past_of_call.bytes > 0 {
+    if server.pipeline.past_of_call.bytes > 0 {
         // To send is no part of any other command's time either.
-        let Past { bytes, ticks } = std::mem::take(&mut server.past_of_call);
+        let Past { bytes, ticks } = std::mem::take(&mut server.pipeline.past_of_call);
         (took, reply_end) = (took.saturating_sub(ticks), reply_end + bytes);
     }
-    let stats = &mut server.stats.commands[entry.id.index()];
+    let stats = &mut server.meters.stats.commands[entry.id.index()];
     stats.ticks += took;
     // A call that waits is counted when it ends.
     if waits.is_none() {
         stats.calls += 1;
         match &mut stats.latencies {
             Some(latencies) => latencies.add(took),
-            None => server.stats.begin_latencies(entry.id, took),
+            None => server.meters.stats.begin_latencies(entry.id, took),
         }
     }
     let reply_bytes = reply_end.saturating_sub(start);
-    if server.command_log.may_stand_out(took, argv, reply_bytes) && waits.is_none() {
+    if server.meters.command_log.may_stand_out(took, argv, reply_bytes) && waits.is_none() {
         server.note_outstanding(session, entry, argv, origin, took, reply_bytes);
     }
     waits
@@ -373,8 +382,8 @@ impl Ctx<'_> {
 #[cold]
 fn fail(server: &mut ServerState, entry: &Entry, error: &Error, reply: &mut Reply, start: usize) {
     let text = error.to_string();
-    server.stats.count_error(text.as_bytes());
-    server.stats.commands[entry.id.index()].failed += 1;
+    server.meters.stats.count_error(text.as_bytes());
+    server.meters.stats.commands[entry.id.index()].failed += 1;
     reply.take_back(start);
     reply.error(text.as_bytes());
 }

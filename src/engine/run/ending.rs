@@ -2,7 +2,7 @@
 //!
 //! What is asked for may take a while: a snapshot. It is made in slices, as BGSAVE makes one, and meanwhile reads are served and writes
 //! [paused](crate::engine::session::pause), so that the snapshot holds the last change. Whoever asked waits. Then, or at once where nothing is to be
-//! saved, [`ServerState::shutdown`] is set, and the network floor ends: it takes no more requests, sends what was answered, for no longer
+//! saved, [`Ending::shutdown`] is set, and the network floor ends: it takes no more requests, sends what was answered, for no longer
 //! than `shutdown-timeout`, and closes.
 //!
 //! ```text
@@ -15,9 +15,12 @@
 //!
 //! Clients hear of the end by the end of their connections: there is no error that their libraries would take for "come again".
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use crate::config::EndOptions;
 use crate::engine::session::Session;
-use crate::engine::state::{Ending, Engine, ServerState, Shutdown};
+use crate::engine::state::{Engine, ServerState};
 use crate::engine::wait::Wait;
 use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
@@ -31,10 +34,46 @@ const FAILED: &str = "ERR Errors trying to SHUTDOWN. Check logs.";
 /// Whether the server ends at once, or when something is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
-    /// At once: [`ServerState::shutdown`] is set.
+    /// At once: [`Ending::shutdown`] is set.
     Now,
     /// When the snapshot is complete.
     Later,
+}
+
+/// The end of the server.
+#[derive(Debug, Default)]
+pub struct Ending {
+    /// Set when the server ends now.
+    pub shutdown: Option<Shutdown>,
+    /// The end that was asked for and waits for a snapshot.
+    pub(in crate::engine) awaited: Option<Awaited>,
+    /// A signal asked the server to stop: ends a script that holds the thread.
+    pub stop_signal: Arc<AtomicBool>,
+}
+
+/// An end of the server that waits for a snapshot; see [`ending`](super::run::ending).
+#[derive(Debug)]
+pub(in crate::engine) struct Awaited {
+    pub(in crate::engine) how: Shutdown,
+    /// Whether SAVE or NOSAVE was said.
+    pub(in crate::engine) save: Option<bool>,
+    /// What asked for it, for people.
+    pub(in crate::engine) reason: &'static str,
+    /// Who waits for it.
+    pub(in crate::engine) asked_by: Vec<(SessionKey, CommandId)>,
+    /// When it should be over by `shutdown-timeout`, by the steady clock.
+    pub(in crate::engine) until_ms: i64,
+    /// How many snapshots must have ended for the one to be among them that it waits for.
+    pub(in crate::engine) concluded: u64,
+}
+
+/// How the server is to end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shutdown {
+    /// Do not wait until what was answered is sent.
+    pub now: bool,
+    /// Stop even if something could not be saved.
+    pub force: bool,
 }
 
 impl Engine {
@@ -45,9 +84,9 @@ impl Engine {
             "SIGINT" => server.config.shutdown_on_sigint,
             _ => server.config.shutdown_on_sigterm,
         };
-        if server.ending.is_some() {
+        if server.ending.awaited.is_some() {
             tracing::warn!("{signal} again: the server ends without the snapshot that it was making");
-            server.shutdown = Some(Shutdown { now: true, force: true });
+            server.ending.shutdown = Some(Shutdown { now: true, force: true });
             return Ends::Now;
         }
         match server.begin_to_end(ks, options, signal, None) {
@@ -67,12 +106,12 @@ impl ServerState {
         command: CommandId,
     ) -> Result<Option<Wait>, Error> {
         let overrules = options.now || options.save == Some(false);
-        if let Some(ending) = self.ending.as_mut().filter(|_| !overrules) {
+        if let Some(ending) = self.ending.awaited.as_mut().filter(|_| !overrules) {
             ending.asked_by.push((session.key, command));
         } else {
             self.begin_to_end(ks, options, "SHUTDOWN", Some((session, command)))?;
         }
-        if self.shutdown.is_some() {
+        if self.ending.shutdown.is_some() {
             self.close_soon(session);
             return Ok(None);
         }
@@ -89,7 +128,7 @@ impl ServerState {
     ) -> Result<Ends, Error> {
         let how = Shutdown { now: options.now, force: options.force };
         if !self.saves_at_end(options.save) {
-            self.shutdown = Some(how);
+            self.ending.shutdown = Some(how);
             return Ok(Ends::Now);
         }
         if options.now {
@@ -99,12 +138,12 @@ impl ServerState {
                 tell_of_failure(reason);
                 return Err(Error::text(FAILED));
             }
-            self.shutdown = Some(how);
+            self.ending.shutdown = Some(how);
             return Ok(Ends::Now);
         }
         tracing::info!(reason, "the server ends when a snapshot is made; until then it is read from, and writes wait");
-        let until_ms = self.clock.steady_ms() + i64::from(self.config.shutdown_timeout_s) * 1_000;
-        let concluded = self.saving.concluded + 1 + u64::from(self.saving.is_ending());
+        let until_ms = self.time.clock.steady_ms() + i64::from(self.config.shutdown_timeout_s) * 1_000;
+        let concluded = self.persistence.saving.concluded + 1 + u64::from(self.persistence.saving.is_ending());
         let (current, waiting) = match asked_by {
             Some((session, command)) => {
                 let waiting = vec![(session.key, command)];
@@ -112,26 +151,27 @@ impl ServerState {
             }
             None => (None, Vec::new()),
         };
-        self.ending = Some(Ending { how, save: options.save, reason, asked_by: waiting, until_ms, concluded });
+        self.ending.awaited = Some(Awaited { how, save: options.save, reason, asked_by: waiting, until_ms, concluded });
         self.pause_for_ending(true, current);
-        self.saving.save_again(self.clock.steady_ms());
+        self.persistence.saving.save_again(self.time.clock.steady_ms());
         Ok(Ends::Later)
     }
 
     /// Whether somebody counts on a file for Redis that could not be written: who says SAVE.
     fn lacks_rdb(&self, save: Option<bool>) -> bool {
-        save == Some(true) && self.saving.has_export_failed
+        save == Some(true) && self.persistence.saving.has_export_failed
     }
 
     /// Looks whether the snapshot is made that the end waits for. Called between two units.
     pub(in crate::engine) fn go_on_ending(&mut self, ks: &Keyspace) {
-        let Some(ending) = &self.ending else { return };
-        if self.saving.is_wanted() || self.shutdown.is_some() {
+        let Some(ending) = &self.ending.awaited else { return };
+        if self.persistence.saving.is_wanted() || self.ending.shutdown.is_some() {
             return;
         }
-        let is_saved = self.saving.concluded >= ending.concluded && self.saving.failure.is_none();
+        let is_saved =
+            self.persistence.saving.concluded >= ending.concluded && self.persistence.saving.failure.is_none();
         if (is_saved && !self.lacks_rdb(ending.save)) || ending.how.force {
-            self.shutdown = Some(ending.how);
+            self.ending.shutdown = Some(ending.how);
             return;
         }
         tell_of_failure(ending.reason);
@@ -140,7 +180,7 @@ impl ServerState {
 
     /// SHUTDOWN ABORT. Answers whether there was anything to end.
     pub fn abort_ending(&mut self, ks: &Keyspace, current: &mut Session) -> bool {
-        if self.ending.is_none() || self.shutdown.is_some() {
+        if self.ending.awaited.is_none() || self.ending.shutdown.is_some() {
             return false;
         }
         tracing::warn!("the end of the server was called off");
@@ -150,7 +190,7 @@ impl ServerState {
 
     /// All goes on as before. `current` is the session whose command that is, if it is one.
     fn stop_ending(&mut self, ks: &Keyspace, current: Option<&mut Session>) {
-        let Some(ending) = self.ending.take() else { return };
+        let Some(ending) = self.ending.awaited.take() else { return };
         self.pause_for_ending(false, current);
         for (client, command) in ending.asked_by {
             self.answer_who_asked(ks, client, command);
@@ -159,15 +199,15 @@ impl ServerState {
 
     fn answer_who_asked(&mut self, ks: &Keyspace, client: SessionKey, command: CommandId) {
         if let Some(call) = self.blocking_call(client, command) {
-            self.stats.count_error(FAILED.as_bytes());
+            self.meters.stats.count_error(FAILED.as_bytes());
             self.end_waiting(ks, call, |_, reply| reply.error(FAILED.as_bytes()));
         }
     }
 
     /// How long the end that is coming may take by `shutdown-timeout`, in ms; `None` where none is coming.
     pub fn ends_in_ms(&self) -> Option<i64> {
-        let ending = self.ending.as_ref()?;
-        Some((ending.until_ms - self.clock.steady_ms()).max(0))
+        let ending = self.ending.awaited.as_ref()?;
+        Some((ending.until_ms - self.time.clock.steady_ms()).max(0))
     }
 }
 

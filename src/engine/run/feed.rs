@@ -16,14 +16,14 @@ impl Engine {
     /// Answers the complete commands of `input`, which `decoder` has read up to its position. Replies go to `out`.
     pub fn feed(&mut self, key: SessionKey, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
         self.server.weigh_input(key, input.len());
-        let Some(mut session) = self.server.sessions.take(key) else { return Fed::Suspended };
+        let Some(mut session) = self.server.clients.sessions.take(key) else { return Fed::Suspended };
         session.outbox.begin_batch();
         session.pending_input = input.len();
-        self.server.last_ticks = self.server.stats.clock.raw();
-        session.active_ticks = self.server.last_ticks;
-        let began_ticks = self.server.last_ticks;
-        self.server.others_come_first = false;
-        self.server.sent_past = 0;
+        self.server.time.last_ticks = self.server.meters.stats.clock.raw();
+        session.active_ticks = self.server.time.last_ticks;
+        let began_ticks = self.server.time.last_ticks;
+        self.server.pipeline.others_come_first = false;
+        self.server.pipeline.sent_past = 0;
         self.look_at_clock();
         let had_failed = self.server.has_log_failed();
         let fed = self.feed_session(&mut session, decoder, input, out);
@@ -32,11 +32,11 @@ impl Engine {
             self.server.hold_answers_to_limit(&mut session, out);
         }
         session.pending_input = input.len().saturating_sub(decoder.keep_from());
-        self.server.sessions.put(session);
+        self.server.clients.sessions.put(session);
         self.server.weigh(key);
-        self.server.stats.command_ticks += self.server.last_ticks.saturating_sub(began_ticks);
-        self.server.registry.rests();
-        if !self.server.limits_due.is_empty() {
+        self.server.meters.stats.command_ticks += self.server.time.last_ticks.saturating_sub(began_ticks);
+        self.server.clients.registry.rests();
+        if !self.server.clients.limits_due.is_empty() {
             self.server.enforce_output_limits();
         }
         fed
@@ -49,7 +49,7 @@ impl Engine {
             if session.is_suspended() {
                 break Fed::Suspended;
             }
-            if self.server.has_answered_enough(out) || self.server.others_come_first {
+            if self.server.has_answered_enough(out) || self.server.pipeline.others_come_first {
                 break Fed::Paused;
             }
             let limits = RequestLimits {
@@ -83,9 +83,9 @@ impl Engine {
             batch.warm(&self.ks, session.db, input);
         }
         self.begin_fence_behind(session);
-        self.server.batch_ends_at = session.commands + batch.len() as u64;
+        self.server.pipeline.batch_ends_at = session.commands + batch.len() as u64;
         for (index, planned) in batch.iter().enumerate() {
-            let must_pause = self.server.has_answered_enough(out) || self.server.others_come_first;
+            let must_pause = self.server.has_answered_enough(out) || self.server.pipeline.others_come_first;
             if index > 0 && (session.is_suspended() || must_pause) {
                 return decoder.rewind_to(planned.starts_at);
             }
@@ -95,7 +95,7 @@ impl Engine {
                 self.ks.hint(session.db, slot);
             }
             self.execute(session, planned.entry, argv, out);
-            if self.server.room.has_taken_back() {
+            if self.server.clients.room.has_taken_back() {
                 session.waits_for_room = !session.is_postponed;
                 return decoder.rewind_to(planned.starts_at);
             }
@@ -107,9 +107,9 @@ impl Engine {
     fn look_at_clock(&mut self) {
         let server = &mut self.server;
         // If the ticks have gone back, as on a virtual machine that moves to another processor, this looks again.
-        if server.last_ticks.wrapping_sub(server.looked_ticks) >= server.look_holds_ticks {
-            server.looked_ticks = server.last_ticks;
-            self.ks.set_now_ms(server.clock.now_ms());
+        if server.time.last_ticks.wrapping_sub(server.time.looked_ticks) >= server.time.look_holds_ticks {
+            server.time.looked_ticks = server.time.last_ticks;
+            self.ks.set_now_ms(server.time.clock.now_ms());
         }
     }
 
@@ -137,12 +137,12 @@ impl Engine {
     ) {
         session.last_command = Some(entry.id);
         session.commands += 1;
-        self.server.registry.begins(session.key, entry.id.index(), self.server.last_ticks);
+        self.server.clients.registry.begins(session.key, entry.id.index(), self.server.time.last_ticks);
         let unit = self.begin_behind(UnitOrigin::Command);
         let start = out.len();
         let wait = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client);
         let waiting = wait.map(|wait| self.server.park(session, entry, argv, *wait, &self.ks, out));
-        if IS_TRACKED && !self.server.room.takes_back {
+        if IS_TRACKED && !self.server.clients.room.takes_back {
             self.server.remember_read(&self.ks, session, entry, argv);
         }
         let has_changed = self.commit(unit, &mut [session]);
@@ -180,7 +180,7 @@ impl Engine {
                 }
             }
             Ok(_) if session.restrictions.has(Restrictions::PAUSED) && self.server.postpones(session, entry, argv) => {
-                self.server.room.takes_back = true;
+                self.server.clients.room.takes_back = true;
                 return;
             }
             Ok(Admission::Queue) => self.server.queue(session, entry, argv, out),
@@ -199,7 +199,7 @@ impl Engine {
                 self.ks.set_keeps_expired(false);
                 self.ks.set_keeps_delayed(false);
                 self.ks.set_touch(true);
-                if is_observed && !self.server.room.takes_back {
+                if is_observed && !self.server.clients.room.takes_back {
                     self.server.observe_call(&self.ks, session, entry, argv, Origin::Client);
                 }
             }
@@ -217,7 +217,7 @@ impl Engine {
 impl ServerState {
     /// Has the next command look at the wall clock, whenever that was done last.
     pub fn end_look_at_clock(&mut self) {
-        self.looked_ticks = self.last_ticks.wrapping_sub(self.look_holds_ticks);
+        self.time.looked_ticks = self.time.last_ticks.wrapping_sub(self.time.look_holds_ticks);
     }
 }
 
@@ -239,8 +239,8 @@ mod tests {
         let key = engine.server.open_session(Peer::default());
         let mut time_seen = |holds_ticks: u64, ticks_ago: i64| {
             engine.ks.set_now_ms(17);
-            engine.server.look_holds_ticks = holds_ticks;
-            engine.server.looked_ticks = engine.server.stats.clock.raw().wrapping_add_signed(-ticks_ago);
+            engine.server.time.look_holds_ticks = holds_ticks;
+            engine.server.time.looked_ticks = engine.server.meters.stats.clock.raw().wrapping_add_signed(-ticks_ago);
             engine.feed(key, &mut Decoder::default(), b"GET key\r\n", &mut Reply::new(Form::Resp2));
             engine.ks.now_ms()
         };
@@ -251,7 +251,7 @@ mod tests {
         assert!(time_seen(0, 0) > 1_700_000_000_000);
 
         engine.ks.set_now_ms(17);
-        engine.server.look_holds_ticks = u64::MAX / 2;
+        engine.server.time.look_holds_ticks = u64::MAX / 2;
         engine.server.end_look_at_clock();
         engine.feed(key, &mut Decoder::default(), b"GET key\r\n", &mut Reply::new(Form::Resp2));
         assert!(engine.ks.now_ms() > 1_700_000_000_000);

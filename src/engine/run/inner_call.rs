@@ -20,7 +20,7 @@ impl ServerState {
     #[cold]
     pub(in crate::engine) fn count_rejected(&mut self, argv: Argv<'_>) {
         if let Some(entry) = self.table.named_by(argv) {
-            self.stats.commands[entry.id.index()].rejected += 1;
+            self.meters.stats.commands[entry.id.index()].rejected += 1;
         }
     }
 }
@@ -45,7 +45,7 @@ impl Ctx<'_> {
             && let Some(body) = inner.argv.get(inner.entry.name_args())
         {
             // What is wrong with it, EVAL says.
-            _ = self.server.scripts.add(self.ks, body, store::Origin::Eval);
+            _ = self.server.programs.scripts.add(self.ks, body, store::Origin::Eval);
         }
         self.ks.begin_undo();
         self.server.hold_messages(true);

@@ -8,6 +8,7 @@ pub(crate) mod dispatch;
 pub mod ending;
 pub(crate) mod feed;
 pub(crate) mod inner_call;
+pub(crate) mod pipeline;
 pub(crate) mod postpone;
 pub(crate) mod script_host;
 pub(crate) mod scripting;

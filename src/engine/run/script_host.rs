@@ -80,7 +80,7 @@ impl ScriptHost<'_, '_> {
     /// Shows a command to whom wants to see it.
     #[cold]
     fn look_at(&mut self, entry: &Entry, argv: Argv<'_>, reply: &Reply, began: u64, is_timed: bool) {
-        if self.ctx.server.last_ticks >= self.watched_from {
+        if self.ctx.server.time.last_ticks >= self.watched_from {
             self.watch(argv, reply, began, is_timed);
         }
         if self.ctx.session.restrictions.has(Restrictions::OBSERVED | Restrictions::TRACKED) {
@@ -93,10 +93,10 @@ impl ScriptHost<'_, '_> {
     fn watch(&mut self, argv: Argv<'_>, reply: &Reply, began: u64, is_timed: bool) {
         self.is_watched = true;
         let server = &mut *self.ctx.server;
-        let ticks = server.last_ticks.saturating_sub(began);
-        if let Some(trace) = &mut server.trace {
+        let ticks = server.time.last_ticks.saturating_sub(began);
+        if let Some(trace) = &mut server.programs.trace {
             if !trace.note(argv, reply.as_bytes(), ticks, self.ctx.ks.effects().as_bytes())
-                && !server.readers.has(Readers::OF_ALL)
+                && !server.audience.readers.has(Readers::OF_ALL)
             {
                 self.ctx.ks.record_keys_only();
             }
@@ -104,7 +104,7 @@ impl ScriptHost<'_, '_> {
             return;
         }
         let at_ticks = began.saturating_sub(self.started);
-        server.stats.scripts.slow.note_step(argv, at_ticks, is_timed.then_some(ticks));
+        server.meters.stats.scripts.slow.note_step(argv, at_ticks, is_timed.then_some(ticks));
     }
 
     #[inline]
@@ -114,10 +114,10 @@ impl ScriptHost<'_, '_> {
             Err(error) => {
                 let text = error.to_string();
                 let server = &mut *self.ctx.server;
-                server.stats.count_error(text.as_bytes());
+                server.meters.stats.count_error(text.as_bytes());
                 server.count_rejected(argv);
                 reply.error(text.as_bytes());
-                if let Some(trace) = &mut server.trace {
+                if let Some(trace) = &mut server.programs.trace {
                     trace.note(argv, reply.as_bytes(), 0, self.ctx.ks.effects().as_bytes());
                     self.ctx.ks.record_apart();
                 }
@@ -125,19 +125,19 @@ impl ScriptHost<'_, '_> {
             }
         };
         if entry.command.flags.has(Flags::WRITE)
-            && let Some(script) = &mut self.ctx.server.running_script
+            && let Some(script) = &mut self.ctx.server.programs.running
         {
             script.has_written = true;
         }
         let Ctx { ks, server, session, .. } = &mut *self.ctx;
         let is_timed = self.is_watched || !entry.command.flags.has(Flags::FAST);
         if is_timed {
-            server.last_ticks = server.stats.clock.raw();
+            server.time.last_ticks = server.meters.stats.clock.raw();
         }
-        let began = server.last_ticks;
+        let began = server.time.last_ticks;
         // Nothing waits in a script: the call times out at once.
         let _ = call(ks, server, session, entry, argv, reply, Origin::Script);
-        if server.last_ticks >= self.looked_at_from {
+        if server.time.last_ticks >= self.looked_at_from {
             self.look_at(entry, argv, reply, began, is_timed);
         }
     }
@@ -158,7 +158,7 @@ impl Host for ScriptHost<'_, '_> {
 
     fn interrupted(&mut self) -> Verdict {
         // Only a script that runs for long is ever asked about.
-        if let Some(script) = &mut self.ctx.server.running_script
+        if let Some(script) = &mut self.ctx.server.programs.running
             && script.subject.is_none()
         {
             let command = OwnedArgv::from_argv(self.call.command);

@@ -88,10 +88,10 @@ pub(crate) fn trace(
     let Callee { kind, name, program, passing, flags } = callee;
     let purpose = if commit { Purpose::Study } else { Purpose::Trial };
     ctx.ks.record_in_full();
-    ctx.server.trace = Some(Box::default());
+    ctx.server.programs.trace = Some(Box::default());
     let invocation = Invocation { program, passing, name, keys, args };
     let done = enter(ctx, Call { kind, command, flags, read_only: false, purpose }, invocation, None);
-    let trace = ctx.server.trace.take().unwrap_or_default();
+    let trace = ctx.server.programs.trace.take().unwrap_or_default();
     done.map(|()| *trace)
 }
 
@@ -103,11 +103,11 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
         return Err(Error::text("ERR Can not execute a script with write flag using *_ro command."));
     }
     ctx.server.admit_script_memory(flags, ctx.origin == Origin::Exec)?;
-    let Some(mut vm) = ctx.server.scripts.vm.take() else { return Err(NESTED) };
+    let Some(mut vm) = ctx.server.programs.scripts.vm.take() else { return Err(NESTED) };
     // The reading that the duration of the client's command begins with.
-    let started = ctx.server.last_ticks;
+    let started = ctx.server.time.last_ticks;
     let is_import = ctx.session.import_source.is_some();
-    ctx.server.running_script = Some(RunningScript::new(call.kind, ctx.session.key, is_import, started));
+    ctx.server.programs.running = Some(RunningScript::new(call.kind, ctx.session.key, is_import, started));
     let db = ctx.session.db;
     let read_only = call.read_only || flags.no_writes;
     let is_trial = call.purpose == Purpose::Trial;
@@ -115,7 +115,7 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
     let holds_messages = ctx.server.hold_messages(can_undo);
     if can_undo {
         ctx.ks.begin_undo();
-        if let Some(script) = &mut ctx.server.running_script {
+        if let Some(script) = &mut ctx.server.programs.running {
             script.can_undo = true;
         }
     }
@@ -159,8 +159,8 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
     count_outcome(ctx, call, invocation.program, outcome, start);
     // SELECT inside a script is the script's own.
     ctx.session.db = db;
-    ctx.server.running_script = None;
-    ctx.server.scripts.vm = Some(vm);
+    ctx.server.programs.running = None;
+    ctx.server.programs.scripts.vm = Some(vm);
     note_duration(ctx, call, invocation, started);
     Ok(())
 }
@@ -170,8 +170,8 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
 #[inline]
 fn watched_from(server: &ServerState, call: Call<'_>, started: u64) -> u64 {
     match call.purpose {
-        Purpose::Work => started.saturating_add(server.stats.scripts.slow.trail_after_ticks),
-        _ if server.trace.is_some() => 0,
+        Purpose::Work => started.saturating_add(server.meters.stats.scripts.slow.trail_after_ticks),
+        _ if server.programs.trace.is_some() => 0,
         _ => u64::MAX,
     }
 }
@@ -179,12 +179,12 @@ fn watched_from(server: &ServerState, call: Call<'_>, started: u64) -> u64 {
 /// Notes what a call took that has ended.
 #[inline]
 fn note_duration(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, started: u64) {
-    let ticks = ctx.server.stats.clock.raw().saturating_sub(started);
+    let ticks = ctx.server.meters.stats.clock.raw().saturating_sub(started);
     if call.purpose != Purpose::Work {
-        return ctx.server.trace.iter_mut().for_each(|trace| trace.ticks = ticks);
+        return ctx.server.programs.trace.iter_mut().for_each(|trace| trace.ticks = ticks);
     }
     let began_ms = ctx.now_ms();
-    let stats = &mut ctx.server.stats.scripts;
+    let stats = &mut ctx.server.meters.stats.scripts;
     stats.count(invocation.program, ticks, began_ms);
     if ticks >= stats.slow.trail_after_ticks {
         let session = &*ctx.session;
@@ -198,7 +198,7 @@ impl Ctx<'_> {
     #[cold]
     fn roll_back_script(&mut self) {
         let (changes, messages) = self.roll_back();
-        if let Some(trace) = &mut self.server.trace {
+        if let Some(trace) = &mut self.server.programs.trace {
             trace.rolled_back = true;
         }
         tracing::debug!(changes, messages, "a script was rolled back");
@@ -209,9 +209,9 @@ impl Ctx<'_> {
 #[inline]
 fn count_outcome(ctx: &mut Ctx<'_>, call: Call<'_>, program: Handle, outcome: Outcome, start: usize) {
     let (Outcome::Returned(fault) | Outcome::Raised(fault)) = outcome else { return };
-    ctx.server.scripts.has_answered_error = matches!(outcome, Outcome::Returned(_));
-    let stats = &mut ctx.server.stats;
-    if let (Purpose::Work, Some(script)) = (call.purpose, &ctx.server.running_script) {
+    ctx.server.programs.scripts.has_answered_error = matches!(outcome, Outcome::Returned(_));
+    let stats = &mut ctx.server.meters.stats;
+    if let (Purpose::Work, Some(script)) = (call.purpose, &ctx.server.programs.running) {
         let is_rolled_back = script.can_undo && matches!(outcome, Outcome::Raised(_));
         stats.scripts.count_error(program, script.kill_requested, is_rolled_back);
     }

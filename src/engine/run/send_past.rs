@@ -11,8 +11,9 @@
 
 use crate::base::limits::{SEND_REST_MAX_BYTES, SEND_SLICE_BYTES};
 use crate::base::lsn::Lsn;
+use crate::engine::run::pipeline::Past;
 use crate::engine::session::{Restrictions, Session};
-use crate::engine::state::{Origin, Past, ServerState};
+use crate::engine::state::{Origin, ServerState};
 use crate::resp::reply::Reply;
 
 impl ServerState {
@@ -20,29 +21,30 @@ impl ServerState {
     #[cold]
     pub fn answer_large(&mut self, session: &mut Session, reply: &mut Reply, origin: Origin, fence: Lsn, bytes: &[u8]) {
         let is_too_much = self.is_too_much_unread(session, reply.len() + bytes.len());
-        let Some(sockets) = &mut self.raw_sockets else { return reply.bulk(bytes) };
+        let Some(sockets) = &mut self.network.raw_sockets else { return reply.bulk(bytes) };
         if origin != Origin::Client || fence > Lsn::NONE || is_too_much || !may_leave(session) {
             return reply.bulk(bytes);
         }
-        let begin = self.stats.clock.raw();
-        let has_next = session.commands < self.batch_ends_at;
-        let more_follows = has_next && self.sent_past + reply.len() + bytes.len() < SEND_SLICE_BYTES;
+        let begin = self.meters.stats.clock.raw();
+        let has_next = session.commands < self.pipeline.batch_ends_at;
+        let more_follows = has_next && self.pipeline.sent_past + reply.len() + bytes.len() < SEND_SLICE_BYTES;
         let mut sent = 0;
         reply.bulk_past(bytes, |parts| {
             sent = sockets.send_past(session.key, parts, more_follows);
             sent
         });
-        self.past_of_call = Past { bytes: sent, ticks: self.stats.clock.raw().saturating_sub(begin) };
+        self.pipeline.past_of_call = Past { bytes: sent, ticks: self.meters.stats.clock.raw().saturating_sub(begin) };
         session.bytes_out += sent as u64;
-        self.stats.sent(sent as u64);
-        self.sent_past += sent;
+        self.meters.stats.sent(sent as u64);
+        self.pipeline.sent_past += sent;
         // What the socket has not taken would be offered to it with each further reply.
-        self.others_come_first |= self.sent_past >= SEND_SLICE_BYTES || reply.len() > SEND_REST_MAX_BYTES;
+        self.pipeline.others_come_first |=
+            self.pipeline.sent_past >= SEND_SLICE_BYTES || reply.len() > SEND_REST_MAX_BYTES;
     }
 
     /// Whether the pipeline that ran last was sent something past its replies.
     pub(crate) fn has_sent_past(&self) -> bool {
-        self.sent_past > 0
+        self.pipeline.sent_past > 0
     }
 }
 

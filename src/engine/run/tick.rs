@@ -12,7 +12,7 @@ impl Engine {
     /// reclaim than one slice does.
     pub fn tick(&mut self) -> bool {
         let readiness = match () {
-            () if self.server.loading.is_some() => Readiness::Loading,
+            () if self.server.persistence.loading.is_some() => Readiness::Loading,
             () if self.server.is_unlogged() => Readiness::Unlogged,
             () => Readiness::Ready,
         };
@@ -21,41 +21,42 @@ impl Engine {
             ..=0 => READY_PATIENCE_MS,
             threshold_ms => threshold_ms as u64,
         };
-        self.server.registry.is(readiness, busy_after_ms);
-        if self.server.pauses_cron {
+        self.server.clients.registry.is(readiness, busy_after_ms);
+        if self.server.switches.pauses_cron {
             // Whoever waits for the disk, or for room, must not wait for ever.
             self.server.look_after_log();
-            self.server.make_room(self.server.clock.steady_ms());
+            self.server.make_room(self.server.time.clock.steady_ms());
             return false;
         }
-        let began_ticks = self.server.stats.clock.raw();
-        let steady_ms = self.server.clock.steady_ms();
-        self.server.stats.processed = self.server.stats.commands.iter().map(|command| command.calls).sum();
-        let turns = Arc::clone(&self.server.turns);
-        self.server.stats.sample(steady_ms, &turns);
-        self.server.peak_bytes = self.server.peak_bytes.max(allocated_bytes());
+        let began_ticks = self.server.meters.stats.clock.raw();
+        let steady_ms = self.server.time.clock.steady_ms();
+        self.server.meters.stats.processed =
+            self.server.meters.stats.commands.iter().map(|command| command.calls).sum();
+        let turns = Arc::clone(&self.server.network.turns);
+        self.server.meters.stats.sample(steady_ms, &turns);
+        self.server.memory.peak_bytes = self.server.memory.peak_bytes.max(allocated_bytes());
         self.give_back_scratch();
-        self.server.freed.give_back(steady_ms);
+        self.server.memory.freed.give_back(steady_ms);
         self.server.look_after_log();
         self.server.look_after_saving(&mut self.ks);
         self.server.close_idle();
         self.server.check_soft_limits();
         self.server.look_after_tracking();
         if self.server.config.tls_auto_reload_interval_s > 0
-            && let Some(network) = &mut self.server.network
+            && let Some(network) = &mut self.server.network.listeners
         {
             network.follow_files(&self.server.config, steady_ms);
         }
         self.server.end_hotkeys_if_due();
         self.server.make_room(steady_ms);
-        self.server.stats.tick_ticks += self.server.stats.clock.raw().saturating_sub(began_ticks);
+        self.server.meters.stats.tick_ticks += self.server.meters.stats.clock.raw().saturating_sub(began_ticks);
         self.reclaim()
     }
 
     /// Does what is next for a snapshot, between two units. Answers whether there is more to do at once; if not, the task
     /// that calls this is woken when there is.
     pub fn save_slice(&mut self) -> bool {
-        if let Some(reload) = self.server.saving.reload.take() {
+        if let Some(reload) = self.server.persistence.saving.reload.take() {
             self.reload(&reload);
         }
         let more = self.server.save_slice(&mut self.ks);
@@ -68,10 +69,10 @@ impl Engine {
         self.batch.give_back();
         self.ks.give_back_scratch(self.server.safe());
         self.server.give_back_log_buffers();
-        let ServerState { scripts, stats, sessions, .. } = &mut self.server;
-        sessions.give_back();
-        scripts.give_back_scratch();
-        stats.scripts.forget_gone(scripts.programs_len(), scripts.programs());
+        let ServerState { programs, meters, clients, .. } = &mut self.server;
+        clients.sessions.give_back();
+        programs.scripts.give_back_scratch();
+        meters.stats.scripts.forget_gone(programs.scripts.programs_len(), programs.scripts.programs());
     }
 
     /// Removes one slice of expired keys, of those to be evicted, and of the garbage that scripts have left, and cuts leases that are too
@@ -80,7 +81,7 @@ impl Engine {
         self.cut_long_leases();
         let more_keys = self.reclaim_expired();
         let more_to_evict = self.evict_slice();
-        let more_garbage = self.server.scripts.tidy();
+        let more_garbage = self.server.programs.scripts.tidy();
         more_keys || more_to_evict || more_garbage
     }
 }

@@ -50,15 +50,15 @@ impl Engine {
     #[inline]
     pub(in crate::engine) fn begin_behind(&mut self, origin: UnitOrigin) -> Unit {
         self.server.assert_readers_are_known();
-        self.ks.begin_unit(self.ks.now_ms(), self.server.recording);
-        self.server.unit_time_us = None;
+        self.ks.begin_unit(self.ks.now_ms(), self.server.audience.recording);
+        self.server.time.unit_time_us = None;
         Unit(origin)
     }
 
     /// Begins a fence: who hears of the units to come has waited for unit `awaited` anyway.
     #[inline]
     pub(in crate::engine) fn begin_fence(&mut self, awaited: Lsn) {
-        if let Some(durability) = &self.server.durability {
+        if let Some(durability) = &self.server.persistence.durability {
             self.ks.begin_fence(durability.safe(), awaited);
         }
     }
@@ -96,12 +96,12 @@ impl Engine {
     /// The same in a slice in which so many calls were `dispatched` before; counts on.
     fn wake_within(&mut self, mut current: Option<&mut Session>, dispatched: &mut usize) {
         if self.server.waits.has_ready() {
-            if self.server.pause.is_on() {
+            if self.server.clients.pause.is_on() {
                 // What they would do changes something.
                 return;
             }
             // What woke them may have taken long, and what they get must not have expired meanwhile.
-            self.ks.set_now_ms(self.server.clock.now_ms());
+            self.ks.set_now_ms(self.server.time.clock.now_ms());
         }
         while let Some(ready) = self.server.waits.take_ready() {
             if !self.serve(&ready, current.as_deref_mut(), dispatched) {
@@ -112,7 +112,7 @@ impl Engine {
 
     /// Goes on with those whom earlier slices have not got to, as far as this one has not `dispatched` enough.
     fn wake_put_off(&mut self, dispatched: &mut usize) {
-        while *dispatched < WAITS_SLICE && !self.server.pause.is_on() {
+        while *dispatched < WAITS_SLICE && !self.server.clients.pause.is_on() {
             let Some(ready) = self.server.waits.take_put_off() else { return };
             if !self.serve(&ready, None, dispatched) {
                 self.server.waits.put_off(ready);
@@ -175,7 +175,7 @@ impl Engine {
             }
             Some(own) if own.key == parked.session => self.dispatch_again(own, parked, None),
             other => {
-                let Some(mut session) = self.server.sessions.take(parked.session) else {
+                let Some(mut session) = self.server.clients.sessions.take(parked.session) else {
                     self.server.waits.put(parked);
                     return Again::Done;
                 };
@@ -189,7 +189,7 @@ impl Engine {
                 // What it was answered is in its outbox already.
                 let (key, form) = (session.key, session.form());
                 self.server.catch_up(&mut session, had_failed, &mut Reply::new(form));
-                self.server.sessions.put(session);
+                self.server.clients.sessions.put(session);
                 self.server.weigh(key);
                 waits_on
             }
@@ -221,14 +221,15 @@ impl Engine {
             Ok(()) => self.call_again(session, &parked, &mut reply, other),
             Err(error) => {
                 let text = error.to_string();
-                self.server.stats.count_error(text.as_bytes());
-                self.server.stats.commands[entry.id.index()].rejected += 1;
+                self.server.meters.stats.count_error(text.as_bytes());
+                self.server.meters.stats.commands[entry.id.index()].rejected += 1;
                 reply.error(text.as_bytes());
                 (None, Lsn::NONE)
             }
         };
         if let Some(wait) = wait {
-            let retry_at_ms = wait.retry_at_ms.map(|at_ms| self.server.clock.steady_at_ms(at_ms, self.ks.now_ms()));
+            let retry_at_ms =
+                wait.retry_at_ms.map(|at_ms| self.server.time.clock.steady_at_ms(at_ms, self.ks.now_ms()));
             let ticket = parked.ticket;
             self.server.waits.put(parked);
             self.server.waits.retry_at(ticket, retry_at_ms);
@@ -261,7 +262,7 @@ impl Engine {
         let (entry, argv) = (self.server.table.by_id(parked.command), parked.argv.as_argv());
         let unit = self.begin(UnitOrigin::Woken);
         // What it takes begins now: the last command may have ended long ago.
-        self.server.last_ticks = self.server.stats.clock.raw();
+        self.server.time.last_ticks = self.server.meters.stats.clock.raw();
         self.ks.set_keeps_delayed(session.restrictions.has(Restrictions::UNLOGGED));
         let wait = call(&mut self.ks, &mut self.server, session, entry, argv, reply, Origin::Retry);
         self.ks.set_keeps_delayed(false);
@@ -278,8 +279,8 @@ impl Engine {
     /// Times out the calls that have waited long enough, and dispatches those again that asked for it at this time. Answers whether there
     /// is more to do right away, when others have had their turn.
     pub fn time_out_waits(&mut self) -> bool {
-        self.ks.set_now_ms(self.server.clock.now_ms());
-        let now_ms = self.server.clock.steady_ms();
+        self.ks.set_now_ms(self.server.time.clock.now_ms());
+        let now_ms = self.server.time.clock.steady_ms();
         self.server.end_pause_in_time();
         let mut done = 0;
         self.wake_within(None, &mut done);
@@ -297,7 +298,7 @@ impl Engine {
                 self.server.end_waiting(&self.ks, ticket, |parked, reply| (parked.on_timeout)(reply));
                 continue;
             }
-            if self.server.pause.is_on() || self.server.awaits_log(ticket) {
+            if self.server.clients.pause.is_on() || self.server.awaits_log(ticket) {
                 // What it would do changes something: that is done a little later.
                 self.server.look_again_later(ticket);
                 continue;
@@ -309,44 +310,46 @@ impl Engine {
         }
         // Who has left a queue may have been its first.
         self.wake_within(None, &mut done);
-        self.server.waits.has_work() && !self.server.pause.is_on()
+        self.server.waits.has_work() && !self.server.clients.pause.is_on()
     }
 
     /// Repeats a recorded change, of scripts where these are kept, else of keys, as part of the unit that is underway; fails
     /// when it does not fit what is there, which a stream of this server's own effects always does.
     pub fn apply(&mut self, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
         let Engine { ks, server, .. } = self;
-        server.scripts.apply(ks, effect).unwrap_or_else(|| ks.apply(db, effect))
+        server.programs.scripts.apply(ks, effect).unwrap_or_else(|| ks.apply(db, effect))
     }
 
     /// Removes one slice of expired keys; answers whether more are due.
     pub fn reclaim_expired(&mut self) -> bool {
-        let is_held_up = self.server.is_unlogged() || self.server.loading.is_some() || self.server.pause.is_on();
-        if !self.server.active_expire || is_held_up {
+        let is_held_up =
+            self.server.is_unlogged() || self.server.persistence.loading.is_some() || self.server.clients.pause.is_on();
+        if !self.server.switches.active_expire || is_held_up {
             return false;
         }
-        self.ks.set_now_ms(self.server.clock.now_ms());
-        let began_ticks = self.server.stats.clock.raw();
+        self.ks.set_now_ms(self.server.time.clock.now_ms());
+        let began_ticks = self.server.meters.stats.clock.raw();
         let unit = self.begin(UnitOrigin::Expiry);
-        let clock = &self.server.stats.clock;
+        let clock = &self.server.meters.stats.clock;
         let has_time = || clock.delta(began_ticks, clock.raw()) < EXPIRY_SLICE;
         let more = self.ks.reclaim_expired_while(EXPIRY_SLICE_TIMERS, has_time);
         if self.commit(unit, &mut []) {
             self.wake(None);
         }
-        let stats = &mut self.server.stats;
+        let stats = &mut self.server.meters.stats;
         let ended_ticks = stats.clock.raw();
         stats.expire_ticks += ended_ticks.saturating_sub(began_ticks);
         stats.expire_more += u64::from(more);
         let took = stats.clock.delta(began_ticks, ended_ticks);
-        self.server.latency.note(Event::ExpireCycle, took, &self.server.clock);
+        self.server.meters.latency.note(Event::ExpireCycle, took, &self.server.time.clock);
         more
     }
 
     /// Cuts leases that a clock made too long which was years ahead and is set right.
     pub(in crate::engine) fn cut_long_leases(&mut self) {
-        let now_ms = self.server.clock.now_ms();
-        let is_held_up = self.server.is_unlogged() || self.server.loading.is_some() || self.server.pause.is_on();
+        let now_ms = self.server.time.clock.now_ms();
+        let is_held_up =
+            self.server.is_unlogged() || self.server.persistence.loading.is_some() || self.server.clients.pause.is_on();
         if !self.ks.may_have_long_leases(now_ms) || is_held_up {
             return;
         }
@@ -372,21 +375,21 @@ impl ServerState {
         answer: impl FnOnce(&Parked, &mut Reply),
     ) -> bool {
         let Some(parked) = self.waits.take(ticket) else { return false };
-        let Some(mut session) = self.sessions.take(parked.session) else {
+        let Some(mut session) = self.clients.sessions.take(parked.session) else {
             // It has left without giving up its calls, which must not happen; nor must this call come up for ever.
             debug_assert!(false, "a call without a session");
             self.leave_queues(&parked);
             return false;
         };
         self.stop_waiting(&mut session, &parked);
-        self.stats.commands[parked.command.index()].calls += 1;
+        self.meters.stats.commands[parked.command.index()].calls += 1;
         let mut reply = parked.begin_answer(session.form());
         answer(&parked, &mut reply);
         // That there was nothing for it is a fact about its keys.
         let changes = parked.wants().map(|(key, _)| ks.last_change_of(parked.db, key));
         let fence = changes.max().unwrap_or_default();
         self.answer_parked(&mut session, &parked, &mut reply, fence);
-        self.sessions.put(session);
+        self.clients.sessions.put(session);
         self.hold(reply.len(), fence);
         self.weigh(parked.session);
         true
@@ -395,7 +398,7 @@ impl ServerState {
     /// Whether a call's time is over, or its client leaves.
     fn has_waited_enough(&self, ticket: Ticket, now_ms: i64) -> bool {
         self.waits.get(ticket).is_none_or(|parked| {
-            parked.has_timed_out(now_ms) || self.sessions.get(parked.session).is_none_or(Session::is_leaving)
+            parked.has_timed_out(now_ms) || self.clients.sessions.get(parked.session).is_none_or(Session::is_leaving)
         })
     }
 
@@ -425,21 +428,21 @@ impl ServerState {
             // It looks again in any case.
             return self.look_again_later(first);
         }
-        let at_ms = ks.place_may_be_free_at(db, key).map(|at_ms| self.clock.steady_at_ms(at_ms, ks.now_ms()));
+        let at_ms = ks.place_may_be_free_at(db, key).map(|at_ms| self.time.clock.steady_at_ms(at_ms, ks.now_ms()));
         self.waits.retry_at(first, at_ms);
     }
 
     /// Has a call dispatched again that can't be now, whatever becomes of what it waits for.
     fn look_again_later(&mut self, ticket: Ticket) {
-        let at_ms = self.clock.steady_ms() + PAUSE_LOOK_AGAIN.as_millis() as i64;
+        let at_ms = self.time.clock.steady_ms() + PAUSE_LOOK_AGAIN.as_millis() as i64;
         self.waits.retry_at(ticket, Some(at_ms));
     }
 
     /// When [`Engine::time_out_waits`] has something to do, by the steady clock.
     pub fn next_deadline_ms(&self) -> Option<i64> {
-        let has_work = self.waits.has_work() && !self.pause.is_on();
-        let now_ms = (has_work || self.eviction_is_behind).then(|| self.clock.steady_ms());
-        [self.waits.next_deadline_ms(), self.pause.ends_ms(), now_ms].into_iter().flatten().min()
+        let has_work = self.waits.has_work() && !self.clients.pause.is_on();
+        let now_ms = (has_work || self.memory.eviction_is_behind).then(|| self.time.clock.steady_ms());
+        [self.waits.next_deadline_ms(), self.clients.pause.ends_ms(), now_ms].into_iter().flatten().min()
     }
 
     /// Sends what a call that waited is answered, of which unit `fence` is the last that it shows.

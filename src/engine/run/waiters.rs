@@ -36,8 +36,8 @@ impl ServerState {
     pub(in crate::engine) fn leave_queues(&mut self, parked: &Parked) {
         self.waits.remove(parked);
         if let Some(counted) = parked.counted {
-            let waited_ms = self.clock.steady_ms().saturating_sub(parked.since_ms);
-            self.stats.coordination.end_wait(counted, waited_ms.try_into().unwrap_or(0));
+            let waited_ms = self.time.clock.steady_ms().saturating_sub(parked.since_ms);
+            self.meters.stats.coordination.end_wait(counted, waited_ms.try_into().unwrap_or(0));
         }
         if parked.want == Want::Place {
             // If it was the first, the next one must be told when to look.
@@ -75,16 +75,16 @@ impl ServerState {
 
     /// The same for a client whose command does not run.
     pub fn close_when_sent(&mut self, key: SessionKey) {
-        if let Some(mut session) = self.sessions.take(key) {
+        if let Some(mut session) = self.clients.sessions.take(key) {
             self.close_soon(&mut session);
-            self.sessions.put(session);
+            self.clients.sessions.put(session);
         }
     }
 
     /// The call that blocks a client, if it is one of this command. That it was one before need not mean that it still is: CLIENT UNBLOCK
     /// may have ended it, and the client may wait for something else by now.
     pub(in crate::engine) fn blocking_call(&self, client: SessionKey, command: CommandId) -> Option<Ticket> {
-        let ticket = self.sessions.get(client)?.blocking?;
+        let ticket = self.clients.sessions.get(client)?.blocking?;
         self.waits.get(ticket).filter(|parked| parked.command == command).map(|parked| parked.ticket)
     }
 }

@@ -42,7 +42,7 @@ impl ServerState {
     pub fn sign_in_by_certificate(&mut self, key: SessionKey, names: &[&[u8]]) {
         let user = |name: &&[u8]| self.acl.find(name).filter(|(_, user)| user.is_on).map(|(id, _)| id);
         let (user, last) = (names.iter().find_map(user), names.last());
-        let Some(mut session) = self.sessions.take(key) else { return };
+        let Some(mut session) = self.clients.sessions.take(key) else { return };
         match (user, last) {
             (Some(user), _) => self.become_user(&mut session, user, true),
             (None, Some(name)) => {
@@ -50,7 +50,7 @@ impl ServerState {
             }
             (None, None) => {}
         }
-        self.sessions.put(session);
+        self.clients.sessions.put(session);
     }
 
     /// Brings a session back to who it was when it connected.
@@ -110,17 +110,17 @@ impl ServerState {
     /// user may not any more.
     pub fn users_changed(&mut self, current: &mut Session) {
         let gone: Vec<SessionKey> =
-            self.sessions.iter().filter(|session| self.must_go(session)).map(|session| session.key).collect();
+            self.clients.sessions.iter().filter(|session| self.must_go(session)).map(|session| session.key).collect();
         gone.into_iter().for_each(|key| self.kill(key));
         if self.must_go(current) {
             // It still reads the answer.
             self.close_soon(current);
         }
-        let mut sessions = std::mem::take(&mut self.sessions);
+        let mut sessions = std::mem::take(&mut self.clients.sessions);
         for session in sessions.iter_mut() {
             self.restrict_to_user(session);
         }
-        self.sessions = sessions;
+        self.clients.sessions = sessions;
         self.restrict_to_user(current);
     }
 
@@ -283,7 +283,7 @@ impl ServerState {
         object: &[u8],
         user: &[u8],
     ) {
-        self.stats.refusals[reason as usize] += 1;
+        self.meters.stats.refusals[reason as usize] += 1;
         let mut client = Vec::new();
         // A client that is refused again and again must not have long names copied each time.
         describe_calling(&mut client, self, session, command, ACL_LOG_MAX_NAME_BYTES);
@@ -295,7 +295,7 @@ impl ServerState {
             user: user.to_vec(),
             client,
         };
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.time.clock.now_ms();
         self.acl.log.note(case, now_ms, self.config.acllog_max_len);
     }
 }

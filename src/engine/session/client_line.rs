@@ -24,8 +24,8 @@ pub(in crate::engine) fn describe_calling(
     command: &str,
     longest_name: usize,
 ) {
-    let now_ticks = server.stats.clock.raw();
-    let seconds_since = |ticks| server.stats.clock.delta(ticks, now_ticks).as_secs();
+    let now_ticks = server.meters.stats.clock.raw();
+    let seconds_since = |ticks| server.meters.stats.clock.delta(ticks, now_ticks).as_secs();
     let queued = session.transaction.as_ref();
     let queued_bytes = queued.map_or(0, |transaction| transaction.bytes());
     let unsent_held = session.outbox.held();

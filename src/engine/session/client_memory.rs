@@ -15,13 +15,13 @@ impl ServerState {
     /// Acts on a new `maxmemory-clients`, or on a new `maxmemory`, of which it may be a share. `current` is the session whose command
     /// set it; it is weighed when that is over.
     pub fn clients_limit_changed(&mut self, current: &mut Session) {
-        self.clients_limit = self.config.maxmemory_clients.bytes(self.config.maxmemory);
-        self.clients_bytes = 0;
+        self.clients.limit = self.config.maxmemory_clients.bytes(self.config.maxmemory);
+        self.clients.bytes = 0;
         current.weight = 0;
-        let is_limited = self.clients_limit > 0;
-        for session in self.sessions.iter_mut() {
+        let is_limited = self.clients.limit > 0;
+        for session in self.clients.sessions.iter_mut() {
             session.weight = if is_limited && !session.killed { session.mem_bytes() } else { 0 };
-            self.clients_bytes += session.weight as u64;
+            self.clients.bytes += session.weight as u64;
         }
         self.evict_clients();
     }
@@ -29,7 +29,7 @@ impl ServerState {
     /// Weighs a session whose memory may have changed, if there is a limit, and makes room for it if it is too much.
     #[inline]
     pub fn weigh(&mut self, key: SessionKey) {
-        if self.clients_limit > 0 {
+        if self.clients.limit > 0 {
             self.weigh_against_limit(key);
         }
     }
@@ -37,8 +37,8 @@ impl ServerState {
     /// Weighs a session that has so many bytes of input. Before what is complete of it runs: it may be one command that is too large.
     #[inline]
     pub(in crate::engine) fn weigh_input(&mut self, key: SessionKey, bytes: usize) {
-        if self.clients_limit > 0 {
-            if let Some(session) = self.sessions.get_mut(key) {
+        if self.clients.limit > 0 {
+            if let Some(session) = self.clients.sessions.get_mut(key) {
                 session.pending_input = bytes;
             }
             self.weigh_against_limit(key);
@@ -47,30 +47,30 @@ impl ServerState {
 
     #[cold]
     fn weigh_against_limit(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
+        let Some(session) = self.clients.sessions.get_mut(key) else { return };
         let weight = if session.killed { 0 } else { session.mem_bytes() };
         let before = std::mem::replace(&mut session.weight, weight);
-        self.clients_bytes = self.clients_bytes + weight as u64 - before as u64;
-        if self.clients_bytes > self.clients_limit {
+        self.clients.bytes = self.clients.bytes + weight as u64 - before as u64;
+        if self.clients.bytes > self.clients.limit {
             self.evict_clients();
         }
     }
 
     /// A session is gone.
     pub(in crate::engine) fn forget_weight(&mut self, weight: usize) {
-        self.clients_bytes = self.clients_bytes.saturating_sub(weight as u64);
+        self.clients.bytes = self.clients.bytes.saturating_sub(weight as u64);
     }
 
     /// Closes those that hold most until the rest fits.
     fn evict_clients(&mut self) {
-        while self.clients_limit > 0 && self.clients_bytes > self.clients_limit {
-            let may_go = self.sessions.iter_mut().filter(|session| !session.no_evict && !session.killed);
+        while self.clients.limit > 0 && self.clients.bytes > self.clients.limit {
+            let may_go = self.clients.sessions.iter_mut().filter(|session| !session.no_evict && !session.killed);
             let Some(most) = may_go.max_by_key(|session| session.weight) else { return };
             let weight = std::mem::take(&mut most.weight);
             tracing::warn!(client = most.key.id, held = weight, "closed: clients hold more than maxmemory-clients");
             most.close_at_once();
-            self.clients_bytes -= weight as u64;
-            self.stats.evicted_clients += 1;
+            self.clients.bytes -= weight as u64;
+            self.meters.stats.evicted_clients += 1;
         }
     }
 }
@@ -93,30 +93,36 @@ mod tests {
         let server = &mut engine.server;
         let keys: Vec<SessionKey> = (0..6).map(|_| server.open_session(Peer::default())).collect();
         let hold = |server: &mut crate::engine::ServerState, at: usize, bytes: usize| {
-            server.sessions.get_mut(keys[at]).expect("it is connected").outbox.push(&vec![b'x'; bytes], Lsn::NONE);
+            server
+                .clients
+                .sessions
+                .get_mut(keys[at])
+                .expect("it is connected")
+                .outbox
+                .push(&vec![b'x'; bytes], Lsn::NONE);
             server.weigh(keys[at]);
         };
         let gone = |server: &mut crate::engine::ServerState| {
             (0..6)
-                .filter(|at| server.sessions.get_mut(keys[*at]).is_none_or(|session| session.killed))
+                .filter(|at| server.clients.sessions.get_mut(keys[*at]).is_none_or(|session| session.killed))
                 .collect::<Vec<_>>()
         };
         hold(server, 0, 100_000);
         let limit = |server: &mut crate::engine::ServerState, bytes: &str| {
             server.config.set([(&b"maxmemory-clients"[..], bytes.as_bytes())], Default::default()).expect("a limit");
             // Whose command that is was not weighed yet.
-            let mut current = server.sessions.take(keys[5]).expect("it is connected");
+            let mut current = server.clients.sessions.take(keys[5]).expect("it is connected");
             server.clients_limit_changed(&mut current);
-            server.sessions.put(current);
+            server.clients.sessions.put(current);
             server.weigh(keys[5]);
         };
         // What was held before counts from the beginning on.
         limit(server, "1000000");
         hold(server, 1, 300_000);
         hold(server, 2, 300_000);
-        server.sessions.get_mut(keys[3]).expect("it is connected").no_evict = true;
+        server.clients.sessions.get_mut(keys[3]).expect("it is connected").no_evict = true;
         hold(server, 3, 200_000);
-        assert_eq!((gone(server), server.stats.evicted_clients), (vec![], 0));
+        assert_eq!((gone(server), server.meters.stats.evicted_clients), (vec![], 0));
         hold(server, 4, 250_000);
         assert_eq!(gone(server).len(), 1);
         assert!(gone(server)[0] == 1 || gone(server)[0] == 2);
@@ -130,7 +136,7 @@ mod tests {
             gone(server)
         );
         let closed = gone(server).len() as u64;
-        assert_eq!(server.stats.evicted_clients, closed);
+        assert_eq!(server.meters.stats.evicted_clients, closed);
         limit(server, "1");
         assert!(!gone(server).contains(&3));
         limit(server, "0");

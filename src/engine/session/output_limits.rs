@@ -113,7 +113,7 @@ impl ServerState {
     /// Something was pushed to a session that is out of the registry.
     pub(in crate::engine) fn hold_pushed(&mut self, session: &mut Session) {
         let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
-        let (config, stats, limits_due) = (&self.config, &mut self.stats, &mut self.limits_due);
+        let (config, stats, limits_due) = (&self.config, &mut self.meters.stats, &mut self.clients.limits_due);
         PushLimits { config, stats, limits_due, safe, is_unlogged }.hold(session);
     }
 
@@ -133,7 +133,7 @@ impl ServerState {
         };
         let unsent = waiting + out.len();
         if is_too_much(&self.config, session, unsent) {
-            note_closed(&mut self.stats, session, unsent);
+            note_closed(&mut self.meters.stats, session, unsent);
             out.truncate(0);
             session.close_at_once();
         }
@@ -143,29 +143,29 @@ impl ServerState {
     #[cold]
     pub(in crate::engine) fn hold_endless_reply_to_limit(&mut self, session: &mut Session) {
         if is_too_much(&self.config, session, REPLY_MAX_BYTES) {
-            note_closed(&mut self.stats, session, REPLY_MAX_BYTES);
+            note_closed(&mut self.meters.stats, session, REPLY_MAX_BYTES);
             session.close_at_once();
         }
     }
 
     /// Holds one client's unsent output against the limit of its kind.
     pub fn hold_to_output_limit(&mut self, key: SessionKey) {
-        self.limits_due.push(key);
+        self.clients.limits_due.push(key);
         self.enforce_output_limits();
     }
 
     /// Soft limits are exceeded by time passing, too.
     pub(in crate::engine) fn check_soft_limits(&mut self) {
-        let over = self.sessions.iter().filter(|session| session.over_soft_since_ms.is_some());
-        self.limits_due.extend(over.map(|session| session.key));
+        let over = self.clients.sessions.iter().filter(|session| session.over_soft_since_ms.is_some());
+        self.clients.limits_due.extend(over.map(|session| session.key));
         self.enforce_output_limits();
     }
 
     /// Closes the clients that let more unsent output pile up than `client-output-buffer-limit` allows their kind.
     pub(in crate::engine) fn enforce_output_limits(&mut self) {
-        let (steady_ms, safe, is_unlogged) = (self.clock.steady_ms(), self.safe(), self.is_unlogged());
-        for key in std::mem::take(&mut self.limits_due) {
-            let Some(session) = self.sessions.get_mut(key) else { continue };
+        let (steady_ms, safe, is_unlogged) = (self.time.clock.steady_ms(), self.safe(), self.is_unlogged());
+        for key in std::mem::take(&mut self.clients.limits_due) {
+            let Some(session) = self.clients.sessions.get_mut(key) else { continue };
             let limit = limit_of(&self.config, session);
             let unread = session.outbox.unread(safe, is_unlogged);
             let unsent = match session.client_type() {
@@ -179,7 +179,7 @@ impl ServerState {
             }
             let too_long = over_soft && steady_ms - since_ms >= limit.soft_seconds as i64 * 1_000;
             if (too_long || is_too_much(&self.config, session, unsent)) && !session.killed {
-                note_closed(&mut self.stats, session, unsent);
+                note_closed(&mut self.meters.stats, session, unsent);
                 session.kill();
             }
         }

@@ -134,7 +134,7 @@ fn a_dump_is_loaded_in_slices_and_saved_beside() {
         assert_eq!(ask(&mut engine, client, "GET key:0"), "-LOADING Redis is loading the dataset in memory ");
         // Nobody gets out of that by beginning anew.
         assert_eq!(ask(&mut engine, client, "RESET"), "+RESET ");
-        let progress = engine.server.loading.expect("it is loading");
+        let progress = engine.server.persistence.loading.expect("it is loading");
         assert!(progress.read >= read && progress.read <= progress.all, "{progress:?} after {read}");
         read = progress.read;
     }

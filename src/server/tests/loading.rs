@@ -52,7 +52,7 @@ impl Bench {
 
     /// The units that came up since the last time: their bytes, and how many there are.
     fn units(&mut self) -> (Vec<u8>, u32) {
-        let tail = self.engine.server.tail.replace(Tail::default()).expect("it is kept");
+        let tail = self.engine.server.persistence.tail.replace(Tail::default()).expect("it is kept");
         let (mut bytes, mut count) = (Vec::new(), 0);
         for effects in tail.units() {
             bytes.extend_from_slice(&unit_head(EFFECTS_FORMAT, 0, effects.len() as u32));
@@ -175,7 +175,7 @@ fn what_does_not_fit_in_a_snapshot_is_named() {
 fn reader(has_threads: bool) -> Bench {
     let mut bench = Bench::new();
     bench.engine.server.set_tail(None);
-    bench.engine.server.saving.runs_on(Platform { has_threads, ..Platform::default() });
+    bench.engine.server.persistence.saving.runs_on(Platform { has_threads, ..Platform::default() });
     bench
 }
 

@@ -42,7 +42,7 @@ impl Bench {
         }
         let mut reply = Reply::new(Form::Resp2);
         self.engine.feed(self.client, &mut Decoder::new(), &request, &mut reply);
-        let tail = self.engine.server.tail.replace(Tail::default()).expect("it is kept");
+        let tail = self.engine.server.persistence.tail.replace(Tail::default()).expect("it is kept");
         tail.units().for_each(|effects| self.stream.extend_from_slice(effects));
         reply.as_bytes().escape_ascii().to_string()
     }
@@ -101,11 +101,11 @@ fn nothing_expires_while_the_past_is_repeated() {
     for line in ["HSET h f v g w", "HPEXPIRE h 1 FIELDS 1 f", "SET before v PX 10"] {
         assert!(!bench.line(line).starts_with('-'), "{line}");
     }
-    bench.engine.server.clock.advance_ms(5);
+    bench.engine.server.time.clock.advance_ms(5);
     assert_eq!(bench.line("HLEN h"), ":1\\r\\n");
     assert_eq!(bench.line("CONFIG SET import-mode yes"), "+OK\\r\\n");
     assert_eq!(bench.line("CLIENT IMPORT-SOURCE ON"), "+OK\\r\\n");
-    bench.engine.server.clock.advance_ms(1_000);
+    bench.engine.server.time.clock.advance_ms(1_000);
     for (line, reply) in [
         ("GET before", "$1\\r\\nv"),
         ("SET s v PXAT 500", "+OK"),
@@ -157,7 +157,8 @@ fn of_a_transaction_that_repeats_the_past_all_or_nothing_is_done() {
         lines.iter().for_each(|line| assert_eq!(bench.line(line), "+QUEUED\\r\\n", "{line}"));
         bench.line("EXEC")
     };
-    let heard = |bench: &mut Bench| bench.engine.server.sessions.get_mut(onlooker).expect("it is open").outbox.len();
+    let heard =
+        |bench: &mut Bench| bench.engine.server.clients.sessions.get_mut(onlooker).expect("it is open").outbox.len();
     assert_eq!(exec(&mut bench, &["SET n 1", "SELECT 1", "INCR m", "SELECT 0"]).matches('+').count(), 3);
     let before = heard(&mut bench);
     let failing = ["INCR n", "PUBLISH news x", "DEL n", "SELECT 1", "FLUSHALL", "SET n x", "INCR n", "SET offset 7"];
@@ -214,7 +215,7 @@ fn expiry_goes_on_however_a_repeater_of_the_past_ends() {
         |bench| bench.engine.disconnect(bench.client),
         |bench| bench.engine.server.kill(bench.client),
         // Closed for being idle, or for what it does not read.
-        |bench| bench.engine.server.sessions.get_mut(bench.client).expect("it is open").kill(),
+        |bench| bench.engine.server.clients.sessions.get_mut(bench.client).expect("it is open").kill(),
         |bench| {
             drop(bench.line("QUIT"));
             bench.engine.disconnect(bench.client);
@@ -342,33 +343,42 @@ fn who_does_not_read_while_others_wait_for_room_is_closed_in_the_end() {
     let ask = |bench: &mut Bench, client| {
         let mut reply = Reply::new(Form::Resp2);
         bench.engine.feed(client, &mut Decoder::new(), get, &mut reply);
-        let session = bench.engine.server.sessions.get_mut(client).expect("it is open");
+        let session = bench.engine.server.clients.sessions.get_mut(client).expect("it is open");
         session.outbox.append(reply.buffer_mut());
         bench.engine.server.count_unsent(client);
     };
     let clients = [(); 7].map(|()| bench.engine.server.open_session(Peer::default()));
     clients.iter().for_each(|client| ask(&mut bench, *client));
     let held = |bench: &mut Bench| {
-        clients.map(|client| bench.engine.server.sessions.get_mut(client).map_or(0, |session| session.outbox.held()))
+        clients.map(|client| {
+            bench.engine.server.clients.sessions.get_mut(client).map_or(0, |session| session.outbox.held())
+        })
     };
     let waits = |bench: &mut Bench| {
-        clients.map(|client| bench.engine.server.sessions.get_mut(client).is_some_and(|session| session.waits_for_room))
+        clients.map(|client| {
+            bench.engine.server.clients.sessions.get_mut(client).is_some_and(|session| session.waits_for_room)
+        })
     };
     assert!(held(&mut bench)[..5].iter().all(|bytes| *bytes > 60_000_000));
     assert_eq!(held(&mut bench)[5..], [0, 0]);
     assert_eq!(waits(&mut bench), [false, false, false, false, false, true, true]);
     assert_eq!(bench.line("PING"), "+PONG\\r\\n", "what is short is answered");
     let killed = |bench: &mut Bench| {
-        clients.iter().filter(|client| bench.engine.server.sessions.get_mut(**client).is_some_and(|s| s.killed)).count()
+        clients
+            .iter()
+            .filter(|client| bench.engine.server.clients.sessions.get_mut(**client).is_some_and(|s| s.killed))
+            .count()
     };
     for (ms, expected) in [(4_000, 0), (2_000, 1), (4_000, 1)] {
-        bench.engine.server.clock.advance_ms(ms);
+        bench.engine.server.time.clock.advance_ms(ms);
         bench.engine.tick();
         assert_eq!(killed(&mut bench), expected);
     }
     // Its connection ends, and there is room.
-    let gone =
-        clients.iter().copied().find(|client| bench.engine.server.sessions.get_mut(*client).is_some_and(|s| s.killed));
+    let gone = clients
+        .iter()
+        .copied()
+        .find(|client| bench.engine.server.clients.sessions.get_mut(*client).is_some_and(|s| s.killed));
     bench.engine.disconnect(gone.expect("one was closed"));
     assert_eq!(waits(&mut bench), [false; 7]);
     ask(&mut bench, clients[5]);

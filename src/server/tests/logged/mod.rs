@@ -63,7 +63,7 @@ fn engine(config: Config, clock: Clock) -> Engine {
 pub(super) fn send(server: &mut ServerState, client: SessionKey) -> Vec<u8> {
     let mut sent = Vec::new();
     while let free @ 1.. = server.sendable(client) {
-        let Some(session) = server.sessions.get_mut(client) else { break };
+        let Some(session) = server.clients.sessions.get_mut(client) else { break };
         let piece = session.outbox.first(free).to_vec();
         session.sent(piece.len());
         sent.extend(piece);
@@ -83,7 +83,7 @@ impl Bench {
     }
 
     fn log(&self) -> &Log {
-        self.engine.server.durability.as_ref().expect("it was attached").log()
+        self.engine.server.persistence.durability.as_ref().expect("it was attached").log()
     }
 
     /// Runs a pipeline of commands. The replies are in the outbox then.
@@ -100,7 +100,7 @@ impl Bench {
         let mut out = Reply::new(Form::Resp2);
         let mut decoder = Decoder::new();
         self.engine.feed(self.clients[client], &mut decoder, &request, &mut out);
-        if let Some(session) = self.engine.server.sessions.get_mut(self.clients[client]) {
+        if let Some(session) = self.engine.server.clients.sessions.get_mut(self.clients[client]) {
             session.outbox.append(out.buffer_mut());
         }
     }
@@ -108,7 +108,7 @@ impl Bench {
     /// What leaves now for a client; `None` while it is held.
     fn sent(&mut self, client: usize) -> Option<String> {
         let sent = send(&mut self.engine.server, self.clients[client]);
-        let session = self.engine.server.sessions.get_mut(self.clients[client]).expect("it is open");
+        let session = self.engine.server.clients.sessions.get_mut(self.clients[client]).expect("it is open");
         (!sent.is_empty() || session.outbox.is_empty()).then(|| sent.escape_ascii().to_string())
     }
 
@@ -120,7 +120,7 @@ impl Bench {
     }
 
     fn is_killed(&mut self, client: usize) -> bool {
-        self.engine.server.sessions.get_mut(self.clients[client]).is_some_and(|session| session.killed)
+        self.engine.server.clients.sessions.get_mut(self.clients[client]).is_some_and(|session| session.killed)
     }
 
     fn fill_disk(&self) {
@@ -156,7 +156,7 @@ fn a_listener_that_is_closed_reads_nothing_out_of_order() {
     bench.line(0, "HELLO 3");
     (0..3).for_each(|_| bench.feed(0, &[&[b"ECHO", &LARGE]]));
     // The socket takes a part of it.
-    let session = bench.engine.server.sessions.get_mut(bench.clients[0]).expect("it is open");
+    let session = bench.engine.server.clients.sessions.get_mut(bench.clients[0]).expect("it is open");
     session.sent(10);
     bench.feed(0, &[&[b"PING"], &[b"SUBSCRIBE", b"c"], &[b"PUBLISH", b"c", b"x"], &[b"PING"]]);
     assert!(bench.is_killed(0), "a message was more than it may leave unread");
@@ -170,7 +170,7 @@ fn who_is_held_is_woken_though_the_log_got_further_by_itself() {
     bench.feed(0, &[&[b"SET", b"k", &LARGE]]);
     assert_eq!(bench.sent(0), None);
     let bell = Arc::<Bell>::default();
-    let session = bench.engine.server.sessions.get_mut(bench.clients[0]).expect("it is open");
+    let session = bench.engine.server.clients.sessions.get_mut(bench.clients[0]).expect("it is open");
     session.outbox.set_waker(&Waker::from(Arc::clone(&bell)));
     bench.engine.tick();
     assert_eq!(bell.0.load(Ordering::Relaxed), 0);
@@ -501,7 +501,7 @@ fn what_was_kept_comes_back_under_lower_limits() {
         } else {
             assert!(bench.line(0, "FUNCTION LIST").is_some_and(|sent| sent.contains("library_name")));
             // Of what EVAL brought the last one stays, though there is no room.
-            assert_eq!(bench.engine.server.scripts.cached_len(), 2);
+            assert_eq!(bench.engine.server.programs.scripts.cached_len(), 2);
         }
         bench.engine.server.close_log().expect("there is space");
         config.script_memory_limit = 1;
@@ -587,7 +587,7 @@ fn nobody_hears_of_a_transaction_that_the_log_does_not_have_yet() {
     assert!(bench.line(1, "SUBSCRIBE news").is_some());
     bench.engine.server.config.enable_debug_command = AllowFrom::Yes;
     let seen = Rc::<RefCell<Vec<u8>>>::default();
-    bench.engine.server.raw_sockets = Some(Box::new(Onlooker { client: bench.clients[1], seen: seen.clone() }));
+    bench.engine.server.network.raw_sockets = Some(Box::new(Onlooker { client: bench.clients[1], seen: seen.clone() }));
     for script in ["return 1", "redis.call('PUBLISH', 'news', 'of a script') error('fails')"] {
         let eval: [&[u8]; 3] = [b"EVAL", script.as_bytes(), b"0"];
         // What sleeps lets the sockets send what is there.
@@ -670,12 +670,12 @@ fn large_values_are_sent_where_they_lie_unless_something_has_to_wait() {
             std::thread::yield_now();
         }
         let taken = Rc::<RefCell<Vec<u8>>>::default();
-        bench.engine.server.raw_sockets = Some(Box::new(Narrow { takes, taken: taken.clone() }));
-        let sent_before = bench.engine.server.stats.bytes_out;
+        bench.engine.server.network.raw_sockets = Some(Box::new(Narrow { takes, taken: taken.clone() }));
+        let sent_before = bench.engine.server.meters.stats.bytes_out;
         bench.feed(0, commands);
         assert!(*taken.borrow() == past, "{case}: {} bytes went past", taken.borrow().len());
-        assert_eq!(bench.engine.server.stats.bytes_out - sent_before, past.len() as u64, "{case}");
-        let session = bench.engine.server.sessions.get_mut(bench.clients[0]).expect("it is open");
+        assert_eq!(bench.engine.server.meters.stats.bytes_out - sent_before, past.len() as u64, "{case}");
+        let session = bench.engine.server.clients.sessions.get_mut(bench.clients[0]).expect("it is open");
         assert!(session.outbox.take_from(0) == later, "{case}");
     }
 }
@@ -697,7 +697,7 @@ impl RawSockets for Inquirer {
         }
         let mut out = Reply::new(Form::Resp2);
         server.feed_while_busy(ks, self.client, &mut Decoder::new(), self.question, &mut out);
-        server.sessions.get_mut(self.client).expect("it is open").outbox.append(out.buffer_mut());
+        server.clients.sessions.get_mut(self.client).expect("it is open").outbox.append(out.buffer_mut());
         *self.heard.borrow_mut() = Some(send(server, self.client));
     }
 
@@ -719,7 +719,7 @@ fn nobody_hears_of_libraries_that_the_log_does_not_have_yet_while_a_script_is_bu
         bench.engine.server.config.busy_reply_threshold_ms = 1;
         let heard = Rc::<RefCell<Option<Vec<u8>>>>::default();
         let client = bench.clients[1];
-        bench.engine.server.raw_sockets = Some(Box::new(Inquirer { client, question, heard: heard.clone() }));
+        bench.engine.server.network.raw_sockets = Some(Box::new(Inquirer { client, question, heard: heard.clone() }));
         let slow = b"#!lua name=slow\nredis.register_function('slow', function() for i = 1, 5e7 do end end)";
         bench.feed(0, &[&[b"FUNCTION", b"LOAD", slow]]);
         assert!(bench.sent(0).is_some());

@@ -51,7 +51,7 @@ impl Bench {
         let durable = self.log().durable();
         let sent = self.sent(client).unwrap_or_default();
         assert_eq!(self.log().durable(), durable, "the disk is not done");
-        let session = self.engine.server.sessions.get_mut(self.clients[client]).expect("it is open");
+        let session = self.engine.server.clients.sessions.get_mut(self.clients[client]).expect("it is open");
         (sent, !session.outbox.is_empty())
     }
 }
@@ -211,7 +211,7 @@ fn who_waits_for_the_log_is_woken_when_it_is_there_and_not_before() {
     bench.ask(2, &["SET later v"]);
     let bells: [Arc<Bell>; 3] = Default::default();
     for (client, bell) in bench.clients.into_iter().zip(&bells) {
-        let session = bench.engine.server.sessions.get_mut(client).expect("it is open");
+        let session = bench.engine.server.clients.sessions.get_mut(client).expect("it is open");
         session.outbox.set_waker(&Waker::from(Arc::clone(bell)));
     }
     let rung = || bells.each_ref().map(|bell| bell.0.load(Ordering::Relaxed));
@@ -221,7 +221,7 @@ fn who_waits_for_the_log_is_woken_when_it_is_there_and_not_before() {
     bench.engine.server.follow_log();
     assert_eq!(rung(), [1, 1, 0]);
     assert!(bench.told(2).1);
-    let session = bench.engine.server.sessions.get_mut(bench.clients[2]).expect("it is open");
+    let session = bench.engine.server.clients.sessions.get_mut(bench.clients[2]).expect("it is open");
     session.outbox.set_waker(&Waker::from(Arc::clone(&bells[2])));
     bench.finish_sync();
     assert_eq!(rung(), [1, 1, 1]);
@@ -744,7 +744,7 @@ fn who_is_answered_while_a_script_is_busy_learns_what_has_become_of_the_log() {
         let mut out = Reply::new(Form::Resp2);
         server.feed_while_busy(ks, bench.clients[2], &mut Decoder::new(), b"SCRIPT STATS\r\n", &mut out);
         assert_eq!(bench.log().state(), if has_failed { State::Poisoned } else { State::Full });
-        let session = bench.engine.server.sessions.get_mut(bench.clients[2]).expect("it is open");
+        let session = bench.engine.server.clients.sessions.get_mut(bench.clients[2]).expect("it is open");
         assert!(session.restrictions.has(Restrictions::UNLOGGED));
         assert_eq!((session.killed, out.is_empty()), (has_failed, has_failed), "it shows what is lost");
     }

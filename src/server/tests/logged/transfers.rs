@@ -31,7 +31,7 @@ fn make_some(bench: &mut Bench) -> bool {
     let client = bench.clients[1];
     loop {
         bench.engine.transfer_slice(client);
-        let session = bench.engine.server.sessions.get_mut(client).expect("it is open");
+        let session = bench.engine.server.clients.sessions.get_mut(client).expect("it is open");
         if session.transfer.is_none() || !session.outbox.is_empty() {
             return session.transfer.is_some();
         }
@@ -50,7 +50,7 @@ fn what_is_sent_of_the_data_is_on_disk() {
     }
     finish_sync(&mut bench);
     assert!(bench.sent(1).is_some_and(|sent| !sent.is_empty()));
-    let session = bench.engine.server.sessions.get_mut(bench.clients[1]).expect("it is open");
+    let session = bench.engine.server.clients.sessions.get_mut(bench.clients[1]).expect("it is open");
     assert!(session.closing, "the link ends with the snapshot");
 }
 
@@ -83,7 +83,7 @@ fn nothing_is_made_of_it_while_others_hold_all_the_room() {
     bench.engine.server.count_unsent(bench.clients[2]);
     assert!(bench.engine.server.has_no_room_for(client));
     let bell = Arc::<Bell>::default();
-    let session = bench.engine.server.sessions.get_mut(client).expect("it is open");
+    let session = bench.engine.server.clients.sessions.get_mut(client).expect("it is open");
     session.outbox.set_waker(&Waker::from(Arc::clone(&bell)));
     assert_eq!(bell.0.load(Ordering::Relaxed), 0);
     bench.engine.disconnect(bench.clients[2]);
@@ -105,7 +105,7 @@ fn a_disk_that_is_found_full_while_it_is_made_takes_no_change_of_its_client_eith
     while !bench.engine.server.is_unlogged() {
         assert!(make_some(&mut bench), "too much is held back");
     }
-    let session = bench.engine.server.sessions.get_mut(bench.clients[1]).expect("it is open");
+    let session = bench.engine.server.clients.sessions.get_mut(bench.clients[1]).expect("it is open");
     assert!(session.restrictions.has(Restrictions::UNLOGGED));
 }
 
@@ -116,7 +116,7 @@ fn keys_that_have_expired_are_left_out_and_those_that_will_come_with_their_deadl
     bench.line(0, "SET stays v PX 900000");
     bench.clock.advance_ms(5_000);
     while make_some(&mut bench) {}
-    let session = bench.engine.server.sessions.get_mut(bench.clients[1]).expect("it is open");
+    let session = bench.engine.server.clients.sessions.get_mut(bench.clients[1]).expect("it is open");
     let sent = session.outbox.take_from(0);
     let file = &sent[sent.windows(5).position(|bytes| bytes == b"REDIS").expect("a file")..];
     let (mut reader, mut mortal) = (Reader::new(file).expect("it begins well"), Vec::new());

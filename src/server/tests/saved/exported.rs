@@ -154,7 +154,7 @@ fn it_holds_one_point_in_time_whatever_changes_meanwhile() {
         bench.line("FUNCTION LOAD #!lua\tname=first\nredis.register_function('f',function()return\t1\tend)");
         assert!(bench.line("BGSAVE").starts_with("+Background"));
         let mut slices = 0;
-        while !bench.engine.server.saving.is_ending() {
+        while !bench.engine.server.persistence.saving.is_ending() {
             (0..rng.below(12)).for_each(|_| change(&mut bench, &mut rng, seed % 2 == 1));
             bench.engine.save_slice();
             slices += 1;
@@ -171,9 +171,9 @@ fn it_holds_one_point_in_time_whatever_changes_meanwhile() {
         bench.line("SET s1 later");
         until(|| {
             while bench.engine.save_slice() {}
-            bench.engine.server.saving.under_way().is_none()
+            bench.engine.server.persistence.saving.under_way().is_none()
         });
-        assert!(bench.engine.server.saving.history(Purpose::Save).is_ok);
+        assert!(bench.engine.server.persistence.saving.history(Purpose::Save).is_ok);
         let (mut loaded, keys, libraries) = load(&bench.disk);
         let found = contents(&mut loaded);
         let differs = wanted.iter().zip(&found).find(|(one, other)| one != other);
@@ -193,7 +193,7 @@ fn a_save_that_can_not_write_it_has_failed() {
     bench.line("SET a 1");
     bench.save();
     let before = bytes(&bench.disk);
-    let saved_s = bench.engine.server.saving.saved_s();
+    let saved_s = bench.engine.server.persistence.saving.saved_s();
     bench.engine.server.config.save = vec![SavePoint { seconds: 60, changes: 1 }];
     bench.clock.advance_ms(5_000);
     // The snapshot is compressed, so that it finds space.
@@ -204,8 +204,8 @@ fn a_save_that_can_not_write_it_has_failed() {
     let heard = bench.heard();
     assert!(heard.starts_with("-ERR the snapshot could not be written as RDB: /dump.rdb.save-0.part: "), "{heard}");
     assert!(bench.line("INFO persistence").contains("rdb_last_bgsave_status:err"));
-    assert_eq!(bench.engine.server.saving.saved_s(), saved_s);
-    assert!(bench.engine.server.saving.changes(&bench.engine.ks) > 0, "the file lacks them");
+    assert_eq!(bench.engine.server.persistence.saving.saved_s(), saved_s);
+    assert!(bench.engine.server.persistence.saving.changes(&bench.engine.ks) > 0, "the file lacks them");
     // The snapshot has them, so nothing is at risk.
     bench.ok("SET c 1");
     assert_eq!(bench.line("DEL c"), ":1\\r\\n");
@@ -213,12 +213,12 @@ fn a_save_that_can_not_write_it_has_failed() {
     bench.release_snapshot();
     assert!(bench.heard().starts_with("-ERR Errors trying to SHUTDOWN"));
     assert!(bench.ends_by_signal());
-    bench.engine.server.shutdown = None;
+    bench.engine.server.ending.shutdown = None;
     bench.ok("SHUTDOWN ABORT");
     for (seconds, is_due) in [(56, false), (5, true)] {
         bench.clock.advance_ms(seconds * 1_000);
         bench.engine.tick();
-        assert_eq!(bench.engine.server.saving.under_way().is_some(), is_due, "after {seconds} s");
+        assert_eq!(bench.engine.server.persistence.saving.under_way().is_some(), is_due, "after {seconds} s");
     }
     bench.release_snapshot();
     bench.engine.server.config.save.clear();
@@ -227,7 +227,7 @@ fn a_save_that_can_not_write_it_has_failed() {
     bench.disk.set_capacity(None);
     bench.save();
     assert_eq!(load(&bench.disk).1, 2);
-    assert_eq!(bench.engine.server.saving.saved_s(), saved_s + 66);
+    assert_eq!(bench.engine.server.persistence.saving.saved_s(), saved_s + 66);
     assert!(bench.line("INFO persistence").contains("rdb_last_bgsave_status:ok"));
 }
 
@@ -243,9 +243,9 @@ fn a_server_ends_without_it_unless_it_was_told_to_save() {
         let mut said = bench.line(command);
         bench.release_snapshot();
         said += &bench.heard();
-        assert_eq!(bench.engine.server.shutdown.is_some(), ends, "{command}: {said}");
+        assert_eq!(bench.engine.server.ending.shutdown.is_some(), ends, "{command}: {said}");
         assert_eq!(said.is_empty(), ends, "{command}: {said}");
-        assert!(bench.engine.server.saving.has_export_failed, "{command}");
+        assert!(bench.engine.server.persistence.saving.has_export_failed, "{command}");
         assert!(!has(&bench.disk, ".rdb") && !has(&bench.disk, ".part"), "{command}");
         bench.disk.set_capacity(None);
         let bench = bench.restart(false);
@@ -258,7 +258,7 @@ fn a_rewrite_leaves_it_alone_and_does_not_say_that_it_is_newer() {
     let mut bench = start(5);
     bench.line("SET a 1");
     bench.save();
-    let saved_s = bench.engine.server.saving.saved_s();
+    let saved_s = bench.engine.server.persistence.saving.saved_s();
     for is_exported in [true, false] {
         bench.engine.server.config.rdb_export = is_exported;
         bench.engine.server.config.save = vec![SavePoint { seconds: 60, changes: 1 }];
@@ -267,10 +267,14 @@ fn a_rewrite_leaves_it_alone_and_does_not_say_that_it_is_newer() {
         assert!(bench.line("BGREWRITEAOF").starts_with("+Background"));
         bench.release_snapshot();
         assert_eq!(load(&bench.disk).1, 1);
-        assert_eq!(bench.engine.server.saving.saved_s() == saved_s, is_exported, "it tells of this file, or of any");
+        assert_eq!(
+            bench.engine.server.persistence.saving.saved_s() == saved_s,
+            is_exported,
+            "it tells of this file, or of any"
+        );
         bench.clock.advance_ms(11_000);
         bench.engine.tick();
-        assert_eq!(bench.engine.server.saving.under_way().is_some(), is_exported);
+        assert_eq!(bench.engine.server.persistence.saving.under_way().is_some(), is_exported);
         if is_exported {
             assert_eq!(bench.line("BGSAVE CANCEL"), "+Background saving cancelled\\r\\n");
         }
@@ -300,7 +304,7 @@ fn a_crash_or_a_client_that_cancels_it_leaves_the_one_before() {
             assert!(!has(&disk, ".part"), "the start removes it");
             assert_eq!(bench.line("GET b"), "$4\\r\\ntrue\\r\\n", "the snapshot is there");
         } else {
-            assert_eq!(bench.engine.server.saving.under_way(), Some(Purpose::Save));
+            assert_eq!(bench.engine.server.persistence.saving.under_way(), Some(Purpose::Save));
             assert_eq!(bench.line("BGSAVE CANCEL"), "+Background saving cancelled\\r\\n");
             bench.disk.hold(None);
             until(|| !bench.disk.is_awaited("create", ".part"));
@@ -341,14 +345,14 @@ fn who_waits_for_the_next_snapshot_is_not_let_down_if_that_is_a_rewrite() {
     bench.disk.hold(None);
     until(|| {
         bench.engine.save_slice();
-        bench.engine.server.saving.under_way().is_none()
+        bench.engine.server.persistence.saving.under_way().is_none()
     });
     // A log that has grown comes before the SAVE that was scheduled.
     let steady_ms = bench.clock.steady_ms();
-    bench.engine.server.saving.begin(Purpose::Rewrite, steady_ms);
+    bench.engine.server.persistence.saving.begin(Purpose::Rewrite, steady_ms);
     until(|| {
         bench.engine.save_slice();
-        bench.engine.server.saving.under_way().is_none()
+        bench.engine.server.persistence.saving.under_way().is_none()
     });
     assert_eq!(bench.heard(), "+OK\\r\\n");
     assert_eq!(load(&bench.disk).1, 1);

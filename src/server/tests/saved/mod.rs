@@ -78,7 +78,7 @@ impl Bench {
 
     /// What has been said to the client since it last asked.
     fn heard(&mut self) -> String {
-        let session = self.engine.server.sessions.get_mut(self.client).expect("it is open");
+        let session = self.engine.server.clients.sessions.get_mut(self.client).expect("it is open");
         session.outbox.take_from(0).escape_ascii().to_string()
     }
 
@@ -122,7 +122,7 @@ impl Bench {
         if self.engine.end_by_signal("SIGTERM") == Ends::Later {
             self.release_snapshot();
         }
-        self.engine.server.shutdown.is_some()
+        self.engine.server.ending.shutdown.is_some()
     }
 
     /// Lets the snapshot have its name, and everything that follows upon it happen.
@@ -130,7 +130,7 @@ impl Bench {
         self.disk.hold(None);
         until(|| {
             while self.engine.save_slice() {}
-            self.engine.server.saving.under_way().is_none()
+            self.engine.server.persistence.saving.under_way().is_none()
         });
     }
 }
@@ -267,12 +267,12 @@ fn a_save_is_cancelled_while_its_directory_is_opened() {
     let config = Config { appendonly: false, ..Config::default() };
     let clock = Clock::manual(1_000_000);
     let mut engine = Engine::new(config, command::table(), clock.clone(), Rng::seeded(1)).expect("memory");
-    engine.server.saving.runs_on(Platform {
+    engine.server.persistence.saving.runs_on(Platform {
         disk: Arc::new(disk.clone()),
         clock: Arc::new(disk.clone()),
         ..Platform::default()
     });
-    engine.server.saving.lives_at("/data".into());
+    engine.server.persistence.saving.lives_at("/data".into());
     let client = engine.server.open_session(Peer::default());
     let mut bench = Bench { engine, clock, disk, client };
     bench.line("RPUSH list a");
@@ -280,7 +280,7 @@ fn a_save_is_cancelled_while_its_directory_is_opened() {
     assert!(bench.line("BGSAVE").starts_with("+Background saving started"));
     while bench.engine.save_slice() {}
     assert!(bench.line("BGSAVE CANCEL").starts_with("+Background saving cancelled"));
-    assert_eq!(bench.engine.server.saving.under_way(), None);
+    assert_eq!(bench.engine.server.persistence.saving.under_way(), None);
     // It goes on being opened, and the next snapshot finds it.
     assert!(bench.line("BGSAVE").starts_with("+Background saving started"));
     assert!(!bench.engine.save_slice(), "it waits for the directory");
@@ -307,19 +307,24 @@ fn a_snapshot_whose_disk_stands_still_is_given_up_when_too_much_has_changed() {
     bench.disk.hold(Some("create"));
     bench.line("BGSAVE");
     while bench.engine.save_slice() {}
-    assert_eq!(bench.engine.server.saving.under_way(), Some(Purpose::Save));
+    assert_eq!(bench.engine.server.persistence.saving.under_way(), Some(Purpose::Save));
     // About half of the keys have been copied.
     for _ in 0..SNAPSHOT_GIVE_UP_BYTES >> 21 {
         set_all(&mut bench);
     }
     let woken = Arc::<AtomicBool>::default();
     let bell = Arc::clone(&woken);
-    bench.engine.server.saving.wakes(Arc::new(move || bell.store(true, Ordering::Relaxed)), Arc::new(|| {}));
+    bench
+        .engine
+        .server
+        .persistence
+        .saving
+        .wakes(Arc::new(move || bell.store(true, Ordering::Relaxed)), Arc::new(|| {}));
     bench.clock.advance_ms(1_000);
     bench.engine.tick();
     assert!(woken.load(Ordering::Relaxed), "whoever is to give it up sleeps");
     while bench.engine.save_slice() {}
-    assert_eq!(bench.engine.server.saving.under_way(), None);
+    assert_eq!(bench.engine.server.persistence.saving.under_way(), None);
     bench.disk.hold(None);
 }
 
@@ -379,7 +384,7 @@ fn a_log_that_can_not_be_turned_off_leaves_the_snapshot_under_way_alone() {
     bench.client = bench.engine.server.open_session(Peer::default());
     let refused = bench.line("CONFIG SET appendonly no");
     assert!(refused.starts_with("-ERR CONFIG SET failed") && refused.contains("appendonly"), "{refused}");
-    assert_eq!(bench.engine.server.saving.under_way(), Some(Purpose::Rewrite));
+    assert_eq!(bench.engine.server.persistence.saving.under_way(), Some(Purpose::Rewrite));
     bench.release_snapshot();
 }
 
@@ -391,7 +396,7 @@ fn a_log_is_opened_when_the_one_before_has_ended() {
     bench.ok("CONFIG SET appendonly yes");
     until(|| {
         while bench.engine.save_slice() {}
-        bench.engine.server.saving.begins_log()
+        bench.engine.server.persistence.saving.begins_log()
     });
     for _ in 0..20 {
         bench.engine.save_slice();
@@ -423,12 +428,12 @@ fn a_log_that_is_not_wanted_any_more_when_it_is_open_is_given_up() {
     bench.ok("CONFIG SET appendonly no");
     bench.line("RPUSH list b");
     bench.release_snapshot();
-    assert!(bench.engine.server.durability.is_none() && bench.engine.server.tail.is_none());
+    assert!(bench.engine.server.persistence.durability.is_none() && bench.engine.server.persistence.tail.is_none());
     bench.line("RPUSH list c");
     // The next one begins in its place, with all that has come meanwhile.
     bench.ok("CONFIG SET appendonly yes");
     bench.release_snapshot();
-    assert!(bench.engine.server.durability.is_some());
+    assert!(bench.engine.server.persistence.durability.is_some());
     bench.line("RPUSH list d");
     assert_eq!(bench.restart(true).list(), "abcd");
 }
@@ -443,13 +448,13 @@ fn a_log_that_lacks_what_has_gathered_while_it_was_opened_is_given_up() {
     }
     bench.engine.tick();
     bench.release_snapshot();
-    assert!(bench.engine.server.durability.is_none(), "it would have a gap");
+    assert!(bench.engine.server.persistence.durability.is_none(), "it would have a gap");
     assert!(bench.line("INFO persistence").contains("aof_last_bgrewrite_status:err"));
     // It is tried again by itself.
     bench.clock.advance_ms(SAVE_RETRY.as_millis() as i64 + 1);
     bench.engine.tick();
     bench.release_snapshot();
-    assert!(bench.engine.server.durability.is_some());
+    assert!(bench.engine.server.persistence.durability.is_some());
     bench.line("RPUSH list b");
     let mut bench = bench.restart(true);
     assert_eq!((bench.list(), bench.engine.ks.db(0).len()), ("ab".to_owned(), keys + 1));
@@ -462,7 +467,7 @@ fn a_snapshot_that_rests_between_keys_goes_on_when_that_is_turned_off() {
     bench.ok("CONFIG SET rdb-key-save-delay 1000000000");
     assert!(bench.line("BGSAVE").starts_with("+Background saving started"));
     while bench.engine.save_slice() {}
-    assert_eq!(bench.engine.server.saving.under_way(), Some(Purpose::Save));
+    assert_eq!(bench.engine.server.persistence.saving.under_way(), Some(Purpose::Save));
     bench.ok("CONFIG SET rdb-key-save-delay 0");
     bench.release_snapshot();
     assert_eq!(bench.restart(false).line("DBSIZE"), ":3\\r\\n");
@@ -498,10 +503,10 @@ fn room_for_keys_that_were_removed_while_it_was_made_is_given_back_by_the_start(
     // A key at a time: a table whose keys are removed one by one gets smaller by itself.
     let disk = Arc::new(bench.disk.clone());
     let platform = Platform { disk: disk.clone(), clock: disk, slice_bytes: 1, ..Platform::default() };
-    bench.engine.server.saving.runs_on(platform);
+    bench.engine.server.persistence.saving.runs_on(platform);
     assert!(bench.line("BGSAVE").starts_with("+Background"));
-    until(|| bench.engine.save_slice() && bench.engine.server.saving.copying().0);
-    assert!(bench.engine.save_slice() && !bench.engine.server.saving.is_ending(), "a part has been copied");
+    until(|| bench.engine.save_slice() && bench.engine.server.persistence.saving.copying().0);
+    assert!(bench.engine.save_slice() && !bench.engine.server.persistence.saving.is_ending(), "a part has been copied");
     for batch in batches().skip(1) {
         let names: String = batch.map(|n| format!(" key:{n}")).collect();
         assert_eq!(bench.line(&format!("DEL{names}")), ":1000\\r\\n");
@@ -548,7 +553,7 @@ fn snapshots_do_not_follow_the_wall_clock() {
         bench.clock.set_wall_by_ms(wall_ms);
         bench.clock.advance_ms(seconds * 1_000);
         bench.engine.tick();
-        let is_due = bench.engine.server.saving.under_way().is_some();
+        let is_due = bench.engine.server.persistence.saving.under_way().is_some();
         bench.release_snapshot();
         is_due
     };
@@ -569,7 +574,7 @@ fn a_save_that_was_cancelled_is_not_made_again_at_once() {
         bench.clock.advance_ms(seconds * 1_000);
         bench.engine.tick();
         while bench.engine.save_slice() {}
-        bench.engine.server.saving.under_way()
+        bench.engine.server.persistence.saving.under_way()
     };
     bench.disk.hold(Some("rename"));
     assert_eq!(tick_after(&mut bench, 61), Some(Purpose::Save));

@@ -98,7 +98,7 @@ impl Client {
 impl<'w> Life<'w> {
     pub(super) fn new(world: &'w mut World, mut engine: Engine, state: Rc<State>) -> Verdict<Life<'w>> {
         // The limits of its configuration, which are no part of the state.
-        let begun = engine.server.tail.as_ref().map_or(0, |tail| tail.units().count());
+        let begun = engine.server.persistence.tail.as_ref().map_or(0, |tail| tail.units().count());
         let copy = copy_of(world, &mut engine)?;
         let clients = (0..CLIENTS).map(|_| Client::new(&mut engine)).collect();
         let (listener, observer) = (Client::new(&mut engine), Client::new(&mut engine));
@@ -162,7 +162,7 @@ impl<'w> Life<'w> {
     pub(super) fn run(mut self, steps: u64) -> Verdict {
         for _ in 0..steps {
             let before = self.at;
-            let (is_copying, is_inside_value) = self.engine.server.saving.copying();
+            let (is_copying, is_inside_value) = self.engine.server.persistence.saving.copying();
             self.act(before)?;
             self.collect()?;
             let has_changed = self.at > before;
@@ -175,7 +175,10 @@ impl<'w> Life<'w> {
             }
             self.compare()?;
         }
-        if self.world.chance(3) && self.engine.server.durability.is_some() && self.engine.server.close_log().is_ok() {
+        if self.world.chance(3)
+            && self.engine.server.persistence.durability.is_some()
+            && self.engine.server.close_log().is_ok()
+        {
             self.world.kept = self.at;
             self.world.reached.clean_ends += 1;
         }
@@ -200,13 +203,13 @@ impl<'w> Life<'w> {
                 self.hear_events()?;
             }
             65..72 => {
-                if let Some(durability) = &self.engine.server.durability {
+                if let Some(durability) = &self.engine.server.persistence.durability {
                     durability.log().step();
                 }
                 self.engine.server.follow_log();
             }
             72..78 => {
-                if let Some(durability) = &self.engine.server.durability {
+                if let Some(durability) = &self.engine.server.persistence.durability {
                     durability.log().do_chore();
                 }
                 self.engine.server.follow_log();
@@ -230,11 +233,11 @@ impl<'w> Life<'w> {
     fn ask(&mut self, client: usize) -> Verdict {
         let key = self.clients[client].key;
         let waits = |session: &mut crate::engine::session::Session| session.is_suspended();
-        if self.engine.server.sessions.get_mut(key).is_none_or(waits) {
+        if self.engine.server.clients.sessions.get_mut(key).is_none_or(waits) {
             return Ok(());
         }
         let (request, begun_at) = self.next_request(client);
-        if request.what == What::Reload && self.engine.server.durability.is_none() {
+        if request.what == What::Reload && self.engine.server.persistence.durability.is_none() {
             return Ok(());
         }
         if matches!(request.what, What::Block(_)) && self.clients.iter().any(|client| client.waits_for.is_some()) {
@@ -244,11 +247,11 @@ impl<'w> Life<'w> {
         let (before, policy) = (self.at, self.engine.server.config.appendfsync);
         let mut out = Reply::new(Form::Resp2);
         self.engine.feed(key, &mut Decoder::new(), &encode(&request.commands), &mut out);
-        let Some(session) = self.engine.server.sessions.get_mut(key) else { return Ok(()) };
+        let Some(session) = self.engine.server.clients.sessions.get_mut(key) else { return Ok(()) };
         session.outbox.append(out.buffer_mut());
         let is_parked = session.blocking.is_some();
         self.collect()?;
-        let is_logged = self.engine.server.durability.is_some();
+        let is_logged = self.engine.server.persistence.durability.is_some();
         let own = if self.at > before && !self.expiries.contains(&(before + 1)) { before + 1 } else { 0 };
         let shown = match (is_logged, request.what) {
             (false, _) => 0,
@@ -316,11 +319,11 @@ impl<'w> Life<'w> {
 
     /// Whoever has waited and does so no longer was served by the last unit, or its time was over.
     fn settle_waits(&mut self, before: u64) {
-        let is_logged = self.engine.server.durability.is_some();
+        let is_logged = self.engine.server.persistence.durability.is_some();
         for at in 0..CLIENTS {
             let key = self.clients[at].key;
             let Some(list) = self.clients[at].waits_for else { continue };
-            if self.engine.server.sessions.get_mut(key).is_none_or(|session| session.blocking.is_some()) {
+            if self.engine.server.clients.sessions.get_mut(key).is_none_or(|session| session.blocking.is_some()) {
                 continue;
             }
             let was_served = self.at > before;
@@ -338,10 +341,10 @@ impl<'w> Life<'w> {
     fn collect(&mut self) -> Verdict {
         self.collect_units()?;
         let units = std::mem::take(&mut self.fresh);
-        let Some(session) = self.engine.server.sessions.get_mut(self.observer.key) else { return Ok(()) };
+        let Some(session) = self.engine.server.clients.sessions.get_mut(self.observer.key) else { return Ok(()) };
         let end = self.observed + session.outbox.len() as u64;
         if end > self.events.back().map_or(self.observed, |events| events.end) {
-            let is_logged = self.engine.server.durability.is_some();
+            let is_logged = self.engine.server.persistence.durability.is_some();
             let changed = if is_logged { self.changed.clone() } else { BTreeMap::new() };
             self.events.push_back(Events { end, units, changed });
         }
@@ -350,13 +353,13 @@ impl<'w> Life<'w> {
 
     fn collect_units(&mut self) -> Verdict {
         let server = &self.engine.server;
-        let Some(tail) = &server.tail else { return Ok(()) };
-        let base = server.durability.as_ref().map_or(self.copied, |durability| durability.last().get());
+        let Some(tail) = &server.persistence.tail else { return Ok(()) };
+        let base = server.persistence.durability.as_ref().map_or(self.copied, |durability| durability.last().get());
         if base > self.at {
             return Err(format!("units up to {base} were given away, and {} was the last that was seen", self.at));
         }
         // What comes before a log has begun nobody is promised.
-        let is_logged = server.durability.is_some();
+        let is_logged = server.persistence.durability.is_some();
         let units: Vec<Vec<u8>> = tail.units().skip((self.at - base) as usize).map(<[u8]>::to_vec).collect();
         for effects in units {
             repeat(&mut self.copy, &effects)?;
@@ -417,7 +420,7 @@ impl<'w> Life<'w> {
 
     /// Whether the copy has what the engine has.
     fn compare(&mut self) -> Verdict {
-        if self.engine.server.tail.is_none() {
+        if self.engine.server.persistence.tail.is_none() {
             return Ok(());
         }
         let live = state_of(&mut self.engine);
@@ -428,7 +431,7 @@ impl<'w> Life<'w> {
     }
 
     fn snapshots_made(&self) -> u64 {
-        let saving = &self.engine.server.saving;
+        let saving = &self.engine.server.persistence.saving;
         saving.history(Purpose::Save).done + saving.history(Purpose::Rewrite).done
     }
 
@@ -439,10 +442,10 @@ impl<'w> Life<'w> {
         let has_ended = made > before;
         if has_ended {
             self.world.reached.snapshots += made - before;
-            self.world.reached.saved_without_log += u64::from(self.engine.server.durability.is_none());
+            self.world.reached.saved_without_log += u64::from(self.engine.server.persistence.durability.is_none());
         }
         // One ends when the log behind it has begun, or could not; it is on disk before.
-        if has_ended || self.engine.server.saving.begins_log() {
+        if has_ended || self.engine.server.persistence.saving.begins_log() {
             self.world.kept = self.world.kept.max(self.copied);
             if let Some(states) = self.world.states.get_mut(&self.copied) {
                 states.drain(..states.len() - 1);
@@ -454,23 +457,23 @@ impl<'w> Life<'w> {
     /// Does what the tasks and the thread of a snapshot do.
     fn go_on_saving(&mut self) -> Verdict {
         let failures = |life: &Life<'_>| {
-            let saving = &life.engine.server.saving;
+            let saving = &life.engine.server.persistence.saving;
             saving.history(Purpose::Save).failures_in_a_row + saving.history(Purpose::Rewrite).failures_in_a_row
         };
-        let was_ending = self.engine.server.saving.is_ending();
+        let was_ending = self.engine.server.persistence.saving.is_ending();
         let (wanted_log, failures_before) = (self.engine.server.wants_log(), failures(self));
-        let (before, has_log) = (self.snapshots, self.engine.server.durability.is_some());
+        let (before, has_log) = (self.snapshots, self.engine.server.persistence.durability.is_some());
         self.engine.save_slice();
         if self.snapshots_made() > before + u64::from(was_ending) {
             // A reload has made one of all that is there.
             let last = self.engine.server.last_lsn().get();
-            let is_numbered = has_log || self.engine.server.durability.is_some();
+            let is_numbered = has_log || self.engine.server.persistence.durability.is_some();
             self.copied(last - u64::from(!is_numbered), has_log)?;
-        } else if !was_ending && self.engine.server.saving.is_ending() {
+        } else if !was_ending && self.engine.server.persistence.saving.is_ending() {
             self.copied(self.engine.server.last_lsn().get(), has_log)?;
         }
         let is_saved = self.note_snapshots();
-        let has_log = self.engine.server.durability.is_some();
+        let has_log = self.engine.server.persistence.durability.is_some();
         self.world.reached.logs_begun += u64::from(wanted_log && has_log);
         if failures(self) > failures_before {
             // Of a snapshot that has ended well only the log behind it can have failed.
@@ -479,7 +482,7 @@ impl<'w> Life<'w> {
                 false => self.world.reached.snapshots_failed += 1,
             }
         }
-        self.engine.server.saving.step();
+        self.engine.server.persistence.saving.step();
         Ok(())
     }
 
@@ -502,10 +505,11 @@ impl<'w> Life<'w> {
         let (server, client) = (&mut self.engine.server, &mut self.clients[client]);
         let sent = super::super::logged::send(server, client.key);
         let reached = &mut self.world.reached;
-        let is_held = server.sessions.get_mut(client.key).is_some_and(|session| session.outbox.is_fenced());
+        let is_held = server.clients.sessions.get_mut(client.key).is_some_and(|session| session.outbox.is_fenced());
         reached.held += u64::from(is_held);
         client.received.extend(sent);
-        let is_synced = server.durability.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
+        let is_synced =
+            server.persistence.durability.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
         while let Some(len) = reply_len(&client.received) {
             let reply: Vec<u8> = client.received.drain(..len).collect();
             let Some(expected) = client.expected.pop_front() else { break };
@@ -562,7 +566,8 @@ impl<'w> Life<'w> {
     fn hear(&mut self) -> Verdict {
         let server = &mut self.engine.server;
         self.listener.received.extend(super::super::logged::send(server, self.listener.key));
-        let is_synced = server.durability.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
+        let is_synced =
+            server.persistence.durability.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
         while let Some(len) = reply_len(&self.listener.received) {
             let message: Vec<u8> = self.listener.received.drain(..len).collect();
             let text = String::from_utf8_lossy(&message);
@@ -598,7 +603,8 @@ impl<'w> Life<'w> {
     fn hear_events(&mut self) -> Verdict {
         let server = &mut self.engine.server;
         self.observer.received.extend(super::super::logged::send(server, self.observer.key));
-        let is_synced = server.durability.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
+        let is_synced =
+            server.persistence.durability.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
         while let Some(len) = reply_len(&self.observer.received) {
             let message: Vec<u8> = self.observer.received.drain(..len).collect();
             self.observed += len as u64;
@@ -622,7 +628,7 @@ impl<'w> Life<'w> {
     }
 
     fn log_state(&self) -> Option<LogState> {
-        self.engine.server.durability.as_ref().map(|durability| durability.log().state())
+        self.engine.server.persistence.durability.as_ref().map(|durability| durability.log().state())
     }
 
     fn look_at_log(&mut self) {
@@ -644,7 +650,7 @@ impl<'w> Life<'w> {
     /// Clients that the server has disconnected come again.
     fn replace_disconnected(&mut self) {
         let engine = &mut self.engine;
-        let mut is_gone = |key| engine.server.sessions.get_mut(key).is_none_or(|session| session.killed);
+        let mut is_gone = |key| engine.server.clients.sessions.get_mut(key).is_none_or(|session| session.killed);
         let gone: Vec<usize> = (0..CLIENTS).filter(|at| is_gone(self.clients[*at].key)).collect();
         let (is_listener_gone, is_observer_gone) = (is_gone(self.listener.key), is_gone(self.observer.key));
         for at in gone {
@@ -685,7 +691,7 @@ fn event_key(lines: &[&str]) -> Option<(u16, Vec<u8>)> {
 /// An engine with the same data.
 fn copy_of(world: &mut World, engine: &mut Engine) -> Verdict<Engine> {
     let mut copy = world.engine(Config::default());
-    let (ks, scripts) = (&mut engine.ks, &engine.server.scripts);
+    let (ks, scripts) = (&mut engine.ks, &engine.server.programs.scripts);
     let mut stream = SnapshotStream::begin(ks);
     let mut effects = EffectWriter::default();
     while !stream.copy_slice(ks, scripts, usize::MAX, &mut effects) {}
@@ -695,7 +701,7 @@ fn copy_of(world: &mut World, engine: &mut Engine) -> Verdict<Engine> {
 
 /// Whether the log has what leaves now, as far as `appendfsync` asks: it need not take a crash to see that.
 fn is_safe(server: &ServerState, told: &Told) -> Verdict {
-    let Some(log) = server.durability.as_ref().map(|durability| durability.log()) else { return Ok(()) };
+    let Some(log) = server.persistence.durability.as_ref().map(|durability| durability.log()) else { return Ok(()) };
     let safe = if log.policy() == SyncPolicy::Always { log.durable() } else { log.written() };
     if told.lsn > safe.get() {
         return Err(format!("{told:?} was shown, and the log had got to {safe}"));

@@ -119,7 +119,7 @@ const BESIDE: u16 = u16::MAX;
 /// The data of an engine.
 fn state_of(engine: &mut Engine) -> State {
     let mut state = State::new();
-    let (ks, scripts) = (&mut engine.ks, &engine.server.scripts);
+    let (ks, scripts) = (&mut engine.ks, &engine.server.programs.scripts);
     let mut stream = SnapshotStream::begin(ks);
     let mut effects = EffectWriter::default();
     while !stream.copy_slice(ks, scripts, usize::MAX, &mut effects) {}
@@ -246,7 +246,7 @@ impl World {
         let rng = Rng::seeded(self.rng.next_u64());
         let mut engine = Engine::new(config, command::table(), self.clock.clone(), rng).expect("memory for Lua");
         let disk = self.disk.clone();
-        engine.server.saving.runs_on(Platform {
+        engine.server.persistence.saving.runs_on(Platform {
             disk: Arc::new(disk.clone()),
             clock: Arc::new(disk),
             options: OPTIONS,
@@ -279,7 +279,7 @@ impl World {
         self.compare(&recovered, &state)?;
         let last = recovered.last.get();
         self.reached.torn += u64::from(recovered.torn.is_some());
-        self.reached.snapshots_read += u64::from(engine.server.saving.base_bytes() > 0);
+        self.reached.snapshots_read += u64::from(engine.server.persistence.saving.base_bytes() > 0);
         self.reached.starts_without_log += u64::from(!has_log);
         self.reached.lost_untold += self.last.saturating_sub(last);
         self.last = last;
