@@ -140,7 +140,7 @@ fn populate(ctx: &mut Ctx<'_>, count: &[u8], options: &[&[u8]]) -> Done {
         // No script declares that it writes by DEBUG, so none could be ended or taken back with it.
         return Err(Error::text("ERR DEBUG POPULATE is not allowed from script"));
     }
-    ctx.server.admit_logged(Flags::WRITE)?;
+    ctx.server.persistence.admit_logged(&ctx.server.config, Flags::WRITE)?;
     let each = POPULATE_KEY_BYTES.saturating_add(prefix.len()).saturating_add(size.unwrap_or(0));
     let all = count.saturating_mul(each);
     if all > DEBUG_POPULATE_MAX_BYTES {

@@ -305,12 +305,12 @@ fn total_system_bytes() -> u64 {
 /// What is said of forks, of which there are none, says so.
 fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
     let server = &ctx.server;
-    let (durability, saving) = (server.persistence.durability.as_ref(), &server.persistence.saving);
+    let (journal, saving) = (server.persistence.journal.as_ref(), &server.persistence.saving);
     let (save, rewrite) = (saving.history(Purpose::Save), saving.history(Purpose::Rewrite));
     let (done, all) = saving.progress(ctx.ks);
     let status = |is_ok: bool| if is_ok { "ok" } else { "err" };
     let seconds = |seconds: Option<u64>| seconds.map_or(-1, |seconds| seconds as i64);
-    let is_rewriting = saving.under_way() == Some(Purpose::Rewrite) || server.wants_log();
+    let is_rewriting = saving.under_way() == Some(Purpose::Rewrite) || server.persistence.wants_log(&server.config);
     fields! { text,
         "loading" => u8::from(server.persistence.loading.is_some()),
         "async_loading" => 0,
@@ -338,7 +338,7 @@ fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
         "aof_last_bgrewrite_status" => status(rewrite.is_ok),
         "aof_rewrites" => rewrite.done,
         "aof_rewrites_consecutive_failures" => rewrite.failures_in_a_row,
-        "aof_last_write_status" => status(durability.is_none_or(|durability| durability.is_good())),
+        "aof_last_write_status" => status(journal.is_none_or(|journal| journal.is_good())),
         "aof_last_cow_size" => 0,
         "module_fork_in_progress" => 0,
         "module_fork_last_cow_size" => 0,
@@ -354,17 +354,17 @@ fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
             "loading_eta_seconds" => all.saturating_sub(read).saturating_mul(elapsed_s) / read.max(1),
         }
     }
-    if let Some(durability) = durability {
+    if let Some(journal) = journal {
         fields! { text,
-            "aof_current_size" => server.aof_bytes(),
+            "aof_current_size" => server.persistence.aof_bytes(),
             "aof_base_size" => saving.base_bytes(),
             "aof_pending_rewrite" => 0,
-            "aof_buffer_length" => durability.log().backlog_bytes(),
+            "aof_buffer_length" => journal.log().backlog_bytes(),
             "aof_pending_bio_fsync" => 0,
             "aof_delayed_fsync" => 0,
-            "log_last_lsn" => server.last_lsn(),
-            "log_durable_lsn" => durability.log().durable(),
-            "log_segments" => durability.log().segments(),
+            "log_last_lsn" => server.persistence.last_lsn(),
+            "log_durable_lsn" => journal.log().durable(),
+            "log_segments" => journal.log().segments(),
         }
     }
 }
@@ -388,8 +388,7 @@ fn threads(text: &mut Text, ctx: &Ctx<'_>) {
 /// For whoever works on the server.
 fn debug(text: &mut Text, ctx: &Ctx<'_>) {
     let (stats, turns) = (&ctx.server.meters.stats, &ctx.server.network.turns);
-    let log =
-        ctx.server.persistence.durability.as_ref().map_or(Duration::ZERO, |durability| durability.log().busy_time());
+    let log = ctx.server.persistence.journal.as_ref().map_or(Duration::ZERO, |journal| journal.log().busy_time());
     fields! { text,
         "eventloop_duration_aof_sum" => log.as_micros(),
         "eventloop_duration_cron_sum" => stats.micros(stats.tick_ticks),
@@ -556,7 +555,7 @@ fn cluster(text: &mut Text, _: &Ctx<'_>) {
 
 /// Of a log that has failed INFO is to tell, so what it has lost must not have the whole answer refused.
 fn keyspace(text: &mut Text, ctx: &Ctx<'_>) {
-    if ctx.server.has_lost(ctx.ks) {
+    if ctx.server.persistence.has_lost(ctx.ks) {
         return;
     }
     for db in 0..ctx.ks.databases() {
@@ -571,7 +570,7 @@ fn keyspace(text: &mut Text, ctx: &Ctx<'_>) {
 }
 
 fn keysizes(text: &mut Text, ctx: &Ctx<'_>) {
-    if !ctx.server.has_lost(ctx.ks) {
+    if !ctx.server.persistence.has_lost(ctx.ks) {
         key_sizes::lines(ctx.ks).iter().for_each(|of_type| line(text, format_args!("{of_type}")));
     }
 }

@@ -368,14 +368,14 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         return Err(Error::NotPositive);
     }
     let deadline_ms = wait_deadline(ctx, &mut args)?;
-    if local > 0 && ctx.server.persistence.durability.is_none() {
+    if local > 0 && ctx.server.persistence.journal.is_none() {
         return Err(Error::text("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."));
     }
     if !ctx.is_retry() {
         // Whatever comes later need not be waited for.
         ctx.session.fence = ctx.session.fence.max(ctx.server.begin_sync());
     }
-    let is_logged = ctx.server.is_durable(ctx.session.fence);
+    let is_logged = ctx.server.persistence.is_durable(ctx.session.fence);
     if replicas == 0 && (local == 0 || is_logged) {
         answer_waitaof(is_logged, ctx.reply);
         return Ok(Flow::Replied);
@@ -384,7 +384,9 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         true => Wait::until(deadline_ms, |reply| answer_waitaof(true, reply)),
         false => Wait {
             // The sync ends, or a full disk gets space again.
-            retry_at_ms: Some(ctx.now_ms() + ctx.server.look_again_at_log().as_millis() as i64),
+            retry_at_ms: Some(
+                ctx.now_ms() + ctx.server.persistence.look_again_after(&ctx.server.config).as_millis() as i64,
+            ),
             ..Wait::until(deadline_ms, |reply| answer_waitaof(false, reply))
         },
     }))

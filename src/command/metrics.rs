@@ -202,9 +202,9 @@ fn about(text: &mut String, ctx: &Ctx<'_>) {
     let server = &ctx.server;
     single(text, "redis_up", Kind::Gauge, "Whether the server answers.", 1);
     single(text, "tidegate_busy", Kind::Gauge, "Whether a command or script holds the server.", 0);
-    let ready = u8::from(server.persistence.loading.is_none() && !server.is_unlogged());
+    let ready = u8::from(server.persistence.loading.is_none() && !server.persistence.is_unlogged(&server.config));
     single(text, "tidegate_ready", Kind::Gauge, "Whether the data is there and changes are taken.", ready);
-    let log = server.persistence.durability.as_ref().map(|durability| durability.log());
+    let log = server.persistence.journal.as_ref().map(|journal| journal.log());
     if let Some(log) = log {
         let (help, seconds) = ("How long a sync takes, s: the slowest of late.", log.sync_time().as_secs_f64());
         single(text, "tidegate_log_sync_seconds", Kind::Gauge, help, seconds);

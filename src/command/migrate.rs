@@ -91,7 +91,7 @@ fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if ctx.ks.may_roll_back() && !options.copy {
         return Err(NOT_UNDOABLE);
     }
-    if ctx.server.persistence.durability.is_some() && ctx.ks.has_changed() {
+    if ctx.server.persistence.journal.is_some() && ctx.ks.has_changed() {
         return Err(NOT_LOGGED);
     }
     let timeout_ms = num::parse_i64(timeout).ok_or(Error::NotInteger)?;

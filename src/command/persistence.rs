@@ -26,12 +26,15 @@ fn bgsave(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let how = args.one_of(&[("SCHEDULE", How::Schedule), ("CANCEL", How::Cancel)]);
     args.end()?;
     match ctx.server.persistence.saving.under_way() {
-        Some(Purpose::Save) if how == Some(How::Cancel) && ctx.server.cancel_save(ctx.ks) => {
+        Some(Purpose::Save)
+            if how == Some(How::Cancel)
+                && ctx.server.persist(ctx.ks, |persistence, _, _| persistence.cancel_save()) =>
+        {
             ctx.server.persistence.saving.points_since_ms = ctx.server.time.clock.steady_ms();
             ctx.reply.status("Background saving cancelled");
         }
         _ if how == Some(How::Cancel) => {
-            if !ctx.server.cancel_scheduled_save(ctx.ks) {
+            if !ctx.server.persist(ctx.ks, |persistence, _, _| persistence.cancel_scheduled_save()) {
                 return Err(Error::text("ERR Background saving is currently not in progress or scheduled"));
             }
             ctx.reply.status("Scheduled background saving cancelled");

@@ -79,7 +79,7 @@ pub(super) fn keys_and_args_or(mut args: Args<'_>, error: Error) -> Result<(Argv
 
 /// SCRIPT LOAD. What it keeps is kept as data is, so the log must take it.
 fn load(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    ctx.server.admit_logged(Flags::WRITE)?;
+    ctx.server.persistence.admit_logged(&ctx.server.config, Flags::WRITE)?;
     let sha = ctx.server.programs.scripts.add(ctx.ks, args.bytes()?, Origin::Loaded)?;
     ctx.reply.bulk(&sha);
     Ok(())
@@ -98,7 +98,7 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if !args.is_empty() && (args.len() > 1 || args.one_of(&[("ASYNC", ()), ("SYNC", ())]).is_none()) {
         return Err(Error::text("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
     }
-    ctx.server.admit_logged(Flags::WRITE)?;
+    ctx.server.persistence.admit_logged(&ctx.server.config, Flags::WRITE)?;
     ctx.server.programs.scripts.flush(ctx.ks);
     ctx.reply.ok();
     Ok(())

@@ -32,7 +32,6 @@ use crate::config::{Config, EventClasses, Ranking};
 use crate::keyspace::usage::Usage;
 use crate::keyspace::{DbIndex, Keyspace, ValueLimits};
 use crate::persist::Persistence;
-use crate::persist::saving::Saving;
 use crate::persist::tail::Tail;
 use crate::programs::Programs;
 use crate::programs::scripts::Scripts;
@@ -102,7 +101,7 @@ impl Engine {
             waits: Waits::default(),
             programs: Programs { scripts, running: None, trace: None },
             memory: Memory { startup_bytes, ..Memory::default() },
-            persistence: Persistence { tail: None, durability: None, saving: Saving::new(&clock), loading: None },
+            persistence: Persistence::new(&clock),
             ending: Ending::default(),
             network: Network::default(),
             pipeline: Pipeline::default(),
@@ -449,13 +448,6 @@ impl ServerState {
     pub fn set_tail(&mut self, tail: Option<Tail>) {
         self.persistence.tail = tail;
         self.readers_changed();
-    }
-
-    /// Drops the tail that was kept for a log which has not begun.
-    pub(super) fn drop_unattached_tail(&mut self) {
-        if self.persistence.durability.is_none() {
-            self.set_tail(None);
-        }
     }
 
     /// Lets a session watch a key of its database, which existed or not.

@@ -313,7 +313,7 @@ pub(crate) async fn serve<E: From<std::io::Error>>(
     supervisor::stopping();
     shared.sockets.stop_listening();
     shared.send_rest().await;
-    if let Err(error) = shared.engine.borrow_mut().server.close_log() {
+    if let Err(error) = shared.engine.borrow_mut().server.persistence.close() {
         tracing::error!("the log could not be closed: {error}");
     }
     // Tools that start a Redis for their tests wait for these words.

@@ -1,14 +1,22 @@
 //! What lasts: the units that wait for the journal, snapshots of the keyspace, and what is read when the server starts.
 
-pub(crate) mod durability_state;
+mod fences;
+pub(crate) mod journal;
 pub(crate) mod load_pieces;
 pub(crate) mod rdb_export;
+mod save_slices;
+mod save_triggers;
 pub mod saving;
 pub mod snapshot_stream;
 pub mod tail;
 pub mod transfer;
 
-use durability_state::Durability;
+use self::journal::Journal;
+use crate::base::clock::Clock;
+use crate::config::Config;
+use crate::programs::scripts::Scripts;
+use crate::spec::session_key::SessionKey;
+use crate::spec::table::CommandId;
 use saving::{Progress, Saving};
 use tail::Tail;
 
@@ -18,9 +26,38 @@ pub struct Persistence {
     /// [set](crate::engine::ServerState::set_tail), not assigned.
     pub tail: Option<Tail>,
     /// The journal, which takes the tail; `None` with `appendonly no`.
-    pub(crate) durability: Option<Durability>,
+    pub(crate) journal: Option<Journal>,
     /// The snapshot that is being made.
     pub saving: Saving,
     /// How far the data has been loaded, until it is there.
     pub loading: Option<Progress>,
+    /// News for the other parts of the server, which the engine takes after each call.
+    pub(crate) news: News,
+}
+
+/// The parts of the server that a call on [`Persistence`] reads.
+pub(crate) struct Env<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) clock: &'a Clock,
+    pub(crate) scripts: &'a Scripts,
+}
+
+/// Consequences of a call on [`Persistence`] for the other parts of the server.
+#[derive(Default)]
+pub(crate) struct News {
+    /// Clients to answer, each with its call and the outcome of the snapshot it waited for.
+    pub(crate) answers: Vec<((SessionKey, CommandId), Result<(), String>)>,
+    /// Commands that write may be admitted where they were refused, or the other way round.
+    pub(crate) changes_admission: bool,
+    /// The journal has ended: replies that were held for it may leave.
+    pub(crate) releases_all: bool,
+    /// Another thread has freed much memory.
+    pub(crate) has_freed_memory: bool,
+}
+
+impl Persistence {
+    /// Nothing lasts yet.
+    pub(crate) fn new(clock: &Clock) -> Persistence {
+        Persistence { tail: None, journal: None, saving: Saving::new(clock), loading: None, news: News::default() }
+    }
 }

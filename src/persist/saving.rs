@@ -16,7 +16,7 @@
 //! What takes as long as a disk does is left to threads: the file's, those of the two in the lower lines, and the one that opens
 //! the directory ([`Home`]), for which the first snapshot waits.
 //!
-//! This file holds the state; [`crate::engine::persistence::save_slices`] moves it on, [`crate::engine::persistence::save_triggers`] says when one is made that nobody has
+//! This file holds the state; [`super::save_slices`] moves it on, [`super::save_triggers`] says when one is made that nobody has
 //! asked for.
 
 use std::path::PathBuf;

@@ -573,5 +573,4 @@ native! {
         stack.push_nil();
         1
     }
-
 }

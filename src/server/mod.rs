@@ -335,7 +335,7 @@ impl Start {
                     "imported: {report}; the files were not changed, and are not read again: the data is in {}",
                     path.display()
                 );
-                (engine.server.persistence.saving.loaded_keys(), engine.server.last_lsn())
+                (engine.server.persistence.saving.loaded_keys(), engine.server.persistence.last_lsn())
             }
         };
         engine.server.set_loading(None);

@@ -118,10 +118,14 @@ fn log(ctx: &mut Ctx<'_>, doing: Doing) -> Result<(), Refusal> {
         return Err(Refusal::Failed("the data is being loaded".into()));
     }
     if !ctx.server.config.appendonly {
-        return ctx.server.end_log(ctx.ks).map_err(|error| Refusal::Failed(error.to_string()));
+        return ctx
+            .server
+            .persist(ctx.ks, |persistence, ks, _| persistence.end_log(ks))
+            .map_err(|error| Refusal::Failed(error.to_string()));
     }
-    if ctx.server.wants_log() {
-        ctx.server.request_log();
+    if ctx.server.persistence.wants_log(&ctx.server.config) {
+        let steady_ms = ctx.server.time.clock.steady_ms();
+        ctx.server.persistence.request_log(steady_ms);
     }
     Ok(())
 }

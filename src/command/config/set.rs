@@ -75,15 +75,20 @@ fn perform(ctx: &mut Ctx<'_>, acts: &[(Act, &'static Parameter)], before: &Confi
 /// take long, so who asks waits for it, and nobody else. What others log meanwhile is then made durable in place.
 fn wait_for_log(ctx: &mut Ctx<'_>) -> Option<Wait> {
     // One that takes nothing has its reasons, which the client is told at once.
-    if !ctx.may_wait() || ctx.server.persistence.durability.is_none() || ctx.server.is_unlogged() {
+    if !ctx.may_wait()
+        || ctx.server.persistence.journal.is_none()
+        || ctx.server.persistence.is_unlogged(&ctx.server.config)
+    {
         return None;
     }
     if !ctx.is_retry() {
         ctx.session.fence = ctx.session.fence.max(ctx.server.begin_sync());
     }
     let on_timeout = |reply: &mut Reply| reply.error(b"ERR CONFIG SET was given up: nothing has changed");
-    (!ctx.server.is_durable(ctx.session.fence)).then(|| Wait {
-        retry_at_ms: Some(ctx.now_ms() + ctx.server.look_again_at_log().as_millis() as i64),
+    (!ctx.server.persistence.is_durable(ctx.session.fence)).then(|| Wait {
+        retry_at_ms: Some(
+            ctx.now_ms() + ctx.server.persistence.look_again_after(&ctx.server.config).as_millis() as i64,
+        ),
         ..Wait::until(None, on_timeout)
     })
 }

@@ -93,7 +93,7 @@ impl Overview {
             process,
             clients: sessions().map(|session| session.mem_bytes() as u64).sum(),
             client_count: sessions().count() as u64,
-            log: server.log_buffer_bytes() as u64,
+            log: server.persistence.buffer_bytes() as u64,
             scripts: server.programs.scripts.text_bytes() as u64,
             script_count: server.programs.scripts.cached_len() as u64,
             libraries: server.programs.scripts.libraries().bytes() as u64,

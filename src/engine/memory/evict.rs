@@ -84,7 +84,7 @@ impl Engine {
         let server = &self.server;
         server.config.maxmemory > 0
             && server.persistence.loading.is_none()
-            && !server.is_unlogged()
+            && !server.persistence.is_unlogged(&server.config)
             && !server.clients.pause.is_on()
     }
 

@@ -88,7 +88,7 @@ impl ServerState {
     /// Bytes that are allocated and become free by themselves: of changes that wait for the log, and of values that are gone and wait to
     /// be freed. Keys that are evicted add to both, and must not be the reason why more are.
     pub fn not_counted_bytes(&self, ks: &Keyspace) -> u64 {
-        self.log_buffer_bytes() as u64 + ks.bytes_to_free()
+        self.persistence.buffer_bytes() as u64 + ks.bytes_to_free()
     }
 
     /// Acts on a new `maxmemory-policy`, or on how it counts.

@@ -71,7 +71,7 @@ impl ServerState {
         fence: Lsn,
         out: &mut [&mut Session],
     ) {
-        if self.is_lost(fence) {
+        if self.persistence.is_lost(fence) {
             self.audience.tracking.take_due();
             return;
         }
@@ -232,7 +232,7 @@ impl ServerState {
 
     /// Pushes a message of this kind, of which `write` writes the rest.
     fn push(&mut self, telling: &mut Telling<'_, '_>, id: u64, kind: &[u8], write: impl FnOnce(&mut Reply)) {
-        let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
+        let (safe, is_unlogged) = (self.persistence.safe(), self.persistence.is_unlogged(&self.config));
         let Some(session) = session_of(&mut self.clients.sessions, telling.out, id).filter(|session| !session.killed)
         else {
             return;

@@ -42,13 +42,13 @@ impl ServerState {
             return self.tell_events(ks, out);
         }
         let (mut is_long, mut fence) = (false, Lsn::NONE);
-        match (&mut self.persistence.tail, &self.persistence.durability) {
-            (Some(tail), durability) => {
+        match (&mut self.persistence.tail, &self.persistence.journal) {
+            (Some(tail), journal) => {
                 tail.append(origin, ks.effects().as_bytes(), ks.now_ms());
                 is_long = tail.bytes.len() >= LOG_MERGE_MAX_BYTES;
                 // Before a log has begun there may be a tail already, and nobody waits for it.
-                if let Some(durability) = durability {
-                    fence = durability.lsn_of(tail);
+                if let Some(journal) = journal {
+                    fence = journal.lsn_of(tail);
                     ks.mark_in_flight(fence);
                 }
             }

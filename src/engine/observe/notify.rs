@@ -21,8 +21,8 @@ impl ServerState {
             return;
         }
         // A unit that has changed nothing tells of what it has seen, which some unit up to here has made.
-        let is_fenced = self.persistence.durability.is_some() && !planted::is(Bug::NoFenceOnEvents);
-        let fence = if is_fenced { self.lsn_of_tail() } else { Lsn::NONE };
+        let is_fenced = self.persistence.journal.is_some() && !planted::is(Bug::NoFenceOnEvents);
+        let fence = if is_fenced { self.persistence.lsn_of_tail() } else { Lsn::NONE };
         let mut channel = Vec::new();
         of_unit(ks.effects(), self.table, |event| {
             if classes.has(event.class) {

@@ -93,8 +93,8 @@ impl ServerState {
         channel: &[u8],
         message: &[u8],
     ) -> Result<usize, Error> {
-        let fence = self.fence_so_far(ks, current);
-        self.fan_out(&mut [current], fence, space, channel, message).ok_or_else(|| self.refusal())
+        let fence = self.persistence.fence_so_far(ks, current.fence);
+        self.fan_out(&mut [current], fence, space, channel, message).ok_or_else(|| self.persistence.refusal())
     }
 
     /// Sends a message that nobody may read before unit `fence` is safe to everybody who listens; answers how many times. `out` are the
@@ -108,10 +108,10 @@ impl ServerState {
         channel: &[u8],
         message: &[u8],
     ) -> Option<usize> {
-        if self.is_lost(fence) {
+        if self.persistence.is_lost(fence) {
             return None;
         }
-        let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
+        let (safe, is_unlogged) = (self.persistence.safe(), self.persistence.is_unlogged(&self.config));
         let mut groups: Vec<Group> = Vec::new();
         let listeners = self.audience.pubsub.channels_of(space).listeners(channel);
         if !listeners.is_empty() {
@@ -138,7 +138,7 @@ impl ServerState {
                 PushLimits { config, stats, limits_due, safe, is_unlogged }.hold(session);
                 self.hold(push.len(), fence);
                 self.weigh(*listener);
-                if self.is_lost(fence) {
+                if self.persistence.is_lost(fence) {
                     return None;
                 }
             }

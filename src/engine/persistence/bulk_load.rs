@@ -155,7 +155,9 @@ impl BulkLoad {
     pub fn finish(&mut self, engine: &mut Engine) -> Result<bool, RecoveryError> {
         if let Some((job, lsn)) = &self.beginning {
             let Some(opened) = job.outcome() else { return Ok(false) };
-            let begun = opened.and_then(|log| engine.server.begin_log(log, *lsn));
+            let begun = opened.and_then(|log| {
+                engine.server.persist(&mut engine.ks, |persistence, _, env| persistence.begin_log(env, log, *lsn))
+            });
             self.beginning = None;
             return begun.map(|()| true).map_err(RecoveryError::Unsaved);
         }
@@ -169,7 +171,7 @@ impl BulkLoad {
         };
         let lsn = *lsn.get_or_insert_with(|| {
             let server = &mut engine.server;
-            let lsn = server.last_lsn();
+            let lsn = server.persistence.last_lsn();
             writer.finish(lsn, server.time.clock.now_ms());
             // What clients change while data is loaded, such as limits, is what the log begins with.
             server.set_tail(Some(Tail::default()));
@@ -184,11 +186,11 @@ impl BulkLoad {
         server.persistence.saving.goes_on(directory, lsn, keys, done.file_bytes, 0);
         server.persistence.saving.saved_changes = changes;
         self.saved = None;
-        if !server.wants_log() {
+        if !server.persistence.wants_log(&server.config) {
             server.set_tail(None);
             return Ok(true);
         }
-        self.beginning = Some((server.open_log(lsn).map_err(RecoveryError::Unsaved)?, lsn));
+        self.beginning = Some((server.persistence.open_log(&server.config, lsn).map_err(RecoveryError::Unsaved)?, lsn));
         Ok(false)
     }
 }

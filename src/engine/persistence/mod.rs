@@ -1,9 +1,57 @@
 //! How the engine takes part in what lasts: see [`persist`](crate::persist).
 
 pub mod bulk_load;
-pub mod durability;
 pub mod recovery;
+pub(crate) mod release;
 pub(crate) mod reload;
-pub(crate) mod save_slices;
-pub(crate) mod save_triggers;
 pub(crate) mod transfer_slices;
+
+use super::session::{Restrictions, Session};
+use super::state::ServerState;
+use crate::keyspace::Keyspace;
+use crate::persist::{Env, News, Persistence};
+
+impl ServerState {
+    /// Runs `act` on what lasts, then tells the other parts the consequences.
+    pub(crate) fn persist<A>(
+        &mut self,
+        ks: &mut Keyspace,
+        act: impl FnOnce(&mut Persistence, &mut Keyspace, &Env<'_>) -> A,
+    ) -> A {
+        let env = Env { config: &self.config, clock: &self.time.clock, scripts: &self.programs.scripts };
+        let outcome = act(&mut self.persistence, ks, &env);
+        self.follow_persistence(ks);
+        outcome
+    }
+
+    fn follow_persistence(&mut self, ks: &Keyspace) {
+        self.readers_changed();
+        self.follow_log();
+        let News { answers, changes_admission, releases_all, has_freed_memory } =
+            std::mem::take(&mut self.persistence.news);
+        if has_freed_memory {
+            // The counts of this thread do not show it.
+            self.memory.freed.want();
+        }
+        for ((client, command), outcome) in answers {
+            if let Some(call) = self.blocking_call(client, command) {
+                self.end_waiting(ks, call, |_, reply| match outcome {
+                    Ok(()) => reply.ok(),
+                    Err(error) => reply.error(format!("ERR {error}").replace(['\r', '\n'], " ").as_bytes()),
+                });
+            }
+        }
+        if changes_admission {
+            self.update_gates();
+        }
+        if releases_all {
+            self.clients.sessions.iter_mut().for_each(|session| session.outbox.wake());
+        }
+    }
+
+    /// `save` or `stop-writes-on-bgsave-error` has changed. `session` is out of the registry.
+    pub(crate) fn saving_rules_changed(&mut self, session: &mut Session) {
+        self.update_gates();
+        session.restrictions.set(Restrictions::UNLOGGED, self.persistence.is_unlogged(&self.config));
+    }
+}

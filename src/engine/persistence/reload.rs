@@ -33,18 +33,18 @@ impl Engine {
 
     fn read_again(&mut self, reload: &Reload) -> Result<(), String> {
         if reload.save {
-            self.server.save_at_once(&mut self.ks)?;
+            self.server.persist(&mut self.ks, |persistence, ks, env| persistence.save_at_once(ks, env))?;
         }
-        if self.server.persistence.durability.is_some() && !self.server.drain_log() {
+        if self.server.persistence.journal.is_some() && !self.server.drain_log() {
             return Err("the log takes nothing".to_owned());
         }
         self.server.persistence.saving.await_ended_log();
         let mut fresh = self.beside()?;
         self.server.persistence.saving.loaded_keys = count_keys(&fresh);
-        let is_same = reload.save || self.server.persistence.durability.is_some();
+        let is_same = reload.save || self.server.persistence.journal.is_some();
         if is_same && !reload.keep {
             // A copy that has begun can't go on with other tables.
-            self.server.cancel_save(&self.ks);
+            self.server.persist(&mut self.ks, |persistence, _, _| persistence.cancel_save());
             self.ks.take_over(fresh.ks);
             self.server.programs.scripts.take_over(fresh.server.programs.scripts);
             // They are counted by their places in a Lua state that is gone.

@@ -14,7 +14,7 @@ impl Engine {
             self.ks.set_now_ms(self.server.time.clock.now_ms());
             let unit = self.begin(UnitOrigin::Snapshot);
             let libraries = self.server.programs.scripts.libraries().iter().map(|library| &*library.code);
-            let had_failed = self.server.has_log_failed();
+            let had_failed = self.server.persistence.has_failed();
             let made = transfer.slice(&self.ks, libraries);
             self.ks.see_scripts();
             self.commit(unit, &mut []);
@@ -24,7 +24,7 @@ impl Engine {
                 self.server.hold(made.len(), fence);
             }
             match made {
-                Ok((mut made, rest)) if !self.server.is_lost(fence) => {
+                Ok((mut made, rest)) if !self.server.persistence.is_lost(fence) => {
                     session.outbox.fence_coming(0, fence);
                     session.outbox.append(&mut made);
                     session.closing = rest.is_none();

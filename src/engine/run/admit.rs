@@ -92,7 +92,7 @@ impl ServerState {
         if session.restrictions.has(Restrictions::LIMITED) {
             self.admit_user(session, entry, argv, Context::Toplevel)?;
         }
-        self.admit_logged(entry.command.flags)
+        self.persistence.admit_logged(&self.config, entry.command.flags)
     }
 
     /// Decides about a command that a script or function calls.
@@ -110,7 +110,7 @@ impl ServerState {
         if flags.has(Flags::NOSCRIPT | Flags::WRITE | Flags::MAY_REPLICATE | Flags::DENYOOM) {
             self.admit_change_in_script(ks, caller, entry)?;
         }
-        self.admit_logged(flags)?;
+        self.persistence.admit_logged(&self.config, flags)?;
         if session.restrictions.has(Restrictions::LIMITED) {
             self.admit_user(session, entry, argv, Context::Lua)?;
         }

@@ -86,7 +86,7 @@ impl ServerState {
         session.outbox.begin_batch();
         self.time.last_ticks = self.meters.stats.clock.raw();
         session.active_ticks = self.time.last_ticks;
-        let had_failed = self.has_log_failed();
+        let had_failed = self.persistence.has_failed();
         let fed = loop {
             if session.is_suspended() {
                 break Fed::Suspended;
@@ -157,8 +157,8 @@ impl ServerState {
             self.observe_beside(session, entry, argv);
         }
         // None of them shows what keys hold. Some tell how many libraries there are.
-        let fence = if entry.command.group == Group::Scripting { self.fence_beside(ks) } else { Lsn::NONE };
-        if fence > self.safe() {
+        let fence = if entry.command.group == Group::Scripting { self.persistence.fence_beside(ks) } else { Lsn::NONE };
+        if fence > self.persistence.safe() {
             let _ = self.fence_reply(session, fence, out, start);
         }
         // WATCH may have come while the script's unit is underway: what the script does from here on must be seen.

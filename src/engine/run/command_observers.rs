@@ -171,7 +171,7 @@ impl ServerState {
         let args = argv.iter().enumerate();
         let args = args.map(|(at, arg)| if is_secret.get(at) == Some(&true) { REDACTED } else { arg });
         let line = line(self.time.clock.now_us(), session.db, caller, args);
-        if origin != Origin::Client && self.persistence.durability.is_some() {
+        if origin != Origin::Client && self.persistence.journal.is_some() {
             self.audience.monitors.hold(&line);
         } else {
             self.push_to_monitors(session, &line, session.fence);
@@ -201,10 +201,10 @@ impl ServerState {
 
     /// `current` is the session whose call is shown, which is not among [`sessions`](ServerState::sessions).
     fn push_to_monitors(&mut self, current: &mut Session, lines: &[u8], fence: Lsn) {
-        if self.is_lost(fence) {
+        if self.persistence.is_lost(fence) {
             return;
         }
-        let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
+        let (safe, is_unlogged) = (self.persistence.safe(), self.persistence.is_unlogged(&self.config));
         for key in self.audience.monitors.sessions() {
             let monitor = match self.clients.sessions.get_mut(*key) {
                 Some(monitor) => monitor,

@@ -68,8 +68,8 @@ pub(crate) fn debug_session(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &m
     conversation.exchange(ctx, Duration::ZERO);
     // What the socket does not take now goes before the script's last lines, and these before its reply, when the log has what they
     // show. What the script published to this session comes after it.
-    let fence = ctx.server.fence_so_far(ctx.ks, ctx.session);
-    let is_lost = ctx.server.is_lost(fence);
+    let fence = ctx.server.persistence.fence_so_far(ctx.ks, ctx.session.fence);
+    let is_lost = ctx.server.persistence.is_lost(fence);
     let outbox = &mut ctx.session.outbox;
     let published = outbox.take_from(0);
     outbox.push(&std::mem::take(&mut conversation.unsent), Lsn::NONE);

@@ -256,7 +256,7 @@ pub(crate) fn call(
         fail(server, entry, &UNIT_IS_FULL, reply, start);
         return None;
     }
-    if server.persistence.durability.is_some() && entry.command.group == Group::Scripting {
+    if server.persistence.journal.is_some() && entry.command.group == Group::Scripting {
         ks.see_scripts();
     }
     // Of a command that changes something the reply is bounded by what it takes out, or by the value it reads.

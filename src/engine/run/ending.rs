@@ -127,13 +127,14 @@ impl ServerState {
         asked_by: Option<(&mut Session, CommandId)>,
     ) -> Result<Ends, Error> {
         let how = Shutdown { now: options.now, force: options.force };
-        if !self.saves_at_end(options.save) {
+        if !self.persistence.saves_at_end(&self.config, options.save) {
             self.ending.shutdown = Some(how);
             return Ok(Ends::Now);
         }
         if options.now {
             // Whoever is in a hurry has nobody else served meanwhile.
-            let is_saved = self.save_at_once(ks).is_ok() && !self.lacks_rdb(options.save);
+            let is_saved = self.persist(ks, |persistence, ks, env| persistence.save_at_once(ks, env)).is_ok()
+                && !self.lacks_rdb(options.save);
             if !is_saved && !options.force {
                 tell_of_failure(reason);
                 return Err(Error::text(FAILED));

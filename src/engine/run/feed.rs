@@ -25,7 +25,7 @@ impl Engine {
         self.server.pipeline.others_come_first = false;
         self.server.pipeline.sent_past = 0;
         self.look_at_clock();
-        let had_failed = self.server.has_log_failed();
+        let had_failed = self.server.persistence.has_failed();
         let fed = self.feed_session(&mut session, decoder, input, out);
         self.server.end_read(&mut session, had_failed, out);
         if out.len() > OUTPUT_UNCOUNTED_BYTES {

@@ -13,7 +13,7 @@ impl Engine {
     pub fn tick(&mut self) -> bool {
         let readiness = match () {
             () if self.server.persistence.loading.is_some() => Readiness::Loading,
-            () if self.server.is_unlogged() => Readiness::Unlogged,
+            () if self.server.persistence.is_unlogged(&self.server.config) => Readiness::Unlogged,
             () => Readiness::Ready,
         };
         // Where no script is ever called busy, others wait for it all the same.
@@ -38,7 +38,7 @@ impl Engine {
         self.give_back_scratch();
         self.server.memory.freed.give_back(steady_ms);
         self.server.look_after_log();
-        self.server.look_after_saving(&mut self.ks);
+        self.server.persist(&mut self.ks, |persistence, ks, env| persistence.look_after_saving(ks, env));
         self.server.close_idle();
         self.server.check_soft_limits();
         self.server.look_after_tracking();
@@ -59,7 +59,7 @@ impl Engine {
         if let Some(reload) = self.server.persistence.saving.reload.take() {
             self.reload(&reload);
         }
-        let more = self.server.save_slice(&mut self.ks);
+        let more = self.server.persist(&mut self.ks, |persistence, ks, env| persistence.save_slice(ks, env));
         self.server.go_on_ending(&self.ks);
         more
     }
@@ -67,8 +67,8 @@ impl Engine {
     /// Gives back the memory of the buffers that are used again and again, so that a quiet server holds none of it.
     fn give_back_scratch(&mut self) {
         self.batch.give_back();
-        self.ks.give_back_scratch(self.server.safe());
-        self.server.give_back_log_buffers();
+        self.ks.give_back_scratch(self.server.persistence.safe());
+        self.server.persistence.give_back_buffers();
         let ServerState { programs, meters, clients, .. } = &mut self.server;
         clients.sessions.give_back();
         programs.scripts.give_back_scratch();

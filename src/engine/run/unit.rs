@@ -58,8 +58,8 @@ impl Engine {
     /// Begins a fence: who hears of the units to come has waited for unit `awaited` anyway.
     #[inline]
     pub(in crate::engine) fn begin_fence(&mut self, awaited: Lsn) {
-        if let Some(durability) = &self.server.persistence.durability {
-            self.ks.begin_fence(durability.safe(), awaited);
+        if let Some(journal) = &self.server.persistence.journal {
+            self.ks.begin_fence(journal.safe(), awaited);
         }
     }
 
@@ -179,7 +179,7 @@ impl Engine {
                     self.server.waits.put(parked);
                     return Again::Done;
                 };
-                let had_failed = self.server.has_log_failed();
+                let had_failed = self.server.persistence.has_failed();
                 session.outbox.begin_batch();
                 let waits_on = self.dispatch_again(&mut session, parked, other);
                 if session.outbox.is_fenced() {
@@ -322,8 +322,9 @@ impl Engine {
 
     /// Removes one slice of expired keys; answers whether more are due.
     pub fn reclaim_expired(&mut self) -> bool {
-        let is_held_up =
-            self.server.is_unlogged() || self.server.persistence.loading.is_some() || self.server.clients.pause.is_on();
+        let is_held_up = self.server.persistence.is_unlogged(&self.server.config)
+            || self.server.persistence.loading.is_some()
+            || self.server.clients.pause.is_on();
         if !self.server.switches.active_expire || is_held_up {
             return false;
         }
@@ -348,8 +349,9 @@ impl Engine {
     /// Cuts leases that a clock made too long which was years ahead and is set right.
     pub(in crate::engine) fn cut_long_leases(&mut self) {
         let now_ms = self.server.time.clock.now_ms();
-        let is_held_up =
-            self.server.is_unlogged() || self.server.persistence.loading.is_some() || self.server.clients.pause.is_on();
+        let is_held_up = self.server.persistence.is_unlogged(&self.server.config)
+            || self.server.persistence.loading.is_some()
+            || self.server.clients.pause.is_on();
         if !self.ks.may_have_long_leases(now_ms) || is_held_up {
             return;
         }
@@ -448,9 +450,9 @@ impl ServerState {
     /// Sends what a call that waited is answered, of which unit `fence` is the last that it shows.
     fn answer_parked(&mut self, session: &mut Session, parked: &Parked, reply: &mut Reply, fence: Lsn) {
         let mut fence = fence;
-        if self.is_lost(fence) {
+        if self.persistence.is_lost(fence) {
             *reply = parked.begin_answer(session.form());
-            reply.error(self.refusal().to_string().as_bytes());
+            reply.error(self.persistence.refusal().to_string().as_bytes());
             fence = Lsn::NONE;
         }
         session.fence = session.fence.max(fence);

@@ -71,7 +71,7 @@ impl ServerState {
     pub fn restrictions_of_all(&self) -> Restrictions {
         let mut of_all = Restrictions::default();
         of_all.set(Restrictions::METERED, self.config.maxmemory > 0);
-        of_all.set(Restrictions::UNLOGGED, self.is_unlogged());
+        of_all.set(Restrictions::UNLOGGED, self.persistence.is_unlogged(&self.config));
         of_all.set(Restrictions::LOADING, self.persistence.loading.is_some());
         of_all.set(Restrictions::PAUSED, self.clients.pause.is_on());
         of_all.set(Restrictions::OBSERVED, self.is_observed());
@@ -127,7 +127,8 @@ impl ServerState {
             return;
         }
         let timeout = Duration::from_secs(self.config.timeout_s.into());
-        let (clock, now_ticks, safe) = (&self.meters.stats.clock, self.meters.stats.clock.raw(), self.safe());
+        let (clock, now_ticks, safe) =
+            (&self.meters.stats.clock, self.meters.stats.clock.raw(), self.persistence.safe());
         for session in self.clients.sessions.iter_mut() {
             let waits_for_log = session.outbox.sendable(safe) < session.outbox.len();
             let waits = waits_for_log

@@ -112,7 +112,7 @@ impl ServerState {
 
     /// Something was pushed to a session that is out of the registry.
     pub(in crate::engine) fn hold_pushed(&mut self, session: &mut Session) {
-        let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
+        let (safe, is_unlogged) = (self.persistence.safe(), self.persistence.is_unlogged(&self.config));
         let (config, stats, limits_due) = (&self.config, &mut self.meters.stats, &mut self.clients.limits_due);
         PushLimits { config, stats, limits_due, safe, is_unlogged }.hold(session);
     }
@@ -126,7 +126,7 @@ impl ServerState {
     /// not read before.
     #[cold]
     pub(in crate::engine) fn hold_answers_to_limit(&mut self, session: &mut Session, out: &mut Reply) {
-        let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
+        let (safe, is_unlogged) = (self.persistence.safe(), self.persistence.is_unlogged(&self.config));
         let waiting = match session.client_type() {
             ClientType::Normal => session.outbox.len(),
             ClientType::Pubsub => session.outbox.unread(safe, is_unlogged),
@@ -163,7 +163,8 @@ impl ServerState {
 
     /// Closes the clients that let more unsent output pile up than `client-output-buffer-limit` allows their kind.
     pub(in crate::engine) fn enforce_output_limits(&mut self) {
-        let (steady_ms, safe, is_unlogged) = (self.time.clock.steady_ms(), self.safe(), self.is_unlogged());
+        let (steady_ms, safe, is_unlogged) =
+            (self.time.clock.steady_ms(), self.persistence.safe(), self.persistence.is_unlogged(&self.config));
         for key in std::mem::take(&mut self.clients.limits_due) {
             let Some(session) = self.clients.sessions.get_mut(key) else { continue };
             let limit = limit_of(&self.config, session);

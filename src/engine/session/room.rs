@@ -109,7 +109,7 @@ impl ServerState {
             return;
         }
         self.clients.room.missed_since_ms = Some(steady_ms);
-        let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
+        let (safe, is_unlogged) = (self.persistence.safe(), self.persistence.is_unlogged(&self.config));
         let can_read = |session: &mut Session| session.outbox.unread(safe, is_unlogged) > 0;
         let readers = self.clients.sessions.iter_mut().filter_map(|session| can_read(session).then_some(session));
         let Some(most) = readers.max_by_key(|session| session.counted_unsent) else { return };

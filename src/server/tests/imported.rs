@@ -144,7 +144,7 @@ fn a_dump_is_loaded_in_slices_and_saved_beside() {
     assert_eq!(snapshots(dir.path()).len(), 1);
     assert_has_all(&mut engine);
     assert_eq!(ask(&mut engine, client, "SET key:7 changed"), "+OK ");
-    engine.server.close_log().unwrap();
+    engine.server.persistence.close().unwrap();
     drop(engine);
 
     // What was imported is not imported again, and what came behind it is there.

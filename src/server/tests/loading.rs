@@ -145,7 +145,7 @@ fn a_server_goes_on_behind_a_snapshot_and_its_log() {
     let first = bench.engine.recover(directory(&disk), Box::new(|| {})).unwrap();
     assert_loaded(&mut bench);
     assert_eq!(bench.line("SET later v"), "+OK\\r\\n");
-    bench.engine.server.close_log().unwrap();
+    bench.engine.server.persistence.close().unwrap();
     drop(bench);
     let mut bench = Bench::new();
     let second = bench.engine.recover(directory(&disk), Box::new(|| {})).unwrap();
@@ -321,7 +321,7 @@ fn keys_that_are_made_ahead_are_those_that_were_there() {
             for (line, (expected, found)) in reads.iter().zip(expected.iter().zip(found)) {
                 assert_eq!(&found, expected, "{line}, with threads: {has_threads}");
             }
-            after.engine.server.close_log().unwrap();
+            after.engine.server.persistence.close().unwrap();
         }
     }
 }

@@ -83,7 +83,7 @@ impl Bench {
     }
 
     fn log(&self) -> &Log {
-        self.engine.server.persistence.durability.as_ref().expect("it was attached").log()
+        self.engine.server.persistence.journal.as_ref().expect("it was attached").log()
     }
 
     /// Runs a pipeline of commands. The replies are in the outbox then.
@@ -290,7 +290,7 @@ fn messages_stay_delayed_while_the_log_takes_no_changes() {
             bench.clock.advance_ms(1_000);
             bench.engine.tick();
         }
-        assert!(!bench.engine.server.is_unlogged());
+        assert!(!bench.engine.server.persistence.is_unlogged(&bench.engine.server.config));
         assert_eq!(bench.sent(0).as_deref(), Some("+OK\\r\\n"));
         bench.engine.reclaim_expired();
         bench.engine.server.commit_log();
@@ -503,7 +503,7 @@ fn what_was_kept_comes_back_under_lower_limits() {
             // Of what EVAL brought the last one stays, though there is no room.
             assert_eq!(bench.engine.server.programs.scripts.cached_len(), 2);
         }
-        bench.engine.server.close_log().expect("there is space");
+        bench.engine.server.persistence.close().expect("there is space");
         config.script_memory_limit = 1;
         config.script_cache_max_bytes = 0;
     }
@@ -541,7 +541,7 @@ fn a_snapshot_that_ends_late_takes_nothing_back() {
         assert_eq!(bench.line(0, "INCR n"), Some(format!(":{n}\\r\\n")));
     }
     let Engine { ks, server, .. } = &mut bench.engine;
-    server.save_at_once(ks).expect("there is space");
+    server.persist(ks, |persistence, ks, env| persistence.save_at_once(ks, env)).expect("there is space");
     drop(bench);
     let mut bench = recovered();
     assert_eq!(bench.line(0, "GET n").as_deref(), Some("$1\\r\\n4\\r\\n"), "no older change comes back");

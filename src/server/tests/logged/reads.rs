@@ -646,7 +646,7 @@ fn messages_that_a_full_disk_holds_are_bounded_like_unread_ones() {
     bench.fill_disk();
     bench.feed(0, &[&[b"SET", b"k", &LARGE]]);
     bench.finish_sync();
-    assert!(bench.engine.server.is_unlogged());
+    assert!(bench.engine.server.persistence.is_unlogged(&bench.engine.server.config));
     bench.ask(2, &["DBSIZE"]);
     let message = "x".repeat(10_000);
     (0..12).for_each(|_| bench.ask(2, &[&format!("PUBLISH news {message}")]));

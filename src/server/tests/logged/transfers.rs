@@ -101,8 +101,8 @@ fn a_disk_that_is_found_full_while_it_is_made_takes_no_change_of_its_client_eith
     let bytes = LOG_BEHIND_MAX_BYTES - 100_000;
     bench.line(0, &format!("SETRANGE held {bytes} x"));
     bench.feed(2, &[&[b"GET", b"held"]]);
-    assert!(!bench.engine.server.is_unlogged(), "nobody has looked at the disk");
-    while !bench.engine.server.is_unlogged() {
+    assert!(!bench.engine.server.persistence.is_unlogged(&bench.engine.server.config), "nobody has looked at the disk");
+    while !bench.engine.server.persistence.is_unlogged(&bench.engine.server.config) {
         assert!(make_some(&mut bench), "too much is held back");
     }
     let session = bench.engine.server.clients.sessions.get_mut(bench.clients[1]).expect("it is open");

@@ -232,7 +232,7 @@ fn data_is_read_again_when_a_log_that_was_turned_off_has_ended() {
     let (end, goes_on) = channel::<()>();
     let has_ended = Arc::new(AtomicBool::new(false));
     let ending = Arc::clone(&has_ended);
-    bench.engine.server.end_beside(move || {
+    bench.engine.server.persistence.end_beside(move || {
         let _ = goes_on.recv();
         ending.store(true, Ordering::SeqCst);
     });
@@ -335,12 +335,12 @@ fn a_log_that_begins_while_the_server_runs_holds_up_nobody() {
         bench.engine.save_slice();
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert!(bench.engine.server.wants_log());
+    assert!(bench.engine.server.persistence.wants_log(&bench.engine.server.config));
     bench.line("RPUSH list b");
     bench.disk.hold(None);
     until(|| {
         bench.engine.save_slice();
-        !bench.engine.server.wants_log()
+        !bench.engine.server.persistence.wants_log(&bench.engine.server.config)
     });
     bench.line("RPUSH list c");
     assert_eq!(bench.restart(true).list(), "abc");
@@ -369,7 +369,7 @@ fn a_server_ends_when_the_log_that_was_turned_off_is_closed() {
     bench.disk.hold(Some("sync"));
     bench.ok("CONFIG SET appendonly no");
     let release = Release::after(&bench.disk, Duration::from_millis(50));
-    bench.engine.server.close_log().expect("it was closed before");
+    bench.engine.server.persistence.close().expect("it was closed before");
     assert!(release.is_done(), "the mark at its end is on disk");
     release.wait();
 }
@@ -392,7 +392,7 @@ fn a_log_that_can_not_be_turned_off_leaves_the_snapshot_under_way_alone() {
 fn a_log_is_opened_when_the_one_before_has_ended() {
     let mut bench = Bench::start(&SimDisk::new(12), false);
     let (end, goes_on) = channel::<()>();
-    bench.engine.server.end_beside(move || _ = goes_on.recv());
+    bench.engine.server.persistence.end_beside(move || _ = goes_on.recv());
     bench.ok("CONFIG SET appendonly yes");
     until(|| {
         while bench.engine.save_slice() {}
@@ -406,7 +406,7 @@ fn a_log_is_opened_when_the_one_before_has_ended() {
     }
     drop(end);
     bench.release_snapshot();
-    assert!(!bench.engine.server.wants_log());
+    assert!(!bench.engine.server.persistence.wants_log(&bench.engine.server.config));
 }
 
 /// A log that is wanted, about to be opened on a disk that stands still.
@@ -428,12 +428,12 @@ fn a_log_that_is_not_wanted_any_more_when_it_is_open_is_given_up() {
     bench.ok("CONFIG SET appendonly no");
     bench.line("RPUSH list b");
     bench.release_snapshot();
-    assert!(bench.engine.server.persistence.durability.is_none() && bench.engine.server.persistence.tail.is_none());
+    assert!(bench.engine.server.persistence.journal.is_none() && bench.engine.server.persistence.tail.is_none());
     bench.line("RPUSH list c");
     // The next one begins in its place, with all that has come meanwhile.
     bench.ok("CONFIG SET appendonly yes");
     bench.release_snapshot();
-    assert!(bench.engine.server.persistence.durability.is_some());
+    assert!(bench.engine.server.persistence.journal.is_some());
     bench.line("RPUSH list d");
     assert_eq!(bench.restart(true).list(), "abcd");
 }
@@ -448,13 +448,13 @@ fn a_log_that_lacks_what_has_gathered_while_it_was_opened_is_given_up() {
     }
     bench.engine.tick();
     bench.release_snapshot();
-    assert!(bench.engine.server.persistence.durability.is_none(), "it would have a gap");
+    assert!(bench.engine.server.persistence.journal.is_none(), "it would have a gap");
     assert!(bench.line("INFO persistence").contains("aof_last_bgrewrite_status:err"));
     // It is tried again by itself.
     bench.clock.advance_ms(SAVE_RETRY.as_millis() as i64 + 1);
     bench.engine.tick();
     bench.release_snapshot();
-    assert!(bench.engine.server.persistence.durability.is_some());
+    assert!(bench.engine.server.persistence.journal.is_some());
     bench.line("RPUSH list b");
     let mut bench = bench.restart(true);
     assert_eq!((bench.list(), bench.engine.ks.db(0).len()), ("ab".to_owned(), keys + 1));

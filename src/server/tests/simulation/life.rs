@@ -176,8 +176,8 @@ impl<'w> Life<'w> {
             self.compare()?;
         }
         if self.world.chance(3)
-            && self.engine.server.persistence.durability.is_some()
-            && self.engine.server.close_log().is_ok()
+            && self.engine.server.persistence.journal.is_some()
+            && self.engine.server.persistence.close().is_ok()
         {
             self.world.kept = self.at;
             self.world.reached.clean_ends += 1;
@@ -203,14 +203,14 @@ impl<'w> Life<'w> {
                 self.hear_events()?;
             }
             65..72 => {
-                if let Some(durability) = &self.engine.server.persistence.durability {
-                    durability.log().step();
+                if let Some(journal) = &self.engine.server.persistence.journal {
+                    journal.log().step();
                 }
                 self.engine.server.follow_log();
             }
             72..78 => {
-                if let Some(durability) = &self.engine.server.persistence.durability {
-                    durability.log().do_chore();
+                if let Some(journal) = &self.engine.server.persistence.journal {
+                    journal.log().do_chore();
                 }
                 self.engine.server.follow_log();
             }
@@ -237,7 +237,7 @@ impl<'w> Life<'w> {
             return Ok(());
         }
         let (request, begun_at) = self.next_request(client);
-        if request.what == What::Reload && self.engine.server.persistence.durability.is_none() {
+        if request.what == What::Reload && self.engine.server.persistence.journal.is_none() {
             return Ok(());
         }
         if matches!(request.what, What::Block(_)) && self.clients.iter().any(|client| client.waits_for.is_some()) {
@@ -251,7 +251,7 @@ impl<'w> Life<'w> {
         session.outbox.append(out.buffer_mut());
         let is_parked = session.blocking.is_some();
         self.collect()?;
-        let is_logged = self.engine.server.persistence.durability.is_some();
+        let is_logged = self.engine.server.persistence.journal.is_some();
         let own = if self.at > before && !self.expiries.contains(&(before + 1)) { before + 1 } else { 0 };
         let shown = match (is_logged, request.what) {
             (false, _) => 0,
@@ -319,7 +319,7 @@ impl<'w> Life<'w> {
 
     /// Whoever has waited and does so no longer was served by the last unit, or its time was over.
     fn settle_waits(&mut self, before: u64) {
-        let is_logged = self.engine.server.persistence.durability.is_some();
+        let is_logged = self.engine.server.persistence.journal.is_some();
         for at in 0..CLIENTS {
             let key = self.clients[at].key;
             let Some(list) = self.clients[at].waits_for else { continue };
@@ -344,7 +344,7 @@ impl<'w> Life<'w> {
         let Some(session) = self.engine.server.clients.sessions.get_mut(self.observer.key) else { return Ok(()) };
         let end = self.observed + session.outbox.len() as u64;
         if end > self.events.back().map_or(self.observed, |events| events.end) {
-            let is_logged = self.engine.server.persistence.durability.is_some();
+            let is_logged = self.engine.server.persistence.journal.is_some();
             let changed = if is_logged { self.changed.clone() } else { BTreeMap::new() };
             self.events.push_back(Events { end, units, changed });
         }
@@ -354,12 +354,12 @@ impl<'w> Life<'w> {
     fn collect_units(&mut self) -> Verdict {
         let server = &self.engine.server;
         let Some(tail) = &server.persistence.tail else { return Ok(()) };
-        let base = server.persistence.durability.as_ref().map_or(self.copied, |durability| durability.last().get());
+        let base = server.persistence.journal.as_ref().map_or(self.copied, |journal| journal.last().get());
         if base > self.at {
             return Err(format!("units up to {base} were given away, and {} was the last that was seen", self.at));
         }
         // What comes before a log has begun nobody is promised.
-        let is_logged = server.persistence.durability.is_some();
+        let is_logged = server.persistence.journal.is_some();
         let units: Vec<Vec<u8>> = tail.units().skip((self.at - base) as usize).map(<[u8]>::to_vec).collect();
         for effects in units {
             repeat(&mut self.copy, &effects)?;
@@ -442,7 +442,7 @@ impl<'w> Life<'w> {
         let has_ended = made > before;
         if has_ended {
             self.world.reached.snapshots += made - before;
-            self.world.reached.saved_without_log += u64::from(self.engine.server.persistence.durability.is_none());
+            self.world.reached.saved_without_log += u64::from(self.engine.server.persistence.journal.is_none());
         }
         // One ends when the log behind it has begun, or could not; it is on disk before.
         if has_ended || self.engine.server.persistence.saving.begins_log() {
@@ -461,19 +461,20 @@ impl<'w> Life<'w> {
             saving.history(Purpose::Save).failures_in_a_row + saving.history(Purpose::Rewrite).failures_in_a_row
         };
         let was_ending = self.engine.server.persistence.saving.is_ending();
-        let (wanted_log, failures_before) = (self.engine.server.wants_log(), failures(self));
-        let (before, has_log) = (self.snapshots, self.engine.server.persistence.durability.is_some());
+        let (wanted_log, failures_before) =
+            (self.engine.server.persistence.wants_log(&self.engine.server.config), failures(self));
+        let (before, has_log) = (self.snapshots, self.engine.server.persistence.journal.is_some());
         self.engine.save_slice();
         if self.snapshots_made() > before + u64::from(was_ending) {
             // A reload has made one of all that is there.
-            let last = self.engine.server.last_lsn().get();
-            let is_numbered = has_log || self.engine.server.persistence.durability.is_some();
+            let last = self.engine.server.persistence.last_lsn().get();
+            let is_numbered = has_log || self.engine.server.persistence.journal.is_some();
             self.copied(last - u64::from(!is_numbered), has_log)?;
         } else if !was_ending && self.engine.server.persistence.saving.is_ending() {
-            self.copied(self.engine.server.last_lsn().get(), has_log)?;
+            self.copied(self.engine.server.persistence.last_lsn().get(), has_log)?;
         }
         let is_saved = self.note_snapshots();
-        let has_log = self.engine.server.persistence.durability.is_some();
+        let has_log = self.engine.server.persistence.journal.is_some();
         self.world.reached.logs_begun += u64::from(wanted_log && has_log);
         if failures(self) > failures_before {
             // Of a snapshot that has ended well only the log behind it can have failed.
@@ -508,8 +509,7 @@ impl<'w> Life<'w> {
         let is_held = server.clients.sessions.get_mut(client.key).is_some_and(|session| session.outbox.is_fenced());
         reached.held += u64::from(is_held);
         client.received.extend(sent);
-        let is_synced =
-            server.persistence.durability.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
+        let is_synced = server.persistence.journal.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
         while let Some(len) = reply_len(&client.received) {
             let reply: Vec<u8> = client.received.drain(..len).collect();
             let Some(expected) = client.expected.pop_front() else { break };
@@ -566,8 +566,7 @@ impl<'w> Life<'w> {
     fn hear(&mut self) -> Verdict {
         let server = &mut self.engine.server;
         self.listener.received.extend(super::super::logged::send(server, self.listener.key));
-        let is_synced =
-            server.persistence.durability.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
+        let is_synced = server.persistence.journal.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
         while let Some(len) = reply_len(&self.listener.received) {
             let message: Vec<u8> = self.listener.received.drain(..len).collect();
             let text = String::from_utf8_lossy(&message);
@@ -603,8 +602,7 @@ impl<'w> Life<'w> {
     fn hear_events(&mut self) -> Verdict {
         let server = &mut self.engine.server;
         self.observer.received.extend(super::super::logged::send(server, self.observer.key));
-        let is_synced =
-            server.persistence.durability.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
+        let is_synced = server.persistence.journal.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
         while let Some(len) = reply_len(&self.observer.received) {
             let message: Vec<u8> = self.observer.received.drain(..len).collect();
             self.observed += len as u64;
@@ -628,7 +626,7 @@ impl<'w> Life<'w> {
     }
 
     fn log_state(&self) -> Option<LogState> {
-        self.engine.server.persistence.durability.as_ref().map(|durability| durability.log().state())
+        self.engine.server.persistence.journal.as_ref().map(|journal| journal.log().state())
     }
 
     fn look_at_log(&mut self) {
@@ -701,7 +699,7 @@ fn copy_of(world: &mut World, engine: &mut Engine) -> Verdict<Engine> {
 
 /// Whether the log has what leaves now, as far as `appendfsync` asks: it need not take a crash to see that.
 fn is_safe(server: &ServerState, told: &Told) -> Verdict {
-    let Some(log) = server.persistence.durability.as_ref().map(|durability| durability.log()) else { return Ok(()) };
+    let Some(log) = server.persistence.journal.as_ref().map(|journal| journal.log()) else { return Ok(()) };
     let safe = if log.policy() == SyncPolicy::Always { log.durable() } else { log.written() };
     if told.lsn > safe.get() {
         return Err(format!("{told:?} was shown, and the log had got to {safe}"));

@@ -18,11 +18,8 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::time::Duration;
 
-use crate::base::limits::{
-    LOG_BEHIND_MAX_BYTES, LOG_FULL_RETRY, LOG_SYNC_ALONE_MAX, LOG_SYNC_IN_PLACE_MAX, LOG_SYNC_RETRY,
-};
+use crate::base::limits::{LOG_BEHIND_MAX_BYTES, LOG_SYNC_ALONE_MAX, LOG_SYNC_IN_PLACE_MAX};
 use crate::base::lsn::Lsn;
 use crate::config::AppendFsync;
 use crate::engine::meters::latency::Event;
@@ -30,28 +27,20 @@ use crate::engine::session::{Restrictions, Session};
 use crate::engine::state::{Entry, ServerState};
 use crate::engine::wait::Ticket;
 use crate::keyspace::Keyspace;
-use crate::log::group_commit::{Commit, CommitError, Log, State, SyncPolicy};
+use crate::log::group_commit::{Commit, Log, State, SyncPolicy};
 use crate::log::planted::{self, Bug};
-use crate::persist::durability_state::{Durability, Held, WAITING_MIN};
-use crate::persist::saving::Purpose;
+use crate::persist::journal::{Held, Journal, WAITING_MIN};
 use crate::persist::tail::Tail;
 use crate::resp::reply::Reply;
 use crate::spec::Flags;
 use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
 
-/// Answered to commands that write while what they write could not be saved.
-const NOT_SAVED: Error = Error::text(
-    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify \
-     the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails \
-     (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
-);
-
 impl ServerState {
     /// Goes on with a log that holds everything up to unit `last`.
     pub(crate) fn attach_log(&mut self, log: Log, last: Lsn) {
         self.set_tail(Some(Tail::new(log.buffer())));
-        self.persistence.durability = Some(Durability::new(log, last));
+        self.persistence.journal = Some(Journal::new(log, last));
         // A start on a full disk finds it so before the first command.
         self.follow_log();
     }
@@ -73,7 +62,7 @@ impl ServerState {
             if is_written {
                 self.commit_log();
             }
-            let safe = self.safe();
+            let safe = self.persistence.safe();
             let Some(session) = self.clients.sessions.get_mut(key) else { return 0 };
             let free = session.outbox.sendable(safe);
             if free > 0 {
@@ -81,21 +70,15 @@ impl ServerState {
             }
         }
         let waits_for = self.clients.sessions.get_mut(key).and_then(|session| session.outbox.begin_waiting());
-        if let (Some(lsn), Some(durability)) = (waits_for, &mut self.persistence.durability) {
-            if durability.waiting.len() >= durability.waiting_max {
+        if let (Some(lsn), Some(journal)) = (waits_for, &mut self.persistence.journal) {
+            if journal.waiting.len() >= journal.waiting_max {
                 let sessions = &mut self.clients.sessions;
-                durability.waiting.retain(|Reverse((_, key))| sessions.get_mut(*key).is_some());
-                durability.waiting_max = WAITING_MIN.max(2 * durability.waiting.len());
+                journal.waiting.retain(|Reverse((_, key))| sessions.get_mut(*key).is_some());
+                journal.waiting_max = WAITING_MIN.max(2 * journal.waiting.len());
             }
-            durability.waiting.push(Reverse((lsn, key)));
+            journal.waiting.push(Reverse((lsn, key)));
         }
         0
-    }
-
-    /// The last unit that can't be lost as far as `appendfsync` promises; without a log nothing waits.
-    #[inline]
-    pub(in crate::engine) fn safe(&self) -> Lsn {
-        self.persistence.durability.as_ref().map_or(Lsn::MAX, Durability::safe)
     }
 
     /// Who writes the tail. Where replies do not wait for a sync, the engine's thread does. Else it does so while syncs are so fast
@@ -109,51 +92,39 @@ impl ServerState {
 
     /// Gives the log what is in the tail.
     pub(crate) fn commit_log(&mut self) {
-        let Some(durability) = &self.persistence.durability else { return };
-        let how = self.committer(&durability.log);
+        let Some(journal) = &self.persistence.journal else { return };
+        let how = self.committer(&journal.log);
         self.commit_log_by(how);
     }
 
     fn commit_log_by(&mut self, how: Commit) {
-        let (Some(durability), Some(tail)) = (&mut self.persistence.durability, &mut self.persistence.tail) else {
-            return;
-        };
-        if tail.units > 0 {
-            durability.commit(tail, how);
-            durability.bound_backlog();
-        }
+        self.persistence.commit(how);
         self.follow_log();
     }
 
     /// Wakes those who wait for what the log has reached, and acts on what has become of it. To be called when it has got further
     /// on a thread of its own.
     pub fn follow_log(&mut self) {
-        let Some(durability) = &mut self.persistence.durability else { return };
+        let Some(journal) = &mut self.persistence.journal else { return };
         // In this order: what is safe when the log is seen to have failed has been safe before.
-        let (state, safe) = (durability.log.state(), durability.safe());
-        durability.release_held();
-        while durability.waiting.peek().is_some_and(|Reverse((lsn, _))| *lsn <= safe) {
-            let Some(Reverse((_, key))) = durability.waiting.pop() else { break };
+        let (state, safe) = (journal.log.state(), journal.safe());
+        journal.release_held();
+        while journal.waiting.peek().is_some_and(|Reverse((lsn, _))| *lsn <= safe) {
+            let Some(Reverse((_, key))) = journal.waiting.pop() else { break };
             if let Some(session) = self.clients.sessions.get_mut(key) {
                 session.outbox.wake();
             }
         }
-        if state != durability.state {
+        if state != journal.state {
             self.log_changed(state, safe);
         }
     }
 
-    /// Makes all that was committed as safe as `appendfsync` asks, on this thread. Answers whether it is.
+    /// Makes all committed units as safe as `appendfsync` asks, and waits for it. Returns whether they are.
     fn settle(&mut self) -> bool {
-        self.commit_log_by(Commit::InPlace);
-        if let Some(durability) = &self.persistence.durability
-            && !durability.is_safe()
-        {
-            // The log's thread is at work, or was left what takes a sync first. Of a disk that is full, or has failed, the state tells.
-            let _ = durability.log.settle();
-            self.follow_log();
-        }
-        self.persistence.durability.as_ref().is_none_or(Durability::is_safe)
+        let is_safe = self.persistence.settle();
+        self.follow_log();
+        is_safe
     }
 
     /// Something is about to take long: what was answered before need not wait for it.
@@ -167,42 +138,7 @@ impl ServerState {
 
     /// For those who show the data to others while they hold the thread: makes sure that nothing committed can still be lost.
     pub(crate) fn settle_log(&mut self, ks: &Keyspace) -> Result<(), Error> {
-        if self.settle() && !self.has_lost(ks) { Ok(()) } else { Err(self.refusal()) }
-    }
-
-    /// Whether nobody may ever hear of what shows unit `fence`: the log has failed before it.
-    #[inline]
-    pub(in crate::engine) fn is_lost(&self, fence: Lsn) -> bool {
-        self.has_log_failed() && fence > self.safe()
-    }
-
-    /// Whether anything is lost of what the keys hold.
-    pub(crate) fn has_lost(&self, ks: &Keyspace) -> bool {
-        self.is_lost(ks.last_in_flight())
-    }
-
-    /// Which unit must be safe before anybody hears of what the one that is underway has changed or seen so far. What a client
-    /// publishes is not heard before what it did earlier.
-    pub(in crate::engine) fn fence_so_far(&self, ks: &Keyspace, current: &Session) -> Lsn {
-        let has_changed = self.persistence.durability.is_some() && ks.has_changed();
-        let own = if has_changed { self.lsn_of_tail().next() } else { Lsn::NONE };
-        own.max(ks.fence()).max(current.fence)
-    }
-
-    /// Which unit must be safe before anybody hears, while the one that is underway has not ended, how many scripts and libraries
-    /// there are. To load or drop them is never rolled back: so if the unit has done that, it will have its number.
-    pub(in crate::engine) fn fence_beside(&self, ks: &Keyspace) -> Lsn {
-        let has_loaded = self.persistence.durability.is_some() && ks.has_loaded_scripts();
-        let own = if has_loaded { self.lsn_of_tail().next() } else { Lsn::NONE };
-        own.max(ks.last_change_beside())
-    }
-
-    /// The number of the last unit that was added to the tail. Behind a log that has failed nobody will ever write one.
-    pub(in crate::engine) fn lsn_of_tail(&self) -> Lsn {
-        match (&self.persistence.durability, &self.persistence.tail) {
-            (Some(durability), Some(tail)) => durability.lsn_of(tail),
-            _ => Lsn::MAX,
-        }
+        if self.settle() && !self.persistence.has_lost(ks) { Ok(()) } else { Err(self.persistence.refusal()) }
     }
 
     /// Lets a session's reply, `out` from `start` on, wait for unit `fence`; what shows something that is lost is refused. When the
@@ -219,7 +155,7 @@ impl ServerState {
         if planted::is(Bug::NoFence) {
             return true;
         }
-        if self.is_lost(fence) {
+        if self.persistence.is_lost(fence) {
             self.refuse_lost(out, start);
             return false;
         }
@@ -235,7 +171,7 @@ impl ServerState {
         // The one answer to the command, which does not run again.
         self.clients.room.has_taken_back();
         out.take_back(start);
-        let refusal = self.refusal().to_string();
+        let refusal = self.persistence.refusal().to_string();
         self.meters.stats.count_error(refusal.as_bytes());
         out.error(refusal.as_bytes());
     }
@@ -252,75 +188,49 @@ impl ServerState {
 
     /// Counts bytes that wait for unit `fence`, unless it is safe. When there are too many, the engine waits as well.
     pub(in crate::engine) fn hold(&mut self, bytes: usize, fence: Lsn) {
-        let Some(durability) = &mut self.persistence.durability else { return };
-        if fence <= durability.safe() {
+        let Some(journal) = &mut self.persistence.journal else { return };
+        if fence <= journal.safe() {
             return;
         }
-        durability.held.since += bytes;
-        durability.held.newest = durability.held.newest.max(fence);
-        if durability.held.bytes() > LOG_BEHIND_MAX_BYTES {
-            durability.release_held();
+        journal.held.since += bytes;
+        journal.held.newest = journal.held.newest.max(fence);
+        if journal.held.bytes() > LOG_BEHIND_MAX_BYTES {
+            journal.release_held();
         }
-        if durability.held.bytes() > LOG_BEHIND_MAX_BYTES {
-            durability.held = Held::default();
+        if journal.held.bytes() > LOG_BEHIND_MAX_BYTES {
+            journal.held = Held::default();
             self.settle();
         }
     }
 
-    /// Has all that was committed made durable, whatever `appendfsync` says, and does not wait for it. Answers up to which unit
-    /// that is.
+    /// Starts to make all committed units durable, whatever `appendfsync` says, and does not wait. Returns the last of them.
     pub(crate) fn begin_sync(&mut self) -> Lsn {
         self.commit_log();
-        let Some(durability) = &self.persistence.durability else { return Lsn::NONE };
-        // With `always` it is on its way anyway.
-        if durability.log.policy() != SyncPolicy::Always {
-            durability.log.begin_sync();
-        }
-        durability.last
+        self.persistence.begin_sync()
     }
 
-    /// Whether there is a log, and it can't lose unit `lsn` any more, whatever happens.
-    pub(crate) fn is_durable(&self, lsn: Lsn) -> bool {
-        self.persistence.durability.as_ref().is_some_and(|durability| durability.log.durable() >= lsn)
-    }
-
-    /// After what time it is worth while to ask again for what [`begin_sync`](Self::begin_sync) has begun.
-    pub(crate) fn look_again_at_log(&self) -> Duration {
-        if self.is_unlogged() { LOG_FULL_RETRY } else { LOG_SYNC_RETRY }
-    }
-
-    /// Makes all that was committed durable, whatever `appendfsync` says. Answers whether that was done; false without a log.
+    /// Makes all committed units durable, whatever `appendfsync` says, and waits for it. Returns whether they are; false without
+    /// a journal.
     pub(crate) fn drain_log(&mut self) -> bool {
-        self.commit_log_by(Commit::InPlace);
-        let is_done = self.persistence.durability.as_ref().is_some_and(|durability| durability.log.drain().is_ok());
+        let is_done = self.persistence.drain();
         self.follow_log();
         is_done
     }
 
-    /// Sets when the log is synced from now on, once all that was committed is durable. Fails if that can't be.
+    /// Sets when the journal is synced from now on, once all committed units are durable. Fails if they cannot be made so.
     pub(crate) fn set_sync_policy(&mut self, policy: AppendFsync) -> Result<(), String> {
-        self.commit_log_by(Commit::InPlace);
-        let Some(durability) = &self.persistence.durability else { return Ok(()) };
-        let set = durability.log.set_policy(policy.into()).map_err(|error| error.to_string());
+        let set = self.persistence.set_sync_policy(policy);
         self.follow_log();
         set
-    }
-
-    /// Makes all durable, and marks the log's end as clean, also that of one that was turned off before.
-    pub(crate) fn close_log(&mut self) -> Result<(), CommitError> {
-        self.commit_log_by(Commit::InPlace);
-        let closed = self.persistence.durability.take().map_or(Ok(()), |durability| durability.log.close());
-        self.persistence.saving.await_ended_log();
-        closed
     }
 
     /// Looks after the log, `hz` times a second: has written what nobody waits for, and tries again what did not fit on the disk.
     pub fn look_after_log(&mut self) {
         self.commit_log();
-        if let Some(durability) = &self.persistence.durability
-            && !durability.is_safe()
+        if let Some(journal) = &self.persistence.journal
+            && !journal.is_safe()
         {
-            durability.log.nudge();
+            journal.log.nudge();
             self.follow_log();
         }
         self.note_log_latency();
@@ -328,57 +238,46 @@ impl ServerState {
 
     /// Tells the latency monitor of the longest write and the longest sync since it was told last.
     fn note_log_latency(&mut self) {
-        let Some(durability) = &self.persistence.durability else { return };
-        let (write, sync) = durability.log.take_longest();
-        let is_always = durability.log.policy() == SyncPolicy::Always;
+        let Some(journal) = &self.persistence.journal else { return };
+        let (write, sync) = journal.log.take_longest();
+        let is_always = journal.log.policy() == SyncPolicy::Always;
         self.meters.latency.note(Event::LogWrite, write, &self.time.clock);
         self.meters.latency.note(if is_always { Event::LogSyncAlways } else { Event::LogSync }, sync, &self.time.clock);
-    }
-
-    /// Gives back the memory of the log's buffers when it has had nothing to do for a while.
-    pub(in crate::engine) fn give_back_log_buffers(&mut self) {
-        if let (Some(durability), Some(tail)) = (&mut self.persistence.durability, &mut self.persistence.tail) {
-            durability.give_back(tail);
-        }
-    }
-
-    /// Bytes held for changes that the log has not taken yet.
-    pub fn log_buffer_bytes(&self) -> usize {
-        let handed_over = self.persistence.durability.as_ref().map_or(0, |durability| durability.log().backlog_bytes());
-        handed_over + self.persistence.tail.as_ref().map_or(0, Tail::mem_bytes)
     }
 
     /// Tells a session what has become of the log while it was out of the registry. `out` is what it is answered: if it shows what
     /// the log has failed to keep since the session was taken out, when it `had_failed` or not, the session ends.
     #[inline]
     pub(in crate::engine) fn catch_up(&self, session: &mut Session, had_failed: bool, out: &mut Reply) {
-        if self.is_unlogged() != session.restrictions.has(Restrictions::UNLOGGED) || self.has_log_failed() {
+        if self.persistence.is_unlogged(&self.config) != session.restrictions.has(Restrictions::UNLOGGED)
+            || self.persistence.has_failed()
+        {
             self.tell_of_log(session, had_failed, out);
         }
     }
 
     #[cold]
     fn tell_of_log(&self, session: &mut Session, had_failed: bool, out: &mut Reply) {
-        session.restrictions.set(Restrictions::UNLOGGED, self.is_unlogged());
-        if self.has_log_failed() && !had_failed && session.outbox.shows_more_than(self.safe()) {
+        session.restrictions.set(Restrictions::UNLOGGED, self.persistence.is_unlogged(&self.config));
+        if self.persistence.has_failed() && !had_failed && session.outbox.shows_more_than(self.persistence.safe()) {
             out.truncate(0);
             session.close_at_once();
         }
     }
 
     fn log_changed(&mut self, state: State, safe: Lsn) {
-        let Some(durability) = &mut self.persistence.durability else { return };
-        durability.state = state;
+        let Some(journal) = &mut self.persistence.journal else { return };
+        journal.state = state;
         match state {
             State::Good => tracing::warn!("the log is written again: commands that write are taken"),
             State::Full => {
                 tracing::error!("the log's disk is full: commands that write are refused until there is space")
             }
             State::Poisoned => {
-                let why = durability.log.failure().map(ToString::to_string).unwrap_or_default();
+                let why = journal.log.failure().map(ToString::to_string).unwrap_or_default();
                 tracing::error!("{why}: commands that write are refused until a restart");
-                durability.last = safe;
-                durability.waiting = BinaryHeap::new();
+                journal.last = safe;
+                journal.waiting = BinaryHeap::new();
                 self.set_tail(None);
                 // They wait for an answer to what is lost, or for a value that is.
                 for session in self.clients.sessions.iter_mut().filter(|session| session.outbox.shows_more_than(safe)) {
@@ -395,71 +294,33 @@ impl ServerState {
         }
     }
 
-    /// Whether the log, or where there is none what stands for it, takes no changes: the bit of every session's restrictions.
-    #[inline]
-    pub(crate) fn is_unlogged(&self) -> bool {
-        self.persistence.durability.as_ref().map_or_else(|| self.stops_writes(), |durability| !durability.is_good())
-    }
-
     /// Tells all sessions whether the log, or what stands for it, takes changes.
     pub(in crate::engine) fn update_gates(&mut self) {
-        let is_unlogged = self.is_unlogged();
+        let is_unlogged = self.persistence.is_unlogged(&self.config);
         for session in self.clients.sessions.iter_mut() {
             session.restrictions.set(Restrictions::UNLOGGED, is_unlogged);
         }
-    }
-
-    /// Whether the log is known to have failed for good.
-    #[inline]
-    pub(in crate::engine) fn has_log_failed(&self) -> bool {
-        self.persistence.durability.as_ref().is_some_and(|durability| durability.state == State::Poisoned)
-    }
-
-    /// Whether commands that write are refused, because what they write should be saved and can't be. With a log it is safe.
-    fn stops_writes(&self) -> bool {
-        self.persistence.durability.is_none()
-            && self.config.stop_writes_on_bgsave_error
-            && !self.config.save.is_empty()
-            && !self.persistence.saving.history(Purpose::Save).is_ok
     }
 
     /// Refuses a client's command for which the log is in no state.
     pub(in crate::engine) fn admit_to_log(&self, session: &Session, entry: &Entry) -> Result<(), Error> {
         let flags = entry.command.flags;
         match &session.transaction {
-            Some(transaction) if flags.has(Flags::RUNS_QUEUE) => self.admit_logged(transaction.flags),
+            Some(transaction) if flags.has(Flags::RUNS_QUEUE) => {
+                self.persistence.admit_logged(&self.config, transaction.flags)
+            }
             // As in Redis: whoever asks whether the server is well is to learn that it is not.
-            _ if flags.has(Flags::TELLS_HEALTH) => self.admit_logged(Flags::WRITE),
-            _ => self.admit_logged(flags),
-        }
-    }
-
-    /// Refuses what a command of these flags would do to the data while the log takes nothing.
-    #[inline]
-    pub(crate) fn admit_logged(&self, flags: Flags) -> Result<(), Error> {
-        if !flags.has(Flags::WRITE) {
-            return Ok(());
-        }
-        match &self.persistence.durability {
-            Some(_) if self.is_unlogged() => Err(self.refusal()),
-            None if self.stops_writes() => Err(NOT_SAVED),
-            _ => Ok(()),
+            _ if flags.has(Flags::TELLS_HEALTH) => self.persistence.admit_logged(&self.config, Flags::WRITE),
+            _ => self.persistence.admit_logged(&self.config, flags),
         }
     }
 
     /// Whether a call that waits would be refused now, and may be served when there is space again: it should wait on until then.
     pub(in crate::engine) fn awaits_log(&self, ticket: Ticket) -> bool {
-        if !self.is_unlogged() || self.has_log_failed() {
+        if !self.persistence.is_unlogged(&self.config) || self.persistence.has_failed() {
             return false;
         }
         let parked = self.waits.get(ticket);
         parked.is_some_and(|parked| self.table.by_id(parked.command).command.flags.has(Flags::WRITE))
-    }
-
-    #[cold]
-    pub(in crate::engine) fn refusal(&self) -> Error {
-        let failure = self.persistence.durability.as_ref().and_then(|durability| durability.log.failure());
-        let why = failure.map_or_else(|| "No space left on device".to_owned(), ToString::to_string);
-        Error::owned(format!("MISCONF Errors writing to the AOF file: {why}"))
     }
 }

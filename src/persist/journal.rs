@@ -1,4 +1,4 @@
-//! The log that the engine writes, how far it is, and who waits for that. [`crate::engine::persistence::durability`] acts on it.
+//! The log that the engine writes, how far it is, and who waits for that. [`crate::engine::persistence::release`] acts on it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +11,7 @@ use crate::log::group_commit::{self, Commit, Log, State, SyncPolicy};
 use crate::spec::session_key::SessionKey;
 
 /// The log, and what of the data it has.
-pub(crate) struct Durability {
+pub(crate) struct Journal {
     pub(crate) log: Log,
     /// The last unit that the log was given.
     pub(crate) last: Lsn,
@@ -43,13 +43,13 @@ impl Held {
     }
 }
 
-/// See [`Durability::waiting_max`].
+/// See [`Journal::waiting_max`].
 pub(crate) const WAITING_MIN: usize = 1024;
 
-impl Durability {
+impl Journal {
     /// Goes on behind unit `last`, the last one in the log.
-    pub(crate) fn new(log: Log, last: Lsn) -> Durability {
-        Durability {
+    pub(crate) fn new(log: Log, last: Lsn) -> Journal {
+        Journal {
             log,
             last,
             state: State::Good,

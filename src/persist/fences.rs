@@ -1,0 +1,186 @@
+//! How far the journal is, and whether commands that write are admitted. The engine decides from it
+//! [which replies may leave](crate::engine::persistence::release).
+
+use std::time::Duration;
+
+use super::Persistence;
+use super::journal::Journal;
+use super::saving::Purpose;
+use super::tail::Tail;
+use crate::base::limits::{LOG_FULL_RETRY, LOG_SYNC_RETRY};
+use crate::base::lsn::Lsn;
+use crate::config::{AppendFsync, Config};
+use crate::keyspace::Keyspace;
+use crate::log::group_commit::{Commit, CommitError, State, SyncPolicy};
+use crate::spec::Flags;
+use crate::spec::error::Error;
+
+/// The reply to commands that write while their changes could not be saved.
+const NOT_SAVED: Error = Error::text(
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify \
+     the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails \
+     (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
+);
+
+impl Persistence {
+    /// Gives the journal the units of the tail.
+    pub(crate) fn commit(&mut self, how: Commit) {
+        let (Some(journal), Some(tail)) = (&mut self.journal, &mut self.tail) else { return };
+        if tail.units > 0 {
+            journal.commit(tail, how);
+            journal.bound_backlog();
+        }
+    }
+
+    /// Makes all committed units as safe as `appendfsync` asks, and waits for it. Returns whether they are.
+    pub(crate) fn settle(&mut self) -> bool {
+        self.commit(Commit::InPlace);
+        if let Some(journal) = &self.journal
+            && !journal.is_safe()
+        {
+            // The journal's thread is at work, or was left units that take a sync first. Whether the disk is full or has failed, the
+            // state tells.
+            let _ = journal.log.settle();
+        }
+        self.journal.as_ref().is_none_or(Journal::is_safe)
+    }
+
+    /// Makes all committed units durable, whatever `appendfsync` says, and waits for it. Returns whether they are; false without
+    /// a journal.
+    pub(crate) fn drain(&mut self) -> bool {
+        self.commit(Commit::InPlace);
+        self.journal.as_ref().is_some_and(|journal| journal.log.drain().is_ok())
+    }
+
+    /// Sets when the journal is synced from now on, once all committed units are durable. Fails if they cannot be made so.
+    pub(crate) fn set_sync_policy(&mut self, policy: AppendFsync) -> Result<(), String> {
+        self.commit(Commit::InPlace);
+        let Some(journal) = &self.journal else { return Ok(()) };
+        journal.log.set_policy(policy.into()).map_err(|error| error.to_string())
+    }
+
+    /// Makes all committed units durable and marks the journal's end as clean, also that of a journal that was turned off before.
+    pub(crate) fn close(&mut self) -> Result<(), CommitError> {
+        self.commit(Commit::InPlace);
+        let closed = self.journal.take().map_or(Ok(()), |journal| journal.log.close());
+        self.saving.await_ended_log();
+        closed
+    }
+
+    /// Starts to make all units that the journal was given durable, whatever `appendfsync` says, and does not wait. Returns the last
+    /// of them.
+    pub(crate) fn begin_sync(&mut self) -> Lsn {
+        let Some(journal) = &self.journal else { return Lsn::NONE };
+        // With `always` a sync is on its way anyway.
+        if journal.log.policy() != SyncPolicy::Always {
+            journal.log.begin_sync();
+        }
+        journal.last
+    }
+
+    /// Returns the last unit that cannot be lost, as far as `appendfsync` promises. Without a journal nothing waits.
+    #[inline]
+    pub(crate) fn safe(&self) -> Lsn {
+        self.journal.as_ref().map_or(Lsn::MAX, Journal::safe)
+    }
+
+    /// Whether replies that show unit `fence` must never leave: the journal failed before it.
+    #[inline]
+    pub(crate) fn is_lost(&self, fence: Lsn) -> bool {
+        self.has_failed() && fence > self.safe()
+    }
+
+    /// Whether the keys show a change that is lost.
+    pub(crate) fn has_lost(&self, ks: &Keyspace) -> bool {
+        self.is_lost(ks.last_in_flight())
+    }
+
+    /// Returns the unit that must be safe before a client beside the running unit may see how many scripts and libraries there are.
+    /// Loading or dropping them is never rolled back: if the running unit has done so, it is the unit.
+    pub(crate) fn fence_beside(&self, ks: &Keyspace) -> Lsn {
+        let has_loaded = self.journal.is_some() && ks.has_loaded_scripts();
+        let own = if has_loaded { self.lsn_of_tail().next() } else { Lsn::NONE };
+        own.max(ks.last_change_beside())
+    }
+
+    /// Returns the last unit that was added to the tail. A journal that has failed never reaches one.
+    pub(crate) fn lsn_of_tail(&self) -> Lsn {
+        match (&self.journal, &self.tail) {
+            (Some(journal), Some(tail)) => journal.lsn_of(tail),
+            _ => Lsn::MAX,
+        }
+    }
+
+    /// Whether there is a journal and unit `lsn` is durable in it.
+    pub(crate) fn is_durable(&self, lsn: Lsn) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.log.durable() >= lsn)
+    }
+
+    /// Returns the error for commands that the journal cannot take.
+    #[cold]
+    pub(crate) fn refusal(&self) -> Error {
+        let failure = self.journal.as_ref().and_then(|journal| journal.log.failure());
+        let why = failure.map_or_else(|| "No space left on device".to_owned(), ToString::to_string);
+        Error::owned(format!("MISCONF Errors writing to the AOF file: {why}"))
+    }
+
+    /// Whether the journal is known to have failed for good.
+    #[inline]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.state == State::Poisoned)
+    }
+
+    /// Gives back the memory of the journal's buffers when it has had nothing to do for a while.
+    pub(crate) fn give_back_buffers(&mut self) {
+        if let (Some(journal), Some(tail)) = (&mut self.journal, &mut self.tail) {
+            journal.give_back(tail);
+        }
+    }
+
+    /// Bytes held for changes that the journal has not taken yet.
+    pub fn buffer_bytes(&self) -> usize {
+        let handed_over = self.journal.as_ref().map_or(0, |journal| journal.log().backlog_bytes());
+        handed_over + self.tail.as_ref().map_or(0, Tail::mem_bytes)
+    }
+
+    /// Whether commands that write are refused because the last snapshot failed. With a journal their changes are safe.
+    fn stops_writes(&self, config: &Config) -> bool {
+        self.journal.is_none()
+            && config.stop_writes_on_bgsave_error
+            && !config.save.is_empty()
+            && !self.saving.history(Purpose::Save).is_ok
+    }
+
+    /// Whether changes are not taken now: by the journal, or without one, by the rules of `save`. Each session has this as a
+    /// restriction.
+    #[inline]
+    pub(crate) fn is_unlogged(&self, config: &Config) -> bool {
+        self.journal.as_ref().map_or_else(|| self.stops_writes(config), |journal| !journal.is_good())
+    }
+
+    /// Refuses a command of these flags if it writes and changes are not taken.
+    #[inline]
+    pub(crate) fn admit_logged(&self, config: &Config, flags: Flags) -> Result<(), Error> {
+        if !flags.has(Flags::WRITE) {
+            return Ok(());
+        }
+        match &self.journal {
+            Some(_) if self.is_unlogged(config) => Err(self.refusal()),
+            None if self.stops_writes(config) => Err(NOT_SAVED),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the time after which a sync [begun](Self::begin_sync) earlier is worth another look.
+    pub(crate) fn look_again_after(&self, config: &Config) -> Duration {
+        if self.is_unlogged(config) { LOG_FULL_RETRY } else { LOG_SYNC_RETRY }
+    }
+
+    /// Returns the unit that must be safe before the changes and reads of the running unit so far may be seen. `earlier` is the fence of
+    /// the client's earlier replies: its messages must not overtake them.
+    pub(crate) fn fence_so_far(&self, ks: &Keyspace, earlier: Lsn) -> Lsn {
+        let has_changed = self.journal.is_some() && ks.has_changed();
+        let own = if has_changed { self.lsn_of_tail().next() } else { Lsn::NONE };
+        own.max(ks.fence()).max(earlier)
+    }
+}

@@ -1,0 +1,106 @@
+//! When a snapshot is made that nobody has asked for. What is refused when none can be made says [`crate::engine::persistence::release`].
+//!
+//! - Without a log the points of `save` say when: so many seconds and so many changes after the last one.
+//! - With a log nothing is at risk. One is made when the log behind the last one has become long
+//!   (`auto-aof-rewrite-percentage`), so that a start need not read it; points of `save` are honoured, too.
+//! - A log that `appendonly` asks for while the server runs begins behind a snapshot.
+//!
+//! What has failed is tried again: after 5 s what `save` asks for, as in Redis; what `appendonly` and a log that has grown ask
+//! for doubles that with each failure.
+
+use super::saving::{Home, Purpose, Run, Stage};
+use super::{Env, Persistence};
+use crate::base::limits::{LOG_BEGIN_MAX_BYTES, LOG_BEGIN_RETRY_DOUBLINGS, SAVE_RETRY, SAVE_RETRY_DOUBLINGS};
+use crate::config::Config;
+use crate::keyspace::Keyspace;
+
+impl Persistence {
+    /// Begins a snapshot if it is time for one. Runs `hz` times a second.
+    pub(crate) fn look_after_saving(&mut self, ks: &Keyspace, env: &Env<'_>) {
+        let gathered = self.tail.as_ref().filter(|_| self.journal.is_none()).map_or(0, |tail| tail.bytes.len());
+        if gathered > LOG_BEGIN_MAX_BYTES {
+            match &self.saving.run {
+                // Its thread can't be called back. When it is done, the log that lacks this is not begun.
+                Some(Run { stage: Stage::Beginning(..), .. }) => self.tail = None,
+                Some(_) => {
+                    let error = format!(
+                        "the disk is too slow to begin a log: {gathered} bytes of changes have gathered meanwhile"
+                    );
+                    self.conclude(env, Err(error), Ok(()));
+                }
+                None => {}
+            }
+        }
+        if self.saving.is_too_slow() || self.saving.rests() {
+            // The disk may stand still, and wake nobody; nor does the end of a rest.
+            (self.saving.wake)();
+        }
+        // What is loaded is saved by who loads it.
+        if self.loading.is_some() || self.saving.run.is_some() || matches!(self.saving.home, Home::None) {
+            return;
+        }
+        let steady_ms = env.clock.steady_ms();
+        let due = if self.is_save_due(env.config, ks, steady_ms) {
+            Some(Purpose::Save)
+        } else if self.is_rewrite_due(env.config, steady_ms) {
+            Some(Purpose::Rewrite)
+        } else {
+            None
+        };
+        if let Some(purpose) = due {
+            self.saving.begin(purpose, steady_ms);
+        }
+    }
+
+    fn is_save_due(&self, config: &Config, ks: &Keyspace, steady_ms: i64) -> bool {
+        let changes = i64::try_from(self.saving.changes(ks)).unwrap_or(i64::MAX);
+        let elapsed_s = (steady_ms - self.saving.points_since_ms) / 1_000;
+        let history = self.saving.history(Purpose::Save);
+        let may_try = history.is_ok || steady_ms - history.tried_ms > SAVE_RETRY.as_millis() as i64;
+        may_try && config.save.iter().any(|point| changes >= point.changes && elapsed_s > point.seconds)
+    }
+
+    fn is_rewrite_due(&self, config: &Config, steady_ms: i64) -> bool {
+        let history = self.saving.history(Purpose::Rewrite);
+        let most = if self.wants_log(config) { LOG_BEGIN_RETRY_DOUBLINGS } else { SAVE_RETRY_DOUBLINGS };
+        let pause_ms = (SAVE_RETRY.as_millis() as i64) << history.failures_in_a_row.saturating_sub(1).min(most);
+        if !history.is_ok && steady_ms - history.tried_ms <= pause_ms {
+            return false;
+        }
+        self.wants_log(config) || self.has_log_grown(config)
+    }
+
+    /// Whether the log behind the last snapshot is as long as `auto-aof-rewrite-percentage` and `-min-size` say.
+    fn has_log_grown(&self, config: &Config) -> bool {
+        let percentage = u64::from(config.auto_aof_rewrite_percentage);
+        if percentage == 0 || !self.journal.as_ref().is_some_and(|journal| journal.is_good()) {
+            return false;
+        }
+        let (all, base) = (self.aof_bytes(), self.saving.base_bytes().max(1));
+        let growth = all.saturating_sub(base).saturating_mul(100) / base;
+        all >= config.auto_aof_rewrite_min_size && growth >= percentage
+    }
+
+    /// Bytes that a start reads: the newest snapshot, and the log behind it.
+    pub(crate) fn aof_bytes(&self) -> u64 {
+        let written = self.journal.as_ref().map_or(0, |journal| journal.log().written_bytes());
+        self.saving.base_bytes() + written.saturating_add_signed(self.saving.log_bytes_offset)
+    }
+
+    /// Whether the server makes a snapshot before it ends. What SHUTDOWN says comes first; else what has changed is in the log,
+    /// and without a log `save` asks for one, or `appendonly`, whose log has not begun yet.
+    pub(crate) fn saves_at_end(&self, config: &Config, said: Option<bool>) -> bool {
+        let is_asked_for = || self.wants_log(config) || (self.journal.is_none() && !config.save.is_empty());
+        self.loading.is_none() && said.unwrap_or_else(is_asked_for)
+    }
+
+    /// CONFIG SET appendonly yes: begins the snapshot that the log is to begin behind, unless one is under way that will do.
+    pub(crate) fn request_log(&mut self, steady_ms: i64) {
+        match &self.saving.run {
+            None => self.saving.begin(Purpose::Rewrite, steady_ms),
+            // All has been copied, and what changes now is in no log.
+            Some(Run { stage: Stage::Ending(..) | Stage::Exporting(..), .. }) => self.saving.schedule(Purpose::Rewrite),
+            Some(_) => {}
+        }
+    }
+}
