@@ -14,12 +14,12 @@ use crate::spec::{Flags, Group};
 const DEFAULT_COUNT: usize = 10;
 
 fn start(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    ctx.server.end_hotkeys_if_due();
+    ctx.server.meters.end_hotkeys_if_due(&ctx.server.config, &ctx.server.time.clock);
     if ctx.server.meters.hotkeys.as_ref().is_some_and(|hot_keys| hot_keys.is_running()) {
         return Err(Error::text("ERR hotkey tracking session already in progress"));
     }
     let wanted = wanted(&mut args)?;
-    ctx.server.start_hotkeys(wanted);
+    ctx.server.meters.start_hotkeys(&ctx.server.config, &ctx.server.time.clock, wanted);
     ctx.reply.ok();
     Ok(())
 }
@@ -74,8 +74,8 @@ fn within(args: &mut Args<'_>, least: i64, most: i64, otherwise: &'static str) -
 }
 
 fn stop(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    ctx.server.end_hotkeys_if_due();
-    match ctx.server.stop_hotkeys() {
+    ctx.server.meters.end_hotkeys_if_due(&ctx.server.config, &ctx.server.time.clock);
+    match ctx.server.meters.stop_hotkeys(&ctx.server.config, &ctx.server.time.clock) {
         true => ctx.reply.ok(),
         false => ctx.reply.null(),
     }
@@ -83,7 +83,7 @@ fn stop(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 }
 
 fn get(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    ctx.server.end_hotkeys_if_due();
+    ctx.server.meters.end_hotkeys_if_due(&ctx.server.config, &ctx.server.time.clock);
     match &ctx.server.meters.hotkeys {
         None => ctx.reply.null(),
         Some(hot_keys) => write(ctx.reply, hot_keys, &ctx.server.meters.stats, ctx.server.time.clock.steady_ms()),
@@ -139,7 +139,7 @@ fn write_keys(reply: &mut Reply, name: &str, keys: &[(&[u8], u64)]) {
 }
 
 fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    ctx.server.end_hotkeys_if_due();
+    ctx.server.meters.end_hotkeys_if_due(&ctx.server.config, &ctx.server.time.clock);
     if ctx.server.meters.hotkeys.take_if(|hot_keys| !hot_keys.is_running()).is_none()
         && ctx.server.meters.hotkeys.is_some()
     {

@@ -147,7 +147,7 @@ fn server(text: &mut Text, ctx: &Ctx<'_>) {
         "io_threads_active" => u8::from(!server.meters.stats.io_threads.is_empty()),
         "availability_zone" => String::from_utf8_lossy(&server.config.availability_zone),
     }
-    if let Some(left_ms) = ctx.server.ends_in_ms() {
+    if let Some(left_ms) = ctx.server.ending.ends_in_ms(ctx.server.time.clock.steady_ms()) {
         fields! { text,
             "shutdown_in_milliseconds" => left_ms,
         }

@@ -11,7 +11,7 @@ fn time(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let server = &mut *ctx.server;
     let now_us = *server.time.unit_time_us.get_or_insert_with(|| server.time.clock.now_us());
     // Nothing that is asked later may find it earlier.
-    server.end_look_at_clock();
+    server.time.end_look_at_clock();
     ctx.reply.array(2);
     ctx.reply.bulk_integer(now_us / 1_000_000);
     ctx.reply.bulk_integer(now_us % 1_000_000);

@@ -36,7 +36,7 @@ fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let is_undoable = ctx.session.import_source.is_some()
         && transaction.commands.iter().all(|(id, _)| can_undo(ctx.server.table.by_id(*id).command));
     let is_observed = ctx.session.restrictions.has(Restrictions::OBSERVED | Restrictions::TRACKED);
-    let holds_messages = ctx.server.hold_messages(is_undoable);
+    let holds_messages = ctx.server.audience.hold_messages(ctx.server.persistence.tail.is_some(), is_undoable);
     if is_undoable {
         run_or_roll_back(ctx, &transaction, is_observed);
         return Ok(());

@@ -14,7 +14,7 @@ mod state;
 pub(crate) mod time;
 pub mod wait;
 
-pub use run::ending::Shutdown;
+pub use run::shutdown::Shutdown;
 pub(crate) use state::hex_id;
 pub use state::{
     Command, CommandTable, Ctx, Done, Engine, Entry, Fed, Flow, MayWait, NetworkRefusal, Origin, RawSockets,

@@ -16,8 +16,8 @@ use super::meters::stats::Stats;
 use super::meters::turns::Turns;
 use super::observe::audience::Audience;
 use super::observe::readers::Readers;
-use super::run::ending::Ending;
 use super::run::pipeline::Pipeline;
+use super::run::shutdown::Ending;
 use super::session::Session;
 use super::session::clients::Clients;
 use super::time::Time;
@@ -120,7 +120,7 @@ impl Engine {
             config,
         };
         server.events_changed(&mut ks);
-        server.key_prefixes_changed(&mut ks);
+        server.meters.key_prefixes_changed(&server.config, &mut ks);
         Engine { ks, server, batch: Batch::default() }
     }
 
@@ -167,7 +167,7 @@ pub struct ServerState {
     /// The sockets.
     pub network: Network,
     /// The pipeline that runs.
-    pub(in crate::engine) pipeline: Pipeline,
+    pub(crate) pipeline: Pipeline,
     /// Switches of DEBUG.
     pub switches: Switches,
     /// Names of this server.

@@ -185,11 +185,11 @@ impl Conn {
         }
         let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Next::Close };
         if session.transfer.is_some() && session.outbox.held() < TRANSFER_AHEAD_BYTES {
-            if engine.server.has_no_room_for(self.key) {
+            if engine.server.clients.has_no_room_for(engine.server.time.clock.steady_ms(), self.key) {
                 return Next::Wait;
             }
             engine.transfer_slice(self.key);
-            engine.server.count_unsent(self.key);
+            engine.server.clients.count_unsent(&mut engine.server.meters.stats, self.key);
             return Next::Yield;
         }
         if engine.server.ending.stop_signal.load(Ordering::Relaxed) {
@@ -268,12 +268,18 @@ impl Conn {
         }
         let held = session.outbox.held();
         if is_stuck || session.is_counted() {
-            engine.server.count_unsent(self.key);
+            engine.server.clients.count_unsent(&mut engine.server.meters.stats, self.key);
         }
         if is_stuck {
-            engine.server.hold_to_output_limit(self.key);
+            engine.server.clients.hold_to_output_limit(
+                &engine.server.config,
+                &mut engine.server.meters.stats,
+                engine.server.persistence.reach(&engine.server.config),
+                engine.server.time.clock.steady_ms(),
+                self.key,
+            );
         }
-        let is_over_share = engine.server.is_over_share(held);
+        let is_over_share = engine.server.clients.is_over_share(held);
         let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Some(Next::Close) };
         if session.outbox.is_empty() {
             if session.closing {
@@ -310,7 +316,7 @@ impl Conn {
             if let Some(session) = engine.server.clients.sessions.get_mut(self.key) {
                 session.pending_input = inbox.pending.len();
             }
-            engine.server.weigh(self.key);
+            engine.server.clients.weigh(&mut engine.server.meters.stats, self.key);
             return Next::Continue;
         }
         self.feed_pending(cx, engine, out, inbox)
@@ -327,7 +333,7 @@ impl Conn {
     /// reader is little beside them.
     fn post(&mut self, cx: &mut Context<'_>, engine: &mut Engine, out: &mut Reply, fed: Fed) -> Next {
         if out.is_empty() {
-            return if engine.server.has_sent_past() { Next::Yield } else { Next::Continue };
+            return if engine.server.pipeline.has_sent_past() { Next::Yield } else { Next::Continue };
         }
         let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Next::Close };
         // An I/O thread sends in its own time, and nobody here waits for that.
@@ -343,10 +349,11 @@ impl Conn {
         let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Next::Close };
         let is_sent = session.outbox.is_empty();
         if session.outbox.held() >= OUTBOX_TAKE_OVER_BYTES {
-            engine.server.count_unsent(self.key);
+            engine.server.clients.count_unsent(&mut engine.server.meters.stats, self.key);
         }
-        engine.server.weigh(self.key);
-        let is_done = is_sent && fed == Fed::Drained && !engine.server.has_sent_past() && !self.connection.has_more();
+        engine.server.clients.weigh(&mut engine.server.meters.stats, self.key);
+        let is_done =
+            is_sent && fed == Fed::Drained && !engine.server.pipeline.has_sent_past() && !self.connection.has_more();
         if is_sent_elsewhere && is_done { Next::Continue } else { Next::Yield }
     }
 }

@@ -136,7 +136,7 @@ impl RawPoller {
         if session.killed || session.closing && session.outbox.is_empty() && connection.unsent() == 0 {
             stay = Stay::Close;
         }
-        server.count_unsent(key);
+        server.clients.count_unsent(&mut server.meters.stats, key);
         stay
     }
 }

@@ -140,7 +140,7 @@ impl Shared {
                 self.buffers.borrow_mut().give_back();
                 self.sockets.bound_handshakes(&mut self.engine.borrow_mut().server);
                 more = self.engine.borrow_mut().tick();
-            } else if more || self.engine.borrow().server.is_evicting() {
+            } else if more || self.engine.borrow().server.memory.is_evicting() {
                 more = self.engine.borrow_mut().reclaim();
             }
             // A command that waited may have run.

@@ -22,7 +22,21 @@ const NOT_SAVED: Error = Error::text(
      (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
 );
 
+/// How far output may go: what the limits of unread output need to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reach {
+    /// The last unit that cannot be lost.
+    pub(crate) safe: Lsn,
+    /// Changes are not taken now.
+    pub(crate) is_unlogged: bool,
+}
+
 impl Persistence {
+    /// Returns how far output may go now.
+    pub(crate) fn reach(&self, config: &Config) -> Reach {
+        Reach { safe: self.safe(), is_unlogged: self.is_unlogged(config) }
+    }
+
     /// Gives the journal the units of the tail.
     pub(crate) fn commit(&mut self, how: Commit) {
         let (Some(journal), Some(tail)) = (&mut self.journal, &mut self.tail) else { return };

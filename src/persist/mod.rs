@@ -1,6 +1,6 @@
 //! What lasts: the units that wait for the journal, snapshots of the keyspace, and what is read when the server starts.
 
-mod fences;
+pub(crate) mod fences;
 pub(crate) mod journal;
 pub(crate) mod load_pieces;
 pub(crate) mod rdb_export;

@@ -122,13 +122,13 @@ fn pause(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     // A pause of no length still counts beside a longer one.
     let until_ms = deadline_after_ms(timeout, ctx.now_ms())?.unwrap_or(ctx.now_ms());
     let until_ms = ctx.server.time.clock.steady_at_ms(until_ms, ctx.now_ms());
-    ctx.server.pause(paused, until_ms, ctx.session);
+    ctx.server.clients.pause(paused, until_ms, ctx.session);
     ctx.reply.ok();
     Ok(())
 }
 
 fn unpause(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    ctx.server.unpause(ctx.session);
+    ctx.server.clients.unpause(ctx.session);
     ctx.reply.ok();
     Ok(())
 }

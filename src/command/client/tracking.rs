@@ -160,7 +160,7 @@ fn turn_on(ctx: &mut Ctx<'_>, wanted: &Wanted<'_>, choice: Choice) {
     if wanted.broadcasts {
         let all: &[&[u8]] = &[b""];
         let prefixes = if wanted.prefixes.is_empty() { all } else { &wanted.prefixes };
-        ctx.server.track_prefixes(ctx.session, prefixes);
+        ctx.server.audience.track_prefixes(ctx.session, prefixes);
     }
 }
 

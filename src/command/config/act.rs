@@ -43,9 +43,11 @@ pub(super) fn act(ctx: &mut Ctx<'_>, act: Act, before: &Config, doing: Doing) ->
         Act::Memory => {
             ctx.server.memory_limit_changed(ctx.ks, ctx.session);
             // The clients' limit may be a share of it.
-            ctx.server.clients_limit_changed(ctx.session);
+            ctx.server.clients.limit_changed(&ctx.server.config, &mut ctx.server.meters.stats, ctx.session);
         }
-        Act::ClientsMemory => ctx.server.clients_limit_changed(ctx.session),
+        Act::ClientsMemory => {
+            ctx.server.clients.limit_changed(&ctx.server.config, &mut ctx.server.meters.stats, ctx.session)
+        }
         Act::EvictionPolicy => ctx.server.eviction_policy_changed(ctx.ks),
         // While the data is loaded the limits are those that it was made under; the new ones hold from then on.
         Act::ScriptMemory | Act::ScriptCache if ctx.server.persistence.loading.is_some() => {}
@@ -66,7 +68,7 @@ pub(super) fn act(ctx: &mut Ctx<'_>, act: Act, before: &Config, doing: Doing) ->
             server.meters.latency.set_threshold_ms(server.config.latency_monitor_threshold_ms);
         }
         Act::Events => ctx.server.events_changed(ctx.ks),
-        Act::KeyPrefixes => ctx.server.key_prefixes_changed(ctx.ks),
+        Act::KeyPrefixes => ctx.server.meters.key_prefixes_changed(&ctx.server.config, ctx.ks),
         Act::LogLevel => logging::set_level(ctx.server.config.loglevel.filter()),
         Act::Title => {
             let title = ctx.server.config.title(process_title::program());

@@ -17,8 +17,10 @@ use std::time::Duration;
 
 use crate::base::limits::{EVICTION_SLICE, EVICTION_SLICE_KEYS, EVICTION_UNIT_BYTES, EVICTION_UNIT_KEYS};
 use crate::config::Config;
+use crate::engine::memory::Memory;
+use crate::engine::meters::stats::Stats;
 use crate::engine::session::Session;
-use crate::engine::state::{Engine, ServerState};
+use crate::engine::state::Engine;
 use crate::persist::tail::UnitOrigin;
 
 /// Up to this tenacity the time grows by as much at each step.
@@ -48,7 +50,11 @@ impl Engine {
         self.server.memory.is_full = false;
         if !self.server.is_over_limit(&self.ks) {
             if self.server.meters.stats.over_limit_since_ms.is_some() || self.server.memory.eviction_is_behind {
-                self.server.note_evicted(Evicted::Enough);
+                self.server.memory.note_evicted(
+                    &mut self.server.meters.stats,
+                    self.server.time.clock.steady_ms(),
+                    Evicted::Enough,
+                );
             }
             return;
         }
@@ -58,7 +64,7 @@ impl Engine {
         let most = time_for(&self.server.config);
         let evicted = self.evict(most, Some(session));
         self.server.memory.is_full = evicted == Evicted::Everything && self.server.is_over_limit_for_good(&self.ks);
-        self.server.note_evicted(evicted);
+        self.server.memory.note_evicted(&mut self.server.meters.stats, self.server.time.clock.steady_ms(), evicted);
         // What was evicted is no news to who does not ask for it.
         self.begin_fence_behind(session);
     }
@@ -75,7 +81,7 @@ impl Engine {
         self.ks.set_now_ms(self.server.time.clock.now_ms());
         self.begin_fence(crate::base::lsn::Lsn::NONE);
         let evicted = self.evict(Some(EVICTION_SLICE), None);
-        self.server.note_evicted(evicted);
+        self.server.memory.note_evicted(&mut self.server.meters.stats, self.server.time.clock.steady_ms(), evicted);
         self.server.memory.eviction_is_behind
     }
 
@@ -124,35 +130,35 @@ impl Engine {
     }
 }
 
-impl ServerState {
-    /// Whether there is more to evict than one command has waited for.
-    #[inline]
-    pub fn is_evicting(&self) -> bool {
-        self.memory.eviction_is_behind
-    }
-
-    /// Counts for how long there was too little memory.
-    fn note_evicted(&mut self, evicted: Evicted) {
-        self.memory.eviction_is_behind = evicted == Evicted::TooLate;
-        match (evicted, self.meters.stats.over_limit_since_ms) {
-            (Evicted::Enough, Some(since_ms)) => {
-                self.meters.stats.over_limit_ms += self.time.clock.steady_ms() - since_ms;
-                self.meters.stats.over_limit_since_ms = None;
-            }
-            (Evicted::TooLate | Evicted::Everything, None) => {
-                self.meters.stats.over_limit_since_ms = Some(self.time.clock.steady_ms());
-            }
-            _ => {}
-        }
-    }
-}
-
 /// How long one command may be held up by eviction; `None`: as long as it takes. The times are Redis'.
 fn time_for(config: &Config) -> Option<Duration> {
     let tenacity = config.maxmemory_eviction_tenacity;
     let base = f64::from(STEP_US * tenacity.min(LINEAR_TENACITY));
     let us = base * STEP_FACTOR.powi(tenacity.saturating_sub(LINEAR_TENACITY) as i32);
     (tenacity < ENDLESS_TENACITY).then(|| Duration::from_micros(us as u64))
+}
+
+impl Memory {
+    /// Whether there is more to evict than one command has waited for.
+    #[inline]
+    pub fn is_evicting(&self) -> bool {
+        self.eviction_is_behind
+    }
+
+    /// Counts for how long there was too little memory.
+    fn note_evicted(&mut self, stats: &mut Stats, steady_ms: i64, evicted: Evicted) {
+        self.eviction_is_behind = evicted == Evicted::TooLate;
+        match (evicted, stats.over_limit_since_ms) {
+            (Evicted::Enough, Some(since_ms)) => {
+                stats.over_limit_ms += steady_ms - since_ms;
+                stats.over_limit_since_ms = None;
+            }
+            (Evicted::TooLate | Evicted::Everything, None) => {
+                stats.over_limit_since_ms = Some(steady_ms);
+            }
+            _ => {}
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,23 +1,9 @@
-//! `maxmemory`: what a command may do when the server holds more memory than it should; and giving back what it does not need.
-//!
-//! While a limit is set every session is [admitted](crate::engine::run::admit) command by command. Before that what is allocated is compared with the
-//! limit, and keys are [evicted](evict). What is found there holds for the whole command, be it a script or EXEC: where memory is
-//! full, for nothing may go, commands that may need some are refused.
+//! Memory: [`limit`] holds commands to `maxmemory`, [`evict`] removes keys where the policy says so.
 
 pub(crate) mod evict;
+pub(crate) mod limit;
 
-use crate::base::os::allocated::allocated_bytes;
 use crate::base::os::allocator::Freed;
-use crate::engine::session::{Restrictions, Session};
-use crate::engine::state::{Entry, ServerState};
-use crate::keyspace::Keyspace;
-use crate::keyspace::usage::Usage;
-use crate::script::store::ScriptFlags;
-use crate::spec::Flags;
-use crate::spec::error::Error;
-
-/// What a client reads whose command may need memory.
-const OUT_OF_MEMORY: Error = Error::text("OOM command not allowed when used memory > 'maxmemory'.");
 
 /// Memory, beside the keyspace's own.
 #[derive(Default)]
@@ -32,110 +18,4 @@ pub struct Memory {
     pub(in crate::engine) is_full: bool,
     /// More must be evicted than one command has waited for.
     pub(in crate::engine) eviction_is_behind: bool,
-}
-
-impl ServerState {
-    /// Acts on a new `maxmemory`. `current` is the session whose command set it. What is too much now is evicted in slices.
-    pub fn memory_limit_changed(&mut self, ks: &Keyspace, current: &mut Session) {
-        self.memory.is_full = false;
-        let is_limited = self.config.maxmemory > 0;
-        self.memory.eviction_is_behind = is_limited && self.is_over_limit(ks);
-        if self.memory.eviction_is_behind {
-            tracing::warn!(
-                maxmemory = self.config.maxmemory,
-                used = allocated_bytes(),
-                "maxmemory is less than what is used: keys are evicted, or commands refused, as maxmemory-policy says"
-            );
-        }
-        for session in self.clients.sessions.iter_mut().chain(std::iter::once(current)) {
-            session.restrictions.set(Restrictions::METERED, is_limited);
-        }
-    }
-
-    /// Refuses a client's command when memory is full and it may need some.
-    pub(in crate::engine) fn admit_memory(&mut self, session: &Session, entry: &Entry) -> Result<(), Error> {
-        // While a script is busy what was found at its begin holds.
-        if self.programs.running.is_some() {
-            return Ok(());
-        }
-        if self.memory.is_full && needs_memory(session, entry) { Err(OUT_OF_MEMORY) } else { Ok(()) }
-    }
-
-    /// Whether more is allocated than may be. What is not [counted](Self::not_counted_bytes) is not, and garbage of scripts goes first if
-    /// it is much.
-    #[inline]
-    pub(in crate::engine) fn is_over_limit(&mut self, ks: &Keyspace) -> bool {
-        allocated_bytes() > self.config.maxmemory && self.is_over_counted(ks)
-    }
-
-    #[cold]
-    fn is_over_counted(&mut self, ks: &Keyspace) -> bool {
-        let is_over = |server: &ServerState| server.counted_bytes(ks) > server.config.maxmemory;
-        is_over(self) && (!self.programs.scripts.collect_litter() || is_over(self))
-    }
-
-    /// The same where no key may go: the buffers of scripts are given back, too.
-    pub(in crate::engine) fn is_over_limit_for_good(&mut self, ks: &Keyspace) -> bool {
-        self.programs.scripts.give_back_scratch();
-        self.is_over_limit(ks)
-    }
-
-    /// Bytes that are allocated and [count](Self::not_counted_bytes).
-    pub(in crate::engine) fn counted_bytes(&self, ks: &Keyspace) -> u64 {
-        allocated_bytes().saturating_sub(self.not_counted_bytes(ks))
-    }
-
-    /// Bytes that are allocated and become free by themselves: of changes that wait for the log, and of values that are gone and wait to
-    /// be freed. Keys that are evicted add to both, and must not be the reason why more are.
-    pub fn not_counted_bytes(&self, ks: &Keyspace) -> u64 {
-        self.persistence.buffer_bytes() as u64 + ks.bytes_to_free()
-    }
-
-    /// Acts on a new `maxmemory-policy`, or on how it counts.
-    pub fn eviction_policy_changed(&mut self, ks: &mut Keyspace) {
-        self.readers_changed();
-        ks.set_usage(Usage::from(&self.config));
-    }
-
-    /// Has all memory given back that holds nothing, from the next tick on. In a script, or where changes may be taken back, less of it.
-    pub fn purge(&mut self, ks: &mut Keyspace) {
-        ks.release_free();
-        self.programs.scripts.give_back_scratch();
-        self.programs.scripts.collect_litter();
-        self.memory.freed.want();
-    }
-
-    /// Refuses to start a script that declares its flags and not `allow-oom` when memory is full. `queued`: EXEC runs it.
-    #[inline]
-    pub(in crate::engine) fn admit_script_memory(&self, flags: ScriptFlags, queued: bool) -> Result<(), Error> {
-        if !self.memory.is_full || !flags.declared || flags.allow_oom || flags.no_writes {
-            return Ok(());
-        }
-        if queued {
-            return Err(Error::text(
-                "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
-            ));
-        }
-        Err(OUT_OF_MEMORY)
-    }
-
-    /// Refuses a script's command when memory is full and it may need some, unless the script has written before: it must
-    /// not end half-way.
-    #[inline]
-    pub(in crate::engine) fn admit_call_memory(&self, flags: ScriptFlags, entry: &Entry) -> Result<(), Error> {
-        let is_denied = self.memory.is_full && !flags.allow_oom && entry.command.flags.has(Flags::DENYOOM);
-        if is_denied && !self.programs.running.as_ref().is_some_and(|script| script.has_written) {
-            return Err(OUT_OF_MEMORY);
-        }
-        Ok(())
-    }
-}
-
-/// Whether a command may need memory: EXEC if one of its commands does.
-fn needs_memory(session: &Session, entry: &Entry) -> bool {
-    let flags = entry.command.flags;
-    match &session.transaction {
-        Some(transaction) if flags.has(Flags::RUNS_QUEUE) => transaction.needs_memory,
-        _ => flags.has(Flags::DENYOOM),
-    }
 }

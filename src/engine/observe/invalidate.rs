@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::tracking::{Clients, Gone};
 use crate::acl::check::reads;
 use crate::base::lsn::Lsn;
+use crate::engine::observe::audience::Audience;
 use crate::engine::session::output_limits::PushLimits;
 use crate::engine::session::{Restrictions, Session, Sessions};
 use crate::engine::state::ServerState;
@@ -61,6 +62,24 @@ struct Telling<'a, 's> {
     pushed: usize,
 }
 
+impl Audience {
+    /// Takes notice of what the unit that is underway has touched so far: that is told when it is over.
+    pub(in crate::engine) fn see_touched(&mut self, ks: &Keyspace) {
+        let table = &mut self.tracking;
+        for touch in ks.effects().touches_from(&table.seen) {
+            match touch {
+                Touch::Key { key, .. } => {
+                    if let Some(clients) = table.forget(key) {
+                        table.due.push(Gone::Key(key.into(), clients));
+                    }
+                }
+                Touch::Database(_) => table.drop_all(),
+            }
+        }
+        table.seen = ks.effects().place();
+    }
+}
+
 impl ServerState {
     /// A unit that changed something is over, and `fence` its number. `out` are the sessions that are out of the registry, the one
     /// first whose command it was.
@@ -78,7 +97,7 @@ impl ServerState {
         let by_client = matches!(origin, UnitOrigin::Command | UnitOrigin::Woken);
         let changer = out.first().filter(|_| by_client).map(|session| session.key.id);
         let mut telling = Telling { fence, changer, out, pushed: 0 };
-        self.see_touched(ks);
+        self.audience.see_touched(ks);
         for gone in self.audience.tracking.take_due() {
             self.tell_gone(&mut telling, &gone);
         }
@@ -87,22 +106,6 @@ impl ServerState {
         }
         let pushed = telling.pushed;
         self.hold(pushed, fence);
-    }
-
-    /// Takes notice of what the unit that is underway has touched so far: that is told when it is over.
-    pub(in crate::engine) fn see_touched(&mut self, ks: &Keyspace) {
-        let table = &mut self.audience.tracking;
-        for touch in ks.effects().touches_from(&table.seen) {
-            match touch {
-                Touch::Key { key, .. } => {
-                    if let Some(clients) = table.forget(key) {
-                        table.due.push(Gone::Key(key.into(), clients));
-                    }
-                }
-                Touch::Database(_) => table.drop_all(),
-            }
-        }
-        table.seen = ks.effects().place();
     }
 
     /// Tells what is due though the unit of the session `current` has changed nothing in the end.
@@ -232,7 +235,7 @@ impl ServerState {
 
     /// Pushes a message of this kind, of which `write` writes the rest.
     fn push(&mut self, telling: &mut Telling<'_, '_>, id: u64, kind: &[u8], write: impl FnOnce(&mut Reply)) {
-        let (safe, is_unlogged) = (self.persistence.safe(), self.persistence.is_unlogged(&self.config));
+        let reach = self.persistence.reach(&self.config);
         let Some(session) = session_of(&mut self.clients.sessions, telling.out, id).filter(|session| !session.killed)
         else {
             return;
@@ -248,9 +251,9 @@ impl ServerState {
         }
         session.outbox.push(push.as_bytes(), fence);
         let (config, stats, limits_due) = (&self.config, &mut self.meters.stats, &mut self.clients.limits_due);
-        PushLimits { config, stats, limits_due, safe, is_unlogged }.hold_told(session, push.len());
+        PushLimits { config, stats, limits_due, reach }.hold_told(session, push.len());
         let key = session.key;
-        self.weigh(key);
+        self.clients.weigh(&mut self.meters.stats, key);
     }
 }
 

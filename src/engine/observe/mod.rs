@@ -20,12 +20,66 @@ pub(crate) mod watches;
 use self::readers::Readers;
 use crate::base::limits::LOG_MERGE_MAX_BYTES;
 use crate::base::lsn::Lsn;
+use crate::engine::observe::audience::Audience;
 use crate::engine::session::{Session, Sessions};
 use crate::engine::state::ServerState;
+use crate::engine::wait::wait_queues::Waits;
 use crate::keyspace::effect::Touch;
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::persist::tail::UnitOrigin;
 use crate::spec::session_key::SessionKey;
+
+impl Audience {
+    #[inline(never)]
+    fn tell_what_was_touched(
+        &mut self,
+        sessions: &mut Sessions,
+        waits: &mut Waits,
+        ks: &Keyspace,
+        out: &mut [&mut Session],
+    ) {
+        for touch in ks.effects().touches() {
+            match touch {
+                Touch::Key { db, key, is_deletion, wakes } => {
+                    self.touched(sessions, out, db, key, is_deletion);
+                    if wakes && self.readers.has(Readers::WAIT) {
+                        waits.touch(db, key);
+                    }
+                }
+                Touch::Database(db) => self.touched_database(sessions, waits, ks, out, db),
+            }
+        }
+    }
+
+    fn touched(
+        &mut self,
+        sessions: &mut Sessions,
+        out: &mut [&mut Session],
+        db: DbIndex,
+        key: &[u8],
+        is_deletion: bool,
+    ) {
+        if self.readers.has(Readers::WATCH) {
+            for watcher in self.watches.of(db, key, is_deletion) {
+                mark_dirty(sessions, out, watcher);
+            }
+        }
+    }
+
+    fn touched_database(
+        &mut self,
+        sessions: &mut Sessions,
+        waits: &mut Waits,
+        ks: &Keyspace,
+        out: &mut [&mut Session],
+        db: DbIndex,
+    ) {
+        for watcher in self.watches.of_database(db, |key| ks.live(db, key).is_some()) {
+            mark_dirty(sessions, out, watcher);
+        }
+        waits.touch_database(db);
+    }
+}
 
 impl ServerState {
     /// Shows a finished unit's effects to the observers. `out` are the sessions that are out of the registry and
@@ -35,7 +89,7 @@ impl ServerState {
         self.assert_readers_are_known();
         let readers = self.audience.readers;
         if ks.effects().has_tallies() {
-            self.remember_grants(origin, ks, out);
+            self.audience.remember_grants(&mut self.meters.stats, origin, ks, out);
         }
         if !ks.effects().has_changes() {
             // Nothing has changed, but there is something to tell.
@@ -63,7 +117,7 @@ impl ServerState {
             self.persistence.saving.follow(origin, ks);
         }
         if readers.has(Readers::WATCH_OR_WAIT) {
-            self.tell_what_was_touched(ks, out);
+            self.audience.tell_what_was_touched(&mut self.clients.sessions, &mut self.waits, ks, out);
         }
         if readers.has(Readers::TRACKING) {
             self.invalidate(ks, origin, fence, out);
@@ -78,36 +132,6 @@ impl ServerState {
             // One block could not take much more.
             self.commit_log();
         }
-    }
-
-    #[inline(never)]
-    fn tell_what_was_touched(&mut self, ks: &Keyspace, out: &mut [&mut Session]) {
-        for touch in ks.effects().touches() {
-            match touch {
-                Touch::Key { db, key, is_deletion, wakes } => {
-                    self.touched(out, db, key, is_deletion);
-                    if wakes && self.audience.readers.has(Readers::WAIT) {
-                        self.waits.touch(db, key);
-                    }
-                }
-                Touch::Database(db) => self.touched_database(ks, out, db),
-            }
-        }
-    }
-
-    fn touched(&mut self, out: &mut [&mut Session], db: DbIndex, key: &[u8], is_deletion: bool) {
-        if self.audience.readers.has(Readers::WATCH) {
-            for watcher in self.audience.watches.of(db, key, is_deletion) {
-                mark_dirty(&mut self.clients.sessions, out, watcher);
-            }
-        }
-    }
-
-    fn touched_database(&mut self, ks: &Keyspace, out: &mut [&mut Session], db: DbIndex) {
-        for watcher in self.audience.watches.of_database(db, |key| ks.live(db, key).is_some()) {
-            mark_dirty(&mut self.clients.sessions, out, watcher);
-        }
-        self.waits.touch_database(db);
     }
 }
 

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::pubsub::Message;
 use crate::base::limits::HELD_MESSAGES_MAX_BYTES;
 use crate::base::lsn::Lsn;
+use crate::engine::observe::audience::Audience;
 use crate::engine::session::output_limits::PushLimits;
 use crate::engine::session::subscriptions::Space;
 use crate::engine::session::{Session, Sessions};
@@ -14,19 +15,31 @@ use crate::resp::reply::{Form, Reply};
 use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
 
-impl ServerState {
+impl Audience {
+    /// Forgets what has come since it was held back; answers how many messages that were.
+    fn drop_held(&mut self) -> usize {
+        let held = &mut self.held_messages;
+        let begin = held.begins.pop().unwrap_or(0);
+        let dropped = held.messages.drain(begin..);
+        let count = dropped.len();
+        held.bytes -= dropped.map(|message| message.bytes()).sum::<usize>();
+        count
+    }
+
     /// A script or transaction begins. Messages wait for its end if it may be rolled back then; and with a log, for others may be
     /// served meanwhile, and nobody may hear of changes before the log has them. Answers whether they wait: then
     /// [`deliver_held`](Self::deliver_held), [`Ctx::commit`] or [`Ctx::roll_back`] is to be called once.
     #[inline]
-    pub(crate) fn hold_messages(&mut self, may_roll_back: bool) -> bool {
-        let holds = may_roll_back || self.persistence.tail.is_some();
+    pub(crate) fn hold_messages(&mut self, keeps_stream: bool, may_roll_back: bool) -> bool {
+        let holds = may_roll_back || keeps_stream;
         if holds {
-            self.audience.held_messages.begins.push(self.audience.held_messages.messages.len());
+            self.held_messages.begins.push(self.held_messages.messages.len());
         }
         holds
     }
+}
 
+impl ServerState {
     /// Delivers what waits, unless somebody else still holds it back. `current` as in [`publish`](Self::publish).
     #[inline]
     pub(crate) fn deliver_held(&mut self, ks: &Keyspace, current: &mut Session) {
@@ -45,16 +58,6 @@ impl ServerState {
                 ks.see_everything();
             }
         }
-    }
-
-    /// Forgets what has come since it was held back; answers how many messages that were.
-    fn drop_held(&mut self) -> usize {
-        let held = &mut self.audience.held_messages;
-        let begin = held.begins.pop().unwrap_or(0);
-        let dropped = held.messages.drain(begin..);
-        let count = dropped.len();
-        held.bytes -= dropped.map(|message| message.bytes()).sum::<usize>();
-        count
     }
 
     /// Delivers a message to everybody who listens, at once or when the script or transaction that publishes is done; answers how many
@@ -111,7 +114,7 @@ impl ServerState {
         if self.persistence.is_lost(fence) {
             return None;
         }
-        let (safe, is_unlogged) = (self.persistence.safe(), self.persistence.is_unlogged(&self.config));
+        let reach = self.persistence.reach(&self.config);
         let mut groups: Vec<Group> = Vec::new();
         let listeners = self.audience.pubsub.channels_of(space).listeners(channel);
         if !listeners.is_empty() {
@@ -135,9 +138,9 @@ impl ServerState {
                 });
                 session.outbox.push(push.as_bytes(), fence);
                 let (config, stats, limits_due) = (&self.config, &mut self.meters.stats, &mut self.clients.limits_due);
-                PushLimits { config, stats, limits_due, safe, is_unlogged }.hold(session);
+                PushLimits { config, stats, limits_due, reach }.hold(session);
                 self.hold(push.len(), fence);
-                self.weigh(*listener);
+                self.clients.weigh(&mut self.meters.stats, *listener);
                 if self.persistence.is_lost(fence) {
                     return None;
                 }
@@ -186,6 +189,6 @@ impl Ctx<'_> {
     /// Nothing stays of what was done since changes can be taken back, and nobody hears of it. Answers how many changes and messages
     /// there were.
     pub(crate) fn roll_back(&mut self) -> (usize, usize) {
-        (self.ks.roll_back(), self.server.drop_held())
+        (self.ks.roll_back(), self.server.audience.drop_held())
     }
 }

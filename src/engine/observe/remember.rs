@@ -3,6 +3,10 @@
 use super::history::{Client, Past, Refusal, What, split_note};
 use crate::base::key_prefixes::KeyPrefixes;
 use crate::base::limits::{DEAD_LETTER_MAX_HOPS, HISTORY_NAME_MAX_BYTES};
+use crate::config::Config;
+use crate::engine::meters::Meters;
+use crate::engine::meters::stats::Stats;
+use crate::engine::observe::audience::Audience;
 use crate::engine::session::Session;
 use crate::engine::state::{Ctx, ServerState};
 use crate::engine::wait::Ticket;
@@ -29,18 +33,18 @@ impl Ctx<'_> {
     }
 }
 
-impl ServerState {
-    /// Counts by the prefixes that the configuration names, from nothing on.
-    pub(crate) fn key_prefixes_changed(&mut self, ks: &mut Keyspace) {
-        ks.count_by(KeyPrefixes::new(self.config.metrics_key_prefixes.iter().map(String::as_bytes)));
-        self.meters.stats.coordination.reset();
-    }
-
+impl Audience {
     /// Counts and remembers what has become of grants in a unit that has ended. `out` are the sessions that are out of the registry: first the one
     /// whose command it was.
     #[inline(never)]
-    pub(in crate::engine) fn remember_grants(&mut self, origin: UnitOrigin, ks: &Keyspace, out: &[&mut Session]) {
-        self.meters.stats.coordination.add_all(ks.effects().tallies());
+    pub(in crate::engine) fn remember_grants(
+        &mut self,
+        stats: &mut Stats,
+        origin: UnitOrigin,
+        ks: &Keyspace,
+        out: &[&mut Session],
+    ) {
+        stats.coordination.add_all(ks.effects().tallies());
         if ks.effects().grant_turns().next().is_none() {
             // What limiters have granted leaves nothing to remember.
             return;
@@ -57,13 +61,23 @@ impl ServerState {
             let what = What::Turn { turn: turn.turn, token: turn.token, units: turn.units };
             let (at_ms, subject) = (ks.now_ms(), turn.holder);
             let (db, key, note) = (turn.db, turn.key, turn.note);
-            self.audience.history.add(Past { id: 0, at_ms, what, db, key, subject, note, client });
+            self.history.add(Past { id: 0, at_ms, what, db, key, subject, note, client });
         }
         if is_circle {
             warn_of_circle(ks);
         }
     }
+}
 
+impl Meters {
+    /// Counts by the prefixes that the configuration names, from nothing on.
+    pub(crate) fn key_prefixes_changed(&mut self, config: &Config, ks: &mut Keyspace) {
+        ks.count_by(KeyPrefixes::new(config.metrics_key_prefixes.iter().map(String::as_bytes)));
+        self.stats.coordination.reset();
+    }
+}
+
+impl ServerState {
     /// Who is to hold the place that a call waits for.
     pub(crate) fn waiting_holder<'p>(&self, parked: &'p Parked) -> &'p [u8] {
         let (argv, _) = self.innermost(parked);

@@ -34,7 +34,7 @@ impl ServerState {
             self.memory.freed.want();
         }
         for ((client, command), outcome) in answers {
-            if let Some(call) = self.blocking_call(client, command) {
+            if let Some(call) = self.waits.blocking_call(&self.clients.sessions, client, command) {
                 self.end_waiting(ks, call, |_, reply| match outcome {
                     Ok(()) => reply.ok(),
                     Err(error) => reply.error(format!("ERR {error}").replace(['\r', '\n'], " ").as_bytes()),
@@ -42,7 +42,7 @@ impl ServerState {
             }
         }
         if changes_admission {
-            self.update_gates();
+            self.clients.set_unlogged(self.persistence.is_unlogged(&self.config));
         }
         if releases_all {
             self.clients.sessions.iter_mut().for_each(|session| session.outbox.wake());
@@ -51,7 +51,7 @@ impl ServerState {
 
     /// `save` or `stop-writes-on-bgsave-error` has changed. `session` is out of the registry.
     pub(crate) fn saving_rules_changed(&mut self, session: &mut Session) {
-        self.update_gates();
+        self.clients.set_unlogged(self.persistence.is_unlogged(&self.config));
         session.restrictions.set(Restrictions::UNLOGGED, self.persistence.is_unlogged(&self.config));
     }
 }

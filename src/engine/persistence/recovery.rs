@@ -292,7 +292,7 @@ impl Engine {
     /// Repeats what was read; tells in `position` how far that is. The lookups of some keys begin together.
     fn repeat(&mut self, piece: &mut Piece, position: &mut Position) -> Result<(), Unfit> {
         // Clients may be served between two pieces, and what is repeated has its own time.
-        self.server.end_look_at_clock();
+        self.server.time.end_look_at_clock();
         let mut changes = std::mem::take(&mut piece.changes);
         for together in changes.chunks_mut(LOAD_AHEAD_KEYS) {
             self.ks.warm(together.iter().filter_map(Change::key));

@@ -19,10 +19,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::base::clock::Clock;
 use crate::base::limits::{LOG_BEHIND_MAX_BYTES, LOG_SYNC_ALONE_MAX, LOG_SYNC_IN_PLACE_MAX};
 use crate::base::lsn::Lsn;
 use crate::config::AppendFsync;
+use crate::engine::meters::Meters;
 use crate::engine::meters::latency::Event;
+use crate::engine::session::clients::Clients;
 use crate::engine::session::{Restrictions, Session};
 use crate::engine::state::{Entry, ServerState};
 use crate::engine::wait::Ticket;
@@ -35,6 +38,26 @@ use crate::resp::reply::Reply;
 use crate::spec::Flags;
 use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
+
+impl Clients {
+    /// Tells all sessions whether the log, or what stands for it, takes changes.
+    pub(in crate::engine) fn set_unlogged(&mut self, is_unlogged: bool) {
+        for session in self.sessions.iter_mut() {
+            session.restrictions.set(Restrictions::UNLOGGED, is_unlogged);
+        }
+    }
+}
+
+impl Meters {
+    /// Tells the latency monitor of the longest write and the longest sync since it was told last.
+    fn note_log_latency(&mut self, journal: Option<&Journal>, clock: &Clock) {
+        let Some(journal) = &journal else { return };
+        let (write, sync) = journal.log.take_longest();
+        let is_always = journal.log.policy() == SyncPolicy::Always;
+        self.latency.note(Event::LogWrite, write, clock);
+        self.latency.note(if is_always { Event::LogSyncAlways } else { Event::LogSync }, sync, clock);
+    }
+}
 
 impl ServerState {
     /// Goes on with a log that holds everything up to unit `last`.
@@ -233,16 +256,7 @@ impl ServerState {
             journal.log.nudge();
             self.follow_log();
         }
-        self.note_log_latency();
-    }
-
-    /// Tells the latency monitor of the longest write and the longest sync since it was told last.
-    fn note_log_latency(&mut self) {
-        let Some(journal) = &self.persistence.journal else { return };
-        let (write, sync) = journal.log.take_longest();
-        let is_always = journal.log.policy() == SyncPolicy::Always;
-        self.meters.latency.note(Event::LogWrite, write, &self.time.clock);
-        self.meters.latency.note(if is_always { Event::LogSyncAlways } else { Event::LogSync }, sync, &self.time.clock);
+        self.meters.note_log_latency(self.persistence.journal.as_ref(), &self.time.clock);
     }
 
     /// Tells a session what has become of the log while it was out of the registry. `out` is what it is answered: if it shows what
@@ -291,14 +305,6 @@ impl ServerState {
         self.pipeline.others_come_first = true;
         for session in self.clients.sessions.iter_mut() {
             session.restrictions.set(Restrictions::UNLOGGED, state != State::Good);
-        }
-    }
-
-    /// Tells all sessions whether the log, or what stands for it, takes changes.
-    pub(in crate::engine) fn update_gates(&mut self) {
-        let is_unlogged = self.persistence.is_unlogged(&self.config);
-        for session in self.clients.sessions.iter_mut() {
-            session.restrictions.set(Restrictions::UNLOGGED, is_unlogged);
         }
     }
 

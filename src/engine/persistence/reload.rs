@@ -23,7 +23,7 @@ impl Engine {
             tracing::error!("the data could not be read again: {error}");
         }
         let (client, command) = reload.client;
-        if let Some(call) = self.server.blocking_call(client, command) {
+        if let Some(call) = self.server.waits.blocking_call(&self.server.clients.sessions, client, command) {
             self.server.end_waiting(&self.ks, call, |_, reply| match done {
                 Ok(()) => reply.ok(),
                 Err(_) => reply.error(reload.failed.as_bytes()),

@@ -55,7 +55,7 @@ impl ServerState {
             self.admit_to_log(session, entry)?;
         }
         if session.restrictions.has(Restrictions::METERED) {
-            self.admit_memory(session, entry)?;
+            self.memory.admit(self.programs.running.is_some(), session, entry)?;
         }
         if session.restrictions.has(Restrictions::SUBSCRIBER) && !flags.has(Flags::WHILE_SUBSCRIBED) {
             return Err(Error::owned(format!(
@@ -131,7 +131,7 @@ impl ServerState {
         if flags.has(Flags::WRITE) && self.undo_is_full(ks) {
             return Err(Error::text(UNDO_IS_FULL));
         }
-        self.admit_call_memory(caller.flags, entry)
+        self.memory.admit_call(self.programs.running.as_ref(), caller.flags, entry)
     }
 
     /// Whether what would take a script back fills the memory that scripts may have.

@@ -110,7 +110,13 @@ impl ServerState {
         };
         self.end_read(&mut session, had_failed, out);
         if out.len() > OUTPUT_UNCOUNTED_BYTES {
-            self.hold_answers_to_limit(&mut session, out);
+            self.clients.hold_answers_to_limit(
+                &self.config,
+                &mut self.meters.stats,
+                self.persistence.reach(&self.config),
+                &mut session,
+                out,
+            );
         }
         session.pending_input = input.len().saturating_sub(decoder.keep_from());
         self.clients.sessions.put(session);

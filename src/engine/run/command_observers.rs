@@ -9,6 +9,7 @@
 //! to a script that was rolled back is shown, too: it was called.
 
 use crate::base::lsn::Lsn;
+use crate::engine::observe::audience::Audience;
 use crate::engine::observe::monitor::{Caller, Held, line};
 use crate::engine::session::caching::CachingClient;
 use crate::engine::session::output_limits::PushLimits;
@@ -19,15 +20,24 @@ use crate::resp::request::Argv;
 use crate::spec::secrets::REDACTED;
 use crate::spec::{Flags, Group};
 
-impl ServerState {
+impl Audience {
     /// Whether somebody wants to see what all sessions call.
     pub(in crate::engine) fn is_observed(&self) -> bool {
-        !self.audience.monitors.is_empty()
+        !self.monitors.is_empty()
     }
 
+    /// Lets a session that tracks keys be told of these prefixes, too.
+    pub fn track_prefixes(&mut self, session: &mut Session, prefixes: &[&[u8]]) {
+        if let Some(client) = &mut session.tracking {
+            prefixes.iter().for_each(|prefix| self.tracking.add_prefix(session.key.id, client, prefix));
+        }
+    }
+}
+
+impl ServerState {
     /// Tells all sessions whether somebody wants to see what they call. `current` is one that is out of the registry.
     fn refresh_observed(&mut self, current: &mut Session) {
-        let is_observed = self.is_observed();
+        let is_observed = self.audience.is_observed();
         for session in self.clients.sessions.iter_mut().chain(std::iter::once(current)) {
             session.restrictions.set(Restrictions::OBSERVED, is_observed);
         }
@@ -42,13 +52,6 @@ impl ServerState {
         let client = session.tracking.get_or_insert_default();
         ask(client);
         session.restrictions.set(Restrictions::TRACKED, !client.broadcasts);
-    }
-
-    /// Lets a session that tracks keys be told of these prefixes, too.
-    pub fn track_prefixes(&mut self, session: &mut Session, prefixes: &[&[u8]]) {
-        if let Some(client) = &mut session.tracking {
-            prefixes.iter().for_each(|prefix| self.audience.tracking.add_prefix(session.key.id, client, prefix));
-        }
     }
 
     /// Ends that a session tracks keys, if it does.
@@ -130,7 +133,7 @@ impl ServerState {
             self.show(session, entry, argv, origin);
         }
         // Who looked on may have left while this session was out of the registry.
-        session.restrictions.set(Restrictions::OBSERVED, self.is_observed());
+        session.restrictions.set(Restrictions::OBSERVED, self.audience.is_observed());
     }
 
     /// Shows a call that was no unit of its own: it was refused, and has ended a transaction all the same, or ran beside a busy
@@ -149,7 +152,7 @@ impl ServerState {
             return;
         }
         // What the unit has touched before, the client has seen.
-        self.see_touched(ks);
+        self.audience.see_touched(ks);
         let (max_keys, sessions) = (self.config.tracking_table_max_keys, &self.clients.sessions);
         for key in self.table.keys_of(entry.command, argv).unwrap_or_default() {
             if self.audience.tracking.remember(&argv[key.index], session.key.id, max_keys, |id| sessions.is_open(id)) {
@@ -204,7 +207,7 @@ impl ServerState {
         if self.persistence.is_lost(fence) {
             return;
         }
-        let (safe, is_unlogged) = (self.persistence.safe(), self.persistence.is_unlogged(&self.config));
+        let reach = self.persistence.reach(&self.config);
         for key in self.audience.monitors.sessions() {
             let monitor = match self.clients.sessions.get_mut(*key) {
                 Some(monitor) => monitor,
@@ -214,11 +217,11 @@ impl ServerState {
             if !monitor.killed {
                 monitor.outbox.push(lines, fence);
                 let (config, stats, limits_due) = (&self.config, &mut self.meters.stats, &mut self.clients.limits_due);
-                PushLimits { config, stats, limits_due, safe, is_unlogged }.hold(monitor);
+                PushLimits { config, stats, limits_due, reach }.hold(monitor);
             }
         }
         for at in 0..self.audience.monitors.sessions().len() {
-            self.weigh(self.audience.monitors.sessions()[at]);
+            self.clients.weigh(&mut self.meters.stats, self.audience.monitors.sessions()[at]);
         }
         self.hold(lines.len() * self.audience.monitors.sessions().len(), fence);
     }

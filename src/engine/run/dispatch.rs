@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use crate::base::limits::{COMMAND_LOG_MAX_ARG_BYTES, COMMAND_LOG_MAX_ARGS, UNIT_MAX_BYTES};
+use crate::base::clock::Clock;
+use crate::base::limits::{COMMAND_LOG_MAX_ARG_BYTES, COMMAND_LOG_MAX_ARGS, OUTBOX_LEAST_SHARE_BYTES, UNIT_MAX_BYTES};
 use crate::base::num::parse_i64;
+use crate::config::Config;
+use crate::engine::meters::Meters;
 use crate::engine::meters::command_log::Ended;
 use crate::engine::meters::hotkeys::{HotKeys, Wanted};
 use crate::engine::meters::latency::Event;
 use crate::engine::run::pipeline::Past;
+use crate::engine::session::clients::Clients;
 use crate::engine::session::{ReplyMode, Restrictions, Session};
 use crate::engine::state::{Ctx, Entry, Flow, Origin, Run, ServerState};
 use crate::engine::wait::wait_queues::{Mode, Parked};
@@ -43,7 +47,76 @@ impl Session {
     }
 }
 
+impl Meters {
+    /// Begins to look for the keys that take the most, and forgets what was found before.
+    pub fn start_hotkeys(&mut self, config: &Config, clock: &Clock, wanted: Wanted) {
+        self.hotkeys = Some(Box::new(HotKeys::start(wanted, clock.now_ms(), clock.steady_ms())));
+        self.command_log.attend_to_all(true, config, &self.stats.clock);
+    }
+
+    /// Ends that, if it runs; answers whether it did.
+    pub fn stop_hotkeys(&mut self, config: &Config, clock: &Clock) -> bool {
+        let Some(hot_keys) = self.hotkeys.as_mut().filter(|hot_keys| hot_keys.is_running()) else {
+            return false;
+        };
+        hot_keys.stop(clock.steady_ms());
+        self.command_log.attend_to_all(false, config, &self.stats.clock);
+        true
+    }
+
+    /// Ends it when its time is over.
+    pub fn end_hotkeys_if_due(&mut self, config: &Config, clock: &Clock) {
+        if self.hotkeys.as_ref().is_some_and(|hot_keys| hot_keys.is_due(clock.steady_ms())) {
+            self.stop_hotkeys(config, clock);
+        }
+    }
+}
+
 impl ServerState {
+    /// Notes a command that [may stand out](crate::engine::meters::command_log::CommandLog::may_stand_out). What scripts and others call belongs to
+    /// them.
+    #[cold]
+    fn note_outstanding(
+        &mut self,
+        session: &Session,
+        entry: &Entry,
+        argv: Argv<'_>,
+        origin: Origin,
+        ticks: u64,
+        reply_bytes: usize,
+    ) {
+        if origin.is_inside() {
+            return;
+        }
+        if let Some(hot_keys) = self.meters.hotkeys.as_mut().filter(|hot_keys| hot_keys.is_running())
+            && entry.command.has_keys()
+        {
+            let keys = || self.table.keys_of(entry.command, argv).unwrap_or_default();
+            hot_keys.note(argv, keys, ticks, (argv.encoded_bytes() + reply_bytes) as u64);
+        }
+        let event = match origin {
+            Origin::Retry => Event::CommandUnblocking,
+            _ if entry.command.flags.has(Flags::FAST) => Event::FastCommand,
+            _ => Event::Command,
+        };
+        self.meters.latency.note(event, Duration::from_nanos(self.meters.stats.nanos(ticks)), &self.time.clock);
+        if entry.command.flags.has(Flags::SKIP_SLOWLOG) {
+            return;
+        }
+        let ended = Ended {
+            at_s: self.time.clock.now_ms() / 1_000,
+            ticks,
+            micros: self.meters.stats.micros(ticks),
+            reply_bytes,
+        };
+        let by = (session.address.as_str(), session.name.as_slice());
+        let is_secret = self.table.secrets_of(entry.command, argv);
+        let instead = |index: usize| is_secret.get(index).copied().unwrap_or_default().then_some(REDACTED);
+        self.meters.command_log.note(argv, ended, by, || {
+            OwnedArgv::abridged_as(argv, COMMAND_LOG_MAX_ARGS, COMMAND_LOG_MAX_ARG_BYTES, instead)
+        });
+    }
+
     /// Answers a command that does not exist, or not with so many arguments.
     #[cold]
     pub(in crate::engine) fn refuse_unresolved(&mut self, session: &mut Session, argv: Argv<'_>, out: &mut Reply) {
@@ -95,7 +168,7 @@ impl ServerState {
 
     /// Keeps a command for EXEC. What waits there counts as input that is not answered yet, and is bounded like it.
     pub(in crate::engine) fn queue(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>, out: &mut Reply) {
-        let may_change = self.may_change_by_itself(entry, argv);
+        let may_change = self.programs.may_change_by_itself(entry, argv);
         let Some(transaction) = &mut session.transaction else { return };
         transaction.may_change |= may_change;
         if matches!(entry.command.databases, Databases::Selected) {
@@ -110,74 +183,6 @@ impl ServerState {
             session.killed = true;
         }
         out.status("QUEUED");
-    }
-
-    /// Notes a command that [may stand out](crate::engine::meters::command_log::CommandLog::may_stand_out). What scripts and others call belongs to
-    /// them.
-    #[cold]
-    fn note_outstanding(
-        &mut self,
-        session: &Session,
-        entry: &Entry,
-        argv: Argv<'_>,
-        origin: Origin,
-        ticks: u64,
-        reply_bytes: usize,
-    ) {
-        if origin.is_inside() {
-            return;
-        }
-        if let Some(hot_keys) = self.meters.hotkeys.as_mut().filter(|hot_keys| hot_keys.is_running())
-            && entry.command.has_keys()
-        {
-            let keys = || self.table.keys_of(entry.command, argv).unwrap_or_default();
-            hot_keys.note(argv, keys, ticks, (argv.encoded_bytes() + reply_bytes) as u64);
-        }
-        let event = match origin {
-            Origin::Retry => Event::CommandUnblocking,
-            _ if entry.command.flags.has(Flags::FAST) => Event::FastCommand,
-            _ => Event::Command,
-        };
-        self.meters.latency.note(event, Duration::from_nanos(self.meters.stats.nanos(ticks)), &self.time.clock);
-        if entry.command.flags.has(Flags::SKIP_SLOWLOG) {
-            return;
-        }
-        let ended = Ended {
-            at_s: self.time.clock.now_ms() / 1_000,
-            ticks,
-            micros: self.meters.stats.micros(ticks),
-            reply_bytes,
-        };
-        let by = (session.address.as_str(), session.name.as_slice());
-        let is_secret = self.table.secrets_of(entry.command, argv);
-        let instead = |index: usize| is_secret.get(index).copied().unwrap_or_default().then_some(REDACTED);
-        self.meters.command_log.note(argv, ended, by, || {
-            OwnedArgv::abridged_as(argv, COMMAND_LOG_MAX_ARGS, COMMAND_LOG_MAX_ARG_BYTES, instead)
-        });
-    }
-
-    /// Begins to look for the keys that take the most, and forgets what was found before.
-    pub fn start_hotkeys(&mut self, wanted: Wanted) {
-        self.meters.hotkeys =
-            Some(Box::new(HotKeys::start(wanted, self.time.clock.now_ms(), self.time.clock.steady_ms())));
-        self.meters.command_log.attend_to_all(true, &self.config, &self.meters.stats.clock);
-    }
-
-    /// Ends that, if it runs; answers whether it did.
-    pub fn stop_hotkeys(&mut self) -> bool {
-        let Some(hot_keys) = self.meters.hotkeys.as_mut().filter(|hot_keys| hot_keys.is_running()) else {
-            return false;
-        };
-        hot_keys.stop(self.time.clock.steady_ms());
-        self.meters.command_log.attend_to_all(false, &self.config, &self.meters.stats.clock);
-        true
-    }
-
-    /// Ends it when its time is over.
-    pub fn end_hotkeys_if_due(&mut self) {
-        if self.meters.hotkeys.as_ref().is_some_and(|hot_keys| hot_keys.is_due(self.time.clock.steady_ms())) {
-            self.stop_hotkeys();
-        }
     }
 
     /// Has a call wait that has just come. One that waits beside its session is answered its ticket in `out`.
@@ -263,7 +268,7 @@ pub(crate) fn call(
     let must_fit = !entry.command.flags.has(Flags::WRITE | Flags::MAY_REPLICATE);
     let outer_must_fit = reply.set_must_fit(must_fit);
     reply.fit_longest(server.config.proto_max_bulk_len);
-    let room = server.room_for(entry, origin, session);
+    let room = room_for(&server.clients, entry, origin, session);
     if let Some(bytes) = room {
         reply.bound_to(bytes);
     }
@@ -278,13 +283,13 @@ pub(crate) fn call(
     let waits = match result {
         Ok(Flow::Replied) if room.is_some() && ctx.reply.is_cut() => {
             reply.take_back(start);
-            server.take_back();
+            server.clients.take_back(server.time.clock.steady_ms());
             return None;
         }
         Ok(Flow::Replied) if ctx.reply.is_cut() => {
             debug_assert_eq!(ks.changes_by_commands(), changes_before, "{} must not be cut", entry.full_name);
             if origin == Origin::Client {
-                server.hold_endless_reply_to_limit(session);
+                server.clients.hold_endless_reply_to_limit(&server.config, &mut server.meters.stats, session);
             }
             fail(server, entry, &Error::ReplyTooLong, reply, start);
             None
@@ -328,6 +333,18 @@ pub(crate) fn call(
         server.note_outstanding(session, entry, argv, origin, took, reply_bytes);
     }
     waits
+}
+
+/// The most bytes that a call may answer now, if it is one that can be taken back.
+#[inline]
+fn room_for(clients: &Clients, entry: &Entry, origin: Origin, session: &Session) -> Option<usize> {
+    if !clients.room.is_full() {
+        return None;
+    }
+    let flags = entry.command.flags;
+    let only_reads = flags.has(Flags::READONLY) && !flags.has(Flags::NOSCRIPT | Flags::BLOCKING);
+    let can_run_again = origin == Origin::Client && only_reads && !session.restrictions.has(Restrictions::MUTED);
+    can_run_again.then_some(OUTBOX_LEAST_SHARE_BYTES)
 }
 
 /// Begins a command of which whole effects are recorded; answers whether it may run.

@@ -15,14 +15,13 @@
 //!
 //! Clients hear of the end by the end of their connections: there is no error that their libraries would take for "come again".
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
+use super::shutdown::{Awaited, Ending, Shutdown};
 use crate::config::EndOptions;
 use crate::engine::session::Session;
 use crate::engine::state::{Engine, ServerState};
 use crate::engine::wait::Wait;
 use crate::keyspace::Keyspace;
+use crate::persist::Persistence;
 use crate::resp::reply::Reply;
 use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
@@ -38,42 +37,6 @@ pub enum Ends {
     Now,
     /// When the snapshot is complete.
     Later,
-}
-
-/// The end of the server.
-#[derive(Debug, Default)]
-pub struct Ending {
-    /// Set when the server ends now.
-    pub shutdown: Option<Shutdown>,
-    /// The end that was asked for and waits for a snapshot.
-    pub(in crate::engine) awaited: Option<Awaited>,
-    /// A signal asked the server to stop: ends a script that holds the thread.
-    pub stop_signal: Arc<AtomicBool>,
-}
-
-/// An end of the server that waits for a snapshot; see [`ending`](super::run::ending).
-#[derive(Debug)]
-pub(in crate::engine) struct Awaited {
-    pub(in crate::engine) how: Shutdown,
-    /// Whether SAVE or NOSAVE was said.
-    pub(in crate::engine) save: Option<bool>,
-    /// What asked for it, for people.
-    pub(in crate::engine) reason: &'static str,
-    /// Who waits for it.
-    pub(in crate::engine) asked_by: Vec<(SessionKey, CommandId)>,
-    /// When it should be over by `shutdown-timeout`, by the steady clock.
-    pub(in crate::engine) until_ms: i64,
-    /// How many snapshots must have ended for the one to be among them that it waits for.
-    pub(in crate::engine) concluded: u64,
-}
-
-/// How the server is to end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shutdown {
-    /// Do not wait until what was answered is sent.
-    pub now: bool,
-    /// Stop even if something could not be saved.
-    pub force: bool,
 }
 
 impl Engine {
@@ -93,6 +56,21 @@ impl Engine {
             Ok(ends) => ends,
             Err(_) => Ends::Later,
         }
+    }
+}
+
+impl Persistence {
+    /// Whether somebody counts on a file for Redis that could not be written: who says SAVE.
+    fn lacks_rdb(&self, save: Option<bool>) -> bool {
+        save == Some(true) && self.saving.has_export_failed
+    }
+}
+
+impl Ending {
+    /// How long the end that is coming may take by `shutdown-timeout`, in ms; `None` where none is coming.
+    pub fn ends_in_ms(&self, steady_ms: i64) -> Option<i64> {
+        let ending = self.awaited.as_ref()?;
+        Some((ending.until_ms - steady_ms).max(0))
     }
 }
 
@@ -134,7 +112,7 @@ impl ServerState {
         if options.now {
             // Whoever is in a hurry has nobody else served meanwhile.
             let is_saved = self.persist(ks, |persistence, ks, env| persistence.save_at_once(ks, env)).is_ok()
-                && !self.lacks_rdb(options.save);
+                && !self.persistence.lacks_rdb(options.save);
             if !is_saved && !options.force {
                 tell_of_failure(reason);
                 return Err(Error::text(FAILED));
@@ -153,14 +131,9 @@ impl ServerState {
             None => (None, Vec::new()),
         };
         self.ending.awaited = Some(Awaited { how, save: options.save, reason, asked_by: waiting, until_ms, concluded });
-        self.pause_for_ending(true, current);
+        self.clients.pause_for_ending(true, current);
         self.persistence.saving.save_again(self.time.clock.steady_ms());
         Ok(Ends::Later)
-    }
-
-    /// Whether somebody counts on a file for Redis that could not be written: who says SAVE.
-    fn lacks_rdb(&self, save: Option<bool>) -> bool {
-        save == Some(true) && self.persistence.saving.has_export_failed
     }
 
     /// Looks whether the snapshot is made that the end waits for. Called between two units.
@@ -171,7 +144,7 @@ impl ServerState {
         }
         let is_saved =
             self.persistence.saving.concluded >= ending.concluded && self.persistence.saving.failure.is_none();
-        if (is_saved && !self.lacks_rdb(ending.save)) || ending.how.force {
+        if (is_saved && !self.persistence.lacks_rdb(ending.save)) || ending.how.force {
             self.ending.shutdown = Some(ending.how);
             return;
         }
@@ -192,23 +165,17 @@ impl ServerState {
     /// All goes on as before. `current` is the session whose command that is, if it is one.
     fn stop_ending(&mut self, ks: &Keyspace, current: Option<&mut Session>) {
         let Some(ending) = self.ending.awaited.take() else { return };
-        self.pause_for_ending(false, current);
+        self.clients.pause_for_ending(false, current);
         for (client, command) in ending.asked_by {
             self.answer_who_asked(ks, client, command);
         }
     }
 
     fn answer_who_asked(&mut self, ks: &Keyspace, client: SessionKey, command: CommandId) {
-        if let Some(call) = self.blocking_call(client, command) {
+        if let Some(call) = self.waits.blocking_call(&self.clients.sessions, client, command) {
             self.meters.stats.count_error(FAILED.as_bytes());
             self.end_waiting(ks, call, |_, reply| reply.error(FAILED.as_bytes()));
         }
-    }
-
-    /// How long the end that is coming may take by `shutdown-timeout`, in ms; `None` where none is coming.
-    pub fn ends_in_ms(&self) -> Option<i64> {
-        let ending = self.ending.awaited.as_ref()?;
-        Some((ending.until_ms - self.time.clock.steady_ms()).max(0))
     }
 }
 

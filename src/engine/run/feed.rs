@@ -5,7 +5,8 @@ use super::dispatch::call;
 use crate::base::limits::OUTPUT_UNCOUNTED_BYTES;
 use crate::base::lsn::Lsn;
 use crate::engine::session::{Restrictions, Session};
-use crate::engine::state::{Engine, Entry, Fed, Origin, Run, ServerState};
+use crate::engine::state::{Engine, Entry, Fed, Origin, Run};
+use crate::engine::time::Time;
 use crate::persist::tail::UnitOrigin;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, Decoder, RequestLimits};
@@ -15,7 +16,7 @@ use crate::spec::session_key::SessionKey;
 impl Engine {
     /// Answers the complete commands of `input`, which `decoder` has read up to its position. Replies go to `out`.
     pub fn feed(&mut self, key: SessionKey, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
-        self.server.weigh_input(key, input.len());
+        self.server.clients.weigh_input(&mut self.server.meters.stats, key, input.len());
         let Some(mut session) = self.server.clients.sessions.take(key) else { return Fed::Suspended };
         session.outbox.begin_batch();
         session.pending_input = input.len();
@@ -29,15 +30,26 @@ impl Engine {
         let fed = self.feed_session(&mut session, decoder, input, out);
         self.server.end_read(&mut session, had_failed, out);
         if out.len() > OUTPUT_UNCOUNTED_BYTES {
-            self.server.hold_answers_to_limit(&mut session, out);
+            self.server.clients.hold_answers_to_limit(
+                &self.server.config,
+                &mut self.server.meters.stats,
+                self.server.persistence.reach(&self.server.config),
+                &mut session,
+                out,
+            );
         }
         session.pending_input = input.len().saturating_sub(decoder.keep_from());
         self.server.clients.sessions.put(session);
-        self.server.weigh(key);
+        self.server.clients.weigh(&mut self.server.meters.stats, key);
         self.server.meters.stats.command_ticks += self.server.time.last_ticks.saturating_sub(began_ticks);
         self.server.clients.registry.rests();
         if !self.server.clients.limits_due.is_empty() {
-            self.server.enforce_output_limits();
+            self.server.clients.enforce_output_limits(
+                &self.server.config,
+                &mut self.server.meters.stats,
+                self.server.persistence.reach(&self.server.config),
+                self.server.time.clock.steady_ms(),
+            );
         }
         fed
     }
@@ -179,7 +191,10 @@ impl Engine {
                     self.server.observe_beside(session, entry, argv);
                 }
             }
-            Ok(_) if session.restrictions.has(Restrictions::PAUSED) && self.server.postpones(session, entry, argv) => {
+            Ok(_)
+                if session.restrictions.has(Restrictions::PAUSED)
+                    && self.server.clients.postpones(&self.server.programs, session, entry, argv) =>
+            {
                 self.server.clients.room.takes_back = true;
                 return;
             }
@@ -214,10 +229,10 @@ impl Engine {
     }
 }
 
-impl ServerState {
+impl Time {
     /// Has the next command look at the wall clock, whenever that was done last.
     pub fn end_look_at_clock(&mut self) {
-        self.time.looked_ticks = self.time.last_ticks.wrapping_sub(self.time.look_holds_ticks);
+        self.looked_ticks = self.last_ticks.wrapping_sub(self.look_holds_ticks);
     }
 }
 
@@ -252,7 +267,7 @@ mod tests {
 
         engine.ks.set_now_ms(17);
         engine.server.time.look_holds_ticks = u64::MAX / 2;
-        engine.server.end_look_at_clock();
+        engine.server.time.end_look_at_clock();
         engine.feed(key, &mut Decoder::default(), b"GET key\r\n", &mut Reply::new(Form::Resp2));
         assert!(engine.ks.now_ms() > 1_700_000_000_000);
     }

@@ -6,8 +6,10 @@
 //! for: it changes data, and is refused where nothing may be changed. What is left is asked here.
 
 use super::dispatch::call;
+use crate::engine::meters::Meters;
 use crate::engine::session::Restrictions;
-use crate::engine::state::{Ctx, Origin, Run, ServerState};
+use crate::engine::state::CommandTable;
+use crate::engine::state::{Ctx, Origin, Run};
 use crate::engine::wait::Wait;
 use crate::resp::request::{Argv, OwnedArgv};
 use crate::script::store;
@@ -15,23 +17,13 @@ use crate::spec::error::Error;
 use crate::spec::table::Inner;
 use crate::spec::{Flags, Runs};
 
-impl ServerState {
-    /// Counts a call that another one made and that was refused.
-    #[cold]
-    pub(in crate::engine) fn count_rejected(&mut self, argv: Argv<'_>) {
-        if let Some(entry) = self.table.named_by(argv) {
-            self.meters.stats.commands[entry.id.index()].rejected += 1;
-        }
-    }
-}
-
 impl Ctx<'_> {
     /// The command that this one is to run, if that may run here. `argv` is the whole call.
     pub(crate) fn admit_inner<'a>(&mut self, argv: Argv<'a>) -> Result<Inner<'static, 'a, Run>, Error> {
         let table = self.server.table;
         let inner = table.inner_of(self.entry.command, argv)?.ok_or(Error::Syntax)?;
         if self.origin == Origin::Script && inner.entry.command.flags.has(Flags::NOSCRIPT) {
-            self.server.count_rejected(inner.argv);
+            self.server.meters.count_rejected(self.server.table, inner.argv);
             return Err(Error::text("ERR This Redis command is not allowed from script"));
         }
         Ok(inner)
@@ -48,7 +40,7 @@ impl Ctx<'_> {
             _ = self.server.programs.scripts.add(self.ks, body, store::Origin::Eval);
         }
         self.ks.begin_undo();
-        self.server.hold_messages(true);
+        self.server.audience.hold_messages(self.server.persistence.tail.is_some(), true);
     }
 
     /// Runs the inner command, which writes its reply as the outer one would. Answers `Some` when it must wait, and the outer one with
@@ -92,5 +84,15 @@ impl Inner<'_, '_, Run> {
             again
         });
         Wait { again, ..wait }
+    }
+}
+
+impl Meters {
+    /// Counts a call that another one made and that was refused.
+    #[cold]
+    pub(in crate::engine) fn count_rejected(&mut self, table: &CommandTable, argv: Argv<'_>) {
+        if let Some(entry) = table.named_by(argv) {
+            self.stats.commands[entry.id.index()].rejected += 1;
+        }
     }
 }

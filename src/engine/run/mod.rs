@@ -3,6 +3,7 @@
 pub(crate) mod admit;
 pub(crate) mod busy;
 pub(crate) mod command_observers;
+pub(crate) mod connections;
 pub(crate) mod debugging;
 pub(crate) mod dispatch;
 pub mod ending;
@@ -13,6 +14,7 @@ pub(crate) mod postpone;
 pub(crate) mod script_host;
 pub(crate) mod scripting;
 pub(crate) mod send_past;
+pub(crate) mod shutdown;
 pub(crate) mod tick;
 pub(crate) mod unit;
 pub(crate) mod waiters;

@@ -4,56 +4,49 @@
 //! time is over is hidden from those who read and stays where it is. So whoever moves clients from one server to another finds on both
 //! the same, and the last changes of a server that ends are those it has saved.
 
+use crate::engine::session::clients::Clients;
 use crate::engine::session::pause::Paused;
 use crate::engine::session::{Restrictions, Session};
-use crate::engine::state::{Entry, ServerState};
+use crate::engine::state::Entry;
+use crate::programs::Programs;
 use crate::resp::request::Argv;
 use crate::script::store::{ScriptFlags, parse_sha1, parse_shebang};
 use crate::spec::{Flags, Runs};
 
-impl ServerState {
+impl Clients {
     /// CLIENT PAUSE: holds commands up until `until_ms`, by the steady clock. `current` is the session whose command that is. What
     /// runs now, EXEC perhaps, runs to its end.
     pub fn pause(&mut self, paused: Paused, until_ms: i64, current: &mut Session) {
-        let before = self.clients.pause.paused();
-        self.clients.pause.begin(paused, until_ms);
+        let before = self.pause.paused();
+        self.pause.begin(paused, until_ms);
         self.pause_changed(before, Some(current));
     }
 
     /// CLIENT UNPAUSE.
     pub fn unpause(&mut self, current: &mut Session) {
-        let before = self.clients.pause.paused();
-        self.clients.pause.end();
+        let before = self.pause.paused();
+        self.pause.end();
         self.pause_changed(before, Some(current));
     }
 
     /// The server is about to end, or is not any more: pauses what changes data. `current` is the session whose command that is, if
     /// it is one.
     pub(in crate::engine) fn pause_for_ending(&mut self, is_ending: bool, current: Option<&mut Session>) {
-        let before = self.clients.pause.paused();
-        self.clients.pause.set_ending(is_ending);
+        let before = self.pause.paused();
+        self.pause.set_ending(is_ending);
         self.pause_changed(before, current);
-    }
-
-    /// Ends a pause whose time is over.
-    pub(in crate::engine) fn end_pause_in_time(&mut self) {
-        if self.clients.pause.ends_ms().is_some_and(|at_ms| at_ms <= self.time.clock.steady_ms()) {
-            let before = self.clients.pause.paused();
-            self.clients.pause.end();
-            self.pause_changed(before, None);
-        }
     }
 
     /// Tells all sessions whether there is a pause. If it is milder than `before`, those go on that were postponed; who is still held
     /// up is postponed again, in the same order.
     fn pause_changed(&mut self, before: Paused, current: Option<&mut Session>) {
-        let is_on = self.clients.pause.is_on();
-        for session in self.clients.sessions.iter_mut().chain(current) {
+        let is_on = self.pause.is_on();
+        for session in self.sessions.iter_mut().chain(current) {
             session.restrictions.set(Restrictions::PAUSED, is_on);
         }
-        if self.clients.pause.paused() < before {
-            for key in self.clients.pause.take_postponed() {
-                if let Some(session) = self.clients.sessions.get_mut(key) {
+        if self.pause.paused() < before {
+            for key in self.pause.take_postponed() {
+                if let Some(session) = self.sessions.get_mut(key) {
                     session.is_postponed = false;
                     session.outbox.wake();
                 }
@@ -61,18 +54,52 @@ impl ServerState {
         }
     }
 
+    /// Ends a pause whose time is over.
+    pub(in crate::engine) fn end_pause_in_time(&mut self, steady_ms: i64) {
+        if self.pause.ends_ms().is_some_and(|at_ms| at_ms <= steady_ms) {
+            let before = self.pause.paused();
+            self.pause.end();
+            self.pause_changed(before, None);
+        }
+    }
+
     /// Has a session wait for the end of the pause, if that holds its command up. The command runs then.
-    pub(in crate::engine) fn postpones(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>) -> bool {
-        let is_held_up = match self.clients.pause.paused() {
+    pub(in crate::engine) fn postpones(
+        &mut self,
+        programs: &Programs,
+        session: &mut Session,
+        entry: &Entry,
+        argv: Argv<'_>,
+    ) -> bool {
+        let is_held_up = match self.pause.paused() {
             Paused::Nothing => false,
-            Paused::Writes => self.may_change(session, entry, argv),
+            Paused::Writes => programs.may_change(session, entry, argv),
             Paused::All => true,
         };
         if is_held_up {
             session.is_postponed = true;
-            self.clients.pause.postpone(session.key);
+            self.pause.postpone(session.key);
         }
         is_held_up
+    }
+}
+
+impl Programs {
+    /// What the script that a command runs says of itself, if it is there and says anything.
+    fn declared(&self, entry: &Entry, argv: Argv<'_>) -> Option<ScriptFlags> {
+        let name = argv.get(entry.name_args())?;
+        let flags = match entry.command.runs? {
+            Runs::Text => parse_shebang(name).ok()?.0,
+            Runs::Sha1 => self.scripts.store.find(&parse_sha1(name)?)?.flags,
+            Runs::Function => self.scripts.function(name)?.flags,
+        };
+        flags.declared.then_some(flags)
+    }
+
+    /// The same, for one that is not EXEC.
+    pub(in crate::engine) fn may_change_by_itself(&self, entry: &Entry, argv: Argv<'_>) -> bool {
+        let may = entry.command.flags.has(Flags::WRITE | Flags::MAY_REPLICATE);
+        may && !self.declared(entry, argv).is_some_and(|flags| flags.no_writes)
     }
 
     /// Whether a command may change data, or tell others something: EXEC does if any of its commands does, a script unless it has
@@ -82,22 +109,5 @@ impl ServerState {
             Some(transaction) if entry.command.flags.has(Flags::RUNS_QUEUE) => transaction.may_change,
             _ => self.may_change_by_itself(entry, argv),
         }
-    }
-
-    /// The same, for one that is not EXEC.
-    pub(in crate::engine) fn may_change_by_itself(&self, entry: &Entry, argv: Argv<'_>) -> bool {
-        let may = entry.command.flags.has(Flags::WRITE | Flags::MAY_REPLICATE);
-        may && !self.declared(entry, argv).is_some_and(|flags| flags.no_writes)
-    }
-
-    /// What the script that a command runs says of itself, if it is there and says anything.
-    fn declared(&self, entry: &Entry, argv: Argv<'_>) -> Option<ScriptFlags> {
-        let name = argv.get(entry.name_args())?;
-        let flags = match entry.command.runs? {
-            Runs::Text => parse_shebang(name).ok()?.0,
-            Runs::Sha1 => self.programs.scripts.store.find(&parse_sha1(name)?)?.flags,
-            Runs::Function => self.programs.scripts.function(name)?.flags,
-        };
-        flags.declared.then_some(flags)
     }
 }

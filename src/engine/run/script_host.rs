@@ -115,7 +115,7 @@ impl ScriptHost<'_, '_> {
                 let text = error.to_string();
                 let server = &mut *self.ctx.server;
                 server.meters.stats.count_error(text.as_bytes());
-                server.count_rejected(argv);
+                server.meters.count_rejected(server.table, argv);
                 reply.error(text.as_bytes());
                 if let Some(trace) = &mut server.programs.trace {
                     trace.note(argv, reply.as_bytes(), 0, self.ctx.ks.effects().as_bytes());

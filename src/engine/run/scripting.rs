@@ -102,7 +102,7 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
     if call.read_only && flags.declared && !flags.no_writes {
         return Err(Error::text("ERR Can not execute a script with write flag using *_ro command."));
     }
-    ctx.server.admit_script_memory(flags, ctx.origin == Origin::Exec)?;
+    ctx.server.memory.admit_script(flags, ctx.origin == Origin::Exec)?;
     let Some(mut vm) = ctx.server.programs.scripts.vm.take() else { return Err(NESTED) };
     // The reading that the duration of the client's command begins with.
     let started = ctx.server.time.last_ticks;
@@ -112,7 +112,7 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
     let read_only = call.read_only || flags.no_writes;
     let is_trial = call.purpose == Purpose::Trial;
     let can_undo = is_trial || !read_only && ctx.server.config.script_rollback;
-    let holds_messages = ctx.server.hold_messages(can_undo);
+    let holds_messages = ctx.server.audience.hold_messages(ctx.server.persistence.tail.is_some(), can_undo);
     if can_undo {
         ctx.ks.begin_undo();
         if let Some(script) = &mut ctx.server.programs.running {

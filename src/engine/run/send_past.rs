@@ -12,9 +12,17 @@
 use crate::base::limits::{SEND_REST_MAX_BYTES, SEND_SLICE_BYTES};
 use crate::base::lsn::Lsn;
 use crate::engine::run::pipeline::Past;
+use crate::engine::run::pipeline::Pipeline;
 use crate::engine::session::{Restrictions, Session};
 use crate::engine::state::{Origin, ServerState};
 use crate::resp::reply::Reply;
+
+impl Pipeline {
+    /// Whether the pipeline that ran last was sent something past its replies.
+    pub(crate) fn has_sent_past(&self) -> bool {
+        self.sent_past > 0
+    }
+}
 
 impl ServerState {
     /// Answers a large string to a command that came from `origin`. What was read for it shows the data as of unit `fence`.
@@ -40,11 +48,6 @@ impl ServerState {
         // What the socket has not taken would be offered to it with each further reply.
         self.pipeline.others_come_first |=
             self.pipeline.sent_past >= SEND_SLICE_BYTES || reply.len() > SEND_REST_MAX_BYTES;
-    }
-
-    /// Whether the pipeline that ran last was sent something past its replies.
-    pub(crate) fn has_sent_past(&self) -> bool {
-        self.pipeline.sent_past > 0
     }
 }
 

@@ -25,7 +25,11 @@ impl Engine {
         if self.server.switches.pauses_cron {
             // Whoever waits for the disk, or for room, must not wait for ever.
             self.server.look_after_log();
-            self.server.make_room(self.server.time.clock.steady_ms());
+            self.server.clients.make_room(
+                &mut self.server.meters.stats,
+                self.server.persistence.reach(&self.server.config),
+                self.server.time.clock.steady_ms(),
+            );
             return false;
         }
         let began_ticks = self.server.meters.stats.clock.raw();
@@ -39,16 +43,25 @@ impl Engine {
         self.server.memory.freed.give_back(steady_ms);
         self.server.look_after_log();
         self.server.persist(&mut self.ks, |persistence, ks, env| persistence.look_after_saving(ks, env));
-        self.server.close_idle();
-        self.server.check_soft_limits();
+        self.server.clients.close_idle(&self.server.config, &self.server.meters.stats, self.server.persistence.safe());
+        self.server.clients.check_soft_limits(
+            &self.server.config,
+            &mut self.server.meters.stats,
+            self.server.persistence.reach(&self.server.config),
+            self.server.time.clock.steady_ms(),
+        );
         self.server.look_after_tracking();
         if self.server.config.tls_auto_reload_interval_s > 0
             && let Some(network) = &mut self.server.network.listeners
         {
             network.follow_files(&self.server.config, steady_ms);
         }
-        self.server.end_hotkeys_if_due();
-        self.server.make_room(steady_ms);
+        self.server.meters.end_hotkeys_if_due(&self.server.config, &self.server.time.clock);
+        self.server.clients.make_room(
+            &mut self.server.meters.stats,
+            self.server.persistence.reach(&self.server.config),
+            steady_ms,
+        );
         self.server.meters.stats.tick_ticks += self.server.meters.stats.clock.raw().saturating_sub(began_ticks);
         self.reclaim()
     }

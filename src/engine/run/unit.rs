@@ -14,8 +14,10 @@ use crate::base::limits::{
 };
 use crate::base::lsn::Lsn;
 use crate::engine::meters::latency::Event;
+use crate::engine::session::Sessions;
 use crate::engine::session::{Restrictions, Session};
 use crate::engine::state::{Engine, Origin, ServerState};
+use crate::engine::wait::wait_queues::Waits;
 use crate::engine::wait::wait_queues::{Mode, Parked, Ready};
 use crate::engine::wait::{Ticket, Wait, Want};
 use crate::keyspace::effect::Effect;
@@ -128,7 +130,7 @@ impl Engine {
             let mut served = None;
             while let Some(ticket) = self.server.waits.next_after(ready, want, served) {
                 let is_worth_it = want.is_met(&self.ks, ready.db, &ready.key)
-                    || (want == Want::Place && self.server.has_not_looked(ticket));
+                    || (want == Want::Place && self.server.waits.has_not_looked(ticket));
                 if !is_worth_it {
                     break;
                 }
@@ -160,7 +162,7 @@ impl Engine {
     /// call may wait beside.
     fn retry(&mut self, ticket: Ticket, current: Option<&mut Session>) -> Again {
         if self.server.awaits_log(ticket) {
-            self.server.look_again_later(ticket);
+            self.server.waits.look_again_later(self.server.time.clock.steady_ms(), ticket);
             return Again::WaitsOn;
         }
         let Some(parked) = self.server.waits.take(ticket) else { return Again::Done };
@@ -190,7 +192,7 @@ impl Engine {
                 let (key, form) = (session.key, session.form());
                 self.server.catch_up(&mut session, had_failed, &mut Reply::new(form));
                 self.server.clients.sessions.put(session);
-                self.server.weigh(key);
+                self.server.clients.weigh(&mut self.server.meters.stats, key);
                 waits_on
             }
         }
@@ -281,7 +283,7 @@ impl Engine {
     pub fn time_out_waits(&mut self) -> bool {
         self.ks.set_now_ms(self.server.time.clock.now_ms());
         let now_ms = self.server.time.clock.steady_ms();
-        self.server.end_pause_in_time();
+        self.server.clients.end_pause_in_time(self.server.time.clock.steady_ms());
         let mut done = 0;
         self.wake_within(None, &mut done);
         self.wake_put_off(&mut done);
@@ -293,17 +295,17 @@ impl Engine {
             }
             timed_out += 1;
             done += 1;
-            if self.server.has_waited_enough(ticket, now_ms) {
+            if self.server.waits.has_waited_enough(&self.server.clients.sessions, ticket, now_ms) {
                 self.server.remember_timeout(ticket, &self.ks);
                 self.server.end_waiting(&self.ks, ticket, |parked, reply| (parked.on_timeout)(reply));
                 continue;
             }
             if self.server.clients.pause.is_on() || self.server.awaits_log(ticket) {
                 // What it would do changes something: that is done a little later.
-                self.server.look_again_later(ticket);
+                self.server.waits.look_again_later(self.server.time.clock.steady_ms(), ticket);
                 continue;
             }
-            if !self.server.look_in_turn(ticket) {
+            if !self.server.waits.look_in_turn(ticket) {
                 self.retry(ticket, None);
             }
             self.wake_within(None, &mut done);
@@ -368,6 +370,40 @@ impl Engine {
     }
 }
 
+impl Waits {
+    /// Lets the keys of a call be looked at that waits for a place or a group, if it does, since its time to do so has come: all that
+    /// wait for the same may go on, too, and do so in their order.
+    fn look_in_turn(&mut self, ticket: Ticket) -> bool {
+        let Some(parked) = self.get(ticket) else { return false };
+        if !matches!(parked.want, Want::Place | Want::Group) || parked.keys.as_argv().is_empty() {
+            return false;
+        }
+        let (db, keys) = (parked.db, parked.keys.clone());
+        self.retry_at(ticket, None);
+        keys.as_argv().iter().for_each(|name| self.touch(db, name));
+        true
+    }
+
+    /// Whether a call that waits for a place has not been dispatched again since it became the first: it may hold the place already, by
+    /// another call.
+    fn has_not_looked(&self, ticket: Ticket) -> bool {
+        self.get(ticket).is_some_and(|parked| parked.retry_at_ms.is_none())
+    }
+
+    /// Has a call dispatched again that can't be now, whatever becomes of what it waits for.
+    fn look_again_later(&mut self, steady_ms: i64, ticket: Ticket) {
+        let at_ms = steady_ms + PAUSE_LOOK_AGAIN.as_millis() as i64;
+        self.retry_at(ticket, Some(at_ms));
+    }
+
+    /// Whether a call's time is over, or its client leaves.
+    fn has_waited_enough(&self, sessions: &Sessions, ticket: Ticket, now_ms: i64) -> bool {
+        self.get(ticket).is_none_or(|parked| {
+            parked.has_timed_out(now_ms) || sessions.get(parked.session).is_none_or(Session::is_leaving)
+        })
+    }
+}
+
 impl ServerState {
     /// Ends a call's waiting with an answer made by `answer`. Answers whether it was waiting.
     pub(crate) fn end_waiting(
@@ -393,34 +429,8 @@ impl ServerState {
         self.answer_parked(&mut session, &parked, &mut reply, fence);
         self.clients.sessions.put(session);
         self.hold(reply.len(), fence);
-        self.weigh(parked.session);
+        self.clients.weigh(&mut self.meters.stats, parked.session);
         true
-    }
-
-    /// Whether a call's time is over, or its client leaves.
-    fn has_waited_enough(&self, ticket: Ticket, now_ms: i64) -> bool {
-        self.waits.get(ticket).is_none_or(|parked| {
-            parked.has_timed_out(now_ms) || self.clients.sessions.get(parked.session).is_none_or(Session::is_leaving)
-        })
-    }
-
-    /// Lets the keys of a call be looked at that waits for a place or a group, if it does, since its time to do so has come: all that
-    /// wait for the same may go on, too, and do so in their order.
-    fn look_in_turn(&mut self, ticket: Ticket) -> bool {
-        let Some(parked) = self.waits.get(ticket) else { return false };
-        if !matches!(parked.want, Want::Place | Want::Group) || parked.keys.as_argv().is_empty() {
-            return false;
-        }
-        let (db, keys) = (parked.db, parked.keys.clone());
-        self.waits.retry_at(ticket, None);
-        keys.as_argv().iter().for_each(|name| self.waits.touch(db, name));
-        true
-    }
-
-    /// Whether a call that waits for a place has not been dispatched again since it became the first: it may hold the place already, by
-    /// another call.
-    fn has_not_looked(&self, ticket: Ticket) -> bool {
-        self.waits.get(ticket).is_some_and(|parked| parked.retry_at_ms.is_none())
     }
 
     /// Has the first of those who wait for a place under a key dispatched again when a lease ends there, or the key expires.
@@ -428,16 +438,10 @@ impl ServerState {
         let Some(first) = self.waits.first(db, key, Want::Place) else { return };
         if self.awaits_log(first) {
             // It looks again in any case.
-            return self.look_again_later(first);
+            return self.waits.look_again_later(self.time.clock.steady_ms(), first);
         }
         let at_ms = ks.place_may_be_free_at(db, key).map(|at_ms| self.time.clock.steady_at_ms(at_ms, ks.now_ms()));
         self.waits.retry_at(first, at_ms);
-    }
-
-    /// Has a call dispatched again that can't be now, whatever becomes of what it waits for.
-    fn look_again_later(&mut self, ticket: Ticket) {
-        let at_ms = self.time.clock.steady_ms() + PAUSE_LOOK_AGAIN.as_millis() as i64;
-        self.waits.retry_at(ticket, Some(at_ms));
     }
 
     /// When [`Engine::time_out_waits`] has something to do, by the steady clock.
@@ -461,7 +465,12 @@ impl ServerState {
             Mode::Blocking { .. } => session.outbox.push(reply.as_bytes(), fence),
             Mode::Beside => {
                 session.outbox.push(reply.as_bytes(), fence);
-                self.hold_pushed(session);
+                self.clients.hold_pushed(
+                    &self.config,
+                    &mut self.meters.stats,
+                    self.persistence.reach(&self.config),
+                    session,
+                );
             }
         }
     }

@@ -1,11 +1,27 @@
 //! How a call begins to wait and how it stops, in the queues and in its session alike.
 
 use crate::engine::session::Session;
+use crate::engine::session::Sessions;
 use crate::engine::state::ServerState;
+use crate::engine::wait::wait_queues::Waits;
 use crate::engine::wait::wait_queues::{Mode, Parked};
 use crate::engine::wait::{Ticket, Want};
 use crate::spec::session_key::SessionKey;
 use crate::spec::table::CommandId;
+
+impl Waits {
+    /// The call that blocks a client, if it is one of this command. That it was one before need not mean that it still is: CLIENT UNBLOCK
+    /// may have ended it, and the client may wait for something else by now.
+    pub(in crate::engine) fn blocking_call(
+        &self,
+        sessions: &Sessions,
+        client: SessionKey,
+        command: CommandId,
+    ) -> Option<Ticket> {
+        let ticket = sessions.get(client)?.blocking?;
+        self.get(ticket).filter(|parked| parked.command == command).map(|parked| parked.ticket)
+    }
+}
 
 impl ServerState {
     /// Has a call of a session wait from now on.
@@ -79,12 +95,5 @@ impl ServerState {
             self.close_soon(&mut session);
             self.clients.sessions.put(session);
         }
-    }
-
-    /// The call that blocks a client, if it is one of this command. That it was one before need not mean that it still is: CLIENT UNBLOCK
-    /// may have ended it, and the client may wait for something else by now.
-    pub(in crate::engine) fn blocking_call(&self, client: SessionKey, command: CommandId) -> Option<Ticket> {
-        let ticket = self.clients.sessions.get(client)?.blocking?;
-        self.waits.get(ticket).filter(|parked| parked.command == command).map(|parked| parked.ticket)
     }
 }

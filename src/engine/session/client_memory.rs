@@ -8,70 +8,72 @@
 //! CLIENT NO-EVICT protects a client: it counts, and is not closed.
 
 use super::Session;
-use crate::engine::state::ServerState;
+use super::clients::Clients;
+use crate::config::Config;
+use crate::engine::meters::stats::Stats;
 use crate::spec::session_key::SessionKey;
 
-impl ServerState {
-    /// Acts on a new `maxmemory-clients`, or on a new `maxmemory`, of which it may be a share. `current` is the session whose command
-    /// set it; it is weighed when that is over.
-    pub fn clients_limit_changed(&mut self, current: &mut Session) {
-        self.clients.limit = self.config.maxmemory_clients.bytes(self.config.maxmemory);
-        self.clients.bytes = 0;
-        current.weight = 0;
-        let is_limited = self.clients.limit > 0;
-        for session in self.clients.sessions.iter_mut() {
-            session.weight = if is_limited && !session.killed { session.mem_bytes() } else { 0 };
-            self.clients.bytes += session.weight as u64;
-        }
-        self.evict_clients();
+impl Clients {
+    /// A session is gone.
+    pub(in crate::engine) fn forget_weight(&mut self, weight: usize) {
+        self.bytes = self.bytes.saturating_sub(weight as u64);
     }
 
     /// Weighs a session whose memory may have changed, if there is a limit, and makes room for it if it is too much.
     #[inline]
-    pub fn weigh(&mut self, key: SessionKey) {
-        if self.clients.limit > 0 {
-            self.weigh_against_limit(key);
+    pub fn weigh(&mut self, stats: &mut Stats, key: SessionKey) {
+        if self.limit > 0 {
+            self.weigh_against_limit(stats, key);
         }
     }
 
     /// Weighs a session that has so many bytes of input. Before what is complete of it runs: it may be one command that is too large.
     #[inline]
-    pub(in crate::engine) fn weigh_input(&mut self, key: SessionKey, bytes: usize) {
-        if self.clients.limit > 0 {
-            if let Some(session) = self.clients.sessions.get_mut(key) {
+    pub(in crate::engine) fn weigh_input(&mut self, stats: &mut Stats, key: SessionKey, bytes: usize) {
+        if self.limit > 0 {
+            if let Some(session) = self.sessions.get_mut(key) {
                 session.pending_input = bytes;
             }
-            self.weigh_against_limit(key);
+            self.weigh_against_limit(stats, key);
         }
     }
 
     #[cold]
-    fn weigh_against_limit(&mut self, key: SessionKey) {
-        let Some(session) = self.clients.sessions.get_mut(key) else { return };
+    fn weigh_against_limit(&mut self, stats: &mut Stats, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
         let weight = if session.killed { 0 } else { session.mem_bytes() };
         let before = std::mem::replace(&mut session.weight, weight);
-        self.clients.bytes = self.clients.bytes + weight as u64 - before as u64;
-        if self.clients.bytes > self.clients.limit {
-            self.evict_clients();
+        self.bytes = self.bytes + weight as u64 - before as u64;
+        if self.bytes > self.limit {
+            self.evict(stats);
         }
     }
 
-    /// A session is gone.
-    pub(in crate::engine) fn forget_weight(&mut self, weight: usize) {
-        self.clients.bytes = self.clients.bytes.saturating_sub(weight as u64);
-    }
-
     /// Closes those that hold most until the rest fits.
-    fn evict_clients(&mut self) {
-        while self.clients.limit > 0 && self.clients.bytes > self.clients.limit {
-            let may_go = self.clients.sessions.iter_mut().filter(|session| !session.no_evict && !session.killed);
+    fn evict(&mut self, stats: &mut Stats) {
+        while self.limit > 0 && self.bytes > self.limit {
+            let may_go = self.sessions.iter_mut().filter(|session| !session.no_evict && !session.killed);
             let Some(most) = may_go.max_by_key(|session| session.weight) else { return };
             let weight = std::mem::take(&mut most.weight);
             tracing::warn!(client = most.key.id, held = weight, "closed: clients hold more than maxmemory-clients");
             most.close_at_once();
-            self.clients.bytes -= weight as u64;
-            self.meters.stats.evicted_clients += 1;
+            self.bytes -= weight as u64;
+            stats.evicted_clients += 1;
         }
+    }
+
+    /// Acts on a new `maxmemory-clients`, or on a new `maxmemory`, of which it may be a share. `current` is the session whose command
+    /// set it; it is weighed when that is over.
+    pub fn limit_changed(&mut self, config: &Config, stats: &mut Stats, current: &mut Session) {
+        self.limit = config.maxmemory_clients.bytes(config.maxmemory);
+        self.bytes = 0;
+        current.weight = 0;
+        let is_limited = self.limit > 0;
+        for session in self.sessions.iter_mut() {
+            session.weight = if is_limited && !session.killed { session.mem_bytes() } else { 0 };
+            self.bytes += session.weight as u64;
+        }
+        self.evict(stats);
     }
 }
 
@@ -100,7 +102,7 @@ mod tests {
                 .expect("it is connected")
                 .outbox
                 .push(&vec![b'x'; bytes], Lsn::NONE);
-            server.weigh(keys[at]);
+            server.clients.weigh(&mut server.meters.stats, keys[at]);
         };
         let gone = |server: &mut crate::engine::ServerState| {
             (0..6)
@@ -112,9 +114,9 @@ mod tests {
             server.config.set([(&b"maxmemory-clients"[..], bytes.as_bytes())], Default::default()).expect("a limit");
             // Whose command that is was not weighed yet.
             let mut current = server.clients.sessions.take(keys[5]).expect("it is connected");
-            server.clients_limit_changed(&mut current);
+            server.clients.limit_changed(&server.config, &mut server.meters.stats, &mut current);
             server.clients.sessions.put(current);
-            server.weigh(keys[5]);
+            server.clients.weigh(&mut server.meters.stats, keys[5]);
         };
         // What was held before counts from the beginning on.
         limit(server, "1000000");

@@ -13,6 +13,7 @@ use std::task::Waker;
 
 use crate::base::limits::{OUTBOX_CHUNK_BYTES, OUTBOX_FENCES_MAX, OUTBOX_TAKE_OVER_BYTES};
 use crate::base::lsn::Lsn;
+use crate::persist::fences::Reach;
 
 /// See the module's header.
 #[derive(Default)]
@@ -199,8 +200,8 @@ impl Outbox {
 
     /// How many of the bytes count as left unread. What waits for the log is not the reader's fault; but a log that takes nothing,
     /// as of a full disk, may take nothing for ever, and memory ends.
-    pub(in crate::engine) fn unread(&mut self, safe: Lsn, is_unlogged: bool) -> usize {
-        if is_unlogged { self.len() } else { self.sendable(safe) }
+    pub(in crate::engine) fn unread(&mut self, reach: Reach) -> usize {
+        if reach.is_unlogged { self.len() } else { self.sendable(reach.safe) }
     }
 
     /// The unit that the first bytes wait for, as of the last look at [`sendable`](Self::sendable); `None` if they wait for none, or

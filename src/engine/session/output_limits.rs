@@ -15,10 +15,11 @@ use super::{ClientType, Restrictions, Session};
 use crate::base::limits::{
     OUTBOX_PAUSE_BYTES, OUTPUT_UNCOUNTED_BYTES, REPLY_MAX_BYTES, REPLY_PAUSE_BYTES, UNAUTHENTICATED_MAX_OUTPUT_BYTES,
 };
-use crate::base::lsn::Lsn;
 use crate::config::{Config, OutputLimit};
 use crate::engine::meters::stats::Stats;
+use crate::engine::session::clients::Clients;
 use crate::engine::state::ServerState;
+use crate::persist::fences::Reach;
 use crate::resp::reply::Reply;
 use crate::spec::session_key::SessionKey;
 
@@ -63,16 +64,14 @@ pub(in crate::engine) struct PushLimits<'a> {
     pub(in crate::engine) config: &'a Config,
     pub(in crate::engine) stats: &'a mut Stats,
     pub(in crate::engine) limits_due: &'a mut Vec<SessionKey>,
-    /// What can't be lost any more.
-    pub(in crate::engine) safe: Lsn,
-    pub(in crate::engine) is_unlogged: bool,
+    pub(in crate::engine) reach: Reach,
 }
 
 impl PushLimits<'_> {
     /// Something was pushed to this session. At once, not after the command: a script may push without end.
     pub(in crate::engine) fn hold(&mut self, session: &mut Session) {
         let limit = limit_of(self.config, session);
-        let unsent = session.outbox.unread(self.safe, self.is_unlogged);
+        let unsent = session.outbox.unread(self.reach);
         if exceeds(counted(unsent), limit.hard_bytes) {
             note_closed(self.stats, session, unsent);
             session.close_at_once();
@@ -87,10 +86,115 @@ impl PushLimits<'_> {
         session.told_bytes += bytes;
         self.hold(session);
         let limits = &self.config.client_output_buffer_limit;
-        let unsent = session.outbox.unread(self.safe, self.is_unlogged).min(session.told_bytes);
+        let unsent = session.outbox.unread(self.reach).min(session.told_bytes);
         let is_ordinary = session.client_type() == ClientType::Normal && is_unlimited(limits.normal);
         if is_ordinary && !session.killed && exceeds(counted(unsent), limits.replica.hard_bytes) {
             note_closed(self.stats, session, unsent);
+            session.close_at_once();
+        }
+    }
+}
+
+impl Clients {
+    /// Something was pushed to a session that is out of the registry.
+    pub(in crate::engine) fn hold_pushed(
+        &mut self,
+        config: &Config,
+        stats: &mut Stats,
+        reach: Reach,
+        session: &mut Session,
+    ) {
+        PushLimits { config, stats, limits_due: &mut self.limits_due, reach }.hold(session);
+    }
+
+    /// What a session was sent is answered with `out`, which is more than never counts. Closes it if that is too much with what it has
+    /// not read before.
+    #[cold]
+    pub(in crate::engine) fn hold_answers_to_limit(
+        &mut self,
+        config: &Config,
+        stats: &mut Stats,
+        reach: Reach,
+        session: &mut Session,
+        out: &mut Reply,
+    ) {
+        let waiting = match session.client_type() {
+            ClientType::Normal => session.outbox.len(),
+            ClientType::Pubsub => session.outbox.unread(reach),
+        };
+        let unsent = waiting + out.len();
+        if is_too_much(config, session, unsent) {
+            note_closed(stats, session, unsent);
+            out.truncate(0);
+            session.close_at_once();
+        }
+    }
+
+    /// Holds one client's unsent output against the limit of its kind.
+    pub(crate) fn hold_to_output_limit(
+        &mut self,
+        config: &Config,
+        stats: &mut Stats,
+        reach: Reach,
+        steady_ms: i64,
+        key: SessionKey,
+    ) {
+        self.limits_due.push(key);
+        self.enforce_output_limits(config, stats, reach, steady_ms);
+    }
+
+    /// Soft limits are exceeded by time passing, too.
+    pub(in crate::engine) fn check_soft_limits(
+        &mut self,
+        config: &Config,
+        stats: &mut Stats,
+        reach: Reach,
+        steady_ms: i64,
+    ) {
+        let over = self.sessions.iter().filter(|session| session.over_soft_since_ms.is_some());
+        self.limits_due.extend(over.map(|session| session.key));
+        self.enforce_output_limits(config, stats, reach, steady_ms);
+    }
+
+    /// Closes the clients that let more unsent output pile up than `client-output-buffer-limit` allows their kind.
+    pub(in crate::engine) fn enforce_output_limits(
+        &mut self,
+        config: &Config,
+        stats: &mut Stats,
+        reach: Reach,
+        steady_ms: i64,
+    ) {
+        for key in std::mem::take(&mut self.limits_due) {
+            let Some(session) = self.sessions.get_mut(key) else { continue };
+            let limit = limit_of(config, session);
+            let unread = session.outbox.unread(reach);
+            let unsent = match session.client_type() {
+                ClientType::Normal if !session.is_monitor => session.outbox.len(),
+                _ => unread,
+            };
+            let over_soft = exceeds(counted(unread), limit.soft_bytes);
+            let since_ms = *session.over_soft_since_ms.get_or_insert(steady_ms);
+            if !over_soft {
+                session.over_soft_since_ms = None;
+            }
+            let too_long = over_soft && steady_ms - since_ms >= limit.soft_seconds as i64 * 1_000;
+            if (too_long || is_too_much(config, session, unsent)) && !session.killed {
+                note_closed(stats, session, unsent);
+                session.kill();
+            }
+        }
+    }
+
+    /// A client's command answers more than a reply may hold: does that meet the client's limit, it is closed as for such a reply.
+    #[cold]
+    pub(in crate::engine) fn hold_endless_reply_to_limit(
+        &mut self,
+        config: &Config,
+        stats: &mut Stats,
+        session: &mut Session,
+    ) {
+        if is_too_much(config, session, REPLY_MAX_BYTES) {
+            note_closed(stats, session, REPLY_MAX_BYTES);
             session.close_at_once();
         }
     }
@@ -110,79 +214,8 @@ impl ServerState {
         hard == 0 || bytes >= usize::try_from(hard).unwrap_or(usize::MAX).min(OUTBOX_PAUSE_BYTES)
     }
 
-    /// Something was pushed to a session that is out of the registry.
-    pub(in crate::engine) fn hold_pushed(&mut self, session: &mut Session) {
-        let (safe, is_unlogged) = (self.persistence.safe(), self.persistence.is_unlogged(&self.config));
-        let (config, stats, limits_due) = (&self.config, &mut self.meters.stats, &mut self.clients.limits_due);
-        PushLimits { config, stats, limits_due, safe, is_unlogged }.hold(session);
-    }
-
     /// Whether a client is to be closed that has so many bytes unread.
     pub(in crate::engine) fn is_too_much_unread(&self, session: &Session, bytes: usize) -> bool {
         is_too_much(&self.config, session, bytes)
-    }
-
-    /// What a session was sent is answered with `out`, which is more than never counts. Closes it if that is too much with what it has
-    /// not read before.
-    #[cold]
-    pub(in crate::engine) fn hold_answers_to_limit(&mut self, session: &mut Session, out: &mut Reply) {
-        let (safe, is_unlogged) = (self.persistence.safe(), self.persistence.is_unlogged(&self.config));
-        let waiting = match session.client_type() {
-            ClientType::Normal => session.outbox.len(),
-            ClientType::Pubsub => session.outbox.unread(safe, is_unlogged),
-        };
-        let unsent = waiting + out.len();
-        if is_too_much(&self.config, session, unsent) {
-            note_closed(&mut self.meters.stats, session, unsent);
-            out.truncate(0);
-            session.close_at_once();
-        }
-    }
-
-    /// A client's command answers more than a reply may hold: does that meet the client's limit, it is closed as for such a reply.
-    #[cold]
-    pub(in crate::engine) fn hold_endless_reply_to_limit(&mut self, session: &mut Session) {
-        if is_too_much(&self.config, session, REPLY_MAX_BYTES) {
-            note_closed(&mut self.meters.stats, session, REPLY_MAX_BYTES);
-            session.close_at_once();
-        }
-    }
-
-    /// Holds one client's unsent output against the limit of its kind.
-    pub fn hold_to_output_limit(&mut self, key: SessionKey) {
-        self.clients.limits_due.push(key);
-        self.enforce_output_limits();
-    }
-
-    /// Soft limits are exceeded by time passing, too.
-    pub(in crate::engine) fn check_soft_limits(&mut self) {
-        let over = self.clients.sessions.iter().filter(|session| session.over_soft_since_ms.is_some());
-        self.clients.limits_due.extend(over.map(|session| session.key));
-        self.enforce_output_limits();
-    }
-
-    /// Closes the clients that let more unsent output pile up than `client-output-buffer-limit` allows their kind.
-    pub(in crate::engine) fn enforce_output_limits(&mut self) {
-        let (steady_ms, safe, is_unlogged) =
-            (self.time.clock.steady_ms(), self.persistence.safe(), self.persistence.is_unlogged(&self.config));
-        for key in std::mem::take(&mut self.clients.limits_due) {
-            let Some(session) = self.clients.sessions.get_mut(key) else { continue };
-            let limit = limit_of(&self.config, session);
-            let unread = session.outbox.unread(safe, is_unlogged);
-            let unsent = match session.client_type() {
-                ClientType::Normal if !session.is_monitor => session.outbox.len(),
-                _ => unread,
-            };
-            let over_soft = exceeds(counted(unread), limit.soft_bytes);
-            let since_ms = *session.over_soft_since_ms.get_or_insert(steady_ms);
-            if !over_soft {
-                session.over_soft_since_ms = None;
-            }
-            let too_long = over_soft && steady_ms - since_ms >= limit.soft_seconds as i64 * 1_000;
-            if (too_long || is_too_much(&self.config, session, unsent)) && !session.killed {
-                note_closed(&mut self.meters.stats, session, unsent);
-                session.kill();
-            }
-        }
     }
 }

@@ -345,7 +345,7 @@ fn who_does_not_read_while_others_wait_for_room_is_closed_in_the_end() {
         bench.engine.feed(client, &mut Decoder::new(), get, &mut reply);
         let session = bench.engine.server.clients.sessions.get_mut(client).expect("it is open");
         session.outbox.append(reply.buffer_mut());
-        bench.engine.server.count_unsent(client);
+        bench.engine.server.clients.count_unsent(&mut bench.engine.server.meters.stats, client);
     };
     let clients = [(); 7].map(|()| bench.engine.server.open_session(Peer::default()));
     clients.iter().for_each(|client| ask(&mut bench, *client));

@@ -76,19 +76,19 @@ fn databases_that_are_swapped_end_it() {
 fn nothing_is_made_of_it_while_others_hold_all_the_room() {
     let mut bench = asked(Duration::ZERO);
     let client = bench.clients[1];
-    assert!(!bench.engine.server.has_no_room_for(client));
+    assert!(!bench.engine.server.clients.has_no_room_for(bench.engine.server.time.clock.steady_ms(), client));
     let bytes = OUTBOX_TOTAL_PAUSE_BYTES / 4;
     bench.line(0, &format!("SETRANGE large {bytes} x"));
     (0..4).for_each(|_| bench.feed(2, &[&[b"GET", b"large"]]));
-    bench.engine.server.count_unsent(bench.clients[2]);
-    assert!(bench.engine.server.has_no_room_for(client));
+    bench.engine.server.clients.count_unsent(&mut bench.engine.server.meters.stats, bench.clients[2]);
+    assert!(bench.engine.server.clients.has_no_room_for(bench.engine.server.time.clock.steady_ms(), client));
     let bell = Arc::<Bell>::default();
     let session = bench.engine.server.clients.sessions.get_mut(client).expect("it is open");
     session.outbox.set_waker(&Waker::from(Arc::clone(&bell)));
     assert_eq!(bell.0.load(Ordering::Relaxed), 0);
     bench.engine.disconnect(bench.clients[2]);
     assert_eq!(bell.0.load(Ordering::Relaxed), 1, "there is room again");
-    assert!(!bench.engine.server.has_no_room_for(client));
+    assert!(!bench.engine.server.clients.has_no_room_for(bench.engine.server.time.clock.steady_ms(), client));
     while make_some(&mut bench) {}
 }
 

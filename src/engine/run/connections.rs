@@ -1,0 +1,97 @@
+//! Connections come and go.
+
+use crate::engine::session::{Peer, Restrictions, Session, Sessions};
+use crate::engine::state::{Ctx, Engine, Origin, ServerState};
+use crate::persist::saving::Progress;
+use crate::resp::reply::Reply;
+use crate::spec::session_key::SessionKey;
+
+impl Engine {
+    /// Forgets a connection and all it was subscribed to, watched or waited for.
+    pub fn disconnect(&mut self, key: SessionKey) {
+        self.server.disconnect(key);
+    }
+
+    /// Looks at the server between two units, as a command does, but for nobody. What is seen may still be lost.
+    pub fn look<A>(&mut self, look: impl FnOnce(&Ctx<'_>) -> A) -> A {
+        let mut nobody = Sessions::default();
+        let key = nobody.open(Peer::default(), false, self.server.meters.stats.clock.raw());
+        let mut session = nobody.take(key).expect("it was opened just now");
+        let entry = self.server.table.iter().next().expect("there are commands");
+        let mut reply = Reply::new(session.form());
+        let (ks, server) = (&mut self.ks, &mut self.server);
+        look(&Ctx { ks, server, session: &mut session, reply: &mut reply, entry, origin: Origin::Client })
+    }
+}
+
+impl ServerState {
+    /// Registers a connection.
+    pub fn open_session(&mut self, peer: Peer) -> SessionKey {
+        self.meters.stats.connections += 1;
+        let stranger = !self.acl.is_open();
+        let address = peer.address.clone();
+        let key = self.clients.sessions.open(peer, stranger, self.meters.stats.clock.raw());
+        let of_all = self.restrictions_of_all();
+        if let Some(mut session) = self.clients.sessions.take(key) {
+            session.restrictions.set(of_all, true);
+            self.restrict_to_user(&mut session);
+            self.clients.sessions.put(session);
+        }
+        self.clients.registry.connected(key, &address);
+        key
+    }
+
+    /// What the state of the server, and not its own, keeps every session from.
+    pub fn restrictions_of_all(&self) -> Restrictions {
+        let mut of_all = Restrictions::default();
+        of_all.set(Restrictions::METERED, self.config.maxmemory > 0);
+        of_all.set(Restrictions::UNLOGGED, self.persistence.is_unlogged(&self.config));
+        of_all.set(Restrictions::LOADING, self.persistence.loading.is_some());
+        of_all.set(Restrictions::PAUSED, self.clients.pause.is_on());
+        of_all.set(Restrictions::OBSERVED, self.audience.is_observed());
+        of_all
+    }
+
+    /// The data has been loaded so far; `None`: all of it is there.
+    pub fn set_loading(&mut self, progress: Option<Progress>) {
+        self.persistence.loading = progress;
+        self.readers_changed();
+        for session in self.clients.sessions.iter_mut() {
+            session.restrictions.set(Restrictions::LOADING, progress.is_some());
+        }
+    }
+
+    /// Forgets a connection and all it was subscribed to, watched or waited for. Its task, if it has one, ends when it runs
+    /// next.
+    pub fn disconnect(&mut self, key: SessionKey) {
+        let Some(mut session) = self.clients.sessions.close(key) else { return };
+        self.clients.recount_unsent(session.counted_unsent, 0);
+        self.clients.forget_weight(session.weight);
+        self.release(&mut session);
+        self.clients.registry.disconnected(key);
+        session.outbox.wake();
+    }
+
+    /// Ends all that a session subscribed to, watched or waited for.
+    fn release(&mut self, session: &mut Session) {
+        self.audience.pubsub.forget(session);
+        self.unwatch(session);
+        self.end_monitoring(session);
+        self.end_tracking(session);
+        if let Some(ticket) = session.blocking {
+            self.give_up(session, ticket);
+        }
+        self.withdraw_all(session);
+        if std::mem::take(&mut session.is_postponed) {
+            self.clients.pause.forget(session.key);
+        }
+    }
+
+    /// Closes another connection than the one whose command runs.
+    pub fn kill(&mut self, key: SessionKey) {
+        let Some(mut session) = self.clients.sessions.take(key) else { return };
+        self.release(&mut session);
+        session.kill();
+        self.clients.sessions.put(session);
+    }
+}
