@@ -78,6 +78,7 @@ mod snapshots;
 mod stock;
 mod syncing;
 mod tickets;
+mod tidy;
 mod tls;
 mod tour;
 mod transcripts;

@@ -5,7 +5,7 @@
 //! an empty keyspace gives the same keyspace, without commands, scripts, a clock or a configuration.
 //!
 //! The scripts and libraries that are kept beside the keys change in the same stream; their owner records and repeats that
-//! (`engine::scripts`). Such effects have no key, and their database means nothing.
+//! (`programs::scripts`). Such effects have no key, and their database means nothing.
 //!
 //! The list below is the only place that names the effects; all that must know each of them is derived from it. How they are
 //! encoded, with an example of each, says `docs/effects.md`.
