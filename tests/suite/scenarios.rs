@@ -1,12 +1,12 @@
-//! What users run today, row by row of their table, under a crowd: gates, stock, limits, IDs, locks, flash sales, order
-//! workers, likes, feeds, nearby shops, sign-in calendars.
+//! What users run today, under a crowd: gates, stock, limits, IDs, locks, flash sales, order workers, likes, feeds, nearby
+//! shops, sign-in calendars. Each `row` is one kind of use.
 //!
-//! Their own scripts (`../shared/scenarios/*.lua`) run with their very bytes where that folder exists; equal scripts that
-//! stand here always run, so that no row goes untested. What the project's own scripts do better is tested in
+//! The scripts in `tests/suite/scenarios` are written as such users write them: on one line with semicolons, with comments in
+//! Chinese, without a newline at the end, with keys that are built from arguments. They must run with their very bytes,
+//! because clients send the SHA1 of these. The project's own scripts do the same jobs better and are tested in
 //! [`crate::bundled`]; here the users' flows count, with their known defects.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -33,70 +33,16 @@ on_both!(
     row_12_sign_in,
 );
 
-/// The users' script of this name: the equal one, and theirs where their folder is.
-fn users(name: &str, equal: &str) -> Vec<Lua> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/scenarios").join(format!("{name}.lua"));
-    let mut scripts = vec![Lua::new(equal)];
-    match std::fs::read_to_string(&path) {
-        Ok(text) => scripts.push(Lua::new(text)),
-        Err(_) => eprintln!("{} is not here: {name} runs from its equal in this file only", path.display()),
-    }
-    scripts
-}
-
-fn gate_acquire() -> Vec<Lua> {
-    users(
-        "gate_acquire",
-        "local held = redis.call('get', KEYS[1])
-         if not held or tonumber(held) < tonumber(ARGV[1]) then
-           held = redis.call('incr', KEYS[1])
-           redis.call('expire', KEYS[1], 300)
-         end
-         return tonumber(held)",
-    )
-}
-
-fn gate_release() -> Vec<Lua> {
-    users(
-        "gate_release",
-        "local held = redis.call('get', KEYS[1])
-         if held and tonumber(held) > 0 then
-           held = redis.call('incrby', KEYS[1], -1)
-         end
-         return tonumber(held)",
-    )
-}
-
-fn daily_limit() -> Vec<Lua> {
-    users(
-        "smslimit",
-        "local sent = redis.call('incrby', KEYS[1], 1)
-         if sent == 1 then redis.call('expire', KEYS[1], tonumber(ARGV[1])) end
-         return sent > tonumber(ARGV[2]) and '1' or '0'",
-    )
-}
-
-fn unlock() -> Vec<Lua> {
-    users("unlock", "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0")
+/// A script of `tests/suite/scenarios`.
+macro_rules! script {
+    ($name:literal) => {
+        Lua::new(include_str!(concat!("scenarios/", $name, ".lua")))
+    };
 }
 
 /// Both versions of the flash sale; the second queues the order too.
-fn seckill(version: u8) -> Vec<Lua> {
-    let queue = "redis.call('xadd', 'stream.orders', '*', 'userId', ARGV[2], 'voucherId', ARGV[1], 'id', ARGV[3])";
-    users(
-        &format!("seckill_v{version}"),
-        &format!(
-            "local stock, buyers = 'seckill:stock:' .. ARGV[1], 'seckill:order:' .. ARGV[1]
-             local left = tonumber(redis.call('get', stock))
-             if left == nil or left <= 0 then return 1 end
-             if redis.call('sismember', buyers, ARGV[2]) == 1 then return 2 end
-             redis.call('incrby', stock, -1)
-             redis.call('sadd', buyers, ARGV[2])
-             {}
-             return 0",
-            if version == 2 { queue } else { "" }
-        ),
-    )
+fn seckill(version: u8) -> Lua {
+    if version == 1 { script!("seckill_v1") } else { script!("seckill_v2") }
 }
 
 fn start(program: Program) -> (Server, Connection) {
@@ -107,68 +53,64 @@ fn start(program: Program) -> (Server, Connection) {
 
 fn spring_sends_the_text_only_after_noscript(program: Program) {
     let (server, mut c) = start(program);
-    for script in gate_acquire() {
-        let _: () = run(&mut c, "FLUSHALL");
-        let by_sha = format!("EVALSHA {} 1 gate 60", script.sha1());
-        let error = try_run::<i64>(&mut c, &by_sha).expect_err("nobody has sent the text yet");
-        assert_eq!(error.code(), Some("NOSCRIPT"));
-        assert_eq!(error.detail(), Some("No matching script. Please use EVAL."));
-        let place: i64 =
-            redis::cmd("EVAL").arg(script.text()).arg(1).arg("gate").arg(60).query(&mut c).expect("EVAL runs the text");
-        assert_eq!(place, 1);
-        assert_eq!(run::<i64>(&mut c, &by_sha), 2, "EVAL has cached it");
-        assert_eq!(run::<i64>(&mut c, &by_sha.replace(script.sha1(), &script.sha1().to_uppercase())), 3);
+    let script = script!("gate_acquire");
+    let by_sha = format!("EVALSHA {} 1 gate 60", script.sha1());
+    let error = try_run::<i64>(&mut c, &by_sha).expect_err("nobody has sent the text yet");
+    assert_eq!(error.code(), Some("NOSCRIPT"));
+    assert_eq!(error.detail(), Some("No matching script. Please use EVAL."));
+    let place: i64 =
+        redis::cmd("EVAL").arg(script.text()).arg(1).arg("gate").arg(60).query(&mut c).expect("EVAL runs the text");
+    assert_eq!(place, 1);
+    assert_eq!(run::<i64>(&mut c, &by_sha), 2, "EVAL has cached it");
+    assert_eq!(run::<i64>(&mut c, &by_sha.replace(script.sha1(), &script.sha1().to_uppercase())), 3);
 
-        let _: () = run(&mut c, "SCRIPT FLUSH");
-        assert!(try_run::<i64>(&mut c, &by_sha).is_err());
-        let places = at_once(&server, |_, c| script.call::<i64>(c, &["gate"], &["60"]));
-        assert_eq!(places.iter().collect::<HashSet<_>>().len(), CROWD, "each got a place of its own");
-    }
+    let _: () = run(&mut c, "SCRIPT FLUSH");
+    assert!(try_run::<i64>(&mut c, &by_sha).is_err());
+    let places = at_once(&server, |_, c| script.call::<i64>(c, &["gate"], &["60"]));
+    assert_eq!(places.iter().collect::<HashSet<_>>().len(), CROWD, "each got a place of its own");
 }
 
 fn row_01_gate(program: Program) {
     let (server, mut c) = start(program);
-    for (acquire, release) in gate_acquire().iter().zip(&gate_release()) {
-        let _: () = run(&mut c, "DEL gate");
-        assert_eq!(release.call::<Option<i64>>(&mut c, &["gate"], &[]), None, "nil when the key is gone");
+    let (acquire, release) = (script!("gate_acquire"), script!("gate_release"));
+    assert_eq!(release.call::<Option<i64>>(&mut c, &["gate"], &[]), None, "nil when the key is gone");
 
-        let counts = at_once(&server, |_, c| (0..5).map(|_| acquire.call(c, &["gate"], &["60"])).collect::<Vec<i64>>());
-        let mut counts = counts.concat();
-        counts.sort_unstable();
-        assert_eq!(counts[..60], (1..=60).collect::<Vec<i64>>()[..], "60 grants, each with its own count");
-        assert!(counts[60..].iter().all(|count| *count == 60), "a refusal answers 60, like the last grant");
-        assert_eq!(run::<i64>(&mut c, "GET gate"), 60);
-        assert!((1..=300).contains(&run::<i64>(&mut c, "TTL gate")));
+    let counts = at_once(&server, |_, c| (0..5).map(|_| acquire.call(c, &["gate"], &["60"])).collect::<Vec<i64>>());
+    let mut counts = counts.concat();
+    counts.sort_unstable();
+    assert_eq!(counts[..60], (1..=60).collect::<Vec<i64>>()[..], "60 grants, each with its own count");
+    assert!(counts[60..].iter().all(|count| *count == 60), "a refusal answers 60, like the last grant");
+    assert_eq!(run::<i64>(&mut c, "GET gate"), 60);
+    assert!((1..=300).contains(&run::<i64>(&mut c, "TTL gate")));
 
-        let left = at_once(&server, |_, c| (0..3).map(|_| release.call(c, &["gate"], &[])).collect::<Vec<i64>>());
-        assert!(left.concat().iter().all(|count| (0..60).contains(count)), "never below 0");
-        assert_eq!(run::<i64>(&mut c, "GET gate"), 0);
+    let left = at_once(&server, |_, c| (0..3).map(|_| release.call(c, &["gate"], &[])).collect::<Vec<i64>>());
+    assert!(left.concat().iter().all(|count| (0..60).contains(count)), "never below 0");
+    assert_eq!(run::<i64>(&mut c, "GET gate"), 0);
 
-        // Half of the crowd works through 10 places. Who reads a 10 can't know whether it has one, and gives none back;
-        // so a gate of 100 for 32 holders follows, where no count is in doubt.
-        at_once(&server, |_, c| {
-            for _ in 0..20 {
-                let count: i64 = acquire.call(c, &["gate"], &["10"]);
-                assert!((1..=10).contains(&count), "over the limit: {count}");
-                assert!((0..=10).contains(&run::<i64>(c, "GET gate")));
-                if count < 10 {
-                    let _: i64 = release.call(c, &["gate"], &[]);
-                }
+    // Half of the crowd works through 10 places. Who reads a 10 can't know whether it has one, and gives none back;
+    // so a gate of 100 for 32 holders follows, where no count is in doubt.
+    at_once(&server, |_, c| {
+        for _ in 0..20 {
+            let count: i64 = acquire.call(c, &["gate"], &["10"]);
+            assert!((1..=10).contains(&count), "over the limit: {count}");
+            assert!((0..=10).contains(&run::<i64>(c, "GET gate")));
+            if count < 10 {
+                let _: i64 = release.call(c, &["gate"], &[]);
             }
-        });
-        let _: () = run(&mut c, "DEL gate");
-        let inside = AtomicI64::new(0);
-        at_once(&server, |_, c| {
-            for _ in 0..50 {
-                let count: i64 = acquire.call(c, &["gate"], &["100"]);
-                let holders = inside.fetch_add(1, Ordering::SeqCst) + 1;
-                assert!((1..=CROWD as i64).contains(&count) && holders <= CROWD as i64);
-                inside.fetch_sub(1, Ordering::SeqCst);
-                assert!(release.call::<i64>(c, &["gate"], &[]) < CROWD as i64);
-            }
-        });
-        assert_eq!(run::<i64>(&mut c, "GET gate"), 0, "all places came back");
-    }
+        }
+    });
+    let _: () = run(&mut c, "DEL gate");
+    let inside = AtomicI64::new(0);
+    at_once(&server, |_, c| {
+        for _ in 0..50 {
+            let count: i64 = acquire.call(c, &["gate"], &["100"]);
+            let holders = inside.fetch_add(1, Ordering::SeqCst) + 1;
+            assert!((1..=CROWD as i64).contains(&count) && holders <= CROWD as i64);
+            inside.fetch_sub(1, Ordering::SeqCst);
+            assert!(release.call::<i64>(c, &["gate"], &[]) < CROWD as i64);
+        }
+    });
+    assert_eq!(run::<i64>(&mut c, "GET gate"), 0, "all places came back");
 }
 
 fn row_02_inventory(program: Program) {
@@ -253,15 +195,13 @@ fn funnel_by_client(c: &mut Connection, capacity: f64, rate: f64) -> bool {
 fn row_04_daily_limit(program: Program) {
     let (server, mut c) = start(program);
     let key = "DAY_SEND_COUNT20261120:account";
-    for script in daily_limit() {
-        let _: () = run(&mut c, &format!("DEL {key}"));
-        let allowed = at_once(&server, |_, c| {
-            (0..40).filter(|_| script.call::<String>(c, &[key], &["86400", "1000"]) == "0").count()
-        });
-        assert_eq!(allowed.iter().sum::<usize>(), 1000);
-        assert_eq!(run::<usize>(&mut c, &format!("GET {key}")), CROWD * 40, "the users' script counts refusals too");
-        assert!((1..=86_400).contains(&run::<i64>(&mut c, &format!("TTL {key}"))));
-    }
+    let script = script!("daily_limit");
+    let allowed = at_once(&server, |_, c| {
+        (0..40).filter(|_| script.call::<String>(c, &[key], &["86400", "1000"]) == "0").count()
+    });
+    assert_eq!(allowed.iter().sum::<usize>(), 1000);
+    assert_eq!(run::<usize>(&mut c, &format!("GET {key}")), CROWD * 40, "the users' script counts refusals too");
+    assert!((1..=86_400).contains(&run::<i64>(&mut c, &format!("TTL {key}"))));
 }
 
 fn row_05_global_ids(program: Program) {
@@ -285,56 +225,54 @@ fn row_05_global_ids(program: Program) {
 
 fn row_06_lock(program: Program) {
     let (server, mut c) = start(program);
-    for unlock in unlock() {
-        let inside = AtomicI64::new(0);
-        at_once(&server, |client, c| {
-            for job in 0..10 {
-                let owner = format!("{client}-{job}");
-                while run::<Option<String>>(c, &format!("SET lock {owner} NX EX 600")).is_none() {
-                    assert_eq!(unlock.call::<i64>(c, &["lock"], &[&owner]), 0, "only what one owns");
-                }
-                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two owners at once");
-                assert_eq!(run::<String>(c, "GET lock"), owner);
-                inside.fetch_sub(1, Ordering::SeqCst);
-                assert_eq!(unlock.call::<i64>(c, &["lock"], &[&owner]), 1);
+    let unlock = script!("unlock");
+    let inside = AtomicI64::new(0);
+    at_once(&server, |client, c| {
+        for job in 0..10 {
+            let owner = format!("{client}-{job}");
+            while run::<Option<String>>(c, &format!("SET lock {owner} NX EX 600")).is_none() {
+                assert_eq!(unlock.call::<i64>(c, &["lock"], &[&owner]), 0, "only what one owns");
             }
-        });
-        assert_eq!(run::<i64>(&mut c, "EXISTS lock"), 0);
-        let _: () = run(&mut c, "SET lock me NX PX 600000");
-        assert!((1..=600_000).contains(&run::<i64>(&mut c, "PTTL lock")));
-        assert_eq!(unlock.call::<i64>(&mut c, &["lock"], &["me"]), 1);
-    }
+            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two owners at once");
+            assert_eq!(run::<String>(c, "GET lock"), owner);
+            inside.fetch_sub(1, Ordering::SeqCst);
+            assert_eq!(unlock.call::<i64>(c, &["lock"], &[&owner]), 1);
+        }
+    });
+    assert_eq!(run::<i64>(&mut c, "EXISTS lock"), 0);
+    let _: () = run(&mut c, "SET lock me NX PX 600000");
+    assert!((1..=600_000).contains(&run::<i64>(&mut c, "PTTL lock")));
+    assert_eq!(unlock.call::<i64>(&mut c, &["lock"], &["me"]), 1);
 }
 
 fn row_07_flash_sale(program: Program) {
     let (server, mut c) = start(program);
     for version in [1, 2] {
-        for script in seckill(version) {
-            let _: () = run(&mut c, "FLUSHDB");
-            assert_eq!(script.call::<i64>(&mut c, &[], &["9", "user", "order"]), 1, "no such voucher");
-            let _: () = run(&mut c, "SET seckill:stock:9 100");
-            let bought = at_once(&server, |client, c| {
-                let users = (0..150).map(|step| ((client * 11 + step) % 150).to_string());
-                users
-                    .filter(|user| script.call::<i64>(c, &[], &["9", user, &format!("order-{user}")]) == 0)
-                    .collect::<Vec<_>>()
-            });
-            let bought = bought.concat();
-            assert_eq!(bought.len(), 100, "as many as were there");
-            assert_eq!(bought.iter().collect::<HashSet<_>>().len(), 100, "nobody twice");
-            assert_eq!(run::<i64>(&mut c, "GET seckill:stock:9"), 0, "never negative");
-            let buyers: HashSet<String> = run(&mut c, "SMEMBERS seckill:order:9");
-            assert_eq!(buyers, bought.iter().cloned().collect());
-            assert_eq!(script.call::<i64>(&mut c, &[], &["9", &bought[0], "again"]), 1, "sold out is said first");
-            let _: () = run(&mut c, "INCRBY seckill:stock:9 1");
-            assert_eq!(script.call::<i64>(&mut c, &[], &["9", &bought[0], "again"]), 2, "already bought");
+        let script = seckill(version);
+        let _: () = run(&mut c, "FLUSHDB");
+        assert_eq!(script.call::<i64>(&mut c, &[], &["9", "user", "order"]), 1, "no such voucher");
+        let _: () = run(&mut c, "SET seckill:stock:9 100");
+        let bought = at_once(&server, |client, c| {
+            let users = (0..150).map(|step| ((client * 11 + step) % 150).to_string());
+            users
+                .filter(|user| script.call::<i64>(c, &[], &["9", user, &format!("order-{user}")]) == 0)
+                .collect::<Vec<_>>()
+        });
+        let bought = bought.concat();
+        assert_eq!(bought.len(), 100, "as many as were there");
+        assert_eq!(bought.iter().collect::<HashSet<_>>().len(), 100, "nobody twice");
+        assert_eq!(run::<i64>(&mut c, "GET seckill:stock:9"), 0, "never negative");
+        let buyers: HashSet<String> = run(&mut c, "SMEMBERS seckill:order:9");
+        assert_eq!(buyers, bought.iter().cloned().collect());
+        assert_eq!(script.call::<i64>(&mut c, &[], &["9", &bought[0], "again"]), 1, "sold out is said first");
+        let _: () = run(&mut c, "INCRBY seckill:stock:9 1");
+        assert_eq!(script.call::<i64>(&mut c, &[], &["9", &bought[0], "again"]), 2, "already bought");
 
-            let queued: Vec<(String, Vec<String>)> = run(&mut c, "XRANGE stream.orders - +");
-            assert_eq!(queued.len(), if version == 2 { 100 } else { 0 });
-            for (_, fields) in queued {
-                let user = &fields[1];
-                assert_eq!(fields, ["userId", user, "voucherId", "9", "id", &format!("order-{user}")]);
-            }
+        let queued: Vec<(String, Vec<String>)> = run(&mut c, "XRANGE stream.orders - +");
+        assert_eq!(queued.len(), if version == 2 { 100 } else { 0 });
+        for (_, fields) in queued {
+            let user = &fields[1];
+            assert_eq!(fields, ["userId", user, "voucherId", "9", "id", &format!("order-{user}")]);
         }
     }
 }
@@ -344,56 +282,54 @@ fn row_07_flash_sale(program: Program) {
 fn row_08_order_worker(program: Program) {
     const ORDERS: usize = 200;
     let (server, mut c) = start(program);
-    for script in seckill(2) {
-        let _: () = run(&mut c, "FLUSHDB");
-        let _: () = run(&mut c, &format!("SET seckill:stock:9 {ORDERS}"));
-        let _: () = run(&mut c, "XGROUP CREATE stream.orders g1 0 MKSTREAM");
-        let again = try_run::<Value>(&mut c, "XGROUP CREATE stream.orders g1 0 MKSTREAM").expect_err("it exists");
-        assert_eq!(again.code(), Some("BUSYGROUP"));
+    let script = seckill(2);
+    let _: () = run(&mut c, &format!("SET seckill:stock:9 {ORDERS}"));
+    let _: () = run(&mut c, "XGROUP CREATE stream.orders g1 0 MKSTREAM");
+    let again = try_run::<Value>(&mut c, "XGROUP CREATE stream.orders g1 0 MKSTREAM").expect_err("it exists");
+    assert_eq!(again.code(), Some("BUSYGROUP"));
 
-        let desk = Desk { worked: Mutex::new(HashMap::new()), failed: Mutex::new(HashSet::new()) };
-        for user in 0..3 {
-            assert_eq!(script.call::<i64>(&mut c, &[], &["9", &format!("early-{user}"), &user.to_string()]), 0);
-        }
-        let taken: StreamReadReply = run(&mut c, "XREADGROUP GROUP g1 dead COUNT 3 BLOCK 2000 STREAMS stream.orders >");
-        assert_eq!(taken.keys[0].ids.len(), 3);
-
-        let acknowledged = AtomicUsize::new(0);
-        at_once(&server, |client, c| {
-            if client % 2 == 0 {
-                for user in 0..20 {
-                    let _: i64 = script.call(c, &[], &["9", &format!("{client}-{user}"), &format!("{client}-{user}")]);
-                }
-                return;
-            }
-            let consumer = format!("c{client}");
-            while acknowledged.load(Ordering::SeqCst) < ORDERS - 3 {
-                desk.work_one(c, &consumer, &acknowledged);
-            }
-        });
-        assert_eq!(run::<usize>(&mut c, "XLEN stream.orders"), ORDERS);
-
-        let pending: StreamPendingReply = run(&mut c, "XPENDING stream.orders g1");
-        let StreamPendingReply::Data(pending) = pending else { panic!("the dead consumer's orders are pending") };
-        assert_eq!((pending.count, pending.consumers.len(), pending.consumers[0].name.as_str()), (3, 1, "dead"));
-        let mut cursor = "0-0".to_owned();
-        loop {
-            let claimed: StreamAutoClaimReply =
-                run(&mut c, &format!("XAUTOCLAIM stream.orders g1 heir 0 {cursor} COUNT 2"));
-            for entry in &claimed.claimed {
-                desk.work(&entry.get::<String>("id").expect("an order has an ID"));
-                assert_eq!(run::<i64>(&mut c, &format!("XACK stream.orders g1 {}", entry.id)), 1);
-            }
-            cursor = claimed.next_stream_id;
-            if cursor == "0-0" {
-                break;
-            }
-        }
-        let worked = desk.worked.into_inner().expect("no worker panicked inside");
-        assert_eq!(worked.len(), ORDERS, "every order");
-        assert!(worked.values().all(|times| *times == 1), "exactly once");
-        assert!(matches!(run(&mut c, "XPENDING stream.orders g1"), StreamPendingReply::Empty), "and acknowledged");
+    let desk = Desk { worked: Mutex::new(HashMap::new()), failed: Mutex::new(HashSet::new()) };
+    for user in 0..3 {
+        assert_eq!(script.call::<i64>(&mut c, &[], &["9", &format!("early-{user}"), &user.to_string()]), 0);
     }
+    let taken: StreamReadReply = run(&mut c, "XREADGROUP GROUP g1 dead COUNT 3 BLOCK 2000 STREAMS stream.orders >");
+    assert_eq!(taken.keys[0].ids.len(), 3);
+
+    let acknowledged = AtomicUsize::new(0);
+    at_once(&server, |client, c| {
+        if client % 2 == 0 {
+            for user in 0..20 {
+                let _: i64 = script.call(c, &[], &["9", &format!("{client}-{user}"), &format!("{client}-{user}")]);
+            }
+            return;
+        }
+        let consumer = format!("c{client}");
+        while acknowledged.load(Ordering::SeqCst) < ORDERS - 3 {
+            desk.work_one(c, &consumer, &acknowledged);
+        }
+    });
+    assert_eq!(run::<usize>(&mut c, "XLEN stream.orders"), ORDERS);
+
+    let pending: StreamPendingReply = run(&mut c, "XPENDING stream.orders g1");
+    let StreamPendingReply::Data(pending) = pending else { panic!("the dead consumer's orders are pending") };
+    assert_eq!((pending.count, pending.consumers.len(), pending.consumers[0].name.as_str()), (3, 1, "dead"));
+    let mut cursor = "0-0".to_owned();
+    loop {
+        let claimed: StreamAutoClaimReply =
+            run(&mut c, &format!("XAUTOCLAIM stream.orders g1 heir 0 {cursor} COUNT 2"));
+        for entry in &claimed.claimed {
+            desk.work(&entry.get::<String>("id").expect("an order has an ID"));
+            assert_eq!(run::<i64>(&mut c, &format!("XACK stream.orders g1 {}", entry.id)), 1);
+        }
+        cursor = claimed.next_stream_id;
+        if cursor == "0-0" {
+            break;
+        }
+    }
+    let worked = desk.worked.into_inner().expect("no worker panicked inside");
+    assert_eq!(worked.len(), ORDERS, "every order");
+    assert!(worked.values().all(|times| *times == 1), "exactly once");
+    assert!(matches!(run(&mut c, "XPENDING stream.orders g1"), StreamPendingReply::Empty), "and acknowledged");
 }
 
 /// Where orders are worked.

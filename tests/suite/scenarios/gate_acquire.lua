@@ -1,0 +1,1 @@
+local held = redis.call('get',KEYS[1]);if not held or tonumber(held) < tonumber(ARGV[1]) then held=redis.call('incr',KEYS[1]);redis.call('EXPIRE', KEYS[1], 300);end;return tonumber(held)

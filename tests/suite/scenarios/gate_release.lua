@@ -1,0 +1,1 @@
+local held = redis.call('get',KEYS[1]);if held and tonumber(held)>0 then held=redis.call('incrby',KEYS[1],-1);end;return tonumber(held)
