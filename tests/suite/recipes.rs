@@ -220,7 +220,7 @@ fn keyless(server: &Server) -> BTreeMap<String, Keyless> {
 
 /// The rows of the page's last table: commands, by their full names, the categories that it names, and what it says of them.
 fn told_of_everything() -> Vec<(Vec<String>, Vec<&'static str>, &'static str)> {
-    let table = PAGE.split_once("## Commands that tell of everything").expect("the section").1;
+    let table = PAGE.split_once("## Commands beyond key patterns").expect("the section").1;
     let quoted = |cell: &'static str| cell.split('`').skip(1).step_by(2).collect::<Vec<_>>();
     let row = |line: &'static str| {
         let cells: Vec<&str> = line.strip_prefix("| `")?.split('|').collect();
