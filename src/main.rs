@@ -1,4 +1,4 @@
-//! The `tidegate` binary: flags to configuration to server, and helpers for operators.
+//! The `tidegate` binary: turns flags into a configuration and that into a server, and has helpers for operators.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -26,7 +26,7 @@ use tidegate::{check, client, command, export, import, ping, server};
 use url::Url;
 
 fn main() -> ExitCode {
-    // SAFETY: there is one thread, and nothing of the arguments or the environment has been looked at.
+    // SAFETY: there is one thread, and neither arguments nor environment have been read yet.
     unsafe { process_title::prepare() };
     let asked = asked();
     if matches!(asked, Some(Asked::ShortHelp | Asked::Help | Asked::Version)) {
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     end(done)
 }
 
-/// What is asked of a server; `None` if one of the helpers is called instead.
+/// Returns the request to the server itself; `None` if one of the helpers is called instead.
 fn asked() -> Option<Asked> {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     let is_helper =
@@ -56,7 +56,7 @@ fn asked() -> Option<Asked> {
     if args.first().is_some_and(is_helper) { None } else { Some(Arguments::parse(args)) }
 }
 
-/// What help is asked about, if that is no subcommand.
+/// Returns the topic of `tidegate help TOPIC` if it is no subcommand.
 fn unknown_topic() -> Option<String> {
     let mut args = std::env::args_os().skip(1);
     let topic = args.next().filter(|first| first == "help").and(args.next())?.into_string().ok()?;
@@ -82,7 +82,7 @@ fn help_out(matches: &ArgMatches) -> ExitCode {
     })
 }
 
-/// Prints what has come of work that is done. Nobody may be reading any more.
+/// Prints the result of finished work. A closed output is no error.
 fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
@@ -101,14 +101,14 @@ fn command_line() -> Command {
     with_helpers(config::command())
 }
 
-/// The subcommands beside the command line of a server.
+/// Adds the helpers as subcommands to the command line of a server.
 fn with_helpers(server: Command) -> Command {
     let name = Arg::new("NAME").help("Print this script instead of the list");
     server
         .subcommand(ping_command())
         .subcommand(
             Command::new("scripts")
-                .about("List the scripts that every server has loaded, with their SHA1, and the commands that take their place")
+                .about("List the bundled scripts with their SHA1, and the commands that replace them")
                 .arg(name),
         )
         .subcommand(import_command())
@@ -116,32 +116,28 @@ fn with_helpers(server: Command) -> Command {
         .subcommand(check_command())
 }
 
-/// The flags that say how TLS is used, which are those of redis-cli. A short help leaves them out.
+/// The flags for TLS, named as in redis-cli. A short help leaves them out.
 fn tls_flags() -> impl Iterator<Item = Arg> {
     let value = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name(value).help(help)
     };
     let flags = [
-        switch("tls", "Connect by TLS, as to addresses that begin with rediss://"),
-        value(
-            "sni",
-            "NAME",
-            "The name to ask for, which the server's certificate must have, instead of that of the address",
-        ),
+        switch("tls", "Use TLS, as for addresses that begin with rediss://"),
+        value("sni", "NAME", "The name that the server's certificate must have, instead of the name in the address"),
         value(
             "cacert",
             "FILE",
-            "Certificates of the authorities to trust, in PEM; those of the system unless one of the two is given",
+            "Certificates of trusted authorities, in PEM; without this flag and --cacertdir, those of the system",
         ),
-        value("cacertdir", "DIR", "A folder of such files"),
+        value("cacertdir", "DIR", "A folder with certificates of trusted authorities"),
         switch("insecure", "Trust any certificate").conflicts_with_all(["cacert", "cacertdir"]),
-        value("cert", "FILE", "A certificate to show, in PEM").requires("key"),
-        value("key", "FILE", "Its key, in PEM").requires("cert"),
+        value("cert", "FILE", "The certificate of this client, in PEM").requires("key"),
+        value("key", "FILE", "The key of that certificate, in PEM").requires("cert"),
     ];
     flags.into_iter().map(|flag| flag.hide_short_help(true))
 }
 
-/// What they say, if TLS is used at one of these addresses.
+/// Returns the flags for TLS. They must not be given without an address that uses TLS.
 fn tls(matches: &ArgMatches, urls: &[&str]) -> Result<TlsFlags, Box<dyn Error>> {
     let value = |name| matches.get_one::<String>(name);
     let flags = TlsFlags {
@@ -154,23 +150,30 @@ fn tls(matches: &ArgMatches, urls: &[&str]) -> Result<TlsFlags, Box<dyn Error>> 
         insecure: matches.get_flag("insecure"),
     };
     if flags.say_how() && !flags.always && !urls.iter().any(|url| url.starts_with("rediss://")) {
-        return Err("it is said how to use TLS, but not where: add --tls, or write the address as rediss://".into());
+        return Err(
+            "flags for TLS are given, but no address uses it: add --tls, or write the address as rediss://".into()
+        );
     }
     Ok(flags)
 }
 
-/// Its short flags are those of redis-cli, so -h is no help.
+/// The short flags are those of redis-cli, so -h is the host and not the help.
 fn ping_command() -> Command {
     let short = |name: &'static str, letter, value| Arg::new(name).long(name).short(letter).value_name(value);
     Command::new("ping")
-        .about("Ask a server whether it answers and takes writes: exit code 0 if it does")
+        .about("Check that a server answers and accepts writes: exit code 0 if it does")
         .disable_help_flag(true)
         .arg(address("url").conflicts_with_all(["host", "port", "password"]))
         .arg(short("host", 'h', "HOST").default_value("127.0.0.1").help("Name or address of the server"))
-        .arg(short("port", 'p', "PORT").default_value("6379").value_parser(value_parser!(u16)).help("Its port"))
+        .arg(
+            short("port", 'p', "PORT")
+                .default_value("6379")
+                .value_parser(value_parser!(u16))
+                .help("Port of the server"),
+        )
         .arg(
             short("password", 'a', "PASSWORD")
-                .help("Its password; TIDEGATE_AUTH in the environment hides it from others"),
+                .help("Password; set TIDEGATE_AUTH in the environment instead to hide it from other users"),
         )
         .args(tls_flags())
         .arg(Arg::new("help").long("help").action(ArgAction::Help).help("Print help"))
@@ -187,54 +190,55 @@ fn switch(name: &'static str, help: &'static str) -> Arg {
 
 fn import_command() -> Command {
     let source = Arg::new("SOURCE").required(true).help(
-        "A dump.rdb, an append-only file, a folder that holds one of these, or redis://[[USER]:PASSWORD@]HOST[:PORT] or \
-         rediss://... of a running server, which is read as by a replica",
+        "A dump.rdb, an append-only file, a folder with one of these, or the address of a running server, which is \
+         read as by a replica: redis://[[USER]:PASSWORD@]HOST[:PORT] or rediss://...",
     );
     Command::new("import")
         .about("Move in: copy the data of Redis or Valkey into a running Tidegate")
         .arg(source)
         .arg(address("into"))
-        .arg(switch("follow", "Go on with all that the running server does, until Ctrl-C: then the rest is applied"))
         .arg(switch(
-            "replace",
-            "Overwrite keys and libraries of the same name; otherwise the first one ends the import",
+            "follow",
+            "Keep applying the changes of the running server until Ctrl-C, then apply the rest and end",
         ))
-        .arg(switch("skip-unknown", "Leave out commands that Tidegate does not know, and list them at the end"))
+        .arg(switch("replace", "Overwrite existing keys and libraries; otherwise the first one ends the import"))
+        .arg(switch("skip-unknown", "Skip commands that Tidegate does not know, and list them at the end"))
         .args(tls_flags())
         .after_help(
-            "To move without a stop:\n  \
+            "To move without downtime:\n  \
              1. tidegate import --follow redis://old:6379 --into redis://new:6379   and wait for `0 bytes behind`\n  \
              2. stop the writers\n  \
-             3. Ctrl-C here: it applies all that the old server has done, and says so\n  \
+             3. Ctrl-C here: applies all changes of the old server, and says so\n  \
              4. point the clients at the new server\n\
-             An import that was interrupted goes on where it was when the same command is given again.",
+             To resume an interrupted import, run the same command again.",
         )
 }
 
 fn export_command() -> Command {
     Command::new("export")
-        .about("Move out: write the data of a running Tidegate to a file that redis-server 7.0 or later loads")
+        .about("Move out: write the data of a running Tidegate to a file that redis-server 7.0 or later can load")
         .arg(Arg::new("FILE").required(true).help("The file to write, such as dump.rdb"))
         .arg(address("from"))
         .arg(switch("replace", "Overwrite FILE"))
         .args(tls_flags())
         .after_help(
-            "Each key is written as it is at one instant, but not all at the same: for one point in time, stop the writers first. \
-             The server goes on meanwhile.",
+            "Each key is written as of one instant, but different keys as of different instants: for one point in \
+             time, stop the writers first. The server keeps working.",
         )
 }
 
 fn check_command() -> Command {
     Command::new("check")
-        .about("Look at the data of a server that is not running: are all snapshots and the log as they were written?")
+        .about("Verify the data of a stopped server: all snapshots and the whole journal")
         .arg(Arg::new("DIR").required(true).help("The folder of the data, such as tidegate-data"))
         .arg(switch(
             "repair",
-            "Have the log end where its damage begins. What that changes is copied to DIR/backup-TIME first",
+            "End a damaged journal where the damage begins. Files that this changes are first copied to \
+             DIR/backup-TIME",
         ))
         .after_help(
-            "Exit code 0: all is good; 1: a torn tail, which the next start cuts off, or damage; 2: it can't be read, or a \
-             server is using it. Without --repair nothing is written.",
+            "Exit code 0: everything is good; 1: a torn tail, which the next start cuts off, or damage; 2: the folder \
+             can't be read, or a server is using it. Without --repair nothing is written.",
         )
 }
 
@@ -256,20 +260,20 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     Ok(server::run(config)?)
 }
 
-/// A word in the place of the configuration file that names no file, and does not look like one.
+/// Returns the word in the place of the configuration file if there is no such file and it does not look like a path.
 fn mistyped_helper(file: &Path) -> Option<&str> {
     let word = file.to_str().filter(|word| !word.contains(['/', '.']))?;
     (!file.exists()).then_some(word)
 }
 
-/// The error for a `what` that does not exist, with the nearest subcommand.
+/// Returns the error for a missing `what`, with the nearest subcommand.
 fn no_such_helper(what: &str, word: &str) -> String {
     let hint = config::nearest(word, command_line().get_subcommands().map(Command::get_name))
         .map(|name| format!(" Did you mean `tidegate {name}`?"));
     format!("there is no {what} {word}.{} `tidegate -h` lists the subcommands.", hint.unwrap_or_default())
 }
 
-/// The service manager that is to hear of this server.
+/// Returns the service manager to notify of this server's state.
 fn manager(config: &Config) -> Option<Manager> {
     match config.supervised {
         Supervised::No => None,
@@ -290,13 +294,13 @@ fn log_destination(config: &Config) -> Destination {
     }
 }
 
-/// A panic is a mistake of the program, after which its state can't be trusted: it ends the whole server, loudly, instead of
-/// leaving one with a connection or the script state missing. The hook runs before anything is unwound. It is not `panic =
-/// "abort"` because errors of Lua unwind through Rust frames, which that setting forbids.
+/// Makes a panic end the whole server, loudly. A panic is a mistake of the program, after which its state can't be
+/// trusted, and a server that goes on without a connection or the script state would be worse. The hook runs before
+/// anything is unwound. The setting `panic = "abort"` would forbid the errors of Lua, which unwind through Rust frames.
 fn abort_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        // Standard error may be a pipe that nobody reads.
+        // Standard error may be a pipe without a reader, on which the report would hang.
         process::end_within(PANIC_REPORT_MAX_S);
         logging::flush();
         report(panic);
@@ -311,7 +315,7 @@ fn ask(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The address that flags name, in parts or as a whole.
+/// Returns the address that the flags give, as a URL or in parts.
 fn url_to_ping(matches: &ArgMatches) -> Result<String, Box<dyn Error>> {
     if matches.value_source("url") == Some(ValueSource::CommandLine) {
         return Ok(text(matches, "url").to_owned());
@@ -320,7 +324,7 @@ fn url_to_ping(matches: &ArgMatches) -> Result<String, Box<dyn Error>> {
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
     let port = matches.get_one::<u16>("port").copied().unwrap_or_default();
     let mut url = Url::parse(&format!("redis://{host}:{port}")).map_err(|error| format!("{host}:{port}: {error}"))?;
-    // What has a host takes a password; the characters that a URL can't hold are written as it does.
+    // A URL with a host takes a password, and escapes the characters that a URL can't hold.
     let _ = url.set_password(matches.get_one::<String>("password").map(String::as_str));
     Ok(url.into())
 }
@@ -337,7 +341,7 @@ fn move_in(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Is set by the first Ctrl-C or SIGTERM; the second ends the process.
+/// Returns a flag that the first Ctrl-C or SIGTERM sets; the second ends the process.
 fn stop_signal() -> Result<Arc<AtomicBool>, Box<dyn Error>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -355,7 +359,7 @@ fn move_out(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Looks at a directory, after a repair if one is asked for.
+/// Checks a directory, after a repair if one is asked for.
 fn look(matches: &ArgMatches) -> ExitCode {
     let path = Path::new(text(matches, "DIR"));
     let say = &mut |line: &str| println!("{line}");
@@ -370,7 +374,7 @@ fn look(matches: &ArgMatches) -> ExitCode {
     }
 }
 
-/// An argument that is required or has a default.
+/// Returns the value of an argument that is required or has a default.
 fn text<'m>(matches: &'m ArgMatches, name: &str) -> &'m str {
     matches.get_one::<String>(name).map_or("", String::as_str)
 }
@@ -390,13 +394,13 @@ fn show_scripts(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
         }
         None => {
             println!(
-                "Commands that take the place of scripts, for programs that need not run on Redis (docs/coordination has all):\n"
+                "Commands that replace scripts, for programs that need not run on Redis (see docs/coordination):\n"
             );
             let mut shown = BTreeSet::new();
             for name in BUNDLED.iter().flat_map(|script| script.commands).filter(|name| shown.insert(**name)) {
                 println!("{name:18}  {}", summary(name));
             }
-            println!("\nScripts, which run on Redis, too, each with its SHA1 and the commands to look at instead:\n");
+            println!("\nScripts, which also run on Redis, each with its SHA1 and the commands that replace it:\n");
             for script in BUNDLED {
                 let sha1 = script.sha1();
                 let commands = script.commands.join(" ");
@@ -407,7 +411,7 @@ fn show_scripts(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a command does, as COMMAND DOCS tells it.
+/// Returns the summary of a command, as in COMMAND DOCS.
 fn summary(command: &str) -> &'static str {
     command::table().find(command.as_bytes()).map_or("", |entry| entry.command.summary)
 }

@@ -32,7 +32,6 @@ const NOT_YET_NARROW: &[&str] = &[
     "src/keyspace",
     "src/lint",
     "src/log",
-    "src/main.rs",
     "src/net",
     "src/persist",
     "src/programs",
