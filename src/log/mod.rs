@@ -29,6 +29,7 @@ pub mod sim;
 #[cfg(test)]
 mod simulation;
 pub mod snapshot;
+mod types;
 #[cfg(test)]
 mod version_1;
 mod writer;

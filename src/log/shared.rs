@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::block::HEAD_BYTES;
 use super::directory::Directory;
 use super::disk::{Clock, is_full};
-use super::group_commit::{Options, State, SyncPolicy, Tail};
 use super::segments::{Filled, Filling, Prepared, Segments, Task, recycle, remove};
+use super::types::{Options, State, SyncPolicy, Tail};
 use crate::base::limits::{
     LOG_EVERY_SEC, LOG_FILL_PAUSE, LOG_FULL_RETRY, LOG_MERGE_MAX_BYTES, LOG_SEGMENT_GROWTH, LOG_SPARE_BUFFERS,
     LOG_SPARE_MAX_BYTES,

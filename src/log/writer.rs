@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use super::block::{Contents, HEAD_BYTES, seal, stride};
 use super::disk::is_full;
-use super::group_commit::{State, SyncPolicy, Tail};
 use super::planted::{self, Bug};
 use super::segment::{HEADER_BYTES, Header};
 use super::segments::{Current, Prepared, Segments, make};
 use super::shared::{Shared, emptied};
+use super::types::{State, SyncPolicy, Tail};
 use crate::base::limits::{LOG_BLOCK_MAX_BYTES, LOG_EVERY_SEC};
 use crate::base::lsn::Lsn;
 

@@ -23,7 +23,6 @@ const KNOWN_CIRCLES: &[&str] = &[
     "keyspace: eviction mod pre_image settle undo/mod usage verb/grants verb/group verb/mod verb/part verb/put_value verb/stock",
     "keyspace: snapshot/list snapshot/mod snapshot/part snapshot/stream",
     "lint: parse/lexer parse/mod parse/parser",
-    "log: group_commit shared writer",
     "net: conn listener raw_poller serve sign_in socket_table",
     "rdb: grants intset listpack mod stream value wire ziplist",
     "script: alarm chunk cjson cmsgpack context control convert debug/mod debug/show failure host interrupt library lists \
