@@ -411,7 +411,7 @@ mod tests {
         fs::remove_file(&segment).unwrap();
         let (verdict, said) = look(&path);
         assert_eq!(verdict.unwrap(), Verdict::Faulty, "{said}");
-        assert!(said.contains("what is between them is missing"), "{said}");
+        assert!(said.contains("the units between them are missing"), "{said}");
     }
 
     #[test]

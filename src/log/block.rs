@@ -1,12 +1,14 @@
-//! Blocks: what one write of the group commit puts into a segment. docs/log-format.md is the specification.
+//! Blocks: the unit of writing of group commit. Each write puts one block into a segment. docs/log-format.md is the
+//! specification.
 //!
-//! A block has two parts. The *body* holds whole units and says nothing about this machine: the same bytes, with the same
-//! checksum, can be an entry of a replicated log. The *frame* in front of it binds the body to its place: directory, segment
-//! and offset. That binding is what keeps the old blocks of a recycled file, or bytes that a client has chosen, from being
-//! taken for a block.
+//! A block has two parts. The *body* holds whole units and says nothing about this machine: the same bytes, with the
+//! same checksum, can be an entry of a replicated log. The *frame* in front of it binds the body to its place:
+//! directory, segment and offset. Thanks to this binding, neither the old blocks of a recycled file nor bytes chosen by
+//! a client can be mistaken for a block.
 //!
-//! The frame also says what was durable when the block was written. A block that can't be read is a torn tail, which may be
-//! cut, unless a later frame says that its Lsn had been durable: then it has been lost since, and nothing may be cut.
+//! The frame also says what was durable when the block was written. A block that can't be read is a torn tail, which
+//! may be cut off, unless a later frame says that its Lsn had been durable. In that case it was lost later, and nothing
+//! may be cut.
 
 use std::fmt;
 
@@ -18,7 +20,7 @@ use crate::base::lsn::Lsn;
 /// Bytes that a buffer of units leaves free at its start for the frame and the head of the body.
 pub const HEAD_BYTES: usize = 64;
 
-/// Bytes in front of a unit's effects: its format, its origin and its length.
+/// Bytes in front of a unit's effects: format, origin and length.
 pub const UNIT_HEAD_BYTES: usize = 8;
 
 /// Blocks begin at multiples of this.
@@ -29,7 +31,7 @@ const FRAME_BYTES: usize = 40;
 const BODY_HEAD_BYTES: usize = HEAD_BYTES - FRAME_BYTES;
 const BODY_FORMAT: u8 = 1;
 
-/// With what the checksum of every frame of a directory begins: that of the directory's identity.
+/// The initial value of the checksum of every frame in a directory: the checksum of the directory's identity.
 #[derive(Clone, Copy)]
 pub(super) struct FrameSeed(u32);
 
@@ -39,29 +41,29 @@ impl FrameSeed {
     }
 }
 
-/// As the identity itself, it does not go where things are printed for debugging.
+/// Like the identity itself, it must not appear in debugging output.
 impl fmt::Debug for FrameSeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FrameSeed(..)")
     }
 }
 
-/// Where a block stands. A directory [makes](super::directory::Directory::place) its places.
+/// The place of a block. A directory [makes](super::directory::Directory::place) its places.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) seed: FrameSeed,
     pub(super) segment: u64,
-    /// From the start of the file; a multiple of 8.
+    /// Bytes from the start of the file; a multiple of 8.
     pub(super) offset: u64,
 }
 
 impl Place {
-    /// The checksum of a frame that stands here.
+    /// Returns the checksum of a frame at this place.
     fn crc_of(&self, frame: &[u8]) -> u32 {
         crc32c_append(self.seed.0, frame)
     }
 
-    /// The place as a frame states it.
+    /// Returns the place in the form that a frame states it.
     fn stated(&self) -> [u8; 16] {
         let mut stated = [0; 16];
         stated[..8].copy_from_slice(&self.segment.to_le_bytes());
@@ -70,31 +72,32 @@ impl Place {
     }
 }
 
-/// Writes the header of an empty unit of the effects format `format`, whose effects take `len` bytes.
+/// Encodes the head of a unit whose effects have the format `format` and take `len` bytes.
 pub fn unit_head(format: u8, origin: u8, len: u32) -> [u8; UNIT_HEAD_BYTES] {
     let [a, b, c, d] = len.to_le_bytes();
     [format, origin, 0, 0, a, b, c, d]
 }
 
-/// What the head of a body says about its units.
+/// The facts about units in the head of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Contents {
-    /// The Lsn of the first unit; without units, that of the unit that would come next.
+    /// The Lsn of the first unit; without units, the Lsn of the unit that would come next.
     pub(super) first_lsn: Lsn,
     pub(super) units: u32,
-    /// Wall clock of the server that made the units, in milliseconds since 1970. It may go backwards from block to block.
+    /// Wall clock of the server that made the units, in milliseconds since 1970. It may go backwards from block to
+    /// block.
     pub(super) time_ms: i64,
 }
 
 impl Contents {
-    /// The first Lsn behind the block.
+    /// Returns the Lsn behind the last unit of the block.
     pub(super) fn end(&self) -> Lsn {
         self.first_lsn.plus(u64::from(self.units))
     }
 }
 
-/// Makes a block of `bytes`, whose first [`HEAD_BYTES`] are free and which holds units behind them. Answers the checksum of
-/// its frame, which names the block.
+/// Turns `bytes` into a block. Its first [`HEAD_BYTES`] are free, and the units lie behind them. Returns the checksum
+/// of the frame, which identifies the block.
 pub(super) fn seal(bytes: &mut [u8], place: &Place, durable: Lsn, contents: Contents) -> u32 {
     let (frame, body) = bytes.split_at_mut(FRAME_BYTES);
     body[0..8].copy_from_slice(&[BODY_FORMAT, 0, 0, 0, 0, 0, 0, 0]);
@@ -104,7 +107,7 @@ pub(super) fn seal(bytes: &mut [u8], place: &Place, durable: Lsn, contents: Cont
     bind(frame, body, place, durable)
 }
 
-/// Puts a body that has been sealed elsewhere into a new place: only its frame changes.
+/// Binds a body that was sealed elsewhere to a new place: only its frame changes.
 pub(super) fn rebind(bytes: &mut [u8], place: &Place, durable: Lsn) -> u32 {
     let (frame, body) = bytes.split_at_mut(FRAME_BYTES);
     bind(frame, body, place, durable)
@@ -124,52 +127,52 @@ fn bind(frame: &mut [u8], body: &[u8], place: &Place, durable: Lsn) -> u32 {
 /// Why there is no block at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// No frame of this place. Where the log ends, this is what stands there.
+    /// There is no frame of this place. This is the normal finding at the end of the journal.
     #[error("no block begins here")]
     Frame,
-    /// The frame is whole, its body is not.
-    #[error("the block's checksum does not fit")]
+    /// The frame is intact, but its body is not.
+    #[error("the block's checksum does not match")]
     Body,
-    /// A format that this server does not know.
+    /// The body has a format that this server does not know.
     #[error("the block has format {0}, which this version of Tidegate does not know")]
     Format(u8),
-    /// The checksums fit, the units don't fill the body.
-    #[error("the block is whole, but its units do not fit into it")]
+    /// The checksums match, but the units don't fill the body.
+    #[error("the block is whole, but its units do not fill it")]
     Units,
-    /// The block's units are not those that come next.
-    #[error("the block begins with Lsn {0}, which is not the next one")]
+    /// The block does not begin with the next unit.
+    #[error("the block begins with Lsn {0}, which is not the expected one")]
     Order(Lsn),
-    /// The block that the next segment follows upon is another one.
-    #[error("the next segment does not follow upon this block")]
+    /// The next segment names another block as its predecessor.
+    #[error("the next segment does not follow this block")]
     Chain,
-    /// The header of a segment that is needed.
-    #[error("the segment's header does not fit")]
+    /// The header of a needed segment is damaged.
+    #[error("the segment's header is damaged")]
     Header,
     /// The file is shorter than it was when it was made.
-    #[error("the file ends here; it had {0} bytes")]
+    #[error("the file ends here, but it had {0} bytes")]
     Short(u64),
 }
 
 impl Damage {
-    /// Whether a write that a crash has interrupted can leave this behind. Anything else was written so.
+    /// Whether an interrupted write can leave this behind. Any other damage was once written as it is.
     pub(super) fn may_be_torn(self) -> bool {
         matches!(self, Damage::Frame | Damage::Body)
     }
 }
 
-/// A frame whose checksum fits its place.
+/// A frame whose checksum matches its place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
-    /// The frame's own checksum: the name by which the next segment refers to its predecessor's last block.
+    /// The frame's own checksum, by which the next segment refers to its predecessor's last block.
     pub(super) crc: u32,
     body_crc: u32,
     body_bytes: u32,
-    /// What was durable when the block was written.
+    /// The last unit that was durable when the block was written.
     pub(super) durable: Lsn,
 }
 
 impl Frame {
-    /// Reads the frame at the start of `bytes`, which stand at `place`.
+    /// Reads the frame at the start of `bytes`, which lie at `place`.
     pub(super) fn read(bytes: &[u8], place: &Place) -> Option<Frame> {
         let frame = bytes.first_chunk::<FRAME_BYTES>()?;
         if frame[..4] != MAGIC || !is_of(frame, place) {
@@ -184,15 +187,15 @@ impl Frame {
         })
     }
 
-    /// Whether what stands at `place` looks as if a frame had been there: a segment does not end like that. An old block of a
-    /// file that is used again is whole where it states that it is, and does not count.
+    /// Whether the bytes at `place` look like the remnant of a frame, which is never how a segment ends. An old block
+    /// of a recycled file does not count: it is whole at the place that it states.
     pub(super) fn is_remnant(bytes: &[u8], place: &Place) -> bool {
         let Some(frame) = bytes.first_chunk::<FRAME_BYTES>() else { return false };
         let older = Place { segment: u64_at(frame, 16), ..*place };
         (frame[..4] == MAGIC || frame[16..32] == place.stated()) && Frame::read(frame, &older).is_none()
     }
 
-    /// Bytes of the block, frame and body.
+    /// Returns the length of the block in bytes, frame and body.
     pub(super) fn len(&self) -> usize {
         FRAME_BYTES + self.body_bytes as usize
     }
@@ -204,14 +207,14 @@ fn is_of(frame: &[u8; FRAME_BYTES], place: &Place) -> bool {
     frame[16 + unchecked..32] == place.stated()[unchecked..]
 }
 
-/// What [`frames_from`] finds.
+/// The result of [`frames_from`].
 pub(super) struct Found {
     pub(super) frames: u64,
-    /// The greatest Lsn that any of them says is durable.
+    /// The greatest Lsn that any of the frames calls durable.
     pub(super) durable: Lsn,
 }
 
-/// Looks for frames of a segment, whose bytes these are, from `place` on.
+/// Looks for frames in the bytes of a segment, from `place` on.
 pub(super) fn frames_from(bytes: &[u8], mut place: Place) -> Found {
     let mut found = Found { frames: 0, durable: Lsn::NONE };
     while let Some(bytes) = bytes.get(place.offset as usize..).filter(|bytes| !bytes.is_empty()) {
@@ -224,19 +227,19 @@ pub(super) fn frames_from(bytes: &[u8], mut place: Place) -> Found {
     found
 }
 
-/// A block as it is read: everything in it has been checked.
+/// A block that was read: everything in it has been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
     pub(super) frame: Frame,
     pub(super) contents: Contents,
-    /// The units that are not passed over, and the Lsn of the first of them.
+    /// The units that are not skipped, and the Lsn of the first of them.
     units: &'a [u8],
     first: Lsn,
 }
 
 impl<'a> Block<'a> {
-    /// Reads the block at the start of `bytes`, which stand at `place` and reach to the end of the file. Nothing is believed
-    /// before the checksum fits; that of the frame covers the length, and that of the body.
+    /// Reads the block at the start of `bytes`, which lie at `place` and reach to the end of the file. Nothing is
+    /// believed before its checksum matches; that of the frame covers the length of the body and the body's checksum.
     pub(super) fn read(bytes: &'a [u8], place: &Place) -> Result<Block<'a>, Damage> {
         let frame = Frame::read(bytes, place).ok_or(Damage::Frame)?;
         let end = FRAME_BYTES.checked_add(frame.body_bytes as usize).ok_or(Damage::Body)?;
@@ -254,13 +257,13 @@ impl<'a> Block<'a> {
         block.units_fit().then_some(block).ok_or(Damage::Units)
     }
 
-    /// A block of a segment's `bytes` that has been read before.
+    /// Returns a block of a segment's `bytes` that was read and checked before.
     pub(super) fn of(bytes: &'a [u8], offset: u64, frame: Frame, contents: Contents) -> Block<'a> {
         let block = bytes.get(offset as usize..).and_then(|bytes| bytes.get(HEAD_BYTES..frame.len()));
         Block { frame, contents, units: block.unwrap_or_default(), first: contents.first_lsn }
     }
 
-    /// Passes over the units up to `lsn`.
+    /// Skips the units up to `lsn`.
     pub(super) fn after(mut self, lsn: Lsn) -> Block<'a> {
         while self.first <= lsn
             && let Some((_, rest)) = split_unit(self.units, self.first)
@@ -270,12 +273,13 @@ impl<'a> Block<'a> {
         self
     }
 
-    /// Wall clock of the server that made the units, in milliseconds since 1970. It may go backwards from block to block.
+    /// Wall clock of the server that made the units, in milliseconds since 1970. It may go backwards from block to
+    /// block.
     pub fn time_ms(&self) -> i64 {
         self.contents.time_ms
     }
 
-    /// The units in their order, each with its Lsn.
+    /// Returns the units in order, each with its Lsn.
     pub fn units(&self) -> Units<'a> {
         units_in(self.units, self.first)
     }
@@ -287,34 +291,34 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Bytes from the start of a block of `len` bytes to the place of the next one.
+/// Returns the distance from the start of a block of `len` bytes to the place of the next block.
 pub(super) fn stride(len: usize) -> u64 {
     (len as u64).next_multiple_of(ALIGN)
 }
 
-/// A unit: what a command, a transaction or a script changed, which happens whole or not at all.
+/// A unit: the changes of a command, a transaction or a script, which happen as a whole or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit<'a> {
-    /// Its position in the log.
+    /// Position in the journal.
     pub lsn: Lsn,
-    /// The format of its effects.
+    /// Format of the effects.
     pub format: u8,
-    /// What caused it, as the keyspace numbers origins.
+    /// Cause of the unit, in the numbers that the keyspace gives to origins.
     pub origin: u8,
-    /// Its effects, encoded.
+    /// The encoded effects.
     pub effects: &'a [u8],
 }
 
-/// Units that stand one behind the other.
+/// Units that lie one behind the other.
 pub struct Units<'a> {
     rest: &'a [u8],
-    /// The Lsn of the next one, and whether each has the one behind: else all have the same.
+    /// The Lsn of the next unit, and whether the Lsns increase; in a snapshot all units have the same Lsn.
     next: Lsn,
     are_numbered: bool,
 }
 
 impl Units<'_> {
-    /// Passes over all but those of which the last `bytes` bytes consist, the first of which has the Lsn `first`: see
+    /// Skips all units but those in the last `bytes` bytes, the first of which has the Lsn `first`. See
     /// [`bytes_left`](Self::bytes_left).
     pub(super) fn skip_to_last(mut self, bytes: usize, first: Lsn) -> Self {
         let passed = self.rest.len().saturating_sub(bytes);
@@ -322,7 +326,7 @@ impl Units<'_> {
         self
     }
 
-    /// How many bytes of units are left, with their heads.
+    /// Returns how many bytes of units are left, including their heads.
     pub fn bytes_left(&self) -> usize {
         self.rest.len()
     }
@@ -341,31 +345,31 @@ impl<'a> Iterator for Units<'a> {
     }
 }
 
-/// The units of which `bytes` consist, each behind its [`unit_head`]; the first has the Lsn `first`.
+/// Reads `bytes` as units, each behind its [`unit_head`]; the first has the Lsn `first`.
 pub fn units_in(bytes: &[u8], first: Lsn) -> Units<'_> {
     Units { rest: bytes, next: first, are_numbered: true }
 }
 
-/// The units of a snapshot up to `lsn`, of which `bytes` consist: all have that Lsn.
+/// Reads `bytes` as units of a snapshot up to `lsn`: all of them have that Lsn.
 pub(super) fn units_up_to(bytes: &[u8], lsn: Lsn) -> Units<'_> {
     Units { rest: bytes, next: lsn, are_numbered: false }
 }
 
-/// Takes the first unit, which has this Lsn, from bytes that begin with it; `None` if it is not whole.
+/// Splits the first unit, which has this Lsn, off `bytes`. Returns `None` if it is not whole.
 pub(super) fn split_unit(bytes: &[u8], lsn: Lsn) -> Option<(Unit<'_>, &[u8])> {
     let (head, rest) = bytes.split_first_chunk::<UNIT_HEAD_BYTES>()?;
     let (effects, rest) = rest.split_at_checked(u32_at(head, 4) as usize)?;
     Some((Unit { lsn, format: head[0], origin: head[1], effects }, rest))
 }
 
-/// The number at `at`. All callers read from arrays, within their length.
+/// Returns the number at `at`. All callers read from arrays, within their length.
 pub(super) fn u32_at<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
     let mut number = [0; 4];
     number.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(number)
 }
 
-/// The number at `at`.
+/// Returns the number at `at`.
 pub(super) fn u64_at<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
     let mut number = [0; 8];
     number.copy_from_slice(&bytes[at..at + 8]);
@@ -378,12 +382,12 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A place in some directory.
+    /// Returns a place in some directory.
     pub(in crate::log) fn place() -> Place {
         Place { seed: FrameSeed::of(DirectoryId::new([7; 16])), segment: 3, offset: 4096 }
     }
 
-    /// A sealed block of these units.
+    /// Returns a sealed block of these units.
     pub(in crate::log) fn block(place: &Place, durable: u64, first_lsn: u64, units: &[&[u8]]) -> Vec<u8> {
         let mut bytes = vec![0; HEAD_BYTES];
         for effects in units {
@@ -407,7 +411,7 @@ pub(super) mod tests {
         assert_eq!(stride(bytes.len()), bytes.len().next_multiple_of(8) as u64);
         let rest: Vec<_> = read.after(Lsn::new(10)).units().map(|unit| unit.lsn.get()).collect();
         assert_eq!(rest, [11]);
-        // From any place where somebody stopped they go on as if nobody had.
+        // Units that are left at any point and resumed there are read as without the interruption.
         let all: Vec<_> = read.units().collect();
         for passed in 0..=3 {
             let mut units = read.units();

@@ -1,21 +1,22 @@
-//! CRC-32C, the checksum of everything in the log.
+//! CRC-32C, the checksum of everything in the journal.
 //!
-//! Blocks are mostly short, and what the crate sets up before it begins, so as to compute three parts of long input at once, then
-//! takes longer than the input. So the processor's instruction is used directly up to the length from which three parts pay.
+//! Most blocks are short. The crate first prepares to compute three parts of a long input at once, which takes longer
+//! than a short input itself. So up to the length from which three parts pay off, the processor's instruction is used
+//! directly.
 
-/// From so many bytes on the crate is faster.
+/// Length in bytes from which the crate is faster.
 const LONG: usize = 768;
 
-/// The checksum of `bytes`.
+/// Returns the checksum of `bytes`.
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     crc32c_append(0, bytes)
 }
 
-/// The checksum of what has the checksum `crc`, with `bytes` behind it.
+/// Extends the checksum `crc` of some input by `bytes`, which follow that input.
 pub(super) fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if bytes.len() < LONG && is_x86_feature_detected!("sse4.2") {
-        // SAFETY: the processor has been asked.
+        // SAFETY: the processor has been checked for the instruction.
         return unsafe { append_short(crc, bytes) };
     }
     crc32c::crc32c_append(crc, bytes)
@@ -28,7 +29,7 @@ fn append_short(crc: u32, bytes: &[u8]) -> u32 {
 
     let (words, rest) = bytes.as_chunks::<8>();
     let of_words = words.iter().fold(u64::from(!crc), |crc, word| _mm_crc32_u64(crc, u64::from_le_bytes(*word)));
-    // It has 32 bits.
+    // The value has 32 bits.
     !rest.iter().fold(of_words as u32, |crc, byte| _mm_crc32_u8(crc, *byte))
 }
 

@@ -1,7 +1,7 @@
-//! The directory that holds the log: its lock, its identity, its files by name.
+//! The directory that holds the journal: its lock, its identity, and its files by name.
 //!
-//! The identity is drawn once, at random. Every header and every checksum of a frame contains it, so that files of another
-//! server that were copied here are refused, and so that no client can write bytes that look like a block.
+//! The identity is drawn once, at random. Every header and every checksum of a frame includes it. So files copied here
+//! from another server are refused, and no client can write bytes that look like a block.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const LOCK: &str = "LOCK";
 const ID: &str = "ID";
 const ID_TEMPORARY: &str = "ID.tmp";
 const ID_PREFIX: &str = "tidegate directory 1 ";
-/// Bytes of the file of the identity: more than it has.
+/// Limit for reading the file of the identity, in bytes; the file is shorter.
 const ID_MAX_BYTES: u64 = 64;
 
 /// A directory that this process has locked.
@@ -31,12 +31,12 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Locks the directory at `path`. One that does not exist is created, with `new_id` as its identity.
+    /// Locks the directory at `path`. If there is none, creates it with the identity `new_id`.
     pub fn open(disk: Arc<dyn Disk>, path: &Path, new_id: DirectoryId) -> Result<Directory, LogError> {
         let io = |source| LogError::Io { path: path.to_owned(), source };
         disk.create_dir(path).map_err(io)?;
         let lock = lock(&*disk, path)?;
-        // After kill -9, names may have been seen and never have been durable.
+        // After `kill -9`, names may exist that were never made durable.
         match path.parent() {
             Some(parent) if parent != Path::new("") => disk.sync_dir(parent).map_err(io)?,
             _ => disk.sync_dir(Path::new(".")).map_err(io)?,
@@ -55,16 +55,16 @@ impl Directory {
         Ok(Directory { disk, path: path.to_owned(), id, frame_seed: FrameSeed::of(id), _lock: lock })
     }
 
-    /// Locks the directory at `path`, which must be there, and changes nothing.
+    /// Locks the directory at `path`, which must exist, and changes nothing.
     pub fn open_existing(disk: Arc<dyn Disk>, path: &Path) -> Result<Directory, LogError> {
-        // Whether it is there comes first: to lock may mean to create a file.
+        // Existence is checked first, because locking may create a file.
         read_id(&*disk, path)?.ok_or_else(|| LogError::NoIdentity { path: path.join(ID) })?;
         let lock = lock(&*disk, path)?;
         let id = read_id(&*disk, path)?.ok_or_else(|| LogError::NoIdentity { path: path.join(ID) })?;
         Ok(Directory { disk, path: path.to_owned(), id, frame_seed: FrameSeed::of(id), _lock: lock })
     }
 
-    /// Removes the directory at `path` with all that it holds, if there is one. Fails while somebody has it open.
+    /// Removes the directory at `path` with everything in it, if there is one. Fails while another process has it open.
     pub fn remove(path: &Path) -> Result<(), LogError> {
         let io = |source| LogError::Io { path: path.to_owned(), source };
         if !path.exists() {
@@ -74,7 +74,7 @@ impl Directory {
         std::fs::remove_dir_all(path).map_err(io)
     }
 
-    /// The Lsns up to which there are snapshots, ascending.
+    /// Returns the Lsns of the snapshots, ascending.
     pub fn snapshots(&self) -> Result<Vec<Lsn>, LogError> {
         let names = self.disk.list(&self.path).map_err(|source| LogError::Io { path: self.path.clone(), source })?;
         let mut snapshots: Vec<Lsn> = names.iter().filter_map(|name| names::snapshot_lsn(name)).collect();
@@ -82,17 +82,17 @@ impl Directory {
         Ok(snapshots)
     }
 
-    /// Where it lies.
+    /// Returns the directory's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Which one it is.
+    /// Returns the directory's identity.
     pub fn id(&self) -> DirectoryId {
         self.id
     }
 
-    /// The disk that it lies on.
+    /// Returns the disk that holds the directory.
     pub fn disk(&self) -> &Arc<dyn Disk> {
         &self.disk
     }
@@ -101,17 +101,17 @@ impl Directory {
         self.path.join(name)
     }
 
-    /// The place of a block in the segment of this number.
+    /// Returns the place of a block in segment `segment`.
     pub(super) fn place(&self, segment: u64, offset: u64) -> Place {
         Place { seed: self.frame_seed, segment, offset }
     }
 
-    /// The path of the segment of this number.
+    /// Returns the path of segment `number`.
     pub(super) fn segment(&self, number: u64) -> PathBuf {
         self.file(&names::segment(number))
     }
 
-    /// The path of the snapshot up to this Lsn.
+    /// Returns the path of the snapshot up to this Lsn.
     pub(super) fn snapshot(&self, lsn: Lsn) -> PathBuf {
         self.file(&names::snapshot(lsn))
     }

@@ -1,9 +1,9 @@
-//! The disk and the clock as the log sees them, and the real ones.
+//! The disk and the clock as the journal sees them, and the real ones.
 //!
-//! Everything that the log does to files goes through [`Disk`] and [`DiskFile`], so that a simulation (`sim.rs`) can lose what
-//! was not synced, tear sectors, fail and crash between any two calls. The contract is what POSIX promises, not more: bytes are
-//! durable when [`DiskFile::sync_data`] has returned, names when [`Disk::sync_dir`] has, and after a sync that failed nobody
-//! knows what is.
+//! All access to files goes through [`Disk`] and [`DiskFile`], so that a simulation (`sim.rs`) can lose unsynced bytes,
+//! tear sectors, fail and crash between any two calls. The contract is that of POSIX, and no more. Bytes are
+//! durable when [`DiskFile::sync_data`] has returned, and names when [`Disk::sync_dir`] has. After a failed sync
+//! nothing is known to be durable.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -13,55 +13,58 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The directories and names of a disk.
+/// Directories and names on a disk.
 pub trait Disk: Send + Sync {
-    /// Makes a directory; one that exists stays.
+    /// Creates a directory, unless it exists.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Creates a file that must not exist yet, for reading and writing.
+    /// Creates a file for reading and writing, which must not exist yet.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
 
     /// Opens a file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Gives a file another name, in place of the file that had it.
+    /// Renames a file, replacing any file of the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// The names in a directory, in any order. Names that are not UTF-8 are left out: the log gives none.
+    /// Returns the names in a directory, in any order. Names that are not UTF-8 are left out, since the journal never
+    /// uses such names.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
 
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Takes the lock that a file stands for, for as long as the answer lives. Fails with `WouldBlock` if another process has it.
+    /// Takes the lock that a file stands for, and holds it as long as the result lives. Fails with `WouldBlock` if
+    /// another process has it.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>>;
 }
 
 /// A file that is read and written at offsets.
 pub trait DiskFile: Send + Sync {
-    /// Reads at most `buf.len()` bytes at `at`; 0 at the end of the file.
+    /// Reads up to `buf.len()` bytes at `at`; 0 at the end of the file.
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize>;
 
-    /// Writes all of `bytes` at `at`; the file grows as needed. After an error any part of them may have been written.
+    /// Writes all of `bytes` at `at`; the file grows as needed. After an error, any part of them may have been written.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
 
-    /// Makes what was written durable, and the file's length as far as it is needed to read it. After an error the system may
-    /// have thrown away what was not written yet and shows it all the same, so that it must not be tried again.
+    /// Makes all written bytes durable, and the file's length as far as reading them requires. It must not be called
+    /// again after an error: the system may have dropped unwritten pages although it still shows them.
     fn sync_data(&self) -> io::Result<()>;
 
-    /// The file's size in bytes.
+    /// Returns the file's size in bytes.
     fn size(&self) -> io::Result<u64>;
 
-    /// Whether the file still has a name in some directory. Without one, what it holds goes when it is closed, however durable.
+    /// Whether the file still has a name in some directory. Without one, its contents vanish when it is closed, synced
+    /// or not.
     fn has_name(&self) -> io::Result<bool>;
 }
 
-/// Time that only goes forward.
+/// A clock that only goes forward.
 pub trait Clock: Send + Sync {
-    /// Time since a moment that stays the same.
+    /// Returns the time since a fixed moment.
     fn monotonic(&self) -> Duration;
 }
 
@@ -71,7 +74,7 @@ pub struct RealDisk;
 
 impl Disk for RealDisk {
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        // What is kept is for nobody else, whatever the umask lets others do.
+        // Only the server's user may read the data, whatever the umask allows.
         DirBuilder::new().recursive(true).mode(0o700).create(path)
     }
 
@@ -104,7 +107,8 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
-        // The file may be removed while the server runs. So the folder is locked, too, where its file system can do that.
+        // The file may be removed while the server runs, so the folder is locked as well where its file system allows
+        // it.
         let folder = File::open(path.parent().unwrap_or(path))?;
         let folder_lock = folder.try_lock();
         if let Err(TryLockError::WouldBlock) = folder_lock {
@@ -115,14 +119,14 @@ impl Disk for RealDisk {
                 file.try_lock()?;
                 Ok(Box::new((folder, file)))
             }
-            // There is no space for a file that somebody has removed. The other lock does without.
+            // The lock file was removed and there is no space for a new one. The lock on the folder suffices.
             Err(error) if is_full(&error) && folder_lock.is_ok() => Ok(Box::new(folder)),
             Err(error) => Err(error),
         }
     }
 }
 
-/// The file system for those who only look: whatever would change something fails.
+/// The file system for reading only: every change fails.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadOnlyDisk;
 
@@ -155,7 +159,7 @@ impl Disk for ReadOnlyDisk {
         Err(io::ErrorKind::ReadOnlyFilesystem.into())
     }
 
-    /// Others may look at the same time, but no server may run. Where there is no lock, none does.
+    /// Other readers may hold the lock at the same time, but no server. If there is no lock file, no server is running.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
         let folder = File::open(path.parent().unwrap_or(path))?;
         if let Err(TryLockError::WouldBlock) = folder.try_lock_shared() {
@@ -191,8 +195,8 @@ impl DiskFile for File {
 
     fn has_name(&self) -> io::Result<bool> {
         let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
-        // Not by `metadata`, which asks the system for more: this is done after each sync.
-        // SAFETY: the descriptor is open; the call fills the struct that it is given; it is read only when the call says that it did.
+        // `metadata` would ask the system for more, and this is done after each sync. SAFETY: the descriptor is open;
+        // the call fills the struct that it is given; the struct is read only if the call has succeeded.
         let links = unsafe {
             if libc::fstat(self.as_raw_fd(), stat.as_mut_ptr()) != 0 {
                 return Err(io::Error::last_os_error());
@@ -206,7 +210,7 @@ impl DiskFile for File {
 /// The system's monotonic clock.
 #[derive(Clone, Debug)]
 pub struct RealClock {
-    /// The processor's, because the time of each sync is taken.
+    /// The processor's clock, because it is read for each sync.
     clock: quanta::Clock,
     origin: u64,
 }
@@ -224,11 +228,12 @@ impl Clock for RealClock {
     }
 }
 
-/// All bytes of a file, which has no more than `most`: what a file that is none of ours can make a reader allocate.
+/// Reads all bytes of a file of at most `most` bytes, which bounds the memory that a foreign file can make a reader
+/// allocate.
 pub(super) fn read_all(file: &dyn DiskFile, into: &mut Vec<u8>, most: u64) -> io::Result<()> {
     let size = file.size()?;
     if size > most {
-        let text = format!("{size} bytes, and a file of its kind has {most} at most");
+        let text = format!("it has {size} bytes; a file of its kind has at most {most}");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
     into.clear();
@@ -238,7 +243,7 @@ pub(super) fn read_all(file: &dyn DiskFile, into: &mut Vec<u8>, most: u64) -> io
     Ok(())
 }
 
-/// Fills `buf` with the bytes of a file from `at` on, as far as there are any. Answers how many there were.
+/// Fills `buf` with the bytes of a file from `at` on. Returns how many there were.
 pub(super) fn read_up_to(file: &dyn DiskFile, buf: &mut [u8], at: u64) -> io::Result<usize> {
     let mut read = 0;
     while read < buf.len() {
@@ -252,8 +257,8 @@ pub(super) fn read_up_to(file: &dyn DiskFile, buf: &mut [u8], at: u64) -> io::Re
     Ok(read)
 }
 
-/// Writes zeros, so that the system has given the file its blocks and marked them as written before the log needs them: a
-/// sync then has data to write, and no metadata.
+/// Writes zeros, so that the system has allocated the file's blocks and marked them as written before the journal needs
+/// them. A sync then has data to write and no metadata.
 pub(super) fn write_zeros(file: &dyn DiskFile, mut at: u64, end: u64) -> io::Result<()> {
     static ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
     while at < end {
@@ -264,14 +269,14 @@ pub(super) fn write_zeros(file: &dyn DiskFile, mut at: u64, end: u64) -> io::Res
     Ok(())
 }
 
-/// Has a write beyond what `ulimit -f` allows fail with an error, as on a disk that fails. Unless it is ignored, the signal that
-/// comes with it ends the process.
+/// Makes a write beyond the limit of `ulimit -f` fail with an error, like a failing disk. Otherwise the signal that
+/// comes with it would end the process.
 pub fn ignore_file_size_signal() {
     // SAFETY: ignoring a signal runs no code; nothing else in this process handles this one.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Whether the disk, or what this user may take of it, is full: the one failure after which the same write may be tried again.
+/// Whether the disk or the user's quota is full: the only failure after which the same write may be tried again.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
@@ -312,7 +317,7 @@ mod tests {
         let path = dir.path().join("LOCK");
         let held = RealDisk.lock(&path).unwrap();
         assert_eq!(RealDisk.lock(&path).err().map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
-        // Nor without the file.
+        // The lock is exclusive even without the file.
         std::fs::remove_file(&path).unwrap();
         assert_eq!(RealDisk.lock(&path).err().map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
         assert_eq!(ReadOnlyDisk.lock(&path).err().map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));

@@ -1,4 +1,4 @@
-//! Why a log can't be opened: each error says which file, and what is wrong with it.
+//! Why a journal can't be opened: each error names the file and the fault.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,86 +7,90 @@ use super::block::Damage;
 use super::snapshot::SnapshotDamage;
 use crate::base::lsn::Lsn;
 
-/// Why the log can't be opened or read. The server does not start, and nothing has been changed.
+/// Why the journal can't be opened or read. The server does not start, and nothing has been changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The system refuses something.
+    /// The system refuses an operation.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Another process has the directory.
+    /// Another process uses the directory.
     #[error("{}: another server is using this directory", path.display())]
     Locked {
         /// The directory.
         path: PathBuf,
     },
-    /// There are segments or snapshots, and the identity that they were written with is missing or unreadable.
+    /// There are segments or snapshots, but the identity that they were written with is missing or unreadable.
     #[error("{}: the directory's identity is missing or damaged; restore this file from a backup", path.display())]
     NoIdentity {
-        /// The file that should hold it.
+        /// The file that should hold the identity.
         path: PathBuf,
     },
-    /// A file of another directory.
+    /// The file belongs to another directory.
     #[error("{}: this file belongs to another directory", path.display())]
     Foreign {
         /// The segment or snapshot.
         path: PathBuf,
     },
-    /// A file that a later version has written.
-    #[error("{}: the file has version {version} of the format, which this version of Tidegate does not know", path.display())]
+    /// A later version has written the file.
+    #[error(
+        "{}: the file has version {version} of the format, which this version of Tidegate does not know",
+        path.display()
+    )]
     Version {
         /// The segment or snapshot.
         path: PathBuf,
-        /// Its version.
+        /// The version of the file's format.
         version: u32,
     },
-    /// Something that had been durable is damaged.
+    /// A block that had been durable is damaged.
     #[error("{}: damaged at offset {offset}, where Lsn {lsn} should begin: {damage}", path.display())]
     Corrupt {
         /// The segment.
         path: PathBuf,
-        /// Where the block begins that can't be read.
+        /// Where the unreadable block begins.
         offset: u64,
         /// The unit that should be there.
         lsn: Lsn,
-        /// What is wrong.
+        /// The fault of the block.
         damage: Damage,
     },
-    /// A segment that is needed is not there.
-    #[error("{}: missing; the log can't be read from Lsn {lsn} without it", path.display())]
+    /// A needed segment is missing.
+    #[error("{}: missing; the journal can't be read from Lsn {lsn} without it", path.display())]
     Missing {
         /// The segment.
         path: PathBuf,
         /// The first unit that is needed.
         lsn: Lsn,
     },
-    /// The log begins later than the newest snapshot ends.
+    /// The journal begins later than the newest snapshot ends.
     #[error(
-        "{} holds everything up to Lsn {lsn}, and the log begins with Lsn {first_lsn}, in {}: what is between them is missing",
+        "{} holds everything up to Lsn {lsn}, but the journal begins with Lsn {first_lsn}, in {}; the units between \
+         them are missing",
         snapshot.display(), segment.display()
     )]
     Gap {
         /// The snapshot.
         snapshot: PathBuf,
-        /// The last unit that it has.
+        /// The last unit that the snapshot covers.
         lsn: Lsn,
         /// The oldest segment.
         segment: PathBuf,
-        /// The first unit that it has.
+        /// The first unit in that segment.
         first_lsn: Lsn,
     },
-    /// A snapshot is damaged, and there is nothing to read in its place.
+    /// A snapshot is damaged, and nothing else can be read in its place.
     #[error("{}: damaged at offset {offset}: {damage}", path.display())]
     Snapshot {
         /// The snapshot.
         path: PathBuf,
-        /// Where the frame begins that can't be read.
+        /// Where the unreadable frame begins.
         offset: u64,
-        /// What is wrong.
+        /// The fault of the frame.
         damage: SnapshotDamage,
     },
 }

@@ -1,14 +1,16 @@
-//! Group commit: how the engine hands units to the log, and learns what is durable.
+//! Group commit: how the engine hands units to the journal, and learns which of them are durable.
 //!
-//! The engine encodes units into a buffer of its own, behind [`HEAD_BYTES`](super::block::HEAD_BYTES) of head room, and gives the buffer away with
-//! [`Log::commit`], getting an empty one in return. There are two ways, which adapt to the load without a timer:
+//! The engine encodes units into a buffer of its own, behind [`HEAD_BYTES`](super::block::HEAD_BYTES) of head room. It
+//! gives the buffer away with [`Log::commit`] and gets an empty one in return. There are two ways to commit, which
+//! adapt to the load without a timer:
 //!
-//! - [`Commit::InPlace`]: the calling thread writes and syncs. Shortest for one client on a fast disk.
-//! - [`Commit::HandOver`]: a thread takes all that is queued whenever the disk is free. While it syncs, the next block gathers.
+//! - [`Commit::InPlace`]: the calling thread writes and syncs. This is the shortest way for one client on a fast disk.
+//! - [`Commit::HandOver`]: a thread takes everything queued whenever the disk is free. While it syncs, the next block
+//!   gathers.
 //!
-//! What was committed is durable when [`Log::durable`] has reached it, and not before. A log that fails acknowledges nothing
-//! any more ([`State::Poisoned`]); one whose disk is full ([`State::Full`]) says so while there is room for what it has
-//! already been given, keeps what it can't write, and goes on when there is space.
+//! A unit is durable once [`Log::durable`] has reached its Lsn, and not before. A journal that has failed acknowledges
+//! nothing any more ([`State::Poisoned`]). One whose disk is full ([`State::Full`]) reports this while it still has
+//! room for the units it was already given. It keeps the units that it cannot write, and goes on when there is space.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -22,16 +24,16 @@ pub use super::types::{Options, State, SyncPolicy, Tail};
 use super::writer::Writer;
 use crate::base::lsn::Lsn;
 
-/// Who writes.
+/// The thread that writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commit {
-    /// The calling thread, if the log thread is not at work; otherwise as [`Commit::HandOver`].
+    /// The calling thread, unless the journal's thread is at work; then as [`Commit::HandOver`].
     InPlace,
-    /// The log thread, together with all else that is queued.
+    /// The journal's thread, together with everything else that is queued.
     HandOver,
 }
 
-/// A log that can't do what it was asked to.
+/// Why an operation of the journal failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CommitError {
     /// See [`State::Full`].
@@ -42,10 +44,10 @@ pub enum CommitError {
     Poisoned(Failure),
 }
 
-/// The log, opened for writing by [`Recovery::finish`](super::scan::Recovery::finish).
+/// The journal, opened for writing by [`Recovery::finish`](super::scan::Recovery::finish).
 ///
-/// Its threads are started by [`Log::start`]. Without them everything works that is done in place or by [`Log::step`] and
-/// [`Log::do_chore`]: so a simulation runs it on one thread.
+/// [`Log::start`] starts its threads. Without them, commits in place, [`Log::step`] and [`Log::do_chore`] still work,
+/// so that a simulation can run the journal on a single thread.
 pub struct Log {
     shared: Arc<Shared>,
     writer: Arc<Mutex<Writer>>,
@@ -53,14 +55,14 @@ pub struct Log {
 }
 
 impl Log {
-    /// A log that goes on in the segment `current`.
+    /// Creates a journal that continues in the segment `current`.
     pub(super) fn new(opening: Opening, current: Current) -> Log {
         let shared = Arc::new(Shared::new(opening));
         let writer = Arc::new(Mutex::new(Writer::new(Arc::clone(&shared), current)));
         Log { shared, writer, threads: Vec::new() }
     }
 
-    /// Starts the thread that writes what is handed over, and the one that prepares segments.
+    /// Starts two threads: one writes units that are handed over, the other prepares segments.
     pub fn start(&mut self) -> std::io::Result<()> {
         let (shared, writer) = (Arc::clone(&self.shared), Arc::clone(&self.writer));
         self.threads.push(thread::Builder::new().name("log".to_owned()).spawn(move || write_all(&shared, &writer))?);
@@ -69,13 +71,14 @@ impl Log {
         Ok(())
     }
 
-    /// Takes units, whose first must have the Lsn after that of the last one committed. Answers an empty buffer, with head room,
-    /// for the next. A log that is poisoned drops them.
+    /// Takes units, the first of which must follow the last one committed. Returns an empty buffer, with head room, for
+    /// the next units. A poisoned journal drops the units.
     pub fn commit(&self, tail: Tail, how: Commit) -> Vec<u8> {
         if tail.units == 0 || self.state() == State::Poisoned {
             return emptied(tail.bytes);
         }
-        // If nobody waits for a sync, nobody is to be held up by one, nor by that before the next segment.
+        // Under a policy where no reply waits for a sync, no sync may delay a commit, not even the one before a change
+        // of segments.
         let syncs = self.policy() == SyncPolicy::Always || self.threads.is_empty();
         let writer = if how == Commit::InPlace { self.try_writer() } else { None };
         match writer.filter(|writer| syncs || writer.has_room(&tail)) {
@@ -88,87 +91,89 @@ impl Log {
         }
     }
 
-    /// An empty buffer, with head room.
+    /// Returns an empty buffer, with head room.
     pub fn buffer(&self) -> Vec<u8> {
         self.shared.spare()
     }
 
-    /// Gives back the memory of buffers that lie ready for [`commit`](Self::commit) to answer.
+    /// Frees the memory of the spare buffers that [`commit`](Self::commit) would return.
     pub fn give_back(&self) {
         self.shared.queue().give_back();
     }
 
-    /// The last unit that no crash can take away.
+    /// Returns the last unit that no crash can take away.
     #[inline]
     pub fn durable(&self) -> Lsn {
         self.shared.durable.load()
     }
 
-    /// The last unit that is written: kill -9 can't take it away, a power loss can.
+    /// Returns the last unit that is written: `kill -9` can't take it away, but a power loss can.
     #[inline]
     pub fn written(&self) -> Lsn {
         self.shared.written.load()
     }
 
-    /// What the log can do.
+    /// Returns whether units can be written.
     #[inline]
     pub fn state(&self) -> State {
         self.shared.state()
     }
 
-    /// Why it is poisoned, if it is.
+    /// Returns why the journal is poisoned, if it is.
     pub fn failure(&self) -> Option<&Failure> {
         self.shared.failure()
     }
 
-    /// Whether nothing is queued and nobody writes: then a commit in place would begin at once.
+    /// Whether nothing is queued and no thread is writing: a commit in place would begin at once.
     pub fn is_idle(&self) -> bool {
         self.shared.backlog_bytes() == 0 && self.try_writer().is_some()
     }
 
-    /// How long a sync should be expected to take: the slowest of late.
+    /// Returns how long a sync should be expected to take, judged by the slowest of the recent ones.
     pub fn sync_time(&self) -> Duration {
         self.shared.sync_time()
     }
 
-    /// How long the longest write and the longest sync took since this was asked last.
+    /// Returns the duration of the longest write and of the longest sync since the last call.
     pub fn take_longest(&self) -> (Duration, Duration) {
         self.shared.take_longest()
     }
 
-    /// What all writes and syncs have taken since the log was opened.
+    /// Returns the total duration of all writes and syncs since the journal was opened.
     pub fn busy_time(&self) -> Duration {
         self.shared.busy_time()
     }
 
-    /// Bytes that were committed and are not written yet.
+    /// Returns the number of bytes that are committed but not written yet.
     pub fn backlog_bytes(&self) -> usize {
         self.shared.backlog_bytes()
     }
 
-    /// Bytes of blocks written since the log was opened.
+    /// Returns the number of bytes of blocks written since the journal was opened.
     pub fn written_bytes(&self) -> u64 {
         self.shared.written_bytes.load(Ordering::Relaxed)
     }
 
-    /// How many segments hold the log.
+    /// Returns the number of segments that hold the journal.
     pub fn segments(&self) -> usize {
         self.shared.segments().count()
     }
 
-    /// When it syncs.
+    /// Returns when the journal syncs.
     pub fn policy(&self) -> SyncPolicy {
         self.shared.policy()
     }
 
-    /// Changes when it syncs, once all that was committed is durable: no acknowledgement has to wait for a policy that is gone.
+    /// Changes when the journal syncs, after making all committed units durable: no acknowledgement may wait for a sync
+    /// that the old policy would have made.
     pub fn set_policy(&self, policy: SyncPolicy) -> Result<(), CommitError> {
         self.drain()?;
         self.shared.set_policy(policy);
         Ok(())
     }
 
-    /// Has all that was committed so far made durable, whatever the policy says: by the log thread, if there is one.
+    /// Requests that all units committed so far be made durable, whatever the policy. The journal's thread does it, if
+    /// there is one.
     pub fn begin_sync(&self) {
         self.shared.want_sync();
         if self.threads.is_empty() {
@@ -176,8 +181,8 @@ impl Log {
         }
     }
 
-    /// Makes all that was committed as safe as the policy promises, on the calling thread, and returns when it is: durable with
-    /// [`SyncPolicy::Always`], else written.
+    /// Makes all committed units as safe as the policy promises, on the calling thread: durable with
+    /// [`SyncPolicy::Always`], otherwise written.
     pub fn settle(&self) -> Result<(), CommitError> {
         let mut writer = self.writer();
         let state = match self.policy() {
@@ -188,20 +193,20 @@ impl Log {
         self.checked(state)
     }
 
-    /// Makes all that was committed durable, on the calling thread, and returns when it is.
+    /// Makes all committed units durable, on the calling thread.
     pub fn drain(&self) -> Result<(), CommitError> {
         let state = self.writer().flush();
         self.checked(state)
     }
 
-    /// Retires the segments that hold nothing after `snapshot`, the Lsn up to which the oldest snapshot that is kept has
-    /// everything. Their files are used again or removed. Answers how many there were.
+    /// Retires the segments that hold nothing after `snapshot`, the Lsn that the oldest kept snapshot covers. Their
+    /// files are used again or removed. Returns the number of segments retired.
     pub fn cut(&self, snapshot: Lsn) -> usize {
         self.shared.cut(snapshot)
     }
 
-    /// Begins a snapshot of the data beside this log. When it is complete, it cuts the log; while the log lacks space or has
-    /// failed, it gives up.
+    /// Begins a snapshot of the data beside this journal. The complete snapshot cuts the journal. It is abandoned while
+    /// the journal lacks space or has failed.
     pub fn snapshot(&self, begin: Begin) -> SnapshotWriter {
         let shared = Arc::clone(&self.shared);
         let beside = LogBeside {
@@ -213,30 +218,32 @@ impl Log {
         SnapshotWriter::begin(Arc::clone(&self.shared.directory), beside, begin)
     }
 
-    /// Tells, on any thread, whether the log has space, and works. If not, others must leave it what there is.
+    /// Returns a function that tells, on any thread, whether the journal works and has enough space. If not, other
+    /// users of the disk must leave the remaining space to it.
     pub fn wellness(&self) -> Box<dyn Fn() -> bool + Send> {
         let shared = Arc::clone(&self.shared);
         Box::new(move || shared.is_well())
     }
 
-    /// Drains the log, marks its end as clean and ends its threads.
+    /// Drains the journal, marks its end as clean and ends its threads.
     pub fn close(mut self) -> Result<(), CommitError> {
         self.stop_threads();
         let state = self.writer().close();
         self.checked(state)
     }
 
-    /// What the log thread does each time it is woken: writes all that is queued, and syncs if the policy wants that now.
+    /// Does one round of the journal's thread: writes everything queued, and syncs if the policy wants that now.
     pub fn step(&self) {
         self.writer().step();
     }
 
-    /// Has tried again what could not be written, and synced what is due: by the log thread, if there is one.
+    /// Retries failed writes and runs any sync that is due, on the journal's thread if there is one.
     pub fn nudge(&self) {
         if self.threads.is_empty() { self.step() } else { self.shared.wake_writer() }
     }
 
-    /// What the thread that prepares segments does: one piece of a file. Answers whether there was something to do, and it worked.
+    /// Does one round of the thread that prepares segments: one piece of a file. Returns whether there was work and it
+    /// succeeded.
     pub fn do_chore(&self) -> bool {
         self.shared.do_chore()
     }
@@ -264,7 +271,7 @@ impl Log {
     fn stop_threads(&mut self) {
         self.shared.close();
         for thread in self.threads.drain(..) {
-            // A thread that has panicked has ended as well.
+            // A thread that has panicked has ended, too.
             let _ = thread.join();
         }
     }
@@ -276,7 +283,7 @@ impl Drop for Log {
     }
 }
 
-/// The log thread.
+/// Runs the journal's thread.
 fn write_all(shared: &Shared, writer: &Mutex<Writer>) {
     let mut is_stuck = false;
     while shared.wait_for_work(is_stuck) {
@@ -288,7 +295,7 @@ fn write_all(shared: &Shared, writer: &Mutex<Writer>) {
     }
 }
 
-/// The thread that prepares segments.
+/// Runs the thread that prepares segments.
 fn prepare_all(shared: &Shared) {
     while shared.wait_for_chores() {
         let mut began = shared.clock.monotonic();
@@ -299,7 +306,7 @@ fn prepare_all(shared: &Shared) {
     }
 }
 
-/// A tail of units of the effects `effects`, as the engine makes them.
+/// Encodes `effects` as units, as the engine does.
 #[cfg(test)]
 pub(super) fn tail(mut bytes: Vec<u8>, first_lsn: Lsn, effects: &[impl AsRef<[u8]>]) -> Tail {
     bytes.resize(super::block::HEAD_BYTES, 0);
@@ -343,7 +350,7 @@ mod tests {
         recovery(disk).finish(Options { policy, ..OPTIONS }, Arc::new(disk.clone()), Box::new(|| {})).unwrap()
     }
 
-    /// Commits the units of these Lsns, 1 KiB each.
+    /// Commits units of 1 KiB each, with these Lsns.
     fn commit(log: &Log, lsns: std::ops::RangeInclusive<u64>, how: Commit) {
         let units = vec![[7; 1024]; (lsns.end() - lsns.start() + 1) as usize];
         log.commit(tail(log.buffer(), Lsn::new(*lsns.start()), &units), how);
@@ -407,10 +414,10 @@ mod tests {
             commit(&log, 2..=2, Commit::InPlace);
             log.step();
             assert_eq!((log.state(), log.durable()), (State::Poisoned, before), "{policy:?}");
-            // With this policy clients wait for no sync.
+            // Under this policy clients only wait for the write, so a write to a removed file must not count.
             assert!(log.written().get() == 1 || policy != SyncPolicy::No);
             let failure = log.failure().expect("it has failed").to_string();
-            assert!(failure.contains("log-0000000000000001.seg: somebody has removed it"), "{failure}");
+            assert!(failure.contains("log-0000000000000001.seg: it was removed while"), "{failure}");
         }
     }
 
@@ -462,7 +469,7 @@ mod tests {
             assert!(lsn < 100);
         }
         assert_eq!((log.state(), counters(&log)), (State::Full, (lsn, lsn)), "early: all of it is durable");
-        // What was already running finds its place, until there is none; then it waits.
+        // Units that were already on their way still fit, until no room is left; then they wait.
         while log.backlog_bytes() == 0 {
             lsn += 1;
             commit(&log, lsn..=lsn, Commit::InPlace);
@@ -505,7 +512,7 @@ mod tests {
         }
     }
 
-    /// A thread that found one wanted again and again would never sleep.
+    /// The journal's thread would never sleep if it found the request again and again.
     #[test]
     fn a_wanted_sync_is_not_wanted_of_a_poisoned_log_for_ever() {
         let disk = SimDisk::new(1);
@@ -547,7 +554,7 @@ mod tests {
         }
     }
 
-    /// The sync that a change of segments takes is the only one.
+    /// Under these policies only the change of segments syncs.
     #[test]
     fn what_is_settled_is_as_safe_as_the_policy_promises_and_no_safer() {
         for (policy, durable) in [(SyncPolicy::Always, 30), (SyncPolicy::EverySec, 28), (SyncPolicy::No, 28)] {
@@ -574,7 +581,7 @@ mod tests {
         let disk = SimDisk::new(1);
         let log = open(&disk, SyncPolicy::Always);
         commit(&log, 1..=1, Commit::InPlace);
-        assert!(!log.do_chore(), "a server that is hardly written to needs none");
+        assert!(!log.do_chore(), "a server with few writes needs no further segment");
         let write = |lsns: std::ops::RangeInclusive<u64>| {
             for lsn in lsns {
                 commit(&log, lsn..=lsn, Commit::InPlace);
@@ -589,7 +596,7 @@ mod tests {
         assert!(disk.used_bytes() <= used, "{} instead of {used}", disk.used_bytes());
     }
 
-    /// A log with units 1 to 10, whose segments grow to several pieces.
+    /// Returns a journal with units 1 to 10, whose segments grow to several pieces.
     fn log_of_large_segments() -> (SimDisk, Log) {
         let disk = SimDisk::new(1);
         let options = Options { segment_bytes: 512 * 1024, ..OPTIONS };
@@ -598,7 +605,7 @@ mod tests {
         (disk, log)
     }
 
-    /// Neither the disk nor the log is busy for long with what is made ahead.
+    /// Preparing segments ahead must not keep the disk or the journal busy for long.
     #[test]
     fn segments_that_are_made_ahead_grow_and_are_filled_piece_by_piece() {
         let (disk, log) = log_of_large_segments();
@@ -642,7 +649,7 @@ mod tests {
         assert_eq!(open(&disk, SyncPolicy::Always).durable().get(), 80);
     }
 
-    /// Each operation of what follows upon a cut fails once.
+    /// After a cut, each operation fails once, in turn.
     #[test]
     fn what_is_not_needed_any_more_and_can_not_be_removed_is_left_for_later() {
         let mut left = 0;
@@ -663,7 +670,8 @@ mod tests {
             });
             let failed = disk.trace(began).into_iter().find(|event| event.failed.is_some());
             let Some(failed) = failed else { break };
-            // What became of names nobody knows then. A segment that is made is needed.
+            // After a failed sync of the folder it is unknown which names exist. A segment under construction is
+            // needed.
             let is_fatal =
                 failed.operation == "sync_dir" || failed.target.contains("0000001") && failed.operation == "create";
             assert_eq!(log.state() == State::Poisoned, is_fatal, "{failed:?}");

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// Which directory a file belongs to.
+/// Identity of a directory, which each of its files states.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct DirectoryId([u8; 16]);
 
 impl DirectoryId {
-    /// The identity that these random bytes are.
+    /// Makes an identity of random bytes.
     pub const fn new(bytes: [u8; 16]) -> DirectoryId {
         DirectoryId(bytes)
     }
@@ -16,7 +16,7 @@ impl DirectoryId {
         &self.0
     }
 
-    /// Reads what [`fmt::Display`] writes.
+    /// Parses the output of [`fmt::Display`].
     pub(super) fn parse(text: &str) -> Option<DirectoryId> {
         let bytes = u128::from_str_radix(text, 16).ok()?.to_be_bytes();
         (DirectoryId(bytes).to_string() == text).then_some(DirectoryId(bytes))
@@ -29,7 +29,7 @@ impl fmt::Display for DirectoryId {
     }
 }
 
-/// An identity is the key to the checksums: it does not go where things are printed for debugging.
+/// The identity is the key to the checksums, so it must not appear in debugging output.
 impl fmt::Debug for DirectoryId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("DirectoryId(..)")

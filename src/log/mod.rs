@@ -1,9 +1,13 @@
-//! The log: units of effects on disk, in the order in which they happened.
+//! The journal: units of effects on disk, in the order in which they happened.
 //!
-//! It moves bytes and knows nothing of keys. The engine encodes units and commits them ([`group_commit`]); `writer` makes blocks
-//! of them ([`block`]) in segments (`segment` has the bytes, `segments` the files); after a restart [`scan`] reads them back.
-//! A [`snapshot`] takes the place of the log before it; [`restore`] reads the newest one and the log behind it.
-//! [`replacement`] writes other files with the same care. docs/log-format.md specifies the format. All files are reached through [`disk`], so that `sim` can stand in for it.
+//! It moves bytes and knows nothing of keys. Comments and texts call it the *journal*; the *log* is the text that
+//! people read. The names of types, files and parameters are older and say `log`.
+//!
+//! The engine encodes units and commits them ([`group_commit`]). `writer` packs them into blocks ([`block`]) and writes
+//! these to segments (`segment` has the bytes, `segments` the files). After a restart, [`scan`] reads them back. A
+//! [`snapshot`] takes the place of the journal before it; [`restore`] reads the newest one and the journal behind it.
+//! [`replacement`] writes other files with the same care. docs/log-format.md specifies the format. All files are
+//! reached through [`disk`], so that `sim` can stand in for it.
 
 pub mod block;
 mod checksum;

@@ -1,4 +1,4 @@
-//! The names of the files in a directory, each of which says what the file is and carries its number.
+//! Names of the files in a directory. Each name says what the file is, and carries its number.
 
 use crate::base::lsn::Lsn;
 
@@ -7,10 +7,10 @@ const SEGMENT_TEMPORARY: Family = Family { prefix: "log-", suffix: ".tmp" };
 const SNAPSHOT: Family = Family { prefix: "snapshot-", suffix: ".snap" };
 const SNAPSHOT_TEMPORARY: Family = Family { prefix: "snapshot-", suffix: ".tmp" };
 
-/// No server gets as far as this: so that numbers can be counted on from any file, a larger one is none of ours.
+/// Largest number of a file of ours. No server gets this far, and below it, numbers can always be counted on.
 const NUMBER_MAX: u64 = u64::MAX / 2;
 
-/// Files that are of one kind. Their names sort as their numbers do.
+/// Files of one kind. Their names sort in the order of their numbers.
 struct Family {
     prefix: &'static str,
     suffix: &'static str,
@@ -28,42 +28,42 @@ impl Family {
     }
 }
 
-/// The name of the segment of this number.
+/// Returns the name of segment `number`.
 pub(super) fn segment(number: u64) -> String {
     SEGMENT.name(number)
 }
 
-/// The number of the segment that a file of this name is.
+/// Returns the number of the segment with this file name.
 pub(super) fn segment_number(name: &str) -> Option<u64> {
     SEGMENT.number(name)
 }
 
-/// The name under which the file of a segment is made.
+/// Returns the name of a segment's file while it is being made.
 pub(super) fn temporary_segment(number: u64) -> String {
     SEGMENT_TEMPORARY.name(number)
 }
 
-/// The name of the snapshot up to this Lsn.
+/// Returns the name of the snapshot up to this Lsn.
 pub(super) fn snapshot(lsn: Lsn) -> String {
     SNAPSHOT.name(lsn.get())
 }
 
-/// The Lsn up to which the snapshot goes that a file of this name is.
+/// Returns the Lsn covered by the snapshot with this file name.
 pub(super) fn snapshot_lsn(name: &str) -> Option<Lsn> {
     SNAPSHOT.number(name).map(Lsn::new)
 }
 
-/// A name under which a snapshot is made, whose Lsn is not known before its end.
+/// Returns the name of a snapshot while it is being made: its Lsn is not known before its end.
 pub(super) fn temporary_snapshot(number: u64) -> String {
     SNAPSHOT_TEMPORARY.name(number)
 }
 
-/// Whether a file of this name was being made.
+/// Whether this is the name of a file that was being made.
 pub(super) fn is_temporary(name: &str) -> bool {
     [SEGMENT_TEMPORARY, SNAPSHOT_TEMPORARY].iter().any(|family| family.number(name).is_some())
 }
 
-/// Whether a file of this name holds data.
+/// Whether this is the name of a file with data.
 pub(super) fn is_data(name: &str) -> bool {
     segment_number(name).is_some() || snapshot_lsn(name).is_some()
 }

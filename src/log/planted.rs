@@ -1,23 +1,24 @@
-//! Bugs that tests plant, to show that the simulation finds them. A server has none of this: there, `is` is always false.
+//! Bugs that tests plant to show that the simulation finds them. A server has none of them: outside tests, `is` always
+//! returns false.
 
-/// A bug, by what is left out.
+/// A bug, described by the step that is left out or done wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// The writer does not sync what it has written.
+    /// The writer does not sync the blocks that it has written.
     NoSync,
-    /// A frame need not state the segment that it stands in.
+    /// A frame is accepted even if it states another segment.
     NoSegmentNumber,
-    /// Recovery takes what it has read for durable.
+    /// Recovery takes every block that it has read for durable.
     NoCopyOfTheTail,
-    /// Replies leave before the log has what they show.
+    /// Replies leave before the journal has the changes that they show.
     NoFence,
-    /// What clients are told of changes leaves before the log has these.
+    /// Invalidations for caching clients leave before the journal has the changes.
     NoFenceOfInvalidations,
-    /// What those are told who listen to events of keys leaves before the log has the changes.
+    /// Events of keys leave before the journal has the changes.
     NoFenceOnEvents,
     /// A snapshot gets its name before its bytes are synced.
     NoSyncOfTheSnapshot,
-    /// The log is cut before the name of the snapshot that replaces it is durable.
+    /// The journal is cut before the name of the snapshot that replaces it is durable.
     CutBeforeTheSnapshot,
 }
 
@@ -43,7 +44,7 @@ mod planting {
         PLANTED.get() == Some(bug)
     }
 
-    /// Plants a bug in what this thread does from now on, or none.
+    /// Plants a bug, or none, in everything that this thread does from now on.
     pub fn plant(bug: Option<Bug>) {
         PLANTED.set(bug);
     }

@@ -1,4 +1,4 @@
-//! What the log and its snapshots run on: a disk, a clock, threads.
+//! The platform that the journal and its snapshots run on: a disk, a clock, threads.
 
 use std::io;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -9,22 +9,22 @@ use super::disk::{Clock, Disk, RealClock, RealDisk};
 use super::group_commit::Options;
 use crate::base::limits::{LOAD_PIECE_BYTES, SAVE_SLICE_BYTES, SNAPSHOT_PART_MIN_BYTES};
 
-/// The real ones are the [`Default`]; a simulation has its own.
+/// The journal's platform. The [`Default`] is the real one; a simulation brings its own.
 #[derive(Clone)]
 pub struct Platform {
-    /// Where files are.
+    /// The disk that holds the files.
     pub disk: Arc<dyn Disk>,
-    /// Time for syncs.
+    /// The clock that times syncs.
     pub clock: Arc<dyn Clock>,
-    /// The log's sizes. When it syncs says the configuration.
+    /// The journal's sizes. The configuration says when it syncs.
     pub options: Options,
     /// Bytes of effects that a snapshot copies in one slice, between other work.
     pub slice_bytes: usize,
-    /// Bytes of a value from which on a snapshot copies it in parts.
+    /// Size in bytes from which a snapshot copies a value in parts.
     pub part_min_bytes: usize,
-    /// Bytes that a piece takes, about, in which a start reads snapshot and log.
+    /// Approximate size in bytes of the pieces in which a start reads the snapshot and the journal.
     pub load_piece_bytes: usize,
-    /// Whether there are threads. Without them whoever asks for something does it, or somebody calls
+    /// Whether there are threads. Without them, the caller that asks for work does it, or somebody calls
     /// [`Log::step`](super::group_commit::Log::step), [`Log::do_chore`](super::group_commit::Log::do_chore) and
     /// [`SnapshotWriter::step`](super::snapshot::writer::SnapshotWriter::step).
     pub has_threads: bool,
@@ -44,24 +44,24 @@ impl Default for Platform {
     }
 }
 
-/// Something that a thread does because it may take as long as a disk does.
+/// Work that runs on a thread of its own because it may take as long as a disk does.
 pub struct Job<T>(Receiver<Result<T, String>>);
 
-/// What is done beside by a thread and asked for nothing but whether it has ended, by any number of others.
+/// The end of work on another thread. Any number of holders may wait for it; nothing but the end can be observed.
 #[derive(Clone)]
 pub struct Ending(Arc<Mutex<Job<()>>>);
 
 impl Ending {
-    /// Waits until it has ended.
+    /// Waits until the work has ended.
     pub fn wait(&self) {
         let job = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // When it has ended, nobody is left to send anything.
+        // Once the work has ended, no sender is left.
         while job.0.recv().is_ok() {}
     }
 }
 
 impl Platform {
-    /// Has a thread of this name do `work`, and then call `done`. Fails if the system has no thread.
+    /// Runs `work`, and then `done`, on a thread of this name. Fails if the system can't start a thread.
     pub fn begin<T: Send + 'static>(
         &self,
         name: &str,
@@ -70,7 +70,7 @@ impl Platform {
     ) -> io::Result<Job<T>> {
         let (sender, receiver) = channel();
         let run = move || {
-            // Whoever asked may have lost interest.
+            // The receiver may have been dropped.
             let _ = sender.send(work());
             done();
         };
@@ -82,18 +82,18 @@ impl Platform {
         Ok(Job(receiver))
     }
 
-    /// Has a thread of this name do `work`; if the system has no thread, does it here.
+    /// Runs `work` on a thread of this name, or on the calling thread if the system can't start one.
     pub fn begin_or_do(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Ending {
         begin_or_do(work, |work| self.begin(name, work, || {}))
     }
 }
 
-/// [`Platform::begin_or_do`] with a thread that `begin` starts.
+/// Does [`Platform::begin_or_do`] with a thread that `begin` starts.
 fn begin_or_do<W: FnOnce() + Send + 'static>(
     work: W,
     begin: impl FnOnce(Box<dyn FnOnce() -> Result<(), String> + Send>) -> io::Result<Job<()>>,
 ) -> Ending {
-    // A thread that can't be started drops what it was given.
+    // Starting a thread consumes its closure even if it fails, so the work is kept here as well.
     let work = Arc::new(Mutex::new(Some(work)));
     let shared = Arc::clone(&work);
     let once = |work: &Mutex<Option<W>>| {
@@ -114,12 +114,13 @@ fn begin_or_do<W: FnOnce() + Send + 'static>(
 }
 
 impl<T> Job<T> {
-    /// What has come of it; `None` while it is under way. To be asked until it has answered once.
+    /// Returns the outcome; `None` while the work is under way. Must not be called again after it has returned an
+    /// outcome.
     pub fn outcome(&self) -> Option<Result<T, String>> {
         match self.0.try_recv() {
             Ok(outcome) => Some(outcome),
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Err("its thread has ended before".to_owned())),
+            Err(TryRecvError::Disconnected) => Some(Err("its thread ended early".to_owned())),
         }
     }
 }

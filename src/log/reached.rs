@@ -1,9 +1,9 @@
 //! Counters of the states that a simulation must reach to be worth something: a run that leaves one at zero fails.
 
-/// Declares `struct Reached` with a counter for each name, and what it counts.
+/// Declares `struct Reached` with a counter for each name, and a description of what the counter counts.
 macro_rules! reached {
     ($($name:ident $what:literal)*) => {
-        /// How often a run has been where bugs like to be.
+        /// Counters of how often a run has passed the places where bugs like to hide.
         #[derive(Clone, Copy, Debug, Default, PartialEq)]
         struct Reached {
             $($name: u64,)*

@@ -1,8 +1,8 @@
-//! Repair: has the log end where its damage begins, so that a server starts with what is before it.
+//! Repair: makes the journal end where its damage begins, so that a server starts with the units before it.
 //!
-//! As everywhere, no block that was written is changed: the log gets a new segment, which follows upon the last good block. What
-//! the chain no longer reaches is removed by the next start, and copied to a folder of its own before; so a repair that was a
-//! mistake can be taken back.
+//! As everywhere, no written block is changed: the journal gets a new segment, which follows the last good block. The
+//! next start removes the files that the chain no longer reaches. They are first copied to a folder of their own, so
+//! that a mistaken repair can be undone.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,29 +17,30 @@ use super::scan::Recovery;
 use super::segment::{FIELD_BYTES, HEADER_BYTES, Header, SEGMENT_MAX_BYTES};
 use crate::base::lsn::Lsn;
 
-/// What a repair has done.
+/// Result of a repair.
 #[derive(Debug)]
 pub struct Repaired {
     /// The first damage.
     pub damage: LogError,
-    /// The last unit that is left.
+    /// The last unit that the journal still has.
     pub last: Lsn,
-    /// The last unit that was found behind the damage, if there is one: all after [`Repaired::last`] up to it are lost.
+    /// The last unit found behind the damage, if any. The units after [`Repaired::last`] up to it are lost.
     pub lost_through: Option<Lsn>,
-    /// The copies of the files that were changed, or are removed by the next start.
+    /// Copies of the files that were changed or will be removed by the next start.
     pub copies: Vec<PathBuf>,
 }
 
-/// What is to be done.
+/// The changes that a repair would make.
 struct Plan {
     recovery: Recovery,
     damage: LogError,
-    /// Segments that are shorter than they were made, and by how much they have to be filled up again.
+    /// Segments that are shorter than they were made, and the length to fill each up to again.
     short: Vec<(PathBuf, u64)>,
 }
 
-/// Ends the log of `directory` where its damage begins, behind the newest sound snapshot, the one up to `snapshot`. What that
-/// changes is copied into the folder `backup` first. `None`: the log is not damaged, and nothing was done.
+/// Ends the journal of `directory` where its damage begins, behind the newest sound snapshot, the one up to `snapshot`.
+/// Everything that this changes is copied into the folder `backup` first. Returns `None`, and does nothing, if the
+/// journal is not damaged.
 pub fn repair(directory: &Arc<Directory>, snapshot: Lsn, backup: &Path) -> Result<Option<Repaired>, LogError> {
     let Some(Plan { recovery, damage, short }) = plan(directory, snapshot)? else { return Ok(None) };
     let last = recovery.end().map_or(snapshot, |end| end.lsn);
@@ -69,7 +70,7 @@ pub fn repair(directory: &Arc<Directory>, snapshot: Lsn, backup: &Path) -> Resul
         });
         filled.map_err(|source| LogError::Io { path, source })?;
     }
-    // What is closed is known to be whole: the next start has nothing to say about it.
+    // Closing the journal marks it as whole, so that the next start has nothing to report.
     let log = recovery.finish(Options::default(), Arc::new(RealClock::default()), Box::new(|| {}))?;
     log.close().map_err(|error| LogError::Io {
         path: directory.path().to_owned(),
@@ -78,11 +79,11 @@ pub fn repair(directory: &Arc<Directory>, snapshot: Lsn, backup: &Path) -> Resul
     Ok(Some(Repaired { damage, last, lost_through: Some(found).filter(|found| *found > last), copies }))
 }
 
-/// Reads the log up to its damage. `None` if there is none.
+/// Reads the journal up to its damage. Returns `None` if there is none.
 fn plan(directory: &Arc<Directory>, snapshot: Lsn) -> Result<Option<Plan>, LogError> {
     let mut errors = Vec::new();
     let mut before = u64::MAX;
-    // A segment that is missing, or whose header can't be read, parts the chain: what is newer can't be reached.
+    // A missing segment, or one with an unreadable header, breaks the chain: newer segments can't be reached.
     let mut recovery = loop {
         match Recovery::find(Arc::clone(directory), snapshot, before) {
             Ok(recovery) => break recovery,
@@ -95,7 +96,7 @@ fn plan(directory: &Arc<Directory>, snapshot: Lsn) -> Result<Option<Plan>, LogEr
             },
         }
     };
-    // What is there may be whole, and only the snapshot missing that it follows upon.
+    // The segments may be intact, and only the snapshot before them missing.
     if recovery.chain().next().is_none()
         && let Some(missing) = errors.pop_if(|last| matches!(last, LogError::Missing { .. } | LogError::Gap { .. }))
     {
@@ -129,7 +130,7 @@ fn plan(directory: &Arc<Directory>, snapshot: Lsn) -> Result<Option<Plan>, LogEr
     Ok(first.map(|damage| Plan { recovery, damage, short }))
 }
 
-/// The number of the segment that parts the chain.
+/// Returns the number of the segment that breaks the chain.
 fn parting(error: &LogError) -> Option<u64> {
     let path = match error {
         LogError::Corrupt { path, damage: Damage::Header, .. } | LogError::Missing { path, .. } => path,
@@ -147,13 +148,13 @@ fn segments(directory: &Directory) -> Result<Vec<u64>, LogError> {
     Ok(numbers)
 }
 
-/// Whether the segment lies ready and has never been part of the log.
+/// Whether the segment was prepared and has never been part of the journal.
 fn is_unused(directory: &Directory, number: u64, bytes: &[u8]) -> bool {
     let fields = bytes.get(..FIELD_BYTES).unwrap_or_default();
     Header::read(fields, directory.id(), number).is_ok_and(|header| header.first_lsn == Lsn::NONE)
 }
 
-/// The last unit in any sound block of the segment.
+/// Returns the last unit in any sound block of the segment.
 fn last_lsn(directory: &Directory, number: u64, bytes: &[u8]) -> Lsn {
     let mut place = directory.place(number, HEADER_BYTES);
     let mut last = Lsn::NONE;
@@ -210,7 +211,7 @@ mod tests {
         }
     }
 
-    /// A directory with a snapshot at 20 and a log in several segments to 60.
+    /// Returns a disk with a snapshot at 20 and a journal in several segments up to 60.
     fn written(seed: u64) -> SimDisk {
         let disk = SimDisk::new(seed);
         let restore = Restore::open(directory(&disk)).unwrap();
@@ -261,7 +262,7 @@ mod tests {
             let path = Path::new("/d").join(names::segment(number));
             let size = disk.open(&path).unwrap().size().unwrap();
             match seed % 3 {
-                // Without the first one the rest follows upon nothing.
+                // Without the first segment, the others have no predecessor.
                 0 if number == numbers[0] => continue,
                 0 => disk.remove(&path).unwrap(),
                 1 => disk.truncate(&path, rng.below(size)),
@@ -272,7 +273,7 @@ mod tests {
                 assert!(before.is_ok(), "{seed}: {before:?}");
                 continue;
             };
-            assert!(before.is_err(), "{seed}: it could be read, and was cut: {repaired:?}");
+            assert!(before.is_err(), "{seed}: it was readable, but was cut: {repaired:?}");
             let units = read(&disk).unwrap_or_else(|error| panic!("{seed}: {error} after {repaired:?}"));
             assert_eq!(units, (1..=units.len() as u64).map(unit).collect::<Vec<_>>(), "{seed}");
             assert_eq!(repaired.last.get(), units.len() as u64, "{seed}");
@@ -283,7 +284,7 @@ mod tests {
             }
             cuts += 1;
             with_loss += u64::from(repaired.lost_through.is_some());
-            assert!(mend(&disk).is_none(), "{seed}: once is enough");
+            assert!(mend(&disk).is_none(), "{seed}: a second repair must find nothing");
         }
         assert!(cuts > 40 && with_loss > 20, "{cuts} repairs, {with_loss} losses");
     }

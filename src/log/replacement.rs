@@ -1,7 +1,7 @@
-//! A file that takes the place of another one, whole or not at all.
+//! A file that replaces another one as a whole or not at all.
 //!
-//! It is written beside the one that it replaces, under a name of its own, synced, and then renamed. Dropped before that, it is
-//! removed; what a crash has left of it, [`remove_leftovers`] removes.
+//! It is written beside the file that it replaces, under a name of its own, synced, and then renamed. If dropped before
+//! that, it is removed. [`remove_leftovers`] removes the remains of a crash.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -12,23 +12,23 @@ use crate::base::limits::SNAPSHOT_SYNC_BYTES;
 
 const SUFFIX: &str = ".part";
 
-/// See the module's header. Bytes are added at its end.
+/// See the module's header. Bytes are appended.
 pub struct Replacement {
     disk: Arc<dyn Disk>,
-    /// The name that it is to have.
+    /// The final name.
     path: PathBuf,
-    /// The name that it has.
+    /// The temporary name.
     part: PathBuf,
     file: Arc<dyn DiskFile>,
     len: u64,
-    /// Bytes that were written since the last sync: one at the end of gigabytes would hold up those of others.
+    /// Bytes written since the last sync. A single sync at the end, of gigabytes, would hold up everybody else's.
     unsynced: u64,
     is_named: bool,
 }
 
 impl Replacement {
-    /// Begins a file that will be `path`. `maker` tells whose it is until then: who calls [`remove_leftovers`] names the same.
-    /// Fails with the path that can't be written.
+    /// Begins a file that will become `path`. `maker` is part of its temporary name, and must be passed to
+    /// [`remove_leftovers`] as well. On failure, returns the path that can't be written.
     pub fn begin(disk: Arc<dyn Disk>, path: &Path, maker: &str) -> Result<Replacement, (PathBuf, io::Error)> {
         let mut number = 0_u64;
         loop {
@@ -46,12 +46,12 @@ impl Replacement {
         }
     }
 
-    /// The name that it has until [`Replacement::take_place`].
+    /// Returns the name that the file has until [`Replacement::take_place`].
     pub fn part(&self) -> &Path {
         &self.part
     }
 
-    /// All has been written: makes it durable, and gives it its name for good.
+    /// Makes the complete file durable and gives it its final name.
     pub fn take_place(mut self) -> io::Result<()> {
         self.file.sync_data()?;
         self.disk.rename(&self.part, &self.path)?;
@@ -82,13 +82,13 @@ impl Write for Replacement {
 impl Drop for Replacement {
     fn drop(&mut self) {
         if !self.is_named {
-            // What is left of it is no use, and takes space that others may need.
+            // An incomplete file is useless and takes up space.
             let _ = self.disk.remove(&self.part);
         }
     }
 }
 
-/// Removes what a crash has left of files that `maker` was to put in the place of `path`. Nobody may be making one.
+/// Removes files that `maker` was writing to replace `path` when the server crashed. None may be in progress.
 pub fn remove_leftovers(disk: &dyn Disk, path: &Path, maker: &str) {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return };
     let prefix = format!("{name}.{maker}-");
@@ -97,7 +97,7 @@ pub fn remove_leftovers(disk: &dyn Disk, path: &Path, maker: &str) {
         number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
     };
     let folder = folder_of(path);
-    // What can't be listed or removed is tried again next time.
+    // Files that can't be listed or removed are tried again next time.
     for leftover in disk.list(folder).unwrap_or_default().iter().filter(|other| is_leftover(other)) {
         let _ = disk.remove(&folder.join(leftover));
     }

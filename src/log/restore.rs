@@ -1,9 +1,9 @@
-//! From the files of a directory back to the data: the newest snapshot, then the log behind it.
+//! Restores the data from the files of a directory: first the newest snapshot, then the journal behind it.
 //!
-//! A snapshot that is damaged is refused, unless what it replaced is still there: an older snapshot, or nothing if the log goes
-//! back to its first unit, and the whole log from there to the Lsn of the damaged one. A crash between the end of a snapshot and
-//! the cut leaves that behind; and only where it is there, a snapshot is read twice, because what has been applied can't be taken
-//! back.
+//! A damaged snapshot is refused, unless everything that it replaced still exists: an older snapshot, or nothing if the
+//! journal goes back to its first unit, and the whole journal from there to the Lsn of the damaged snapshot. A crash
+//! between the end of a snapshot and the cut leaves such files behind. Only then is a snapshot read twice, because
+//! applied units can't be taken back.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use crate::base::lsn::Lsn;
 /// Reads the data of a directory, part by part. See the module's header.
 pub struct Restore {
     directory: Arc<Directory>,
-    /// Snapshots that are older than the one in hand, oldest first.
+    /// Snapshots older than the one in hand, oldest first.
     older: Vec<Lsn>,
     phase: Phase,
-    /// The log behind the snapshot in hand.
+    /// The journal behind the snapshot in hand.
     log: Recovery,
     /// The Lsn of the snapshot in hand; [`Lsn::NONE`] without one.
     snapshot: Lsn,
-    /// The newest snapshot, if it is damaged and others are read in its place.
+    /// The newest snapshot, if it is damaged and older files are read in its place.
     passed_over: Option<PassedOver>,
-    /// Bytes of snapshots that have been read.
+    /// Bytes of snapshots read so far.
     read_bytes: u64,
-    /// Bytes of the snapshot that was loaded.
+    /// Size of the loaded snapshot in bytes.
     snapshot_bytes: u64,
 }
 
@@ -43,8 +43,8 @@ struct PassedOver {
 }
 
 impl PassedOver {
-    /// What to tell when reading what is older ends in this error. What the damaged snapshot replaced may be gone, or about to be
-    /// written over: then it is the snapshot that must be brought back.
+    /// Chooses the error to report if reading the older files ends in `error`. If files that the damaged snapshot
+    /// replaced are gone or overwritten, it is the snapshot that the user must restore.
     fn or_else(self, error: LogError) -> LogError {
         match error {
             LogError::Gap { .. } | LogError::Missing { .. } => self.error,
@@ -55,25 +55,25 @@ impl PassedOver {
 }
 
 enum Phase {
-    /// The snapshot is read to see whether it is sound.
+    /// A first pass over the snapshot only checks that it is sound.
     Verify(SnapshotReader),
-    /// The snapshot is read.
+    /// The snapshot is loaded.
     Load(SnapshotReader),
-    /// The log is read. The block that was read last, if one was.
+    /// The journal is read. Holds the last block, if one was read.
     Log(Option<Passed>),
 }
 
-/// A file of the directory and an offset in it: behind what was read of it, for errors about its units.
+/// A file of the directory, and the offset up to which it was read: for errors about its units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// Of the snapshot up to this Lsn.
+    /// In the snapshot up to this Lsn.
     Snapshot(Lsn, u64),
-    /// Of the segment of this number.
+    /// In the segment of this number.
     Segment(u64, u64),
 }
 
 impl Position {
-    /// The path of the file, which is in this directory, and the offset.
+    /// Returns the path of the file in this directory, and the offset.
     pub fn find(self, directory: &Directory) -> (PathBuf, u64) {
         match self {
             Position::Snapshot(lsn, offset) => (directory.snapshot(lsn), offset),
@@ -82,25 +82,25 @@ impl Position {
     }
 }
 
-/// What one step has read.
+/// Result of one step.
 pub enum Part<'a> {
-    /// Something that was only checked, or the end of the snapshot.
+    /// Bytes that were only checked, or the end of the snapshot.
     Checked,
-    /// Units of the snapshot: those of [`SnapshotReader::units`].
+    /// Units of the snapshot; [`SnapshotReader::units`] has them.
     Snapshot(&'a SnapshotReader),
-    /// A block of the log.
+    /// A block of the journal.
     Block(Block<'a>),
 }
 
 impl Restore {
-    /// Finds the newest snapshot of `directory` and the log behind it.
+    /// Finds the newest snapshot of `directory` and the journal behind it.
     pub fn open(directory: impl Into<Arc<Directory>>) -> Result<Restore, LogError> {
         let directory = directory.into();
         let snapshots = directory.snapshots()?;
         Restore::choose(directory, snapshots, None)
     }
 
-    /// Chooses the newest of these snapshots, oldest first, that is not obviously damaged, or none if all are.
+    /// Chooses the newest of these snapshots, given oldest first, that is not obviously damaged, or none if all are.
     fn choose(
         directory: Arc<Directory>,
         mut snapshots: Vec<Lsn>,
@@ -137,7 +137,7 @@ impl Restore {
         Ok(Restore { directory, older: snapshots, phase, log, snapshot, passed_over, read_bytes: 0, snapshot_bytes: 0 })
     }
 
-    /// Reads the next part; `None` at the end of the log.
+    /// Reads the next part; `None` at the end of the journal.
     pub fn next_part(&mut self) -> Result<Option<Part<'_>>, LogError> {
         if let Phase::Verify(reader) = &mut self.phase {
             match reader.advance() {
@@ -175,8 +175,8 @@ impl Restore {
         }))
     }
 
-    /// Of the part that was read last, if it has units, those of which its last `bytes` bytes consist. The first of them has the Lsn
-    /// `first`.
+    /// Returns the units in the last `bytes` bytes of the part read last, if it has units. The first of them has the
+    /// Lsn `first`.
     pub fn last_units(&self, bytes: usize, first: Lsn) -> Option<Units<'_>> {
         match &self.phase {
             Phase::Load(reader) => Some(reader.units().skip_to_last(bytes, first)),
@@ -185,7 +185,7 @@ impl Restore {
         }
     }
 
-    /// The snapshot in hand is damaged: goes on with what is older.
+    /// Discards the damaged snapshot in hand, and goes on with older files.
     fn pass_over(&mut self, error: LogError) -> Result<(), LogError> {
         let newest = self.passed_over.take().unwrap_or(PassedOver { lsn: self.snapshot, error });
         let chosen = Restore::choose(Arc::clone(&self.directory), std::mem::take(&mut self.older), Some(newest))?;
@@ -193,7 +193,7 @@ impl Restore {
         Ok(())
     }
 
-    /// What is read in the place of a damaged snapshot must reach as far as that did.
+    /// Checks that the files read in place of a damaged snapshot reach as far as it did.
     fn check_end(&mut self) -> Result<(), LogError> {
         let last = self.log.end().map_or(Lsn::NONE, |end| end.lsn);
         match self.passed_over.take_if(|newest| newest.lsn > last) {
@@ -202,7 +202,7 @@ impl Restore {
         }
     }
 
-    /// Behind what was read last.
+    /// Returns the position behind the part read last.
     pub fn position(&self) -> Position {
         match &self.phase {
             Phase::Verify(reader) | Phase::Load(reader) => Position::Snapshot(self.snapshot, reader.progress().0),
@@ -213,7 +213,7 @@ impl Restore {
         }
     }
 
-    /// Bytes that have been read, and that there are, about: a snapshot may have to be read twice.
+    /// Returns the bytes read so far, and the approximate total: a snapshot may have to be read twice.
     pub fn progress(&self) -> (u64, u64) {
         let (read, all) = self.log.progress();
         match &self.phase {
@@ -225,22 +225,22 @@ impl Restore {
         }
     }
 
-    /// Bytes of the log that have not been read, without the zeros at the end of the segment that is being read.
+    /// Returns the number of unread bytes of the journal, without the zeros at the end of the segment being read.
     pub fn unread_log_bytes(&self) -> u64 {
         self.log.unread_bytes()
     }
 
-    /// How the log ends, once [`Restore::next_part`] has answered `None`.
+    /// Returns how the journal ends, once [`Restore::next_part`] has returned `None`.
     pub fn end(&self) -> Option<&End> {
         self.log.end()
     }
 
-    /// The directory that is read.
+    /// Returns the directory that is read.
     pub fn directory(&self) -> &Arc<Directory> {
         &self.directory
     }
 
-    /// Bytes of the snapshot that is read, once it has been; 0 without one.
+    /// Returns the size in bytes of the loaded snapshot; 0 before it is complete, and without one.
     pub fn snapshot_bytes(&self) -> u64 {
         match &self.phase {
             Phase::Verify(reader) | Phase::Load(reader) => reader.progress().1,
@@ -248,18 +248,18 @@ impl Restore {
         }
     }
 
-    /// The Lsn of the snapshot that is read; [`Lsn::NONE`] without one.
+    /// Returns the Lsn of the snapshot in hand; [`Lsn::NONE`] without one.
     pub fn snapshot(&self) -> Lsn {
         self.snapshot
     }
 
-    /// What is wrong with the newest snapshot, if others are read in its place.
+    /// Returns the fault of the newest snapshot, if older files are read in its place.
     pub fn passed_over(&self) -> Option<&LogError> {
         self.passed_over.as_ref().map(|newest| &newest.error)
     }
 
-    /// Opens the log for writing, as [`Recovery::finish`] does. Gives up what the snapshot has replaced, should a crash have
-    /// left it. Reads what [`Restore::next_part`] has not read yet.
+    /// Opens the journal for writing, as [`Recovery::finish`] does, after reading any parts that [`Restore::next_part`]
+    /// has not read yet. Removes files that the snapshot has replaced, should a crash have left them.
     pub fn finish(
         mut self,
         options: Options,
@@ -275,7 +275,7 @@ impl Restore {
         Ok(log)
     }
 
-    /// Goes on without a log. Answers the directory, in which snapshots can be made.
+    /// Goes on without a journal. Returns the directory, in which snapshots can be made.
     pub fn finish_without_log(mut self) -> Result<Arc<Directory>, LogError> {
         while self.next_part()?.is_some() {}
         self.log.remove_unfinished()?;
@@ -285,7 +285,7 @@ impl Restore {
 
 #[cfg(test)]
 impl Restore {
-    /// The effects of all units that are left: of the snapshot, then of the log.
+    /// Returns the effects of all remaining units, those of the snapshot first.
     pub(super) fn effects(&mut self) -> Result<Vec<Vec<u8>>, LogError> {
         let mut units = Vec::new();
         while let Some(part) = self.next_part()? {
@@ -338,11 +338,11 @@ mod tests {
         restore.finish(options, Arc::new(disk.clone()), Box::new(|| {})).unwrap()
     }
 
-    /// What a directory gives back.
+    /// The data found in a directory.
     #[derive(Debug, PartialEq)]
     struct Found {
         snapshot: u64,
-        /// Of the snapshot, then of the log.
+        /// Units of the snapshot, then of the journal.
         units: Vec<Vec<u8>>,
         end: End,
         passed_over: Option<String>,
@@ -372,12 +372,12 @@ mod tests {
         }
     }
 
-    /// A snapshot whose units are all up to `lsn`.
+    /// Makes a snapshot of all units up to `lsn`.
     fn snapshot(log: &Log, lsn: u64) -> Result<Done, SnapshotError> {
         take(log.snapshot(begin(lsn)), &units(lsn), lsn)
     }
 
-    /// A directory with a snapshot at 60 and a log from about there to 100.
+    /// Creates a directory with a snapshot at 60 and a journal from about there to 100.
     fn with_snapshot(disk: &SimDisk) {
         let log = open(disk);
         append(&log, 1..=80);
@@ -399,7 +399,7 @@ mod tests {
         bytes
     }
 
-    /// Puts a file there as it was.
+    /// Restores a file to its earlier contents.
     fn put_back(disk: &SimDisk, path: &Path, bytes: &[u8]) {
         disk.create(path).unwrap().write_at(bytes, 0).unwrap();
     }
@@ -420,7 +420,7 @@ mod tests {
         let found = read(&disk).unwrap();
         assert_eq!((found.snapshot, found.units, found.end.lsn.get()), (60, units(105), 105));
         assert_eq!(found.passed_over, None);
-        // The next one removes it.
+        // The next snapshot removes this one.
         let log = open(&disk);
         snapshot(&log, 105).unwrap();
         assert!(!names_of(&disk).contains(&names::snapshot(Lsn::new(60))));
@@ -478,7 +478,7 @@ mod tests {
         assert!(matches!(read(&disk), Err(LogError::Missing { lsn: Lsn::FIRST, .. })), "no snapshot at all");
     }
 
-    /// The files that it had replaced may be on their way to be written again when the power fails.
+    /// The power may fail while the files that the snapshot has replaced are being recycled.
     #[test]
     fn a_damaged_snapshot_is_named_where_what_it_had_replaced_is_damaged_too() {
         for damage_at in [3, 200] {
@@ -497,7 +497,7 @@ mod tests {
         }
     }
 
-    /// A crash between the end of a snapshot and the cut, then damage.
+    /// Simulates a crash between the end of a snapshot and the cut, then damage.
     #[test]
     fn what_a_damaged_snapshot_had_replaced_is_read_in_its_place_if_it_is_whole() {
         for (has_older, damage_at) in [(true, 3), (true, 200), (false, 3), (false, 200)] {
@@ -509,7 +509,7 @@ mod tests {
             }
             let older = path(names::snapshot(Lsn::new(10)));
             let older_bytes = has_older.then(|| bytes_of(&disk, &older));
-            // Without its chores the log keeps the files that are cut.
+            // Chores remove cut files; none are done here.
             snapshot(&log, 30).unwrap();
             log.commit(tail(log.buffer(), Lsn::new(31), &[unit(31)]), Commit::InPlace);
             drop(log);
@@ -520,7 +520,7 @@ mod tests {
             let found = read(&disk).unwrap();
             assert_eq!((found.snapshot, found.units), (if has_older { 10 } else { 0 }, units(31)));
             assert!(found.passed_over.unwrap().contains(&newest.display().to_string()));
-            // A start keeps to it, and the next snapshot replaces both.
+            // A start keeps to this choice, and the next snapshot replaces both.
             let log = open(&disk);
             append(&log, 32..=32);
             drop(log);
@@ -580,7 +580,7 @@ mod tests {
         assert_eq!(read(&disk).unwrap().units, units(100));
     }
 
-    /// How many rounds a test of random damage has: `SUITE_ROUNDS`, or few.
+    /// Number of rounds of a test of random damage: `SUITE_ROUNDS`, or a few.
     fn rounds() -> u64 {
         std::env::var("SUITE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(150)
     }
@@ -591,7 +591,7 @@ mod tests {
         for seed in 0..2 * rounds() {
             let mut rng = Rng::seeded(seed);
             let disk = SimDisk::new(seed);
-            // Without syncs, in one segment, nothing says of the last blocks that they had been durable.
+            // Without syncs and in a single segment, nothing proves that the last blocks had been durable.
             let options = match seed % 3 {
                 0 => Options { policy: SyncPolicy::No, first_segment_bytes: 12 * 1024, ..OPTIONS },
                 _ => OPTIONS,
@@ -618,7 +618,7 @@ mod tests {
                 Ok(Found { units: found, end, passed_over, .. }) => {
                     assert!(found.len() >= 15 || passed_over.is_some(), "{seed}");
                     assert_eq!(found, units(found.len() as u64), "{seed}");
-                    assert!(found.len() == 30 || end.torn.is_some(), "{seed}: silence about {damaged:?}");
+                    assert!(found.len() == 30 || end.torn.is_some(), "{seed}: nothing was reported about {damaged:?}");
                     cuts += u64::from(found.len() < 30);
                 }
                 Err(error) => {
@@ -646,7 +646,7 @@ mod tests {
         assert!(matches!(&error, SnapshotError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull));
         assert!(error.to_string().contains("snapshot-0000000000000000.tmp"), "{error}");
         assert_eq!(names_of(&disk), before);
-        // The log wants a segment and has no space: the next one does not even begin to take it.
+        // The journal wants a segment and has no space, so the next snapshot does not even begin to take any.
         let mut lsn = 20;
         while !matches!(snapshot(&log, lsn), Err(SnapshotError::LogFirst { .. })) {
             lsn += 1;
@@ -686,6 +686,6 @@ mod tests {
                 return;
             }
         }
-        panic!("it never ran without a failure");
+        panic!("no run was without a failure");
     }
 }

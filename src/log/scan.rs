@@ -1,12 +1,14 @@
-//! Recovery: reads the log from an Lsn to its end, tells a torn tail from damage, and opens it for writing.
+//! Recovery: reads the journal from an Lsn to its end, tells a torn tail from damage, and opens the journal for
+//! writing.
 //!
-//! The chain of segments is found from the newest backwards; each ends where its successor begins. Only the last one may end
-//! in a torn tail, because the log moves to a new segment when the old one is durable. Where its blocks end, the rest of the
-//! file is searched for frames that were written later: one that says that the missing Lsn had been durable makes it damage.
+//! The chain of segments is followed backwards from the newest; each ends where its successor begins. Only the last one
+//! may end in a torn tail, because the journal moves to a new segment only when the old one is durable. Where its
+//! blocks end, the rest of the file is searched for frames that were written later. If one of them says that the
+//! missing Lsn had been durable, the tail is not torn but damaged.
 //!
-//! Nothing is changed while it reads. [`Recovery::finish`] then begins a new segment and copies into it those blocks that
-//! nobody knows to be durable: after kill -9 or a failed sync the page cache shows what no disk has, and a client that reads it
-//! must not see it vanish. The torn tail needs no cutting: the new segment begins before it.
+//! Reading changes nothing. [`Recovery::finish`] then begins a new segment, and copies into it those blocks that are
+//! not known to be durable. After `kill -9` or a failed sync, the page cache shows bytes that no disk has, and data
+//! that a client has read must not vanish. The torn tail needs no cutting: the new segment begins before it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -25,46 +27,46 @@ use super::segments::{Current, Link, Segments, file_in_ready, new_file};
 use super::shared::Opening;
 use crate::base::lsn::Lsn;
 
-/// What a segment is prefilled with.
+/// The filling of a new segment.
 const ZEROS: [u8; 4096] = [0; 4096];
 
-/// Reads the log of a directory. See the module's header.
+/// Reads the journal of a directory. See the module's header.
 pub struct Recovery {
     directory: Arc<Directory>,
-    /// Units up to this one are not needed.
+    /// The units up to this one are not needed.
     from: Lsn,
-    /// The segments that are part of the log, oldest first.
+    /// The segments of the journal, oldest first.
     chain: Vec<Header>,
-    /// The numbers of segments that are not.
+    /// Numbers of the segments that are not part of the journal.
     strays: Vec<u64>,
-    /// Of these, segments that lay ready: nothing was ever in them.
+    /// Numbers of those strays that were prepared but never used.
     ready: Vec<u64>,
-    /// And those that are newer than the chain and whose header can't be read.
+    /// Numbers of those strays that are newer than the chain and have an unreadable header.
     damaged: Vec<u64>,
     last_number: u64,
-    /// The names of files that were being made.
+    /// Names of files that were being made.
     unfinished: Vec<String>,
-    /// The segment in the chain that is being read, and whether it has been loaded.
+    /// Index of the segment that is being read, and whether it has been loaded.
     at: usize,
     is_loaded: bool,
     bytes: Vec<u8>,
     offset: u64,
     /// The unit that must come next.
     next: Lsn,
-    /// What is known to be durable.
+    /// The last unit known to be durable.
     proven: Lsn,
     /// The checksum of the last block.
     last_crc: u32,
-    /// The checksum of the last block that is known to be durable.
+    /// The checksum of the last block known to be durable.
     proven_crc: u32,
-    /// The blocks of this segment that may not be durable.
+    /// Blocks of this segment that may not be durable.
     unproven: VecDeque<Passed>,
     end: Option<End>,
     read_bytes: u64,
     total_bytes: u64,
 }
 
-/// A block that has been read.
+/// A block that was read.
 #[derive(Clone, Copy)]
 pub(super) struct Passed {
     offset: u64,
@@ -72,35 +74,35 @@ pub(super) struct Passed {
     contents: Contents,
 }
 
-/// How the log ends.
+/// The end of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
-    /// The last unit; what was asked for if there is no later one.
+    /// The last unit; the `from` of [`Recovery::open`] if there is no later one.
     pub lsn: Lsn,
-    /// Whether it was closed, so that nothing can be missing.
+    /// Whether the journal was closed, so that nothing can be missing.
     pub is_clean: bool,
-    /// What a crash has left of writes that it interrupted.
+    /// Remains of writes that a crash interrupted.
     pub torn: Option<TornTail>,
 }
 
-/// Blocks that a crash interrupted. None of them had been durable.
+/// Blocks whose writes a crash interrupted. None of them had been durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornTail {
     /// The segment.
     pub path: PathBuf,
-    /// Where they begin.
+    /// Where the first of the blocks begins.
     pub offset: u64,
-    /// Frames behind the first of them that are whole: blocks that reached the disk out of order.
+    /// Number of intact frames behind the first torn block: blocks that reached the disk out of order.
     pub later_frames: u64,
 }
 
 impl Recovery {
-    /// Finds the segments that hold the units after `from`, the Lsn up to which a snapshot has them.
+    /// Finds the segments that hold the units after `from`, the Lsn that a snapshot covers.
     pub fn open(directory: impl Into<Arc<Directory>>, from: Lsn) -> Result<Recovery, LogError> {
         Recovery::find(directory.into(), from, u64::MAX)
     }
 
-    /// As [`Recovery::open`], and reads what comes before `from` as well, as far as the chain goes back.
+    /// Does the same as [`Recovery::open`], but also reads the units before `from`, as far as the chain goes back.
     pub fn open_all(directory: impl Into<Arc<Directory>>, from: Lsn) -> Result<Recovery, LogError> {
         let mut recovery = Recovery::open(directory, from)?;
         if let Some(oldest) = recovery.chain.first() {
@@ -111,7 +113,7 @@ impl Recovery {
         Ok(recovery)
     }
 
-    /// As [`Recovery::open`], as if there were no segments of these numbers and later ones.
+    /// Does the same as [`Recovery::open`], but ignores segments from number `before` on.
     pub(super) fn find(directory: Arc<Directory>, from: Lsn, before: u64) -> Result<Recovery, LogError> {
         let io = |source| LogError::Io { path: directory.path().to_owned(), source };
         let names = directory.disk().list(directory.path()).map_err(io)?;
@@ -143,17 +145,17 @@ impl Recovery {
         Ok(recovery)
     }
 
-    /// The directory that it reads.
+    /// Returns the directory that is read.
     pub fn directory(&self) -> &Arc<Directory> {
         &self.directory
     }
 
-    /// Bytes of segments that have been read, and that there are.
+    /// Returns the bytes of segments read so far, and their total.
     pub fn progress(&self) -> (u64, u64) {
         (self.read_bytes + self.offset, self.total_bytes)
     }
 
-    /// Bytes of segments that have not been read, without the zeros at the end of the one that is being read.
+    /// Returns the number of unread bytes of segments, without the zeros at the end of the one being read.
     pub(super) fn unread_bytes(&self) -> u64 {
         let here = self.bytes.get(self.offset as usize..).filter(|_| self.is_loaded).unwrap_or_default();
         let zeros: usize =
@@ -162,35 +164,35 @@ impl Recovery {
         all.saturating_sub(read + zeros as u64)
     }
 
-    /// How the log ends, once [`Recovery::next_block`] has answered `None`.
+    /// Returns how the journal ends, once [`Recovery::next_block`] has returned `None`.
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
     }
 
-    /// The segments that are part of the log, oldest first: the path of each, and the Lsn of its first unit.
+    /// Returns the segments of the journal, oldest first: the path of each, and the Lsn of its first unit.
     pub fn chain(&self) -> impl Iterator<Item = (PathBuf, Lsn)> {
         self.chain.iter().map(|header| (self.directory.segment(header.number), header.first_lsn))
     }
 
-    /// The segments that are part of the log and come before the one that was read last.
+    /// Returns the segments of the journal before the one read last.
     pub(super) fn read_before(&self) -> impl Iterator<Item = u64> {
         self.chain.iter().take(self.at).map(|header| header.number)
     }
 
-    /// Takes the log to end behind what has been read so far. What comes later leaves the chain.
+    /// Declares that the journal ends behind the block read last. Later segments leave the chain.
     pub(super) fn end_here(&mut self) {
         let later = self.chain.split_off((self.at + 1).min(self.chain.len()));
         self.strays.extend(later.iter().map(|header| header.number));
         self.end = Some(End { lsn: self.last_lsn().max(self.from), is_clean: false, torn: None });
     }
 
-    /// The path of the block that was read last, and the offset behind it: for errors about its units.
+    /// Returns the path of the block read last, and the offset behind it: for errors about its units.
     pub fn position(&self) -> (PathBuf, u64) {
         let (segment, offset) = self.place_behind();
         (self.directory.segment(segment), offset)
     }
 
-    /// The number of the segment of the block that was read last, and the offset behind it.
+    /// Returns the segment number of the block read last, and the offset behind it.
     pub(super) fn place_behind(&self) -> (u64, u64) {
         (self.chain.get(self.at).map_or(0, |header| header.number), self.offset)
     }
@@ -240,15 +242,15 @@ impl Recovery {
                 LogError::Missing { path: self.directory.segment(link.max(1)), lsn: needed }
             });
         }
-        // The last segment that begins no later than what is needed; older ones hold nothing of it.
+        // This is the last segment that begins no later than the needed unit; older ones hold no needed units.
         self.at = self.chain.partition_point(|header| header.first_lsn <= needed).saturating_sub(1);
         self.next = self.chain[self.at].first_lsn;
         self.total_bytes = lens.range(self.at..).sum();
         Ok(())
     }
 
-    /// A header behind the log's end that can't be read is one that a crash has interrupted, unless its segment's blocks say
-    /// that they had been durable.
+    /// Judges unreadable headers behind the journal's end. A crash has interrupted writing them, unless blocks in their
+    /// segments say that they had been durable.
     fn judge_damaged(&self) -> Result<Option<TornTail>, LogError> {
         let mut bytes = Vec::new();
         let mut torn = None;
@@ -274,13 +276,13 @@ impl Recovery {
         LogError::Corrupt { path: self.directory.segment(number), offset: 0, lsn, damage: Damage::Header }
     }
 
-    /// The next block that holds units after those that are not needed; `None` at the log's end.
+    /// Returns the next block with needed units; `None` at the journal's end.
     pub fn next_block(&mut self) -> Result<Option<Block<'_>>, LogError> {
         let found = self.find_block()?;
         Ok(found.map(|passed| self.block(&passed)))
     }
 
-    /// Reads up to the next block that holds units after those that are not needed, and past it.
+    /// Reads past the next block with needed units.
     pub(super) fn find_block(&mut self) -> Result<Option<Passed>, LogError> {
         while let Some(passed) = self.advance()? {
             if passed.contents.end() > self.from.next() && passed.contents.units > 0 {
@@ -290,17 +292,17 @@ impl Recovery {
         Ok(None)
     }
 
-    /// The block that has been found last.
+    /// Returns the block found last.
     pub(super) fn block(&self, passed: &Passed) -> Block<'_> {
         Block::of(&self.bytes, passed.offset, passed.frame, passed.contents).after(self.from)
     }
 
-    /// Units of the block that has been found last: see [`Units::skip_to_last`].
+    /// Returns units of the block found last: see [`Units::skip_to_last`].
     pub(super) fn last_units(&self, passed: &Passed, bytes: usize, first: Lsn) -> Units<'_> {
         Block::of(&self.bytes, passed.offset, passed.frame, passed.contents).units().skip_to_last(bytes, first)
     }
 
-    /// Whether the log begins with the first unit there ever was.
+    /// Whether the journal begins with the very first unit.
     pub(super) fn is_whole(&self) -> bool {
         self.chain.first().is_some_and(|oldest| oldest.first_lsn == Lsn::FIRST)
     }
@@ -361,7 +363,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// All of a segment that its successor counts as part of the log has been read.
+    /// Checks the end of a segment that was read completely against its successor.
     fn end_segment(&mut self, successor: Header) -> Result<(), LogError> {
         if successor.previous_crc != self.last_crc {
             return Err(self.corrupt(&self.place(), Damage::Chain));
@@ -380,7 +382,7 @@ impl Recovery {
         if planted::is(Bug::NoCopyOfTheTail) {
             self.proven = self.last_lsn();
         }
-        // The mark of a clean end is no part of the chain: what follows upon it follows upon the units before it.
+        // The mark of a clean end is no part of the chain: the next block follows the units before the mark.
         if passed.contents.units > 0 {
             self.last_crc = passed.frame.crc;
             self.unproven.push_back(passed);
@@ -396,7 +398,7 @@ impl Recovery {
         Ok(None)
     }
 
-    /// Judges what stands where no block could be read: the end of the log, a torn tail, or damage.
+    /// Judges the place where no block could be read: it is the end of the journal, a torn tail, or damage.
     fn judge(&self, place: &Place, damage: Damage, has_successor: bool) -> Result<Option<TornTail>, LogError> {
         let found = frames_from(&self.bytes, Place { offset: place.offset + ALIGN, ..*place });
         if has_successor || !damage.may_be_torn() || found.durable.max(self.proven) >= self.next {
@@ -415,13 +417,13 @@ impl Recovery {
         LogError::Corrupt { path: self.directory.segment(place.segment), offset: place.offset, lsn: self.next, damage }
     }
 
-    /// Where the next block should stand.
+    /// Returns the place where the next block should be.
     fn place(&self) -> Place {
         let (segment, offset) = self.place_behind();
         self.directory.place(segment, offset)
     }
 
-    /// The last unit that has been passed.
+    /// Returns the last unit that was passed.
     fn last_lsn(&self) -> Lsn {
         self.next.previous()
     }
@@ -431,11 +433,12 @@ impl Recovery {
         read.map_err(|source| LogError::Io { path: self.directory.segment(number), source })
     }
 
-    /// Opens the log for writing, behind its last unit. What was recovered is durable when this returns. Reads what
-    /// [`Recovery::next_block`] has not read yet.
+    /// Opens the journal for writing, behind its last unit, after reading any blocks that [`Recovery::next_block`] has
+    /// not read yet. The recovered units are durable when this returns.
     ///
-    /// `notify` is called when the log thread has advanced [`Log::durable`] or [`Log::written`], and on whatever thread has
-    /// changed [`Log::state`], which may be one that is inside of [`Log::commit`]: it should wake somebody and return.
+    /// `notify` is called when the journal's thread has advanced [`Log::durable`] or [`Log::written`]. It is also
+    /// called on the thread that has changed [`Log::state`], which may be inside of [`Log::commit`]. It should wake
+    /// somebody and return.
     pub fn finish(
         mut self,
         options: Options,
@@ -468,7 +471,7 @@ impl Recovery {
         for name in &self.unfinished {
             let path = self.directory.file(name);
             match self.directory.disk().remove(&path) {
-                // Whoever was making it has given up, and removed it.
+                // Their maker gave up and removed the file meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 removed => removed.map_err(|source| LogError::Io { path, source })?,
             }
@@ -476,13 +479,13 @@ impl Recovery {
         Ok(())
     }
 
-    /// Whether a snapshot that is ahead of the log has all of it, or there is none.
+    /// Whether a snapshot covers more than the whole journal, or there is no journal.
     fn is_behind_snapshot(&self, chain: &[Header]) -> bool {
         chain.is_empty() || self.last_lsn() < self.from
     }
 
-    /// The header of the segment that continues the log. It takes over the blocks that may not be durable; segments of which
-    /// it takes over everything leave the chain.
+    /// Returns the header of the segment that continues the journal. That segment takes over the blocks that may not be
+    /// durable. Segments from which it takes over everything leave the chain.
     fn successor(&mut self, number: u64, least_bytes: u64) -> Header {
         let taken_over: u64 = self.unproven.iter().map(|passed| stride(passed.frame.len())).sum();
         let capacity = least_bytes.max(HEADER_BYTES + taken_over);
@@ -502,8 +505,8 @@ impl Recovery {
         Header { first_lsn, durable: self.last_lsn(), previous, previous_crc: self.proven_crc, ..prepared }
     }
 
-    /// Writes the segment that continues the log, on a disk that may be full: in the file of one that lies ready, or shorter than it
-    /// should be. `None` if there is no space at all.
+    /// Writes the segment that continues the journal, on a disk that may be full: in the file of a prepared segment, or
+    /// shorter than planned. Returns `None` if there is no space at all.
     fn begin_in_what_is_left(&mut self, header: &mut Header) -> io::Result<Option<Current>> {
         let taken_over: u64 = self.unproven.iter().map(|passed| stride(passed.frame.len())).sum();
         let least = HEADER_BYTES + taken_over;
@@ -521,7 +524,7 @@ impl Recovery {
                 begun => begun,
             };
             match begun {
-                // What it has given back may do.
+                // The space freed by the removed file may suffice.
                 Err(error) if is_full(&error) => {}
                 begun => {
                     let file = Some(begun?);
@@ -533,7 +536,7 @@ impl Recovery {
         }
     }
 
-    /// Has a file that lies ready hold the segment that continues the log. If that fails, the file is gone.
+    /// Writes the segment that continues the journal into the file of a prepared one. If that fails, the file is gone.
     fn begin_in_ready(
         &mut self,
         ready: u64,
@@ -551,7 +554,8 @@ impl Recovery {
             .inspect(|_| header.capacity = size)
     }
 
-    /// The blocks that nobody knows to be durable as they stand in the segment of this header, and the checksum of the last one.
+    /// Returns the blocks not known to be durable, bound to the segment of this header, and the checksum of the last
+    /// one.
     fn blocks_to_take_over(&self, header: &Header) -> (Vec<u8>, u32) {
         let mut place = self.directory.place(header.number, HEADER_BYTES);
         let mut last_crc = header.previous_crc;
@@ -566,7 +570,8 @@ impl Recovery {
         (blocks, last_crc)
     }
 
-    /// There is no space for a segment. Answers what stands for it until there is: the log stays as it was read, the segments `chain`.
+    /// Without space for a segment, returns a placeholder until there is some. The journal stays as it was read, in the
+    /// segments `chain`.
     fn wait_for_space(&mut self, chain: Vec<Header>) -> Result<Current, LogError> {
         if self.is_behind_snapshot(&chain) {
             return Ok(Current::none(0, 0));
@@ -577,9 +582,9 @@ impl Recovery {
         Ok(Current::none(self.place().segment, self.last_crc))
     }
 
-    /// Makes the blocks that nobody knows to be durable so where they stand: for a disk without space for a copy. The same bytes
-    /// are written over them, because after a failed sync the system takes what it holds for written. A crash meanwhile leaves what
-    /// it could have left without that.
+    /// Makes the blocks not known to be durable so in place, on a disk without space for a copy. The same bytes are
+    /// written over them, because after a failed sync the system takes its cached pages for written. A crash meanwhile
+    /// leaves nothing that a crash could not have left before.
     fn secure_in_place(&mut self) -> Result<(), LogError> {
         let Some(first) = self.unproven.front() else { return Ok(()) };
         let (number, from, to) = (self.place().segment, first.offset, self.offset);
@@ -626,7 +631,7 @@ mod tests {
         recovery(disk, 0).unwrap().finish(options, Arc::new(disk.clone()), Box::new(|| {})).unwrap()
     }
 
-    /// The effects of the units after `from`, and how the log ends.
+    /// Returns the effects of the units after `from`, and how the journal ends.
     fn read(disk: &SimDisk, from: u64) -> Result<(Vec<Vec<u8>>, End), LogError> {
         let mut recovery = recovery(disk, from)?;
         let mut units = Vec::new();
@@ -644,7 +649,7 @@ mod tests {
         format!("unit {lsn} ").repeat(lsn as usize % 20 + 1).into_bytes()
     }
 
-    /// Appends the units of these Lsns, each in a block of its own.
+    /// Appends units of these Lsns, each in a block of its own.
     fn append(log: &Log, lsns: std::ops::RangeInclusive<u64>) {
         for lsn in lsns {
             log.commit(tail(log.buffer(), Lsn::new(lsn), &[unit(lsn)]), Commit::InPlace);
@@ -652,7 +657,7 @@ mod tests {
         }
     }
 
-    /// A log of these units in several segments.
+    /// Returns a disk with a journal of `units` units in several segments.
     fn written(units: u64) -> SimDisk {
         let disk = SimDisk::new(units);
         let log = open(&disk, OPTIONS);
@@ -731,7 +736,7 @@ mod tests {
             log.close().unwrap();
             disk.list(Path::new(DIRECTORY)).unwrap().len()
         };
-        // The first takes over what was not known to be durable, and stays.
+        // The first start takes over the blocks not known to be durable, and its segment stays.
         files_after_a_start();
         let files = files_after_a_start();
         for _ in 0..10 {
@@ -743,7 +748,7 @@ mod tests {
 
     #[test]
     fn a_block_that_is_torn_is_cut_unless_it_had_been_durable() {
-        // Without syncs nothing behind a block says that it was durable; with them, the next one does.
+        // Without syncs no later block proves that this one was durable; with them, the next one does.
         for (policy, is_damage) in [(SyncPolicy::No, false), (SyncPolicy::Always, true)] {
             let disk = SimDisk::new(3);
             let log = open(&disk, Options { policy, first_segment_bytes: 16 * 1024, ..OPTIONS });
@@ -807,7 +812,7 @@ mod tests {
             match read(&disk, 0) {
                 Ok((units, end)) => {
                     assert_eq!(units, (1..=units.len() as u64).map(unit).collect::<Vec<_>>(), "{seed}");
-                    assert!(units.len() == 30 || end.torn.is_some(), "{seed}: silence about {path:?}");
+                    assert!(units.len() == 30 || end.torn.is_some(), "{seed}: nothing was reported about {path:?}");
                     cuts += u64::from(units.len() < 30);
                 }
                 Err(error) => {
@@ -836,7 +841,7 @@ mod tests {
 
     #[test]
     fn on_a_full_disk_the_log_goes_on_in_what_lies_ready_or_is_left() {
-        // The whole place of one that lies ready, and less than a segment.
+        // Either a prepared segment takes all the space, or less than a segment is left.
         for (ready_bytes, left_bytes) in [(OPTIONS.first_segment_bytes, 0), (0, OPTIONS.first_segment_bytes - ALIGN)] {
             let disk = written(3);
             let directory = Directory::open(Arc::new(disk.clone()), Path::new(DIRECTORY), ID).unwrap();
@@ -851,7 +856,7 @@ mod tests {
         }
     }
 
-    /// A log that goes on where there is no space at all: what was recovered can't be lost any more, what comes waits for space.
+    /// With no space at all, recovered units must not be lost any more, and new ones wait for space.
     #[test]
     fn without_any_space_the_log_waits_for_it_behind_what_it_has() {
         const SPACELESS: Options = Options { reserve_bytes: ALIGN, ..OPTIONS };
@@ -864,7 +869,7 @@ mod tests {
             match seed % 4 {
                 0 => log.close().unwrap(),
                 1 => {
-                    // The system believes that what it could not sync is on the disk.
+                    // The system believes that the pages that it failed to sync are on the disk.
                     disk.set_faults(Faults { fail_at: Some(disk.operations()), ..Faults::default() });
                     log.begin_sync();
                     disk.set_faults(Faults::default());
@@ -883,7 +888,7 @@ mod tests {
             assert_eq!((log.state(), log.durable()), (State::Full, end.lsn), "{seed}");
             while log.do_chore() {}
             if seed % 5 == 0 {
-                // A restart finds it as it was.
+                // A restart finds the same units.
                 log.close().unwrap();
                 disk.crash();
                 assert_eq!(read(&disk, 0).unwrap().0, units, "{seed}");

@@ -1,9 +1,10 @@
 //! Segments: the files that hold the blocks, one after the other. docs/log-format.md is the specification.
 //!
-//! A header of 4 KiB begins each. Its fields lie in the first 512 bytes, which disks write whole, so that a header that a crash
-//! interrupts is the old or the new one. A segment is prepared ahead, with an unused header, and gets its second one when the
-//! log moves on to it. That header names the segment before it and its last block, so that the log is a chain from the newest
-//! segment backwards: what no header leads to is no part of it, and a segment ends where its successor begins.
+//! Each begins with a header of 4 KiB. Its fields lie in the first 512 bytes, which disks write as a whole. So after a
+//! crash during a write, the header is either the old or the new one. A segment is prepared ahead, with an unused
+//! header, and gets its final one when the journal moves on to it. That header names the segment before it and that
+//! segment's last block. So the journal is a chain from the newest segment backwards: a segment that no header leads to
+//! is no part of it, and a segment ends where its successor begins.
 
 use super::block::{u32_at, u64_at};
 use super::checksum::crc32c;
@@ -11,55 +12,56 @@ use super::identity::DirectoryId;
 use crate::base::limits::LOG_BLOCK_MAX_BYTES;
 use crate::base::lsn::Lsn;
 
-/// Bytes of the header; the first block stands behind it.
+/// Bytes of the header; the first block follows it.
 pub(super) const HEADER_BYTES: u64 = 4096;
 
-/// Most bytes of a segment: one block, with its header before it and the mark of a clean end behind it. A segment of several blocks
-/// is shorter.
+/// Largest size of a segment in bytes: one block, the header before it and the mark of a clean end behind it. A segment
+/// of several blocks is smaller.
 pub(super) const SEGMENT_MAX_BYTES: u64 = HEADER_BYTES + LOG_BLOCK_MAX_BYTES as u64 + HEADER_BYTES;
 
-/// Bytes of the header that are used.
+/// Bytes of the header that are in use.
 pub(super) const FIELD_BYTES: usize = 80;
 
 const MAGIC: [u8; 8] = *b"TIDEGATE";
 const VERSION: u32 = 1;
 
-/// What begins a segment.
+/// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) directory: DirectoryId,
-    /// Given once: a file that is used again gets a new one.
+    /// Never used twice: a recycled file gets a new number.
     pub(super) number: u64,
     /// The Lsn of the first unit; [`Lsn::NONE`] in a segment that is prepared and not used yet.
     pub(super) first_lsn: Lsn,
-    /// What was durable before the segment was part of the log. Units of its own, too, if recovery has copied them here.
+    /// The last unit that was durable before the segment became part of the journal. It may be in this segment, if
+    /// recovery copied it here.
     pub(super) durable: Lsn,
-    /// The segment before this one; 0 in the first.
+    /// The number of the segment before this one; 0 in the first.
     pub(super) previous: u64,
     /// The checksum of the last block before this segment; 0 if there is none.
     pub(super) previous_crc: u32,
-    /// The length up to which the file was filled before it was used. It never gets shorter.
+    /// The length that the file was filled to before it was used. The file never gets shorter.
     pub(super) capacity: u64,
 }
 
 /// Why a header can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadHeader {
-    /// The checksum or the magic does not fit.
+    /// The checksum or the magic does not match.
     Damaged,
     /// A version of the format that this server does not know.
     Version(u32),
-    /// It belongs to another directory.
+    /// The header belongs to another directory.
     Foreign,
 }
 
 impl Header {
-    /// The header of a segment that is ready to be used.
+    /// Returns the header of a segment that is ready for use.
     pub(super) fn prepared(directory: DirectoryId, number: u64, capacity: u64) -> Header {
         Header { directory, number, first_lsn: Lsn::NONE, durable: Lsn::NONE, previous: 0, previous_crc: 0, capacity }
     }
 
-    /// The header's fields as they stand at the start of the file; zeros fill it up.
+    /// Encodes the fields as they lie at the start of the file; zeros fill the rest of the header.
     pub(super) fn encode(&self) -> [u8; FIELD_BYTES] {
         let mut bytes = [0; FIELD_BYTES];
         bytes[0..8].copy_from_slice(&MAGIC);
@@ -90,7 +92,8 @@ impl Header {
         if fields[16..32] != *directory.as_bytes() {
             return Err(BadHeader::Foreign);
         }
-        // A recycled file whose new name was lost: its old name no longer fits, and nothing refers to that any more.
+        // A recycled file may have lost its new name in a crash. Its old name does not match, and nothing refers to it
+        // any more.
         if u64_at(fields, 32) != number || u32_at(fields, 12) != HEADER_BYTES as u32 {
             return Err(BadHeader::Damaged);
         }

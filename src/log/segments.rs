@@ -1,9 +1,9 @@
-//! The files of the log: those that are part of it, those that lie ready, and those that are no longer needed.
+//! The files of the journal: live segments, prepared segments, and segments that are no longer needed.
 //!
-//! A segment is made ready on a thread of its own: an old file is used again, or a new one is filled with zeros, in pieces and
-//! with pauses, because the log is synced to the same disk meanwhile; it is synced under another name, renamed, and its directory
-//! synced. Only then the writer may take it, so that a sync of the log has data
-//! to write and no metadata. Old blocks in a file that is used again do no harm: their frames state its earlier number.
+//! A thread of its own prepares segments. It recycles an old file, or fills a new one with zeros. It fills in pieces,
+//! with pauses, because the journal is synced to the same disk meanwhile. It syncs the file under another name, renames
+//! it and syncs the directory. Only then may the writer take the segment, so that a sync of the journal has data to
+//! write and no metadata. Old blocks in a recycled file do no harm: their frames state the file's earlier number.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,9 +18,10 @@ use super::segment::{HEADER_BYTES, Header};
 use crate::base::limits::{LOG_FILL_BYTES, LOG_PREPARED_MAX_SEGMENTS, LOG_SEGMENT_GROWTH};
 use crate::base::lsn::Lsn;
 
-/// The segment that is written.
+/// The segment being written.
 pub(super) struct Current {
-    /// `None` if a start found no space for one: then the log goes on in the next segment that can be made, behind this one.
+    /// `None` if a start found no space for a segment: the journal then goes on in the next segment that can be made,
+    /// as the successor of this one.
     pub(super) file: Option<Arc<dyn DiskFile>>,
     pub(super) number: u64,
     /// Where the next block goes.
@@ -32,12 +33,13 @@ pub(super) struct Current {
 }
 
 impl Current {
-    /// None yet. The last block of the log is in the segment of this number, and has this checksum.
+    /// Stands for a segment that does not exist yet. The last block of the journal is in segment `number`, and has this
+    /// checksum.
     pub(super) fn none(number: u64, last_crc: u32) -> Current {
         Current { file: None, number, offset: 0, capacity: 0, last_crc }
     }
 
-    /// Prefilled bytes that are left.
+    /// Returns the number of prefilled bytes left.
     pub(super) fn room(&self) -> u64 {
         self.capacity.saturating_sub(self.offset)
     }
@@ -48,7 +50,7 @@ impl Current {
     }
 }
 
-/// A segment that is part of the log.
+/// A segment that is part of the journal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     number: u64,
@@ -68,24 +70,25 @@ pub(super) struct Prepared {
     pub(super) capacity: u64,
 }
 
-/// A segment that is being made ready: its file, under a temporary name, is filled with zeros piece by piece. It gets its number, and
-/// a header, with the last piece: meanwhile the log may move on to other segments, whose numbers must not be higher.
+/// A segment under construction: its file, under a temporary name, is filled with zeros piece by piece. It gets its
+/// number and its header with the last piece. Meanwhile the journal may move on to other segments, whose numbers must
+/// not be higher.
 pub(super) struct Filling {
     file: Arc<dyn DiskFile>,
     /// The number in its temporary name.
     temporary: u64,
     capacity: u64,
-    /// How far it is filled, and synced.
+    /// The offset up to which the file is filled and synced.
     filled: u64,
 }
 
-/// What there is to be done about the files.
+/// A task that concerns the files.
 pub(super) enum Task {
-    /// Use the file of this segment again, under the number that follows, if its length is one of these.
+    /// Recycle the file of the first segment under the second number, if its length is in the range.
     Recycle(u64, u64, Range<u64>),
-    /// Begin a file of this length, with this number in its temporary name.
+    /// Create a file, with the first number in its temporary name and the second as its length.
     Make(u64, u64),
-    /// Go on with a file.
+    /// Fill the next piece of a file.
     Fill(Filling),
     /// Remove the file of this segment.
     Remove(u64),
@@ -93,18 +96,20 @@ pub(super) enum Task {
 
 /// See the module's header.
 pub(super) struct Segments {
-    /// Oldest first; the last one is being written.
+    /// Oldest first. The last one is being written.
     live: VecDeque<Link>,
     prepared: VecDeque<Prepared>,
     filling: Option<Filling>,
-    /// The length of the segment that is made ready next. They grow, so that the first ones are ready soon; 0 before the first.
+    /// Length of the segment to be prepared next; 0 before the first. The lengths grow, so that the first segments are
+    /// ready soon.
     next_bytes: u64,
     /// Oldest first.
     retired: VecDeque<u64>,
-    /// Retired segments whose files could be neither removed nor used again. That is tried again when others are retired.
+    /// Retired segments whose files could be neither removed nor recycled. They are tried again when others are
+    /// retired.
     left_behind: Vec<u64>,
     next_number: u64,
-    /// Whether segments are made ahead. A server that is started and hardly written to does without.
+    /// Whether segments are prepared ahead. A server that is rarely written to does without.
     is_eager: bool,
     /// Whether the last attempt to make a segment failed because the disk is full.
     pub(super) is_short: bool,
@@ -126,24 +131,24 @@ impl Segments {
         }
     }
 
-    /// Begins to make segments ahead.
+    /// Begins to prepare segments ahead.
     pub(super) fn be_eager(&mut self) {
         self.is_eager = true;
     }
 
-    /// There was no space for a segment: makes the next as soon as there is.
+    /// Requests the next segment as soon as there is space, after there was none.
     pub(super) fn wait_for_space(&mut self) {
         self.is_eager = true;
         self.is_short = true;
     }
 
-    /// Whether [`Segments::task`] would answer one.
+    /// Whether [`Segments::task`] would return a task.
     pub(super) fn has_task(&self, wanted: usize) -> bool {
         !self.retired.is_empty() || self.filling.is_some() || (self.is_eager && self.prepared.len() < wanted)
     }
 
-    /// What should be done next, if there is anything, for `wanted` segments to lie ready, whose lengths are to grow within
-    /// `lengths`. A task to [fill](Task::Fill) is given away: see [`go_on_with`](Self::go_on_with).
+    /// Returns the next task, if any, so that `wanted` segments lie ready, whose lengths grow within `lengths`. A task
+    /// to [fill](Task::Fill) is taken out; [`go_on_with`](Self::go_on_with) puts it back.
     pub(super) fn task(&mut self, wanted: usize, lengths: RangeInclusive<u64>) -> Option<Task> {
         if !self.has_task(wanted) {
             return None;
@@ -161,7 +166,7 @@ impl Segments {
         }
     }
 
-    /// The file that is made ready lacks some pieces.
+    /// Puts back a file that still lacks some pieces.
     pub(super) fn go_on_with(&mut self, filling: Filling) {
         self.filling = Some(filling);
     }
@@ -177,7 +182,8 @@ impl Segments {
         number
     }
 
-    /// Numbers ascend along the log: a segment that was overtaken while it was made is of no use any more.
+    /// Adds a prepared segment. Numbers ascend along the journal, so a segment that was overtaken while it was made is
+    /// useless.
     pub(super) fn add_prepared(&mut self, prepared: Prepared) {
         match self.live.back() {
             Some(newest) if newest.number > prepared.number => self.retired.push_back(prepared.number),
@@ -188,17 +194,17 @@ impl Segments {
         }
     }
 
-    /// A segment that lies ready.
+    /// Takes a prepared segment, if there is one.
     pub(super) fn take_prepared(&mut self) -> Option<Prepared> {
         self.prepared.pop_front()
     }
 
-    /// Takes back a segment that could not be used yet.
+    /// Puts back a segment that could not be used yet.
     pub(super) fn give_back(&mut self, prepared: Prepared) {
         self.prepared.push_front(prepared);
     }
 
-    /// The log moves on to a segment.
+    /// Moves on to a segment.
     pub(super) fn push(&mut self, header: &Header) {
         self.live.push_back(Link::of(header));
         while let Some(overtaken) = self.prepared.pop_front_if(|prepared| prepared.number < header.number) {
@@ -206,17 +212,17 @@ impl Segments {
         }
     }
 
-    /// The file of a retired segment could be neither removed nor used again.
+    /// Notes that the file of a retired segment could be neither removed nor recycled.
     pub(super) fn leave_behind(&mut self, number: u64) {
         self.left_behind.push(number);
     }
 
-    /// Prefilled bytes that lie ready.
+    /// Returns the number of prefilled bytes in prepared segments.
     pub(super) fn prepared_bytes(&self) -> u64 {
         self.prepared.iter().map(|prepared| prepared.capacity.saturating_sub(HEADER_BYTES)).sum()
     }
 
-    /// Retires the segments all of whose units come before `first_needed`. Answers how many.
+    /// Retires the segments all of whose units come before `first_needed`. Returns their number.
     pub(super) fn retire_before(&mut self, first_needed: Lsn) -> usize {
         let mut retired = 0;
         while self.live.get(1).is_some_and(|second| second.first_lsn <= first_needed)
@@ -231,19 +237,19 @@ impl Segments {
         retired
     }
 
-    /// How many segments the log has.
+    /// Returns the number of live segments.
     pub(super) fn count(&self) -> usize {
         self.live.len()
     }
 }
 
-/// Makes the file of a segment, with these blocks in it and zeros up to its capacity. It and its name are durable.
+/// Makes the file of a segment from these blocks, with zeros up to its capacity. The file and its name are durable.
 pub(super) fn new_file(directory: &Directory, header: &Header, blocks: &[u8]) -> io::Result<Arc<dyn DiskFile>> {
     Filling::begin(directory, header.number, header.capacity)?.complete(directory, header, blocks)
 }
 
-/// As [`new_file`], in the file of the segment `ready`, which lies ready and is as long as the header says: that takes no space.
-/// After an error the file is gone.
+/// Does the same as [`new_file`] in the file of the prepared segment `ready`, whose length must be the header's
+/// capacity. This takes no space. After an error the file is gone.
 pub(super) fn file_in_ready(
     directory: &Directory,
     ready: u64,
@@ -258,7 +264,7 @@ pub(super) fn file_in_ready(
             return Err(error);
         }
     };
-    // It is filled: what stands in it states an earlier number.
+    // The file is already filled. Blocks in it state an earlier number.
     let filling = file.map(|file| Filling {
         file,
         temporary: header.number,
@@ -268,17 +274,17 @@ pub(super) fn file_in_ready(
     filling.complete(directory, header, blocks)
 }
 
-/// Makes a segment ready under a new number.
+/// Prepares a segment under a new number.
 pub(super) fn make(directory: &Directory, number: u64, capacity: u64) -> io::Result<Prepared> {
     let file = new_file(directory, &Header::prepared(directory.id(), number, capacity), &[])?;
     Ok(Prepared { file, number, capacity })
 }
 
-/// What one step has made of a segment.
+/// Result of one step.
 pub(super) enum Filled {
-    /// It lies ready.
+    /// The segment is ready.
     Whole(Prepared),
-    /// There is more to do.
+    /// More pieces remain to be filled.
     InPart(Filling),
 }
 
@@ -289,8 +295,8 @@ impl Filling {
         Ok(Filling { file, temporary, capacity, filled: 0 })
     }
 
-    /// Fills the next piece. Each is synced: what the disk has to do at once, and so what a sync of the log may have to wait for,
-    /// is one piece. The last one makes it the segment of a `number` that is asked for then.
+    /// Fills the next piece and syncs it, so that a sync of the journal never has to wait for more than one piece. The
+    /// last piece turns the file into a segment, whose number is taken from `number` only then.
     pub(super) fn step(mut self, directory: &Directory, number: impl FnOnce() -> u64) -> io::Result<Filled> {
         let end = self.filled + LOG_FILL_BYTES;
         if end < self.capacity {
@@ -303,7 +309,7 @@ impl Filling {
         Ok(Filled::Whole(Prepared { file, number, capacity }))
     }
 
-    /// Writes a header, blocks behind it and all zeros that are left, and gives the file its name: durably.
+    /// Writes a header, the blocks and the remaining zeros, and gives the file its name, durably.
     fn complete(self, directory: &Directory, header: &Header, blocks: &[u8]) -> io::Result<Arc<dyn DiskFile>> {
         let mut page = [0; HEADER_BYTES as usize];
         let fields = header.encode();
@@ -318,11 +324,12 @@ impl Filling {
         Ok(self.file)
     }
 
-    /// Writes to the file, which is told how far it is filled, and syncs it. After an error it is gone.
+    /// Writes to the file and syncs it. `write` gets the offset up to which it is filled. After an error the file is
+    /// gone.
     fn write(&self, directory: &Directory, write: impl FnOnce(&dyn DiskFile, u64) -> io::Result<()>) -> io::Result<()> {
         let written = write(&*self.file, self.filled).and_then(|()| self.file.sync_data());
         if written.is_err() {
-            // What is left of it is removed at the next start.
+            // If this fails, the next start removes the file.
             let _ = directory.disk().remove(&self.temporary_file(directory));
         }
         written
@@ -333,9 +340,9 @@ impl Filling {
     }
 }
 
-/// Makes a segment ready in the file of an old one. Its new name is not durable yet: that takes a sync of the directory. A file
-/// that has none of these lengths is removed instead: it is short, or a single large block has made it much longer. After an error
-/// nothing is lost that the log needs.
+/// Prepares a segment in the file of an old one. The new name is not durable before the directory is synced. A file
+/// whose length is not in `lengths` is removed instead: it is short, or a single large block has made it much longer.
+/// An error loses nothing that the journal needs.
 pub(super) fn recycle(
     directory: &Directory,
     old: u64,
@@ -358,7 +365,7 @@ pub(super) fn recycle(
         .and_then(|()| file.sync_data())
         .and_then(|()| directory.disk().rename(&temporary, &directory.segment(number)));
     if let Err(error) = reused {
-        // What is left of it is removed at the next start.
+        // If this fails, the next start removes the file.
         let _ = directory.disk().remove(&temporary);
         return Err(error);
     }

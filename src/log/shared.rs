@@ -1,4 +1,4 @@
-//! What the engine, the log thread and the thread that prepares segments share: the queue, the counters, the state.
+//! State shared by the engine, the journal's thread and the thread that prepares segments: queue, counters, condition.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,12 +18,12 @@ use crate::base::limits::{
 };
 use crate::base::lsn::{AtomicLsn, Lsn};
 
-/// Why the log takes nothing any more.
+/// Why the journal takes no more units.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What was tried, on which file.
+    /// The action that failed, and its file.
     pub action: String,
-    /// What the system said.
+    /// The system's error message.
     pub error: String,
     /// The last unit that is known to be durable.
     pub durable: Lsn,
@@ -35,22 +35,22 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What waits to be written.
+/// Units that wait to be written.
 #[derive(Default)]
 pub(super) struct Queue {
     pub(super) tails: VecDeque<Tail>,
     spares: Vec<Vec<u8>>,
 }
 
-/// What a log is opened with.
+/// Everything that a journal is opened with.
 pub(super) struct Opening {
     pub(super) directory: Arc<Directory>,
     pub(super) options: Options,
     pub(super) clock: Arc<dyn Clock>,
-    /// Called when the log has got further, or is in another state.
+    /// Called when more units are written or durable, or when the state changes.
     pub(super) notify: Box<dyn Fn() + Send + Sync>,
     pub(super) segments: Segments,
-    /// The last unit that is there; it is durable.
+    /// The last unit in the journal; it is durable.
     pub(super) end: Lsn,
 }
 
@@ -66,26 +66,26 @@ pub(super) struct Shared {
     policy: AtomicU8,
     failure: OnceLock<Failure>,
     queue: Mutex<Queue>,
-    /// The log thread waits here, with the queue, for something to write.
+    /// Where the journal's thread waits for something to write, with the lock of the queue.
     work: Condvar,
     segments: Mutex<Segments>,
-    /// The thread that prepares segments waits here, with them, for something to do.
+    /// Where the thread that prepares segments waits for work, with the lock of the segments.
     chores: Condvar,
     is_closing: AtomicBool,
-    /// Prefilled bytes left in the segment that is written.
+    /// Prefilled bytes left in the segment being written.
     room: AtomicU64,
-    /// Whether what is written is to be synced, whatever the policy says.
+    /// Whether written blocks must be synced, whatever the policy.
     is_sync_wanted: AtomicBool,
-    /// Whether something could not be written for want of space.
+    /// Whether a write has failed for lack of space.
     is_stuck: AtomicBool,
     /// Bytes that are queued or stuck.
     backlog: AtomicUsize,
     pub(super) written_bytes: AtomicU64,
     sync_ns: AtomicU64,
-    /// The longest write and the longest sync since somebody [asked](Self::take_longest), in ns.
+    /// The longest write and the longest sync since the last [`take_longest`](Self::take_longest), in ns.
     longest_write_ns: AtomicU64,
     longest_sync_ns: AtomicU64,
-    /// What all writes and syncs took, in ns.
+    /// The total duration of all writes and syncs, in ns.
     busy_ns: AtomicU64,
 }
 
@@ -127,7 +127,7 @@ impl Shared {
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes something about the segments, and wakes who looks after them.
+    /// Changes the segments, and wakes the thread that prepares them.
     pub(super) fn with_segments<T>(&self, change: impl FnOnce(&mut Segments) -> T) -> T {
         let changed = change(&mut self.segments());
         self.chores.notify_one();
@@ -147,7 +147,8 @@ impl Shared {
     /// Ends the threads.
     pub(super) fn close(&self) {
         self.is_closing.store(true, Ordering::Release);
-        // Each of them has seen this when it next waits, or waits by now: nobody looks before and sleeps after the notice.
+        // By now, each thread either waits or will see the flag before it waits: the lock rules out that a thread looks
+        // before the flag is set and falls asleep after the notice.
         drop(self.queue());
         self.work.notify_all();
         drop(self.segments());
@@ -158,7 +159,7 @@ impl Shared {
         self.is_closing.load(Ordering::Acquire)
     }
 
-    /// Sleeps until there may be something to write or to sync. Answers false when the log is being closed.
+    /// Sleeps until there may be something to write or to sync. Returns false when the journal is being closed.
     pub(super) fn wait_for_work(&self, is_stuck: bool) -> bool {
         let queue = self.queue();
         if self.is_closing() {
@@ -167,7 +168,7 @@ impl Shared {
         let pause = match self.policy() {
             _ if is_stuck => Some(LOG_FULL_RETRY),
             _ if !queue.tails.is_empty() || self.is_sync_wanted.load(Ordering::Acquire) => return true,
-            // Units that were written in place wake nobody, so it looks whether there are any.
+            // Commits in place do not wake this thread, so it has to look.
             SyncPolicy::EverySec => Some(LOG_EVERY_SEC / 4),
             SyncPolicy::Always | SyncPolicy::No => None,
         };
@@ -175,7 +176,7 @@ impl Shared {
         !self.is_closing()
     }
 
-    /// Sleeps until there may be something to prepare. Answers false when the log is being closed.
+    /// Sleeps until there may be something to prepare. Returns false when the journal is being closed.
     pub(super) fn wait_for_chores(&self) -> bool {
         let segments = self.segments();
         if self.is_closing() {
@@ -191,7 +192,7 @@ impl Shared {
 
     // The queue.
 
-    /// Adds units to the queue, to the last block that waits there if both are small.
+    /// Adds units to the queue. Small ones join the last block that waits there, if it is small, too.
     pub(super) fn enqueue(&self, tail: Tail) {
         self.backlog.fetch_add(tail.bytes.len(), Ordering::Relaxed);
         let mut queue = self.queue();
@@ -209,13 +210,13 @@ impl Shared {
         }
     }
 
-    /// What has been written, or never will be, is no longer waiting.
+    /// Takes units off the backlog that have been written or never will be.
     pub(super) fn done_with(&self, tail: Tail) {
         self.backlog.fetch_sub(tail.bytes.len(), Ordering::Relaxed);
         self.queue().keep(tail.bytes);
     }
 
-    /// An empty buffer, with head room, used before if there is one.
+    /// Returns an empty buffer with head room, a used one if there is any.
     pub(super) fn spare(&self) -> Vec<u8> {
         let used_before = self.queue().spares.pop();
         used_before.unwrap_or_else(|| emptied(Vec::new()))
@@ -239,7 +240,8 @@ impl Shared {
         self.failure.get()
     }
 
-    /// A write or a sync has failed: nothing is believed of this log any more. The first failure is the one that counts.
+    /// Declares that a write or a sync has failed, after which the journal is trusted no more. The first failure is the
+    /// one that counts.
     pub(super) fn poison(&self, action: String, error: &io::Error) {
         let failure = Failure { action, error: error.to_string(), durable: self.durable.load() };
         if self.failure.set(failure).is_ok() {
@@ -252,23 +254,24 @@ impl Shared {
         self.is_stuck.store(is_stuck, Ordering::Relaxed);
     }
 
-    /// Says how many prefilled bytes are left in the segment that is written.
+    /// Notes how many prefilled bytes are left in the segment being written.
     #[inline]
     pub(super) fn set_room(&self, bytes: u64) {
         self.room.store(bytes, Ordering::Relaxed);
     }
 
-    /// Whether the log works and has the space that it wants: if not, others must leave it what there is.
+    /// Whether the journal works and has the space that it wants. If not, other users of the disk must leave the
+    /// remaining space to it.
     pub(super) fn is_well(&self) -> bool {
         self.state() == State::Good && !self.segments().is_short
     }
 
-    /// Retires the segments that hold nothing after `lsn`. Answers how many there were.
+    /// Retires the segments that hold nothing after `lsn`. Returns the number of segments retired.
     pub(super) fn cut(&self, lsn: Lsn) -> usize {
         self.with_segments(|segments| segments.retire_before(lsn.next()))
     }
 
-    /// Finds out whether there is space for what may still come, and says so if that has changed.
+    /// Judges whether there is space for the units still to come, and announces a change.
     pub(super) fn judge_space(&self) {
         let lacks =
             |prepared: u64| self.room.load(Ordering::Relaxed).saturating_add(prepared) < self.options.reserve_bytes;
@@ -303,20 +306,20 @@ impl Shared {
         self.work.notify_one();
     }
 
-    /// Has what is written synced once, whatever the policy says.
+    /// Requests one sync of all written blocks, whatever the policy.
     pub(super) fn want_sync(&self) {
         self.is_sync_wanted.store(true, Ordering::Release);
         drop(self.queue());
         self.work.notify_one();
     }
 
-    /// Whether a sync was [wanted](Self::want_sync) since this was asked last.
+    /// Whether a sync was [wanted](Self::want_sync) since the last call.
     pub(super) fn take_wanted_sync(&self) -> bool {
         self.is_sync_wanted.load(Ordering::Relaxed) && self.is_sync_wanted.swap(false, Ordering::AcqRel)
     }
 
-    /// Learns how long a sync took. One that is slow counts at once, fast ones make up for it slowly: who syncs on the engine's
-    /// thread must not do so a second time on a disk that is slow at times.
+    /// Records how long a sync took. A slow sync raises the estimate at once, and fast ones lower it slowly: if the
+    /// disk is slow at times, the engine's thread must not be caught by it a second time.
     pub(super) fn learn_sync_time(&self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.longest_sync_ns.fetch_max(took, Ordering::Relaxed);
@@ -325,7 +328,7 @@ impl Shared {
         self.sync_ns.store(took.max(before - before / 8), Ordering::Relaxed);
     }
 
-    /// Learns how long a write took.
+    /// Records how long a write took.
     pub(super) fn learn_write_time(&self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.longest_write_ns.fetch_max(took, Ordering::Relaxed);
@@ -347,8 +350,8 @@ impl Shared {
 
     // Chores.
 
-    /// Fills one piece of a file, or uses one again or removes one, if there is a reason to. Answers whether there was, and it
-    /// worked.
+    /// Fills one piece of a file, or reuses or removes a file, if there is a reason to. Returns whether there was work
+    /// and it succeeded.
     pub(super) fn do_chore(&self) -> bool {
         if self.state() == State::Poisoned {
             return false;
@@ -360,10 +363,10 @@ impl Shared {
             Task::Fill(filling) => self.fill(Ok(filling)),
             Task::Recycle(old, number, lengths) => match recycle(&self.directory, old, number, &lengths) {
                 Ok(None) => self.has_freed_space(),
-                // A sync of names that failed leaves open what became of others, too.
+                // If syncing the names fails, the fate of earlier names is unknown, too.
                 Ok(Some(prepared)) => match self.directory.sync() {
                     Ok(()) => self.add_prepared(prepared),
-                    Err(error) => self.chore_failed("sync the names of the log's segments", &error),
+                    Err(error) => self.chore_failed("sync the names of the journal's segments", &error),
                 },
                 Err(error) => self.leave_behind(old, &error),
             },
@@ -380,12 +383,12 @@ impl Shared {
         let number = || self.segments().take_number();
         match filling.and_then(|filling| filling.step(&self.directory, number)) {
             Ok(Filled::Whole(prepared)) => self.add_prepared(prepared),
-            // That there was space for a piece says nothing of the next.
+            // Space for one piece does not prove that there is space for the next.
             Ok(Filled::InPart(filling)) => {
                 self.segments().go_on_with(filling);
                 true
             }
-            Err(error) => self.chore_failed("prepare a segment of the log", &error),
+            Err(error) => self.chore_failed("prepare a segment of the journal", &error),
         }
     }
 
@@ -399,7 +402,8 @@ impl Shared {
         true
     }
 
-    /// Leaves the disk to others after a chore that took so long, unless the log may soon need what it is for.
+    /// Leaves the disk to others after a chore that took this long, unless the journal may soon need a prepared
+    /// segment.
     pub(super) fn rest_after_chore(&self, took: Duration) {
         let segments = self.segments();
         if segments.has_prepared() && !self.is_closing() {
@@ -415,22 +419,22 @@ impl Shared {
         false
     }
 
-    /// The file of a segment that nobody needs any more stays where it is for now: all that the log needs is elsewhere.
+    /// Leaves the file of an unneeded segment in place for now. The journal does not depend on it.
     fn leave_behind(&self, old: u64, error: &io::Error) -> bool {
         let mut segments = self.segments();
         segments.leave_behind(old);
         segments.is_short |= is_full(error);
         let path = self.directory.segment(old);
         tracing::warn!(
-            "{}: a segment that is no longer needed can't be removed or used again: {error}; that is tried again when the log is \
-             cut, and at the next start",
+            "{}: a segment that is no longer needed can't be removed or used again: {error}; the server \
+             tries again when the journal is cut, and at the next start",
             path.display()
         );
         false
     }
 }
 
-/// The buffer for the next units: nothing is left of it but head room, and the memory that it may keep.
+/// Empties a buffer down to its head room, and limits the memory that it keeps.
 pub(super) fn emptied(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.resize(HEAD_BYTES, 0);
     if bytes.capacity() > LOG_SPARE_MAX_BYTES {
@@ -447,7 +451,7 @@ fn wait<T>(condition: &Condvar, guard: MutexGuard<'_, T>, pause: Option<Duration
 }
 
 impl Queue {
-    /// Gives back the memory that is kept for what comes next.
+    /// Frees the memory that is kept for later units.
     pub(super) fn give_back(&mut self) {
         self.spares = Vec::new();
         self.tails.shrink_to_fit();

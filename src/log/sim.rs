@@ -1,12 +1,12 @@
-//! A disk that loses, tears, fails and crashes as real ones do, by a seed.
+//! A disk that loses, tears, fails and crashes as real ones do, driven by a seed.
 //!
-//! Files have two states: what programs see, and what would be there after a power loss. Between them lie the sectors written
-//! since the last sync. A crash decides for each of them: lost, kept as any of its versions, or torn in the middle; names that
-//! were not synced come back or don't, one by one. A sync that fails throws away what it should have written and shows it all
-//! the same, as Linux does. Everything is decided by one seed, and [`SimDisk::trace`] lists what was done, so that a run can be
-//! repeated and compared.
+//! A file has two states: the one that programs see, and the one that would survive a power loss. The difference
+//! between them is the sectors written since the last sync. A crash decides for each of them: lost, kept in any of its
+//! versions, or torn in the middle. Unsynced names come back or don't, one by one. A sync that fails drops the pages
+//! that it should have written but still shows them, as Linux does. One seed decides everything, and [`SimDisk::trace`]
+//! lists all operations, so that a run can be repeated and compared.
 //!
-//! [`SimDisk::crash`] is a power loss; [`SimDisk::kill`] only ends the process: what it wrote is still in the page cache.
+//! [`SimDisk::crash`] is a power loss. [`SimDisk::kill`] only ends the process: its writes are still in the page cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -17,38 +17,39 @@ use std::time::Duration;
 use super::disk::{Clock, Disk, DiskFile};
 use crate::base::rng::Rng;
 
-/// Bytes that a disk writes as one, most of the time.
+/// Size of a sector, which a disk usually writes as a whole.
 pub const SECTOR_BYTES: usize = 512;
 
-/// What goes wrong.
+/// Faults of the disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// The power fails before this operation, counted by [`SimDisk::operations`]: it and all later ones fail, and do nothing.
+    /// The power fails before this operation, counted by [`SimDisk::operations`]. From this one on, operations fail and
+    /// do nothing.
     pub crash_at: Option<u64>,
     /// This operation fails with EIO if it writes or syncs.
     pub fail_at: Option<u64>,
-    /// Bytes that all files together may take; beyond it writes fail with ENOSPC.
+    /// Capacity in bytes for all files together; writes beyond it fail with ENOSPC.
     pub capacity: Option<u64>,
-    /// How long a sync of a file takes by the simulated clock.
+    /// Duration of a sync of a file on the simulated clock.
     pub sync_time: Duration,
 }
 
-/// An operation as the trace shows it: what, on which file (by number of creation), where, how many bytes, how it went.
+/// An operation in the trace: call, file (numbered in order of creation), offset, length, outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The call.
+    /// Name of the call.
     pub operation: &'static str,
-    /// The file, or its path if it is about names.
+    /// The file, or its path if the call concerns names.
     pub target: String,
-    /// The offset, for reads and writes.
+    /// Offset of a read or write.
     pub at: u64,
-    /// The bytes of a write.
+    /// Number of bytes written.
     pub bytes: usize,
-    /// How it failed, if it did.
+    /// Kind of the error, if the call failed.
     pub failed: Option<io::ErrorKind>,
 }
 
-/// The simulated disk; clones are the same disk.
+/// The simulated disk; clones share the disk.
 #[derive(Clone)]
 pub struct SimDisk(Arc<Mutex<State>>);
 
@@ -62,13 +63,13 @@ struct State {
     faults: Faults,
     operations: u64,
     is_off: bool,
-    /// Counts crashes: a file that was opened before one is dead.
+    /// Number of crashes so far. A file that was opened before a crash is dead.
     life: u64,
     trace: Vec<Event>,
     time: Duration,
-    /// Operations that wait, as a disk makes them wait that stands still.
+    /// Name of the operations that are held up, as by a disk that has stalled.
     held: Option<&'static str>,
-    /// Who waits so, by operation and file.
+    /// Operations that wait for this reason, with their files.
     waiting: Vec<(&'static str, PathBuf)>,
 }
 
@@ -81,7 +82,7 @@ struct Names {
 #[derive(Clone)]
 enum NameChange {
     MakeDir(PathBuf),
-    /// The file has this name and no other; without one it is removed.
+    /// The file has exactly this name; without one it is removed.
     Name(usize, Option<PathBuf>),
 }
 
@@ -89,7 +90,7 @@ enum NameChange {
 struct FileState {
     seen: Vec<u8>,
     durable: Vec<u8>,
-    /// What sectors became, in the order of the writes.
+    /// New contents of sectors, in the order of the writes.
     unsynced: Vec<(usize, Vec<u8>)>,
 }
 
@@ -99,7 +100,7 @@ struct SimFile {
     life: u64,
 }
 
-/// A lock that was taken in one life does not end those of the next.
+/// Dropping a lock taken before a crash must not release a lock taken after it.
 struct SimLock {
     disk: SimDisk,
     path: PathBuf,
@@ -107,7 +108,7 @@ struct SimLock {
 }
 
 impl SimDisk {
-    /// An empty disk; `seed` decides what its crashes leave.
+    /// Makes an empty disk; `seed` decides what its crashes leave.
     pub fn new(seed: u64) -> SimDisk {
         let root = Names { dirs: BTreeSet::from([PathBuf::from("/"), PathBuf::from(".")]), files: BTreeMap::new() };
         SimDisk(Arc::new(Mutex::new(State {
@@ -128,22 +129,22 @@ impl SimDisk {
         })))
     }
 
-    /// Sets what goes wrong from now on.
+    /// Sets the faults from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.state().faults = faults;
     }
 
-    /// Sets how much fits on the disk, and leaves the other faults as they are.
+    /// Sets the capacity, and leaves the other faults as they are.
     pub fn set_capacity(&self, capacity: Option<u64>) {
         self.state().faults.capacity = capacity;
     }
 
-    /// Has operations of this name (`create`, `rename` or `sync`) wait, until it is called again.
+    /// Holds up operations of this name (`create`, `rename` or `sync`) until the next call.
     pub fn hold(&self, operation: Option<&'static str>) {
         self.state().held = operation;
     }
 
-    /// Whether some thread waits, by [`SimDisk::hold`], to create or rename a file whose path has `part` in it.
+    /// Whether some thread waits, because of [`SimDisk::hold`], to create or rename a file whose path contains `part`.
     pub fn is_awaited(&self, operation: &'static str, part: &str) -> bool {
         self.state().waiting.iter().any(|(what, path)| *what == operation && path.to_string_lossy().contains(part))
     }
@@ -165,36 +166,36 @@ impl SimDisk {
         }
     }
 
-    /// How many operations there have been. Reading and listing count as well, but can't fail.
+    /// Returns the number of operations so far. Reading and listing count as well, but can't fail.
     pub fn operations(&self) -> u64 {
         self.state().operations
     }
 
-    /// Whether the power has failed, by [`Faults::crash_at`].
+    /// Whether the power has failed because of [`Faults::crash_at`].
     pub fn is_off(&self) -> bool {
         self.state().is_off
     }
 
-    /// What was done, beginning with operation `from`.
+    /// Returns the operations from number `from` on.
     pub fn trace(&self, from: u64) -> Vec<Event> {
         self.state().trace.get(from as usize..).unwrap_or_default().to_vec()
     }
 
-    /// From here on nothing is done, as if the power had failed at [`Faults::crash_at`].
+    /// Makes all further operations fail, as if the power had failed at [`Faults::crash_at`].
     pub fn turn_off(&self) {
         self.state().is_off = true;
     }
 
-    /// Bytes that the files take.
+    /// Returns the number of bytes that the files take.
     pub fn used_bytes(&self) -> u64 {
         self.state().used_bytes()
     }
 
-    /// The power fails and comes back: what was not synced is lost, kept, torn or out of order. Open files are dead.
+    /// Lets the power fail and come back: unsynced bytes are lost, kept, torn or out of order. Open files are dead.
     pub fn crash(&self) {
         let state = &mut *self.state();
         state.lose_names();
-        // Some disks write in order and stop somewhere, others write what they like.
+        // Some disks write in order up to some point, others in any order.
         let in_order = state.rng.below(3) == 0;
         for file in &mut state.files {
             file.lose(&mut state.rng, in_order);
@@ -202,7 +203,7 @@ impl SimDisk {
         state.restart();
     }
 
-    /// The process is killed: nothing is lost that it had written. Open files are dead.
+    /// Kills the process: its writes are kept. Open files are dead.
     pub fn kill(&self) {
         self.state().restart();
     }
@@ -212,7 +213,7 @@ impl SimDisk {
         self.state().time += by;
     }
 
-    /// Damages the byte at `at` of a file: the disk rots.
+    /// Damages the byte at `at` of a file, as a decaying disk would.
     pub fn flip(&self, path: &Path, at: u64, bits: u8) {
         let state = &mut *self.state();
         if let Some(&file) = state.seen.files.get(path) {
@@ -244,7 +245,7 @@ impl SimDisk {
 }
 
 impl State {
-    /// Counts an operation, and fails it if its time has come.
+    /// Counts an operation, and makes it fail if a fault is due.
     fn begin(&mut self, operation: &'static str, target: String, at: u64, bytes: usize) -> io::Result<()> {
         let number = self.operations;
         self.operations += 1;
@@ -269,7 +270,7 @@ impl State {
         self.seen.files.values().map(|&file| self.files[file].seen.len() as u64).sum()
     }
 
-    /// A change that a sync of the directory of `path` makes durable.
+    /// Records a change of names, which a sync of the directory of `path` makes durable.
     fn change_names(&mut self, path: &Path, change: NameChange) {
         self.seen.apply(&change);
         let dir = path.parent().unwrap_or(Path::new(".")).to_owned();
@@ -289,8 +290,8 @@ impl State {
 }
 
 impl Names {
-    /// Each change is made whole, whatever became of those before, as a journal makes it: a file that was renamed has its new
-    /// name although the old one was never durable, and never has both.
+    /// Applies each change as a whole, whatever the fate of the earlier ones, like the journal of a file system. A
+    /// renamed file has its new name even if the old one was never durable, and never has both.
     fn apply(&mut self, change: &NameChange) {
         match change {
             NameChange::MakeDir(path) => {
@@ -329,7 +330,7 @@ impl FileState {
         }
     }
 
-    /// A sync that failed: some of it was written, the rest never will be.
+    /// Lets a sync fail: some sectors are written, the others never will be.
     fn fail_to_sync(&mut self, rng: &mut Rng) {
         for (sector, bytes) in std::mem::take(&mut self.unsynced) {
             if rng.below(2) == 0 {
@@ -426,9 +427,9 @@ impl Disk for SimDisk {
         Ok(names.filter_map(|file| Some(file.file_name()?.to_str()?.to_owned())).collect())
     }
 
-    /// Where it fails, the names stay as unsynced as they were, and a later sync that succeeds makes them durable: a file system that
-    /// could not write its own journal fails all later syncs, too. What a failed sync of a file leaves behind is lost: see
-    /// [`FileState::fail_to_sync`].
+    /// If this fails, the names remain unsynced, and a later successful sync makes them durable. A real file system
+    /// that could not write its own journal would fail all later syncs, too. The sectors of a failed sync of a file are
+    /// lost: see [`FileState::fail_to_sync`].
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         let state = &mut *self.state();
         state.begin("sync_dir", path.display().to_string(), 0, 0)?;
@@ -480,7 +481,7 @@ impl SimFile {
 }
 
 impl SimFile {
-    /// What a write that fails has written all the same.
+    /// Writes a part of the bytes, as a failing write may.
     fn write_part(&self, bytes: &[u8], at: u64) {
         let state = &mut *self.disk.state();
         if self.life == state.life && !state.is_off {
@@ -573,7 +574,7 @@ mod tests {
             disk.sync_dir(Path::new("/")).unwrap();
             file.write_at(&[2; 1024], 512).unwrap();
             disk.crash();
-            assert!(file.sync_data().is_err(), "an open file outlives no crash");
+            assert!(file.sync_data().is_err(), "an open file must not survive a crash");
             let bytes = contents(&disk, &path).unwrap();
             assert!(bytes.len() >= 1024 && bytes[..512] == [1; 512]);
             let second = &bytes[512..1024];

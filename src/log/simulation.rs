@@ -1,14 +1,16 @@
-//! The simulation of the log: one seed decides what is appended, what fails and where the power goes, and the same seed
-//! always gives the same run. After each crash the log is recovered and compared with what was appended:
+//! Simulation of the journal. One seed decides which units are appended, which operations fail and when the power goes,
+//! so the same seed always gives the same run. After each crash the journal is recovered and compared with the appended
+//! units:
 //!
-//! - what had been durable is there, and so is what an earlier recovery has shown;
-//! - what is there is a prefix of what was appended: whole units, in order, nothing invented;
-//! - a crash alone never looks like damage.
+//! - units that had been durable, or that an earlier recovery has shown, must be there;
+//! - the recovered units must be a prefix of the appended ones: whole units, in order, nothing invented;
+//! - a crash alone must never look like damage.
 //!
-//! Snapshots are taken meanwhile, whose content is simply all units up to their Lsn: what is read back is then the same, from
-//! whichever of the two it comes. At some starts the newest snapshot is damaged, to see what that leaves.
+//! Snapshots are taken meanwhile, whose content is simply all units up to their Lsn, so that the result does not depend
+//! on which of the two a unit is read from. At some starts the newest snapshot is damaged, to check that this is
+//! handled.
 //!
-//! States that are rare are counted, and a run that has not reached them all fails. Planted bugs show that it can fail.
+//! Rare states are counted, and a run that has not reached all of them fails. Planted bugs show that it can fail.
 
 use std::ops::Range;
 use std::path::Path;
@@ -33,7 +35,8 @@ use crate::base::rng::Rng;
 
 const DIRECTORY: &str = "/data/tidegate";
 const ID: DirectoryId = DirectoryId::new([0x5a; 16]);
-/// Seeds of the test: some 3,000 crashes. `SUITE_ROUNDS` says how many others, from `SUITE_SEED` on.
+/// Number of seeds of the test, which make some 3,000 crashes. `SUITE_ROUNDS` says how many others to run, from
+/// `SUITE_SEED` on.
 const SEEDS: u64 = 12;
 const OPTIONS: Options = Options {
     policy: SyncPolicy::Always,
@@ -53,38 +56,38 @@ reached! {
     recovered_units "recovered units"
     torn_tails "torn tails"
     torn_with_blocks_behind "torn blocks with whole ones behind them"
-    stale_blocks_at_the_end "recycled segments with old blocks at the log's end"
+    stale_blocks_at_the_end "recycled segments with old blocks at the journal's end"
     lost_unsynced_units "lost units that were not durable"
     crashes_in_recovery "crashes in recovery"
     segments_recycled "recycled segments"
-    segments_left_behind "old segments that could not be removed or used again"
+    segments_left_behind "old segments that could not be removed or recycled"
     full "full disks"
-    healed "disks that have space again"
-    stuck "units that a full disk did not take"
-    poisoned "poisoned logs"
-    empty_starts "starts without a log"
+    healed "disks with space again"
+    stuck "units rejected by a full disk"
+    poisoned "poisoned journals"
+    empty_starts "starts without a journal"
     snapshots "complete snapshots"
     snapshots_read "starts from a snapshot"
-    snapshots_ahead "snapshots ahead of what is durable of the log"
-    snapshots_failed "snapshots that a failing disk has ended"
-    snapshots_full "snapshots that a full disk has ended"
+    snapshots_ahead "snapshots ahead of the durable part of the journal"
+    snapshots_failed "snapshots ended by a failing disk"
+    snapshots_full "snapshots ended by a full disk"
     snapshots_abandoned "abandoned snapshots"
-    snapshots_cut_off "snapshots that a crash has interrupted"
+    snapshots_cut_off "snapshots interrupted by a crash"
     crashes_before_the_cut "crashes between the name of a snapshot and the cut"
     crashes_in_the_cut "crashes between the cut of two segments"
-    substitutes "damaged snapshots with something whole in their place"
-    no_substitutes "damaged snapshots with nothing whole in their place"
+    substitutes "damaged snapshots with an intact substitute"
+    no_substitutes "damaged snapshots without an intact substitute"
 }
 
-/// One disk and what should be on it.
+/// One disk and its expected contents.
 struct World {
     disk: SimDisk,
     rng: Rng,
-    /// What was committed: the unit with Lsn n is at n - 1.
+    /// The committed units: the unit with Lsn n is at n - 1.
     units: Vec<Vec<u8>>,
-    /// How many of them have been durable, or shown by a recovery.
+    /// Number of units that have been durable, or shown by a recovery.
     kept: u64,
-    /// What the newest complete snapshot has.
+    /// Lsn of the newest complete snapshot.
     snapshot: Lsn,
     cut: Cut,
     capacity: Option<u64>,
@@ -92,7 +95,7 @@ struct World {
     reached: Reached,
 }
 
-/// How far the files are gone that the last snapshot has cut off.
+/// Files that the last snapshot has cut off: those already removed, and those left.
 #[derive(Clone, Copy, Default)]
 struct Cut {
     gone: usize,
@@ -106,7 +109,7 @@ struct Taking {
     is_finished: bool,
 }
 
-/// What a directory gives back.
+/// The data found in a directory.
 struct Found {
     snapshot: Lsn,
     units: Vec<Vec<u8>>,
@@ -114,7 +117,7 @@ struct Found {
     is_substitute: bool,
 }
 
-/// What is wrong with the log.
+/// The fault of the journal, if any.
 type Verdict = Result<(), String>;
 
 impl World {
@@ -132,7 +135,7 @@ impl World {
         }
     }
 
-    /// From a start to a crash, a kill or a clean end.
+    /// Runs one life, from a start to a crash, a kill or a clean end.
     fn live(&mut self, actions: u64, faults: Faults) -> Verdict {
         let faults = Faults { capacity: self.capacity, sync_time: Duration::from_micros(100), ..faults };
         self.disk.set_faults(faults);
@@ -142,7 +145,7 @@ impl World {
         }
         self.reached.crashes_in_the_cut += u64::from(self.cut.gone > 0 && self.cut.left > 0);
         self.cut = Cut::default();
-        // What ends a life between two operations is the power, or kill -9.
+        // Between two operations, a life can only end by a power loss or by `kill -9`.
         if self.rng.below(3) == 0 {
             self.disk.kill();
             self.reached.kills += 1;
@@ -153,7 +156,7 @@ impl World {
         Ok(())
     }
 
-    /// Recovers the log and compares it; `None` if the disk does not let it.
+    /// Recovers the journal and compares it; `None` if the disk prevents that.
     fn start(&mut self) -> Result<Option<Log>, String> {
         self.damage_the_newest()?;
         let (restore, found) = match self.restore() {
@@ -166,7 +169,7 @@ impl World {
         }
         self.compare(&found)?;
         self.count(&restore, &found)?;
-        // From here on a segment may be there that nobody has closed.
+        // From here on there may be a segment without the mark of a clean end.
         self.was_closed = false;
         match restore.finish(OPTIONS, Arc::new(self.disk.clone()), Box::new(|| {})) {
             Ok(log) => {
@@ -177,7 +180,7 @@ impl World {
                 self.kept = last;
                 self.snapshot = found.snapshot;
                 if (log.durable().get(), log.written().get()) != (last, last) {
-                    return Err(format!("recovered {last}, then durable is {}", log.durable()));
+                    return Err(format!("recovered up to {last}, but durable is {}", log.durable()));
                 }
                 Ok(Some(log))
             }
@@ -190,12 +193,13 @@ impl World {
         let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
         let mut restore = Restore::open(Directory::open(disk, Path::new(DIRECTORY), ID)?)?;
         let units = restore.effects()?;
-        let end = restore.end().cloned().expect("all has been read");
+        let end = restore.end().cloned().expect("everything has been read");
         let (snapshot, is_substitute) = (restore.snapshot(), restore.passed_over().is_some());
         Ok((restore, Found { snapshot, units, end, is_substitute }))
     }
 
-    /// At times, damages the newest snapshot and looks what that leaves: all, or a refusal that names it. Then it is mended.
+    /// At times, damages the newest snapshot and checks the outcome: all data, or a refusal that names the snapshot.
+    /// Repairs it afterwards.
     fn damage_the_newest(&mut self) -> Verdict {
         let snapshots = self.snapshots_on_disk();
         let Some(newest) = snapshots.last().filter(|_| self.rng.below(3) == 0) else { return Ok(()) };
@@ -214,7 +218,7 @@ impl World {
                 self.reached.no_substitutes += 1;
                 Ok(())
             }
-            Err(error) => Err(format!("{} is damaged, and what is said is: {error}", path.display())),
+            Err(error) => Err(format!("{} is damaged, but the error reported is: {error}", path.display())),
         };
         self.disk.flip(&path, at, 4);
         verdict
@@ -230,21 +234,21 @@ impl World {
     fn compare(&self, found: &Found) -> Verdict {
         let last = found.units.len() as u64;
         if found.end.lsn.get() != last {
-            return Err(format!("{last} units, and the last is Lsn {}", found.end.lsn));
+            return Err(format!("{last} units, but the last is Lsn {}", found.end.lsn));
         }
         match self.units.get(..found.units.len()) {
             Some(units) if units == found.units => {}
-            Some(_) => return Err("other units than those that were appended".to_owned()),
+            Some(_) => return Err("the units are not those that were appended".to_owned()),
             None => return Err(format!("Lsn {last} was invented")),
         }
         if last < self.kept {
-            return Err(format!("{} had been durable, {last} is left", self.kept));
+            return Err(format!("{} had been durable, but only {last} is left", self.kept));
         }
         if found.snapshot < self.snapshot && !found.is_substitute {
-            return Err(format!("the snapshot of Lsn {} was complete, and {} is read", self.snapshot, found.snapshot));
+            return Err(format!("the snapshot of Lsn {} was complete, but {} is read", self.snapshot, found.snapshot));
         }
         if self.was_closed && (!found.end.is_clean || found.end.torn.is_some() || last < self.units.len() as u64) {
-            return Err(format!("was closed with {} units, and ends with {:?}", self.units.len(), found.end));
+            return Err(format!("closed with {} units, but ends with {:?}", self.units.len(), found.end));
         }
         Ok(())
     }
@@ -303,7 +307,7 @@ impl World {
                 }
                 18 => {
                     if log.drain().is_ok() && log.durable().get() < self.units.len() as u64 {
-                        return Err("drained, and not durable".to_owned());
+                        return Err("drained, but not durable".to_owned());
                     }
                 }
                 _ => self.fill_or_clear(),
@@ -312,7 +316,7 @@ impl World {
                 return Err(format!("durable went from {durable} to {} of {}", log.durable(), log.written()));
             }
             if state == State::Poisoned && log.durable() > durable {
-                return Err("something became durable in a poisoned log".to_owned());
+                return Err("a unit became durable in a poisoned journal".to_owned());
             }
             self.kept = self.kept.max(log.durable().get());
             self.reached.poisoned += u64::from(state != State::Poisoned && log.state() == State::Poisoned);
@@ -333,7 +337,7 @@ impl World {
     }
 
     fn commit(&mut self, log: &Log, buffer: Vec<u8>) -> Vec<u8> {
-        // The engine refuses what would change data; what was running when the disk filled up still comes.
+        // The engine refuses commands that would change data, but units of commands that were running still come.
         if log.state() == State::Full && self.rng.below(4) > 0 {
             return buffer;
         }
@@ -347,7 +351,7 @@ impl World {
         log.commit(tail(buffer, Lsn::new(first as u64 + 1), &self.units[first..]), how)
     }
 
-    /// Begins a snapshot, goes on with one, ends or abandons it.
+    /// Begins, continues, ends or abandons a snapshot.
     fn snapshot(&mut self, log: &Log, taking: Option<Taking>) -> Result<Option<Taking>, String> {
         let begin = || Begin { serial: self.disk.operations(), time_ms: 0, sizes: SIZES, notify: Box::new(|| {}) };
         let mut taking =
@@ -382,7 +386,7 @@ impl World {
         Ok(None)
     }
 
-    /// Hands over some units more, or all and the end.
+    /// Hands over some more units, or all of them and the end.
     fn push(&mut self, taking: &mut Taking) {
         taking.is_finished = self.rng.below(3) == 0;
         let some = taking.pushed + self.rng.below(20) as usize;
@@ -395,7 +399,7 @@ impl World {
         }
     }
 
-    /// Others use up the disk, or give it back.
+    /// Lets other programs use up the disk, or give space back.
     fn fill_or_clear(&mut self) {
         let spare = self.rng.below(20 * 1024);
         self.capacity = match self.capacity {
@@ -406,8 +410,9 @@ impl World {
     }
 }
 
-/// A life that the power ends before its operation `crash_at`, a life before that so that there is something to recover, one
-/// behind it with whatever faults the seed has, and a start to see what is left. Answers whether the first crash came, too.
+/// Runs four lives. The first makes data to recover. In the second the power fails before its operation `crash_at`. The
+/// third has whatever faults the seed gives. The last is a start that checks the remains. Returns whether the second
+/// life did reach `crash_at`.
 fn run(seed: u64, crash_at: u64) -> Result<(World, bool), String> {
     let mut world = World::new(seed);
     let mut lives = || {
@@ -431,7 +436,7 @@ fn run(seed: u64, crash_at: u64) -> Result<(World, bool), String> {
     Ok((world, crashed))
 }
 
-/// The power fails before each operation of a life, for each of these seeds.
+/// Lets the power fail before each operation of a life, for each of these seeds.
 fn crash_everywhere(seeds: Range<u64>) -> Result<Reached, String> {
     let mut reached = Reached::default();
     for seed in seeds {
@@ -457,7 +462,7 @@ fn crashes_lose_nothing_that_was_durable_and_invent_nothing() {
     assert!(reached.missing().is_empty(), "not reached: {:?}", reached.missing());
 }
 
-/// What the simulation says about the log with this bug in it.
+/// Returns the simulation's verdict on the journal with this bug in it.
 fn with(bug: Bug) -> String {
     plant(Some(bug));
     let found = crash_everywhere(0..SEEDS);
@@ -468,23 +473,25 @@ fn with(bug: Bug) -> String {
 #[test]
 fn a_sync_that_is_left_out_is_found() {
     let error = with(Bug::NoSync);
-    // The log may notice by itself, when a later block says that the lost one had been durable.
+    // The journal may notice the loss itself, when a later block says that the lost one had been durable.
     assert!(error.contains("had been durable") || error.contains("refused after a mere crash"), "{error}");
 }
 
 #[test]
 fn a_segment_number_that_is_not_checked_is_found() {
     let error = with(Bug::NoSegmentNumber);
-    // What an older segment left may also be met where the snapshot before it is damaged.
-    assert!(error.contains("refused after a mere crash") || error.contains("and what is said is"), "{error}");
+    // The remains of an older segment may also show up where the snapshot before them is damaged.
+    assert!(error.contains("refused after a mere crash") || error.contains("but the error reported is"), "{error}");
 }
 
 #[test]
 fn a_recovered_tail_that_is_not_copied_is_found() {
     let error = with(Bug::NoCopyOfTheTail);
-    // What the log lacks then may also be met where the snapshot before it is damaged.
+    // The missing units may also show up where the snapshot before them is damaged.
     assert!(
-        ["had been durable", "refused after a mere crash", "and what is said is"].iter().any(|why| error.contains(why)),
+        ["had been durable", "refused after a mere crash", "but the error reported is"]
+            .iter()
+            .any(|why| error.contains(why)),
         "{error}"
     );
 }
@@ -498,9 +505,9 @@ fn a_snapshot_whose_bytes_are_not_synced_is_found() {
 #[test]
 fn a_cut_before_the_snapshot_is_durable_is_found() {
     let error = with(Bug::CutBeforeTheSnapshot);
-    // The gap that it leaves may be met where the snapshot before it is damaged, too.
+    // The gap may also show up where the snapshot before it is damaged.
     assert!(
-        ["refused after a mere crash", "had been durable", "is missing"].iter().any(|why| error.contains(why)),
+        ["refused after a mere crash", "had been durable", "are missing"].iter().any(|why| error.contains(why)),
         "{error}"
     );
 }

@@ -1,74 +1,77 @@
-//! The terms in which the engine and the journal talk: units to write, when to sync them, and whether the journal can.
+//! The terms in which the engine and the journal talk: units to write, when to sync them, and the journal's state.
 //!
-//! They stand below [`group_commit`](super::group_commit), which offers them to the engine, because its parts need them as well.
+//! [`group_commit`](super::group_commit) offers these types to the engine. They are declared below it because its parts
+//! need them as well.
 
 use crate::base::limits::{LOG_FIRST_SEGMENT_BYTES, LOG_PREPARED_SEGMENTS, LOG_RESERVE_BYTES, LOG_SEGMENT_BYTES};
 use crate::base::lsn::Lsn;
 
-/// Units that are encoded and not written yet, in the order of their Lsns.
+/// Encoded units that are not written yet, in the order of their Lsns.
 #[derive(Debug)]
 pub struct Tail {
-    /// [`HEAD_BYTES`](super::block::HEAD_BYTES) of any content, then the units, each behind its [`unit_head`](super::block::unit_head).
+    /// Room for a block's head ([`HEAD_BYTES`](super::block::HEAD_BYTES) of any content), then the units, each behind
+    /// its [`unit_head`](super::block::unit_head).
     pub bytes: Vec<u8>,
     /// The Lsn of the first unit.
     pub first_lsn: Lsn,
-    /// How many units there are.
+    /// Number of units.
     pub units: u32,
-    /// Wall clock of the server when it made the last of them, in milliseconds since 1970.
+    /// The server's wall clock when it made the last unit, in milliseconds since 1970.
     pub time_ms: i64,
 }
 
 impl Tail {
-    /// The Lsn behind the last unit.
+    /// Returns the Lsn of the unit that will follow the last one here.
     pub fn end(&self) -> Lsn {
         self.first_lsn.plus(u64::from(self.units))
     }
 
-    /// Takes the units, and the buffer with them.
+    /// Takes the units together with their buffer, and leaves an empty one.
     pub(super) fn take(&mut self) -> Tail {
         Tail { bytes: std::mem::take(&mut self.bytes), ..*self }
     }
 }
 
-/// When what was written is synced: the parameter `appendfsync`.
+/// When written blocks are synced: the parameter `appendfsync`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SyncPolicy {
     /// After each write.
     Always,
-    /// When a second has passed.
+    /// Once a second.
     EverySec,
-    /// When a segment is full, and when the log is closed.
+    /// Only when a segment is full, and when the journal is closed.
     No,
 }
 
-/// What the log can do.
+/// The journal's ability to take more units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
-    /// It writes.
+    /// Units are written.
     Good,
-    /// The disk is full, or nearly: the engine must refuse what would change data. What was committed stays and is written when
-    /// there is space.
+    /// The disk is full or nearly so, and the engine must refuse commands that would change data. Committed units are
+    /// kept, and are written when there is space.
     Full,
-    /// A write or a sync has failed. Nothing becomes durable any more; only a restart helps.
+    /// A write or a sync has failed. Nothing more becomes durable; only a restart helps.
     Poisoned,
 }
 
-/// The log's sizes. [`Default`] has the real ones; tests have smaller ones.
+/// The journal's settings. [`Default`] has the real sizes; tests use smaller ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// When it syncs.
+    /// When to sync.
     pub policy: SyncPolicy,
-    /// Bytes of a segment.
+    /// Size of a segment, in bytes.
     pub segment_bytes: u64,
-    /// Bytes of the first segment after a start, and of those made in a hurry.
+    /// Size in bytes of the first segment after a start, and of one made in a hurry because none was prepared.
     pub first_segment_bytes: u64,
-    /// Segments that lie ready.
+    /// Number of segments to keep prepared.
     pub prepared_segments: usize,
-    /// Prefilled bytes below which writes are refused when no further segment can be made.
+    /// When no further segment can be made, writes are refused once fewer prefilled bytes than this are left.
     pub reserve_bytes: u64,
-    /// Whether it may begin without a segment where there is no space for one, and wait. Who can go on without a log does better.
+    /// Whether a start without space for a segment may go on and wait for space. A caller that can do without a journal
+    /// does better to refuse.
     pub may_wait_for_space: bool,
 }
 

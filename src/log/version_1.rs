@@ -1,4 +1,4 @@
-//! Version 1 of the format as it was when it was defined: files that are never changed, and that every later version reads.
+//! Version 1 of the format as originally defined: files that never change, and that every later version must read.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::base::lsn::Lsn;
 const FILES: [&[u8]; 2] =
     [include_bytes!("fixtures/v1/log-0000000000000001.seg"), include_bytes!("fixtures/v1/log-0000000000000002.seg")];
 
-/// The first has its units as they are, the second has them compressed, one of them in several frames.
+/// The first holds its units uncompressed; the second holds them compressed, one of them in several frames.
 const SNAPSHOTS: [&[u8]; 2] = [
     include_bytes!("fixtures/v1/snapshot-0000000000000003.snap"),
     include_bytes!("fixtures/v1/snapshot-0000000000000009.snap"),
@@ -34,7 +34,7 @@ fn segment_path(number: u64) -> PathBuf {
     Path::new("/log").join(names::segment(number))
 }
 
-/// Two starts: three units in two blocks, a kill, a unit, a clean end.
+/// Two starts: three units in two blocks, a kill, another unit, a clean end.
 #[test]
 fn it_is_written_as_it_was_defined() {
     let disk = SimDisk::new(0);
@@ -84,14 +84,14 @@ fn directory(disk: &SimDisk) -> Arc<Directory> {
     Arc::new(Directory::open(disk, Path::new("/log"), DirectoryId::new([0x11; 16])).unwrap())
 }
 
-/// The Lsn of a snapshot, and its units.
+/// Returns the Lsn of each snapshot, and its units.
 fn snapshots() -> [(Lsn, Vec<Vec<u8>>); 2] {
     let plain = vec![b"first".to_vec(), Vec::new(), b"third".to_vec()];
     let long = vec![b"a".to_vec(), b"compressible ".repeat(100), b"z".to_vec()];
     [(Lsn::new(3), plain), (Lsn::new(9), long)]
 }
 
-/// How the second one is compressed is up to the library, which may do better one day.
+/// The compressed bytes of the second one are up to the library, which may improve one day.
 #[test]
 fn a_snapshot_is_written_as_it_was_defined() {
     let directory = directory(&SimDisk::new(0));

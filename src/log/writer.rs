@@ -1,7 +1,7 @@
 //! The writer: puts queued units into blocks, writes them, syncs, and moves from segment to segment.
 //!
-//! It is a state machine without a thread: [`Writer::step`] does what there is to do. The log thread calls it in a loop, the
-//! engine calls it to commit in place, and the simulation calls it whenever it likes.
+//! It is a state machine without a thread: [`Writer::step`] does the work at hand. The journal's thread calls it in a
+//! loop, the engine calls it to commit in place, and the simulation calls it whenever it likes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,23 +23,23 @@ use crate::base::lsn::Lsn;
 pub(super) struct Writer {
     shared: Arc<Shared>,
     current: Current,
-    /// What was taken from the queue and is not written yet: more than nothing only while the disk is full.
+    /// Units taken from the queue that are not written yet. There are some only while the disk is full.
     pending: VecDeque<Tail>,
-    /// Whether something was written since the last sync.
+    /// Whether a block was written since the last sync.
     is_dirty: bool,
-    /// Whether segments are made ahead: from when the first was half full.
+    /// Whether segments are prepared ahead, which begins when the first one is half full.
     is_eager: bool,
     synced_at: Duration,
-    /// When it was last looked whether the segment is still there.
+    /// When the writer last checked that the segment's file still exists.
     looked_at: Duration,
 }
 
 /// Why the writer can't go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// The disk is full; the same may be tried again.
+    /// The disk is full; the write may be tried again.
     Full,
-    /// The log has failed for good.
+    /// The journal has failed for good.
     Poisoned,
 }
 
@@ -65,13 +65,13 @@ impl Writer {
         writer
     }
 
-    /// Writes all that is queued and syncs it if the policy wants that now.
+    /// Writes everything queued, and syncs it if the policy wants that now.
     pub(super) fn step(&mut self) -> State {
         self.write_and_sync(Writer::write_queued)
     }
 
-    /// Writes units, behind all that is queued, and if it `syncs`, as [`step`](Self::step) does. Answers an empty buffer, with
-    /// head room.
+    /// Writes units behind everything queued, and if `syncs`, also syncs as [`step`](Self::step) does. Returns an empty
+    /// buffer, with head room.
     pub(super) fn commit(&mut self, mut tail: Tail, syncs: bool) -> Vec<u8> {
         let mut write = |writer: &mut Writer| writer.write_behind_queue(&mut tail);
         if syncs {
@@ -84,7 +84,7 @@ impl Writer {
     }
 
     fn write_and_sync(&mut self, write: impl FnOnce(&mut Writer) -> Result<(), Stop>) -> State {
-        // Asked before the queue is taken: what a wanted sync is for has been queued before.
+        // Read before the queue is taken: the units that this sync is wanted for were queued earlier.
         let is_sync_wanted = self.shared.take_wanted_sync();
         let done = write(self).and_then(|()| if is_sync_wanted { self.sync() } else { self.sync_by_policy() });
         if is_sync_wanted && done == Err(Stop::Full) {
@@ -93,7 +93,7 @@ impl Writer {
         self.settle(done)
     }
 
-    /// Whether `tail` and all that is queued fit into the segment that is written: the next one begins with a sync of this one.
+    /// Whether `tail` and everything queued fit into the current segment. A change of segments begins with a sync.
     pub(super) fn has_room(&self, tail: &Tail) -> bool {
         let queue = self.shared.queue();
         let bytes: u64 =
@@ -101,19 +101,19 @@ impl Writer {
         bytes <= self.current.room()
     }
 
-    /// Writes all that is queued, and leaves syncs to the log's thread.
+    /// Writes everything queued, and leaves syncs to the journal's thread.
     pub(super) fn write_all(&mut self) -> State {
         let done = self.write_queued();
         self.settle(done)
     }
 
-    /// Writes and syncs everything, whatever the policy says.
+    /// Writes and syncs everything, whatever the policy.
     pub(super) fn flush(&mut self) -> State {
         let done = self.write_queued().and_then(|()| self.sync());
         self.settle(done)
     }
 
-    /// Answers [`State::Full`] only if something could not be written.
+    /// Publishes the outcome. Returns [`State::Full`] only if something could not be written.
     fn settle(&self, done: Result<(), Stop>) -> State {
         self.shared.set_stuck(done == Err(Stop::Full));
         self.shared.judge_space();
@@ -124,28 +124,29 @@ impl Writer {
         }
     }
 
-    /// Flushes, and marks that the log has been closed: from then on nothing can be missing at its end.
+    /// Flushes, and marks the journal as closed: a reader then knows that nothing is missing at its end.
     pub(super) fn close(&mut self) -> State {
         let state = self.flush();
-        // Where there is no segment, nothing was written: the log ends as it did.
+        // Without a segment nothing was written, and the journal ends where it did before.
         if state != State::Good || self.current.file.is_none() {
             return state;
         }
         let mut mark = Tail { bytes: self.shared.spare(), first_lsn: self.end(), units: 0, time_ms: 0 };
-        // It needs no segment of its own: a file can grow by 64 bytes, and if it can't the mark is missing, and nothing else.
+        // The mark gets no segment of its own. A file can usually grow by 64 bytes; if not, only the mark is missing.
         match self.write_block(&mut mark) {
             Ok(()) => self.flush(),
             Err(_) => self.shared.state(),
         }
     }
 
-    /// Writes units. They are taken, and queued, only if something is queued before them, or the disk is full.
+    /// Writes units. They are taken out of `tail` and queued only if others are queued before them, or if the disk is
+    /// full.
     fn write_behind_queue(&mut self, tail: &mut Tail) -> Result<(), Stop> {
         if self.shared.backlog_bytes() > 0 {
             self.shared.enqueue(tail.take());
             return self.write_queued();
         }
-        // The thread that makes segments may just have found that the disk fails.
+        // The thread that prepares segments may just have found that the disk fails.
         if self.shared.state() == State::Poisoned {
             return Err(Stop::Poisoned);
         }
@@ -168,7 +169,7 @@ impl Writer {
                     self.pending.push_front(tail);
                     return Err(Stop::Full);
                 }
-                // What a log that has failed is given is dropped: it acknowledges nothing any more.
+                // A failed journal drops the units that it is given, since it acknowledges nothing any more.
                 Ok(()) | Err(Stop::Poisoned) => self.shared.done_with(tail),
             }
         }
@@ -191,7 +192,8 @@ impl Writer {
         self.write_block(tail)
     }
 
-    /// Writes a block to where the next one belongs. May be repeated after the disk was full: it writes the same place again.
+    /// Writes a block where the next one belongs. It may be called again after the disk was full, and then writes to
+    /// the same place.
     fn write_block(&mut self, tail: &mut Tail) -> Result<(), Stop> {
         let place = self.shared.directory.place(self.current.number, self.current.offset);
         let contents = Contents { first_lsn: tail.first_lsn, units: tail.units, time_ms: tail.time_ms };
@@ -203,7 +205,7 @@ impl Writer {
             return Err(self.failed(self.on_segment("write to"), &error));
         }
         self.shared.learn_write_time(self.shared.clock.monotonic().saturating_sub(began));
-        // With the other policies each sync does that.
+        // Under the other policies each sync does this.
         if self.shared.policy() == SyncPolicy::No && began.saturating_sub(self.looked_at) >= LOG_EVERY_SEC {
             self.look_for_file(began)?;
         }
@@ -215,7 +217,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Says how much is left in the segment that is written, and has the next ones prepared when it is half full.
+    /// Publishes how much room is left in the current segment, and requests further segments when it is half full.
     fn tell_room(&mut self) {
         self.shared.set_room(self.current.room());
         if !self.is_eager && self.current.is_half_full() {
@@ -224,8 +226,8 @@ impl Writer {
         }
     }
 
-    /// Moves on to the next segment. All that was written before is durable first, so that only the last segment of a log can
-    /// have a torn tail.
+    /// Moves on to the next segment. Everything written before is made durable first, so that only the last segment of
+    /// a journal can have a torn tail.
     fn change_segment(&mut self, block_bytes: u64) -> Result<(), Stop> {
         self.sync()?;
         let prepared = self.shared.segments().take_prepared();
@@ -260,7 +262,7 @@ impl Writer {
         Ok(())
     }
 
-    /// None lies ready: the log is faster than the disk can be filled with zeros. A short one bridges the gap.
+    /// Makes a short segment when none lies ready, because units arrive faster than the disk can be filled with zeros.
     fn make_segment(&mut self, block_bytes: u64) -> Result<Prepared, Stop> {
         let number = self.shared.segments().take_number();
         let capacity = self.shared.options.first_segment_bytes.max(HEADER_BYTES + block_bytes);
@@ -276,7 +278,7 @@ impl Writer {
     fn sync_by_policy(&mut self) -> Result<(), Stop> {
         match self.shared.policy() {
             SyncPolicy::Always => self.sync(),
-            // A clock that has gone back says nothing of how long ago that was.
+            // If the clock has gone back, the time since the last sync is unknown.
             SyncPolicy::EverySec
                 if self
                     .shared
@@ -291,8 +293,8 @@ impl Writer {
         }
     }
 
-    /// Makes durable what has been written. A sync that fails is never repeated, also when the disk is full: the system may
-    /// have dropped what it could not write.
+    /// Makes all written blocks durable. A failed sync is never repeated, not even when the disk is full: the system
+    /// may have dropped the pages that it could not write.
     fn sync(&mut self) -> Result<(), Stop> {
         if !self.is_dirty {
             return Ok(());
@@ -314,16 +316,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes sure, at time `now`, that nobody has removed the segment that is written: nothing that is in it would be there after
-    /// a restart. It goes with the folder.
+    /// Checks, at time `now`, that the file of the current segment has not been removed, also together with its folder.
+    /// The units in a removed file would be gone after a restart.
     fn look_for_file(&mut self, now: Duration) -> Result<(), Stop> {
         self.looked_at = now;
         let found = self.current.file.as_ref().map_or(Ok(true), |file| file.has_name());
         let error = match found {
             Ok(true) => return Ok(()),
-            Ok(false) => {
-                io::Error::new(io::ErrorKind::NotFound, "somebody has removed it while the server writes to it")
-            }
+            Ok(false) => io::Error::new(io::ErrorKind::NotFound, "it was removed while the server was writing to it"),
             Err(error) => error,
         };
         self.shared.poison(self.on_segment("keep"), &error);
@@ -342,7 +342,7 @@ impl Writer {
         format!("{action} {}", self.shared.directory.segment(self.current.number).display())
     }
 
-    /// The unit that comes next.
+    /// Returns the Lsn of the next unit.
     fn end(&self) -> Lsn {
         self.shared.written.load().next()
     }

@@ -172,7 +172,7 @@ fn a_segment_that_is_lost_is_missed() {
     std::fs::rename(&oldest, &aside).unwrap();
     let said = refusal(dir.path());
     assert!(
-        said.contains(&format!("{}: missing; the log can't be read from Lsn 1 without it", oldest.display())),
+        said.contains(&format!("{}: missing; the journal can't be read from Lsn 1 without it", oldest.display())),
         "{said}"
     );
     std::fs::rename(&aside, &oldest).unwrap();
@@ -359,7 +359,7 @@ fn without_its_folder_a_server_acknowledges_nothing() {
         assert!(is_misconf(&c.command(&["SET", "later", "v"])));
         assert!(is_misconf(&c.command(&["GET", "later"])), "nobody is shown it");
         assert_eq!(c.command(&["GET", "key:0"]), Value::bulk("v"));
-        let told = "somebody has removed it while the server writes to it";
+        let told = "it was removed while the server was writing to it";
         until(|| server.log().contains(told), told);
     }
 }

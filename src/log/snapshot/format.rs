@@ -1,8 +1,9 @@
-//! The bytes of a snapshot: a header, frames, and a frame that ends it. docs/log-format.md is the specification.
+//! The bytes of a snapshot: a header, frames, and a final frame. docs/log-format.md is the specification.
 //!
-//! The units are one stream of bytes, which frames cut wherever they are full: a unit may be much longer than a frame, and no
-//! reader has to take a length for memory. The checksum of each frame covers the identity of the file and the frame's offset,
-//! so that nothing which stands elsewhere, or stood here before, is taken for it.
+//! The units form one stream of bytes, which is cut into frames wherever a frame is full. So a unit may be much longer
+//! than a frame, and no reader has to allocate memory by a length that it has not checked. The checksum of each frame
+//! covers the identity of the file and the frame's offset, so that no other bytes, nor older ones at this place, are
+//! taken for it.
 
 use crate::base::limits::SNAPSHOT_FRAME_MAX_BYTES;
 use crate::base::lsn::Lsn;
@@ -11,13 +12,13 @@ use crate::log::checksum::{crc32c, crc32c_append};
 use crate::log::identity::DirectoryId;
 use crate::log::segment::BadHeader;
 
-/// Bytes of the header; the first frame stands behind it.
+/// Bytes of the header; the first frame follows it.
 pub(super) const HEADER_BYTES: usize = 64;
 
-/// Bytes in front of what a frame holds.
+/// Bytes in front of a frame's contents.
 pub(super) const FRAME_HEAD_BYTES: usize = 24;
 
-/// Bytes of the frame that ends a snapshot.
+/// Bytes of the final frame.
 pub(super) const END_BYTES: usize = FRAME_HEAD_BYTES + END_FIELD_BYTES;
 
 const END_FIELD_BYTES: usize = 40;
@@ -25,7 +26,7 @@ const MAGIC: [u8; 8] = *b"TIDESNAP";
 const FRAME_MAGIC: [u8; 4] = *b"TGS1";
 const VERSION: u32 = 1;
 
-/// Which file it is: what begins every checksum in it.
+/// Identity of the file, with which every checksum in it begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileId {
     pub(super) directory: DirectoryId,
@@ -33,11 +34,11 @@ pub(super) struct FileId {
     pub(super) serial: u64,
 }
 
-/// What begins a snapshot.
+/// The header of a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     pub(super) file: FileId,
-    /// When it was begun, milliseconds since 1970.
+    /// When the snapshot was begun, in milliseconds since 1970.
     pub(super) begun_ms: i64,
 }
 
@@ -75,59 +76,59 @@ impl Header {
     }
 }
 
-/// What is wrong with a snapshot.
+/// The fault of a damaged snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotDamage {
-    /// The header.
-    #[error("the snapshot's header does not fit")]
+    /// The header is damaged.
+    #[error("the snapshot's header is damaged")]
     Header,
-    /// The frame that ends a snapshot is not at its end.
-    #[error("the frame that ends the snapshot should begin here")]
+    /// The file does not end with a final frame.
+    #[error("the snapshot's final frame should begin here")]
     NoEnd,
-    /// No frame, or one whose bytes have changed.
-    #[error("the frame's checksum does not fit")]
+    /// There is no frame, or its bytes have changed.
+    #[error("the frame's checksum does not match")]
     Frame,
-    /// A kind of frame that this server does not know.
+    /// The frame has a kind that this server does not know.
     #[error("the frame has kind {0}, which this version of Tidegate does not know")]
     Kind(u8),
-    /// The checksum fits, and what it covers can't be decompressed.
+    /// The checksum matches, but the contents can't be decompressed.
     #[error("the frame is whole, but can't be decompressed")]
     Compression,
-    /// The checksums fit, the units do not fill the frames.
-    #[error("the frame is whole, but its units do not fit into it")]
+    /// The checksums match, but the units do not fill the frames.
+    #[error("the frame is whole, but its units do not fill it")]
     Units,
-    /// Another number of units or bytes than the end states.
-    #[error("the end of the snapshot states other counts than those of what is before it")]
+    /// The final frame states other numbers of units or bytes than were read.
+    #[error("the counts in the snapshot's final frame differ from what precedes it")]
     Counts,
-    /// The end states another Lsn than the name.
-    #[error("the end of the snapshot states Lsn {0}, which is not the one in the file's name")]
+    /// The final frame states another Lsn than the file's name.
+    #[error("the snapshot's final frame states Lsn {0}, which is not the one in the file's name")]
     Name(Lsn),
 }
 
-/// What a frame holds.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Bytes of units.
     Plain,
     /// Bytes of units, compressed as one block of LZ4.
     Lz4,
-    /// The end.
+    /// The final frame.
     End,
 }
 
 const KINDS: [Kind; 3] = [Kind::Plain, Kind::Lz4, Kind::End];
 
-/// The head of a frame: what is needed to read the rest of it, and to check both.
+/// The head of a frame: enough to read the rest of the frame, and to check both.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FrameHead {
     pub(super) kind: Kind,
-    /// Bytes that the frame holds behind its head.
+    /// Bytes of the contents, which follow the head.
     pub(super) stored: usize,
-    /// Bytes of units that they are.
+    /// Bytes of units before compression.
     pub(super) plain: usize,
 }
 
-/// Makes a frame that is to stand at `offset` of what `frame` holds behind [`FRAME_HEAD_BYTES`] free ones.
+/// Turns a buffer into a frame for `offset`. The contents lie behind [`FRAME_HEAD_BYTES`] free bytes.
 pub(super) fn seal(frame: &mut [u8], file: &FileId, offset: u64, kind: Kind, plain: usize) {
     let stored = frame.len() - FRAME_HEAD_BYTES;
     frame[..FRAME_HEAD_BYTES].fill(0);
@@ -148,18 +149,18 @@ fn crc_of(frame: &[u8], file: &FileId, offset: u64) -> u32 {
 }
 
 impl FrameHead {
-    /// Reads the head of a frame, which nothing has checked yet: its lengths are within the format's bounds and no more.
+    /// Reads the head of an unchecked frame: its lengths are within the format's bounds, and no more is known.
     pub(super) fn read(head: &[u8; FRAME_HEAD_BYTES]) -> Result<FrameHead, SnapshotDamage> {
         let (stored, plain) = (u32_at(head, 12) as usize, u32_at(head, 16) as usize);
         if head[..4] != FRAME_MAGIC || stored.max(plain) > SNAPSHOT_FRAME_MAX_BYTES {
             return Err(SnapshotDamage::Frame);
         }
-        // The kind is believed when the checksum fits; until then any stands for all that hold something.
+        // The kind is not trusted before the checksum matches. Until then, any kind with contents will do.
         let kind = KINDS.into_iter().find(|kind| *kind as u8 == head[8]).unwrap_or(Kind::Plain);
         Ok(FrameHead { kind, stored, plain })
     }
 
-    /// Checks a whole frame, which stands at `offset`.
+    /// Checks a whole frame at `offset`.
     pub(super) fn check(frame: &[u8], file: &FileId, offset: u64) -> Result<(), SnapshotDamage> {
         let head = frame.first_chunk::<FRAME_HEAD_BYTES>().ok_or(SnapshotDamage::Frame)?;
         if crc_of(frame, file, offset) != u32_at(head, 4) {
@@ -170,16 +171,16 @@ impl FrameHead {
     }
 }
 
-/// What the last frame says of all others.
+/// The totals that the final frame states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct End {
-    /// The last unit of the log that the snapshot has.
+    /// The last unit of the journal that the snapshot covers.
     pub lsn: Lsn,
-    /// When that was, milliseconds since 1970.
+    /// When that unit was made, in milliseconds since 1970.
     pub time_ms: i64,
-    /// Units of the snapshot, which are not those of the log.
+    /// Number of units in the snapshot, which are not those of the journal.
     pub units: u64,
-    /// Bytes of them, not compressed.
+    /// Their bytes before compression.
     pub unit_bytes: u64,
     /// Frames before this one.
     pub frames: u64,
@@ -196,7 +197,7 @@ impl End {
         bytes
     }
 
-    /// Reads the frame that ends a snapshot and stands at `offset`.
+    /// Reads the final frame of a snapshot, at `offset`.
     pub(super) fn read(frame: &[u8; END_BYTES], file: &FileId, offset: u64) -> Option<End> {
         let head = FrameHead::read(frame.first_chunk()?).ok()?;
         let fields = frame.last_chunk::<END_FIELD_BYTES>()?;

@@ -1,4 +1,4 @@
-//! Reads a snapshot back, frame by frame, and believes nothing before its checksum fits.
+//! Reads a snapshot back, frame by frame, and believes nothing before its checksum matches.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,20 +19,21 @@ pub struct SnapshotReader {
     size: u64,
     header: Header,
     end: End,
-    /// Where the next frame begins.
+    /// Offset of the next frame.
     offset: u64,
     /// The last frame.
     frame: Vec<u8>,
-    /// Bytes of units that were read, from the first unit on that has not been passed.
+    /// Bytes of units that were read, beginning with the first unit not yet passed.
     plain: Vec<u8>,
-    /// How many of them are whole units.
+    /// The number of those bytes that form whole units.
     whole: usize,
-    /// What was read so far.
+    /// Totals of the frames read so far.
     read: End,
 }
 
 impl SnapshotReader {
-    /// Opens the snapshot of `directory` up to `lsn`. One that lacks its end is refused, without reading the rest.
+    /// Opens the snapshot of `directory` up to `lsn`. A snapshot without its final frame is refused before the rest is
+    /// read.
     pub fn open(directory: &Directory, lsn: Lsn) -> Result<SnapshotReader, LogError> {
         let path = directory.snapshot(lsn);
         let io = |source| LogError::Io { path: path.clone(), source };
@@ -68,28 +69,28 @@ impl SnapshotReader {
         })
     }
 
-    /// What the end of the snapshot says.
+    /// Returns the totals that the final frame states.
     pub fn end(&self) -> &End {
         &self.end
     }
 
-    /// When the snapshot was begun, milliseconds since 1970: no unit of it was made before.
+    /// Returns when the snapshot was begun, in milliseconds since 1970: no unit of it was made earlier.
     pub fn begun_ms(&self) -> i64 {
         self.header.begun_ms
     }
 
-    /// The file, and the offset behind the frame that was read last: for errors about its units.
+    /// Returns the file, and the offset behind the frame read last: for errors about its units.
     pub fn position(&self) -> (PathBuf, u64) {
         (self.path.clone(), self.offset)
     }
 
-    /// Bytes of the file that have been read, and that there are.
+    /// Returns the bytes of the file read so far, and its size.
     pub fn progress(&self) -> (u64, u64) {
         (self.offset, self.size)
     }
 
-    /// Reads the next frame, whose units [`SnapshotReader::units`] then has. Answers false at the end, when all that the end
-    /// states has been found.
+    /// Reads the next frame, whose units [`SnapshotReader::units`] then returns. Returns false at the end, once the
+    /// stated totals have been reached.
     pub fn advance(&mut self) -> Result<bool, LogError> {
         self.plain.drain(..self.whole);
         self.whole = 0;
@@ -105,8 +106,8 @@ impl SnapshotReader {
         }
     }
 
-    /// The units that end in the last frame. Their Lsn is that of the snapshot: which units of the log they come from, nobody
-    /// can say.
+    /// Returns the units that end in the last frame. All have the snapshot's Lsn: it is unknown which units of the
+    /// journal they come from.
     pub fn units(&self) -> Units<'_> {
         units_up_to(&self.plain[..self.whole], self.end.lsn)
     }
@@ -128,7 +129,7 @@ impl SnapshotReader {
         Ok(head)
     }
 
-    /// Reads bytes that must be there.
+    /// Reads bytes that must exist.
     fn read_at(&self, bytes: &mut [u8], at: u64) -> Result<(), LogError> {
         match read_up_to(&*self.file, bytes, at) {
             Ok(read) if read == bytes.len() => Ok(()),
@@ -137,7 +138,7 @@ impl SnapshotReader {
         }
     }
 
-    /// Adds the bytes of a frame to those that are there, and finds the units that end in it.
+    /// Appends the bytes of a frame, and finds the units that end in it.
     fn take_in(&mut self, head: FrameHead) -> Result<(), SnapshotDamage> {
         let stored = &self.frame[FRAME_HEAD_BYTES..];
         let start = self.plain.len();
@@ -157,7 +158,7 @@ impl SnapshotReader {
             self.whole = self.plain.len() - behind.len();
             self.read.units += 1;
         }
-        // What is left is the beginning of a unit, which is not longer than any unit can be.
+        // The remainder is the beginning of a unit, and no unit is longer than this.
         if self.plain.len() - self.whole > LOG_BLOCK_MAX_BYTES {
             return Err(SnapshotDamage::Units);
         }
@@ -183,7 +184,7 @@ mod tests {
 
     const LSN: Lsn = Lsn::new(9);
 
-    /// Reads a snapshot of these frames, each with a fitting checksum: kind, what it holds, bytes of units that it states.
+    /// Reads a snapshot of these frames, each with a valid checksum: kind, contents, and the stated bytes of units.
     fn read(frames: &[(Kind, &[u8], usize)], end: End) -> Result<u64, LogError> {
         let disk = Arc::new(SimDisk::new(1));
         let directory = Directory::open(disk, Path::new("/d"), DirectoryId::new([1; 16])).unwrap();

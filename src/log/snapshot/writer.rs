@@ -1,14 +1,14 @@
-//! Writes a snapshot: the engine hands over units, a thread of its own compresses and writes them.
+//! Writes a snapshot: the engine hands over units, and a thread of its own compresses and writes them.
 //!
-//! The file is made under a temporary name. When it is complete it is synced, gets its name, and the directory is synced; only
-//! then is what it replaces given up: older snapshots, and the log before it. So a crash at any point leaves either the old
-//! snapshot with its log, or the new one with its log, or both.
+//! The file is made under a temporary name. When it is complete it is synced and gets its name, and the directory is
+//! synced. Only then are the files removed that it replaces: older snapshots, and the journal before it. So a crash at
+//! any point leaves the old snapshot with its journal, the new one with its journal, or both.
 //!
-//! What goes wrong ends the snapshot and nothing else: the temporary file is removed, and the log goes on. Space is the log's
-//! first: a snapshot gives up as soon as the log can't make its next segment.
+//! A failure ends the snapshot and affects nothing else: the temporary file is removed, and the journal goes on. The
+//! journal has the first claim to space: a snapshot gives up as soon as the journal can't make its next segment.
 //!
-//! [`SnapshotWriter`] is the engine's side, `Job` the thread's: a state machine without a thread, so that a simulation can run
-//! it step by step.
+//! [`SnapshotWriter`] is the engine's side and `Job` the thread's. `Job` is a state machine without a thread, so that a
+//! simulation can run it step by step.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,36 +29,36 @@ use crate::log::disk::DiskFile;
 use crate::log::names;
 use crate::log::planted::{self, Bug};
 
-/// Why there is no snapshot. What was there before is there still.
+/// Why a snapshot failed. Earlier files are untouched.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// The system refuses something.
+    /// The system refuses an operation.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: Arc<io::Error>,
     },
-    /// The log is full or has failed.
-    #[error("{}: given up, because the log needs the space or has failed", path.display())]
+    /// The journal is full or has failed.
+    #[error("{}: given up, because the journal needs the space or has failed", path.display())]
     LogFirst {
         /// The file that was being written.
         path: PathBuf,
     },
-    /// What was handed over are not so many whole units.
-    #[error("{}: given up, because it was handed something else than units", path.display())]
+    /// The bytes handed over are not the stated number of whole units.
+    #[error("{}: given up, because it was given malformed units", path.display())]
     NoUnits {
         /// The file that was being written.
         path: PathBuf,
     },
-    /// What was handed over is a unit that no reader would take.
-    #[error("{}: given up, because a change is too long for it", path.display())]
+    /// A unit handed over is longer than any reader accepts.
+    #[error("{}: given up, because a change is too long for a snapshot", path.display())]
     LongUnit {
         /// The file that was being written.
         path: PathBuf,
     },
-    /// It was asked to.
+    /// The engine has abandoned the snapshot.
     #[error("the snapshot was abandoned")]
     Abandoned,
 }
@@ -66,22 +66,22 @@ pub enum SnapshotError {
 /// A snapshot that is complete and durable.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// Where it is.
+    /// The path of the file.
     pub path: PathBuf,
-    /// What it holds.
+    /// The totals in the final frame.
     pub end: End,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub file_bytes: u64,
 }
 
-/// Sizes of the file's parts. [`Default`] has the real ones; tests have smaller ones.
+/// Sizes of the file's parts. [`Default`] has the real ones; tests use smaller ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Bytes of units that a frame holds.
     pub frame_bytes: usize,
-    /// Bytes after which what was written is synced, so that no sync has to wait long for the disk, of the log neither.
+    /// Number of bytes after which to sync, so that no sync has to wait long for the disk, not even one of the journal.
     pub sync_bytes: u64,
-    /// Most bytes of a unit.
+    /// Largest size of a unit in bytes.
     pub unit_bytes: usize,
 }
 
@@ -91,38 +91,39 @@ impl Default for Sizes {
     }
 }
 
-/// What a snapshot has to do with the log beside it.
+/// The journal beside a snapshot.
 pub struct LogBeside {
-    /// Whether the log has space, and works.
+    /// Whether the journal works and has enough space.
     pub is_well: Box<dyn Fn() -> bool + Send>,
-    /// Gives up the log up to this Lsn.
+    /// Removes the journal up to this Lsn.
     pub cut: Box<dyn Fn(Lsn) + Send>,
 }
 
 impl LogBeside {
-    /// No log.
+    /// Stands for no journal.
     pub fn none() -> LogBeside {
         LogBeside { is_well: Box::new(|| true), cut: Box::new(|_| {}) }
     }
 }
 
-/// What a snapshot begins with.
+/// The initial facts of a snapshot.
 pub struct Begin {
-    /// A number that no other snapshot of the directory has: drawn at random.
+    /// A random number, which no other snapshot of the directory has.
     pub serial: u64,
-    /// The wall clock, milliseconds since 1970.
+    /// The wall clock, in milliseconds since 1970.
     pub time_ms: i64,
-    /// How its parts are cut.
+    /// The sizes of its parts.
     pub sizes: Sizes,
-    /// Is called, on the snapshot's thread, when there is an outcome, and when the backlog has fallen to
+    /// Called on the snapshot's thread when there is an outcome, and when the backlog has fallen to
     /// [`SNAPSHOT_PAUSE_BYTES`]. It should wake somebody and return.
     pub notify: Box<dyn Fn() + Send>,
 }
 
-/// A snapshot under way, as the engine sees it. Nothing here waits for the disk. Dropped before it is complete, it is abandoned.
+/// A snapshot under way, as the engine sees it. No call waits for the disk. Dropping it before it is complete abandons
+/// it.
 pub struct SnapshotWriter {
     shared: Arc<Shared>,
-    /// Until the thread has it.
+    /// `None` once the thread has it.
     job: Option<Job>,
 }
 
@@ -134,8 +135,8 @@ impl SnapshotWriter {
         SnapshotWriter { shared, job: Some(job) }
     }
 
-    /// Starts the thread that writes. It gives way to those that serve clients, until it must [hurry](Self::hurry). Fails if the
-    /// system has no thread; then nothing was done.
+    /// Starts the thread that writes. It runs at a low priority, until it must [hurry](Self::hurry). Fails, and does
+    /// nothing, if the system can't start a thread.
     pub fn start(&mut self) -> io::Result<()> {
         if let Some(mut job) = self.job.take() {
             thread_named_snapshot().spawn(move || job.run())?;
@@ -147,44 +148,45 @@ impl SnapshotWriter {
     pub fn push(&mut self, units: Vec<u8>, count: u32) {
         let before = self.shared.backlog.fetch_add(units.len(), Ordering::Relaxed);
         if before + units.len() > SNAPSHOT_HURRY_BYTES {
-            // Where others leave it too little of the processors, it would never keep up.
+            // At a low priority the thread would never keep up on a busy machine.
             self.hurry();
         }
         self.shared.change(|queue| queue.pieces.push_back(Piece { units, count }));
     }
 
-    /// Has the thread take from here on what it can get of the processors: somebody waits for it.
+    /// Gives the thread its normal priority from here on, because somebody waits for it.
     pub fn hurry(&self) {
         if !self.shared.hurries.swap(true, Ordering::Relaxed) {
             self.shared.change(|_| {});
         }
     }
 
-    /// Bytes that were handed over and are not written yet. Above [`SNAPSHOT_PAUSE_BYTES`] the engine should wait before it
-    /// copies more; above [`SNAPSHOT_GIVE_UP_BYTES`](crate::base::limits::SNAPSHOT_GIVE_UP_BYTES) the disk does not keep up
-    /// even with what changes meanwhile.
+    /// Returns the number of bytes handed over and not written yet. Above [`SNAPSHOT_PAUSE_BYTES`], the engine should
+    /// wait before it copies more. Above [`SNAPSHOT_GIVE_UP_BYTES`](crate::base::limits::SNAPSHOT_GIVE_UP_BYTES), the
+    /// disk does not even keep up with the changes made meanwhile.
     pub fn backlog(&self) -> usize {
         self.shared.backlog.load(Ordering::Relaxed)
     }
 
-    /// All has been handed over: it is the data as of unit `lsn` of the log, at `time_ms` by the wall clock.
+    /// Declares that all units were handed over: they are the data as of unit `lsn` of the journal, at `time_ms` by the
+    /// wall clock.
     pub fn finish(&mut self, lsn: Lsn, time_ms: i64) {
         self.shared.change(|queue| queue.finish = Some((lsn, time_ms)));
     }
 
-    /// Gives up. If it is not complete by now, the outcome will be [`SnapshotError::Abandoned`], and nothing is left of it.
+    /// Gives up. Unless it is already complete, the outcome will be [`SnapshotError::Abandoned`], and no file remains.
     pub fn abandon(&self) {
         self.shared.is_abandoned.store(true, Ordering::Release);
         self.shared.change(|_| {});
     }
 
-    /// What became of it; `None` while it is under way.
+    /// Returns the outcome; `None` while the snapshot is under way.
     pub fn outcome(&self) -> Option<Result<Done, SnapshotError>> {
         self.shared.outcome.get().cloned()
     }
 
-    /// What the thread does again and again: writes all that is queued, or takes one step towards the end. For those who run
-    /// without the thread.
+    /// Does one round of the thread: writes everything queued, or takes one step towards the end. For callers without
+    /// the thread.
     pub fn step(&mut self) {
         if let Some(job) = &mut self.job {
             job.step();
@@ -199,7 +201,7 @@ impl Drop for SnapshotWriter {
     }
 }
 
-/// Units as they were handed over.
+/// Units handed over in one call.
 struct Piece {
     units: Vec<u8>,
     count: u32,
@@ -211,11 +213,11 @@ struct Queue {
     finish: Option<(Lsn, i64)>,
 }
 
-/// What the engine and the thread share.
+/// State shared by the engine and the thread.
 #[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
-    /// The thread waits here, with the queue, for something to do.
+    /// Where the thread waits for work, with the lock of the queue.
     work: Condvar,
     backlog: AtomicUsize,
     hurries: AtomicBool,
@@ -241,7 +243,7 @@ impl Shared {
         self.hurries.load(Ordering::Relaxed)
     }
 
-    /// Waits until there is something to do; if it gives way, also until it must not any more.
+    /// Waits until there is work. At a low priority, also returns when the thread must hurry.
     fn wait_for_work(&self, gives_way: bool) {
         let mut queue = self.queue();
         while queue.pieces.is_empty()
@@ -254,18 +256,18 @@ impl Shared {
     }
 }
 
-/// How far the file is.
+/// Progress of the file.
 #[derive(Clone, Copy)]
 enum Stage {
-    /// Units are written.
+    /// Units are being written.
     Writing,
-    /// All is written and synced.
+    /// Everything is written and synced.
     Written(End),
-    /// It has its name.
+    /// The file has its final name.
     Named(End),
 }
 
-/// What writes the file.
+/// The writing side of a snapshot.
 struct Job {
     directory: Arc<Directory>,
     log: LogBeside,
@@ -274,16 +276,16 @@ struct Job {
     header: Header,
     shared: Arc<Shared>,
     stage: Stage,
-    /// Made with the first step.
+    /// Created with the first step.
     file: Option<Arc<dyn DiskFile>>,
     path: PathBuf,
-    /// Where the next frame goes.
+    /// Offset of the next frame.
     offset: u64,
-    /// Bytes that were written since the last sync.
+    /// Bytes written since the last sync.
     unsynced: u64,
     /// Bytes of units for the next frame.
     plain: Vec<u8>,
-    /// The frame that is written.
+    /// Buffer for the frame being written.
     frame: Vec<u8>,
     written: End,
 }
@@ -310,21 +312,21 @@ impl Job {
         }
     }
 
-    /// Does all of it: on a thread that gives way, and when that must hurry on this one, because a thread that has given way can't
-    /// take that back.
+    /// Runs the whole job: on a thread with low priority, and once it must hurry, on this one, because a thread can't
+    /// raise its priority again.
     fn run(&mut self) {
         thread::scope(|scope| {
             let gives_way = || {
                 give_way();
                 self.work(true);
             };
-            // Where the system has no second thread, this one does it all.
+            // If the system can't start a second thread, this one does everything.
             let _ = thread_named_snapshot().spawn_scoped(scope, gives_way);
         });
         self.work(false);
     }
 
-    /// Works until there is an outcome; if it gives way, no longer than until it must hurry.
+    /// Works until there is an outcome or, at a low priority, until the thread must hurry.
     fn work(&mut self, gives_way: bool) {
         while !(gives_way && self.shared.hurries()) && self.step() {
             if let Stage::Writing = self.stage {
@@ -333,7 +335,7 @@ impl Job {
         }
     }
 
-    /// Does what there is to do in this stage. Answers whether there may be more.
+    /// Takes one step in the current stage. Returns whether there may be more to do.
     fn step(&mut self) -> bool {
         if self.shared.outcome.get().is_some() {
             return false;
@@ -343,7 +345,7 @@ impl Job {
             Ok(Some(done)) => Ok(done),
             Err(error) => {
                 if self.file.take().is_some() {
-                    // What is left of it is removed at the next start.
+                    // If this fails, the next start removes the file.
                     let _ = self.directory.disk().remove(&self.path);
                 }
                 Err(error)
@@ -379,7 +381,7 @@ impl Job {
         }
     }
 
-    /// Whether it should go on.
+    /// Fails if the snapshot should not go on.
     fn check(&self) -> Result<(), SnapshotError> {
         if self.shared.is_abandoned() {
             return Err(SnapshotError::Abandoned);
@@ -387,7 +389,7 @@ impl Job {
         if (self.log.is_well)() { Ok(()) } else { Err(SnapshotError::LogFirst { path: self.path.clone() }) }
     }
 
-    /// Makes the file, under a name of its own: one that was abandoned may not have been removed yet.
+    /// Creates the file under an unused name: the file of an abandoned snapshot may not be removed yet.
     fn create(&mut self) -> Result<Arc<dyn DiskFile>, SnapshotError> {
         let mut number = 0;
         let file = loop {
@@ -430,7 +432,7 @@ impl Job {
         Ok(())
     }
 
-    /// Writes a frame of the units that have gathered.
+    /// Writes the gathered units as a frame.
     fn write_units(&mut self, file: &dyn DiskFile) -> Result<(), SnapshotError> {
         let plain = std::mem::take(&mut self.plain);
         let most = lz4_flex::block::get_maximum_output_size(plain.len());
@@ -496,7 +498,8 @@ impl Job {
             .disk()
             .rename(&self.path, &self.directory.snapshot(end.lsn))
             .map_err(|error| self.failed(error))?;
-        // From here on the file is as good as the one before, which may have had the same name: it stays, whatever happens.
+        // From here on the file is as good as the earlier one, which may have had this very name, so it is kept
+        // whatever happens.
         self.file = None;
         self.path = self.directory.path().to_owned();
         self.stage = Stage::Named(end);
@@ -506,7 +509,7 @@ impl Job {
         Ok(())
     }
 
-    /// Makes the name durable, and gives up what the snapshot replaces.
+    /// Makes the name durable, and removes the files that the snapshot replaces.
     fn give_up_the_past(&mut self, end: End) -> Result<Done, SnapshotError> {
         self.directory.sync().map_err(|error| self.failed(error))?;
         remove_older(&self.directory, end.lsn);
@@ -523,8 +526,8 @@ fn thread_named_snapshot() -> thread::Builder {
     thread::Builder::new().name("snapshot".to_owned())
 }
 
-/// Removes the snapshots before the one up to `lsn`, which is complete and durable. What can't be removed is tried again with
-/// the next one.
+/// Removes the snapshots before the one up to `lsn`, which is complete and durable. Files that can't be removed are
+/// tried again with the next snapshot.
 pub(in crate::log) fn remove_older(directory: &Directory, lsn: Lsn) {
     let snapshots = directory.snapshots().unwrap_or_default();
     for older in snapshots.into_iter().take_while(|older| *older < lsn) {
@@ -548,13 +551,13 @@ pub(in crate::log) mod tests {
     use crate::log::snapshot::SnapshotDamage;
     use crate::log::snapshot::reader::SnapshotReader;
 
-    /// What a test begins a snapshot with: small parts.
+    /// Settings with small parts, for tests.
     pub(in crate::log) fn begin(serial: u64) -> Begin {
         let sizes = Sizes { frame_bytes: 500, sync_bytes: 2_000, unit_bytes: 10_000 };
         Begin { serial, time_ms: 1_700_000_000_000, sizes, notify: Box::new(|| {}) }
     }
 
-    /// Units of these effects, as the engine hands them over.
+    /// Encodes these effects as units, as the engine hands them over.
     pub(in crate::log) fn units_of(effects: &[impl AsRef<[u8]>]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for effects in effects {
@@ -589,7 +592,7 @@ pub(in crate::log) mod tests {
         Ok(units)
     }
 
-    /// Units of all lengths, some of which compress.
+    /// Returns units of various lengths, some of which compress well.
     fn samples(rng: &mut Rng, count: u64) -> Vec<Vec<u8>> {
         let unit = |rng: &mut Rng| match rng.below(3) {
             0 => vec![7; rng.below(3_000) as usize],
@@ -754,7 +757,7 @@ pub(in crate::log) mod tests {
             while writer.outcome().is_none() {
                 last = receiver.recv_timeout(Duration::from_secs(60)).ok().or(last);
             }
-            // The last call tells of the outcome, and may be on its way still.
+            // The last call reports the outcome, and may still be on its way.
             last = receiver.recv_timeout(Duration::from_secs(60)).ok().or(last);
             assert!(writer.outcome().unwrap().is_ok(), "{case}");
             assert_eq!(last.map(|nice| nice > niceness()), Some(gives_way), "{case}");

@@ -417,7 +417,7 @@ fn what_is_wrong_in_a_log_is_told_behind_what_is_right() {
     elsewhere.write(99, &Effect::Build { key: b"k", layout: Layout::Compact, steps: &[250] });
     let cases = [
         (unfit(EFFECTS_FORMAT, elsewhere.as_bytes()), "no such database", 3_000..3_001),
-        (flipped, "the block's checksum does not fit", 10..1_000),
+        (flipped, "the block's checksum does not match", 10..1_000),
         (
             unfit(EFFECTS_FORMAT, effects.as_bytes()),
             "effect 1 of Lsn 3001, in the block that ends at offset",
