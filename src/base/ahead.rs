@@ -1,8 +1,8 @@
-//! Work that is done ahead of whoever needs its results, by a thread of its own.
+//! Work that a thread of its own does ahead of the caller that needs the results.
 //!
-//! A [`Source`] makes pieces, one after another. While enough bytes of them lie ready no more are made, and those that were used come
-//! back to be filled again, so that neither memory nor the cache fills with the work. Where there are to be no threads, each piece is made
-//! when it is asked for: the same code, the same order.
+//! A [`Source`] makes pieces, one after another. While enough bytes of them lie ready, no more are made, and used
+//! pieces come back to be filled again, so that neither memory nor the cache fills with the work. Without threads, each
+//! piece is made when the caller asks for it, by the same code and in the same order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,18 +10,18 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// What makes pieces.
+/// A maker of pieces.
 pub trait Source: Send + 'static {
-    /// What it makes.
+    /// The pieces that it makes.
     type Piece: Piece;
 
-    /// Fills the next piece, which is new or was used; false if nothing is left.
+    /// Fills the next piece, which is new or used; false if nothing is left.
     fn fill(&mut self, piece: &mut Self::Piece) -> bool;
 }
 
-/// What a source makes.
+/// A piece of work.
 pub trait Piece: Default + Send + 'static {
-    /// For how many bytes it counts, about what it holds, and not 0: how much lies ready is bounded by this alone.
+    /// Returns the size of the piece in bytes, roughly and not 0. This alone bounds the amount that lies ready.
     fn weight(&self) -> usize;
 }
 
@@ -30,7 +30,7 @@ pub struct Ahead<S: Source> {
     /// `None` while the thread has it.
     source: Option<S>,
     worker: Option<Worker<S>>,
-    /// Without a thread: what was used.
+    /// Used pieces, if there is no thread.
     spent: Vec<S::Piece>,
 }
 
@@ -41,13 +41,13 @@ struct Worker<S: Source> {
 }
 
 impl<S: Source> Ahead<S> {
-    /// Makes each piece when it is asked for.
+    /// Makes each piece when the caller asks for it.
     pub fn here(source: S) -> Ahead<S> {
         Ahead { source: Some(source), worker: None, spent: Vec::new() }
     }
 
-    /// Makes pieces on a thread of this name, and none while `max_bytes` bytes of them lie ready: of those larger than that there is
-    /// one at a time beside the one in use. Fails if the system has no thread.
+    /// Makes pieces on a thread of this name, and none while `max_bytes` bytes of them lie ready. Of pieces larger than
+    /// that, one exists at a time beside the one in use. Fails if the system can't start a thread.
     pub fn on_thread(name: &str, max_bytes: usize, source: S) -> io::Result<Ahead<S>> {
         let queue = Arc::new(Queue::new(max_bytes));
         let filled = Arc::clone(&queue);
@@ -55,7 +55,7 @@ impl<S: Source> Ahead<S> {
         Ok(Ahead { source: None, worker: Some(Worker { queue, thread }), spent: Vec::new() })
     }
 
-    /// The next piece, waited for if it is not ready; `None` if there is none.
+    /// Returns the next piece, and waits until it is ready; `None` if there are no more.
     pub fn next_piece(&mut self) -> Option<S::Piece> {
         match &self.worker {
             Some(worker) => worker.queue.take(),
@@ -66,7 +66,7 @@ impl<S: Source> Ahead<S> {
         }
     }
 
-    /// Hands back a piece that was used.
+    /// Returns a used piece.
     pub fn give_back(&mut self, piece: S::Piece) {
         match &self.worker {
             Some(worker) => worker.queue.lock().spent.push(piece),
@@ -74,7 +74,8 @@ impl<S: Source> Ahead<S> {
         }
     }
 
-    /// The source, behind the last piece that it has made. Pieces that lie ready are given up, and so is the thread.
+    /// Returns the source, behind the last piece that it has made. Pieces that lie ready are dropped, and the thread
+    /// ends.
     pub fn source(&mut self) -> &mut S {
         if let Some(Worker { queue, thread }) = self.worker.take() {
             queue.give_up();
@@ -83,19 +84,19 @@ impl<S: Source> Ahead<S> {
         self.source.as_mut().expect("it is here when no thread has it")
     }
 
-    /// As [`source`](Self::source), for good.
+    /// Does the same as [`source`](Self::source), and returns the source for good.
     pub fn into_source(mut self) -> S {
         self.source();
         self.source.take().expect("it is here when no thread has it")
     }
 }
 
-/// Waits for the thread's end: it may hold what others want then, such as a lock.
+/// Waits for the thread's end: it may hold a resource that is needed then, such as a lock.
 impl<S: Source> Drop for Ahead<S> {
     fn drop(&mut self) {
         if let Some(Worker { queue, thread }) = self.worker.take() {
             queue.give_up();
-            // A panic ends the server, so this only matters in tests; and it was told already.
+            // A panic ends the server and is reported elsewhere, so this only matters in tests.
             let _ = thread.join();
         }
     }
@@ -112,25 +113,25 @@ fn fill_all<S: Source>(mut source: S, queue: &Queue<S::Piece>) -> S {
     source
 }
 
-/// Pieces that are on their way from the thread, and on their way back.
+/// Pieces on their way from the thread, and on their way back.
 struct Queue<P> {
     max_bytes: usize,
     state: Mutex<State<P>>,
-    /// Tells the other side that there is something to take, or room.
+    /// Signals the other side that there is something to take, or room.
     moved: Condvar,
 }
 
 struct State<P> {
     ready: VecDeque<P>,
-    /// For how many those that are ready count.
+    /// Total size of the pieces that lie ready, in bytes.
     bytes: usize,
     spent: Vec<P>,
-    /// Whether all have been made.
+    /// Whether all pieces have been made.
     has_ended: bool,
     is_given_up: bool,
 }
 
-/// Says when the thread ends, however it does, that no piece comes any more.
+/// Declares, however the thread ends, that no more pieces will come.
 struct End<'q, P: Piece>(&'q Queue<P>);
 
 impl<P: Piece> Drop for End<'_, P> {
@@ -154,7 +155,7 @@ impl<P: Piece> Queue<P> {
         self.moved.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A piece to be filled, when there is room for it; `None` if nobody wants any more.
+    /// Returns a piece to be filled, once there is room for it; `None` if no more are wanted.
     fn piece_to_fill(&self) -> Option<P> {
         let mut state = self.lock();
         while !state.is_given_up && !state.ready.is_empty() && state.bytes >= self.max_bytes {
@@ -202,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts up to `end`, in pieces of 10 bytes that remember what they were filled with. From `large` on they are large.
+    /// Counts up to `end`, in pieces of 10 bytes that remember their contents. From `large` on, pieces are large.
     struct Count {
         next: u64,
         end: u64,
@@ -239,7 +240,7 @@ mod tests {
         (Count { next: 0, end, large: u64::MAX, filled: Arc::clone(&filled) }, filled)
     }
 
-    /// Waits until so many pieces are filled, and sees that no more are.
+    /// Waits until this many pieces are filled, and checks that no more are.
     fn assert_filled(filled: &AtomicU64, expected: u64) {
         while filled.load(Ordering::SeqCst) < expected {
             yield_now();
@@ -275,7 +276,7 @@ mod tests {
         let (mut source, filled) = count(100);
         source.large = 2;
         let mut ahead = Ahead::on_thread("ahead", 40, source).unwrap();
-        // The first of them is begun while two small ones leave room; the next when it is taken.
+        // The first large piece is begun while two small ones leave room, and the next when it is taken.
         for expected in [3, 3, 3, 4, 5, 6] {
             assert_filled(&filled, expected);
             ahead.next_piece().unwrap();

@@ -1,6 +1,6 @@
 //! Points in time for people to read.
 
-/// The date and time of day, in UTC, of `unix_ms` milliseconds since 1970: `2026-11-22T16:00:00Z`.
+/// Formats `unix_ms`, milliseconds since 1970, as date and time of day in UTC: `2026-11-22T16:00:00Z`.
 pub fn utc(unix_ms: i64) -> String {
     let seconds = unix_ms.div_euclid(1_000);
     let (year, month, day) = date(seconds.div_euclid(86_400));
@@ -9,15 +9,17 @@ pub fn utc(unix_ms: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The first day of the month behind that of day `days`, both counted from the first of January 1970.
+/// Returns the first day of the month that follows the month of day `days`, both counted from the first of January
+/// 1970.
 pub fn next_month(days: i64) -> i64 {
-    // No month is longer than 31 days, so that a day this far behind the first lies in the next one.
+    // No month is longer than 31 days, so a day this far behind the first lies in the next one.
     let (_, _, day) = date(days);
     let later = days - (day - 1) + 31;
     later - (date(later).2 - 1)
 }
 
-/// How many days a date of the Gregorian calendar is after the first of January 1970. The reverse of [`date`].
+/// Returns the number of days from the first of January 1970 to a date of the Gregorian calendar. The reverse of
+/// [`date`].
 pub fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -25,9 +27,9 @@ pub fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// Year, month and day of the Gregorian calendar, so many days after the first of January 1970.
+/// Returns year, month and day of the Gregorian calendar for a number of days after the first of January 1970.
 fn date(days: i64) -> (i64, i64, i64) {
-    // Years that begin with March have the day that is added at their end, and months whose lengths follow a line.
+    // If years begin with March, the leap day comes at their end, and the lengths of months follow a line.
     let since = days + 719_468;
     let (era, of_era) = (since.div_euclid(146_097), since.rem_euclid(146_097));
     let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -1,8 +1,9 @@
-//! What an X.509 certificate says: the common name of its subject, the URIs among its alternative names, and when it is valid.
+//! Reads an X.509 certificate: the common name of its subject, the URIs among its alternative names, and its period of
+//! validity.
 //!
-//! It is read as far as that needs, as DER, which is nested records of a tag, a length and that many bytes (RFC 5280, section
-//! 4.1; X.690). Whoever asks has had the certificate verified; even so nothing is believed of the lengths. What is not as it should be
-//! has no names, and is never valid.
+//! Only the parts needed for this are read, as DER: nested records of a tag, a length and that many bytes (RFC 5280,
+//! section 4.1; X.690). The caller has verified the certificate, but even so no length is trusted. A malformed
+//! certificate has no names and is never valid.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -17,15 +18,15 @@ const SEQUENCE: u8 = 0x30;
 const OCTET_STRING: u8 = 0x04;
 const OBJECT_ID: u8 = 0x06;
 const BOOLEAN: u8 = 0x01;
-/// Of a certificate: its version, which comes first, and its extensions, which come last.
+/// Tags in a certificate: its version, which comes first, and its extensions, which come last.
 const VERSION: u8 = 0xa0;
 const EXTENSIONS: u8 = 0xa3;
-/// A URI among names of several kinds.
+/// Tag of a URI among names of several kinds.
 const URI: u8 = 0x86;
-/// A point in time with two digits for the year, and with four: UTCTime, GeneralizedTime.
+/// Tags of a point in time, with two and with four digits for the year: UTCTime, GeneralizedTime.
 const SHORT_TIME: u8 = 0x17;
 const LONG_TIME: u8 = 0x18;
-/// Strings whose bytes are text as everybody writes it: UTF8String, PrintableString, TeletexString, IA5String.
+/// Tags of strings whose bytes are plain text: UTF8String, PrintableString, TeletexString, IA5String.
 const TEXTS: [u8; 4] = [0x0c, 0x13, 0x14, 0x16];
 
 /// commonName, 2.5.4.3.
@@ -33,7 +34,7 @@ const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 /// subjectAltName, 2.5.29.17.
 const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 
-/// The common name of the subject, the first if there are several.
+/// Returns the common name of the subject, the first if there are several.
 pub fn common_name(certificate: &[u8]) -> Option<&[u8]> {
     let mut sets = Fields::of(certificate).subject?;
     while let Some((_, set)) = next(&mut sets) {
@@ -48,7 +49,7 @@ pub fn common_name(certificate: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// The URIs among the alternative names of the subject.
+/// Returns the URIs among the alternative names of the subject.
 pub fn uris(certificate: &[u8]) -> Vec<&[u8]> {
     let mut names = alternative_names(certificate).unwrap_or_default();
     let mut uris = Vec::new();
@@ -60,10 +61,10 @@ pub fn uris(certificate: &[u8]) -> Vec<&[u8]> {
     uris
 }
 
-/// Makes sure that a certificate is valid at this time.
+/// Checks that a certificate is valid at this time.
 ///
 /// # Errors
-/// It is not yet, or no longer, or does not say.
+/// The certificate is not valid yet, is no longer valid, or states no period.
 pub fn verify_dates(certificate: &[u8], now: UnixTime) -> Result<(), CertificateError> {
     let valid = validity(certificate).ok_or(CertificateError::BadEncoding)?;
     let time = |seconds: i64| UnixTime::since_unix_epoch(Duration::from_secs(seconds.max(0).cast_unsigned()));
@@ -77,14 +78,14 @@ pub fn verify_dates(certificate: &[u8], now: UnixTime) -> Result<(), Certificate
     Ok(())
 }
 
-/// From when until when it is valid, in seconds since 1970.
+/// Returns the period of validity, in seconds since 1970.
 pub fn validity(certificate: &[u8]) -> Option<RangeInclusive<i64>> {
     let mut times = Fields::of(certificate).validity?;
     let (from, until) = (next(&mut times)?, next(&mut times)?);
     Some(time(from)?..=time(until)?)
 }
 
-/// Reads `YYMMDDHHMMSSZ` or, with four digits for the year, the same.
+/// Parses `YYMMDDHHMMSSZ`, or the form with four digits for the year.
 fn time((tag, text): (u8, &[u8])) -> Option<i64> {
     let digits = text.strip_suffix(b"Z").filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
     let (year, rest) = match tag {
@@ -106,7 +107,7 @@ fn time((tag, text): (u8, &[u8])) -> Option<i64> {
     (rest.len() == 10).then_some(((days * 24 + hour) * 60 + minute) * 60 + second)
 }
 
-/// Others end a name at a zero: whoever certified `admin\0.example` has not certified `admin`.
+/// Some programs end a name at a zero byte, but a certificate for `admin\0.example` is not one for `admin`.
 fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && !name.contains(&0)
 }
@@ -119,7 +120,7 @@ fn alternative_names(certificate: &[u8]) -> Option<&[u8]> {
         }
         let (mut tag, mut value) = next(&mut extension)?;
         if tag == BOOLEAN {
-            // Whether it is critical.
+            // The optional flag that makes an extension critical.
             (tag, value) = next(&mut extension)?;
         }
         return if tag == OCTET_STRING { expect(&mut value, SEQUENCE) } else { None };
@@ -127,7 +128,7 @@ fn alternative_names(certificate: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// What is read of a certificate.
+/// The parts read from a certificate.
 #[derive(Default)]
 struct Fields<'a> {
     validity: Option<&'a [u8]>,
@@ -152,7 +153,7 @@ impl<'a> Fields<'a> {
         }
         let validity = Some(expect(&mut fields, SEQUENCE)?);
         let subject = Some(expect(&mut fields, SEQUENCE)?);
-        // The key, and perhaps numbers that nobody gives any more.
+        // The key, and perhaps identifiers that are no longer in use.
         let mut extensions = None;
         while let Some((tag, mut value)) = next(&mut fields) {
             if tag == EXTENSIONS {
@@ -167,18 +168,18 @@ fn expect<'a>(bytes: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
     next(bytes).filter(|(found, _)| *found == tag).map(|(_, value)| value)
 }
 
-/// Takes the next record off; `None` at the end, and where there is none.
+/// Takes off the next record; `None` at the end, and if there is none.
 fn next<'a>(bytes: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     let [tag, first, rest @ ..] = *bytes else { return None };
-    // A tag of several bytes: no certificate has one.
+    // Tags of several bytes occur in no certificate.
     if tag & 0x1f == 0x1f {
         return None;
     }
     let (len, rest) = match first {
         ..0x80 => (usize::from(*first), rest),
-        // Of no length, or of more digits than any certificate needs.
+        // An indefinite length, or more digits than any certificate needs.
         0x80 | 0x85.. => return None,
-        // The low bits say how many bytes the length has.
+        // The low bits state the number of bytes of the length.
         _ => {
             let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
             (digits.iter().fold(0, |len, digit| len << 8 | usize::from(*digit)), rest)
@@ -219,7 +220,7 @@ mod tests {
         assert_eq!(uris(&both), [&b"urn:app:alice"[..], b"urn:app:bob"]);
         let neither = certificate(&[(DnType::OrganizationName, "a firm")], &[]);
         assert_eq!((common_name(&neither), uris(&neither)), (None, Vec::new()));
-        // A length that needs bytes of its own, and bytes that are none of ASCII's.
+        // This needs a length of several bytes, and has bytes outside of ASCII.
         let long = "ä".repeat(300);
         assert_eq!(common_name(&certificate(&[(DnType::CommonName, &long)], &[])), Some(long.as_bytes()));
         let zero = certificate(&[(DnType::CommonName, "alice\0x")], &[]);
@@ -235,7 +236,7 @@ mod tests {
             params.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate").der().to_vec()
         };
         assert_eq!(validity(&params((1970, 1, 1), (2026, 11, 28))), Some(0..=1_795_824_000));
-        // From 2050 on years have four digits.
+        // From 2050 on, years have four digits.
         assert_eq!(validity(&params((2049, 12, 31), (2100, 3, 1))), Some(2_524_521_600..=4_107_542_400));
         for text in
             ["", "2601010000Z", "260101000000", "261301000000Z", "260101240000Z", "26010100000000Z", "26O101000000Z"]

@@ -1,13 +1,14 @@
 //! Time as an input.
 //!
-//! Wall time decides when keys expire and stamps what is stored; the engine reads it and hands it down to each unit. It can be
-//! set, so how long a call waits is measured by a steady clock, which can't. Tests replace both by clocks that they set.
+//! Wall time decides when keys expire, and stamps stored data; the engine reads it and hands it down to each unit. The
+//! wall clock can be set, so waiting times are measured by a steady clock, which can't. Tests replace both by clocks
+//! that they set.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Where time comes from: the system, or a test. Clones of a manual clock show the same time.
+/// A source of time: the system, or a test. Clones of a manual clock show the same time.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
     manual: Option<Arc<Manual>>,
@@ -20,33 +21,33 @@ struct Manual {
     steady_us: AtomicI64,
 }
 
-/// Where the steady clock of the system begins.
+/// The origin of the system's steady clock.
 static STEADY_ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Clock {
-    /// The system's wall clock.
+    /// Returns the system's clock.
     pub const fn system() -> Clock {
         Clock { manual: None }
     }
 
-    /// A clock that stands at `now_ms` until somebody moves it.
+    /// Makes a clock that stands at `now_ms` until a test moves it.
     pub fn manual(now_ms: i64) -> Clock {
         let (wall_us, steady_us) = (AtomicI64::new(now_ms.saturating_mul(1_000)), AtomicI64::new(0));
         Clock { manual: Some(Arc::new(Manual { wall_us, steady_us })) }
     }
 
-    /// Whether it shows what it was set to.
+    /// Whether this is a manual clock.
     pub fn is_manual(&self) -> bool {
         self.manual.is_some()
     }
 
-    /// Milliseconds since 1970, UTC.
+    /// Returns milliseconds since 1970, UTC.
     #[inline]
     pub fn now_ms(&self) -> i64 {
         self.now_us() / 1_000
     }
 
-    /// Microseconds since 1970, UTC.
+    /// Returns microseconds since 1970, UTC.
     #[inline]
     pub fn now_us(&self) -> i64 {
         match &self.manual {
@@ -55,7 +56,7 @@ impl Clock {
         }
     }
 
-    /// Milliseconds since some time, by a clock that goes on whatever is done to the wall clock.
+    /// Returns milliseconds since a fixed moment, by a clock that setting the wall clock does not affect.
     #[inline]
     pub fn steady_ms(&self) -> i64 {
         match &self.manual {
@@ -64,13 +65,13 @@ impl Clock {
         }
     }
 
-    /// What the [steady](Clock::steady_ms) clock will show at a time of the wall clock, Unix ms, if nobody sets that, which
-    /// shows `now_ms`.
+    /// Returns the time of the [steady](Clock::steady_ms) clock at a time of the wall clock, in Unix ms, provided that
+    /// the wall clock, which shows `now_ms`, is not set meanwhile.
     pub fn steady_at_ms(&self, at_ms: i64, now_ms: i64) -> i64 {
         self.steady_ms().saturating_add(at_ms.saturating_sub(now_ms))
     }
 
-    /// Moves a manual clock forward by `ms`; a system clock can't be moved and stays as it is.
+    /// Moves a manual clock forward by `ms`. A system clock can't be moved and stays as it is.
     pub fn advance_ms(&self, ms: i64) {
         if let Some(manual) = &self.manual {
             manual.steady_us.fetch_add(ms.saturating_mul(1_000), Ordering::Relaxed);
@@ -78,7 +79,7 @@ impl Clock {
         self.set_wall_by_ms(ms);
     }
 
-    /// Sets the wall time of a manual clock, forward by `ms` or back, as an administrator does: no time passes.
+    /// Sets the wall time of a manual clock forward by `ms`, or back, as an administrator does: no time passes.
     pub fn set_wall_by_ms(&self, ms: i64) {
         if let Some(manual) = &self.manual {
             manual.wall_us.fetch_add(ms.saturating_mul(1_000), Ordering::Relaxed);
@@ -86,7 +87,7 @@ impl Clock {
     }
 }
 
-/// The system's wall clock in microseconds since 1970, UTC; 0 when it is set to before 1970.
+/// Returns the system's wall clock in microseconds since 1970, UTC; 0 when it is set to before 1970.
 #[inline]
 pub fn now_us() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)

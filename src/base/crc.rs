@@ -4,41 +4,43 @@
 //! key. When the key holds a `{tag}`, only the tag counts, so that related keys share a slot (Redis cluster
 //! specification, "Hash tags").
 
-/// How many hash slots a cluster has.
+/// Number of hash slots in a cluster.
 pub const SLOTS: u16 = 16_384;
 
 const TABLE: [u16; 256] = table();
 
-/// The hash slot of `key`, below [`SLOTS`]. The tag is what stands between the first `{` and the first `}` after it;
-/// an empty tag doesn't count.
+/// Returns the hash slot of `key`, below [`SLOTS`]. The tag is the text between the first `{` and the first `}` after
+/// it; an empty tag doesn't count.
 #[inline]
 pub fn key_slot(key: &[u8]) -> u16 {
     crc16(hash_tag(key)) % SLOTS
 }
 
-/// CRC16/XMODEM of `bytes`.
+/// Returns the CRC16/XMODEM of `bytes`.
 #[inline]
 pub fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)])
 }
 
-/// CRC64 as Redis sums dumps and snapshots: polynomial 0xAD93D23594C935A9, reflected, initial value 0.
+/// Returns the CRC64 that Redis uses for dumps and snapshots: polynomial 0xAD93D23594C935A9, reflected, initial value
+/// 0.
 pub fn crc64(bytes: &[u8]) -> u64 {
     crc64_with(0, bytes)
 }
 
-/// The CRC64 of all that `crc` is the sum of, with `bytes` behind it.
+/// Extends `crc`, the CRC64 of some input, by `bytes`, which follow that input.
 pub fn crc64_with(mut crc: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     for word in words {
-        // Eight bytes at once: each table knows what a byte becomes after the zeros of those behind it.
+        // Eight bytes at once: each table has the contribution of a byte after the zeros that stand for the bytes
+        // behind it.
         let mixed = (crc ^ u64::from_le_bytes(*word)).to_le_bytes();
         crc = mixed.iter().zip(TABLES_64.iter().rev()).fold(0, |crc, (byte, table)| crc ^ table[usize::from(*byte)]);
     }
     rest.iter().fold(crc, |crc, &byte| (crc >> 8) ^ TABLES_64[0][usize::from(crc as u8 ^ byte)])
 }
 
-/// What a byte adds to the sum when so many bytes are still to come.
+/// Contribution of a byte to the sum, by the number of bytes that follow.
 static TABLES_64: [[u64; 256]; 8] = {
     // The polynomial's bits in reverse.
     const POLYNOMIAL: u64 = 0xad93_d235_94c9_35a9_u64.reverse_bits();

@@ -1,11 +1,11 @@
-//! A [`SplitTable`] for entries of some size: the entries lie one behind the other, the table holds their numbers.
+//! A [`SplitTable`] for larger entries: the entries lie one behind the other, and the table holds their numbers.
 //!
-//! A hash table keeps some of its places free, and what a free place costs is the size of an entry. With
-//! 24-byte entries in the table itself a million of them took 77 MB (at the most unlucky size, just beyond a power of two);
-//! with 4-byte numbers in the table and the entries in chunks that are all full but the last, less than half. A lookup
-//! touches one place more in memory; a random entry is one at a random number, and a walk goes through memory in order.
+//! A hash table keeps some of its places free, and a free place costs the size of an entry. With 24-byte entries in the
+//! table itself, a million of them took 77 MB (at the most unlucky size, just beyond a power of two). With 4-byte
+//! numbers in the table, and the entries in chunks that are all full but the last, they take less than half. A lookup
+//! touches one more place in memory. A random entry is one at a random number, and a walk goes through memory in order.
 //!
-//! What is removed is replaced by the last entry, so that there is never a hole. Growing adds a chunk and moves nothing.
+//! The last entry replaces a removed one, so that there is never a hole. Growing adds a chunk and moves nothing.
 
 use std::collections::HashSet;
 
@@ -13,14 +13,14 @@ use super::prefetch::prefetch;
 use super::sample::select;
 use super::split_table::{Hashes, SplitTable, Walk};
 
-/// Most bytes of a chunk: the allocator's pages of 64 KB hold such blocks nearly without a rest.
+/// Largest size of a chunk in bytes: such blocks fill the allocator's pages of 64 KB with hardly a rest.
 const CHUNK_BYTES: usize = 3072;
 
-/// A set of entries found by hash. As with [`SplitTable`] the caller hashes and compares.
+/// A set of entries found by hash. As with [`SplitTable`], the caller hashes and compares.
 #[derive(Clone, Debug)]
 pub(crate) struct DenseTable<T> {
     index: SplitTable,
-    /// All but the last are full, and none is empty.
+    /// All chunks but the last are full, and none is empty.
     chunks: Vec<Vec<T>>,
 }
 
@@ -31,34 +31,34 @@ impl<T> Default for DenseTable<T> {
 }
 
 impl<T> DenseTable<T> {
-    /// Entries of a chunk, a power of two.
+    /// Entries in a chunk, a power of two.
     const CHUNK: usize = 1 << (CHUNK_BYTES / size_of::<T>()).ilog2();
 
-    /// An empty table, without allocation.
+    /// Makes an empty table, without allocation.
     pub(crate) const fn new() -> Self {
         DenseTable { index: SplitTable::new(), chunks: Vec::new() }
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// The entry with this hash for which `eq` is true.
+    /// Returns the entry with this hash for which `eq` is true.
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut eq: impl FnMut(&T) -> bool) -> Option<&T> {
         self.index.find(hash, |number| eq(at(&self.chunks, number))).map(|number| at(&self.chunks, number))
     }
 
-    /// As [`find`](Self::find), to change the entry. Its hash must stay the same.
+    /// Does the same as [`find`](Self::find), to change the entry. Its hash must not change.
     #[inline]
     pub(crate) fn find_mut(&mut self, hash: u64, mut eq: impl FnMut(&T) -> bool) -> Option<&mut T> {
         let number = self.index.find(hash, |number| eq(at(&self.chunks, number)))?;
         Some(at_mut(&mut self.chunks, number))
     }
 
-    /// Adds an entry that the caller knows to be absent. `rehash` gives the hash of entries that the index must move.
+    /// Adds an entry that the caller knows to be absent. `rehash` returns the hash of entries that the index must move.
     #[inline]
     pub(crate) fn insert_unique(&mut self, hash: u64, value: T, rehash: impl Fn(&T) -> u64) {
         let number = self.len();
@@ -71,7 +71,7 @@ impl<T> DenseTable<T> {
         self.index.insert_unique(hash, number as u32, &Numbered { chunks: &self.chunks, hash_of: rehash });
     }
 
-    /// Takes out the entry with this hash for which `eq` is true. `rehash` gives the hash of entries that move.
+    /// Removes the entry with this hash for which `eq` is true. `rehash` returns the hash of entries that move.
     pub(crate) fn remove(
         &mut self,
         hash: u64,
@@ -80,7 +80,7 @@ impl<T> DenseTable<T> {
     ) -> Option<T> {
         let chunks = &self.chunks;
         let number = self.index.remove(hash, |number| eq(at(chunks, number)))?;
-        // Now the number of the last entry, since the index holds one less.
+        // This is the number of the last entry, because the index already holds one entry less.
         let last = self.len() as u32;
         if number != last {
             let place = self.index.find_mut(rehash(at(chunks, last)), |other| other == last);
@@ -95,14 +95,14 @@ impl<T> DenseTable<T> {
         Some(removed)
     }
 
-    /// One step of a SCAN; see [`SplitTable::scan`].
+    /// Does one step of a SCAN; see [`SplitTable::scan`].
     pub(crate) fn scan(&self, cursor: u64, count: usize, hash_of: impl Fn(&T) -> u64, mut emit: impl FnMut(&T)) -> u64 {
         let hashes = Numbered { chunks: &self.chunks, hash_of };
         self.index.scan(cursor, count, &hashes, |number| emit(at(&self.chunks, number)))
     }
 
-    /// Shows the entries from `cursor` on to `visit` until it answers false, and those of the last one's place. Answers the cursor
-    /// of the rest; see [`SplitTable::walk`].
+    /// Passes the entries from `cursor` on to `visit` until it returns false, and then the others of the last one's
+    /// place. Returns the cursor of the rest; see [`SplitTable::walk`].
     pub(crate) fn walk(&self, cursor: u64, hash_of: impl Fn(&T) -> u64, mut visit: impl FnMut(&T) -> bool) -> u64 {
         self.index.walk(cursor, &Numbered { chunks: &self.chunks, hash_of }, |together| {
             let mut goes_on = true;
@@ -111,7 +111,7 @@ impl<T> DenseTable<T> {
         })
     }
 
-    /// An entry drawn at random, each with the same chance. `below(n)` draws a number in `0..n`.
+    /// Draws an entry at random, each with the same chance. `below(n)` draws a number in `0..n`.
     pub(crate) fn random(&self, mut below: impl FnMut(u64) -> u64) -> Option<&T> {
         let last = self.len().checked_sub(1)?;
         Some(at(&self.chunks, (below(self.len() as u64) as usize).min(last) as u32))
@@ -132,18 +132,18 @@ impl<T> DenseTable<T> {
         }
     }
 
-    /// All entries, in no order that means anything.
+    /// Returns all entries, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().flatten()
     }
 
-    /// Bytes allocated: not this header, and not what the entries themselves allocate.
+    /// Returns the number of allocated bytes, without this header and without allocations of the entries themselves.
     pub(crate) fn mem_bytes(&self) -> usize {
         let entries: usize = self.chunks.iter().map(|chunk| chunk.capacity() * size_of::<T>()).sum();
         self.index.mem_bytes() + entries + self.chunks.capacity() * size_of::<Vec<T>>()
     }
 
-    /// The sum of `size_of` over all entries, estimated from the first `samples` of them (0: all).
+    /// Returns the sum of `size_of` over all entries, estimated from the first `samples` of them (0: all).
     pub(crate) fn sum_of(&self, samples: usize, size_of: impl FnMut(&T) -> usize) -> usize {
         let measured = if samples == 0 { self.len() } else { samples.min(self.len()) };
         let sum: usize = self.iter().take(measured).map(size_of).sum();
@@ -151,7 +151,7 @@ impl<T> DenseTable<T> {
     }
 }
 
-/// The hashes of the entries, by their numbers.
+/// The entries as the index sees them: their hashes, by their numbers.
 struct Numbered<'t, T, H> {
     chunks: &'t [Vec<T>],
     hash_of: H,
@@ -207,7 +207,7 @@ mod tests {
     fn grows_shrinks_and_gives_memory_back() {
         let mut table = DenseTable::new();
         (0..100_000).for_each(|i| assert!(add(&mut table, i)));
-        // Entries and numbers, with the table's free places, but no free entries.
+        // This counts the entries, their numbers and the free places of the table, but no free entries.
         assert!((4 * 100_000..20 * 100_000).contains(&table.mem_bytes()), "{}", table.mem_bytes());
         assert!((0..100_000).all(|i| table.find(hash_of(&i), |other| *other == i) == Some(&i)));
         (0..99_990).for_each(|i| assert_eq!(take(&mut table, i), Some(i)));
@@ -232,7 +232,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// Runs of insertions and removals against a plain set, with a walk that goes on meanwhile.
+        /// Compares runs of insertions and removals with a plain set, while a walk is in progress.
         #[test]
         fn equal_to_a_set(steps in proptest::collection::vec((any::<bool>(), 0..3000u32, 1..900u32), 0..40)) {
             let mut table = DenseTable::new();
@@ -252,7 +252,9 @@ mod tests {
                 table.sample(50, |n| rng.below(n), |entry| assert!(sample.insert(*entry)));
                 prop_assert!(sample.len() == model.len().min(50) && sample.is_subset(&model));
                 stayed = if cursor == 0 { model.clone() } else { &stayed & &model };
-                cursor = table.scan(cursor, 100, hash_of, |entry| assert!(met.insert(*entry) || !stayed.contains(entry)));
+                cursor = table.scan(cursor, 100, hash_of, |entry| {
+                    assert!(met.insert(*entry) || !stayed.contains(entry));
+                });
                 if cursor == 0 {
                     prop_assert!(stayed.is_subset(&met));
                     met.clear();

@@ -1,8 +1,8 @@
-//! Comparing short bytes.
+//! Comparison of short bytes.
 
-/// Whether `a` and `b` are equal. For up to 32 bytes, as most keys and elements have, it loads those and none behind them. That of
-/// glibc loads 32 at once where the processor has AVX-512, and masks what is too many: where they reach into the next cache line it
-/// waits for that, too.
+/// Whether `a` and `b` are equal. For up to 32 bytes, the length of most keys and elements, this loads only those
+/// bytes. The comparison of glibc loads 32 at once where the processor has AVX-512, and masks the surplus. If the load
+/// reaches into the next cache line, it waits for that line, too.
 #[inline]
 pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len()
@@ -15,7 +15,7 @@ pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
         }
 }
 
-/// Whether the first and the last `N` bytes are equal, of bytes that have as many and no more than twice as many.
+/// Whether the first and the last `N` bytes are equal, where both inputs have the same length, from `N` to twice `N`.
 #[inline]
 fn ends<const N: usize, W: PartialEq>(a: &[u8], b: &[u8], word: fn([u8; N]) -> W) -> bool {
     let words = |bytes: &[u8]| Some((word(*bytes.first_chunk()?), word(*bytes.last_chunk()?)));

@@ -1,9 +1,9 @@
-//! The beginning of what may be long, or no text, for messages that people read.
+//! The beginning of a text that may be long, or of bytes that may be no text, for messages to people.
 
-/// How much of it is shown.
+/// Bytes shown.
 const EXCERPT_BYTES: usize = 200;
 
-/// The beginning of a text. Control characters are escaped: what a server says must not drive a terminal.
+/// Returns the beginning of a text. Control characters are escaped: output of a server must not drive a terminal.
 pub fn of_text(text: &str) -> String {
     let (start, end) = cut(text.as_bytes(), text.floor_char_boundary(EXCERPT_BYTES));
     let mut excerpt = String::new();
@@ -17,7 +17,7 @@ pub fn of_text(text: &str) -> String {
     excerpt + end
 }
 
-/// The beginning of bytes: what is not plain ASCII is escaped.
+/// Returns the beginning of bytes, with everything but plain ASCII escaped.
 pub fn of_bytes(bytes: &[u8]) -> String {
     let (start, end) = cut(bytes, EXCERPT_BYTES);
     start.escape_ascii().to_string() + end

@@ -1,4 +1,4 @@
-//! Giving back what a collection has reserved.
+//! Frees memory that a collection has reserved but does not use.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
@@ -8,27 +8,27 @@ use slab::Slab;
 /// Entries for which a collection may keep room, however few it has.
 const KEEP: usize = 32;
 
-/// A collection with room for this many times its entries gives room back.
+/// A collection with room for this many times its entries frees some of it.
 const SLACK: usize = 8;
 
-/// Moves the bytes to an allocation of their size. `shrink_to_fit` does not: it asks the allocator to resize, which leaves
-/// the block where it is as long as half of it is used. For what will not grow any more.
+/// Moves the bytes to an allocation of their size, if they will not grow any more. `shrink_to_fit` would ask the
+/// allocator to resize, which leaves the block in place as long as half of it is used.
 pub(crate) fn fit(bytes: &mut Vec<u8>) {
     if bytes.len() < bytes.capacity() {
         *bytes = bytes.as_slice().to_vec();
     }
 }
 
-/// Gives back the memory of a map that has lost most of its entries. Moves those that are left; called after each removal,
-/// that costs no more than the insertions did.
+/// Frees the unused memory of a map that has lost most of its entries, by moving the others. Called after each removal,
+/// it costs no more than the insertions did.
 pub fn fit_map<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
     if is_slack(map.len(), map.capacity()) {
         map.shrink_to(map.len() * 2);
     }
 }
 
-/// Gives back the memory behind the last entry of a slab that has lost most of its entries. Takes time for each place before it, so
-/// it is not for each removal.
+/// Frees the memory behind the last entry of a slab that has lost most of its entries. This visits each place before
+/// that entry, so it should not follow every removal.
 pub(crate) fn fit_slab<T>(slab: &mut Slab<T>) {
     if is_slack(slab.len(), slab.capacity()) {
         slab.shrink_to_fit();

@@ -1,23 +1,24 @@
 //! Glob patterns, as KEYS, SCAN, PSUBSCRIBE and CONFIG GET take them.
 //!
-//! `*` stands for any run of bytes, `?` for one byte, `[a-z]` for one of a class, `[^a-z]` for one outside of it, and `\`
-//! takes the next byte as it is. Everything works on bytes. Broken patterns mean what they mean to Redis: a class
-//! without `]` ends with the pattern, a lone `\` at the end is itself, range ends may come in either order and are
+//! `*` stands for any run of bytes, `?` for one byte, `[a-z]` for one of a class, `[^a-z]` for one outside of it, and
+//! `\` takes the next byte literally. Everything works on bytes. Broken patterns mean what they mean to Redis: a class
+//! without `]` ends with the pattern, a lone `\` at the end is itself, and range ends may come in either order and are
 //! compared as signed bytes.
 //!
-//! Every element but `*` takes exactly one byte, so only the last `*` seen can usefully take more: on a mismatch the
-//! matcher goes back to it and lets it swallow one byte more. That bounds the work by pattern length times text length,
+//! Every element but `*` takes exactly one byte, so only the last `*` seen can usefully take more. On a mismatch the
+//! matcher goes back to it and lets it swallow one more byte. That bounds the work by pattern length times text length,
 //! whatever the pattern.
 
 use super::limits::GLOB_MAX_STARS;
 
-/// Whether the whole of `text` fits `pattern`.
+/// Whether the whole of `text` matches `pattern`.
 #[inline]
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     match_bytes::<false>(pattern, text)
 }
 
-/// Like [`matches()`], but ASCII letters match in either case (except escaped ones within a class, as in Redis).
+/// Does the same as [`matches()`], but ASCII letters match in either case (except escaped ones within a class, as in
+/// Redis).
 #[inline]
 pub(crate) fn matches_nocase(pattern: &[u8], text: &[u8]) -> bool {
     match_bytes::<true>(pattern, text)
@@ -25,7 +26,7 @@ pub(crate) fn matches_nocase(pattern: &[u8], text: &[u8]) -> bool {
 
 fn match_bytes<const NOCASE: bool>(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
-    // The pattern right after the last `*`, and the text where that part is tried.
+    // Where the pattern continues after the last `*`, and where in the text that part is tried.
     let mut retry: Option<(usize, usize)> = None;
     let mut stars = 0;
     while t < text.len() {
@@ -53,11 +54,12 @@ fn match_bytes<const NOCASE: bool>(pattern: &[u8], text: &[u8]) -> bool {
             }
         }
     }
-    // No byte is left: only stars can still match. For Redis the empty text fits `*`, but not `**`.
+    // No byte is left, so only stars can still match. For Redis, the empty text matches `*` but not `**`.
     pattern[p..].iter().all(|&byte| byte == b'*') && (!text.is_empty() || pattern.len() <= 1)
 }
 
-/// Matches the first element of `pattern` (not a `*`) against `byte`: how many bytes of pattern it takes, or `None`.
+/// Matches the first element of `pattern` (not a `*`) against `byte`. Returns the element's length in the pattern, or
+/// `None`.
 #[inline]
 fn match_one<const NOCASE: bool>(pattern: &[u8], byte: u8) -> Option<usize> {
     match *pattern.first()? {
@@ -68,7 +70,7 @@ fn match_one<const NOCASE: bool>(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// `pattern` starts with `[`.
+/// Matches a class, with which `pattern` starts, against `byte`.
 fn match_class<const NOCASE: bool>(pattern: &[u8], byte: u8) -> Option<usize> {
     let mut at = 1;
     let negated = pattern.get(at) == Some(&b'^');
@@ -101,7 +103,7 @@ fn match_class<const NOCASE: bool>(pattern: &[u8], byte: u8) -> Option<usize> {
 #[inline]
 fn in_range<const NOCASE: bool>(from: u8, to: u8, byte: u8) -> bool {
     let fold = |b: u8| if NOCASE { b.to_ascii_lowercase() as i8 } else { b as i8 };
-    // Redis puts the ends in order before it folds their case.
+    // Redis orders the ends before it folds their case.
     let (low, high) = if from as i8 > to as i8 { (to, from) } else { (from, to) };
     (fold(low)..=fold(high)).contains(&fold(byte))
 }

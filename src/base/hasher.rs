@@ -1,8 +1,9 @@
 //! The hash of keys, fields and members.
 //!
-//! AHash, with one secret for the whole process: who does not know it can't choose keys that collide. The secret comes
-//! from the operating system's randomness (by way of the standard library's hash keys), or from a seed, so that a test run can
-//! be repeated. Hashes must not leave the process: neither to disk nor to another server.
+//! It is AHash, with one secret for the whole process: a client that does not know the secret can't choose keys that
+//! collide. The secret comes from the operating system's randomness (by way of the standard library's hash keys), or
+//! from a seed, so that a test run can be repeated. Hashes must not leave the process, neither to disk nor to another
+//! server.
 
 use std::collections::hash_map;
 use std::hash::{BuildHasher, Hasher};
@@ -12,16 +13,16 @@ use ahash::RandomState;
 
 static STATE: OnceLock<RandomState> = OnceLock::new();
 
-/// The hash of `bytes`; all its bits are usable. Equal only within one process.
+/// Returns the hash of `bytes`, all bits of which are usable. Hashes are comparable only within one process.
 #[inline]
 pub fn hash_bytes(bytes: &[u8]) -> u64 {
     let mut hasher = STATE.get_or_init(random_state).build_hasher();
-    // Not through `Hash`: a length in front keeps the parts of a tuple apart, here there is one part.
+    // `Hash` would add a length, which keeps the parts of a tuple apart; there is only one part here.
     hasher.write(bytes);
     hasher.finish()
 }
 
-/// Derives the secret from `seed` instead. False, and without effect, if something was hashed before.
+/// Derives the secret from `seed` instead. Returns false, and has no effect, if something was hashed before.
 pub fn seed(seed: u64) -> bool {
     STATE.set(RandomState::with_seeds(seed, !seed, seed.rotate_left(32), 0x5eed)).is_ok()
 }
@@ -46,7 +47,8 @@ mod tests {
         assert!(!seed(1), "the secret is fixed by its first use");
     }
 
-    /// The split table takes its segments from the bottom and its tags from just above, hashbrown its tags from the top.
+    /// The split table takes its segments from the bottom and its tags from just above; hashbrown takes its tags from
+    /// the top.
     #[test]
     fn every_bit_is_used() {
         let n = 4096u32;
@@ -55,7 +57,7 @@ mod tests {
             let hash = hash_bytes(format!("user:{i}").as_bytes());
             (0..64).for_each(|bit| ones[bit] += (hash >> bit & 1) as u32);
         }
-        // 2048 expected with a standard deviation of 32.
+        // Expected are 2048, with a standard deviation of 32.
         assert!(ones.iter().all(|count| (1850..2250).contains(count)), "{ones:?}");
     }
 }

@@ -1,16 +1,18 @@
-//! A histogram of durations: 1,280 bytes, a handful of instructions to count one, quantiles to within a quarter.
+//! A histogram of durations: it takes 1,280 bytes and a handful of instructions for each value, and has quantiles to
+//! within a quarter.
 //!
 //! Each power of two is cut into four buckets of the same width, as in HdrHistogram with two significant bits.
 
-/// Buckets that each power of two is cut into, as a number of bits.
+/// Buckets in each power of two, as a number of bits.
 const PART_BITS: u32 = 2;
 const PARTS: usize = 1 << PART_BITS;
 
-/// Powers of two that are told apart: values from about 2^41 on share the last bucket. By a clock of 3 GHz that is 12 minutes.
+/// Powers of two that are distinguished: values from about 2^41 on share the last bucket. With a clock of 3 GHz that is
+/// 12 minutes.
 const POWERS: usize = 40;
 const BUCKETS: usize = POWERS * PARTS;
 
-/// How often values of each magnitude were seen. See the module's header.
+/// Counts of values by magnitude. See the module's header.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: [u64; BUCKETS],
@@ -29,17 +31,17 @@ impl Histogram {
         self.counts[bucket_of(value)] += 1;
     }
 
-    /// How many values were counted.
+    /// Returns the number of values counted.
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The largest value of each bucket that is not empty, and how many values it holds, from the smallest on.
+    /// Returns the largest value of each bucket that is not empty, and the number of values in it, in ascending order.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(bucket, count)| (last_of(bucket), *count))
     }
 
-    /// The largest value that the `percent` percent of the smallest values may have; 0 when none was counted.
+    /// Returns an upper bound of the smallest `percent` percent of the values; 0 when none was counted.
     pub fn percentile(&self, percent: f64) -> u64 {
         let rank = (self.total() as f64 * percent / 100.0).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -53,17 +55,17 @@ impl Histogram {
     }
 }
 
-/// Adding `PARTS` lets small values take the same path as large ones.
+/// Returns the bucket of a value. Adding `PARTS` lets small values take the same path as large ones.
 #[inline]
 fn bucket_of(value: u64) -> usize {
     let value = value.saturating_add(PARTS as u64);
-    // The lowest bit says nothing here, and tells the compiler that it is not 0.
+    // The lowest bit does not matter here, and setting it tells the compiler that the number is not 0.
     let power = (value | 1).ilog2() - PART_BITS;
     let bucket = power as usize * PARTS + (value >> power) as usize - PARTS;
     bucket.min(BUCKETS - 1)
 }
 
-/// The largest value of a bucket.
+/// Returns the largest value of a bucket.
 fn last_of(bucket: usize) -> u64 {
     let next = bucket + 1;
     if next == BUCKETS { u64::MAX } else { (((PARTS + next % PARTS) as u64) << (next / PARTS)) - PARTS as u64 - 1 }

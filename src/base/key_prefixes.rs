@@ -1,14 +1,14 @@
-//! Prefixes of keys that an operator has named, and which of them a key has.
+//! Key prefixes named by an operator, and the prefix of each key.
 
 /// A list of prefixes. A key belongs to the longest one that it begins with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyPrefixes {
-    /// The longest first, so that the first one that fits is the longest; none is there twice or empty.
+    /// Sorted by descending length, so that the first match is the longest. No prefix is empty or occurs twice.
     prefixes: Vec<Box<[u8]>>,
 }
 
 impl KeyPrefixes {
-    /// Of these, in any order. An empty one says nothing.
+    /// Takes prefixes in any order. Empty ones are ignored.
     pub fn new<'a>(prefixes: impl Iterator<Item = &'a [u8]>) -> KeyPrefixes {
         let mut prefixes: Vec<Box<[u8]>> = prefixes.filter(|prefix| !prefix.is_empty()).map(Into::into).collect();
         prefixes.sort_unstable_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
@@ -16,18 +16,18 @@ impl KeyPrefixes {
         KeyPrefixes { prefixes }
     }
 
-    /// How many groups of keys there are: one for each prefix, and one for all other keys.
+    /// Returns the number of groups of keys: one for each prefix, and one for all other keys.
     pub fn groups(&self) -> usize {
         self.prefixes.len() + 1
     }
 
-    /// The group of a key, below [`groups`](Self::groups).
+    /// Returns the group of a key, below [`groups`](Self::groups).
     #[inline]
     pub fn group_of(&self, key: &[u8]) -> usize {
         self.prefixes.iter().position(|prefix| key.starts_with(prefix)).unwrap_or(self.prefixes.len())
     }
 
-    /// The prefix of a group; empty for all other keys.
+    /// Returns the prefix of a group; empty for the group of all other keys.
     pub fn prefix(&self, group: usize) -> &[u8] {
         self.prefixes.get(group).map_or(&[], |prefix| prefix)
     }

@@ -1,11 +1,11 @@
 //! The x87 80-bit long double, as far as INCRBYFLOAT and HINCRBYFLOAT need it.
 //!
-//! Redis adds in C's `long double`, so that 0.1 + 0.2 is "0.3" and not "0.30000000000000004": a mantissa of 64 bits and
-//! exponents to 2^16383, printed with 17 decimals and then stripped of trailing zeros. The hardware type can't be
-//! reached from Rust, so here it is by integers: parse exactly, round once to nearest even, add exactly, round once,
-//! print exactly. Numbers of up to 19 digits never leave 128-bit integers; only the others need big ones.
+//! Redis adds in C's `long double`, so that 0.1 + 0.2 is "0.3" and not "0.30000000000000004". It has a mantissa of 64
+//! bits and exponents to 2^16383, and is printed with 17 decimals, then stripped of trailing zeros. Rust can't reach
+//! the hardware type, so integers do the work here: parse exactly, round once to nearest even, add exactly, round once,
+//! print exactly. Numbers of up to 19 digits never leave 128-bit integers; only longer ones need big integers.
 //!
-//! Layout: a finite number is `mantissa * 2^exponent`; its mantissa has the top bit set unless the exponent is the
+//! Layout: a finite number is `mantissa * 2^exponent`. Its mantissa has the top bit set unless the exponent is the
 //! smallest (subnormal numbers and zero).
 
 use std::cmp::Ordering;
@@ -30,12 +30,12 @@ const MIN_EXPONENT: i32 = -16_445;
 const MAX_EXPONENT: i32 = 16_320;
 const BITS: u32 = 64;
 
-/// The longest text that is taken for a number, in bytes (Redis' buffer less the final NUL).
+/// Longest text that is accepted as a number, in bytes (Redis' buffer less the final NUL).
 const MAX_TEXT: usize = 5 * 1024 - 1;
 
 impl LongDouble {
-    /// Reads a number as Redis takes one from a client or a stored string: the grammar of C's `strtold`, all of `text`,
-    /// no leading space, no NaN, neither overflow nor underflow to zero.
+    /// Parses a number that Redis accepts from a client or a stored string. The grammar is that of C's `strtold` over
+    /// all of `text`, with no leading space, no NaN, and neither overflow nor underflow to zero.
     pub fn parse(text: &[u8]) -> Option<LongDouble> {
         if text.len() > MAX_TEXT {
             return None;
@@ -57,24 +57,24 @@ impl LongDouble {
         Some(LongDouble { negative: scanned.negative, magnitude })
     }
 
-    /// 0.
+    /// Zero.
     pub const ZERO: LongDouble = LongDouble { negative: false, magnitude: Magnitude::ZERO };
 
-    /// The largest that is finite.
+    /// The largest finite number.
     pub const MAX: LongDouble =
         LongDouble { negative: false, magnitude: Magnitude::Finite { mantissa: u64::MAX, exponent: MAX_EXPONENT } };
 
-    /// With the other sign.
+    /// Returns the number with the other sign.
     pub fn negated(self) -> LongDouble {
         LongDouble { negative: !self.negative, ..self }
     }
 
-    /// Whether this is neither of the infinities.
+    /// Whether this is a finite number.
     pub fn is_finite(self) -> bool {
         self.magnitude != Magnitude::Infinite
     }
 
-    /// The sum, rounded to nearest even; `None` when it is infinite or not a number.
+    /// Returns the sum, rounded to nearest even; `None` if it is infinite or not a number.
     pub fn checked_add(self, other: LongDouble) -> Option<LongDouble> {
         let (
             Magnitude::Finite { mantissa: a, exponent: a_exponent },
@@ -86,7 +86,7 @@ impl LongDouble {
         if (a_exponent, a) < (b_exponent, b) {
             return other.checked_add(self);
         }
-        // Room of 63 bits below the larger number: what is shifted out of the smaller one only says "inexact".
+        // Leaves room of 63 bits below the larger number: bits shifted out of the smaller one then only mean "inexact".
         let large = u128::from(a) << 63;
         let small = u128::from(b) << 63;
         let shift = a_exponent.abs_diff(b_exponent).min(127);
@@ -98,7 +98,8 @@ impl LongDouble {
         (sum != Magnitude::Infinite).then_some(LongDouble { negative, magnitude: sum })
     }
 
-    /// Appends the number with 17 decimals, less trailing zeros: never an exponent, `0` for what is too small to show.
+    /// Appends the number with 17 decimals, less trailing zeros: never an exponent, and `0` for a number too small to
+    /// show.
     pub fn write_human(self, out: &mut Vec<u8>) {
         let Magnitude::Finite { mantissa, exponent } = self.magnitude else {
             return out.extend_from_slice(if self.negative { b"-inf" } else { b"inf" });
@@ -128,7 +129,7 @@ impl LongDouble {
 
 impl PartialOrd for LongDouble {
     fn partial_cmp(&self, other: &LongDouble) -> Option<Ordering> {
-        // The exponent decides first: a smaller one can't have a larger number, whatever its mantissa.
+        // The exponent decides first: a smaller exponent can't belong to a larger number, whatever the mantissa.
         let rank = |number: &LongDouble| match number.magnitude {
             Magnitude::Finite { mantissa, exponent } => (false, exponent, mantissa),
             Magnitude::Infinite => (true, 0, 0),
@@ -155,7 +156,7 @@ impl Magnitude {
 
 const TEN_TO_17: u128 = 100_000_000_000_000_000;
 
-/// `mantissa / 2^shift * 10^17` for `shift > 0`, rounded to nearest even. The product is below 2^121.
+/// Returns `mantissa / 2^shift * 10^17` for `shift > 0`, rounded to nearest even. The product is below 2^121.
 fn times_ten_to_17(mantissa: u64, shift: u32) -> u128 {
     if shift > 122 {
         return 0;
@@ -166,7 +167,7 @@ fn times_ten_to_17(mantissa: u64, shift: u32) -> u128 {
     kept + u128::from(rest > half || (rest == half && kept & 1 == 1))
 }
 
-/// What a number reads as, or `None` when it overflows, or is not zero and becomes zero.
+/// Returns the number, or `None` if it overflows, or is not zero and becomes zero.
 fn in_range(magnitude: Magnitude, nonzero: bool) -> Option<Magnitude> {
     match magnitude {
         Magnitude::Infinite => None,
@@ -175,7 +176,7 @@ fn in_range(magnitude: Magnitude, nonzero: bool) -> Option<Magnitude> {
     }
 }
 
-/// Rounds to the nearest magnitude. An inexact number must come with more than 64 bits.
+/// Rounds to the nearest magnitude. An inexact number must have more than 64 bits.
 fn round(number: Binary) -> Magnitude {
     let (mantissa, exponent) = number.round(BITS, i64::from(MIN_EXPONENT));
     if mantissa == 0 {
@@ -196,7 +197,7 @@ fn round(number: Binary) -> Magnitude {
     Magnitude::Finite { mantissa, exponent: exponent as i32 }
 }
 
-/// Reads digits with perhaps a point and an exponent, at least one digit not 0.
+/// Parses digits with an optional point and exponent, at least one digit being other than 0.
 fn read_decimal(text: &[u8]) -> Option<Magnitude> {
     let body_len = text.iter().position(|&byte| matches!(byte, b'e' | b'E')).unwrap_or(text.len());
     let (body, exponent) = text.split_at(body_len);
@@ -205,7 +206,7 @@ fn read_decimal(text: &[u8]) -> Option<Magnitude> {
     let first = body.iter().position(is_nonzero_digit)?;
     let last = body.iter().rposition(is_nonzero_digit)?;
     let point = body.iter().position(|&byte| byte == b'.').unwrap_or(body.len());
-    // The power of ten of the last digit that counts.
+    // The power of ten of the last significant digit.
     let below = if last < point { point as i64 - 1 - last as i64 } else { point as i64 - last as i64 };
     let exponent = exponent.saturating_add(below);
     let digits = body[first..=last].iter().filter(|&&byte| byte != b'.').map(|byte| byte - b'0');
@@ -225,14 +226,15 @@ fn read_decimal(text: &[u8]) -> Option<Magnitude> {
     }
 }
 
-/// `mantissa * 10^exponent` for exponents from -27 to 27, whose powers of five fit 63 bits; `mantissa` is not 0.
+/// Returns `mantissa * 10^exponent` for exponents from -27 to 27, whose powers of five fit 63 bits; `mantissa` is not
+/// 0.
 fn scale_small(mantissa: u64, exponent: i32) -> Binary {
     let five = u128::from(5u64.pow(exponent.unsigned_abs()));
     let mantissa = u128::from(mantissa);
     if exponent >= 0 {
         return Binary { mantissa: mantissa * five, inexact: false, exponent: i64::from(exponent) };
     }
-    // 128 bits over at most 63: the quotient has 65 bits at least, enough to round to 64.
+    // Dividing 128 bits by at most 63 gives a quotient of at least 65 bits, enough to round to 64.
     let shift = mantissa.leading_zeros();
     let dividend = mantissa << shift;
     Binary {
@@ -242,7 +244,7 @@ fn scale_small(mantissa: u64, exponent: i32) -> Binary {
     }
 }
 
-/// `digits * 10^exponent`, cut to 128 bits.
+/// Returns `digits * 10^exponent`, cut to 128 bits.
 fn scale_big(digits: BigUint, exponent: i32) -> Binary {
     let five = BigUint::from(5u32).pow(exponent.unsigned_abs());
     if exponent >= 0 {
@@ -324,7 +326,8 @@ mod tests {
 
         #[test]
         fn never_panics(text in "[-+]?(0x)?[0-9a-f.]{0,40}([ep][-+]?[0-9]{0,5})?", other: f64) {
-            if let (Some(a), Some(b)) = (LongDouble::parse(text.as_bytes()), LongDouble::parse(format!("{other:e}").as_bytes())) {
+            let other = format!("{other:e}");
+            if let (Some(a), Some(b)) = (LongDouble::parse(text.as_bytes()), LongDouble::parse(other.as_bytes())) {
                 human(a);
                 a.checked_add(b).map(human);
             }

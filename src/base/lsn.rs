@@ -1,46 +1,48 @@
-//! Log sequence numbers: the position of a unit in the log.
+//! Log sequence numbers: the position of a unit in the journal.
 //!
-//! Units are numbered from 1 without a gap, in the order in which they were executed. "Everything up to Lsn n" is therefore a
-//! statement that one number can make, and the fences of replies, WAITAOF, snapshots and recovery are such statements.
+//! Units are numbered from 1 without a gap, in the order in which they were executed. So one number can state
+//! "everything up to Lsn n", and the fences of replies, WAITAOF, snapshots and recovery are such statements.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of a unit in the log. [`Lsn::NONE`] comes before all units.
+/// The number of a unit in the journal. [`Lsn::NONE`] comes before all units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(u64);
 
 impl Lsn {
-    /// Before the first unit: what is durable in an empty log, and the fence of bytes that may go at any time.
+    /// Before the first unit: the durable position of an empty journal, and the fence of bytes that may leave at any
+    /// time.
     pub const NONE: Lsn = Lsn(0);
 
     /// The first unit.
     pub const FIRST: Lsn = Lsn(1);
 
-    /// Behind all units: what no log ever reaches.
+    /// Behind all units: a position that no journal ever reaches.
     pub const MAX: Lsn = Lsn(u64::MAX);
 
-    /// The number as it is stored.
+    /// Makes an Lsn of the stored number.
     pub const fn new(number: u64) -> Lsn {
         Lsn(number)
     }
 
-    /// The stored number.
+    /// Returns the stored number.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The unit after this one.
+    /// Returns the unit after this one.
     pub const fn next(self) -> Lsn {
         self.plus(1)
     }
 
-    /// The unit before this one; [`Lsn::NONE`] has none and stays.
+    /// Returns the unit before this one; [`Lsn::NONE`] has none and stays.
     pub const fn previous(self) -> Lsn {
         Lsn(self.0.saturating_sub(1))
     }
 
-    /// The unit `count` units further. Saturates: a billion units a second would take 500 years to get there.
+    /// Returns the unit `count` units further on. Saturates: at a billion units a second it would take 500 years to get
+    /// there.
     pub const fn plus(self, count: u64) -> Lsn {
         Lsn(self.0.saturating_add(count))
     }
@@ -52,17 +54,18 @@ impl fmt::Display for Lsn {
     }
 }
 
-/// An Lsn that one thread advances and others read. Who sees a value also sees all that was done before it was stored.
+/// An Lsn that one thread advances and others read. A thread that sees a value also sees everything done before it was
+/// stored.
 #[derive(Debug, Default)]
 pub struct AtomicLsn(AtomicU64);
 
 impl AtomicLsn {
-    /// A counter that stands at `lsn`.
+    /// Makes a counter with the value `lsn`.
     pub const fn new(lsn: Lsn) -> AtomicLsn {
         AtomicLsn(AtomicU64::new(lsn.0))
     }
 
-    /// Where the counter stands.
+    /// Returns the counter's value.
     #[inline]
     pub fn load(&self) -> Lsn {
         Lsn(self.0.load(Ordering::Acquire))

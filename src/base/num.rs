@@ -1,14 +1,14 @@
 //! Numbers in text: the exact grammar and the exact layout that Redis uses.
 //!
-//! Integers are canonical: what [`format_i64`] writes is all that [`parse_i64`] takes, so a string that parses can be
-//! stored as a number and given back byte for byte. Doubles are read as C's `strtod` reads them (decimal, hexadecimal,
-//! `inf`), and written with the fewest digits that read back as the same double, laid out as Redis does since 7.2:
-//! plain where that is short, otherwise `1.5e+21` (no padding of the exponent). [`format_g`] is C's `%.{p}g`, which Lua
-//! prints numbers by.
+//! Integers are canonical: [`parse_i64`] accepts exactly the output of [`format_i64`], so a string that parses can be
+//! stored as a number and returned byte for byte. Doubles are read as C's `strtod` reads them (decimal, hexadecimal,
+//! `inf`). They are written with the fewest digits that read back as the same double, in Redis' layout since 7.2: plain
+//! where that is short, otherwise `1.5e+21` (no padding of the exponent). [`format_g`] is C's `%.{p}g`, in which Lua
+//! prints numbers.
 
 use std::io::Write as _;
 
-/// Reads an integer in canonical form: no sign but `-`, no leading zero, no space, not `-0`.
+/// Parses an integer in canonical form: no sign but `-`, no leading zero, no space, not `-0`.
 #[inline]
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
@@ -26,7 +26,7 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// Reads an unsigned integer in canonical form: no sign, no leading zero, no space.
+/// Parses an unsigned integer in canonical form: no sign, no leading zero, no space.
 #[inline]
 pub fn parse_u64(text: &[u8]) -> Option<u64> {
     let first = digit(*text.first()?)?;
@@ -54,8 +54,8 @@ pub fn format_i64(out: &mut Vec<u8>, value: i64) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// Reads a double as Redis takes one from a client: all of `text`, no leading space, no NaN, neither overflow nor
-/// underflow to zero. `inf` and `infinity` are taken in any case and with a sign.
+/// Parses a double that Redis accepts from a client: all of `text`, with no leading space, no NaN, and neither overflow
+/// nor underflow to zero. `inf` and `infinity` are accepted in any case and with a sign.
 #[inline]
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
     if let Some(small) = parse_small_integer(text) {
@@ -68,18 +68,18 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
     (read.used == text.len() && !read.out_of_range && !read.value.is_nan()).then_some(read.value)
 }
 
-/// What [`strtod`] found.
+/// Result of [`strtod`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReadDouble {
-    /// The number; 0 when there is none.
+    /// The number; 0 if there is none.
     pub value: f64,
-    /// How many bytes the number takes, leading spaces included; 0 when there is none.
+    /// Length of the number in bytes, leading spaces included; 0 if there is none.
     pub used: usize,
-    /// Whether the number is too large (then the value is an infinity) or so small that it became 0.
+    /// Whether the number is too large (the value is then infinite) or so small that it became 0.
     pub out_of_range: bool,
 }
 
-/// Reads the longest number at the start of `text`, as C's `strtod` in the C locale: leading spaces, a sign, then
+/// Parses the longest number at the start of `text`, as C's `strtod` in the C locale: leading spaces, a sign, then
 /// decimal or hexadecimal (`0x1.8p3`) digits, `inf`, `infinity`, `nan` or `nan(...)`.
 pub fn strtod(text: &[u8]) -> ReadDouble {
     let spaces = text.iter().take_while(|&&byte| is_space(byte)).count();
@@ -90,7 +90,8 @@ pub fn strtod(text: &[u8]) -> ReadDouble {
         Kind::Infinity => (f64::INFINITY, false),
         Kind::Nan => (f64::NAN, false),
         Kind::Decimal { text, nonzero } => {
-            // The scanner leaves nothing that Rust's parser, correctly rounded as glibc's, would refuse.
+            // Rust's parser, which rounds correctly like that of glibc, accepts everything that the scanner lets
+            // through.
             let value = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(f64::NAN);
             (value, value.is_infinite() || (value == 0.0 && nonzero))
         }
@@ -103,8 +104,8 @@ pub fn strtod(text: &[u8]) -> ReadDouble {
     ReadDouble { value, used: spaces + scanned.used, out_of_range }
 }
 
-/// As [`strtod`], for bounds and weights, which Redis 8 reads with fast_float: neither spaces before the number nor hexadecimal
-/// digits belong to it.
+/// Does the same as [`strtod`] for bounds and weights, which Redis 8 reads with fast_float: leading spaces and
+/// hexadecimal digits are no part of the number.
 pub fn strtod_plain(text: &[u8]) -> ReadDouble {
     let unsigned = text.strip_prefix(b"-").or(text.strip_prefix(b"+")).unwrap_or(text);
     match unsigned {
@@ -116,7 +117,7 @@ pub fn strtod_plain(text: &[u8]) -> ReadDouble {
     }
 }
 
-/// Appends `value` as Redis answers doubles: `3`, `0.1`, `1e+21`, `-0`, `inf`, `-inf`, `nan`.
+/// Appends `value` in the form in which Redis returns doubles: `3`, `0.1`, `1e+21`, `-0`, `inf`, `-inf`, `nan`.
 pub fn format_f64(out: &mut Vec<u8>, value: f64) {
     // Up to 2^62, integers keep all their digits.
     const INTEGERS: f64 = (1u64 << 62) as f64;
@@ -136,12 +137,12 @@ pub fn format_f64(out: &mut Vec<u8>, value: f64) {
     }
 }
 
-/// Appends `value` as C's `printf("%.17g")`.
+/// Appends `value` as C's `printf("%.17g")` does.
 pub fn format_g17(out: &mut Vec<u8>, value: f64) {
     format_g(out, value, 17);
 }
 
-/// Appends `value` as C's `printf("%.{precision}g")`; `precision` is at most 30, and 0 counts as 1.
+/// Appends `value` as C's `printf("%.{precision}g")` does; `precision` is at most 30, and 0 counts as 1.
 pub fn format_g(out: &mut Vec<u8>, value: f64, precision: usize) {
     if value.is_sign_negative() {
         out.push(b'-');
@@ -172,29 +173,31 @@ struct Digits {
 }
 
 impl Digits {
-    /// As few digits as tell the value from all others.
+    /// Returns the fewest digits that distinguish the value from all others.
     fn shortest(value: f64) -> Digits {
-        // Of two longer ones that are equally near Ryu takes the even one, the standard library the larger one. The latter stands.
+        // If two longer forms are equally near, Ryu takes the even one and the standard library the larger one. The
+        // larger one is used.
         Digits::few(value).unwrap_or_else(|| Digits::written(format_args!("{value:e}")))
     }
 
-    /// The same, if they are so few (15) that all ways lead to them.
+    /// Returns the fewest digits if there are at most 15, where all algorithms agree.
     fn few(value: f64) -> Option<Digits> {
         let digits = Digits::read(ryu::Buffer::new().format_finite(value).as_bytes());
         let len = digits.without_trailing_zeros().len();
         (len <= f64::DIGITS as usize).then_some(Digits { len, ..digits })
     }
 
-    /// So many digits, correctly rounded.
+    /// Returns `precision` digits, correctly rounded.
     fn rounded(value: f64, precision: usize) -> Digits {
-        // So few digits of a normal double are the nearest number of so many, and of any more that are still no more than 15.
+        // At most 15 digits of a normal double are its nearest number of that length, and of any greater length up to
+        // 15.
         let few =
             if precision <= f64::DIGITS as usize && value >= f64::MIN_POSITIVE { Digits::few(value) } else { None };
         few.filter(|digits| digits.len <= precision)
             .unwrap_or_else(|| Digits::written(format_args!("{value:.*e}", precision - 1)))
     }
 
-    /// What the standard library writes in scientific form.
+    /// Returns the digits that the standard library writes in scientific form.
     fn written(form: std::fmt::Arguments<'_>) -> Digits {
         let mut text = [0u8; MAX_DIGITS + 8];
         let mut rest = &mut text[..];
@@ -203,7 +206,7 @@ impl Digits {
         Digits::read(&text[..text.len() - left])
     }
 
-    /// Takes the digits out of a form like `125`, `0.00125` or `1.25e-7`.
+    /// Extracts the digits from a form like `125`, `0.00125` or `1.25e-7`.
     fn read(form: &[u8]) -> Digits {
         let (mantissa, exponent) =
             form.iter().position(|&b| b == b'e').map_or((form, &b"0"[..]), |at| (&form[..at], &form[at + 1..]));
@@ -212,7 +215,7 @@ impl Digits {
         read.exponent += whole as i32 - 1;
         for &byte in mantissa.iter().filter(|&&byte| byte != b'.') {
             if read.len == 0 && byte == b'0' {
-                // It stands before the first digit that counts.
+                // The zero stands before the first significant digit.
                 read.exponent -= 1;
             } else if read.len < MAX_DIGITS {
                 read.digits[read.len] = byte;
@@ -235,8 +238,9 @@ impl Digits {
     }
 }
 
-/// Redis' choice between plain and scientific form. With `trailing` the power of ten of the last digit: integers of at
-/// most 7 zeros after the digits are plain, so are fractions of at most 6 decimals or below 10,000 and above 0.0001.
+/// Makes Redis' choice between plain and scientific form. Integers with at most 7 zeros after the digits are plain, and
+/// so are fractions of at most 6 decimals, or from 0.001 to below 10,000. `trailing` is the power of ten of the last
+/// digit.
 fn lay_out_shortest(out: &mut Vec<u8>, digits: Digits) {
     let shown = digits.all();
     let trailing = digits.exponent - shown.len() as i32 + 1;
@@ -280,7 +284,7 @@ fn lay_out_scientific(out: &mut Vec<u8>, digits: &[u8], exponent: i32, exponent_
     out.extend_from_slice(text.as_bytes());
 }
 
-/// A number as it stands at the start of a text, before it is rounded to any type.
+/// A number at the start of a text, before it is rounded to any type.
 pub(super) struct Scanned<'a> {
     pub(super) negative: bool,
     pub(super) used: usize,
@@ -290,7 +294,7 @@ pub(super) struct Scanned<'a> {
 pub(super) enum Kind<'a> {
     Infinity,
     Nan,
-    /// Digits, perhaps a point, perhaps an exponent; `nonzero` when a digit before the exponent is not 0.
+    /// Digits with an optional point and exponent; `nonzero` if a digit before the exponent is not 0.
     Decimal {
         text: &'a [u8],
         nonzero: bool,
@@ -307,8 +311,8 @@ pub(super) struct Binary {
 }
 
 impl Binary {
-    /// Rounds to `bits` of mantissa, to nearest and ties to even, with no exponent below `min_exponent`: the new
-    /// mantissa and exponent. The mantissa may come out as 2^bits.
+    /// Rounds to `bits` of mantissa, to nearest and ties to even, with no exponent below `min_exponent`. Returns the
+    /// new mantissa and exponent. The mantissa may come out as 2^bits.
     pub(super) fn round(self, bits: u32, min_exponent: i64) -> (u128, i64) {
         let length = 128 - self.mantissa.leading_zeros();
         let drop = i64::from(length.saturating_sub(bits)).max(min_exponent.saturating_sub(self.exponent));
@@ -329,18 +333,18 @@ impl Binary {
 
     fn to_f64(self) -> f64 {
         let (mantissa, exponent) = self.round(53, -1074);
-        // Exact, for the mantissa has at most 53 bits (or is 2^53).
+        // This is exact: the mantissa has at most 53 bits (or is 2^53).
         let mantissa = mantissa as f64;
         if mantissa == 0.0 {
             return 0.0;
         }
-        // 2^exponent may be out of range where the product is not: two steps, each exact.
+        // 2^exponent may be out of range where the product is not, so it is applied in two steps, each exact.
         let exponent = exponent.clamp(-1_200, 1_200) as i32;
         mantissa * power_of_two(exponent / 2) * power_of_two(exponent - exponent / 2)
     }
 }
 
-/// 2^exponent, for exponents from -1022 to 1023.
+/// Returns 2^exponent, for exponents from -1022 to 1023.
 fn power_of_two(exponent: i32) -> f64 {
     f64::from_bits(((exponent + 1023) as u64) << 52)
 }
@@ -369,14 +373,14 @@ pub(super) fn scan_number(text: &[u8]) -> Option<Scanned<'_>> {
     Some(Scanned { negative, used: sign + used, kind })
 }
 
-/// The length of `(letters, digits, underscores)` at the start of `text`, or 0.
+/// Returns the length of `(letters, digits, underscores)` at the start of `text`, or 0.
 fn nan_payload(text: &[u8]) -> usize {
     let Some((b'(', rest)) = text.split_first() else { return 0 };
     let inner = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
     if rest.get(inner) == Some(&b')') { inner + 2 } else { 0 }
 }
 
-/// The length of the decimal number at the start of `text`, and whether it has a digit that is not 0.
+/// Returns the length of the decimal number at the start of `text`, and whether it has a digit that is not 0.
 fn scan_decimal(text: &[u8]) -> Option<(usize, bool)> {
     let mut at = 0;
     let (mut digits, mut point, mut nonzero) = (0, false, false);
@@ -394,7 +398,7 @@ fn scan_decimal(text: &[u8]) -> Option<(usize, bool)> {
     (digits > 0).then(|| (at + scan_exponent(&text[at..], b'e').map_or(0, |(_, used)| used), nonzero))
 }
 
-/// The number that starts with `0x`, and its length. Without a hexadecimal digit only the `0` is a number.
+/// Returns the number that starts with `0x`, and its length. Without a hexadecimal digit only the `0` is a number.
 fn scan_hex(text: &[u8]) -> Option<(Binary, usize)> {
     let [b'0', b'x' | b'X', rest @ ..] = text else { return None };
     let mut number = Binary { mantissa: 0, inexact: false, exponent: 0 };
@@ -426,8 +430,8 @@ fn scan_hex(text: &[u8]) -> Option<(Binary, usize)> {
     Some((number, 2 + at))
 }
 
-/// `e+12` at the start of `text`, for the letter given in lower case: its value (capped far beyond any type's range) and
-/// its length.
+/// Parses `e+12` at the start of `text`, for the letter given in lower case. Returns its value (capped far beyond any
+/// type's range) and its length.
 pub(super) fn scan_exponent(text: &[u8], letter: u8) -> Option<(i64, usize)> {
     let (first, rest) = text.split_first()?;
     if first.to_ascii_lowercase() != letter {
@@ -449,7 +453,7 @@ pub(super) fn scan_exponent(text: &[u8], letter: u8) -> Option<(i64, usize)> {
     Some((if negative { -value } else { value }, 1 + sign + digits))
 }
 
-/// The commonest scores: up to 15 digits, exact in a double.
+/// Parses the commonest scores: up to 15 digits, exact in a double.
 #[inline]
 fn parse_small_integer(text: &[u8]) -> Option<f64> {
     if text.len() > 15 {
@@ -624,13 +628,15 @@ mod tests {
             let mut out = Vec::new();
             format_f64(&mut out, value);
             prop_assert_eq!(parse_f64(&out).map(f64::to_bits), Some(bits));
-            let (shortest, library) = (Digits::shortest(value.abs()), Digits::read(format!("{:e}", value.abs()).as_bytes()));
+            let library = Digits::read(format!("{:e}", value.abs()).as_bytes());
+            let shortest = Digits::shortest(value.abs());
             prop_assert_eq!((shortest.all(), shortest.exponent), (library.all(), library.exponent));
         }
 
         #[test]
         fn percent_g_equals_c(bits: u64, small in -1e6..1e6f64, precision in 0usize..=20) {
-            for value in [f64::from_bits(bits), small, small.trunc(), small.trunc() / 8.0, (small * 1e3).trunc() / 1e3] {
+            let rounded = (small * 1e3).trunc() / 1e3;
+            for value in [f64::from_bits(bits), small, small.trunc(), small.trunc() / 8.0, rounded] {
                 let mut out = Vec::new();
                 format_g(&mut out, value, precision);
                 prop_assert_eq!(String::from_utf8_lossy(&out), c_printf_g(value, precision));

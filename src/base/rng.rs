@@ -1,8 +1,8 @@
-//! Random numbers that one seed repeats.
+//! Random numbers that a seed can repeat.
 //!
 //! The generator is xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2019): four
-//! words of state, a period of 2^256 - 1, under a nanosecond a number. It is not meant for secrets. Its state is filled
-//! from the seed by SplitMix64, as its authors advise, so that neighbouring seeds give unrelated streams.
+//! words of state, a period of 2^256 - 1, under a nanosecond for each number. It is not meant for secrets. SplitMix64
+//! fills its state from the seed, as its authors advise, so that neighbouring seeds give unrelated streams.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -14,7 +14,7 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// The generator whose whole stream is given by `seed`.
+    /// Makes the generator whose whole stream is determined by `seed`.
     pub fn seeded(seed: u64) -> Rng {
         let mut mixed = seed;
         let mut word = || {
@@ -27,13 +27,13 @@ impl Rng {
         Rng { state: [word(), word(), word(), word()] }
     }
 
-    /// A generator that nobody can repeat, seeded from the operating system's randomness (by way of the standard
-    /// library's hash keys).
+    /// Makes an unrepeatable generator, seeded from the operating system's randomness (by way of the standard library's
+    /// hash keys).
     pub fn from_entropy() -> Rng {
         Rng::seeded(RandomState::new().hash_one(std::process::id()))
     }
 
-    /// The next number, uniform over all 64-bit values.
+    /// Returns the next number, uniform over all 64-bit values.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         let [a, b, c, d] = self.state;
@@ -43,14 +43,14 @@ impl Rng {
         out
     }
 
-    /// A number below `n`, or 0 when `n` is 0. By multiplication (Lemire, 2019) instead of division; the bias is under
-    /// n / 2^64, far below what can be seen.
+    /// Returns a number below `n`, or 0 if `n` is 0. It multiplies (Lemire, 2019) instead of dividing; the bias is
+    /// under n / 2^64, far too small to observe.
     #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
 
-    /// A number in [0, 1), from the upper 53 bits.
+    /// Returns a number in [0, 1), from the upper 53 bits.
     #[inline]
     pub fn next_f64(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)

@@ -1,7 +1,8 @@
 //! Random choice without repetition.
 
-/// Of `items`, of which there are `len`, a random `count` in their order (all, if there are fewer), each choice equally
-/// likely: selection sampling (Knuth, TAOCP vol. 2, 3.4.2, algorithm S). `below(n)` draws a number in `0..n`.
+/// Selects `count` of `items`, of which there are `len`, at random and in their order (all, if there are fewer), each
+/// choice equally likely. This is selection sampling (Knuth, TAOCP vol. 2, 3.4.2, algorithm S). `below(n)` draws a
+/// number in `0..n`.
 pub(crate) fn select<I: Iterator>(
     items: I,
     len: usize,

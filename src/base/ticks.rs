@@ -2,7 +2,7 @@
 
 use quanta::Clock;
 
-/// How many ticks of the clock so many microseconds are.
+/// Returns the number of ticks of the clock in `micros` microseconds.
 pub(crate) fn ticks_of_micros(clock: &Clock, micros: u64) -> u64 {
     const SAMPLE_TICKS: u64 = 1 << 32;
     let sample_ns = clock.delta_as_nanos(0, SAMPLE_TICKS).max(1);

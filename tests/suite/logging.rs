@@ -143,7 +143,8 @@ fn a_log_that_nobody_reads_says_how_many_lines_are_missing() {
     assert!(server.end());
     let log = log.join().expect("it reads");
     assert_eq!(log.lines().filter(|line| line.contains("said xxx")).count() + lost, 4_000);
-    let told = format!("lines before this one are missing, as the log was not written fast enough lines={lost}");
+    let told =
+        format!("lines before this one are missing, because the log could not be written fast enough lines={lost}");
     assert!(log.contains(&told), "{told}");
     let at = |words: &str| log.find(words).unwrap_or_else(|| panic!("{words}"));
     assert!(at("Ready to accept connections") < at("bye bye..."));

@@ -1,11 +1,11 @@
-//! How many bytes are allocated now: exact, and known at any moment, unlike what the system counts as resident, which
-//! falls long after the last byte was freed.
+//! The number of bytes that are allocated now. It is exact and known at any moment, unlike the resident size that the
+//! system reports, which falls long after the last byte was freed.
 //!
-//! A structure may keep blocks that it has allocated and does not use, to reuse them. Those it sets aside ([`set_aside`]):
-//! they do not count, as the free blocks inside of the allocator's pages do not.
+//! A structure may keep allocated but unused blocks, to reuse them. It sets them aside ([`set_aside`]): they do not
+//! count, just as the free blocks inside the allocator's pages do not.
 //!
-//! Nearly all memory is allocated and freed by one thread, which counts without locking the memory bus
-//! ([`count_for_this_thread`]); all others share a second counter.
+//! One thread allocates and frees nearly all memory, and counts without locking the memory bus
+//! ([`count_for_this_thread`]). All other threads share a second counter.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -17,27 +17,27 @@ static BY_OTHERS: AtomicIsize = AtomicIsize::new(0);
 
 thread_local! {
     static IS_OWNER: Cell<bool> = const { Cell::new(false) };
-    /// What the thread has allocated and not freed since it works [`apart`].
+    /// Bytes that the thread has allocated and not freed since it began to work [`apart`].
     static APART: Cell<Option<isize>> = const { Cell::new(None) };
 }
 
-/// An allocator that counts what another one gives out.
+/// An allocator that counts the bytes allocated by another one.
 pub(crate) struct Counting<A>(pub A);
 
-/// Bytes that are allocated now, but for those set aside; 0 in a program whose allocator does not count.
+/// Returns the number of bytes allocated now, without those set aside; 0 in a program whose allocator does not count.
 pub(crate) fn allocated_bytes() -> u64 {
     let sum = BY_OWNER.load(Ordering::Relaxed).wrapping_add(BY_OTHERS.load(Ordering::Relaxed));
-    // Seen from outside, the two may be out of step for a moment.
+    // Another thread may see the two counters out of step for a moment.
     sum.max(0) as u64
 }
 
-/// Makes counting cheap for the thread that calls this: the engine's. No other may; its counts would be lost.
+/// Makes counting cheap for the calling thread, which must be the engine's. A second such thread would lose counts.
 pub(crate) fn count_for_this_thread() {
     IS_OWNER.set(true);
 }
 
-/// Does `work`, on a thread that has no other, so that what it allocates for itself does not count: what clients may do must not depend
-/// on it. It frees on this thread what it has allocated here, but for what it answers, which counts from then on.
+/// Does `work` without counting its allocations, because they must not count against the limits of clients. `work` must
+/// be the only work of its thread, and free there what it has allocated there. Only its result counts, from then on.
 pub(crate) fn apart<A>(work: impl FnOnce() -> A) -> A {
     APART.set(Some(0));
     let answer = work();
@@ -45,14 +45,14 @@ pub(crate) fn apart<A>(work: impl FnOnce() -> A) -> A {
     answer
 }
 
-/// What this thread has allocated and not freed since it works [`apart`].
+/// Returns the bytes that this thread has allocated and not freed since it began to work [`apart`].
 #[cfg(test)]
 pub(crate) fn apart_bytes() -> isize {
     APART.get().expect("it works apart")
 }
 
-/// Takes `bytes` that are allocated and not in use out of the count; a negative number puts them back. Whoever sets bytes
-/// aside puts them back before they are used or freed.
+/// Takes `bytes` that are allocated but unused out of the count; a negative number puts them back. The caller puts
+/// bytes back before they are used or freed.
 #[inline]
 pub(crate) fn set_aside(bytes: isize) {
     count(-bytes);
@@ -69,7 +69,7 @@ fn count(bytes: isize) {
     }
 }
 
-// SAFETY: every call goes to the inner allocator as it came, and counting allocates nothing.
+// SAFETY: every call is passed unchanged to the inner allocator, and counting allocates nothing.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// Only one test at a time allocates much.
+    /// Lets only one test at a time allocate much.
     static TURN: Mutex<()> = Mutex::new(());
 
     #[test]
@@ -130,7 +130,7 @@ mod tests {
         assert!(added_since(before) < half);
     }
 
-    /// So much that what other tests of this process allocate meanwhile does not matter. No page of it is touched.
+    /// Large enough that allocations of other tests in this process do not matter. No page of it is touched.
     const MUCH: usize = 1 << 30;
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
         both_ways();
         count_for_this_thread();
         both_ways();
-        // Freed by another thread than the one that allocated it.
+        // The block is freed by another thread than the one that allocated it.
         let before = allocated_bytes();
         let block = block();
         assert!(added_since(before) > half);

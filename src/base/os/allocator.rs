@@ -1,9 +1,10 @@
-//! The allocator of the whole process, and when it gives memory back to the system.
+//! The allocator of the whole process, and the moments at which it returns memory to the system.
 //!
-//! mimalloc keeps pages that were freed, and returns them a second later, when the thread has something to free again: all of
-//! them at once, and a server that has little to do would keep them for good. To return 100 MiB takes some ten milliseconds. So
-//! mimalloc waits to be told ([`wait_to_be_told`]), and is told on a thread of its own ([`Freed`]): where much was freed, at once, or as
-//! soon as no more is; a second later where it was little, and not by itself where it is next to nothing.
+//! mimalloc keeps freed pages and by default returns them a second later, all at once, when the thread frees something
+//! again. A server with little to do would keep them for good, and returning 100 MiB takes some ten milliseconds. So
+//! mimalloc is set to wait for a call ([`wait_to_be_told`]), which is made on a thread of its own ([`Freed`]). If much
+//! was freed, the call comes at once, or as soon as no more is being freed; if little, a second later; and if next to
+//! nothing, not at all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,8 @@ use crate::base::limits::{
 #[global_allocator]
 static ALLOCATOR: Counting<mimalloc::Mimalloc> = Counting(mimalloc::Mimalloc);
 
-/// Miri cannot run mimalloc's C code, and AddressSanitizer must see each block come and go: both need the system's allocator.
+/// Miri can't run mimalloc's C code, and AddressSanitizer must see each block come and go: both need the system's
+/// allocator.
 #[cfg(any(miri, sanitizer))]
 #[global_allocator]
 static ALLOCATOR: Counting<std::alloc::System> = Counting(std::alloc::System);
@@ -33,11 +35,11 @@ mod mimalloc {
 
     use libmimalloc_sys as mi;
 
-    /// mimalloc as Rust sees it. The crate of that name always asks for an alignment, which takes twice the instructions; and
-    /// nearly every block needs no other than blocks of its size have anyway.
+    /// mimalloc as Rust sees it. The crate of that name always asks for an alignment, which takes twice the
+    /// instructions, although nearly every block already has the alignment that it needs because of its size.
     pub(super) struct Mimalloc;
 
-    /// What blocks are aligned to that are at least as large (`MI_MAX_ALIGN_SIZE`).
+    /// Alignment of every block of at least this size (`MI_MAX_ALIGN_SIZE`).
     const NATURAL_ALIGN: usize = 16;
 
     /// Whether a block of this size has this alignment anyway.
@@ -46,12 +48,12 @@ mod mimalloc {
         align <= NATURAL_ALIGN && align <= size
     }
 
-    // SAFETY: mimalloc keeps the promises of an allocator on any thread, and gives null where it has no memory.
+    // SAFETY: mimalloc keeps the promises of an allocator on any thread, and returns null if it has no memory.
     unsafe impl GlobalAlloc for Mimalloc {
         #[inline]
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             let (size, align) = (layout.size(), layout.align());
-            // SAFETY: any size and any power of two may be asked for.
+            // SAFETY: any size and any power of two are valid arguments.
             unsafe { if is_natural(size, align) { mi::mi_malloc(size) } else { mi::mi_malloc_aligned(size, align) } }
                 .cast()
         }
@@ -66,14 +68,14 @@ mod mimalloc {
 
         #[inline]
         unsafe fn dealloc(&self, at: *mut u8, _: Layout) {
-            // SAFETY: the caller had it from here.
+            // SAFETY: the block was allocated here.
             unsafe { mi::mi_free(at.cast()) }
         }
 
         #[inline]
         unsafe fn realloc(&self, at: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
             let (at, align) = (at.cast(), layout.align());
-            // SAFETY: the caller had it from here.
+            // SAFETY: the block was allocated here.
             unsafe {
                 if is_natural(new_size, align) {
                     mi::mi_realloc(at, new_size)
@@ -85,19 +87,20 @@ mod mimalloc {
         }
     }
 
-    /// Of mimalloc's options: for how many ms it keeps free pages before it returns them by the way.
+    /// Number of mimalloc's option for the delay in ms after which it returns free pages by itself.
     const PURGE_DELAY: mi::mi_option_t = 15;
 
-    /// Weeks: longer than any page is free that is worth returning. A negative number would have free pages forgotten for good.
+    /// A delay of weeks: longer than any page worth returning stays free. With a negative number, free pages would be
+    /// forgotten for good.
     const LONG_MS: c_long = i32::MAX as c_long;
 
-    /// Has mimalloc return free pages only when it is told to collect them.
+    /// Makes mimalloc return free pages only when it is told to collect them.
     pub(super) fn delay_purges() {
         // SAFETY: an option may be set at any time.
         unsafe { mi::mi_option_set(PURGE_DELAY, LONG_MS) };
     }
 
-    /// What mimalloc prints of itself.
+    /// Returns the report that mimalloc prints about itself.
     pub(super) fn report() -> String {
         unsafe extern "C" fn append(line: *const c_char, text: *mut c_void) {
             // SAFETY: mimalloc passes on a text that ends with 0, and the `Vec` that it was given below.
@@ -114,21 +117,21 @@ mod mimalloc {
     mod tests {
         use super::*;
 
-        /// The number of the option is no part of the bindings.
+        /// The bindings lack the number of this option.
         #[test]
         fn the_delay_of_purges_is_known_by_its_default() {
-            // SAFETY: it only reads.
+            // SAFETY: the call only reads.
             assert_eq!(unsafe { mi::mi_option_get(PURGE_DELAY) }, 1_000);
         }
 
-        /// What mimalloc is taken at its word for, and what goes the other way.
+        /// Checks the assumption about mimalloc's alignments, and a block that needs another one.
         #[test]
         fn blocks_are_aligned_as_asked() {
             let mut blocks = Vec::new();
             for align in (0..=12).map(|power| 1usize << power) {
                 for size in (1..=300).chain([1 << 12, (1 << 16) + 8, (1 << 20) + 24, 5 << 20]) {
                     let layout = Layout::from_size_align(size, align).unwrap();
-                    // SAFETY: the layout is not empty; blocks are freed below, with the size they then have.
+                    // SAFETY: the layout is not empty; blocks are freed below, with the size that they have then.
                     unsafe {
                         let zeroed = Mimalloc.alloc_zeroed(layout);
                         assert_eq!((zeroed as usize % align, *zeroed, *zeroed.add(size - 1)), (0, 0, 0), "{layout:?}");
@@ -139,13 +142,13 @@ mod mimalloc {
                     }
                 }
             }
-            // SAFETY: each was allocated above with this layout.
+            // SAFETY: each block was allocated above with this layout.
             blocks.into_iter().for_each(|(at, layout)| unsafe { Mimalloc.dealloc(at, layout) });
         }
     }
 }
 
-/// What the allocator tells of itself, for people: pages, arenas, and how often it asked the system.
+/// Returns the allocator's report about itself, for people: pages, arenas, and the number of calls to the system.
 pub(crate) fn report() -> String {
     #[cfg(any(miri, sanitizer))]
     return String::new();
@@ -153,32 +156,32 @@ pub(crate) fn report() -> String {
     mimalloc::report()
 }
 
-/// Has free pages returned by [`Freed`] alone, and on no thread by the way. For a server at its start.
+/// Leaves the return of free pages to [`Freed`] alone. For a server at its start.
 pub(crate) fn wait_to_be_told() {
     #[cfg(not(any(miri, sanitizer)))]
     mimalloc::delay_purges();
 }
 
-/// Watches how much is freed, and has it returned to the system.
+/// Watches how much is freed, and returns memory to the system.
 #[derive(Debug, Default)]
 pub(crate) struct Freed {
-    /// Most bytes that were allocated since memory was returned.
+    /// Largest number of bytes allocated since memory was last returned.
     high_bytes: u64,
-    /// When it was, by the steady clock, and how many bytes were allocated then.
+    /// When memory was last returned, by the steady clock, and how many bytes were allocated then.
     returned_ms: i64,
     left_bytes: u64,
-    /// How many bytes were allocated when [`give_back`](Self::give_back) last ran.
+    /// Number of bytes allocated at the last [`give_back`](Self::give_back).
     seen_bytes: u64,
-    /// Since when it has found far fewer each time.
+    /// Since when each call of [`give_back`](Self::give_back) has found far fewer bytes than the one before.
     falls_since_ms: Option<i64>,
-    /// Whether a thread is at it.
+    /// Whether a thread is returning memory.
     is_busy: Arc<AtomicBool>,
-    /// Whether it is to be done again: what was freed since, that thread may have passed already.
+    /// Whether memory must be returned again: the thread may already have passed pages that were freed since.
     is_wanted: bool,
 }
 
 impl Freed {
-    /// Has memory returned to the system if that is worth it. For the engine's thread, now and then.
+    /// Returns memory to the system if that is worthwhile. The engine's thread calls this now and then.
     pub(crate) fn give_back(&mut self, steady_ms: i64) {
         let allocated = allocated_bytes();
         if self.waits(allocated, steady_ms) {
@@ -188,7 +191,7 @@ impl Freed {
         }
     }
 
-    /// Whether much was freed since it was last asked, so that more may be about to be: that is waited for, but not for ever.
+    /// Whether much was freed since the last call, so that more may follow. It pays to wait for that, but not for ever.
     fn waits(&mut self, allocated: u64, steady_ms: i64) -> bool {
         let fell = self.seen_bytes.saturating_sub(allocated);
         self.seen_bytes = allocated;
@@ -200,7 +203,7 @@ impl Freed {
         steady_ms - since_ms < GIVE_BACK_PATIENCE_MS
     }
 
-    /// Has the next [`give_back`](Self::give_back) return all that nobody has allocated, however little was freed.
+    /// Makes the next [`give_back`](Self::give_back) return all unallocated memory, however little was freed.
     pub(crate) fn want(&mut self) {
         self.is_wanted = true;
     }
@@ -214,7 +217,7 @@ impl Freed {
         retire_pages();
         let is_busy = Arc::clone(&self.is_busy);
         let purge = move || {
-            // With one processor, a busy engine must not have to wait for what nobody waits for.
+            // With one processor, a busy engine must not be held up by work that nobody waits for.
             if is_asked {
                 give_way()
             } else {
@@ -223,14 +226,14 @@ impl Freed {
             return_pages();
             is_busy.store(false, Ordering::Relaxed);
         };
-        // Where the system has no thread to spare, the engine's own has to do.
+        // If the system can't start a thread, the engine's own must do the work.
         if thread::Builder::new().name("purge".to_owned()).spawn(purge).is_err() {
             return_pages();
             self.is_busy.store(false, Ordering::Relaxed);
         }
     }
 
-    /// Looks at how much is allocated now. For what may free much of it before the next `give_back`.
+    /// Notes how much is allocated now. For callers that may free much of it before the next `give_back`.
     pub(crate) fn look(&mut self) {
         self.high_bytes = self.high_bytes.max(allocated_bytes());
     }
@@ -238,7 +241,7 @@ impl Freed {
     fn is_due(&mut self, allocated: u64, steady_ms: i64) -> bool {
         self.high_bytes = self.high_bytes.max(allocated);
         let freed = self.high_bytes - allocated;
-        // What grows frees pages as well: those of tables that became too small.
+        // Growth frees pages, too: those of tables that became too small.
         let grown = self.high_bytes - self.left_bytes;
         let is_much = freed >= GIVE_BACK_BYTES.max(allocated / GIVE_BACK_SHARE);
         let least = GIVE_BACK_LEAST_BYTES.max(allocated / GIVE_BACK_LEAST_SHARE);
@@ -251,19 +254,19 @@ impl Freed {
     }
 }
 
-/// Lets go of the pages of this thread that hold nothing any more.
+/// Releases the empty pages of this thread.
 fn retire_pages() {
     #[cfg(not(any(miri, sanitizer)))]
-    // SAFETY: it only tidies up what belongs to this thread.
+    // SAFETY: this only tidies up what belongs to this thread.
     unsafe {
         libmimalloc_sys::mi_collect(false);
     }
 }
 
-/// Returns the pages to the system of which all threads have let go.
+/// Returns to the system the pages that all threads have released.
 fn return_pages() {
     #[cfg(not(any(miri, sanitizer)))]
-    // SAFETY: it only tidies up what belongs to this thread, and what belongs to none.
+    // SAFETY: this only tidies up what belongs to this thread or to none.
     unsafe {
         // A thread that has allocated nothing could not collect.
         libmimalloc_sys::mi_thread_init();
@@ -300,7 +303,7 @@ mod tests {
         let looks = [
             (100 * much, 0, false),
             (99 * much, 0, false),
-            // An eighth of what is left.
+            // This frees an eighth of the rest.
             (80 * much, 1, true),
             (79 * much, GIVE_BACK_PAUSE_MS, false),
             (79 * much, GIVE_BACK_PAUSE_MS + 1, true),
@@ -309,7 +312,7 @@ mod tests {
             (2 * much, GIVE_BACK_PAUSE_MS + 4, true),
             (2 * much - GIVE_BACK_LEAST_BYTES + 1, 9 * GIVE_BACK_PAUSE_MS, false),
             (2 * much - GIVE_BACK_LEAST_BYTES, 9 * GIVE_BACK_PAUSE_MS, true),
-            // What grows leaves pages behind.
+            // Growth leaves pages behind.
             (2 * much - 1, 20 * GIVE_BACK_PAUSE_MS, false),
             (2 * much, 20 * GIVE_BACK_PAUSE_MS, true),
             (3 * much, 21 * GIVE_BACK_PAUSE_MS - 1, false),

@@ -1,14 +1,14 @@
-//! How many descriptors the system lets this process open, and with that how many clients it can serve.
+//! The number of descriptors that the system lets this process open, which limits the number of clients.
 
 use crate::base::limits::DESCRIPTORS_RESERVED;
 
-/// Raises the limit of open files, if it is lower, to what `clients` sockets and the server's own files need. Changes nothing
-/// when the system forbids so many, and answers how many clients it would allow.
+/// Raises the limit of open files, if necessary, to the number needed for `clients` sockets and the server's own files.
+/// If the system forbids that, changes nothing and returns the number of clients that it would allow.
 pub fn make_room(clients: u32) -> Result<(), u32> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the call fills the struct that it is given.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
-        // Unknown: accepting will tell.
+        // The limit is unknown, so only accepting will show it.
         return Ok(());
     }
     let wanted = u64::from(clients) + DESCRIPTORS_RESERVED;

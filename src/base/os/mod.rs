@@ -1,4 +1,4 @@
-//! The operating system: the process and its resources, memory, files and the log for people.
+//! The operating system: the process and its resources, memory, files and the log that people read.
 
 pub(crate) mod allocated;
 pub(crate) mod allocator;

@@ -1,27 +1,27 @@
-//! How readily the system ends this process when memory runs out: `/proc/self/oom_score_adj`.
+//! How readily the system kills this process when memory runs out: `/proc/self/oom_score_adj`.
 //!
-//! Whoever turns the adjustment off gets back what was there before it was turned on.
+//! Turning the adjustment off restores the value from before it was turned on.
 
 use std::io;
 use std::sync::Mutex;
 
 const FILE: &str = "/proc/self/oom_score_adj";
 
-/// What was there before; `None` while nothing is adjusted.
+/// The original value; `None` while nothing is adjusted.
 static BEFORE: Mutex<Option<i32>> = Mutex::new(None);
 
-/// By how much to adjust.
+/// An adjustment of the score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Adjustment {
-    /// Not at all.
+    /// The original value.
     None,
-    /// By so much more than it was.
+    /// The original value plus this number.
     By(i32),
-    /// To this.
+    /// This value.
     To(i32),
 }
 
-/// Makes the adjustment in place of the one before.
+/// Applies an adjustment, which replaces the previous one.
 pub(crate) fn adjust(adjustment: Adjustment) -> io::Result<()> {
     let mut before = BEFORE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if adjustment == Adjustment::None {
@@ -58,12 +58,12 @@ mod tests {
     #[test]
     fn what_was_there_comes_back() {
         let original = read().expect("Linux tells it");
-        // More is what every process may ask for.
+        // Every process may raise its own score.
         for (adjustment, expected) in [(Adjustment::By(1), original + 1), (Adjustment::To(1_000), 1_000)] {
-            adjust(adjustment).expect("it may be ended more readily");
+            adjust(adjustment).expect("raising the score is allowed");
             assert_eq!(read().ok(), Some(expected));
         }
-        adjust(Adjustment::None).expect("back to where it was");
+        adjust(Adjustment::None).expect("the original value is allowed");
         assert_eq!(read().ok(), Some(original));
         adjust(Adjustment::None).expect("nothing to do");
     }

@@ -1,4 +1,4 @@
-//! What a service does to its own process: into the background, a file with its number.
+//! The process as a service: moving to the background, and a file with the process ID.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -6,14 +6,14 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Goes on in a child process, in a session of its own and without a terminal, and ends the one that was called.
+/// Continues in a child process, in a session of its own and without a terminal, and ends the calling process.
 ///
 /// # Errors
-/// The system's, in the process that was called.
+/// The system's, in the calling process.
 ///
-/// To be called before there is a second thread: it would be missing in the child.
+/// This must be called while there is only one thread: the others would be missing in the child.
 pub fn go_to_background() -> io::Result<()> {
-    // SAFETY: there is one thread, as the caller has promised; the child goes on with a copy of all it knows.
+    // SAFETY: there is only one thread, as the caller has promised; the child continues with a copy of everything.
     match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
         0 => {}
@@ -24,7 +24,7 @@ pub fn go_to_background() -> io::Result<()> {
     unsafe { libc::setsid() };
     let nowhere = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     for stream in [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO] {
-        // SAFETY: both are descriptors; the old stream's is closed and replaced.
+        // SAFETY: both are descriptors; the old stream's descriptor is closed and replaced.
         if unsafe { libc::dup2(nowhere.as_raw_fd(), stream) } == -1 {
             return Err(io::Error::last_os_error());
         }
@@ -32,38 +32,38 @@ pub fn go_to_background() -> io::Result<()> {
     Ok(())
 }
 
-/// Lets whoever reads what is printed stop reading: the process ends at the next line, without a word, as others do in a pipe.
+/// Ends the process quietly at the next line printed after its reader has gone, as usual for a program in a pipe.
 ///
-/// For a process that prints and ends, and has no sockets: it would end without a word where one of them is closed.
+/// For a process that prints and ends, and has no sockets: a closed socket would end it quietly, too.
 pub fn end_with_the_reader() {
     // SAFETY: the default action is no function of ours.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
-/// Has the system end the process after so many seconds, unless it has ended before.
+/// Makes the system end the process after this many seconds, unless it has ended before.
 pub fn end_within(seconds: u32) {
-    // SAFETY: takes no pointers. Nobody handles the signal, whose default action ends the process.
+    // SAFETY: takes no pointers. The signal has no handler, and its default action ends the process.
     unsafe { libc::alarm(seconds) };
 }
 
-/// What `getrusage` tells of this process, its children or this thread (`libc::RUSAGE_*`).
+/// Returns `getrusage` of this process, its children or this thread (`libc::RUSAGE_*`).
 pub fn resource_usage(who: libc::c_int) -> Option<libc::rusage> {
     let mut usage = std::mem::MaybeUninit::uninit();
-    // SAFETY: the call fills the struct that it is given; it is read only when the call says that it did.
+    // SAFETY: the call fills the struct that it is given; the struct is read only if the call has succeeded.
     unsafe { (libc::getrusage(who, usage.as_mut_ptr()) == 0).then(|| usage.assume_init()) }
 }
 
-/// Time of the processor, of all threads together.
+/// Processor time of all threads together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {
-    /// In the program, us.
+    /// In user mode, in us.
     pub user_us: u64,
-    /// In the system, us.
+    /// In system mode, in us.
     pub sys_us: u64,
 }
 
 impl CpuTime {
-    /// What came since `earlier`.
+    /// Returns the time spent since `earlier`.
     pub fn since(self, earlier: CpuTime) -> CpuTime {
         CpuTime {
             user_us: self.user_us.saturating_sub(earlier.user_us),
@@ -72,28 +72,28 @@ impl CpuTime {
     }
 }
 
-/// What this process has taken so far; nothing where the system does not tell.
+/// Returns the time that this process has taken so far; zero if the system does not tell.
 pub fn cpu_time() -> CpuTime {
     let micros = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
     resource_usage(libc::RUSAGE_SELF)
         .map_or(CpuTime::default(), |usage| CpuTime { user_us: micros(usage.ru_utime), sys_us: micros(usage.ru_stime) })
 }
 
-/// A file with the number of this process, which is removed at the end.
+/// A file with the process ID, which is removed at the end.
 #[derive(Debug)]
 pub struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes it, in place of one that a process left that was killed.
+    /// Writes the file, replacing that of a process that was killed.
     ///
     /// # Errors
-    /// The system's; one of them is that there is a link at `path`, which would have this write to any file.
+    /// The system's, also if `path` is a link, through which this could write to any file.
     pub fn write(path: &Path) -> io::Result<PidFile> {
         let mut file =
             OpenOptions::new().create(true).write(true).truncate(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
         let written = writeln!(file, "{}", std::process::id());
         if written.is_err() {
-            // On a full disk, an empty one: worse than none for those who read it.
+            // A full disk leaves an empty file, which is worse for its readers than none.
             let _ = std::fs::remove_file(path);
         }
         written.map(|()| PidFile(path.to_owned()))
@@ -102,7 +102,7 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Whoever has removed it before did what is wanted.
+        // If the file is already gone, nothing remains to be done.
         let _ = std::fs::remove_file(&self.0);
     }
 }

@@ -1,12 +1,12 @@
-//! What `ps` shows of this process.
+//! The title of this process in `ps`.
 //!
-//! Linux shows the memory in which it put the command line when the process began, and, if that no longer ends in a zero, the
-//! environment behind it. Both are overwritten here; the environment has moved away before. `/proc/self/stat` tells where they are
-//! (proc(5): arg_start, arg_end, env_start, env_end).
+//! Linux shows the memory in which it put the command line when the process began and, if that no longer ends in a
+//! zero, the environment behind it. The title overwrites both, after the environment has been moved away.
+//! `/proc/self/stat` tells where they are (proc(5): arg_start, arg_end, env_start, env_end).
 
 use std::sync::OnceLock;
 
-/// Where the title stands; empty where the system does not tell.
+/// The memory of the title; empty if the system does not tell its place.
 static PLACE: OnceLock<Place> = OnceLock::new();
 
 #[derive(Debug, Default)]
@@ -16,26 +16,28 @@ struct Place {
     program: String,
 }
 
-/// Finds the place for a title and moves the environment away from it. Without effect where the system does not tell its place.
+/// Finds the place for a title and moves the environment away from it. Has no effect if the system does not tell the
+/// place.
 ///
 /// # Safety
-/// No other thread may run, nor any reference to the memory of the command line or the environment be in use.
+/// No other thread may run, and no reference to the memory of the command line or the environment may be in use.
 pub unsafe fn prepare() {
     let program = std::env::args().next().unwrap_or_default();
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let Some((start, end)) = bounds(&stat) else { return };
-    // A name with a `=` is nobody's, and can't be set.
+    // A name with a `=` is invalid and can't be set.
     for (name, value) in std::env::vars_os().filter(|(name, _)| !name.as_encoded_bytes().contains(&b'=')) {
-        // SAFETY: there is one thread. The C library copies both, so that nothing refers to the old place any more.
+        // SAFETY: there is only one thread. The C library copies both strings, so that nothing refers to the old place
+        // any more.
         unsafe { std::env::set_var(name, value) };
     }
-    // A second call would find the same.
+    // A second call would find the same place.
     let _ = PLACE.set(Place { start, len: end - start, program });
 }
 
-/// From where to where the command line and the environment stand, which must be one piece.
+/// Returns start and end of the command line and the environment, which must be one piece.
 fn bounds(stat: &str) -> Option<(usize, usize)> {
-    // The name of the program, in parentheses, may hold anything.
+    // The program's name, in parentheses, may contain anything.
     let fields: Vec<usize> =
         stat.rsplit_once(')')?.1.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
     match fields.get(45..49)? {
@@ -48,19 +50,19 @@ fn bounds(stat: &str) -> Option<(usize, usize)> {
     }
 }
 
-/// The program as it was called.
+/// Returns the program's name as it was called.
 pub fn program() -> &'static str {
     PLACE.get().map_or("tidegate", |place| place.program.as_str())
 }
 
-/// Shows `title`, cut to the room there is. Without effect unless [`prepare`] was called.
+/// Shows `title`, cut to the room available. Has no effect unless [`prepare`] was called.
 pub fn set(title: &str) {
     let Some(place) = PLACE.get().filter(|place| place.len > 0) else { return };
     let title = title.as_bytes();
     let shown = title.len().min(place.len - 1);
     let start = std::ptr::with_exposed_provenance_mut::<u8>(place.start);
-    // SAFETY: the system has put the strings of the command line and of the environment there, `place.len` bytes that may be
-    // written, and nothing refers to them (see `prepare`). Titles are set by the one thread that runs commands.
+    // SAFETY: the system has put the strings of the command line and of the environment there, `place.len` writable
+    // bytes, and nothing refers to them any more (see `prepare`). Only the thread that runs commands sets titles.
     unsafe {
         std::ptr::copy_nonoverlapping(title.as_ptr(), start, shown);
         std::ptr::write_bytes(start.add(shown), 0, place.len - shown);

@@ -1,35 +1,35 @@
-//! Replacing a file so that a crash at any moment leaves the old one or the new one, whole.
+//! Replaces a file so that a crash at any moment leaves either the old one or the new one, whole.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::Path;
 
-/// Has the file at `path` hold `content`, with the permissions and the owner that it had. A link stays one. When this returns, the
-/// new file is on disk.
+/// Replaces the content of the file at `path`, and keeps its permissions and owner. A link stays a link. When this
+/// returns, the new file is on disk.
 ///
 /// # Errors
-/// The system's; then the file is the old one.
+/// The system's; the old file then stays.
 pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy().into_owned();
-    // Beside it, for a file can only be moved within one file system.
+    // In the same folder, because a file can only be renamed within one file system.
     let beside = folder.join(format!(".{name}.{}.new", std::process::id()));
     let replaced = write_as(&beside, &path, content).and_then(|()| std::fs::rename(&beside, &path));
     if replaced.is_err() {
-        // The first error is the one to tell.
+        // The first error is the one to report.
         let _ = std::fs::remove_file(&beside);
     }
     replaced?;
     File::open(folder)?.sync_all()
 }
 
-/// Writes a new file that is owned and may be read like `model`, if there is one.
+/// Writes a new file with the owner and permissions of `model`, if that exists.
 fn write_as(path: &Path, model: &Path, content: &[u8]) -> io::Result<()> {
-    // Left by a process of the same number.
+    // A file left by an earlier process with the same ID.
     let _ = std::fs::remove_file(path);
-    // Without a model it is for nobody else: these files hold passwords.
+    // Without a model only the owner may read the file: such files hold passwords.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     if let Ok(old) = std::fs::metadata(model) {
         file.set_permissions(old.permissions())?;

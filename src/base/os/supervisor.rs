@@ -1,26 +1,26 @@
-//! Telling the service manager that started this process when it serves, and when it ends.
+//! Notifies the service manager that started this process when it is ready to serve, and when it ends.
 //!
-//! systemd gives the address of a datagram socket in `NOTIFY_SOCKET` (sd_notify(3)): a path, or, after `@`, a name without a file.
-//! upstart (`UPSTART_JOB`) waits until the process stops itself.
+//! systemd gives the address of a datagram socket in `NOTIFY_SOCKET` (sd_notify(3)): a path or, after `@`, a name
+//! without a file. upstart (`UPSTART_JOB`) waits until the process stops itself.
 
 use std::io;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::OnceLock;
 
-/// Where systemd listens, once [`Manager::follow`] was called for it.
+/// The address of systemd's socket, once [`Manager::follow`] was called for systemd.
 static SYSTEMD: OnceLock<SocketAddr> = OnceLock::new();
 
-/// Who started this process.
+/// The service manager that started this process.
 #[derive(Clone, Debug)]
 pub enum Manager {
-    /// systemd, and where it listens.
+    /// systemd, with the address of its socket.
     Systemd(SocketAddr),
     /// upstart.
     Upstart,
 }
 
 impl Manager {
-    /// systemd, if it started this process and wants to hear from it.
+    /// Returns systemd, if it started this process and wants to be notified.
     pub fn systemd() -> Option<Manager> {
         let name = std::env::var("NOTIFY_SOCKET").ok()?;
         let address = match name.strip_prefix('@') {
@@ -30,15 +30,16 @@ impl Manager {
         address.map(Manager::Systemd)
     }
 
-    /// upstart, if it started this process.
+    /// Returns upstart, if it started this process.
     pub fn upstart() -> Option<Manager> {
         std::env::var_os("UPSTART_JOB").map(|_| Manager::Upstart)
     }
 
-    /// From now on it hears from [`ready`] and [`stopping`]. upstart waits for a stop of the process, at once.
+    /// Makes [`ready`] and [`stopping`] notify this manager from now on. For upstart, which waits for it, stops the
+    /// process at once.
     pub fn follow(self) {
         match self {
-            // Only the first one counts, and there is one.
+            // Only the first address counts, and there is only one.
             Manager::Systemd(address) => drop(SYSTEMD.set(address)),
             // SAFETY: takes no pointers. The process goes on when upstart lets it.
             Manager::Upstart => drop(unsafe { libc::raise(libc::SIGSTOP) }),
@@ -46,7 +47,7 @@ impl Manager {
     }
 }
 
-/// An address without a file, which only Linux has.
+/// Returns an address without a file, which only Linux has.
 fn abstract_address(name: &str) -> Option<SocketAddr> {
     #[cfg(target_os = "linux")]
     return <SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(name).ok();
@@ -54,12 +55,12 @@ fn abstract_address(name: &str) -> Option<SocketAddr> {
     return Some(name).and(None);
 }
 
-/// The server answers.
+/// Reports that the server is ready.
 pub fn ready() {
     tell("READY=1\nSTATUS=Ready to accept connections");
 }
 
-/// The server is going to end.
+/// Reports that the server is about to end.
 pub fn stopping() {
     tell("STOPPING=1\nSTATUS=Ending");
 }
@@ -67,7 +68,7 @@ pub fn stopping() {
 fn tell(state: &str) {
     let Some(address) = SYSTEMD.get() else { return };
     if let Err(error) = send(address, state) {
-        tracing::warn!("systemd could not be told that {state:?}: {error}");
+        tracing::warn!("could not send {state:?} to systemd: {error}");
     }
 }
 

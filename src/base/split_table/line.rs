@@ -1,13 +1,14 @@
-//! One line of a segment, the size of a line of the processor's cache: some numbers with their tags, 16 bits of their hashes.
+//! One line of a segment, which has the size of a cache line: some numbers, with their tags of 16 bits from the hash.
 //!
 //! ```text
 //! | 10 tags of 2 bytes | which cells are taken, 2 bytes | 4 counts of 4 bits | 10 numbers of 4 bytes |   = 64 bytes
 //! ```
 //!
-//! What is taken and the counts are one number. They are read together, and a processor that reads more bytes than it has just written
-//! waits until these are in the cache: where a segment moved to other lines, it did so for a fifth of the time.
+//! The taken cells and the counts form one number. They are read together, and a processor that reads more bytes than
+//! it has just written waits until those are in the cache: when a segment moved to other lines, it spent a fifth of the
+//! time on that.
 
-/// Cells of a line: each holds the tag and the number of one entry.
+/// Cells of a line, each of which holds the tag and the number of one entry.
 pub(super) const CELLS: usize = 10;
 
 /// How many of a tag's low bits may be the same in all of a segment.
@@ -18,9 +19,10 @@ pub(super) const SPENT_MAX: u32 = 2;
 #[repr(C, align(64))]
 pub(super) struct Line {
     pub(super) tags: [u16; CELLS],
-    /// From the lowest bit on one for each cell that is taken. In the upper half four counts of [`PASSED_BITS`]: how many entries lie
-    /// behind this line whose home is this one or before, by the lowest two bits of their tags that are never [spent](SPENT_MAX). One that
-    /// has reached [`PASSED_MAX`] stays there until the segment is resized: nobody knows how many there are.
+    /// The lower half has a bit for each cell, set if the cell is taken. The upper half has four counts of
+    /// [`PASSED_BITS`]: of entries that lie behind this line although their home is this line or one before it, by the
+    /// lowest two bits of their tags that are never [spent](SPENT_MAX). A count that has reached [`PASSED_MAX`] stays
+    /// there until the segment is resized, because the real number is unknown.
     state: u32,
     pub(super) numbers: [u32; CELLS],
 }
@@ -28,7 +30,7 @@ pub(super) struct Line {
 const PASSED_BITS: u32 = 4;
 pub(super) const PASSED_MAX: u32 = (1 << PASSED_BITS) - 1;
 
-/// Where in a line's state the counts begin.
+/// Bit of a line's state at which the counts begin.
 const COUNTS_FROM: u32 = u16::BITS;
 
 const _: () = assert!(size_of::<Line>() == 64 && CELLS < COUNTS_FROM as usize);
@@ -36,7 +38,7 @@ const _: () = assert!(size_of::<Line>() == 64 && CELLS < COUNTS_FROM as usize);
 impl Line {
     pub(super) const EMPTY: Line = Line { tags: [0; CELLS], state: 0, numbers: [0; CELLS] };
 
-    /// Adds an entry. False, and it is counted as passed, if no cell is free.
+    /// Adds an entry. If no cell is free, counts it as passed and returns false.
     #[inline]
     pub(super) fn put(&mut self, tag: u16, number: u32) -> bool {
         let cell = self.state.trailing_ones() as usize;
@@ -52,7 +54,7 @@ impl Line {
         true
     }
 
-    /// The cells that are taken.
+    /// Returns the cells that are taken.
     #[inline]
     pub(super) fn taken(&self) -> Cells {
         Cells(self.state as u16)
@@ -64,7 +66,7 @@ impl Line {
         self.state & 1 << cell != 0
     }
 
-    /// Takes the entry out that a cell holds.
+    /// Frees a cell.
     #[inline]
     pub(super) fn free(&mut self, cell: usize) {
         self.state &= !(1 << cell);
@@ -76,7 +78,7 @@ impl Line {
         self.state >> COUNTS_FROM != 0
     }
 
-    /// An entry with this tag is removed that had passed.
+    /// Counts down for an entry with this tag that had passed and is removed.
     #[inline]
     pub(super) fn forget_passed(&mut self, tag: u16) {
         if self.passed_by(tag) < PASSED_MAX {
@@ -90,19 +92,19 @@ impl Line {
         self.passed_by(tag) > 0
     }
 
-    /// How many entries have passed that are counted where this tag is.
+    /// Returns the count of passed entries that covers this tag.
     #[inline]
     pub(super) fn passed_by(&self, tag: u16) -> u32 {
         self.state >> count_of(tag) & PASSED_MAX
     }
 
-    /// The taken cells with this tag.
+    /// Returns the taken cells with this tag.
     #[inline]
     pub(super) fn matches(&self, tag: u16) -> Cells {
         Cells(self.equal_tags(tag) & self.taken().0)
     }
 
-    /// The cells with this tag, taken or not.
+    /// Returns the cells with this tag, taken or not.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[inline]
     fn equal_tags(&self, tag: u16) -> u16 {
@@ -111,7 +113,8 @@ impl Line {
         };
         const _: () = assert!(size_of::<Line>() >= 2 * size_of::<__m128i>() && CELLS <= 16);
         let start = std::ptr::from_ref(self).cast::<__m128i>();
-        // SAFETY: every x86_64 has SSE2. The first 32 bytes of a line are read, which is aligned to 64, and any bytes are good.
+        // SAFETY: every x86_64 has SSE2. The first 32 bytes of a line are read; the line is aligned to 64, and any
+        // bytes are valid.
         unsafe {
             let wanted = _mm_set1_epi16(tag as i16);
             let first = _mm_cmpeq_epi16(_mm_load_si128(start), wanted);
@@ -127,26 +130,26 @@ impl Line {
         self.equal_tags_one_by_one(tag)
     }
 
-    /// As `equal_tags`, for any processor.
+    /// Does the same as `equal_tags`, on any processor.
     #[cfg(any(test, miri, not(target_arch = "x86_64")))]
     #[inline]
     fn equal_tags_one_by_one(&self, tag: u16) -> u16 {
         (0..CELLS).fold(0, |cells, cell| cells | u16::from(self.tags[cell] == tag) << cell)
     }
 
-    /// All tags and numbers.
+    /// Returns all tags and numbers.
     pub(super) fn entries(&self) -> impl Iterator<Item = (u16, u32)> {
         self.taken().map(|cell| (self.tags[cell], self.numbers[cell]))
     }
 }
 
-/// Where in a line's state the count for this tag begins.
+/// Returns the bit of a line's state at which the count for this tag begins.
 #[inline]
 fn count_of(tag: u16) -> u32 {
     COUNTS_FROM + (u32::from(tag) >> SPENT_MAX) % (u16::BITS / PASSED_BITS) * PASSED_BITS
 }
 
-/// Some cells of a line, a bit for each.
+/// Some cells of a line, with a bit for each.
 #[derive(Clone, Copy)]
 pub(super) struct Cells(pub u16);
 
@@ -185,7 +188,8 @@ mod tests {
             number in 0..4u32,
             tag in 0..4u16,
         ) {
-            let line = Line { tags, state: state & !(u32::from(u16::MAX) & u32::MAX << CELLS), numbers: [number; CELLS] };
+            let state = state & !(u32::from(u16::MAX) & u32::MAX << CELLS);
+            let line = Line { tags, state, numbers: [number; CELLS] };
             let expected = line.equal_tags_one_by_one(tag) & state as u16;
             prop_assert_eq!(line.matches(tag).0, expected);
             prop_assert_eq!(line.matches(tag).count() as u32, expected.count_ones());

@@ -1,12 +1,13 @@
 //! Memory for the lines of segments.
 //!
-//! All segments of a large table that are not split yet in its round have about the same size, and so have all others. As the table
-//! grows they outgrow one size of block after the other nearly at the same time. An allocator can't use what they leave behind for
-//! larger blocks, and returns it only page by page, when all blocks of a page are free: where the index took 87 MB, another 26 MB were
-//! such blocks. Therefore a table of many segments has a [`Pool`] of its own, in which the blocks of one size lie one behind the other
-//! and without a hole: the place of one that is given back is taken by the last one of its size, whose owner is told.
+//! In a large table, all segments not yet split in the current round have about the same size, and so have all others.
+//! As the table grows, they outgrow one size of block after the other at nearly the same time. An allocator can't use
+//! the freed blocks for larger ones, and returns them only page by page, when all blocks of a page are free: beside an
+//! index of 87 MB, there were another 26 MB of such blocks. Therefore a table of many segments has a [`Pool`] of its
+//! own, in which the blocks of one size lie one behind the other without a hole. When a block is given back, the last
+//! one of its size moves to its place, and the caller learns whose it is.
 //!
-//! A table of few segments has each of them in a block of the allocator's.
+//! A table of few segments has each of them in a block from the allocator.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
@@ -15,56 +16,57 @@ use std::ptr::NonNull;
 use super::line::Line;
 use crate::base::os::allocated::set_aside;
 
-/// Bytes of the pool's chunks, in each of which blocks of one size lie: with the line that is lost to align them, a block of the
-/// allocator's that leaves no rest. Of larger chunks many would be free, and could not be returned: the allocator's pages hold several.
+/// Bytes of the pool's chunks, each with blocks of one size. Together with the line lost to alignment, a chunk is a
+/// block that the allocator places without waste. Larger chunks would often lie free and could not be returned, because
+/// the allocator's pages hold several.
 const CHUNK_BYTES: usize = 64 * 1024 - size_of::<Line>();
 
-/// One empty chunk is kept for so many that are in use, for the next blocks of any size. As a table grows, blocks of one size give way to
-/// larger ones.
+/// Number of chunks in use for which one empty chunk is kept, for the next blocks of any size. As a table grows, blocks
+/// of one size give way to larger ones.
 const SPARE_SHARE: usize = 32;
 
 /// Lines of a chunk.
 const CHUNK_LINES: usize = CHUNK_BYTES / size_of::<Line>();
 
-/// Fewest blocks of a chunk, as a power of two, and how many sizes of blocks there are for each doubling. With more sizes a segment has
-/// less room to spare, but is resized more often, and more chunks have only begun to fill: with twice as many, an index of 10 million
-/// entries takes 4 % less, and to fill it 40 % longer.
+/// Fewest blocks of a chunk, as a power of two; also the number of block sizes for each doubling. With more sizes a
+/// segment has less spare room, but is resized more often, and more chunks are only partly filled. With twice as many,
+/// an index of 10 million entries takes 4 % less memory, and filling it takes 40 % longer.
 const FEWEST_BLOCKS_BITS: u32 = 3;
 const SIZES_BITS: u32 = 2;
 
-/// Most lines of a block of the pool. A segment of a table whose hashes are good has no more.
+/// Largest number of lines of a block in the pool. With good hashes, no segment of a table has more.
 pub(super) const POOLED_LINES_MAX: usize = CHUNK_LINES >> FEWEST_BLOCKS_BITS;
 
-/// The block number of what lies in a block of the allocator's.
+/// Number in place of a block's index for lines that lie in a block from the allocator.
 const OWN: u32 = u32::MAX;
 
-/// Lines of the smallest block of the pool that has so many at least. It divides a chunk nearly without a rest: the sizes are given by
-/// how many blocks make a chunk.
+/// Returns the number of lines in the smallest block of the pool with at least `needed` lines. Sizes follow from the
+/// number of blocks in a chunk, so that a block divides a chunk nearly without waste.
 pub(super) fn pooled_lines(needed: usize) -> usize {
     let per_chunk = CHUNK_LINES / needed;
     let step = 1 << (per_chunk.ilog2() - SIZES_BITS);
     CHUNK_LINES / (per_chunk / step * step)
 }
 
-/// The lines of one segment. Those that came from a [`Pool`] are to be given back to it, and live no longer than that.
+/// The lines of one segment. Lines from a [`Pool`] must be given back to it, and must not outlive it.
 #[derive(Debug)]
 pub(super) struct Lines {
     start: NonNull<Line>,
     count: u32,
-    /// Where in the pool they lie, or [`OWN`].
+    /// The number of the block in the pool, or [`OWN`].
     block: u32,
 }
 
-// SAFETY: nobody else uses these lines.
+// SAFETY: no other owner uses these lines.
 unsafe impl Send for Lines {}
-// SAFETY: they are changed only by whoever may change this.
+// SAFETY: only a holder of `&mut self` can change the lines.
 unsafe impl Sync for Lines {}
 
 impl Lines {
     /// No lines, without allocation.
     pub(super) const NONE: Lines = Lines { start: NonNull::dangling(), count: 0, block: OWN };
 
-    /// So many empty lines in a block of the allocator's.
+    /// Makes empty lines in a block from the allocator.
     pub(super) fn own(count: usize) -> Lines {
         Lines::from(vec![Line::EMPTY; count].into_boxed_slice())
     }
@@ -83,7 +85,7 @@ impl Deref for Lines {
 
     #[inline]
     fn deref(&self) -> &[Line] {
-        // SAFETY: so many lines are there, all written, and nobody else changes them.
+        // SAFETY: there are `count` lines, all written, and no other owner changes them.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count as usize) }
     }
 }
@@ -91,12 +93,12 @@ impl Deref for Lines {
 impl DerefMut for Lines {
     #[inline]
     fn deref_mut(&mut self) -> &mut [Line] {
-        // SAFETY: as above; nobody else uses them.
+        // SAFETY: as above, and no other owner uses them.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.count as usize) }
     }
 }
 
-/// A copy lies in a block of the allocator's.
+/// A copy lies in a block from the allocator.
 impl Clone for Lines {
     fn clone(&self) -> Lines {
         Lines::from(Box::<[Line]>::from(&**self))
@@ -106,13 +108,13 @@ impl Clone for Lines {
 impl Drop for Lines {
     fn drop(&mut self) {
         if self.block == OWN {
-            // SAFETY: this is how they came to be, and nobody uses them any more.
+            // SAFETY: the lines were made from such a box, and are no longer in use.
             drop(unsafe { Box::from_raw(&raw mut **self) });
         }
     }
 }
 
-/// The lines of segment `owner` lay at `from`, and are these now.
+/// Reports that the lines of segment `owner`, which began at `from`, have moved.
 pub(super) struct Moved {
     pub owner: usize,
     pub from: *const Line,
@@ -122,21 +124,21 @@ pub(super) struct Moved {
 /// See the module's header.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    /// One for each number of lines that there are blocks of.
+    /// One class for each number of lines in a block.
     classes: Vec<Class>,
     /// Chunks without blocks.
     spare: Vec<ChunkMemory>,
-    /// Chunks with blocks.
+    /// Number of chunks with blocks.
     used: usize,
 }
 
 impl Pool {
-    /// Whether nobody has lines of it.
+    /// Whether no lines of the pool are in use.
     pub(super) fn is_empty(&self) -> bool {
         self.classes.is_empty()
     }
 
-    /// So many empty lines for segment `owner`.
+    /// Returns empty lines for segment `owner`.
     pub(super) fn take(&mut self, count: usize, owner: usize) -> Lines {
         if count == 0 || count > POOLED_LINES_MAX {
             return Lines::own(count);
@@ -155,7 +157,7 @@ impl Pool {
         class.push(owner as u32)
     }
 
-    /// Takes lines back. What is answered has to be noted before anything else is done with the table.
+    /// Takes lines back. The caller must record the result before it does anything else with the table.
     #[must_use = "a segment's lines may have moved"]
     pub(super) fn give_back(&mut self, lines: Lines) -> Option<Moved> {
         if lines.block == OWN {
@@ -175,7 +177,7 @@ impl Pool {
         moved
     }
 
-    /// Bytes allocated, but for lines, and for what is set aside.
+    /// Returns the number of allocated bytes, without lines and without bytes that are set aside.
     pub(super) fn mem_bytes(&self) -> usize {
         let chunks = self.classes.iter().map(|class| class.chunks.capacity() * size_of::<Chunk>());
         let owners = self.classes.iter().flat_map(|class| &class.chunks).map(|chunk| chunk.owners.capacity());
@@ -184,13 +186,13 @@ impl Pool {
         classes + chunks.sum::<usize>() + owners.sum::<usize>() * size_of::<u32>() + spare
     }
 
-    /// How many blocks segments have.
+    /// Returns the number of blocks in use.
     #[cfg(test)]
     pub(super) fn blocks(&self) -> usize {
         self.classes.iter().map(Class::blocks).sum()
     }
 
-    /// The segment that it was told these lines belong to; `None` where they are not of a pool.
+    /// Returns the segment recorded as the owner of these lines; `None` if they are not from a pool.
     #[cfg(test)]
     pub(super) fn owner_of(&self, lines: &Lines) -> Option<usize> {
         let class = self.classes.iter().find(|class| class.lines == lines.len() && lines.block != OWN)?;
@@ -200,13 +202,13 @@ impl Pool {
     }
 }
 
-/// Memory for some blocks. What is not in use is [set aside](set_aside).
+/// Memory for some blocks. The unused part is [set aside](set_aside).
 #[derive(Debug)]
 struct ChunkMemory(NonNull<Line>);
 
-// SAFETY: it belongs to nobody else.
+// SAFETY: the memory has a single owner.
 unsafe impl Send for ChunkMemory {}
-// SAFETY: nothing is reached through a shared one.
+// SAFETY: nothing is reached through a shared reference.
 unsafe impl Sync for ChunkMemory {}
 
 impl ChunkMemory {
@@ -226,29 +228,29 @@ impl ChunkMemory {
 impl Drop for ChunkMemory {
     fn drop(&mut self) {
         set_aside(-(CHUNK_BYTES as isize));
-        // SAFETY: it was allocated so. Whoever had lines in it has given them back, or goes with the table.
+        // SAFETY: it was allocated with this layout. All its lines have been given back, or are dropped with the table.
         unsafe { dealloc(self.0.as_ptr().cast(), ChunkMemory::LAYOUT) };
     }
 }
 
-/// Blocks of so many lines.
+/// Blocks with the same number of lines.
 #[derive(Debug)]
 struct Class {
     lines: usize,
-    /// All but the last are full, and none is empty.
+    /// All chunks but the last are full, and none is empty.
     chunks: Vec<Chunk>,
 }
 
-/// Blocks that lie together, those in use first.
+/// Blocks that lie together, the used ones first.
 #[derive(Debug)]
 struct Chunk {
     memory: ChunkMemory,
-    /// The segments that the blocks in use belong to.
+    /// The owning segments of the used blocks.
     owners: Vec<u32>,
 }
 
 impl Class {
-    /// Blocks in a chunk.
+    /// Returns the number of blocks in a chunk.
     fn per_chunk(&self) -> usize {
         CHUNK_BYTES / self.block_bytes()
     }
@@ -257,7 +259,7 @@ impl Class {
         self.lines * size_of::<Line>()
     }
 
-    /// Blocks in use.
+    /// Returns the number of blocks in use.
     fn blocks(&self) -> usize {
         let full = self.chunks.len().saturating_sub(1);
         full * self.per_chunk() + self.chunks.last().map_or(0, |chunk| chunk.owners.len())
@@ -267,34 +269,35 @@ impl Class {
         self.blocks() == self.chunks.len() * self.per_chunk()
     }
 
-    /// Where a block begins.
+    /// Returns the start of a block.
     fn start_of(&self, block: usize) -> NonNull<Line> {
         let (chunk, index) = (block / self.per_chunk(), block % self.per_chunk());
         // SAFETY: the block lies in this chunk.
         unsafe { self.chunks[chunk].memory.0.add(index * self.lines) }
     }
 
-    /// One more block, for which there must be room in the last chunk.
+    /// Adds a block, for which there must be room in the last chunk.
     fn push(&mut self, owner: u32) -> Lines {
         let block = self.blocks();
         self.chunks.last_mut().expect("there is room").owners.push(owner);
         set_aside(-(self.block_bytes() as isize));
         let start = self.start_of(block);
         for line in 0..self.lines {
-            // SAFETY: these lines belong to the block, which nobody uses.
+            // SAFETY: these lines belong to the block, which is not in use yet.
             unsafe { start.add(line).write(Line::EMPTY) };
         }
         self.lines_at(block)
     }
 
-    /// Takes a block out, and moves the last one to its place. The last chunk may be empty then.
+    /// Removes a block, and moves the last one to its place. The last chunk may then be empty.
     fn remove(&mut self, block: usize) -> Option<Moved> {
         set_aside(self.block_bytes() as isize);
         let owner =
             self.chunks.last_mut().and_then(|chunk| chunk.owners.pop()).expect("there is a block in the last chunk");
         let last = self.blocks();
         (block != last).then(|| {
-            // SAFETY: these are two blocks, the first of which is not used any more. The second is in use, so that its lines are written.
+            // SAFETY: these are two different blocks. The first is no longer used; the second is in use, so its lines
+            // are written.
             unsafe { self.start_of(block).copy_from_nonoverlapping(self.start_of(last), self.lines) };
             let per_chunk = self.per_chunk();
             self.chunks[block / per_chunk].owners[block % per_chunk] = owner;
@@ -309,7 +312,7 @@ impl Class {
 
 impl Drop for Class {
     fn drop(&mut self) {
-        // Of each chunk all is put back.
+        // The chunks put all of their bytes back when they are dropped, so the used ones are set aside first.
         set_aside((self.blocks() * self.block_bytes()) as isize);
     }
 }
@@ -331,9 +334,11 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is taken and given back, each owner has its lines, and blocks of one size lie together.
+        /// Whatever is taken and given back, each owner must keep its lines, and blocks of one size must lie together.
         #[test]
-        fn what_is_given_back_leaves_no_hole(steps in prop::collection::vec(0usize..1_500, 0..if cfg!(miri) { 200 } else { 6_000 })) {
+        fn what_is_given_back_leaves_no_hole(
+            steps in prop::collection::vec(0usize..1_500, 0..if cfg!(miri) { 200 } else { 6_000 }),
+        ) {
             let mut pool = Pool::default();
             let mut all: HashMap<usize, Lines> = HashMap::new();
             for owner in steps {
@@ -351,11 +356,13 @@ mod tests {
                 }
                 let used: usize = pool.classes.iter().map(|class| class.chunks.len()).sum();
                 assert!(pool.used == used && pool.spare.len() <= used.div_ceil(SPARE_SHARE));
-                let blocks: usize = pool.classes.iter().flat_map(|class| &class.chunks).map(|chunk| chunk.owners.len()).sum();
+                let chunks = pool.classes.iter().flat_map(|class| &class.chunks);
+                let blocks: usize = chunks.map(|chunk| chunk.owners.len()).sum();
                 assert_eq!(blocks, all.len());
                 for class in &pool.classes {
                     let full = class.chunks.iter().filter(|chunk| chunk.owners.len() == class.per_chunk()).count();
-                    assert!(full + 1 >= class.chunks.len() && class.chunks.iter().all(|chunk| !chunk.owners.is_empty()));
+                    assert!(full + 1 >= class.chunks.len());
+                    assert!(class.chunks.iter().all(|chunk| !chunk.owners.is_empty()));
                 }
             }
             assert!(all.iter().all(|(owner, lines)| is_marked(lines, *owner)));

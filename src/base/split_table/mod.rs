@@ -1,16 +1,19 @@
-//! A hash table that never stops to resize, and that SCAN can walk while it changes. It holds numbers: of entries that lie elsewhere.
+//! A hash table that never stops for a resize, and that SCAN can walk while it changes. It holds numbers of entries
+//! that lie elsewhere.
 //!
-//! One large open-addressing table copies itself when it is full: seconds at ten million entries, during which a
-//! single-threaded server answers nobody. Here the numbers live in many small tables (*segments*, some hundreds of entries
-//! each), and the number of segments follows the number of entries by **linear hashing** (W. Litwin, "Linear hashing: a
-//! new tool for file and table addressing", VLDB 1980): segments split in a fixed order, one after the other, whichever is
-//! full. One insert splits at most one segment, one remove merges at most one pair, so the longest pause is that of moving
-//! about a thousand entries. Between two splits a segment grows by itself, in small steps ([`Segment`]).
+//! One large open-addressing table copies itself when it is full. With ten million entries that takes seconds, during
+//! which a single-threaded server serves no client. Here the numbers live in many small tables (*segments*, some
+//! hundreds of entries each). The number of segments follows the number of entries by **linear hashing** (W. Litwin,
+//! "Linear hashing: a new tool for file and table addressing", VLDB 1980): segments split in a fixed order, one after
+//! the other, no matter which of them is full. One insert splits at most one segment, and one remove merges at most one
+//! pair, so the longest pause is that of moving about a thousand entries. Between two splits a segment grows by itself,
+//! in small steps ([`Segment`]).
 //!
-//! With `n` segments and `2^d >= n` the smallest such power, an entry is in segment `s = hash mod 2^d`, or, where that one is not
-//! split off yet (`s >= n`), in `s mod 2^(d-1)`. So all hashes of a segment end alike, and a split divides them by the next bit. In its
-//! segment an entry is found by its *tag*, 16 bits of the hash, of which at most the first two are alike in the whole segment. So two of
-//! three splits and all merges are done by tags, without a look at the entries.
+//! With `n` segments and `2^d >= n` the smallest such power, an entry is in segment `s = hash mod 2^d` or, if that one
+//! is not split off yet (`s >= n`), in `s mod 2^(d-1)`. So all hashes of a segment end alike, and a split divides them
+//! by the next bit. In its segment an entry is found by its *tag*, 16 bits of the hash, of which at most the first two
+//! are the same in the whole segment. So two of three splits and all merges use only the tags, without a look at the
+//! entries.
 //!
 //! ```text
 //! bit 63 ............................................ 0
@@ -18,19 +21,21 @@
 //!                            | the segment, d bits  |
 //! ```
 //!
-//! Segment 0 lies in the table itself, so a table that has one segment (up to `SEGMENT_LOAD` entries) costs no other, and an empty one
-//! no allocation. The other segments' headers lie in chunks, since one vector of them would itself have to be copied when it grows.
+//! Segment 0 lies in the table itself. So a table with a single segment (up to `SEGMENT_LOAD` entries) allocates no
+//! header, and an empty one allocates nothing. The other segments' headers lie in chunks, because a single vector of
+//! them would itself have to be copied when it grows.
 //!
 //! # SCAN
-//! Give each entry a place by the low 48 bits of its hash **reversed** (`place`). A segment holds the entries whose hashes *end*
-//! alike, so their places *begin* alike: every segment is one interval of places, a split cuts an interval in two and a merge
-//! joins two neighbours. The place of an entry never changes. A cursor is the first place not yet
-//! visited; one step returns the entries with the lowest places from there on, all that share the last one included. Hence
-//! an entry that is present from the first step to the last is returned exactly once, however the table grows or shrinks in
-//! between; Redis promises at least once. Other entries are returned once or not at all, and again only if they were
-//! removed and came back.
+//! The place of an entry is the low 48 bits of its hash **reversed** (`place`). A segment holds the entries whose
+//! hashes *end* alike, so their places *begin* alike: every segment is one interval of places, a split cuts an interval
+//! in two, and a merge joins two neighbours. The place of an entry never changes. A cursor is the first place not yet
+//! visited. One step returns the entries with the lowest places from there on, including all that share the last one.
+//! Hence an entry that is present from the first step to the last is returned exactly once, however the table grows or
+//! shrinks in between; Redis promises at least once. Other entries are returned once or not at all, and again only if
+//! they were removed and came back.
 //!
-//! The hash must be good (all bits used) and secret: who can choose the entries of one segment can make it large.
+//! The hash must be good (all bits used) and secret: a client that can choose the entries of one segment can make it
+//! large.
 
 mod line;
 mod lines;
@@ -42,70 +47,70 @@ use line::CELLS;
 use lines::{Lines, Moved, Pool};
 use segment::{Memory, Segment, SplitBit, lines_for, tag_at};
 
-/// Bytes of a table for each of its entries, on average.
+/// Average size of a table for each of its entries, in bytes.
 pub(crate) const ENTRY_SHARE_BYTES: usize = 8;
 
 /// Mean entries per segment at which one more segment is split off. While a level is being split, segments hold between
-/// half of this and twice of this. More of them would make a split longer, and a step of a SCAN.
+/// half and twice this number. A larger number would make splits longer, and also steps of a SCAN.
 const SEGMENT_LOAD: usize = 400;
 
-/// Mean entries per segment below which one segment is merged away. Far from [`SEGMENT_LOAD`], lest a table whose size swings
-/// splits and merges at each turn.
+/// Mean entries per segment below which one segment is merged away. It is far from [`SEGMENT_LOAD`], lest a table whose
+/// size swings split and merge at each turn.
 const MERGE_LOAD: usize = SEGMENT_LOAD / 4;
 
-/// From so many segments on, their lines lie in a pool of the table's: of a smaller one too large a share would be free. Tests have small
-/// tables.
+/// Number of segments from which their lines lie in a pool of the table's. In the pool of a smaller table, too large a
+/// share would be free. Tests have small tables.
 const POOL_MIN_SEGMENTS: usize = if cfg!(test) { 4 } else { 512 };
 
 /// Segment headers per chunk, as a power of two.
 const CHUNK_BITS: u32 = 8;
 
-/// How many bits a place has: the lowest ones of a hash.
+/// Number of bits of a place: the lowest bits of a hash.
 const PLACE_BITS: u32 = 48;
 
 /// One past the last place.
 pub(crate) const PLACE_END: u64 = 1 << PLACE_BITS;
 
-/// As many cells as the largest segment has with a good hash: the range in which [`SplitTable::random`] draws. Twice the load and
-/// five standard deviations are 941 entries, for which a segment has 127 lines.
+/// Number of cells in the largest segment, given a good hash: the range in which [`SplitTable::random`] draws. Twice
+/// the load plus five standard deviations are 941 entries, for which a segment has 127 lines.
 const MOST_CELLS: usize = 1270;
 
 /// Draws of [`SplitTable::random`] before it stops drawing and takes the next entry that it finds.
 const DRAWS: usize = 200;
 
-/// How many entries ahead of the one that is hashed are on their way to the cache.
+/// Number of entries that are prefetched ahead of the one being hashed.
 const AHEAD: usize = 16;
 
 const _: () = assert!(MERGE_LOAD * 2 < SEGMENT_LOAD, "a merge must not be followed by a split");
 
-/// The hashes of the entries that a table holds the numbers of.
+/// Hashes of the entries whose numbers a table holds.
 pub(crate) trait Hashes {
-    /// The hash of entry `number`.
+    /// Returns the hash of entry `number`.
     fn of(&self, number: u32) -> u64;
 
-    /// Starts to bring into the cache what [`of`](Self::of) will read. It is called for many entries in a row, so that the processor
-    /// waits for all of them at once.
+    /// Starts to fetch the memory that [`of`](Self::of) will read into the cache. It is called for many entries in a
+    /// row, so that the processor waits for all of them at once.
     fn prefetch(&self, number: u32);
 }
 
-/// What becomes of a [walk](SplitTable::walk) at the entries that it shows.
+/// Decides after some entries how a [walk](SplitTable::walk) goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Walk {
-    /// It goes on.
+    /// The walk goes on.
     Continue,
-    /// It ends with these entries.
+    /// The walk ends with these entries.
     Stop,
 }
 
-/// Where a line of a segment lies, as long as the table has that segment with so many lines.
+/// The place of a line in a segment. It is valid as long as the table has that segment with the same number of lines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinePlace {
     segment: usize,
     line: usize,
 }
 
-/// A set of entries, by their numbers, found by hash. It stores neither keys nor hashes: the caller hashes, compares and, when
-/// some segments split, hashes again.
+/// A set of entries, represented by their numbers and found by hash. It stores neither keys nor hashes: the caller
+/// hashes, compares and, when some segments split, hashes again.
 #[derive(Debug)]
 pub(crate) struct SplitTable {
     first: Segment,
@@ -115,11 +120,11 @@ pub(crate) struct SplitTable {
     /// The smallest 2^d - 1 that is at least `segments - 1`.
     mask: u64,
     len: usize,
-    /// Where the lines of most segments lie, if there are many.
+    /// Holds the lines of most segments, if there are many.
     pool: Option<Box<Pool>>,
 }
 
-/// A copy has its lines in blocks of the allocator's until they are resized.
+/// The lines of a copy lie in blocks from the allocator until they are resized.
 impl Clone for SplitTable {
     fn clone(&self) -> Self {
         let SplitTable { first, chunks, segments, mask, len, pool: _ } = self;
@@ -141,14 +146,14 @@ impl Default for SplitTable {
 }
 
 impl SplitTable {
-    /// An empty table, without allocation.
+    /// Makes an empty table, without allocation.
     pub(crate) const fn new() -> Self {
         SplitTable { first: Segment::new(), chunks: Vec::new(), segments: 1, mask: 0, len: 0, pool: None }
     }
 
-    /// Makes segments for about so many entries, if the table is empty: as it fills, none has to be split. A number that is too large
-    /// costs a header for each [`SEGMENT_LOAD`] entries that don't come, and a line of 64 bytes for each that comes, until
-    /// [`fit`](Self::fit) is called.
+    /// Makes segments for about this many entries, if the table is empty, so that none has to be split as it fills. An
+    /// overestimate costs a header for each [`SEGMENT_LOAD`] entries that don't come, and a line of 64 bytes for each
+    /// entry that comes, until [`fit`](Self::fit) is called.
     pub(crate) fn expect(&mut self, entries: usize) {
         if self.is_empty() {
             while self.segments < entries.div_ceil(SEGMENT_LOAD) {
@@ -159,15 +164,15 @@ impl SplitTable {
         }
     }
 
-    /// Merges segments that were made for entries that have not come, so that those are half full that are left: all that were
-    /// [expected](Self::expect) are there. Takes time in proportion to what was expected.
+    /// Merges segments that were made for entries that have not come, until the remaining ones are half full. For use
+    /// when all [expected](Self::expect) entries have come. Takes time in proportion to the number expected.
     pub(crate) fn fit(&mut self) {
         while self.segments > 1 && self.len < self.segments * (SEGMENT_LOAD / 2) {
             self.merge();
         }
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -179,26 +184,27 @@ impl SplitTable {
         self.len == 0
     }
 
-    /// The entry with this hash for which `eq` is true.
+    /// Returns the entry with this hash for which `eq` is true.
     #[inline]
     pub(crate) fn find(&self, hash: u64, eq: impl FnMut(u32) -> bool) -> Option<u32> {
         self.segment(self.index(hash)).find(hash, eq)
     }
 
-    /// Starts to bring into the cache what [`find`](Self::find) will look at first.
+    /// Starts to fetch the memory that [`find`](Self::find) will look at first into the cache.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         self.segment(self.index(hash)).prefetch(hash);
     }
 
-    /// As [`find`](Self::find), to give the entry another number. Its hash must stay the same.
+    /// Does the same as [`find`](Self::find), to give the entry another number. Its hash must not change.
     #[inline]
     pub(crate) fn find_mut(&mut self, hash: u64, eq: impl FnMut(u32) -> bool) -> Option<&mut u32> {
         let index = self.index(hash);
         self.segment_mut(index).find_mut(hash, eq)
     }
 
-    /// Adds an entry that the caller knows to be absent. `hashes` gives those of others, where a segment must be split by them.
+    /// Adds an entry that the caller knows to be absent. `hashes` returns the hashes of others, if a segment must be
+    /// split by them.
     #[inline]
     pub(crate) fn insert_unique(&mut self, hash: u64, number: u32, hashes: &impl Hashes) {
         if self.len >= self.segments * SEGMENT_LOAD {
@@ -216,7 +222,7 @@ impl SplitTable {
         }
     }
 
-    /// Takes out the entry with this hash for which `eq` is true.
+    /// Removes the entry with this hash for which `eq` is true.
     #[inline]
     pub(crate) fn remove(&mut self, hash: u64, eq: impl FnMut(u32) -> bool) -> Option<u32> {
         let index = self.index(hash);
@@ -231,9 +237,10 @@ impl SplitTable {
         Some(number)
     }
 
-    /// One step of a SCAN: emits at least `count` entries (at least one) from `cursor` on, unless fewer are left, and returns
-    /// the cursor of the next step, 0 after the last. A walk starts with cursor 0; any other number is safe, and one that no
-    /// step returned only skips entries. Takes time in proportion to one segment, or to `count` if that is larger.
+    /// Does one step of a SCAN: emits at least `count` entries (at least one) from `cursor` on, unless fewer are left.
+    /// Returns the cursor of the next step, 0 after the last. A walk starts with cursor 0. Any other number is safe,
+    /// and one that no step returned only skips entries. Takes time in proportion to one segment, or to `count` if that
+    /// is larger.
     pub(crate) fn scan(&self, cursor: u64, count: usize, hashes: &impl Hashes, mut emit: impl FnMut(u32)) -> u64 {
         let mut cursor = cursor;
         let mut wanted = count.max(1);
@@ -256,9 +263,10 @@ impl SplitTable {
         if cursor < PLACE_END { cursor } else { 0 }
     }
 
-    /// Shows the entries from `cursor` on to `visit` in the order of their places, those of one place together, until it stops the
-    /// walk. Answers the cursor of the rest, [`PLACE_END`] where nothing is left. Places before a cursor that it answered have been
-    /// visited and others have not, however the table changes. Each call looks at whole segments, of which it may show little.
+    /// Passes the entries from `cursor` on to `visit` in the order of their places, those of one place together, until
+    /// `visit` stops the walk. Returns the cursor of the rest, [`PLACE_END`] if nothing is left. However the table
+    /// changes, places before a returned cursor have been visited and others have not. Each call looks at whole
+    /// segments, of which it may pass on little.
     pub(crate) fn walk(&self, cursor: u64, hashes: &impl Hashes, mut visit: impl FnMut(&[(u64, u32)]) -> Walk) -> u64 {
         let mut cursor = cursor;
         while cursor < PLACE_END {
@@ -275,17 +283,17 @@ impl SplitTable {
         PLACE_END
     }
 
-    /// An entry drawn at random, each with the same chance (with a good hash). `below(n)` draws a number in `0..n`.
+    /// Draws an entry at random, each with the same chance (with a good hash). `below(n)` draws a number in `0..n`.
     ///
-    /// Draws a segment and a cell until it hits an entry: two to five times usually, about thirteen times just before a
-    /// table that shrank is merged.
+    /// Draws a segment and a cell until it hits an entry: usually two to five times, and about thirteen times just
+    /// before a table that has shrunk is merged.
     pub(crate) fn random(&self, mut below: impl FnMut(u64) -> u64) -> Option<u32> {
         if self.is_empty() {
             return None;
         }
         for _ in 0..DRAWS {
             let segment = self.segment(self.draw(self.segments, &mut below));
-            // With several segments all draw in the same range, so that a small one is not preferred.
+            // With several segments, all draw in the same range, so that a small one is not preferred.
             let range = if self.segments == 1 { segment.cells() } else { segment.cells().max(MOST_CELLS) };
             let cell = self.draw(range, &mut below);
             if cell < segment.cells()
@@ -299,8 +307,8 @@ impl SplitTable {
         segment.numbers().nth(self.draw(segment.len(), &mut below))
     }
 
-    /// A line of a segment, drawn as by [`random`](Self::random), which starts to come into the cache: whoever looks at it later does
-    /// not wait for it. `None` if the table is empty, or nearly so for its size.
+    /// Draws a line of a segment as [`random`](Self::random) does, and starts to fetch it into the cache, so that a
+    /// later look at it need not wait. Returns `None` if the table is empty, or nearly so for its size.
     pub(crate) fn random_line(&self, mut below: impl FnMut(u64) -> u64) -> Option<LinePlace> {
         let draws = if self.is_empty() { 0 } else { DRAWS };
         let place = (0..draws).find_map(|_| {
@@ -314,19 +322,20 @@ impl SplitTable {
         Some(place)
     }
 
-    /// The entries in a line: several for the cost of one, or none. They have nothing to do with each other but that some bits of their
-    /// hashes are alike.
+    /// Returns the entries in a line: several for the cost of one, or none. They are unrelated, except that some bits
+    /// of their hashes are the same.
     pub(crate) fn in_line(&self, place: LinePlace) -> impl Iterator<Item = u32> {
         let segment = (place.segment < self.segments).then(|| self.segment(place.segment));
         segment.into_iter().flat_map(move |segment| segment.line(place.line))
     }
 
-    /// All entries, in no order that means anything.
+    /// Returns all entries, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
         self.all_segments().flat_map(Segment::numbers)
     }
 
-    /// Bytes allocated for the table: not this header. Takes time in proportion to the segments.
+    /// Returns the number of bytes allocated for the table, without this header. Takes time in proportion to the
+    /// segments.
     pub(crate) fn mem_bytes(&self) -> usize {
         let headers: usize = self.chunks.iter().map(|chunk| chunk.capacity() * size_of::<Segment>()).sum();
         let chunks = self.chunks.capacity() * size_of::<Vec<Segment>>();
@@ -367,7 +376,8 @@ impl SplitTable {
         std::iter::once(&mut self.first).chain(self.chunks.iter_mut().flatten())
     }
 
-    /// The places and numbers, from `cursor` on, of the segment whose interval contains it, and the end of that interval.
+    /// Returns the places and numbers, from `cursor` on, of the segment whose interval contains `cursor`, and the end
+    /// of that interval.
     fn entries_from(&self, cursor: u64, hashes: &impl Hashes) -> (Vec<(u64, u32)>, u64) {
         // Reversing is its own inverse, so this is a hash with that place.
         let index = self.index((cursor << (u64::BITS - PLACE_BITS)).reverse_bits());
@@ -377,7 +387,7 @@ impl SplitTable {
         (places.filter(|(place, _)| *place >= cursor).collect(), (cursor | (width - 1)) + 1)
     }
 
-    /// By how many bits a segment's entries are alike.
+    /// Returns how many bits a segment's hashes have in common.
     fn depth(&self, index: usize) -> u32 {
         let half = (self.mask as usize).div_ceil(2);
         let split = index >= half || index + half < self.segments;
@@ -389,7 +399,7 @@ impl SplitTable {
         (below(n as u64) as usize).min(n - 1)
     }
 
-    /// Appends one segment and moves to it what belongs there, all from one other segment.
+    /// Appends one segment and moves its entries to it, all from one other segment.
     #[cold]
     #[inline(never)]
     fn split(&mut self, hashes: &impl Hashes) {
@@ -418,7 +428,7 @@ impl SplitTable {
         self.refill(old, tags_from, staying);
     }
 
-    /// Drops the last segment and moves its entries back to the one it was split from.
+    /// Drops the last segment and moves its entries back to the one that it was split from.
     #[cold]
     #[inline(never)]
     fn merge(&mut self) {
@@ -432,7 +442,7 @@ impl SplitTable {
         self.refill(into, tags_from, entries);
     }
 
-    /// Moves a segment to so many lines.
+    /// Moves a segment to a new set of lines.
     #[cold]
     #[inline(never)]
     fn resize(&mut self, index: usize, lines: usize) {
@@ -441,14 +451,14 @@ impl SplitTable {
         self.give_back(before);
     }
 
-    /// Gives a segment these entries instead of its own, with tags that begin at this bit.
+    /// Replaces the entries of a segment by these, with tags that begin at this bit.
     fn refill(&mut self, index: usize, tags_from: u32, entries: Vec<(u16, u32)>) {
         let lines = self.take_lines(index, lines_for(entries.len(), self.memory()));
         let before = mem::replace(self.segment_mut(index), Segment::of(lines, tags_from, entries));
         self.give_back(before.into_lines());
     }
 
-    /// So many empty lines for a segment.
+    /// Returns empty lines for a segment.
     fn take_lines(&mut self, index: usize, lines: usize) -> Lines {
         match self.memory() {
             Memory::Own => Lines::own(lines),
@@ -456,7 +466,7 @@ impl SplitTable {
         }
     }
 
-    /// Gives lines back that no segment uses any more.
+    /// Gives back lines that no segment uses any more.
     fn give_back(&mut self, lines: Lines) {
         let Some(pool) = &mut self.pool else { return };
         if let Some(Moved { owner, from, lines }) = pool.give_back(lines) {
@@ -467,7 +477,7 @@ impl SplitTable {
         }
     }
 
-    /// Where the lines of segments come from that are resized.
+    /// Returns where resized segments get their lines from.
     #[inline]
     fn memory(&self) -> Memory {
         if self.segments >= POOL_MIN_SEGMENTS { Memory::Pooled } else { Memory::Own }
@@ -476,7 +486,7 @@ impl SplitTable {
     fn push_segment(&mut self, segment: Segment) {
         let chunk = (self.segments - 1) >> CHUNK_BITS;
         if chunk == self.chunks.len() {
-            // The first chunk grows step by step: most tables of several segments have few.
+            // The first chunk grows step by step: most tables with several segments have few.
             self.chunks.push(if chunk == 0 { Vec::new() } else { Vec::with_capacity(1 << CHUNK_BITS) });
         }
         self.chunks[chunk].push(segment);
@@ -498,7 +508,7 @@ impl SplitTable {
 
 const CHUNK_MASK: usize = (1 << CHUNK_BITS) - 1;
 
-/// The hashes of all these entries, each of which is on its way to the cache before it is needed.
+/// Hashes all these entries, and prefetches each before it is needed.
 fn hash_all<'n>(numbers: &'n [u32], hashes: &'n impl Hashes) -> impl Iterator<Item = (u64, u32)> + 'n {
     numbers.iter().take(AHEAD).for_each(|number| hashes.prefetch(*number));
     numbers.iter().enumerate().map(|(i, number)| {
@@ -509,7 +519,7 @@ fn hash_all<'n>(numbers: &'n [u32], hashes: &'n impl Hashes) -> impl Iterator<It
     })
 }
 
-/// Where the walk of SCAN meets an entry with this hash.
+/// Returns the place at which the walk of SCAN meets an entry with this hash.
 #[inline]
 pub(crate) fn place(hash: u64) -> u64 {
     hash.reverse_bits() >> (u64::BITS - PLACE_BITS)
@@ -564,7 +574,8 @@ mod tests {
         table
     }
 
-    /// Each entry is in the segment that its hash says, each segment's lines belong to it, and the counts agree.
+    /// Checks that each entry is in the segment of its hash, that each segment's lines belong to it, and that the
+    /// counts agree.
     fn check(table: &SplitTable) {
         let (mut len, mut pooled) = (0, 0);
         for i in 0..table.segments {
@@ -606,7 +617,7 @@ mod tests {
             table.expect(n as usize);
             let segments = table.segments;
             assert_eq!(table.iter().count(), 0);
-            assert!(segments > 1 && table.mem_bytes() < n as usize, "no memory yet but that of the headers");
+            assert!(segments > 1 && table.mem_bytes() < n as usize, "so far only the headers take memory");
             (0..n).for_each(|key| assert!(insert(&mut table, key)));
             assert_eq!(table.segments, segments);
             check(&table);
@@ -616,7 +627,7 @@ mod tests {
         }
         let mut table = filled(10);
         table.expect(5_000);
-        assert_eq!(table.segments, 1, "only an empty one");
+        assert_eq!(table.segments, 1, "only an empty segment");
     }
 
     #[test]
@@ -654,7 +665,7 @@ mod tests {
         check(&table);
     }
 
-    /// Whoever writes a file can claim any number of keys.
+    /// The maker of a file can claim any number of keys.
     #[test]
     fn a_table_that_expected_more_costs_what_has_come() {
         for n in [0, 1, 1_000, 30_000, 200_000] {
@@ -668,7 +679,7 @@ mod tests {
             table.fit();
             check(&table);
             assert_eq!(table.len(), n as usize);
-            // What a SCAN walks through.
+            // The segments that a SCAN has to walk through.
             assert!(table.segments <= (n as usize / (SEGMENT_LOAD / 2)).max(1), "{n}: {} segments", table.segments);
             assert!(table.mem_bytes() <= as_it_grows * 3 / 2 + 16 * 1024, "{n}: {} bytes", table.mem_bytes());
             assert!((0..n).all(|key| !insert(&mut table, key)));
@@ -702,7 +713,8 @@ mod tests {
         assert!(table.mem_bytes() * 100 < full, "{} of {full} bytes stay", table.mem_bytes());
     }
 
-    /// Lines move within the pool whenever another segment outgrows its own. What is allocated counts but for what the pool sets aside.
+    /// Lines move within the pool whenever another segment outgrows its own. Allocated bytes count, except those that
+    /// the pool sets aside.
     #[test]
     fn lines_stay_with_their_segments_while_a_table_grows_and_shrinks() {
         let n = if cfg!(miri) { 10_000 } else { 200_000u32 };
@@ -757,7 +769,7 @@ mod tests {
         }
     }
 
-    /// Whoever hashes many entries waits for the memory of all of them at once.
+    /// A caller that hashes many entries should wait for the memory of all of them at once.
     #[test]
     fn entries_are_prefetched_before_they_are_hashed() {
         #[derive(Default)]
@@ -780,7 +792,7 @@ mod tests {
         assert_eq!((seen, table.segments > 1), (5_000, true));
     }
 
-    /// Two of three splits do without hashes.
+    /// Two of three splits need no hashes.
     #[test]
     fn entries_are_seldom_hashed_again() {
         struct Counted(Cell<usize>);
@@ -813,7 +825,7 @@ mod tests {
         assert_eq!(seen, 50);
     }
 
-    /// Entries on both sides of every border between segments, which random hashes practically never hit.
+    /// Checks entries on both sides of every border between segments, which random hashes practically never hit.
     #[test]
     fn a_scan_crosses_segment_borders_without_a_gap() {
         let places: Vec<u64> = (0..4096).flat_map(|i| [i << 36, (i << 36) + 1, ((i + 1) << 36) - 1]).collect();
@@ -838,7 +850,7 @@ mod tests {
         }
     }
 
-    /// A walk goes on where it stopped, and meets all in the order of places.
+    /// A walk must continue where it stopped, and meet all entries in the order of their places.
     #[test]
     fn a_walk_goes_on_where_it_stopped() {
         for n in [0, 1, 50, 5_000] {
@@ -870,10 +882,10 @@ mod tests {
                 *drawn.entry(table.random(&mut below).expect("not empty")).or_default() += 1;
             }
             assert_eq!(drawn.len() as u32, n);
-            // 100 expected with a standard deviation of 10.
+            // Expected are 100, with a standard deviation of 10.
             assert!(drawn.values().all(|count| (40..170).contains(count)), "of {n}: {:?}", drawn.values().max());
         }
-        // Draws that never hit still find an entry.
+        // Draws that never hit must still find an entry.
         assert!(filled(10).random(|_| u64::MAX).is_some());
         assert!(filled(2000).random(|_| 0).is_some());
     }
@@ -897,7 +909,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-        /// Equal to a `HashSet`, and a SCAN woven into the changes returns all that stayed, nothing twice that did.
+        /// Compares the table with a `HashSet`. A SCAN woven into the changes must return all entries that stayed, and
+        /// none of them twice.
         #[test]
         fn behaves_as_a_set(steps in steps()) {
             let mut table = SplitTable::new();

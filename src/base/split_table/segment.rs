@@ -1,22 +1,24 @@
 //! One segment of a [`SplitTable`](super::SplitTable): some hundreds of numbers, found by 16 bits of their hashes.
 //!
-//! A segment is an open-addressing table of **[lines](super::line)**, each the size of a line of the processor's cache, with the numbers
-//! and tags of up to ten entries. The tag divides the lines as a fraction of 2^16: an entry's *home* is line `tag * lines / 2^16`. If that
-//! is full, the entry goes to the next one that is not, around the end if need be, and every line on its way counts it as *passed*. So a
-//! lookup reads one line, and another only where something like it has passed; a removal counts down, leaves no tombstone, and lets one
-//! move up that has passed. (The idea is that of Facebook's F14: "Open-sourcing F14 for faster, more memory-efficient hash tables", 2019.
-//! Here there are four counts, for different tags, so that a lookup of what is not there goes on half as often.)
+//! A segment is an open-addressing table of **[lines](super::line)**. Each has the size of a cache line, with the
+//! numbers and tags of up to ten entries. The tag, as a fraction of 2^16, selects the line that is the entry's *home*:
+//! `tag * lines / 2^16`. If that one is full, the entry goes to the next one that is not, around the end if need be,
+//! and every line on its way counts it as *passed*. So a lookup reads one line, and another only where a similar entry
+//! has passed. A removal counts down, leaves no tombstone, and moves up an entry that has passed. (The idea comes from
+//! Facebook's F14: "Open-sourcing F14 for faster, more memory-efficient hash tables", 2019. Here there are four counts,
+//! for different tags, so that a lookup of an absent entry goes on half as often.)
 //!
-//! The tag alone says where an entry lies, and the tag is stored. So a segment grows and shrinks without asking for a hash, which
-//! would cost a cache miss per entry. It can do so often, in small steps, and stays four fifths full. The segment says when
-//! ([`has_room`](Segment::has_room), [`fewer_lines`](Segment::fewer_lines)); the table allocates.
+//! The tag alone says where an entry lies, and the tag is stored. So a segment grows and shrinks without asking for a
+//! hash, which would cost a cache miss per entry. It can do so often, in small steps, and stays four fifths full. The
+//! segment says when ([`has_room`](Segment::has_room), [`fewer_lines`](Segment::fewer_lines)); the table allocates.
 //!
-//! A segment says itself at which bit of the hash its tags begin. It is split by the next bit of its hashes, of which all those before are
-//! alike. That bit is also one of the tags', as long as few of theirs are *spent*, that is, the same in the whole segment. Home is decided
-//! by the high bits, which are never spent; but each one that is makes it twice as likely that two entries of a line have the same tag, so
-//! that one is looked at in vain. Of lookups that find nothing in a full segment this happens to 1.3 %, with two bits spent to 5 %; of
-//! others to half of that. So every third split of a segment needs hashes, to begin the tags anew. A merge needs none: the bits that tags
-//! lack then are in the segment's number.
+//! A segment records at which bit of the hash its tags begin. It is split by the next bit of its hashes, behind all
+//! bits that they have in common. That bit also belongs to the tags, as long as few bits of the tags are *spent*, that
+//! is, the same in the whole segment. Home is decided by the high bits, which are never spent. But each spent bit makes
+//! it twice as likely that two entries of a line have the same tag, so that one is looked at in vain. This happens to
+//! 1.3 % of the lookups that find nothing in a full segment, and with two bits spent to 5 %; to other lookups half as
+//! often. So every third split of a segment needs hashes, to begin the tags anew. A merge needs none: the bits that the
+//! tags then lack are in the segment's number.
 
 use std::mem;
 
@@ -24,18 +26,20 @@ use super::line::{CELLS, Line, SPENT_MAX};
 use super::lines::{Lines, POOLED_LINES_MAX, pooled_lines};
 use crate::base::prefetch::prefetch;
 
-/// Entries for which there is room in a line, on average. In a segment that is full a lookup then reads 1.28 lines, and one that finds
-/// nothing 2.7; if a full one could stay so for long, where entries come and go, they would read 1.5 and 4.5. But most segments are not
-/// full: an index of 10 million new entries is found as fast as with half an entry less, to a few nanoseconds, and takes a twentieth less.
+/// Mean entries in a line for which a segment has room. In a full segment a lookup then reads 1.28 lines, and one that
+/// finds nothing 2.7; if the segment could stay full for long while entries come and go, they would read 1.5 and 4.5.
+/// But most segments are not full. An index of 10 million new entries is searched as fast as one with half an entry
+/// less per line, to a few nanoseconds, and takes a twentieth less memory.
 const LINE_LOAD: usize = 9;
 
-/// How many lines behind one from which an entry was removed are looked at for one that could move up: more give next to nothing.
+/// Number of lines behind a removed entry in which an entry that could move up is looked for. Looking further gains
+/// next to nothing.
 const LOOK_BEHIND: usize = 2;
 
-/// Lines up to which a power of two of them is aligned as they are: 4 KiB.
+/// Number of lines up to which a power of two of them is aligned to its size: 4 KiB.
 const ALIGNED_LINES: usize = 64;
 
-/// A segment of so few lines doesn't shrink, lest a lock that comes and goes costs an allocation.
+/// Number of lines up to which a segment doesn't shrink, lest a lock that comes and goes cost an allocation.
 const KEPT_LINES: usize = 2;
 
 /// Numbers with their tags.
@@ -43,64 +47,66 @@ const KEPT_LINES: usize = 2;
 pub(super) struct Segment {
     lines: Lines,
     len: u32,
-    /// The bit of the hashes at which tags begin: at most [`SPENT_MAX`] before the first one that is not alike in all of the segment,
-    /// and not behind it.
+    /// The bit of the hashes at which tags begin. It is not behind the first bit that differs within the segment, and
+    /// at most [`SPENT_MAX`] before it.
     tags_from: u32,
 }
 
-/// By which bit of their hashes the entries of a segment are divided when it splits.
+/// The bit by which the entries of a segment are divided when it splits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SplitBit {
     /// This bit of their tags.
     OfTags(u16),
-    /// A bit of the hashes: that of the tags must not be spent.
+    /// A bit of their hashes, because the bit of the tags must not be spent.
     OfHashes,
 }
 
 impl Segment {
-    /// An empty segment, without allocation.
+    /// Makes an empty segment, without allocation.
     pub(super) const fn new() -> Segment {
         Segment { lines: Lines::NONE, len: 0, tags_from: 0 }
     }
 
-    /// A segment of these numbers with their tags, which begin at this bit of the hashes, in these lines: they are empty and have room.
+    /// Makes a segment of these numbers with their tags, which begin at this bit of the hashes. `lines` must be empty
+    /// and have room.
     pub(super) fn of(lines: Lines, tags_from: u32, entries: impl IntoIterator<Item = (u16, u32)>) -> Segment {
         let mut segment = Segment { lines, len: 0, tags_from };
         entries.into_iter().for_each(|(tag, number)| segment.put_tagged(tag, number));
         segment
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// The bit of the hashes at which tags begin.
+    /// Returns the bit of the hashes at which tags begin.
     pub(super) fn tags_from(&self) -> u32 {
         self.tags_from
     }
 
     /// Lets the tags of an empty segment begin at another bit.
     pub(super) fn begin_tags(&mut self, from: u32) {
-        debug_assert_eq!(self.len, 0, "the tags of what is there begin elsewhere");
+        debug_assert_eq!(self.len, 0, "the tags of its entries begin elsewhere");
         self.tags_from = from;
     }
 
-    /// The tag of an entry with this hash.
+    /// Returns the tag of an entry with this hash.
     #[inline]
     pub(super) fn tag(&self, hash: u64) -> u16 {
         tag_at(self.tags_from, hash)
     }
 
-    /// What tells how a segment is divided whose hashes have their lowest `depth` bits in common.
+    /// Returns how to divide a segment whose hashes have their lowest `depth` bits in common.
     pub(super) fn split_bit(&self, depth: u32) -> SplitBit {
         debug_assert!(self.tags_from <= depth, "the first bit that differs is part of the tags");
         let bit = depth - self.tags_from;
         if bit < SPENT_MAX { SplitBit::OfTags(1 << bit) } else { SplitBit::OfHashes }
     }
 
-    /// Its entries with tags that begin at an earlier bit. As this is segment `index`, the bits that are missing are those of `index`.
+    /// Returns the entries with tags that begin at an earlier bit. As this is segment `index`, the missing bits are
+    /// those of `index`.
     pub(super) fn retagged(&self, tags_from: u32, index: usize) -> impl Iterator<Item = (u16, u32)> {
         debug_assert!(tags_from <= self.tags_from, "later bits are not known");
         let missing = self.tags_from - tags_from;
@@ -108,19 +114,19 @@ impl Segment {
         self.entries().map(move |(tag, number)| (tag << missing | low, number))
     }
 
-    /// The number with this hash for which `eq` is true.
+    /// Returns the number with this hash for which `eq` is true.
     #[inline]
     pub(super) fn find(&self, hash: u64, eq: impl FnMut(u32) -> bool) -> Option<u32> {
         self.locate(self.tag(hash), eq).map(|found| found.number)
     }
 
-    /// Starts to bring the line into the cache in which the search for this hash begins.
+    /// Starts to fetch the line in which the search for this hash begins into the cache.
     #[inline]
     pub(super) fn prefetch(&self, hash: u64) {
         self.prefetch_line(self.home(self.tag(hash)));
     }
 
-    /// As [`find`](Self::find), to replace the number.
+    /// Does the same as [`find`](Self::find), to replace the number.
     #[inline]
     pub(super) fn find_mut(&mut self, hash: u64, eq: impl FnMut(u32) -> bool) -> Option<&mut u32> {
         let found = self.locate(self.tag(hash), eq)?;
@@ -135,7 +141,7 @@ impl Segment {
 
     #[inline]
     fn put_tagged(&mut self, tag: u16, number: u32) {
-        debug_assert!(self.len() < self.cells(), "who adds makes room");
+        debug_assert!(self.len() < self.cells(), "the caller makes room");
         let mut at = self.home(tag);
         while !self.lines[at].put(tag, number) {
             at = self.after(at);
@@ -143,7 +149,7 @@ impl Segment {
         self.len += 1;
     }
 
-    /// Takes out the number with this hash for which `eq` is true.
+    /// Removes the number with this hash for which `eq` is true.
     #[inline]
     pub(super) fn remove(&mut self, hash: u64, eq: impl FnMut(u32) -> bool) -> Option<u32> {
         let tag = self.tag(hash);
@@ -157,7 +163,7 @@ impl Segment {
         Some(found.number)
     }
 
-    /// One entry less counts as passed by the lines from the first to before the second.
+    /// Counts one passed entry less in the lines from `from` to before `until`.
     #[inline]
     fn forget_passed(&mut self, tag: u16, from: usize, until: usize) {
         let mut at = from;
@@ -167,9 +173,9 @@ impl Segment {
         }
     }
 
-    /// Moves entries up which have passed a line that has room again. Else more and more would stay away from their homes where entries
-    /// come and go: in a full segment lookups would come to read 1.7 lines, and 6 to find nothing. Some stay all the same, since only the
-    /// next lines are looked at.
+    /// Moves entries up that have passed a line which now has room. Otherwise more and more entries would stay away
+    /// from their homes while entries come and go: in a full segment, lookups would come to read 1.7 lines, and 6 to
+    /// find nothing. Some entries stay away all the same, because only the next lines are looked at.
     #[inline(never)]
     fn fill(&mut self, mut free: usize) {
         while let Some(Found { line, cell, number }) = self.passer(free) {
@@ -181,7 +187,7 @@ impl Segment {
         }
     }
 
-    /// An entry near behind a line that has passed it.
+    /// Returns an entry close behind a line that it has passed.
     fn passer(&self, free: usize) -> Option<Found> {
         let mut at = free;
         for away in 1..=LOOK_BEHIND.min(self.lines.len() - 1) {
@@ -198,7 +204,7 @@ impl Segment {
         None
     }
 
-    /// How many lines one is behind another, around the end.
+    /// Returns how many lines `to` is behind `from`, around the end.
     #[inline]
     fn distance(&self, from: usize, to: usize) -> usize {
         if to >= from { to - from } else { to + self.lines.len() - from }
@@ -210,91 +216,91 @@ impl Segment {
         self.len() < room_of(self.lines.len())
     }
 
-    /// How many lines it should have for one more entry, if there is no room.
+    /// Returns how many lines the segment should have for one more entry, when there is no room.
     pub(super) fn more_lines(&self, memory: Memory) -> usize {
         lines_for(self.len() + 1, memory)
     }
 
-    /// How many lines it should have if these are too many after an entry was removed: with room for half as many to spare, so that a
-    /// segment whose size swings is not resized at each turn.
+    /// Returns how many lines the segment should have if it has too many after a removal. They leave room for half as
+    /// many more entries, so that a segment whose size swings is not resized at each turn.
     #[inline]
     pub(super) fn fewer_lines(&self, memory: Memory) -> Option<usize> {
         let ample = lines_for(self.len() + self.len() / 2, memory);
         (self.lines() > KEPT_LINES && ample < self.lines()).then_some(ample)
     }
 
-    /// Moves the entries to other lines, which are empty and have room for them. Answers those where they were.
+    /// Moves the entries to other lines, which are empty and have room. Returns the old lines.
     pub(super) fn move_to(&mut self, lines: Lines) -> Lines {
         let moved = Segment::of(lines, self.tags_from, self.entries());
         mem::replace(self, moved).lines
     }
 
-    /// Where its lines begin.
+    /// Returns the address of the first line.
     pub(super) fn first_line(&self) -> *const Line {
         self.lines.as_ptr()
     }
 
-    /// Other lines, which hold the same: these have moved.
+    /// Sets the lines to others with the same contents, after the lines have moved.
     pub(super) fn set_lines(&mut self, lines: Lines) {
         self.lines = lines;
     }
 
-    /// The lines that it lies in.
+    /// Returns the lines of the segment.
     #[cfg(test)]
     pub(super) fn in_lines(&self) -> &Lines {
         &self.lines
     }
 
-    /// The lines that it lay in, to give them back.
+    /// Returns the lines of the segment, to give them back.
     pub(super) fn into_lines(self) -> Lines {
         self.lines
     }
 
-    /// All numbers, in no order that means anything.
+    /// Returns all numbers, in no particular order.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
         self.entries().map(|(_, number)| number)
     }
 
-    /// As [`numbers`](Self::numbers), at once.
+    /// Collects [`numbers`](Self::numbers).
     pub(super) fn to_vec(&self) -> Vec<u32> {
         let mut numbers = Vec::with_capacity(self.len());
         self.numbers().for_each(|number| numbers.push(number));
         numbers
     }
 
-    /// How many cells there are, taken or free.
+    /// Returns the number of cells, taken or free.
     pub(super) fn cells(&self) -> usize {
         self.lines.len() * CELLS
     }
 
-    /// How many lines there are.
+    /// Returns the number of lines.
     pub(super) fn lines(&self) -> usize {
         self.lines.len()
     }
 
-    /// The numbers in one line, if there is such a one.
+    /// Returns the numbers in one line; none if there is no such line.
     pub(super) fn line(&self, at: usize) -> impl Iterator<Item = u32> {
         self.lines.get(at).into_iter().flat_map(Line::entries).map(|(_, number)| number)
     }
 
-    /// Starts to bring a line into the cache, if there is such a one.
+    /// Starts to fetch a line into the cache, if it exists.
     #[inline]
     pub(super) fn prefetch_line(&self, at: usize) {
         self.lines.get(at).into_iter().for_each(prefetch);
     }
 
-    /// The number in one of the [cells](Self::cells), if it is taken.
+    /// Returns the number in one of the [cells](Self::cells), if the cell is taken.
     pub(super) fn in_cell(&self, cell: usize) -> Option<u32> {
         let (line, cell) = (&self.lines[cell / CELLS], cell % CELLS);
         line.is_taken(cell).then(|| line.numbers[cell])
     }
 
-    /// Bytes allocated.
+    /// Returns the number of bytes allocated.
     pub(super) fn mem_bytes(&self) -> usize {
         self.lines.len() * size_of::<Line>()
     }
 
-    /// Where the entry is with this tag for which `eq` is true.
+    /// Locates the entry with this tag for which `eq` is true.
     #[inline]
     fn locate(&self, tag: u16, mut eq: impl FnMut(u32) -> bool) -> Option<Found> {
         let mut at = self.home(tag);
@@ -314,52 +320,52 @@ impl Segment {
         None
     }
 
-    /// All tags and numbers, in no order that means anything.
+    /// Returns all tags and numbers, in no particular order.
     pub(super) fn entries(&self) -> impl Iterator<Item = (u16, u32)> {
         self.lines.iter().flat_map(Line::entries)
     }
 
-    /// The line where the search for a tag begins.
+    /// Returns the line where the search for a tag begins.
     #[inline]
     fn home(&self, tag: u16) -> usize {
         (usize::from(tag) * self.lines.len()) >> u16::BITS
     }
 
-    /// The line after this one; the first after the last.
+    /// Returns the line after this one; the first after the last.
     #[inline]
     fn after(&self, line: usize) -> usize {
         if line + 1 == self.lines.len() { 0 } else { line + 1 }
     }
 }
 
-/// The tag of an entry with this hash where tags begin at this bit.
+/// Returns the tag of an entry with this hash, if tags begin at this bit.
 #[inline]
 pub(super) fn tag_at(bit: u32, hash: u64) -> u16 {
     (hash >> bit) as u16
 }
 
-/// How many entries there is room for in so many lines.
+/// Returns the number of entries for which `lines` have room.
 #[inline]
 fn room_of(lines: usize) -> usize {
     lines * LINE_LOAD
 }
 
-/// How many lines have room for so many entries.
+/// Returns the number of lines with room for `entries`.
 #[inline]
 fn lines_needed(entries: usize) -> usize {
     entries.div_ceil(LINE_LOAD)
 }
 
-/// Where the lines of a segment lie.
+/// Where the lines of a segment are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
-    /// In a block of the allocator's.
+    /// In a block from the allocator.
     Own,
-    /// In the table's pool, unless they are too many.
+    /// In the table's pool, unless there are too many.
     Pooled,
 }
 
-/// Lines of a segment that has room for so many entries.
+/// Returns the number of lines of a segment with room for `entries`.
 #[inline]
 pub(super) fn lines_for(entries: usize, memory: Memory) -> usize {
     let needed = lines_needed(entries);
@@ -369,13 +375,13 @@ pub(super) fn lines_for(entries: usize, memory: Memory) -> usize {
     if memory == Memory::Pooled && needed <= POOLED_LINES_MAX {
         return pooled_lines(needed);
     }
-    // About four steps for each doubling, as the allocator's blocks have. Of most blocks a line is lost to align the others.
+    // About four steps for each doubling, like the allocator's blocks. Most blocks lose a line to alignment.
     let in_block = (needed + 1).next_multiple_of(1 << (needed.ilog2() - 2)) - 1;
     let power = needed.next_power_of_two();
     if power <= ALIGNED_LINES && power - 1 <= in_block { power } else { in_block }
 }
 
-/// Where an entry is.
+/// The location of an entry.
 struct Found {
     line: usize,
     cell: usize,
@@ -399,7 +405,7 @@ mod tests {
             self.put(tag.into(), number);
         }
 
-        /// How many lines a lookup reads.
+        /// Returns the number of lines that a lookup reads.
         fn lines_read(&self, tag: u16, number: u32) -> usize {
             let mut at = self.home(tag);
             let mut read = 1;
@@ -414,7 +420,8 @@ mod tests {
             room_of(self.lines.len())
         }
 
-        /// Every entry lies where a lookup comes by, and every line has counted who has passed.
+        /// Checks that every entry lies where a lookup passes, and that every line has counted the entries that have
+        /// passed.
         fn check(&self) {
             let mut passed = vec![[0; 4]; self.lines.len()];
             for (at, line) in self.lines.iter().enumerate() {
@@ -438,7 +445,7 @@ mod tests {
         }
     }
 
-    /// Tags of a good hash.
+    /// Returns tags like those of a good hash.
     fn spread(number: u32) -> u16 {
         (number.wrapping_mul(0x9e37_79b9) >> 16) as u16
     }
@@ -461,7 +468,7 @@ mod tests {
     fn it_grows_and_shrinks_in_small_steps() {
         let mut segment = Segment::new();
         assert_eq!(segment.mem_bytes(), 0);
-        // Room for a quarter more, and a part of the last line.
+        // The bound: a quarter more than needed, and a part of the last line.
         let room_for = |len: usize| len + len / 4 + 2 * LINE_LOAD;
         for number in 0..3_000 {
             segment.insert(spread(number), number);
@@ -508,7 +515,7 @@ mod tests {
         assert_eq!(segment.find(1, |_| panic!("nothing has this tag")), None);
     }
 
-    /// Whatever the tags are, an entry that is there is found.
+    /// Whatever the tags are, every entry must be found.
     #[test]
     fn lines_that_overflow_lose_nothing() {
         let tags: [fn(u32) -> u16; 5] = [
@@ -523,7 +530,7 @@ mod tests {
             for n in [9, 10, 12, 20, 300] {
                 let mut segment = filled(n, tag);
                 segment.check();
-                // Not in the order in which they came.
+                // Removes entries in another order than they were inserted.
                 for (removed, number) in (0..n).map(|i| i * 7919 % n).enumerate() {
                     assert!(remove(&mut segment, tag(number), number), "{number} of {n}");
                     assert!(!remove(&mut segment, tag(number), number));
@@ -543,7 +550,7 @@ mod tests {
             segment.lines.iter().map(|line| (line.taken().count(), line.passed_by(0))).collect()
         };
         assert_eq!(counts(&segment), [(10, 2), (2, 0)]);
-        // One of the second line takes its place.
+        // An entry of the second line takes its place.
         assert!(remove(&mut segment, 0, 3));
         assert_eq!(counts(&segment), [(10, 1), (1, 0)]);
         segment.insert(0, 12);
@@ -555,7 +562,7 @@ mod tests {
     #[test]
     fn a_lookup_ends_where_nothing_like_it_has_passed() {
         let mut segment = filled(12, |_| 0);
-        // As no entries can come to lie: two in the second line that nobody has counted.
+        // A state that can't arise: the second line holds two entries that were never counted.
         segment.lines[0].set_passed(0, 0);
         let sees = |segment: &Segment, tag: u64| {
             let mut seen = 0;
@@ -566,7 +573,7 @@ mod tests {
             seen
         };
         assert_eq!(sees(&segment, 0), 10);
-        // Counted for other tags, then for this one.
+        // First counted for other tags, then for this one.
         segment.lines[0].set_passed(1 << SPENT_MAX, PASSED_MAX);
         assert_eq!(sees(&segment, 0), 10);
         segment.lines[0].set_passed(1 << SPENT_MAX, 0);
@@ -601,13 +608,13 @@ mod tests {
         assert!(numbers.into_iter().eq(0..700));
     }
 
-    /// Lookups read few lines of a segment that is full, also where many entries have come and gone.
+    /// Lookups should read few lines of a full segment, even after many entries have come and gone.
     #[test]
     #[cfg_attr(miri, ignore = "too slow for so many")]
     fn lookups_stay_short_where_entries_come_and_go() {
         const SEGMENTS: u32 = 8;
         let mut rng = Rng::seeded(3);
-        // Lines that are read to find one, and to find none: before and after.
+        // Lines read to find an entry, and to find none: before and after.
         let mut read = [[0.0; 2]; 2];
         for _ in 0..SEGMENTS {
             let lines = 80;
@@ -635,9 +642,9 @@ mod tests {
         assert!(found_then < 1.6 && missed_then < 5.0, "{found_then} and {missed_then} lines");
     }
 
-    /// How often a lookup that finds nothing looks at an entry in a segment that is full.
+    /// Measures how often a lookup that finds nothing looks at an entry of a full segment in vain.
     #[test]
-    #[cfg_attr(miri, ignore = "too slow for so many")]
+    #[cfg_attr(miri, ignore = "too slow for so many entries")]
     fn few_entries_are_looked_at_in_vain() {
         let mut rng = Rng::seeded(5);
         for (spent, expected) in [(0, 0.013), (1, 0.026), (SPENT_MAX, 0.05)] {
@@ -686,7 +693,7 @@ mod tests {
         assert_eq!((segment.len(), segment.lines(), before.len()), (500, 2 * lines, lines));
     }
 
-    /// What makes a segment cost nothing but its lines: of no block is left what another line would fit in.
+    /// A segment should cost nothing but its lines: no block may have room for another line.
     #[cfg(not(any(miri, sanitizer)))]
     #[test]
     fn the_allocator_has_blocks_of_just_these_sizes() {
@@ -702,7 +709,7 @@ mod tests {
     proptest! {
         #[test]
         fn behaves_as_a_list_of_pairs(
-            // Tags from narrow to wide, so that some collide in all and some in the line only.
+            // Tags from narrow to wide, so that some collide in all bits and some only in the line.
             bits in 0..=16u32,
             steps in proptest::collection::vec((any::<u16>(), any::<u32>(), 0..3u8), 0..600),
         ) {

@@ -1,7 +1,7 @@
-//! The text behind time and level: the message, then `name=value` for each field.
+//! The text of a log line after time and level: the message, then `name=value` for each field.
 //!
-//! Much of it comes from clients. So control characters are escaped, lest a client write a line of its own or drive a terminal, and
-//! what is too long is cut while it is written, lest the buffer it is written to, which is kept, grow with it.
+//! Much of it comes from clients. So control characters are escaped, lest a client write a line of its own or drive a
+//! terminal. A text that is too long is cut while it is written, lest the buffer, which is kept, grow with it.
 
 use std::fmt::{self, Write};
 
@@ -22,15 +22,15 @@ impl<'w> FormatFields<'w> for Fields {
     }
 }
 
-/// The beginning of what a line says behind its level.
+/// Returns the beginning of a line's text.
 pub(super) fn beginning(event: &tracing::Event<'_>, max_bytes: usize) -> String {
     let mut text = String::new();
-    // A string takes all.
+    // Writing to a string can't fail.
     let _ = write(&mut text, false, max_bytes, |visit| event.record(visit));
     text
 }
 
-/// Writes what `record` shows, as far as `max_bytes` reach.
+/// Writes the fields that `record` passes, up to `max_bytes`.
 fn write(out: &mut dyn Write, is_ansi: bool, max_bytes: usize, record: impl FnOnce(&mut dyn Visit)) -> fmt::Result {
     let mut text = Text { out, is_ansi, is_begun: false, room: max_bytes, cut_bytes: 0, result: Ok(()) };
     record(&mut text);
@@ -56,7 +56,7 @@ impl Text<'_> {
         }
         match (field.name(), self.is_ansi) {
             ("message", _) => {}
-            // Italic, and dimmed.
+            // The name is in italics, and the sign is dimmed.
             (name, true) => write!(self.out, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?,
             (name, false) => write!(self.out, "{name}=")?,
         }
@@ -85,7 +85,7 @@ impl Write for Text<'_> {
         self.cut_bytes += text.len() - shown.len();
         self.room -= shown.len();
         if shown.len() < text.len() {
-            // Or a shorter one behind it would stand where this one is cut.
+            // Otherwise a later, shorter text could still fit behind the cut.
             self.room = 0;
         }
         for piece in shown.split_inclusive(char::is_control) {

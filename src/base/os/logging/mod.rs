@@ -1,10 +1,11 @@
-//! Where log lines go, and which: set once at start, the level also while the server runs.
+//! The destination and the level of log lines: set once at the start; the level may also change while the server runs.
 //!
-//! A line is made by the thread that has something to say ([`mod@line`]), if the place in the program has not said too much of late
-//! ([`repeats`]), and written by a thread of its own ([`queue`]), so that nobody else waits for a pipe or a disk.
+//! The thread that has something to report formats the line ([`mod@line`]), unless that place in the program has logged
+//! too much lately ([`repeats`]). A thread of its own writes it ([`queue`]), so that no other thread waits for a pipe
+//! or a disk.
 //!
-//! A log file can be opened anew, so that whoever rotates logs can move it away first. The system's log gets each line, too, if it
-//! is wanted: without time and level, which it adds itself.
+//! A log file can be reopened, so that a tool that rotates logs can move it away first. Each line also goes to the
+//! system's log, if wanted: without time and level, which that log adds itself.
 
 mod line;
 mod queue;
@@ -37,15 +38,15 @@ use crate::base::limits::{LOG_END_PATIENCE, LOG_QUEUE_MAX_BYTES};
 
 static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 static LOG: OnceLock<Log> = OnceLock::new();
-/// Lines that were never written.
+/// Number of lines that were never written.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// Where log lines go.
+/// The destination of log lines.
 #[derive(Clone, Debug, Default)]
 pub struct Destination {
     /// A file; `None` for standard output.
     pub file: Option<PathBuf>,
-    /// The system's log, too.
+    /// Whether and how to write to the system's log as well.
     pub syslog: Option<Syslog>,
 }
 
@@ -57,18 +58,18 @@ struct Log {
     repeats: Repeats,
 }
 
-/// Something for the thread that writes.
+/// An entry for the thread that writes.
 #[derive(Debug)]
 enum Entry {
     /// A line for the file.
     Line(Vec<u8>),
     /// A line for the system's log.
     System(Level, Vec<u8>),
-    /// The file that is written from here on.
+    /// The file to write to from here on.
     Reopened(File),
 }
 
-/// Begins to log what is at least as severe as `level`.
+/// Begins to log lines that are at least as severe as `level`.
 pub fn start(level: LevelFilter, destination: &Destination) -> io::Result<()> {
     let file = match &destination.file {
         Some(path) => match open(path) {
@@ -95,23 +96,23 @@ pub fn start(level: LevelFilter, destination: &Destination) -> io::Result<()> {
         plain.with_writer(ToSystem(log))
     });
     tracing_subscriber::registry().with(filter).with(limit).with(lines.with_writer(ToFile(log))).with(system).init();
-    // The handle is set once: `init` panics on a second start, which would be a mistake of the program.
+    // The handle is set once: `init` panics on a second start, which would be a bug.
     let _ = LEVEL.set(handle);
     Ok(())
 }
 
-/// Changes the level. Without effect where logging was never started, as in tests of the library.
+/// Changes the level. Has no effect if logging was never started, as in tests of the library.
 pub fn set_level(level: LevelFilter) {
     if let Some(handle) = LEVEL.get() {
-        // Fails only if the subscriber is gone, and nothing is logged then anyway.
+        // Fails only if the subscriber is gone, and then nothing is logged anyway.
         let _ = handle.modify(|current| *current = level);
     }
 }
 
-/// Opens the log file anew, by its name, for the lines that come from now on. Answers which, if there is one.
+/// Reopens the log file by its name, for the lines that follow. Returns the file's path, if there is one.
 ///
 /// # Errors
-/// The system's; the log then goes on in the old file.
+/// The system's; logging then continues in the old file.
 pub fn reopen() -> io::Result<Option<&'static Path>> {
     let Some((log, path)) = LOG.get().and_then(|log| Some((log, log.path.as_ref()?))) else { return Ok(None) };
     match log.entries.push(Entry::Reopened(open(path)?), 0) {
@@ -120,12 +121,12 @@ pub fn reopen() -> io::Result<Option<&'static Path>> {
     }
 }
 
-/// Lines that were never written, because they came too fast or the system refused them.
+/// Returns the number of lines that were never written, because they came too fast or the system refused them.
 pub fn lost_lines() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
 
-/// Has all lines written before the process ends. Does not wait for ever where nobody takes them.
+/// Waits until all lines are written, before the process ends. Gives up if the lines are not accepted.
 pub fn flush() {
     if let Some(log) = LOG.get() {
         tell_of_left_out(log, true);
@@ -133,17 +134,17 @@ pub fn flush() {
     }
 }
 
-/// Whether there is no space for a file, and there may be later.
+/// Whether there is no space for a file now, although there may be later.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Lines hold what clients and scripts have said, so they are not for everybody.
+/// Lines contain text of clients and scripts, so only the server's user may read the file.
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o640).open(path)
 }
 
-/// Writes what comes, as long as the process lasts. Without a file yet: there was no space for it.
+/// Writes entries as long as the process lasts. `file` is `None` if there was no space for it yet.
 fn write_all(log: &Log, mut file: Option<File>) {
     let mut unwritten = 0;
     loop {
@@ -173,12 +174,15 @@ fn write_all(log: &Log, mut file: Option<File>) {
         if written.is_err() {
             LOST.fetch_add(1, Ordering::Relaxed);
             unwritten += 1;
-            // Whatever is said now would be lost, too.
+            // A warning about this would be lost, too.
             continue;
         }
         let lines = log.entries.take_lost() + std::mem::take(&mut unwritten);
         if lines > 0 {
-            tracing::warn!(lines, "lines before this one are missing, as the log was not written fast enough");
+            tracing::warn!(
+                lines,
+                "lines before this one are missing, because the log could not be written fast enough"
+            );
         }
     }
 }
@@ -189,16 +193,16 @@ fn tell_of_left_out(log: &Log, all: bool) {
     }
 }
 
-/// The way to the file.
+/// The way of a line to the file.
 struct ToFile(&'static Log);
 
-/// The way to the system's log.
+/// The way of a line to the system's log.
 struct ToSystem(&'static Log);
 
-/// The way of one line, which comes whole.
+/// The way of one line, which is written as a whole.
 struct Way {
     log: &'static Log,
-    /// How severe the line is, for the system's log.
+    /// The line's severity, for the system's log.
     to_system: Option<Level>,
 }
 

@@ -1,16 +1,17 @@
 //! Lines on their way to the thread that writes them.
 //!
-//! Nobody waits to put one there: a pipe that nobody reads and a disk that hangs must not hold up the server. Where there is no room,
-//! the line is lost and counted. Only the end of the process waits, and only while lines are being written.
+//! Adding a line never waits: neither a pipe without a reader nor a hanging disk may hold up the server. If there is no
+//! room, the line is lost and counted. Only the end of the process waits, and only while lines are being written.
 //!
-//! It is not `tracing-appender`: that bounds lines instead of bytes, can't be flushed before a panic ends the process, does not tell
-//! the system's log how severe a line is, and at the end may itself print to the output that nobody reads.
+//! `tracing-appender` is not used for this. It bounds lines instead of bytes, can't be flushed before a panic ends the
+//! process, does not tell the system's log how severe a line is, and at the end may itself print to the output that has
+//! no reader.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes that a place in the queue takes besides what it holds.
+/// Size in bytes of a place in the queue, without the contents of its entry.
 const ENTRY_BYTES: usize = 64;
 
 /// Entries that one thread takes in order.
@@ -25,13 +26,13 @@ pub(super) struct Queue<T> {
 struct State<T> {
     entries: VecDeque<(T, usize)>,
     bytes: usize,
-    /// Entries that were taken and done with.
+    /// Number of entries that were taken and dealt with.
     done: u64,
-    /// The thread is busy with what it has taken.
+    /// Whether the thread is busy with the entries that it has taken.
     is_busy: bool,
-    /// Entries for which there was no room, since [`Queue::take_lost`] was asked.
+    /// Number of entries lost for lack of room since the last [`Queue::take_lost`].
     lost: u64,
-    /// When the thread is to look up even if nothing comes.
+    /// When [`Queue::take`] must return even if no entry comes.
     look_up_at: Option<Instant>,
 }
 
@@ -45,7 +46,7 @@ impl<T> Queue<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an entry that holds `bytes` at the end. Answers whether there was room.
+    /// Appends an entry that holds `bytes`. Returns whether there was room.
     pub(super) fn push(&self, entry: T, bytes: usize) -> bool {
         let mut state = self.state();
         if state.bytes + bytes + ENTRY_BYTES > self.max_bytes {
@@ -58,7 +59,7 @@ impl<T> Queue<T> {
         true
     }
 
-    /// Has the thread look up at `at`, or earlier if that was wanted before.
+    /// Makes [`Queue::take`] return at `at`, or earlier if that was requested before.
     pub(super) fn look_up_at(&self, at: Instant) {
         let mut state = self.state();
         if state.look_up_at.is_none_or(|other| at < other) {
@@ -67,7 +68,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Says that what was taken before is done with, and waits for the next entry; `None` when it is time to look up.
+    /// Declares the entries taken before as dealt with, and waits for the next one. Returns `None` at the time set by
+    /// [`Queue::look_up_at`].
     pub(super) fn take(&self) -> Option<T> {
         let mut state = self.state();
         state.is_busy = false;
@@ -95,13 +97,14 @@ impl<T> Queue<T> {
         }
     }
 
-    /// How many entries were lost since this was last asked, if no entry waits: then it can be told where they are missing.
+    /// Returns the number of entries lost since the last call, provided that no entry waits: only then does the report
+    /// stand where they are missing.
     pub(super) fn take_lost(&self) -> u64 {
         let mut state = self.state();
         if state.entries.is_empty() { std::mem::take(&mut state.lost) } else { 0 }
     }
 
-    /// Waits until the thread is done with all entries, or was busy with one of them for so long.
+    /// Waits until the thread has dealt with all entries, or was busy with one of them for `patience`.
     pub(super) fn drain(&self, patience: Duration) {
         let mut state = self.state();
         let (mut done, mut until) = (state.done, Instant::now() + patience);
@@ -128,7 +131,7 @@ mod tests {
         let queue = Queue::new(2 * (ENTRY_BYTES + 10));
         assert!(queue.push('a', 10) && queue.push('b', 10));
         assert!(!queue.push('c', 0) && !queue.push('d', 1_000));
-        assert_eq!(queue.take_lost(), 0, "others wait in front of them");
+        assert_eq!(queue.take_lost(), 0, "other entries wait in front of the lost ones");
         assert_eq!(queue.take(), Some('a'));
         assert!(queue.push('e', 10));
         assert_eq!((queue.take(), queue.take()), (Some('b'), Some('e')));
@@ -143,7 +146,7 @@ mod tests {
         queue.drain(Duration::from_secs(60));
         queue.push('a', 10);
         queue.push('b', 10);
-        // Nobody takes them.
+        // No thread takes entries here.
         queue.drain(Duration::ZERO);
         let (taker, (say, said)) = (Arc::clone(&queue), std::sync::mpsc::channel());
         std::thread::spawn(move || {

@@ -1,7 +1,7 @@
-//! How often one place in the program may speak.
+//! A limit for the lines of each place in the program.
 //!
-//! Nearly every line can be caused by some client, and many by one that has not even logged in. So each place is held to so many lines a
-//! minute, and those left out are counted, to be told in one line of their own.
+//! Clients can cause nearly every line, and many of them without logging in. So each place may log only a certain
+//! number of lines a minute. The others are counted, and a line of its own reports their number.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,24 +15,24 @@ use tracing_subscriber::layer::Context;
 use super::line;
 use crate::base::limits::{LOG_LINES_A_MINUTE, LOG_REPEATED_MAX_BYTES, LOG_SCRIPT_LINES_A_MINUTE};
 
-/// The target of lines that scripts write: they are meant to be read, so there may be more of them.
+/// The target of lines from scripts. They are meant to be read, so more of them are allowed.
 pub const BY_SCRIPTS: &str = "script";
 
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// How many lines were left out, counted by the place in the program that logs them.
+/// Lines that were suppressed, by the place in the program that logs them.
 #[derive(Debug, Default)]
 pub(super) struct Repeats(Mutex<HashMap<Identifier, Place>>);
 
-/// Lines that were left out.
+/// Suppressed lines.
 #[derive(Debug, PartialEq)]
 pub(super) struct LeftOut {
     pub(super) lines: u64,
-    /// The beginning of the first of them.
+    /// The beginning of the first of the lines.
     pub(super) first: String,
 }
 
-/// One place in the program, in the window that its last line was in.
+/// One place in the program, in the window of its last line.
 #[derive(Debug)]
 struct Place {
     began: Instant,
@@ -41,7 +41,7 @@ struct Place {
 }
 
 impl Repeats {
-    /// Whether a line may be written; if not, when the one that says how many were left out is due.
+    /// Returns whether a line may be written; if not, when the report about suppressed lines is due.
     fn admit(
         &self,
         place: Identifier,
@@ -51,7 +51,7 @@ impl Repeats {
     ) -> Result<(), Instant> {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let place = places.entry(place).or_insert(Place { began: now, lines: 0, left_out: None });
-        // One that has left something out keeps its window until that was told.
+        // A place with suppressed lines keeps its window until they were reported.
         if place.left_out.is_none() && now.duration_since(place.began) >= WINDOW {
             (place.began, place.lines) = (now, 0);
         }
@@ -63,7 +63,7 @@ impl Repeats {
         Err(place.began + WINDOW)
     }
 
-    /// What was left out in windows that are over, or in all of them.
+    /// Takes the suppressed lines of all windows, or only of those that are over.
     pub(super) fn take(&self, now: Instant, all: bool) -> Vec<LeftOut> {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let over = places.values_mut().filter(|place| all || now.duration_since(place.began) >= WINDOW);
@@ -71,7 +71,7 @@ impl Repeats {
     }
 }
 
-/// Leaves lines out, and has somebody look up when it is time to say so.
+/// Suppresses lines, and schedules the report about them.
 pub(super) struct Limit<F> {
     pub(super) repeats: &'static Repeats,
     pub(super) look_up_at: F,
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!((admit(&one, 40, "c"), admit(&one, 59, "d")), (Err(at(60)), Err(at(60))));
         assert_eq!(admit(&other, 59, "e"), Ok(()));
         assert_eq!(repeats.take(at(59), false), []);
-        // Whoever is to tell is late.
+        // The report is late.
         assert_eq!(admit(&one, 61, "f"), Err(at(60)));
         assert_eq!(repeats.take(at(62), false), [LeftOut { lines: 3, first: "c".to_owned() }]);
         assert_eq!((admit(&one, 62, "g"), admit(&one, 62, "h")), (Ok(()), Ok(())));

@@ -4,7 +4,7 @@ use std::ffi::CString;
 
 use tracing::Level;
 
-/// How to speak to the system's log.
+/// The settings for the system's log.
 #[derive(Clone, Debug)]
 pub struct Syslog {
     /// The name before each line.
@@ -14,16 +14,16 @@ pub struct Syslog {
 }
 
 impl Syslog {
-    /// Opens it, for the whole process.
+    /// Opens the system's log for the whole process.
     pub(super) fn open(&self) {
-        // Without zeros: those of a configuration file are no text.
+        // The name in a configuration file may contain zeros, which a C string can't.
         let name = CString::new(self.name.replace('\0', "")).unwrap_or_default();
         // SAFETY: the name is never freed, as the C library keeps the pointer.
         unsafe { libc::openlog(name.into_raw(), libc::LOG_PID | libc::LOG_NDELAY | libc::LOG_NOWAIT, self.facility) };
     }
 }
 
-/// Writes a line to the log that was opened. It has no zeros, as no line has.
+/// Writes a line to the log that was opened. Lines contain no zeros.
 pub(super) fn write(level: Level, line: &[u8]) {
     let line = CString::new(line.trim_ascii_end()).unwrap_or_default();
     // SAFETY: both are strings that end in a zero, and the format has one place for one of them.
