@@ -1,71 +1,74 @@
-//! What CONFIG SET has to do when a parameter changes, beyond keeping its value.
+//! The act of CONFIG SET when a parameter changes, beyond storing its value.
 //!
-//! Most parameters are read where they are needed, and there is nothing to do. The others name their act in the table;
-//! `command/config/act.rs` holds a function for each. Several parameters may share one: it is done once for all of them.
+//! Most parameters are read where they are needed, and need no act. The others name their act in the table;
+//! `command/config/act.rs` holds a function for each. Several parameters may share an act, which is then done once for
+//! all of them.
 
-/// What to do when a parameter has changed, in the order in which it is done: first what can fail, so that little has to be
-/// undone. Ending the log comes last among these, as what follows can't fail.
+/// The act for a changed parameter. The variants stand in the order of execution: acts that can fail come first, so
+/// that little has to be undone. Ending the journal is the last of those that can fail, because nothing after it can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Act {
     /// Nothing.
     None,
-    /// Have the system allow as many descriptors as clients need.
+    /// Make the system allow as many descriptors as clients need.
     Clients,
-    /// Have the system end the process sooner or later.
+    /// Tell the system how readily to end the process.
     OomScore,
     /// Listen elsewhere, or present other certificates.
     Network,
-    /// Sync the log at other times.
+    /// Sync the journal at other times.
     SyncPolicy,
-    /// Begin or end the log.
+    /// Begin or end the journal.
     Log,
-    /// Look whether changes are to be refused because saving failed.
+    /// Check whether changes must be refused because saving has failed.
     Saving,
-    /// Give or take who has not authenticated its rights.
+    /// Give rights to unauthenticated clients, or take them away.
     Password,
-    /// Hold the data to another limit.
+    /// Apply another limit to the data.
     Memory,
-    /// Hold all clients together to another limit.
+    /// Apply another limit to all clients together.
     ClientsMemory,
-    /// Evict other keys.
+    /// Evict by another policy.
     EvictionPolicy,
-    /// Hold scripts to another limit.
+    /// Apply another limit to scripts.
     ScriptMemory,
     /// Keep fewer scripts.
     ScriptCache,
-    /// Keep other calls of scripts.
+    /// Keep other slow calls of scripts.
     ScriptSlow,
     /// Keep other commands in SLOWLOG and COMMANDLOG.
     CommandLog,
-    /// Keep how long commands take, or not.
+    /// Start or stop recording how long commands take.
     LatencyTracking,
-    /// Keep other moments that held clients up.
+    /// Keep other events that held clients up.
     LatencyThreshold,
-    /// Tell other events.
+    /// Publish other events.
     Events,
     /// Count grants by other prefixes.
     KeyPrefixes,
-    /// Log more or less.
+    /// Log at another level.
     LogLevel,
     /// Show another title.
     Title,
 }
 
-/// A part of what [`Act::Network`] changes: when that fails, the parameters about one of them are to blame.
+/// The part of the network that a parameter concerns. If [`Act::Network`] fails in this part, its parameters are to
+/// blame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetworkPart {
     /// A port.
     Port,
-    /// One for TLS, which takes certificates, too.
+    /// The port for TLS, which takes certificates, too.
     TlsPort,
     /// Addresses.
     Address,
-    /// What TLS needs, and how it is done.
+    /// Certificates and settings of TLS.
     Certificates,
 }
 
 impl Act {
-    /// Whether it is done for a value that is the same, too: a file of the same name may be another one.
+    /// Whether the act is repeated if a parameter is set to its present value: a file may have changed under the same
+    /// name.
     pub fn is_repeated(self) -> bool {
         self == Act::Network
     }

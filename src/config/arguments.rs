@@ -1,11 +1,12 @@
-//! The command line of a server, in the forms that Redis takes.
+//! The command line of a server, in the forms that Redis accepts.
 //!
-//! `tidegate [FILE|-] [--name value...]`. What begins with `--` is the name of a parameter; what follows, up to the next name, is
-//! its values. The first value may begin with `--` itself, so that a password can. A name and its values may be one argument
-//! (`"--maxmemory 1gb"`), or joined by `=`. `--save` alone is `--save ""`. A `-` reads the configuration from standard
-//! input, at the begin or the end. Each name with its values is then treated like a line of the file.
+//! `tidegate [FILE|-] [--name value...]`. An argument that begins with `--` names a parameter; its values follow, up to
+//! the next name. The first value may begin with `--` itself, so that a password can. A name and its values may be one
+//! argument (`"--maxmemory 1gb"`), or joined by `=`. `--save` alone is `--save ""`. A `-` reads the configuration from
+//! standard input, at the beginning or the end. Each name with its values is then treated like a line of the file.
 //!
-//! clap does the help and the subcommands. It does not read these flags, as its grammar is another one and so are its errors.
+//! clap handles the help and the subcommands. It does not parse these flags, because its grammar and its errors differ
+//! from Redis'.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -19,36 +20,36 @@ use super::table::{PARAMETERS, Parameter};
 use super::words::split_line;
 use crate::base::version::VERSION_LINE;
 
-/// What a command line asks a server to do.
+/// The parsed command line of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arguments {
     /// The configuration file.
     pub file: Option<PathBuf>,
-    /// Whether standard input holds a configuration, too.
+    /// Whether standard input holds a configuration as well.
     pub reads_standard_input: bool,
-    /// Names of parameters, each with its values behind it.
+    /// Names of parameters, each followed by its values.
     pub lines: Vec<Vec<Vec<u8>>>,
 }
 
-/// What a command line asks for.
+/// The request of a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// To start a server.
+    /// Start a server.
     Server(Arguments),
-    /// To be told how, on a page.
+    /// Show help on one page.
     ShortHelp,
-    /// To be told of every parameter.
+    /// Show help on every parameter.
     Help,
-    /// To be told which version this is.
+    /// Show the version.
     Version,
 }
 
 impl Arguments {
-    /// Reads the arguments behind the program's name.
+    /// Parses the arguments after the program's name.
     pub fn parse(args: impl IntoIterator<Item = OsString>) -> Asked {
         let args: Vec<Vec<u8>> = args.into_iter().map(OsString::into_vec).collect();
         let mut found = Arguments::default();
-        // A name that still lacks its first value.
+        // Whether the last name still lacks its first value.
         let mut wants_value = false;
         for (at, arg) in args.iter().enumerate() {
             let (is_first, is_last) = (at == 0, at + 1 == args.len());
@@ -74,7 +75,7 @@ impl Arguments {
                     }
                 }
                 value => {
-                    // Redis takes a name without its dashes, where no other name is before it.
+                    // Redis accepts a name without its dashes if no other name precedes it.
                     match found.lines.last_mut() {
                         Some(line) => line.push(value.to_vec()),
                         None => found.lines.push(vec![value.to_vec()]),
@@ -87,41 +88,43 @@ impl Arguments {
     }
 }
 
-/// The words of an argument that begins with a parameter's name.
+/// Splits an argument that begins with a parameter's name into words.
 fn name_and_values(arg: &[u8]) -> Vec<Vec<u8>> {
     if let Some(end) = arg.iter().position(|byte| *byte == b'=')
         && Parameter::named(&arg[..end]).is_some()
     {
         return vec![arg[..end].to_vec(), arg[end + 1..].to_vec()];
     }
-    // With a quote that does not end it is no name, and will be reported as it is.
+    // A quote in the middle makes it no name, and it will be reported as it is.
     split_line(arg).filter(|words| !words.is_empty()).unwrap_or_else(|| vec![arg.to_vec()])
 }
 
-/// What to tell who gave a name that no parameter has.
+/// Returns advice for a name that no parameter has.
 pub(super) fn advice(name: &str) -> String {
     let name = name.to_ascii_lowercase();
     match name.trim_start_matches('-') {
         "p" => return "-p is a flag of redis-cli; the port of a server is --port.".into(),
         "a" => return "-a is a flag of redis-cli; the password of a server is --requirepass.".into(),
-        "test-memory" => return "Tidegate has no test of memory; memtester is one.".into(),
-        "check-system" => return "Tidegate has no check of the system; what it minds it says when it starts.".into(),
+        "test-memory" => return "Tidegate has no memory test; use memtester.".into(),
+        "check-system" => return "Tidegate has no system check; it reports problems when it starts.".into(),
         _ => {}
     }
     match nearest(&name, all_names().map(|(known, _)| known)) {
-        Some(known) => format!("Tidegate has no parameter of this name. Is it {known}? `tidegate --help` lists all."),
+        Some(known) => {
+            format!("Tidegate has no parameter of this name. Did you mean {known}? `tidegate --help` lists all.")
+        }
         None => "Tidegate has no parameter of this name; `tidegate --help` lists all.".into(),
     }
 }
 
-/// The known name that a mistyped one was probably meant to be.
+/// Returns the known name that a mistyped one was probably meant to be.
 pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let name = name.to_ascii_lowercase();
     let (distance, known) = known.map(|known| (distance(&name, known), known)).min()?;
     (distance <= 2 || distance * 4 <= name.len()).then_some(known)
 }
 
-/// How many characters have to be added, removed or replaced to make one text of the other.
+/// Returns how many characters have to be added, removed or replaced to turn one text into the other.
 fn distance(left: &str, right: &str) -> usize {
     let mut row: Vec<usize> = (0..=right.len()).collect();
     for (at, left) in left.bytes().enumerate() {
@@ -135,7 +138,7 @@ fn distance(left: &str, right: &str) -> usize {
     row[right.len()]
 }
 
-/// Parameters that most operators set, in the order in which the short help shows them.
+/// Parameters that most operators set, in the order of the short help.
 const COMMON: [&str; 13] = [
     "port",
     "bind",
@@ -152,13 +155,13 @@ const COMMON: [&str; 13] = [
     "daemonize",
 ];
 
-/// The command line as the help shows it: every parameter as a flag, and the file. The caller may add subcommands.
+/// Returns the command line for the full help: every parameter as a flag, and the file. The caller may add subcommands.
 pub fn command() -> clap::Command {
-    // Beside flags as long as these there is no room for a sentence, unless the terminal is wide.
+    // Beside flags this long there is no room for a sentence, unless the terminal is wide.
     without_parameters().next_line_help(true).args(PARAMETERS.iter().map(flag))
 }
 
-/// The command line as the short help shows it, on a page: the parameters that most operators set.
+/// Returns the command line for the short help, on one page: the parameters that most operators set.
 pub fn short_command() -> clap::Command {
     let common = COMMON.iter().filter_map(|name| Parameter::named(name.as_bytes()));
     let help = Arg::new("help").short('h').long("help").action(ArgAction::Help);
@@ -167,8 +170,9 @@ pub fn short_command() -> clap::Command {
         .arg(help.help("Print this page (-h), or all parameters (--help)"))
         .args(common.map(short_flag))
         .after_help(format!(
-            "Each of the {} parameters is a flag and a line of the file; flags win. `tidegate --help` lists all, with their \
-             defaults, and docs/configuration.md what may change at run time. `tidegate COMMAND --help` tells of a command.",
+            "Each of the {} parameters is a flag and a line of the file; flags win. `tidegate --help` lists all with \
+             their defaults; docs/configuration.md says which may change at run time. `tidegate COMMAND --help` \
+             explains a command.",
             PARAMETERS.len()
         ))
 }
@@ -184,7 +188,8 @@ fn without_parameters() -> clap::Command {
         .arg(file)
 }
 
-/// A flag in a column: a name for its words, if these would leave no room for the help, and what it means in a sentence.
+/// Makes a flag for one column. If its words would leave no room for the help, a name stands for them; the meaning
+/// takes one sentence.
 fn short_flag(parameter: &'static Parameter) -> Arg {
     let arg = flag(parameter).help_heading("Parameters that most servers set").help(short_doc(parameter));
     match (parameter.shape)() {
@@ -274,9 +279,9 @@ mod tests {
     #[test]
     fn unknown_names_get_the_nearest() {
         for (name, part) in [
-            ("prot", "Is it port?"),
-            ("max-clients", "Is it maxclients?"),
-            ("append-only", "Is it appendonly?"),
+            ("prot", "Did you mean port?"),
+            ("max-clients", "Did you mean maxclients?"),
+            ("append-only", "Did you mean appendonly?"),
             ("-p", "the port of a server is --port"),
             ("test-memory", "memtester"),
             ("frobnicate-all-the-things", "no parameter of this name; `tidegate --help`"),
@@ -300,7 +305,7 @@ mod tests {
         let text: Vec<&str> = help.lines().filter(|line| line.starts_with("          ")).collect();
         assert!(text.len() > 100);
         assert!(help.lines().all(|line| line.chars().count() <= 80 || line.trim_start().starts_with("--")), "{help}");
-        // Only a paragraph's last line may be short.
+        // Only the last line of a paragraph may be short.
         let is_narrow = |pair: &[&str]| {
             pair[0].len() < 60 && pair[1].starts_with("          ") && pair[0].starts_with("          ")
         };

@@ -1,4 +1,4 @@
-//! Parameters whose value is one of some words, and what each of these means.
+//! Parameters whose value is one of several words, with the meaning of each word.
 
 use tracing::level_filters::LevelFilter;
 
@@ -27,7 +27,7 @@ macro_rules! words {
 }
 
 impl LogLevel {
-    /// The same for the logging library.
+    /// Returns the level as the logging library has it.
     pub fn filter(self) -> LevelFilter {
         match self {
             LogLevel::Debug => LevelFilter::TRACE,
@@ -40,31 +40,31 @@ impl LogLevel {
 }
 
 words! {
-    /// Which payloads are checked in full.
+    /// Payloads that are checked in full.
     SanitizePayload {
         /// None.
         #[default]
         No = "no",
-        /// Those that clients send.
+        /// Payloads from clients.
         Clients = "clients",
-        /// Those, and files.
+        /// Payloads from clients and files.
         Yes = "yes",
     }
 }
 
 words! {
-    /// The least severe messages that are logged.
+    /// The least severe messages to log.
     LogLevel {
         /// Everything.
         Debug = "debug",
-        /// Much, without the noise.
+        /// Most messages, without noise.
         Verbose = "verbose",
-        /// What an operator wants to know.
+        /// Messages of interest to an operator.
         #[default]
         Notice = "notice",
-        /// Only what needs attention.
+        /// Only messages that need attention.
         Warning = "warning",
-        /// Not even that.
+        /// No messages.
         Nothing = "nothing",
     }
 }
@@ -83,27 +83,27 @@ words! {
 }
 
 impl AllowFrom {
-    /// Whether a client may, given whether it is connected by loopback or unix socket.
+    /// Whether a client may do it, given whether it is connected by loopback or unix socket.
     pub fn allows(self, client_is_local: bool) -> bool {
         self == AllowFrom::Yes || (self == AllowFrom::Local && client_is_local)
     }
 }
 
 words! {
-    /// Whether clients must show a certificate over TLS.
+    /// Whether clients must present a certificate over TLS.
     TlsAuthClients {
-        /// They are not asked for one.
+        /// Clients are not asked for a certificate.
         No = "no",
-        /// They must.
+        /// Clients must present a certificate.
         #[default]
         Yes = "yes",
-        /// They may, and then it must be a good one.
+        /// Clients may present a certificate, which must then be valid.
         Optional = "optional",
     }
 }
 
 words! {
-    /// Which name in a client's certificate is that of its user.
+    /// The name in a client's certificate that is its user's name.
     TlsAuthClientsUser {
         /// The common name of its subject.
         CommonName = "CN",
@@ -116,62 +116,62 @@ words! {
 }
 
 words! {
-    /// When the log is forced to disk.
+    /// When the journal is forced to disk.
     AppendFsync {
         /// Every second.
         EverySecond = "everysec",
         /// Before a reply leaves.
         #[default]
         Always = "always",
-        /// When the operating system likes.
+        /// When the operating system decides.
         No = "no",
     }
 }
 
 words! {
-    /// Which keys are evicted when memory is full.
+    /// The keys to evict when memory is full.
     MaxmemoryPolicy {
-        /// The least recently used of those that expire.
+        /// The least recently used key that has an expiry.
         VolatileLru = "volatile-lru",
-        /// The least frequently used of those that expire.
+        /// The least frequently used key that has an expiry.
         VolatileLfu = "volatile-lfu",
-        /// The least recently changed of those that expire.
+        /// The least recently changed key that has an expiry.
         VolatileLrm = "volatile-lrm",
-        /// Any that expires.
+        /// Any key that has an expiry.
         VolatileRandom = "volatile-random",
-        /// The one that expires next.
+        /// The key that expires next.
         VolatileTtl = "volatile-ttl",
-        /// The least recently used.
+        /// The least recently used key.
         AllKeysLru = "allkeys-lru",
-        /// The least frequently used.
+        /// The least frequently used key.
         AllKeysLfu = "allkeys-lfu",
-        /// The least recently changed.
+        /// The least recently changed key.
         AllKeysLrm = "allkeys-lrm",
-        /// Any.
+        /// Any key.
         AllKeysRandom = "allkeys-random",
-        /// None: commands that need memory are refused.
+        /// No key: commands that need memory are refused.
         #[default]
         NoEviction = "noeviction",
     }
 }
 
-/// By what a policy chooses who goes.
+/// The criterion by which a policy chooses keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ranking {
-    /// When it was used last.
+    /// When the key was last used.
     Use,
-    /// How often it is used.
+    /// How often the key is used.
     Frequency,
-    /// When it was changed last.
+    /// When the key was last changed.
     Change,
-    /// When it expires.
+    /// When the key expires.
     Deadline,
-    /// Nothing.
+    /// No criterion.
     Chance,
 }
 
 impl MaxmemoryPolicy {
-    /// By what it chooses; `None` where nobody goes.
+    /// Returns the policy's criterion; `None` if no key is evicted.
     pub fn ranking(self) -> Option<Ranking> {
         Some(match self {
             MaxmemoryPolicy::VolatileLru | MaxmemoryPolicy::AllKeysLru => Ranking::Use,
@@ -183,7 +183,7 @@ impl MaxmemoryPolicy {
         })
     }
 
-    /// Whether only keys go that expire.
+    /// Whether only keys with an expiry are evicted.
     pub fn is_volatile(self) -> bool {
         use MaxmemoryPolicy::{VolatileLfu, VolatileLrm, VolatileLru, VolatileRandom, VolatileTtl};
         matches!(self, VolatileLru | VolatileLfu | VolatileLrm | VolatileRandom | VolatileTtl)
@@ -191,7 +191,7 @@ impl MaxmemoryPolicy {
 }
 
 words! {
-    /// Which service manager hears when the server is ready.
+    /// The service manager to notify when the server is ready.
     Supervised {
         /// None.
         #[default]
@@ -200,53 +200,53 @@ words! {
         Upstart = "upstart",
         /// systemd.
         Systemd = "systemd",
-        /// Whichever started the server.
+        /// The one that started the server.
         Auto = "auto",
     }
 }
 
 words! {
-    /// How `oom-score-adj-values` are meant.
+    /// How `oom-score-adj-values` are applied.
     OomScoreAdj {
         /// Not at all.
         #[default]
         No = "no",
         /// As `relative`.
         Yes = "yes",
-        /// Added to what was there.
+        /// Added to the original score.
         Relative = "relative",
-        /// In place of what was there.
+        /// In place of the original score.
         Absolute = "absolute",
     }
 }
 
 words! {
-    /// What kind of program the system's log is told that this is.
+    /// The facility of the system's log.
     SyslogFacility {
-        /// One of users.
+        /// User programs.
         User = "user",
-        /// A local one.
+        /// Local use.
         #[default]
         Local0 = "local0",
-        /// A local one.
+        /// Local use.
         Local1 = "local1",
-        /// A local one.
+        /// Local use.
         Local2 = "local2",
-        /// A local one.
+        /// Local use.
         Local3 = "local3",
-        /// A local one.
+        /// Local use.
         Local4 = "local4",
-        /// A local one.
+        /// Local use.
         Local5 = "local5",
-        /// A local one.
+        /// Local use.
         Local6 = "local6",
-        /// A local one.
+        /// Local use.
         Local7 = "local7",
     }
 }
 
 impl SyslogFacility {
-    /// The system's number for it.
+    /// Returns the system's number of the facility.
     pub fn number(self) -> libc::c_int {
         match self {
             SyslogFacility::User => libc::LOG_USER,
@@ -262,7 +262,7 @@ impl SyslogFacility {
     }
 }
 
-/// One of the words of the field's type.
+/// The kind of a parameter whose value is one of the words of the field's type.
 pub(super) struct OneOf<T>(pub(super) std::marker::PhantomData<T>);
 
 pub(super) const fn one_of<T: Words>() -> OneOf<T> {
@@ -287,7 +287,7 @@ impl<T: Words> OneOf<T> {
     }
 }
 
-/// One of these words.
+/// The kind of a parameter whose value is one of these words.
 pub(super) struct AnyOf(pub(super) &'static [&'static str]);
 
 impl AnyOf {
@@ -308,7 +308,7 @@ impl AnyOf {
 }
 
 words! {
-    /// Which channels a new user may use.
+    /// The channels that a new user may use.
     AclPubsubDefault {
         /// None.
         #[default]

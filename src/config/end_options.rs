@@ -1,16 +1,16 @@
-//! How the server is to end, in the words of SHUTDOWN.
+//! How the server should end, in the words of SHUTDOWN.
 
 use super::kind::{Args, Origin, Shape, words};
 use super::refusal::Refusal;
 
-/// How the server is to end: what SHUTDOWN and the parameters of signals say.
+/// How the server should end: the options of SHUTDOWN and of the parameters for signals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndOptions {
-    /// SAVE or NOSAVE; `None`: as `save` and the log say.
+    /// SAVE or NOSAVE; `None`: as `save` and the journal require.
     pub save: Option<bool>,
-    /// NOW: nothing waits, neither for a snapshot nor until what was answered is sent.
+    /// NOW: waits neither for a snapshot nor for replies to be sent.
     pub now: bool,
-    /// FORCE: also if something can't be saved.
+    /// FORCE: ends even if something can't be saved.
     pub force: bool,
 }
 

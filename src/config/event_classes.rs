@@ -1,9 +1,9 @@
-//! Which keyspace notifications are sent: the letters of `notify-keyspace-events`.
+//! The keyspace notifications to send: the letters of `notify-keyspace-events`.
 
 use super::kind::{Origin, Shape};
 use super::refusal::Refusal;
 
-/// A set of classes of events, and of the channels on which these are told.
+/// A set of classes of events, and of the channels on which they are published.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EventClasses(u16);
 
@@ -25,17 +25,18 @@ impl EventClasses {
     pub const STREAM: EventClasses = EventClasses(1 << 10);
     /// Events of modules, of which there are none.
     pub const MODULE: EventClasses = EventClasses(1 << 11);
-    /// A key was looked for and not found.
+    /// A key was looked up and not found.
     pub const MISS: EventClasses = EventClasses(1 << 12);
-    /// A key came that was not there.
+    /// A new key was created.
     pub const NEW: EventClasses = EventClasses(1 << 13);
-    /// Something has become of a grant: of a lock, a place of a gate. Redis has none, hence not among [`ALL`](Self::ALL).
+    /// A grant of a lock or of a gate's place has changed. Redis has no such events, so they are not among
+    /// [`ALL`](Self::ALL).
     pub const GRANT: EventClasses = EventClasses(1 << 14);
-    /// What the letter `A` stands for.
+    /// The classes that the letter `A` stands for.
     const ALL: EventClasses = EventClasses(0b1111_1111_1100);
 }
 
-/// Each class with its letter, in the order in which they are written.
+/// Each class with its letter, in the order of output.
 const LETTERS: [(u8, EventClasses); 15] = [
     (b'g', EventClasses::GENERIC),
     (b'$', EventClasses::STRING),
@@ -55,13 +56,13 @@ const LETTERS: [(u8, EventClasses); 15] = [
 ];
 
 impl EventClasses {
-    /// Whether any of `others` is among them.
+    /// Whether any of `others` is in the set.
     #[inline]
     pub fn has(self, others: EventClasses) -> bool {
         self.0 & others.0 != 0
     }
 
-    /// Whether any event is to be told: a class is of no use without a channel, nor a channel without a class.
+    /// Whether any event is published. That takes both a class and a kind of channel.
     pub fn tell_anything(self) -> bool {
         let channels = EventClasses::BY_KEY.0 | EventClasses::BY_EVENT.0;
         self.0 & channels != 0 && self.0 & !channels != 0

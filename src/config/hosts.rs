@@ -26,7 +26,7 @@ impl Hostname {
     }
 }
 
-/// Host and port of the server to replicate: nobody's so far.
+/// Host and port of the server to replicate; so far there can be none.
 pub(super) struct Master;
 
 impl Master {
@@ -44,8 +44,8 @@ impl Master {
         let port = port.filter(|port| (0..=65_535).contains(port)).ok_or(Refusal::MasterPort)?;
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         Err(Refusal::NotHere(format!(
-            "Tidegate can't replicate yet. To move the data here, delete the line, start the server, and run: tidegate import --follow \
-             redis://{host}:{port}"
+            "Tidegate can't replicate yet. To move the data here, delete the line, start the server, and run: \
+             tidegate import --follow redis://{host}:{port}"
         )))
     }
 

@@ -1,9 +1,9 @@
-//! Parameters of Redis that change nothing here: taken, so that its configuration files and tools work, and kept, so that CONFIG
-//! GET and REWRITE show what was set.
+//! Parameters of Redis that change nothing here. They are accepted so that its configuration files and tools work, and
+//! kept so that CONFIG GET and REWRITE show the values set.
 //!
-//! Each stands under the reason why it means nothing. A start names all those that its file sets, in one line for each
-//! reason. Values are checked as in Redis, for a wrong one is a mistake all the same. Where a value would promise something that
-//! the server does not do, that value is refused with what to do instead (`else`).
+//! Each stands under the reason why it has no effect. A start names all those that its file sets, in one line for each
+//! reason. Values are checked as in Redis, because a wrong one is a mistake all the same. A value that would promise
+//! something that the server does not do is refused with advice (`else`).
 
 use super::act::Act;
 use super::choices::AnyOf;
@@ -13,7 +13,8 @@ use super::reason::Reason;
 use super::refusal::Refusal;
 use super::table::{Change, Config, Parameter};
 
-/// Lines of Redis' older configuration files that it takes and forgets, with one argument each; and why they mean nothing.
+/// Lines of old configuration files that Redis accepts and ignores, with one argument each, and the reason why they
+/// have no effect.
 pub(super) const FORGOTTEN: &[(&str, Reason)] = &[
     ("list-max-ziplist-entries", Reason::Tables),
     ("list-max-ziplist-value", Reason::Tables),
@@ -21,11 +22,11 @@ pub(super) const FORGOTTEN: &[(&str, Reason)] = &[
     ("io-threads-do-reads", Reason::Threads),
 ];
 
-/// Lines that are no parameters, and are refused: what they say, and what to do instead.
+/// Lines that are no parameters and are refused, with the advice to give.
 pub(super) const REFUSED: &[(&str, &str)] = &[
-    ("loadmodule", "Tidegate loads no modules: delete the line, and keep what needs the module where it is"),
-    ("loadmodule-ex", "Tidegate loads no modules: delete the line, and keep what needs the module where it is"),
-    ("sentinel", "Tidegate is no Sentinel: run redis-sentinel with this file"),
+    ("loadmodule", "Tidegate can't load modules: delete the line, and keep data that needs the module in Redis"),
+    ("loadmodule-ex", "Tidegate can't load modules: delete the line, and keep data that needs the module in Redis"),
+    ("sentinel", "Tidegate is not a Sentinel: run redis-sentinel with this file"),
 ];
 
 macro_rules! optional {
@@ -49,7 +50,8 @@ macro_rules! is_given {
 macro_rules! inert {
     ($($reason:ident {
         $($name:literal $(or $alias:literal)?, $change:ident, $kind:expr, $default:literal
-            $(, else $advice:literal)? $(, secret $secret:literal)? $(, hidden $hidden:literal)? $(, waits $waits:literal)?;)+
+            $(, else $advice:literal)? $(, secret $secret:literal)? $(, hidden $hidden:literal)?
+            $(, waits $waits:literal)?;)+
     })+) => {
         /// All parameters that change nothing, by reason.
         pub static INERT: &[Parameter] = &[$($(Parameter {
@@ -82,7 +84,8 @@ macro_rules! inert {
     };
 }
 
-/// Reads a value into its usual form by `parse` and keeps it; one that is not the default is refused if there is `advice` against it.
+/// Parses a value by `parse` and keeps it in its canonical form. If there is `advice`, a value other than the default
+/// is refused with it.
 fn store(
     config: &mut Config,
     args: &[&[u8]],
@@ -106,7 +109,7 @@ fn store(
 const INT_MAX: i128 = i32::MAX as i128;
 const LONG_MAX: i128 = i64::MAX as i128;
 
-/// Numbers as they are kept while they are read.
+/// The type of numbers while they are parsed.
 type Number = i128;
 
 const fn number(low: i128, high: i128) -> Numbers {
@@ -117,7 +120,7 @@ const fn bytes(low: i128, high: i128) -> Numbers {
     Numbers(memory(low, high))
 }
 
-/// A number, of whatever size.
+/// A number of any size.
 struct Numbers(super::kind::Int);
 
 impl Numbers {

@@ -1,37 +1,39 @@
 //! The kinds of parameter values: how each is read from arguments and written back.
 //!
-//! A kind works on a field of [`Config`](super::Config) in place. What `set` takes, `get` gives in canonical form, and
-//! `set` of that changes nothing. Here is what all kinds share, and those of plain values; the others have files of their own.
+//! A kind works on a field of [`Config`](super::Config) in place. Any value that `set` accepts is returned by `get` in
+//! canonical form, and setting that form changes nothing. This file has everything that kinds share, and the kinds of
+//! plain values; other kinds have files of their own.
 
 use super::refusal::Refusal;
 use crate::base::num::parse_i64;
 
-/// Where a value comes from, which matters to parameters that may be given several times.
+/// The origin of a value, which matters for parameters that may be given several times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// A line of the configuration file or a flag: repeated ones add up.
     Load,
-    /// CONFIG SET: the new value stands for all.
+    /// CONFIG SET: the new value replaces all earlier ones.
     Set,
 }
 
 /// The form of a parameter's arguments.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
-    /// One argument, named so in the help.
+    /// One argument, with its name in the help.
     One(&'static str),
-    /// One of some words.
+    /// One of these words.
     Word(fn() -> Vec<&'static str>),
-    /// Any number of arguments, named so in the help.
+    /// Any number of arguments, with their name in the help.
     Many(&'static str),
-    /// Groups of so many arguments, named so in the help. Each may stand in a line of its own.
+    /// Groups of arguments, with their name in the help and the size of a group. Each group may stand in a line of its
+    /// own.
     Groups(&'static str, usize),
 }
 
 /// The arguments of a line, without the name of the parameter.
 pub(super) type Args<'a> = &'a [&'a [u8]];
 
-/// The argument, if it is one.
+/// Returns the argument if there is exactly one.
 pub(super) fn only<'a>(args: Args<'a>) -> Result<&'a [u8], Refusal> {
     match args {
         [one] => Ok(one),
@@ -61,12 +63,12 @@ impl YesNo {
     }
 }
 
-/// How a number is written.
+/// The notation of a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Base {
     Decimal,
     Octal,
-    /// Bytes, with a unit such as `kb` if one likes.
+    /// Bytes, optionally with a unit such as `kb`.
     Memory,
 }
 
@@ -75,7 +77,7 @@ pub(super) struct Int {
     base: Base,
     low: i128,
     high: i128,
-    /// What is beyond this is taken, but cut to it.
+    /// Values outside of this range are accepted, but cut to it.
     clamp: (i128, i128),
 }
 
@@ -135,8 +137,8 @@ fn parse_octal(text: &[u8]) -> Option<i128> {
     octal.then(|| text.iter().fold(0, |value, byte| value * 8 + i128::from(byte - b'0')))
 }
 
-/// A number of bytes: digits and perhaps a unit, `k`, `m`, `g` (powers of 1,000) or `kb`, `mb`, `gb` (of 1,024), in any
-/// case.
+/// Parses a number of bytes: digits and an optional unit, `k`, `m`, `g` (powers of 1,000) or `kb`, `mb`, `gb` (of
+/// 1,024), in any case.
 pub(crate) fn parse_memory(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (number, unit) = text.split_at(digits);
@@ -150,7 +152,7 @@ pub(crate) fn parse_memory(text: &[u8]) -> Option<u64> {
         b"gb" => 1 << 30,
         _ => return None,
     };
-    // Without digits it is 0, as in Redis.
+    // Without digits the value is 0, as in Redis.
     let number =
         number.iter().try_fold(0u64, |value, digit| value.checked_mul(10)?.checked_add(u64::from(digit - b'0')));
     number?.checked_mul(factor)
@@ -174,7 +176,7 @@ impl Text {
     }
 }
 
-/// The words of all arguments: CONFIG SET gives the whole list as one, separated by single spaces.
+/// Splits all arguments into words: CONFIG SET gives the whole list as one argument, separated by single spaces.
 pub(super) fn words<'a>(args: Args<'a>) -> impl Iterator<Item = &'a [u8]> {
     args.iter().flat_map(|arg| arg.split(|&byte| byte == b' '))
 }

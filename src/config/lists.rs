@@ -1,4 +1,4 @@
-//! Parameters of several values: numbers, pairs of them, and lines about users.
+//! Parameters with several values: numbers, pairs of numbers, and lines about users.
 
 use super::kind::{Args, Origin, Shape, words};
 use super::refusal::Refusal;
@@ -29,16 +29,16 @@ impl OomScores {
     }
 }
 
-/// A snapshot is due when this many changes happened and this many seconds went by since the last one.
+/// A snapshot is due once at least this many changes and this many seconds have passed since the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SavePoint {
-    /// Seconds, at least 1.
+    /// Number of seconds, at least 1.
     pub seconds: i64,
-    /// Changes.
+    /// Number of changes.
     pub changes: i64,
 }
 
-/// Pairs of seconds and changes; one empty argument for none.
+/// Pairs of seconds and changes; a single empty argument for none.
 pub(super) struct SavePoints;
 
 impl SavePoints {
@@ -71,7 +71,7 @@ impl SavePoints {
     }
 }
 
-/// A line about a user: its name and its rules. What they mean is not known here.
+/// A line about a user: its name and its rules, which are not interpreted here.
 pub type UserLine = Vec<Vec<u8>>;
 
 /// Lines about users, which add up.
@@ -90,11 +90,11 @@ impl UserLines {
         Ok(())
     }
 
-    /// Not shown: the hashes of passwords are among them, and ACL LIST shows what they have become.
+    /// Shows nothing, because hashes of passwords are among the rules. ACL LIST shows the resulting users.
     pub(super) fn get(&self, _: &[UserLine], _: &mut Vec<u8>) {}
 }
 
-/// Percentages; one empty argument for none.
+/// Percentages; a single empty argument for none.
 pub(super) struct Percentiles;
 
 impl Percentiles {
@@ -121,7 +121,7 @@ impl Percentiles {
     }
 }
 
-/// A percentage with up to six digits behind the point.
+/// Formats a percentage with up to six digits after the point.
 pub fn percent_text(percent: f64) -> String {
     let text = format!("{percent:.6}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

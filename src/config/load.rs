@@ -1,10 +1,10 @@
-//! From files and the command line to a [`Config`].
+//! Makes a [`Config`] from files and the command line.
 //!
-//! First the file, in the syntax of redis.conf, or standard input; then what the command line says (`arguments.rs`), which
-//! wins. A line is a name and its arguments, split at blanks; "double quotes" know \n \r \t \a \b \xHH and `\` before any other
-//! byte, 'single quotes' only \'. A `#` at the start makes a comment. `include PATH` reads another file in place, or, if it is
-//! a pattern, all that match, by name; a path is relative to `dir`, as it is at that line. Every line that is wrong is
-//! reported, not only the first.
+//! The file comes first, in the syntax of redis.conf, or standard input; then the command line (`arguments.rs`), which
+//! wins. A line is a name and its arguments, split at blanks. "Double quotes" know \n \r \t \a \b \xHH and `\` before
+//! any other byte, 'single quotes' only \'. A `#` at the start makes a comment. `include PATH` reads another file in
+//! place or, if the path is a pattern, all files that match, in the order of their names. A path is relative to `dir`
+//! as of that line. Every wrong line is reported, not only the first.
 
 use std::io::Read as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -44,33 +44,33 @@ pub enum LoadError {
 #[derive(Debug, thiserror::Error)]
 #[error("*** FATAL CONFIG FILE ERROR (Tidegate {}) ***\n{place}\n>>> '{line}'\n{fault}", env!("CARGO_PKG_VERSION"))]
 pub struct LineError {
-    /// Where it stands, as a sentence.
+    /// The place of the line, as a sentence.
     pub place: String,
     /// The line as written.
     pub line: String,
-    /// What is wrong.
+    /// The fault of the line.
     pub fault: LineFault,
 }
 
-/// What is wrong with a line.
+/// The fault of a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LineFault {
-    /// No parameter has this name; what the reader may have meant.
+    /// No parameter has this name. The text suggests the name that was meant.
     #[error("Bad directive or wrong number of arguments\n{0}")]
     Unknown(String),
-    /// The parameter does not take this.
+    /// The parameter refuses this value.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// A quote that is not closed, or closed within a word.
+    /// A quote is not closed, or closed within a word.
     #[error("Unbalanced quotes in configuration line")]
     Quotes,
-    /// Includes that never end.
-    #[error("too many includes within includes (is it a circle?)")]
+    /// Includes are nested too deeply.
+    #[error("includes are nested too deeply; do they form a circle?")]
     Depth,
 }
 
 impl Config {
-    /// The configuration that a command line asks for.
+    /// Loads the configuration that a command line asks for.
     pub fn from_arguments(arguments: &Arguments) -> Result<Config, LoadError> {
         let mut loader = Loader { config: Config::default(), faults: Vec::new() };
         if let Some(file) = &arguments.file {
@@ -86,7 +86,7 @@ impl Config {
         loader.finish()
     }
 
-    /// The configuration that a text in the syntax of redis.conf asks for; `place` names it in errors.
+    /// Loads a configuration from a text in the syntax of redis.conf; `place` names the text in errors.
     pub fn from_text(content: &[u8], place: &str) -> Result<Config, LoadError> {
         let mut loader = Loader { config: Config::default(), faults: Vec::new() };
         loader.content(content, place, 0)?;
@@ -138,7 +138,7 @@ impl Loader {
         self.words(&words, depth)
     }
 
-    /// Does what a line of these words says.
+    /// Applies a line of these words.
     fn words(&mut self, words: &[&[u8]], depth: usize) -> Result<Option<LineFault>, LoadError> {
         let Some((name, args)) = words.split_first() else { return Ok(None) };
         if let Some(parameter) = Parameter::named(name) {
@@ -202,24 +202,24 @@ impl Loader {
     }
 }
 
-/// A line as it is shown in errors, which end up in logs: without passwords.
+/// Formats a line for errors, which end up in logs: without passwords.
 fn shown(line: &[u8]) -> String {
     let is_end = |byte: &u8| byte.is_ascii_whitespace();
     let name = line.split(is_end).next().unwrap_or_default();
     let bare: Vec<u8> = name.iter().filter(|byte| !matches!(byte, b'"' | b'\'')).map(u8::to_ascii_lowercase).collect();
     let may_be_secret = match Parameter::named(&bare) {
         Some(parameter) => parameter.is_secret,
-        // One of another server, or misspelt.
+        // It is a parameter of another server, or misspelt.
         None => SECRET_MARKS.iter().any(|mark| memchr::memmem::find(&bare, mark).is_some()),
     };
     if may_be_secret && name.len() < line.len() { format!("{} (redacted)", text(name)) } else { text(line) }
 }
 
-/// Parts of names that no parameter has, by which its value is taken for a password.
+/// Parts of unknown names whose values are treated as passwords.
 const SECRET_MARKS: &[&[u8]] = &[b"pas", b"auth", b"secret"];
 
-/// The files that a path stands for: itself, or, where parts of it are patterns, all that match, in the order of their names. As in
-/// a shell, a pattern matches a name that starts with a dot only if it does so itself.
+/// Returns the files that a path stands for: the path itself or, if parts of it are patterns, all matches in the order
+/// of their names. As in a shell, a pattern matches a name that starts with a dot only if the pattern does so itself.
 fn files_like(path: &Path) -> Vec<PathBuf> {
     let is_pattern = |part: &std::ffi::OsStr| part.as_bytes().iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
     let mut found = vec![PathBuf::new()];
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!((config.port, config.hz, config.timeout_s), (2, 20, 5));
 
         std::fs::write(&other, format!("include {path}\n")).expect("written");
-        assert!(message(from_args(&["tidegate", path])).contains("is it a circle?"));
+        assert!(message(from_args(&["tidegate", path])).contains("do they form a circle?"));
         std::fs::write(&file, "include /nonexistent/file\n").expect("written");
         let wrong = message(from_args(&["tidegate", path]));
         assert_eq!(wrong, "can't open config file '/nonexistent/file': No such file or directory");

@@ -1,12 +1,12 @@
-//! Configuration: one table, from which come the flags, the file, CONFIG GET and SET, and the help.
+//! Configuration: a single table, from which the flags, the file, CONFIG GET and SET, and the help are derived.
 //!
-//! A parameter is one entry of the table (`table.rs`): its meaning, its typed field, its names, its default. The rest of
-//! the server reads fields (`config.maxclients`); everything that deals in names and text goes through [`PARAMETERS`].
-//! The values' grammar is in `kind.rs`, that of the file in `load.rs`, that of the command line in `arguments.rs`. What Redis knows and
-//! changes nothing here stands in `inert.rs`.
+//! A parameter is one entry of the table (`table.rs`): its meaning, its typed field, its names, its default. The rest
+//! of the server reads fields (`config.maxclients`); all code that deals in names and text goes through [`PARAMETERS`].
+//! `kind.rs` has the grammar of values, `load.rs` the grammar of the file, and `arguments.rs` the grammar of the
+//! command line. `inert.rs` has the parameters of Redis that change nothing here.
 //!
-//! A change is tried on a copy: CONFIG SET of several parameters takes effect as a whole or not at all. What a change has to
-//! bring about is its [`Act`].
+//! A change is tried on a copy: CONFIG SET of several parameters takes effect as a whole or not at all. The [`Act`] of
+//! a parameter puts its change into effect.
 
 mod act;
 mod arguments;
@@ -65,7 +65,8 @@ use inert::FORGOTTEN;
 use kind::Origin;
 use names::{all_names, text};
 
-/// What `rdb-key-save-delay` and `key-load-delay` mean: microseconds for each key, or, below zero, one for so many keys.
+/// Returns the delay for one key that `rdb-key-save-delay` and `key-load-delay` stand for: microseconds or, if
+/// negative, one microsecond for this many keys.
 pub fn rest_per_key(delay_us: i32) -> Duration {
     match u64::from(delay_us.unsigned_abs()) {
         0 => Duration::ZERO,
@@ -73,26 +74,26 @@ pub fn rest_per_key(delay_us: i32) -> Duration {
     }
 }
 
-/// Why CONFIG SET changed nothing. The text is what the client is sent, error code included.
+/// Why CONFIG SET changed nothing. The text is sent to the client, including the error code.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
     /// No parameter has this name.
     #[error("ERR Unknown option or number of arguments for CONFIG SET - '{0}'")]
     Unknown(String),
-    /// A parameter that can't be set, or not to this value.
+    /// The parameter can't be set, or not to this value.
     #[error("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}")]
     Refused {
         /// The name as the client wrote it.
         name: String,
-        /// What is wrong.
+        /// The reason.
         reason: Refusal,
     },
-    /// A parameter that stays as it is while the data is being loaded.
+    /// The parameter can't be changed while the data is being loaded.
     #[error("LOADING Redis is loading the dataset in memory")]
     Loading,
 }
 
-/// Who sets parameters, and when.
+/// The circumstances in which parameters are set.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Setting {
     /// Whether the client is connected by loopback or unix socket.
@@ -101,15 +102,15 @@ pub struct Setting {
     pub is_loading: bool,
 }
 
-/// What CONFIG SET changed.
+/// The effect of CONFIG SET.
 #[derive(Clone, Debug, Default)]
 pub struct Changed {
-    /// Those parameters whose value is another one now, or what it stands for may be, in the order in which they were given.
+    /// The parameters with a new value, or with the same value for something that may have changed, in the order given.
     pub parameters: Vec<&'static Parameter>,
 }
 
 impl Changed {
-    /// What is to be done, once each, in order; each with the parameter that asks for it first.
+    /// Returns the acts to be done, each once and in order, with the first parameter that asks for it.
     pub fn acts(&self) -> Vec<(Act, &'static Parameter)> {
         let mut acts: Vec<(Act, &'static Parameter)> = Vec::new();
         for parameter in self.parameters.iter().copied().filter(|parameter| parameter.act != Act::None) {
@@ -126,7 +127,8 @@ impl Default for Config {
     fn default() -> Config {
         let mut config = Config::blank();
         for parameter in PARAMETERS {
-            // The defaults parse, as a test shows; only the working directory may be gone, and then stays empty.
+            // A test shows that all defaults can be parsed. Only the working directory may be gone, and then stays
+            // empty.
             let set = (parameter.set)(&mut config, &[parameter.default.as_bytes()], Origin::Load);
             debug_assert!(set.is_ok() || parameter.name == "dir", "the default of {} is refused", parameter.name);
         }
@@ -135,8 +137,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What CONFIG GET answers to `patterns`: names (aliases included) and values, in the table's order after the names
-    /// that were given plainly. Such a name comes back as it was written.
+    /// Returns the reply of CONFIG GET to `patterns`: names (including aliases) and values. Plain names come first, as
+    /// they were written, and then the matches of patterns in the table's order.
     pub fn matching<'a>(&self, patterns: impl IntoIterator<Item = &'a [u8]>) -> Vec<(Vec<u8>, Vec<u8>)> {
         let patterns: Vec<&[u8]> = patterns.into_iter().collect();
         let is_plain = |pattern: &[u8]| !pattern.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
@@ -157,14 +159,15 @@ impl Config {
         found
     }
 
-    /// The text of a parameter's value, as CONFIG GET shows it.
+    /// Returns the text of a parameter's value, as CONFIG GET shows it.
     pub fn value(&self, parameter: &Parameter) -> Vec<u8> {
         let mut value = Vec::new();
         (parameter.get)(self, &mut value);
         value
     }
 
-    /// Does CONFIG SET: all of `pairs` or, with an error, none. Returns what changed, for those who must act on it.
+    /// Does CONFIG SET: sets all of `pairs` or, with an error, none. Returns the changes, for those who must act on
+    /// them.
     pub fn set<'a>(
         &mut self,
         pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
@@ -201,24 +204,24 @@ impl Config {
         Ok(Changed { parameters })
     }
 
-    /// Bytes that one client may send ahead of being answered.
+    /// Returns how many bytes one client may send ahead of the replies.
     pub fn query_limit_bytes(&self) -> usize {
         self.client_query_buffer_limit.min(QUERY_BUFFER_HARD_MAX_BYTES)
     }
 
-    /// What to log when `parameter` promises more than the server does, as it stands now.
+    /// Returns the warning to log if the value of `parameter` promises more than the server does.
     pub fn warning(&self, parameter: &Parameter) -> Option<String> {
         let value = text(&self.value(parameter));
         let (until, harmless) = parameter.until.zip(parameter.warn)?;
         (value != harmless).then(|| format!("{} \"{value}\" has no effect. {until}", parameter.name))
     }
 
-    /// All warnings, for the start.
+    /// Returns all warnings, for the start.
     pub fn warnings(&self) -> Vec<String> {
         PARAMETERS.iter().filter_map(|parameter| self.warning(parameter)).collect()
     }
 
-    /// The title of the process, which was called as `program`; `None` if it is to keep its command line.
+    /// Returns the title of the process, which was called as `program`; `None` if it should keep its command line.
     pub fn title(&self, program: &str) -> Option<String> {
         let socket = || self.unixsocket.display().to_string();
         let value = |name: &str| match name {
@@ -239,14 +242,14 @@ impl Config {
         title::expand(&self.proc_title_template, value).filter(|_| self.set_proc_title)
     }
 
-    /// Has the system let this process open the descriptors that `maxclients` clients and the I/O threads need. If it forbids so many, nothing
-    /// changes, and the error is how many clients it would allow.
+    /// Makes the system allow this process the descriptors that `maxclients` clients and the I/O threads need. If it
+    /// allows only fewer, changes nothing and returns the number of clients that it would allow.
     pub fn make_room_for_clients(&self) -> Result<(), u32> {
         let of_threads = IO_THREAD_DESCRIPTORS * (self.io_threads - 1);
         make_room(self.maxclients.saturating_add(of_threads)).map_err(|possible| possible.saturating_sub(of_threads))
     }
 
-    /// Has the system end this process as readily as `oom-score-adj` says.
+    /// Tells the system to end this process as readily as `oom-score-adj` says.
     pub fn adjust_oom_score(&self) -> std::io::Result<()> {
         let [score, ..] = self.oom_score_adj_values;
         oom_score::adjust(match self.oom_score_adj {
@@ -256,13 +259,14 @@ impl Config {
         })
     }
 
-    /// What to tell at the start of parameters that were given although they change nothing: a line for each reason.
+    /// Returns the notices for the start about parameters that were given although they change nothing: a line for each
+    /// reason.
     pub fn notices(&self) -> Vec<String> {
         notices(&self.source.inert)
     }
 }
 
-/// What the start says of those `given` parameters that change nothing: a line for each reason.
+/// Returns the notices about those of the `given` parameters that change nothing: a line for each reason.
 fn notices(given: &[&'static str]) -> Vec<String> {
     let reason = |name: &str| {
         let parameter = Parameter::named(name.as_bytes()).and_then(|parameter| parameter.inert);
@@ -272,7 +276,7 @@ fn notices(given: &[&'static str]) -> Vec<String> {
         let names: Vec<_> = given.iter().copied().filter(|name| reason(name) == Some(of)).collect();
         (!names.is_empty()).then(|| {
             let (names, since) = (names.join(", "), of.text());
-            format!("without effect here, and may be deleted from the configuration: {names}; since {since}")
+            format!("parameters without effect, which may be deleted from the configuration: {names} ({since})")
         })
     };
     Reason::ALL.into_iter().filter_map(named).collect()
@@ -406,7 +410,7 @@ mod tests {
         assert_eq!(get(&config, &["nosuch", r"\*"]), []);
         assert_eq!(get(&config, &["*"]).len(), all_names().filter(|(_, parameter)| !parameter.is_hidden).count());
         assert_eq!(get(&config, &["key-load-*"]), []);
-        assert_eq!(get(&config, &["key-load-delay"]).len(), 1, "who knows its name");
+        assert_eq!(get(&config, &["key-load-delay"]).len(), 1, "a hidden parameter is shown to a client that names it");
         assert_eq!(get(&config, &["*-priority"]).len(), 2, "an alias is a name like others");
     }
 
@@ -427,7 +431,7 @@ mod tests {
                 "{name}"
             );
         }
-        let error = set(&mut config, &[("min-replicas-to-write", "1")]).expect_err("nobody could write");
+        let error = set(&mut config, &[("min-replicas-to-write", "1")]).expect_err("every write would be refused");
         assert!(
             error.contains("(possibly related to argument 'min-replicas-to-write') - Tidegate has no replicas"),
             "{error}"
@@ -461,14 +465,15 @@ mod tests {
     #[test]
     fn each_reason_is_told_once_with_all_it_is_about() {
         let config = Config::from_text(
-            b"repl-timeout 5\nactiverehashing yes\nslave-priority 3\nlua-replicate-commands yes\nrepl-timeout 6\nhz 20\n",
+            b"repl-timeout 5\nactiverehashing yes\nslave-priority 3\nlua-replicate-commands yes\nrepl-timeout 6\n\
+              hz 20\n",
             "test",
         );
         let notices = super::notices(&config.expect("all is known").source.inert);
         assert_eq!(notices.len(), 3, "{notices:?}");
-        assert!(notices[0].contains(": repl-timeout, replica-priority; since there are no replicas"), "{notices:?}");
-        assert!(notices[1].contains(": activerehashing; since tables"), "{notices:?}");
-        assert!(notices[2].contains(": lua-replicate-commands; since scripts"), "{notices:?}");
+        assert!(notices[0].contains(": repl-timeout, replica-priority (there are no replicas"), "{notices:?}");
+        assert!(notices[1].contains(": activerehashing (tables"), "{notices:?}");
+        assert!(notices[2].contains(": lua-replicate-commands (scripts"), "{notices:?}");
         assert!(Reason::ALL.iter().all(|reason| INERT.iter().any(|parameter| parameter.inert == Some(*reason))));
     }
 
@@ -485,7 +490,7 @@ mod tests {
             ("replicaof 1.2.3.4", "wrong number of arguments"),
             ("cluster-enabled yes", "Tidegate has no cluster"),
             ("min-slaves-to-write 1", "leave it at 0"),
-            ("loadmodule /x.so", "loads no modules"),
+            ("loadmodule /x.so", "can't load modules"),
             ("sentinel monitor a 127.0.0.1 6379 2", "redis-sentinel"),
             ("repl-timeout 0", "argument must be between 1 and 2147483647 inclusive"),
             ("repl-diskless-load never", "must be one of the following: disabled, on-empty-db, swapdb"),

@@ -1,17 +1,17 @@
-//! What clients may leave unread, by their class.
+//! Limits of unread output, by class of client.
 
 use super::kind::{Args, Origin, Shape, parse_memory, words};
 use super::refusal::Refusal;
 use crate::base::num::{format_i64, parse_i64};
 
-/// How much may wait to be read by a client before it is disconnected; 0 means no limit.
+/// How much output may wait for a client before it is disconnected; 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputLimit {
-    /// Bytes never to be passed.
+    /// Bytes that must never be exceeded.
     pub hard_bytes: u64,
-    /// Bytes not to be passed for longer than `soft_seconds`.
+    /// Bytes that must not be exceeded for longer than `soft_seconds`.
     pub soft_bytes: u64,
-    /// Seconds.
+    /// Seconds for which `soft_bytes` may be exceeded.
     pub soft_seconds: u64,
 }
 
@@ -26,7 +26,7 @@ pub struct OutputLimits {
     pub pubsub: OutputLimit,
 }
 
-/// Groups of class, hard limit, soft limit and seconds; classes that are not named keep theirs.
+/// Groups of class, hard limit, soft limit and seconds. Classes that are not named keep their limits.
 pub(super) struct Limits;
 
 impl Limits {

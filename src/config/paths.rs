@@ -24,7 +24,7 @@ impl File {
     }
 }
 
-/// The name of a file or folder in a folder that another parameter names.
+/// The name of a file or folder inside a folder that another parameter names.
 pub(super) struct Name;
 
 impl Name {
@@ -72,7 +72,7 @@ fn path(bytes: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
 }
 
-/// The system's sentence, without the number that Rust adds.
+/// Returns the system's message, without the number that Rust adds.
 pub(super) fn system_text(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()

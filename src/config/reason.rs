@@ -1,27 +1,27 @@
-//! Why parameters of Redis mean nothing here, and what they are set to all the same.
+//! The reasons why parameters of Redis have no effect here, and the values that are kept for them.
 
 use std::collections::BTreeMap;
 
-/// Why parameters change nothing.
+/// Why a parameter has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// There are no replicas.
     Replicas,
     /// There is no cluster.
     Cluster,
-    /// The allocator is another one.
+    /// The allocator is a different one.
     Allocator,
-    /// What lies on disk has a format of its own.
+    /// Files on disk have a format of their own.
     Files,
-    /// Keys are exchanged otherwise.
+    /// TLS exchanges keys differently.
     Tls,
-    /// Tables grow otherwise.
+    /// Tables grow differently.
     Tables,
     /// There are no threads to configure.
     Threads,
     /// Background work has its own rhythm.
     Rhythm,
-    /// Errors and crashes are reported otherwise.
+    /// Errors and crashes are reported differently.
     Reports,
     /// Scripts have one dialect.
     Scripts,
@@ -30,7 +30,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All, in the order in which a start names them.
+    /// All reasons, in the order in which a start names them.
     pub const ALL: [Reason; 11] = [
         Reason::Replicas,
         Reason::Cluster,
@@ -45,27 +45,27 @@ impl Reason {
         Reason::Locale,
     ];
 
-    /// The reason as a clause behind "since".
+    /// Returns the reason as a clause after "because".
     pub fn text(self) -> &'static str {
         match self {
             Reason::Replicas => "there are no replicas",
             Reason::Cluster => "there is no cluster",
-            Reason::Allocator => "the allocator neither fragments as jemalloc does nor has its thread",
+            Reason::Allocator => "the allocator does not fragment like jemalloc, and has no thread of its own",
             Reason::Files => {
-                "snapshots and log have a format of their own, with checksums, and are synced as they grow"
+                "snapshots and the journal have formats of their own, with checksums, and are synced as they grow"
             }
-            Reason::Tls => "keys of TLS are exchanged over elliptic curves only",
-            Reason::Tables => "tables grow in small steps, and have nothing left to do when the server is idle",
+            Reason::Tls => "TLS keys are exchanged over elliptic curves only",
+            Reason::Tables => "tables grow in small steps, which leaves no work for an idle server",
             Reason::Threads => "one thread runs all commands; to pin it and its helpers, start the server with taskset",
-            Reason::Rhythm => "background work and loading always leave clients their turn",
+            Reason::Rhythm => "background work and loading always give clients their turn",
             Reason::Reports => "this server reports its own errors and crashes, without users' data and without a logo",
-            Reason::Scripts => "scripts are what Redis 7 takes, and each change of theirs is logged as such",
+            Reason::Scripts => "scripts follow Redis 7, and the journal records their changes one by one",
             Reason::Locale => "text is compared byte by byte, whatever the locale",
         }
     }
 }
 
-/// Values of these parameters, where they are not the defaults.
+/// Values of parameters without effect, where they differ from the defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inert(BTreeMap<&'static str, Vec<u8>>);
 

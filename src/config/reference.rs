@@ -1,4 +1,4 @@
-//! `docs/configuration.md`: every parameter, from the table.
+//! Generates `docs/configuration.md`: every parameter, from the table.
 
 use std::fmt::Write as _;
 
@@ -7,34 +7,41 @@ use super::kind::Shape;
 use super::reason::Reason;
 use super::table::{Change, PARAMETERS, Parameter};
 
+/// Width of the page in characters.
+const WIDTH: usize = 100;
+
 const HEAD: &str = "\
 # Configuration
 
-`tidegate [FILE|-] [--name value...]`: a file in the syntax of redis.conf, or standard input for `-`, and flags, which win. Every
-parameter below is a line of the file (`name value`), a flag (`--name value`), and what CONFIG GET and CONFIG SET know, in any case. CONFIG SET
-takes several at a time, and sets all of them or none; CONFIG REWRITE writes what is set into the file, and keeps its comments, its order
-and its other lines.
+The server is started with `tidegate [FILE|-] [--name value...]`. FILE has the syntax of redis.conf;
+`-` reads it from standard input. Flags win over the file. Every parameter below is a line of the
+file (`name value`), a flag (`--name value`), and a name for CONFIG GET and CONFIG SET, in any case.
+CONFIG SET takes several parameters at a time, and sets all of them or none. CONFIG REWRITE writes
+the present values into the file, and keeps its comments, its order and its other lines.
 
-In the file words are separated by blanks. \"Double quotes\" know `\\n`, `\\r`, `\\t`, `\\a`, `\\b`, `\\xHH` and `\\` before any other byte, 'single
-quotes' only `\\'`. A line that begins with `#` is a comment. These lines are no parameters:
+In the file, words are separated by blanks. \"Double quotes\" know `\\n`, `\\r`, `\\t`, `\\a`, `\\b`,
+`\\xHH` and `\\` before any other byte, 'single quotes' only `\\'`. A line that begins with `#` is a
+comment. Two kinds of lines are no parameters:
 
-- `include PATH` reads another file in place. A pattern such as `conf.d/*.conf` reads all that match, by name. A path is relative to `dir`, as
-  it is at that line.
-- `rename-command OLD NEW` gives a command another name; with `\"\"` for the new one it is not there at all.
+- `include PATH` reads another file in place. A pattern such as `conf.d/*.conf` reads all files that
+  match, in the order of their names. A path is relative to `dir` as of that line.
+- `rename-command OLD NEW` gives a command another name; an empty one (`\"\"`) removes the command.
 
 Numbers of bytes take the units `k`, `m`, `g` (powers of 1,000) and `kb`, `mb`, `gb` (of 1,024).
 
-This page is made from [the table of parameters](../src/config/table.rs) by `SUITE_WRITE=1 cargo test --test suite configuration`.
+This page is generated from [the table of parameters](../src/config/table.rs) by
+`SUITE_WRITE=1 cargo test --test suite configuration`.
 ";
 
 const WITHOUT_EFFECT: &str = "\
 ## Without effect
 
-These are taken so that a redis.conf can stay as it is. Their values are checked and kept, and change nothing; they may be deleted. A start names
-those that its file sets. Behind each stands Redis' default.
+These parameters are accepted so that a redis.conf can stay as it is. Their values are checked and
+kept, but change nothing, and the lines may be deleted. A start names those that its file sets. The
+values in parentheses are Redis' defaults.
 ";
 
-/// The whole page.
+/// Returns the whole page.
 pub fn reference() -> String {
     let mut page = HEAD.to_owned();
     let mut section = "";
@@ -47,7 +54,7 @@ pub fn reference() -> String {
     }
     push(&mut page, format_args!("\n{WITHOUT_EFFECT}"));
     for reason in Reason::ALL {
-        push(&mut page, format_args!("\nSince {}:\n\n", reason.text()));
+        push(&mut page, format_args!("\n{}:\n\n", wrapped(&format!("Because {}", reason.text()), "")));
         for parameter in INERT.iter().filter(|parameter| parameter.inert == Some(reason)) {
             push(&mut page, format_args!("- {} ({})\n", names(parameter), default(parameter)));
         }
@@ -56,7 +63,7 @@ pub fn reference() -> String {
 }
 
 fn push(page: &mut String, text: std::fmt::Arguments<'_>) {
-    // Writing to memory does not fail.
+    // Writing to memory can't fail.
     let _ = page.write_fmt(text);
 }
 
@@ -67,16 +74,33 @@ fn entry(parameter: &Parameter) -> String {
     };
     let change = match parameter.change {
         Change::AnyTime => "",
-        Change::Protected => "; CONFIG SET takes it where `enable-protected-configs` allows that",
+        Change::Protected => "; CONFIG SET changes it only if `enable-protected-configs` allows that",
         Change::AtStart => "; only at start",
     };
     let until = parameter.until.map(|until| format!(" {until}")).unwrap_or_default();
-    format!("- {} `{values}` ({}{change}).{}{until}\n", names(parameter), default(parameter), sentence(parameter.doc))
+    let (names, default) = (names(parameter), default(parameter));
+    wrapped(&format!("- {names} `{values}` ({default}{change}). {}{until}", parameter.doc), "  ") + "\n"
 }
 
-/// The sentences of the table, as one line.
-fn sentence(doc: &str) -> String {
-    doc.split_whitespace().fold(String::new(), |line, word| line + " " + word)
+/// Breaks a text into lines of at most [`WIDTH`] characters. All but the first begin with `indent`.
+fn wrapped(text: &str, indent: &str) -> String {
+    let mut words = text.split_whitespace();
+    let mut page = words.next().unwrap_or_default().to_owned();
+    let mut width = page.chars().count();
+    for word in words {
+        let word_width = word.chars().count();
+        if width + 1 + word_width > WIDTH {
+            page.push('\n');
+            page.push_str(indent);
+            width = indent.len();
+        } else {
+            page.push(' ');
+            width += 1;
+        }
+        page.push_str(word);
+        width += word_width;
+    }
+    page
 }
 
 fn names(parameter: &Parameter) -> String {

@@ -2,102 +2,102 @@
 
 use crate::base::limits::{METRICS_PREFIX_MAX_BYTES, METRICS_PREFIXES_MAX};
 
-/// Why a value is refused. The texts are Redis'.
+/// Why a value is refused. Texts that Redis has, too, equal Redis'.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// A parameter takes one value.
+    /// The parameter takes one value.
     #[error("wrong number of arguments")]
     Arity,
-    /// Not `yes` or `no`.
+    /// The value is neither `yes` nor `no`.
     #[error("argument must be 'yes' or 'no'")]
     YesNo,
-    /// Not a decimal integer.
+    /// The value is no decimal integer.
     #[error("argument couldn't be parsed into an integer")]
     Integer,
-    /// Not an octal integer.
+    /// The value is no octal integer.
     #[error("argument couldn't be parsed as an octal number")]
     Octal,
-    /// Not a number of bytes such as `512mb`.
+    /// The value is no number of bytes such as `512mb`.
     #[error("argument must be a memory value")]
     Memory,
-    /// Both to save and not to.
+    /// SAVE and NOSAVE are given together.
     #[error("shutdown options SAVE and NOSAVE can't be used simultaneously")]
     EndWords,
-    /// Neither a number of bytes nor a percentage.
+    /// The value is neither a number of bytes nor a percentage.
     #[error("argument must be a memory or percent value")]
     MemoryOrPercent,
-    /// More than all.
+    /// The percentage is more than 100.
     #[error("percentage argument must be less or equal to 100")]
     Percent,
-    /// A number outside of the bounds, which are given as text in the parameter's own base.
+    /// The number is outside of its bounds, which are given as text in the parameter's own base.
     #[error("argument must be between {0} and {1} inclusive")]
     Range(String, String),
-    /// Not one of these words.
+    /// The value is not one of these words.
     #[error("argument(s) must be one of the following: {0}")]
     Word(String),
-    /// A path, or nothing, where a name is wanted.
+    /// The value is a path, or empty, but must be a name.
     #[error("it can't be a path, just a name")]
     NotAName,
-    /// Not pairs of seconds and changes.
+    /// The values are not pairs of seconds and changes.
     #[error("Invalid save parameters")]
     SavePoints,
-    /// Not numbers.
+    /// The values are no numbers.
     #[error("Invalid latency-tracking-info-percentiles parameters")]
     Percentiles,
-    /// Numbers that are no percentages.
+    /// The numbers are no percentages.
     #[error("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]")]
     PercentileRange,
-    /// Not groups of class, hard limit, soft limit and seconds.
+    /// The values are not groups of class, hard limit, soft limit and seconds.
     #[error("Wrong number of arguments in buffer limit configuration.")]
     LimitArity,
-    /// Not a class of clients.
+    /// The value is no class of clients.
     #[error("Invalid client class specified in buffer limit configuration.")]
     LimitClass,
-    /// A limit that is no number.
+    /// A limit is no number.
     #[error("Error in hard, soft or soft_seconds setting in buffer limit configuration.")]
     LimitNumber,
-    /// More addresses than there may be listeners.
+    /// There are more addresses than there may be listeners.
     #[error("Too many bind addresses specified.")]
     TooManyAddresses,
-    /// More prefixes of keys than grants are counted by, or such as are too long or no text.
+    /// There are too many key prefixes for metrics, or some are too long or no text.
     #[error(
         "there may be at most {METRICS_PREFIXES_MAX} prefixes of at most {METRICS_PREFIX_MAX_BYTES} bytes of UTF-8"
     )]
     KeyPrefixes,
-    /// Not a directory that can be entered; the system's reason.
+    /// The directory can't be entered; the system's reason.
     #[error("{0}")]
     Directory(String),
-    /// More clients than the system has descriptors for; how many it has room for.
+    /// The system has too few descriptors for this many clients; the number that it has room for.
     #[error("The operating system is not able to handle the specified number of clients, try with {0}")]
     TooManyClients(u32),
-    /// Not the name of a host.
+    /// The value is no host name.
     #[error("Hostnames may only contain alphanumeric characters, hyphens or dots")]
     Hostname,
-    /// Not the port of a server to replicate.
+    /// The value is no port of a server to replicate.
     #[error("Invalid master port")]
     MasterPort,
-    /// Not three scores between these bounds.
+    /// The values are not three scores within these bounds.
     #[error("Invalid oom-score-adj-values, elements must be between -2000 and 2000.")]
     OomScores,
-    /// A title that says nothing, or asks for what there is not.
+    /// The title is empty, or has an unknown variable.
     #[error("template format is invalid or contains unknown variables")]
     Title,
-    /// It would promise what this server does not do; what to do instead.
+    /// The value would promise something that this server does not do; advice.
     #[error("{0}")]
     NotHere(String),
-    /// The value is right, but can't be brought about; the reason.
+    /// The value is valid, but can't be put into effect; the reason.
     #[error("{0}")]
     Failed(String),
-    /// Not the letter of a class of keyspace notifications.
+    /// The letter is no class of keyspace notifications.
     #[error("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")]
     EventClass,
-    /// Only settable at start.
+    /// The parameter can only be set at the start.
     #[error("can't set immutable config")]
     Immutable,
-    /// Only settable where `enable-protected-configs` allows it.
+    /// The parameter can only be set if `enable-protected-configs` allows it.
     #[error("can't set protected config")]
     Protected,
-    /// Given twice in one CONFIG SET.
+    /// The parameter is given twice in one CONFIG SET.
     #[error("duplicate parameter")]
     Duplicate,
 }

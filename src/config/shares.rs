@@ -1,4 +1,4 @@
-//! Amounts of memory that may be a share of another one.
+//! Amounts of memory that may be given as a share of another one.
 
 use super::kind::{Args, Origin, Shape, only, parse_memory};
 use super::refusal::Refusal;
@@ -7,9 +7,9 @@ use crate::base::num::parse_i64;
 /// A number of bytes, or a share of `maxmemory`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BytesOrShare {
-    /// So many bytes; 0 for no limit.
+    /// A number of bytes; 0 for no limit.
     Bytes(u64),
-    /// So many percent.
+    /// A percentage.
     Percent(u8),
 }
 
@@ -20,7 +20,7 @@ impl Default for BytesOrShare {
 }
 
 impl BytesOrShare {
-    /// The bytes that are meant with this `maxmemory`; 0 for no limit.
+    /// Returns the bytes for this `maxmemory`; 0 for no limit.
     pub fn bytes(self, maxmemory: u64) -> u64 {
         match self {
             BytesOrShare::Bytes(bytes) => bytes,

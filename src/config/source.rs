@@ -1,17 +1,17 @@
-//! Where a configuration was read: what the start reports of it, and what CONFIG REWRITE must know.
+//! Where a configuration was read, for the report at the start and for CONFIG REWRITE.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Where a configuration comes from.
+/// The origin of a configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Source {
-    /// The file that was named on the command line, as an absolute path.
+    /// The file named on the command line, as an absolute path.
     pub file: Option<PathBuf>,
-    /// Parameters that stand in files which that one includes.
+    /// Parameters set in files that it includes.
     pub included: BTreeSet<&'static str>,
-    /// Parameters that were given although they change nothing, in the order in which they came.
+    /// Parameters that were given although they have no effect, in the order given.
     pub inert: Vec<&'static str>,
-    /// Names of commands, and the names that they are to have instead; empty for none.
+    /// Names of commands, each with its new name; an empty one removes the command.
     pub renamed: Vec<(Vec<u8>, Vec<u8>)>,
 }

@@ -1,19 +1,19 @@
-//! The title of the process: a template, and what stands for the names in its braces.
+//! The title of the process: a template, and the values for the names in its braces.
 
 use super::kind::{Args, Origin, Shape, only};
 use super::refusal::Refusal;
 
-/// What a template may name.
+/// The names that a template may contain.
 pub(super) const NAMES: [&str; 7] =
     ["title", "listen-addr", "server-mode", "port", "tls-port", "unixsocket", "config-file"];
 
-/// Whether a template says something, and all its names are known.
+/// Whether a template is not empty and contains only known names.
 pub(super) fn is_title(template: &str) -> bool {
     let known = |name: &str| NAMES.contains(&name).then(|| "x".to_owned());
     expand(template, known).is_some_and(|title| !title.trim().is_empty())
 }
 
-/// The template with what stands for each name; `None` if one is not known or has no end.
+/// Replaces each name in the template by its value; `None` if a name is unknown or has no end.
 pub(super) fn expand(template: &str, value: impl Fn(&str) -> Option<String>) -> Option<String> {
     let mut title = String::new();
     let mut rest = template;
@@ -27,7 +27,7 @@ pub(super) fn expand(template: &str, value: impl Fn(&str) -> Option<String>) -> 
     Some(title.trim_end().to_owned())
 }
 
-/// A title of the process, with names in braces for what is put there.
+/// A title of the process, with names in braces for values to insert.
 pub(super) struct Title;
 
 impl Title {

@@ -1,8 +1,9 @@
 //! The words of a line of redis.conf.
 //!
-//! They are separated by blanks. "Double quotes" know \n \r \t \a \b \xHH and `\` before any other byte, 'single quotes' only \'.
+//! Words are separated by blanks. "Double quotes" know \n \r \t \a \b \xHH and `\` before any other byte, 'single
+//! quotes' only \'.
 
-/// The words of a line, unquoted; `None` when a quote is not closed, or closed within a word.
+/// Splits a line into unquoted words; `None` if a quote is not closed, or closed within a word.
 pub(super) fn split_line(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut words = Vec::new();
     let mut rest = line.trim_ascii_start();
@@ -62,7 +63,7 @@ fn unquote_double<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]
     }
 }
 
-/// Like [`unquote_double`], for single quotes.
+/// Does the same as [`unquote_double`] for single quotes.
 fn unquote_single<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]> {
     loop {
         rest = match rest {

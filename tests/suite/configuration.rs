@@ -250,7 +250,7 @@ fn the_page_of_all_parameters_is_made_from_the_table() {
 #[test]
 fn flags_that_are_wrong_get_advice() {
     for (args, part) in [
-        (&["--prot", "7000"][..], "Is it port?"),
+        (&["--prot", "7000"][..], "Did you mean port?"),
         (&["--replicaof", "10.0.0.1", "6379"], "tidegate import --follow redis://10.0.0.1:6379"),
         (&["--cluster-enabled", "yes"], "Tidegate has no cluster"),
         (&["--port", "6379", "6380"], "'port \"6379\" \"6380\"'\nwrong number of arguments"),
