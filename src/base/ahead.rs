@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn who_loses_interest_ends_the_thread() {
+    fn dropping_the_pieces_ends_the_thread() {
         let (source, filled) = count(u64::MAX);
         let mut ahead = Ahead::on_thread("ahead", 30, source).unwrap();
         ahead.next_piece();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_thread_that_has_failed() {
+    fn a_failed_thread_is_not_waited_for() {
         let mut ahead = Ahead::on_thread("ahead", 30, Fails).unwrap();
         assert_eq!(ahead.next_piece(), None);
     }

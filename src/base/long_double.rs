@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number() {
+    fn other_texts_are_no_numbers() {
         for text in ["", " 1", "1 ", "nan", ".", "1e", "0x", "1e5000", "1e-5000", "0x1p20000"] {
             assert_eq!(LongDouble::parse(text.as_bytes()), None, "{text:?}");
         }

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_line_is_told() {
+    fn every_wrong_line_is_reported() {
         let wrong = message(Config::from_text(b"port abc\nhz 1\nbogus 1\nrequirepass \"x\nport 1 2\n", "x.conf"));
         for part in [
             "at line 1\n>>> 'port abc'\nargument couldn't be parsed into an integer",

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_get_gives_set_takes() {
+    fn set_accepts_every_value_of_get() {
         let mut config = Config::default();
         let refused = |error: &str| error.ends_with("immutable config") || error.ends_with("protected config");
         for (name, value) in get(&Config::default(), &["*"]) {
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_is_kept() {
+    fn parameters_without_effect_are_kept() {
         let mut config = Config::default();
         assert_eq!(
             set(&mut config, &[("slave-priority", "7"), ("repl-backlog-size", "2mb")]).map(|set| set.len()),
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_done_is_done_once_and_in_order() {
+    fn acts_are_done_once_and_in_order() {
         let mut config = Config::default();
         let pairs = [
             ("loglevel", "debug"),
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_the_data_is_refused_while_it_loads() {
+    fn parameters_that_wait_for_data_are_refused_while_it_loads() {
         let setting = Setting { is_local: true, is_loading: true };
         let mut config = Config { enable_protected_configs: AllowFrom::Yes, ..Config::default() };
         assert!(matches!(config.set([(&b"dir"[..], &b"/"[..])], setting), Err(SetError::Loading)));
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_is_told_once_with_all_it_is_about() {
+    fn each_reason_has_one_notice_with_all_its_parameters() {
         let config = Config::from_text(
             b"repl-timeout 5\nactiverehashing yes\nslave-priority 3\nlua-replicate-commands yes\nrepl-timeout 6\n\
               hz 20\n",
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_promises_too_much_is_refused() {
+    fn values_that_promise_too_much_are_refused() {
         let refused = |line: &str| match Config::from_text(line.as_bytes(), "test") {
             Err(error) => error.to_string(),
             Ok(_) => String::new(),
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn titles_name_all_that_may_be_named() {
+    fn titles_may_use_every_known_name() {
         let mut config = Config::default();
         assert_eq!(config.title("/usr/bin/tidegate").as_deref(), Some("/usr/bin/tidegate *:6379"));
         config.proc_title_template = title::NAMES.map(|name| format!("{{{name}}}")).join("|");
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn promises_are_warned_of() {
+    fn values_that_promise_too_much_cause_warnings() {
         let mut config = Config::default();
         set(&mut config, &[("latency-tracking", "yes"), ("list-compress-depth", "1")]).expect("both are known");
         let warnings = config.warnings();

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn several_lines_of_a_parameter_become_what_it_needs() {
+    fn several_lines_of_a_parameter_become_those_it_needs() {
         let old = "save 60 1\nhz 20\nsave 70 2\n";
         assert_eq!(rewritten(old, &[]), old);
         assert_eq!(rewritten(old, &[("save", "60 1 5 6")]), "save 60 1\nsave 5 6\nhz 20\n");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_kept_is_written_too() {
+    fn parameters_without_effect_are_written_too() {
         assert_eq!(rewritten("repl-timeout 5\n", &[("repl-timeout", "60")]), "repl-timeout 60\n");
         assert!(rewritten("", &[("slave-priority", "7")]).ends_with("\nreplica-priority 7\n"));
     }
@@ -274,7 +274,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_what_is_set(
+        fn the_written_file_has_the_present_values(
             old in proptest::collection::vec(proptest::sample::select(vec![
                 "# a comment", "", "hz 20", "HZ 5", "save 60 1", "save \"\"", "save 1 2 3 4",
                 "requirepass \"a \\\" b\"",

@@ -494,7 +494,7 @@ pub(super) mod tests {
         }
 
         #[test]
-        fn what_is_sealed_reads_back(
+        fn sealed_blocks_read_back(
             units in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..20),
             first in 1u64..u64::MAX / 2,
             tail in proptest::collection::vec(any::<u8>(), 0..20),

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_may_read_what_is_kept() {
+    fn only_the_owner_may_read_the_data() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("a/b");
         RealDisk.create_dir(&folder).unwrap();

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_somebody_has_removed_takes_nothing_more() {
+    fn a_removed_segment_accepts_nothing_more() {
         for policy in [SyncPolicy::Always, SyncPolicy::EverySec, SyncPolicy::No] {
             let disk = SimDisk::new(1);
             let log = open(&disk, policy);
@@ -514,7 +514,7 @@ mod tests {
 
     /// The journal's thread would never sleep if it found the request again and again.
     #[test]
-    fn a_wanted_sync_is_not_wanted_of_a_poisoned_log_for_ever() {
+    fn a_poisoned_journal_forgets_a_wanted_sync() {
         let disk = SimDisk::new(1);
         let log = open(&disk, SyncPolicy::No);
         fail_next(&disk, 0);
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_before_the_next_segment_holds_up_nobody_who_does_not_wait_for_it() {
+    fn a_sync_before_the_next_segment_does_not_delay_a_commit() {
         for policy in [SyncPolicy::EverySec, SyncPolicy::No] {
             let disk = SimDisk::new(1);
             let mut log = open(&disk, policy);
@@ -556,7 +556,7 @@ mod tests {
 
     /// Under these policies only the change of segments syncs.
     #[test]
-    fn what_is_settled_is_as_safe_as_the_policy_promises_and_no_safer() {
+    fn settled_units_are_exactly_as_safe_as_the_policy_promises() {
         for (policy, durable) in [(SyncPolicy::Always, 30), (SyncPolicy::EverySec, 28), (SyncPolicy::No, 28)] {
             let disk = SimDisk::new(1);
             let log = open(&disk, policy);
@@ -651,7 +651,7 @@ mod tests {
 
     /// After a cut, each operation fails once, in turn.
     #[test]
-    fn what_is_not_needed_any_more_and_can_not_be_removed_is_left_for_later() {
+    fn unneeded_files_that_can_not_be_removed_are_left_for_later() {
         let mut left = 0;
         for operation in 0..40 {
             let disk = SimDisk::new(operation);
@@ -704,7 +704,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_that_is_asked_for_happens_once_whatever_the_policy() {
+    fn a_requested_sync_happens_once_whatever_the_policy() {
         let disk = SimDisk::new(1);
         let log = open(&disk, SyncPolicy::No);
         commit(&log, 1..=1, Commit::InPlace);

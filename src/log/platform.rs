@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_thread_can_be_had_for_is_done_all_the_same() {
+    fn work_is_done_even_if_no_thread_can_be_started() {
         let done = Arc::<AtomicU32>::default();
         let count = Arc::clone(&done);
         let work = move || _ = count.fetch_add(1, Ordering::Relaxed);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn all_who_wait_for_an_ending_wait_until_it_is_there() {
+    fn every_waiter_waits_until_the_end() {
         let (end, goes_on) = channel::<()>();
         let ending = Platform::default().begin_or_do("test", move || _ = goes_on.recv());
         let waiting = [(); 2].map(|()| {

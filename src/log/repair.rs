@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_damaged_what_is_before_it_is_read_again_and_what_was_there_is_copied() {
+    fn units_before_any_damage_are_read_again_and_changed_files_are_copied() {
         let (mut cuts, mut with_loss) = (0, 0);
         for seed in 0..150 {
             let mut rng = Rng::seeded(seed);

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_the_place_of_the_other_when_it_is_whole() {
+    fn a_complete_file_replaces_the_other() {
         let (sim, disk) = disk();
         let begin =
             |maker| Replacement::begin(Arc::clone(&disk), Path::new(PATH), maker).map_err(|(_, why)| why).unwrap();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_has_left_is_removed_and_nothing_else() {
+    fn only_leftovers_of_a_crash_are_removed() {
         let (sim, disk) = disk();
         let others =
             ["out.rdb", "out.rdb.export-0.part", "out.rdb.save-.part", "out.rdb.save-x.part", "x.rdb.save-0.part"];

@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_may_be_ahead_of_what_a_crash_has_left_of_the_log() {
+    fn a_snapshot_may_be_ahead_of_the_journal_after_a_crash() {
         let disk = SimDisk::new(1);
         let log = open(&disk);
         append(&log, 1..=10);
@@ -480,7 +480,7 @@ mod tests {
 
     /// The power may fail while the files that the snapshot has replaced are being recycled.
     #[test]
-    fn a_damaged_snapshot_is_named_where_what_it_had_replaced_is_damaged_too() {
+    fn a_damaged_snapshot_is_named_if_the_files_it_replaced_are_damaged_too() {
         for damage_at in [3, 200] {
             let disk = SimDisk::new(1);
             let log = open(&disk);
@@ -499,7 +499,7 @@ mod tests {
 
     /// Simulates a crash between the end of a snapshot and the cut, then damage.
     #[test]
-    fn what_a_damaged_snapshot_had_replaced_is_read_in_its_place_if_it_is_whole() {
+    fn intact_files_that_a_damaged_snapshot_replaced_are_read_in_its_place() {
         for (has_older, damage_at) in [(true, 3), (true, 200), (false, 3), (false, 200)] {
             let disk = SimDisk::new(1);
             let log = open(&disk);
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_damaged_snapshot_had_replaced_is_not_read_if_it_ends_before_it() {
+    fn replaced_files_are_not_read_if_they_end_before_the_damaged_snapshot() {
         let disk = SimDisk::new(1);
         let log = open(&disk);
         append(&log, 1..=10);
@@ -663,7 +663,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_fails_harms_neither_the_log_nor_what_was_there() {
+    fn no_failure_harms_the_journal_or_earlier_files() {
         for operation in 0..200 {
             let disk = SimDisk::new(operation);
             let log = open(&disk);

@@ -450,7 +450,7 @@ impl Recovery {
         let number = self.last_number + 1;
         let before = self.chain.clone();
         let mut header = self.successor(number, options.first_segment_bytes);
-        let begun = self.begin_in_what_is_left(&mut header);
+        let begun = self.begin_in_remaining_space(&mut header);
         let begun = begun.map_err(|source| LogError::Io { path: self.directory.segment(number), source })?;
         let (current, newest) = match begun {
             Some(current) => (current, Some(header)),
@@ -507,7 +507,7 @@ impl Recovery {
 
     /// Writes the segment that continues the journal, on a disk that may be full: in the file of a prepared segment, or
     /// shorter than planned. Returns `None` if there is no space at all.
-    fn begin_in_what_is_left(&mut self, header: &mut Header) -> io::Result<Option<Current>> {
+    fn begin_in_remaining_space(&mut self, header: &mut Header) -> io::Result<Option<Current>> {
         let taken_over: u64 = self.unproven.iter().map(|passed| stride(passed.frame.len())).sum();
         let least = HEADER_BYTES + taken_over;
         loop {
@@ -840,7 +840,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_full_disk_the_log_goes_on_in_what_lies_ready_or_is_left() {
+    fn on_a_full_disk_the_journal_continues_in_a_prepared_or_a_short_segment() {
         // Either a prepared segment takes all the space, or less than a segment is left.
         for (ready_bytes, left_bytes) in [(OPTIONS.first_segment_bytes, 0), (0, OPTIONS.first_segment_bytes - ALIGN)] {
             let disk = written(3);
@@ -858,7 +858,7 @@ mod tests {
 
     /// With no space at all, recovered units must not be lost any more, and new ones wait for space.
     #[test]
-    fn without_any_space_the_log_waits_for_it_behind_what_it_has() {
+    fn without_any_space_the_journal_waits_behind_its_last_unit() {
         const SPACELESS: Options = Options { reserve_bytes: ALIGN, ..OPTIONS };
         for seed in 0..300 {
             let mut rng = Rng::seeded(seed);

@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_synced_survives_and_only_that() {
+    fn only_synced_bytes_survive() {
         let mut outcomes = BTreeSet::new();
         for seed in 0..200 {
             let (disk, file, path) = written(seed);
@@ -612,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_sync_shows_what_it_has_lost() {
+    fn a_failed_sync_still_shows_lost_bytes() {
         let lost = (0..100).filter(|&seed| {
             let (disk, file, path) = written(seed);
             disk.sync_dir(Path::new("/")).unwrap();
@@ -630,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_takes_what_fits_and_has_room_again_later() {
+    fn a_full_disk_rejects_writes_and_has_room_again_later() {
         let (disk, file, path) = written(1);
         disk.set_faults(Faults { capacity: Some(1000), ..Faults::default() });
         assert_eq!(file.write_at(&[1; 1500], 0).unwrap_err().kind(), io::ErrorKind::StorageFull);

@@ -110,7 +110,7 @@ mod tests {
     static TURN: Mutex<()> = Mutex::new(());
 
     #[test]
-    fn what_is_allocated_apart_counts_when_it_is_handed_out() {
+    fn a_result_allocated_apart_counts_once_it_is_returned() {
         let _turn = TURN.lock();
         let added_since = |before: u64| allocated_bytes() as i64 - before as i64;
         let half = MUCH as i64 / 2;
@@ -134,7 +134,7 @@ mod tests {
     const MUCH: usize = 1 << 30;
 
     #[test]
-    fn what_is_allocated_counts_until_it_is_freed() {
+    fn allocated_bytes_count_until_they_are_freed() {
         let _turn = TURN.lock();
         let block = || std::hint::black_box(Vec::<u8>::with_capacity(MUCH));
         let added_since = |before: u64| allocated_bytes() as i64 - before as i64;

@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn while_ever_more_is_freed_that_is_waited_for_but_not_for_ever() {
+    fn more_frees_are_waited_for_but_not_for_ever() {
         let mut freed = Freed::default();
         let (much, patience) = (GIVE_BACK_LEAST_BYTES, GIVE_BACK_PATIENCE_MS);
         let looks = [

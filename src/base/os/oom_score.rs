@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_there_comes_back() {
+    fn the_original_score_comes_back() {
         let original = read().expect("Linux tells it");
         // Every process may raise its own score.
         for (adjustment, expected) in [(Adjustment::By(1), original + 1), (Adjustment::To(1_000), 1_000)] {

@@ -336,7 +336,7 @@ mod tests {
     proptest! {
         /// Whatever is taken and given back, each owner must keep its lines, and blocks of one size must lie together.
         #[test]
-        fn what_is_given_back_leaves_no_hole(
+        fn returned_blocks_leave_no_hole(
             steps in prop::collection::vec(0usize..1_500, 0..if cfg!(miri) { 200 } else { 6_000 }),
         ) {
             let mut pool = Pool::default();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_large_or_nothing_is_not_of_the_pool() {
+    fn large_and_empty_blocks_are_not_from_the_pool() {
         let mut pool = Pool::default();
         for count in [0, POOLED_LINES_MAX + 1] {
             let lines = pool.take(count, 1);

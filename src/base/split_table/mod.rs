@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_takes_what_is_said() {
+    fn an_entry_takes_the_stated_memory() {
         for n in [3_000, 40_000, 500_000] {
             let each = filled(n).mem_bytes() as f64 / f64::from(n);
             assert!((each - ENTRY_SHARE_BYTES as f64).abs() < 1.0, "{n}: {each}");
@@ -667,7 +667,7 @@ mod tests {
 
     /// The maker of a file can claim any number of keys.
     #[test]
-    fn a_table_that_expected_more_costs_what_has_come() {
+    fn a_table_that_expected_more_costs_only_the_entries_that_came() {
         for n in [0, 1, 1_000, 30_000, 200_000] {
             let mut table = SplitTable::new();
             table.expect(10_000_000);

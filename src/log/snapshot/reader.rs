@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_its_checksums_and_nothing_else_is_refused() {
+    fn malformed_frames_are_refused_although_their_checksums_match() {
         let unit = [&unit_head(1, 1, 3)[..], b"abc"].concat();
         let end = End { lsn: LSN, time_ms: 1, units: 1, unit_bytes: 11, frames: 1 };
         let whole = (Kind::Plain, &unit[..], 11);

@@ -615,7 +615,7 @@ pub(in crate::log) mod tests {
     }
 
     #[test]
-    fn what_is_handed_over_is_read_back() {
+    fn units_handed_over_are_read_back() {
         for seed in 0..50 {
             let mut rng = Rng::seeded(seed);
             let directory = directory(&SimDisk::new(seed));
@@ -665,7 +665,7 @@ pub(in crate::log) mod tests {
     }
 
     #[test]
-    fn what_are_no_units_is_not_written() {
+    fn malformed_units_are_not_written() {
         let whole = units_of(&[b"some"]);
         for (bytes, count) in [(&whole[..], 2), (&whole[..], 0), (&whole[..10], 1), (b"x", 1)] {
             let directory = directory(&SimDisk::new(1));
@@ -678,7 +678,7 @@ pub(in crate::log) mod tests {
     }
 
     #[test]
-    fn the_backlog_is_what_is_not_written() {
+    fn the_backlog_counts_unwritten_bytes() {
         let directory = directory(&SimDisk::new(1));
         let mut writer = SnapshotWriter::begin(directory, LogBeside::none(), begin(1));
         let units = units_of(&[vec![0; 1_192]]);

@@ -127,7 +127,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn there_is_room_for_so_many_bytes_and_the_rest_is_counted() {
+    fn entries_beyond_the_room_are_counted() {
         let queue = Queue::new(2 * (ENTRY_BYTES + 10));
         assert!(queue.push('a', 10) && queue.push('b', 10));
         assert!(!queue.push('c', 0) && !queue.push('d', 1_000));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_waits_for_what_is_written_and_not_for_what_is_not() {
+    fn the_end_waits_only_while_lines_are_being_written() {
         let queue = Arc::new(Queue::new(10_000));
         queue.drain(Duration::from_secs(60));
         queue.push('a', 10);
