@@ -1,5 +1,5 @@
-//! The Redis serialization protocol, both ways: requests are decoded by borrowing from the read buffer, replies are
-//! written once in the form their reader wants. Pure: no socket, no clock, no key.
+//! The Redis serialization protocol, both ways. Requests are decoded by borrowing from the read buffer; replies are
+//! written once, in the form that their reader expects. The code is pure: it knows no socket, no clock and no key.
 
 pub mod reply;
 pub mod request;

@@ -1,8 +1,8 @@
-//! Replies: what a command answers is written here once, straight in the form its reader wants.
+//! Replies. Each one is written once, directly in the form that its reader expects.
 //!
-//! A client that spoke HELLO 3 reads RESP3; others RESP2, in which a map is a flat array, a set an array, a double a bulk
-//! string, a boolean a number. A script reads the [`tape`]. The command does not ask which it is, except where
-//! Redis itself answers differently shaped data ([`Reply::is_resp3`]).
+//! A client that sent HELLO 3 reads RESP3. Every other client reads RESP2, where a map is a flat array, a set is an
+//! array, a double is a bulk string and a boolean is a number. A script reads the [`tape`]. A command asks which form
+//! applies only where Redis itself returns data of another shape ([`Reply::is_resp3`]).
 //!
 //! Source: <https://github.com/redis/redis-specifications/blob/master/protocol/RESP3.md>
 
@@ -12,7 +12,7 @@ use super::tape::{self, TapeReader, Token};
 use crate::base::limits::{REPLY_FRAME_BYTES, REPLY_MAX_BYTES, REPLY_PAUSE_BYTES};
 use crate::base::num;
 
-/// Who reads the reply.
+/// The reader of a reply, which decides how the reply is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A client that speaks RESP2.
@@ -25,32 +25,33 @@ pub enum Form {
     Tape3,
 }
 
-/// Where a deferred aggregate begins. See [`Reply::begin`].
+/// The start of an aggregate whose length is not known yet. See [`Reply::begin`].
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Mark(usize);
 
 /// A growing buffer of replies in one form.
 ///
-/// One reply can ask for the same large value many times, so the bytes of a reply are bounded
-/// ([`fit_longest`](Reply::fit_longest)). Of a reply that [must fit](Reply::set_must_fit) what goes beyond is not written and
-/// the reply [is cut](Reply::is_cut); the caller puts an error in its place.
+/// One reply can repeat the same large value many times, so the bytes of a reply are bounded
+/// ([`fit_longest`](Reply::fit_longest)). If a reply [must fit](Reply::set_must_fit), the part beyond the bound is not
+/// written and the reply [is cut](Reply::is_cut); the caller then replaces it with an error.
 ///
-/// The bound is one for the whole buffer, with room for the replies of a pipeline that precede the one that is being written.
-/// So a command sets no bound of its own: it says whether its reply must fit, and looks afterwards whether it was cut.
+/// A single bound covers the whole buffer. It includes room for the earlier replies of a pipeline, so no command has to
+/// set a bound of its own: it says whether its reply must fit, and checks afterwards whether the reply was cut.
 #[derive(Debug)]
 pub struct Reply {
     buf: Vec<u8>,
     form: Form,
     must_fit: bool,
     is_cut: bool,
-    /// How long the buffer should get; 0 once something did not fit.
+    /// The buffer's maximum length in bytes; 0 once something did not fit.
     limit: usize,
-    /// The longest string that a reply must have room for; the limit follows from it.
+    /// The longest string, in bytes, that any reply must have room for. The limit follows from it.
     longest: usize,
 }
 
-/// How long a buffer should get in which a string of `longest` bytes fits behind earlier replies of the same pipeline.
+/// The maximum length of a buffer in which a string of `longest` bytes fits behind earlier replies of the same
+/// pipeline.
 const fn limit(longest: usize) -> usize {
     let most = if longest > REPLY_MAX_BYTES { longest } else { REPLY_MAX_BYTES };
     most.saturating_add(REPLY_FRAME_BYTES).saturating_add(REPLY_PAUSE_BYTES)
@@ -87,7 +88,7 @@ impl Reply {
         self.buf.len()
     }
 
-    /// The text of the error that was written behind the first `start` bytes, if one was.
+    /// The text of the error written behind the first `start` bytes, if there is one.
     #[inline]
     pub fn error_from(&self, start: usize) -> Option<&[u8]> {
         let written = self.buf.get(start..)?;
@@ -97,13 +98,14 @@ impl Reply {
         written.strip_prefix(b"-")?.split(|&byte| byte == b'\r').next()
     }
 
-    /// Whether nothing is written.
+    /// Whether nothing has been written.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.buf.is_empty()
     }
 
-    /// Bounds the buffer so that a string of `longest` bytes fits into any reply. Nothing happens while it stays the same.
+    /// Bounds the buffer so that a string of `longest` bytes fits into any reply. Does nothing if the bound is
+    /// unchanged.
     #[inline]
     pub fn fit_longest(&mut self, longest: usize) {
         if longest != self.longest {
@@ -111,13 +113,13 @@ impl Reply {
         }
     }
 
-    /// Bounds the next reply to so many bytes, until [`unbound`](Self::unbound).
+    /// Bounds the next reply to `bytes` bytes, until [`unbound`](Self::unbound).
     #[cold]
     pub fn bound_to(&mut self, bytes: usize) {
         self.limit = self.buf.len().saturating_add(bytes);
     }
 
-    /// Ends what [`bound_to`](Self::bound_to) began.
+    /// Removes the bound that [`bound_to`](Self::bound_to) set.
     #[cold]
     pub fn unbound(&mut self) {
         self.bound(self.longest);
@@ -134,7 +136,8 @@ impl Reply {
         self.limit = limit;
     }
 
-    /// So many more bytes are to come. If they must fit, and don't, the reply is cut before they are made; otherwise they have room.
+    /// Announces `bytes` more bytes. If they must fit and do not, the reply is cut before they are produced; otherwise
+    /// room is reserved.
     #[cold]
     pub fn announce(&mut self, bytes: usize) {
         if self.has_room(bytes) {
@@ -142,20 +145,20 @@ impl Reply {
         }
     }
 
-    /// Says whether the reply that begins, or goes on, must not go beyond the bound; else its writer is to look at
-    /// [`is_long`](Self::is_long). Answers what was said before.
+    /// Sets whether the current reply must stay within the bound, and returns the previous setting. If it need not, its
+    /// writer has to check [`is_long`](Self::is_long).
     #[inline]
     pub fn set_must_fit(&mut self, must_fit: bool) -> bool {
         std::mem::replace(&mut self.must_fit, must_fit)
     }
 
-    /// Whether something did not fit and is missing.
+    /// Whether something did not fit and was left out.
     #[inline]
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Takes back a reply, cut or not, that began behind the first `start` bytes.
+    /// Removes a reply, cut or not, that began behind the first `start` bytes.
     #[cold]
     pub fn take_back(&mut self, start: usize) {
         self.is_cut = false;
@@ -163,7 +166,7 @@ impl Reply {
         self.truncate(start);
     }
 
-    /// Whether the reply is as long as it should get: a command that answers several things, and may answer fewer, stops.
+    /// Whether the reply has reached its maximum length. A command that may return fewer elements stops here.
     #[inline]
     pub fn is_long(&self) -> bool {
         self.buf.len() >= self.limit
@@ -174,7 +177,7 @@ impl Reply {
         self.buf.len() + bytes <= self.limit || !self.cut()
     }
 
-    /// Something would go beyond the limit. Answers whether it must not be written.
+    /// Called when something would exceed the limit. Returns whether it must be left out.
     #[cold]
     fn cut(&mut self) -> bool {
         if self.must_fit {
@@ -184,19 +187,19 @@ impl Reply {
         self.must_fit
     }
 
-    /// Takes back everything after the first `len` bytes.
+    /// Drops everything after the first `len` bytes.
     #[inline]
     pub fn truncate(&mut self, len: usize) {
         self.buf.truncate(len);
     }
 
-    /// What was written.
+    /// The bytes written so far.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.buf
     }
 
-    /// The buffer itself: for whoever writes it out, and for raw copies between replies of one form.
+    /// The buffer itself, for sending it and for raw copies between replies of one form.
     #[inline]
     pub fn buffer_mut(&mut self) -> &mut Vec<u8> {
         &mut self.buf
@@ -220,7 +223,7 @@ impl Reply {
         self.line(b'+', text.as_bytes());
     }
 
-    /// A status of any bytes; line breaks become blanks.
+    /// A status of arbitrary bytes; line breaks become spaces.
     pub fn status_of(&mut self, text: &[u8]) {
         if !self.is_tape() {
             self.buf.push(b'+');
@@ -232,7 +235,7 @@ impl Reply {
         self.buf[text_at..].iter_mut().for_each(|byte| *byte = one_line(*byte));
     }
 
-    /// An error: its code, a blank, the message; line breaks become blanks, but for those at its end.
+    /// An error: its code, a space, the message. Line breaks become spaces, except at the end, where they are dropped.
     pub fn error(&mut self, text: &[u8]) {
         if self.is_tape() {
             return tape::write(&mut self.buf, Token::Error(text));
@@ -256,8 +259,9 @@ impl Reply {
         }
     }
 
-    /// A name and an integer: a field of an answer that has many. The same as [`bulk`](Self::bulk) and [`integer`](Self::integer), but it
-    /// looks only once for room, and where the name is a constant it and its header are written as such.
+    /// A name and an integer: one field of a reply that has many. Equivalent to [`bulk`](Self::bulk) followed by
+    /// [`integer`](Self::integer), but checks for room only once; where the name is a constant, so are the bytes of the
+    /// name and its header.
     #[inline(always)]
     pub fn integer_field(&mut self, name: &'static str, value: i64) {
         let name = name.as_bytes();
@@ -294,8 +298,9 @@ impl Reply {
         with_header(b'$', bytes.len() as i64, |header| append(&mut self.buf, [header, bytes, b"\r\n"]));
     }
 
-    /// A byte string, of which, and of all that was written before, `send` first takes what it can, from the beginning on: it
-    /// answers how many bytes. Only the rest is written. For clients, which have no use for a tape.
+    /// A byte string, for clients only, which never read a tape. `send` is first offered everything written so far
+    /// followed by the string. It takes as much as it can from the beginning and returns the number of bytes it took;
+    /// only the rest is written.
     pub fn bulk_past(&mut self, bytes: &[u8], send: impl FnOnce(&[IoSlice<'_>]) -> usize) {
         if self.is_tape() || !self.has_room(bytes.len()) {
             return self.bulk(bytes);
@@ -313,7 +318,7 @@ impl Reply {
         }
     }
 
-    /// An integer as a byte string, as GET answers a counter.
+    /// An integer as a byte string, as GET returns a counter.
     #[inline]
     pub fn bulk_integer(&mut self, value: i64) {
         let mut digits = itoa::Buffer::new();
@@ -406,7 +411,8 @@ impl Reply {
         }
     }
 
-    /// A double whose digits are given, for more of them than a double has: a bulk string for RESP2. Must hold no line break.
+    /// A double given by its digits, when there are more of them than a double can hold: a bulk string for RESP2. Must
+    /// hold no line break.
     pub fn decimal(&mut self, digits: &[u8]) {
         match self.form {
             Form::Resp2 | Form::Tape2 => self.bulk(digits),
@@ -415,7 +421,7 @@ impl Reply {
         }
     }
 
-    /// A truth value: 1 or 0 for RESP2.
+    /// A boolean: 1 or 0 for RESP2.
     pub fn boolean(&mut self, value: bool) {
         match self.form {
             Form::Resp2 | Form::Tape2 => self.integer(i64::from(value)),
@@ -424,7 +430,7 @@ impl Reply {
         }
     }
 
-    /// A large integer in decimal: a bulk string for RESP2. Line breaks become blanks.
+    /// A large integer in decimal: a bulk string for RESP2. Line breaks become spaces.
     pub fn big_number(&mut self, digits: &[u8]) {
         match self.form {
             Form::Resp2 | Form::Tape2 => self.bulk(digits),
@@ -455,7 +461,7 @@ impl Reply {
         }
     }
 
-    /// What a tape holds, in this reply's form.
+    /// The contents of a tape, in this reply's form.
     pub fn tape(&mut self, tape: &[u8]) {
         for token in TapeReader::new(tape) {
             match token {
@@ -478,7 +484,7 @@ impl Reply {
         }
     }
 
-    /// Begins an aggregate whose length is not known yet; write its elements, then end it.
+    /// Begins an aggregate whose length is not known yet. The caller writes its elements and then ends it.
     #[inline]
     pub fn begin(&mut self) -> Mark {
         Mark(self.buf.len())
@@ -499,7 +505,7 @@ impl Reply {
         self.splice(mark, |head| head.set(n));
     }
 
-    /// Puts a head before what was written since `mark`: written at the end, then rotated into place.
+    /// Puts a head before everything written since `mark`: it is appended at the end, then rotated into place.
     fn splice(&mut self, mark: Mark, write_head: impl FnOnce(&mut Reply)) {
         let end = self.buf.len();
         write_head(self);
@@ -517,34 +523,35 @@ impl Reply {
         append(&mut self.buf, [&[kind], text, b"\r\n"]);
     }
 
-    /// A type byte, a number, the line's end.
+    /// A type byte, a number, and the end of the line.
     #[inline]
     fn header(&mut self, kind: u8, value: i64) {
         with_header(kind, value, |header| self.buf.extend_from_slice(header));
     }
 }
 
-/// A byte of what must not break its line.
+/// Returns the byte, or a space for a line break.
 fn one_line(byte: u8) -> u8 {
     if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }
 }
 
-/// Appends the parts one behind the other, and looks only once for room.
+/// Appends the parts one after another, checking for room only once.
 #[inline(always)]
 fn append<const N: usize>(buf: &mut Vec<u8>, parts: [&[u8]; N]) {
     buf.reserve(parts.iter().map(|part| part.len()).sum());
     let mut end = buf.len();
     for part in parts {
-        // SAFETY: room for all parts is reserved behind what was written, and nothing that is borrowed lies there.
+        // SAFETY: room for all parts was reserved behind the bytes already written, and no borrowed part lies in that
+        // room.
         unsafe { part.as_ptr().copy_to_nonoverlapping(buf.as_mut_ptr().add(end), part.len()) };
         end += part.len();
     }
-    // SAFETY: the parts are as many bytes of the room that was reserved, and were just written.
+    // SAFETY: the parts were just written, and together they fill exactly these bytes of the reserved room.
     unsafe { buf.set_len(end) };
 }
 
-/// Has `write` write a type byte, a number and the line's end. Nearly all numbers are small: each short length gets an inlined copy of a
-/// constant size.
+/// Calls `write` with a type byte, a number and the end of the line. Nearly all numbers are small, so each short length
+/// gets its own inlined copy of a constant size.
 #[inline(always)]
 fn with_header(kind: u8, value: i64, mut write: impl FnMut(&[u8])) {
     match value {
@@ -662,7 +669,7 @@ mod tests {
         assert!(!reply.is_long() && !reply.is_cut());
         reply.bulk(&[b'c'; 60]);
         assert!(reply.is_long() && reply.is_cut());
-        // Once something is missing nothing more is written, however short.
+        // Once something has been left out, nothing more is written, however short.
         reply.bulk(b"d");
         assert_eq!(reply.len() - start, 67);
         reply.take_back(start);
@@ -671,7 +678,7 @@ mod tests {
         reply.limit = start + 100;
         reply.array(101);
         assert!(reply.is_cut());
-        // One that must not be cut is not, and learns that it is long.
+        // A reply that need not fit is not cut, but can be seen to be long.
         reply.take_back(start);
         reply.limit = start + 100;
         assert!(reply.set_must_fit(false));

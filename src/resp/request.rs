@@ -1,10 +1,10 @@
-//! Requests: one command is a list of byte strings that borrow the read buffer.
+//! Requests. A command is a list of byte strings that borrow from the read buffer.
 //!
-//! A client sends either a RESP array of bulk strings (`*2\r\n$3\r\nGET\r\n$1\r\nk\r\n`) or, from a terminal, one inline
-//! line (`GET k\r\n`). [`Decoder`] reads one command at a time and is resumable: when the buffer ends in the middle of a
-//! command it remembers how far it got, so that a command of a million arguments that arrives in small pieces is parsed
-//! once, not once per piece. No argument is copied; only an inline line, which may hold escapes, is unfolded into a
-//! scratch buffer.
+//! A client sends either a RESP array of bulk strings (`*2\r\n$3\r\nGET\r\n$1\r\nk\r\n`) or, from a terminal, one
+//! inline line (`GET k\r\n`). [`Decoder`] reads one command at a time and is resumable: when the buffer ends in the
+//! middle of a command, the decoder remembers its position. A command of a million arguments that arrives in small
+//! pieces is therefore parsed once, not once per piece. Arguments are not copied, except those of an inline line, which
+//! may hold escapes and is unfolded into a scratch buffer.
 //!
 //! Source: <https://redis.io/docs/latest/develop/reference/protocol-spec/>; error texts and limits are those of Redis 7.
 
@@ -15,7 +15,7 @@ use crate::base::limits::{
     INLINE_MAX_BYTES, MULTIBULK_MAX_ARGS, UNAUTHENTICATED_MAX_ARGS, UNAUTHENTICATED_MAX_BULK_BYTES,
 };
 
-/// Where one argument lies in its buffer. Offsets are 32-bit: a command never exceeds
+/// The position of one argument in its buffer. Offsets are 32-bit: a command never exceeds
 /// [`QUERY_BUFFER_HARD_MAX_BYTES`](crate::base::limits::QUERY_BUFFER_HARD_MAX_BYTES), which is below 4 GiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -35,7 +35,7 @@ impl Span {
     }
 }
 
-/// What an argument, and what their number, takes on the wire beside its bytes, at most.
+/// The largest overhead on the wire, in bytes, of one argument, and also of the argument count.
 const HEAD_MAX_BYTES: usize = 32;
 
 /// The arguments of one command, its name included at index 0.
@@ -46,45 +46,46 @@ pub struct Argv<'a> {
 }
 
 impl<'a> Argv<'a> {
-    /// Arguments that lie at `spans` of `buf`. Every span must lie inside `buf`.
+    /// The arguments at `spans` of `buf`. Every span must lie inside `buf`.
     #[inline]
     pub fn new(buf: &'a [u8], spans: &'a [Span]) -> Argv<'a> {
         Argv { buf, spans }
     }
 
-    /// How many arguments there are, the name included.
+    /// The number of arguments, including the name.
     #[inline]
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Whether there is not even a name.
+    /// Whether there are no arguments, not even a name.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// Bytes of all arguments together.
+    /// The total length of all arguments, in bytes.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.spans.iter().map(|span| span.len as usize).sum()
     }
 
-    /// Whether all arguments together have at most so many bytes.
+    /// Whether all arguments together have at most `bytes` bytes.
     #[inline]
     pub fn fit_into(&self, bytes: usize) -> bool {
-        // Nearly always that is seen without adding anything up: they lie beside each other.
+        // Arguments lie side by side in the buffer, so its length nearly always settles this without a sum.
         self.buf.len() <= bytes || self.bytes() <= bytes
     }
 
-    /// How many bytes it takes on the wire, as an array of bulk strings.
+    /// The size of the command on the wire, in bytes, as an array of bulk strings.
     pub fn encoded_bytes(&self) -> usize {
-        // A sign, the number and its line end; of an argument its own line end, too.
+        // The type byte, the number and its line end. An argument adds a line end of its own.
         let head = |number: usize| 3 + number.checked_ilog10().map_or(1, |power| power as usize + 1);
         head(self.len()) + self.iter().map(|arg| head(arg.len()) + arg.len() + 2).sum::<usize>()
     }
 
-    /// Whether it may take so many bytes on the wire. Costs no look at each argument, and says yes too often rather than too rarely.
+    /// Whether the command may take `bytes` bytes on the wire. An estimate that does not visit each argument: it may be
+    /// true too often, but never false by mistake.
     #[inline]
     pub fn may_take(&self, bytes: usize) -> bool {
         self.buf.len() + self.spans.len() * HEAD_MAX_BYTES + HEAD_MAX_BYTES >= bytes
@@ -105,13 +106,13 @@ impl<'a> Argv<'a> {
         self.spans.iter().map(move |span| &buf[span.start as usize..(span.start + span.len) as usize])
     }
 
-    /// The arguments from `first` on, as a command of its own. Empty when `first` is past the end.
+    /// The arguments from `first` on, as a command of its own. Empty if `first` is past the end.
     #[inline]
     pub fn skip(&self, first: usize) -> Argv<'a> {
         Argv { buf: self.buf, spans: self.spans.get(first..).unwrap_or(&[]) }
     }
 
-    /// `n` arguments from `first` on; fewer where the command ends.
+    /// `n` arguments from `first` on, or fewer if the command ends before.
     #[inline]
     pub fn slice(&self, first: usize, n: usize) -> Argv<'a> {
         let rest = self.spans.get(first..).unwrap_or(&[]);
@@ -136,7 +137,8 @@ pub struct OwnedArgv {
     spans: Vec<Span>,
 }
 
-/// Bytes, or the first `max_bytes` of them with how many more there are, so that a client's long text is not kept whole.
+/// Returns the bytes unchanged, or the first `max_bytes` of them and the number of those omitted. Keeps a client's long
+/// text from being stored whole.
 pub fn abridge(bytes: &[u8], max_bytes: usize) -> Cow<'_, [u8]> {
     match bytes.split_at_checked(max_bytes) {
         Some((first, rest)) if !rest.is_empty() => {
@@ -155,13 +157,13 @@ impl OwnedArgv {
         owned
     }
 
-    /// Copies the beginning of a borrowed command: `max_args` arguments of `max_bytes` each, what is left out being told in
-    /// their last places.
+    /// Copies the beginning of a borrowed command: at most `max_args` arguments of at most `max_bytes` each. Wherever
+    /// something is left out, the end of the copy says how much.
     pub fn abridged(argv: Argv<'_>, max_args: usize, max_bytes: usize) -> OwnedArgv {
         OwnedArgv::abridged_as(argv, max_args, max_bytes, |_| None)
     }
 
-    /// The same, with something else in the place of some arguments, by their index.
+    /// Like [`abridged`](Self::abridged), with some arguments replaced: `instead` gives the replacement by index.
     pub fn abridged_as(
         argv: Argv<'_>,
         max_args: usize,
@@ -192,16 +194,16 @@ impl OwnedArgv {
         Argv::new(&self.buf, &self.spans)
     }
 
-    /// Bytes of arguments held.
+    /// Bytes used by the arguments and their spans.
     pub fn bytes(&self) -> usize {
         self.buf.len() + self.spans.len() * size_of::<Span>()
     }
 }
 
-/// What a client did wrong on the wire. The connection is answered and closed.
+/// A client's mistake on the wire. The connection gets this error and is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
-    /// A first line that names no sane number of arguments.
+    /// The first line gives no acceptable number of arguments.
     #[error("Protocol error: invalid multibulk length")]
     MultibulkLength,
     /// A client that has not authenticated declares more than 10 arguments.
@@ -230,16 +232,16 @@ pub enum ProtocolError {
     Quotes,
 }
 
-/// What bounds a request. All are lengths in bytes or counts.
+/// The bounds on a request. All of them are lengths in bytes or counts.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLimits {
     /// `proto-max-bulk-len`: the longest argument.
     pub bulk_bytes: usize,
-    /// Whether the client must still prove who it is: then far smaller limits hold.
+    /// Whether the client has yet to authenticate. Far smaller limits then apply.
     pub unauthenticated: bool,
 }
 
-/// Spans whose memory is kept from command to command.
+/// The number of spans whose memory is kept from one command to the next.
 const SPANS_KEPT: usize = 1024;
 
 /// Reads commands from a byte buffer, one at a time. See the module's header.
@@ -249,13 +251,13 @@ pub struct Decoder {
     /// Unfolded arguments of an inline command.
     inline: Vec<u8>,
     is_inline: bool,
-    /// Arguments of the current command that are still to come.
+    /// Arguments of the current command that have not been read yet.
     missing: usize,
     /// Length of the argument whose length line was read but whose bytes have not all arrived.
     bulk_bytes: Option<usize>,
-    /// Where reading goes on.
+    /// The position at which reading continues.
     position: usize,
-    /// Where the command that is underway begins.
+    /// The start of the command being read.
     start: usize,
 }
 
@@ -265,8 +267,8 @@ impl Decoder {
         Decoder::default()
     }
 
-    /// Reads on. `Ok(true)`: one whole command is there, see [`argv`](Self::argv); empty lines and empty arrays are skipped.
-    /// `Ok(false)`: the buffer ends first.
+    /// Continues reading. `Ok(true)`: a whole command has been read, see [`argv`](Self::argv); empty lines and empty
+    /// arrays are skipped. `Ok(false)`: the buffer ended first.
     pub fn decode(&mut self, buf: &[u8], limits: &RequestLimits) -> Result<bool, ProtocolError> {
         loop {
             if self.missing == 0 {
@@ -293,8 +295,9 @@ impl Decoder {
         }
     }
 
-    /// Reads a command that is there as a whole, and in which no number has more than two digits, as nearly all are: where
-    /// its arguments lie is appended to `spans`. `false` says nothing and changes nothing: [`decode`](Self::decode) decides then.
+    /// Reads a command that is in the buffer as a whole and in which no number has more than two digits, as is true of
+    /// nearly all. The positions of its arguments are appended to `spans`. `false` changes nothing and decides nothing:
+    /// [`decode`](Self::decode) has to be tried then.
     #[inline]
     pub fn decode_short(&mut self, buf: &[u8], limits: &RequestLimits, spans: &mut Vec<Span>) -> bool {
         // Numbers of two digits are within every limit except those of clients that have not logged in.
@@ -335,19 +338,19 @@ impl Decoder {
         &self.spans
     }
 
-    /// Where the next command begins. Meaningful between commands.
+    /// The start of the next command. Meaningful only between commands.
     #[inline]
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// First byte that is still needed: the start of the command that is underway, else the first unread byte.
+    /// The first byte that is still needed: the start of the command being read, or else the first unread byte.
     #[inline]
     pub fn keep_from(&self) -> usize {
         if self.missing > 0 { self.start } else { self.position }
     }
 
-    /// The bytes before [`keep_from`](Self::keep_from) were removed from the buffer.
+    /// Adjusts the positions after the bytes before [`keep_from`](Self::keep_from) were removed from the buffer.
     pub fn rebase(&mut self) {
         let dropped = self.keep_from();
         if self.missing == 0 && self.spans.capacity() > SPANS_KEPT {
@@ -365,12 +368,13 @@ impl Decoder {
         }
     }
 
-    /// Bytes that remembering the command underway takes.
+    /// Bytes of memory used for the spans of the command being read.
     pub fn mem_bytes(&self) -> usize {
         self.spans.capacity() * size_of::<Span>()
     }
 
-    /// How many bytes the buffer must hold before more can be decoded, when that is known: lets the reader allocate once.
+    /// The number of bytes that the buffer must hold before decoding can continue, if known. Lets the reader allocate
+    /// once.
     pub fn wants(&self) -> Option<usize> {
         self.bulk_bytes.map(|len| self.position + len + 2)
     }
@@ -418,7 +422,7 @@ impl Decoder {
     #[inline]
     fn read_bulk_length(&mut self, buf: &[u8], limits: &RequestLimits) -> Result<Option<usize>, ProtocolError> {
         if let Some((len, next)) = read_short_number(buf, self.position, b'$') {
-            // Below a hundred: below every limit.
+            // Below a hundred, and so below every limit.
             self.position = next;
             return Ok(Some(len));
         }
@@ -429,7 +433,8 @@ impl Decoder {
         match buf.get(self.position) {
             None => return Ok(None),
             Some(b'$') => {}
-            // Redis looks at the type byte only once the line is whole; so do we, for equal behaviour on partial input.
+            // Redis checks the type byte only once the line is complete; we do too, so that partial input behaves
+            // alike.
             Some(&other) => {
                 let whole = read_length_line(buf, self.position, ProtocolError::BulkLine)?;
                 return match whole {
@@ -452,7 +457,7 @@ impl Decoder {
         Ok(Some(len))
     }
 
-    /// Reads one inline line; answers its number of arguments, or `None` when the line has not ended.
+    /// Reads one inline line. Returns its number of arguments, or `None` if the line has not ended.
     fn read_inline(&mut self, buf: &[u8]) -> Result<Option<usize>, ProtocolError> {
         let rest = &buf[self.position..];
         let Some(end) = memchr::memchr(b'\n', rest) else {
@@ -471,7 +476,7 @@ impl Decoder {
     }
 }
 
-/// See [`Decoder::decode_short`]. Answers where the next command begins.
+/// See [`Decoder::decode_short`]. Returns the start of the next command.
 #[inline(always)]
 fn read_short(buf: &[u8], from: usize, spans: &mut Vec<Span>) -> Option<usize> {
     let (count, mut at) = read_short_number(buf, from, b'*').filter(|(count, _)| *count > 0)?;
@@ -486,8 +491,8 @@ fn read_short(buf: &[u8], from: usize, spans: &mut Vec<Span>) -> Option<usize> {
     Some(at)
 }
 
-/// The number on a line of this kind that starts at `from`, and where the next line begins, if it has the one or two digits
-/// that nearly every number has. `None` says nothing: [`read_length_line`] decides then.
+/// The number on a line of type `kind` that starts at `from`, and the start of the next line. Reads only numbers of one
+/// or two digits, as nearly all are. `None` decides nothing: [`read_length_line`] has to be tried then.
 #[inline(always)]
 fn read_short_number(buf: &[u8], from: usize, kind: u8) -> Option<(usize, usize)> {
     let digit = |byte: u8| usize::from(byte.wrapping_sub(b'0'));
@@ -500,8 +505,8 @@ fn read_short_number(buf: &[u8], from: usize, kind: u8) -> Option<(usize, usize)
     }
 }
 
-/// The number on a length line that starts at `from`, and where the next line begins. The outer `None`: the line has not
-/// ended; the inner one: what stands there is no number.
+/// The number on a length line that starts at `from`, and the start of the next line. The outer `None`: the line has
+/// not ended. The inner `None`: the line holds no number.
 fn read_length_line(
     buf: &[u8],
     from: usize,
@@ -518,8 +523,8 @@ fn read_length_line(
     }
 }
 
-/// Splits a terminal line into arguments: blanks separate, `"..."` may hold `\n \r \t \b \a \xHH` escapes, `'...'` only
-/// `\'`, and a closing quote must be followed by a blank. `None`: the quotes are unbalanced.
+/// Splits a terminal line into arguments. Whitespace separates them; `"..."` may hold `\n \r \t \b \a \xHH` escapes,
+/// `'...'` only `\'`, and a closing quote must be followed by whitespace. `None`: the quotes are unbalanced.
 pub fn split_line(line: &[u8], out: &mut Vec<u8>, spans: &mut Vec<Span>) -> Option<()> {
     let is_blank = |byte: u8| byte.is_ascii_whitespace() || byte == 0x0b;
     let mut i = 0;
@@ -527,7 +532,7 @@ pub fn split_line(line: &[u8], out: &mut Vec<u8>, spans: &mut Vec<Span>) -> Opti
         while line.get(i).is_some_and(|&byte| is_blank(byte)) {
             i += 1;
         }
-        // A NUL ends the line, as it does for Redis, whose line is a C string.
+        // A NUL ends the line, as it does in Redis, where the line is a C string.
         if line.get(i).is_none_or(|&byte| byte == 0) {
             return Some(());
         }
@@ -544,7 +549,7 @@ pub fn split_line(line: &[u8], out: &mut Vec<u8>, spans: &mut Vec<Span>) -> Opti
                     continue;
                 }
             }
-            // Right after a closing quote: only a blank or the end may follow.
+            // Right after a closing quote, only whitespace or the end may follow.
             if line.get(i).is_some_and(|&byte| byte != 0 && !is_blank(byte)) {
                 return None;
             }
@@ -554,7 +559,7 @@ pub fn split_line(line: &[u8], out: &mut Vec<u8>, spans: &mut Vec<Span>) -> Opti
     }
 }
 
-/// Unfolds from behind the opening quote; answers the index behind the closing one.
+/// Unfolds from behind the opening quote. Returns the index behind the closing quote.
 fn unfold_double_quoted(line: &[u8], mut i: usize, out: &mut Vec<u8>) -> Option<usize> {
     loop {
         match (*line.get(i)?, line.get(i + 1).copied()) {
@@ -616,7 +621,7 @@ mod tests {
         by_both
     }
 
-    /// The same, which `tries_short` or not.
+    /// Like [`decode_all`], trying `decode_short` first if `tries_short`.
     fn decode_all_by(bytes: &[u8], step: usize, tries_short: bool) -> Result<Vec<Vec<Vec<u8>>>, ProtocolError> {
         let mut decoder = Decoder::new();
         let mut commands = Vec::new();

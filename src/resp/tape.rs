@@ -1,15 +1,15 @@
-//! The tape: what a command answers to a script. A flat sequence of tagged tokens that is cheaper to write and to read
-//! than RESP: numbers are not formatted, lengths are fixed-width, nothing is searched for.
+//! The tape: a command's reply to a script. It is a flat sequence of tagged tokens that is cheaper to write and to read
+//! than RESP: numbers are not formatted, lengths have a fixed width, and nothing is searched for.
 //!
-//! Layout of a token: one tag byte; then nothing, an 8-byte little-endian number or count, or an 8-byte length and that many
-//! bytes. An aggregate's elements follow it, a map's as key, value, key, value.
+//! A token is one tag byte followed by nothing, by an 8-byte little-endian number or count, or by an 8-byte length and
+//! that many bytes. An aggregate's elements follow it; a map's alternate between keys and values.
 
 /// One token. The elements of an aggregate are the tokens that follow it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Token<'a> {
     /// A missing value.
     Null,
-    /// A missing array (RESP2 tells it from a missing value).
+    /// A missing array, which RESP2 distinguishes from a missing value.
     NullArray,
     /// An integer.
     Integer(i64),
@@ -17,7 +17,7 @@ pub(crate) enum Token<'a> {
     Bulk(&'a [u8]),
     /// A status such as `OK`.
     Status(&'a [u8]),
-    /// An error, its code first.
+    /// An error, beginning with its code.
     Error(&'a [u8]),
     /// This many elements follow.
     Array(usize),
@@ -27,7 +27,7 @@ pub(crate) enum Token<'a> {
     Set(usize),
     /// A double.
     Double(f64),
-    /// A truth value.
+    /// A boolean.
     Boolean(bool),
     /// An integer too large for 64 bits, in decimal.
     BigNumber(&'a [u8]),
@@ -95,7 +95,7 @@ fn text(tape: &mut Vec<u8>, tag: Tag, bytes: &[u8]) {
     tape.extend_from_slice(bytes);
 }
 
-/// The text of the error that a tape begins with, if it does.
+/// The text of the error that a tape begins with, if there is one.
 pub(crate) fn error_in(tape: &[u8]) -> Option<&[u8]> {
     match TapeReader::new(tape).next() {
         Some(Token::Error(text)) => Some(text),
@@ -103,11 +103,11 @@ pub(crate) fn error_in(tape: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Whether a tape is one value, whole, and nothing else, and can be written as a reply in any form. For a tape that comes from where
-/// clients can write.
+/// Whether a tape is exactly one whole value that can be written as a reply in any form. For tapes from places that
+/// clients can write to.
 pub(crate) fn is_one_value(tape: &[u8]) -> bool {
     let mut reader = TapeReader::new(tape);
-    // The values that are still to come.
+    // The number of values still to come.
     let mut open = 1_usize;
     while open > 0 {
         let elements = match reader.next() {
@@ -117,7 +117,7 @@ pub(crate) fn is_one_value(tape: &[u8]) -> bool {
             Some(Token::Status(text)) if text.iter().any(|byte| matches!(byte, b'\r' | b'\n')) => None,
             Some(_) => Some(0),
         };
-        // Each takes a byte at least.
+        // Each takes at least one byte.
         let Some(left) = elements.and_then(|n| (open - 1).checked_add(n)).filter(|left| *left <= reader.rest.len())
         else {
             return false;
@@ -127,7 +127,8 @@ pub(crate) fn is_one_value(tape: &[u8]) -> bool {
     reader.rest.is_empty()
 }
 
-/// Reads a tape from its start. Ends at the first thing that is not a whole token, which a tape written here never holds.
+/// Reads a tape from its start. Ends at the first thing that is not a whole token; a tape written here has no such
+/// thing.
 #[derive(Clone, Debug)]
 pub(crate) struct TapeReader<'a> {
     rest: &'a [u8],
