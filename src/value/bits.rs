@@ -1,15 +1,15 @@
 //! Strings as arrays of bits, and as packed integers.
 //!
-//! Bit 0 is the most significant bit of byte 0, as in Redis. What lies beyond the end of a string reads as zeros; writing
-//! there grows the string. Nothing here allocates but that growth and the result of [`combine`]. The loops over whole
-//! strings go by words, or are written so that the compiler vectorises them.
+//! Bit 0 is the most significant bit of byte 0, as in Redis. Bits beyond the end of a string read as zeros; writing
+//! there grows the string. Only that growth and the result of [`combine`] allocate. Loops over whole strings work on
+//! words, or are written so that the compiler vectorises them.
 //!
-//! A BITFIELD integer is `u1` to `u63` or `i1` to `i64`, most significant bit first, at any bit offset. It spans nine
-//! bytes at most, so it is read and written through one 128-bit window.
+//! A BITFIELD integer is `u1` to `u63` or `i1` to `i64`, most significant bit first, at any bit offset. It spans at
+//! most nine bytes, so it is read and written through one 128-bit window.
 
 use crate::base::num::parse_i64;
 
-/// What a range counts in.
+/// The unit in which a range counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Whole bytes.
@@ -33,14 +33,14 @@ pub fn grow(bytes: &mut Vec<u8>, bits: u64) {
     }
 }
 
-/// How many bits are set in all of `bytes`.
+/// The number of bits set in all of `bytes`.
 pub fn count(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let in_words: u64 = words.iter().map(|word| u64::from(u64::from_ne_bytes(*word).count_ones())).sum();
     in_words + rest.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>()
 }
 
-/// How many bits are set from `start` to `end`, both included and counted from the back when negative.
+/// The number of bits set from `start` to `end`, both inclusive, and counted from the back if negative.
 pub fn count_range(bytes: &[u8], start: i64, end: i64, unit: Unit) -> u64 {
     if start < 0 && end < 0 && start > end {
         return 0;
@@ -52,9 +52,9 @@ pub fn count_range(bytes: &[u8], start: i64, end: i64, unit: Unit) -> u64 {
     count(whole) - u64::from(before.count_ones()) - u64::from(after.count_ones())
 }
 
-/// The first bit that is `wanted`, from `start` to `end` (both included, negative from the back; `None` means up to the
-/// end). Looking for a 0 without an end finds the first bit past a string of ones. An absent key is the caller's affair:
-/// there a 0 is found at 0.
+/// The first bit that equals `wanted`, from `start` to `end` (both inclusive, counted from the back if negative; `None`
+/// means up to the end). Searching for a 0 without an end finds the first bit past a string of ones. Callers handle an
+/// absent key, where a 0 is found at 0.
 pub fn position(bytes: &[u8], wanted: bool, start: i64, end: Option<i64>, unit: Unit) -> Option<u64> {
     let (first, last) = resolve(bytes.len(), start, end.unwrap_or(-1), unit)?;
     let found = find(bytes, wanted, first, last);
@@ -64,7 +64,7 @@ pub fn position(bytes: &[u8], wanted: bool, start: i64, end: Option<i64>, unit: 
     found
 }
 
-/// A range in `unit`s as the first and last bit, clamped to the string; `None` when it is empty.
+/// Converts a range in `unit`s to its first and last bit, clamped to the string. `None` if it is empty.
 fn resolve(len: usize, start: i64, end: i64, unit: Unit) -> Option<(u64, u64)> {
     let total = match unit {
         Unit::Byte => len as i64,
@@ -81,9 +81,9 @@ fn resolve(len: usize, start: i64, end: i64, unit: Unit) -> Option<(u64, u64)> {
     }
 }
 
-/// The first `wanted` bit from `first` to `last`, both within `bytes`.
+/// The first bit from `first` to `last` that equals `wanted`. Both ends lie within `bytes`.
 fn find(bytes: &[u8], wanted: bool, first: u64, last: u64) -> Option<u64> {
-    // As if a 1 were wanted.
+    // Flipped so that the search is always for a 1.
     let flip = if wanted { 0 } else { 0xff };
     let (first_byte, last_byte) = ((first / 8) as usize, (last / 8) as usize);
     let hit = |at: usize, byte: u8| Some(at as u64 * 8 + u64::from(byte.leading_zeros()));
@@ -105,7 +105,7 @@ fn find(bytes: &[u8], wanted: bool, first: u64, last: u64) -> Option<u64> {
     }
 }
 
-/// The first byte that is not `same`.
+/// The first byte that differs from `same`.
 fn first_other_than(bytes: &[u8], same: u8) -> Option<usize> {
     let (words, _) = bytes.as_chunks::<8>();
     let skipped = words.iter().take_while(|word| **word == [same; 8]).count() * 8;
@@ -151,8 +151,8 @@ impl BitOp {
     }
 }
 
-/// Applies `op` to the sources (absent keys are empty ones). The result is as long as the longest; shorter sources
-/// read as zeros beyond their end.
+/// Applies `op` to the sources; an absent key is an empty source. The result is as long as the longest source; shorter
+/// sources read as zeros beyond their end.
 pub fn combine(op: BitOp, sources: &[&[u8]]) -> Vec<u8> {
     let Some((&x, others)) = sources.split_first() else { return Vec::new() };
     let len = sources.iter().map(|source| source.len()).max().unwrap_or(0);
@@ -199,7 +199,7 @@ pub fn combine(op: BitOp, sources: &[&[u8]]) -> Vec<u8> {
     }
 }
 
-/// `target[i] = combine(target[i], source[i])`, where `source` ends in endless zeros.
+/// `target[i] = combine(target[i], source[i])`, where `source` is followed by endless zeros.
 #[inline]
 fn each(target: &mut [u8], source: &[u8], combine: impl Fn(u8, u8) -> u8) {
     let (both, only_target) = target.split_at_mut(source.len().min(target.len()));
@@ -214,7 +214,7 @@ pub struct FieldType {
     bits: u8,
 }
 
-/// What becomes of a value that doesn't fit its field.
+/// The treatment of a value that does not fit its field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
     /// Keep the low bits.
@@ -253,13 +253,13 @@ impl FieldType {
         }
     }
 
-    /// The value that the low bits of `raw` stand for.
+    /// The value encoded in the low bits of `raw`.
     fn extend(self, raw: u64) -> i64 {
         let unused = 64 - u32::from(self.bits);
         if self.signed { (raw << unused) as i64 >> unused } else { ((raw << unused) >> unused) as i64 }
     }
 
-    /// `value` made to fit.
+    /// Makes `value` fit.
     fn fit(self, value: i128, overflow: Overflow) -> Option<i64> {
         let (low, high) = self.bounds();
         if (low..=high).contains(&value) {
@@ -273,7 +273,8 @@ impl FieldType {
     }
 }
 
-/// Reads a bit offset: a number, or for a field `#n`, which counts in fields. It must lie within `max_bytes` bytes.
+/// Reads a bit offset: a number, or for a field also `#n`, which counts in fields. It must lie within `max_bytes`
+/// bytes.
 pub fn parse_offset(text: &[u8], field: Option<FieldType>, max_bytes: u64) -> Option<u64> {
     let offset = match (field, text) {
         (Some(field), [b'#', count @ ..]) => parse_i64(count)?.checked_mul(i64::from(field.bits))?,
@@ -288,12 +289,12 @@ pub fn field(bytes: &[u8], offset: u64, kind: FieldType) -> i64 {
     kind.extend((window(bytes, offset) >> shift) as u64)
 }
 
-/// Writes `value` at bit `offset` and returns what was there; `None` when it doesn't fit and `overflow` says to fail.
-/// Grows `bytes` first, even then, as Redis does. For an unsigned field a negative value is one that is too large.
+/// Writes `value` at bit `offset` and returns the old value. `None` if it does not fit and `overflow` is `Fail`. Grows
+/// `bytes` first, even then, as Redis does. For an unsigned field, a negative value counts as too large.
 pub fn set_field(bytes: &mut Vec<u8>, offset: u64, kind: FieldType, value: i64, overflow: Overflow) -> Option<i64> {
     grow(bytes, offset.saturating_add(kind.bits()));
     let wide = if kind.signed { i128::from(value) } else { i128::from(value as u64) };
-    // Redis computes the room above the value in 64 bits; where that wraps, it takes the value for one that is too large.
+    // Redis computes the room above the value in 64 bits; where that wraps, it treats the value as too large.
     let (_, high) = kind.bounds();
     let wraps = overflow == Overflow::Saturate && kind.bits < 64 && high - wide > i128::from(i64::MAX);
     let fitting = kind.fit(if wraps { high } else { wide }, overflow)?;
@@ -302,8 +303,8 @@ pub fn set_field(bytes: &mut Vec<u8>, offset: u64, kind: FieldType, value: i64, 
     Some(old)
 }
 
-/// Adds `increment` to the integer at bit `offset` and returns the sum; `None` when it doesn't fit and `overflow` says
-/// to fail. Grows `bytes` first, even then, as Redis does.
+/// Adds `increment` to the integer at bit `offset` and returns the sum. `None` if it does not fit and `overflow` is
+/// `Fail`. Grows `bytes` first, even then, as Redis does.
 pub fn increment_field(
     bytes: &mut Vec<u8>,
     offset: u64,
@@ -326,7 +327,7 @@ fn store(bytes: &mut [u8], offset: u64, kind: FieldType, value: i64) {
     target.zip(window.to_be_bytes()).for_each(|(byte, new)| *byte = new);
 }
 
-/// Sixteen bytes from the one that holds bit `offset`, the first one highest; zeros beyond the end.
+/// Sixteen bytes starting with the one that holds bit `offset`, the first one highest; zeros beyond the end.
 #[inline]
 fn window(bytes: &[u8], offset: u64) -> u128 {
     let rest = usize::try_from(offset / 8).ok().and_then(|at| bytes.get(at..)).unwrap_or(&[]);
@@ -336,7 +337,7 @@ fn window(bytes: &[u8], offset: u64) -> u128 {
     u128::from_be_bytes(buffer)
 }
 
-/// The bit of a byte that `offset` names.
+/// The bit within its byte that `offset` refers to.
 #[inline]
 fn mask(offset: u64) -> u8 {
     0x80 >> (offset % 8)
@@ -348,7 +349,7 @@ fn from_mask(offset: u64) -> u8 {
     0xff >> (offset % 8)
 }
 
-/// The bits of its byte up to and with `offset`.
+/// The bits of its byte up to and including `offset`.
 #[inline]
 fn to_mask(offset: u64) -> u8 {
     !(0x7f >> (offset % 8))

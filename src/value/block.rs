@@ -1,21 +1,23 @@
-//! A few bytes that grow, in one allocation with their header, which one word points to: what small collections are made of.
+//! A few bytes that grow, in one allocation together with their header, referred to by one word. Small collections are
+//! made of blocks.
 //!
 //! ```text
 //! pointer -> | len u32 | count u16 | class u8 | kind u8 | bytes ... | spare |
 //! ```
 //!
-//! `count` and `kind` belong to the owner: how many elements the bytes hold, and in which form. An empty block that was never
-//! written to points to a header that all of them share, and allocates nothing.
+//! `count` and `kind` belong to the owner: the number of elements in the bytes, and their form. An empty block that was
+//! never written to points to one shared header and allocates nothing.
 //!
 //! # Sizes
-//! The allocator gives out blocks of certain sizes: multiples of 16 up to 128 bytes, then four steps for each doubling. So a
-//! block asks for one of these ([`CLASSES`]), the smallest that holds it: there is no slack but what the allocator would add
-//! anyway, and bytes that come fill it up first. It moves to a smaller one when it is two sizes too large, so that who adds and
-//! removes in turn does not move it each time.
+//! The allocator hands out blocks of certain sizes: multiples of 16 up to 128 bytes, then four steps for each doubling.
+//! A block therefore asks for the smallest of these sizes ([`CLASSES`]) that holds it. Its only slack is what the
+//! allocator would add anyway, and new bytes fill that first. A block moves to a smaller size only when it is two sizes
+//! too large, so that adding and removing in turn does not move it each time.
 //!
 //! # Embedded
-//! A block that is only read may do without an allocation: its bytes lie a little behind the word itself, and the word says what the
-//! header would. It moves together with its bytes, and whoever wants to change it [moves it out](Block::move_out) first.
+//! A block that is only read can do without an allocation: its bytes lie a short distance behind the word itself, and
+//! the word holds the header's fields. Such a block moves together with its bytes, and has to be [moved
+//! out](Block::move_out) before it can be changed.
 //!
 //! ```text
 //! word: | distance of the bytes u16 | len u16 | count u16 | kind u8 | 2 |
@@ -31,16 +33,17 @@ use crate::base::limits::COMPACT_MAX_ENTRIES;
 /// Bytes that grow. See the module's header.
 #[repr(transparent)]
 pub(crate) struct Block(
-    /// Of an embedded block no address: see [`Embedded`].
+    /// Not an address if the block is embedded: see [`Embedded`].
     NonNull<Header>,
 );
 
-/// The word of a block that is embedded.
+/// The word of an embedded block.
 #[derive(Clone, Copy)]
 struct Embedded(u64);
 
 impl Embedded {
-    /// The bit of the word that tells it from an address; the lowest one is left to [`OneWord`](super::one_word::OneWord).
+    /// The bit that distinguishes the word from an address. The lowest bit is left to
+    /// [`OneWord`](super::one_word::OneWord).
     const TAG: u64 = 2;
 
     fn new(kind: u8, count: u16, len: u16, distance: u16) -> Embedded {
@@ -70,26 +73,26 @@ impl Embedded {
     }
 }
 
-/// What stands in front of the bytes. Eight, so that a pointer to it has three bits to spare.
+/// The header in front of the bytes. Aligned to eight, so that a pointer to it has three spare bits.
 #[repr(C, align(8))]
 struct Header {
     len: u32,
     count: u16,
-    /// Index of its size, or [`UNALLOCATED`].
+    /// Index of the block's size class, or [`UNALLOCATED`].
     class: u8,
     kind: u8,
 }
 
 const HEADER: usize = size_of::<Header>();
 
-/// The class of the header that all empty blocks share. It is never written to.
+/// The class of the header that all empty blocks share. That header is never written to.
 const UNALLOCATED: u8 = u8::MAX;
 static EMPTY: Header = Header { len: 0, count: 0, class: UNALLOCATED, kind: 0 };
 
 /// Classes up to 4 GiB.
 const CLASSES: u8 = 8 + 4 * 25;
 
-/// Bytes of a block of this class, its header included.
+/// Bytes of a block of this class, including its header.
 const fn size_of_class(class: u8) -> usize {
     match class as usize {
         class @ 0..8 => 16 * (class + 1),
@@ -97,7 +100,7 @@ const fn size_of_class(class: u8) -> usize {
     }
 }
 
-/// The smallest class of so many bytes, which are not 0.
+/// The smallest class that holds `size` bytes, which must not be 0.
 #[inline]
 const fn class_of_size(size: usize) -> u8 {
     let last = size - 1;
@@ -109,22 +112,22 @@ const fn class_of_size(size: usize) -> u8 {
 }
 
 impl Block {
-    /// Most bytes that one holds.
+    /// The most bytes that a block can hold.
     pub(crate) const MAX_BYTES: usize = size_of_class(CLASSES - 1) - HEADER - 1;
 
-    /// No bytes, of kind 0, without allocation.
+    /// An empty block of kind 0, without allocation.
     pub(crate) const fn new() -> Block {
         Block(NonNull::from_ref(&EMPTY))
     }
 
-    /// No bytes, of this kind.
+    /// An empty block of the given kind.
     pub(crate) fn of_kind(kind: u8) -> Block {
         let mut block = Block::allocate(0);
         block.header_mut().kind = kind;
         block
     }
 
-    /// Whether so many bytes and elements fit.
+    /// Whether `bytes` bytes and `count` elements fit into a block.
     pub(crate) const fn fits(bytes: usize, count: usize) -> bool {
         bytes <= Block::MAX_BYTES && count <= COMPACT_MAX_ENTRIES
     }
@@ -138,7 +141,7 @@ impl Block {
         }
     }
 
-    /// What [`set_count`](Self::set_count) set.
+    /// The number of elements, as passed to [`set_count`](Self::set_count).
     #[inline]
     pub(crate) fn count(&self) -> usize {
         match self.embedded() {
@@ -147,7 +150,7 @@ impl Block {
         }
     }
 
-    /// The kind of which it was [made](Self::of_kind).
+    /// The kind that the block was [made](Self::of_kind) with.
     #[inline]
     pub(crate) fn kind(&self) -> u8 {
         match self.embedded() {
@@ -156,7 +159,7 @@ impl Block {
         }
     }
 
-    /// Bytes allocated, the header included.
+    /// Bytes allocated, including the header.
     pub(crate) fn heap_bytes(&self) -> usize {
         if self.is_allocated() { size_of_class(self.header().class) } else { 0 }
     }
@@ -171,19 +174,20 @@ impl Block {
                 (ptr::with_exposed_provenance(address), word.len().into())
             }
         };
-        // SAFETY: the first `len` bytes behind the header are written, and the pointer may reach them. So are those of an embedded
-        // block, whose word lies where its bytes are.
+        // SAFETY: the first `len` bytes behind the header are written, and the pointer may reach them. The same is true
+        // of an embedded block, whose word lies at its distance from the bytes.
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 
-    /// The bytes, to overwrite.
+    /// The bytes, for overwriting.
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and the block is borrowed for as long. Of the shared header no byte is borrowed.
+        // SAFETY: as in `bytes`, and the block is borrowed mutably for as long. No byte of the shared header is
+        // borrowed.
         unsafe { std::slice::from_raw_parts_mut(self.start(), self.header().len as usize) }
     }
 
-    /// Says how many elements the bytes hold. A block that was never written to has none.
+    /// Sets the number of elements that the bytes hold. A block that was never written to has none.
     #[inline]
     pub(crate) fn set_count(&mut self, count: usize) {
         debug_assert!(count <= COMPACT_MAX_ENTRIES, "who adds elements asks whether they fit");
@@ -192,7 +196,7 @@ impl Block {
         }
     }
 
-    /// Gives it another kind.
+    /// Changes the kind.
     #[inline]
     pub(crate) fn set_kind(&mut self, kind: u8) {
         if self.header().kind == kind {
@@ -204,10 +208,10 @@ impl Block {
         self.header_mut().kind = kind;
     }
 
-    /// Puts `parts`, one after another, in the place of the `removed` bytes from `at` on.
+    /// Replaces the `removed` bytes from `at` on by `parts`, one after another.
     ///
     /// # Panics
-    /// Where there are no such bytes, or it does not [fit](Self::fits).
+    /// If there are no such bytes, or if the result does not [fit](Self::fits).
     #[inline]
     pub(crate) fn splice(&mut self, at: usize, removed: usize, parts: &[&[u8]]) {
         let added: usize = parts.iter().map(|part| part.len()).sum();
@@ -220,9 +224,9 @@ impl Block {
         if added > removed {
             self.reserve(new_len);
         }
-        // SAFETY: it is allocated, since it had bytes or has room for some now, and has room for `new_len`. The bytes behind the
-        // removed ones are moved inside of it; behind them there is room for the parts, which are not in this block, since it is
-        // borrowed mutably. Then all bytes up to `new_len` are written.
+        // SAFETY: the block is allocated, since it had bytes or has just got room for some, and it has room for
+        // `new_len`. The bytes behind the removed ones are moved within the block. The parts then fit into the gap and
+        // do not lie in this block, since it is borrowed mutably. Afterwards all bytes up to `new_len` are written.
         unsafe {
             let place = self.start().add(at);
             if added != removed {
@@ -240,26 +244,26 @@ impl Block {
         }
     }
 
-    /// Adds `parts`, which are not all empty, behind the last byte: one element more.
+    /// Appends `parts`, which must not all be empty, as one more element.
     ///
     /// # Panics
-    /// Where it does not [fit](Self::fits).
+    /// If the result does not [fit](Self::fits).
     #[inline]
     pub(crate) fn append(&mut self, parts: &[&[u8]]) {
         self.splice(self.header().len as usize, 0, parts);
         self.header_mut().count += 1;
     }
 
-    /// Makes it `len` bytes long: cuts it, or adds zeroes.
+    /// Sets the length to `len` bytes, truncating the block or adding zeros.
     ///
     /// # Panics
-    /// Where it does not [fit](Self::fits).
+    /// If the result does not [fit](Self::fits).
     #[inline]
     pub(crate) fn resize(&mut self, len: usize) {
         let old = self.len();
         if len > old {
             self.reserve(len);
-            // SAFETY: there is room for `len` bytes; those behind the first `old` become written.
+            // SAFETY: there is room for `len` bytes, and those behind the first `old` are now written.
             unsafe { self.start().add(old).write_bytes(0, len - old) };
             self.header_mut().len = len as u32;
         } else if len < old {
@@ -268,7 +272,8 @@ impl Block {
         }
     }
 
-    /// Cuts it to `len` bytes, if it is longer, and keeps its room: for one that is about to go, or to grow again.
+    /// Truncates the block to `len` bytes, if it is longer, and keeps its room. For a block that is about to be dropped
+    /// or to grow again.
     #[inline]
     pub(crate) fn cut(&mut self, len: usize) {
         if len < self.len() {
@@ -276,10 +281,10 @@ impl Block {
         }
     }
 
-    /// Makes room for so many bytes in all.
+    /// Makes room for `bytes` bytes in all.
     ///
     /// # Panics
-    /// Where it does not [fit](Self::fits).
+    /// If they do not [fit](Self::fits).
     #[inline]
     fn reserve(&mut self, bytes: usize) {
         if bytes > self.capacity() {
@@ -297,21 +302,22 @@ impl Block {
         assert!(bytes <= Block::MAX_BYTES, "who adds bytes asks whether they fit");
         let class = class_of_size(HEADER + bytes);
         let layout = layout_of(class);
-        // SAFETY: it was allocated with the layout of its class; the new size is not 0, and rounding it up does not overflow.
+        // SAFETY: the block was allocated with the layout of its class; the new size is not 0, and rounding it up does
+        // not overflow.
         let moved = unsafe { realloc(self.0.as_ptr().cast(), layout_of(self.header().class), layout.size()) };
         let Some(moved) = NonNull::new(moved.cast::<Header>()) else { handle_alloc_error(layout) };
         self.0 = moved;
         self.header_mut().class = class;
     }
 
-    /// Moves to a block of its size, if this one has become too large.
+    /// Moves to a smaller block if this one has become too large.
     fn tighten(&mut self) {
         if class_of_size(HEADER + self.len()) + 1 < self.header().class {
             *self = self.clone();
         }
     }
 
-    /// An empty block with room for so many bytes.
+    /// An empty block with room for `bytes` bytes.
     fn allocate(bytes: usize) -> Block {
         assert!(bytes <= Block::MAX_BYTES, "who adds bytes asks whether they fit");
         let class = class_of_size(HEADER + bytes);
@@ -319,36 +325,37 @@ impl Block {
         // SAFETY: the size is not 0.
         let block = unsafe { alloc(layout) };
         let Some(block) = NonNull::new(block.cast::<Header>()) else { handle_alloc_error(layout) };
-        // SAFETY: it is large enough for a header, aligned for it, and nobody else has it.
+        // SAFETY: the allocation is large enough for a header, is aligned for it, and belongs to nothing else.
         unsafe { block.write(Header { len: 0, count: 0, class, kind: 0 }) };
         Block(block)
     }
 
-    /// Embeds it: moves its bytes to where they lie `distance` bytes behind this word, and gives back what it had allocated. `None`,
-    /// and it stays as it is, where the word can't say how long it is.
+    /// Embeds the block: moves its bytes to `distance` bytes behind this word and frees its allocation. Returns `None`,
+    /// and changes nothing, if the word cannot hold its length.
     ///
     /// # Safety
-    /// There is room for its [`len`](Self::len), in the allocation that this word lies in and of which a pointer to the whole has been
-    /// exposed. Until the block is [moved out](Self::move_out), the word is moved together with the bytes or not at all, is used for
-    /// nothing that changes or drops it, and nobody writes to the bytes.
+    /// There must be room for [`len`](Self::len) bytes at that place. The place and this word lie in one allocation,
+    /// and a pointer to the whole allocation has been exposed. Until the block is [moved out](Self::move_out), the word
+    /// must move only together with the bytes, must not be used to change or drop the block, and nothing may write to
+    /// the bytes.
     pub(crate) unsafe fn embed(&mut self, distance: u16) -> Option<()> {
         let word = Embedded::new(self.kind(), self.count() as u16, u16::try_from(self.len()).ok()?, distance);
         let to = ptr::with_exposed_provenance_mut::<u8>(ptr::from_ref(self).addr() + usize::from(distance));
-        // SAFETY: there is room for them, behind this word and thus not where they are.
+        // SAFETY: there is room for the bytes, and their new place behind this word does not overlap the old one.
         unsafe { to.copy_from_nonoverlapping(self.bytes().as_ptr(), self.len()) };
         let word = NonZero::new(word.0 as usize).expect("the tag is not 0");
         *self = Block(NonNull::without_provenance(word));
         Some(())
     }
 
-    /// Makes it a block of its own, if it is embedded.
+    /// Gives an embedded block its own allocation.
     pub(crate) fn move_out(&mut self) {
         if self.embedded().is_some() {
             *self = self.clone();
         }
     }
 
-    /// What the word says, if it is embedded.
+    /// The fields in the word, if the block is embedded.
     #[inline]
     fn embedded(&self) -> Option<Embedded> {
         let word = self.0.addr().get() as u64;
@@ -360,7 +367,7 @@ impl Block {
         self.embedded().is_none() && self.header().class != UNALLOCATED
     }
 
-    /// Bytes for which there is room.
+    /// The number of bytes that there is room for.
     #[inline]
     fn capacity(&self) -> usize {
         match self.header().class {
@@ -372,21 +379,23 @@ impl Block {
     #[inline]
     fn header(&self) -> &Header {
         debug_assert!(self.embedded().is_none(), "an embedded block has no header");
-        // SAFETY: it points to the shared header, or to an allocation that begins with one. Who calls this knows that it is a pointer.
+        // SAFETY: the pointer leads to the shared header or to an allocation that begins with a header. Callers know
+        // that the word is a pointer.
         unsafe { self.0.as_ref() }
     }
 
-    /// The header of a block that is allocated.
+    /// The header of an allocated block.
     #[inline]
     fn header_mut(&mut self) -> &mut Header {
         debug_assert!(self.is_allocated(), "the shared header is never written to");
-        // SAFETY: it is an allocation that begins with a header, of this block alone. Who calls this has made sure of it.
+        // SAFETY: callers have checked that there is an allocation. It begins with a header and belongs to this block
+        // alone.
         unsafe { self.0.as_mut() }
     }
 
     #[inline]
     fn start(&self) -> *mut u8 {
-        // SAFETY: behind a header there is at least the end of its allocation.
+        // SAFETY: a header is followed at least by the end of its allocation.
         unsafe { self.0.as_ptr().cast::<u8>().add(HEADER) }
     }
 }
@@ -403,7 +412,7 @@ impl Default for Block {
 }
 
 impl Clone for Block {
-    /// A copy without more room than it needs.
+    /// A copy without spare room.
     fn clone(&self) -> Block {
         if !self.is_allocated() && self.embedded().is_none() {
             return Block::new();
@@ -419,13 +428,13 @@ impl Clone for Block {
 impl Drop for Block {
     fn drop(&mut self) {
         if self.is_allocated() {
-            // SAFETY: it was allocated with the layout of its class.
+            // SAFETY: the block was allocated with the layout of its class.
             unsafe { dealloc(self.0.as_ptr().cast(), layout_of(self.header().class)) };
         }
     }
 }
 
-// SAFETY: it owns its bytes as a vector does; the shared header is never written to.
+// SAFETY: a block owns its bytes as a vector does; the shared header is never written to.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
@@ -441,17 +450,17 @@ impl fmt::Debug for Block {
 /// # Safety
 /// The type is a `#[repr(transparent)]` struct of one `Block`.
 pub(crate) unsafe trait InBlock: Sized {
-    /// Reads a block as one of this form; the owner knows that it is.
+    /// Views a block as this form. The caller knows that the block has this form.
     #[inline]
     fn of(block: &Block) -> &Self {
-        // SAFETY: the type is laid out as a block.
+        // SAFETY: the type has the layout of a block.
         unsafe { &*ptr::from_ref(block).cast() }
     }
 
-    /// As [`of`](Self::of), to change it.
+    /// Like [`of`](Self::of), for changing the block.
     #[inline]
     fn of_mut(block: &mut Block) -> &mut Self {
-        // SAFETY: as above.
+        // SAFETY: as in `of`.
         unsafe { &mut *ptr::from_mut(block).cast() }
     }
 }
@@ -476,13 +485,13 @@ mod tests {
         assert!(Block::MAX_BYTES < u32::MAX as usize && class_of_size(HEADER + Block::MAX_BYTES) < CLASSES);
     }
 
-    /// Where blocks are small and many, none is larger than it asked for.
+    /// As long as blocks are small and numerous, the allocator gives each one exactly the size it asked for.
     #[cfg(not(any(miri, sanitizer)))]
     #[test]
     fn the_allocator_adds_nothing() {
         for class in 0..30 {
             let size = size_of_class(class);
-            // SAFETY: it only computes.
+            // SAFETY: the function only computes.
             assert_eq!(unsafe { libmimalloc_sys::mi_good_size(size) }, size);
         }
     }
@@ -508,7 +517,7 @@ mod tests {
             block.splice(0, block.len() - len, &[]);
             assert!(block.heap_bytes() <= size_of_class(class_of_size(HEADER + len) + 1), "{len}");
         }
-        // One byte more or less, again and again, moves nothing.
+        // One byte more or less, again and again, does not move the block.
         block.splice(0, 1, &[&[7; 57]]);
         let place = block.bytes().as_ptr();
         for _ in 0..9 {
@@ -520,7 +529,7 @@ mod tests {
 
     #[test]
     fn an_embedded_one_reads_the_same_wherever_it_is_moved_with_its_bytes() {
-        /// A word, something else, and room for bytes.
+        /// A block's word, something else, and room for bytes.
         type Place = (Block, u64, [u8; 16]);
         let mut block = Block::of_kind(7);
         block.splice(0, 0, &[b"ten bytes!"]);
@@ -533,8 +542,8 @@ mod tests {
                 place
             });
         let distance = std::mem::offset_of!(Place, 2) - std::mem::offset_of!(Place, 0);
-        // SAFETY: the places are allocated, and one has room for the bytes at this distance of its word. Where the word is moved, the
-        // bytes are; what is left behind is overwritten, without being dropped.
+        // SAFETY: the places are allocated, and each has room for the bytes at this distance from its word. The word
+        // and the bytes are moved together; the old place is overwritten without being dropped.
         unsafe {
             (*places[0]).0 = block;
             assert_eq!((*places[0]).0.embed(distance as u16), Some(()));

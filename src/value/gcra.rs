@@ -1,25 +1,26 @@
-//! The generic cell rate algorithm (GCRA): a leaky bucket that is one number.
+//! The generic cell rate algorithm (GCRA): a leaky bucket in a single number.
 //!
-//! Tokens should arrive one **emission interval** apart. Kept is the **theoretical arrival time** (TAT) of the next token if
-//! all that came so far had kept that distance; when it lies in the past, the bucket is empty. A token that comes early moves
-//! it further into the future, and is refused when it would lie more than the **tolerance** ahead of now: as many intervals
-//! as tokens may come at once. Times are whole nanoseconds; nothing is rounded but the interval, once.
+//! Tokens should arrive one **emission interval** apart. The number stored is the **theoretical arrival time** (TAT):
+//! when the next token would arrive if all tokens so far had kept that distance. If it lies in the past, the bucket is
+//! empty. A token that arrives early moves it further into the future. A token is refused if the TAT would then lie
+//! more than the **tolerance** ahead of now; the tolerance is as many intervals as tokens may arrive at once. Times are
+//! whole nanoseconds; nothing is rounded except the interval, once.
 //!
 //! Source: ITU-T I.371 (virtual scheduling); the command's shape is that of redis-cell.
 
-/// Nanoseconds of a second.
+/// Nanoseconds in a second.
 const SECOND_NS: i128 = 1_000_000_000;
 
-/// Nanoseconds of a millisecond.
+/// Nanoseconds in a millisecond.
 const MS_NS: i128 = 1_000_000;
 
-/// Nanoseconds of a microsecond.
+/// Nanoseconds in a microsecond.
 const US_NS: i128 = 1_000;
 
-/// The longest tolerance, 146 years: so long that nobody waits for it, and no time overflows.
+/// The longest tolerance, 146 years: longer than anyone will wait, and short enough that no time overflows.
 const MAX_TOLERANCE_NS: i128 = i64::MAX as i128 / 2;
 
-/// How many tokens may come, and how fast.
+/// The number of tokens that may arrive at once, and the rate at which they return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
     interval_ns: i128,
@@ -27,44 +28,44 @@ pub(crate) struct Rate {
     limit: i64,
 }
 
-/// Why a rate can't be.
+/// The reason why a rate is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadRate {
-    /// No token at all would come, or endlessly many.
+    /// No token would ever arrive, or infinitely many.
     Zero,
-    /// It takes longer than 146 years until all tokens are there again.
+    /// It would take more than 146 years until all tokens are available again.
     TooLong,
 }
 
-/// What becomes of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Decision {
-    /// The new TAT, Unix ns; `None` when the request is refused.
+    /// The new TAT, Unix ns; `None` if the request is refused.
     pub tat_ns: Option<i64>,
-    /// How many tokens may come at once when none has come.
+    /// The most tokens that may arrive at once.
     pub limit: i64,
-    /// How many may come now.
+    /// The tokens that may arrive now.
     pub remaining: i64,
-    /// After how many nanoseconds the same request is granted; `None` when it is now, or never will be.
+    /// Nanoseconds until an equal request is granted; `None` if that is now, or never.
     pub retry_after_ns: Option<i64>,
-    /// After how many nanoseconds all tokens are there again.
+    /// Nanoseconds until all tokens are available again.
     pub reset_after_ns: i64,
 }
 
 impl Rate {
-    /// `count` tokens in `period_s` seconds, and `max_burst` more at once. None of them is negative.
+    /// `count` tokens in `period_s` seconds, plus a burst of `max_burst`. No argument is negative.
     pub(crate) fn new(max_burst: i64, count: i64, period_s: i64) -> Result<Rate, BadRate> {
         Rate::build(i128::from(max_burst) + 1, count, i128::from(period_s) * SECOND_NS)
     }
 
-    /// `count` tokens in `period_ms` milliseconds, and at most `burst` at once. None of them is negative.
+    /// `count` tokens in `period_ms` milliseconds, and at most `burst` at once. No argument is negative.
     pub(crate) fn with_burst(burst: i64, count: i64, period_ms: i64) -> Result<Rate, BadRate> {
         Rate::build(burst.into(), count, i128::from(period_ms) * MS_NS)
     }
 
-    /// A token each `interval_us` microseconds, at least 1, and at most `limit` at once. `None` where these together take longer than 64
-    /// bits of microseconds tell. That is longer than other rates have it, so [`decide`](Self::decide) must be asked for no more tokens than
-    /// take as long.
+    /// One token every `interval_us` microseconds, at least 1, and at most `limit` at once. `None` if these together
+    /// take more than 64 bits of microseconds. That allows longer times than other rates have, so
+    /// [`decide`](Self::decide) must not be asked for more tokens than fit into that time.
     pub(crate) fn with_interval(limit: i64, interval_us: i64) -> Option<Rate> {
         let tolerance_ns = i128::from(limit.checked_mul(interval_us)?) * US_NS;
         Some(Rate { interval_ns: i128::from(interval_us) * US_NS, tolerance_ns, limit })
@@ -83,12 +84,13 @@ impl Rate {
         Ok(Rate { interval_ns, tolerance_ns, limit })
     }
 
-    /// How far `quantity` tokens move the TAT, in nanoseconds.
+    /// The time by which `quantity` tokens advance the TAT, in nanoseconds.
     pub(crate) fn cost_ns(&self, quantity: i64) -> i64 {
         clamp(self.interval_ns.saturating_mul(quantity.into()))
     }
 
-    /// Decides on a request for `quantity` tokens (0 only looks) at `now_ns`, by the TAT so far, `None` when there is none.
+    /// Decides on a request for `quantity` tokens at `now_ns`; 0 tokens only look. `tat_ns` is the TAT so far, or
+    /// `None` without one.
     pub(crate) fn decide(&self, tat_ns: Option<i64>, now_ns: i64, quantity: i64) -> Decision {
         let now = i128::from(now_ns);
         let tat = tat_ns.map_or(now, |tat| i128::from(tat).max(now));
@@ -221,7 +223,7 @@ mod tests {
                 prop_assert!(decision.remaining >= 0 && decision.remaining <= decision.limit);
                 prop_assert!(decision.tat_ns.is_none() || quantity <= decision.limit);
                 prop_assert!(decision.reset_after_ns >= 0);
-                // Who waits as long as he is told is served.
+                // A caller that waits for the time it was given is served.
                 if let Some(wait) = decision.retry_after_ns.filter(|wait| *wait < i64::MAX - NOW) {
                     prop_assert!(rate.decide(tat, NOW + wait, quantity).tat_ns.is_some());
                     prop_assert!(rate.decide(tat, NOW + wait - 1, quantity).tat_ns.is_none());

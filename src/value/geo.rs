@@ -1,16 +1,16 @@
-//! Positions on the earth as scores of a sorted set.
+//! Positions on Earth as scores of a sorted set.
 //!
-//! A geohash halves the ranges of longitude and latitude in turns. After `step` halvings of each, both are `step`-bit
-//! numbers; interleaved (latitude in the even bits, longitude in the odd ones) they are a number of `2 * step` bits, whose
-//! order keeps near places mostly near. Sorted sets keep the 52-bit one: a double holds it exactly.
+//! A geohash halves the ranges of longitude and latitude in turn. After `step` halvings of each, both are `step`-bit
+//! numbers. Interleaved (latitude in the even bits, longitude in the odd bits), they form a number of `2 * step` bits
+//! whose order keeps nearby places mostly close together. Sorted sets store 52 bits, which a double holds exactly.
 //!
-//! A cell of fewer steps is a prefix, hence one range of scores. So a search takes the cell around its centre, of a size
-//! that the shape reaches at most into the eight cells around it, visits up to nine ranges of scores, and tests each
-//! member's exact distance.
+//! A cell of fewer steps is a prefix, and therefore one range of scores. A search takes the cell around its centre, of
+//! a size for which the shape reaches no further than the eight cells around it. It visits up to nine ranges of scores
+//! and tests each member's exact distance.
 //!
-//! The order in which cells are visited, the sphere's radius and the order of floating point operations are those of
-//! Redis: unsorted replies and last digits are visible to clients, and scores must be portable. Distances take the earth
-//! as a sphere (haversine); latitudes end where the square Mercator map ends.
+//! The order in which cells are visited, the sphere's radius and the order of floating-point operations are those of
+//! Redis: clients see unsorted replies and last digits, and scores must be portable. Distances treat Earth as a sphere
+//! (haversine); latitudes end at the edges of the square Mercator map.
 
 use std::ops::Range;
 
@@ -24,19 +24,19 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// Whether it lies in the ranges that a geohash covers. NaN does not.
+    /// Whether the position lies in the ranges that a geohash covers. NaN does not.
     pub(crate) fn is_valid(self) -> bool {
         LONGITUDE.contains(self.longitude) && LATITUDE.contains(self.latitude)
     }
 
-    /// The 52-bit geohash, which is the member's score. `None` where the position is not valid.
+    /// The 52-bit geohash, which is the member's score. `None` if the position is not valid.
     pub(crate) fn to_score(self) -> Option<f64> {
         self.is_valid().then(|| Cell::around(self, STEP_MAX, LATITUDE).bits as f64)
     }
 
-    /// The middle of the cell that a score stands for. Any score gives a valid position.
+    /// The middle of the cell that a score encodes. Every score gives a valid position.
     pub(crate) fn from_score(score: f64) -> Position {
-        // Bits past the 52 only push the position out, and it is cut to the ranges below.
+        // Bits beyond the 52 only push the position outwards; it is clamped to the valid ranges below.
         let area = Cell { bits: wrapping_bits(score), step: STEP_MAX }.area();
         Position {
             longitude: ((area.west + area.east) / 2.0).clamp(LONGITUDE.min, LONGITUDE.max),
@@ -44,8 +44,8 @@ impl Position {
         }
     }
 
-    /// The eleven letters of the public geohash (geohash.org). It divides latitudes from -90 to 90, so the position is
-    /// encoded anew; ten letters hold 50 of the 52 bits and the last letter is always `0`.
+    /// The eleven letters of the public geohash (geohash.org). That geohash divides latitudes from -90 to 90, so the
+    /// position is encoded anew. Ten letters hold 50 of the 52 bits, and the last letter is always `0`.
     pub(crate) fn to_geohash(self) -> [u8; 11] {
         const ALPHABET: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
         let bits = Cell::around(self, STEP_MAX, Span { min: -90.0, max: 90.0 }).bits;
@@ -73,7 +73,7 @@ impl Position {
     }
 }
 
-/// The units that commands take and answer distances in.
+/// The units in which commands take and return distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// `m`
@@ -94,7 +94,7 @@ impl Unit {
         known.into_iter().find(|(text, _)| name.eq_ignore_ascii_case(text)).map(|(_, unit)| unit)
     }
 
-    /// How many metres one unit is.
+    /// The length of one unit in metres.
     pub(crate) fn metres(self) -> f64 {
         match self {
             Unit::Metres => 1.0,
@@ -105,7 +105,7 @@ impl Unit {
     }
 }
 
-/// What a search covers around its centre. Lengths are in `unit`.
+/// The area that a search covers around its centre. Lengths are in `unit`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Shape {
     /// The middle; it must be valid.
@@ -121,9 +121,9 @@ pub(crate) struct Shape {
 pub(crate) enum Extent {
     /// Everything at most this far away (`BYRADIUS`).
     Radius(f64),
-    /// Everything in a box along the axes (`BYBOX`); full lengths of its sides.
+    /// Everything in a box along the axes (`BYBOX`), given by the full lengths of its sides.
     Box {
-        /// From west to east, on the latitude of what is tested.
+        /// From west to east, measured at the latitude of the tested position.
         width: f64,
         /// From south to north.
         height: f64,
@@ -152,8 +152,8 @@ impl Shape {
         }
     }
 
-    /// The ranges of scores (the start inside, the end outside) that hold every member in the shape, in the order to
-    /// visit them. They don't overlap.
+    /// The ranges of scores (start inclusive, end exclusive) that hold every member in the shape, in the order to visit
+    /// them. They do not overlap.
     pub(crate) fn cover(&self) -> Cover {
         let bounds = self.bounds();
         let mut step = steps_for_radius(self.reach_m(), self.centre.latitude);
@@ -166,14 +166,14 @@ impl Shape {
         let mut cover = Cover { ranges: std::array::from_fn(|_| 0..0), len: 0 };
         let mut last = None;
         for (east, north) in VISITS {
-            // From two steps on, whole rows and columns of cells are left out where the shape ends in the middle cell.
+            // From two steps on, whole rows and columns of cells are skipped if the shape ends in the middle cell.
             let useless = step >= 2
                 && ((north < 0 && area.south < bounds.south)
                     || (north > 0 && area.north > bounds.north)
                     || (east < 0 && area.west < bounds.west)
                     || (east > 0 && area.east > bounds.east));
             let cell = middle.neighbour(east, north);
-            // On a map of two by two cells the neighbours on both sides are the same cell.
+            // On a map of two by two cells, the neighbours on both sides are one cell.
             if !useless && last != Some(cell.bits) {
                 last = Some(cell.bits);
                 cover.ranges[cover.len] = cell.scores();
@@ -192,7 +192,7 @@ impl Shape {
         reach * self.unit.metres()
     }
 
-    /// A box that contains the shape. A degree of longitude is shortest on the side nearer to the pole.
+    /// A box that contains the shape. A degree of longitude is shortest on the side closer to the pole.
     fn bounds(&self) -> Area {
         let Position { longitude, latitude } = self.centre;
         let (half_width, half_height) = match self.extent {
@@ -226,11 +226,11 @@ impl Cover {
     }
 }
 
-/// The cells of a search by their place (east, north) around the middle one, in the order that replies show.
+/// The cells of a search by their offset (east, north) from the middle cell, in the order that replies show.
 const VISITS: [(i8, i8); 9] = [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1)];
 
 const EARTH_RADIUS_M: f64 = 6372797.560856;
-/// Half of the Mercator map's side.
+/// Half the side of the Mercator map.
 const MERCATOR_MAX_M: f64 = 20037726.37;
 const RADIANS_PER_DEGREE: f64 = std::f64::consts::PI / 180.0;
 /// Halvings of each axis in a score.
@@ -239,7 +239,7 @@ const STEP_MAX: u32 = 26;
 const LONGITUDE: Span = Span { min: -180.0, max: 180.0 };
 const LATITUDE: Span = Span { min: -85.05112878, max: 85.05112878 };
 
-/// By one multiplication, and back by one division: the standard library's last digits may differ.
+/// One multiplication, and one division on the way back: the standard library's last digits may differ.
 fn radians(degrees: f64) -> f64 {
     degrees * RADIANS_PER_DEGREE
 }
@@ -259,13 +259,14 @@ impl Span {
         value >= self.min && value <= self.max
     }
 
-    /// Which of the `2^step` parts `value` lies in. The end itself gives one past the last part, as in Redis.
+    /// The index of the one of `2^step` parts in which `value` lies. The end itself gives an index one past the last
+    /// part, as in Redis.
     fn part(self, value: f64, step: u32) -> u32 {
         let offset = (value - self.min) / (self.max - self.min);
         (offset * (1u64 << step) as f64) as u32
     }
 
-    /// Where part `index` begins.
+    /// The start of part `index`.
     fn start_of(self, index: u64, step: u32) -> f64 {
         self.min + (index as f64 / (1u64 << step) as f64) * (self.max - self.min)
     }
@@ -302,7 +303,7 @@ impl Cell {
         }
     }
 
-    /// The cell so many cells away; both axes wrap around.
+    /// The cell that lies `east` and `north` cells away; both axes wrap around.
     fn neighbour(self, east: i8, north: i8) -> Cell {
         let mask = (1u32 << self.step) - 1;
         let step =
@@ -310,7 +311,7 @@ impl Cell {
         Cell { bits: spread(step(self.bits, north)) | spread(step(self.bits >> 1, east)) << 1, step: self.step }
     }
 
-    /// Whether the cells on the four sides reach to or past the bounds.
+    /// Whether the cells on the four sides extend to or past the bounds.
     fn neighbours_reach(self, bounds: &Area) -> bool {
         self.neighbour(0, 1).area().north >= bounds.north
             && self.neighbour(0, -1).area().south <= bounds.south
@@ -324,10 +325,10 @@ impl Cell {
     }
 }
 
-/// The step whose cells are about as large as the radius: the shape then fits three by three cells. Towards the poles
-/// cells are narrower than they look on the map, so larger ones are taken.
+/// The step whose cells are about as large as the radius, so that the shape fits into three by three cells. Towards the
+/// poles, cells are narrower than they look on the map, so larger ones are used.
 fn steps_for_radius(radius_m: f64, latitude: f64) -> u32 {
-    // Not-a-number and negative radii have no place; they take the smallest cells like zero.
+    // NaN and negative radii have no meaning here; like zero, they get the smallest cells.
     if radius_m.is_nan() || radius_m <= 0.0 {
         return STEP_MAX;
     }
@@ -374,8 +375,8 @@ const SPREAD: [(u32, u64); 5] = [
     (1, 0x5555_5555_5555_5555),
 ];
 
-/// The integer that a score is. ZADD also takes scores that no position has; with these Redis does what x86-64 makes of the
-/// cast: negative ones wrap, those beyond all integers become a power of two or nothing.
+/// The integer value of a score. ZADD also accepts scores that no position has. For these Redis returns whatever the
+/// cast gives on x86-64: negative scores wrap, and those beyond all integers become a power of two or zero.
 fn wrapping_bits(score: f64) -> u64 {
     const HALF: f64 = (1u64 << 63) as f64;
     let signed = |value: f64| if (-HALF..HALF).contains(&value) { value as i64 as u64 } else { 1 << 63 };
@@ -390,7 +391,7 @@ mod tests {
     const PALERMO: Position = Position { longitude: 13.361389, latitude: 38.115556 };
     const CATANIA: Position = Position { longitude: 15.087269, latitude: 37.502669 };
 
-    /// The values were answered by redis-server 7.0.15.
+    /// The expected values are replies of redis-server 7.0.15.
     #[test]
     fn known_places() {
         let scores = [PALERMO, CATANIA].map(|place| place.to_score().expect("it is on the map"));
@@ -436,8 +437,8 @@ mod tests {
             prop_assert!(place.distance_m(back) < 1.0);
         }
 
-        /// Whatever is in the shape is in exactly one of its ranges. Near a pole or the far meridian Redis' cover has
-        /// gaps that we keep; hence the bounds.
+        /// Everything in the shape lies in exactly one of its ranges. Near a pole or the antimeridian Redis' cover has
+        /// gaps, which we keep; hence the bounds.
         #[test]
         fn cover_misses_nothing(
             longitude in -90.0..90.0f64, latitude in -60.0..60.0f64, east in -1.0..1.0f64, north in -1.0..1.0f64,

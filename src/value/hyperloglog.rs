@@ -1,24 +1,26 @@
-//! HyperLogLog: how many different elements were seen, within 0.81 %, in at most 12 KB. Byte for byte what Redis stores, so
-//! that a value can move between the two.
+//! HyperLogLog: estimates the number of distinct elements seen, within 0.81 %, in at most 12 KB. Stores exactly the
+//! bytes that Redis stores, so that a value can move between the two.
 //!
-//! Each element is hashed by MurmurHash64A. The low 14 bits choose one of 16,384 registers; the register keeps the highest
-//! rank seen, which is the number of zeroes below the lowest 1 of the other 50 bits, plus one. The distribution of the ranks
-//! tells how many elements there were (O. Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", 2017,
-//! algorithm 6); what was added twice changes nothing, and the union of two sets has the maxima of their registers.
+//! Each element is hashed by MurmurHash64A. The low 14 bits choose one of 16,384 registers. The register keeps the
+//! highest rank seen, which is the number of zeros below the lowest 1 of the other 50 bits, plus one. The distribution
+//! of the ranks yields the number of elements (O. Ertl, "New cardinality estimation algorithms for HyperLogLog
+//! sketches", 2017, algorithm 6). Adding an element twice changes nothing, and the union of two sets has the maxima of
+//! their registers.
 //!
-//! Layout: `HYLL`, one byte of encoding (0 dense, 1 sparse), three unused, the cached count in eight bytes, little-endian,
-//! whose topmost bit says that it is out of date; then the registers.
-//! - Dense: 6 bits each, from the lowest bit of the first byte on.
-//! - Sparse: runs of equal registers. `00nnnnnn` is a run of n+1 zeroes, `01nnnnnn nnnnnnnn` the same with 14 bits, and
-//!   `1vvvvvnn` a run of n+1 registers of value v+1. Small while few registers are set; a value above 32, or more bytes than
-//!   `hll-sparse-max-bytes`, makes it dense for good.
+//! Layout: `HYLL`; one byte of encoding (0 dense, 1 sparse); three unused bytes; the cached count in eight bytes,
+//! little-endian, whose topmost bit marks it as out of date; then the registers.
+//! - Dense: 6 bits each, starting at the lowest bit of the first byte.
+//! - Sparse: runs of equal registers. `00nnnnnn` is a run of n+1 zeros, `01nnnnnn nnnnnnnn` likewise with 14 bits, and
+//!   `1vvvvvnn` a run of n+1 registers of value v+1. This is small while few registers are set. A value above 32, or
+//!   more bytes than `hll-sparse-max-bytes`, converts it to the dense encoding for good.
 //!
-//! A client may have written the bytes. Every run is checked; what does not add up to 16,384 registers is [`Corrupt`].
+//! A client may have written the bytes, so every run is checked. Bytes that do not add up to 16,384 registers are
+//! [`Corrupt`].
 
-/// How many registers there are.
+/// The number of registers.
 pub const REGISTERS: usize = 1 << INDEX_BITS;
 
-/// Where the cached count lies, eight bytes.
+/// The position of the cached count, which takes eight bytes.
 pub const CACHE_AT: usize = 8;
 
 const INDEX_BITS: u32 = 14;
@@ -28,30 +30,31 @@ const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS * 6 / 8;
 const MAGIC: &[u8] = b"HYLL";
 const SEED: u64 = 0xadc8_3b19;
 
-/// What a run of the sparse encoding may say.
+/// The bounds of a run in the sparse encoding.
 const MAX_ZEROES: usize = 1 << 6;
 const MAX_VALUE: u8 = 1 << 5;
 const MAX_VALUES: usize = 1 << 2;
 
-/// How many runs are looked at for equal neighbours after a change: as many as Redis does, or the bytes would differ.
+/// The number of runs that are checked for equal neighbours after a change. It must be Redis' number, or the bytes
+/// would differ.
 const RUNS_TO_JOIN: usize = 5;
 
 const _: () = assert!(DENSE_BYTES == 12_304);
 
-/// The registers do not add up.
+/// The registers do not add up to the right number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
-/// How registers are stored.
+/// The storage of the registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// Six bits each.
     Dense,
-    /// Runs of equal ones.
+    /// Runs of equal registers.
     Sparse,
 }
 
-/// Looks at the header; `None` when the string is no HyperLogLog.
+/// Reads the encoding from the header. `None` if the string is not a HyperLogLog.
 pub fn encoding(bytes: &[u8]) -> Option<Encoding> {
     if bytes.len() < HEADER_BYTES || !bytes.starts_with(MAGIC) {
         return None;
@@ -63,7 +66,7 @@ pub fn encoding(bytes: &[u8]) -> Option<Encoding> {
     }
 }
 
-/// One that has seen nothing.
+/// A HyperLogLog that has seen no element.
 pub fn empty() -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + 2);
     bytes.extend_from_slice(MAGIC);
@@ -73,7 +76,7 @@ pub fn empty() -> Vec<u8> {
     bytes
 }
 
-/// The cached count, if it is up to date. `bytes` has a header.
+/// The cached count, if it is up to date. `bytes` must have a header.
 pub fn cached_count(bytes: &[u8]) -> Option<u64> {
     let field: [u8; 8] = bytes.get(CACHE_AT..CACHE_AT + 8)?.try_into().ok()?;
     (field[7] & STALE == 0).then_some(u64::from_le_bytes(field))
@@ -86,22 +89,23 @@ pub fn forget_count(bytes: &mut [u8]) {
     }
 }
 
-/// The byte that says whether the cached count is out of date, and the bit of it that does.
+/// The position of the byte that holds [`STALE`].
 pub const STALE_AT: usize = CACHE_AT + 7;
-/// See [`STALE_AT`].
+/// The bit that marks the cached count as out of date.
 pub const STALE: u8 = 0x80;
 
-/// The register that an element belongs to, and its rank.
+/// The register of an element, and the element's rank.
 pub fn place(element: &[u8]) -> (usize, u8) {
     let hash = murmur(element);
     let rest = hash >> INDEX_BITS | 1 << RANK_BITS;
     ((hash as usize) & (REGISTERS - 1), rest.trailing_zeros() as u8 + 1)
 }
 
-/// What raising a register of a dense one to `rank` writes: two bytes and their place in `bytes`; `None` when it is as high.
+/// Returns the two bytes that raise a dense register to `rank`, and their position in `bytes`. `None` if the register
+/// is already as high.
 pub fn raise_dense(bytes: &[u8], index: usize, rank: u8) -> Option<(usize, [u8; 2])> {
     let (at, shift) = (HEADER_BYTES + index * 6 / 8, index * 6 % 8);
-    // The last register ends with the last byte: there the two bytes begin one sooner.
+    // The last register ends with the last byte; there the two bytes begin one byte earlier.
     let (at, shift) = if at + 1 < bytes.len() { (at, shift) } else { (at - 1, shift + 8) };
     let pair: [u8; 2] = bytes.get(at..at + 2)?.try_into().ok()?;
     let field = u16::from_le_bytes(pair);
@@ -110,7 +114,8 @@ pub fn raise_dense(bytes: &[u8], index: usize, rank: u8) -> Option<(usize, [u8; 
     (u16::from(rank) > (field & mask) >> shift).then_some((at, raised.to_le_bytes()))
 }
 
-/// Sees to it that a register is at least `rank`; tells whether it was lower. `bytes` has a header; it may become dense.
+/// Raises a register to at least `rank`. Returns whether it was lower. `bytes` must have a header, and may become
+/// dense.
 pub fn raise(bytes: &mut Vec<u8>, index: usize, rank: u8, sparse_max_bytes: usize) -> Result<bool, Corrupt> {
     if encoding(bytes) == Some(Encoding::Dense) {
         let Some((at, pair)) = raise_dense(bytes, index, rank) else { return Ok(false) };
@@ -134,13 +139,13 @@ pub fn raise(bytes: &mut Vec<u8>, index: usize, rank: u8, sparse_max_bytes: usiz
     Ok(true)
 }
 
-/// As [`raise`], for an element.
+/// Like [`raise`], for an element.
 pub fn add(bytes: &mut Vec<u8>, element: &[u8], sparse_max_bytes: usize) -> Result<bool, Corrupt> {
     let (index, rank) = place(element);
     raise(bytes, index, rank, sparse_max_bytes)
 }
 
-/// Stores the registers densely, if they are not.
+/// Converts to the dense encoding, if necessary.
 pub fn make_dense(bytes: &mut Vec<u8>) -> Result<(), Corrupt> {
     if encoding(bytes) == Some(Encoding::Dense) {
         return Ok(());
@@ -156,7 +161,7 @@ pub fn make_dense(bytes: &mut Vec<u8>) -> Result<(), Corrupt> {
     Ok(())
 }
 
-/// How many elements it has probably seen.
+/// Estimates how many distinct elements have been seen.
 pub fn count(bytes: &[u8]) -> Result<u64, Corrupt> {
     let mut histogram = [0; RANKS];
     match encoding(bytes) {
@@ -166,7 +171,7 @@ pub fn count(bytes: &[u8]) -> Result<u64, Corrupt> {
     Ok(estimate(&histogram))
 }
 
-/// What the runs of a sparse one say, as PFDEBUG DECODE shows it: `z:9 Z:6350 v:3,1`.
+/// The runs of a sparse encoding, as PFDEBUG DECODE shows them: `z:9 Z:6350 v:3,1`.
 pub fn describe(bytes: &[u8]) -> Result<String, Corrupt> {
     let mut words: Vec<String> = Vec::new();
     each_run(bytes, |run| {
@@ -179,7 +184,7 @@ pub fn describe(bytes: &[u8]) -> Result<String, Corrupt> {
     Ok(words.join(" "))
 }
 
-/// All registers, one byte each: what merges are made of.
+/// All registers, one byte each, for merging.
 pub struct Registers(Box<[u8; REGISTERS]>);
 
 impl Default for Registers {
@@ -194,13 +199,13 @@ impl Registers {
         Registers(Box::new([0; REGISTERS]))
     }
 
-    /// Takes note of an element.
+    /// Adds an element.
     pub fn see(&mut self, element: &[u8]) {
         let (index, rank) = place(element);
         self.0[index] = self.0[index].max(rank);
     }
 
-    /// Takes over what is higher in `bytes`, which has a header.
+    /// Raises these registers to those in `bytes`, which must have a header.
     pub fn absorb(&mut self, bytes: &[u8]) -> Result<(), Corrupt> {
         if encoding(bytes) == Some(Encoding::Dense) {
             self.0.iter_mut().zip(dense_values(bytes)).for_each(|(mine, value)| *mine = value.max(*mine));
@@ -215,7 +220,7 @@ impl Registers {
         })
     }
 
-    /// Raises the registers of `bytes` to these.
+    /// Raises the registers in `bytes` to these.
     pub fn pour_into(&self, bytes: &mut Vec<u8>, sparse_max_bytes: usize) -> Result<(), Corrupt> {
         for (index, &rank) in self.0.iter().enumerate().filter(|(_, rank)| **rank > 0) {
             raise(bytes, index, rank, sparse_max_bytes)?;
@@ -228,7 +233,7 @@ impl Registers {
         &self.0[..]
     }
 
-    /// How many elements they have probably seen.
+    /// Estimates how many distinct elements have been seen.
     pub fn count(&self) -> u64 {
         let mut histogram = [0; RANKS];
         self.0.iter().for_each(|&value| histogram[usize::from(value & 0x3f)] += 1);
@@ -236,7 +241,7 @@ impl Registers {
     }
 }
 
-/// Checks the whole thing on made-up elements; the error says what is wrong.
+/// Checks the algorithm on made-up elements. The error says what is wrong.
 pub fn self_test() -> Result<(), String> {
     const ELEMENTS: u64 = 100_000;
     let (mut dense, mut sparse) = (empty(), empty());
@@ -252,7 +257,7 @@ pub fn self_test() -> Result<(), String> {
         if n == checkpoint {
             checkpoint *= 10;
             let (dense, sparse) = (count(&dense).map_err(corrupt)?, count(&sparse).map_err(corrupt)?);
-            // Six standard errors; small counts have as much by a single collision.
+            // Six standard errors. A small count can be off by this much through a single collision.
             let allowed = (n as f64 * 6.0 * 1.04 / (REGISTERS as f64).sqrt()).max(2.0);
             if dense != sparse || (dense as f64 - n as f64).abs() > allowed {
                 return Err(format!("{n} elements count as {dense} (dense) and {sparse} (sparse)"));
@@ -262,12 +267,12 @@ pub fn self_test() -> Result<(), String> {
     Ok(())
 }
 
-/// Registers of equal value, one behind the other.
+/// Consecutive registers of equal value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     value: u8,
     len: usize,
-    /// Bytes that say so.
+    /// Bytes in the run's encoding.
     width: usize,
 }
 
@@ -284,7 +289,7 @@ impl Run {
     }
 }
 
-/// Up to three runs that take the place of one.
+/// Up to three runs that replace one.
 #[derive(Default)]
 struct Runs {
     bytes: [u8; 5],
@@ -292,7 +297,7 @@ struct Runs {
 }
 
 impl Runs {
-    /// One run more; none of length 0. A value above 0 is repeated at most [`MAX_VALUES`] times.
+    /// Appends a run; a length of 0 appends nothing. A value above 0 is repeated at most [`MAX_VALUES`] times.
     fn with(mut self, value: u8, len: usize) -> Runs {
         match (value, len) {
             (_, 0) => {}
@@ -316,14 +321,14 @@ impl Runs {
     }
 }
 
-/// Where the run of a register is.
+/// The run that a register belongs to.
 struct Found {
     run: Run,
-    /// Its place.
+    /// Position of the run.
     at: usize,
-    /// The place of the run before it; its own when it is the first.
+    /// Position of the run before it, or its own if it is the first.
     before: usize,
-    /// Its first register.
+    /// The run's first register.
     first: usize,
 }
 
@@ -338,7 +343,7 @@ fn find_run(bytes: &[u8], index: usize) -> Result<Found, Corrupt> {
     }
 }
 
-/// Joins neighbours of equal value from the run at `at` on, a few runs far.
+/// Joins neighbouring runs of equal value, for a few runs starting at `at`.
 fn join_runs(bytes: &mut Vec<u8>, mut at: usize) {
     for _ in 0..RUNS_TO_JOIN {
         let Some(run) = bytes.get(at..).and_then(Run::read) else { return };
@@ -352,7 +357,7 @@ fn join_runs(bytes: &mut Vec<u8>, mut at: usize) {
     }
 }
 
-/// Visits the runs of a sparse one, which must add up.
+/// Visits the runs of a sparse encoding. They must add up to the number of registers.
 fn each_run(bytes: &[u8], mut visit: impl FnMut(Run)) -> Result<(), Corrupt> {
     let (mut at, mut covered) = (HEADER_BYTES, 0);
     while at < bytes.len() {
@@ -366,7 +371,7 @@ fn each_run(bytes: &[u8], mut visit: impl FnMut(Run)) -> Result<(), Corrupt> {
     if covered == REGISTERS { Ok(()) } else { Err(Corrupt) }
 }
 
-/// The registers of a dense one.
+/// The registers of a dense encoding.
 fn dense_values(bytes: &[u8]) -> impl Iterator<Item = u8> + '_ {
     let (triples, _) = bytes.get(HEADER_BYTES..).unwrap_or(&[]).as_chunks::<3>();
     triples.iter().flat_map(|&[a, b, c]| {
@@ -375,12 +380,12 @@ fn dense_values(bytes: &[u8]) -> impl Iterator<Item = u8> + '_ {
     })
 }
 
-/// Values that six bits can have; real ranks go up to [`RANK_BITS`] + 1.
+/// The number of values that six bits can have. Real ranks go up to [`RANK_BITS`] + 1.
 const RANKS: usize = 64;
 
-/// Ertl's estimate from how often each value occurs.
+/// Ertl's estimate, from the number of registers with each value.
 fn estimate(histogram: &[u32; RANKS]) -> u64 {
-    /// 1 / (2 ln 2), what the bias tends to with many registers.
+    /// 1 / (2 ln 2), the limit of the bias correction for many registers.
     const ALPHA: f64 = 0.721_347_520_444_481_7;
     let registers = REGISTERS as f64;
     let highest = RANK_BITS as usize + 1;
@@ -392,7 +397,7 @@ fn estimate(histogram: &[u32; RANKS]) -> u64 {
     (ALPHA * registers * registers / z).round() as u64
 }
 
-/// Corrects for registers that are still zero, a share `x` of all.
+/// Corrects for the registers that are still zero, a share `x` of all.
 fn sigma(mut x: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;
@@ -409,7 +414,7 @@ fn sigma(mut x: f64) -> f64 {
     }
 }
 
-/// Corrects for registers that can't rise any more; `x` is the share of the others.
+/// Corrects for the registers that cannot rise further; `x` is the share of the others.
 fn tau(mut x: f64) -> f64 {
     if x == 0.0 || x == 1.0 {
         return 0.0;
@@ -508,7 +513,7 @@ mod tests {
         assert_eq!(registers.count(), u64::MAX);
     }
 
-    /// Registers with their new ranks: near each other, so that runs are split and joined.
+    /// Registers with their new ranks, close to each other so that runs are split and joined.
     fn raises() -> impl Strategy<Value = Vec<(usize, u8)>> {
         let index = prop_oneof![8 => 0..40usize, 2 => 0..REGISTERS, 1 => REGISTERS - 10..REGISTERS];
         proptest::collection::vec((index, prop_oneof![20 => 1..4u8, 3 => 1..33u8, 1 => 33..52u8]), 0..120)
@@ -526,7 +531,7 @@ mod tests {
                 naive[index] = naive[index].max(rank);
                 prop_assert_eq!(raise(&mut sparse, index, rank, limit), Ok(raised));
                 prop_assert_eq!(raise(&mut dense, index, rank, limit), Ok(raised));
-                // Promoted only where it says so, and never back.
+                // Converted to dense only when the rule says so, and never back.
                 let is_sparse = encoding(&sparse) == Some(Encoding::Sparse);
                 prop_assert!(!is_sparse || (was_sparse && sparse.len() <= limit && naive.iter().all(|v| *v <= MAX_VALUE)));
             }

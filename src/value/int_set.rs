@@ -1,24 +1,24 @@
-//! A sorted sequence of different integers, all stored in the width (16, 32 or 64 bits) that the largest needs: the form
-//! of a small set of numbers. Looking up is a binary search; adding and removing move what is behind, so the owner bounds
-//! the number of elements.
+//! A sorted sequence of distinct integers, all stored in the width (16, 32 or 64 bits) that the largest one needs: the
+//! form of a small set of numbers. A lookup is a binary search. Adding and removing move everything behind, so the
+//! owner bounds the number of elements.
 //!
-//! They lie in a [`Block`], little-endian, whose kind is their width: 0, 1 or 2 for 16, 32 or 64 bits. Their number follows from
-//! the number of bytes.
+//! The integers lie in a [`Block`], little-endian. The block's kind is their width: 0, 1 or 2 for 16, 32 or 64 bits.
+//! Their number follows from the number of bytes.
 
 use crate::value::block::{Block, InBlock};
 
-/// A sorted sequence of different integers. It never becomes narrower.
+/// A sorted sequence of distinct integers. Its width never shrinks.
 #[derive(Clone, Default, Debug)]
 #[repr(transparent)]
 pub(crate) struct IntSet(Block);
 
-// SAFETY: it is one, transparently.
+// SAFETY: the struct is transparent over one `Block`.
 unsafe impl InBlock for IntSet {}
 
-/// Kinds of blocks from here on are not of integers.
+/// The first kind of block that does not hold integers.
 pub(crate) const INT_KINDS: u8 = 3;
 
-/// Evaluates an expression with `W` being the bytes of an integer.
+/// Evaluates an expression in which `W` is the width of an integer in bytes.
 macro_rules! with_width {
     ($set:expr, $body:expr) => {
         match $set.0.kind() {
@@ -39,12 +39,12 @@ macro_rules! with_width {
 }
 
 impl IntSet {
-    /// No integers, and no allocation.
+    /// An empty set, without allocation.
     pub(crate) const fn new() -> IntSet {
         IntSet(Block::new())
     }
 
-    /// The block in which they lie.
+    /// The block that holds the integers.
     pub(crate) fn into_block(self) -> Block {
         self.0
     }
@@ -54,12 +54,12 @@ impl IntSet {
         with_width!(self, self.0.len() / W)
     }
 
-    /// Whether one more integer fits, of whatever width.
+    /// Whether one more integer fits, whatever its width.
     pub(crate) fn has_room(&self) -> bool {
         Block::fits((self.len() + 1) * size_of::<i64>(), 0)
     }
 
-    /// Whether `value` is among them.
+    /// Whether the set contains `value`.
     #[inline]
     pub(crate) fn contains(&self, value: i64) -> bool {
         with_width!(self, search::<W>(self.0.bytes(), value).is_ok())
@@ -70,12 +70,12 @@ impl IntSet {
         with_width!(self, ints::<W>(self.0.bytes()).get(index).map(decode))
     }
 
-    /// All in ascending order.
+    /// All integers in ascending order.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = i64> + ExactSizeIterator {
         (0..self.len()).map(|index| self.get(index).expect("the index is below the length"))
     }
 
-    /// Adds `value`; there must be [room](Self::has_room). True if it is new.
+    /// Adds `value`; there must be [room](Self::has_room). Returns whether it is new.
     pub(crate) fn insert(&mut self, value: i64) -> bool {
         self.widen_for(value);
         with_width!(self, {
@@ -87,7 +87,7 @@ impl IntSet {
         })
     }
 
-    /// Removes `value`. True if it was there.
+    /// Removes `value`. Returns whether it was there.
     pub(crate) fn remove(&mut self, value: i64) -> bool {
         with_width!(self, {
             let place = search::<W>(self.0.bytes(), value);
@@ -128,11 +128,11 @@ fn ints<const W: usize>(bytes: &[u8]) -> &[[u8; W]] {
 fn decode<const W: usize>(int: &[u8; W]) -> i64 {
     let mut wide = [0; size_of::<i64>()];
     wide[size_of::<i64>() - W..].copy_from_slice(int);
-    // Down from the upper bytes, with the sign.
+    // Shifts down from the upper bytes, extending the sign.
     i64::from_le_bytes(wide) >> (8 * (size_of::<i64>() - W))
 }
 
-/// Where `value` is, or where it would have to be inserted.
+/// The index of `value`, or the index to insert it at.
 #[inline]
 fn search<const W: usize>(bytes: &[u8], value: i64) -> Result<usize, usize> {
     ints::<W>(bytes).binary_search_by(|int| decode(int).cmp(&value))

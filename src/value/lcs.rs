@@ -1,8 +1,8 @@
-//! The longest common subsequence of two strings, as LCS answers it.
+//! The longest common subsequence of two strings, as LCS returns it.
 //!
-//! The classic table: cell (i, j) is the length for the first i bytes of one and the first j of the other. Walking back from
-//! the last cell gives the subsequence from its end; where two ways are equally long, the walk drops a byte of the second
-//! string, as Redis does, so that the same matches are found.
+//! The classic table: cell (i, j) holds the length for the first i bytes of one string and the first j of the other.
+//! Walking back from the last cell yields the subsequence from its end. Where two paths are equally long, the walk
+//! drops a byte of the second string, as Redis does, so that both find identical matches.
 
 /// The filled table for two strings.
 pub(crate) struct Table<'a> {
@@ -15,16 +15,16 @@ pub(crate) struct Table<'a> {
 /// Bytes that match without a gap in both strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// Where it begins in the first string.
+    /// Its start in the first string.
     pub a: usize,
-    /// Where it begins in the second string.
+    /// Its start in the second string.
     pub b: usize,
-    /// How long it is, in bytes.
+    /// Its length in bytes.
     pub len: usize,
 }
 
 impl<'a> Table<'a> {
-    /// Compares two strings; `None` when the table would take more than `max_bytes`.
+    /// Compares two strings. `None` if the table would take more than `max_bytes`.
     pub(crate) fn new(a: &'a [u8], b: &'a [u8], max_bytes: usize) -> Option<Table<'a>> {
         let width = b.len() + 1;
         let size = width.checked_mul(a.len() + 1)?;

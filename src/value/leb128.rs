@@ -1,12 +1,12 @@
-//! Numbers of seven bits per byte, least significant first; the top bit of a byte says that another one follows. What the
-//! packed nodes of lists and streams are made of. Reversed, a number can be read by someone who comes from behind it.
+//! Numbers of seven bits per byte, least significant first; the top bit of a byte says that another byte follows. The
+//! packed nodes of lists and streams are made of these. A reversed number can be read from behind.
 
-/// Reads what the functions below wrote. It panics where something is missing, so it is for our own buffers only.
+/// Reads data written by the functions below. Panics if data is missing, so it is only for our own buffers.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     /// The buffer.
     pub bytes: &'a [u8],
-    /// Where the next read begins.
+    /// The position of the next read.
     pub at: usize,
 }
 
@@ -54,12 +54,12 @@ pub(crate) fn number_before(bytes: &[u8], end: usize) -> u64 {
     value
 }
 
-/// Bytes that a number takes.
+/// Bytes that an encoded number takes.
 pub(crate) fn number_len(value: u64) -> usize {
     (70 - (value | 1).leading_zeros() as usize) / 7
 }
 
-/// Bytes that a string with its length takes.
+/// Bytes that a string takes, including its length.
 pub(crate) fn bytes_len(bytes: &[u8]) -> usize {
     number_len(bytes.len() as u64) + bytes.len()
 }

@@ -22,14 +22,15 @@ pub(crate) mod string;
 pub(crate) mod thin_bytes;
 pub(crate) mod zset;
 
-/// How a value is laid out in memory, as far as clients can see it by OBJECT ENCODING or by the order of members. It follows
-/// from what happened to the value and from the limits at that time, so it can't be found out from the value alone.
+/// The memory layout of a value, as far as clients can see it in OBJECT ENCODING or in the order of members. The layout
+/// depends on the value's history and on the limits in force at the time, so it cannot be derived from the value alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// As one block: a string as it was stored, a list of one node, a packed hash, set or sorted set. Of a stream: the only one.
+    /// One block: a string as it was stored, a list of one node, or a packed hash, set or sorted set. The only layout
+    /// of a stream.
     Compact,
-    /// A set of integers in their order.
+    /// A set of integers in ascending order.
     Integers,
-    /// For editing and for many elements: a string with room to grow, a list of nodes, a table, a tree.
+    /// Built for editing and for many elements: a string with room to grow, a list of nodes, a table, a tree.
     Large,
 }

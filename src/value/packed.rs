@@ -1,8 +1,8 @@
-//! A sequence of short byte strings in one allocation: what small hashes and sets are made of. A table costs some 50 bytes per
-//! element; here it is one.
+//! A sequence of short byte strings in one allocation. Small hashes and sets are made of it: a table costs some 50
+//! bytes per element, a packed sequence one.
 //!
 //! # Layout
-//! Entry after entry in a [`Block`], which counts them.
+//! Entries lie one after another in a [`Block`], which counts them.
 //!
 //! ```text
 //! entry = head payload
@@ -10,17 +10,19 @@
 //! head          payload           meaning
 //! 0x00 - 0x7f   head bytes        a string of `head` bytes
 //! 0x80 - 0xbf   none              the integer head - 0x80
-//! 0xc1 - 0xc8   head - 0xc0       an integer, little-endian, two's complement, in as few bytes as hold it
-//! 0xe2 0xe4 0xe8  2, 4 or 8 bytes of length, then as many bytes: a longer string
+//! s as few bytes as hold it => as few bytes as possible
+//! s then as many bytes => then that many bytes
 //! ```
 //!
-//! A string that is an integer in canonical form (`-12`, not `+12`, `012` or `1.0`) is stored as one, and each value has
-//! exactly one encoding. So an entry is compared by its encoded bytes and the needle of a search is encoded once.
+//! A string that is an integer in canonical form (`-12`, not `+12`, `012` or `1.0`) is stored as one, and each value
+//! has exactly one encoding. Entries can therefore be compared by their encoded bytes, and the needle of a search is
+//! encoded only once.
 //!
 //! # Use
-//! Entries are addressed by [`Pos`], found by walking from the first on ([`Packed::pos`], [`Packed::find`], [`Packed::next`]);
-//! any change makes the positions behind it stale. Entries are read as [`Item`]: an integer or bytes. All but adding one takes
-//! time in proportion to the bytes, so owners bound both entries and bytes and change to another form beyond.
+//! An entry is addressed by a [`Pos`], found by walking from the first entry ([`Packed::pos`], [`Packed::find`],
+//! [`Packed::next`]). A change invalidates all positions behind it. Entries are read as [`Item`]: an integer or bytes.
+//! Every operation except appending takes time in proportion to the bytes, so owners bound both entries and bytes, and
+//! change to another form beyond these bounds.
 //!
 //! ```
 //! use tidegate::value::packed::{Item, Packed};
@@ -41,29 +43,29 @@ use crate::base::equal::equal;
 use crate::base::num::parse_i64;
 use crate::value::block::{Block, InBlock};
 
-/// Shortest integer head, and its count of inline values.
+/// The smallest head of an inline integer, and the number of inline values.
 const SMALL_INT: u8 = 0x80;
 const SMALL_INTS: i64 = 0x40;
 const INT: u8 = 0xc0;
 const LONG: u8 = 0xe0;
 
-/// The longest head with its fixed part: tag and eight bytes.
+/// The longest head with its fixed part: the tag and eight bytes.
 const HEAD_MAX: usize = 1 + WORD;
 
-/// Bytes of a word.
+/// Bytes in a word.
 const WORD: usize = size_of::<u64>();
 
 /// An element as it is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Item<'a> {
-    /// What reads as a canonical decimal integer.
+    /// Bytes that are a canonical decimal integer.
     Int(i64),
-    /// Anything else; or an integer as text, where the element comes from a form that stores text only.
+    /// Anything else, or an integer as text if the element comes from a form that stores only text.
     Bytes(&'a [u8]),
 }
 
 impl<'a> Item<'a> {
-    /// The item for these bytes: [`Item::Int`] where they are a canonical integer.
+    /// The item for these bytes: [`Item::Int`] if they are a canonical integer.
     #[inline]
     pub fn of(bytes: &'a [u8]) -> Item<'a> {
         match canonical_int(bytes) {
@@ -98,7 +100,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Bytes of the element as a client sees it.
+    /// The element's length in bytes, as a client sees it.
     pub fn byte_len(&self) -> usize {
         match *self {
             Item::Int(value) => int_digits(value),
@@ -107,8 +109,8 @@ impl<'a> Item<'a> {
     }
 }
 
-/// The place of an entry in a [`Packed`], or its end. Valid until an entry at or before it changes; a stale one reads
-/// garbage or panics.
+/// The position of an entry in a [`Packed`], or the end. Valid until an entry at or before it changes; using a stale
+/// position reads garbage or panics.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Pos(usize);
 
@@ -117,7 +119,7 @@ pub struct Pos(usize);
 #[repr(transparent)]
 pub struct Packed(Block);
 
-// SAFETY: it is one, transparently.
+// SAFETY: the struct is transparent over one `Block`.
 unsafe impl InBlock for Packed {}
 
 impl Packed {
@@ -126,12 +128,12 @@ impl Packed {
         Packed(Block::new())
     }
 
-    /// The sequence that lies in a block; the owner knows that it is one.
+    /// The sequence in a block. The caller knows that the block holds one.
     pub(crate) fn in_block(block: Block) -> Packed {
         Packed(block)
     }
 
-    /// The block in which it lies.
+    /// The block that holds the sequence.
     pub(crate) fn into_block(self) -> Block {
         self.0
     }
@@ -142,7 +144,7 @@ impl Packed {
         self.0.count()
     }
 
-    /// Whether there is no entry.
+    /// Whether there are no entries.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -159,19 +161,19 @@ impl Packed {
         self.0.heap_bytes()
     }
 
-    /// Bytes that an entry of this value would add to [`byte_len`](Self::byte_len).
+    /// Bytes that an entry with this value would add to [`byte_len`](Self::byte_len).
     pub fn encoded_len(value: &[u8]) -> usize {
         Encoded::of(value).len()
     }
 
-    /// Whether so many entries more fit, which have so many bytes in all.
+    /// Whether `entries` more entries fit, with values of `bytes` bytes in all.
     #[inline]
     pub fn has_room(&self, entries: usize, bytes: usize) -> bool {
-        // The bytes of an entry are never more than its head and its text.
+        // An entry never takes more than a head and its text.
         Block::fits(self.byte_len().saturating_add(entries * HEAD_MAX).saturating_add(bytes), self.len() + entries)
     }
 
-    /// Whether a value of so many bytes fits in the place of an entry.
+    /// Whether a value of `bytes` bytes can replace an entry.
     #[inline]
     pub fn has_room_instead(&self, bytes: usize) -> bool {
         self.has_room(0, HEAD_MAX.saturating_add(bytes))
@@ -188,13 +190,13 @@ impl Packed {
         (index < self.len()).then(|| (0..index).fold(self.first(), |pos, _| self.next(pos)))
     }
 
-    /// The entry behind the one at `pos`, or the end; the end itself stays.
+    /// The position behind the entry at `pos`. At the end, returns the end again.
     #[inline]
     pub fn next(&self, pos: Pos) -> Pos {
         Pos(skip(self.0.bytes(), pos.0))
     }
 
-    /// The entry at `pos`; none at the end.
+    /// The entry at `pos`; `None` at the end.
     #[inline]
     pub fn at(&self, pos: Pos) -> Option<Item<'_>> {
         let bytes = self.0.bytes();
@@ -206,15 +208,16 @@ impl Packed {
         self.pos(index).and_then(|pos| self.at(pos))
     }
 
-    /// The first entry equal to `needle` among every `STRIDE`-th entry, beginning with the first: with 2, the fields of a sequence of
-    /// fields and values.
+    /// The first entry equal to `needle` among every `STRIDE`-th entry, beginning with the first. With a stride of 2,
+    /// these are the fields of a sequence of fields and values.
     #[inline]
     pub fn find<const STRIDE: usize>(&self, needle: &[u8]) -> Option<Pos> {
         let needle = Encoded::of(needle);
         let bytes = self.0.bytes();
-        // Elements of one collection mostly begin alike and are of one length ("user:17"). A short needle fits in one word; of a
-        // longer one the last word is compared first, where they differ. The last byte alone is the same in one entry of ten, and
-        // the processor would predict those branches wrongly.
+        // Elements of a collection often have equal lengths and a common beginning ("user:17"). A short needle fits
+        // into one word. For a longer one, the last word is compared first, because that is where the elements differ.
+        // Comparing only the last byte would match one entry in ten by chance, and the processor would mispredict those
+        // branches.
         match needle.short() {
             Some((word, mask)) => search::<STRIDE>(bytes, &needle, |rest, entry| match rest.first_chunk() {
                 Some(first) => u64::from_le_bytes(*first) & mask == word,
@@ -233,14 +236,14 @@ impl Packed {
         Iter { bytes: self.0.bytes(), at: 0 }
     }
 
-    /// Adds an entry behind the last. It must [have room](Self::has_room).
+    /// Appends an entry. The sequence must [have room](Self::has_room).
     #[inline]
     pub fn push(&mut self, value: &[u8]) {
         let encoded = Encoded::of(value);
         self.0.append(&[encoded.head(), encoded.payload]);
     }
 
-    /// Changes the entry at `pos`, which must not be the end. There must [be room](Self::has_room_instead).
+    /// Changes the entry at `pos`, which must not be the end. The sequence must [have room](Self::has_room_instead).
     #[inline]
     pub fn replace(&mut self, pos: Pos, value: &[u8]) {
         let encoded = Encoded::of(value);
@@ -248,7 +251,8 @@ impl Packed {
         self.0.splice(pos.0, old_len, &[encoded.head(), encoded.payload]);
     }
 
-    /// Removes up to `count` entries from `pos` on and says how many there were. `pos` is then the place of the next entry.
+    /// Removes up to `count` entries from `pos` on and returns how many there were. `pos` then points to the next
+    /// entry.
     pub fn remove(&mut self, pos: Pos, count: usize) -> usize {
         let bytes = self.0.bytes();
         let mut end = pos.0;
@@ -293,7 +297,7 @@ impl<'a> Iterator for Iter<'a> {
     }
 }
 
-/// A value in its encoded form: head, payload (of an integer, in the head).
+/// A value in its encoded form: a head and a payload. The head of an integer includes its bytes.
 struct Encoded<'a> {
     head: [u8; HEAD_MAX],
     head_len: usize,
@@ -315,7 +319,7 @@ impl<'a> Encoded<'a> {
             head[0] = SMALL_INT + value as u8;
             return Encoded { head, head_len: 1, payload: &[] };
         }
-        // The bits below the sign, and the sign.
+        // The bits below the sign, plus the sign.
         let bits = 65 - (value ^ (value >> 63)).leading_zeros() as usize;
         let width = bits.div_ceil(8);
         head[0] = INT + width as u8;
@@ -351,13 +355,13 @@ impl<'a> Encoded<'a> {
         &self.head[..self.head_len]
     }
 
-    /// Whether every entry whose head begins like this one's has as many bytes.
+    /// Whether the first byte of the head determines the length of the entry.
     #[inline]
     fn head_tells_len(&self) -> bool {
         self.head[0] < LONG
     }
 
-    /// If it has up to eight bytes: those as a little-endian word, and which bits of it they are.
+    /// An encoding of up to eight bytes as a little-endian word, with the mask of the bits in use.
     #[inline]
     fn short(&self) -> Option<(u64, u64)> {
         let unused = WORD.checked_sub(self.len())?;
@@ -365,14 +369,14 @@ impl<'a> Encoded<'a> {
         Some((bytes.fold(0, |word, &byte| word << 8 | u64::from(byte)), u64::MAX >> (8 * unused)))
     }
 
-    /// The last eight bytes of a longer one.
+    /// The last eight bytes of an encoding longer than that.
     #[inline]
     fn end(&self) -> &[u8; WORD] {
-        // A head of so many bytes is that of an integer, which has no payload.
+        // A head this long belongs to an integer, which has no payload.
         self.payload.last_chunk().or(self.head.last_chunk()).expect("a head has room for a word behind its tag")
     }
 
-    /// Whether it is this entry, of as many bytes.
+    /// Whether `entry`, which has the same number of bytes, is equal.
     #[inline]
     fn is(&self, entry: &[u8]) -> bool {
         let (head, payload) = entry.split_at(self.head_len);
@@ -380,8 +384,8 @@ impl<'a> Encoded<'a> {
     }
 }
 
-/// The first entry, among every `STRIDE`-th, whose head begins like that of `needle` and for which `is` returns true. `is` is given
-/// the bytes from the entry to the end, and the first of them, as many as the needle has.
+/// The first entry, among every `STRIDE`-th, whose head begins like the needle's and for which `is` returns true. `is`
+/// gets the bytes from the entry to the end, and the entry's first bytes, as many as the needle has.
 #[inline]
 fn search<const STRIDE: usize>(bytes: &[u8], needle: &Encoded<'_>, is: impl Fn(&[u8], &[u8]) -> bool) -> Option<Pos> {
     const { assert!(STRIDE > 0) }
@@ -398,7 +402,8 @@ fn search<const STRIDE: usize>(bytes: &[u8], needle: &Encoded<'_>, is: impl Fn(&
         if rest.get(..len).is_some_and(|entry| is(rest, entry)) {
             return Some(Pos(at));
         }
-        // By adding a length that is known already, the processor goes on to the next one before it has loaded the head of this one.
+        // Adding a length that is already known lets the processor go on to the next entry before it has loaded this
+        // one's head.
         at = if head_tells_len { at + len } else { skip(bytes, at) };
         for _ in 1..STRIDE {
             at = skip(bytes, at);
@@ -426,7 +431,7 @@ fn read(bytes: &[u8], at: usize) -> Item<'_> {
     }
 }
 
-/// The place behind the entry at `at`; the end stays.
+/// The position behind the entry at `at`. At the end, returns the end.
 #[inline]
 fn skip(bytes: &[u8], at: usize) -> usize {
     let Some(&head) = bytes.get(at) else { return at };
@@ -449,7 +454,7 @@ fn little_endian(bytes: &[u8], width: usize) -> u64 {
     u64::from_le_bytes(wide)
 }
 
-/// The value of a canonical decimal integer. Most elements are none, which the first byte tells.
+/// The value of a canonical decimal integer. Most elements are not integers, which their first byte shows.
 #[inline]
 pub(crate) fn canonical_int(bytes: &[u8]) -> Option<i64> {
     match bytes {
@@ -532,13 +537,13 @@ mod tests {
     #[test]
     fn a_search_compares_every_byte() {
         let of_len = |len: usize| (b'a'..=b'z').cycle().take(len).collect::<Vec<u8>>();
-        // Miri is too slow for all.
+        // Miri is too slow for all of them.
         let lens =
             if cfg!(miri) { vec![0, 3, 7, 8, 9, 17] } else { (0..40).chain([126, 127, 128, 129, 300]).collect() };
         let texts = lens.into_iter().map(of_len);
         let ints = [17, 100, -100, 70_000, 1 << 50, i64::MAX, i64::MIN].map(|int: i64| int.to_string().into_bytes());
         for value in texts.chain(ints) {
-            // As many bytes as the longest needle may follow, or none.
+            // Either as many bytes as the longest needle may follow, or none.
             for (before, behind) in [(0, 0), (0, 3), (3, 0), (3, 3)] {
                 let others = [b"-5".to_vec(), of_len(if cfg!(miri) { 40 } else { 400 }), b"u".to_vec()];
                 let (mut one, mut two) = (Packed::new(), Packed::new());
@@ -563,7 +568,7 @@ mod tests {
                 for at in 0..value.len() {
                     check(&value[..at]);
                     let mut unlike = value.clone();
-                    // Another letter, or another digit.
+                    // Another letter or digit.
                     unlike[at] ^= 1;
                     check(&unlike);
                 }

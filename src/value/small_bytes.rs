@@ -1,16 +1,16 @@
-//! A byte string that lies in the table itself when it is short, as most members and many field-value pairs are. A table of
-//! boxed strings costs an allocation per entry and a cache miss per look.
+//! A byte string that lies in the table itself when it is short, as most members and many field-value pairs are. A
+//! table of boxed strings would cost an allocation per entry and a cache miss per lookup.
 
 use std::ops::Deref;
 
-/// A byte string whose length does not change, inline up to `INLINE` bytes, else in an allocation of exactly its size. It
-/// takes two bytes more than `INLINE`, in multiples of eight: 24 as a rule.
+/// A byte string of constant length: inline up to `INLINE` bytes, or else in an allocation of exactly its size. It
+/// takes `INLINE` bytes plus two, rounded up to a multiple of eight: usually 24.
 #[derive(Clone, Debug)]
 pub struct SmallBytes<const INLINE: usize = 22>(Form<INLINE>);
 
 #[derive(Clone, Debug)]
 enum Form<const INLINE: usize> {
-    /// The first `len` of `bytes`.
+    /// The string is the first `len` of `bytes`.
     Inline {
         len: u8,
         bytes: [u8; INLINE],
@@ -54,7 +54,7 @@ impl<const INLINE: usize> SmallBytes<INLINE> {
         }
     }
 
-    /// The string, to overwrite.
+    /// The string, for overwriting.
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         match &mut self.0 {
@@ -63,7 +63,7 @@ impl<const INLINE: usize> SmallBytes<INLINE> {
         }
     }
 
-    /// Bytes allocated beside the value itself.
+    /// Bytes allocated outside the value itself.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
             Form::Inline { .. } => 0,

@@ -1,20 +1,20 @@
-//! What a stock has beside its holds: how many units there are, the rules of its owner, and what it remembers.
+//! Everything that a stock has besides its holds: the number of units, the rules of its owner, and its memory.
 //!
-//! The holds are [`Grants`](super::grants::Grants). **Available** is what is neither held nor sold:
+//! The holds are [`Grants`](super::grants::Grants). **Available** are the units that are neither held nor sold:
 //!
 //! ```text
 //! available = total - held - sold, but never below 0
 //! ```
 //!
-//! Only `total` and `sold` are stored. So a hold that ends gives its units back because it is not there any more, and can't do so twice; and
-//! one that is sold moves them to `sold` in the same step. If the total is lowered below what is held and sold, those keep what they have,
-//! and nothing is available until enough holds have ended.
+//! Only `total` and `sold` are stored. A hold that ends gives its units back simply by being gone, so it cannot give
+//! them back twice. A hold that is sold moves its units to `sold` in the same step. If the total is lowered below the
+//! units held and sold, these stay as they are, and nothing is available until enough holds have ended.
 //!
 //! # Memory
-//! Three things are remembered by name, each in the order in which it was remembered last: refills that were added, orders that were sold,
-//! and subjects with what they have bought. When there are [too many](Memory::most), the one of longest ago is forgotten. What is
-//! remembered is thereby the same however a stock came about: the last so many names. A copy that is made in parts, while the stock goes on
-//! selling, relies on that.
+//! A stock remembers three kinds of things by name, each ordered by when it was last remembered: refills that were
+//! added, orders that were sold, and subjects with their purchases. When there are [too many](Memory::most), the oldest
+//! is forgotten. So the memory always consists of the last so many names, however the stock came about. A copy that is
+//! made in parts, while the stock goes on selling, relies on that.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -22,13 +22,13 @@ use std::sync::Arc;
 
 use crate::base::limits::{STOCK_BUYERS_MAX, STOCK_REFILLS_MAX, STOCK_SALES_MAX};
 
-/// The most units that a stock ever had: as far as a double is exact.
+/// The most units that a stock may ever have had: the largest count that a double holds exactly.
 pub const AMOUNT_MAX: u64 = (1 << 53) - 1;
 
-/// Names up to which a stock is copied as a whole where it may have to be restored.
+/// The number of names up to which a stock is copied as a whole when it may have to be restored.
 const FEW_NAMES: usize = 16;
 
-/// What is remembered by name.
+/// A kind of memory, kept by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// Refills by their ids.
@@ -43,7 +43,7 @@ impl Memory {
     /// All of them, in the order in which they are written.
     pub const ALL: [Memory; 3] = [Memory::Refills, Memory::Sales, Memory::Buyers];
 
-    /// How many names are remembered.
+    /// The most names that are remembered.
     pub fn most(self) -> usize {
         match self {
             Memory::Refills => STOCK_REFILLS_MAX,
@@ -53,54 +53,54 @@ impl Memory {
     }
 }
 
-/// What is remembered of a name: how many units were added, sold, or bought up to then.
+/// The memory of one name: the units added, sold, or bought so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remembered {
-    /// So many units.
+    /// The number of units.
     pub units: u64,
-    /// When, Unix ms; of a subject, when it bought last.
+    /// Time in Unix ms; for a subject, of its last purchase.
     pub at_ms: i64,
 }
 
 /// Amounts, and the rules of the owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Units that there have ever been to sell.
+    /// All units there have ever been to sell.
     pub total: u64,
-    /// Units that are sold.
+    /// Units sold.
     pub sold: u64,
-    /// Somebody is to refill when no more than so many are available.
+    /// A refill is requested when at most this many units are available.
     pub low: u64,
-    /// How long somebody may take to refill, ms; 0: nobody is ever named.
+    /// The time that a caller has for a refill, in ms; 0: no caller is ever asked for one.
     pub refill_ms: u64,
-    /// How long after its last purchase a subject's purchases count, ms; 0: for ever.
+    /// The time for which a subject's purchases count after its last one, in ms; 0: for ever.
     pub period_ms: u64,
-    /// The key of the stream that is told how holds end. Empty: none is.
+    /// The key of the stream that records how holds end. Empty: there is none.
     pub stream: Arc<[u8]>,
-    /// The order whose caller was named to refill. Empty: nobody was, or the refill has come.
+    /// The order whose caller was asked to refill. Empty: no caller was asked, or the refill has arrived.
     pub refiller: Arc<[u8]>,
-    /// Until when nobody else is named, Unix ms.
+    /// The time until which no other caller is asked, in Unix ms.
     pub refill_until_ms: i64,
 }
 
 impl Terms {
-    /// Whether somebody was named to refill and has time left. One who seems to have more than there is was named before a clock was set
-    /// back, and keeps nobody else from it.
+    /// Whether a caller was asked to refill and still has time. A caller with more time left than there can be was
+    /// asked before the clock was set back, and does not keep others from being asked.
     pub fn is_being_refilled(&self, now_ms: i64) -> bool {
         let left_ms = self.refill_until_ms.saturating_sub(now_ms);
         left_ms > 0 && left_ms.unsigned_abs() <= self.refill_ms
     }
 }
 
-/// See the module's header.
+/// A stock without its holds. See the module's header.
 #[derive(Clone, Default)]
 pub struct Stock {
     /// Amounts and rules.
     pub terms: Terms,
     held: u64,
-    /// Units that are held for each subject.
+    /// Units held for each subject.
     held_for: BTreeMap<Arc<[u8]>, u64>,
-    /// Of their names.
+    /// The length of the subjects' names, in bytes.
     text_bytes: usize,
     memories: [Names; Memory::ALL.len()],
 }
@@ -109,23 +109,23 @@ pub struct Stock {
 #[derive(Clone, Default)]
 struct Names {
     by_name: BTreeMap<Arc<[u8]>, (u64, Remembered)>,
-    /// By numbers that grow.
+    /// The names by ascending numbers, in the order in which they were remembered.
     order: BTreeMap<u64, Arc<[u8]>>,
     text_bytes: usize,
 }
 
-/// What a memory was before a name was remembered.
+/// The state of a memory before a name was remembered.
 #[derive(Debug)]
 pub struct MemoryPreImage {
     memory: Memory,
     name: Box<[u8]>,
     before: Option<(u64, Remembered)>,
-    /// The name that had to go.
+    /// The name that was forgotten to make room.
     forgotten: Option<(Arc<[u8]>, u64, Remembered)>,
 }
 
 impl Stock {
-    /// Units that are held.
+    /// Units held.
     pub fn held(&self) -> u64 {
         self.held
     }
@@ -135,12 +135,12 @@ impl Stock {
         self.terms.total.saturating_sub(self.held.saturating_add(self.terms.sold))
     }
 
-    /// Units that are held for a subject.
+    /// Units held for a subject.
     pub fn held_for(&self, subject: &[u8]) -> u64 {
         self.held_for.get(subject).copied().unwrap_or(0)
     }
 
-    /// Units that a subject has bought, as far as they count at this time, Unix ms.
+    /// Units that a subject has bought and that still count at `now_ms`, Unix ms.
     pub fn bought_by(&self, subject: &[u8], now_ms: i64) -> u64 {
         let Some(bought) = self.remembered(Memory::Buyers, subject) else { return 0 };
         let period_ms = i64::try_from(self.terms.period_ms).unwrap_or(i64::MAX);
@@ -148,17 +148,17 @@ impl Stock {
         if counts { bought.units } else { 0 }
     }
 
-    /// What is remembered of a name.
+    /// The memory of a name.
     pub fn remembered(&self, memory: Memory, name: &[u8]) -> Option<Remembered> {
         self.names(memory).by_name.get(name).map(|(_, of_it)| *of_it)
     }
 
-    /// How many names are remembered.
+    /// The number of names remembered.
     pub fn names_of(&self, memory: Memory) -> usize {
         self.names(memory).order.len()
     }
 
-    /// Names that are remembered from a number on, in their order, each with its number.
+    /// The names remembered from `number` on, in their order, each with its number.
     pub fn memory_from(&self, memory: Memory, number: u64) -> impl Iterator<Item = (u64, &[u8], Remembered)> {
         let names = self.names(memory);
         names.order.range((Bound::Included(number), Bound::Unbounded)).filter_map(|(number, name)| {
@@ -167,11 +167,12 @@ impl Stock {
         })
     }
 
-    /// Remembers a name, as the last one. Answers what takes that back.
+    /// Remembers a name as the most recent one. Returns the pre-image that undoes this.
     pub fn remember(&mut self, memory: Memory, name: &[u8], of_it: Remembered) -> MemoryPreImage {
         let names = &mut self.memories[memory as usize];
         let before = names.take(name).map(|(_, number, of_it)| (number, of_it));
-        // Larger than any before, its own as well: whoever walks the memory must meet it once more.
+        // Larger than any number before, including the name's own: a walk through the memory has to meet the name once
+        // more.
         let after = names.order.last_key_value().map(|(last, _)| *last).max(before.map(|(number, _)| number));
         let number = after.map_or(0, |last| last + 1);
         names.put(Arc::from(name), number, of_it);
@@ -179,7 +180,7 @@ impl Stock {
         MemoryPreImage { memory, name: name.into(), before, forgotten }
     }
 
-    /// Takes back what [`remember`](Self::remember) did, when all that came later has been taken back.
+    /// Undoes [`remember`](Self::remember). All later changes must have been undone before.
     pub fn put_back(&mut self, pre_image: MemoryPreImage) {
         let MemoryPreImage { memory, name, before, forgotten } = pre_image;
         let names = &mut self.memories[memory as usize];
@@ -192,7 +193,7 @@ impl Stock {
         }
     }
 
-    /// Units are held for a subject, which may be nobody.
+    /// Records that units are held for a subject. An empty subject stands for none.
     pub(super) fn hold(&mut self, subject: &[u8], units: u64) {
         self.held += units;
         if subject.is_empty() {
@@ -207,7 +208,7 @@ impl Stock {
         }
     }
 
-    /// Units that were held for a subject are not any more.
+    /// Records that units are no longer held for a subject.
     pub(super) fn let_go(&mut self, subject: &[u8], units: u64) {
         self.held -= units;
         if let Some(held) = self.held_for.get_mut(subject) {
@@ -219,19 +220,19 @@ impl Stock {
         }
     }
 
-    /// All names: of subjects with holds, and what is remembered.
+    /// The number of names: of subjects with holds, and in the memories.
     pub fn elements(&self) -> usize {
         self.held_for.len() + Memory::ALL.map(|memory| self.names_of(memory)).into_iter().sum::<usize>()
     }
 
-    /// Whether a copy of it costs little.
+    /// Whether a copy costs little.
     pub fn is_small(&self) -> bool {
         self.elements() <= FEW_NAMES
     }
 
-    /// Bytes allocated, itself included, approximately.
+    /// Bytes allocated, including the struct itself, approximately.
     pub fn mem_bytes(&self) -> usize {
-        // A string that is shared has two counts in front; nodes of the trees are three quarters full.
+        // A shared string has two counts in front; the trees' nodes are three quarters full.
         const NAME: usize = 2 * size_of::<usize>();
         const OF_SUBJECT: usize = NAME + (size_of::<Arc<[u8]>>() + size_of::<u64>()) * 4 / 3;
         const OF_NAME: usize =
@@ -268,13 +269,13 @@ impl Names {
 }
 
 impl MemoryPreImage {
-    /// Bytes outside of it.
+    /// Bytes outside the struct.
     pub fn heap_bytes(&self) -> usize {
         self.name.len() + self.forgotten.as_ref().map_or(0, |(name, ..)| name.len())
     }
 }
 
-/// All that can be told from outside, in its order: two that are equal go on alike.
+/// Everything visible from outside, in its order: two stocks with equal output behave alike.
 impl std::fmt::Debug for Stock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?} held {} for {:?}", self.terms, self.held, self.held_for)?;
@@ -325,7 +326,7 @@ mod tests {
         let of = |units| Remembered { units, at_ms: 0 };
         let most = STOCK_REFILLS_MAX as u64;
         (0..most).for_each(|id| _ = stock.remember(Memory::Refills, &id.to_le_bytes(), of(id)));
-        // The first one is remembered anew, and so the second one is the oldest.
+        // The first name is remembered anew, so the second one becomes the oldest.
         stock.remember(Memory::Refills, &0u64.to_le_bytes(), of(7));
         let before = remembered(&stock, Memory::Refills);
         let pre_image = stock.remember(Memory::Refills, b"new", of(1));
@@ -339,7 +340,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// A memory against a list, and each step taken back.
+        /// Compares a memory with a list, and undoes each step.
         #[test]
         fn equal_to_a_list(names in proptest::collection::vec((0..3usize, 0..20u8, 0..9u64), 0..120)) {
             let mut stock = Stock::default();

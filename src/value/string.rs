@@ -1,8 +1,9 @@
-//! A string value: what SET stores.
+//! A string value, as SET stores it.
 //!
-//! A decimal integer is kept as a number, so that a counter costs no allocation and INCR no parsing. A short text lies where the
-//! value does: in its entry, or up to 14 bytes of it in an owned value. A longer one is one thin allocation. A string that was
-//! edited in place (APPEND, SETRANGE, SETBIT) stays growable and says `raw`, as it does in Redis.
+//! A decimal integer is stored as a number, so that a counter needs no allocation and INCR no parsing. A short text
+//! lies next to the value: in its entry, or up to 14 bytes of it in an owned value. A longer text is one thin
+//! allocation. A string that was edited in place (APPEND, SETRANGE, SETBIT) stays growable and reports `raw`, as in
+//! Redis.
 
 use std::borrow::Cow;
 
@@ -10,13 +11,13 @@ use super::Layout;
 use super::thin_bytes::ThinBytes;
 use crate::base::num;
 
-/// Longest text that lies inside of an owned value.
+/// The longest text that lies inside an owned value.
 const INLINE_BYTES: usize = 14;
 
-/// Longest string that OBJECT ENCODING calls `embstr`: Redis allocates it together with its header.
+/// The longest string that OBJECT ENCODING calls `embstr`: Redis allocates it together with its header.
 const EMBSTR_MAX_BYTES: usize = 44;
 
-/// Longest text that can be an `i64`.
+/// The longest text that can be an `i64`.
 const INTEGER_MAX_BYTES: usize = 20;
 
 /// A string value. See the module's header.
@@ -24,29 +25,29 @@ const INTEGER_MAX_BYTES: usize = 20;
 pub enum StringValue {
     /// A canonical decimal integer.
     Int(i64),
-    /// Up to 14 bytes.
+    /// A text of up to 14 bytes.
     Inline {
-        /// How many of `bytes` count.
+        /// The number of `bytes` in use.
         len: u8,
-        /// The text, then zeroes.
+        /// The text, then zeros.
         bytes: [u8; INLINE_BYTES],
     },
-    /// Longer, written once.
+    /// A longer text, written once.
     Heap(ThinBytes),
-    /// Edited in place at least once.
+    /// A text edited in place at least once.
     Raw(ThinBytes),
 }
 
-/// A string value as it is read, wherever it lies.
+/// A string value as it is read, wherever it is stored.
 #[derive(Clone, Copy, Debug)]
 pub enum StringRef<'a> {
     /// A canonical decimal integer.
     Int(i64),
-    /// A short text, which lies where the value does.
+    /// A short text, which lies next to the value.
     Short(&'a [u8]),
-    /// Longer, written once.
+    /// A longer text, written once.
     Heap(&'a ThinBytes),
-    /// Edited in place at least once.
+    /// A text edited in place at least once.
     Raw(&'a ThinBytes),
 }
 
@@ -65,7 +66,7 @@ impl StringValue {
         StringValue::plain(bytes)
     }
 
-    /// Copies `bytes` as they are, whatever they say.
+    /// Copies `bytes` unchanged, even if they are an integer.
     #[inline]
     pub fn plain(bytes: &[u8]) -> StringValue {
         if bytes.len() > INLINE_BYTES {
@@ -76,7 +77,7 @@ impl StringValue {
         StringValue::Inline { len: bytes.len() as u8, bytes: inline }
     }
 
-    /// The value, to read it.
+    /// The value, for reading.
     #[inline]
     pub fn as_ref(&self) -> StringRef<'_> {
         match self {
@@ -87,7 +88,7 @@ impl StringValue {
         }
     }
 
-    /// The text as a growable buffer; the value says `raw` from now on.
+    /// The text as a growable buffer. From now on the value reports `raw`.
     pub fn make_raw(&mut self) -> &mut ThinBytes {
         if let StringValue::Heap(bytes) = self {
             *self = StringValue::Raw(std::mem::take(bytes));
@@ -100,7 +101,7 @@ impl StringValue {
         }
     }
 
-    /// Lays it out like this; false where a string can't be.
+    /// Changes the layout. Returns false if a string cannot have this layout.
     pub fn take_layout(&mut self, layout: Layout) -> bool {
         match (layout, &mut *self) {
             (Layout::Integers, _) => return false,
@@ -159,7 +160,7 @@ impl<'a> StringRef<'a> {
         self.len() == 0
     }
 
-    /// The number it is, if it is a canonical integer.
+    /// The value as a number, if it is a canonical integer.
     #[inline]
     pub fn as_i64(self) -> Option<i64> {
         match self {
@@ -177,12 +178,12 @@ impl<'a> StringRef<'a> {
         }
     }
 
-    /// How it is laid out: a text that was edited in place is not compact.
+    /// The layout: a text that was edited in place is not compact.
     pub fn layout(self) -> Layout {
         if let StringRef::Raw(_) = self { Layout::Large } else { Layout::Compact }
     }
 
-    /// Bytes held outside of the place where the value lies.
+    /// Bytes held outside the value's own place.
     pub fn heap_bytes(self) -> usize {
         match self {
             StringRef::Int(_) | StringRef::Short(_) => 0,

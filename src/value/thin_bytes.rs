@@ -1,7 +1,7 @@
-//! A growable byte string in one word: length and capacity stand in front of the bytes.
+//! A growable byte string in one word: length and capacity lie in front of the bytes.
 //!
-//! A [`ThinVec`] that is only ever filled in one go. Its own `from`, `resize` and `extend_from_slice` write byte by byte and
-//! the length after each: 545 ns for 1 KiB, where a copy takes 17.
+//! A [`ThinVec`] that is only ever filled in bulk. Its own `from`, `resize` and `extend_from_slice` write byte by byte
+//! and update the length after each: 545 ns for 1 KiB, where a copy takes 17.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -11,8 +11,8 @@ use thin_vec::ThinVec;
 
 /// A growable byte string. See the module's header.
 ///
-/// All bytes of the vector's length are written, but for the moment between growing and filling it. It grows first, because
-/// a pointer from the vector may reach no further than its length.
+/// All bytes within the vector's length are written, except for a moment between growing and filling. It grows first,
+/// because a pointer from the vector may reach no further than its length.
 #[derive(Default)]
 pub struct ThinBytes(ThinVec<MaybeUninit<u8>>);
 
@@ -31,7 +31,7 @@ impl ThinBytes {
         self.grow(bytes.len()).write_copy_of_slice(bytes);
     }
 
-    /// Appends `count` zeroes.
+    /// Appends `count` zeros.
     pub fn append_zeroes(&mut self, count: usize) {
         self.grow(count).fill(MaybeUninit::new(0));
     }
@@ -41,15 +41,16 @@ impl ThinBytes {
     fn grow(&mut self, count: usize) -> &mut [MaybeUninit<u8>] {
         self.0.reserve(count);
         let len = self.0.len();
-        // SAFETY: there is room for so many more, and their type allows for unwritten ones. They are the last `count`.
+        // SAFETY: there is room for `count` more bytes, and their type allows unwritten ones. The slice is the last
+        // `count`.
         unsafe {
             self.0.set_len(len + count);
             std::slice::from_raw_parts_mut(self.0.as_mut_ptr().add(len), count)
         }
     }
 
-    /// Writes `bytes` from `offset` on, zeroes before when there were fewer, and answers the new length. Without bytes it only
-    /// grows to `offset`.
+    /// Writes `bytes` from `offset` on, filling any gap before it with zeros, and returns the new length. Without
+    /// bytes, only grows the string to `offset`.
     pub fn write_at(&mut self, offset: usize, bytes: &[u8]) -> usize {
         if self.len() < offset {
             self.reserve(offset - self.len() + bytes.len());
@@ -61,7 +62,7 @@ impl ThinBytes {
         self.len()
     }
 
-    /// Replaces `removed` bytes from `offset` on by others; answers false, and changes nothing, when there are not so many.
+    /// Replaces `removed` bytes from `offset` on. Returns false, and changes nothing, if there are not that many.
     pub fn splice(&mut self, offset: usize, removed: usize, bytes: &[u8]) -> bool {
         let len = self.len();
         let Some(tail) = offset.checked_add(removed).filter(|tail| *tail <= len) else { return false };
@@ -83,7 +84,7 @@ impl ThinBytes {
         self.0.reserve(count);
     }
 
-    /// Bytes allocated, its header included.
+    /// Bytes allocated, including the header.
     pub fn heap_bytes(&self) -> usize {
         self.0.capacity() + 16
     }
@@ -100,7 +101,7 @@ impl Deref for ThinBytes {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: all are written: `grow` is private, and both who call it fill what it gives.
+        // SAFETY: all bytes are written: `grow` is private, and both of its callers fill the slice it returns.
         unsafe { self.0.assume_init_ref() }
     }
 }
@@ -108,7 +109,7 @@ impl Deref for ThinBytes {
 impl DerefMut for ThinBytes {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above.
+        // SAFETY: as in `deref`.
         unsafe { self.0.assume_init_mut() }
     }
 }

@@ -1,20 +1,20 @@
-//! One grant, and what it is of.
+//! One grant, and the kinds of objects that have grants.
 
 use std::sync::Arc;
 
-/// What the grants are of.
+/// The kind of object that grants belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// One holder, or several who share.
+    /// One holder, or several that share.
     Lock,
-    /// So many units at a time.
+    /// A limited number of units at a time.
     Gate,
-    /// So many units in all.
+    /// A limited number of units in all.
     Stock,
 }
 
 impl Kind {
-    /// What TYPE answers.
+    /// The kind's name in TYPE.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Lock => "lock",
@@ -24,36 +24,36 @@ impl Kind {
     }
 }
 
-/// One grant, as it is read or given.
+/// One grant, as it is read or set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant<'a> {
-    /// Who holds it.
+    /// The holder's name.
     pub holder: &'a [u8],
-    /// Larger than those of all grants before it.
+    /// The fencing token, larger than those of all earlier grants.
     pub token: u64,
-    /// How many units it holds, 1 or more.
+    /// The number of units held, 1 or more.
     pub units: u64,
-    /// When it was given, Unix ms.
+    /// The time of the grant, Unix ms.
     pub since_ms: i64,
-    /// When its lease ends, Unix ms.
+    /// The end of the lease, Unix ms.
     pub until_ms: i64,
-    /// How often a lock was entered by its holder.
+    /// The number of times the holder has entered the lock.
     pub entered: u64,
     /// Whether others may hold the lock as well.
     pub shared: bool,
-    /// What the holder said about it. Of a stock's hold: the subject for which it is held, empty for none.
+    /// The holder's remark. For a stock's hold: the subject that it is held for, or empty.
     pub note: &'a [u8],
 }
 
 impl Grant<'_> {
-    /// The same grant with another end and note. It borrows nothing from where it was.
+    /// The grant with another end and note. It borrows nothing from its old place.
     pub fn renewed<'a>(self, holder: &'a [u8], until_ms: i64, note: &'a [u8]) -> Grant<'a> {
         let Grant { token, units, since_ms, entered, shared, .. } = self;
         Grant { holder, token, units, since_ms, until_ms, entered, shared, note }
     }
 }
 
-/// A grant that is kept elsewhere.
+/// A grant that owns its texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedGrant {
     pub(super) holder: Arc<[u8]>,
@@ -74,13 +74,13 @@ impl From<Grant<'_>> for OwnedGrant {
 }
 
 impl OwnedGrant {
-    /// The grant, to read it.
+    /// The grant, for reading.
     pub fn as_grant(&self) -> Grant<'_> {
         let &OwnedGrant { token, units, since_ms, until_ms, entered, shared, .. } = self;
         Grant { holder: &self.holder, token, units, since_ms, until_ms, entered, shared, note: &self.note }
     }
 
-    /// Bytes that it takes outside of itself.
+    /// Bytes that it takes outside the struct.
     pub fn heap_bytes(&self) -> usize {
         2 * size_of::<usize>() + self.holder.len() + self.note.len()
     }

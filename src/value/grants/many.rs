@@ -1,4 +1,4 @@
-//! Many grants: trees by token, by holder, and of the ends of leases.
+//! Many grants: trees by token, by holder, and by lease end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,24 +12,24 @@ pub(super) struct Many {
     by_holder: BTreeMap<Arc<[u8]>, u64>,
     ends: BTreeSet<(i64, u64)>,
     units: u64,
-    /// Of holders and notes.
+    /// The length of all holders and notes, in bytes.
     text_bytes: usize,
 }
 
 impl Many {
-    /// These grants.
+    /// Collects the given grants.
     pub(super) fn of<'a>(grants: impl Iterator<Item = Grant<'a>>) -> Many {
         let mut many = Many::default();
         grants.for_each(|grant| many.set(grant));
         many
     }
 
-    /// How many there are.
+    /// The number of grants.
     pub(super) fn len(&self) -> usize {
         self.by_token.len()
     }
 
-    /// Units of all of them.
+    /// Units of all grants.
     pub(super) fn units(&self) -> u64 {
         self.units
     }
@@ -45,17 +45,17 @@ impl Many {
         self.by_token.last_key_value().map_or(0, |(token, _)| *token)
     }
 
-    /// The grants whose tokens are `token` or more, in the order of these.
+    /// The grants with a token of `token` or more, in the order of their tokens.
     pub(super) fn from(&self, token: u64) -> impl Iterator<Item = Grant<'_>> {
         self.by_token.range(token..).map(|(_, grant)| grant.as_grant())
     }
 
-    /// The ends of leases, each with the token of its grant, the first one first.
+    /// The ends of leases in ascending order, each with the token of its grant.
     pub(super) fn ends(&self) -> impl DoubleEndedIterator<Item = (i64, u64)> {
         self.ends.iter().copied()
     }
 
-    /// How many units the grant of this token has.
+    /// The units of the grant with this token; 0 if there is none.
     pub(super) fn units_of(&self, token: u64) -> u64 {
         self.by_token.get(&token).map_or(0, |grant| grant.units)
     }
@@ -66,7 +66,8 @@ impl Many {
         self.by_token.get(token).map(OwnedGrant::as_grant)
     }
 
-    /// Whether a grant can be [set](Self::set): neither has its holder one of another token, nor another holder one of its token.
+    /// Whether a grant can be [set](Self::set): its holder has no grant with another token, and no other holder has its
+    /// token.
     pub(super) fn fits(&self, grant: &Grant<'_>) -> bool {
         let of_token = self.by_token.get(&grant.token).map(|other| &*other.holder);
         let of_holder = self.by_holder.get(grant.holder);
@@ -77,9 +78,9 @@ impl Many {
         }
     }
 
-    /// Gives a holder this grant, which [fits](Self::fits).
+    /// Gives a holder this grant. It must [fit](Self::fits).
     pub(super) fn set(&mut self, grant: Grant<'_>) {
-        // The name that is there is the old grant's, and would stay beside the new one's.
+        // The old key holds the old grant's copy of the name and would stay alive beside the new one.
         self.remove(grant.holder);
         let owned = OwnedGrant::from(grant);
         self.by_holder.insert(Arc::clone(&owned.holder), grant.token);
@@ -89,7 +90,7 @@ impl Many {
         self.by_token.insert(grant.token, owned);
     }
 
-    /// Takes away a holder's grant; false where it has none.
+    /// Removes a holder's grant. Returns false if it has none.
     pub(super) fn remove(&mut self, holder: &[u8]) -> bool {
         let Some(token) = self.by_holder.remove(holder) else { return false };
         if let Some(grant) = self.by_token.remove(&token) {
@@ -100,9 +101,9 @@ impl Many {
         true
     }
 
-    /// Bytes allocated, itself included, approximately.
+    /// Bytes allocated, including the struct itself, approximately.
     pub(super) fn mem_bytes(&self) -> usize {
-        // Nodes of the trees are three quarters full.
+        // The trees' nodes are three quarters full.
         let trees =
             size_of::<OwnedGrant>() + 2 * size_of::<u64>() + size_of::<(Arc<[u8]>, u64)>() + size_of::<(i64, u64)>();
         size_of::<Many>() + self.len() * (trees * 4 / 3 + 2 * size_of::<usize>()) + self.text_bytes

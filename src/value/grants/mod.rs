@@ -1,26 +1,28 @@
-//! Grants: who holds what of a lock, a gate or a stock, with how many units, and until when.
+//! Grants: the holders of a lock, a gate or a stock, each with its units and the end of its lease.
 //!
-//! A grant belongs to a holder, has a *fencing token* that grows from grant to grant, and ends at its lease's end. The value has no
-//! clock: whoever has one asks for the [first end](Grants::first_end) and removes what is over.
+//! A grant belongs to a holder, has a *fencing token* that grows from grant to grant, and ends with its lease. The
+//! value has no clock: code with a clock asks for the [first end](Grants::first_end) and removes the grants that are
+//! over.
 //!
-//! Tokens are unique within a value and given out in ascending order, so they are the order in which grants came, too. By them a walk
-//! over the holders goes on where it stopped, whoever came or went meanwhile.
+//! Tokens are unique within a value and assigned in ascending order, so they also give the order in which grants came.
+//! A walk over the holders can therefore resume at a token, even if holders have come or gone in the meantime.
 //!
 //! # Layout
-//! One word, with one of two forms behind it:
+//! A value is one word, which points to one of two forms:
 //!
-//! - *Small*: a lock or gate of up to [`FEW`] grants is one block ([`small`]), which has all that there is to know about it. That is what nearly
-//!   all locks and gates are.
-//! - *Large*: more grants have a tree by token, one by holder, and one of the ends ([`many`]). What else there is stays in a block. A stock is large
-//!   however many holds it has, since there is a [`Stock`] beside them; up to [`FEW`] are in the block.
+//! - *Small*: a lock or gate of up to [`FEW`] grants is one block ([`small`]) that holds everything about it. Nearly
+//!   all locks and gates are small.
+//! - *Large*: more grants have a tree by token, one by holder, and one of lease ends ([`many`]). Everything else stays
+//!   in a block. A stock is large however many holds it has, since it needs a [`Stock`] beside them; up to [`FEW`]
+//!   holds are in the block.
 //!
-//! Which form it is, and where the grants are, follows from what it is of and from the number of grants alone, so that whoever repeats what happened
-//! has the same.
+//! The form, and the place of the grants, depend only on the kind and on the number of grants. Replaying the changes
+//! therefore leads to an equal form.
 //!
-//! The holder of a stock's hold is the order, and its note is the subject for which it is held.
+//! The holder of a stock's hold is the order; its note is the subject that the units are held for.
 //!
-//! A block of grants is never embedded in its entry, as those of other small collections are: grants come and go one after another, and each
-//! timer that comes is noted in it.
+//! A block of grants is never embedded in its entry, unlike the blocks of other small collections: grants come and go
+//! one after another, and each timer that is set is recorded in the block.
 
 mod grant;
 mod many;
@@ -37,38 +39,41 @@ use super::block::{Block, InBlock};
 use super::one_word::{Held, HeldMut, OneWord};
 use super::stock::{Memory, Stock, Terms};
 
-/// The largest fencing token: as far as a double is exact, so that clients in any language can compare them.
+/// The largest fencing token: the largest count that a double holds exactly, so that clients in any language can
+/// compare tokens.
 pub const TOKEN_MAX: u64 = (1 << 53) - 1;
 
-/// The most units that one grant holds, and that a gate admits: sums of them stay far below 2^64.
+/// The most units that one grant can hold and a gate can admit. Sums of them stay far below 2^64.
 pub const UNITS_MAX: u64 = u32::MAX as u64;
 
-/// Most bytes of a holder and a note: those of a few grants fit a block. Whoever takes them from clients has far smaller limits.
+/// The most bytes of a holder and a note together, so that a few grants fit into a block. Callers that take them from
+/// clients apply far smaller limits.
 const TEXTS_MAX_BYTES: usize = Block::MAX_BYTES / (FEW + 1) - 128;
 
 /// All grants of one lock, gate or stock. See the module's header.
 #[derive(Clone)]
 pub struct Grants(OneWord<Large>);
 
-/// More than a small one.
+/// The form that does not fit into a block.
 #[derive(Clone)]
 struct Large {
-    /// All but the grants, and these while they are few.
+    /// Everything except the grants, and the grants too while they are few.
     small: Small,
-    /// More than [`FEW`] grants.
+    /// The grants, if there are more than [`FEW`].
     many: Option<Box<Many>>,
-    /// What a stock has beside them.
+    /// The part that only a stock has.
     stock: Option<Box<Stock>>,
 }
 
-/// Where the grants are.
+/// The place of the grants.
 enum Rows<'a> {
     Few(&'a Small),
     Many(&'a Many),
 }
 
 impl Grants {
-    /// No grants yet. `is_fixed`: the limit was set for the gate itself, and the value lasts without grants, as a stock always does.
+    /// A value without grants. `is_fixed`: the limit was set for the gate itself, and the value persists without
+    /// grants, as a stock always does.
     pub fn new(kind: Kind, limit: u64, is_fixed: bool) -> Grants {
         let is_stock = kind == Kind::Stock;
         let mut grants = Grants(OneWord::small(Small::new(kind).into_block()));
@@ -79,7 +84,7 @@ impl Grants {
         grants
     }
 
-    /// What a stock has beside its holds.
+    /// The part of a stock besides its holds.
     pub fn stock(&self) -> Option<&Stock> {
         self.0.as_large().and_then(|large| large.stock.as_deref())
     }
@@ -89,27 +94,27 @@ impl Grants {
         self.0.as_large_mut().and_then(|large| large.stock.as_deref_mut())
     }
 
-    /// What they are of.
+    /// The kind of object that the grants belong to.
     pub fn kind(&self) -> Kind {
         self.small().kind()
     }
 
-    /// How many units there may be: of a gate. 0 for a lock or a stock.
+    /// The number of units that a gate admits; 0 for a lock or a stock.
     pub fn limit(&self) -> u64 {
         self.small().limit()
     }
 
-    /// Whether the limit is the gate's own, not that of the calls.
+    /// Whether the limit belongs to the gate itself rather than to each call.
     pub fn is_fixed(&self) -> bool {
         self.small().is_fixed()
     }
 
-    /// Sets the limit, which is [`UNITS_MAX`] at most, and whether it is the gate's own.
+    /// Sets the limit, at most [`UNITS_MAX`], and whether it belongs to the gate itself.
     pub fn set_limit(&mut self, limit: u64, is_fixed: bool) {
         self.small_mut().set_limit(limit.min(UNITS_MAX), is_fixed);
     }
 
-    /// How many grants there are.
+    /// The number of grants.
     pub fn len(&self) -> usize {
         match self.rows() {
             Rows::Few(small) => small.len(),
@@ -117,22 +122,22 @@ impl Grants {
         }
     }
 
-    /// Whether there is no grant.
+    /// Whether there are no grants.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many elements there are to copy or free: grants, and what a stock remembers.
+    /// The number of elements to copy or free: grants, and the names that a stock remembers.
     pub fn elements(&self) -> usize {
         self.len() + self.stock().map_or(0, Stock::elements)
     }
 
-    /// Whether there is nothing to keep: neither a grant nor a limit of its own.
+    /// Whether nothing is worth keeping: there are no grants, and no limit of its own.
     pub fn is_hollow(&self) -> bool {
         self.is_empty() && !self.is_fixed()
     }
 
-    /// What is left when nobody holds anything any more: the gate's own limit, or the stock with what was sold. `None` if that is nothing.
+    /// The value without its holders: the gate's own limit, or the stock with its sales. `None` if nothing remains.
     pub fn without_holders(&self) -> Option<Grants> {
         let mut rest = Grants::new(self.kind(), self.limit(), self.is_fixed());
         if let (Some(stock), Some(of_rest)) = (self.stock(), rest.stock_mut()) {
@@ -146,7 +151,7 @@ impl Grants {
         Some(rest).filter(|rest| !rest.is_hollow())
     }
 
-    /// Units of all grants, of those whose leases are over and that are not removed yet as well.
+    /// Units of all grants, including those whose leases are over but which have not been removed yet.
     pub fn units(&self) -> u64 {
         match self.rows() {
             Rows::Few(small) => small.grants().map(|grant| grant.units).sum(),
@@ -159,12 +164,12 @@ impl Grants {
         self.rows().get(holder)
     }
 
-    /// The grant that came first.
+    /// The oldest grant.
     pub fn first(&self) -> Option<Grant<'_>> {
         self.from(0).next()
     }
 
-    /// The largest token of a grant that is there; 0 without any.
+    /// The largest token of the present grants; 0 if there are none.
     pub fn last_token(&self) -> u64 {
         match self.rows() {
             Rows::Few(small) => small.grants().last().map_or(0, |grant| grant.token),
@@ -172,7 +177,7 @@ impl Grants {
         }
     }
 
-    /// The grants whose tokens are `token` or more, in the order of these.
+    /// The grants with a token of `token` or more, in the order of their tokens.
     pub fn from(&self, token: u64) -> impl Iterator<Item = Grant<'_>> {
         let (few, many) = match self.rows() {
             Rows::Few(small) => (Some(small.grants()), None),
@@ -190,7 +195,7 @@ impl Grants {
         }
     }
 
-    /// When the first lease ends, Unix ms.
+    /// The end of the first lease to end, Unix ms.
     pub fn first_end_ms(&self) -> Option<i64> {
         match self.rows() {
             Rows::Few(small) => small.grants().map(|grant| grant.until_ms).min(),
@@ -198,7 +203,7 @@ impl Grants {
         }
     }
 
-    /// When the last lease ends, Unix ms.
+    /// The end of the last lease to end, Unix ms.
     pub fn last_end_ms(&self) -> Option<i64> {
         match self.rows() {
             Rows::Few(small) => small.grants().map(|grant| grant.until_ms).max(),
@@ -206,8 +211,8 @@ impl Grants {
         }
     }
 
-    /// When so many units come free by the ends of leases, of which the first `most` are looked at: if these hold fewer, when the last of
-    /// them ends. Unix ms.
+    /// The time at which `units` units will have come free through the ends of leases, Unix ms. Only the first `most`
+    /// leases are considered; if they hold fewer units, returns the end of the last of them.
     pub fn frees_ms(&self, units: u64, most: usize) -> Option<i64> {
         let (mut left, mut at_ms) = (units, None);
         let mut wants_more = |(until_ms, freed): (i64, u64)| {
@@ -228,8 +233,9 @@ impl Grants {
         at_ms
     }
 
-    /// Gives a holder this grant, in place of the one of this token that it has. False, with nothing changed, where it does not fit: the
-    /// holder has one of another token, another holder has the token, or its units, token or texts are out of bounds.
+    /// Gives a holder this grant, replacing its present one if both have the same token. Returns false, and changes
+    /// nothing, if the grant does not fit: the holder has a grant with another token, another holder has the token, or
+    /// the units, token or texts are out of bounds.
     pub fn set(&mut self, grant: Grant<'_>) -> bool {
         let are_short = grant.holder.len().saturating_add(grant.note.len()) <= TEXTS_MAX_BYTES;
         if !are_short || !(1..=UNITS_MAX).contains(&grant.units) || !(1..=TOKEN_MAX).contains(&grant.token) {
@@ -246,7 +252,7 @@ impl Grants {
         self.0.make_large(Large::of).set(grant)
     }
 
-    /// Takes away a holder's grant; false where it has none.
+    /// Removes a holder's grant. Returns false if it has none.
     pub fn remove(&mut self, holder: &[u8]) -> bool {
         let large = match self.0.held_mut() {
             HeldMut::Small(block) => return Small::of_mut(block).remove(holder),
@@ -259,30 +265,30 @@ impl Grants {
         is_removed
     }
 
-    /// When somebody will look at the leases, Unix ms. `None` if that is not promised.
+    /// The time by which the leases will be checked, Unix ms. `None` if no check is planned.
     #[inline]
     pub fn timer_ms(&self) -> Option<i64> {
         self.small().timer_ms()
     }
 
-    /// Tells when somebody will look at them, at the latest.
+    /// Sets the time by which the leases will be checked.
     pub fn set_timer_ms(&mut self, timer_ms: Option<i64>) {
         self.small_mut().set_timer_ms(timer_ms);
     }
 
-    /// Whether a lease ends before somebody looks.
+    /// Whether a lease ends before the next check.
     pub fn need_timer(&self) -> bool {
         self.first_end_ms().is_some_and(|first_ms| self.timer_ms().is_none_or(|timer_ms| first_ms < timer_ms))
     }
 
-    /// Promises less: it is enough to look when the first lease ends.
+    /// Puts the check off to the end of the first lease, if that is later.
     pub fn put_off_timer(&mut self) {
         if let Some(timer_ms) = self.timer_ms() {
             self.set_timer_ms(self.first_end_ms().max(Some(timer_ms)));
         }
     }
 
-    /// Bytes to copy for a copy of it; `None` when that is more than one small block.
+    /// Bytes to copy for a copy of the value. `None` if it is more than one small block.
     pub fn compact_bytes(&self) -> Option<usize> {
         let of_large = match self.0.as_large() {
             None => 0,
@@ -303,7 +309,7 @@ impl Grants {
         self.small().heap_bytes() + self.0.as_large().map_or(0, of_large)
     }
 
-    /// All but the grants, and these while they are few.
+    /// Everything except the grants, and the grants too while they are few.
     #[inline]
     fn small(&self) -> &Small {
         match self.0.held() {
@@ -330,7 +336,7 @@ impl Grants {
 }
 
 impl Large {
-    /// What a small one becomes.
+    /// Makes a large value of a small one's block.
     fn of(block: Block) -> Large {
         Large { small: Small::of_block(block), many: None, stock: None }
     }
@@ -376,7 +382,7 @@ impl Large {
         is_removed
     }
 
-    /// A holder's grant is about to go, or to be replaced: a stock counts what is held.
+    /// Updates a stock's units held when a holder's grant is about to be removed or replaced.
     fn let_go(&mut self, holder: &[u8]) {
         let Large { small, many, stock } = self;
         let rows = many.as_deref().map_or(Rows::Few(small), Rows::Many);

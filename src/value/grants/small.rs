@@ -1,4 +1,5 @@
-//! Few grants, and all else that a lock or gate has, in one [`Block`]. It counts the grants, and its kind is these bits:
+//! A few grants, and everything else that a lock or gate has, in one [`Block`]. The block's count is the number of
+//! grants, and its kind holds these bits:
 //!
 //! ```text
 //! | - | - | timer is stored | timer is at the end | has a limit | is fixed | lock 0, gate 1, stock 2 |
@@ -6,18 +7,19 @@
 //!
 //! # Layout
 //! ```text
-//! timer                                                                           Unix ms, i64, little-endian; if it is stored
-//! limit                                                                           if there is one, so that it is not 0
+//! timer                                                                           Unix ms, i64, little-endian; only if stored
+//! limit                                                                           only if not 0
 //! token, units, since, lease, entered * 2 + shared, length of the holder, length of the note, holder, note      of each grant
 //! ```
 //!
-//! Limit and the seven numbers of a grant are LEB128. `lease` is the end less `since`, both modulo 2^64. Grants are in the order of their
-//! tokens.
+//! The limit and the seven numbers of a grant are LEB128. `lease` is the end minus `since`, both modulo 2^64. Grants
+//! are ordered by their tokens.
 //!
 //! # Timer
-//! Nearly all locks have one grant, and a timer that comes when its lease ends. That takes no byte: a bit says so. A timer at another time is
-//! stored, as one that came for an end before the lease was prolonged; and so is that of several grants, of which nobody wants to look for the first
-//! end at each call. Which of these it is follows from grants and timer alone.
+//! Nearly all locks have one grant and a timer that fires when its lease ends. Such a timer takes no bytes, just a bit.
+//! A timer at another time is stored: for example, one set for an end before the lease was prolonged. The timer of
+//! several grants is stored too, so that not every call has to search for the first end. The representation depends
+//! only on the grants and the timer.
 
 use std::ops::Range;
 
@@ -25,29 +27,29 @@ use super::grant::{Grant, Kind};
 use crate::value::block::{Block, InBlock};
 use crate::value::leb128::{Reader, number_len, write_number};
 
-/// Grants that are few, at most.
+/// The most grants that count as few.
 pub const FEW: usize = 64;
 
-/// Few grants. See the module's header. A new one is a lock.
+/// A few grants. See the module's header. A new one is a lock.
 #[derive(Clone, Default)]
 #[repr(transparent)]
 pub(super) struct Small(Block);
 
-// SAFETY: it is one, transparently.
+// SAFETY: the struct is transparent over one `Block`.
 unsafe impl InBlock for Small {}
 
-/// The bits that tell what it is.
+/// The bits of the kind.
 const KIND: u8 = 0b11;
-/// The limit is its own.
+/// The limit belongs to the gate itself.
 const FIXED: u8 = 1 << 2;
 /// There is a limit, and it is not 0.
 const LIMITED: u8 = 1 << 3;
-/// A timer comes at the end of its only grant.
+/// A timer fires at the end of the only grant.
 const TIMER_AT_END: u8 = 1 << 4;
-/// A timer comes at a time that is stored.
+/// A timer fires at a stored time.
 const TIMER_STORED: u8 = 1 << 5;
 
-/// Bytes of a timer that is stored.
+/// Bytes of a stored timer.
 const TIMER_BYTES: usize = size_of::<i64>();
 
 impl Small {
@@ -62,17 +64,17 @@ impl Small {
         small
     }
 
-    /// What [`into_block`](Self::into_block) gave.
+    /// Rebuilds the grants from a block returned by [`into_block`](Self::into_block).
     pub(super) fn of_block(block: Block) -> Small {
         Small(block)
     }
 
-    /// All of it.
+    /// The block with all grants.
     pub(super) fn into_block(self) -> Block {
         self.0
     }
 
-    /// What the grants are of.
+    /// The kind of object that the grants belong to.
     #[inline]
     pub(super) fn kind(&self) -> Kind {
         match self.0.kind() & KIND {
@@ -87,13 +89,13 @@ impl Small {
         if self.has(LIMITED) { self.reader_at(self.timer_bytes()).number() } else { 0 }
     }
 
-    /// Whether the limit is its own.
+    /// Whether the limit belongs to the gate itself.
     #[inline]
     pub(super) fn is_fixed(&self) -> bool {
         self.has(FIXED)
     }
 
-    /// Sets the limit, and whether it is its own.
+    /// Sets the limit, and whether it belongs to the gate itself.
     pub(super) fn set_limit(&mut self, limit: u64, is_fixed: bool) {
         let at = self.timer_bytes();
         let mut number = Numbers::default();
@@ -105,7 +107,7 @@ impl Small {
         self.set(LIMITED, limit != 0);
     }
 
-    /// When a timer comes, Unix ms.
+    /// The time at which the timer fires, Unix ms.
     #[inline]
     pub(super) fn timer_ms(&self) -> Option<i64> {
         if self.has(TIMER_AT_END) {
@@ -115,7 +117,7 @@ impl Small {
         Some(i64::from_le_bytes(*timer))
     }
 
-    /// Tells when a timer comes.
+    /// Sets the time at which the timer fires.
     pub(super) fn set_timer_ms(&mut self, timer_ms: Option<i64>) {
         let is_at_end = timer_ms.is_some() && self.only_end_ms() == timer_ms;
         let stored = timer_ms.filter(|_| !is_at_end).map(i64::to_le_bytes);
@@ -124,12 +126,12 @@ impl Small {
         self.set(TIMER_STORED, stored.is_some());
     }
 
-    /// When the lease of the only grant ends, if it is that.
+    /// The end of the lease, if there is exactly one grant.
     fn only_end_ms(&self) -> Option<i64> {
         if self.len() == 1 { self.grants().next().map(|grant| grant.until_ms) } else { None }
     }
 
-    /// How many grants there are.
+    /// The number of grants.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.0.count()
@@ -146,8 +148,8 @@ impl Small {
         self.grants().find(|grant| grant.holder == holder)
     }
 
-    /// The bytes in the place of which a grant belongs: those of its holder, or none of those between two grants. `None` where its holder has
-    /// one of another token, or another holder has its token.
+    /// The bytes that a grant replaces: those of its holder's present grant, or an empty range between two grants.
+    /// `None` if its holder has a grant with another token, or another holder has its token.
     pub(super) fn place(&self, grant: &Grant<'_>) -> Option<Range<usize>> {
         let mut before = None;
         for (range, other) in self.walk() {
@@ -164,12 +166,12 @@ impl Small {
         Some(at..at)
     }
 
-    /// Whether it stays small with a grant in this [place](Self::place).
+    /// Whether the block stays small with a grant at this [place](Self::place).
     pub(super) fn has_room(&self, place: &Range<usize>) -> bool {
         !place.is_empty() || self.len() < FEW
     }
 
-    /// Puts a grant into its [place](Self::place), where there is room.
+    /// Puts a grant at its [place](Self::place). There must be room.
     pub(super) fn put(&mut self, place: Range<usize>, grant: &Grant<'_>) {
         let timer_ms = self.timer_ms();
         let numbers = Numbers::of(grant);
@@ -178,7 +180,7 @@ impl Small {
         self.set_timer_ms(timer_ms);
     }
 
-    /// Takes away a holder's grant; false where it has none. With the last one goes the timer.
+    /// Removes a holder's grant. Returns false if it has none. Removing the last one also removes the timer.
     pub(super) fn remove(&mut self, holder: &[u8]) -> bool {
         let Some((range, _)) = self.walk().find(|(_, grant)| grant.holder == holder) else { return false };
         if self.len() > 1 {
@@ -195,7 +197,7 @@ impl Small {
         true
     }
 
-    /// Takes away all grants, and keeps their room: nearly all go with their keys then.
+    /// Removes all grants but keeps their room: in nearly all cases, the key is about to go too.
     pub(super) fn clear(&mut self, timer_ms: Option<i64>) {
         let (limit, is_fixed) = (self.limit(), self.is_fixed());
         self.0.cut(0);
@@ -205,12 +207,12 @@ impl Small {
         self.set_timer_ms(timer_ms);
     }
 
-    /// Gives back room that it does not need.
+    /// Frees spare room.
     pub(super) fn tighten(&mut self) {
         self.0 = self.0.clone();
     }
 
-    /// Adds these grants, in the order of their tokens, where there are none.
+    /// Adds grants to an empty block. They must be in the order of their tokens.
     pub(super) fn fill<'a>(&mut self, grants: impl Iterator<Item = Grant<'a>>) {
         let timer_ms = self.timer_ms();
         for grant in grants {
@@ -219,7 +221,7 @@ impl Small {
         self.set_timer_ms(timer_ms);
     }
 
-    /// Bytes to copy for a copy of it.
+    /// Bytes to copy for a copy of the block.
     pub(super) fn bytes(&self) -> usize {
         self.0.len()
     }
@@ -245,7 +247,7 @@ impl Small {
         if self.has(TIMER_STORED) { TIMER_BYTES } else { 0 }
     }
 
-    /// Where the first grant begins.
+    /// The start of the first grant.
     #[inline]
     fn grants_at(&self) -> usize {
         let mut reader = self.reader_at(self.timer_bytes());
@@ -266,7 +268,7 @@ impl Small {
     }
 }
 
-/// Numbers, as they are written: at most those of a grant.
+/// Encoded numbers, at most those of one grant.
 struct Numbers {
     bytes: [u8; Numbers::MAX_BYTES],
     len: usize,
@@ -279,10 +281,10 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// Seven of 64 bits.
+    /// Seven numbers of 64 bits each.
     const MAX_BYTES: usize = 7 * 10;
 
-    /// What comes before holder and note.
+    /// The numbers in front of holder and note.
     fn of(grant: &Grant<'_>) -> Numbers {
         let lease = grant.until_ms.wrapping_sub(grant.since_ms) as u64;
         let entered = grant.entered.min(u64::MAX / 2) * 2 + u64::from(grant.shared);
@@ -305,7 +307,7 @@ impl Numbers {
     }
 }
 
-/// Walks over grants: each with where its bytes are.
+/// Walks over the grants, each with the range of its bytes.
 struct Walk<'a> {
     reader: Reader<'a>,
 }
@@ -356,7 +358,7 @@ mod tests {
         small.put(place, grant);
     }
 
-    /// Grants and limit are what they were, whatever becomes of the timer; and it is stored only where it has to be.
+    /// Grants and limit stay as they are whatever happens to the timer, and the timer is stored only where necessary.
     #[test]
     fn a_timer_is_stored_only_if_it_comes_at_another_time_than_the_end_of_the_only_grant() {
         for limit in [0, 3, 1_000] {
@@ -368,12 +370,12 @@ mod tests {
             assert!(gate.timer_ms() == Some(70) && stored(&gate) && shown(&gate) == (Kind::Gate, limit, true, 0));
             set(&mut gate, &grant(b"b", 7, 70));
             assert!(gate.timer_ms() == Some(70) && !stored(&gate));
-            // Prolonged, and the timer still comes at the old time; then it is put off.
+            // The lease is prolonged while the timer still fires at the old time; then the timer is put off.
             set(&mut gate, &grant(b"b", 7, 90));
             assert!(gate.timer_ms() == Some(70) && stored(&gate));
             gate.set_timer_ms(Some(90));
             assert!(gate.timer_ms() == Some(90) && !stored(&gate));
-            // Another grant comes and goes again.
+            // Another grant comes and goes.
             set(&mut gate, &grant(b"a", 3, 80));
             assert!(gate.timer_ms() == Some(90) && stored(&gate));
             gate.set_limit(limit + 200, false);

@@ -1,4 +1,4 @@
-//! Grants against lists of them, and what they take.
+//! Compares grants with plain lists of grants, and checks the memory they take.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,8 @@ fn grant<'a>(holder: &'a [u8], token: u64, until_ms: i64) -> Grant<'a> {
     Grant { holder, token, units: 1, since_ms: 0, until_ms, entered: 1, shared: false, note: b"" }
 }
 
-/// Of a lock one allocation of a size that the allocator has, whatever becomes of its timer while its lease is not prolonged.
+/// A lock takes a single allocation of a size that the allocator has, whatever happens to its timer while its lease is
+/// not prolonged.
 #[test]
 fn a_lock_takes_little() {
     assert_eq!(size_of::<Grants>(), 8);
@@ -33,7 +34,7 @@ fn name(token: u64) -> Vec<u8> {
     format!("holder:{token}").into_bytes()
 }
 
-/// A lock, gate or stock with grants of tokens 1 to `count`, which last longer and longer.
+/// A lock, gate or stock with grants of tokens 1 to `count`, whose leases end later and later.
 fn with_grants(kind: Kind, count: u64) -> Grants {
     let mut grants = Grants::new(kind, if kind == Kind::Gate { 100 } else { 0 }, kind == Kind::Stock);
     for token in 1..=count {
@@ -51,13 +52,13 @@ fn the_form_changes_between_few_and_many_and_nothing_else_does() {
             grants.set_timer_ms(timer_ms);
             let few = grants.clone();
             assert_eq!((few.0.as_large().is_some(), few.compact_bytes().is_some()), (kind == Kind::Stock, true));
-            // One that is there may be set anew, and is not one more.
+            // A grant that is already there may be set anew without adding one.
             let (first, last) = (name(1), name(FEW as u64 + 1));
             assert!(grants.set(Grant { note: b"note", ..grant(&first, 1, 1_001) }));
             assert_eq!(grants.compact_bytes(), few.compact_bytes());
             assert!(grants.set(grant(&last, 1_000, 9_000)));
             assert!(grants.compact_bytes().is_none() && grants.len() == FEW + 1 && grants.clone().len() == FEW + 1);
-            assert!(grants.small().heap_bytes() <= 32, "its block has no grants any more");
+            assert!(grants.small().heap_bytes() <= 32, "its block holds no grants any longer");
             assert!(!grants.set(grant(&last, 1_001, 9_000)) && !grants.set(grant(b"other", 1_000, 9_000)));
             assert!(!grants.remove(b"other"));
             assert_eq!((grants.kind(), grants.limit(), grants.timer_ms()), (kind, few.limit(), timer_ms));
@@ -81,7 +82,7 @@ fn the_form_changes_between_few_and_many_and_nothing_else_does() {
     }
 }
 
-/// What a stock's subject holds follows from its holds, few and many.
+/// The units held for a stock's subject follow from its holds, whether few or many.
 #[test]
 fn a_stock_counts_what_is_held_for_each_subject() {
     let mut stock = with_grants(Kind::Stock, FEW as u64 + 5);
@@ -114,7 +115,7 @@ fn what_does_not_fit_changes_nothing() {
     assert!((gate.len(), gate.units(), gate.last_end_ms()) == (1, 1, Some(20)) && !gate.remove(b"b"));
 }
 
-/// Numbers that no command gives survive, too: effects and payloads may say anything.
+/// Numbers that no command assigns survive, too, since effects and payloads may contain any number.
 #[test]
 fn any_time_is_kept() {
     let mut gate = Grants::new(Kind::Gate, 3, true);
@@ -133,14 +134,14 @@ fn any_time_is_kept() {
 /// One step of the model test.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A holder gets a grant with the next token.
+    /// Gives a holder a grant with the next token.
     Give {
         holder: u8,
         units: u64,
         lease: i64,
         note: usize,
     },
-    /// A holder's grant is prolonged and entered again.
+    /// Prolongs a holder's grant and enters it again.
     Renew {
         holder: u8,
         lease: i64,
@@ -148,10 +149,10 @@ enum Step {
     Remove {
         holder: u8,
     },
-    /// The first lease that ends is over.
+    /// Ends the first lease to end.
     End,
     Limit(u64, bool),
-    /// A timer is set, for the first end or another time.
+    /// Sets a timer, for the first end or another time.
     Timer(Option<i64>),
 }
 
@@ -171,7 +172,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Grants against a list of them, across the change from a block to trees and back.
+    /// Compares grants with a list of them, across the change from a block to trees and back.
     #[test]
     fn equal_to_a_list(steps in proptest::collection::vec(step(), 0..400)) {
         let mut grants = Grants::new(Kind::Gate, 1, false);
@@ -247,7 +248,7 @@ proptest! {
             prop_assert_eq!(grants.need_timer(), first_ms.is_some_and(|first_ms| timer_ms.is_none_or(|timer_ms| first_ms < timer_ms)));
             prop_assert_eq!(((grants.limit(), grants.is_fixed()), grants.is_hollow()), (limit, model.is_empty() && !limit.1));
             prop_assert_eq!(grants.compact_bytes().is_some(), model.len() <= FEW);
-            // What is built of the same is laid out alike, but for room that it keeps.
+            // A value built from equal grants has an equal layout, except for spare room.
             let mut built = Grants::new(Kind::Gate, limit.0, limit.1);
             prop_assert!(grants.from(0).all(|grant| built.set(grant)));
             built.set_timer_ms(timer_ms);
