@@ -6,7 +6,8 @@
 //! pieces is therefore parsed once, not once per piece. Arguments are not copied, except those of an inline line, which
 //! may hold escapes and is unfolded into a scratch buffer.
 //!
-//! Source: <https://redis.io/docs/latest/develop/reference/protocol-spec/>; error texts and limits are those of Redis 7.
+//! Source: <https://redis.io/docs/latest/develop/reference/protocol-spec/>; error texts and limits are those of Redis
+//! 7.
 
 use std::borrow::Cow;
 use std::ops::Index;

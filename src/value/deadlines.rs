@@ -1,87 +1,88 @@
-//! When the elements of a hash or a set expire: fields and members alike, since to expire is all that they have in common.
+//! The deadlines of the elements of a hash or a set: fields and members alike, because expiry works the same for both.
 //!
-//! A hash or set has none of this until one of its elements gets a deadline. Then the deadlines are a sorted set of the
-//! elements, scored by Unix milliseconds (exact in a double up to 2^53): small ones cost a few bytes, the deadline of an
-//! element is found by its name, the next to expire is the first, and those that have expired are a range of ranks.
+//! A hash or set has no deadlines until one of its elements gets one. The deadlines are a sorted set of the elements,
+//! scored by Unix milliseconds (exact in a double up to 2^53). Small ones cost a few bytes, the deadline of an element
+//! is found by its name, the next element to expire is the first, and the expired ones are a range of ranks.
 //!
 //! # Expired elements
-//! A value has no clock. Whoever has one tells the time ([`advance`](Deadlines::advance)), and all elements with deadlines up
-//! to then have *expired*: they are still stored, but hash and set answer as if they were not. So that an hour in which a
-//! million fields expire together costs the next reader a lookup in a tree, while the fields are [removed](Deadlines::first_expired)
-//! one slice after another.
+//! A value has no clock. Code that has one reports the time ([`advance`](Deadlines::advance)), and all elements with
+//! deadlines up to then have *expired*: they are still stored, but the hash or set behaves as if they were gone. If a
+//! million fields expire together, the next reader pays only for a lookup in a tree, while the fields are
+//! [removed](Deadlines::first_expired) slice by slice.
 
 use super::packed::Item;
 use super::zset::{ScoreBound, ZSet, ZSetLimits};
 
-/// How often hash and set draw at random among elements of which some have expired, before they walk over all of them.
+/// The number of random draws among elements of which some have expired, before a hash or set walks over all of them
+/// instead.
 pub(super) const DRAWS: usize = 32;
 
 /// The deadlines of one hash or set. See the module's header.
 #[derive(Clone, Default)]
 pub struct Deadlines {
-    /// Elements that expire, the first to expire first.
+    /// The elements that expire, in the order of their deadlines.
     order: ZSet,
-    /// How many of them have expired: the first ones.
+    /// The number of elements that have expired: the first ones.
     expired: usize,
-    /// The time that was told last, Unix ms.
+    /// The time reported last, Unix ms.
     now_ms: i64,
     /// See [`timer_ms`](Self::timer_ms).
     timer_ms: Option<i64>,
 }
 
 impl Deadlines {
-    /// How many elements expire some day, or have and are not removed.
+    /// The number of elements with a deadline, including expired ones that have not been removed.
     pub fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Whether no element expires.
+    /// Whether no element has a deadline.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 
-    /// When an element expires, Unix ms; `None`: never.
+    /// The deadline of an element, Unix ms; `None` if it never expires.
     pub fn at(&self, element: &[u8]) -> Option<i64> {
         self.order.score(element).map(|score| score as i64)
     }
 
-    /// The nearest deadline.
+    /// The earliest deadline, Unix ms.
     pub fn first_ms(&self) -> Option<i64> {
         self.order.by_rank(0).map(|(_, score)| score as i64)
     }
 
-    /// The farthest deadline.
+    /// The latest deadline, Unix ms.
     pub fn last_ms(&self) -> Option<i64> {
         self.order.by_rank(self.len().checked_sub(1)?).map(|(_, score)| score as i64)
     }
 
-    /// Lets an element expire at this time.
+    /// Sets the deadline of an element, Unix ms.
     pub fn set(&mut self, element: &[u8], at_ms: i64) {
         let old = self.order.insert(element, at_ms as f64, ZSetLimits::default());
         self.expired -= usize::from(old.is_some_and(|old| old as i64 <= self.now_ms));
         self.expired += usize::from(at_ms <= self.now_ms);
     }
 
-    /// Lets an element expire never. Answers whether it would have.
+    /// Removes the deadline of an element. Returns whether it had one.
     pub fn remove(&mut self, element: &[u8]) -> bool {
         let Some(old) = self.order.remove(element) else { return false };
         self.expired -= usize::from(old as i64 <= self.now_ms);
         if self.order.is_empty() {
-            // Gives the memory of many deadlines back.
+            // Frees the memory of many deadlines.
             self.order = ZSet::new();
             self.timer_ms = None;
         }
         true
     }
 
-    /// Tells the time.
+    /// Reports the time, Unix ms.
     pub fn advance(&mut self, now_ms: i64) {
         self.now_ms = now_ms;
         let all = ScoreBound { score: f64::NEG_INFINITY, exclusive: false };
         self.expired = self.order.by_score(all, ScoreBound { score: now_ms as f64, exclusive: false }).end;
     }
 
-    /// How many elements have expired.
+    /// The number of elements that have expired.
     #[inline]
     pub fn expired(&self) -> usize {
         self.expired
@@ -93,7 +94,7 @@ impl Deadlines {
         self.expired > 0 && self.at(element).is_some_and(|at_ms| at_ms <= self.now_ms)
     }
 
-    /// As [`is_expired`](Self::is_expired), for an element as it is stored.
+    /// Like [`is_expired`](Self::is_expired), for an element as it is stored.
     pub fn is_expired_item(&self, element: Item<'_>) -> bool {
         self.expired > 0 && self.is_expired(element.as_bytes(&mut itoa::Buffer::new()))
     }
@@ -104,23 +105,23 @@ impl Deadlines {
         first.map(|(element, _)| element)
     }
 
-    /// When whoever has a clock looks at them next, at the latest, Unix ms. `None` if that is not promised.
+    /// The time by which the deadlines will be checked, Unix ms. `None` if no check is planned.
     #[inline]
     pub fn timer_ms(&self) -> Option<i64> {
         self.timer_ms
     }
 
-    /// Tells when somebody will look at them.
+    /// Sets the time by which the deadlines will be checked.
     pub fn set_timer_ms(&mut self, timer_ms: Option<i64>) {
         self.timer_ms = timer_ms;
     }
 
-    /// Whether an element expires before somebody looks.
+    /// Whether an element expires before the next check.
     pub fn need_timer(&self) -> bool {
         self.first_ms().is_some_and(|first_ms| self.timer_ms.is_none_or(|timer_ms| first_ms < timer_ms))
     }
 
-    /// Promises less: it is enough to look when the first element expires.
+    /// Puts the check off to the first deadline, if that is later.
     pub fn put_off_timer(&mut self) {
         self.timer_ms = self.timer_ms.max(self.first_ms().filter(|_| self.timer_ms.is_some()));
     }
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever happens, the counts and the order are those of a plain map, in which those up to now have expired.
+        /// After any changes, counts and order equal those of a plain map in which the deadlines up to now have passed.
         #[test]
         fn equal_to_a_map(steps in proptest::collection::vec((0..4u8, 0..12u8, 0..50i64), 0..300)) {
             let mut deadlines = Deadlines::default();

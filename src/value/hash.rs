@@ -1,17 +1,17 @@
 //! The value of a hash key: fields, each with a value.
 //!
-//! Small hashes are a [`Packed`] sequence of field, value, field, value, to which the hash's one word points. Beyond the limits
-//! (too many fields, or one field or value too long) they become a [`DenseTable`] of entries and stay one. The limits and the
-//! names of the encodings are Redis', since people tune and look at them.
+//! A small hash is a [`Packed`] sequence of field, value, field, value, which the hash's one word points to. Beyond the
+//! limits (too many fields, or a field or value too long) it becomes a [`DenseTable`] of entries and stays one. The
+//! limits and the names of the encodings are those of Redis, since people tune them and look at them.
 //!
-//! An entry of the table holds field and value in one string, inline where they are short (see [`SmallBytes`]):
+//! An entry of the table holds field and value in one string, inline if they are short (see [`SmallBytes`]):
 //!
 //! ```text
 //! length of the field, LEB128 (7 bits a byte, lowest first) | field | value
 //! ```
 //!
-//! Fields that expire have their deadlines in [`Deadlines`], beside either form; what is said there of expired ones holds for all
-//! that is asked here.
+//! Fields that expire have their deadlines in [`Deadlines`], beside either form. The rules for expired elements given
+//! there apply to every query here.
 
 use crate::base::dense_table::DenseTable;
 use crate::base::equal::equal;
@@ -24,7 +24,7 @@ use crate::value::one_word::{Held, HeldMut, OneWord};
 use crate::value::packed::{Item, Packed, Pos};
 use crate::value::small_bytes::SmallBytes;
 
-/// What a hash may hold before it becomes a table.
+/// The bounds on a packed hash. A hash that exceeds them becomes a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashLimits {
     /// Fields (`hash-max-listpack-entries`).
@@ -39,15 +39,15 @@ impl Default for HashLimits {
     }
 }
 
-/// Fields, each with a value, both any bytes.
+/// Fields, each with a value; both are arbitrary bytes.
 #[derive(Clone, Debug)]
 pub struct Hash(OneWord<Full>);
 
-/// What a hash consists of that is a table, or has fields that expire.
+/// The contents of a hash that is a table or has fields that expire.
 #[derive(Clone, Debug)]
 struct Full {
     form: Form,
-    /// Since a field first got a deadline.
+    /// Present since a field first got a deadline.
     deadlines: Option<Deadlines>,
 }
 
@@ -57,13 +57,13 @@ enum Form {
     Table(Box<DenseTable<Entry>>),
 }
 
-/// The form, wherever it lies.
+/// The form, wherever it is stored.
 enum Seen<'a> {
     Packed(&'a Packed),
     Table(&'a DenseTable<Entry>),
 }
 
-/// The form, to change it.
+/// The form, for changing it.
 enum SeenMut<'a> {
     Packed(&'a mut Packed),
     Table(&'a mut DenseTable<Entry>),
@@ -81,12 +81,12 @@ impl Hash {
         Hash(OneWord::new())
     }
 
-    /// The one block of which a small one consists.
+    /// The block, if the hash is small.
     pub(crate) fn block(&self) -> Option<&Block> {
         self.0.as_small()
     }
 
-    /// The same, to move it.
+    /// The block of a small hash, for moving it.
     pub(crate) fn block_mut(&mut self) -> Option<&mut Block> {
         self.0.as_small_mut()
     }
@@ -96,7 +96,7 @@ impl Hash {
         self.stored_len() - self.deadlines().map_or(0, Deadlines::expired)
     }
 
-    /// Number of fields, expired ones included.
+    /// Number of fields, including expired ones.
     pub fn stored_len(&self) -> usize {
         match self.form() {
             Seen::Packed(packed) => packed.len() / 2,
@@ -104,12 +104,12 @@ impl Hash {
         }
     }
 
-    /// Whether most have expired, so that drawing at random one after another may walk over all of them each time.
+    /// Whether most fields have expired. Each random draw may then have to walk over all of them.
     pub fn is_mostly_dead(&self) -> bool {
         self.stored_len() / 2 > self.len()
     }
 
-    /// Whether there is no field.
+    /// Whether there are no fields.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -123,12 +123,12 @@ impl Hash {
         self.stored(field)
     }
 
-    /// Whether there is a value for `field`.
+    /// Whether `field` exists.
     pub fn contains(&self, field: &[u8]) -> bool {
         self.get(field).is_some()
     }
 
-    /// As [`get`](Self::get), also of an expired field.
+    /// Like [`get`](Self::get), including expired fields.
     #[inline]
     pub fn stored(&self, field: &[u8]) -> Option<Item<'_>> {
         match self.form() {
@@ -139,7 +139,7 @@ impl Hash {
         }
     }
 
-    /// Bytes of the packed form; `None` when the hash is a table.
+    /// Bytes of the packed form; `None` if the hash is a table.
     pub fn compact_bytes(&self) -> Option<usize> {
         match self.form() {
             Seen::Packed(packed) => Some(packed.byte_len()),
@@ -147,12 +147,12 @@ impl Hash {
         }
     }
 
-    /// Bytes of the value of `field`.
+    /// The length of the value of `field`, in bytes.
     pub fn value_len(&self, field: &[u8]) -> Option<usize> {
         self.get(field).map(|value| value.byte_len())
     }
 
-    /// Sets the value of `field`, which must not have expired; its deadline stays. True if the field is new.
+    /// Sets the value of `field`, which must not have expired; its deadline stays. Returns whether the field is new.
     pub fn insert(&mut self, field: &[u8], value: &[u8], limits: &HashLimits) -> bool {
         let packed = match self.form_mut() {
             SeenMut::Table(table) => return insert_entry(table, field, value),
@@ -179,7 +179,7 @@ impl Hash {
         new
     }
 
-    /// Removes `field`, even an expired one. True if it was there.
+    /// Removes `field`, even an expired one. Returns whether it was there.
     pub fn remove(&mut self, field: &[u8]) -> bool {
         if let Some(deadlines) = self.deadlines_mut() {
             deadlines.remove(field);
@@ -190,23 +190,24 @@ impl Hash {
         }
     }
 
-    /// The deadlines, once a field had one.
+    /// The deadlines, if a field has ever had one.
     #[inline]
     pub fn deadlines(&self) -> Option<&Deadlines> {
         self.0.as_large()?.deadlines.as_ref()
     }
 
-    /// As [`deadlines`](Self::deadlines), to change those of fields that are there.
+    /// Like [`deadlines`](Self::deadlines), for changing those of stored fields.
     pub fn deadlines_mut(&mut self) -> Option<&mut Deadlines> {
         self.0.as_large_mut()?.deadlines.as_mut()
     }
 
-    /// Lets a field, which must be there, expire at this time, Unix ms.
+    /// Sets the deadline of a stored field, Unix ms.
     pub fn set_deadline(&mut self, field: &[u8], at_ms: i64) {
         self.full_mut().deadlines.get_or_insert_default().set(field, at_ms);
     }
 
-    /// Gives the memory of deadlines back if there are none any more. Not for a packed hash, which shows that it had one.
+    /// Frees the memory of deadlines if none are left. A packed hash keeps it, because its encoding shows that it had
+    /// deadlines.
     pub fn drop_empty_deadlines(&mut self) {
         if let Some(full) = self.0.as_large_mut() {
             full.deadlines.take_if(|deadlines| deadlines.is_empty());
@@ -241,13 +242,13 @@ impl Hash {
         self.deadlines().filter(|deadlines| deadlines.expired() > 0)
     }
 
-    /// All fields with their values: in the order of insertion while the hash is packed, then in none.
+    /// All fields with their values: in the order of insertion while the hash is packed, later in no order.
     pub fn iter(&self) -> impl Iterator<Item = (Item<'_>, Item<'_>)> {
         let expired = self.expired();
         self.iter_stored().filter(move |(field, _)| expired.is_none_or(|expired| !expired.is_expired_item(*field)))
     }
 
-    /// As [`iter`](Self::iter), with expired ones.
+    /// Like [`iter`](Self::iter), including expired fields.
     pub fn iter_stored(&self) -> impl Iterator<Item = (Item<'_>, Item<'_>)> {
         let (packed, table) = match self.form() {
             Seen::Packed(packed) => (Some(packed), None),
@@ -257,7 +258,7 @@ impl Hash {
         packed.chain(table.into_iter().flat_map(|table| table.iter().map(Entry::items)))
     }
 
-    /// One step of HSCAN, as [`DenseTable::scan`]; a packed hash is emitted as a whole.
+    /// One step of HSCAN, like [`DenseTable::scan`]; a packed hash is emitted as a whole.
     pub fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(Item<'_>, Item<'_>)) -> u64 {
         let expired = self.expired();
         match self.form() {
@@ -273,8 +274,9 @@ impl Hash {
         }
     }
 
-    /// Shows the fields of a table, expired ones included, with their values from `cursor` on until `visit` answers false. Answers the
-    /// cursor of the rest; see [`DenseTable::walk`]. A packed hash has no cursors and is shown whole.
+    /// Visits the fields of a table and their values, including expired ones, from `cursor` on until `visit` returns
+    /// false. Returns the cursor of the rest; see [`DenseTable::walk`]. A packed hash has no cursors and is visited as
+    /// a whole.
     pub fn walk(&self, cursor: u64, mut visit: impl FnMut(&[u8], &[u8]) -> bool) -> u64 {
         match self.form() {
             Seen::Table(table) => table.walk(cursor, Entry::hash, |entry| visit(entry.field(), entry.value())),
@@ -288,7 +290,7 @@ impl Hash {
         }
     }
 
-    /// A field drawn at random, with its value. `below(n)` draws a number in `0..n`.
+    /// A random field with its value. `below(n)` draws a number in `0..n`.
     pub fn random(&self, mut below: impl FnMut(u64) -> u64) -> Option<(Item<'_>, Item<'_>)> {
         let Some(expired) = self.expired() else { return self.random_stored(below) };
         let mut draw = || self.random_stored(&mut below).filter(|(field, _)| !expired.is_expired_item(*field));
@@ -305,7 +307,7 @@ impl Hash {
         }
     }
 
-    /// Emits `count` different fields drawn at random (all, if there are fewer), with their values.
+    /// Emits `count` distinct random fields with their values, or all fields if there are fewer.
     pub fn sample<'h>(&'h self, count: usize, below: impl FnMut(u64) -> u64, mut emit: impl FnMut(Item<'h>, Item<'h>)) {
         match self.form() {
             Seen::Table(table) if self.expired().is_none() => table.sample(count, below, |entry| {
@@ -316,7 +318,7 @@ impl Hash {
         }
     }
 
-    /// The name of the form, as OBJECT ENCODING gives it.
+    /// The name of the form in OBJECT ENCODING.
     pub fn encoding(&self) -> &'static str {
         match self.form() {
             Seen::Packed(_) if self.deadlines().is_some() => "listpackex",
@@ -325,7 +327,7 @@ impl Hash {
         }
     }
 
-    /// Bytes allocated. Of a table, `samples` entries are measured and taken for the mean (0: all).
+    /// Bytes allocated. For a table, the size is extrapolated from `samples` entries (0: all are measured).
     pub fn mem_bytes(&self, samples: usize) -> usize {
         let fields = match self.form() {
             Seen::Packed(packed) => packed.heap_bytes(),
@@ -339,7 +341,7 @@ impl Hash {
 }
 
 impl PartialEq for Hash {
-    /// Whether both have the same fields with the same values, in whatever form.
+    /// Whether both have equal fields and values, in whatever form.
     fn eq(&self, other: &Hash) -> bool {
         let mut scratch = (itoa::Buffer::new(), itoa::Buffer::new(), itoa::Buffer::new());
         self.len() == other.len()
@@ -385,7 +387,7 @@ fn insert_entry(table: &mut DenseTable<Entry>, field: &[u8], value: &[u8]) -> bo
 #[derive(Clone, Debug)]
 struct Entry(SmallBytes<30>);
 
-/// LEB128 bytes of the largest length.
+/// The most bytes that the LEB128 length can take.
 const PREFIX_MAX: usize = 10;
 
 impl Entry {
@@ -402,7 +404,7 @@ impl Entry {
         Entry(SmallBytes::concat(&[&prefix[..=len], field, value]))
     }
 
-    /// Where the field begins and ends.
+    /// The start and the end of the field.
     #[inline]
     fn bounds(bytes: &[u8]) -> (usize, usize) {
         let (mut start, mut len, mut shift) = (0, 0, 0);
@@ -562,7 +564,7 @@ mod tests {
         }
     }
 
-    /// What HSCAN promises, while the table grows and shrinks between the steps.
+    /// The guarantee of HSCAN, while the table grows and shrinks between the steps.
     #[test]
     fn a_walk_meets_whatever_stays() {
         let field = |kind: &str, i: usize| format!("{kind}{i}").into_bytes();

@@ -1,5 +1,6 @@
-//! A collection in one word: it points to a [`Block`] while it is small, and to whatever a large one needs from then on. So what
-//! most keys don't have costs them nothing. The lowest bit of the pointer tells the two apart.
+//! A collection in one word. The word points to a [`Block`] while the collection is small, and to a separate large form
+//! from then on. Features that most keys do not use therefore cost those keys nothing. The lowest bit of the pointer
+//! distinguishes the two.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,20 +10,20 @@ use super::block::Block;
 
 /// A small collection in a block, or a large one in an `L`. See the module's header.
 pub(crate) struct OneWord<L> {
-    /// A [`Block`] as it is, which is even; or the address of an `L` and [`LARGE`].
+    /// Either a [`Block`] itself, whose bits are even, or the address of an `L` plus [`LARGE`].
     word: NonNull<u8>,
     owns: PhantomData<(Block, Box<L>)>,
 }
 
 const LARGE: usize = 1;
 
-/// What a [`OneWord`] holds.
+/// The contents of a [`OneWord`].
 pub(crate) enum Held<'a, L> {
     Small(&'a Block),
     Large(&'a L),
 }
 
-/// What a [`OneWord`] holds, to change it.
+/// The contents of a [`OneWord`], for changing them.
 pub(crate) enum HeldMut<'a, L> {
     Small(&'a mut Block),
     Large(&'a mut L),
@@ -37,39 +38,39 @@ impl<L> OneWord<L> {
     /// A small collection.
     pub(crate) const fn small(block: Block) -> OneWord<L> {
         const { assert!(align_of::<L>() > LARGE && size_of::<Block>() == size_of::<NonNull<u8>>()) };
-        // SAFETY: a block is one pointer that is not null, and belongs to the word from here on.
+        // SAFETY: a block is one non-null pointer, and from here on it belongs to the word.
         OneWord { word: unsafe { std::mem::transmute::<Block, NonNull<u8>>(block) }, owns: PhantomData }
     }
 
-    /// A large one.
+    /// A large collection.
     pub(crate) fn large(large: L) -> OneWord<L> {
         let word = NonNull::from(Box::leak(Box::new(large))).cast::<u8>();
         OneWord { word: word.map_addr(|address| address | LARGE), owns: PhantomData }
     }
 
-    /// What it holds.
+    /// The contents.
     #[inline]
     pub(crate) fn held(&self) -> Held<'_, L> {
         match self.large_pointer() {
             // SAFETY: the word is a block.
             None => Held::Small(unsafe { &*ptr::from_ref(&self.word).cast() }),
-            // SAFETY: the word owns it, and is borrowed.
+            // SAFETY: the word owns the large form and is borrowed.
             Some(large) => Held::Large(unsafe { large.as_ref() }),
         }
     }
 
-    /// What it holds, to change it.
+    /// The contents, for changing them.
     #[inline]
     pub(crate) fn held_mut(&mut self) -> HeldMut<'_, L> {
         match self.large_pointer() {
-            // SAFETY: as above. A block stays even, whatever is done to it.
+            // SAFETY: as in `held`. A block stays even through every change.
             None => HeldMut::Small(unsafe { &mut *ptr::from_mut(&mut self.word).cast() }),
-            // SAFETY: as above, and borrowed mutably.
+            // SAFETY: as in `held`, and borrowed mutably.
             Some(mut large) => HeldMut::Large(unsafe { large.as_mut() }),
         }
     }
 
-    /// The block of a small one.
+    /// The block, if the collection is small.
     #[inline]
     pub(crate) fn as_small(&self) -> Option<&Block> {
         match self.held() {
@@ -78,7 +79,7 @@ impl<L> OneWord<L> {
         }
     }
 
-    /// The block of a small one.
+    /// The block of a small collection, for changing it.
     #[inline]
     pub(crate) fn as_small_mut(&mut self) -> Option<&mut Block> {
         match self.held_mut() {
@@ -87,7 +88,7 @@ impl<L> OneWord<L> {
         }
     }
 
-    /// What makes it large, if it is.
+    /// The large form, if the collection has it.
     #[inline]
     pub(crate) fn as_large(&self) -> Option<&L> {
         match self.held() {
@@ -96,7 +97,7 @@ impl<L> OneWord<L> {
         }
     }
 
-    /// What makes it large, if it is.
+    /// The large form, for changing it.
     #[inline]
     pub(crate) fn as_large_mut(&mut self) -> Option<&mut L> {
         match self.held_mut() {
@@ -105,7 +106,7 @@ impl<L> OneWord<L> {
         }
     }
 
-    /// Makes it large, if it is not: `enlarge` turns the block into what it is then.
+    /// Converts a small collection to the large form: `enlarge` builds it from the block. Returns the large form.
     pub(crate) fn make_large(&mut self, enlarge: impl FnOnce(Block) -> L) -> &mut L {
         if let HeldMut::Small(block) = self.held_mut() {
             let block = std::mem::take(block);
@@ -120,7 +121,7 @@ impl<L> OneWord<L> {
     #[inline]
     fn large_pointer(&self) -> Option<NonNull<L>> {
         let address = self.word.as_ptr().addr();
-        // The address without the bit is not 0: it is one of a box.
+        // The address without the bit is not 0, since it comes from a box.
         (address & LARGE != 0).then(|| NonNull::new(self.word.as_ptr().wrapping_sub(LARGE).cast())).flatten()
     }
 }
@@ -128,9 +129,9 @@ impl<L> OneWord<L> {
 impl<L> Drop for OneWord<L> {
     fn drop(&mut self) {
         match self.large_pointer() {
-            // SAFETY: the word is a block, which nobody uses after this.
+            // SAFETY: the word is a block, which is not used after this.
             None => unsafe { ptr::from_mut(&mut self.word).cast::<Block>().drop_in_place() },
-            // SAFETY: it came out of a box, and nobody uses it after this.
+            // SAFETY: the pointer came out of a box and is not used after this.
             Some(large) => drop(unsafe { Box::from_raw(large.as_ptr()) }),
         }
     }
@@ -151,9 +152,9 @@ impl<L> Default for OneWord<L> {
     }
 }
 
-// SAFETY: it owns a block, which may be sent, or a box of an `L`.
+// SAFETY: the word owns a block, which may be sent, or a box of an `L`.
 unsafe impl<L: Send> Send for OneWord<L> {}
-// SAFETY: as above.
+// SAFETY: the word owns a block, which may be shared, or a box of an `L`.
 unsafe impl<L: Sync> Sync for OneWord<L> {}
 
 impl<L: fmt::Debug> fmt::Debug for OneWord<L> {

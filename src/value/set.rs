@@ -1,4 +1,4 @@
-//! The value of a set key: different members, in no order.
+//! The value of a set key: distinct members in no order.
 //!
 //! A set has one of three forms. It only ever moves to the right, when a member does not fit:
 //!
@@ -9,17 +9,17 @@
 //!    +------------------- too many integers --------------------------+
 //! ```
 //!
-//! The first two lie in a [`Block`], to which the set's one word points.
+//! The first two lie in a [`Block`], which the set's one word points to.
 //!
-//! Names, limits and moves are those of Redis 7.2 and later; before, there was no listpack (set its limit of entries to 0 to
-//! have it so). An empty set takes the form that its first member allows.
+//! Names, limits and transitions are those of Redis 7.2 and later. Earlier versions had no listpack; a listpack limit
+//! of 0 entries gives their behaviour. An empty set takes the form that its first member allows.
 //!
-//! Members are read as [`Item`]: an integer where the form stores one, else bytes. Operations on several sets go over the
-//! smallest with [`Set::iter`] and ask the others with [`Set::contains_item`], which spares formatting and parsing between
-//! sets of integers.
+//! Members are read as [`Item`]: an integer if the form stores one, otherwise bytes. Operations on several sets iterate
+//! over the smallest with [`Set::iter`] and look the members up in the others with [`Set::contains_item`]. Between sets
+//! of integers this avoids formatting and parsing.
 //!
-//! Members that expire have their deadlines in [`Deadlines`], beside a packed set or a table; what is said there of expired ones
-//! holds for all that is asked here.
+//! Members that expire have their deadlines in [`Deadlines`], beside a packed set or a table. The rules for expired
+//! elements given there apply to every query here.
 
 use crate::base::dense_table::DenseTable;
 use crate::base::equal::equal;
@@ -34,12 +34,12 @@ use crate::value::one_word::{Held, HeldMut, OneWord};
 use crate::value::packed::{Item, Packed, canonical_int};
 use crate::value::small_bytes::SmallBytes;
 
-/// What a set may hold before it takes another form.
+/// The bounds on a set's form. A set that exceeds them takes another form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetLimits {
     /// Members, if all are integers (`set-max-intset-entries`).
     pub max_intset_entries: usize,
-    /// Members, if not (`set-max-listpack-entries`).
+    /// Members, if some are not integers (`set-max-listpack-entries`).
     pub max_listpack_entries: usize,
     /// Bytes of the longest member (`set-max-listpack-value`).
     pub max_listpack_value: usize,
@@ -51,43 +51,43 @@ impl Default for SetLimits {
     }
 }
 
-/// Different members, each any bytes.
+/// Distinct members, each an arbitrary string of bytes.
 #[derive(Clone, Debug)]
 pub struct Set(OneWord<Full>);
 
-/// What a set consists of that is a table, or has members that expire.
+/// The contents of a set that is a table or has members that expire.
 #[derive(Clone, Debug)]
 struct Full {
     form: Form,
-    /// Since a member first got a deadline. Never beside integers.
+    /// Present since a member first got a deadline. Integers never have deadlines.
     deadlines: Option<Deadlines>,
 }
 
 #[derive(Clone, Debug)]
 enum Form {
-    /// As in the block of a small set.
+    /// A block as in a small set.
     Small(Block),
     Table(Box<DenseTable<SmallBytes>>),
 }
 
-/// The kind of a block with packed members; the others have integers.
+/// The kind of a block with packed members; other kinds hold integers.
 const PACKED: u8 = INT_KINDS;
 
-/// The form, wherever it lies.
+/// The form, wherever it is stored.
 enum Seen<'a> {
     Ints(&'a IntSet),
     Packed(&'a Packed),
     Table(&'a DenseTable<SmallBytes>),
 }
 
-/// The form, to change it.
+/// The form, for changing it.
 enum SeenMut<'a> {
     Ints(&'a mut IntSet),
     Packed(&'a mut Packed),
     Table(&'a mut DenseTable<SmallBytes>),
 }
 
-/// Digits of the longest integer: what a set of integers may need for a member when it is packed.
+/// Digits of the longest integer: the most that a member of a set of integers takes when packed.
 const INT_DIGITS_MAX: usize = 20;
 
 impl Default for Set {
@@ -99,16 +99,16 @@ impl Default for Set {
 impl Set {
     /// A set without members, and without allocation.
     pub const fn new() -> Set {
-        // A block that was never written to is one of integers.
+        // A block that was never written to counts as one of integers.
         Set(OneWord::new())
     }
 
-    /// The one block of which a small one consists.
+    /// The block, if the set is small.
     pub(crate) fn block(&self) -> Option<&Block> {
         self.0.as_small()
     }
 
-    /// The same, to move it.
+    /// The block of a small set, for moving it.
     pub(crate) fn block_mut(&mut self) -> Option<&mut Block> {
         self.0.as_small_mut()
     }
@@ -118,7 +118,7 @@ impl Set {
         self.stored_len() - self.deadlines().map_or(0, Deadlines::expired)
     }
 
-    /// Number of members, expired ones included.
+    /// Number of members, including expired ones.
     pub fn stored_len(&self) -> usize {
         match self.form() {
             Seen::Ints(ints) => ints.len(),
@@ -127,12 +127,12 @@ impl Set {
         }
     }
 
-    /// Whether most have expired, so that drawing at random one after another may walk over all of them each time.
+    /// Whether most members have expired. Each random draw may then have to walk over all of them.
     pub fn is_mostly_dead(&self) -> bool {
         self.stored_len() / 2 > self.len()
     }
 
-    /// Whether there is no member.
+    /// Whether there are no members.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -143,7 +143,7 @@ impl Set {
         !self.expired().is_some_and(|expired| expired.is_expired(member)) && self.is_stored(member)
     }
 
-    /// Whether `member` is there, expired or not.
+    /// Whether `member` is stored, even if expired.
     #[inline]
     pub fn is_stored(&self, member: &[u8]) -> bool {
         match self.form() {
@@ -153,7 +153,7 @@ impl Set {
         }
     }
 
-    /// As [`contains`](Self::contains), for a member of another set.
+    /// Like [`contains`](Self::contains), for a member of another set.
     #[inline]
     pub fn contains_item(&self, member: Item<'_>) -> bool {
         match (self.form(), member) {
@@ -162,7 +162,7 @@ impl Set {
         }
     }
 
-    /// Adds `member`, which must not have expired. True if it is new.
+    /// Adds `member`, which must not be there in expired form. Returns whether it is new.
     pub fn insert(&mut self, member: &[u8], limits: &SetLimits) -> bool {
         if self.stored_len() == 0 && self.deadlines().is_none() {
             self.take_form(first_form(member, limits));
@@ -200,15 +200,16 @@ impl Set {
         }
     }
 
-    /// Prepares for so many members to come, repeated ones counted: packed members become a table at once where that many
-    /// different ones need it, as in Redis. Integers don't: they cost little until there are too many different ones.
+    /// Prepares for `members` more members, counting repeated ones. Packed members become a table at once if that many
+    /// distinct members need one, as in Redis. Integers do not: they cost little until there are too many distinct
+    /// ones.
     pub fn prepare(&mut self, members: usize, limits: &SetLimits) {
         if matches!(self.form(), Seen::Packed(_)) && members > limits.max_listpack_entries {
             self.take_form(Form::Table(self.to_table()));
         }
     }
 
-    /// Takes the most compact form again, after most members went. Members that expire stay as they are.
+    /// Returns to the most compact form after most members were removed. A set whose members expire stays as it is.
     pub fn repack(&mut self, limits: &SetLimits) {
         if self.deadlines().is_none() && matches!(self.form(), Seen::Table(_)) {
             let mut packed = Set::new();
@@ -217,7 +218,7 @@ impl Set {
         }
     }
 
-    /// How it is laid out.
+    /// The memory layout.
     pub fn layout(&self) -> Layout {
         match self.form() {
             Seen::Ints(_) => Layout::Integers,
@@ -226,19 +227,19 @@ impl Set {
         }
     }
 
-    /// Lays it out like this, in its order and whatever the limits; false, and nothing changed, where the members don't fit.
+    /// Changes the layout regardless of the limits. Returns false, and changes nothing, if the members do not fit.
     pub fn take_layout(&mut self, layout: Layout) -> bool {
         let form = match layout {
             Layout::Compact => self.to_packed().map(packed),
             Layout::Large => Some(Form::Table(self.to_table())),
-            // Integers have no place for deadlines.
+            // Integers have no room for deadlines.
             Layout::Integers if self.deadlines().is_some() => None,
             Layout::Integers => self.to_ints().map(|ints| Form::Small(ints.into_block())),
         };
         form.map(|form| self.take_form(form)).is_some()
     }
 
-    /// Removes `member`, even an expired one. True if it was there.
+    /// Removes `member`, even an expired one. Returns whether it was there.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         if let Some(deadlines) = self.deadlines_mut() {
             deadlines.remove(member);
@@ -250,7 +251,7 @@ impl Set {
         }
     }
 
-    /// Bytes of a form without a table; `None` when the set is one.
+    /// Bytes of a form without a table; `None` if the set is a table.
     pub fn compact_bytes(&self) -> Option<usize> {
         match self.form() {
             Seen::Ints(ints) => Some(ints.heap_bytes()),
@@ -259,18 +260,18 @@ impl Set {
         }
     }
 
-    /// The deadlines, once a member had one.
+    /// The deadlines, if a member has ever had one.
     #[inline]
     pub fn deadlines(&self) -> Option<&Deadlines> {
         self.0.as_large()?.deadlines.as_ref()
     }
 
-    /// As [`deadlines`](Self::deadlines), to change those of members that are there.
+    /// Like [`deadlines`](Self::deadlines), for changing those of stored members.
     pub fn deadlines_mut(&mut self) -> Option<&mut Deadlines> {
         self.0.as_large_mut()?.deadlines.as_mut()
     }
 
-    /// Lets a member, which must be there, expire at this time, Unix ms.
+    /// Sets the deadline of a stored member, Unix ms.
     pub fn set_deadline(&mut self, member: &[u8], at_ms: i64, limits: &SetLimits) {
         if let Seen::Ints(ints) = self.form() {
             let fits = ints.len() <= limits.max_listpack_entries && limits.max_listpack_value >= INT_DIGITS_MAX;
@@ -280,7 +281,8 @@ impl Set {
         self.full_mut().deadlines.get_or_insert_default().set(member, at_ms);
     }
 
-    /// Gives the memory of deadlines back if there are none any more. Not for a packed set, which shows that it had one.
+    /// Frees the memory of deadlines if none are left. A packed set keeps it, because its encoding shows that it had
+    /// deadlines.
     pub fn drop_empty_deadlines(&mut self) {
         if let Some(full) = self.0.as_large_mut() {
             full.deadlines.take_if(|deadlines| deadlines.is_empty());
@@ -293,13 +295,14 @@ impl Set {
         self.deadlines().filter(|deadlines| deadlines.expired() > 0)
     }
 
-    /// All members: integers ascending while the form is that of integers, then in the order of insertion, then in none.
+    /// All members: integers in ascending order, packed members in the order of insertion, those of a table in no
+    /// order.
     pub fn iter(&self) -> impl Iterator<Item = Item<'_>> {
         let expired = self.expired();
         self.iter_stored().filter(move |member| expired.is_none_or(|expired| !expired.is_expired_item(*member)))
     }
 
-    /// As [`iter`](Self::iter), with expired ones.
+    /// Like [`iter`](Self::iter), including expired members.
     pub fn iter_stored(&self) -> impl Iterator<Item = Item<'_>> {
         let (ints, packed, table) = match self.form() {
             Seen::Ints(ints) => (Some(ints), None, None),
@@ -312,7 +315,7 @@ impl Set {
         ints.chain(packed).chain(table)
     }
 
-    /// One step of SSCAN, as [`DenseTable::scan`]; the small forms are emitted as a whole.
+    /// One step of SSCAN, like [`DenseTable::scan`]; a small form is emitted as a whole.
     pub fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(Item<'_>)) -> u64 {
         let expired = self.expired();
         match self.form() {
@@ -328,8 +331,8 @@ impl Set {
         }
     }
 
-    /// Shows the members of a table, expired ones included, from `cursor` on until `visit` answers false. Answers the cursor of the
-    /// rest; see [`DenseTable::walk`]. Other forms have no cursors and are shown whole.
+    /// Visits the members of a table, including expired ones, from `cursor` on until `visit` returns false. Returns the
+    /// cursor of the rest; see [`DenseTable::walk`]. Other forms have no cursors and are visited as a whole.
     pub fn walk(&self, cursor: u64, mut visit: impl FnMut(&[u8]) -> bool) -> u64 {
         match self.form() {
             Seen::Table(table) => table.walk(cursor, hash_of, |entry| visit(entry.as_slice())),
@@ -341,7 +344,7 @@ impl Set {
         }
     }
 
-    /// A member drawn at random. `below(n)` draws a number in `0..n`.
+    /// A random member. `below(n)` draws a number in `0..n`.
     pub fn random(&self, mut below: impl FnMut(u64) -> u64) -> Option<Item<'_>> {
         let Some(expired) = self.expired() else { return self.random_stored(below) };
         let mut draw = || self.random_stored(&mut below).filter(|member| !expired.is_expired_item(*member));
@@ -356,7 +359,7 @@ impl Set {
         }
     }
 
-    /// Emits `count` different members drawn at random (all, if there are fewer).
+    /// Emits `count` distinct random members, or all members if there are fewer.
     pub fn sample<'s>(&'s self, count: usize, below: impl FnMut(u64) -> u64, mut emit: impl FnMut(Item<'s>)) {
         match self.form() {
             Seen::Table(table) if self.expired().is_none() => table.sample(count, below, |entry| emit(as_item(entry))),
@@ -364,7 +367,7 @@ impl Set {
         }
     }
 
-    /// The name of the form, as OBJECT ENCODING gives it.
+    /// The name of the form in OBJECT ENCODING.
     pub fn encoding(&self) -> &'static str {
         match self.form() {
             Seen::Ints(_) => "intset",
@@ -374,7 +377,7 @@ impl Set {
         }
     }
 
-    /// Bytes allocated. Of a table, `samples` members are measured and taken for the mean (0: all).
+    /// Bytes allocated. For a table, the size is extrapolated from `samples` members (0: all are measured).
     pub fn mem_bytes(&self, samples: usize) -> usize {
         let members = match self.form() {
             Seen::Ints(ints) => ints.heap_bytes(),
@@ -387,7 +390,7 @@ impl Set {
         members + self.0.as_large().map_or(0, |_| size_of::<Full>()) + deadlines
     }
 
-    /// Adds a member that is no integer to a set in the form of integers.
+    /// Adds a member that is not an integer to a set of integers.
     fn insert_beside_ints(&mut self, member: &[u8], limits: &SetLimits) {
         let longest = self.iter().map(|item| item.byte_len()).max().max(Some(member.len()));
         if self.len() < limits.max_listpack_entries
@@ -402,7 +405,7 @@ impl Set {
         }
     }
 
-    /// Makes it a table, with this member, too.
+    /// Converts the set to a table and adds a member.
     fn insert_into_table(&mut self, member: &[u8]) {
         let mut table = self.to_table();
         insert_entry(&mut table, member);
@@ -432,7 +435,7 @@ impl Set {
         }
     }
 
-    /// Gives it a form with the same members.
+    /// Switches to a form that holds the same members.
     fn take_form(&mut self, form: Form) {
         match form {
             Form::Small(block) if self.deadlines().is_none() => self.0 = OneWord::small(block),
@@ -444,15 +447,15 @@ impl Set {
         self.0.make_large(|block| Full { form: Form::Small(block), deadlines: None })
     }
 
-    /// The members of a table in an order of their own: how they lie in the table depends on what came and went, and that may be
-    /// forgotten.
+    /// The members of a table in sorted order. Their places in the table depend on its history, which a copy of the set
+    /// does not share.
     fn in_order(&self) -> Vec<Vec<u8>> {
         let mut members: Vec<Vec<u8>> = self.iter_stored().map(|member| member.to_vec()).collect();
         members.sort_unstable();
         members
     }
 
-    /// The members in their packed form; none where they don't fit.
+    /// The members in packed form, or `None` if they do not fit.
     fn to_packed(&self) -> Option<Packed> {
         let mut packed = Packed::in_block(Block::of_kind(PACKED));
         let mut push = |member: &[u8]| {
@@ -470,7 +473,7 @@ impl Set {
         all.then_some(packed)
     }
 
-    /// The members as integers; none where one is not, or they don't fit.
+    /// The members as integers, or `None` if some are not integers or they do not fit.
     fn to_ints(&self) -> Option<IntSet> {
         let mut ints = IntSet::new();
         for member in self.iter_stored() {
@@ -491,7 +494,7 @@ impl Set {
 }
 
 impl PartialEq for Set {
-    /// Whether both have the same members, in whatever form.
+    /// Whether both have equal members, in whatever form.
     fn eq(&self, other: &Set) -> bool {
         self.len() == other.len() && self.iter().all(|member| other.contains_item(member))
     }
@@ -649,7 +652,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(12))]
 
-        /// What SSCAN promises, while the table grows and shrinks between the steps.
+        /// The guarantee of SSCAN, while the table grows and shrinks between the steps.
         #[test]
         fn a_walk_meets_whatever_stays(
             count in 1..50usize, first in 0..2000usize,

@@ -1,12 +1,13 @@
-//! Entries of a list in a buffer, each readable from both ends.
+//! Entries of a list in a buffer, each readable from either end.
 //!
 //! ```text
 //! entry = length, bytes, length backwards      (lengths are LEB128)
 //! ```
 //!
-//! Elements are stored as the bytes they came as, so that reading one is a borrow.
+//! Elements are stored as the bytes that came in, so that reading one is a borrow.
 //!
-//! A few entries that are only read may do without the length backwards ([`Ending::None`]). Then they are read from the front.
+//! A few entries that are only read can do without the length at the end ([`Ending::None`]). They are then read from
+//! the front.
 
 use crate::value::leb128::{Reader, bytes_len, number_before, number_len, write_number};
 
@@ -15,7 +16,7 @@ pub(super) fn entry_len(value: &[u8]) -> usize {
     bytes_len(value) + number_len(value.len() as u64)
 }
 
-/// The entry that begins at `place`, and where the next one does.
+/// The entry that begins at `place`, and the start of the next one.
 #[inline]
 pub(super) fn entry_at(bytes: &[u8], place: usize) -> (&[u8], usize) {
     let mut reader = Reader { bytes, at: place };
@@ -23,7 +24,7 @@ pub(super) fn entry_at(bytes: &[u8], place: usize) -> (&[u8], usize) {
     (value, reader.at + number_len(value.len() as u64))
 }
 
-/// The entry that ends at `place`, and where it begins.
+/// The entry that ends at `place`, and its start.
 #[inline]
 pub(super) fn entry_before(bytes: &[u8], place: usize) -> (&[u8], usize) {
     let size = number_before(bytes, place);
@@ -32,15 +33,15 @@ pub(super) fn entry_before(bytes: &[u8], place: usize) -> (&[u8], usize) {
     (&bytes[begin..end], begin - number_len(size))
 }
 
-/// What stands behind the bytes of an entry.
+/// The part of an entry behind its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Their length, backwards.
+    /// The length, backwards.
     Length,
     None,
 }
 
-/// As [`entry_at`], of an entry with this ending.
+/// Like [`entry_at`], for an entry with this ending.
 #[inline]
 pub(super) fn entry_with_ending_at(bytes: &[u8], place: usize, ending: Ending) -> (&[u8], usize) {
     match ending {
@@ -52,7 +53,7 @@ pub(super) fn entry_with_ending_at(bytes: &[u8], place: usize, ending: Ending) -
     }
 }
 
-/// The length that stands before the bytes of an entry, and backwards behind them.
+/// The length as written in front of the bytes of an entry, and backwards behind them.
 pub(super) struct Ends {
     before: [u8; LENGTH_MAX],
     behind: [u8; LENGTH_MAX],
@@ -85,30 +86,30 @@ impl Ends {
     }
 }
 
-/// Elements that lie one behind another in a buffer. Both ends can be taken from.
+/// Consecutive elements in a buffer. Can be taken from both ends.
 #[derive(Clone, Debug)]
 pub struct Run<'a> {
     bytes: &'a [u8],
-    /// Where the first begins.
+    /// The start of the first element.
     front: usize,
-    /// Where the last ends.
+    /// The end of the last element.
     back: usize,
     left: usize,
     ending: Ending,
 }
 
 impl<'a> Run<'a> {
-    /// So many elements, from where the first begins to where the last ends.
+    /// `elements` elements, from the start of the first to the end of the last.
     pub(super) fn new(bytes: &'a [u8], front: usize, back: usize, elements: usize) -> Run<'a> {
         Run { bytes, front, back, left: elements, ending: Ending::Length }
     }
 
-    /// So many elements from where the first begins on, in entries without endings.
+    /// `elements` elements from the start of the first, in entries without endings.
     pub(super) fn without_endings(bytes: &'a [u8], front: usize, elements: usize) -> Run<'a> {
         Run { bytes, front, back: bytes.len(), left: elements, ending: Ending::None }
     }
 
-    /// The element behind those that are left, in entries without endings.
+    /// The last element that is left, in entries without endings.
     #[cold]
     fn last_without_ending(&self) -> &'a [u8] {
         let next = |place, _| entry_with_ending_at(self.bytes, place, Ending::None).1;

@@ -1,10 +1,11 @@
 //! Lists, in one of two forms behind one word:
 //!
-//! - *Small*: entries in one block ([`small`]), up to about a kilobyte. That is what nearly all lists are.
-//! - *Large*: nodes of about 8 KB ([`nodes`]), and never small again: whoever copies a large list knows it by its place.
+//! - *Small*: entries in one block ([`small`]), up to about a kilobyte. Nearly all lists are small.
+//! - *Large*: nodes of about 8 KB ([`nodes`]). A large list never becomes small again, because copying a large list
+//!   identifies it by its address.
 //!
-//! Clients see another border: a list is called a `listpack` while it is small or one node, else a `quicklist`. Both forms are
-//! made of [entries] that can be read from both ends.
+//! Clients see another boundary: a list is called a `listpack` while it is small or has one node, and a `quicklist`
+//! otherwise. Both forms consist of [entries] that can be read from either end.
 
 mod entries;
 mod finger;
@@ -28,13 +29,13 @@ use crate::value::one_word::{Held, HeldMut, OneWord};
 #[derive(Clone, Debug, Default)]
 pub struct List(OneWord<Nodes>);
 
-/// Its form.
+/// The form of a list.
 enum Form<'a> {
     Small(&'a Small),
     Large(&'a Nodes),
 }
 
-/// Its form, to change it.
+/// The form of a list, for changing it.
 enum FormMut<'a> {
     Small(&'a mut Small),
     Large(&'a mut Nodes),
@@ -46,29 +47,29 @@ impl List {
         List(OneWord::new())
     }
 
-    /// The one block of which a small one consists.
+    /// The block, if the list is small.
     pub(crate) fn block(&self) -> Option<&Block> {
         self.0.as_small()
     }
 
-    /// The same, to move it.
+    /// The block of a small list, for moving it.
     pub(crate) fn block_mut(&mut self) -> Option<&mut Block> {
         self.0.as_small_mut()
     }
 
-    /// Makes a small one as short as it can be, for as long as it is not changed.
+    /// Makes a small list as short as possible, until it is changed.
     pub(crate) fn pack(&mut self) {
         if let HeldMut::Small(block) = self.0.held_mut() {
             Small::of_mut(block).pack();
         }
     }
 
-    /// Where the large form lies, for as long as there is this list, wherever it is moved. A small one has no such place.
+    /// The address of the large form, which stays the same wherever the list is moved. A small list has none.
     pub fn address(&self) -> Option<usize> {
         self.0.as_large().map(|nodes| std::ptr::from_ref(nodes).addr())
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     #[inline]
     pub fn len(&self) -> usize {
         match self.form() {
@@ -77,22 +78,22 @@ impl List {
         }
     }
 
-    /// Whether there is no element (such a list must not stay in the keyspace).
+    /// Whether there are no elements. Such a list must not stay in the keyspace.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The name that OBJECT ENCODING shows: `listpack` or `quicklist`.
+    /// The name in OBJECT ENCODING: `listpack` or `quicklist`.
     pub fn encoding(&self) -> &'static str {
         if self.is_compact() { "listpack" } else { "quicklist" }
     }
 
-    /// Whether it is one block or node.
+    /// Whether the list is one block or node.
     pub fn is_compact(&self) -> bool {
         self.0.as_large().is_none_or(Nodes::is_compact)
     }
 
-    /// Bytes of the compact form; `None` in the large one.
+    /// Bytes of the compact form; `None` for the large form.
     pub fn compact_bytes(&self) -> Option<usize> {
         match self.form() {
             Form::Small(small) => Some(small.bytes()),
@@ -126,7 +127,7 @@ impl List {
         self.range(index..index.saturating_add(1)).next()
     }
 
-    /// The elements of a range of indexes (cut to the list); `.rev()` walks it from its end.
+    /// The elements in a range of indexes, clamped to the list; `.rev()` walks the range backwards.
     pub fn range(&self, indexes: Range<usize>) -> Elements<'_> {
         let end = indexes.end.min(self.len());
         let indexes = indexes.start.min(end)..end;
@@ -141,12 +142,12 @@ impl List {
         self.range(0..self.len())
     }
 
-    /// The elements of each node, first to last. A small list is one.
+    /// The elements of each node, first to last. A small list counts as one node.
     pub fn nodes(&self) -> impl Iterator<Item = Run<'_>> {
         self.nodes_from(0)
     }
 
-    /// The elements of each node from the one that begins with this element on.
+    /// The elements of each node, beginning with the node that starts at element `index`.
     pub fn nodes_from(&self, index: usize) -> impl Iterator<Item = Run<'_>> {
         let (small, large) = match self.form() {
             Form::Small(small) => ((index < small.len()).then(|| small.range(index..small.len())), None),
@@ -155,8 +156,8 @@ impl List {
         small.into_iter().chain(large.into_iter().flat_map(move |nodes| nodes.nodes_from(index)))
     }
 
-    /// Changes to the large form if so many more elements, of so many bytes in all, would not fit one node. Redis asks
-    /// this once per command, before it adds several elements.
+    /// Changes to the large form if `elements` more elements, of `bytes` bytes in all, would not fit into one node.
+    /// Redis checks this once per command, before it adds several elements.
     pub fn grow_for(&mut self, elements: usize, bytes: usize, limits: ListLimits) {
         if let FormMut::Large(nodes) = self.with_room(elements, bytes, limits) {
             nodes.grow_for(elements, bytes, limits);
@@ -179,8 +180,8 @@ impl List {
         }
     }
 
-    /// Adds a node of its own with these elements after the last, whatever the limits; without elements nothing. The list takes
-    /// its large form.
+    /// Adds a separate node with these elements after the last node, regardless of the limits, so that the list takes
+    /// its large form. Without elements, adds no node.
     pub fn push_node<'a>(&mut self, elements: impl Iterator<Item = &'a [u8]>) {
         self.enlarged().push_node(elements);
     }
@@ -205,7 +206,7 @@ impl List {
         count
     }
 
-    /// Moves the element at one end to an end.
+    /// Moves an element from one end to an end.
     pub fn rotate(&mut self, from_front: bool, to_front: bool, limits: ListLimits) {
         let moved = if from_front { self.front() } else { self.back() };
         let Some(moved) = moved.map(<[u8]>::to_vec) else { return };
@@ -213,7 +214,7 @@ impl List {
             match self.form_mut() {
                 FormMut::Small(_) if from_front => _ = self.drop_front(1, limits),
                 FormMut::Small(_) => _ = self.drop_back(1, limits),
-                // The way back to one node is looked at when the element is in again.
+                // Whether to return to one node is decided when the element is in the list again.
                 FormMut::Large(nodes) => nodes.take_off(from_front),
             }
             if from_front {
@@ -227,8 +228,8 @@ impl List {
         }
     }
 
-    /// Adds an element before the one at `index`, or at the end where `index` is the length. Answers whether it is the first of
-    /// its node; `None` past the end.
+    /// Adds an element before the one at `index`, or at the end if `index` is the length. Returns whether the new
+    /// element is the first of its node; `None` past the end.
     pub fn insert(&mut self, index: usize, value: &[u8], limits: ListLimits) -> Option<bool> {
         if index > self.len() {
             return None;
@@ -242,7 +243,8 @@ impl List {
         }
     }
 
-    /// Replaces the element at `index`. Answers whether it is the first of its node; `None` where there is none.
+    /// Replaces the element at `index`. Returns whether it is the first of its node; `None` if there is no such
+    /// element.
     pub fn set(&mut self, index: usize, value: &[u8], limits: ListLimits) -> Option<bool> {
         if index >= self.len() {
             return None;
@@ -256,7 +258,8 @@ impl List {
         }
     }
 
-    /// Removes the elements at these indexes, which ascend. False, and nothing is removed, where there is none.
+    /// Removes the elements at `indexes`, which must ascend. Returns false, and removes nothing, if an index is out of
+    /// range.
     pub fn remove_at(&mut self, indexes: &[usize], limits: ListLimits) -> bool {
         match self.form_mut() {
             FormMut::Small(small) if indexes.last().is_some_and(|&last| last < small.len()) => {
@@ -268,7 +271,8 @@ impl List {
         }
     }
 
-    /// The indexes of up to `count` elements equal to `value`, which ascend: of the first ones, or the last ones if `from_back`.
+    /// The ascending indexes of up to `count` elements equal to `value`: the first ones, or the last ones if
+    /// `from_back`.
     pub fn indexes_of(&self, value: &[u8], count: usize, from_back: bool) -> Vec<usize> {
         let equal = |(index, element): (usize, &[u8])| (element == value).then_some(index);
         if !from_back {
@@ -279,7 +283,8 @@ impl List {
         indexes
     }
 
-    /// Removes up to `count` elements equal to `value`, the first ones, or the last ones if `from_back`. Returns how many.
+    /// Removes up to `count` elements equal to `value`: the first ones, or the last ones if `from_back`. Returns how
+    /// many were removed.
     pub fn remove_equal(&mut self, value: &[u8], count: usize, from_back: bool, limits: ListLimits) -> usize {
         if let FormMut::Large(nodes) = self.form_mut() {
             return nodes.remove_equal(value, count, from_back, limits);
@@ -289,7 +294,7 @@ impl List {
         indexes.len()
     }
 
-    /// Gives it the compact or the large form, whatever the limits say.
+    /// Takes the compact or the large form, regardless of the limits.
     pub fn take_form(&mut self, compact: bool) {
         if self.is_compact() != compact {
             self.enlarged().take_form(compact);
@@ -304,7 +309,7 @@ impl List {
         }
     }
 
-    /// The same, to change it: one that is packed is unpacked.
+    /// The form, for changing it. Unpacks a packed list.
     #[inline]
     fn form_mut(&mut self) -> FormMut<'_> {
         if let HeldMut::Small(block) = self.0.held_mut() {
@@ -321,7 +326,8 @@ impl List {
         }
     }
 
-    /// Its form, which is large if it could not stay small with so many more elements, of so many bytes in all.
+    /// The form after making room: it becomes large if a small one could not take `elements` more elements, of `bytes`
+    /// bytes in all.
     #[inline]
     fn with_room(&mut self, elements: usize, bytes: usize, limits: ListLimits) -> FormMut<'_> {
         if matches!(self.form_mut(), FormMut::Small(small) if !small.has_room(elements, bytes, limits)) {
@@ -330,13 +336,13 @@ impl List {
         self.unpacked_form_mut()
     }
 
-    /// It is large from here on.
+    /// Converts the list to the large form and returns it.
     fn enlarged(&mut self) -> &mut Nodes {
         self.0.make_large(|block: Block| Nodes::of(Small::of(&block).to_node()))
     }
 }
 
-/// The elements of a range of indexes. Both ends can be taken from.
+/// The elements in a range of indexes. Can be taken from both ends.
 #[derive(Clone, Debug)]
 pub struct Elements<'a>(Walk<'a>);
 
@@ -455,7 +461,7 @@ mod tests {
         assert_eq!(total, list.len);
         let (at, begin) = list.finger.place();
         assert_eq!((0..at).map(|at| list.node(at).len).sum::<usize>(), begin, "the finger");
-        // Some node, another one each time.
+        // A different node each time.
         let node = (list.len * 7 + list.node(0).len) % list.node_count();
         list.point_to((0..node).map(|at| list.node(at).len).sum());
     }

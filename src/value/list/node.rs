@@ -1,25 +1,26 @@
-//! A node of a list: one buffer of entries, each readable from both ends, with free space at *both* sides, so that pushing and
-//! popping at either end touches only the entry. A change in the middle moves at most the bytes of one node.
+//! A node of a list: one buffer of entries, each readable from either end, with free space on *both* sides, so that
+//! pushing and popping at either end touch only the entry. A change in the middle moves at most the bytes of one node.
 //!
 //! ```text
 //! node = slack, entry*, spare capacity
 //! ```
 //!
-//! The limits count the bytes that Redis' listpack would take (which packs integers), because OBJECT ENCODING shows where a list
-//! changes its form.
+//! The limits count the bytes that Redis' listpack would take (which packs integers), because OBJECT ENCODING shows
+//! where a list changes its form.
 
 use super::entries::{Ends, Run, entry_at, entry_before, entry_len};
 use crate::base::fit::fit;
 use crate::value::leb128::{number_len, put_bytes, put_number_reversed};
 use crate::value::packed::Item;
 
-/// How large a node may be.
+/// The bounds on the size of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListLimits {
     /// `list-max-listpack-size`: entries if positive (0 counts as 1), else -1 to -5 for 4, 8, 16, 32 or 64 KB.
     pub max_listpack_size: i32,
-    /// Bytes of an entry from which on an element has a node of a deque for itself (DEBUG QUICKLIST-PACKED-THRESHOLD, for tests). Neither the
-    /// log nor a snapshot has it, so a list may have other nodes after a restart.
+    /// The entry size in bytes from which an element gets a node of a deque to itself (DEBUG
+    /// QUICKLIST-PACKED-THRESHOLD, for tests). It is stored neither in the log nor in a snapshot, so the nodes of a
+    /// list may differ after a restart.
     pub alone_bytes: u32,
 }
 
@@ -29,14 +30,14 @@ impl Default for ListLimits {
     }
 }
 
-/// As in Redis; no node takes as much anyway.
+/// The default of Redis; no node is allowed as many bytes anyway.
 pub(crate) const ALONE_BYTES: u32 = 1 << 30;
 
-/// Most bytes of a node that is limited by entries.
+/// The most bytes of a node that is limited by entries.
 pub(super) const SAFE_NODE_BYTES: usize = 8192;
 
 impl ListLimits {
-    /// Most bytes and most entries of a node.
+    /// The most bytes and the most entries of a node.
     pub(super) fn of_node(self) -> (usize, usize) {
         match usize::try_from(self.max_listpack_size) {
             Ok(entries) => (SAFE_NODE_BYTES, entries.max(1)),
@@ -49,9 +50,9 @@ impl ListLimits {
         bytes <= max_bytes && entries <= max_entries
     }
 
-    /// Whether the only node of a deque may be a list of its own again: only well below the limit, so that a list does not
-    /// flip to and fro. With a limit by entries Redis minds only those, and elements too large for any node, which it
-    /// keeps apart.
+    /// Whether the last remaining node of a deque may become the list's only node again. This is so only well below the
+    /// limit, so that a list does not flip back and forth. With a limit by entries, Redis checks only those, and
+    /// elements too large for any node, which it keeps apart.
     pub(super) fn admit_back(self, node: &Node) -> bool {
         let (max_bytes, max_entries) = self.of_node();
         if self.max_listpack_size < 0 {
@@ -68,7 +69,7 @@ pub(super) struct Node {
     /// Free bytes at the front.
     pub(super) start: usize,
     pub(super) len: usize,
-    /// What the entries would take in a listpack.
+    /// The bytes that the entries would take in a listpack.
     pub(super) encoded: usize,
 }
 
@@ -79,38 +80,38 @@ impl Node {
         node
     }
 
-    /// Gives back free space, when the next push goes to another node.
+    /// Frees the spare room, when the next push goes to another node.
     pub(super) fn close(&mut self) {
         self.bytes.drain(..self.start);
         self.start = 0;
         fit(&mut self.bytes);
     }
 
-    /// The size of the listpack with its header and end mark.
+    /// The size of the listpack, including its header and end mark.
     pub(super) fn listpack_bytes(&self) -> usize {
         self.encoded + 7
     }
 
-    /// Whether the node of a deque takes one more element; an empty one takes any. It is full somewhat before its limit:
-    /// the allocator's pages of 64 KB hold nine blocks of 7 KB, but only seven of 8 KB.
+    /// Whether a deque's node takes one more element; an empty node takes any. A node counts as full somewhat below its
+    /// limit: the allocator's pages of 64 KB hold nine blocks of 7 KB, but only seven of 8 KB.
     pub(super) fn has_room(&self, value: &[u8], limits: ListLimits) -> bool {
         let (max_bytes, max_entries) = limits.of_node();
         let held = self.bytes.len() - self.start;
         let more = entry_len(value);
         let (bytes, alone_bytes) = (held + more, limits.alone_bytes as usize);
-        // Both are within the sum, which says no for nearly all.
+        // The sum of both sizes rules this out for nearly all elements.
         let is_apart = || more >= alone_bytes || self.len == 1 && held >= alone_bytes;
         self.len == 0 || bytes <= max_bytes / 8 * 7 && self.len < max_entries && !(bytes >= alone_bytes && is_apart())
     }
 
-    /// A node of so many elements, whose entries these are.
+    /// A node of `len` elements with these entries.
     pub(super) fn of_entries(bytes: &[u8], len: usize) -> Node {
         let mut node = Node { bytes: bytes.to_vec(), start: 0, len, encoded: 0 };
         node.encoded = node.elements().map(listpack_entry_len).sum();
         node
     }
 
-    /// The entries, without what is free before and behind them.
+    /// The entries, without the free space before and behind them.
     pub(super) fn entries(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
@@ -120,17 +121,17 @@ impl Node {
         Run::new(&self.bytes, self.start, self.bytes.len(), self.len)
     }
 
-    /// The entry that begins at `place`, and where the next one does.
+    /// The entry that begins at `place`, and the start of the next one.
     pub(super) fn entry_at(&self, place: usize) -> (&[u8], usize) {
         entry_at(&self.bytes, place)
     }
 
-    /// The entry that ends at `place`, and where it begins.
+    /// The entry that ends at `place`, and its start.
     pub(super) fn entry_before(&self, place: usize) -> (&[u8], usize) {
         entry_before(&self.bytes, place)
     }
 
-    /// Where the element `within` begins, found from the nearer side.
+    /// The start of element `within`, found from the nearer end.
     pub(super) fn place(&self, within: usize) -> usize {
         if within <= self.len / 2 {
             (0..within).fold(self.start, |place, _| self.entry_at(place).1)
@@ -142,7 +143,7 @@ impl Node {
     pub(super) fn push_back(&mut self, value: &[u8]) {
         let used = self.bytes.len() - self.start;
         if self.start > used && self.bytes.capacity() - self.bytes.len() < entry_len(value) {
-            // A queue wanders through its buffer: better move back the little that it holds than grow.
+            // A queue drifts through its buffer: moving back its few bytes is better than growing.
             self.bytes.copy_within(self.start.., 0);
             self.bytes.truncate(used);
             self.start = 0;
@@ -153,7 +154,7 @@ impl Node {
         self.added(value);
     }
 
-    /// Grows in steps that end where a node of a deque is full (see [`has_room`](Self::has_room)), so that it has no
+    /// Grows in steps that end where a deque's node is full (see [`has_room`](Self::has_room)), so that it never has a
     /// larger block on the way.
     fn reserve(&mut self, more: usize) {
         let wanted = self.bytes.len() + more;
@@ -168,7 +169,7 @@ impl Node {
     pub(super) fn push_front(&mut self, value: &[u8]) {
         let size = entry_len(value);
         if self.start < size {
-            // As much again as there is, so that the moves add up to a constant per push.
+            // Doubles the room, so that the moves amortize to a constant per push.
             let slack = size.max(self.bytes.len() - self.start);
             let mut bytes = Vec::with_capacity(slack + self.bytes.len() - self.start);
             bytes.resize(slack, 0);
@@ -212,7 +213,7 @@ impl Node {
         self.tidy();
     }
 
-    /// Removes the elements at these places, which ascend.
+    /// Removes the elements at these indexes, which must ascend.
     pub(super) fn remove_all(&mut self, withins: impl Iterator<Item = usize>) {
         let mut withins = withins.peekable();
         if withins.peek().is_none() {
@@ -254,7 +255,7 @@ impl Node {
         places.len()
     }
 
-    /// Takes the entries of `size` bytes at these places, in rising order, out of the buffer in one pass.
+    /// Cuts the entries of `size` bytes at these ascending places out of the buffer, in one pass.
     fn cut(&mut self, places: &[usize], size: usize) {
         let mut to = places[0];
         for (i, place) in places.iter().enumerate() {
@@ -286,7 +287,7 @@ impl Node {
         self.tidy();
     }
 
-    /// Cuts the node before the element `within`, and returns what is from there on.
+    /// Splits the node before element `within` and returns the part from there on.
     pub(super) fn split_off(&mut self, within: usize) -> Node {
         let place = self.place(within);
         let right = Node::of_entries(&self.bytes[place..], self.len - within);
@@ -308,7 +309,7 @@ impl Node {
         self.encoded += listpack_entry_len(value);
     }
 
-    /// Writes an entry over bytes that are there already.
+    /// Writes an entry over existing bytes.
     fn write(&mut self, place: usize, value: &[u8]) {
         let ends = Ends::of(value);
         let entry = &mut self.bytes[place..place + entry_len(value)];
@@ -319,7 +320,7 @@ impl Node {
         behind.copy_from_slice(ends.behind());
     }
 
-    /// An empty node starts over; one that has become mostly slack or spare gives memory back.
+    /// Resets an empty node. A node that has become mostly slack or spare capacity frees memory.
     fn tidy(&mut self) {
         if self.len == 0 {
             *self = Node::default();
@@ -335,7 +336,7 @@ impl Node {
     }
 }
 
-/// Bytes that Redis' listpack takes for an element: head and payload, and their length for the way back.
+/// Bytes that Redis' listpack takes for an element: head, payload, and their length at the end.
 pub(super) fn listpack_entry_len(value: &[u8]) -> usize {
     let body = match Item::of(value) {
         Item::Int(0..=127) => 1,

@@ -1,8 +1,9 @@
-//! A large list: a deque of packed nodes, each of about 8 KB.
+//! A large list: packed nodes of about 8 KB each.
 //!
-//! One node while that is enough, a deque of them beyond. A node is one buffer of entries with free space at *both* sides: pushing
-//! and popping at either end of the list touches only the entry. A change in the middle moves at most the bytes of one node; an
-//! index is found by walking over the counts of the nodes from the nearer end, or from a place that is known ([`finger`](super::finger)).
+//! The list is one node while that is enough, and a deque of nodes beyond. A node is one buffer of entries with free
+//! space on *both* sides, so that pushing and popping at either end of the list touch only the entry. A change in the
+//! middle moves at most the bytes of one node. An index is found by walking over the counts of the nodes from the
+//! nearer end, or from a known place ([`finger`](super::finger)).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -32,13 +33,13 @@ impl Nodes {
         Nodes { len: node.len, shape: Shape::One(node), finger: Finger::default() }
     }
 
-    /// The elements of a range of indexes, which must not go beyond the end.
+    /// The elements in a range of indexes, which must not extend past the end.
     pub(super) fn range(&self, indexes: Range<usize>) -> Elements<'_> {
         Elements { list: self, start: indexes.start, end: indexes.end, front: None, back: None }
     }
 
-    /// Changes to the large form if so many more elements, of so many bytes in all, would not fit one node. Redis asks
-    /// this once per command, before it adds several elements.
+    /// Changes to the large form if `elements` more elements, of `bytes` bytes in all, would not fit into one node.
+    /// Redis checks this once per command, before it adds several elements.
     pub(super) fn grow_for(&mut self, elements: usize, bytes: usize, limits: ListLimits) {
         if let Shape::One(node) = &mut self.shape
             && !limits.admit(node.listpack_bytes().saturating_add(bytes), node.len.saturating_add(elements))
@@ -83,8 +84,8 @@ impl Nodes {
         }
     }
 
-    /// Adds a node of its own with these elements after the last, whatever the limits; without elements nothing. The list takes
-    /// its large form.
+    /// Adds a separate node with these elements after the last node, regardless of the limits, so that the list takes
+    /// its large form. Without elements, adds no node.
     pub(super) fn push_node<'a>(&mut self, elements: impl Iterator<Item = &'a [u8]>) {
         let mut node = Node::default();
         elements.for_each(|element| node.push_back(element));
@@ -102,7 +103,7 @@ impl Nodes {
         }
     }
 
-    /// The elements of each node from the one that begins with this element on.
+    /// The elements of each node, beginning with the node that starts at element `index`.
     pub(super) fn nodes_from(&self, index: usize) -> impl Iterator<Item = Run<'_>> {
         let (first, within) = if index < self.len { self.point_to(index) } else { (self.node_count(), 0) };
         debug_assert_eq!(within, 0, "a node begins there");
@@ -148,7 +149,7 @@ impl Nodes {
         self.finger.follow_pop_back(self.node_count());
     }
 
-    /// Removes the element at one end. If the list now fits one node, it still does not become one.
+    /// Removes the element at one end. Even if the list now fits into one node, it does not become one.
     pub(super) fn take_off(&mut self, front: bool) {
         if front {
             self.cut_front(1);
@@ -158,8 +159,8 @@ impl Nodes {
         self.len -= 1;
     }
 
-    /// Adds an element before the one at `index`, or at the end where `index` is the length. Answers whether it is the first of
-    /// its node; `None` past the end.
+    /// Adds an element before the one at `index`, or at the end if `index` is the length. Returns whether the new
+    /// element is the first of its node; `None` past the end.
     pub(super) fn insert(&mut self, index: usize, value: &[u8], limits: ListLimits) -> Option<bool> {
         if index > self.len {
             return None;
@@ -183,7 +184,8 @@ impl Nodes {
         Some(is_first)
     }
 
-    /// Replaces the element at `index`. Answers whether it is the first of its node; `None` where there is none.
+    /// Replaces the element at `index`. Returns whether it is the first of its node; `None` if there is no such
+    /// element.
     pub(super) fn set(&mut self, index: usize, value: &[u8], limits: ListLimits) -> Option<bool> {
         if index >= self.len {
             return None;
@@ -196,7 +198,7 @@ impl Nodes {
                 node.replace(within, value);
                 within == 0
             }
-            // With a limit by entries the node may stay one, whatever its bytes.
+            // With a limit by entries, the single node may stay whatever its bytes.
             Shape::Many(nodes)
                 if nodes.len() == 1
                     && limits.max_listpack_size >= 0
@@ -220,7 +222,8 @@ impl Nodes {
         Some(is_first)
     }
 
-    /// Removes the elements at these indexes, which ascend. False, and nothing is removed, where there is none.
+    /// Removes the elements at `indexes`, which must ascend. Returns false, and removes nothing, if an index is out of
+    /// range.
     pub(super) fn remove_at(&mut self, indexes: &[usize], limits: ListLimits) -> bool {
         if indexes.last().is_none_or(|&last| last >= self.len) {
             return false;
@@ -241,7 +244,8 @@ impl Nodes {
         true
     }
 
-    /// Removes up to `count` elements equal to `value`, the first ones, or the last ones if `from_back`. Returns how many.
+    /// Removes up to `count` elements equal to `value`: the first ones, or the last ones if `from_back`. Returns how
+    /// many were removed.
     pub(super) fn remove_equal(&mut self, value: &[u8], count: usize, from_back: bool, limits: ListLimits) -> usize {
         let mut removed = 0;
         let nodes = self.node_count();
@@ -259,7 +263,7 @@ impl Nodes {
         self.removed(removed, limits)
     }
 
-    /// Takes out the nodes that have lost all their elements.
+    /// Removes the nodes that have lost all their elements.
     fn drop_empty_nodes(&mut self) {
         self.finger.lose();
         if let Shape::Many(nodes) = &mut self.shape {
@@ -270,12 +274,12 @@ impl Nodes {
         }
     }
 
-    /// Whether it is one node.
+    /// Whether the list is one node.
     pub(super) fn is_compact(&self) -> bool {
         matches!(self.shape, Shape::One(_))
     }
 
-    /// Bytes of the compact form; `None` in the large one.
+    /// Bytes of the compact form; `None` for the large form.
     pub(super) fn compact_bytes(&self) -> Option<usize> {
         match &self.shape {
             Shape::One(node) => Some(node.bytes.len()),
@@ -283,7 +287,7 @@ impl Nodes {
         }
     }
 
-    /// Gives it the compact or the large form, whatever the limits say.
+    /// Takes the compact or the large form, regardless of the limits.
     pub(super) fn take_form(&mut self, compact: bool) {
         match &mut self.shape {
             Shape::One(node) if !compact => self.shape = Shape::Many(VecDeque::from([std::mem::take(node)])),
@@ -330,7 +334,7 @@ impl Nodes {
         }
     }
 
-    /// The node that holds `index`, which must be below the length, and where in it.
+    /// The node that holds element `index`, which must be below the length, and the element's index in that node.
     pub(super) fn locate(&self, index: usize) -> (usize, usize) {
         let Shape::Many(nodes) = &self.shape else { return (0, index) };
         let known = [(0, 0), self.finger.place(), (nodes.len(), self.len)];
@@ -346,14 +350,15 @@ impl Nodes {
         (at, index - begin)
     }
 
-    /// As [`locate`](Self::locate), and lets the finger point to that node.
+    /// Like [`locate`](Self::locate), and moves the finger to that node.
     pub(super) fn point_to(&self, index: usize) -> (usize, usize) {
         let (at, within) = self.locate(index);
         self.finger.set(at, index - within);
         (at, within)
     }
 
-    /// An element of this node, which begins with the element `begin`, is about to be added or replaced.
+    /// Records the state before an element is added or replaced in this node, whose first element has the index
+    /// `begin`.
     fn before_change(&self, node: usize, begin: usize) -> Before {
         let previous = node.checked_sub(1).map_or((0, 0), |previous| (previous, begin - self.node(previous).len));
         Before { node, previous, nodes: self.node_count(), elements: self.len }
@@ -363,7 +368,7 @@ impl Nodes {
         self.finger.follow_change(before, self.node_count(), self.len);
     }
 
-    /// What ends every removal: the length, and the way back to the small form.
+    /// Completes a removal: updates the length and, if possible, returns to the compact form.
     fn removed(&mut self, count: usize, limits: ListLimits) -> usize {
         self.len -= count;
         self.shrink(limits);
@@ -381,8 +386,8 @@ impl Nodes {
     }
 }
 
-/// Inserts into node `at` before its element `within`. A full node is cut there, so that no element is moved twice. Answers whether
-/// the new one is the first of its node.
+/// Inserts into node `at` before its element `within`. A full node is split there, so that no element is moved twice.
+/// Returns whether the new element is the first of its node.
 fn insert_into(nodes: &mut VecDeque<Node>, at: usize, within: usize, value: &[u8], limits: ListLimits) -> bool {
     if nodes[at].has_room(value, limits) {
         nodes[at].insert(within, value);
@@ -409,15 +414,16 @@ fn insert_into(nodes: &mut VecDeque<Node>, at: usize, within: usize, value: &[u8
     true
 }
 
-/// The elements of a range of indexes. Both ends can be taken from.
+/// The elements in a range of indexes. Can be taken from both ends.
 #[derive(Clone, Debug)]
 pub(super) struct Elements<'a> {
     list: &'a Nodes,
     start: usize,
     end: usize,
-    /// Where the next element from the front is: the node, and the place in its buffer. Found when first needed.
+    /// The position of the next element from the front: the node, and the offset in its buffer. Found when first
+    /// needed.
     front: Option<(usize, usize)>,
-    /// Where the next element from the back ends.
+    /// The end of the next element from the back, likewise.
     back: Option<(usize, usize)>,
 }
 

@@ -1,7 +1,7 @@
-//! The part of a list that a change touches, as it was before.
+//! The state, before a change, of the part of a list that the change touches.
 //!
-//! With its elements the nodes come back as they were: on them depends how the list is laid out later, and where the change is
-//! taken back nobody may be able to tell that there was one.
+//! Undoing a change restores not only the elements but also the nodes. The later layout of the list depends on the
+//! nodes, and an undone change must leave no trace.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,8 @@ use super::{Form, List};
 use crate::value::one_word::OneWord;
 use crate::value::small_bytes::SmallBytes;
 
-/// What a change is about to touch. Whoever puts it [back](List::put_back) must have put back all that came after it.
+/// The part of a list that a change is about to touch. It must be put [back](List::put_back) only after all later
+/// changes have been undone.
 pub struct ListPreImage {
     was_small: bool,
     was_compact: bool,
@@ -21,58 +22,59 @@ pub struct ListPreImage {
 }
 
 enum Change {
-    /// Nothing but its form.
+    /// Only the form may change.
     Form,
     /// An element is added at an end.
     Pushed { front: bool },
-    /// These elements, in their order, are removed at an end, and with them whole nodes of so many elements, in the order in which
-    /// they go.
+    /// These elements, in their order, are removed at an end. `nodes` gives the lengths of the whole nodes that go with
+    /// them, in the order of their removal.
     Popped { front: bool, elements: Box<[SmallBytes]>, nodes: Box<[usize]> },
     /// The element at `index` is replaced.
     Replaced { index: usize, element: SmallBytes, around: Box<Around> },
     /// An element is added at `index`.
     Inserted { index: usize, around: Box<Around> },
-    /// Elements that are all the same are removed at these places, which ascend, and with them these nodes.
+    /// Equal elements are removed at these ascending places, and with them these nodes.
     Removed { element: SmallBytes, places: Box<[Place]>, emptied: Box<[u32]> },
-    /// The element at one end moves to the other. It was the only one of its node, but not of the list, or not.
+    /// The element at one end moves to the other. `was_alone`: it was the only element of its node, but not of the
+    /// list.
     Rotated { from_front: bool, was_alone: bool },
 }
 
-/// The number of a node and that of an element in it.
+/// The index of a node and of an element in it.
 type Place = (u32, u32);
 
-/// The node at which a change is made and its neighbours, which it may cut or fill.
+/// The node at which a change is made, and its neighbours, which the change may split or fill.
 struct Around {
-    /// The number of the first of these nodes.
+    /// The index of the first of these nodes.
     first: usize,
-    /// How many elements each has.
+    /// The number of elements of each.
     lens: Box<[usize]>,
-    /// How many other nodes the list has.
+    /// The number of the list's other nodes.
     others: usize,
 }
 
-/// Before a change.
+/// Called before a change.
 impl List {
     fn piece(&self, change: Change) -> ListPreImage {
         ListPreImage { was_small: self.address().is_none(), was_compact: self.is_compact(), change }
     }
 
-    /// It may change to the large form or back.
+    /// Before the list may change to the large form or back.
     pub fn before_form(&self) -> ListPreImage {
         self.piece(Change::Form)
     }
 
-    /// An element is added at an end.
+    /// Before an element is added at an end.
     pub fn before_push(&self, front: bool) -> ListPreImage {
         self.piece(Change::Pushed { front })
     }
 
-    /// Up to `count` elements are removed at an end.
+    /// Before up to `count` elements are removed at an end.
     pub fn before_drop(&self, front: bool, count: usize) -> ListPreImage {
         let count = count.min(self.len());
         let range = if front { 0..count } else { self.len() - count..self.len() };
         let elements = self.range(range).map(SmallBytes::new).collect();
-        // The last node stays, even if it is empty then.
+        // The last node stays, even if it is then empty.
         let (others, mut left) = (self.node_count() - 1, count);
         let goes = |len: &usize| {
             let goes = *len <= left;
@@ -84,18 +86,18 @@ impl List {
         self.piece(Change::Popped { front, elements, nodes })
     }
 
-    /// The element at `index` is replaced. `None` where there is none.
+    /// Before the element at `index` is replaced. `None` if there is no such element.
     pub fn before_set(&self, index: usize) -> Option<ListPreImage> {
         let element = SmallBytes::new(self.at(index)?);
         Some(self.piece(Change::Replaced { index, element, around: Box::new(self.around(index)) }))
     }
 
-    /// An element is added before the one at `index`.
+    /// Before an element is added in front of the one at `index`.
     pub fn before_insert(&self, index: usize) -> ListPreImage {
         self.piece(Change::Inserted { index, around: Box::new(self.around(index)) })
     }
 
-    /// Up to `count` elements equal to `value` are removed, counted from the front or back.
+    /// Before up to `count` elements equal to `value` are removed, counted from the front or back.
     pub fn before_remove_equal(&self, value: &[u8], count: usize, from_back: bool) -> ListPreImage {
         let in_node = |at: usize| {
             let equal = self.node_elements(at).enumerate().filter(|(_, element)| *element == value);
@@ -114,7 +116,7 @@ impl List {
         self.piece(Change::Removed { element: SmallBytes::new(value), places: places.into(), emptied })
     }
 
-    /// The element at one end moves to an end.
+    /// Before the element at one end moves to an end.
     pub fn before_rotate(&self, from_front: bool, to_front: bool) -> ListPreImage {
         if from_front == to_front || self.is_empty() {
             return self.before_form();
@@ -135,7 +137,7 @@ impl List {
         Around { first, others: count - lens.len(), lens }
     }
 
-    /// How many nodes it has; a small list is one.
+    /// The number of nodes; a small list counts as one.
     pub(super) fn node_count(&self) -> usize {
         self.0.as_large().map_or(1, Nodes::node_count)
     }
@@ -149,7 +151,7 @@ impl List {
 }
 
 impl ListPreImage {
-    /// Bytes outside of it, approximately.
+    /// Bytes outside the struct, approximately.
     pub fn heap_bytes(&self) -> usize {
         let text = |element: &SmallBytes| size_of::<SmallBytes>() + element.heap_bytes();
         let around = |around: &Around| size_of::<Around>() + size_of_val(&*around.lens);
@@ -165,9 +167,9 @@ impl ListPreImage {
     }
 }
 
-/// After it.
+/// Called after a change.
 impl List {
-    /// Makes the list what it was, whatever the limits are.
+    /// Restores the list to its former state, regardless of the limits.
     pub fn put_back(&mut self, piece: ListPreImage) {
         let was_small = piece.was_small;
         let nodes = self.enlarged();
@@ -221,7 +223,7 @@ impl Nodes {
         self.take_form(piece.was_compact);
     }
 
-    /// Puts elements back at an end, the outer ones of them in nodes of so many elements, told from the end inwards.
+    /// Puts elements back at an end. The outer ones form nodes of the given lengths, listed from the end inwards.
     fn put_at_end(&mut self, front: bool, elements: &[SmallBytes], nodes: &[usize]) {
         self.len += elements.len();
         let in_nodes = nodes.iter().sum::<usize>();
@@ -251,7 +253,7 @@ impl Nodes {
         }
     }
 
-    /// Puts nodes back that lost all their elements, and have none yet.
+    /// Restores nodes that had lost all their elements. They are still empty.
     fn put_emptied(&mut self, emptied: &[u32]) {
         let is_empty = self.len == 0;
         if let Shape::Many(nodes) = &mut self.shape
@@ -270,12 +272,12 @@ impl Nodes {
         }
     }
 
-    /// Gives the nodes that there were their elements, which are all there.
+    /// Splits the nodes as they were before. Their elements are already complete.
     fn recut(&mut self, was: &Around) {
         let Shape::Many(nodes) = &mut self.shape else { return };
         let (mut first, mut end) = (was.first, was.first + nodes.len() - was.others);
         let mut lens = &was.lens[..];
-        // Mostly they have them.
+        // Usually they already match.
         while let [len, others @ ..] = lens
             && first < end
             && nodes[first].len == *len
@@ -296,7 +298,7 @@ impl Nodes {
         }
     }
 
-    /// The nodes of the large form, which it takes if it must.
+    /// The nodes of the large form, which the list takes if necessary.
     fn many(&mut self) -> &mut VecDeque<Node> {
         self.take_form(false);
         match &mut self.shape {
@@ -307,7 +309,7 @@ impl Nodes {
 }
 
 impl Node {
-    /// Adds the same element at these places, which ascend.
+    /// Inserts an equal element at each of these ascending indexes.
     fn put_equal(&mut self, withins: impl Iterator<Item = usize>, element: &[u8]) {
         let old = std::mem::take(self);
         let mut others = old.elements();
@@ -363,7 +365,7 @@ mod tests {
                     1 if index < list.len() => _ = list.set(index, &value, limits),
                     2 | 3 => _ = list.insert(index, &value, limits),
                     4 if back => _ = list.remove_equal(&value, 1 + at % 9, front, limits),
-                    // The same, as whoever repeats it does.
+                    // Equal to what replaying the change does.
                     4 => _ = list.remove_at(&list.indexes_of(&value, 1 + at % 9, front), limits),
                     5 => list.rotate(front, back, limits),
                     6 => list.grow_for(at % 4, value.len(), limits),

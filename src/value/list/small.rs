@@ -1,5 +1,5 @@
-//! A small list: its [entries](super::entries) in one block, which counts them. A change moves what lies behind it, of which
-//! there is little. One that is [packed](Small::pack) is shorter, and is unpacked before it is changed.
+//! A small list: its [entries](super::entries) in one block, which counts them. A change moves the bytes behind it, of
+//! which there are few. A [packed](Small::pack) list is shorter, and is unpacked before it is changed.
 
 use std::ops::Range;
 
@@ -7,10 +7,10 @@ use super::entries::{Ending, Ends, Run, entry_at, entry_before, entry_len, entry
 use super::node::{ListLimits, Node};
 use crate::value::block::{Block, InBlock};
 
-/// Most bytes of a small list. Beyond, it costs little to have a node with room at both ends, and moving the bytes much.
+/// The most bytes of a small list. Beyond this, moving the bytes costs more than a node with room at both ends.
 pub(super) const SMALL_BYTES: usize = 1024;
 
-/// What of an entry of less than 16 KB is not the element.
+/// The overhead of an entry of less than 16 KB, in bytes.
 const ENDS_BYTES: usize = 4;
 
 /// The kind of a block whose entries have no endings.
@@ -21,11 +21,11 @@ const PACKED: u8 = 1;
 #[repr(transparent)]
 pub(super) struct Small(Block);
 
-// SAFETY: it is one, transparently.
+// SAFETY: the struct is transparent over one `Block`.
 unsafe impl InBlock for Small {}
 
 impl Small {
-    /// A copy of the elements of a node; none where it has too many bytes.
+    /// A copy of the elements of a node, or `None` if it has too many bytes.
     pub(super) fn of_node(node: &Node) -> Option<Small> {
         let bytes = node.entries();
         if bytes.len() > SMALL_BYTES {
@@ -53,7 +53,7 @@ impl Small {
         self.0.kind() == PACKED
     }
 
-    /// Leaves the endings of its entries away.
+    /// Drops the endings of the entries.
     pub(super) fn pack(&mut self) {
         if self.is_packed() {
             return;
@@ -69,7 +69,7 @@ impl Small {
         *self = packed;
     }
 
-    /// Gives its entries their endings again.
+    /// Restores the endings of the entries.
     #[inline]
     pub(super) fn unpack(&mut self) {
         if self.is_packed() {
@@ -97,8 +97,8 @@ impl Small {
         self.0.heap_bytes()
     }
 
-    /// Whether it stays small with so many elements more, of so many bytes in all. Then they fit one node, too: limits by bytes
-    /// are far beyond.
+    /// Whether the list stays small with `elements` more elements, of `bytes` bytes in all. They then fit into one
+    /// node, too, since limits by bytes are far larger.
     #[inline]
     pub(super) fn has_room(&self, elements: usize, bytes: usize, limits: ListLimits) -> bool {
         let more = elements.saturating_mul(ENDS_BYTES).saturating_add(bytes);
@@ -115,7 +115,7 @@ impl Small {
         Some(entry_before(bytes, bytes.len()).0)
     }
 
-    /// The elements of a range of indexes, which must not go beyond the end.
+    /// The elements in a range of indexes, which must not extend past the end.
     #[inline]
     pub(super) fn range(&self, indexes: Range<usize>) -> Run<'_> {
         if self.is_packed() {
@@ -124,7 +124,7 @@ impl Small {
         Run::new(self.0.bytes(), self.place(indexes.start), self.place(indexes.end), indexes.len())
     }
 
-    /// Where the element `index` begins, found from the nearer side.
+    /// The start of element `index`, found from the nearer end.
     #[inline]
     fn place(&self, index: usize) -> usize {
         let (bytes, len) = (self.0.bytes(), self.len());
@@ -142,7 +142,7 @@ impl Small {
         Run::without_endings(bytes, (0..indexes.start).fold(0, next), indexes.len())
     }
 
-    /// Adds an element before the one at `index`, or behind the last. There must [be room](Self::has_room).
+    /// Adds an element before the one at `index`, or after the last. There must [be room](Self::has_room).
     #[inline]
     pub(super) fn insert(&mut self, index: usize, value: &[u8]) {
         self.put(index, 0, value);
@@ -161,7 +161,7 @@ impl Small {
         self.0.splice(self.place(index), removed, &[ends.before(), value, ends.behind()]);
     }
 
-    /// Removes the elements of a range of indexes.
+    /// Removes the elements in a range of indexes.
     #[inline]
     pub(super) fn remove(&mut self, indexes: Range<usize>) {
         let (begin, end) = (self.place(indexes.start), self.place(indexes.end));

@@ -1,11 +1,12 @@
-//! Messages that a stream keeps until their time.
+//! Messages that a stream holds back until they are due.
 //!
-//! A message is known by an id, `<due>-<ticket>`. The milliseconds say when it is due, so that the order of ids is the order in which
-//! messages are due. The ticket is a number that the stream gives out once, for as long as it exists: whoever cancels an id a second
-//! time never meets another message there. When it is due, the message becomes an entry by that id, or by the next one where the stream has reached the id already.
+//! A message is identified by an id, `<due>-<ticket>`. The milliseconds give the time when it is due, so that ids are
+//! in the order in which messages fall due. The ticket is a number that a stream never gives out twice as long as it
+//! exists, so cancelling an id a second time never hits another message. When the message is due, it becomes an entry
+//! with that id, or with the stream's next id if the stream is already past it.
 //!
-//! Layout of a message: the number of its pairs, then fields and values in turn, each with its length. Numbers are LEB128, as in
-//! nodes, so that a message reads as an entry.
+//! Layout of a message: the number of its pairs, then fields and values alternating, each with its length. Numbers are
+//! LEB128, as in nodes, so that a message reads like an entry.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +14,17 @@ use super::id::StreamId;
 use super::node::{Entry, Pairs};
 use crate::value::leb128::{put_bytes, put_number};
 
-/// What [`Attendance`](super::policy::Attendance) knows of messages that are not due yet.
+/// The part of [`Attendance`](super::policy::Attendance) about messages that are not due yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Delayed {
     messages: BTreeMap<StreamId, Box<[u8]>>,
     /// Bytes of all messages.
     bytes: usize,
-    /// The last ticket that was given out.
+    /// The last ticket given out.
     tickets: u64,
 }
 
-/// A message as it was, and the tickets that had been given out.
+/// The former state of a message, and the last ticket given out by then.
 pub(super) struct DelayedState {
     id: StreamId,
     before: Option<Box<[u8]>>,
@@ -31,7 +32,7 @@ pub(super) struct DelayedState {
 }
 
 impl DelayedState {
-    /// That of a message where there was never any.
+    /// The state of a message when the stream has never had any.
     pub(super) fn none(id: StreamId) -> DelayedState {
         DelayedState { id, before: None, tickets: 0 }
     }
@@ -46,7 +47,7 @@ impl Delayed {
         self.messages.is_empty()
     }
 
-    /// Whether it says nothing: no message was ever kept.
+    /// Whether there is nothing to record: no message was ever held back.
     pub(super) fn is_blank(&self) -> bool {
         self.messages.is_empty() && self.tickets == 0
     }
@@ -55,7 +56,7 @@ impl Delayed {
         self.messages.len()
     }
 
-    /// When the first is due, Unix ms.
+    /// The time when the first message is due, Unix ms.
     pub(super) fn first_ms(&self) -> Option<u64> {
         self.messages.first_key_value().map(|(id, _)| id.ms)
     }
@@ -64,7 +65,7 @@ impl Delayed {
         self.messages.get(&id).map(|message| entry(id, message))
     }
 
-    /// The messages from this id on, the first due first.
+    /// The messages from `start` on, in the order in which they fall due.
     pub(super) fn from(&self, start: StreamId) -> impl Iterator<Item = Entry<'_>> {
         self.messages.range(start..).map(|(&id, message)| entry(id, message))
     }
@@ -75,23 +76,23 @@ impl Delayed {
         self.messages.range(within).next_back().map(|(&id, _)| id)
     }
 
-    /// The last ticket that was given out.
+    /// The last ticket given out.
     pub(super) fn tickets(&self) -> u64 {
         self.tickets
     }
 
-    /// Tickets up to this one have been given out.
+    /// Marks the tickets up to `last` as given out.
     pub(super) fn give_tickets(&mut self, last: u64) {
         self.tickets = self.tickets.max(last);
     }
 
-    /// Keeps a packed message.
+    /// Adds a packed message.
     pub(super) fn add(&mut self, id: StreamId, message: Box<[u8]>) {
         self.insert(id, message);
         self.give_tickets(id.seq);
     }
 
-    /// The message of this id as it is, to be put back.
+    /// The state of the message with this id, for undoing a change.
     pub(super) fn state(&self, id: StreamId) -> DelayedState {
         DelayedState { id, before: self.messages.get(&id).cloned(), tickets: self.tickets }
     }
@@ -127,7 +128,7 @@ impl Delayed {
     }
 }
 
-/// Packs the pairs of a message. `None` without any.
+/// Packs the pairs of a message. `None` if there are none.
 pub(super) fn pack<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone) -> Option<Box<[u8]>> {
     let count = pairs.clone().count();
     let mut message = Vec::new();
@@ -138,7 +139,7 @@ pub(super) fn pack<'a>(pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone
     (count > 0).then(|| message.into())
 }
 
-/// A packed message as the entry that it will be.
+/// A packed message as the entry that it will become.
 pub(super) fn entry(id: StreamId, message: &[u8]) -> Entry<'_> {
     Entry { id, pairs: Pairs::counted(message) }
 }

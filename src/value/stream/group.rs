@@ -1,4 +1,4 @@
-//! Consumer groups: who was given which entry and has not acknowledged it.
+//! Consumer groups: the entries that were delivered and not acknowledged, with their consumers.
 
 use std::collections::BTreeMap;
 use std::collections::btree_set::{self, BTreeSet};
@@ -11,9 +11,9 @@ use super::policy::{Policy, Schedule};
 
 /// A consumer group.
 ///
-/// Its pending entries stand in up to three orders: by id, as every reply lists them; those that a consumer has by the
-/// time since when, for whom they have been idle too long; those that were given back in the order of that. Where the group has a
-/// policy they stand in its [`Schedule`] as well.
+/// The pending entries are kept in up to three orders: by id, as every reply lists them; those owned by a consumer by
+/// delivery time, to find the ones that have been idle too long; and those that were given back in the order of their
+/// return. If the group has a policy, its [`Schedule`] orders them as well.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
     pub(super) last_delivered: StreamId,
@@ -26,7 +26,7 @@ pub struct Group {
     pub(super) schedule: Option<Box<Schedule>>,
 }
 
-/// A delivery that was not acknowledged.
+/// An unacknowledged delivery.
 #[derive(Clone, Copy, Debug)]
 struct Nack {
     owner: Owner,
@@ -34,7 +34,7 @@ struct Nack {
 }
 
 impl Nack {
-    /// Since when a consumer has it, Unix ms.
+    /// The time since when a consumer owns the entry, Unix ms.
     fn since_ms(&self) -> Option<u64> {
         match self.owner {
             Owner::Consumer { since_ms, .. } => Some(since_ms),
@@ -43,7 +43,7 @@ impl Nack {
     }
 }
 
-/// A delivery as it stood, to be put back.
+/// The state of a delivery, for undoing a change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingState {
     nack: Nack,
@@ -56,7 +56,7 @@ enum Owner {
         number: u32,
         since_ms: u64,
     },
-    /// Given back, as the `turn`-th.
+    /// Given back, with its turn among the entries given back.
     Nobody {
         turn: u64,
     },
@@ -67,11 +67,11 @@ enum Owner {
 pub struct Pending<'a> {
     /// The entry; it may have been deleted from the stream since.
     pub id: StreamId,
-    /// Who has it; `None`: it was given back.
+    /// The owner; `None` if the entry was given back.
     pub consumer: Option<&'a [u8]>,
-    /// When it was last delivered, ms since the Unix epoch; 0 if it was given back.
+    /// The time of the last delivery, ms since the Unix epoch; 0 if it was given back.
     pub time_ms: u64,
-    /// How often it was delivered.
+    /// The number of deliveries.
     pub deliveries: u64,
 }
 
@@ -85,7 +85,7 @@ pub struct Consumer {
 }
 
 impl Group {
-    /// A group without consumers that was given the entries up to `last_delivered`.
+    /// A group without consumers that has been given the entries up to `last_delivered`.
     pub fn new(last_delivered: StreamId, entries_read: Option<u64>) -> Group {
         Group { last_delivered, entries_read, ..Group::default() }
     }
@@ -95,17 +95,17 @@ impl Group {
         self.last_delivered
     }
 
-    /// How many entries up to `last_delivered` were ever appended, where known.
+    /// The number of entries ever appended up to `last_delivered`, if known.
     pub fn entries_read(&self) -> Option<u64> {
         self.entries_read
     }
 
-    /// How many entries are pending.
+    /// The number of pending entries.
     pub fn pending_len(&self) -> usize {
         self.pending.len()
     }
 
-    /// How many things it holds: itself, its consumers, what is pending.
+    /// The number of elements: the group itself, its consumers, its pending entries.
     pub fn weight(&self) -> usize {
         1 + self.consumers.len() + self.pending.len()
     }
@@ -120,25 +120,26 @@ impl Group {
         self.pending.get(&id).map(|nack| self.resolve(id, nack))
     }
 
-    /// The pending entries from `start` to `end`, both included.
+    /// The pending entries from `start` to `end`, both inclusive.
     pub fn pending_range(&self, start: StreamId, end: StreamId) -> impl Iterator<Item = Pending<'_>> {
         let range = (start <= end).then(|| self.pending.range(start..=end));
         range.into_iter().flatten().map(|(&id, nack)| self.resolve(id, nack))
     }
 
-    /// How many of the pending entries were given back and taken by nobody since.
+    /// The number of pending entries that were given back and have not been delivered again.
     pub fn released_len(&self) -> usize {
         self.released.len()
     }
 
-    /// The pending entries that were given back, in that order, then those that were delivered at `time_ms` or before, the
-    /// longest idle first.
+    /// The pending entries that were given back, in the order of their return, followed by those delivered at `time_ms`
+    /// or before, the longest idle first.
     pub fn delivered_until(&self, time_ms: Option<u64>) -> impl Iterator<Item = Pending<'_>> {
         let idle = self.by_time.iter().take_while(move |(since_ms, _)| Some(*since_ms) <= time_ms).map(|&(_, id)| id);
         self.released.values().copied().chain(idle).filter_map(|id| self.pending(id))
     }
 
-    /// When the pending entry that has been idle for longest was delivered, ms since the Unix epoch.
+    /// The delivery time of the pending entry that has been idle for longest, ms since the Unix epoch; 0 if one was
+    /// given back.
     pub fn oldest_delivery_ms(&self) -> Option<u64> {
         match self.released.is_empty() {
             false => Some(0),
@@ -151,13 +152,13 @@ impl Group {
         self.by_name.values().map(|&number| &self.consumers[number])
     }
 
-    /// The consumers behind this name by name, all without one.
+    /// The consumers after this name in byte order, or all consumers for `None`.
     pub fn consumers_after(&self, name: Option<&[u8]>) -> impl Iterator<Item = &Consumer> {
         let from = name.map_or(Bound::Unbounded, Bound::Excluded);
         self.by_name.range::<[u8], _>((from, Bound::Unbounded)).map(|(_, &number)| &self.consumers[number])
     }
 
-    /// The pending entries that were given back, in that order and with their turns, from this turn on.
+    /// The pending entries that were given back, with their turns and in the order of these, from `turn` on.
     pub fn released_from(&self, turn: u64) -> impl Iterator<Item = (u64, Pending<'_>)> {
         self.released.range(turn..).filter_map(|(&turn, &id)| Some((turn, self.pending(id)?)))
     }
@@ -167,50 +168,51 @@ impl Group {
         self.by_name.get(name).map(|&number| &self.consumers[number])
     }
 
-    /// What is done about deliveries that nobody acknowledges.
+    /// The policy for deliveries that are not acknowledged.
     pub fn policy(&self) -> Option<&Policy> {
         self.schedule.as_deref().map(Schedule::policy)
     }
 
-    /// The pending entries that are to be delivered again by the policy and were due at `time_ms` or before, the longest due first.
+    /// The pending entries that the policy will deliver again and that were due at `time_ms` or before, the longest due
+    /// first.
     pub fn due_until(&self, time_ms: u64) -> impl Iterator<Item = Pending<'_>> {
         let due = self.schedule.iter().flat_map(move |schedule| schedule.due_until(time_ms));
         due.filter_map(|id| self.pending(id))
     }
 
-    /// When the first of them is due, Unix ms.
+    /// The time when the first entry is due to be delivered again, Unix ms.
     pub fn first_due_ms(&self) -> Option<u64> {
         self.schedule.as_ref()?.first_due_ms()
     }
 
-    /// The pending entries that were delivered as often as the policy allows, and were due at `time_ms` or before: dead letters.
+    /// The dead letters due at `time_ms` or before: pending entries that were delivered as often as the policy allows.
     pub fn exhausted_until(&self, time_ms: u64) -> impl Iterator<Item = StreamId> {
         self.schedule.iter().flat_map(move |schedule| schedule.exhausted_until(time_ms))
     }
 
-    /// When the first of them is to be moved, Unix ms.
+    /// The time when the first dead letter is to be moved, Unix ms.
     pub(super) fn first_exhausted_ms(&self) -> Option<u64> {
         self.schedule.as_ref()?.first_exhausted_ms()
     }
 
-    /// Nobody is to look at them before this time, Unix ms, unless the policy changes.
+    /// Puts off the check of dead letters until this time, Unix ms, unless the policy changes.
     pub(super) fn put_off(&mut self, until_ms: u64) {
         if let Some(schedule) = &mut self.schedule {
             schedule.put_off(until_ms);
         }
     }
 
-    /// How many pending entries were delivered as often as the policy allows, due or not.
+    /// The number of pending entries that were delivered as often as the policy allows, due or not.
     pub fn exhausted_len(&self) -> usize {
         self.schedule.as_ref().map_or(0, |schedule| schedule.exhausted_len())
     }
 
-    /// When an entry that was given back is due by the policy, Unix ms; `None`: at once.
+    /// The time when an entry that was given back is due under the policy, Unix ms; `None`: at once.
     pub fn held_until_ms(&self, id: StreamId) -> Option<u64> {
         self.schedule.as_ref()?.held_until_ms(id)
     }
 
-    /// Sets the policy, or takes it away.
+    /// Sets or removes the policy.
     pub fn set_policy(&mut self, policy: Option<Policy>) {
         let mut before = self.schedule.take();
         self.schedule = policy.map(|policy| Box::new(Schedule::new(policy)));
@@ -223,7 +225,8 @@ impl Group {
         }
     }
 
-    /// An entry that was given back is due at this time, Unix ms, and not at once; false where it was not, or there is no policy.
+    /// Makes an entry that was given back due at this time, Unix ms, instead of at once. Returns false if it was not
+    /// given back or there is no policy.
     pub fn hold(&mut self, id: StreamId, until_ms: u64) -> bool {
         match (&mut self.schedule, self.pending.get(&id)) {
             (Some(schedule), Some(&Nack { owner: Owner::Nobody { .. }, deliveries })) => {
@@ -234,7 +237,7 @@ impl Group {
         }
     }
 
-    /// Keeps the schedule in step with what became of an entry's delivery.
+    /// Keeps the schedule in step with a change of an entry's delivery.
     #[inline]
     fn reschedule(&mut self, id: StreamId, before: Option<Nack>, after: Option<Nack>) {
         let Some(schedule) = &mut self.schedule else { return };
@@ -267,8 +270,8 @@ impl Group {
         true
     }
 
-    /// Adds a consumer with all that it has pending: id, time of the delivery, deliveries. False where the name is taken.
-    /// The name is looked up once: it may be long, and the entries many.
+    /// Adds a consumer with its pending entries: id, delivery time, deliveries. Returns false if the name is taken. The
+    /// name is looked up only once, since it may be long and the entries many.
     pub fn add_consumer(
         &mut self,
         name: &[u8],
@@ -303,14 +306,14 @@ impl Group {
         true
     }
 
-    /// Makes an entry pending for the consumer of this number.
+    /// Makes an entry pending for the consumer with this number.
     fn give(&mut self, id: StreamId, number: usize, time_ms: u64, deliveries: u64) {
         let owner = Owner::Consumer { number: number as u32, since_ms: time_ms };
         let new = Nack { owner, deliveries };
         let old = self.pending.insert(id, new);
         self.reschedule(id, old, Some(new));
         match old.map(|old| old.owner) {
-            // Delivered again: the consumer has it already.
+            // Delivered again to the consumer that already owns it.
             Some(Owner::Consumer { number: old, since_ms }) if old as usize == number => {
                 self.by_time.remove(&(since_ms, id));
             }
@@ -322,7 +325,7 @@ impl Group {
         self.by_time.insert((time_ms, id));
     }
 
-    /// Makes an entry pending that nobody has, behind all others of the kind.
+    /// Makes an entry pending without an owner, with a turn after all others given back.
     pub fn release(&mut self, id: StreamId, deliveries: u64) {
         let turn = self.released.last_key_value().map_or(0, |(turn, _)| turn + 1);
         let new = Nack { owner: Owner::Nobody { turn }, deliveries };
@@ -339,7 +342,7 @@ impl Group {
         true
     }
 
-    /// Takes an entry from the orders in which its owner kept it.
+    /// Removes an entry from the orders that its owner determines.
     fn forget(&mut self, id: StreamId, owner: Option<Owner>) {
         match owner {
             Some(Owner::Consumer { number, since_ms }) => {
@@ -353,13 +356,13 @@ impl Group {
         }
     }
 
-    /// Who has an entry pending, to be put back later.
+    /// The state of a pending entry, for undoing a change.
     pub(super) fn pending_state(&self, id: StreamId) -> Option<PendingState> {
         let &nack = self.pending.get(&id)?;
         Some(PendingState { nack, held_until_ms: self.held_until_ms(id) })
     }
 
-    /// Makes an entry pending as it was, or not at all. The consumers must be those of then.
+    /// Restores the state of an entry, pending or not. The consumers must be those of that time.
     pub(super) fn put_back_pending(&mut self, id: StreamId, before: Option<PendingState>) {
         self.ack(id);
         let Some(PendingState { nack, held_until_ms }) = before else { return };
@@ -377,7 +380,7 @@ impl Group {
         }
     }
 
-    /// Makes a consumer seen and active when it was, or takes it out; it has nothing pending then.
+    /// Restores the times of a consumer, or removes it; it then has no pending entries.
     pub(super) fn put_back_consumer(&mut self, name: &[u8], before: Option<(u64, Option<u64>)>) {
         match (before, self.consumer_mut(name)) {
             (Some((seen_ms, active_ms)), Some(consumer)) => {
@@ -399,27 +402,27 @@ impl Group {
 }
 
 impl Consumer {
-    /// Its name.
+    /// The consumer's name.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// When it last asked, ms since the Unix epoch.
+    /// The time of its last request, ms since the Unix epoch.
     pub fn seen_ms(&self) -> u64 {
         self.seen_ms
     }
 
-    /// When it last got something, ms since the Unix epoch.
+    /// The last time it received something, ms since the Unix epoch.
     pub fn active_ms(&self) -> Option<u64> {
         self.active_ms
     }
 
-    /// How many entries it has pending.
+    /// The number of its pending entries.
     pub fn pending_len(&self) -> usize {
         self.pending.len()
     }
 
-    /// The ids of the entries it has pending, from `start` to `end`, both included.
+    /// The ids of its pending entries from `start` to `end`, both inclusive.
     pub fn pending_range(&self, start: StreamId, end: StreamId) -> impl Iterator<Item = StreamId> {
         let range: Option<btree_set::Range<'_, StreamId>> = (start <= end).then(|| self.pending.range(start..=end));
         range.into_iter().flatten().copied()
@@ -453,7 +456,7 @@ mod tests {
 
     const NAMES: [&[u8]; 3] = [b"ann", b"bob", b"eve"];
 
-    /// A pending entry of the model: id, who has it, since when (for nobody's: its turn), deliveries.
+    /// A pending entry of the model: id, owner, time of delivery (without an owner: its turn), deliveries.
     type Row = (StreamId, Option<usize>, u64, u64);
 
     fn check(group: &Group, model: &[Row]) -> Result<(), TestCaseError> {
@@ -527,7 +530,8 @@ mod tests {
         Policy { idle_ms: 3, max_deliveries, dead_letters: dead_letters.into(), backoff_base_ms, backoff_max_ms }
     }
 
-    /// What a group schedules, by a look at all that is pending: when each entry is due, those to be delivered again first.
+    /// The expected schedule, computed from all pending entries: the due time of each, first of those to be delivered
+    /// again.
     fn scheduled(group: &Group, held: &BTreeMap<StreamId, u64>) -> [Vec<(u64, StreamId)>; 2] {
         let mut orders = [Vec::new(), Vec::new()];
         let Some(policy) = group.policy() else { return orders };
@@ -544,8 +548,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever becomes of deliveries and of the policy, each pending entry is scheduled once, for the right time; and so it is again
-        /// when the last change is taken back.
+        /// Whatever happens to deliveries and the policy, each pending entry is scheduled exactly once and for the
+        /// right time. The same is true after the last change is undone.
         #[test]
         fn a_policy_schedules_all_that_is_pending(
             steps in proptest::collection::vec((step(), 0..9u64, proptest::option::of(0..9u64)), 1..60),

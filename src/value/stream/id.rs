@@ -1,18 +1,18 @@
-//! Ids of entries: a time in ms and a number within it, written `ms-seq`.
+//! The ids of entries: a time in ms and a number within it, written `ms-seq`.
 
 use std::fmt;
 
 /// The id of an entry: a time in ms and a number within it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {
-    /// Milliseconds since the Unix epoch, if ids are made by the server.
+    /// Milliseconds since the Unix epoch, if the server makes the ids.
     pub ms: u64,
-    /// Counts entries of the same ms.
+    /// The number of the entry among those of one ms.
     pub seq: u64,
 }
 
 impl StreamId {
-    /// `0-0`: before every entry; never the id of one.
+    /// `0-0`: before every entry; never the id of an entry.
     pub const MIN: StreamId = StreamId { ms: 0, seq: 0 };
     /// The highest id.
     pub const MAX: StreamId = StreamId { ms: u64::MAX, seq: u64::MAX };
@@ -33,7 +33,7 @@ impl StreamId {
         }
     }
 
-    /// Reads `ms-seq`, or `ms` alone with the sequence number that the caller's command takes then.
+    /// Reads `ms-seq`, or `ms` alone, which gets the sequence number that the caller's command implies.
     pub fn parse(text: &[u8], missing_seq: u64) -> Option<StreamId> {
         match text.iter().position(|&byte| byte == b'-') {
             None => Some(StreamId { ms: parse_u64(text)?, seq: missing_seq }),
@@ -41,7 +41,7 @@ impl StreamId {
         }
     }
 
-    /// Like [`StreamId::parse`], and `-` is the lowest id, `+` the highest.
+    /// Like [`StreamId::parse`]; also, `-` is the lowest id and `+` the highest.
     pub fn parse_or_edge(text: &[u8], missing_seq: u64) -> Option<StreamId> {
         match text {
             b"-" => Some(StreamId::MIN),
@@ -50,8 +50,8 @@ impl StreamId {
         }
     }
 
-    /// One end of a range: like [`StreamId::parse_or_edge`], or `(id` with the id itself outside (then `true`; `-` and
-    /// `+` can't be excluded).
+    /// One end of a range: like [`StreamId::parse_or_edge`], or `(id`, which excludes the id itself (then `true`; `-`
+    /// and `+` cannot be excluded).
     pub fn parse_bound(text: &[u8], missing_seq: u64) -> Option<(StreamId, bool)> {
         match text.split_first() {
             Some((b'(', rest)) if !rest.is_empty() => Some((StreamId::parse(rest, missing_seq)?, true)),
@@ -96,7 +96,7 @@ impl IdText {
     }
 }
 
-/// Decimal; leading spaces, zeros and a plus sign allowed, as Redis takes numbers in ids.
+/// Decimal; leading whitespace, zeros and a plus sign are allowed, as in Redis' ids.
 fn parse_u64(text: &[u8]) -> Option<u64> {
     let spaces = text.iter().take_while(|byte| byte.is_ascii_whitespace() || **byte == 0x0b).count();
     let text = &text[spaces..];
@@ -110,14 +110,14 @@ fn parse_u64(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// The id that an append asks for.
+/// The id requested for a new entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewId {
-    /// `*`: the time, or right after the last id where the clock is behind it.
+    /// `*`: the current time, or the id right after the last one if the clock is behind it.
     Auto,
     /// `ms-*`: the next sequence number within `ms`.
     AutoSeq(u64),
-    /// This very id.
+    /// Exactly this id.
     Exact(StreamId),
 }
 
@@ -134,13 +134,13 @@ impl NewId {
     }
 }
 
-/// Why no id can be given to a new entry.
+/// The reason why a new entry cannot get an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NewIdError {
-    /// The asked id, or any that the request allows, is not above the last one.
+    /// The requested id, or every id that the request allows, is not above the last one.
     #[error("the id is not above the stream's last id")]
     NotAboveLast,
-    /// The last id is the highest there is.
+    /// The last id is the highest possible.
     #[error("the stream has used the highest id")]
     Exhausted,
 }

@@ -1,11 +1,12 @@
-//! Idempotent production: a producer that repeats a request, because it never saw the answer, must not append twice.
+//! Idempotent production: a producer that repeats a request because it never saw the reply must not append twice.
 //!
-//! Each producer names its requests; a name maps to the entry that it appended, for a while (`duration_s`, from the time in
-//! the entry's id) and for so many of its latest requests (`max_iids`). Names of a producer lie in the order in which they
-//! came, so that the oldest go first, and in a hash table of their numbers in that order.
+//! Each producer names its requests. A name maps to the entry that the request appended, for a limited time
+//! (`duration_s`, counted from the time in the entry's id) and for a limited number of each producer's latest requests
+//! (`max_iids`). The names of a producer are kept in the order of arrival, so that the oldest go first, and in a hash
+//! table of their numbers in that order.
 //!
-//! What has expired is not found any more, and is removed step by step with what is added: that keeps memory in
-//! proportion to what is remembered.
+//! Expired requests are no longer found. They are removed step by step as others are added, which keeps memory in
+//! proportion to the requests remembered.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -20,9 +21,9 @@ use crate::base::hasher::hash_bytes;
 /// The requests of a stream's producers. See the module's header.
 #[derive(Clone)]
 pub struct Idempotency {
-    /// How long a request is remembered, in seconds.
+    /// The time for which a request is remembered, in seconds.
     pub duration_s: u32,
-    /// How many requests are remembered of each producer.
+    /// The number of requests remembered per producer.
     pub max_iids: u32,
     added: u64,
     duplicates: u64,
@@ -36,11 +37,11 @@ struct Producer {
     requests: VecDeque<Request>,
     /// The number of the first request.
     first: u64,
-    /// Numbers of requests by their names.
+    /// The numbers of requests by name.
     by_iid: HashTable<u64>,
 }
 
-/// A request; without a name it stands for one that was removed out of turn.
+/// A request. An empty name marks one that was removed out of turn.
 #[derive(Clone, Debug)]
 struct Request {
     iid: Box<[u8]>,
@@ -53,32 +54,32 @@ impl Idempotency {
         Idempotency { duration_s, max_iids, added: 0, duplicates: 0, producers, by_name }
     }
 
-    /// How many requests were ever remembered.
+    /// The number of requests ever recorded.
     pub fn added(&self) -> u64 {
         self.added
     }
 
-    /// How many repeated requests were recognized.
+    /// The number of repeated requests recognized.
     pub fn duplicates(&self) -> u64 {
         self.duplicates
     }
 
-    /// How many producers, and how many requests in all, are remembered at `now_ms`.
+    /// The number of producers, and of requests in all, remembered at `now_ms`.
     pub fn tracked(&self, now_ms: u64) -> (usize, usize) {
         let live = |producer: &Producer| producer.named().filter(|request| !self.has_expired(request, now_ms)).count();
         let counts = self.producers.iter().map(|(_, producer)| live(producer)).filter(|count| *count > 0);
         counts.fold((0, 0), |(producers, requests), count| (producers + 1, requests + count))
     }
 
-    /// The entry that a request appended, if it is remembered at `now_ms`.
+    /// The entry that a request appended, if the request is still remembered at `now_ms`.
     pub fn find(&self, producer: &[u8], iid: &[u8], now_ms: u64) -> Option<StreamId> {
         let producer = &self.producers[*self.by_name.get(producer)?];
         let request = producer.find(iid).filter(|request| !self.has_expired(request, now_ms))?;
         Some(request.id)
     }
 
-    /// What `forget` should be told before a request of `producer` is added at `now_ms`: its requests that
-    /// have expired, and those of another producer, a different one each time.
+    /// Arguments for `forget` before a request of `producer` is added at `now_ms`: the numbers of its expired requests,
+    /// and of those of another producer, a different one each time.
     pub fn expired(&self, producer: &[u8], now_ms: u64) -> Vec<(Box<[u8]>, u64)> {
         let slots = self.producers.capacity().max(1) as u64;
         let other = self.producers.get((self.added % slots) as usize).filter(|other| *other.name != *producer);
@@ -94,7 +95,7 @@ impl Idempotency {
         request.id.ms.saturating_add(u64::from(self.duration_s) * 1_000) <= now_ms
     }
 
-    /// Changes the bounds. Anything that differs makes it forget all requests.
+    /// Changes the bounds. Any difference forgets all requests.
     pub(super) fn configure(&mut self, duration_s: u32, max_iids: u32) {
         if (self.duration_s, self.max_iids) != (duration_s, max_iids) {
             let (added, duplicates) = (self.added, self.duplicates);
@@ -110,19 +111,20 @@ impl Idempotency {
         (self.added, self.duplicates) = (added, duplicates);
     }
 
-    /// The requests that are remembered, with their producers: of each the oldest first.
+    /// The remembered requests with their producers, the oldest of each producer first.
     pub fn requests(&self) -> impl Iterator<Item = (&[u8], &[u8], StreamId)> {
         self.producers
             .iter()
             .flat_map(|(_, producer)| producer.named().map(|request| (&*producer.name, &*request.iid, request.id)))
     }
 
-    /// How many things it holds of the first so many producers: themselves and their requests.
+    /// The number of elements in the first `producers` producers: the producers themselves and their requests.
     pub fn weight(&self, producers: usize) -> usize {
         self.producers.iter().take(producers).map(|(_, producer)| 1 + producer.requests.len()).sum()
     }
 
-    /// The producers behind this name by name, all without one, each with its requests, the oldest first.
+    /// The producers after this name in byte order, or all producers for `None`, each with its requests, the oldest
+    /// first.
     pub fn producers_after(
         &self,
         name: Option<&[u8]>,
@@ -133,7 +135,7 @@ impl Idempotency {
             .map(|(name, &number)| (&**name, self.producers[number].named().map(|request| (&*request.iid, request.id))))
     }
 
-    /// Remembers a request; the oldest ones of the producer that are too many are forgotten.
+    /// Records a request. Forgets the producer's oldest requests beyond the bound.
     pub(super) fn add(&mut self, producer: &[u8], iid: &[u8], id: StreamId) {
         self.added = self.added.saturating_add(1);
         let number = match self.by_name.get(producer) {
@@ -150,7 +152,7 @@ impl Idempotency {
         while producer.by_iid.len() > max && producer.drop_oldest() {}
     }
 
-    /// Forgets the oldest `count` requests of a producer; false where there is none.
+    /// Forgets the oldest `count` requests of a producer. Returns false if there is no such producer.
     pub(super) fn forget(&mut self, producer: &[u8], count: u64) -> bool {
         let Some(&number) = self.by_name.get(producer) else { return false };
         let requests = &mut self.producers[number];
@@ -180,7 +182,7 @@ impl Producer {
         Producer { name: name.into(), requests: VecDeque::new(), first: 0, by_iid: HashTable::new() }
     }
 
-    /// The requests that are remembered, oldest first.
+    /// The remembered requests, oldest first.
     fn named(&self) -> impl Iterator<Item = &Request> {
         self.requests.iter().filter(|request| !request.iid.is_empty())
     }
@@ -213,7 +215,7 @@ impl Producer {
         }
     }
 
-    /// Forgets the oldest request; false where there is none.
+    /// Forgets the oldest request. Returns false if there is none.
     fn drop_oldest(&mut self) -> bool {
         while let Some(request) = self.requests.pop_front() {
             let number = self.first;
@@ -230,7 +232,7 @@ impl Producer {
     }
 }
 
-/// The producers by name: their numbers are no part of it.
+/// The producers by name, without their numbers, which are an implementation detail.
 impl fmt::Debug for Idempotency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let producers: Vec<_> = self.by_name.values().map(|&number| &self.producers[number]).collect();
@@ -244,7 +246,7 @@ impl fmt::Debug for Idempotency {
     }
 }
 
-/// Without the hash table, whose order is no part of it.
+/// Without the hash table, whose order is an implementation detail.
 impl fmt::Debug for Producer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let requests: Vec<_> = self.named().collect();

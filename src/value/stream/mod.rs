@@ -1,21 +1,23 @@
 //! Streams: an append-only sequence of entries by id, and consumer groups that read it.
 //!
 //! # Entries
-//! Entries lie packed in *nodes* of some 100 entries or 4 KB, in a B-tree by each node's first id: appending touches the
-//! last node, a range by id starts with one lookup, trimming drops whole nodes. See `node` for their layout.
+//! Entries are packed in *nodes* of some 100 entries or 4 KB, in a B-tree keyed by each node's first id. Appending
+//! touches the last node, a range by id starts with one lookup, and trimming drops whole nodes. See `node` for their
+//! layout.
 //!
 //! # Groups
-//! A group keeps its pending entries by id; each consumer keeps the ids that it owns. Both are ordered, as every reply is.
-//! What refers to an entry is asked group by group: one lookup in each, and for a trim one range per node and group. See `policy` for
-//! groups that cure themselves.
+//! A group keeps its pending entries by id, and each consumer keeps the ids that it owns. Both are ordered, as every
+//! reply is. References to an entry are looked up group by group: one lookup in each, and for a trim one range per node
+//! and group. See `policy` for groups that deliver unacknowledged entries again by themselves.
 //!
 //! # Delayed messages
-//! What is to become an entry later is kept beside the entries, in the order of its time. See `delayed` and `release`.
+//! Messages that will become entries later are kept beside the entries, in the order of their times. See `delayed` and
+//! `release`.
 //!
 //! # Changes
-//! Each `&mut` method is one deterministic step on plain arguments, without clock or choice, so that whoever logs the steps can
-//! repeat them. What needs a decision (the next id, what to trim, the read counter) is a `&self` method that gives the
-//! argument of a step.
+//! Each `&mut` method is one deterministic step on plain arguments, without clock or choice, so that steps can be
+//! logged and replayed. Every decision (the next id, the entries to trim, the read counter) is made by a `&self` method
+//! that returns the argument for a step.
 
 mod delayed;
 mod group;
@@ -53,7 +55,7 @@ pub struct Stream {
     entries_added: u64,
     groups: BTreeMap<Box<[u8]>, Group>,
     idempotency: Option<Box<Idempotency>>,
-    /// `Some` exactly if a group has a policy, or a message was ever kept until its time.
+    /// `Some` exactly if a group has a policy or a message was ever held back.
     attendance: Option<Box<Attendance>>,
 }
 
@@ -63,12 +65,12 @@ impl Stream {
         Stream::default()
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there is no entry (a stream without entries stays).
+    /// Whether there are no entries. A stream without entries stays.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -78,22 +80,22 @@ impl Stream {
         self.last_id
     }
 
-    /// The highest id ever deleted, trims left out; `0-0` before that.
+    /// The highest id ever deleted, not counting trims; `0-0` before that.
     pub fn max_deleted_id(&self) -> StreamId {
         self.max_deleted_id
     }
 
-    /// How many entries were ever appended.
+    /// The number of entries ever appended.
     pub fn entries_added(&self) -> u64 {
         self.entries_added
     }
 
-    /// How many nodes hold the entries.
+    /// The number of nodes that hold the entries.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether the same entries lie in the same nodes as in another stream, with the deleted ones that are still there.
+    /// Whether both streams have equal entries in equal nodes, including deleted entries that are still stored.
     pub fn is_laid_out_as(&self, other: &Stream) -> bool {
         self.nodes == other.nodes
     }
@@ -108,7 +110,7 @@ impl Stream {
         self.range_rev(StreamId::MIN, StreamId::MAX).next()
     }
 
-    /// The id of the oldest entry, `0-0` where there is none.
+    /// The id of the oldest entry, or `0-0` if there is none.
     pub fn first_id(&self) -> StreamId {
         self.first().map_or(StreamId::MIN, |entry| entry.id)
     }
@@ -118,12 +120,12 @@ impl Stream {
         self.range(id, id).next()
     }
 
-    /// The entries from `start` to `end`, both included, oldest first.
+    /// The entries from `start` to `end`, both inclusive, oldest first.
     pub fn range(&self, start: StreamId, end: StreamId) -> Entries<'_> {
         Entries::new(&self.nodes, start, end)
     }
 
-    /// The entries from `start` to `end`, both included, newest first.
+    /// The entries from `start` to `end`, both inclusive, newest first.
     pub fn range_rev(&self, start: StreamId, end: StreamId) -> EntriesRev<'_> {
         self.range(start, end).rev()
     }
@@ -148,7 +150,7 @@ impl Stream {
         if id > self.last_id { Ok(id) } else { Err(NewIdError::NotAboveLast) }
     }
 
-    /// This id, or the first one behind it that no delayed message of its millisecond has been told.
+    /// This id, or the first one after it that has not been promised to a delayed message of its millisecond.
     fn behind_delayed(&self, id: StreamId) -> Option<StreamId> {
         match self.last_delayed_within(id) {
             Some(last) if last >= id => last.next(),
@@ -156,8 +158,8 @@ impl Stream {
         }
     }
 
-    /// Appends an entry, which must have at least one pair. Returns false and changes nothing unless `id` is above the
-    /// last one.
+    /// Appends an entry, which must have at least one pair. Returns false, and changes nothing, unless `id` is above
+    /// the last one.
     pub fn append<'a>(
         &mut self,
         id: StreamId,
@@ -189,7 +191,7 @@ impl Stream {
         true
     }
 
-    /// Deletes the entry with this id; false where there is none.
+    /// Deletes the entry with this id. Returns false if there is none.
     pub fn delete(&mut self, id: StreamId) -> bool {
         let Some((&first, node)) = self.nodes.range_mut(..=id).next_back() else { return false };
         let found = NodeEntries::new(first, node).find(|raw| raw.id >= id);
@@ -203,7 +205,7 @@ impl Stream {
         true
     }
 
-    /// Sets what XSETID sets. The caller has checked it against the entries.
+    /// Sets the counters, as XSETID does. The caller has checked them against the entries.
     pub fn set_counters(&mut self, last_id: StreamId, entries_added: Option<u64>, max_deleted_id: Option<StreamId>) {
         self.last_id = last_id;
         self.entries_added = entries_added.unwrap_or(self.entries_added);
@@ -223,12 +225,13 @@ impl Stream {
 
 /// Idempotent production.
 impl Stream {
-    /// What is remembered of producers' requests; `None` before the first.
+    /// The record of producers' requests; `None` before the first.
     pub fn idempotency(&self) -> Option<&Idempotency> {
         self.idempotency.as_deref()
     }
 
-    /// Sets for how many seconds a request is remembered, and how many of each producer. A change forgets all requests.
+    /// Sets the number of seconds for which a request is remembered, and the number of requests per producer. A change
+    /// forgets all requests.
     pub fn idempotency_configure(&mut self, duration_s: u32, max_iids: u32) {
         match &mut self.idempotency {
             Some(idempotency) => idempotency.configure(duration_s, max_iids),
@@ -236,22 +239,22 @@ impl Stream {
         }
     }
 
-    /// Remembers that a request appended entry `id`. False before the bounds are set.
+    /// Records that a request appended entry `id`. Returns false if the bounds have not been set.
     pub fn idempotency_add(&mut self, producer: &[u8], iid: &[u8], id: StreamId) -> bool {
         self.idempotency.as_mut().map(|idempotency| idempotency.add(producer, iid, id)).is_some()
     }
 
-    /// Forgets the oldest `count` requests of a producer; false where there is no such producer.
+    /// Forgets the oldest `count` requests of a producer. Returns false if there is no such producer.
     pub fn idempotency_forget(&mut self, producer: &[u8], count: u64) -> bool {
         self.idempotency.as_mut().is_some_and(|idempotency| idempotency.forget(producer, count))
     }
 
-    /// Counts a repeated request. False before the bounds are set.
+    /// Counts a repeated request. Returns false if the bounds have not been set.
     pub fn idempotency_duplicate(&mut self) -> bool {
         self.idempotency.as_mut().map(|idempotency| idempotency.count_duplicate()).is_some()
     }
 
-    /// Sets its counters; false before the limits are set.
+    /// Sets the counters of idempotent production. Returns false if the bounds have not been set.
     pub fn idempotency_counters(&mut self, added: u64, duplicates: u64) -> bool {
         self.idempotency.as_mut().map(|idempotency| idempotency.set_counters(added, duplicates)).is_some()
     }
@@ -264,7 +267,7 @@ impl Stream {
         self.groups.iter().map(|(name, group)| (&**name, group))
     }
 
-    /// The groups behind this name by name, all without one.
+    /// The groups after this name in byte order, or all groups for `None`.
     pub fn groups_after(&self, name: Option<&[u8]>) -> impl Iterator<Item = (&[u8], &Group)> {
         let from = name.map_or(Bound::Unbounded, Bound::Excluded);
         self.groups.range::<[u8], _>((from, Bound::Unbounded)).map(|(name, group)| (&**name, group))
@@ -275,17 +278,17 @@ impl Stream {
         self.groups.get(name)
     }
 
-    /// The groups that were given entry `id` and wait for it to be acknowledged. One lookup per group.
+    /// The groups in which entry `id` is pending. One lookup per group.
     pub fn holders(&self, id: StreamId) -> impl Iterator<Item = &[u8]> {
         self.groups().filter(move |(_, group)| group.pending(id).is_some()).map(|(name, _)| name)
     }
 
-    /// Whether a group has yet to be given entry `id`, or waits for it to be acknowledged.
+    /// Whether some group has not been given entry `id` yet, or has it pending.
     pub fn is_needed(&self, id: StreamId) -> bool {
         self.groups.values().any(|group| group.last_delivered < id || group.pending(id).is_some())
     }
 
-    /// How many entries the group has not been given yet; `None` where deleted entries make that unknown.
+    /// The number of entries that the group has not been given yet; `None` if deleted entries make it unknown.
     pub fn lag(&self, group: &Group) -> Option<u64> {
         if self.entries_added == 0 || self.len == 0 {
             return Some(0);
@@ -301,12 +304,12 @@ impl Stream {
         Some(self.entries_added.saturating_sub(read))
     }
 
-    /// How many entries were ever appended up to `id` and with it; `None` where deleted entries make that unknown.
+    /// The number of entries ever appended up to and including `id`; `None` if deleted entries make it unknown.
     pub fn entries_read_at(&self, id: StreamId) -> Option<u64> {
         self.entries_read_up_to(id, self.first_id())
     }
 
-    /// The same, for who knows the first id.
+    /// As above, for callers that know the first id.
     fn entries_read_up_to(&self, id: StreamId, first: StreamId) -> Option<u64> {
         if self.entries_added == 0 {
             return Some(0);
@@ -328,8 +331,9 @@ impl Stream {
         }
     }
 
-    /// What the read counter of a group at (`last_delivered`, `entries_read`) becomes when it is given an entry, the next one
-    /// that it had not seen. Called for each entry of a read in turn; what stays the same meanwhile is found once.
+    /// Returns a function that computes the read counter of a group at (`last_delivered`, `entries_read`) when it is
+    /// given its next new entry. It is called for each entry of a read in turn; everything that stays constant is
+    /// computed once.
     pub fn read_counter(
         &self,
         mut last_delivered: StreamId,
@@ -354,12 +358,12 @@ impl Stream {
         self.len > 0 && self.max_deleted_id != StreamId::MIN && id <= self.max_deleted_id
     }
 
-    /// Creates a group that was given the entries up to `last_delivered`; false where the name is taken.
+    /// Creates a group that has been given the entries up to `last_delivered`. Returns false if the name is taken.
     pub fn group_create(&mut self, name: &[u8], last_delivered: StreamId, entries_read: Option<u64>) -> bool {
         self.group_insert(name, Group::new(last_delivered, entries_read))
     }
 
-    /// Adds a group as it is; false where the name is taken.
+    /// Adds an existing group. Returns false if the name is taken.
     pub fn group_insert(&mut self, name: &[u8], group: Group) -> bool {
         let is_new = !self.groups.contains_key(name);
         if is_new {
@@ -368,12 +372,12 @@ impl Stream {
         is_new
     }
 
-    /// Takes a group out with its consumers and pending entries.
+    /// Removes and returns a group with its consumers and pending entries.
     pub fn group_take(&mut self, name: &[u8]) -> Option<Group> {
         self.put_group(name, None)
     }
 
-    /// Lets this be what is under a group's name. Answers what was.
+    /// Replaces the group under a name. Returns the previous one.
     fn put_group(&mut self, name: &[u8], group: Option<Group>) -> Option<Group> {
         let after = group.as_ref().is_some_and(|group| group.policy().is_some());
         let old = match group {
@@ -385,7 +389,7 @@ impl Stream {
         old
     }
 
-    /// Sets a group's policy, or takes it away; false where there is no such group.
+    /// Sets or removes a group's policy. Returns false if there is no such group.
     pub fn group_set_policy(&mut self, name: &[u8], policy: Option<Policy>) -> bool {
         let Some(group) = self.groups.get_mut(name) else { return false };
         let (before, after) = (group.policy().is_some(), policy.is_some());
@@ -394,7 +398,7 @@ impl Stream {
         true
     }
 
-    /// Moves a group's position; false where there is no such group.
+    /// Moves a group's position. Returns false if there is no such group.
     pub fn group_set_id(&mut self, name: &[u8], last_delivered: StreamId, entries_read: Option<u64>) -> bool {
         let Some(group) = self.groups.get_mut(name) else { return false };
         group.last_delivered = last_delivered;
@@ -402,18 +406,20 @@ impl Stream {
         true
     }
 
-    /// Creates a consumer last seen at `now_ms` that was never active; false where the group is missing or the name taken.
+    /// Creates a consumer that was last seen at `now_ms` and never active. Returns false if the group does not exist or
+    /// the name is taken.
     pub fn consumer_create(&mut self, group: &[u8], consumer: &[u8], now_ms: u64) -> bool {
         self.groups.get_mut(group).is_some_and(|group| group.create_consumer(consumer, now_ms))
     }
 
-    /// Removes a consumer and what it has pending. Returns how many entries that were, `None` where there was no such
+    /// Removes a consumer and its pending entries. Returns how many entries were pending, or `None` if there is no such
     /// consumer.
     pub fn consumer_delete(&mut self, group: &[u8], consumer: &[u8]) -> Option<usize> {
         self.groups.get_mut(group)?.delete_consumer(consumer)
     }
 
-    /// Notes that a consumer asked (`seen`), and whether it also got something (`active`). False where it is missing.
+    /// Records that a consumer made a request (`seen`), and whether it received something (`active`). Returns false if
+    /// there is no such consumer.
     pub fn consumer_seen(&mut self, group: &[u8], consumer: &[u8], now_ms: u64, active: bool) -> bool {
         let Some(consumer) = self.groups.get_mut(group).and_then(|group| group.consumer_mut(consumer)) else {
             return false;
@@ -425,13 +431,14 @@ impl Stream {
         true
     }
 
-    /// Makes entry `id` pending for a consumer, taking it from the one that has it. The entry itself need not be there.
-    /// False where group or consumer are missing.
+    /// Makes entry `id` pending for a consumer, taking it from its present owner. The entry itself need not exist.
+    /// Returns false if the group or the consumer does not exist.
     pub fn pending_set(&mut self, group: &[u8], id: StreamId, consumer: &[u8], time_ms: u64, deliveries: u64) -> bool {
         self.change_pending(group, |group| group.set_pending(id, consumer, time_ms, deliveries))
     }
 
-    /// Makes entry `id` pending that nobody has, whoever had it before. False where the group is missing.
+    /// Makes entry `id` pending without an owner, taking it from any owner it has. Returns false if the group does not
+    /// exist.
     pub fn pending_release(&mut self, group: &[u8], id: StreamId, deliveries: u64) -> bool {
         self.change_pending(group, |group| {
             group.release(id, deliveries);
@@ -439,13 +446,13 @@ impl Stream {
         })
     }
 
-    /// Lets entry `id`, which was given back, be due at this time by the group's policy, Unix ms. False where it is not nobody's, or there
-    /// is no policy.
+    /// Sets the time when entry `id`, which was given back, is due under the group's policy, Unix ms. Returns false if
+    /// the entry has an owner or there is no policy.
     pub fn pending_hold(&mut self, group: &[u8], id: StreamId, until_ms: u64) -> bool {
         self.change_pending(group, |group| group.hold(id, until_ms))
     }
 
-    /// Ends the pending state of entry `id`; false where it was not pending.
+    /// Ends the pending state of entry `id`. Returns false if it was not pending.
     pub fn pending_ack(&mut self, group: &[u8], id: StreamId) -> bool {
         self.groups.get_mut(group).is_some_and(|group| group.ack(id))
     }
@@ -460,7 +467,7 @@ impl Stream {
     }
 }
 
-/// Looking after dead letters and delayed messages.
+/// Attention to dead letters and delayed messages.
 impl Stream {
     /// Whether a group has a policy.
     #[inline]
@@ -468,51 +475,53 @@ impl Stream {
         self.attendance.as_ref().is_some_and(|attendance| attendance.policies > 0)
     }
 
-    /// Whether anything is to be done about it as time passes.
+    /// Whether the passing of time may require an action on the stream.
     #[inline]
     pub fn needs_attendance(&self) -> bool {
         self.attendance.as_ref().is_some_and(|attendance| attendance.is_needed())
     }
 
-    /// The groups that have policies, with these.
+    /// The groups that have policies, each with its policy.
     pub fn policies(&self) -> impl Iterator<Item = (&[u8], &Group, &Policy)> {
         let groups = self.has_policies().then(|| self.groups()).into_iter().flatten();
         groups.filter_map(|(name, group)| Some((name, group, group.policy()?)))
     }
 
-    /// When somebody is to look, Unix ms: at the latest when a dead letter is due that was none before, or a delayed message.
+    /// The time by which the stream must be checked, Unix ms: at the latest when the next dead letter or delayed
+    /// message is due.
     pub fn attention_ms(&self) -> Option<i64> {
         let wanted_ms = self.attendance.as_ref()?.wanted_ms;
         wanted_ms.into_iter().chain(self.release_ms()).min()
     }
 
-    /// When somebody will look; `None` if that is not promised.
+    /// Sets the time of the next check; `None` if no check is planned.
     pub fn set_timer_ms(&mut self, timer_ms: Option<i64>) {
         if let Some(attendance) = &mut self.attendance {
             attendance.timer_ms = timer_ms;
         }
     }
 
-    /// Whether somebody is to look before that is promised.
+    /// Whether the stream must be checked before the planned check.
     pub fn needs_timer(&self) -> bool {
         let timer_ms = self.attendance.as_ref().and_then(|attendance| attendance.timer_ms);
         self.attention_ms().is_some_and(|wanted_ms| timer_ms.is_none_or(|timer_ms| wanted_ms < timer_ms))
     }
 
-    /// The groups whose first dead letter is to be moved by now.
+    /// The groups whose first dead letter is due to be moved by now.
     pub fn with_dead_letters(&self, now_ms: u64) -> impl Iterator<Item = &[u8]> {
         let is_due = move |group: &Group| group.first_exhausted_ms().is_some_and(|due_ms| due_ms <= now_ms);
         self.policies().filter(move |(_, group, _)| is_due(group)).map(|(name, ..)| name)
     }
 
-    /// A group's dead letters can't be moved: nobody is to look before this time, Unix ms, unless its policy changes.
+    /// Records that a group's dead letters cannot be moved: no check is needed before this time, Unix ms, unless its
+    /// policy changes.
     pub fn put_off(&mut self, group: &[u8], until_ms: u64) {
         if let Some(group) = self.groups.get_mut(group) {
             group.put_off(until_ms);
         }
     }
 
-    /// Somebody has looked. There is to do again when the next dead letter is due that was not put off.
+    /// Records that the stream was checked. The next action is due with the next dead letter that was not put off.
     pub fn was_attended(&mut self) {
         let wanted_ms = self.policies().filter_map(|(_, group, _)| as_time(group.first_exhausted_ms()?)).min();
         if let Some(attendance) = &mut self.attendance {
@@ -521,7 +530,8 @@ impl Stream {
         }
     }
 
-    /// Keeps count after a group may have got a policy or lost it, and has its dead letters looked after in time.
+    /// Updates the count of policies after a group may have gained or lost one, and schedules a check of its dead
+    /// letters.
     fn follow_policy(&mut self, name: &[u8], before: bool, after: bool) {
         if before != after {
             let attendance = self.attendance.get_or_insert_default();
@@ -531,14 +541,14 @@ impl Stream {
         self.attend(name);
     }
 
-    /// Nobody looks any more where there is nothing left to do.
+    /// Cancels the checks if there is nothing left to do.
     fn dismiss_idle(&mut self) {
         let Some(attendance) = &mut self.attendance else { return };
         if attendance.policies == 0 {
             attendance.wanted_ms = None;
         }
         if !attendance.is_needed() {
-            // The timer may get lost when nobody waits for it.
+            // The timer may be lost when nothing waits for it.
             attendance.timer_ms = None;
             if attendance.delayed.is_blank() {
                 self.attendance = None;
@@ -546,7 +556,7 @@ impl Stream {
         }
     }
 
-    /// Has dead letters of a group looked after in time.
+    /// Schedules a check of a group's dead letters.
     fn attend(&mut self, name: &[u8]) {
         if let (Some(attendance), Some(group)) = (&mut self.attendance, self.groups.get(name)) {
             attendance.want(group.first_exhausted_ms());
@@ -607,7 +617,7 @@ mod tests {
         assert_eq!(stream.max_deleted_id(), StreamId::MIN);
     }
 
-    /// The rules of Redis 8 for what is known of a group's position.
+    /// The rules of Redis 8 for a group's known position.
     #[test]
     fn lag_and_read_counter() {
         let mut stream = numbered(5);
@@ -630,7 +640,8 @@ mod tests {
         assert!(!stream.group_set_id(b"none", id(1, 0), None));
     }
 
-    /// Behind many deleted entries in one node the first one is far away: a read must look for it once, not for each entry.
+    /// Behind many deleted entries in one node, the first live one is far away: a read must search for it once, not for
+    /// each entry.
     #[test]
     fn counting_what_is_read_behind_deleted_entries_takes_linear_time() {
         let limits = StreamLimits { node_max_entries: 0, node_max_bytes: 0 };
@@ -644,7 +655,7 @@ mod tests {
         for ms in 60_001..=120_000 {
             assert_eq!(count(id(ms, 0)), Some(ms));
         }
-        // A twentieth of a second alone, where a third as many took ten seconds when each entry looked.
+        // A twentieth of a second when run alone. A third as many entries took ten seconds when each one searched.
         assert!(began.elapsed().as_secs() < 30);
     }
 

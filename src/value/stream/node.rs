@@ -1,7 +1,7 @@
 //! Nodes: runs of packed entries.
 //!
-//! A node remembers the field names of its first entry (the *master* fields); an entry with the same names stores only
-//! values. Ids are stored as differences to the node's first id. Layout of a node's buffer:
+//! A node stores the field names of its first entry (the *master* fields); an entry with equal names stores only its
+//! values. Ids are stored as differences from the node's first id. Layout of a node's buffer:
 //!
 //! ```text
 //! node   = count, count * (length, field name), entry*
@@ -10,20 +10,21 @@
 //!         | pairs, pairs * (length, field, length, value)  otherwise
 //! ```
 //!
-//! All numbers are LEB128; `size` counts from the flags to the content's end and is repeated with its bytes reversed, so
-//! that a node reads from either end. A deleted entry only gets its flag set; a node without live entries is dropped.
+//! All numbers are LEB128. `size` counts from the flags to the end of the content and is repeated with its bytes
+//! reversed, so that a node can be read from either end. Deleting an entry only sets its flag; a node without live
+//! entries is dropped.
 
 use std::collections::btree_map::{self, BTreeMap};
 
 use super::id::StreamId;
 use crate::value::leb128::{Reader, bytes_len, number_before, number_len, put_bytes, put_number, put_number_reversed};
 
-/// When a node is full.
+/// The bounds at which a node is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Most entries of a node, deleted ones included (`stream-node-max-entries`); 0: no limit.
+    /// The most entries of a node, including deleted ones (`stream-node-max-entries`); 0: no limit.
     pub node_max_entries: usize,
-    /// Most bytes of a node (`stream-node-max-bytes`); 0: no limit. A single larger entry has its node.
+    /// The most bytes of a node (`stream-node-max-bytes`); 0: no limit. A single larger entry gets its own node.
     pub node_max_bytes: usize,
 }
 
@@ -33,15 +34,16 @@ impl Default for StreamLimits {
     }
 }
 
-/// Where "no limit" ends: deleting from a node and reading its middle take time in proportion to its bytes.
+/// The limit on a node's bytes even with "no limit": deleting from a node and reading its middle take time in
+/// proportion to its bytes.
 const NODE_BYTES_MAX: usize = 1 << 20;
 
 /// An entry of a stream.
 #[derive(Clone, Debug)]
 pub struct Entry<'a> {
-    /// Its id.
+    /// The entry's id.
     pub id: StreamId,
-    /// Its field-value pairs, in the order in which they were given.
+    /// The field-value pairs, in the order in which they were given.
     pub pairs: Pairs<'a>,
 }
 
@@ -49,7 +51,7 @@ pub struct Entry<'a> {
 #[derive(Clone, Debug)]
 pub struct Pairs<'a> {
     left: usize,
-    /// The rest of the master fields, where the entry has the same.
+    /// The rest of the master fields, if the entry has equal fields.
     master: Option<Reader<'a>>,
     content: Reader<'a>,
 }
@@ -74,7 +76,7 @@ impl<'a> Iterator for Pairs<'a> {
 impl ExactSizeIterator for Pairs<'_> {}
 
 impl<'a> Pairs<'a> {
-    /// Those that are packed by themselves, behind their number.
+    /// The pairs in a buffer that begins with their number.
     pub(super) fn counted(packed: &'a [u8]) -> Pairs<'a> {
         let mut content = Reader::new(packed);
         let left = content.number() as usize;
@@ -88,14 +90,14 @@ pub struct Entries<'a> {
     nodes: btree_map::Range<'a, StreamId, Node>,
     node: Option<NodeEntries<'a>>,
     start: StreamId,
-    /// `None` where the range holds nothing.
+    /// `None` if the range is empty.
     end: Option<StreamId>,
 }
 
 impl<'a> Entries<'a> {
-    /// The entries of `nodes` from `start` to `end`, both included.
+    /// The entries of `nodes` from `start` to `end`, both inclusive.
     pub(super) fn new(nodes: &'a BTreeMap<StreamId, Node>, start: StreamId, end: StreamId) -> Entries<'a> {
-        // A range that is upside down would make the B-tree panic.
+        // A reversed range would make the B-tree panic.
         let end = if start <= end { end } else { StreamId::MIN };
         let start = start.min(end);
         let first = nodes.range(..=start).next_back().map_or(start, |(&first, _)| first);
@@ -103,7 +105,7 @@ impl<'a> Entries<'a> {
         Entries { nodes: nodes.range(first..=end), node: None, start, end: if empty { None } else { Some(end) } }
     }
 
-    /// The same, newest first.
+    /// The same entries, newest first.
     pub fn rev(self) -> EntriesRev<'a> {
         EntriesRev { entries: self }
     }
@@ -167,13 +169,13 @@ impl<'a> Iterator for EntriesRev<'a> {
 const DELETED: u8 = 1;
 const SAME_FIELDS: u8 = 2;
 
-/// A run of entries; see the top of the file for the layout. Its first id is its key in the stream.
+/// A run of entries; see the module's header for the layout. Its first id is its key in the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) bytes: Vec<u8>,
-    /// Where the entries begin, behind the master fields.
+    /// The start of the entries, behind the master fields.
     entries_at: usize,
-    /// Entries, deleted ones included.
+    /// Number of entries, including deleted ones.
     pub(super) total: u32,
     pub(super) live: u32,
 }
@@ -245,7 +247,7 @@ impl Node {
         self.live += 1;
     }
 
-    /// Deletes the entries up to `last` and with it. Returns how many.
+    /// Deletes the entries up to and including `last`. Returns how many were deleted.
     pub(super) fn delete_through(&mut self, first: StreamId, last: StreamId) -> u64 {
         let mut at = self.entries_at;
         let before = self.live;
@@ -267,7 +269,7 @@ impl Node {
 }
 
 #[derive(Clone, Copy, Debug)]
-/// An entry as it stands in its node.
+/// An entry as it is stored in its node.
 pub(super) struct RawEntry {
     pub(super) id: StreamId,
     pub(super) deleted: bool,
@@ -276,7 +278,7 @@ pub(super) struct RawEntry {
     content_at: usize,
 }
 
-/// Walks a node's entries from either end, deleted ones included.
+/// Walks a node's entries from either end, including deleted ones.
 #[derive(Clone, Debug)]
 pub(super) struct NodeEntries<'a> {
     node: &'a Node,

@@ -1,9 +1,10 @@
-//! What a group does about deliveries that nobody acknowledges: its [`Policy`], and in which order they are due.
+//! A group's [`Policy`] for deliveries that are not acknowledged, and the order in which they fall due.
 //!
-//! A delivery is due when its consumer has been silent for `idle_ms`, and for the backoff beyond: `backoff_base_ms` after the first
-//! delivery, doubled by each further one, at most `backoff_max_ms`. What nobody has, because it was given back, is due at once or when it
-//! was said to be. Then it is delivered again to whoever reads next; but after `max_deliveries` it is a *dead letter*, and goes to another
-//! stream. So there are two orders: of those that wait for a reader, and of those that nobody is to read any more.
+//! A delivery is due when its consumer has been silent for `idle_ms` plus the backoff: `backoff_base_ms` after the
+//! first delivery, doubled by each further one, at most `backoff_max_ms`. An entry without an owner, because it was
+//! given back, is due at once or at a time set for it. A due entry is delivered again to the next reader. After
+//! `max_deliveries`, however, it is a *dead letter* and moves to another stream. So there are two orders: the entries
+//! that wait for a reader, and those that will not be read again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,29 +13,29 @@ use super::id::StreamId;
 use super::node::Entry;
 use crate::base::num::parse_i64;
 
-/// What XGROUP SETPOLICY says of a group.
+/// The policy of a group, as set by XGROUP SETPOLICY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// How long a consumer may be silent about an entry, ms.
+    /// The time for which a consumer may be silent about an entry, ms.
     pub idle_ms: u64,
-    /// After so many deliveries an entry is a dead letter; 0: never.
+    /// The number of deliveries after which an entry is a dead letter; 0: never.
     pub max_deliveries: u64,
-    /// The key of the stream that gets dead letters; empty exactly if there are none.
+    /// The key of the stream that receives dead letters; empty exactly if there are none.
     pub dead_letters: Box<[u8]>,
-    /// How much longer it takes after the first delivery, ms.
+    /// The additional time after the first delivery, ms.
     pub backoff_base_ms: u64,
-    /// How much longer it takes at most, ms.
+    /// The most additional time, ms.
     pub backoff_max_ms: u64,
 }
 
 impl Policy {
-    /// Whether it stands for none: nothing is set.
+    /// Whether nothing is set, so that there is no policy.
     pub fn is_none(&self) -> bool {
         let &Policy { idle_ms, max_deliveries, ref dead_letters, backoff_base_ms, backoff_max_ms } = self;
         [idle_ms, max_deliveries, backoff_base_ms, backoff_max_ms] == [0; 4] && dead_letters.is_empty()
     }
 
-    /// Whether it can be followed.
+    /// Whether the settings are consistent.
     pub fn is_sound(&self) -> bool {
         let &Policy { idle_ms, max_deliveries, ref dead_letters, backoff_base_ms, backoff_max_ms } = self;
         idle_ms > 0
@@ -43,7 +44,7 @@ impl Policy {
             && (backoff_base_ms > 0) == (backoff_max_ms > 0)
     }
 
-    /// How much longer than `idle_ms` it takes after so many deliveries, ms.
+    /// The time beyond `idle_ms` after this many deliveries, ms.
     pub fn backoff_ms(&self, deliveries: u64) -> u64 {
         let Some(doublings) = deliveries.checked_sub(1) else { return 0 };
         let factor = u32::try_from(doublings).ok().and_then(|doublings| 1u64.checked_shl(doublings));
@@ -51,12 +52,12 @@ impl Policy {
             .map_or(self.backoff_max_ms, |factor| self.backoff_base_ms.saturating_mul(factor).min(self.backoff_max_ms))
     }
 
-    /// When what a consumer got at this time is due, Unix ms.
+    /// The time when an entry that a consumer received at `since_ms` is due, Unix ms.
     fn due_ms(&self, since_ms: u64, deliveries: u64) -> u64 {
         since_ms.saturating_add(self.idle_ms).saturating_add(self.backoff_ms(deliveries))
     }
 
-    /// Whether what was delivered so often is a dead letter when it is due.
+    /// Whether an entry with this many deliveries becomes a dead letter when it is due.
     pub fn is_exhausted(&self, deliveries: u64) -> bool {
         self.max_deliveries > 0 && deliveries >= self.max_deliveries
     }
@@ -66,17 +67,18 @@ impl Policy {
     }
 }
 
-/// A policy, and when which of the group's pending entries is due.
+/// A policy, and the due times of the group's pending entries.
 #[derive(Clone)]
 pub(super) struct Schedule {
     policy: Policy,
-    /// Those that are to be delivered again, by the time when they are due.
+    /// The entries to be delivered again, by due time.
     due: BTreeSet<(u64, StreamId)>,
-    /// Those that were delivered often enough.
+    /// The entries that were delivered often enough, by due time.
     exhausted: BTreeSet<(u64, StreamId)>,
-    /// When those are due that nobody has; at once where nothing is said.
+    /// The due times of entries without an owner; those not listed are due at once.
     held: BTreeMap<StreamId, u64>,
-    /// Before this time nobody looks at the exhausted: they can't be moved. An arrangement with whoever looks, as in [`Attendance`].
+    /// The exhausted entries are not checked before this time, because they cannot be moved. Like the times in
+    /// [`Attendance`], it is not part of the stream's value.
     put_off_until_ms: u64,
 }
 
@@ -103,27 +105,27 @@ impl Schedule {
         &self.policy
     }
 
-    /// An entry has become pending: delivered to a consumer at this time, or given back (`None`).
+    /// Adds an entry that has become pending: delivered to a consumer at this time, or given back (`None`).
     pub(super) fn add(&mut self, id: StreamId, since_ms: Option<u64>, deliveries: u64) {
         let due_ms = self.due_ms(id, since_ms, deliveries);
         self.order(deliveries).insert((due_ms, id));
     }
 
-    /// An entry is about to be no longer pending as it was.
+    /// Removes an entry whose pending state is about to change.
     pub(super) fn remove(&mut self, id: StreamId, since_ms: Option<u64>, deliveries: u64) {
         let due_ms = self.due_ms(id, since_ms, deliveries);
         self.order(deliveries).remove(&(due_ms, id));
         self.held.remove(&id);
     }
 
-    /// What was given back and added is not due before this time.
+    /// Makes an entry that was given back and added due no earlier than this time.
     pub(super) fn hold(&mut self, id: StreamId, until_ms: u64, deliveries: u64) {
         self.remove(id, None, deliveries);
         self.held.insert(id, until_ms);
         self.add(id, None, deliveries);
     }
 
-    /// When an entry is due that was given back, if that is not at once.
+    /// The due time of an entry that was given back, unless it is due at once.
     pub(super) fn held_until_ms(&self, id: StreamId) -> Option<u64> {
         self.held.get(&id).copied()
     }
@@ -132,12 +134,12 @@ impl Schedule {
         self.due.first().map(|(due_ms, _)| *due_ms)
     }
 
-    /// When the first of the exhausted is to be moved: when it is due, or later where that was put off.
+    /// The time when the first exhausted entry is to be moved: its due time, or later if that was put off.
     pub(super) fn first_exhausted_ms(&self) -> Option<u64> {
         self.exhausted.first().map(|(due_ms, _)| (*due_ms).max(self.put_off_until_ms))
     }
 
-    /// Puts off the exhausted until this time, Unix ms.
+    /// Puts off the exhausted entries until this time, Unix ms.
     pub(super) fn put_off(&mut self, until_ms: u64) {
         self.put_off_until_ms = until_ms;
     }
@@ -171,27 +173,28 @@ impl Schedule {
     }
 }
 
-/// What somebody has to look after in a stream: dead letters, where some groups have policies, and messages that are not due yet. The
-/// times say nothing about the stream; they are an arrangement with whoever looks.
+/// The tasks that a stream needs done as time passes: moving dead letters, where groups have policies, and releasing
+/// delayed messages. The times here are not part of the stream's value; they only coordinate with the code that checks
+/// it.
 #[derive(Clone, Default)]
 pub(super) struct Attendance {
-    /// How many of the groups have a policy.
+    /// The number of groups that have a policy.
     pub(super) policies: usize,
-    /// Messages that wait for their time.
+    /// Messages held back until they are due.
     pub(super) delayed: Delayed,
-    /// Before this time there is nothing to do about dead letters, Unix ms.
+    /// Dead letters need no action before this time, Unix ms.
     pub(super) wanted_ms: Option<i64>,
-    /// Somebody looks then, if `Some`.
+    /// The time of the planned check, if any.
     pub(super) timer_ms: Option<i64>,
 }
 
 impl Attendance {
-    /// Whether there is anything to look after.
+    /// Whether anything needs attention.
     pub(super) fn is_needed(&self) -> bool {
         self.policies > 0 || !self.delayed.is_empty()
     }
 
-    /// Something may be to do from this time on.
+    /// Records that an action may be needed from this time on.
     pub(super) fn want(&mut self, at_ms: Option<u64>) {
         let at_ms = at_ms.and_then(as_time);
         self.wanted_ms = self.wanted_ms.into_iter().chain(at_ms).min();
@@ -205,41 +208,42 @@ impl std::fmt::Debug for Attendance {
     }
 }
 
-/// A time that a client may have chosen, Unix ms; `None` if it does not come.
+/// A time that a client may have chosen, Unix ms; `None` if it will never come.
 pub(super) fn as_time(ms: u64) -> Option<i64> {
     i64::try_from(ms).ok().filter(|ms| *ms < i64::MAX)
 }
 
-/// The fields that a dead letter has behind its own: where it comes from, and how often it has become one.
+/// The fields that a dead letter has behind its own: its origin, and the number of times it has become a dead letter.
 pub const HISTORY: [&str; 7] =
     ["dlq-stream", "dlq-group", "dlq-id", "dlq-consumer", "dlq-deliveries", "dlq-time", "dlq-hops"];
 
-/// How many of these fields dead letters have that were written before there was `dlq-hops`.
+/// The number of these fields in dead letters written before `dlq-hops` existed.
 const HISTORY_WITHOUT_HOPS: usize = HISTORY.len() - 1;
 
-/// Where a dead letter comes from, as it says itself.
+/// The origin of a dead letter, according to its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin<'a> {
     /// The key of the stream.
     pub stream: &'a [u8],
-    /// The group that did not get it done.
+    /// The group that failed to process it.
     pub group: &'a [u8],
-    /// How often it has become a dead letter: along a chain of streams, once for each. 0 if what it says is no number.
+    /// The number of times it has become a dead letter: once for each stream in a chain. 0 if the field is not a
+    /// number.
     pub hops: u64,
-    /// How many fields and values are the entry's own.
+    /// The number of pairs that belong to the entry itself.
     pub own: usize,
 }
 
 impl<'a> Origin<'a> {
-    /// That of an entry; `None` if it is no dead letter.
+    /// The origin of an entry; `None` if it is not a dead letter.
     pub fn of(entry: &Entry<'a>) -> Option<Origin<'a>> {
         Origin::with_history(entry, HISTORY.len()).or_else(|| Origin::with_history(entry, HISTORY_WITHOUT_HOPS))
     }
 
-    /// That of an entry whose last fields are the first `fields` of [`HISTORY`].
+    /// The origin of an entry whose last fields are the first `fields` of [`HISTORY`].
     fn with_history(entry: &Entry<'a>, fields: usize) -> Option<Origin<'a>> {
         let own = entry.pairs.len().checked_sub(fields).filter(|own| *own > 0)?;
-        // A dead letter that does not say how often it has become one has done so once at least.
+        // A dead letter without a count has become one at least once.
         let mut values = [&b""[..], b"", b"", b"", b"", b"", b"1"];
         for ((name, value), (field, text)) in HISTORY.iter().zip(&mut values).zip(entry.pairs.clone().skip(own)) {
             if field != name.as_bytes() {

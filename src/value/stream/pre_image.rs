@@ -1,4 +1,4 @@
-//! The part of a stream that a change touches, as it was before, and how it is put back.
+//! The state, before a change, of the part of a stream that the change touches, and how it is restored.
 
 use super::delayed::DelayedState;
 use super::group::{Group, PendingState};
@@ -8,29 +8,29 @@ use super::node::Node;
 use super::policy::Schedule;
 use super::{NodeEntries, Stream};
 
-/// What a change of a stream is about to touch.
+/// The part of a stream that a change is about to touch.
 pub struct StreamPreImage(Part);
 
 enum Part {
-    /// One of several entries of a node is deleted.
+    /// One of several entries in a node is deleted.
     Entry { counters: Counters, id: StreamId },
     /// Whole nodes.
     Nodes { counters: Counters, nodes: Vec<(StreamId, Node)> },
     /// The counters alone.
     Counters(Counters),
-    /// A whole group; `None`: there is none of this name.
+    /// A whole group; `None` if there was none with this name.
     Group { name: Box<[u8]>, before: Option<Group> },
-    /// How far a group has come.
+    /// The position of a group.
     Position { group: Box<[u8]>, last_delivered: StreamId, entries_read: Option<u64> },
-    /// When a consumer was seen and active; `None`: there is none of this name.
+    /// The times when a consumer was seen and active; `None` if there was none with this name.
     Consumer { group: Box<[u8]>, name: Box<[u8]>, before: Option<(u64, Option<u64>)> },
-    /// What a group does about deliveries that nobody acknowledges.
+    /// A group's policy for deliveries that are not acknowledged.
     Policy { group: Box<[u8]>, before: Option<Box<Schedule>> },
-    /// Who has an entry pending.
+    /// The pending state of an entry.
     Pending { group: Box<[u8]>, id: StreamId, before: Option<PendingState> },
-    /// A message that waits for its time.
+    /// A delayed message.
     Delayed(DelayedState),
-    /// What is remembered of producers' requests.
+    /// The record of producers' requests.
     Requests(Option<Box<Idempotency>>),
 }
 
@@ -43,19 +43,19 @@ struct Counters {
     entries_added: u64,
 }
 
-/// The end of a stream to which an entry is about to be appended.
+/// The end of a stream before an entry is appended.
 #[derive(Clone, Copy)]
 pub struct StreamTail {
     last_id: StreamId,
     entries_added: u64,
-    /// How far the last node was filled; without a meaning where there is none.
+    /// The fill of the last node; meaningless if there is none.
     bytes: usize,
     total: u32,
     live: u32,
 }
 
 impl StreamPreImage {
-    /// Bytes that it takes, approximately.
+    /// Bytes taken, approximately.
     pub fn mem_bytes(&self) -> usize {
         let content = match &self.0 {
             Part::Entry { .. } | Part::Counters(_) => 0,
@@ -73,7 +73,7 @@ impl StreamPreImage {
     }
 }
 
-/// What changes touch.
+/// Called before a change.
 impl Stream {
     fn counters(&self) -> Counters {
         let &Stream { len, last_id, max_deleted_id, entries_added, .. } = self;
@@ -88,13 +88,13 @@ impl Stream {
         StreamTail { last_id, entries_added, bytes, total, live }
     }
 
-    /// Forgets the entry that was appended to this end.
+    /// Removes the entry that was appended to this end.
     pub fn cut_to(&mut self, tail: StreamTail) {
         self.len -= 1;
         let appended = std::mem::replace(&mut self.last_id, tail.last_id);
         self.entries_added = tail.entries_added;
         let Some(mut last) = self.nodes.last_entry() else { return };
-        // Ids ascend, so only a node that was opened for the entry begins with its id.
+        // Ids ascend, so a node begins with the entry's id only if it was created for that entry.
         if *last.key() == appended {
             last.remove();
             return;
@@ -111,7 +111,7 @@ impl Stream {
         StreamPreImage(match self.nodes.range(..=id).next_back() {
             // The node goes with its last entry.
             Some((&first, node)) if node.live == 1 => Part::Nodes { counters, nodes: vec![(first, node.clone())] },
-            // Not one that was deleted before, and will be found so.
+            // Not an entry that has been deleted before and cannot be found any more.
             _ if self.entry(id).is_some() => Part::Entry { counters, id },
             _ => Part::Counters(counters),
         })
@@ -133,12 +133,12 @@ impl Stream {
         Stream::group_was(name, self.groups.get(name).cloned())
     }
 
-    /// A group was this, or not there, before it was created or taken out.
+    /// For a group that was created or removed, and its state before that.
     pub fn group_was(name: &[u8], before: Option<Group>) -> StreamPreImage {
         StreamPreImage(Part::Group { name: name.into(), before })
     }
 
-    /// Before a group moves on; as [`before_group`](Self::before_group) where there is none.
+    /// Before a group's position changes; like [`before_group`](Self::before_group) if there is none.
     pub fn before_position(&self, group: &[u8]) -> StreamPreImage {
         match self.groups.get(group) {
             None => self.before_group(group),
@@ -148,7 +148,7 @@ impl Stream {
         }
     }
 
-    /// Before a group gets another policy.
+    /// Before a group's policy changes.
     pub fn before_policy(&self, group: &[u8]) -> StreamPreImage {
         let before = self.groups.get(group).and_then(|group| group.schedule.clone());
         StreamPreImage(Part::Policy { group: group.into(), before })
@@ -161,13 +161,13 @@ impl Stream {
         StreamPreImage(Part::Consumer { group: group.into(), name: name.into(), before })
     }
 
-    /// Before an entry becomes pending, or is not any more.
+    /// Before an entry becomes pending or stops being pending.
     pub fn before_pending(&self, group: &[u8], id: StreamId) -> StreamPreImage {
         let before = self.groups.get(group).and_then(|group| group.pending_state(id));
         StreamPreImage(Part::Pending { group: group.into(), id, before })
     }
 
-    /// Before the delayed message of this id comes or goes.
+    /// Before the delayed message with this id is added or removed.
     pub fn before_delayed(&self, id: StreamId) -> StreamPreImage {
         let state = self.attendance.as_ref().map(|attendance| attendance.delayed.state(id));
         StreamPreImage(Part::Delayed(state.unwrap_or_else(|| DelayedState::none(id))))
@@ -178,7 +178,7 @@ impl Stream {
         StreamPreImage(Part::Requests(self.idempotency.clone()))
     }
 
-    /// Makes the stream what it was.
+    /// Restores the former state of the stream.
     pub fn put_back(&mut self, piece: StreamPreImage) {
         match piece.0 {
             Part::Entry { counters, id } => {
@@ -226,7 +226,7 @@ impl Stream {
         self.entries_added = counters.entries_added;
     }
 
-    /// Brings an entry back whose node is still there.
+    /// Restores a deleted entry whose node is still there.
     fn revive(&mut self, id: StreamId) {
         let Some((&first, node)) = self.nodes.range_mut(..=id).next_back() else { return };
         if let Some(raw) =

@@ -1,4 +1,4 @@
-//! How delayed messages of a stream come, go, and become entries. What is kept of them is in [`delayed`](super::delayed).
+//! How a stream's delayed messages come, go, and become entries. Their storage is in [`delayed`](super::delayed).
 
 use super::delayed::{Delayed, entry, pack};
 use super::policy::as_time;
@@ -10,32 +10,33 @@ impl Stream {
         self.attendance.as_deref().map(|attendance| &attendance.delayed)
     }
 
-    /// How many messages wait for their time.
+    /// The number of messages held back.
     pub fn delayed_len(&self) -> usize {
         self.delayed_messages().map_or(0, Delayed::len)
     }
 
-    /// The messages from this id on, the first due first.
+    /// The messages from `start` on, in the order in which they fall due.
     pub fn delayed_from(&self, start: StreamId) -> impl Iterator<Item = Entry<'_>> {
         self.delayed_messages().into_iter().flat_map(move |delayed| delayed.from(start))
     }
 
-    /// The message of this id.
+    /// The message with this id.
     pub fn delayed(&self, id: StreamId) -> Option<Entry<'_>> {
         self.delayed_messages()?.get(id)
     }
 
-    /// The last ticket that was given to a message; 0 before the first.
+    /// The last ticket given to a message; 0 before the first.
     pub fn delay_tickets(&self) -> u64 {
         self.delayed_messages().map_or(0, Delayed::tickets)
     }
 
-    /// When the first message is due, Unix ms.
+    /// The time when the first message is due, Unix ms.
     pub fn first_delayed_ms(&self) -> Option<u64> {
         self.delayed_messages()?.first_ms()
     }
 
-    /// When the first message can become an entry, Unix ms: when it is due, unless the stream has no further id.
+    /// The time when the first message can become an entry, Unix ms: its due time, unless the stream has run out of
+    /// ids.
     #[inline]
     pub fn release_ms(&self) -> Option<i64> {
         let due_ms = self.first_delayed_ms()?;
@@ -48,36 +49,38 @@ impl Stream {
         self.delayed_messages()?.last_within(id.ms)
     }
 
-    /// The id of the next message that is due at this time; `None` where no further ticket is left.
+    /// The id for the next message that is due at this time; `None` if there are no tickets left.
     pub fn delay_id(&self, due_ms: u64) -> Option<StreamId> {
         Some(StreamId { ms: due_ms, seq: self.delay_tickets().checked_add(1)? })
     }
 
-    /// Keeps a message, which must have at least one pair. False, with nothing changed, where it has none or the id is that of another.
+    /// Holds a message back. Returns false, and changes nothing, if the message has no pairs or another message has the
+    /// id.
     pub fn delay<'a>(&mut self, id: StreamId, pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone) -> bool {
         let Some(message) = pack(pairs).filter(|_| self.delayed(id).is_none()) else { return false };
         self.attendance.get_or_insert_default().delayed.add(id, message);
         true
     }
 
-    /// Tickets up to this one have been given out.
+    /// Marks the tickets up to `last` as given out.
     pub fn set_delay_tickets(&mut self, last: u64) {
         self.attendance.get_or_insert_default().delayed.give_tickets(last);
         self.dismiss_idle();
     }
 
-    /// Gives a message up; false where there is none of this id.
+    /// Cancels a message. Returns false if there is none with this id.
     pub fn cancel_delayed(&mut self, id: StreamId) -> bool {
         self.take_delayed(id).is_some()
     }
 
-    /// The id by which a message becomes an entry: its own where that is above the stream's last, else the next one. `None` where the
-    /// stream has none.
+    /// The id under which a message becomes an entry: its own if that is above the stream's last id, otherwise the next
+    /// one. `None` if the stream has run out of ids.
     pub fn release_id(&self, id: StreamId) -> Option<StreamId> {
         if id > self.last_id { Some(id) } else { self.last_id.next() }
     }
 
-    /// Lets a message be an entry of this id. False, with nothing changed, where there is no such message or the id is not above the last.
+    /// Turns a message into an entry with the id `as_id`. Returns false, and changes nothing, if there is no such
+    /// message or `as_id` is not above the last id.
     pub fn release(&mut self, id: StreamId, as_id: StreamId, limits: StreamLimits) -> bool {
         if as_id <= self.last_id {
             return false;
@@ -133,12 +136,12 @@ mod tests {
         assert!(stream.append(id(60, 0), pairs.into_iter(), limits));
         assert_eq!(stream.release_id(id(50, 1)), Some(id(60, 1)));
         assert!(!stream.release(id(50, 1), id(50, 1), limits) && stream.release(id(50, 1), id(60, 1), limits));
-        // A ticket is given out once, whatever becomes of its message.
+        // A ticket is given out only once, whatever happens to its message.
         assert!(stream.cancel_delayed(id(90, 4)) && !stream.cancel_delayed(id(90, 4)));
         assert_eq!(stream.delay_id(90), Some(id(90, 5)));
         stream.set_delay_tickets(u64::MAX);
         assert_eq!(stream.delay_id(90), None);
-        // Without a further id nothing can become an entry.
+        // Once the ids have run out, no message can become an entry.
         stream.set_counters(StreamId::MAX, None, None);
         assert_eq!((stream.release_id(id(20, 3)), stream.release_ms()), (None, None));
         assert_eq!(stream.next_id(NewId::Auto, 5).ok(), None);
@@ -163,7 +166,7 @@ mod tests {
     }
 
     proptest! {
-        /// Messages follow a naive map, and each step is taken back by what was noted before it.
+        /// Messages follow a naive map, and each step is undone from its pre-image.
         #[test]
         fn follows_a_map(steps in proptest::collection::vec(step(), 1..60)) {
             let mut stream = Stream::new();

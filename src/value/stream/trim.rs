@@ -1,4 +1,4 @@
-//! Trimming: removing the oldest entries, all of them or those that no group needs.
+//! Trimming: removing the oldest entries, either all of them or those that no group needs.
 
 use std::collections::BTreeSet;
 
@@ -7,29 +7,29 @@ use super::group::Group;
 use super::id::StreamId;
 use super::node::{Node, NodeEntries};
 
-/// What a trim keeps.
+/// The entries that a trim keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// The newest so many entries (`MAXLEN`).
+    /// This many of the newest entries (`MAXLEN`).
     Newest(u64),
-    /// Entries from this id on (`MINID`).
+    /// The entries from this id on (`MINID`).
     From(StreamId),
 }
 
-/// Which entries a trim removes that spares what groups need.
+/// The entries to remove in a trim that spares those that groups need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AckedTrim {
-    /// All entries up to this one and with it.
+    /// All entries up to and including this one.
     pub through: Option<StreamId>,
-    /// These behind it: others that stay lie between them.
+    /// These entries behind it, with others between them that stay.
     pub single: Vec<StreamId>,
 }
 
 impl Stream {
-    /// What [`Stream::trim_through`] must be given to keep `keep`, or `None` where nothing is to be removed.
+    /// The argument for [`Stream::trim_through`] that keeps `keep`, or `None` if nothing has to be removed.
     ///
-    /// Exact, or (`whole_nodes`, the `~` of commands) only as many of the oldest nodes as go entirely; then at most `limit`
-    /// entries (0: no limit).
+    /// Either exact, or (`whole_nodes`, the `~` of commands) limited to the oldest nodes that go entirely; in the
+    /// latter case at most `limit` entries go (0: no limit).
     pub fn plan_trim(&self, keep: Keep, whole_nodes: bool, limit: u64) -> Option<StreamId> {
         let mut removed = 0;
         let mut through = None;
@@ -69,8 +69,8 @@ impl Stream {
         through
     }
 
-    /// As [`Stream::plan_trim`], sparing entries that a group has yet to be given or has pending. `limit` counts the entries
-    /// looked at.
+    /// Like [`Stream::plan_trim`], but spares entries that some group has not been given yet or has pending. `limit`
+    /// counts the entries examined.
     pub fn plan_acked_trim(&self, keep: Keep, whole_nodes: bool, limit: u64) -> AckedTrim {
         let delivered = self.groups.values().map(|group| group.last_delivered).min().unwrap_or(StreamId::MAX);
         let mut plan = AckedTrim::default();
@@ -108,15 +108,14 @@ impl Stream {
         plan
     }
 
-    /// The entries of a node that any group has pending.
+    /// The entries of a node that are pending in any group.
     fn pending_in(&self, first: StreamId, node: &Node) -> BTreeSet<StreamId> {
         let last = node.last_id(first);
         let ranges = self.groups.values().flat_map(|group| group.pending_range(first, last));
         ranges.map(|pending| pending.id).collect()
     }
 
-    /// What groups have pending of the entries up to `last` and with it, by group; ids whose entry is gone already are left
-    /// out.
+    /// The pending entries of each group up to and including `last`; ids whose entries are already gone are left out.
     pub fn pending_through(&self, last: StreamId) -> Vec<(Box<[u8]>, Vec<StreamId>)> {
         let first = self.first_id();
         let of = |(name, group): (&[u8], &Group)| {
@@ -126,8 +125,8 @@ impl Stream {
         self.groups().map(of).collect()
     }
 
-    /// Removes all entries up to `last` and with it. Returns how many. Unlike [`Stream::delete`] it leaves no trace in
-    /// `max_deleted_id`: nothing is missing between those that stay.
+    /// Removes all entries up to and including `last`. Returns how many were removed. Unlike [`Stream::delete`], this
+    /// leaves no trace in `max_deleted_id`, since no gap arises between the entries that stay.
     pub fn trim_through(&mut self, last: StreamId) -> u64 {
         let before = self.len;
         while let Some(mut oldest) = self.nodes.first_entry() {
@@ -164,10 +163,10 @@ mod tests {
         StreamId { ms, seq: 0 }
     }
 
-    /// A group: how far it was given entries, and what of that is pending.
+    /// A group: the last entry given to it, and its pending entries up to there.
     type GroupPlan = (u64, BTreeSet<u64>);
 
-    /// A stream of `count` entries in nodes of three, without those of `gone`.
+    /// A stream of `count` entries in nodes of three, without those in `gone`.
     fn stream(count: u64, gone: &BTreeSet<u64>, groups: &[GroupPlan]) -> Stream {
         let mut stream = Stream::new();
         for ms in 1..=count {
@@ -229,7 +228,7 @@ mod tests {
             prop_assert_eq!(run(&mut exact, plan), wanted.clone());
             prop_assert_eq!(exact.plan_acked_trim(keep, false, 0), AckedTrim::default());
 
-            // By whole nodes, and looking at few: part of it, the oldest part.
+            // By whole nodes, and with a limit on the entries examined, the plan is the oldest part of the full one.
             for (whole_nodes, limit) in [(true, 0), (true, limit), (false, limit)] {
                 let mut some = stream(count, &gone, &groups);
                 let plan = some.plan_acked_trim(keep, whole_nodes, limit);
@@ -240,7 +239,7 @@ mod tests {
                 prop_assert!(limit == 0 || removed.len() as u64 <= limit);
             }
 
-            // What is pending of the entries up to one.
+            // The pending entries up to a given one.
             let through = stream(count, &gone, &groups);
             for (name, pending) in through.pending_through(id(10)) {
                 let (delivered, all) = &groups[usize::from(name[0])];

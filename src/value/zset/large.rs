@@ -1,5 +1,5 @@
-//! The large shape of a sorted set: each member is stored once, in a slab of slots. A hash table of slot numbers finds it by
-//! name, and a sequence of (score, slot number) keeps the order.
+//! The large form of a sorted set. Each member is stored once, in a slab of slots. A hash table of slot numbers finds
+//! it by name, and a sequence of (score, slot number) keeps the order.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::base::prefetch::prefetch;
 use crate::base::split_table::{Hashes, SplitTable, Walk};
 use crate::value::small_bytes::SmallBytes;
 
-/// The large shape. `names`, `order` and `slots` hold the same members.
+/// The large form. `names`, `order` and `slots` contain exactly the same members.
 #[derive(Clone, Default)]
 pub(super) struct Large {
     slots: Slots,
@@ -27,12 +27,12 @@ impl Large {
         self.find(member).map(|slot| self.slots.at(slot).score)
     }
 
-    /// The members of a range of ranks, which must not go beyond the end.
+    /// The members in a range of ranks, which must not extend past the end.
     pub(super) fn range(&self, ranks: Range<usize>) -> Ranked<'_> {
         Ranked { set: self, ranks, front: &[], back: &[] }
     }
 
-    /// How many members come before the first that is not `before`.
+    /// The number of members for which `before` is true; they must precede all others.
     pub(super) fn partition(&self, mut before: impl FnMut(f64, &[u8]) -> bool) -> usize {
         self.order.partition(|key| before(key.score, self.slots.at(key.slot).member.as_slice()))
     }
@@ -75,7 +75,7 @@ impl Large {
         (self.slots.at(key.slot).member.as_slice(), key.score)
     }
 
-    /// The rank at which `member` lies or would lie with this score.
+    /// The rank that `member` has, or would have, with this score.
     pub(super) fn position(&self, score: f64, member: &[u8]) -> usize {
         self.partition(|s, m| s < score || (s == score && m < member))
     }
@@ -115,17 +115,17 @@ impl Large {
     }
 }
 
-/// A range of the members, from either end.
+/// A range of members, from either end.
 ///
-/// It holds the leaf it is in at either end, and goes down the tree again for the next one: a descent per leaf needs no stack and
-/// no links between leaves.
+/// Holds the current leaf at either end and descends the tree again for the next one: a descent per leaf needs no stack
+/// and no links between leaves.
 #[derive(Clone)]
 pub(super) struct Ranked<'a> {
     set: &'a Large,
     ranks: Range<usize>,
-    /// The keys from the first rank on in its leaf, maybe past the last; empty until needed.
+    /// The keys of its leaf from the first rank on, possibly beyond the last rank; empty until needed.
     front: &'a [Key],
-    /// The keys up to the last rank in its leaf, maybe from before the first; empty until needed.
+    /// The keys of its leaf up to the last rank, possibly from before the first rank; empty until needed.
     back: &'a [Key],
 }
 
@@ -182,7 +182,7 @@ struct Slot {
     member: SmallBytes,
 }
 
-/// Slots by number, in chunks so that growing never moves those that are there. Free ones are used again first.
+/// Slots by number, in chunks, so that growing never moves existing slots. Free slots are reused first.
 #[derive(Clone, Debug, Default)]
 struct Slots {
     chunks: Vec<Vec<Slot>>,
@@ -192,7 +192,7 @@ struct Slots {
 const SLOTS_PER_CHUNK: usize = 512;
 
 impl Slots {
-    /// The slots in use and those that are free, which hold no member.
+    /// All slots: those in use, and the free ones, which hold no member.
     fn iter(&self) -> impl Iterator<Item = &Slot> {
         self.chunks.iter().flatten()
     }

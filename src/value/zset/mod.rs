@@ -1,15 +1,15 @@
 //! Sorted sets: members with scores, ordered by (score, member bytes).
 //!
-//! Two shapes behind one type:
+//! Two forms behind one type:
 //!
-//! - *Small* (`listpack`): columns in one block, sorted ([`small`]), to which the set's one word points.
-//! - *Large* (`skiplist`, the name that clients expect): members in slots, a hash table to find them by name, and a counted B+
-//!   tree that keeps the order ([`large`], [`sequence`]).
+//! - *Small* (`listpack`): sorted columns in one block ([`small`]), which the set's one word points to.
+//! - *Large* (`skiplist`, the name that clients expect): members in slots, a hash table to find them by name, and a
+//!   counted B+ tree that keeps the order ([`large`], [`sequence`]).
 //!
-//! All of ZRANK, ranges by score and by lex are one call of `partition`, each with its own predicate.
+//! ZRANK, ranges by score and ranges by lex all rest on `partition`, each with its own predicate.
 //! Every range is expressed as a range of ranks: `by_score` and `by_lex` give `Range<usize>`, `range` iterates one.
 //!
-//! Nothing here is moved in bulk when a set grows: slots live in chunks, the table splits step by step.
+//! Nothing is moved in bulk when a set grows: slots live in chunks, and the table splits step by step.
 
 mod large;
 mod sequence;
@@ -31,7 +31,7 @@ use crate::value::small_bytes::SmallBytes;
 pub struct ScoreBound {
     /// The score itself; never NaN.
     pub score: f64,
-    /// Whether the score itself is outside (`(5`).
+    /// Whether the score itself is excluded (`(5`).
     pub exclusive: bool,
 }
 
@@ -74,13 +74,13 @@ impl LexBound<'_> {
 #[derive(Clone)]
 pub struct ZSet(OneWord<Large>);
 
-/// Its shape.
+/// The form of a sorted set.
 enum Shape<'a> {
     Small(&'a Small),
     Large(&'a Large),
 }
 
-/// Its shape, to change it.
+/// The form of a sorted set, for changing it.
 enum ShapeMut<'a> {
     Small(&'a mut Small),
     Large(&'a mut Large),
@@ -93,27 +93,27 @@ impl Default for ZSet {
 }
 
 impl ZSet {
-    /// An empty set, in the small shape.
+    /// An empty set, in the small form.
     pub fn new() -> ZSet {
         ZSet(OneWord::new())
     }
 
-    /// The one block of which a small one consists.
+    /// The block, if the set is small.
     pub(crate) fn block(&self) -> Option<&Block> {
         self.0.as_small()
     }
 
-    /// The same, to move it.
+    /// The block of a small set, for moving it.
     pub(crate) fn block_mut(&mut self) -> Option<&mut Block> {
         self.0.as_small_mut()
     }
 
-    /// Where the large shape lies, for as long as there is this set, wherever it is moved. A small one has no such place.
+    /// The address of the large form, which stays the same wherever the set is moved. A small set has none.
     pub fn address(&self) -> Option<usize> {
         self.0.as_large().map(|large| std::ptr::from_ref(large).addr())
     }
 
-    /// How many members there are.
+    /// The number of members.
     pub fn len(&self) -> usize {
         match self.shape() {
             Shape::Small(small) => small.len(),
@@ -121,12 +121,12 @@ impl ZSet {
         }
     }
 
-    /// Whether there is no member (such a set must not stay in the keyspace).
+    /// Whether there are no members. Such a set must not stay in the keyspace.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The name that OBJECT ENCODING shows: `listpack` or `skiplist`.
+    /// The name in OBJECT ENCODING: `listpack` or `skiplist`.
     pub fn encoding(&self) -> &'static str {
         match self.shape() {
             Shape::Small(_) => "listpack",
@@ -134,7 +134,7 @@ impl ZSet {
         }
     }
 
-    /// Whether adding `member`, which is not there, makes the set large.
+    /// Whether adding `member`, which must be absent, makes the set large.
     pub fn grows_with(&self, member: &[u8], limits: ZSetLimits) -> bool {
         match self.shape() {
             Shape::Small(small) => small.len() >= limits.max_entries || !small.has_room(member, limits),
@@ -142,7 +142,7 @@ impl ZSet {
         }
     }
 
-    /// Bytes of the small form; `None` when the set is large.
+    /// Bytes of the small form; `None` if the set is large.
     pub fn compact_bytes(&self) -> Option<usize> {
         match self.shape() {
             Shape::Small(small) => Some(small.bytes()),
@@ -150,7 +150,7 @@ impl ZSet {
         }
     }
 
-    /// Gives `member` the score, adding it if absent. Returns the score it had before. The score must not be NaN.
+    /// Sets the score of `member`, adding it if absent. Returns its previous score. The score must not be NaN.
     pub fn insert(&mut self, member: &[u8], score: f64, limits: ZSetLimits) -> Option<f64> {
         debug_assert!(!score.is_nan(), "a NaN has no place in an order");
         if let ShapeMut::Small(small) = self.shape_mut() {
@@ -162,7 +162,7 @@ impl ZSet {
         self.enlarged().insert(member, score)
     }
 
-    /// Takes `member` out and returns its score.
+    /// Removes `member` and returns its score.
     pub fn remove(&mut self, member: &[u8]) -> Option<f64> {
         match self.shape_mut() {
             ShapeMut::Small(small) => {
@@ -175,7 +175,7 @@ impl ZSet {
         }
     }
 
-    /// Takes the member at `rank` (0 is the lowest) out.
+    /// Removes the member at `rank` (0 is the lowest).
     pub fn remove_rank(&mut self, rank: usize) -> Option<(SmallBytes, f64)> {
         match self.shape_mut() {
             ShapeMut::Small(small) => {
@@ -196,7 +196,8 @@ impl ZSet {
         }
     }
 
-    /// The rank of `member`, from the lowest (0) on, and its score. From the highest on it is `len - 1 - rank`.
+    /// The rank of `member`, counted from the lowest (0), and its score. Counted from the highest, the rank is `len - 1
+    /// - rank`.
     pub fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
         match self.shape() {
             Shape::Small(small) => small.find(member).map(|index| (index, small.score(index))),
@@ -207,27 +208,27 @@ impl ZSet {
         }
     }
 
-    /// The member and score at `rank`. A random member is one at a random rank.
+    /// The member and score at `rank`. A random member is the one at a random rank.
     pub fn by_rank(&self, rank: usize) -> Option<(&[u8], f64)> {
         self.range(rank..rank.saturating_add(1)).next()
     }
 
-    /// The ranks of the members whose scores lie between the bounds; empty where the bounds cross.
+    /// The ranks of the members whose scores lie between the bounds; empty if the bounds cross.
     pub fn by_score(&self, min: ScoreBound, max: ScoreBound) -> Range<usize> {
         let start = self.partition_by_score(|score| score < min.score || (min.exclusive && score == min.score));
         let end = self.partition_by_score(|score| score < max.score || (!max.exclusive && score == max.score));
         start..end.max(start)
     }
 
-    /// The ranks of the members between the bounds in byte order. It means something only while all scores are equal,
-    /// as in Redis; otherwise it is some range.
+    /// The ranks of the members between the bounds in byte order. The result is meaningful only while all scores are
+    /// equal, as in Redis; otherwise it is some range.
     pub fn by_lex(&self, min: LexBound<'_>, max: LexBound<'_>) -> Range<usize> {
         let start = self.partition_by_member(|member| min.excludes_below(member));
         let end = self.partition_by_member(|member| max.admits_below(member));
         start..end.max(start)
     }
 
-    /// The members of a range of ranks (cut to the set), lowest first; `.rev()` walks it from the highest.
+    /// The members in a range of ranks, clamped to the set, lowest first; `.rev()` starts at the highest.
     pub fn range(&self, ranks: Range<usize>) -> Members<'_> {
         let end = ranks.end.min(self.len());
         let ranks = ranks.start.min(end)..end;
@@ -243,7 +244,7 @@ impl ZSet {
     }
 
     /// Emits about `count` members with their scores and returns the next cursor, 0 when all were seen. A small set is
-    /// emitted whole. A member that is there during a whole scan is emitted exactly once, whatever becomes of its score.
+    /// emitted as a whole. A member that exists throughout a scan is emitted exactly once, however its score changes.
     pub fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(&[u8], f64)) -> u64 {
         match self.shape() {
             Shape::Small(_) => {
@@ -254,8 +255,10 @@ impl ZSet {
         }
     }
 
-    /// Shows the members of a large set with their scores from `cursor` on, in the order of their hashes, until `visit` answers
-    /// false. Answers the cursor of the rest; see [`SplitTable::walk`](crate::base::split_table::SplitTable::walk). A small set has no cursors and is shown whole.
+    /// Visits the members of a large set with their scores from `cursor` on, in the order of their hashes, until
+    /// `visit` returns false. Returns the cursor of the rest; see
+    /// [`SplitTable::walk`](crate::base::split_table::SplitTable::walk). A small set has no cursors and is visited as a
+    /// whole.
     pub fn walk(&self, cursor: u64, mut visit: impl FnMut(&[u8], f64) -> bool) -> u64 {
         match self.shape() {
             Shape::Small(_) => {
@@ -266,7 +269,7 @@ impl ZSet {
         }
     }
 
-    /// An estimate of the heap memory held, in bytes. Member allocations of a large set are extrapolated from at most
+    /// An estimate of the heap memory held, in bytes. The members of a large set are extrapolated from at most
     /// `samples` of them (0: all).
     pub fn mem_bytes(&self, samples: usize) -> usize {
         match self.shape() {
@@ -306,7 +309,7 @@ impl ZSet {
         }
     }
 
-    /// It is large from here on.
+    /// Converts the set to the large form and returns it.
     fn enlarged(&mut self) -> &mut Large {
         self.0.make_large(|block| {
             let (small, mut large) = (Small::of(&block), Large::default());
@@ -317,7 +320,7 @@ impl ZSet {
     }
 }
 
-/// The members of a range of ranks with their scores. Both ends can be taken from.
+/// The members in a range of ranks, with their scores. Can be taken from both ends.
 #[derive(Clone)]
 pub struct Members<'a>(Ranked<'a>);
 
@@ -520,10 +523,10 @@ mod tests {
         }
     }
 
-    /// What happens to a set while a scan of it goes on.
+    /// Changes to a set while a scan of it is underway.
     #[derive(Clone, Debug)]
     enum Change {
-        /// So many members from this one on get a score, the first this one.
+        /// Gives scores to a number of members: the first member, their number, the first score.
         Insert(u32, u32, f64),
         Remove(u32, u32),
         PopLast(u32),
@@ -544,8 +547,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-        /// Members come and go, and move in the order, while a scan walks: it meets all that stay from its first call to its
-        /// last, each exactly once, and only what is there, with the score it has.
+        /// Members come and go, and move in the order, while a scan walks. The scan meets every member that exists from
+        /// its first call to its last exactly once, and only existing members, with their current scores.
         #[test]
         fn a_scan_meets_once_what_stays(
             changes in changes(),
@@ -556,7 +559,7 @@ mod tests {
             let mut set = ZSet::new();
             let mut model: BTreeMap<Vec<u8>, f64> = BTreeMap::new();
             let mut cursor = 0;
-            // While a scan is underway: the members that were there all along, and how often it has met each.
+            // While a scan is underway: the members that have existed throughout, and how often the scan has met each.
             let mut stayed: BTreeSet<Vec<u8>> = BTreeSet::new();
             let mut met: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
             for change in changes.into_iter().chain([Change::Scan(usize::MAX)]) {

@@ -1,27 +1,27 @@
 //! The order of a large sorted set: a counted B+ tree of (score, slot number).
 //!
-//! Why not a skiplist: leaves are runs of up to 128 sixteen-byte keys, so a descent touches three or four places in memory
-//! instead of twenty, a range is read sequentially, and order costs about 23 bytes per member instead of the 40 or more of
-//! nodes with towers. Compared with one array, nothing is ever moved but one leaf. And it is simple to verify: the tree itself
-//! compares nothing. It is a sequence with `insert(rank)`, `remove(rank)`, `leaf(rank)` and `partition(predicate)`, checked
-//! against a plain vector.
+//! Why not a skiplist: leaves are runs of up to 128 sixteen-byte keys, so a descent touches three or four places in
+//! memory instead of twenty, a range is read sequentially, and the order costs about 23 bytes per member instead of the
+//! 40 or more of nodes with towers. Unlike a single array, no insertion moves more than one leaf. The tree is also
+//! simple to verify, since it compares nothing itself. It is a sequence with `insert(rank)`, `remove(rank)`,
+//! `leaf(rank)` and `partition(predicate)`, checked against a plain vector.
 
-/// What the tree holds per member. The score is a copy, so that most comparisons stay inside the leaf.
+/// The tree's record of a member. The score is a copy, so that most comparisons stay inside the leaf.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Key {
     pub(super) score: f64,
     pub(super) slot: u32,
 }
 
-/// Most keys of a leaf: 2 KB.
+/// The most keys of a leaf: 2 KB.
 const LEAF_MAX: usize = 128;
-/// Most children of an inner node.
+/// The most children of an inner node.
 const INNER_MAX: usize = 32;
 
-/// A sequence of keys with access by position in O(log n): a B+ tree with counts. It knows no order of its own.
+/// A sequence of keys with access by position in O(log n): a B+ tree with counts. It imposes no order of its own.
 ///
-/// Invariants, asserted by the tests: all leaves are equally deep; an inner node has at least two children and no leaf
-/// but the root is empty; `count` and `first` of a child describe its subtree exactly.
+/// Invariants, asserted by the tests: all leaves are equally deep; an inner node has at least two children; no leaf
+/// except the root is empty; `count` and `first` of a child describe its subtree exactly.
 #[derive(Clone, Debug)]
 pub(super) struct Sequence {
     root: Node,
@@ -52,7 +52,7 @@ impl Sequence {
         self.len
     }
 
-    /// How many keys lie before the first one that is not `before`, given that they all come first.
+    /// The number of keys for which `before` is true; they must precede all others.
     pub(super) fn partition(&self, mut before: impl FnMut(&Key) -> bool) -> usize {
         let mut node = &self.root;
         let mut passed = 0;
@@ -61,7 +61,7 @@ impl Sequence {
                 Node::Leaf(keys) => return passed + keys.partition_point(before),
                 Node::Inner(children) => {
                     let reached = children.partition_point(|child| before(&child.first));
-                    // With no child that begins before the boundary, the boundary is where this subtree begins.
+                    // If no child begins before the boundary, the boundary is the start of this subtree.
                     let Some(last) = reached.checked_sub(1) else { return passed };
                     passed += children[..last].iter().map(|child| child.count).sum::<usize>();
                     node = &children[last].node;
@@ -70,7 +70,7 @@ impl Sequence {
         }
     }
 
-    /// The leaf that holds position `rank`, and where in it.
+    /// The leaf that holds position `rank`, and the index in it.
     pub(super) fn leaf(&self, mut rank: usize) -> Option<(&[Key], usize)> {
         let mut node = &self.root;
         loop {
@@ -90,7 +90,7 @@ impl Sequence {
         }
     }
 
-    /// Puts `key` at `rank`, at most `len`.
+    /// Inserts `key` at `rank`, at most `len`.
     pub(super) fn insert(&mut self, rank: usize, key: Key) {
         debug_assert!(rank <= self.len);
         self.len += 1;
@@ -103,7 +103,7 @@ impl Sequence {
         }
     }
 
-    /// Takes the key at `rank`, which must be below `len`.
+    /// Removes the key at `rank`, which must be below `len`.
     pub(super) fn remove(&mut self, rank: usize) -> Key {
         debug_assert!(rank < self.len);
         self.len -= 1;
@@ -134,7 +134,7 @@ impl Child {
 }
 
 impl Node {
-    /// Inserts below, and returns the right half if the node had to split.
+    /// Inserts below, and returns the right half if the node had to be split.
     fn insert(&mut self, mut rank: usize, key: Key) -> Option<Child> {
         match self {
             Node::Leaf(keys) => insert_or_split(keys, rank, key, LEAF_MAX).map(|right| Child::of(Node::Leaf(right))),
@@ -202,7 +202,8 @@ impl Node {
     }
 }
 
-/// The child to insert into at `rank`, which becomes relative to it. A boundary belongs to the child on its left.
+/// The child to insert into at `rank`, which is made relative to that child. A boundary belongs to the child on its
+/// left.
 fn child_for_insert(children: &[Child], rank: &mut usize) -> usize {
     let last = children.len() - 1;
     for (at, child) in children[..last].iter().enumerate() {
@@ -214,7 +215,7 @@ fn child_for_insert(children: &[Child], rank: &mut usize) -> usize {
     last
 }
 
-/// The child that holds `rank`, which becomes relative to it.
+/// The child that holds `rank`, which is made relative to that child.
 fn child_with(children: &[Child], rank: &mut usize) -> usize {
     let last = children.len() - 1;
     for (at, child) in children[..last].iter().enumerate() {
@@ -234,7 +235,7 @@ fn insert_or_split<T>(items: &mut Vec<T>, at: usize, item: T, max: usize) -> Opt
         return None;
     }
     if at == max {
-        // Two on the right, not one: an inner node must have a neighbour for each of its children.
+        // Two go right, not one: an inner node must have a neighbour for each of its children.
         let mut right = items.split_off(max - 1);
         right.push(item);
         return Some(right);
@@ -249,8 +250,8 @@ fn insert_or_split<T>(items: &mut Vec<T>, at: usize, item: T, max: usize) -> Opt
     Some(right)
 }
 
-/// Joins the thin child `at` with a neighbour, or shares the neighbour's content evenly where both don't fit one node.
-/// There is a neighbour: a node with one child left was itself mended, or replaced as the root, right away.
+/// Joins the thin child `at` with a neighbour, or shares their contents evenly if both do not fit into one node. There
+/// always is a neighbour, because a node with one child left is itself mended at once, or replaced if it is the root.
 fn mend(children: &mut Vec<Child>, at: usize) {
     let left_at = at.min(children.len() - 2);
     let right = children.remove(left_at + 1).node;

@@ -1,27 +1,27 @@
-//! The small shape of a sorted set: three columns in one [`Block`], sorted.
+//! The small form of a sorted set: three columns in one [`Block`], in order.
 //!
 //! ```text
 //! score of each member | where each member ends | the members
 //! ```
 //!
-//! Scores are integers of 1, 2 or 4 bytes while all of them are, doubles of 8 bytes from then on; ends take 1, 2 or 4 bytes, as the
-//! last one needs. Both become wider when they must, and never narrower. All is little-endian, and the block's kind says how wide
-//! they are.
+//! Scores are integers of 1, 2 or 4 bytes while all of them fit, and doubles of 8 bytes from then on. Ends take 1, 2 or
+//! 4 bytes, as the last one requires. Both columns widen when they must, and never narrow. All numbers are
+//! little-endian, and the block's kind gives the widths.
 //!
-//! So there is binary search by score, access by rank in O(1) and walking either way. A member is found by a linear pass that
-//! compares lengths before bytes, over at most a few KB.
+//! This allows binary search by score, access by rank in O(1) and walking in either direction. A member is found by a
+//! linear pass over at most a few KB, which compares lengths before bytes.
 
 use std::ops::Range;
 
 use crate::base::equal::equal;
 use crate::value::block::{Block, InBlock};
 
-/// Up to where a sorted set stays in its small shape.
+/// The bounds on the small form of a sorted set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZSetLimits {
-    /// Most members of a small set (`zset-max-listpack-entries`).
+    /// The most members of a small set (`zset-max-listpack-entries`).
     pub max_entries: usize,
-    /// Longest member of a small set, in bytes (`zset-max-listpack-value`).
+    /// The longest member of a small set, in bytes (`zset-max-listpack-value`).
     pub max_value: usize,
 }
 
@@ -31,18 +31,18 @@ impl Default for ZSetLimits {
     }
 }
 
-/// The small shape.
+/// The small form.
 #[derive(Clone, Debug, Default)]
 #[repr(transparent)]
 pub(super) struct Small(Block);
 
-// SAFETY: it is one, transparently.
+// SAFETY: the struct is transparent over one `Block`.
 unsafe impl InBlock for Small {}
 
 /// Bytes of the widest score and end.
 const ENTRY_MAX: usize = size_of::<f64>() + size_of::<u32>();
 
-/// How wide the columns are, as powers of two: a score has 1, 2, 4 or 8 bytes, an end 1, 2 or 4.
+/// The widths of the columns, as powers of two: a score has 1, 2, 4 or 8 bytes, an end 1, 2 or 4.
 #[derive(Clone, Copy, Debug)]
 struct Widths {
     score: u8,
@@ -59,13 +59,13 @@ impl Widths {
         self.score | self.end << 2
     }
 
-    /// Bytes of so many scores.
+    /// Bytes of `count` scores.
     #[inline]
     fn scores(self, count: usize) -> usize {
         count << self.score
     }
 
-    /// Bytes of so many ends.
+    /// Bytes of `count` ends.
     #[inline]
     fn ends(self, count: usize) -> usize {
         count << self.end
@@ -83,12 +83,13 @@ impl Small {
         self.0.len()
     }
 
-    /// Bytes of the heap held.
+    /// Heap bytes held.
     pub(super) fn heap_bytes(&self) -> usize {
         self.0.heap_bytes()
     }
 
-    /// Whether `member` may be added: the limits allow it, and so does a block, however wide the columns become.
+    /// Whether `member` may be added: its length is within the limits, and a block can hold it however wide the columns
+    /// become.
     #[inline]
     pub(super) fn has_room(&self, member: &[u8], limits: ZSetLimits) -> bool {
         let count = self.len() + 1;
@@ -106,7 +107,7 @@ impl Small {
         self.columns().score(index)
     }
 
-    /// The members of a range of indexes, which must not go beyond the end.
+    /// The members in a range of indexes, which must not extend past the end.
     #[inline]
     pub(super) fn range(&self, indexes: Range<usize>) -> Ranked<'_> {
         Ranked { columns: self.columns(), indexes }
@@ -122,20 +123,20 @@ impl Small {
         }
     }
 
-    /// How many come before the first of which the member is not `before`.
+    /// The number of members for which `before` is true; they must precede all others.
     pub(super) fn partition_by_member(&self, mut before: impl FnMut(&[u8]) -> bool) -> usize {
         let columns = self.columns();
         partition(self.len(), |index| before(columns.member(index)))
     }
 
-    /// How many come before the first of which the score is not `before`.
+    /// The number of members whose score is `before`; they must precede all others.
     #[inline]
     pub(super) fn partition_by_score(&self, mut before: impl FnMut(f64) -> bool) -> usize {
         let columns = self.columns();
         partition(self.len(), |index| before(columns.score(index)))
     }
 
-    /// Gives the member, which was found there or not, this score. Answers the one that it had.
+    /// Sets the score of a member; `found` is its index if it is there. Returns its previous score.
     pub(super) fn insert(&mut self, found: Option<usize>, member: &[u8], score: f64) -> Option<f64> {
         let old = found.map(|index| self.score(index));
         if old == Some(score) {
@@ -152,19 +153,19 @@ impl Small {
             self.widen(needed);
         }
         match found {
-            // Without itself, there is one fewer before it.
+            // Without the member itself, there is one fewer before the new place.
             Some(from) => self.carry(from, index - usize::from(from < index), score),
             None => self.add(index, member, score),
         }
         old
     }
 
-    /// Adds a member; the columns are wide enough.
+    /// Adds a member. The columns must be wide enough.
     fn add(&mut self, index: usize, member: &[u8], score: f64) {
         let (len, bytes, columns) = (self.len(), self.bytes(), self.columns());
         let (widths, end) = (columns.widths, columns.start(index) + member.len());
         let start = bytes - columns.members.len() + columns.start(index);
-        // The places of its score and its end as they are, and how far what is behind these moves.
+        // The current places of its score and its end, and the distances by which the bytes behind them move.
         let (score_at, end_at) = (widths.scores(index), widths.scores(len) + widths.ends(index));
         let (one, both) = (widths.scores(1), widths.scores(1) + widths.ends(1));
         self.0.splice(start, 0, &[&[0; ENTRY_MAX][..both], member]);
@@ -191,7 +192,7 @@ impl Small {
         self.shift_ends(index..len - 1, span.len().wrapping_neg());
     }
 
-    /// Gives the member at `from` this score, with which it comes to be at `to`; the columns are wide enough.
+    /// Gives the member at `from` this score, which moves it to `to`. The columns must be wide enough.
     fn carry(&mut self, from: usize, to: usize, score: f64) {
         let columns = self.columns();
         let (widths, ends_at) = (columns.widths, columns.scores.len());
@@ -218,7 +219,7 @@ impl Small {
         write_score(&mut self.0.bytes_mut()[widths.scores(to)..], score, widths);
     }
 
-    /// Adds to these ends, modulo 2^32.
+    /// Adds `by` to these ends, modulo 2^32.
     #[inline]
     fn shift_ends(&mut self, ends: Range<usize>, by: usize) {
         let (len, widths) = (self.len(), Widths::of_kind(self.0.kind()));
@@ -231,7 +232,7 @@ impl Small {
         }
     }
 
-    /// Makes the columns at least so wide.
+    /// Makes the columns at least this wide.
     #[cold]
     fn widen(&mut self, needed: Widths) {
         let (len, old) = (self.len(), self.columns());
@@ -257,7 +258,7 @@ impl Small {
     }
 }
 
-/// The columns as they lie in the block.
+/// The columns as they are stored in the block.
 #[derive(Clone, Copy, Debug)]
 struct Columns<'a> {
     widths: Widths,
@@ -301,14 +302,14 @@ impl<'a> Columns<'a> {
         self.span(index).end
     }
 
-    /// Where the member begins, or would if there is none yet.
+    /// The start of the member, or the place where one would start if there is none yet.
     #[inline]
     fn start(&self, index: usize) -> usize {
         if index == 0 { 0 } else { self.end(index - 1) }
     }
 }
 
-/// A range of the members, from either end.
+/// A range of members, from either end.
 #[derive(Clone)]
 pub(super) struct Ranked<'a> {
     columns: Columns<'a>,
@@ -424,7 +425,7 @@ fn end_width(end: usize) -> u8 {
     }
 }
 
-/// The narrowest column that holds a score. Minus zero is no integer.
+/// The narrowest column that holds a score. Negative zero is not an integer.
 #[inline]
 fn score_width(score: f64) -> u8 {
     let int = score as i32;
@@ -466,7 +467,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever widths the columns need, and whenever they become wider.
+        /// The columns may need any widths, and may widen at any time.
         #[test]
         fn follows_a_sorted_vector(
             steps in proptest::collection::vec((member(), score(), 0..4u8, any::<usize>()), 0..80),
