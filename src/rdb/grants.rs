@@ -1,4 +1,5 @@
-//! Locks, gates and stocks as payloads of DUMP. Redis has no such values, so the layout is this server's own; numbers as RDB's lengths.
+//! Locks, gates and stocks in payloads of DUMP. Redis has no such values, so the layout is our own; numbers are written
+//! as RDB lengths.
 //!
 //! ```text
 //! kind, limit, whether it is the gate's own, number of grants
@@ -20,7 +21,7 @@ const LOCK: u64 = 0;
 const GATE: u64 = 1;
 pub(super) const STOCK: u64 = 2;
 
-/// Appends all grants of a lock, gate or stock, and what a stock has beside them.
+/// Appends all grants of a lock, gate or stock, followed by a stock's other data.
 pub(super) fn encode(grants: &Grants, out: &mut Vec<u8>) {
     let kind = match grants.kind() {
         Kind::Lock => LOCK,
@@ -57,7 +58,7 @@ fn encode_stock(stock: &Stock, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads what [`encode`] wrote.
+/// Reads the output of [`encode`].
 pub(super) fn decode(input: &mut Input<'_>) -> Result<Grants, Corrupt> {
     let kind = match input.number()? {
         LOCK => Kind::Lock,
@@ -79,11 +80,11 @@ pub(super) fn decode(input: &mut Input<'_>) -> Result<Grants, Corrupt> {
         let (holder, token, units) = (input.string()?, input.number()?, input.number()?);
         let [since_ms, until_ms] = [i64::from_le_bytes(input.array()?), i64::from_le_bytes(input.array()?)];
         let (entered, shared, note) = (input.number()?, truth(input)?, input.string()?);
-        // In this order none is there twice, and each is added where it is cheap.
+        // This order rules out duplicates and makes adding each grant cheap.
         if token <= last_token || until_ms == NEVER {
             return Err(Corrupt);
         }
-        // What no command takes. Long texts would make every change of the value slow.
+        // Commands accept none of these. Long texts would make every change of the value slow.
         let are_short = (1..=HOLDER_MAX_BYTES).contains(&holder.len()) && note.len() <= GRANT_NOTE_MAX_BYTES;
         let is_counted = (1..=u64::from(u32::MAX)).contains(&entered) && (kind != Kind::Lock || units == 1);
         if !are_short || !is_counted {
@@ -103,7 +104,7 @@ pub(super) fn decode(input: &mut Input<'_>) -> Result<Grants, Corrupt> {
     if grants.is_hollow() { Err(Corrupt) } else { Ok(grants) }
 }
 
-/// Reads what [`encode_stock`] wrote.
+/// Reads the output of [`encode_stock`].
 fn decode_stock(stock: &mut Stock, input: &mut Input<'_>) -> Result<(), Corrupt> {
     let (total, sold, low) = (input.number()?, input.number()?, input.number()?);
     let (refill_ms, period_ms) = (input.number()?, input.number()?);
@@ -118,7 +119,7 @@ fn decode_stock(stock: &mut Stock, input: &mut Input<'_>) -> Result<(), Corrupt>
         return Err(Corrupt);
     }
     stock.terms = terms;
-    // What is held may be sold.
+    // Units held may yet be sold.
     if stock.held().saturating_add(sold) > AMOUNT_MAX {
         return Err(Corrupt);
     }
@@ -137,7 +138,7 @@ fn decode_stock(stock: &mut Stock, input: &mut Input<'_>) -> Result<(), Corrupt>
                 return Err(Corrupt);
             }
             stock.remember(memory, &name, Remembered { units, at_ms });
-            // None is there twice.
+            // A duplicate does not add a name.
             if stock.names_of(memory) as u64 != names {
                 return Err(Corrupt);
             }
@@ -185,7 +186,7 @@ mod tests {
             encode(&gate, &mut bytes);
             let read = decode(&mut Input::new(&bytes, usize::MAX)).expect("it is whole");
             assert_eq!(format!("{read:?}"), format!("{gate:?}"));
-            // Whatever is missing.
+            // Truncated at any point.
             for len in (0..bytes.len()).step_by(1 + bytes.len() / 200) {
                 assert!(decode(&mut Input::new(&bytes[..len], usize::MAX)).is_err(), "{len} of {}", bytes.len());
             }

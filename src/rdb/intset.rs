@@ -1,4 +1,4 @@
-//! Intsets: integers of one width (2, 4 or 8 bytes), ascending.
+//! Intsets: integers of one width (2, 4 or 8 bytes) in ascending order.
 //!
 //! ```text
 //! intset = width (4), count (4), integer*         numbers little-endian
@@ -7,7 +7,7 @@
 use super::Corrupt;
 use super::listpack::signed;
 
-/// All integers, of which there is at least one.
+/// All integers. An intset holds at least one.
 pub(super) fn read(bytes: &[u8]) -> Result<impl Iterator<Item = i64>, Corrupt> {
     let (header, integers) = bytes.split_first_chunk::<8>().ok_or(Corrupt)?;
     let [a, b, c, d, e, f, g, h] = *header;
@@ -24,7 +24,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<impl Iterator<Item = i64>, Corrupt> {
     Ok(integers.chunks_exact(width).map(signed))
 }
 
-/// Appends an intset of these integers, which ascend.
+/// Appends an intset of these integers, which must ascend.
 pub(super) fn write(integers: &[i64], out: &mut Vec<u8>) {
     let fits = |bits: u32| integers.iter().all(|value| (value >> (bits - 1)) == 0 || (value >> (bits - 1)) == -1);
     let width = if fits(16) {

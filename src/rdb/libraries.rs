@@ -1,5 +1,5 @@
-//! The payload of FUNCTION DUMP, which FUNCTION RESTORE reads: that of Redis, so that libraries of functions can move both
-//! ways.
+//! The payload of FUNCTION DUMP, which FUNCTION RESTORE reads. It has Redis' format, so that function libraries can
+//! move both ways.
 //!
 //! ```text
 //! (0xF5, text as a string)*, version, checksum        framed as a value's payload is
@@ -14,19 +14,19 @@ use crate::base::limits::RDB_UNPACKED_MAX_BYTES;
 const LIBRARY: u8 = 0xf5;
 const LIBRARY_BEFORE_RELEASE: u8 = 0xf6;
 
-/// Why a payload is refused.
+/// The reason why a payload is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LibrariesError {
-    /// It is no payload, or damaged, or of a later format.
+    /// It is not a payload, or is damaged, or has a later format.
     #[error("ERR DUMP payload version or checksum are wrong")]
     Envelope,
-    /// It holds something else than libraries.
+    /// It holds something other than libraries.
     #[error("ERR given type is not a function")]
     Kind,
-    /// It holds libraries as a preview of Redis 7 wrote them.
+    /// It holds libraries as written by a preview of Redis 7.
     #[error("ERR Failed loading library name")]
     Preview,
-    /// A text is cut off or badly packed.
+    /// A text is truncated or badly packed.
     #[error("ERR Failed loading library payload")]
     Text,
 }
@@ -72,9 +72,9 @@ mod tests {
 
     #[test]
     fn payloads_of_redis_are_read() {
-        // What Redis 7.0.15 sums for no libraries.
+        // The payload that Redis 7.0.15 writes for no libraries.
         assert_eq!(dump([].into_iter()), b"\n\x00]\x9b\\@\x0f\x7f\xa2\xda");
-        // `aaaaaaaaaa`: one byte as it is, then nine copied.
+        // `aaaaaaaaaa`: one literal byte, then nine copied ones.
         let packed = sealed(b"\xf5\xc3\x05\x0a\x00a\xe0\x00\x00");
         assert_eq!(load(&packed).unwrap(), [&b"aaaaaaaaaa"[..]]);
         let numbers = sealed(b"\xf5\xc0\x05\xf5\xc1\xff\xff");

@@ -12,7 +12,8 @@
 //! 0xf1 - 0xf4                  an integer of 2, 3, 4 or 8 bytes
 //! ```
 //!
-//! The length backwards has seven bits per byte, most significant first; all bytes but the first have their top bit set.
+//! The backward length has seven bits per byte, most significant first; all bytes except the first have their top bit
+//! set.
 
 use super::Corrupt;
 use crate::base::limits::RDB_PACKED_MAX_ITEMS;
@@ -20,19 +21,19 @@ use crate::value::packed::{Item, canonical_int};
 
 const HEADER_BYTES: usize = 6;
 const END: u8 = 0xff;
-/// The count that says that it must be found out.
+/// The count of a listpack whose entries have to be counted.
 const UNKNOWN_COUNT: u16 = u16::MAX;
 
-/// The most bytes that a listpack is written with: its length has 32 bits, and so have those of its strings.
+/// The most bytes of a listpack that is written. Its length has 32 bits, as have those of its strings.
 pub(super) const MAX_BYTES: usize = 1 << 30;
 
-/// Longest text that is tried as an integer.
+/// The longest text that is tried as an integer.
 const INTEGER_MAX_BYTES: usize = 20;
 
 /// A listpack without entries.
 pub(super) const EMPTY: [u8; 7] = [7, 0, 0, 0, 0, 0, END];
 
-/// All entries of a listpack, of which there is at least one.
+/// All entries of a listpack. It must hold at least one.
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<Item<'_>>, Corrupt> {
     let (header, mut rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(Corrupt)?;
     let [a, b, c, d, low, high] = *header;
@@ -54,7 +55,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<Item<'_>>, Corrupt> {
     if rest.len() == 1 && counted && !items.is_empty() { Ok(items) } else { Err(Corrupt) }
 }
 
-/// Lists one more entry, of which there may be only so many.
+/// Adds one more entry, up to [`RDB_PACKED_MAX_ITEMS`].
 pub(super) fn list<'a>(items: &mut Vec<Item<'a>>, item: Item<'a>) -> Result<(), Corrupt> {
     if items.len() >= RDB_PACKED_MAX_ITEMS {
         return Err(Corrupt);
@@ -63,7 +64,7 @@ pub(super) fn list<'a>(items: &mut Vec<Item<'a>>, item: Item<'a>) -> Result<(), 
     Ok(())
 }
 
-/// The entry at the start of `bytes`, and how many bytes it takes without its length backwards.
+/// The entry at the start of `bytes`, and its size without the backward length.
 fn entry(bytes: &[u8]) -> Result<(Item<'_>, usize), Corrupt> {
     let at = |index: usize| bytes.get(index).copied().ok_or(Corrupt);
     let string = |head: usize, len: usize| {
@@ -91,7 +92,7 @@ fn entry(bytes: &[u8]) -> Result<(Item<'_>, usize), Corrupt> {
     }
 }
 
-/// The integer of up to eight bytes, least significant first.
+/// The integer in up to eight bytes, least significant first.
 pub(super) fn signed(bytes: &[u8]) -> i64 {
     let unsigned = bytes.iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
     let unused = 64 - 8 * bytes.len() as u32;
@@ -109,7 +110,7 @@ impl Writer {
         Writer { bytes: vec![0; HEADER_BYTES], count: 0 }
     }
 
-    /// Bytes so far, without the end.
+    /// Bytes so far, without the end mark.
     pub(super) fn byte_len(&self) -> usize {
         self.bytes.len()
     }
@@ -125,7 +126,7 @@ impl Writer {
         }
     }
 
-    /// Appends a string; what is a canonical integer becomes one.
+    /// Appends a string. A canonical integer is stored as a number.
     pub(super) fn push(&mut self, text: &[u8]) {
         if text.len() <= INTEGER_MAX_BYTES
             && let Some(value) = canonical_int(text)
@@ -171,7 +172,7 @@ impl Writer {
         self.count += 1;
     }
 
-    /// The whole listpack.
+    /// Returns the whole listpack.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.bytes.push(END);
         let total = (self.bytes.len() as u32).to_le_bytes();
@@ -182,7 +183,7 @@ impl Writer {
     }
 }
 
-/// The length of an entry as it stands behind it.
+/// The backward length of an entry.
 struct Back {
     bytes: [u8; 5],
     len: usize,
@@ -190,7 +191,7 @@ struct Back {
 
 impl Back {
     fn of(entry_len: usize) -> Back {
-        // Where another byte begins is one short of seven bits more, except for the first.
+        // A further byte becomes necessary one short of another seven bits, except for the first byte.
         let len = match entry_len {
             0..128 => 1,
             128..16_383 => 2,
@@ -235,7 +236,7 @@ mod tests {
         assert_eq!(read(&Writer::new().finish()), Err(Corrupt), "nothing is in it");
     }
 
-    /// Two bytes for an entry, which a packed string makes of next to nothing, become 24 in the list.
+    /// An entry of two bytes, which a packed string can repeat for almost nothing, takes 24 bytes in the list.
     #[test]
     fn listed_entries_are_bounded() {
         let zeros = |count| {

@@ -1,5 +1,5 @@
-//! LZF, the packing of strings in RDB files (Marc Lehmann's LibLZF). Only unpacking: what is written is not packed, which
-//! every reader takes.
+//! LZF, the compression of strings in RDB files (Marc Lehmann's LibLZF). Only unpacking is implemented: every reader
+//! accepts unpacked strings, and only these are written.
 //!
 //! ```text
 //! 000 lllll, l + 1 bytes                      these bytes as they are
@@ -7,10 +7,10 @@
 //! 111 ooooo, llllllll, oooooooo               l + 9 bytes from o + 1 bytes back
 //! ```
 
-/// Bytes that one byte of a packed text can become at most: three make 264.
+/// The most bytes that one byte of a packed text can unpack to: three bytes give 264.
 const RATIO_MAX: usize = 88;
 
-/// The text of `whole` bytes that was packed; `None` when it is another.
+/// Unpacks a text of `whole` bytes; `None` if the result is anything else.
 pub(super) fn unpack(packed: &[u8], whole: usize) -> Option<Vec<u8>> {
     if whole > packed.len().saturating_mul(RATIO_MAX) {
         return None;
@@ -38,7 +38,7 @@ pub(super) fn unpack(packed: &[u8], whole: usize) -> Option<Vec<u8>> {
     (text.len() == whole).then_some(text)
 }
 
-/// Appends `len` bytes from `back` bytes before the end on; they may reach into themselves.
+/// Appends `len` bytes, starting `back` bytes before the end. The source may overlap the bytes being appended.
 fn repeat(text: &mut Vec<u8>, back: usize, len: usize) -> Option<()> {
     let from = text.len().checked_sub(back)?;
     for at in from..from + len {
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn unpacks_what_was_packed_and_nothing_else() {
-        // As redis-server packs "abcabcabc...", 300 bytes.
+        // "abcabcabc..." of 300 bytes, as redis-server packs it.
         let long = b"\x02abc\xe0\xff\x02\xe0\x16\x02";
         let text: Vec<u8> = b"abc".iter().copied().cycle().take(3 + 264 + 31).collect();
         assert_eq!(unpack(long, text.len()).as_deref(), Some(&text[..]));

@@ -1,8 +1,9 @@
 //! RDB: values as Redis writes them to disk and into DUMP payloads.
 //!
-//! [`value`] turns one value into bytes and back; what frames it (a payload here, a whole [`mod@file`]) is not its business. It is
-//! written as Redis 7.0 does, so that Redis from 7.0 on reads it. Read is what Redis 2.6 to 8 and Valkey up to 9 wrote: all
-//! representations that these versions had. [`libraries`] does so for libraries of functions.
+//! [`value`] turns one value into bytes and back; the frame around it (a payload here, a whole [`mod@file`]) is not its
+//! concern. Values are written as Redis 7.0 does, so that every later Redis can read them. Everything that Redis 2.6 to
+//! 8 and Valkey up to 9 wrote can be read, in all representations that these versions had. [`libraries`] does the same
+//! for function libraries.
 //!
 //! # Payload
 //!
@@ -11,12 +12,12 @@
 //! ```
 //!
 //! # Trust
-//! What is read may come from anybody. Nothing is set aside by a length that merely is declared; every structure is checked
-//! to its last byte before a value is made of it, and what is left over, appears twice, or has no element is refused.
-//! Strings that are packed may become [`RDB_UNPACKED_MAX_BYTES`] in all.
+//! The input may come from anyone. No memory is allocated for a length that is merely declared. Every structure is
+//! checked to its last byte before a value is made of it, and leftover bytes, duplicates and empty collections are
+//! refused. Packed strings may unpack to [`RDB_UNPACKED_MAX_BYTES`] in all.
 //!
-//! Source of the layouts: the manual of the RDB format by S. Sripathi Krishnan ("Redis RDB Dump File Format"), and payloads
-//! that redis-server made.
+//! Sources of the layouts: the RDB format manual by S. Sripathi Krishnan ("Redis RDB Dump File Format"), and payloads
+//! made by redis-server.
 
 pub mod file;
 mod grants;
@@ -37,44 +38,44 @@ use crate::keyspace::any_value::{Value, ValueRef};
 pub use types::{Dialect, NEWEST_VALKEY_VERSION, NEWEST_VERSION, OLDEST_VALKEY_VERSION};
 use wire::Input;
 
-/// The version that is written: that of Redis 7.0.
+/// The version that is written: Redis 7.0's.
 pub const VERSION: u16 = 10;
 
-/// The version of values that 7.0 does not know: hashes with fields that expire, which came with Redis 7.4.
+/// The version of values that Redis 7.0 does not know: hashes with fields that expire, introduced by Redis 7.4.
 pub const VERSION_OF_EXPIRING_FIELDS: u16 = 12;
 
-/// Bytes behind the value: version and checksum.
+/// Bytes behind the value: the version and the checksum.
 const FOOTER_BYTES: usize = 10;
 
-/// The bytes are no RDB, or not all of it.
+/// The bytes are not RDB, or are incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the data is damaged or of an unknown kind")]
 pub struct Corrupt;
 
-/// Why a payload is refused.
+/// The reason why a payload is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// It is of a version to come, or its checksum does not fit.
+    /// Its version is too new, or its checksum is wrong.
     #[error("DUMP payload version or checksum are wrong")]
     Envelope,
-    /// What it holds is no value that is known here.
+    /// Its content is not a known value.
     #[error("Bad data format")]
     Content,
 }
 
-/// The payload of a value, as DUMP answers it.
+/// The payload of a value, as DUMP returns it.
 pub fn dump(value: ValueRef<'_>) -> Vec<u8> {
     let mut out = content(value);
     seal(&mut out, value::version_of(value::type_code(value)));
     out
 }
 
-/// Bytes of a value in such a payload, without type and footer.
+/// Bytes of a value in such a payload, not counting type and footer.
 pub fn serialized_len(value: ValueRef<'_>) -> usize {
     content(value).len() - size_of::<u8>()
 }
 
-/// A value behind its type.
+/// A type followed by its value.
 fn content(value: ValueRef<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     value::put_own_part(value, &mut out);
@@ -85,32 +86,32 @@ fn content(value: ValueRef<'_>) -> Vec<u8> {
     out
 }
 
-/// Ends a payload: version and checksum.
+/// Completes a payload with its version and checksum.
 pub fn seal(payload: &mut Vec<u8>, version: u16) {
     payload.extend_from_slice(&version.to_le_bytes());
     payload.extend_from_slice(&crc64(payload).to_le_bytes());
 }
 
-/// The version of a payload and what it holds, a type and a value or libraries, if its checksum fits.
+/// Returns a payload's version and its content (a type and a value, or libraries), if the checksum is right.
 pub fn open(payload: &[u8]) -> Option<(u16, &[u8])> {
     let (version, content, sum) = split(payload)?;
     let is_whole = crc64(&payload[..payload.len() - size_of_val(&sum)]) == sum;
     is_whole.then_some((version, content))
 }
 
-/// The version, what it holds, and the checksum that it claims.
+/// The version, the content, and the checksum that the payload claims.
 fn split(payload: &[u8]) -> Option<(u16, &[u8], u64)> {
     let (content, footer) = payload.split_last_chunk::<FOOTER_BYTES>()?;
     let [low, high, sum @ ..] = *footer;
     Some((u16::from_le_bytes([low, high]), content, u64::from_le_bytes(sum)))
 }
 
-/// The value of a payload, as RESTORE takes it. `limits` choose its representation.
+/// The value of a payload, as RESTORE reads it. `limits` determine its representation.
 pub fn load(payload: &[u8], limits: &ValueLimits) -> Result<Value, Refused> {
     load_opened(open(payload), limits)
 }
 
-/// The same, whatever its checksum says: so that a test can see what is behind it being refused.
+/// Like [`load`], but ignores the checksum, so that tests can see the checks behind it.
 pub fn load_unchecked(payload: &[u8], limits: &ValueLimits) -> Result<Value, Refused> {
     load_opened(split(payload).map(|(version, content, _)| (version, content)), limits)
 }
@@ -122,7 +123,7 @@ fn load_opened(opened: Option<(u16, &[u8])>, limits: &ValueLimits) -> Result<Val
     load_value(dialect, *code, value, limits).map_err(|Corrupt| Refused::Content)
 }
 
-/// The value that stands behind the number of its type. `limits` choose its representation.
+/// The value that follows its type code. `limits` determine its representation.
 pub fn load_value(dialect: Dialect, code: u8, bytes: &[u8], limits: &ValueLimits) -> Result<Value, Corrupt> {
     let mut input = Input::new(bytes, RDB_UNPACKED_MAX_BYTES);
     let value = value::decode(types::known(dialect, code).ok_or(Corrupt)?, &mut input, limits)?;

@@ -1,4 +1,4 @@
-//! Streams: their entries in listpacks, then their counters, then their groups.
+//! Streams: their entries in listpacks, followed by their counters and their groups.
 //!
 //! ```text
 //! stream   = listpacks, (first id, listpack)*, counters, groups, group* [, requests]
@@ -8,23 +8,23 @@
 //! requests = seconds, most of each producer, producers, (name, requests, (iid, id)*)*, ever added, repeated
 //! ```
 //!
-//! What stands in brackets came later: with the second version, but the time of activity with the third, the requests of
-//! idempotent producers with the fourth, and the entries that were given back to their group with the fifth. Counts and the ids of
-//! counters, groups and requests are lengths of RDB; other ids are 16 bytes, most significant first, and times are milliseconds
-//! in 8 bytes, least significant first.
+//! The parts in brackets were added later: by the second version, except for the time of activity (third version), the
+//! requests of idempotent producers (fourth version), and the entries given back to their group (fifth version).
+//! Counts, and the ids of counters, groups and requests, are RDB lengths. Other ids are 16 bytes, most significant
+//! first, and times are milliseconds in 8 bytes, least significant first.
 //!
-//! A payload of DUMP that is this server's own begins with the policies of groups, as one string, and, where there are any, with delayed
-//! messages, as another:
+//! A DUMP payload in this server's own format begins with the policies of groups as one string. If there are delayed
+//! messages, they follow as another string:
 //!
 //! ```text
 //! policies = groups, (name, idle, deliveries, key of the dead letters, first backoff, longest backoff)*
 //! delayed  = last ticket, messages, (due, ticket, pairs, (field, value)*)*
 //! ```
 //!
-//! What one server of this kind sends to another has a stream of the fifth version behind three such strings: policies, delayed messages, and
-//! the entries that were given back and are not due at once.
+//! A stream that one server of this kind sends to another is a stream of the fifth version behind three such strings:
+//! policies, delayed messages, and the entries that were given back and are not due at once.
 //!
-//! A listpack begins with a master entry, whose fields the entries behind it may share:
+//! A listpack begins with a master entry, whose fields the following entries may share:
 //!
 //! ```text
 //! master = entries, deleted entries, fields, field*, 0
@@ -46,21 +46,21 @@ use crate::value::string::Digits;
 const DELETED: i64 = 1;
 const SAME_FIELDS: i64 = 2;
 
-/// Entries and bytes of a listpack that is written: Redis' defaults.
+/// Entries and bytes of each listpack written: Redis' defaults.
 const NODE_ENTRIES: usize = 100;
 const NODE_BYTES: usize = 4096;
 
-/// The time of a consumer that never got anything.
+/// The time of a consumer that has never received anything.
 const NEVER_ACTIVE: u64 = u64::MAX;
 
-/// What stands for a number of entries that is not known.
+/// The value for an unknown number of entries.
 const UNKNOWN_COUNT: u64 = u64::MAX;
 
-/// Who holds, in a payload, the entries that were given back to their group (XNACK): this version knows no entry that is
-/// pending and nobody's. Their time of delivery is 0, so that anyone may claim them.
+/// The consumer that owns, in a payload, the entries that were given back to their group (XNACK), since this version has
+/// no pending entries without an owner. Their time of delivery is 0, so that any consumer may claim them.
 const RELEASED: &[u8] = b"released";
 
-/// Appends a stream in this version: the second, that of Redis 7.0, or the fifth.
+/// Appends a stream in this version: the second, which is Redis 7.0's, or the fifth.
 pub(super) fn encode(stream: &Stream, version: u8, out: &mut Vec<u8>) {
     encode_entries(stream, out);
     put_number(out, stream.len());
@@ -98,7 +98,7 @@ fn encode_entries(stream: &Stream, out: &mut Vec<u8>) {
     out.extend_from_slice(&nodes);
 }
 
-/// Appends one listpack of these entries.
+/// Appends one listpack with these entries.
 fn encode_node(entries: &[Entry<'_>], out: &mut Vec<u8>) {
     let Some(first) = entries.first() else { return };
     let mut node = Writer::new();
@@ -149,7 +149,7 @@ fn encode_group(group: &Group, version: u8, out: &mut Vec<u8>) {
             let times_ms = [consumer.seen_ms(), consumer.active_ms().unwrap_or(NEVER_ACTIVE)];
             encode_consumer(consumer.name(), &times_ms, consumer.pending_range(StreamId::MIN, StreamId::MAX), out);
         }
-        // Who comes first gets them in the order in which they were given back.
+        // The next reader gets them in the order in which they were given back.
         let in_turn: Vec<StreamId> = group.released_from(0).map(|(_, pending)| pending.id).collect();
         return put_raw_ids(out, &in_turn);
     }
@@ -199,7 +199,7 @@ fn encode_requests(stream: &Stream, out: &mut Vec<u8>) {
     put_number(out, memory.duplicates());
 }
 
-/// Appends a stream with all that this server has of it.
+/// Appends the complete stream.
 pub(super) fn encode_whole(stream: &Stream, out: &mut Vec<u8>) {
     let mut part = Vec::new();
     for encode_part in [encode_policies, encode_delayed, encode_held] {
@@ -210,7 +210,7 @@ pub(super) fn encode_whole(stream: &Stream, out: &mut Vec<u8>) {
     encode(stream, 5, out);
 }
 
-/// Reads what [`encode_whole`] wrote.
+/// Reads the output of [`encode_whole`].
 pub(super) fn decode_whole(input: &mut Input<'_>, limits: StreamLimits) -> Result<Stream, Corrupt> {
     let [policies, delayed, held] =
         [input.string()?.into_owned(), input.string()?.into_owned(), input.string()?.into_owned()];
@@ -240,7 +240,7 @@ fn encode_held(stream: &Stream, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads what [`encode_held`] wrote.
+/// Reads the output of [`encode_held`].
 fn decode_held(stream: &mut Stream, held: &[u8]) -> Result<(), Corrupt> {
     let mut input = Input::new(held, 0);
     for _ in 0..input.count()? {
@@ -253,7 +253,7 @@ fn decode_held(stream: &mut Stream, held: &[u8]) -> Result<(), Corrupt> {
     sound(input.is_empty())
 }
 
-/// Appends the policies of groups that have one.
+/// Appends the policies of all groups that have one.
 pub(super) fn encode_policies(stream: &Stream, out: &mut Vec<u8>) {
     put_number(out, stream.policies().count() as u64);
     for (group, _, policy) in stream.policies() {
@@ -265,7 +265,8 @@ pub(super) fn encode_policies(stream: &Stream, out: &mut Vec<u8>) {
     }
 }
 
-/// Gives the groups of a stream the policies that [`encode_policies`] wrote: at least one, unless there `may_be_none`.
+/// Sets the policies written by [`encode_policies`] in the groups of a stream. There must be at least one, unless
+/// `may_be_none`.
 pub(super) fn decode_policies(stream: &mut Stream, policies: &[u8], may_be_none: bool) -> Result<(), Corrupt> {
     let mut input = Input::new(policies, policies.len());
     let count = input.count()?;
@@ -292,9 +293,10 @@ pub(super) fn encode_delayed(stream: &Stream, out: &mut Vec<u8>) {
     }
 }
 
-/// Gives a stream the delayed messages that [`encode_delayed`] wrote: at least one, unless there `may_be_none`.
+/// Adds the delayed messages written by [`encode_delayed`] to a stream. There must be at least one, unless
+/// `may_be_none`.
 pub(super) fn decode_delayed(stream: &mut Stream, delayed: &[u8], may_be_none: bool) -> Result<(), Corrupt> {
-    // Nothing in it is packed once more.
+    // Nothing in it is packed again.
     let mut input = Input::new(delayed, 0);
     let (tickets, count) = (input.number()?, input.count()?);
     let mut texts = Vec::new();
@@ -302,7 +304,8 @@ pub(super) fn decode_delayed(stream: &mut Stream, delayed: &[u8], may_be_none: b
         let id = take_id(&mut input)?;
         texts.clear();
         let pairs = input.count()?;
-        // Zeros may be very many empty texts: no more of them than an entry could have, of which each takes tens of bytes here.
+        // Zeros may encode very many empty texts, each of which takes tens of bytes here. No more are allowed than an
+        // entry could have.
         sound(pairs <= RDB_PACKED_MAX_ITEMS / 2)?;
         for _ in 0..pairs {
             texts.push((input.string()?, input.string()?));
@@ -313,7 +316,7 @@ pub(super) fn decode_delayed(stream: &mut Stream, delayed: &[u8], may_be_none: b
     sound((count > 0 || may_be_none) && input.is_empty())
 }
 
-/// Reads a stream of version 1 to 5.
+/// Reads a stream of versions 1 to 5.
 pub(super) fn decode(version: u8, input: &mut Input<'_>, limits: StreamLimits) -> Result<Stream, Corrupt> {
     let mut stream = Stream::new();
     for _ in 0..input.count()? {
@@ -352,14 +355,14 @@ impl<'a> Items<'_, 'a> {
         self.item()?.as_int().ok_or(Corrupt)
     }
 
-    /// A number of items, or of pairs, that are still to come.
+    /// The number of items, or of pairs, that follow.
     fn count(&mut self) -> Result<usize, Corrupt> {
         let count = usize::try_from(self.int()?).map_err(|_| Corrupt)?;
         if count <= self.0.len() { Ok(count) } else { Err(Corrupt) }
     }
 }
 
-/// The texts of an entry's fields and values, in turn.
+/// The texts of an entry, fields and values alternating.
 #[derive(Default)]
 struct Texts {
     bytes: Vec<u8>,
@@ -410,7 +413,7 @@ fn decode_node(
         let id = StreamId { ms: first.ms.wrapping_add(ms as u64), seq: first.seq.wrapping_add(seq as u64) };
         texts.clear();
         if flags & SAME_FIELDS != 0 {
-            // Names that are written once may be repeated without end.
+            // Names that are written once may be repeated endlessly.
             input.unpack(master.iter().map(Item::byte_len).sum())?;
             for field in master {
                 texts.push(*field);
@@ -452,7 +455,7 @@ fn decode_group(stream: &mut Stream, version: u8, input: &mut Input<'_>) -> Resu
     }
     for _ in 0..input.count()? {
         let (consumer, seen_ms) = (input.string()?, u64::from_le_bytes(input.array()?));
-        // Before the third version nobody noted it: who was seen counts as active.
+        // Versions before the third did not record it: a consumer that was seen counts as active.
         let active_ms = if version >= 3 { u64::from_le_bytes(input.array()?) } else { seen_ms };
         let mut own = Vec::new();
         for _ in 0..input.count()? {
@@ -471,11 +474,12 @@ fn decode_group(stream: &mut Stream, version: u8, input: &mut Input<'_>) -> Resu
         }
     }
     sound(stream.group_insert(&name, group))?;
-    // Each delivery is somebody's, or was given back.
+    // Each delivery has an owner or was given back.
     sound(pending.is_empty())
 }
 
-/// What Redis notes of a stream without idempotent producers, unless it is configured otherwise: seconds, and requests of each.
+/// The values that Redis records for a stream without idempotent producers, unless configured otherwise: seconds, and
+/// requests per producer.
 const DEFAULT_REQUEST_LIMITS: (u64, u64) = (100, 100);
 
 fn decode_requests(stream: &mut Stream, input: &mut Input<'_>) -> Result<(), Corrupt> {

@@ -15,7 +15,7 @@ fn dump(value: &Value) -> Vec<u8> {
     super::dump(value.as_ref())
 }
 
-/// What a client can read of a value; what has no order is sorted.
+/// The content of a value as a client can read it; unordered elements are sorted.
 pub(super) fn content(value: &Value) -> Vec<String> {
     let show = |bytes: &[u8]| bytes.escape_ascii().to_string();
     let mut unordered = Vec::new();
@@ -85,7 +85,7 @@ fn score() -> impl Strategy<Value = f64> {
     prop_oneof![any::<f64>().prop_filter("a score", |score| !score.is_nan()), (-9i32..9).prop_map(f64::from)]
 }
 
-/// A value that says what it is when a test fails.
+/// A value that prints its content when a test fails.
 #[derive(Clone)]
 struct Sample(Value);
 
@@ -162,7 +162,7 @@ fn any_stream() -> impl Strategy<Value = Sample> {
     })
 }
 
-/// What a policy says of a group is in a payload of this server's own type, and a file has the stream without it.
+/// A group's policy is stored in a payload of this server's own type; a file holds the stream without it.
 #[test]
 fn policies_of_groups_are_in_payloads_only() {
     let mut stream = Stream::new();
@@ -197,7 +197,7 @@ fn policies_of_groups_are_in_payloads_only() {
     assert_eq!((stream_content(&read), read.has_policies()), (stream_content(&stream), false));
     let (_, content) = open(&plain).expect("it is whole");
     assert_eq!(value::without_own_part(content).as_deref(), Some(content));
-    // Whatever is cut off, and a policy that can't be followed.
+    // Truncated payloads, and a policy that is inconsistent.
     for len in 1..payload.len() - FOOTER_BYTES {
         assert!(load(&resealed(&payload[..len]), &ValueLimits::default()).is_err(), "{len}");
     }
@@ -221,8 +221,7 @@ fn policies_of_groups_are_in_payloads_only() {
     }
 }
 
-/// So are delayed messages, with policies or without.
-/// What goes to another server of this kind has all of it, and is refused where anything is missing.
+/// A value sent to another server of this kind is complete, and is refused if any part is missing.
 #[test]
 fn streams_and_sets_go_whole_to_their_like() {
     let id = |ms| StreamId { ms, seq: 0 };
@@ -276,7 +275,7 @@ fn streams_and_sets_go_whole_to_their_like() {
         for len in 0..bytes.len() {
             assert!(load(&bytes[..len]).is_err(), "{len} of {}", bytes.len());
         }
-        // As it is found in a file, where nothing says how long it is.
+        // As it is found in a file, which does not state its length.
         let mut file = b"REDIS0010".to_vec();
         file.extend_from_slice(&[&[code, 1, b'k'][..], &bytes, &[0xff], &[0; 8]].concat());
         let mut reader = file::Reader::new(&file[..]).expect("it begins like one");
@@ -286,6 +285,7 @@ fn streams_and_sets_go_whole_to_their_like() {
     }
 }
 
+/// As with policies, whether the stream has any or not.
 #[test]
 fn delayed_messages_are_in_payloads_only() {
     let pairs = [(&b"f"[..], &b"12"[..]), (b"g", &[b'x'; 100])];
@@ -327,7 +327,8 @@ fn delayed_messages_are_in_payloads_only() {
         };
         assert!(with(b"\x02\x02\x07\x01\x01\x01f\x01v\x07\x02\x01\x01f\x01v"));
         for unsound in [
-            // Without any, without pairs, with a ticket that was not given out, one of which there are two, and with more behind them.
+            // Without messages; without pairs; with a ticket that was not given out; with a duplicate; with trailing
+            // data.
             &b"\x02\x00"[..],
             b"\x02\x01\x07\x01\x00",
             b"\x00\x01\x07\x01\x01\x01f\x01v",
@@ -336,7 +337,7 @@ fn delayed_messages_are_in_payloads_only() {
         ] {
             assert!(!with(unsound), "{}", unsound.escape_ascii());
         }
-        // Empty texts, of which few bytes could say very many.
+        // Empty texts, of which a few bytes could encode very many.
         let of_empty = |pairs: usize| {
             let mut delayed = b"\x01\x01\x07\x01".to_vec();
             wire::put_number(&mut delayed, pairs as u64);
@@ -347,14 +348,14 @@ fn delayed_messages_are_in_payloads_only() {
     }
 }
 
-/// Replaces the footer, so that what is damaged gets past the checksum.
+/// Replaces the footer, so that damaged data gets past the checksum.
 fn resealed(payload: &[u8]) -> Vec<u8> {
     let mut payload = payload.to_vec();
     seal(&mut payload, VERSION);
     payload
 }
 
-/// Values of all kinds, the same at each call.
+/// Values of all kinds; each call returns equal ones.
 pub(super) fn samples(count: usize) -> Vec<Value> {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let strategy = any_value();
@@ -401,7 +402,7 @@ proptest! {
     }
 }
 
-/// Payloads that redis-server 7.0.15 answered.
+/// Payloads returned by redis-server 7.0.15.
 #[test]
 fn payloads_are_those_of_redis() {
     let packed = b"\x00\xc3\x0f@A\x01aa\xe0(\x00\x01bc\xe0\x01\x02\x01bc\n\x00\xab\x00\xdd'\x89pE*";
@@ -427,7 +428,7 @@ fn payloads_are_those_of_redis() {
     }
 }
 
-/// Payloads that redis-server 8.0.6 answered.
+/// Payloads returned by redis-server 8.0.6.
 #[test]
 fn payloads_of_redis_8_load() {
     let shown = |payload: &[u8]| load(payload, &limits(false)).map(|value| content(&value));
@@ -462,8 +463,8 @@ fn payloads_of_redis_8_load() {
     assert_eq!(dump(&small), fields_expire[0]);
 }
 
-/// A stream without entries in the fourth or fifth version, with its type. Its group has two deliveries, of which one belongs to
-/// nobody in the fifth; a producer has made two requests.
+/// A stream without entries in the fourth or fifth version, including its type. Its group has two deliveries, one of
+/// which has no owner in the fifth version. A producer has made two requests.
 pub(super) fn stream_of_version(version: u8) -> Vec<u8> {
     let id = |ms: u64| (u128::from(ms) << 64).to_be_bytes();
     let mut bytes = vec![if version == 4 { 26 } else { 27 }];
@@ -478,12 +479,12 @@ pub(super) fn stream_of_version(version: u8) -> Vec<u8> {
         4 => bytes.extend_from_slice(&[&[2][..], &id(1), &id(2)].concat()),
         _ => bytes.extend_from_slice(&[&[1][..], &id(1), &[1], &id(2)].concat()),
     }
-    // Seconds, most of each producer, producers; requests, each with its id; ever added, repeated.
+    // Seconds, requests per producer, producers; requests, each with its id; number ever added, number repeated.
     bytes.extend_from_slice(&[50, 7, 1, 1, b'p', 2, 1, b'a', 3, 0, 1, b'b', 4, 0, 5, 1]);
     bytes
 }
 
-/// The layout of what Redis 8.6 and 8.8 write; no such server was at hand.
+/// The layouts written by Redis 8.6 and 8.8, of which no server was available.
 #[test]
 fn streams_of_redis_8_6_and_8_8_load() {
     let decoded = |bytes: &[u8]| value::decode(bytes[0], &mut Input::new(&bytes[1..], 0), &limits(false));
@@ -503,12 +504,12 @@ fn streams_of_redis_8_6_and_8_8_load() {
             assert_eq!(decoded(&bytes[..cut]).err(), Some(Corrupt), "cut at {cut}");
         }
     }
-    // Given back, and somebody's all the same.
+    // Given back and yet owned by a consumer.
     let mut both = stream_of_version(5);
     let released = both.windows(16).rposition(|id| id == (2u128 << 64).to_be_bytes()).expect("it is there");
     both[released + 7] = 1;
     assert_eq!(decoded(&both).err(), Some(Corrupt));
-    // Without producers and with Redis' own limits, this server's hold.
+    // Without producers and with Redis' own limits, this server's limits apply.
     let plain = [&stream_of_version(5)[..stream_of_version(5).len() - 16], &[0x40, 100, 0x40, 100, 0, 0, 0]].concat();
     let Ok(Value::Stream(stream)) = decoded(&plain) else { panic!("it holds a stream") };
     assert!(stream.idempotency().is_none());
@@ -528,7 +529,7 @@ fn the_envelope_is_checked() {
     assert_eq!(refused(&resealed(b"\0\x01ab")), Some(Refused::Content), "a byte is left over");
 }
 
-/// What Redis does not write either.
+/// Data that Redis does not write either.
 #[test]
 fn values_without_elements_or_with_one_twice_are_refused() {
     let cases: [(&str, &[u8]); 12] = [
@@ -612,8 +613,8 @@ fn shared_names_are_not_repeated_without_end() {
     assert_eq!(budget(100 << 20), Some(Corrupt));
 }
 
-/// Names may be packed, so that a short payload holds long ones. They are looked up once, not for every pending entry: these
-/// would take minutes.
+/// Names may be packed, so that a short payload can hold long ones. They are looked up once, not for every pending
+/// entry; otherwise this would take minutes.
 #[test]
 fn long_names_of_groups_and_consumers_cost_nothing_for_each_entry() {
     const NAME_BYTES: usize = 32 << 20;

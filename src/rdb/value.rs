@@ -1,7 +1,7 @@
-//! Values by type: what stands behind the type's number in a payload or a file.
+//! Values by type: the bytes that follow a type code in a payload or a file.
 //!
-//! A value is written in the representation that Redis 7.0 gives one of its size, so that it reads it back into the same;
-//! sets that Redis keeps in listpacks since 7.2 only are written as a table.
+//! A value is written in the representation that Redis 7.0 uses for its size, so that Redis reads it back into the same
+//! one. Sets that Redis keeps in listpacks only since 7.2 are written as tables.
 
 use std::borrow::Cow;
 
@@ -18,17 +18,18 @@ use crate::value::set::Set;
 use crate::value::string::{Digits, StringValue};
 use crate::value::zset::{ZSet, ZSetLimits};
 
-/// What a node of a [`LIST_QUICKLIST_2`] is.
+/// The kinds of nodes in a [`LIST_QUICKLIST_2`].
 const NODE_PLAIN: u64 = 1;
 pub(super) const NODE_PACKED: u64 = 2;
 
-/// The farthest time at which a field can expire, Unix ms: Redis has 48 bits for it.
+/// The latest time at which a field can expire, Unix ms: Redis has 48 bits for it.
 const DEADLINE_MAX_MS: i64 = (1 << 48) - 2;
 
-/// Bytes of a list's node, unless one element has more: as Redis makes them.
+/// Bytes of a list's node, unless a single element is larger: Redis' default.
 const NODE_BYTES: usize = 8192;
 
-/// The number of the type and representation in which [`encode`] writes a value, without what only a payload of this server has.
+/// The code of the type and representation in which [`encode`] writes a value, not counting the parts that only a
+/// payload of this server has.
 pub(crate) fn type_code(value: ValueRef<'_>) -> u8 {
     match value {
         ValueRef::String(_) => STRING,
@@ -46,7 +47,7 @@ pub(crate) fn type_code(value: ValueRef<'_>) -> u8 {
     }
 }
 
-/// The number of the type in which [`encode_whole`] writes a value.
+/// The code of the type in which [`encode_whole`] writes a value.
 pub(crate) fn whole_type_code(value: ValueRef<'_>) -> u8 {
     match value {
         ValueRef::Stream(_) => STREAM_WHOLE,
@@ -55,13 +56,13 @@ pub(crate) fn whole_type_code(value: ValueRef<'_>) -> u8 {
     }
 }
 
-/// Whether the type is this server's own: Redis reads no file that has a value of it.
+/// Whether the type is this server's own. Redis cannot read a file that holds a value of such a type.
 pub(crate) fn is_own(code: u8) -> bool {
     code == GRANTS
 }
 
-/// Begins the payload of a value with a type of this server's own and what is to stand before what [`encode`] writes, if it has something
-/// that Redis' types can't tell.
+/// For a value with data that Redis' types cannot express, begins its payload with a type of this server's own and that
+/// data, to be followed by the output of [`encode`]. Otherwise writes nothing.
 pub(super) fn put_own_part(value: ValueRef<'_>, out: &mut Vec<u8>) {
     if let ValueRef::Stream(stream) = value
         && (stream.has_policies() || stream.delayed_len() > 0)
@@ -79,12 +80,13 @@ pub(super) fn put_own_part(value: ValueRef<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether the value of a payload, with its type, has delayed messages.
+/// Whether the value of a payload, including its type, has delayed messages.
 pub(crate) fn has_delayed(value: &[u8]) -> bool {
     value.first() == Some(&STREAM_WITH_DELAYED)
 }
 
-/// The value of a payload, with its type, as Redis reads it: without what [`put_own_part`] wrote. `None` if that is damaged.
+/// The value of a payload, including its type, as Redis can read it: without the output of [`put_own_part`]. `None` if
+/// that part is damaged.
 pub(crate) fn without_own_part(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     match value.split_first() {
         Some((&code @ (STREAM_WITH_POLICIES | STREAM_WITH_DELAYED), rest)) => {
@@ -98,14 +100,15 @@ pub(crate) fn without_own_part(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     }
 }
 
-/// The version of RDB that brought the type, but at least that of Redis 7.0.
+/// The version of RDB that introduced the type, but at least Redis 7.0's.
 pub(crate) fn version_of(code: u8) -> u16 {
     if matches!(code, HASH_METADATA | HASH_LISTPACK_EX) { VERSION_OF_EXPIRING_FIELDS } else { VERSION }
 }
 
-/// Where a value is encoded to: bytes are appended to a buffer, which may hand on what it has between two elements.
+/// The destination of an encoded value: bytes are appended to a buffer, which may pass its contents on between two
+/// elements.
 pub(crate) trait Sink {
-    /// The buffer, for the next element or for all of a value that is not large.
+    /// The buffer for the next element, or for a whole value that is not large.
     fn buffer(&mut self) -> &mut Vec<u8>;
 }
 
@@ -115,7 +118,7 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// Appends a value, without its type. Of lists and streams, which say first of how many nodes they are, all is made at once.
+/// Appends a value, without its type. A list or stream is encoded in one go, since it begins with its number of nodes.
 pub(crate) fn encode(value: ValueRef<'_>, out: &mut impl Sink) {
     match value {
         ValueRef::String(string) => put_string(out.buffer(), string.as_bytes(&mut Digits::new())),
@@ -128,7 +131,7 @@ pub(crate) fn encode(value: ValueRef<'_>, out: &mut impl Sink) {
     }
 }
 
-/// Appends a value with all that this server has of it, without its type: for another server of this kind.
+/// Appends a complete value, without its type, for another server of this kind.
 pub(crate) fn encode_whole(value: ValueRef<'_>, out: &mut impl Sink) {
     match value {
         ValueRef::Stream(stream) => stream::encode_whole(stream, out.buffer()),
@@ -137,7 +140,7 @@ pub(crate) fn encode_whole(value: ValueRef<'_>, out: &mut impl Sink) {
     }
 }
 
-/// Reads a value of the type and representation `code`. `limits` choose the representation that it gets here.
+/// Reads a value of the type and representation `code`. `limits` determine its representation here.
 pub(crate) fn decode(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> Result<Value, Corrupt> {
     Ok(match code {
         STRING => Value::String(StringValue::new(&input.string()?)),
@@ -221,12 +224,12 @@ fn encode_set(set: &Set, out: &mut impl Sink) {
     set.iter().for_each(|member| put_string(out.buffer(), member.as_bytes(&mut Digits::new())));
 }
 
-/// Whether a living member expires some day.
+/// Whether any member that has not expired has a deadline.
 fn expires(set: &Set) -> bool {
     set.deadlines().is_some_and(|deadlines| deadlines.len() > deadlines.expired())
 }
 
-/// A set with members that expire: each with its time, of which 0 is none.
+/// A set with members that expire: each member with its deadline, or 0 for none.
 fn encode_mortal_set(set: &Set, out: &mut impl Sink) {
     put_number(out.buffer(), set.len() as u64);
     for member in set.iter() {
@@ -255,7 +258,7 @@ fn encode_zset(zset: &ZSet, out: &mut impl Sink) {
         return put_bytes(out.buffer(), &packed.finish());
     }
     put_number(out.buffer(), zset.len() as u64);
-    // From the highest on, as Redis does: who reads adds each member before all others.
+    // From the highest on, as Redis does: the reader then adds each member before all others.
     for (member, score) in zset.iter().rev() {
         let out = out.buffer();
         put_string(out, member);
@@ -268,7 +271,7 @@ fn is_small_hash(hash: &Hash) -> bool {
     hash.encoding() != "hashtable" && fits_listpack(sizes())
 }
 
-/// Whether a living field expires some day.
+/// Whether any field that has not expired has a deadline.
 fn has_deadlines(hash: &Hash) -> bool {
     hash.deadlines().is_some_and(|deadlines| deadlines.len() > deadlines.expired())
 }
@@ -293,7 +296,7 @@ fn encode_hash(hash: &Hash, out: &mut impl Sink) {
     }
 }
 
-/// A hash with fields that expire: the earliest of the times, then the fields with theirs.
+/// A hash with fields that expire: the earliest deadline, then the fields with theirs.
 fn encode_mortal_hash(hash: &Hash, out: &mut impl Sink) {
     let deadline = |field: Item<'_>| {
         let at_ms = hash.deadlines().and_then(|deadlines| deadlines.at(field.as_bytes(&mut Digits::new())));
@@ -303,7 +306,7 @@ fn encode_mortal_hash(hash: &Hash, out: &mut impl Sink) {
     let earliest_ms = fields.iter().filter_map(|(at_ms, ..)| *at_ms).min().unwrap_or(0);
     out.buffer().extend_from_slice(&earliest_ms.to_le_bytes());
     if is_small_hash(hash) {
-        // Who expires first stands first; who never does, last.
+        // In the order of the deadlines; fields that never expire come last.
         fields.sort_by_key(|(at_ms, ..)| at_ms.unwrap_or(u64::MAX));
         let mut packed = listpack::Writer::new();
         for (at_ms, field, value) in fields {
@@ -322,7 +325,7 @@ fn encode_mortal_hash(hash: &Hash, out: &mut impl Sink) {
     }
 }
 
-/// Whether elements of these sizes fit one listpack, whatever the limits say.
+/// Whether elements of these sizes fit into one listpack, regardless of the limits.
 fn fits_listpack(sizes: impl Iterator<Item = usize>) -> bool {
     const PER_ELEMENT: usize = 32;
     sizes.fold(0usize, |sum, size| sum.saturating_add(size).saturating_add(PER_ELEMENT)) < listpack::MAX_BYTES
@@ -344,7 +347,7 @@ fn decode_list(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> Result<
         LIST_QUICKLIST => {
             for _ in 0..input.count()? {
                 let node = input.string()?;
-                // Some versions of Redis left nodes without elements behind, and all pass them over.
+                // Some versions of Redis left nodes without elements behind, and all versions skip them.
                 if *node != ziplist::EMPTY {
                     push(&ziplist::read(&node)?);
                 }
@@ -429,7 +432,7 @@ fn decode_zset(code: u8, input: &mut Input<'_>, limits: ZSetLimits) -> Result<ZS
     if zset.is_empty() { Err(Corrupt) } else { Ok(zset) }
 }
 
-/// A score as text behind its length, of which the largest three mean what is no number.
+/// A score as text behind its length. The three largest lengths stand for values without text.
 fn score_text(input: &mut Input<'_>) -> Result<f64, Corrupt> {
     match input.byte()? {
         253 => Err(Corrupt),
@@ -468,7 +471,7 @@ fn decode_hash(code: u8, input: &mut Input<'_>, limits: &HashLimits) -> Result<H
             }
         }
         HASH_METADATA | HASH_METADATA_PREVIEW => {
-            // Times count from one before the earliest, which the preview did not write; 0 is none.
+            // Deadlines count from one before the earliest, which the preview did not write; 0 means none.
             let earliest_ms = if code == HASH_METADATA { u64::from_le_bytes(input.array()?) } else { 1 };
             for _ in 0..input.count()? {
                 let (time, field, value) = (input.number()?, input.string()?, input.string()?);
@@ -479,7 +482,7 @@ fn decode_hash(code: u8, input: &mut Input<'_>, limits: &HashLimits) -> Result<H
         VALKEY_HASH_2 => {
             for _ in 0..input.count()? {
                 let (field, value, at_ms) = (input.string()?, input.string()?, i64::from_le_bytes(input.array()?));
-                // Below zero is never.
+                // A negative time means never.
                 insert(&Item::Bytes(&field), &Item::Bytes(&value), u64::try_from(at_ms).ok())?;
             }
         }
@@ -513,7 +516,7 @@ fn pairs<'i, 'a>(items: &'i [Item<'a>]) -> Result<impl Iterator<Item = &'i [Item
     exact_chunks(items)
 }
 
-/// The items in groups of `N`, none left over.
+/// The items in groups of `N`, with none left over.
 fn exact_chunks<'i, 'a, const N: usize>(
     items: &'i [Item<'a>],
 ) -> Result<impl Iterator<Item = &'i [Item<'a>; N]>, Corrupt> {

@@ -1,4 +1,4 @@
-//! What all RDB is made of: lengths and strings.
+//! The elements of all RDB data: lengths and strings.
 //!
 //! ```text
 //! 00 nnnnnn                    a length of 6 bits
@@ -26,17 +26,17 @@ const INT_16: u8 = 0xc1;
 const INT_32: u8 = 0xc2;
 const LZF: u8 = 0xc3;
 
-/// Longest text of an integer that is written as one.
+/// The longest text of an integer that is written as one.
 const INTEGER_MAX_BYTES: usize = 11;
 
-/// What a length or the beginning of a string says.
+/// The meaning of a length, or of the beginning of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Head {
     /// A length.
     Number(u64),
-    /// Instead of a string an integer of so many bytes.
+    /// An integer of this many bytes in place of a string.
     Integer(u64),
-    /// Instead of a string two lengths and packed bytes.
+    /// Two lengths and packed bytes in place of a string.
     Packed,
 }
 
@@ -53,7 +53,7 @@ impl Head {
     }
 }
 
-/// How many more bytes belong to a length, or to the beginning of a string, that begins like this.
+/// The number of bytes that follow the first byte of a length, or of the beginning of a string.
 pub(crate) fn bytes_behind(first: u8) -> Option<usize> {
     match first {
         0..BITS_14 | INT_8..=LZF => Some(0),
@@ -68,22 +68,22 @@ pub(crate) fn bytes_behind(first: u8) -> Option<usize> {
 #[derive(Clone, Debug)]
 pub(crate) struct Input<'a> {
     rest: &'a [u8],
-    /// How many more bytes packed strings may become.
+    /// The number of bytes that packed strings may still unpack to.
     unpacked_left: usize,
 }
 
 impl<'a> Input<'a> {
-    /// Reads `bytes`; the packed strings among them may become `unpacked_max` bytes in all.
+    /// Reads `bytes`. The packed strings among them may unpack to `unpacked_max` bytes in all.
     pub(crate) fn new(bytes: &'a [u8], unpacked_max: usize) -> Input<'a> {
         Input { rest: bytes, unpacked_left: unpacked_max }
     }
 
-    /// Whether all was read.
+    /// Whether everything has been read.
     pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// What was not read.
+    /// The bytes that have not been read.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -108,19 +108,19 @@ impl<'a> Input<'a> {
         Ok(taken)
     }
 
-    /// A length that counts, such as elements: any 64-bit number.
+    /// A count, such as of elements: any 64-bit number.
     pub(crate) fn number(&mut self) -> Result<u64, Corrupt> {
         let first = self.byte()?;
         self.number_behind(first)
     }
 
-    /// A length that must fit what is left: each of what it counts takes at least one byte.
+    /// A count that must fit the rest of the input: each counted element takes at least one byte.
     pub(crate) fn count(&mut self) -> Result<usize, Corrupt> {
         let count = self.number()?;
         usize::try_from(count).ok().filter(|count| *count <= self.rest.len()).ok_or(Corrupt)
     }
 
-    /// Counts bytes that a few bytes become.
+    /// Counts bytes that result from unpacking a few.
     pub(crate) fn unpack(&mut self, bytes: usize) -> Result<(), Corrupt> {
         self.unpacked_left = self.unpacked_left.checked_sub(bytes).ok_or(Corrupt)?;
         Ok(())
@@ -175,7 +175,7 @@ pub(crate) fn put_number(out: &mut Vec<u8>, number: u64) {
     }
 }
 
-/// Appends a string; what reads as an integer of 32 bits is written as one.
+/// Appends a string. A text that is an integer of 32 bits is written as one.
 pub(crate) fn put_string(out: &mut Vec<u8>, text: &[u8]) {
     let integer = if text.len() <= INTEGER_MAX_BYTES { parse_i64(text) } else { None };
     match integer.and_then(|integer| i32::try_from(integer).ok()) {
@@ -184,7 +184,7 @@ pub(crate) fn put_string(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// Appends a string as it is.
+/// Appends a string unchanged.
 pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_number(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn packed_strings_stay_within_their_budget() {
-        // Three times "a" as they are, then eight more by looking one byte back.
+        // Three literal "a", then eight more by looking back one byte.
         let packed = b"\xc3\x06\x0b\x02aaa\xc0\x00";
         let whole = |budget| Input::new(packed, budget).string().map(|text| text.len());
         assert_eq!(whole(11), Ok(11));

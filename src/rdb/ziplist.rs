@@ -1,4 +1,4 @@
-//! What came before listpacks: ziplists (up to Redis 6) and zipmaps (up to Redis 2.4). They are only read.
+//! The predecessors of listpacks: ziplists (up to Redis 6) and zipmaps (up to Redis 2.4). They are only read.
 //!
 //! ```text
 //! ziplist = bytes in all (4), offset of the last entry (4), entries (2; 65,535: not known), entry*, 0xff
@@ -21,13 +21,13 @@ use crate::value::packed::Item;
 
 const HEADER_BYTES: usize = 10;
 const END: u8 = 0xff;
-/// Says that four bytes of length follow.
+/// Announces a length of four bytes.
 const LONG: u8 = 0xfe;
 
 /// A ziplist without entries.
 pub(super) const EMPTY: [u8; 11] = [11, 0, 0, 0, 10, 0, 0, 0, 0, 0, END];
 
-/// All entries of a ziplist, of which there is at least one.
+/// All entries of a ziplist. It must hold at least one.
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<Item<'_>>, Corrupt> {
     let header = bytes.first_chunk::<HEADER_BYTES>().ok_or(Corrupt)?;
     let [a, b, c, d, e, f, g, h, low, high] = *header;
@@ -51,7 +51,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<Item<'_>>, Corrupt> {
     if ends && counted && !items.is_empty() { Ok(items) } else { Err(Corrupt) }
 }
 
-/// The entry whose encoding stands at `at`, and where the next one begins.
+/// The entry whose encoding begins at `at`, and the start of the next one.
 fn entry(bytes: &[u8], at: usize) -> Result<(Item<'_>, usize), Corrupt> {
     let rest = bytes.get(at..).ok_or(Corrupt)?;
     let string = |head: usize, len: usize| {
@@ -79,7 +79,7 @@ fn entry(bytes: &[u8], at: usize) -> Result<(Item<'_>, usize), Corrupt> {
     Ok((Item::Int(signed(rest.get(1..1 + width).ok_or(Corrupt)?)), at + 1 + width))
 }
 
-/// The length at `at`, and what stands behind it.
+/// The length at `at`, and the position behind it.
 fn length(bytes: &[u8], at: usize) -> Result<(usize, usize), Corrupt> {
     match *bytes.get(at).ok_or(Corrupt)? {
         LONG => {
@@ -91,7 +91,7 @@ fn length(bytes: &[u8], at: usize) -> Result<(usize, usize), Corrupt> {
     }
 }
 
-/// All fields of a zipmap with their values.
+/// All fields of a zipmap, each followed by its value.
 pub(super) fn read_zipmap(bytes: &[u8]) -> Result<Vec<Item<'_>>, Corrupt> {
     let count = *bytes.first().ok_or(Corrupt)?;
     let mut items = Vec::new();

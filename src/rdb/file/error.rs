@@ -1,4 +1,4 @@
-//! What can be wrong with a file.
+//! The errors of reading a file.
 
 use std::io;
 
@@ -6,27 +6,27 @@ use crate::base::excerpt;
 use crate::base::limits::RDB_VALUE_MAX_BYTES;
 use crate::rdb::types::{NEWEST_VALKEY_VERSION, NEWEST_VERSION};
 
-/// Why a file can't be read on. Offsets are bytes from its beginning.
+/// The reason why a file cannot be read any further. Offsets are bytes from its beginning.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The system or the network does not give more of it.
-    #[error("it can't be read at offset {offset}: {source}")]
+    /// The system or the network fails to deliver more of it.
+    #[error("reading failed at offset {offset}: {source}")]
     Io {
-        /// How far reading came.
+        /// The offset that reading had reached.
         offset: u64,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It begins with something else than `REDIS` or `VALKEY`.
-    #[error("it is no RDB: it begins with \"{}\"", start.escape_ascii())]
+    /// It begins with something other than `REDIS` or `VALKEY`.
+    #[error("not in RDB format: it begins with \"{}\"", start.escape_ascii())]
     NotRdb {
         /// Its first bytes.
         start: Vec<u8>,
     },
-    /// It was written by a version to come.
+    /// Its version is too new.
     #[error(
-        "its version, {magic} {version}, is not known here; versions of REDIS up to {NEWEST_VERSION} and of VALKEY up to \
-         {NEWEST_VALKEY_VERSION} are"
+        "version {magic} {version} is not supported, only REDIS up to {NEWEST_VERSION} and VALKEY up to \
+         {NEWEST_VALKEY_VERSION}"
     )]
     Version {
         /// `REDIS` or `VALKEY`.
@@ -34,58 +34,58 @@ pub enum FileError {
         /// The version.
         version: u16,
     },
-    /// Something in it is known by its number only.
-    #[error("at offset {offset} stands {what}")]
+    /// It contains data that only its code identifies.
+    #[error("unsupported data at offset {offset}: {what}")]
     Foreign {
-        /// Where.
+        /// The position of the data.
         offset: u64,
-        /// What.
+        /// A description of the data.
         what: &'static str,
     },
     /// It ends too early.
-    #[error("it ends in the middle, at offset {offset}")]
+    #[error("cut off at offset {offset}")]
     CutOff {
         /// Where it ends.
         offset: u64,
     },
-    /// Something in it can't be.
-    #[error("it is damaged at offset {offset}: {what}")]
+    /// Its content is invalid.
+    #[error("damaged at offset {offset}: {what}")]
     Damaged {
-        /// Where.
+        /// The position of the damage.
         offset: u64,
-        /// What.
+        /// A description of the damage.
         what: &'static str,
     },
     /// A value of a kind that does not exist here.
     #[error(
-        "the key \"{}\" at offset {offset} has type {code}, {what}; delete it there, or leave it out, and write the file again",
+        "the key \"{}\" at offset {offset} has type {code}, {what}; delete or omit that key and write the file again",
         excerpt::of_bytes(key)
     )]
     Type {
-        /// Whose value it is.
+        /// The key of the value.
         key: Vec<u8>,
-        /// The number of its type.
+        /// The code of its type.
         code: u8,
-        /// Where the key's entry begins.
+        /// The start of the key's entry.
         offset: u64,
-        /// What the number means.
+        /// The meaning of the code.
         what: String,
     },
-    /// A value beyond what RESTORE would take.
+    /// A value larger than RESTORE would accept.
     #[error(
         "the value of the key \"{}\" at offset {offset} has more than {RDB_VALUE_MAX_BYTES} bytes",
         excerpt::of_bytes(key)
     )]
     TooLong {
-        /// Whose value it is.
+        /// The key of the value.
         key: Vec<u8>,
-        /// Where the key's entry begins.
+        /// The start of the key's entry.
         offset: u64,
     },
-    /// Its bytes are not those that were summed.
-    #[error("CRC error, its checksum is wrong: what was read up to offset {offset} can't be trusted")]
+    /// Its bytes do not match its checksum.
+    #[error("CRC error: the checksum is wrong, so the data before offset {offset} cannot be trusted")]
     Checksum {
-        /// Where the checksum stands.
+        /// The position of the checksum.
         offset: u64,
     },
 }

@@ -19,12 +19,12 @@ pub struct Reader<R> {
     dialect: Dialect,
     version: u16,
     db: u64,
-    /// The strings of the record in hand, as they stand in the file.
+    /// The strings of the current record, as they are in the file.
     key: Vec<u8>,
     value: Vec<u8>,
 }
 
-/// What stands in a file.
+/// One item of a file.
 #[derive(Debug)]
 pub enum Record<'a> {
     /// A note about the file.
@@ -34,51 +34,51 @@ pub enum Record<'a> {
         /// Such as `7.0.15`.
         text: Cow<'a, [u8]>,
     },
-    /// How many keys a database has, as a hint.
+    /// The number of keys in a database, as a hint.
     Keys {
         /// The number of the database.
         db: u64,
-        /// Its keys.
+        /// The number of its keys.
         keys: u64,
     },
     /// The text of a library of functions.
     Library(Cow<'a, [u8]>),
-    /// What a module keeps beside the keys: it was passed over.
+    /// Data of a module outside the keys, which was skipped.
     ModuleAux {
         /// The module's name for its type, such as `ReJSON-RL`.
         module: String,
     },
     /// A key.
     Key(KeyRecord<'a>),
-    /// The end; the checksum fitted, if there is one.
+    /// The end of the file. The checksum, if there is one, was right.
     End,
 }
 
-/// A key and its value, as it stands in the file.
+/// A key and its value, as they are in the file.
 #[derive(Debug)]
 pub struct KeyRecord<'a> {
     /// The number of its database.
     pub db: u64,
     /// Its name.
     pub key: Cow<'a, [u8]>,
-    /// When it expires, Unix ms.
+    /// The time when it expires, Unix ms.
     pub expires_at_ms: Option<i64>,
-    /// Seconds since it was used last, at the time when the file was made.
+    /// Seconds since its last use, as of when the file was made.
     pub idle_s: Option<u64>,
-    /// Whose number `code` is.
+    /// The dialect of `code`.
     pub dialect: Dialect,
     /// The version of the file.
     pub version: u16,
-    /// The number of the value's type.
+    /// The code of the value's type.
     pub code: u8,
-    /// What stands behind that number.
+    /// The bytes behind the code.
     pub value: &'a [u8],
-    /// Where in the file it begins.
+    /// The position in the file at which it begins.
     pub offset: u64,
 }
 
 impl KeyRecord<'_> {
-    /// Writes what DUMP would have answered to `out`, in place of what is there.
+    /// Replaces the contents of `out` by the payload that DUMP would have returned.
     pub fn payload(&self, out: &mut Vec<u8>) {
         out.clear();
         out.push(self.code);
@@ -86,7 +86,7 @@ impl KeyRecord<'_> {
         seal(out, self.version);
     }
 
-    /// The string that its value is, if it is one that can be read.
+    /// The value as a string, if it is a readable string.
     pub fn text(&self) -> Option<Cow<'_, [u8]>> {
         if types::known(self.dialect, self.code) != Some(types::STRING) {
             return None;
@@ -95,14 +95,14 @@ impl KeyRecord<'_> {
         input.string().ok().filter(|_| input.is_empty())
     }
 
-    /// Whether it is a collection without elements. Old versions wrote some; Redis passes over them when it loads a file, and
+    /// Whether the value is an empty collection. Old versions wrote some; Redis skips them when it loads a file, and
     /// RESTORE refuses them.
     pub fn is_empty(&self) -> bool {
         types::known(self.dialect, self.code).is_some_and(|code| is_empty(code, self.value))
     }
 }
 
-/// What is said about a key before it comes.
+/// Attributes of a key that precede it.
 #[derive(Default)]
 struct About {
     expires_at_ms: Option<i64>,
@@ -126,7 +126,7 @@ impl<R: Read> Reader<R> {
             return Err(FileError::NotRdb { start: start.to_vec() });
         };
         let version = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u16>().ok());
-        let version = version.ok_or(FileError::Damaged { offset: 5, what: "the version is no number" })?;
+        let version = version.ok_or(FileError::Damaged { offset: 5, what: "the version is not a number" })?;
         let dialect = Dialect::of_version(version).filter(|dialect| match dialect {
             Dialect::Redis => magic == "REDIS" && version > 0,
             Dialect::Valkey => magic == "VALKEY",
@@ -135,17 +135,17 @@ impl<R: Read> Reader<R> {
         Ok(Reader { source, dialect, version, db: 0, key: Vec::new(), value: Vec::new() })
     }
 
-    /// Bytes of the file that were read.
+    /// Bytes of the file read so far.
     pub fn offset(&self) -> u64 {
         self.source.offset()
     }
 
-    /// What was read beyond the file's end, and the rest of the input.
+    /// The bytes read beyond the end of the file, and the rest of the input.
     pub fn into_rest(self) -> (Vec<u8>, R) {
         self.source.into_rest()
     }
 
-    /// What comes next. Nothing comes behind [`Record::End`].
+    /// The next item. Nothing follows [`Record::End`].
     pub fn next_record(&mut self) -> Result<Record<'_>, FileError> {
         let mut about = About::default();
         let mut offset = self.source.offset();
@@ -162,7 +162,7 @@ impl<R: Read> Reader<R> {
                     return Ok(Record::Keys { db: self.db, keys });
                 }
                 opcode::KEY_META if self.dialect == Dialect::Redis => {
-                    let what = "what modules of newer versions of Redis keep of a key, which can't be read here";
+                    let what = "module metadata of a key, as newer versions of Redis write it";
                     return Err(FileError::Foreign { offset, what });
                 }
                 opcode::SLOT_INFO => self.skip_numbers(3)?,
@@ -175,7 +175,7 @@ impl<R: Read> Reader<R> {
                 opcode::AUX => return self.aux(),
                 opcode::LIBRARY => return self.library(),
                 opcode::LIBRARY_PREVIEW => {
-                    let what = "a library of functions of a release candidate of Redis 7.0, which no release reads";
+                    let what = "a function library of a release candidate of Redis 7.0, which no release can read";
                     return Err(FileError::Damaged { offset, what });
                 }
                 opcode::MODULE_AUX => return self.module_aux(),
@@ -194,7 +194,7 @@ impl<R: Read> Reader<R> {
         let (sum, offset) = (self.source.checksum(), self.source.offset());
         if self.version >= FIRST_WITH_CHECKSUM {
             let written = u64::from_le_bytes(self.source.array()?);
-            // Zero: whoever wrote it was told to save the time.
+            // Zero: the writer was configured not to compute it.
             if written != 0 && written != sum {
                 return Err(FileError::Checksum { offset });
             }
@@ -209,9 +209,9 @@ impl<R: Read> Reader<R> {
         match types::known(self.dialect, code) {
             Some(MODULE_2 | MODULE_PREVIEW) => {
                 let module = module_name(self.number()?);
-                return Err(self.refused(code, offset, format!("a value of the module type {module}")));
+                return Err(self.refused(code, offset, format!("the module type {module}")));
             }
-            None => return Err(self.refused(code, offset, "which is not known here".to_owned())),
+            None => return Err(self.refused(code, offset, "which is not supported".to_owned())),
             Some(known) => {
                 let mut copying = Copying { source: &mut self.source, out: &mut self.value };
                 match copying.value(known) {
@@ -238,7 +238,7 @@ impl<R: Read> Reader<R> {
         FileError::Type { key: self.readable_key(), code, offset, what }
     }
 
-    /// The key in hand, for an error.
+    /// The current key, for an error.
     fn readable_key(&self) -> Vec<u8> {
         string_of(&self.key, 0).map_or_else(|_| Vec::new(), Cow::into_owned)
     }
@@ -260,7 +260,7 @@ impl<R: Read> Reader<R> {
         Ok(Record::Library(string_of(&self.key, offset)?))
     }
 
-    /// What is marked can be passed over by those who don't know the module.
+    /// Data with marks can be skipped without knowing the module.
     fn module_aux(&mut self) -> Result<Record<'_>, FileError> {
         let module = module_name(self.number()?);
         self.skip_numbers(2)?;
@@ -275,7 +275,7 @@ impl<R: Read> Reader<R> {
                     trim(&mut self.key);
                     self.copying_key(|copying| copying.string())?;
                 }
-                _ => return Err(FileError::Damaged { offset, what: "no mark of a module's data is like this" }),
+                _ => return Err(FileError::Damaged { offset, what: "an unknown mark in a module's data" }),
             }
         }
     }
@@ -290,7 +290,7 @@ impl<R: Read> Reader<R> {
         (0..count).try_for_each(|_| self.number().map(drop))
     }
 
-    /// Appends something to what is held of the key.
+    /// Appends to the bytes of the current key.
     fn copying_key<T>(&mut self, copy: impl FnOnce(&mut Copying<'_, R>) -> Result<T, Stop>) -> Result<T, FileError> {
         let mut copying = Copying { source: &mut self.source, out: &mut self.key };
         copy(&mut copying).map_err(|stop| self.name_error(stop))
@@ -304,11 +304,11 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Whether a value is a collection without elements.
+/// Whether a value is an empty collection.
 fn is_empty(code: u8, value: &[u8]) -> bool {
     let behind = |bytes: usize| Input::new(value.get(bytes..).unwrap_or_default(), RDB_UNPACKED_MAX_BYTES);
     let counts_none = |mut input: Input<'_>| input.number() == Ok(0);
-    // Packed collections are one string. What counts their elements stands at an offset of it.
+    // A packed collection is one string. The count of its elements is at an offset in it.
     let packed_none = |mut input: Input<'_>, at: usize, len: usize| {
         let packed = input.string().unwrap_or_default();
         packed.get(at..at + len).is_some_and(|count| count.iter().all(|byte| *byte == 0))
@@ -336,19 +336,19 @@ fn is_empty(code: u8, value: &[u8]) -> bool {
     }
 }
 
-/// Empties a buffer; one that became large is given back.
+/// Empties a buffer. Frees the memory of a large one.
 fn trim(buffer: &mut Vec<u8>) {
     buffer.clear();
     buffer.shrink_to(SCRATCH_KEEP_BYTES);
 }
 
-/// The string that these bytes are.
+/// The string encoded in these bytes.
 fn string_of(bytes: &[u8], offset: u64) -> Result<Cow<'_, [u8]>, FileError> {
     let damaged = |_| FileError::Damaged { offset, what: "a string is badly packed" };
     Input::new(bytes, RDB_UNPACKED_MAX_BYTES).string().map_err(damaged)
 }
 
-/// The name of nine characters in a module's number, of which six bits each are one, above ten of a version.
+/// The name of nine characters in a module's number: six bits for each, above ten bits for a version.
 fn module_name(id: u64) -> String {
     const CHARACTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     (0..9).map(|place| CHARACTERS[(id >> (58 - 6 * place) & 63) as usize] as char).collect()

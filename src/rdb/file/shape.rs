@@ -1,6 +1,7 @@
-//! Where a value ends: its bytes are copied as they are, and of them only so much is understood as tells what comes next.
+//! Finds the end of a value: the bytes are copied unchanged and understood only as far as necessary to find what
+//! follows.
 //!
-//! Whether a value is sound is for those to judge who make a value of the bytes.
+//! Whether the value is valid is checked by the code that decodes the bytes.
 
 use std::io::Read;
 
@@ -12,7 +13,7 @@ use crate::rdb::types::*;
 use crate::rdb::wire::{self, Head};
 use crate::value::stock::Memory;
 
-/// Why a value can't be copied.
+/// The reason why a value cannot be copied.
 pub(super) enum Stop {
     /// See [`FileError::TooLong`].
     TooLong,
@@ -25,7 +26,7 @@ impl From<FileError> for Stop {
     }
 }
 
-/// The bytes of one value, which grow as they come in.
+/// The bytes of one value, which grow as they arrive.
 pub(super) struct Copying<'a, R> {
     pub(super) source: &'a mut Source<R>,
     pub(super) out: &'a mut Vec<u8>,
@@ -98,7 +99,7 @@ impl<R: Read> Copying<'_, R> {
                 each.string()?;
                 each.number().map(drop)
             }),
-            _ => Err(self.damaged("a type without a shape")),
+            _ => Err(self.damaged("a type without a known layout")),
         }
     }
 
@@ -107,7 +108,7 @@ impl<R: Read> Copying<'_, R> {
             node.string()?;
             node.string()
         })?;
-        // Length and last id; then the first id, the largest that was deleted, and the entries ever added.
+        // Length and last id; then the first id, the largest deleted id, and the number of entries ever added.
         self.numbers(if version >= 2 { 8 } else { 3 })?;
         self.many(|group| {
             group.string()?;
@@ -129,7 +130,7 @@ impl<R: Read> Copying<'_, R> {
         if version < 4 {
             return Ok(());
         }
-        // How long and how many requests are remembered; and how many there were, and how many of them repeated.
+        // The time and number of requests remembered; at the end, the numbers of requests added and repeated.
         self.numbers(2)?;
         self.many(|producer| {
             producer.string()?;
@@ -172,7 +173,7 @@ impl<R: Read> Copying<'_, R> {
         (0..count).try_for_each(|_| self.number().map(drop))
     }
 
-    /// A count, and so many of the same.
+    /// A count, and that many elements.
     fn many(&mut self, mut each: impl FnMut(&mut Self) -> Result<(), Stop>) -> Result<(), Stop> {
         for _ in 0..self.number()? {
             each(self)?;
@@ -187,7 +188,7 @@ impl<R: Read> Copying<'_, R> {
         Ok(self.source.copy(len, self.out)?)
     }
 
-    /// A score as text, or as a mark without any.
+    /// A score as text, or as a mark without text.
     fn score_text(&mut self) -> Result<(), Stop> {
         let len = self.source.byte()?;
         self.out.push(len);
@@ -197,7 +198,7 @@ impl<R: Read> Copying<'_, R> {
     pub(super) fn number(&mut self) -> Result<u64, Stop> {
         match self.head()? {
             Head::Number(number) => Ok(number),
-            _ => Err(self.damaged("a string stands where a number must")),
+            _ => Err(self.damaged("a string in the place of a number")),
         }
     }
 
@@ -215,11 +216,11 @@ impl<R: Read> Copying<'_, R> {
 
     fn head(&mut self) -> Result<Head, Stop> {
         let first = self.source.byte()?;
-        let behind = wire::bytes_behind(first).ok_or_else(|| self.damaged("no length begins like this"))?;
+        let behind = wire::bytes_behind(first).ok_or_else(|| self.damaged("an invalid first byte of a length"))?;
         let start = self.out.len();
         self.out.push(first);
         self.source.copy(behind as u64, self.out)?;
-        Head::of(&self.out[start..]).ok_or_else(|| self.damaged("no length is like this"))
+        Head::of(&self.out[start..]).ok_or_else(|| self.damaged("an invalid length"))
     }
 
     fn damaged(&self, what: &'static str) -> Stop {

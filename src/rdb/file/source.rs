@@ -1,5 +1,5 @@
-//! The bytes of a file, in order, from wherever they come: counted, summed, and copied piece by piece, so that nothing is set
-//! aside by a length that merely is declared.
+//! The bytes of a file in order, from any input. They are counted, summed, and copied piece by piece, so that no memory
+//! is allocated for a length that is merely declared.
 
 use std::io::{ErrorKind, Read};
 
@@ -7,16 +7,16 @@ use super::error::FileError;
 use crate::base::crc::crc64_with;
 use crate::base::limits::RDB_READ_BYTES;
 
-/// See the module's header.
+/// The input of a [`Reader`](super::Reader). See the module's header.
 pub(super) struct Source<R> {
     input: R,
     buffer: Box<[u8]>,
-    /// What is unread of the buffer.
+    /// The unread part of the buffer.
     start: usize,
     end: usize,
-    /// Where the buffer begins in the file.
+    /// The position of the buffer in the file.
     offset: u64,
-    /// The sum of all before `summed_to`, a place in the buffer.
+    /// The checksum of everything before `summed_to`, a position in the buffer.
     crc: u64,
     summed_to: usize,
 }
@@ -27,12 +27,12 @@ impl<R: Read> Source<R> {
         Source { input, buffer, start: 0, end: 0, offset: 0, crc: 0, summed_to: 0 }
     }
 
-    /// Where the next byte stands in the file.
+    /// The position of the next byte in the file.
     pub(super) fn offset(&self) -> u64 {
         self.offset + self.start as u64
     }
 
-    /// The sum of all that was read.
+    /// The checksum of everything read.
     pub(super) fn checksum(&mut self) -> u64 {
         self.crc = crc64_with(self.crc, &self.buffer[self.summed_to..self.start]);
         self.summed_to = self.start;
@@ -61,7 +61,7 @@ impl<R: Read> Source<R> {
         Ok(array)
     }
 
-    /// Appends the next `len` bytes to `out`, as they come in.
+    /// Appends the next `len` bytes to `out` as they arrive.
     pub(super) fn copy(&mut self, mut len: u64, out: &mut Vec<u8>) -> Result<(), FileError> {
         while len > 0 {
             if self.start == self.end {
@@ -76,12 +76,12 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    /// What was read ahead of, and the rest.
+    /// The bytes read ahead, and the rest of the input.
     pub(super) fn into_rest(self) -> (Vec<u8>, R) {
         (self.buffer[self.start..self.end].to_vec(), self.input)
     }
 
-    /// Reads at least one byte into the buffer, which is empty.
+    /// Reads at least one byte into the buffer, which must be empty.
     fn fill(&mut self) -> Result<(), FileError> {
         self.checksum();
         self.offset = self.offset();

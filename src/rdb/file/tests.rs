@@ -10,7 +10,7 @@ use crate::keyspace::any_value::{Value, ValueRef};
 use crate::rdb::tests::{content, samples, stream_of_version};
 use crate::rdb::{self, Dialect};
 
-/// What a file holds, in words.
+/// The contents of a file, in words.
 fn read(bytes: &[u8]) -> Result<Vec<String>, FileError> {
     let mut reader = Reader::new(Cursor::new(bytes))?;
     let mut seen = Vec::new();
@@ -24,7 +24,7 @@ fn read(bytes: &[u8]) -> Result<Vec<String>, FileError> {
             Record::Key(record) => {
                 let mut payload = Vec::new();
                 record.payload(&mut payload);
-                // What stands in a file and what DUMP answers are read by the same code.
+                // The values in a file and the payloads of DUMP are read by the same code.
                 let value = rdb::load(&payload, &ValueLimits::default());
                 let direct = rdb::load_value(record.dialect, record.code, record.value, &ValueLimits::default());
                 assert_eq!(value.is_ok(), direct.is_ok());
@@ -95,12 +95,12 @@ fn key(code: u8, name: u8, value: &[u8]) -> Vec<u8> {
     [&[code, 1, name][..], value].concat()
 }
 
-/// A string of RDB, up to 63 bytes.
+/// An RDB string of up to 63 bytes.
 fn string(text: &[u8]) -> Vec<u8> {
     [&[text.len() as u8][..], text].concat()
 }
 
-/// Refused by its length alone: what is behind it is not read, and no memory set aside.
+/// A value that is refused for its length alone: the bytes behind the length are not read, and no memory is allocated.
 #[test]
 fn a_value_above_512_mib_is_named() {
     let of_length = |bytes: u32| {
@@ -108,7 +108,7 @@ fn a_value_above_512_mib_is_named() {
         read(&file("REDIS0011", &[&head])).unwrap_err().to_string()
     };
     let most = crate::base::limits::RDB_VALUE_MAX_BYTES as u32;
-    // Its head counts, too.
+    // The head of the string counts, too.
     let refused = of_length(most - 4);
     assert!(
         refused.contains("\"k\"") && refused.contains("offset 9") && refused.contains("536870848 bytes"),
@@ -174,7 +174,7 @@ fn the_same_number_is_another_type_in_valkey() {
     let pairs = [&b"\x02\x01f\x01v"[..], &at_ms.to_le_bytes(), b"\x01g\x01w", &(-1i64).to_le_bytes()].concat();
     let valkey = file("VALKEY080", &[&key(22, b'h', &pairs)]);
     assert_eq!(read(&valkey).unwrap(), [format!("0:h f=v@{at_ms},g=w (None, None)")]);
-    // In a release candidate of Redis 7.4 the number meant times as lengths, before each field.
+    // In a release candidate of Redis 7.4, this code had deadlines as lengths, before each field.
     let at = [&b"\x02\x81"[..], &(at_ms as u64).to_be_bytes(), b"\x01f\x01v", b"\0\x01g\x01w"].concat();
     assert_eq!(
         read(&file("REDIS0012", &[&key(22, b'h', &at)])).unwrap(),
@@ -216,7 +216,7 @@ fn what_is_no_key_is_understood_or_passed_over() {
     assert!(seen[3].starts_with("module ") && seen[3].len() == "module ".len() + 9, "{}", seen[3]);
     assert_eq!(seen[4], "keys of 3: 2");
     assert!(seen[5].starts_with("3:a ") && seen[5].ends_with("(Some(5), Some(10))"), "{}", seen[5]);
-    assert_eq!(seen[6], "3:b m (None, None)", "what was said of one key does not hold for the next");
+    assert_eq!(seen[6], "3:b m (None, None)", "attributes of one key do not carry over to the next");
 
     let valkey = file("VALKEY080", &[b"\xf3\x03job\x02\x01\x02\x05\x40\x64", &key(2, b'b', b"\x01\x01m")]);
     assert_eq!(read(&valkey).unwrap(), ["0:b m (None, None)"]);
@@ -232,15 +232,15 @@ fn what_is_no_key_is_understood_or_passed_over() {
 fn magic_version_and_checksum_are_judged() {
     for (start, wanted) in [
         ("", "begins with \"\""),
-        ("*1\r\n$4\r\nPING\r\n", "it is no RDB"),
-        ("REDIS", "in the middle"),
-        ("REDIS00x1", "no number"),
-        ("REDIS0000", "not known"),
+        ("*1\r\n$4\r\nPING\r\n", "not in RDB format"),
+        ("REDIS", "cut off"),
+        ("REDIS00x1", "not a number"),
+        ("REDIS0000", "not supported"),
         ("REDIS0099", "REDIS 99"),
         ("REDIS0080", "REDIS 80"),
         ("VALKEY011", "VALKEY 11"),
         ("VALKEY081", "VALKEY 81"),
-        ("REDIS0011", "in the middle, at offset 9"),
+        ("REDIS0011", "cut off at offset 9"),
     ] {
         let error = read(start.as_bytes()).unwrap_err().to_string();
         assert!(error.contains(wanted), "{start}: {error}");
@@ -267,7 +267,7 @@ fn lengths_are_not_believed() {
     assert!(matches!(error, FileError::Damaged { what: "a name or text is too long", .. }), "{error}");
 }
 
-/// A small file with every type that is written, and what is not a key.
+/// A small file with every type that is written, and all other kinds of items.
 fn written() -> Vec<u8> {
     let mut writer = Writer::new(Vec::new(), rdb::VERSION_OF_EXPIRING_FIELDS);
     writer.aux("redis-ver", "8.0.0").unwrap();
@@ -334,7 +334,7 @@ fn a_file_that_is_cut_off_or_damaged_is_never_taken_for_whole() {
         bytes[at] ^= 1 << random.below(8);
         match read(&bytes) {
             Err(_) => {}
-            // Only the version is not what it was, and it says less than it did.
+            // Only the version has changed, and the file says less than before.
             Ok(seen) => assert!(at < 9 && seen.len() == records, "a bit of byte {at}"),
         }
     }

@@ -9,22 +9,22 @@ use crate::keyspace::entry::Entry;
 use crate::rdb::value::{self, Sink};
 use crate::rdb::wire::{put_bytes, put_number, put_string};
 
-/// Writes a file. See [`file`](super). What was written is a file only after [`finish`](Writer::finish).
+/// Writes a file. See [`file`](super). The output is a complete file only after [`finish`](Writer::finish).
 pub struct Writer<W> {
     output: W,
-    /// What is not handed on yet.
+    /// Bytes not passed on yet.
     buffer: Vec<u8>,
-    /// The sum of what was,
+    /// The checksum of the bytes passed on.
     crc: u64,
-    /// and how much that is.
+    /// The number of bytes passed on.
     handed_on: u64,
     db: Option<u64>,
-    /// Why the output does not take the value that is being written.
+    /// The output's failure while a value is being written.
     failure: Option<io::Error>,
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a file of this version of RDB: [`VERSION`](super::super::VERSION), unless newer values are to come.
+    /// Begins a file of this version of RDB: [`VERSION`](super::super::VERSION), unless values of a newer one follow.
     pub fn new(output: W, version: u16) -> Writer<W> {
         let buffer = format!("REDIS{version:04}").into_bytes();
         Writer { output, buffer, crc: 0, handed_on: 0, db: None, failure: None }
@@ -45,7 +45,7 @@ impl<W: Write> Writer<W> {
         self.flush_if_full()
     }
 
-    /// A key, its deadline in Unix ms, and its value as type and bytes, which is how a payload of DUMP begins.
+    /// A key, its deadline in Unix ms, and its value as type and bytes, the beginning of a DUMP payload.
     pub fn key(&mut self, db: u64, key: &[u8], expires_at_ms: Option<i64>, value: &[u8]) -> io::Result<()> {
         let (code, value) = value.split_at(value.len().min(1));
         self.begin_key(db, key, expires_at_ms, code);
@@ -53,14 +53,14 @@ impl<W: Write> Writer<W> {
         self.flush_if_full()
     }
 
-    /// A key as it lies in the keyspace. A large hash, set or sorted set is handed on while it is written.
+    /// A key as it is in the keyspace. A large hash, set or sorted set is passed on while it is being written.
     pub fn entry(&mut self, db: u64, entry: Entry<'_>) -> io::Result<()> {
         self.begin_key(db, entry.key(), entry.expires_at_ms(), &[value::type_code(entry.value())]);
         value::encode(entry.value(), self);
         self.failure.take().map_or_else(|| self.flush_if_full(), Err)
     }
 
-    /// The same with all that this server has of the value: for another server of this kind.
+    /// Like [`entry`](Self::entry), but with the complete value, for another server of this kind.
     pub fn whole_entry(&mut self, db: u64, entry: Entry<'_>) -> io::Result<()> {
         self.begin_key(db, entry.key(), entry.expires_at_ms(), &[value::whole_type_code(entry.value())]);
         value::encode_whole(entry.value(), self);
@@ -81,17 +81,17 @@ impl<W: Write> Writer<W> {
         put_string(&mut self.buffer, key);
     }
 
-    /// How many bytes there are so far.
+    /// The number of bytes so far.
     pub fn byte_len(&self) -> u64 {
         self.handed_on + self.buffer.len() as u64
     }
 
-    /// Where it is written to.
+    /// The output.
     pub fn output_mut(&mut self) -> &mut W {
         &mut self.output
     }
 
-    /// Ends the file, and gives the output back.
+    /// Ends the file and returns the output.
     pub fn finish(mut self) -> io::Result<W> {
         self.buffer.push(opcode::END);
         self.crc = crc64_with(self.crc, &self.buffer);
@@ -117,7 +117,7 @@ impl<W: Write> Sink for Writer<W> {
     fn buffer(&mut self) -> &mut Vec<u8> {
         if let Err(error) = self.flush_if_full() {
             self.failure.get_or_insert(error);
-            // The rest of the value need not be kept.
+            // The rest of the value is not needed.
             self.buffer.clear();
         }
         &mut self.buffer
