@@ -3,15 +3,14 @@
 //!
 //! ```text
 //! kind, limit, whether it is the gate's own, number of grants
-//! of each grant, in the order of their tokens:
+//! for each grant, in the order of their tokens:
 //! holder, token, units, since, until (8 bytes each, little-endian), entered, whether it is shared, note
-//! of a stock, behind them:
-//! total, sold, low, refill_ms, period_ms, stream, refiller, until when it refills (8 bytes)
-//! of each memory: number of names; of each, in the order in which they were remembered: name, units, when (8 bytes)
+//! for a stock, after the grants:
+//! total, sold, low, refill_ms, period_ms, stream, refiller, refill_until (8 bytes)
+//! for each memory: number of names; for each name, in the order of the memory: name, units, time (8 bytes)
 //! ```
 
-use super::Corrupt;
-use super::wire::{Input, put_number, put_string};
+use super::wire::{Corrupt, Input, put_number, put_string};
 use crate::base::limits::{GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, LEASE_MAX_MS, STOCK_TOLD_KEY_MAX_BYTES};
 use crate::keyspace::NEVER;
 use crate::value::grants::{Grant, Grants, Kind, UNITS_MAX};
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn grants_are_read_as_written() {
         for count in [0, 1, 64, 65, 300] {
             let (gate, mut bytes) = (gate(count), Vec::new());
             encode(&gate, &mut bytes);
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn inconsistent_values_are_refused() {
         let lock = |shared: [bool; 2]| {
             let mut lock = Grants::new(Kind::Lock, 0, false);
             for (token, (holder, shared)) in (1..).zip([&b"a"[..], b"b"].into_iter().zip(shared)) {
@@ -227,7 +226,7 @@ mod tests {
             bytes.clear();
             [GATE, 5, 0, 0].into_iter().for_each(|number| put_number(bytes, number));
         };
-        assert!(!one(hollow), "nothing is held, and the limit is not its own");
+        assert!(!one(hollow), "there are no grants, and the limit is not its own");
     }
 
     fn stock(names: u64) -> Grants {
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_command_takes_is_refused() {
+    fn values_beyond_the_limits_of_commands_are_refused() {
         let fits = |kind, limit, change: fn(&mut Grant<'_>)| {
             let (long, mut bytes) = (vec![b'x'; HOLDER_MAX_BYTES], Vec::new());
             let mut grant = Grant {

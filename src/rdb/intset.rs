@@ -4,8 +4,8 @@
 //! intset = width (4), count (4), integer*         numbers little-endian
 //! ```
 
-use super::Corrupt;
 use super::listpack::signed;
+use super::wire::Corrupt;
 
 /// All integers. An intset holds at least one.
 pub(super) fn read(bytes: &[u8]) -> Result<impl Iterator<Item = i64>, Corrupt> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! listpack = bytes in all (4), entries (2; 65,535: not known), entry*, 0xff          numbers little-endian
-//! entry    = encoding and data, length of these backwards
+//! entry    = encoding and data, backward length
 //!
 //! 0nnnnnnn                     an integer from 0 to 127
 //! 10llllll                     a string
@@ -15,7 +15,7 @@
 //! The backward length has seven bits per byte, most significant first; all bytes except the first have their top bit
 //! set.
 
-use super::Corrupt;
+use super::wire::Corrupt;
 use crate::base::limits::RDB_PACKED_MAX_ITEMS;
 use crate::value::packed::{Item, canonical_int};
 
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn written_listpacks_read_back() {
         let mut texts: Vec<Vec<u8>> = [0, 63, 64, 126, 127, 128, 4095, 4096, 16_380, 16_381, 16_383, 70_000]
             .iter()
             .map(|len| vec![b'x'; *len])

@@ -35,22 +35,14 @@ use crate::base::crc::crc64;
 use crate::base::limits::RDB_UNPACKED_MAX_BYTES;
 use crate::keyspace::ValueLimits;
 use crate::keyspace::any_value::{Value, ValueRef};
-pub use types::{Dialect, NEWEST_VALKEY_VERSION, NEWEST_VERSION, OLDEST_VALKEY_VERSION};
+pub use types::{
+    Dialect, NEWEST_VALKEY_VERSION, NEWEST_VERSION, OLDEST_VALKEY_VERSION, VERSION, VERSION_OF_EXPIRING_FIELDS,
+};
+pub use wire::Corrupt;
 use wire::Input;
-
-/// The version that is written: Redis 7.0's.
-pub const VERSION: u16 = 10;
-
-/// The version of values that Redis 7.0 does not know: hashes with fields that expire, introduced by Redis 7.4.
-pub const VERSION_OF_EXPIRING_FIELDS: u16 = 12;
 
 /// Bytes behind the value: the version and the checksum.
 const FOOTER_BYTES: usize = 10;
-
-/// The bytes are not RDB, or are incomplete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the data is damaged or of an unknown kind")]
-pub struct Corrupt;
 
 /// The reason why a payload is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

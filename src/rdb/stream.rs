@@ -3,7 +3,8 @@
 //! ```text
 //! stream   = listpacks, (first id, listpack)*, counters, groups, group* [, requests]
 //! counters = length, last id [, first id, largest deleted id, entries ever added]
-//! group    = name, last delivered id [, entries read], pending, (id, time, deliveries)*, consumers, consumer* [, released, id*]
+//! group    = name, last delivered id [, entries read], pending, (id, time, deliveries)*, consumers, consumer*
+//!            [, released, id*]
 //! consumer = name, last seen [, last active], pending, id*
 //! requests = seconds, most of each producer, producers, (name, requests, (iid, id)*)*, ever added, repeated
 //! ```
@@ -35,9 +36,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Corrupt;
 use super::listpack::{self, Writer};
-use super::wire::{Input, put_bytes, put_number};
+use super::wire::{Corrupt, Input, put_bytes, put_number};
 use crate::base::limits::RDB_PACKED_MAX_ITEMS;
 use crate::value::packed::Item;
 use crate::value::stream::{Entry, Group, Policy, Stream, StreamId, StreamLimits};
@@ -56,8 +56,8 @@ const NEVER_ACTIVE: u64 = u64::MAX;
 /// The value for an unknown number of entries.
 const UNKNOWN_COUNT: u64 = u64::MAX;
 
-/// The consumer that owns, in a payload, the entries that were given back to their group (XNACK), since this version has
-/// no pending entries without an owner. Their time of delivery is 0, so that any consumer may claim them.
+/// The consumer that owns, in a payload, the entries that were given back to their group (XNACK), since this version
+/// has no pending entries without an owner. Their time of delivery is 0, so that any consumer may claim them.
 const RELEASED: &[u8] = b"released";
 
 /// Appends a stream in this version: the second, which is Redis 7.0's, or the fifth.

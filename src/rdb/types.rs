@@ -4,6 +4,12 @@
 //! with the [`Dialect`] of its file or payload. [`known`] combines the two into one code: in this program,
 //! [`VALKEY_HASH_2`] is Valkey's 22.
 
+/// The version that is written: Redis 7.0's.
+pub const VERSION: u16 = 10;
+
+/// The version of values that Redis 7.0 does not know: hashes with fields that expire, introduced by Redis 7.4.
+pub const VERSION_OF_EXPIRING_FIELDS: u16 = 12;
+
 /// The newest version that can be read: Redis 8's. Features of it that are not known here are refused by their types.
 pub const NEWEST_VERSION: u16 = 15;
 

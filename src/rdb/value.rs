@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 
 use super::types::*;
-use super::wire::{Input, put_bytes, put_number, put_string};
-use super::{Corrupt, VERSION, VERSION_OF_EXPIRING_FIELDS, grants, intset, listpack, stream, ziplist};
+use super::wire::{Corrupt, Input, put_bytes, put_number, put_string};
+use super::{grants, intset, listpack, stream, ziplist};
 use crate::base::num::{format_f64, strtod};
 use crate::keyspace::ValueLimits;
 use crate::keyspace::any_value::{Value, ValueRef};

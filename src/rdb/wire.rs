@@ -15,7 +15,7 @@
 
 use std::borrow::Cow;
 
-use super::{Corrupt, lzf};
+use super::lzf;
 use crate::base::num::parse_i64;
 
 const BITS_14: u8 = 0x40;
@@ -28,6 +28,11 @@ const LZF: u8 = 0xc3;
 
 /// The longest text of an integer that is written as one.
 const INTEGER_MAX_BYTES: usize = 11;
+
+/// The bytes are not RDB, or are incomplete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the data is damaged or of an unknown kind")]
+pub struct Corrupt;
 
 /// The meaning of a length, or of the beginning of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,8 +15,8 @@
 //! length = 1 byte, or 0xfe and 4 bytes
 //! ```
 
-use super::Corrupt;
 use super::listpack::{list, signed};
+use super::wire::Corrupt;
 use crate::value::packed::Item;
 
 const HEADER_BYTES: usize = 10;

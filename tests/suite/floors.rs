@@ -24,11 +24,8 @@ const KNOWN_CIRCLES: &[&str] = &[
     "keyspace: snapshot/list snapshot/mod snapshot/part snapshot/stream",
     "lint: parse/lexer parse/mod parse/parser",
     "net: conn listener raw_poller serve sign_in socket_table",
-    "rdb: grants intset listpack mod stream value wire ziplist",
     "script: alarm chunk cjson cmsgpack context control convert debug/mod debug/show failure host interrupt library lists \
      lua luajit memory mod names redis register sandbox sort store strings structs tables vm",
-    "value: list/mod list/pre_image",
-    "value: stream/mod stream/pre_image stream/trim",
 ];
 
 #[test]

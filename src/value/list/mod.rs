@@ -1,7 +1,7 @@
 //! Lists, in one of two forms behind one word:
 //!
 //! - *Small*: entries in one block ([`small`]), up to about a kilobyte. Nearly all lists are small.
-//! - *Large*: nodes of about 8 KB ([`nodes`]). A large list never becomes small again, because copying a large list
+//! - *Large*: nodes of about 8 KB ([`nodes`]). A large list never becomes small again, because a copy in progress
 //!   identifies it by its address.
 //!
 //! Clients see another boundary: a list is called a `listpack` while it is small or has one node, and a `quicklist`
@@ -13,6 +13,7 @@ mod node;
 mod nodes;
 mod pre_image;
 mod small;
+mod undo;
 
 use std::ops::Range;
 
@@ -517,7 +518,8 @@ mod tests {
                             prop_assert_eq!(list.remove_equal(&value, count, true, limits), expected);
                         } else {
                             let indexes = list.indexes_of(&value, count, false);
-                            prop_assert_eq!((list.remove_at(&indexes, limits), indexes.len()), (expected > 0, expected));
+                            let is_removed = list.remove_at(&indexes, limits);
+                            prop_assert_eq!((is_removed, indexes.len()), (expected > 0, expected));
                         }
                     }
                 }
@@ -527,7 +529,8 @@ mod tests {
             prop_assert!(list.iter().rev().eq(model.iter().rev().map(Vec::as_slice)));
             let mut ends = list.iter();
             for (at, front) in model.iter().enumerate().take(model.len() / 2) {
-                prop_assert_eq!((ends.next(), ends.next_back()), (Some(&front[..]), model.get(model.len() - 1 - at).map(Vec::as_slice)));
+                let back = model.get(model.len() - 1 - at).map(Vec::as_slice);
+                prop_assert_eq!((ends.next(), ends.next_back()), (Some(&front[..]), back));
             }
             prop_assert_eq!(ends.len(), model.len() % 2);
             prop_assert_eq!(list.front(), model.first().map(Vec::as_slice));
@@ -589,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_may_have_a_node_for_itself() {
+    fn long_elements_may_have_nodes_of_their_own() {
         let limits = ListLimits { max_listpack_size: 3, alone_bytes: 10 };
         let mut list = List::new();
         for value in ["a", "b", "c", "d", "longer than that", "e", "f"] {

@@ -28,6 +28,8 @@ mod policy;
 mod pre_image;
 mod release;
 mod trim;
+mod trim_plan;
+mod undo;
 
 pub use group::{Consumer, Group, Pending};
 pub use id::{IdText, NewId, NewIdError, StreamId};
@@ -35,7 +37,7 @@ pub use idempotency::Idempotency;
 pub use node::{Entries, EntriesRev, Entry, Pairs, StreamLimits};
 pub use policy::{HISTORY, Origin, Policy};
 pub use pre_image::{StreamPreImage, StreamTail};
-pub use trim::{AckedTrim, Keep};
+pub use trim_plan::{AckedTrim, Keep};
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -643,7 +645,7 @@ mod tests {
     /// Behind many deleted entries in one node, the first live one is far away: a read must search for it once, not for
     /// each entry.
     #[test]
-    fn counting_what_is_read_behind_deleted_entries_takes_linear_time() {
+    fn counting_reads_behind_deleted_entries_takes_linear_time() {
         let limits = StreamLimits { node_max_entries: 0, node_max_bytes: 0 };
         let mut stream = Stream::new();
         for ms in 1..=120_000 {

@@ -6,24 +6,7 @@ use super::Stream;
 use super::group::Group;
 use super::id::StreamId;
 use super::node::{Node, NodeEntries};
-
-/// The entries that a trim keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// This many of the newest entries (`MAXLEN`).
-    Newest(u64),
-    /// The entries from this id on (`MINID`).
-    From(StreamId),
-}
-
-/// The entries to remove in a trim that spares those that groups need.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AckedTrim {
-    /// All entries up to and including this one.
-    pub through: Option<StreamId>,
-    /// These entries behind it, with others between them that stay.
-    pub single: Vec<StreamId>,
-}
+use super::trim_plan::{AckedTrim, Keep};
 
 impl Stream {
     /// The argument for [`Stream::trim_through`] that keeps `keep`, or `None` if nothing has to be removed.
@@ -193,7 +176,7 @@ mod tests {
 
     fn run(stream: &mut Stream, plan: AckedTrim) -> Vec<u64> {
         plan.through.map(|through| stream.trim_through(through));
-        plan.single.into_iter().for_each(|id| assert!(stream.delete(id), "a plan names entries that are there"));
+        plan.single.into_iter().for_each(|id| assert!(stream.delete(id), "a plan names existing entries"));
         ids(stream)
     }
 
@@ -203,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn spares_what_groups_need(
+        fn spares_entries_that_groups_need(
             count in 1u64..20,
             gone in few(),
             groups in proptest::collection::vec((0u64..20, few()), 0..3),

@@ -1,0 +1,21 @@
+//! The aim of a trim, and the entries that it removes. [`trim`](super::trim) makes plans and carries them out.
+
+use super::id::StreamId;
+
+/// The entries that a trim keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// This many of the newest entries (`MAXLEN`).
+    Newest(u64),
+    /// The entries from this id on (`MINID`).
+    From(StreamId),
+}
+
+/// The entries to remove in a trim that spares those that groups need.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AckedTrim {
+    /// All entries up to and including this one.
+    pub through: Option<StreamId>,
+    /// These entries behind it, with others between them that stay.
+    pub single: Vec<StreamId>,
+}
