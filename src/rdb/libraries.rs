@@ -2,7 +2,7 @@
 //! move both ways.
 //!
 //! ```text
-//! (0xF5, text as a string)*, version, checksum        framed as a value's payload is
+//! (0xF5, text as a string)*, version, checksum        framed like a value's payload
 //! ```
 
 use std::borrow::Cow;
@@ -96,7 +96,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(texts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20_000), 0..4)) {
+        fn payloads_written_here_are_read(
+            texts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20_000), 0..4),
+        ) {
             let payload = dump(texts.iter().map(Vec::as_slice));
             prop_assert_eq!(load(&payload).unwrap(), texts);
         }

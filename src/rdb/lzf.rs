@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unpacks_what_was_packed_and_nothing_else() {
+    fn unpacks_only_well_formed_input() {
         // "abcabcabc..." of 300 bytes, as redis-server packs it.
         let long = b"\x02abc\xe0\xff\x02\xe0\x16\x02";
         let text: Vec<u8> = b"abc".iter().copied().cycle().take(3 + 264 + 31).collect();
@@ -63,7 +63,7 @@ mod tests {
         for cut in 1..long.len() {
             assert_eq!(unpack(&long[..cut], text.len()), None);
         }
-        assert_eq!(unpack(b"\x20\x00", 3), None, "nothing is there to look back to");
+        assert_eq!(unpack(b"\x20\x00", 3), None, "there is nothing to copy from");
         assert_eq!(unpack(b"", 0).as_deref(), Some(&b""[..]));
     }
 }

@@ -223,7 +223,7 @@ fn policies_of_groups_are_in_payloads_only() {
 
 /// A value sent to another server of this kind is complete, and is refused if any part is missing.
 #[test]
-fn streams_and_sets_go_whole_to_their_like() {
+fn streams_and_sets_move_whole_between_servers_of_this_kind() {
     let id = |ms| StreamId { ms, seq: 0 };
     let pairs = [(&b"f"[..], &b"12"[..])];
     let mut stream = Stream::new();
@@ -364,7 +364,7 @@ pub(super) fn samples(count: usize) -> Vec<Value> {
 
 proptest! {
     #[test]
-    fn what_is_dumped_loads(Sample(value) in any_value(), small in any::<bool>()) {
+    fn dumped_values_load(Sample(value) in any_value(), small in any::<bool>()) {
         let payload = dump(&value);
         let loaded = load(&payload, &limits(small)).expect("it was just dumped");
         prop_assert_eq!(content(&loaded), content(&value));
@@ -411,7 +411,8 @@ fn payloads_are_those_of_redis() {
     let same: [(&[u8], &[&str]); 3] = [
         (b"\x00\xc0\n\n\x00n\x9fWE\x0e\xaec\xbb", &["10"]),
         (
-            b"\x11\x14\x14\x00\x00\x00\x04\x00\x81a\x02\x831.5\x04\x81b\x02\x03\x01\xff\n\x00\xe4\xdf\x12\xbe$\xfd\x83V",
+            b"\x11\x14\x14\x00\x00\x00\x04\x00\x81a\x02\x831.5\x04\x81b\x02\x03\x01\xff\n\x00\xe4\xdf\x12\xbe$\xfd\
+              \x83V",
             &["a 1.5", "b 3.0"],
         ),
         (
@@ -434,12 +435,12 @@ fn payloads_of_redis_8_load() {
     let shown = |payload: &[u8]| load(payload, &limits(false)).map(|value| content(&value));
     let set = b"\x14\x0f\x0f\x00\x00\x00\x03\x00\x81a\x02\x81b\x02\x0c\x01\xff\x0c\x00q\xc0\xca\x82zK\x13\xc6";
     assert_eq!(shown(set), Ok(["12", "a", "b"].map(str::to_owned).to_vec()));
-    let stream = b"\x15\x01\x10\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x01\x1d\x1d\x00\x00\x00\n\x00\
-        \x01\x01\x00\x01\x01\x01\x81f\x02\x00\x01\x02\x01\x00\x01\x00\x01\x81v\x02\x04\x01\xff\x01\x05\x01\x05\x01\x00\x00\
-        \x01\x01\x01g\x05\x01\x01\x01\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x01;]\x9c\xfa\xa1\x01\x00\
-        \x00\x01\x02\x01c;]\x9c\xfa\xa1\x01\x00\x00;]\x9c\xfa\xa1\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\
-        \x00\x00\x00\x00\x00\x01\x04idleI]\x9c\xfa\xa1\x01\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\x00\x0c\x00\x00in\n\xda)\
-        \xbdg";
+    let stream = b"\x15\x01\x10\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x01\x1d\x1d\x00\x00\x00\n\
+        \x00\x01\x01\x00\x01\x01\x01\x81f\x02\x00\x01\x02\x01\x00\x01\x00\x01\x81v\x02\x04\x01\xff\x01\x05\x01\x05\x01\
+        \x00\x00\x01\x01\x01g\x05\x01\x01\x01\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x01;]\x9c\
+        \xfa\xa1\x01\x00\x00\x01\x02\x01c;]\x9c\xfa\xa1\x01\x00\x00;]\x9c\xfa\xa1\x01\x00\x00\x01\x00\x00\x00\x00\x00\
+        \x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x01\x04idleI]\x9c\xfa\xa1\x01\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\
+        \x00\x0c\x00\x00in\n\xda)\xbdg";
     let Ok(Value::Stream(stream)) = load(stream, &limits(false)) else { panic!("it holds a stream") };
     assert_eq!((stream.len(), stream.last_id()), (1, StreamId { ms: 5, seq: 1 }));
     let group = stream.group(b"g").expect("it was created");
@@ -450,9 +451,10 @@ fn payloads_of_redis_8_load() {
         \x02\x81v\x02\x00\x01\xff\x0c\x00`3\xdf\xf1;\xd8\x05\x87";
     assert_eq!(shown(once_with_times), Ok(["f=v", "g=w"].map(str::to_owned).to_vec()));
     let fields_expire: [&[u8]; 2] = [
-        b"\x19\xe0iL\xa6,\x1e\x00\x00\x1f\x1f\x00\x00\x00\x06\x00\x81f\x02\x81v\x02\xf4\xe0iL\xa6,\x1e\x00\x00\t\x81g\x02\
-          \x81w\x02\x00\x01\xff\x0c\x00\x9cdb\xb8y\")q",
-        b"\x18\xe5iL\xa6,\x1e\x00\x00\x02\x01\x01f\x01v\x00\x01g\xc3\t@d\x01xx\xe0W\x00\x01xx\x0c\x00Q\x84b\x11\x8b\xeer\xb3",
+        b"\x19\xe0iL\xa6,\x1e\x00\x00\x1f\x1f\x00\x00\x00\x06\x00\x81f\x02\x81v\x02\xf4\xe0iL\xa6,\x1e\x00\x00\t\x81g\
+         \x02\x81w\x02\x00\x01\xff\x0c\x00\x9cdb\xb8y\")q",
+        b"\x18\xe5iL\xa6,\x1e\x00\x00\x02\x01\x01f\x01v\x00\x01g\xc3\t@d\x01xx\xe0W\x00\x01xx\x0c\x00Q\x84b\x11\x8b\
+         \xeer\xb3",
     ];
     let at_ms = "33177117420000 33177117420005".split(' ');
     let long = "x".repeat(100);
@@ -491,7 +493,7 @@ fn streams_of_redis_8_6_and_8_8_load() {
     for version in [4, 5] {
         let bytes = stream_of_version(version);
         let Ok(Value::Stream(stream)) = decoded(&bytes) else { panic!("it holds a stream") };
-        let group = stream.group(b"g").expect("it is there");
+        let group = stream.group(b"g").expect("it exists");
         let pending = group.pending_range(StreamId::MIN, StreamId::MAX);
         let pending: Vec<_> = pending.map(|one| (one.id.ms, one.consumer, one.deliveries)).collect();
         let second = if version == 4 { Some(&b"c"[..]) } else { None };
@@ -506,7 +508,7 @@ fn streams_of_redis_8_6_and_8_8_load() {
     }
     // Given back and yet owned by a consumer.
     let mut both = stream_of_version(5);
-    let released = both.windows(16).rposition(|id| id == (2u128 << 64).to_be_bytes()).expect("it is there");
+    let released = both.windows(16).rposition(|id| id == (2u128 << 64).to_be_bytes()).expect("it exists");
     both[released + 7] = 1;
     assert_eq!(decoded(&both).err(), Some(Corrupt));
     // Without producers and with Redis' own limits, this server's limits apply.
@@ -531,7 +533,7 @@ fn the_envelope_is_checked() {
 
 /// Data that Redis does not write either.
 #[test]
-fn values_without_elements_or_with_one_twice_are_refused() {
+fn empty_values_and_duplicates_are_refused() {
     let cases: [(&str, &[u8]); 12] = [
         ("an empty list", b"\x01\0"),
         ("an empty set", b"\x02\0"),
@@ -541,7 +543,7 @@ fn values_without_elements_or_with_one_twice_are_refused() {
         ("a member twice", b"\x02\x02\x01a\x01a"),
         ("a field twice", b"\x04\x02\x01a\x01x\x01a\x01y"),
         ("a scored member twice", b"\x03\x02\x01a\x011\x01a\x012"),
-        ("a score that is no number", b"\x03\x01\x01a\xfd"),
+        ("a score that is not a number", b"\x03\x01\x01a\xfd"),
         ("an integer twice", b"\x0b\x0c\x02\0\0\0\x02\0\0\0\x07\0\x07\0"),
         ("a module's value", b"\x07\x01\0"),
         ("more elements than bytes", b"\x01\x81\x7f\xff\xff\xff\xff\xff\xff\xff\x01a"),
@@ -593,7 +595,7 @@ fn older_and_newer_representations_load() {
 }
 
 #[test]
-fn shared_names_are_not_repeated_without_end() {
+fn shared_names_are_not_repeated_endlessly() {
     let mut node = listpack::Writer::new();
     let name = vec![b'n'; 1 << 20];
     let entries = 2_000;

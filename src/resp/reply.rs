@@ -64,13 +64,13 @@ impl Reply {
         Reply { buf: Vec::new(), form, must_fit: false, is_cut: false, limit, longest }
     }
 
-    /// Changes the form of what is written from now on.
+    /// Changes the form of everything written from now on.
     #[inline]
     pub fn set_form(&mut self, form: Form) {
         self.form = form;
     }
 
-    /// The form of what is written next.
+    /// The form of the next bytes written.
     #[inline]
     pub fn form(&self) -> Form {
         self.form
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_past_a_reply_is_not_written() {
+    fn bytes_sent_past_a_reply_are_not_written() {
         let whole = "+OK\r\n$12\r\nHello, world\r\n";
         for sent in 0..=whole.len() {
             let mut seen = Vec::new();
@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn each_type_has_its_two_shapes() {
+    fn each_type_has_two_forms() {
         type Write = fn(&mut Reply);
         let cases: [(Write, &str, &str); 14] = [
             (|r| r.ok(), "+OK\r\n", "+OK\r\n"),
@@ -688,7 +688,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_string_fits_behind_what_a_pipeline_was_answered() {
+    fn the_longest_string_fits_behind_earlier_replies_of_a_pipeline() {
         let mut reply = Reply::new(Form::Resp2);
         for longest in [REPLY_MAX_BYTES, 3 * REPLY_MAX_BYTES, 1 << 20, usize::MAX] {
             reply.fit_longest(longest);

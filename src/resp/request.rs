@@ -651,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipeline_reads_the_same_however_it_is_cut() {
+    fn a_pipeline_decodes_equally_however_it_is_cut() {
         let long = "x".repeat(100);
         let mut many = vec!["MGET"];
         many.resize(12, "k");
@@ -693,7 +693,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_get_smaller_limits() {
+    fn unauthenticated_clients_get_smaller_limits() {
         let strangers = RequestLimits { unauthenticated: true, ..OPEN };
         let decode = |bytes: &[u8]| Decoder::new().decode(bytes, &strangers);
         assert_eq!(decode(b"*11\r\n"), Err(ProtocolError::UnauthenticatedMultibulkLength));

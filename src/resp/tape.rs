@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn one_whole_value_is_told_from_anything_else() {
+    fn only_one_whole_value_is_accepted() {
         let tape = |tokens: &[Token<'_>]| {
             let mut tape = Vec::new();
             tokens.iter().for_each(|token| write(&mut tape, *token));

@@ -452,7 +452,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_equal_bit_by_bit(bytes in mostly_same(), start in -330..330i64, end in -330..330i64, unit in units()) {
+        fn ranges_equal_bit_by_bit(
+            bytes in mostly_same(),
+            start in -330..330i64,
+            end in -330..330i64,
+            unit in units(),
+        ) {
             let range = naive_range(bytes.len(), start, end, unit);
             let reversed = start < 0 && end < 0 && start > end;
             let counted = range.iter().filter(|&&at| bit_at(&bytes, at)).count() as u64;

@@ -190,7 +190,7 @@ impl Block {
     /// Sets the number of elements that the bytes hold. A block that was never written to has none.
     #[inline]
     pub(crate) fn set_count(&mut self, count: usize) {
-        debug_assert!(count <= COMPACT_MAX_ENTRIES, "who adds elements asks whether they fit");
+        debug_assert!(count <= COMPACT_MAX_ENTRIES, "the caller checks that the elements fit");
         if self.header().class != UNALLOCATED {
             self.header_mut().count = count as u16;
         }
@@ -216,7 +216,7 @@ impl Block {
     pub(crate) fn splice(&mut self, at: usize, removed: usize, parts: &[&[u8]]) {
         let added: usize = parts.iter().map(|part| part.len()).sum();
         let len = self.header().len as usize;
-        assert!(at <= len && removed <= len - at, "the bytes that are replaced are there");
+        assert!(at <= len && removed <= len - at, "the replaced bytes exist");
         if added == 0 && removed == 0 {
             return;
         }
@@ -299,7 +299,7 @@ impl Block {
             *self = Block::allocate(bytes);
             return;
         }
-        assert!(bytes <= Block::MAX_BYTES, "who adds bytes asks whether they fit");
+        assert!(bytes <= Block::MAX_BYTES, "the caller checks that the bytes fit");
         let class = class_of_size(HEADER + bytes);
         let layout = layout_of(class);
         // SAFETY: the block was allocated with the layout of its class; the new size is not 0, and rounding it up does
@@ -319,7 +319,7 @@ impl Block {
 
     /// An empty block with room for `bytes` bytes.
     fn allocate(bytes: usize) -> Block {
-        assert!(bytes <= Block::MAX_BYTES, "who adds bytes asks whether they fit");
+        assert!(bytes <= Block::MAX_BYTES, "the caller checks that the bytes fit");
         let class = class_of_size(HEADER + bytes);
         let layout = layout_of(class);
         // SAFETY: the size is not 0.
@@ -402,7 +402,7 @@ impl Block {
 
 fn layout_of(class: u8) -> Layout {
     Layout::from_size_align(size_of_class(class), align_of::<Header>())
-        .expect("no class is near the address space's end")
+        .expect("every class is far below the end of the address space")
 }
 
 impl Default for Block {
@@ -436,7 +436,7 @@ impl Drop for Block {
 
 // SAFETY: a block owns its bytes as a vector does; the shared header is never written to.
 unsafe impl Send for Block {}
-// SAFETY: as above.
+// SAFETY: a shared block is only read, and the shared header is never written to.
 unsafe impl Sync for Block {}
 
 impl fmt::Debug for Block {
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_one_allocates_nothing() {
+    fn an_empty_block_allocates_nothing() {
         let mut block = Block::new();
         block.splice(0, 0, &[b""]);
         block.set_count(0);
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_as_large_as_it_must_be() {
+    fn a_block_is_as_large_as_necessary() {
         let mut block = Block::new();
         for len in 1..1_000 {
             block.splice(len - 1, 0, &[b"x"]);
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn an_embedded_one_reads_the_same_wherever_it_is_moved_with_its_bytes() {
+    fn an_embedded_block_can_be_moved_with_its_bytes() {
         /// A block's word, something else, and room for bytes.
         type Place = (Block, u64, [u8; 16]);
         let mut block = Block::of_kind(7);

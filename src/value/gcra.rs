@@ -1,10 +1,10 @@
 //! The generic cell rate algorithm (GCRA): a leaky bucket in a single number.
 //!
 //! Tokens should arrive one **emission interval** apart. The number stored is the **theoretical arrival time** (TAT):
-//! when the next token would arrive if all tokens so far had kept that distance. If it lies in the past, the bucket is
-//! empty. A token that arrives early moves it further into the future. A token is refused if the TAT would then lie
-//! more than the **tolerance** ahead of now; the tolerance is as many intervals as tokens may arrive at once. Times are
-//! whole nanoseconds; nothing is rounded except the interval, once.
+//! the time at which the next token would arrive if all tokens so far had kept that distance. If it lies in the past,
+//! the bucket is empty. A token that arrives early moves it further into the future. A token is refused if the TAT
+//! would then lie more than the **tolerance** ahead of now; the tolerance is as many intervals as tokens may arrive at
+//! once. Times are whole nanoseconds; nothing is rounded except the interval, once.
 //!
 //! Source: ITU-T I.371 (virtual scheduling); the command's shape is that of redis-cell.
 
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_that_can_not_be() {
+    fn invalid_rates() {
         assert_eq!(Rate::new(1, 0, 1), Err(BadRate::Zero));
         assert_eq!(Rate::new(1, 1, 0), Err(BadRate::Zero));
         assert_eq!(Rate::new(1, i64::MAX, 1), Err(BadRate::Zero));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_the_same_however_it_is_said() {
+    fn rates_in_different_units_are_equal() {
         assert_eq!(Rate::new(15, 30, 60), Rate::with_burst(16, 30, 60_000));
         assert_eq!(Rate::new(15, 30, 60).ok(), Rate::with_interval(16, 2_000_000));
         let none = Rate::with_burst(0, 1, 1).expect("a rate");
@@ -211,12 +211,16 @@ mod tests {
         }
 
         #[test]
-        fn whatever_is_stored_and_asked_it_answers(
+        fn decides_for_any_state_and_request(
             max_burst in 0..=i64::MAX, count in 0..=i64::MAX, period_s in 0..=i64::MAX, small in 1..1_000i64,
             tat: Option<i64>, quantity in 0..=i64::MAX
         ) {
             let none_at_once = [Rate::with_burst(0, count, period_s), Rate::with_burst(0, 1, i64::MAX / small)];
-            let some = [Rate::new(max_burst, count, period_s), Rate::new(small, small, period_s), Rate::new(small, 7, small)];
+            let some = [
+                Rate::new(max_burst, count, period_s),
+                Rate::new(small, small, period_s),
+                Rate::new(small, 7, small),
+            ];
             for rate in none_at_once.into_iter().chain(some) {
                 let Ok(rate) = rate else { continue };
                 let decision = rate.decide(tat, NOW, quantity);

@@ -566,7 +566,7 @@ mod tests {
 
     /// The guarantee of HSCAN, while the table grows and shrinks between the steps.
     #[test]
-    fn a_walk_meets_whatever_stays() {
+    fn a_walk_meets_everything_that_stays() {
         let field = |kind: &str, i: usize| format!("{kind}{i}").into_bytes();
         let limits = HashLimits::default();
         for (count, sizes) in [(1, [3000, 0, 1500]), (10, [0, 4000, 0]), (100, [10_000, 10, 20_000])] {

@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_wrote_is_checked() {
+    fn bytes_from_clients_are_checked() {
         for not_one in [&b""[..], b"HYLL", b"HYLL\x02\0\0\0\0\0\0\0\0\0\0\0\0", b"HYLL\0\0\0\0\0\0\0\0\0\0\0\0\0"] {
             assert_eq!(encoding(not_one), None);
         }
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn it_tests_itself() {
+    fn the_self_test_passes() {
         assert_eq!(self_test(), Ok(()));
     }
 
@@ -533,7 +533,8 @@ mod tests {
                 prop_assert_eq!(raise(&mut dense, index, rank, limit), Ok(raised));
                 // Converted to dense only when the rule says so, and never back.
                 let is_sparse = encoding(&sparse) == Some(Encoding::Sparse);
-                prop_assert!(!is_sparse || (was_sparse && sparse.len() <= limit && naive.iter().all(|v| *v <= MAX_VALUE)));
+                let may_be_sparse = was_sparse && sparse.len() <= limit && naive.iter().all(|v| *v <= MAX_VALUE);
+                prop_assert!(!is_sparse || may_be_sparse);
             }
             prop_assert_eq!(values(&sparse), &naive[..]);
             prop_assert_eq!(values(&dense), &naive[..]);
@@ -561,7 +562,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_that_a_client_writes_panics(
+        fn bytes_from_clients_never_panic(
             runs: Vec<u8>, dense: bool, index in 0..REGISTERS, rank in 1..52u8, limit in 0..100usize
         ) {
             let mut bytes = empty()[..HEADER_BYTES].to_vec();

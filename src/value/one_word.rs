@@ -175,7 +175,7 @@ mod tests {
     const _: () = assert!(size_of::<Option<OneWord<u64>>>() == 8);
 
     #[test]
-    fn it_holds_what_was_put_into_it_and_frees_it_once() {
+    fn contents_are_kept_and_freed_once() {
         let witness = Rc::new(5u64);
         let mut word: OneWord<(Rc<u64>, Vec<u8>)> = OneWord::new();
         assert!(word.as_large().is_none());

@@ -373,7 +373,7 @@ impl<'a> Encoded<'a> {
     #[inline]
     fn end(&self) -> &[u8; WORD] {
         // A head this long belongs to an integer, which has no payload.
-        self.payload.last_chunk().or(self.head.last_chunk()).expect("a head has room for a word behind its tag")
+        self.payload.last_chunk().or(self.head.last_chunk()).expect("a head has room for a word behind the tag")
     }
 
     /// Whether `entry`, which has the same number of bytes, is equal.

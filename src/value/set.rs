@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_the_form_that_is_foreseen_and_the_smallest_again() {
+    fn prepare_foresees_the_form_and_repack_finds_the_smallest() {
         let (mut ints, mut packed) = (set_of(&["1"]), set_of(&["a"]));
         [&mut ints, &mut packed].into_iter().for_each(|set| set.prepare(3, &LIMITS));
         assert_eq!([ints.encoding(), packed.encoding()], ["intset", "listpack"]);
@@ -654,7 +654,7 @@ mod tests {
 
         /// The guarantee of SSCAN, while the table grows and shrinks between the steps.
         #[test]
-        fn a_walk_meets_whatever_stays(
+        fn a_walk_meets_everything_that_stays(
             count in 1..50usize, first in 0..2000usize,
             sizes in proptest::collection::vec(0..4000usize, 1..12),
         ) {
@@ -694,7 +694,11 @@ mod tests {
             ints in 0..60usize, entries in 0..40usize, value in 0..30usize,
             steps in proptest::collection::vec((member(), proptest::bool::weighted(0.7)), 0..200),
         ) {
-            let limits = SetLimits { max_intset_entries: ints, max_listpack_entries: entries, max_listpack_value: value };
+            let limits = SetLimits {
+                max_intset_entries: ints,
+                max_listpack_entries: entries,
+                max_listpack_value: value,
+            };
             let mut set = Set::new();
             let mut model: BTreeSet<Vec<u8>> = BTreeSet::new();
             for (member, add) in steps {

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_available_is_never_negative() {
+    fn available_units_are_never_negative() {
         let mut stock = Stock::default();
         (stock.terms.total, stock.terms.sold) = (10, 3);
         stock.hold(b"s", 5);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_are_forgotten() {
+    fn the_oldest_names_are_forgotten() {
         let mut stock = Stock::default();
         let of = |units| Remembered { units, at_ms: 0 };
         let most = STOCK_REFILLS_MAX as u64;

@@ -1,9 +1,8 @@
 //! A string value, as SET stores it.
 //!
-//! A decimal integer is stored as a number, so that a counter needs no allocation and INCR no parsing. A short text
-//! lies next to the value: in its entry, or up to 14 bytes of it in an owned value. A longer text is one thin
-//! allocation. A string that was edited in place (APPEND, SETRANGE, SETBIT) stays growable and reports `raw`, as in
-//! Redis.
+//! A decimal integer is stored as a number, so that a counter needs no allocation and INCR no parsing. A short text is
+//! stored inside the value: in its entry or, up to 14 bytes, in an owned value. A longer text is one thin allocation. A
+//! string that was edited in place (APPEND, SETRANGE, SETBIT) stays growable and reports `raw`, as in Redis.
 
 use std::borrow::Cow;
 
@@ -43,7 +42,7 @@ pub enum StringValue {
 pub enum StringRef<'a> {
     /// A canonical decimal integer.
     Int(i64),
-    /// A short text, which lies next to the value.
+    /// A short text, stored inside the value.
     Short(&'a [u8]),
     /// A longer text, written once.
     Heap(&'a ThinBytes),
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn editing_makes_it_raw_and_keeps_the_text() {
+    fn editing_makes_a_string_raw_and_keeps_the_text() {
         let mut value = StringValue::new(b"12");
         value.make_raw().append(b"3");
         assert_eq!((value.as_ref().encoding(), value.as_ref().as_i64()), ("raw", Some(123)));

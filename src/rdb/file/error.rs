@@ -45,7 +45,7 @@ pub enum FileError {
     /// It ends too early.
     #[error("cut off at offset {offset}")]
     CutOff {
-        /// Where it ends.
+        /// The offset at which it ends.
         offset: u64,
     },
     /// Its content is invalid.

@@ -7,7 +7,7 @@
 //!          | 0xfe, number                                the database of the keys that follow
 //!          | 0xfb, keys, keys that expire                the numbers of these keys
 //!          | 0xf4, slot, keys, keys that expire          likewise for a slot of a cluster
-//!          | 0xf3, job, ranges, (first, last)*           Valkey: slots that were on their way to another node
+//!          | 0xf3, job, ranges, (first, last)*           Valkey: slots being moved to another node
 //!          | 0xf5, text                                  a library of functions
 //!          | 0xf7, module, 2, when, marked*, 0           data of a module outside the keys
 //!          | about*, type (1), key, value

@@ -129,7 +129,7 @@ fn streams_of_every_version_end_where_they_end() {
 }
 
 #[test]
-fn what_old_versions_wrote_is_read() {
+fn files_of_old_versions_are_read() {
     // Redis 2.8 (RDB 6): deadlines in seconds, zipmaps, ziplists, scores as text, integers and packed texts as strings.
     let ziplist = b"\x0f\x0f\0\0\0\x0c\0\0\0\x02\0\0\xf2\x02\xf3\xff";
     let zipmap = b"\x0c\x02\x01a\x01\0x\x01b\x01\0y\xff";
@@ -169,7 +169,7 @@ fn what_old_versions_wrote_is_read() {
 }
 
 #[test]
-fn the_same_number_is_another_type_in_valkey() {
+fn a_type_code_can_mean_another_type_in_valkey() {
     let at_ms = 1_999_999_999_999i64;
     let pairs = [&b"\x02\x01f\x01v"[..], &at_ms.to_le_bytes(), b"\x01g\x01w", &(-1i64).to_le_bytes()].concat();
     let valkey = file("VALKEY080", &[&key(22, b'h', &pairs)]);
@@ -195,7 +195,7 @@ fn the_same_number_is_another_type_in_valkey() {
 }
 
 #[test]
-fn what_is_no_key_is_understood_or_passed_over() {
+fn items_other_than_keys_are_understood_or_skipped() {
     // The module type "ReJSON-RL" in its version 3.
     let module = b"\x81\x45\xe2\x52\x38\xdf\xbe\x44\x5c".as_slice();
     let all = file(
@@ -288,7 +288,7 @@ fn written() -> Vec<u8> {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn files_written_here_are_read() {
     let values = samples(200);
     let mut writer = Writer::new(Vec::new(), rdb::VERSION);
     for (index, value) in values.iter().enumerate() {
@@ -310,7 +310,7 @@ fn what_was_written_is_read() {
 }
 
 #[test]
-fn a_file_that_is_cut_off_or_damaged_is_never_taken_for_whole() {
+fn a_truncated_or_damaged_file_never_passes_for_whole() {
     let whole = written();
     let records = read(&whole).unwrap().len();
     for cut in (0..whole.len()).step_by(whole.len() / 2_000 + 1) {

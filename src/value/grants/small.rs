@@ -7,9 +7,9 @@
 //!
 //! # Layout
 //! ```text
-//! timer                                                                           Unix ms, i64, little-endian; only if stored
-//! limit                                                                           only if not 0
-//! token, units, since, lease, entered * 2 + shared, length of the holder, length of the note, holder, note      of each grant
+//! timer         Unix ms, i64, little-endian; only if stored
+//! limit         only if not 0
+//! each grant    token, units, since, lease, entered * 2 + shared, length of holder, length of note, holder, note
 //! ```
 //!
 //! The limit and the seven numbers of a grant are LEB128. `lease` is the end minus `since`, both modulo 2^64. Grants
@@ -360,7 +360,7 @@ mod tests {
 
     /// Grants and limit stay as they are whatever happens to the timer, and the timer is stored only where necessary.
     #[test]
-    fn a_timer_is_stored_only_if_it_comes_at_another_time_than_the_end_of_the_only_grant() {
+    fn a_timer_is_stored_unless_it_fires_at_the_end_of_the_only_grant() {
         for limit in [0, 3, 1_000] {
             let mut gate = Small::new(Kind::Gate);
             gate.set_limit(limit, true);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_with_its_last_grant_allocates_nothing_for_that_and_what_lasts_keeps_no_room() {
+    fn removing_the_last_grant_allocates_nothing_and_leaves_no_spare_room() {
         let long = [b'h'; 300];
         for is_fixed in [false, true] {
             let mut gate = Small::new(Kind::Gate);

@@ -11,7 +11,7 @@ fn grant<'a>(holder: &'a [u8], token: u64, until_ms: i64) -> Grant<'a> {
 /// A lock takes a single allocation of a size that the allocator has, whatever happens to its timer while its lease is
 /// not prolonged.
 #[test]
-fn a_lock_takes_little() {
+fn a_lock_takes_little_memory() {
     assert_eq!(size_of::<Grants>(), 8);
     let mut lock = Grants::new(Kind::Lock, 0, false);
     assert_eq!(lock.mem_bytes(), 0);
@@ -84,7 +84,7 @@ fn the_form_changes_between_few_and_many_and_nothing_else_does() {
 
 /// The units held for a stock's subject follow from its holds, whether few or many.
 #[test]
-fn a_stock_counts_what_is_held_for_each_subject() {
+fn a_stock_counts_the_units_held_for_each_subject() {
     let mut stock = with_grants(Kind::Stock, FEW as u64 + 5);
     assert_eq!(stock.stock().map(|stock| stock.held_for(b"note")), Some(FEW as u64 + 5));
     for token in 1..=10 {
@@ -98,7 +98,7 @@ fn a_stock_counts_what_is_held_for_each_subject() {
 }
 
 #[test]
-fn what_does_not_fit_changes_nothing() {
+fn a_grant_that_does_not_fit_changes_nothing() {
     let mut gate = Grants::new(Kind::Gate, 3, false);
     assert!(gate.set(grant(b"a", 5, 10)) && gate.set(grant(b"a", 5, 20)));
     for strange in [
@@ -185,7 +185,8 @@ proptest! {
                     last_token += 1 + u64::from(holder % 3);
                     let (holder, note) = (name(holder), vec![b'n'; note]);
                     let (since_ms, until_ms, shared) = (now_ms, now_ms + lease, units % 2 == 0);
-                    let new = Grant { holder: &holder, token: last_token, units, since_ms, until_ms, entered: 1, shared, note: &note };
+                    let (token, entered) = (last_token, 1);
+                    let new = Grant { holder: &holder, token, units, since_ms, until_ms, entered, shared, note: &note };
                     if grants.remove(&holder) && grants.is_empty() {
                         timer_ms = None;
                     }
@@ -233,7 +234,8 @@ proptest! {
             let mut ends: Vec<(i64, u64)> = model.iter().map(|grant| (grant.until_ms, grant.units)).collect();
             ends.sort_unstable();
             for units in [1, 4, 400] {
-                let enough = |most: usize| (1..=most).find(|n| ends[..*n].iter().map(|(_, units)| *units).sum::<u64>() >= units);
+                let freed = |n: usize| ends[..n].iter().map(|(_, units)| *units).sum::<u64>();
+                let enough = |most: usize| (1..=most).find(|n| freed(*n) >= units);
                 for most in [3, model.len()] {
                     let most = most.min(ends.len());
                     let wanted = enough(most).unwrap_or(most).checked_sub(1).map(|last| ends[last].0);
@@ -241,12 +243,15 @@ proptest! {
                 }
             }
             let half = last_token / 2;
-            prop_assert!(grants.from(half).eq(model.iter().map(OwnedGrant::as_grant).filter(|grant| grant.token >= half)));
+            let later = model.iter().map(OwnedGrant::as_grant).filter(|grant| grant.token >= half);
+            prop_assert!(grants.from(half).eq(later));
             prop_assert_eq!(grants.first_end_ms(), model.iter().map(|grant| grant.until_ms).min());
             prop_assert_eq!(grants.last_end_ms(), model.iter().map(|grant| grant.until_ms).max());
             let first_ms = model.iter().map(|grant| grant.until_ms).min();
-            prop_assert_eq!(grants.need_timer(), first_ms.is_some_and(|first_ms| timer_ms.is_none_or(|timer_ms| first_ms < timer_ms)));
-            prop_assert_eq!(((grants.limit(), grants.is_fixed()), grants.is_hollow()), (limit, model.is_empty() && !limit.1));
+            let need_timer = first_ms.is_some_and(|first_ms| timer_ms.is_none_or(|timer_ms| first_ms < timer_ms));
+            prop_assert_eq!(grants.need_timer(), need_timer);
+            prop_assert_eq!((grants.limit(), grants.is_fixed()), limit);
+            prop_assert_eq!(grants.is_hollow(), model.is_empty() && !limit.1);
             prop_assert_eq!(grants.compact_bytes().is_some(), model.len() <= FEW);
             // A value built from equal grants has an equal layout, except for spare room.
             let mut built = Grants::new(Kind::Gate, limit.0, limit.1);

@@ -1,7 +1,7 @@
 //! Entries of a list in a buffer, each readable from either end.
 //!
 //! ```text
-//! entry = length, bytes, length backwards      (lengths are LEB128)
+//! entry = length, bytes, backward length      (lengths are LEB128)
 //! ```
 //!
 //! Elements are stored as the bytes that came in, so that reading one is a borrow.

@@ -551,7 +551,7 @@ mod tests {
         /// Whatever happens to deliveries and the policy, each pending entry is scheduled exactly once and for the
         /// right time. The same is true after the last change is undone.
         #[test]
-        fn a_policy_schedules_all_that_is_pending(
+        fn a_policy_schedules_all_pending_entries(
             steps in proptest::collection::vec((step(), 0..9u64, proptest::option::of(0..9u64)), 1..60),
         ) {
             let mut group = Group::default();

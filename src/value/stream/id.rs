@@ -187,7 +187,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parsing_never_panics(text in proptest::collection::vec(prop_oneof![Just(b'-'), Just(b'9'), any::<u8>()], 0..45)) {
+        fn parsing_never_panics(
+            text in proptest::collection::vec(prop_oneof![Just(b'-'), Just(b'9'), any::<u8>()], 0..45),
+        ) {
             StreamId::parse_bound(&text, 0);
             NewId::parse(&text);
         }

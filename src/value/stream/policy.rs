@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_followed_is_known() {
+    fn inconsistent_policies_are_detected() {
         assert!(policy((0, 0)).is_sound() && policy((5, 5)).is_sound());
         for unsound in [
             Policy { idle_ms: 0, ..policy((0, 0)) },

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_keeps_its_id_where_the_stream_has_not_reached_it() {
+    fn a_message_keeps_its_id_unless_the_stream_has_passed_it() {
         let pairs = [(&b"f"[..], &b"v"[..])];
         let mut stream = Stream::new();
         for ms in [50, 20, 20, 90] {
@@ -204,10 +204,13 @@ mod tests {
                         entries.extend(model.remove(&one).map(|pairs| (as_id, pairs)));
                     }
                 }
-                let bytes: usize = model.values().map(|pairs| pack(as_pairs(pairs)).expect("there are pairs").len()).sum();
+                let packed = model.values().map(|pairs| pack(as_pairs(pairs)).expect("there are pairs"));
+                let bytes: usize = packed.map(|message| message.len()).sum();
                 prop_assert_eq!(stream.delayed_messages().map_or(0, Delayed::bytes), bytes);
-                prop_assert_eq!(stream.delayed_from(StreamId::MIN).map(owned).collect::<BTreeMap<_, _>>(), model.clone());
-                prop_assert_eq!(stream.range(StreamId::MIN, StreamId::MAX).map(owned).collect::<Vec<_>>(), entries.clone());
+                let delayed: BTreeMap<_, _> = stream.delayed_from(StreamId::MIN).map(owned).collect();
+                prop_assert_eq!(delayed, model.clone());
+                let all: Vec<_> = stream.range(StreamId::MIN, StreamId::MAX).map(owned).collect();
+                prop_assert_eq!(all, entries.clone());
             }
         }
     }

@@ -152,7 +152,7 @@ impl ZSet {
 
     /// Sets the score of `member`, adding it if absent. Returns its previous score. The score must not be NaN.
     pub fn insert(&mut self, member: &[u8], score: f64, limits: ZSetLimits) -> Option<f64> {
-        debug_assert!(!score.is_nan(), "a NaN has no place in an order");
+        debug_assert!(!score.is_nan(), "NaN cannot be ordered");
         if let ShapeMut::Small(small) = self.shape_mut() {
             let found = small.find(member);
             if found.is_some() || (small.len() < limits.max_entries && small.has_room(member, limits)) {
@@ -432,7 +432,11 @@ mod tests {
         #[test]
         fn follows_a_sorted_vector(
             steps in proptest::collection::vec(step(), 1..200),
-            limits in prop_oneof![Just(SMALL), Just(ZSetLimits::default()), Just(ZSetLimits { max_entries: 0, max_value: 0 })],
+            limits in prop_oneof![
+                Just(SMALL),
+                Just(ZSetLimits::default()),
+                Just(ZSetLimits { max_entries: 0, max_value: 0 }),
+            ],
             bounds in proptest::collection::vec((score(), any::<bool>(), score(), any::<bool>()), 4),
         ) {
             let mut set = ZSet::new();
@@ -550,7 +554,7 @@ mod tests {
         /// Members come and go, and move in the order, while a scan walks. The scan meets every member that exists from
         /// its first call to its last exactly once, and only existing members, with their current scores.
         #[test]
-        fn a_scan_meets_once_what_stays(
+        fn a_scan_meets_members_that_stay_exactly_once(
             changes in changes(),
             max_entries in prop_oneof![Just(0usize), Just(400)],
         ) {

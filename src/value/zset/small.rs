@@ -1,7 +1,7 @@
 //! The small form of a sorted set: three columns in one [`Block`], in order.
 //!
 //! ```text
-//! score of each member | where each member ends | the members
+//! score of each member | end of each member | members
 //! ```
 //!
 //! Scores are integers of 1, 2 or 4 bytes while all of them fit, and doubles of 8 bytes from then on. Ends take 1, 2 or
@@ -492,7 +492,8 @@ mod tests {
                 }
                 prop_assert_eq!(small.len(), model.len());
                 for (index, (member, score)) in model.iter().enumerate() {
-                    prop_assert_eq!(small.get(index).map(|(m, s)| (m, s.to_bits())), Some((&member[..], score.to_bits())));
+                    let found = small.get(index).map(|(m, s)| (m, s.to_bits()));
+                    prop_assert_eq!(found, Some((&member[..], score.to_bits())));
                 }
                 prop_assert_eq!(small.get(model.len()), None);
             }
@@ -500,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_little_more_than_its_members() {
+    fn columns_take_little_memory() {
         let bytes = |scores: [f64; 3]| {
             let mut small = Small::default();
             for (member, score) in [b"a", b"b", b"c"].into_iter().zip(scores) {
