@@ -14,16 +14,16 @@ use crate::base::limits::RDB_UNPACKED_MAX_BYTES;
 const LIBRARY: u8 = 0xf5;
 const LIBRARY_BEFORE_RELEASE: u8 = 0xf6;
 
-/// The reason why a payload is refused.
+/// The refusal of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LibrariesError {
-    /// It is not a payload, or is damaged, or has a later format.
+    /// Not a payload, or damaged, or of a later format.
     #[error("ERR DUMP payload version or checksum are wrong")]
     Envelope,
-    /// It holds something other than libraries.
+    /// Something other than libraries.
     #[error("ERR given type is not a function")]
     Kind,
-    /// It holds libraries as written by a preview of Redis 7.
+    /// Libraries as written by a preview of Redis 7.
     #[error("ERR Failed loading library name")]
     Preview,
     /// A text is truncated or badly packed.

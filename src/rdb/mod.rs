@@ -44,13 +44,13 @@ use wire::Input;
 /// Bytes behind the value: the version and the checksum.
 const FOOTER_BYTES: usize = 10;
 
-/// The reason why a payload is refused.
+/// The refusal of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Its version is too new, or its checksum is wrong.
+    /// The version is too new, or the checksum is wrong.
     #[error("DUMP payload version or checksum are wrong")]
     Envelope,
-    /// Its content is not a known value.
+    /// The content is not a known value.
     #[error("Bad data format")]
     Content,
 }

@@ -77,7 +77,7 @@ pub(super) const STREAM_WHOLE: u8 = 123;
 /// Sets with members that expire, as one server of this kind sends them to another.
 pub(super) const SET_METADATA: u8 = 124;
 
-/// This bit marks Valkey's own codes.
+/// The bit that marks Valkey's own codes.
 const VALKEY: u8 = 0x80;
 
 /// The first code that the two use differently, and the last code of each.

@@ -28,12 +28,12 @@ pub(crate) struct Rate {
     limit: i64,
 }
 
-/// The reason why a rate is invalid.
+/// The fault of an invalid rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadRate {
     /// No token would ever arrive, or infinitely many.
     Zero,
-    /// It would take more than 146 years until all tokens are available again.
+    /// All tokens would be available again only after more than 146 years.
     TooLong,
 }
 

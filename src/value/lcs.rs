@@ -15,11 +15,11 @@ pub(crate) struct Table<'a> {
 /// Bytes that match without a gap in both strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// Its start in the first string.
+    /// The start in the first string.
     pub a: usize,
-    /// Its start in the second string.
+    /// The start in the second string.
     pub b: usize,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub len: usize,
 }
 

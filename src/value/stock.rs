@@ -40,7 +40,7 @@ pub enum Memory {
 }
 
 impl Memory {
-    /// All of them, in the order in which they are written.
+    /// All memories, in the order in which they are written.
     pub const ALL: [Memory; 3] = [Memory::Refills, Memory::Sales, Memory::Buyers];
 
     /// The most names that are remembered.

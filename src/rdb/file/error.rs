@@ -6,7 +6,7 @@ use crate::base::excerpt;
 use crate::base::limits::RDB_VALUE_MAX_BYTES;
 use crate::rdb::types::{NEWEST_VALKEY_VERSION, NEWEST_VERSION};
 
-/// The reason why a file cannot be read any further. Offsets are bytes from its beginning.
+/// An error that ends the reading of a file. Offsets are bytes from its beginning.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The system or the network fails to deliver more of it.
@@ -17,13 +17,13 @@ pub enum FileError {
         /// The cause.
         source: io::Error,
     },
-    /// It begins with something other than `REDIS` or `VALKEY`.
+    /// The file begins with something other than `REDIS` or `VALKEY`.
     #[error("not in RDB format: it begins with \"{}\"", start.escape_ascii())]
     NotRdb {
-        /// Its first bytes.
+        /// The first bytes of the file.
         start: Vec<u8>,
     },
-    /// Its version is too new.
+    /// The file's version is not supported.
     #[error(
         "version {magic} {version} is not supported, only REDIS up to {NEWEST_VERSION} and VALKEY up to \
          {NEWEST_VALKEY_VERSION}"
@@ -34,7 +34,7 @@ pub enum FileError {
         /// The version.
         version: u16,
     },
-    /// It contains data that only its code identifies.
+    /// The file contains a kind of data that is known but cannot be read.
     #[error("unsupported data at offset {offset}: {what}")]
     Foreign {
         /// The position of the data.
@@ -42,13 +42,13 @@ pub enum FileError {
         /// A description of the data.
         what: &'static str,
     },
-    /// It ends too early.
+    /// The file ends too early.
     #[error("cut off at offset {offset}")]
     CutOff {
         /// The offset at which it ends.
         offset: u64,
     },
-    /// Its content is invalid.
+    /// The content is invalid.
     #[error("damaged at offset {offset}: {what}")]
     Damaged {
         /// The position of the damage.
@@ -82,7 +82,7 @@ pub enum FileError {
         /// The start of the key's entry.
         offset: u64,
     },
-    /// Its bytes do not match its checksum.
+    /// The bytes do not match the checksum.
     #[error("CRC error: the checksum is wrong, so the data before offset {offset} cannot be trusted")]
     Checksum {
         /// The position of the checksum.

@@ -38,7 +38,7 @@ pub enum Record<'a> {
     Keys {
         /// The number of the database.
         db: u64,
-        /// The number of its keys.
+        /// The number of keys.
         keys: u64,
     },
     /// The text of a library of functions.

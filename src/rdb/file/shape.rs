@@ -13,7 +13,7 @@ use crate::rdb::types::*;
 use crate::rdb::wire::{self, Head};
 use crate::value::stock::Memory;
 
-/// The reason why a value cannot be copied.
+/// A failure to copy a value.
 pub(super) enum Stop {
     /// See [`FileError::TooLong`].
     TooLong,

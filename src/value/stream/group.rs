@@ -158,7 +158,7 @@ impl Group {
         self.by_name.range::<[u8], _>((from, Bound::Unbounded)).map(|(_, &number)| &self.consumers[number])
     }
 
-    /// The pending entries that were given back, with their turns and in the order of these, from `turn` on.
+    /// The pending entries that were given back, each with its turn and ordered by turn, from `turn` on.
     pub fn released_from(&self, turn: u64) -> impl Iterator<Item = (u64, Pending<'_>)> {
         self.released.range(turn..).filter_map(|(&turn, &id)| Some((turn, self.pending(id)?)))
     }

@@ -134,7 +134,7 @@ impl NewId {
     }
 }
 
-/// The reason why a new entry cannot get an id.
+/// A failure to assign an id to a new entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NewIdError {
     /// The requested id, or every id that the request allows, is not above the last one.

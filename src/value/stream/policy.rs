@@ -217,7 +217,7 @@ pub(super) fn as_time(ms: u64) -> Option<i64> {
 pub const HISTORY: [&str; 7] =
     ["dlq-stream", "dlq-group", "dlq-id", "dlq-consumer", "dlq-deliveries", "dlq-time", "dlq-hops"];
 
-/// The number of these fields in dead letters written before `dlq-hops` existed.
+/// The number of [`HISTORY`] fields in dead letters written before `dlq-hops` existed.
 const HISTORY_WITHOUT_HOPS: usize = HISTORY.len() - 1;
 
 /// The origin of a dead letter, according to its fields.

@@ -14,8 +14,8 @@ pub enum Keep {
 /// The entries to remove in a trim that spares those that groups need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AckedTrim {
-    /// All entries up to and including this one.
+    /// All entries up to and including this id.
     pub through: Option<StreamId>,
-    /// These entries behind it, with others between them that stay.
+    /// Single entries behind `through`, between entries that stay.
     pub single: Vec<StreamId>,
 }

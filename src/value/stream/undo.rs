@@ -22,7 +22,7 @@ impl Stream {
         StreamTail { last_id, entries_added, bytes, total, live }
     }
 
-    /// Removes the entry that was appended to this end.
+    /// Removes the appended entry, which restores this end of the stream.
     pub fn cut_to(&mut self, tail: StreamTail) {
         self.len -= 1;
         let appended = std::mem::replace(&mut self.last_id, tail.last_id);
