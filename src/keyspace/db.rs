@@ -12,6 +12,9 @@ use crate::base::rng::Rng;
 use crate::base::split_table::{Hashes, LinePlace, SplitTable, Walk};
 use crate::value::thin_bytes::ThinBytes;
 
+/// A database number.
+pub type DbIndex = u16;
+
 /// One database. Knows nothing of effects, and of time only what it is told.
 pub struct Db {
     entries: Entries,

@@ -1,7 +1,7 @@
 //! Which key goes when memory is full.
 //!
 //! To find the key that was unused for longest among millions, exactly, would take an order of all keys, which each use changes. As in
-//! Redis, a few keys are drawn instead, and the best victims seen so far wait in a [`Pool`]; the best of all goes. What is drawn is
+//! Redis, a few keys are drawn instead, and the best victims seen so far wait in a [`Pool`](super::victims::Pool); the best of all goes. What is drawn is
 //! cheap, because it is what lies together:
 //!
 //! - of all keys, a line of the index: up to ten slots whose keys have nothing to do with each other but a few bits of their hashes.
@@ -17,52 +17,13 @@
 use super::db::Db;
 use super::effect::Cause;
 use super::entry::NEVER;
+use super::victims::Candidate;
 use super::{DbIndex, Keyspace, Slot};
 use crate::base::limits::{EVICTION_DRAWS, EVICTION_POOL};
 use crate::config::{MaxmemoryPolicy, Ranking};
 
 /// Where fewer than one of so many keys expires, these are drawn by their timers.
 const SPARSE: usize = 4;
-
-/// A key that may go.
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    /// The larger, the better.
-    score: u64,
-    slot: Slot,
-    used: u32,
-    db: DbIndex,
-}
-
-/// The best candidates seen so far, the best one last.
-#[derive(Debug, Default)]
-pub(super) struct Pool {
-    candidates: Vec<Candidate>,
-}
-
-impl Pool {
-    pub(super) fn clear(&mut self) {
-        self.candidates.clear();
-    }
-
-    /// Takes a candidate in, if it is better than the worst, or there is room. What was known of its slot is forgotten.
-    fn add(&mut self, candidate: Candidate) {
-        self.candidates.retain(|known| known.slot != candidate.slot || known.db != candidate.db);
-        let is_full = self.candidates.len() >= EVICTION_POOL;
-        if is_full && self.candidates.first().is_some_and(|worst| worst.score >= candidate.score) {
-            return;
-        }
-        if is_full {
-            self.candidates.remove(0);
-        }
-        let at = self.candidates.partition_point(|known| known.score < candidate.score);
-        self.candidates.insert(at, candidate);
-    }
-
-    fn take_best(&mut self) -> Option<Candidate> {
-        self.candidates.pop()
-    }
-}
 
 impl Keyspace {
     /// Removes the key that should go next, drawn from about `samples` of each database. Answers false if there is none that may go.
@@ -91,7 +52,7 @@ impl Keyspace {
             let (mut has_drawn, mut expired) = (false, None);
             // The nearest timers stay the nearest but for what comes meanwhile: they need not be drawn again each time.
             let are_enough = ranking == Ranking::Deadline
-                && self.pool.candidates.len() > EVICTION_POOL / 2
+                && self.pool.len() > EVICTION_POOL / 2
                 && !self.dbs.iter().any(Db::is_ordering_timers);
             for db in 0..if are_enough { 0 } else { self.databases() } {
                 drawn.clear();

@@ -20,19 +20,28 @@ pub mod entry;
 mod eviction;
 mod expiry;
 mod in_flight;
+mod key_use;
+mod limits;
 mod mark;
+mod misfit;
 mod pre_image;
 pub mod prepared;
 mod settle;
 pub mod snapshot;
+mod stats;
 mod undo;
+mod unsettled;
 pub mod usage;
 mod verb;
+mod victims;
 mod wheel;
 
 pub use arena::Slot;
+pub use db::DbIndex;
 pub use entry::NEVER;
-pub use verb::{Misfit, WrongType};
+pub use limits::ValueLimits;
+pub use misfit::{Misfit, WrongType};
+pub use stats::KeyspaceStats;
 
 use std::rc::Rc;
 
@@ -41,14 +50,13 @@ use db::Db;
 use disposal::Disposal;
 use effect::{Cause, Effect, Effects, Recording, What};
 use entry::Entry;
-use eviction::Pool;
 use expiry::Turn;
 use in_flight::InFlight;
 use mark::Mark;
-use settle::Unsettled;
-use undo::Undo;
+use undo::notes::Undo;
+use unsettled::Unsettled;
 use usage::{Noting, Usage};
-use verb::Workshop;
+use victims::Pool;
 
 use crate::base::hasher::hash_bytes;
 use crate::base::limits::{
@@ -57,13 +65,8 @@ use crate::base::limits::{
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::base::split_table::{PLACE_END, Walk};
-use crate::config::{Config, EventClasses};
+use crate::config::EventClasses;
 use crate::value::deadlines::Deadlines;
-use crate::value::hash::HashLimits;
-use crate::value::list::ListLimits;
-use crate::value::set::SetLimits;
-use crate::value::stream::StreamLimits;
-use crate::value::zset::ZSetLimits;
 
 /// Where a [walk](Keyspace::walk) ends.
 pub const WALK_END: u64 = PLACE_END;
@@ -73,60 +76,6 @@ pub const NAMELESS: &[u8] = b"";
 
 /// Keys from which on looking ahead pays: fewer lie in the processor's cache anyway.
 const AHEAD_MIN_KEYS: usize = 4_096;
-
-/// A database number.
-pub type DbIndex = u16;
-
-/// Counts since the server started or CONFIG RESETSTAT.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct KeyspaceStats {
-    /// Reads that found their key.
-    pub hits: u64,
-    /// Reads that did not.
-    pub misses: u64,
-    /// Keys removed because they expired.
-    pub expired: u64,
-    /// Fields of hashes and members of sets removed because they expired.
-    pub expired_elements: u64,
-    /// Keys removed because memory was full.
-    pub evicted: u64,
-}
-
-/// Where values change from their compact representation to the one for many elements.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct ValueLimits {
-    pub hash: HashLimits,
-    pub set: SetLimits,
-    pub zset: ZSetLimits,
-    pub list: ListLimits,
-    pub stream: StreamLimits,
-}
-
-impl From<&Config> for ValueLimits {
-    fn from(config: &Config) -> ValueLimits {
-        ValueLimits {
-            hash: HashLimits {
-                max_listpack_entries: config.hash_max_listpack_entries,
-                max_listpack_value: config.hash_max_listpack_value,
-            },
-            set: SetLimits {
-                max_intset_entries: config.set_max_intset_entries,
-                max_listpack_entries: config.set_max_listpack_entries,
-                max_listpack_value: config.set_max_listpack_value,
-            },
-            zset: ZSetLimits {
-                max_entries: config.zset_max_listpack_entries,
-                max_value: config.zset_max_listpack_value,
-            },
-            list: ListLimits { max_listpack_size: config.list_max_listpack_size, ..ListLimits::default() },
-            stream: StreamLimits {
-                node_max_bytes: config.stream_node_max_bytes,
-                node_max_entries: config.stream_node_max_entries,
-            },
-        }
-    }
-}
 
 /// As long as one of these lives, nothing expires; see [`Keyspace::hold_expiry`].
 #[derive(Debug)]
@@ -189,6 +138,13 @@ pub struct Keyspace {
     pub stats: KeyspaceStats,
     /// Randomness for RANDOMKEY and its kin.
     pub rng: Rng,
+}
+
+/// A keyspace in which a value is built, under [`NAMELESS`] in database 0. The value stays even if it loses all its elements.
+struct Workshop {
+    ks: Keyspace,
+    /// What has expired is a part of the value like any other.
+    _hold: ExpiryHold,
 }
 
 impl Keyspace {
@@ -745,15 +701,6 @@ impl Keyspace {
             }
         }
         left == 0
-    }
-
-    /// Repeats a recorded change of keys; fails when it does not fit what is there, which a stream of this keyspace's own
-    /// effects always does. What did not fit may be done in part: such a keyspace is not to be used any more.
-    pub fn apply(&mut self, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
-        if db >= self.databases() {
-            return Err(Misfit::NoDatabase);
-        }
-        verb::apply(self, db, effect)
     }
 
     /// Holds the data of another keyspace, with as many databases, in place of its own. Between two units only, and nobody is

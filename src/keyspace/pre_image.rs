@@ -4,8 +4,8 @@
 //! back, so it may name positions.
 
 use super::any_value::{ValueMut, ValueRef};
-use super::entry::Key;
-use super::{NEVER, ValueLimits};
+use super::entry::{Key, NEVER};
+use super::limits::ValueLimits;
 use crate::value::grants::{Grants, OwnedGrant};
 use crate::value::list::{List, ListPreImage};
 use crate::value::stock::{MemoryPreImage, Terms};

@@ -4,8 +4,8 @@
 use super::any_value::{Value, ValueRef};
 use super::effect::{Effect, EffectWriter};
 use super::entry::{NewValue, TEXT_MAX_BYTES};
-use super::verb::{Misfit, build, keeps_expiry, limits_of, value_of};
-use super::{DbIndex, Keyspace, NEVER, Slot, ValueLimits};
+use super::verb::{build, keeps_expiry, limits_of, value_of};
+use super::{DbIndex, Keyspace, Misfit, NEVER, Slot, ValueLimits};
 use crate::base::hasher::hash_bytes;
 use crate::value::small_bytes::SmallBytes;
 use crate::value::string::{StringRef, StringValue};

@@ -6,45 +6,11 @@
 //! What may need another place is noted. A note is a hint: what a slot holds by then is looked at, and of a unit that writes very many
 //! collections some are not noted, and stay outside.
 
-use super::entry::EntryMut;
+use super::unsettled::Note;
 use super::{DbIndex, Keyspace, Slot};
-use crate::base::limits::UNSETTLED_MAX;
 
 /// So many notes are worth the cache misses of looking after them before a unit.
 const SETTLE_FROM: usize = 64;
-
-/// Entries that may need other places when the unit is over.
-#[derive(Default)]
-pub(super) struct Unsettled(Vec<Note>);
-
-/// An entry. It may be gone, and another be in its slot.
-struct Note {
-    db: DbIndex,
-    slot: Slot,
-    /// The unit has written its collection as a whole. Else that was embedded, and has been changed.
-    is_new: bool,
-}
-
-impl Unsettled {
-    /// Gives the embedded collection of the entry at `slot`, which is about to be changed, an allocation of its own.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn open(&mut self, db: DbIndex, slot: Slot, entry: &mut EntryMut<'_>) {
-        entry.unembed();
-        self.note(Note { db, slot, is_new: false });
-    }
-
-    fn note(&mut self, note: Note) {
-        if self.0.len() < UNSETTLED_MAX {
-            self.0.push(note);
-        }
-    }
-
-    /// Gives back the memory that is kept for notes to come.
-    pub(super) fn give_back(&mut self) {
-        self.0.shrink_to(0);
-    }
-}
 
 impl Keyspace {
     /// A collection has been put into `slot` as a whole, or will be by this unit.
@@ -63,7 +29,7 @@ impl Keyspace {
     /// holds their slots, and may take back what it does.
     #[inline]
     pub(super) fn settle_many(&mut self) {
-        if self.unsettled.0.len() >= SETTLE_FROM {
+        if self.unsettled.len() >= SETTLE_FROM {
             self.settle();
         }
     }
@@ -72,7 +38,7 @@ impl Keyspace {
     /// slot is about what is there now. Between two units only.
     #[cold]
     pub(super) fn settle(&mut self) {
-        for Note { db, slot, is_new } in self.unsettled.0.drain(..).rev() {
+        for Note { db, slot, is_new } in self.unsettled.drain() {
             let database = &mut self.dbs[db as usize];
             if database.settle(slot, is_new) {
                 database.release();
@@ -84,6 +50,7 @@ impl Keyspace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::limits::UNSETTLED_MAX;
     use crate::base::lsn::Lsn;
     use crate::base::rng::Rng;
     use crate::keyspace::NEVER;

@@ -3,16 +3,20 @@
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
+use super::declared::{Effect, Role, Target};
 use super::family::Family;
-use super::grant_turns::{GrantTurn, GrantTurns};
+use super::field::Field;
+use super::grant_turns::{GrantTurn, GrantTurns, Turn};
 use super::notes::{Note, Notes, What};
 use super::tallies::{Tallies, Tally};
 use super::touch::Touch;
-use super::{Effect, Field, Role, SAME_KEY, Target, Turn};
 use crate::base::hasher::hash_bytes;
 use crate::base::key_prefixes::KeyPrefixes;
 use crate::base::limits::{HISTORY_KEY_MAX_BYTES, HISTORY_PLACES, SCRATCH_KEEP_BYTES, TOUCHES_MAX_BYTES};
 use crate::keyspace::changed::{self, Changed, More, hash_in_database};
+
+/// Set in the first byte of an effect that has the database and key of the last one before it that has a key.
+const SAME_KEY: u8 = 0x80;
 
 /// How much of its effects a unit records: as much as there are readers for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,6 +1,7 @@
 //! What of an effect those need to know who watch keys or wait for them.
 
-use super::{Effect, Field, Role, Target};
+use super::declared::{Effect, Role, Target};
+use super::field::Field;
 
 /// What has been touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

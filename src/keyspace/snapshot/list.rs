@@ -7,8 +7,7 @@
 //! LSET and LINSERT may put an element over the end of the part into the neighbouring node, which the reader can't tell: its effect
 //! says whether the element is the first of its node. If it is, it belongs to what follows upon the part.
 
-use super::Budget;
-use super::part::Followed;
+use super::slice::{Budget, Followed};
 use crate::keyspace::NAMELESS;
 use crate::keyspace::effect::{Ascending, Effect, EffectWriter, Field};
 use crate::value::list::List;

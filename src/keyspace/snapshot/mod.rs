@@ -34,13 +34,15 @@
 
 mod list;
 mod part;
+mod slice;
 mod stream;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
 
-use part::{Followed, UnderWay};
+use part::UnderWay;
+use slice::{Budget, Followed};
 
 use super::any_value::ValueRef;
 use super::db::Db;
@@ -153,7 +155,7 @@ impl Snapshot {
     /// Copies on, between two units: appends effects to `out` until they have about so many bytes, or took as long to make. One
     /// effect may exceed that. Answers whether all is copied; if so, the stream is complete as of now.
     pub fn copy_slice(&mut self, ks: &Keyspace, bytes: usize, out: &mut EffectWriter) -> bool {
-        let mut budget = Budget { left: self.slice_bytes(ks, bytes) };
+        let mut budget = Budget::new(self.slice_bytes(ks, bytes));
         if !self.has_limits {
             out.write(0, &limits_effect(ks.limits()));
             self.has_limits = true;
@@ -426,32 +428,6 @@ impl Snapshot {
     /// Whether the reader has a key as it is.
     fn has(&self, db: DbIndex, key: &[u8]) -> bool {
         self.dbs[db as usize].has(key) && !self.under_way.as_ref().is_some_and(|under_way| under_way.is(db, key))
-    }
-}
-
-/// What a slice may still do, counted in bytes.
-struct Budget {
-    left: usize,
-}
-
-impl Budget {
-    fn is_spent(&self) -> bool {
-        self.left == 0
-    }
-
-    fn has_more_than(&self, bytes: usize) -> bool {
-        self.left > bytes
-    }
-
-    fn pay_bytes(&mut self, bytes: usize) {
-        self.left = self.left.saturating_sub(bytes);
-    }
-
-    /// Pays for the work on one key or element, which writes to `out`.
-    fn pay(&mut self, out: &mut EffectWriter, work: impl FnOnce(&mut EffectWriter)) {
-        let before = out.len();
-        work(out);
-        self.pay_bytes(out.len() - before + SNAPSHOT_KEY_WORK_BYTES);
     }
 }
 

@@ -19,8 +19,8 @@
 //! After an effect that is not followed, and when the key is gone, the copy of the value starts over. An effect that puts another value
 //! in the place of all of it brings that along, and is passed on.
 
-use super::Budget;
 use super::list::ListPart;
+use super::slice::{Budget, Followed};
 use super::stream::StreamPart;
 use crate::base::hasher::hash_bytes;
 use crate::base::limits::SNAPSHOT_PIECE_BYTES;
@@ -65,17 +65,6 @@ enum Part {
         until: u64,
         names: [u64; Memory::ALL.len()],
     },
-}
-
-/// What an effect on the value means for the part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Followed {
-    /// The part has what it needs.
-    Yes,
-    /// It puts another value in the place of this one, so that there is nothing left to copy.
-    Replaced,
-    /// It can't be told: the copy of the value must start over, if it is still there.
-    No,
 }
 
 impl UnderWay {

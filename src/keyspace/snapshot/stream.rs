@@ -8,8 +8,7 @@
 //! **Delayed messages** become entries behind all others, which the walk has yet to meet as long as it goes over entries: then that only
 //! takes them away from what was copied.
 
-use super::Budget;
-use super::part::Followed;
+use super::slice::{Budget, Followed};
 use crate::base::limits::{SNAPSHOT_PENDING_WORK_BYTES, SNAPSHOT_PIECE_BYTES};
 use crate::keyspace::NAMELESS;
 use crate::keyspace::effect::{Effect, EffectWriter, Pairs};

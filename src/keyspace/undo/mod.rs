@@ -25,198 +25,21 @@
 //! held, the note that covers its key takes that back. After databases were emptied or changed places nobody knows which values
 //! those are, and all of these databases count.
 
-use std::collections::HashSet;
+pub(super) mod notes;
+
+use notes::{Outer, SAMPLES, Step};
 
 use super::any_value::{Value, ValueRef};
 use super::db::Db;
-use super::effect::{Kept, What};
+use super::effect::What;
 use super::entries::Removed;
-use super::entry::{Entry, NewValue, TEXT_MAX_BYTES};
+use super::entry::{Entry, NewValue};
 use super::pre_image::PreImage;
 use super::{DbIndex, Keyspace, KeyspaceStats, NEVER, Slot};
 use crate::value::stream::Stream;
-use crate::value::string::StringValue;
 
 /// Notes of one kind of change up to which pieces are preferred even where a copy would do: more of them cost more than it.
 const PIECES_BEFORE_COPIES: usize = 64;
-
-/// Entries up to which a look through a list is faster than a hash.
-const RESTORABLE_FEW: usize = 16;
-
-/// Elements by which the bytes of a large value are judged.
-const SAMPLES: usize = 5;
-
-/// Bytes that a note takes: its step, and its place in a table of what is restorable.
-const NOTE_BYTES: usize = size_of::<Step>() + 2 * size_of::<u64>();
-
-/// The notes. Empty and off between two scripts.
-#[derive(Default)]
-pub(super) struct Undo {
-    is_on: bool,
-    steps: Vec<Step>,
-    /// Entries of which the notes can restore value and expiry already.
-    restorable: Restorable,
-    /// Streams of which they can restore what producers requested.
-    restorable_requests: Restorable,
-    /// Databases that were emptied or changed places.
-    replaced_dbs: Vec<DbIndex>,
-    /// See [`undo_bytes`](Keyspace::undo_bytes).
-    bytes: usize,
-    /// How many effects that stand there had been.
-    standing_effects: u64,
-    stats: KeyspaceStats,
-    /// What is suspended while an inner one is on, the outermost first.
-    outer: Vec<Outer>,
-}
-
-/// What an undo knows that began before another one.
-struct Outer {
-    /// How many of the steps are its own.
-    steps: usize,
-    restorable: Restorable,
-    restorable_requests: Restorable,
-    bytes: usize,
-    standing_effects: u64,
-    stats: KeyspaceStats,
-    effects: Kept,
-}
-
-/// How one change is taken back.
-enum Step {
-    /// A key was added: it goes.
-    Added { db: DbIndex, slot: Slot },
-    /// A key was removed: it comes back.
-    Removed { db: DbIndex, slot: Slot, entry: Removed },
-    /// A key got another value or, covered by this note, another expiry.
-    Replaced { db: DbIndex, slot: Slot, value: Value, expires_at_ms: i64 },
-    /// A key was removed and its value moved to where the next `CarriedTo` says. Of one that `is_covered` an earlier note has the value.
-    Carried { db: DbIndex, slot: Slot, shell: Removed, is_covered: bool },
-    /// A key was added with the value of another one.
-    CarriedTo { db: DbIndex, slot: Slot },
-    /// A key moved to another slot, where it has more bytes. It had these.
-    Moved { db: DbIndex, from: Slot, to: Slot, bytes: usize },
-    /// A key got another expiry.
-    Expiry { db: DbIndex, slot: Slot, at_ms: i64 },
-    /// A part of a value was changed.
-    Changed { db: DbIndex, slot: Slot, pre_image: PreImage },
-    /// A database was emptied.
-    Flushed { db: DbIndex, old: Box<Db> },
-    /// Two databases changed places.
-    Swapped { db: DbIndex, with_db: DbIndex },
-}
-
-impl Undo {
-    /// Whether changes are noted.
-    #[inline]
-    pub(super) fn is_on(&self) -> bool {
-        self.is_on
-    }
-
-    fn push(&mut self, step: Step) {
-        self.bytes += NOTE_BYTES + step.heap_bytes();
-        self.steps.push(step);
-    }
-
-    /// Bytes of a value that has left the database, if the unit may have brought it, or if it `was_embedded`. Like a short text, which lay
-    /// inside of its entry, that is a copy.
-    #[inline]
-    fn count_gone(&mut self, db: DbIndex, value: &Value, was_embedded: bool) {
-        let was_text = matches!(value, Value::String(StringValue::Heap(text)) if text.len() <= TEXT_MAX_BYTES);
-        if was_text || was_embedded || self.replaced_dbs.contains(&db) {
-            self.bytes += value.as_ref().heap_bytes(SAMPLES);
-        }
-    }
-
-    /// An entry has left its slot. Answers whether the notes could restore it.
-    #[inline]
-    fn forget(&mut self, db: DbIndex, slot: Slot) -> bool {
-        self.restorable_requests.remove((slot, db));
-        self.restorable.remove((slot, db))
-    }
-
-    fn replace_database(&mut self, db: DbIndex) {
-        self.restorable.clear();
-        self.restorable_requests.clear();
-        if !self.replaced_dbs.contains(&db) {
-            self.replaced_dbs.push(db);
-        }
-    }
-
-    /// Forgets what the unit did, of which the steps have been taken out.
-    fn end(&mut self) {
-        self.restorable.clear();
-        self.restorable_requests.clear();
-        self.replaced_dbs.clear();
-        self.bytes = 0;
-    }
-
-    /// Gives back the memory that was kept for the next script.
-    pub(super) fn give_back(&mut self) {
-        self.steps.shrink_to(0);
-    }
-}
-
-impl Step {
-    /// Bytes outside of it, values that left the keyspace not counted.
-    fn heap_bytes(&self) -> usize {
-        match self {
-            Step::Removed { entry, .. } | Step::Carried { shell: entry, .. } => entry.key.heap_bytes(),
-            Step::Changed { pre_image, .. } => pre_image.heap_bytes(),
-            Step::Flushed { .. } => size_of::<Db>(),
-            _ => 0,
-        }
-    }
-}
-
-/// Names an entry, as long as it stands there.
-type Name = (Slot, DbIndex);
-
-/// A set of entries. One that leaves its slot leaves the set, too, so that no other is taken for it.
-#[derive(Default)]
-struct Restorable {
-    few: Vec<Name>,
-    many: HashSet<Name>,
-}
-
-impl Restorable {
-    #[inline]
-    fn has(&self, one: Name) -> bool {
-        self.few.contains(&one) || (!self.many.is_empty() && self.many.contains(&one))
-    }
-
-    #[inline]
-    fn add(&mut self, one: Name) {
-        if self.few.len() < RESTORABLE_FEW {
-            self.few.push(one);
-        } else {
-            self.many.insert(one);
-        }
-    }
-
-    /// Takes an entry out. Answers whether it was in the set.
-    #[inline]
-    fn remove(&mut self, one: Name) -> bool {
-        if let Some(at) = self.few.iter().position(|name| *name == one) {
-            self.few.swap_remove(at);
-            return true;
-        }
-        !self.many.is_empty() && self.many.remove(&one)
-    }
-
-    /// An entry that may be in the set has another name.
-    fn rename(&mut self, from: Name, to: Name) {
-        if self.remove(from) {
-            self.add(to);
-        }
-    }
-
-    fn clear(&mut self) {
-        self.few.clear();
-        if !self.many.is_empty() {
-            self.many = HashSet::new();
-        }
-    }
-}
 
 impl Keyspace {
     /// From here on every change can be taken back, until [`commit_undo`](Self::commit_undo) or

@@ -7,7 +7,7 @@
 //! **Nothing is lost.** A message that is due while the stream has no further id stays as it is, and can be listed and cancelled. It
 //! becomes an entry when XSETID has made room. So does it stay while the log takes no changes.
 
-use super::{Misfit, WrongType, ensure, slot_of};
+use super::check::{ensure, slot_of};
 use crate::base::limits::{
     DELAYED_RELEASE_EFFECT_BYTES, DELAYED_RELEASED_BEFORE_APPEND_MAX, DELAYED_RELEASED_MAX, DELAYED_RELEASED_MAX_BYTES,
     UNIT_MAX_BYTES,
@@ -15,7 +15,7 @@ use crate::base::limits::{
 use crate::keyspace::any_value::Value;
 use crate::keyspace::effect::{Effect, Pairs};
 use crate::keyspace::pre_image::PreImage;
-use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::keyspace::{DbIndex, Keyspace, Misfit, Slot, WrongType};
 use crate::value::stream::{Stream, StreamId};
 
 impl Keyspace {

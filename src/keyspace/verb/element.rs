@@ -3,11 +3,11 @@
 //!
 //! An element that expires is removed by an effect like any other, so that who follows the stream needs no clock.
 
-use super::{Misfit, ensure, slot_of};
+use super::check::{ensure, slot_of};
 use crate::keyspace::any_value::{ValueMut, ValueRef};
 use crate::keyspace::effect::{Cause, Effect};
 use crate::keyspace::pre_image::PreImage;
-use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
+use crate::keyspace::{DbIndex, Keyspace, Misfit, NEVER, Slot};
 
 impl Keyspace {
     /// When an element of the hash or set at `slot` expires, Unix ms, [`NEVER`] for not at all; `None` when it is not there.

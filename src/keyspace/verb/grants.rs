@@ -3,14 +3,14 @@
 //! A lease that is over ends by an effect like any other, so that who follows the stream needs no clock. Fencing tokens are counted for
 //! the keyspace as a whole and never again given out: neither when the key is deleted, nor when everything is, nor after a restart.
 
-use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
+use super::check::{ensure, ensure_emptied, slot_of};
 use crate::base::key_prefixes::KeyPrefixes;
 use crate::base::limits::{HISTORY_PLACES, PLACE_LOOK_AGAIN_MS, RESTORED_TOKEN_MAX};
 use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
 use crate::keyspace::effect::{Cause, Effect, Family, GrantTurn, Turn};
 use crate::keyspace::entry::Entry;
 use crate::keyspace::pre_image::PreImage;
-use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
+use crate::keyspace::{DbIndex, Keyspace, Misfit, NEVER, Slot, WrongType};
 use crate::value::grants::{Grant, Grants, Kind, OwnedGrant, TOKEN_MAX, UNITS_MAX};
 
 impl Keyspace {

@@ -8,10 +8,10 @@
 
 use std::collections::HashMap;
 
-use super::{Misfit, ensure, slot_of};
+use super::check::{ensure, slot_of};
 use crate::keyspace::any_value::ValueMut;
 use crate::keyspace::effect::{Effect, EffectWriter, Field, Strings};
-use crate::keyspace::{DbIndex, Keyspace};
+use crate::keyspace::{DbIndex, Keyspace, Misfit};
 use crate::value::stream::{Group, Pending, Policy, StreamId};
 
 /// Encodes the effect that adds a group to the stream under `key`.

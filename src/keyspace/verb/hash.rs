@@ -1,10 +1,10 @@
 //! Verbs on hashes. A hash that loses its last field takes its key along.
 
-use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
+use super::check::{ensure, ensure_emptied, slot_of};
 use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
 use crate::keyspace::effect::{Cause, Effect};
 use crate::keyspace::pre_image::PreImage;
-use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
+use crate::keyspace::{DbIndex, Keyspace, Misfit, NEVER, Slot, WrongType};
 use crate::value::hash::Hash;
 
 impl Keyspace {

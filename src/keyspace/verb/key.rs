@@ -1,13 +1,13 @@
 //! Verbs on keys, whatever they hold.
 
-use super::{Misfit, ensure, slot_of};
+use super::check::{ensure, slot_of};
 use crate::base::hasher::hash_bytes;
 use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::db::Db;
 use crate::keyspace::effect::{Cause, Effect};
 use crate::keyspace::entries::Removed;
 use crate::keyspace::entry::NewValue;
-use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
+use crate::keyspace::{DbIndex, Keyspace, Misfit, NEVER, Slot};
 
 impl Keyspace {
     /// Removes a key, as a command asks.

@@ -1,5 +1,6 @@
 //! The verbs: the only mutators of the keyspace. One file per value type; each verb applies one change and records it.
 
+mod check;
 mod dead_letter;
 mod delayed;
 mod element;
@@ -21,54 +22,11 @@ mod zset;
 
 pub(super) use grants::grant_set;
 pub(super) use group::{PendingPack, group_policy};
-pub(super) use part::Workshop;
 pub(super) use put_value::{build, delayed_messages, keeps_expiry, limits_effect, limits_of, value_of};
 pub(super) use stock::{stock_note, stock_set};
 
 use super::effect::{Effect, for_each_effect};
-use super::{DbIndex, Keyspace, Slot};
-
-/// The key holds a value of another type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WrongType;
-
-/// Why a recorded change can't be repeated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Misfit {
-    /// It names a database that there isn't.
-    #[error("no such database: start with as many `databases` as before")]
-    NoDatabase,
-    /// It changes a key that there isn't.
-    #[error("no such key")]
-    NoKey,
-    /// The key holds a value of another type.
-    #[error("the key holds a value of another type")]
-    WrongType,
-    /// It changes or removes what there isn't: an element, a group, a script.
-    #[error("what it changes or removes is not there")]
-    Absent,
-    /// It creates what there is already.
-    #[error("what it creates is there already")]
-    Exists,
-    /// It removed the last element and did not say so, or the other way about.
-    #[error("it empties the key where it says that it doesn't, or doesn't where it says so")]
-    Emptied,
-    /// Its bytes make no sense.
-    #[error("its bytes make no sense")]
-    BadBytes,
-    /// A script or library that does not load.
-    #[error("the script or library does not load")]
-    Refused,
-    /// What repeats it is not responsible for such effects.
-    #[error("it changes something else")]
-    Elsewhere,
-}
-
-impl From<WrongType> for Misfit {
-    fn from(_: WrongType) -> Misfit {
-        Misfit::WrongType
-    }
-}
+use super::{DbIndex, Keyspace, Misfit, Slot};
 
 macro_rules! dispatch {
     ($(
@@ -78,7 +36,7 @@ macro_rules! dispatch {
         $fields:tt
     )*) => {
         /// Repeats a recorded change through the verb that recorded it.
-        pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
+        fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
             match effect {
                 $(Effect::$name { .. } => $family::apply(ks, db, effect),)*
             }
@@ -96,21 +54,16 @@ mod beside {
     }
 }
 
-/// Where a key that an effect needs lives.
-fn slot_of(ks: &Keyspace, db: DbIndex, key: &[u8]) -> Result<Slot, Misfit> {
-    ks.dbs[db as usize].find(key).ok_or(Misfit::NoKey)
-}
-
-fn ensure(fits: bool, misfit: Misfit) -> Result<(), Misfit> {
-    if fits { Ok(()) } else { Err(misfit) }
-}
-
-/// Checks after a removal of elements that the key went with the last one exactly if the effect says so.
-fn ensure_emptied(ks: &Keyspace, db: DbIndex, key: &[u8], emptied: bool) -> Result<(), Misfit> {
-    ensure(ks.dbs[db as usize].find(key).is_none() == emptied, Misfit::Emptied)
-}
-
 impl Keyspace {
+    /// Repeats a recorded change of keys; fails when it does not fit what is there, which a stream of this keyspace's own
+    /// effects always does. What did not fit may be done in part: such a keyspace is not to be used any more.
+    pub fn apply(&mut self, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
+        if db >= self.databases() {
+            return Err(Misfit::NoDatabase);
+        }
+        apply(self, db, effect)
+    }
+
     /// Records an effect on the key at `slot`.
     #[inline]
     fn record_at<'a>(&'a mut self, db: DbIndex, slot: Slot, effect: impl FnOnce(&'a [u8]) -> Effect<'a>) {
@@ -145,6 +98,7 @@ impl Keyspace {
 mod tests {
     use super::*;
     use crate::base::rng::Rng;
+    use crate::keyspace::WrongType;
     use crate::keyspace::any_value::ValueRef;
     use crate::keyspace::effect::Recording;
     use crate::keyspace::entry::Entry;

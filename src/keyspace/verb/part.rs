@@ -1,19 +1,14 @@
 //! Building a value of recorded effects beside the keys: at once, or in parts as a snapshot copies a large one.
 
-use super::put_value::limits_for;
-use super::{Misfit, ensure};
+use super::check::ensure;
 use crate::base::rng::Rng;
 use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::effect::{Effect, EffectReader};
-use crate::keyspace::{DbIndex, ExpiryHold, Keyspace, NAMELESS, ValueLimits};
+use crate::keyspace::{DbIndex, Keyspace, Misfit, NAMELESS, ValueLimits, Workshop};
 use crate::value::Layout;
-
-/// A keyspace in which a value is built, under [`NAMELESS`] of database 0. The value may lose all that it got so far and stays.
-pub(in crate::keyspace) struct Workshop {
-    ks: Keyspace,
-    /// What has expired is a part of the value like any other.
-    _hold: ExpiryHold,
-}
+use crate::value::hash::HashLimits;
+use crate::value::set::SetLimits;
+use crate::value::zset::ZSetLimits;
 
 impl Workshop {
     /// One without a value.
@@ -45,6 +40,21 @@ impl Workshop {
     fn take(&mut self) -> Option<Value> {
         let slot = self.ks.dbs[0].find(NAMELESS)?;
         Some(self.ks.dbs[0].remove(slot)?.value)
+    }
+}
+
+/// Limits that lay values out like this from their first element on. Nodes of lists and streams end where they otherwise do.
+fn limits_for(layout: Layout, limits: &ValueLimits) -> ValueLimits {
+    let many = if layout == Layout::Large { 0 } else { usize::MAX };
+    ValueLimits {
+        hash: HashLimits { max_listpack_entries: many, max_listpack_value: many },
+        set: SetLimits {
+            max_intset_entries: if layout == Layout::Integers { usize::MAX } else { 0 },
+            max_listpack_entries: many,
+            max_listpack_value: many,
+        },
+        zset: ZSetLimits { max_entries: many, max_value: many },
+        ..*limits
     }
 }
 

@@ -4,14 +4,14 @@
 //! The effect of storing is one for all types. It holds the effects that build the value from nothing, so that no second
 //! encoding of values is needed, and those who follow the stream see one change of one key.
 
+use super::check::{ensure, slot_of};
 use super::grants::grant_set;
-use super::part::Workshop;
-use super::{Misfit, ensure, group, slot_of, stock};
+use super::{group, stock};
 use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::db::Db;
 use crate::keyspace::effect::{Effect, EffectWriter, Field, Pairs};
 use crate::keyspace::entry::NewValue;
-use crate::keyspace::{DbIndex, Keyspace, NAMELESS, NEVER, Slot, ValueLimits};
+use crate::keyspace::{DbIndex, Keyspace, Misfit, NAMELESS, NEVER, Slot, ValueLimits, Workshop};
 use crate::value::Layout;
 use crate::value::deadlines::Deadlines;
 use crate::value::grants::Grants;
@@ -193,21 +193,6 @@ fn built(limits: &ValueLimits, layout: Layout, steps: &[u8]) -> Result<Value, Mi
     workshop.finish(layout)
 }
 
-/// Limits that lay values out like this from their first element on. Nodes of lists and streams end where they otherwise do.
-pub(super) fn limits_for(layout: Layout, limits: &ValueLimits) -> ValueLimits {
-    let many = if layout == Layout::Large { 0 } else { usize::MAX };
-    ValueLimits {
-        hash: HashLimits { max_listpack_entries: many, max_listpack_value: many },
-        set: SetLimits {
-            max_intset_entries: if layout == Layout::Integers { usize::MAX } else { 0 },
-            max_listpack_entries: many,
-            max_listpack_value: many,
-        },
-        zset: ZSetLimits { max_entries: many, max_value: many },
-        ..*limits
-    }
-}
-
 /// The effects that build `value`, with elements that have expired and are not removed yet.
 pub(in crate::keyspace) fn build(value: ValueRef<'_>) -> Vec<u8> {
     let key = NAMELESS;
@@ -334,7 +319,7 @@ pub(in crate::keyspace) fn delayed_messages(
 mod tests {
     use super::*;
     use crate::base::rng::Rng;
-    use crate::keyspace::verb::WrongType;
+    use crate::keyspace::WrongType;
     use crate::keyspace::verb::tests::replays;
 
     fn taken(ks: &mut Keyspace, key: &[u8]) -> Result<Value, WrongType> {

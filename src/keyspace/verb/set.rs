@@ -1,11 +1,11 @@
 //! Verbs on sets. A set that loses its last member takes its key along.
 
-use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
+use super::check::{ensure, ensure_emptied, slot_of};
 use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
 use crate::keyspace::effect::{Cause, Effect};
 use crate::keyspace::entry::Key;
 use crate::keyspace::pre_image::PreImage;
-use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::keyspace::{DbIndex, Keyspace, Misfit, Slot, WrongType};
 use crate::value::set::Set;
 
 impl Keyspace {

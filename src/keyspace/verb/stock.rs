@@ -5,12 +5,12 @@
 //! command was found already: an entry is appended to a stream that is there, or a new one comes, but no key goes except a stream that had
 //! expired anyway.
 
-use super::{Misfit, WrongType, ensure, slot_of};
+use super::check::{ensure, slot_of};
 use crate::base::limits::STOCK_TOLD_KEY_MAX_BYTES;
 use crate::keyspace::any_value::{ValueMut, ValueRef};
 use crate::keyspace::effect::{Cause, Effect, EffectWriter, Turn};
 use crate::keyspace::pre_image::PreImage;
-use crate::keyspace::{DbIndex, Keyspace, NAMELESS, Slot};
+use crate::keyspace::{DbIndex, Keyspace, Misfit, NAMELESS, Slot, WrongType};
 use crate::value::grants::{Grant, Kind, OwnedGrant};
 use crate::value::stock::{AMOUNT_MAX, Memory, Remembered, Stock, Terms};
 use crate::value::stream::{NewId, Stream};

@@ -1,11 +1,11 @@
 //! Verbs on streams. A stream without entries stays; what a group notes about its consumers belongs to the stream.
 
+use super::check::{ensure, slot_of};
 use super::group::group_policy;
-use super::{Misfit, WrongType, ensure, slot_of};
 use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
 use crate::keyspace::effect::{Effect, Pairs};
 use crate::keyspace::pre_image::PreImage;
-use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::keyspace::{DbIndex, Keyspace, Misfit, Slot, WrongType};
 use crate::value::stream::{Policy, Stream, StreamId};
 
 impl Keyspace {

@@ -4,13 +4,13 @@
 //! SET with an expiry has two effects, those of `put` and of `expire_at`. An effect of its own would save the few bytes of the
 //! repeated key and cost every reader of the stream a third way in which a string and a second way in which a deadline comes to be.
 
-use super::{Misfit, WrongType, ensure, slot_of};
+use super::check::{ensure, slot_of};
 use crate::base::hasher::hash_bytes;
 use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::effect::Effect;
 use crate::keyspace::entry::NewValue;
 use crate::keyspace::pre_image::PreImage;
-use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
+use crate::keyspace::{DbIndex, Keyspace, Misfit, NEVER, Slot, WrongType};
 use crate::value::string::{StringRef, StringValue};
 
 impl Keyspace {
