@@ -1,4 +1,5 @@
-//! A value of any type, and the three ways of having one: owned ([`Value`]), to read ([`ValueRef`]), to change in place ([`ValueMut`]).
+//! A value of any type, in three forms: owned ([`Value`]), borrowed for reading ([`ValueRef`]), and borrowed for
+//! changing in place ([`ValueMut`]).
 
 use crate::base::limits::{COMPACT_MAX_ENTRIES, UNDO_COPY_MAX_BYTES};
 use crate::value::Layout;
@@ -13,7 +14,7 @@ use crate::value::string::{StringRef, StringValue};
 use crate::value::thin_bytes::ThinBytes;
 use crate::value::zset::ZSet;
 
-/// What a key holds.
+/// The value of a key.
 #[derive(Clone)]
 pub enum Value {
     /// Bytes or a counter.
@@ -28,11 +29,11 @@ pub enum Value {
     Hash(Hash),
     /// Entries by time.
     Stream(Box<Stream>),
-    /// Who holds a lock, a gate or a stock's units.
+    /// The holders of a lock, a gate or a stock's units.
     Grants(Grants),
 }
 
-/// A value as it is read, wherever it lies.
+/// A value borrowed for reading, wherever it lies.
 #[derive(Clone, Copy)]
 pub enum ValueRef<'a> {
     /// Bytes or a counter.
@@ -47,12 +48,12 @@ pub enum ValueRef<'a> {
     Hash(&'a Hash),
     /// Entries by time.
     Stream(&'a Stream),
-    /// Who holds a lock, a gate or a stock's units.
+    /// The holders of a lock, a gate or a stock's units.
     Grants(&'a Grants),
 }
 
 impl Value {
-    /// The value, to read it.
+    /// Borrows the value for reading.
     #[inline]
     pub fn as_ref(&self) -> ValueRef<'_> {
         match self {
@@ -66,7 +67,7 @@ impl Value {
         }
     }
 
-    /// The value, to change it in place; `None` for a string that is not raw.
+    /// Borrows the value for changing in place. Returns `None` for a string that is not raw.
     #[inline]
     pub(super) fn as_mut(&mut self) -> Option<ValueMut<'_>> {
         Some(match self {
@@ -81,8 +82,8 @@ impl Value {
         })
     }
 
-    /// Lays it out [as nearly](ValueRef::nearest_layout) like this as it can be, whatever the limits; false where a value can't be, or is
-    /// so only as it grows.
+    /// Gives the value this layout, or the [nearest possible](ValueRef::nearest_layout), regardless of the limits.
+    /// Returns false if the value cannot have the layout, or reaches it only by growing.
     pub(super) fn take_layout(&mut self, layout: Layout) -> bool {
         let layout = self.as_ref().nearest_layout(layout);
         if let Value::String(string) = self {
@@ -92,7 +93,8 @@ impl Value {
     }
 }
 
-/// A value as it is changed in place. A string is only when it was made raw before; else it is replaced as a whole.
+/// A value borrowed for changing in place. A string must have been made raw before; any other string is replaced as a
+/// whole.
 pub(super) enum ValueMut<'a> {
     Raw(&'a mut ThinBytes),
     List(&'a mut List),
@@ -104,7 +106,7 @@ pub(super) enum ValueMut<'a> {
 }
 
 impl<'a> ValueMut<'a> {
-    /// Gives it a layout that is not its own: see [`Value::take_layout`].
+    /// Gives the value another layout; see [`Value::take_layout`].
     pub(super) fn take_layout(self, layout: Layout) -> bool {
         match self {
             ValueMut::List(list) if layout != Layout::Integers => list.take_form(layout == Layout::Compact),
@@ -125,7 +127,7 @@ impl<'a> ValueMut<'a> {
         }
     }
 
-    /// As [`ValueRef::deadlines`], to change those of elements that are there.
+    /// As [`ValueRef::deadlines`], for changing the deadlines of existing elements.
     pub(super) fn deadlines_mut(self) -> Option<&'a mut Deadlines> {
         match self {
             ValueMut::Hash(hash) => hash.deadlines_mut(),
@@ -134,7 +136,7 @@ impl<'a> ValueMut<'a> {
         }
     }
 
-    /// Tells when a timer looks at its elements, Unix ms.
+    /// Sets when a timer looks at the value's elements, Unix ms.
     pub(super) fn set_timer_ms(self, at_ms: Option<i64>) {
         match self {
             ValueMut::Grants(grants) => grants.set_timer_ms(at_ms),
@@ -143,7 +145,7 @@ impl<'a> ValueMut<'a> {
         }
     }
 
-    /// A timer that comes before the next element expires need not be waited for.
+    /// Declares that a timer before the next element's expiry is not needed.
     pub(super) fn put_off_timer(self) {
         match self {
             ValueMut::Grants(grants) => grants.put_off_timer(),
@@ -167,7 +169,7 @@ impl From<ValueRef<'_>> for Value {
 }
 
 impl<'a> ValueRef<'a> {
-    /// The keys that the value has the server write by itself: a stock's stream, a stream's dead letters.
+    /// The keys to which the server writes on behalf of the value: a stock's stream, or a stream's dead letters.
     pub fn written_keys(self) -> Vec<&'a [u8]> {
         match self {
             ValueRef::Grants(grants) => grants.stock().into_iter().map(|stock| &*stock.terms.stream).collect(),
@@ -179,7 +181,7 @@ impl<'a> ValueRef<'a> {
         .collect()
     }
 
-    /// Redis' name of the type, as TYPE answers it.
+    /// Redis' name of the type, as in the reply of TYPE.
     pub fn type_name(self) -> &'static str {
         match self {
             ValueRef::String(_) => "string",
@@ -192,7 +194,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// Redis' name of the representation, as OBJECT ENCODING answers it.
+    /// Redis' name of the representation, as in the reply of OBJECT ENCODING.
     pub fn encoding(self) -> &'static str {
         match self {
             ValueRef::String(string) => string.encoding(),
@@ -205,7 +207,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// How it is laid out.
+    /// The layout.
     pub(super) fn layout(self) -> Layout {
         let is_compact = match self {
             ValueRef::String(string) => return string.layout(),
@@ -218,8 +220,8 @@ impl<'a> ValueRef<'a> {
         if is_compact { Layout::Compact } else { Layout::Large }
     }
 
-    /// The layout that it gets when it is to have this one. Earlier versions had compact values that no block counts the entries of: these
-    /// become large. A list that is compact may have nodes as well.
+    /// Returns the layout to use when this one is requested. Earlier versions had compact values with more entries than
+    /// a block can count; these become large. A compact list may consist of nodes as well.
     pub(super) fn nearest_layout(self, layout: Layout) -> Layout {
         let entries = match self {
             ValueRef::Hash(hash) => hash.stored_len() * 2,
@@ -230,7 +232,7 @@ impl<'a> ValueRef<'a> {
         if layout == Layout::Compact && entries > COMPACT_MAX_ENTRIES { Layout::Large } else { layout }
     }
 
-    /// The one block of which a small collection consists, if it may be embedded. One of grants may not: see [`Grants`].
+    /// The single block of a small collection, if it may be embedded. A block of grants may not; see [`Grants`].
     pub(super) fn block(self) -> Option<&'a Block> {
         match self {
             ValueRef::List(list) => list.block(),
@@ -241,7 +243,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// When its elements expire, once one of them did.
+    /// The deadlines of its elements, if any element has ever had one.
     #[inline]
     pub fn deadlines(self) -> Option<&'a Deadlines> {
         match self {
@@ -251,8 +253,8 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// Whether an element of it expires some day: a field, a member, a grant. Or it is a stream that has timers: for its delayed messages,
-    /// and for its dead letters, which come by themselves, and not to who looks.
+    /// Whether any element expires some day: a field, a member, or a grant. Also true for a stream with timers, for its
+    /// delayed messages and for its dead letters, which move without a lookup.
     #[inline]
     pub(super) fn elements_expire(self) -> bool {
         match self {
@@ -272,12 +274,12 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// When a timer looks at its elements, at the latest, Unix ms; `None` if that is not promised.
+    /// When a timer looks at its elements at the latest, Unix ms. `None` if there may be no such timer.
     #[inline]
     pub(super) fn timer_ms(self) -> Option<i64> {
         match self {
             ValueRef::Grants(grants) => grants.timer_ms(),
-            // Who looks meets delayed messages, of which it is known at any time which is the first.
+            // A lookup turns due messages into entries, so the first delayed message is known at any time.
             ValueRef::Stream(stream) => stream.release_ms(),
             _ => self.deadlines().and_then(Deadlines::timer_ms),
         }
@@ -292,7 +294,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// Whether every element of it has expired by then.
+    /// Whether all of its elements have expired by then.
     pub(super) fn all_expired(self, now_ms: i64) -> bool {
         let stored = match self {
             ValueRef::Hash(hash) => hash.stored_len(),
@@ -306,7 +308,7 @@ impl<'a> ValueRef<'a> {
         self.deadlines().is_some_and(spent)
     }
 
-    /// Bytes to copy for a copy of it; `None` when it is not one small block.
+    /// Bytes to copy for a copy of the value. `None` if it is not one small block.
     pub(super) fn compact_bytes(self) -> Option<usize> {
         let deadlines = self.deadlines().map_or(0, |deadlines| deadlines.mem_bytes(1));
         let bytes = match self {
@@ -321,12 +323,12 @@ impl<'a> ValueRef<'a> {
         bytes.map(|bytes| bytes + deadlines)
     }
 
-    /// Whether a copy of it costs no more than a few notes of what changes in it.
+    /// Whether a copy of the value costs no more than a few notes of its changes.
     pub(super) fn is_small(self) -> bool {
         self.compact_bytes().is_some_and(|bytes| bytes <= UNDO_COPY_MAX_BYTES)
     }
 
-    /// Bytes held outside of its entry, approximately: a large collection is judged by `samples` of its elements, 0 for all.
+    /// Approximate bytes held outside of the entry. A large collection is estimated from `samples` elements, 0 for all.
     pub fn heap_bytes(self, samples: usize) -> usize {
         match self {
             ValueRef::String(string) => string.heap_bytes(),
@@ -348,7 +350,8 @@ mod tests {
     use crate::value::set::SetLimits;
     use crate::value::zset::ZSetLimits;
 
-    /// What small collections allocate, as the allocator has it: their bytes, one more for each, scores, and eight in front.
+    /// Allocations of small collections as the allocator sees them: their bytes, one more for each element, scores, and
+    /// eight in front.
     #[test]
     fn small_collections_take_little() {
         let element = |i: usize| format!("member-{i:03}").into_bytes();

@@ -1,38 +1,38 @@
-//! What a unit has changed otherwise than by expiry. Whoever reads that must wait until the log has the unit.
+//! Records what a unit has changed other than by expiry. Readers of these changes must wait until the log has the unit.
 
 use std::collections::BTreeSet;
 
 use crate::base::limits::IN_FLIGHT_UNIT_MAX_KEYS;
 
-/// See the file's header. Its end can be [cut](Changed::cut) off.
+/// See the module header. The end of the record can be [cut](Changed::cut) off.
 #[derive(Debug, Default)]
 pub(super) struct Changed {
-    /// The [hashes](hash_in_database) of keys. A key may be there again and again, but not twice in a row.
+    /// The [hashes](hash_in_database) of keys. A key may occur several times, but not twice in a row.
     keys: Vec<u64>,
     more: Vec<More>,
-    /// The end of what stays.
+    /// The end of the part that stays.
     kept: Place,
 }
 
-/// What can be changed beside single keys.
+/// Changes that are not of a single key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum More {
     /// A whole database.
     Database(u16),
-    /// Keys, too many to name them.
+    /// Too many keys to list.
     AnyKey,
-    /// What is kept beside the keys.
+    /// Scripts or libraries.
     Beside,
 }
 
-/// So much of what was changed.
+/// A position in the record.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
     keys: usize,
     more: usize,
 }
 
-/// The hash of a key in a database, from the [hash](crate::base::hasher::hash_bytes) of the key.
+/// The hash of a key in a database, from the key's [hash](crate::base::hasher::hash_bytes).
 #[inline]
 pub(super) fn hash_in_database(db: u16, hash: u64) -> u64 {
     hash ^ u64::from(db).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -62,7 +62,8 @@ impl Changed {
         }
     }
 
-    /// Names each key once that came since what stays, or none of them if that does not make room for many others.
+    /// Removes duplicate keys behind the part that stays. If that does not make much room, replaces all of them by
+    /// [`More::AnyKey`].
     #[cold]
     fn condense(&mut self) {
         let fresh: BTreeSet<u64> = self.keys.drain(self.kept.keys..).collect();
@@ -73,17 +74,17 @@ impl Changed {
         }
     }
 
-    /// What stays so far.
+    /// The position up to which the record stays.
     pub(super) fn kept(&self) -> Place {
         self.kept
     }
 
-    /// Only so much stays again, as it was before a later [`keep`](Self::keep).
+    /// Restores the earlier position, which was replaced by a later [`keep`](Self::keep).
     pub(super) fn keep_only(&mut self, kept: Place) {
         self.kept = kept;
     }
 
-    /// What has been changed so far stays.
+    /// Makes everything recorded so far stay.
     #[inline]
     pub(super) fn keep(&mut self) {
         self.kept = Place { keys: self.keys.len(), more: self.more.len() };
@@ -95,7 +96,7 @@ impl Changed {
         self.more.truncate(self.kept.more);
     }
 
-    /// All of it stays.
+    /// Makes the whole record stay for good.
     #[inline]
     pub(super) fn release(&mut self) {
         self.kept = Place::default();
@@ -113,13 +114,13 @@ impl Changed {
         self.keys.is_empty() && self.more.is_empty()
     }
 
-    /// The hashes of the keys that were changed.
+    /// The hashes of the changed keys.
     #[inline]
     pub(super) fn keys(&self) -> &[u64] {
         &self.keys
     }
 
-    /// What else was changed.
+    /// The other changes.
     #[inline]
     pub(super) fn more(&self) -> &[More] {
         &self.more
@@ -140,10 +141,10 @@ mod tests {
         };
         change(&mut changed, 0);
         changed.keep();
-        // A few keys again and again are named.
+        // A few keys that come again and again are listed.
         (0..MANY).for_each(|n| change(&mut changed, n % 7));
         assert!((0..7).all(|hash| changed.keys().contains(&hash)) && changed.more().is_empty());
-        // Very many are not, and then some are.
+        // Very many keys are not, and later ones are again.
         (0..MANY).for_each(|n| change(&mut changed, n));
         assert_eq!(changed.more(), [More::AnyKey]);
         for db in 0..MANY as u16 {
@@ -153,7 +154,7 @@ mod tests {
         assert!([More::AnyKey, More::Beside].iter().all(|more| changed.more().contains(more)));
         changed.cut();
         assert_eq!((changed.keys(), changed.more()), (&[0][..], &[][..]));
-        // Nor are those of several scripts, each of which may be rolled back.
+        // Nor are the keys of several scripts, each of which may be rolled back.
         for n in 0..MANY {
             changed.keep();
             change(&mut changed, n);

@@ -1,7 +1,9 @@
-//! Frees large values on a thread of its own: a million elements take tens of milliseconds, for which no client should wait.
+//! Frees large values on a separate thread. Freeing a million elements takes tens of milliseconds, for which no client
+//! should wait.
 //!
-//! Whatever removes or replaces a value hands it to [`Disposal::free`]. Small ones, which is nearly all, are freed at once:
-//! passing them on would cost more. The thread starts with the first large one and sleeps when nothing is left to free.
+//! All code that removes or replaces a value hands the value to [`Disposal::free`]. Small values, which are nearly all,
+//! are freed at once, since passing them on would cost more. The thread starts with the first large value and sleeps
+//! when nothing is left to free.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,22 +14,22 @@ use super::any_value::{Value, ValueRef};
 use super::db::Db;
 use crate::base::limits::{FREE_AT_ONCE_BYTES, FREE_AT_ONCE_ELEMENTS};
 
-/// Elements of a large value that are looked at to guess its size.
+/// Elements of a large value that are sampled to estimate its size.
 const SIZE_SAMPLES: usize = 5;
 
-/// Frees what is handed to it, at once or elsewhere. See the module's header.
+/// Frees values at once or on the thread. See the module header.
 #[derive(Default)]
 pub(super) struct Disposal {
     thread: Option<Sender<Garbage>>,
-    /// Whether there is to be no thread.
+    /// Whether everything is freed at once, without a thread.
     is_in_place: bool,
     handed_over: u64,
     freed: Arc<AtomicU64>,
-    /// About how many bytes were handed over and not freed yet.
+    /// Approximate bytes handed over but not yet freed.
     pending_bytes: Arc<AtomicU64>,
 }
 
-/// What the thread frees: so many objects, as INFO counts them.
+/// A piece of work for the thread: something to free, with its number of objects as INFO counts them.
 struct Garbage {
     objects: u64,
     bytes: u64,
@@ -35,7 +37,7 @@ struct Garbage {
 }
 
 impl Disposal {
-    /// Frees everything at once from now on: for a keyspace that no client waits for.
+    /// Frees everything at once from now on. For a keyspace on which no client waits.
     pub(super) fn free_in_place(&mut self) {
         self.is_in_place = true;
     }
@@ -49,19 +51,19 @@ impl Disposal {
         }
     }
 
-    /// Frees a whole database, elsewhere.
+    /// Frees a whole database on the thread.
     pub(super) fn free_database(&mut self, db: Db) {
-        // What lies outside of its entries is more.
+        // An underestimate: values outside of their entries are not included.
         self.hand_over(db.len() as u64, db.overhead_bytes(), Box::new(db));
     }
 
-    /// How many objects are still to be freed, and how many have been, here counting only those freed by the thread.
+    /// Returns how many objects wait to be freed, and how many the thread has freed.
     pub(super) fn counts(&self) -> (u64, u64) {
         let freed = self.freed.load(Ordering::Relaxed);
         (self.handed_over - freed, freed)
     }
 
-    /// About how many bytes wait to be freed.
+    /// Approximate bytes that wait to be freed.
     pub(super) fn pending_bytes(&self) -> u64 {
         self.pending_bytes.load(Ordering::Relaxed)
     }
@@ -79,7 +81,7 @@ impl Disposal {
         if self.thread.is_none() && !self.is_in_place {
             self.thread = start(&self.freed, &self.pending_bytes);
         }
-        // Without a thread, it is freed here: none is wanted, or the system is short of them.
+        // Without a thread, the value is freed here: either no thread is wanted, or the system could not start one.
         if let Some(thread) = &self.thread {
             self.pending_bytes.fetch_add(bytes, Ordering::Relaxed);
             match thread.send(garbage) {
@@ -90,7 +92,7 @@ impl Disposal {
     }
 }
 
-/// The thread ends when its sender is gone.
+/// Starts the thread, which ends when its sender is dropped.
 fn start(freed: &Arc<AtomicU64>, pending_bytes: &Arc<AtomicU64>) -> Option<Sender<Garbage>> {
     let (sender, receiver) = channel::<Garbage>();
     let (freed, pending_bytes) = (Arc::clone(freed), Arc::clone(pending_bytes));
@@ -115,7 +117,7 @@ fn is_large(value: ValueRef<'_>) -> bool {
         ValueRef::Hash(hash) => hash.stored_len() > FREE_AT_ONCE_ELEMENTS,
         ValueRef::Grants(grants) => grants.elements() > FREE_AT_ONCE_ELEMENTS,
         ValueRef::Stream(stream) => {
-            // What groups hold stays when the entries are trimmed.
+            // Trimming the entries leaves what groups hold.
             let held = stream.groups().map(|(_, group)| 1 + group.consumers().len() + group.pending_len());
             stream.len() + (stream.delayed_len() + held.sum::<usize>()) as u64 > FREE_AT_ONCE_ELEMENTS as u64
         }

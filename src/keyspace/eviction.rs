@@ -1,18 +1,21 @@
-//! Which key goes when memory is full.
+//! Chooses the key to remove when memory is full.
 //!
-//! To find the key that was unused for longest among millions, exactly, would take an order of all keys, which each use changes. As in
-//! Redis, a few keys are drawn instead, and the best victims seen so far wait in a [`Pool`](super::victims::Pool); the best of all goes. What is drawn is
-//! cheap, because it is what lies together:
+//! Finding the least recently used key among millions exactly would take an order of all keys that changes with each
+//! use. As in Redis, a few keys are drawn instead. The best victims seen so far wait in a
+//! [`Pool`](super::victims::Pool), and the best of all is evicted. Drawing is cheap because it takes keys that lie
+//! together:
 //!
-//! - of all keys, a line of the index: up to ten slots whose keys have nothing to do with each other but a few bits of their hashes.
-//!   Line and entries are brought into the cache for the next time, while a command runs, so that no eviction waits for them.
-//! - of those that expire, the same, if they are many of all; else a block of the timing wheel, 31 slots in two lines of the cache. Stale
-//!   ones don't matter: a slot whose entry expires is one to draw, whatever its timer was pushed for.
-//! - of those that expire next, the timers that the wheel would give out first. A bucket of its higher levels lasts for hours, and may
-//!   have nearly all of them, in no order: it is spread over the levels below, a few timers with each eviction.
+//! - From all keys, it draws a line of the index: up to ten slots whose keys share only a few bits of their hashes. The
+//!   next line and its entries are fetched into the cache while a command runs, so no eviction waits for them.
+//! - From keys that expire, it draws the same way if they are a large share of all keys. Otherwise it draws a block of
+//!   the timing wheel: 31 slots in two cache lines. Stale timers don't matter, because a slot whose entry expires is a
+//!   candidate whatever its timer was set for.
+//! - From keys that expire soonest, it draws the timers that the wheel would give out first. A bucket of the wheel's
+//!   higher levels spans hours and may hold nearly all timers in no order. It is spread over the lower levels, a few
+//!   timers with each eviction.
 //!
-//! A candidate is a slot with what it said of its use. It is worth what it was worth if its entry still says the same, even if another
-//! key has got the slot meanwhile. So no key is copied.
+//! A candidate is a slot together with the use bits of its entry. Its score is still valid if the entry has the same
+//! bits, even if another key now has the slot. So no key is copied.
 
 use super::db::Db;
 use super::effect::Cause;
@@ -22,12 +25,12 @@ use super::{DbIndex, Keyspace, Slot};
 use crate::base::limits::{EVICTION_DRAWS, EVICTION_POOL};
 use crate::config::{MaxmemoryPolicy, Ranking};
 
-/// Where fewer than one of so many keys expires, these are drawn by their timers.
+/// If fewer than one in this many keys expires, expiring keys are drawn by their timers.
 const SPARSE: usize = 4;
 
 impl Keyspace {
-    /// Removes the key that should go next, drawn from about `samples` of each database. Answers false if there is none that may go.
-    /// A key that has expired goes as that. Inside of a unit of its own.
+    /// Removes the best victim, drawn from about `samples` keys of each database. Returns false if no key may be
+    /// evicted. Removes an expired key as expired. Call inside a unit of its own.
     pub fn evict(&mut self, policy: MaxmemoryPolicy, samples: usize) -> bool {
         let Some(ranking) = policy.ranking() else { return false };
         let is_volatile = policy.is_volatile();
@@ -45,12 +48,12 @@ impl Keyspace {
         true
     }
 
-    /// The best of the candidates, those that are drawn now among them.
+    /// Returns the best candidate after new ones have been drawn.
     fn best_victim(&mut self, ranking: Ranking, is_volatile: bool, samples: usize) -> Option<(DbIndex, Slot)> {
         loop {
             let mut drawn = std::mem::take(&mut self.drawn);
             let (mut has_drawn, mut expired) = (false, None);
-            // The nearest timers stay the nearest but for what comes meanwhile: they need not be drawn again each time.
+            // The nearest timers stay nearest except for new ones, so they need not be drawn anew each time.
             let are_enough = ranking == Ranking::Deadline
                 && self.pool.len() > EVICTION_POOL / 2
                 && !self.dbs.iter().any(Db::is_ordering_timers);
@@ -70,11 +73,11 @@ impl Keyspace {
                     return Some((db, slot));
                 }
             }
-            // All were gone, and have kept out what was drawn. Now there is room for that.
+            // All candidates were gone, and had kept the drawn ones out. Now there is room.
         }
     }
 
-    /// Takes those in that were drawn from a database. Answers one that has expired, if there is one.
+    /// Adds candidates drawn from a database. Returns an expired one, if there is any.
     fn consider(&mut self, db: DbIndex, ranking: Ranking, drawn: &[Slot]) -> Option<(DbIndex, Slot)> {
         let mut expired = None;
         for &slot in drawn {
@@ -84,7 +87,7 @@ impl Keyspace {
                 continue;
             }
             let score = match ranking {
-                // The order of times, the other way round.
+                // Times in reverse order.
                 Ranking::Deadline => (NEVER as u64).wrapping_sub(entry.deadline_ms() as u64),
                 _ => self.age(entry).into(),
             };
@@ -93,7 +96,7 @@ impl Keyspace {
         expired
     }
 
-    /// Draws slots of one database whose keys may go: about `samples`, and at least one if there is any.
+    /// Draws slots of one database whose keys may be evicted: about `samples`, and at least one if there is any.
     fn draw(&mut self, db: DbIndex, ranking: Ranking, is_volatile: bool, samples: usize, drawn: &mut Vec<Slot>) {
         let Keyspace { dbs, rng, .. } = self;
         let database = &mut dbs[db as usize];
@@ -103,7 +106,7 @@ impl Keyspace {
         if ranking == Ranking::Deadline {
             database.draw_nearest(drawn);
             if drawn.is_empty() {
-                // All that come next were prolonged.
+                // All keys that were next have had their deadlines extended.
                 database.draw_timers(rng, drawn);
                 drawn.extend(database.first_that_may_go(true));
             }
@@ -124,7 +127,7 @@ impl Keyspace {
         }
     }
 
-    /// Any key that may go, of each database in turn.
+    /// Returns a random key that may be evicted, from each database in turn.
     fn any_victim(&mut self, is_volatile: bool) -> Option<(DbIndex, Slot)> {
         let databases = self.databases();
         for _ in 0..databases {
@@ -178,7 +181,7 @@ mod tests {
         MaxmemoryPolicy::VolatileTtl,
     ];
 
-    /// A keyspace under a policy, at a time.
+    /// A keyspace under a policy, at a given time.
     fn keyspace(policy: MaxmemoryPolicy, now_ms: i64) -> Keyspace {
         let mut ks = Keyspace::new(3, Rng::seeded(7));
         let config = crate::config::Config { maxmemory_policy: policy, ..crate::config::Config::default() };
@@ -187,7 +190,7 @@ mod tests {
         ks
     }
 
-    /// The keys evicted in this unit, in their order.
+    /// The keys evicted in this unit, in order.
     fn evicted(ks: &Keyspace) -> Vec<u32> {
         let number = |key: &[u8]| u32::from_be_bytes(key.try_into().expect("four bytes"));
         let evicted = |(_, effect)| match effect {
@@ -200,7 +203,8 @@ mod tests {
     const KEYS: u32 = if cfg!(miri) { 300 } else { 10_000 };
     const START_MS: i64 = 1 << 40;
 
-    /// A tenth of 10,000 keys go whose ranks are known: which ranks they have on average, 0 for the best victim, and 1 for the worst.
+    /// Evicts a tenth of 10,000 keys with known ranks and returns the mean rank of the evicted: 0 for the best victim,
+    /// and 1 for the worst.
     fn mean_rank(
         policy: MaxmemoryPolicy,
         spread: impl Fn(&mut Keyspace, Slot, i64),
@@ -209,7 +213,7 @@ mod tests {
         mean_rank_from(START_MS, policy, spread, volatile)
     }
 
-    /// The same at another time.
+    /// As [`mean_rank`], at another time.
     fn mean_rank_from(
         start_ms: i64,
         policy: MaxmemoryPolicy,
@@ -218,7 +222,7 @@ mod tests {
     ) -> f64 {
         let mut ks = keyspace(policy, start_ms);
         for key in 0..KEYS {
-            // Neighbours come in no order of their ranks.
+            // Neighbouring keys have unrelated ranks.
             let rank = i64::from(key) * 7_919 % i64::from(KEYS);
             let slot = ks.put(0, &key.to_be_bytes(), b"value");
             let slot = if volatile(key) { ks.expire_at(0, slot, start_ms + 1_000_000 + 1_000 * rank) } else { slot };
@@ -236,7 +240,7 @@ mod tests {
         ranks.sum::<i64>() as f64 / victims.len() as f64 / f64::from(KEYS)
     }
 
-    /// With perfect knowledge a tenth of all have a mean rank of 0.05, and drawn at random one of 0.5.
+    /// With perfect knowledge, the best tenth has a mean rank of 0.05; a random tenth has one of 0.5.
     #[test]
     #[cfg_attr(miri, ignore = "too few keys for chances")]
     fn victims_are_among_the_best() {
@@ -245,7 +249,7 @@ mod tests {
             ks.set_frequency(0, slot, (rank * 200 / i64::from(KEYS)) as u8);
         };
         let all = |_: u32| true;
-        // All but the first few then lie in one bucket of the wheel, that of the next 4.7 hours.
+        // All but the first few then lie in one bucket of the wheel, which spans the next 4.7 hours.
         let before_hours = START_MS - 1_100_000;
         for (name, rank, most) in [
             ("allkeys-lru", mean_rank(MaxmemoryPolicy::AllKeysLru, idle, |_| false), 0.10),
@@ -306,7 +310,7 @@ mod tests {
             let mut ks = keyspace(policy, START_MS);
             assert!(!ks.evict(policy, 5));
             ks.put(0, b"key!", b"value");
-            // A hash whose fields expire is no key that does.
+            // A hash with expiring fields is not itself a key that expires.
             let (slot, _) = ks.hash_set(2, b"hash", None, b"f", b"v").expect("a hash");
             ks.expire_element_at(2, slot, b"f", START_MS + 10);
             let may_go = policy != MaxmemoryPolicy::NoEviction && !policy.is_volatile();
@@ -316,7 +320,7 @@ mod tests {
         }
     }
 
-    /// However timers were renewed, taken away and left behind, all that expires goes in the end, and nothing else.
+    /// Exactly the keys that expire are evicted in the end, however timers were renewed, removed and left behind.
     #[test]
     fn renewed_leases_and_stale_timers_hide_nothing() {
         for policy in POLICIES.into_iter().filter(|policy| policy.is_volatile()) {
@@ -345,7 +349,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, goes and is used, a key goes if one may, and it is one that may.
+        /// Whatever keys come, go and are used: if a key may be evicted, one is, and it is one that may be.
         #[test]
         fn a_victim_is_one_that_may_go(
             policy in 0..POLICIES.len(),

@@ -1,19 +1,21 @@
-//! What has changed and may still be lost, and whether a unit has seen any of it.
+//! Tracks changes that may still be lost, and whether a unit has seen any of them.
 //!
-//! A change is executed before the log has it. Whoever reads it meanwhile must not be answered before the log has it either: a
-//! crash could take back what the client was told. So a unit that has changed something *marks* its keys with its Lsn, and
-//! every look-up of a key asks for its mark. The greatest Lsn that a unit meets so is its *fence*: its reply must not leave before
-//! the log has reached that. A key that is not there can be marked as well: somebody has just removed it.
+//! A change is executed before it is in the log. A reply to its reader must wait for the log as well: a crash could
+//! otherwise take back what the client was told. So a unit that has changed something *marks* its keys with its Lsn,
+//! and every lookup of a key checks the key's mark. The greatest Lsn that a unit meets this way is its *fence*: its
+//! reply must not leave before the log has reached the fence. A missing key can be marked as well, because it may have
+//! just been removed.
 //!
-//! The marks are a table with one place per hash. They are never taken out: a mark that the log has reached means nothing any more,
-//! and its place is free. Two keys in flight that meet in one place share it from then on with all keys that belong there: a
-//! reader may wait in vain, but no reader is let through that must wait. A unit that changes very many keys marks all of them
-//! at once.
+//! The marks are a table with one place per hash. Marks are never removed: a mark that the log has reached has no
+//! effect, and its place is free. When two keys in flight meet in one place, they share it from then on with all keys
+//! that belong there. A reader may then wait in vain, but no reader that must wait is let through. A unit that changes
+//! very many keys marks all keys at once.
 //!
-//! In a pipeline each answer leaves behind those before it, so what these wait for is no news: the marks of such units are not
-//! looked for, and one fence serves several units in a row. It only grows.
+//! In a pipeline, each reply leaves after the earlier ones, so it waits for everything that they wait for. Marks of
+//! units that an earlier reply waits for are ignored, and one fence serves several units in a row. The fence only
+//! grows.
 //!
-//! Without a log nothing is ever marked, and a look-up costs one test.
+//! Without a log nothing is ever marked, and a lookup costs one test.
 
 use std::cell::Cell;
 
@@ -21,43 +23,43 @@ use super::changed::{Changed, More, hash_in_database};
 use crate::base::limits::IN_FLIGHT_PLACES;
 use crate::base::lsn::Lsn;
 
-/// See the file's header.
+/// See the module header.
 #[derive(Default)]
 pub(super) struct InFlight {
-    /// `None` before the first mark, and when there have been none for a while.
+    /// `None` before the first mark, and after a while without any.
     places: Option<Box<[Place; IN_FLIGHT_PLACES]>>,
-    /// Of units that have changed a database as a whole.
+    /// The last units that changed each database as a whole.
     databases: Vec<Lsn>,
-    /// Of units that have changed what is kept beside the keys.
+    /// The last unit that changed scripts or libraries.
     beside: Lsn,
-    /// Of units that have changed very many keys.
+    /// The last unit that changed very many keys.
     all: Lsn,
-    /// The last unit that has changed anything.
+    /// The last unit that changed anything.
     last: Lsn,
-    /// The same when memory was last given back.
+    /// The value of `last` when memory was last given back.
     last_at_rest: Lsn,
-    /// What can't be lost any more, as of the beginning of the fence.
+    /// Units up to this one could no longer be lost when the fence began.
     safe: Lsn,
-    /// Up to here the unit may see what it likes: it is safe, or waited for anyway.
+    /// Units up to this one need no fence: they are safe, or are waited for in any case.
     free: Lsn,
-    /// Whether there is anything behind that.
+    /// Whether there are units beyond `free`.
     is_any: bool,
     fence: Cell<Lsn>,
 }
 
 #[derive(Clone, Copy)]
 struct Place {
-    /// Of the key that is marked; [`SHARED`] if there may be several.
+    /// The hash of the marked key, [`SHARED`] if there may be several.
     hash: u64,
     lsn: Lsn,
 }
 
-/// Also the hash of some key, which then never has a place of its own.
+/// May also be the hash of a key, which then never has a place of its own.
 const SHARED: u64 = 0;
 
 impl InFlight {
-    /// Begins a fence, while the changes of units up to `safe` can't be lost. Nobody hears of the units to come before unit `awaited`
-    /// is safe, too.
+    /// Begins a fence. Changes of units up to `safe` can no longer be lost. Replies of the coming units wait for unit
+    /// `awaited` in any case.
     #[inline]
     pub(super) fn begin_fence(&mut self, safe: Lsn, awaited: Lsn) {
         self.safe = safe;
@@ -66,19 +68,18 @@ impl InFlight {
         self.fence.set(Lsn::NONE);
     }
 
-    /// The last unit of which those behind the fence have seen or changed something, and for which nobody waits yet who is to hear of
-    /// that.
+    /// The last unit whose changes were seen or made by the units of this fence, and for which no earlier reply waits.
     #[inline]
     pub(super) fn fence(&self) -> Lsn {
         self.fence.get()
     }
 
-    /// The last unit that has changed anything.
+    /// The last unit that changed anything.
     pub(super) fn last(&self) -> Lsn {
         self.last
     }
 
-    /// The unit looks for the key of this [hash](crate::base::hasher::hash_bytes).
+    /// Notes that the unit looks for the key with this [hash](crate::base::hasher::hash_bytes).
     #[inline]
     pub(super) fn see_key(&self, db: u16, hash: u64) {
         if self.is_any {
@@ -91,7 +92,7 @@ impl InFlight {
         self.see(self.last_change_of(db, hash));
     }
 
-    /// The last unit that has changed the key of this [hash](crate::base::hasher::hash_bytes), or may have.
+    /// The last unit that changed, or may have changed, the key with this [hash](crate::base::hasher::hash_bytes).
     pub(super) fn last_change_of(&self, db: u16, hash: u64) -> Lsn {
         let hash = hash_in_database(db, hash);
         let place = self.places.as_ref().map(|places| places[place_of(hash)]);
@@ -100,18 +101,18 @@ impl InFlight {
         place.map_or(Lsn::NONE, |place| place.lsn).max(self.all).max(database)
     }
 
-    /// The last unit that has changed what is kept beside the keys.
+    /// The last unit that changed scripts or libraries.
     pub(super) fn last_change_beside(&self) -> Lsn {
         self.beside
     }
 
-    /// The unit looks at all keys.
+    /// Notes that the unit looks at all keys.
     #[inline]
     pub(super) fn see_all(&self) {
         self.see(self.last);
     }
 
-    /// The unit looks at what is kept beside the keys.
+    /// Notes that the unit looks at scripts or libraries.
     pub(super) fn see_beside(&self) {
         self.see(self.beside);
     }
@@ -123,12 +124,12 @@ impl InFlight {
         }
     }
 
-    /// The current unit, which has the number `lsn` in the log, has `changed` this.
+    /// Marks what the current unit, number `lsn` in the log, has changed.
     #[inline]
     pub(super) fn mark(&mut self, lsn: Lsn, changed: &Changed) {
         self.last = lsn;
         self.fence.set(lsn);
-        // Who hears of the next unit behind the fence has heard of this one.
+        // A client that receives the next unit's reply behind this fence has already received this one.
         self.free = lsn;
         self.is_any = false;
         let places = self.places.get_or_insert_with(make_places);
@@ -157,8 +158,8 @@ impl InFlight {
         }
     }
 
-    /// Between two units, while the changes of units up to `safe` can't be lost: gives the table's memory back if nothing has been
-    /// marked since the last call, and all that was is safe.
+    /// Gives the table's memory back if nothing has been marked since the last call and all earlier marks are safe.
+    /// Call between units, while changes of units up to `safe` can no longer be lost.
     pub(super) fn give_back(&mut self, safe: Lsn) {
         if self.last <= safe && self.last == self.last_at_rest {
             self.places = None;
@@ -187,7 +188,7 @@ mod tests {
     use crate::keyspace::Keyspace;
     use crate::keyspace::effect::{Effect, Recording};
 
-    /// A keyspace between units, and the number of the last one.
+    /// A keyspace between units, and the number of the last unit.
     struct Bench {
         ks: Keyspace,
         last: u64,
@@ -198,7 +199,7 @@ mod tests {
             Bench { ks: Keyspace::new(4, Rng::seeded(1)), last: 0 }
         }
 
-        /// A unit that changes something; answers its number.
+        /// Runs a unit that changes something. Returns its number.
         fn change<T>(&mut self, safe: u64, change: impl FnOnce(&mut Keyspace) -> T) -> u64 {
             self.ks.begin_unit(1_000, Recording::Full);
             self.ks.begin_fence(Lsn::new(safe), Lsn::NONE);
@@ -209,12 +210,12 @@ mod tests {
             self.last
         }
 
-        /// The fence of a unit that reads.
+        /// Returns the fence of a unit that reads.
         fn seen<T>(&mut self, safe: u64, read: impl FnOnce(&mut Keyspace) -> T) -> u64 {
             self.seen_behind(0, safe, read)
         }
 
-        /// The same of one that is answered behind unit `awaited`.
+        /// As `seen`, for a reply that leaves after unit `awaited` is safe.
         fn seen_behind<T>(&mut self, awaited: u64, safe: u64, read: impl FnOnce(&mut Keyspace) -> T) -> u64 {
             self.ks.begin_unit(1_000, Recording::Full);
             self.ks.begin_fence(Lsn::new(safe), Lsn::new(awaited));
@@ -259,7 +260,7 @@ mod tests {
         assert_eq!([old, new].map(|awaited| bench.seen_behind(awaited, 0, read(b"new"))), [new, 0]);
         assert_eq!(bench.seen_behind(old, 0, |ks| ks.entries(0).count()), new);
         assert_eq!(bench.seen_behind(new, 0, |ks| ks.entries(0).count()), 0);
-        // It changes keys until one of them shares a place with a key that is not safe.
+        // Changes keys until one of them shares a place with a key that is not safe.
         let place = |key: u64| place_of(hash_bytes(&key.to_be_bytes()));
         let first = bench.change(0, |ks| ks.put(0, &0u64.to_be_bytes(), b""));
         let other = (1..).find(|key| place(*key) == place(0)).expect("there are only so many places").to_be_bytes();
@@ -373,7 +374,7 @@ mod tests {
         assert_eq!(bench.seen(second, |ks| ks.find(0, b"k")), third);
     }
 
-    /// Against the Lsns of all keys: nobody waits too short, and few wait in vain.
+    /// Compared with the Lsns of all keys, no reader waits too short, and few wait in vain.
     #[test]
     fn no_reader_is_let_through_that_must_wait() {
         let mut bench = Bench::new();
@@ -393,7 +394,7 @@ mod tests {
                 in_vain += u64::from(fence > expected);
                 reads += 1;
             }
-            // About 1,000 are in flight.
+            // About 1,000 units are in flight.
             safe = bench.last.saturating_sub(1_000);
         }
         assert!(in_vain < reads / 50, "{in_vain} of {reads}");

@@ -1,4 +1,4 @@
-//! How uses of keys are noted and read, as [`usage`](super::usage) says.
+//! Notes and reads the use of keys, as described in [`usage`](super::usage).
 
 use super::effect::Touch;
 use super::entry::Entry;
@@ -8,7 +8,7 @@ use crate::base::hasher::hash_bytes;
 use crate::base::limits::EXPIRED_ELEMENTS_PER_LOOKUP;
 
 impl Keyspace {
-    /// Notes uses as this says from now on. Between two units only.
+    /// Notes uses in this way from now on. Call only between units.
     pub fn set_usage(&mut self, usage: Usage) {
         if usage.policy != self.usage.policy {
             self.pool.clear();
@@ -18,12 +18,12 @@ impl Keyspace {
         self.counts_uses = self.noting == Noting::Count;
     }
 
-    /// Whether finding a key counts as using it (CLIENT NO-TOUCH turns it off).
+    /// Sets whether finding a key counts as using it (CLIENT NO-TOUCH turns this off).
     pub fn set_touch(&mut self, touch: bool) {
         self.noting = if touch { self.usage.noting() } else { Noting::Nothing };
     }
 
-    /// Uses a key, also where finding it does not count as that (TOUCH). Answers whether it is there.
+    /// Uses a key even if finding it does not count as a use (TOUCH). Returns whether it exists.
     pub fn use_key(&mut self, db: DbIndex, key: &[u8]) -> bool {
         let noting = std::mem::replace(&mut self.noting, self.usage.noting());
         let is_there = self.look_up(db, key).is_some();
@@ -31,7 +31,8 @@ impl Keyspace {
         is_there
     }
 
-    /// Notes which keys the unit has changed, as far as it was recorded. For policies that [ask for that](crate::config::MaxmemoryPolicy::ranking).
+    /// Notes the keys that the unit has changed, as far as they were recorded. For policies that [rank by
+    /// changes](crate::config::MaxmemoryPolicy::ranking).
     pub fn stamp_changes(&mut self) {
         let tick = self.tick();
         let Keyspace { dbs, effects, .. } = self;
@@ -45,7 +46,7 @@ impl Keyspace {
         }
     }
 
-    /// Makes a key look unused for so many seconds, where that is kept. Not a change.
+    /// Makes a key look unused for `seconds`, if idle times are kept. Does not count as a change.
     pub fn set_idle(&mut self, db: DbIndex, slot: Slot, seconds: i64) {
         if !self.counts_uses {
             let ticks = u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000).div_ceil(1 << TICK_BITS);
@@ -54,7 +55,7 @@ impl Keyspace {
         }
     }
 
-    /// Makes a key look used so often, where that is kept. Not a change.
+    /// Sets a key's use counter, if uses are counted. Does not count as a change.
     pub fn set_frequency(&mut self, db: DbIndex, slot: Slot, counter: u8) {
         if self.counts_uses {
             let used = self.minutes() << COUNTER_BITS | u32::from(counter);
@@ -62,23 +63,23 @@ impl Keyspace {
         }
     }
 
-    /// For how long an entry was not used, or changed, in ms; `None` where that is not kept.
+    /// How long an entry was not used, or changed, in ms. `None` if idle times are not kept.
     pub fn idle_ms(&self, entry: Entry<'_>) -> Option<i64> {
         (!self.counts_uses).then(|| i64::from(self.tick().wrapping_sub(entry.used())) << TICK_BITS)
     }
 
-    /// How often an entry was used, on the scale of the counter; `None` where that is not kept.
+    /// The entry's use counter, or `None` if uses are not counted.
     pub fn frequency(&self, entry: Entry<'_>) -> Option<u8> {
         self.counts_uses.then(|| self.usage.counter(entry.used(), self.minutes()))
     }
 
-    /// What a key that comes now says of its use.
+    /// The use bits of a new key.
     #[inline]
     pub(super) fn new_use(&self) -> u32 {
         if self.counts_uses { self.minutes() << COUNTER_BITS | u32::from(NEW_USES) } else { self.tick() }
     }
 
-    /// Notes that a key was used by who replaces its value.
+    /// Notes that a key was used by a replacement of its value.
     #[inline]
     pub(super) fn note_overwritten(&mut self, db: DbIndex, slot: Slot) {
         if self.counts_uses {
@@ -89,7 +90,7 @@ impl Keyspace {
         }
     }
 
-    /// As [`find`](Self::find), where not just the time is noted.
+    /// As [`find`](Self::find), for any noting other than the time.
     #[inline(never)]
     pub(super) fn find_otherwise(&mut self, db: DbIndex, hash: u64, key: &[u8]) -> Option<Slot> {
         let now_ms = self.now_ms;
@@ -112,7 +113,7 @@ impl Keyspace {
         database.touch(slot, used);
     }
 
-    /// How good a victim an entry is by its use: the larger, the better.
+    /// How good a victim an entry is by its use. Higher is better.
     pub(super) fn age(&self, entry: Entry<'_>) -> u32 {
         match self.frequency(entry) {
             Some(counter) => u32::from(u8::MAX - counter),
@@ -126,7 +127,7 @@ impl Keyspace {
         (self.now_ms >> TICK_BITS) as u32
     }
 
-    /// The time in minutes, as many bits as are kept of it.
+    /// The time in minutes, in as many bits as are kept.
     fn minutes(&self) -> u32 {
         (self.now_ms / 60_000) as u32 & u32::MAX >> COUNTER_BITS
     }
@@ -227,7 +228,7 @@ mod tests {
         assert_eq!(counter(&ks), Some(200));
         at(&mut ks, start_ms + 50 * MINUTE_MS);
         assert_eq!(counter(&ks), Some(150));
-        // Looking on changes nothing; using it keeps what is left.
+        // Peeking changes nothing; a use keeps the decayed count.
         assert!(ks.read(0, b"k").is_some());
         assert!((150..=151).contains(&counter(&ks).expect("it is kept")));
         at(&mut ks, start_ms + 5_000 * MINUTE_MS);

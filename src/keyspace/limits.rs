@@ -7,7 +7,7 @@ use crate::value::set::SetLimits;
 use crate::value::stream::StreamLimits;
 use crate::value::zset::ZSetLimits;
 
-/// Where values change from their compact representation to the one for many elements.
+/// The sizes at which values change from their compact representation to the one for many elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct ValueLimits {

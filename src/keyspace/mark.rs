@@ -1,30 +1,32 @@
-//! Which list or sorted set is being copied in parts, so that effects must say which of its elements they change.
+//! Marks the collection that is being copied in parts. Effects must name the elements they change of a marked list or
+//! sorted set.
 //!
-//! It is known by its address (only a large one has one), which stays the same while its key is renamed or moved, and when a script that fails gives it back.
-//! If it is freed and another one gets its address, effects on that one say more than they must, and no less.
+//! The collection is identified by its address, which only a large collection has. The address stays the same when the
+//! key is renamed or moved, and when a failed script is rolled back. If the collection is freed and another one gets
+//! its address, effects on that one say more than they must, but never less.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Shared by a keyspace and the snapshot that is made of it. See the module's header.
+/// Shared by a keyspace and the snapshot of it. See the module header.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mark {
     address: Rc<Cell<Option<usize>>>,
 }
 
 impl Mark {
-    /// Whether it is the collection with this address.
+    /// Whether the collection with this address is marked.
     #[inline]
     pub(super) fn is_on(&self, address: Option<usize>) -> bool {
         address.is_some() && self.address.get() == address
     }
 
-    /// It is the collection with this address from here on.
+    /// Marks the collection with this address.
     pub(super) fn put_on(&self, address: Option<usize>) {
         self.address.set(address);
     }
 
-    /// It is none from here on.
+    /// Removes the mark.
     pub(super) fn take_off(&self) {
         self.address.set(None);
     }

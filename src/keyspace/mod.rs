@@ -1,13 +1,14 @@
 //! The keyspace: databases of keys, changed only by verbs.
 //!
-//! A **unit** is what happens whole or not at all: a command, an EXEC, a script. Everything in it sees the same time
-//! ([`set_now_ms`](Keyspace::set_now_ms)); the verbs (one file per value type under `verb`) apply changes in place and record
-//! each as an [`effect::Effect`]. Reading is free for all: commands that read use [`read`](Keyspace::read) and its
-//! kin, those that write [`find`](Keyspace::find), and observers [`live`](Keyspace::live).
+//! A **unit** is a group of changes that happens entirely or not at all: a command, an EXEC, a script. Everything in a
+//! unit sees one time ([`set_now_ms`](Keyspace::set_now_ms)). The verbs (one file per value type under `verb`) apply
+//! changes in place and record each one as an [`effect::Effect`]. Any code may read: commands that read use
+//! [`read`](Keyspace::read) and its relatives, commands that write use [`find`](Keyspace::find), and observers use
+//! [`live`](Keyspace::live).
 //!
-//! An expired key does not exist. Whoever meets one removes it, and the removal is an effect like any other, so that who
-//! follows the stream needs no clock. While somebody repeats what another server did in the past, nothing expires
-//! ([`hold_expiry`](Keyspace::hold_expiry)): a key whose deadline is over by now may be given a later one by the next command.
+//! An expired key does not exist. The first access to an expired key removes it, and the removal is an effect like any
+//! other, so a follower of the stream needs no clock. While the past of another server is replayed, nothing expires
+//! ([`hold_expiry`](Keyspace::hold_expiry)): the next command may extend a key whose deadline has already passed.
 
 pub mod any_value;
 mod arena;
@@ -68,87 +69,89 @@ use crate::base::split_table::{PLACE_END, Walk};
 use crate::config::EventClasses;
 use crate::value::deadlines::Deadlines;
 
-/// Where a [walk](Keyspace::walk) ends.
+/// The place at which a [walk](Keyspace::walk) ends.
 pub const WALK_END: u64 = PLACE_END;
 
-/// The name under which a value is built before it has its place.
+/// The name of a value that is built before it has a key.
 pub const NAMELESS: &[u8] = b"";
 
-/// Keys from which on looking ahead pays: fewer lie in the processor's cache anyway.
+/// Keys in a database from which looking ahead pays off. Fewer keys fit in the processor's cache anyway.
 const AHEAD_MIN_KEYS: usize = 4_096;
 
-/// As long as one of these lives, nothing expires; see [`Keyspace::hold_expiry`].
+/// While any hold exists, nothing expires; see [`Keyspace::hold_expiry`].
 #[derive(Debug)]
 pub struct ExpiryHold {
-    /// Only counted.
+    /// Never read; the reference count is what matters.
     _share: Rc<()>,
 }
 
-/// All databases. See the module's header.
+/// All databases. See the module header.
 pub struct Keyspace {
     limits: ValueLimits,
     dbs: Vec<Db>,
     disposal: Disposal,
-    /// What it had freed when the counters were begun anew.
+    /// Objects that the disposal thread had freed when the counters were last reset.
     freed_before: u64,
     effects: Effects,
     in_flight: InFlight,
     undo: Undo,
-    /// What may need another place when the unit is over.
+    /// Entries that may need another place when the unit ends.
     unsettled: Unsettled,
-    /// Where a value is built in parts.
+    /// The value that is being built in parts, if any.
     workshop: Option<Box<Workshop>>,
-    /// Whether this is where a value is built in parts: one that has lost all that it got so far stays.
+    /// Whether this keyspace is a workshop. A value in a workshop stays even if it loses all its elements.
     is_workshop: bool,
-    /// The collection of which effects must say which elements they change, because it is being copied in parts.
+    /// The collection that is being copied in parts. Effects on it must name the elements they change.
     copied_in_parts: Mark,
-    /// Effects that count, but not as changes of keys: of what is kept beside them.
+    /// Effects that are counted but do not change keys: changes of scripts and libraries.
     standing_effects: u64,
     now_ms: i64,
-    /// How often two databases have changed places.
+    /// How often two databases have been swapped.
     swaps: u64,
-    /// The greatest fencing token that is known: all that are given out from now on are greater.
+    /// The greatest fencing token known. Every token issued from now on is greater.
     last_token: u64,
-    /// The last fencing token that was given out here. Those behind it, up to [`last_token`](Self::last_token), are another server's.
+    /// The last fencing token that this server issued. Tokens above it, up to [`last_token`](Self::last_token), come
+    /// from another server.
     given_token: u64,
-    /// No lease ends later, Unix ms. It may be that none does any more.
+    /// An upper bound for the end of every lease, Unix ms. All leases may have ended before.
     latest_lease_ms: i64,
     /// Shared with every [`ExpiryHold`].
     expiry_holds: Rc<()>,
     usage: Usage,
-    /// What is noted of keys that are looked up now.
+    /// What a lookup notes about the key at the moment.
     noting: Noting,
-    /// Whether what is kept is how often a key is used, not when.
+    /// Whether entries keep how often a key is used rather than when.
     counts_uses: bool,
-    /// The best victims of eviction that were seen so far.
+    /// The best eviction victims seen so far.
     pool: Pool,
-    /// Room for those that are drawn.
+    /// Scratch space for drawn slots.
     drawn: Vec<Slot>,
-    /// The database of which a key was evicted by chance last.
+    /// The database in which a random key was last evicted.
     next_victim_db: DbIndex,
     /// See [`set_keeps_expired`](Keyspace::set_keeps_expired).
     keeps_expired: bool,
     /// See [`set_keeps_delayed`](Keyspace::set_keeps_delayed).
     keeps_delayed: bool,
-    /// Whether a key that is added is noted: to be taken back, or to be told.
+    /// Whether added keys are noted, for undo or for event notifications.
     notes_added: bool,
-    /// Whether a key that is looked for and not found is told.
+    /// Whether a lookup that misses is reported as an event.
     tells_misses: bool,
     /// Counters for INFO.
     pub stats: KeyspaceStats,
-    /// Randomness for RANDOMKEY and its kin.
+    /// Randomness for RANDOMKEY and similar commands.
     pub rng: Rng,
 }
 
-/// A keyspace in which a value is built, under [`NAMELESS`] in database 0. The value stays even if it loses all its elements.
+/// A keyspace in which a value is built, under [`NAMELESS`] in database 0. The value stays even if it loses all its
+/// elements.
 struct Workshop {
     ks: Keyspace,
-    /// What has expired is a part of the value like any other.
+    /// Expired elements are part of the value like any others.
     _hold: ExpiryHold,
 }
 
 impl Keyspace {
-    /// An empty keyspace of `databases` databases.
+    /// Creates an empty keyspace of `databases` databases.
     pub fn new(databases: u16, rng: Rng) -> Keyspace {
         Keyspace {
             limits: ValueLimits::default(),
@@ -184,35 +187,36 @@ impl Keyspace {
         }
     }
 
-    /// Has large values freed on this thread, too: for a keyspace that no client waits for.
+    /// Frees large values on this thread, too. For a keyspace on which no client waits.
     pub(crate) fn free_in_place(&mut self) {
         self.disposal.free_in_place();
     }
 
-    /// About how many bytes of values that are gone wait to be freed on the other thread.
+    /// Approximate bytes of removed values that wait to be freed on the disposal thread.
     pub fn bytes_to_free(&self) -> u64 {
         self.disposal.pending_bytes()
     }
 
-    /// How many objects wait to be freed on the other thread, and how many have been freed there since the counters began.
+    /// Returns how many objects wait to be freed on the disposal thread, and how many it has freed since the counters
+    /// were reset.
     pub fn freed_elsewhere(&self) -> (u64, u64) {
         let (pending, freed) = self.disposal.counts();
         (pending, freed - self.freed_before)
     }
 
-    /// Counts objects as freed elsewhere that were so few that they were freed at once.
+    /// Counts small objects that were freed at once as if the disposal thread had freed them.
     pub fn count_freed(&mut self, objects: usize) {
         self.disposal.count(objects as u64);
     }
 
-    /// Begins all counters anew.
+    /// Resets all counters.
     pub fn reset_stats(&mut self) {
         self.stats = KeyspaceStats::default();
         self.freed_before = self.disposal.counts().1;
     }
 
-    /// Gives back the memory that is kept for the next unit, and what entries don't need. Between two units only, while the changes of
-    /// units up to `safe` can't be lost.
+    /// Gives back scratch memory kept for the next unit, and memory that entries no longer need. Call only between
+    /// units, when changes of units up to `safe` can no longer be lost.
     pub fn give_back_scratch(&mut self, safe: Lsn) {
         self.in_flight.give_back(safe);
         self.effects.give_back();
@@ -221,13 +225,13 @@ impl Keyspace {
         self.unsettled.give_back();
     }
 
-    /// The time that the units see which begin from now on, Unix ms.
+    /// Sets the time that units see from now on, Unix ms.
     #[inline]
     pub fn set_now_ms(&mut self, now_ms: i64) {
         self.now_ms = now_ms;
     }
 
-    /// Begins a unit at `now_ms` (Unix ms). What it records of its effects can be read until the next one begins.
+    /// Begins a unit at `now_ms` (Unix ms). The effects it records stay readable until the next unit begins.
     #[inline]
     pub fn begin_unit(&mut self, now_ms: i64, recording: Recording) {
         self.settle_many();
@@ -235,20 +239,21 @@ impl Keyspace {
         self.effects.begin(recording);
     }
 
-    /// With a log: changes of units up to `safe` can't be lost, and whoever hears of the units to come has waited for unit `awaited`
-    /// anyway. So their [fence](Self::fence) need not tell of either. It is for units that are heard of in their order.
+    /// With a log: declares that changes of units up to `safe` cannot be lost, and that clients of the coming units
+    /// wait for unit `awaited` in any case. The [fence](Self::fence) of those units need not cover either. Clients must
+    /// receive the results of units in order.
     #[inline]
     pub fn begin_fence(&mut self, safe: Lsn, awaited: Lsn) {
         self.in_flight.begin_fence(safe, awaited);
     }
 
-    /// There is no log any more, so nothing is in flight.
+    /// Nothing is in flight any more because there is no log.
     pub fn forget_in_flight(&mut self) {
         self.in_flight = InFlight::default();
     }
 
-    /// The unit's changes have the number `lsn` in the log. Until these can't be lost, whoever reads them has to wait. That something
-    /// has expired is no such change: its deadline is over after a crash as well.
+    /// Marks the unit's changes as in flight under log number `lsn`. Readers of these changes must wait until the
+    /// changes cannot be lost. Expiry does not count as a change: the deadline will have passed after a crash as well.
     #[inline(always)]
     pub fn mark_in_flight(&mut self, lsn: Lsn) {
         let changed = self.effects.changed();
@@ -257,23 +262,23 @@ impl Keyspace {
         }
     }
 
-    /// Whether the unit, if it records in full, has changed anything so far but by expiry.
+    /// Whether the unit has changed anything so far other than by expiry. The unit must record in full.
     pub fn has_changed(&self) -> bool {
         !self.effects.changed().is_empty()
     }
 
-    /// The last unit that was marked as one that has changed a key, also where that can't be lost any more.
+    /// Returns the last marked unit that changed a key, including units that can no longer be lost.
     pub fn last_change_of(&self, db: DbIndex, key: &[u8]) -> Lsn {
         self.in_flight.last_change_of(db, hash_bytes(key))
     }
 
-    /// The last unit that was marked as one that has changed what is kept beside the keys, also where that can't be lost any more.
+    /// Returns the last marked unit that changed scripts or libraries, including units that can no longer be lost.
     pub fn last_change_beside(&self) -> Lsn {
         self.in_flight.last_change_beside()
     }
 
-    /// Whether the unit, if it records in full, has loaded or dropped scripts or libraries so far. What EVAL keeps of its scripts,
-    /// and for how long, does not count.
+    /// Whether the unit has loaded or dropped scripts or libraries so far. The unit must record in full. Scripts that
+    /// EVAL caches for a while do not count.
     pub fn has_loaded_scripts(&self) -> bool {
         self.effects.iter().any(|(_, effect)| match effect {
             Effect::ScriptPut { loaded, .. } => loaded,
@@ -285,8 +290,9 @@ impl Keyspace {
         })
     }
 
-    /// The last unit of which any since [`begin_fence`](Self::begin_fence) has seen something that may be lost, and for which those who
-    /// hear of it don't wait anyway. Once the current unit is [marked](Self::mark_in_flight), that is the unit itself.
+    /// Returns the last unit whose unsafe changes any unit since [`begin_fence`](Self::begin_fence) has seen, unless
+    /// its clients wait for that unit anyway. Once the current unit is [marked](Self::mark_in_flight), the fence is the
+    /// current unit.
     #[inline]
     pub fn fence(&self) -> Lsn {
         self.in_flight.fence()
@@ -297,17 +303,17 @@ impl Keyspace {
         self.in_flight.last()
     }
 
-    /// What is answered depends on what any key holds, or on when it changed.
+    /// Notes that the reply may depend on any key, or on when a key changed.
     pub fn see_everything(&self) {
         self.in_flight.see_all();
     }
 
-    /// What is answered depends on what is kept beside the keys, scripts and libraries.
+    /// Notes that the reply depends on scripts or libraries.
     pub fn see_scripts(&self) {
         self.in_flight.see_beside();
     }
 
-    /// How often two databases have changed places: positions in them mean something else then.
+    /// How often two databases have been swapped. A swap invalidates positions in databases.
     pub fn swaps(&self) -> u64 {
         self.swaps
     }
@@ -318,8 +324,8 @@ impl Keyspace {
         self.now_ms
     }
 
-    /// Lets nothing expire until the hold is dropped: keys and elements are there as if their deadlines had not come, and stay.
-    /// With the last hold all that is overdue expires.
+    /// Stops expiry until the hold is dropped: keys and elements stay and are visible as if their deadlines had not
+    /// come. When the last hold is dropped, everything overdue expires.
     pub fn hold_expiry(&self) -> ExpiryHold {
         ExpiryHold { _share: Rc::clone(&self.expiry_holds) }
     }
@@ -329,13 +335,13 @@ impl Keyspace {
         Rc::strong_count(&self.expiry_holds) > 1
     }
 
-    /// What has a deadline up to then has expired, Unix ms: nothing, while expiry is held.
+    /// Deadlines up to this time, Unix ms, have expired. While expiry is held, none has.
     #[inline]
     fn expired_until_ms(&self) -> i64 {
         if self.is_expiry_held() { i64::MIN } else { self.now_ms }
     }
 
-    /// Whether what is given this deadline, Unix ms, expires at once, so that a command removes it instead.
+    /// Whether a key given this deadline, Unix ms, would expire at once. A command then removes the key instead.
     #[inline]
     pub fn expires_at_once(&self, at_ms: i64) -> bool {
         at_ms <= self.expired_until_ms()
@@ -347,29 +353,30 @@ impl Keyspace {
         &self.effects
     }
 
-    /// How many changes of keys commands have made since the server started.
+    /// How many changes commands have made to keys since the server started.
     pub fn changes_by_commands(&self) -> u64 {
         self.effects.count() - self.standing_effects
     }
 
-    /// Counts as so many changes what commands have changed since [`changes_by_commands`](Self::changes_by_commands) was `since`.
+    /// Counts everything that commands have changed since [`changes_by_commands`](Self::changes_by_commands) was
+    /// `since` as `changes` changes.
     pub fn count_changes_as(&mut self, since: u64, changes: u64) {
         let counted = self.changes_by_commands().wrapping_sub(since);
         self.effects.recount(changes.wrapping_sub(counted) as i64);
     }
 
-    /// Whether what has expired stays where it is, for all that it is absent to who looks (CLIENT PAUSE). For commands that only read:
-    /// who writes would put a second key beside one that is hidden.
+    /// Sets whether expired keys stay in place, though invisible to readers (CLIENT PAUSE). Only for commands that
+    /// read: a write would put a second key beside the hidden one.
     pub fn set_keeps_expired(&mut self, keeps: bool) {
         self.keeps_expired = keeps;
     }
 
-    /// Whether messages of streams stay delayed although they are due: nothing may change now that must not get lost.
+    /// Sets whether messages of streams stay delayed although they are due. Needed while the log accepts no changes.
     pub fn set_keeps_delayed(&mut self, keeps: bool) {
         self.keeps_delayed = keeps;
     }
 
-    /// Whether the key holds a stream with a delayed message that is due, and becomes an entry as soon as somebody looks.
+    /// Whether the key holds a stream with a due delayed message, which becomes an entry on the next lookup.
     pub fn has_due_message(&self, db: DbIndex, key: &[u8]) -> bool {
         if self.keeps_delayed || self.keeps_expired {
             return false;
@@ -382,32 +389,33 @@ impl Keyspace {
         }
     }
 
-    /// Where values change their representation.
+    /// The sizes at which values change their representation.
     #[inline]
     pub fn limits(&self) -> &ValueLimits {
         &self.limits
     }
 
-    /// How many databases there are.
+    /// The number of databases.
     pub fn databases(&self) -> u16 {
         self.dbs.len() as u16
     }
 
-    /// A database as a whole. Panics when `db` is not below [`databases`](Self::databases): sessions hold only valid numbers.
+    /// Returns a whole database. Panics if `db` is not below [`databases`](Self::databases): sessions hold only valid
+    /// numbers.
     #[inline]
     pub fn db(&self, db: DbIndex) -> &Db {
         self.in_flight.see_all();
         &self.dbs[db as usize]
     }
 
-    /// A database, without waiting until its keys are safe: for sizes in memory, which tell of no key, and for hints, on which no
-    /// answer depends.
+    /// Returns a database without waiting until its keys are safe. For sizes in memory, which reveal no key, and for
+    /// hints, on which no reply depends.
     pub fn db_unfenced(&self, db: DbIndex) -> &Db {
         &self.dbs[db as usize]
     }
 
-    /// Hints that keys with these hashes will be looked up soon: what that has to wait for begins to come into the cache. The
-    /// processor waits for the index of all of them at once, and then for all entries.
+    /// Prefetches what lookups of these hashes will need. All index lines are fetched first and then all entries, so
+    /// their cache misses overlap.
     #[inline]
     pub fn warm(&self, keys: impl Iterator<Item = (DbIndex, u64)> + Clone) {
         let with_db = |(db, hash)| Some((self.dbs.get(usize::from(db))?, hash));
@@ -415,14 +423,14 @@ impl Keyspace {
         keys.filter_map(with_db).for_each(|(db, hash)| _ = db.warm_entry(hash));
     }
 
-    /// Whether a database has so many keys that looking [ahead](Self::look_ahead) pays.
+    /// Whether a database has enough keys for [looking ahead](Self::look_ahead) to pay off.
     #[inline]
     pub(crate) fn is_large(&self, db: DbIndex) -> bool {
         self.db_unfenced(db).len() >= AHEAD_MIN_KEYS
     }
 
-    /// [Warms](Self::warm) the first `N` of these keys of one database. Answers where each seems to live, to be
-    /// [hinted](Self::hint) before it is looked up.
+    /// [Warms](Self::warm) the first `N` of these keys of one database. Returns the slot where each key seems to live;
+    /// [`hint`](Self::hint) it before the lookup.
     #[inline]
     pub(crate) fn look_ahead<'a, const N: usize>(
         &self,
@@ -445,20 +453,21 @@ impl Keyspace {
         slots
     }
 
-    /// Hints where the key lives that will be looked up next. What is found does not depend on it. Panics as [`db`](Self::db) does.
+    /// Hints at the slot of the next key to be looked up. The result of the lookup does not depend on the hint. Panics
+    /// as [`db`](Self::db) does.
     #[inline]
     pub(crate) fn hint(&mut self, db: DbIndex, slot: Slot) {
         self.dbs[db as usize].hint(slot);
     }
 
-    /// The value of a key, for a command that reads: counts as hit or miss and as a use of the key.
+    /// Returns the value of a key for a command that reads. Counts a hit or miss and a use of the key.
     #[inline(always)]
     pub fn read(&mut self, db: DbIndex, key: &[u8]) -> Option<ValueRef<'_>> {
         let slot = self.look_up(db, key)?;
         self.dbs[db as usize].get(slot).map(Entry::value)
     }
 
-    /// As [`read`](Self::read), for a command that needs to know where the key lives.
+    /// As [`read`](Self::read), for a command that needs the slot of the key.
     #[inline]
     pub fn look_up(&mut self, db: DbIndex, key: &[u8]) -> Option<Slot> {
         let slot = self.find(db, key);
@@ -469,7 +478,7 @@ impl Keyspace {
         slot
     }
 
-    /// Counts a read that did not find its key, and has it told.
+    /// Counts a read that missed its key, and reports the event.
     #[inline]
     pub fn miss(&mut self, db: DbIndex, key: &[u8]) {
         self.stats.misses += 1;
@@ -478,7 +487,7 @@ impl Keyspace {
         }
     }
 
-    /// As [`read`](Self::read), without counting as a use of the key (TTL, TYPE, OBJECT).
+    /// As [`read`](Self::read), but does not count as a use of the key (TTL, TYPE, OBJECT).
     pub fn peek(&mut self, db: DbIndex, key: &[u8]) -> Option<Entry<'_>> {
         let noting = std::mem::replace(&mut self.noting, Noting::Nothing);
         let slot = self.look_up(db, key);
@@ -486,7 +495,7 @@ impl Keyspace {
         slot.map(|slot| self.entry(db, slot))
     }
 
-    /// As [`peek`](Self::peek), for OBJECT, of which nobody is told that it did not find its key.
+    /// As [`peek`](Self::peek), for OBJECT, whose misses are not reported as events.
     pub fn peek_silently(&mut self, db: DbIndex, key: &[u8]) -> Option<Entry<'_>> {
         let tells = std::mem::replace(&mut self.tells_misses, false);
         let is_there = self.peek(db, key).is_some();
@@ -494,12 +503,12 @@ impl Keyspace {
         if is_there { self.live(db, key) } else { None }
     }
 
-    /// A key's entry, without any trace of having looked: an expired one stays where it is and counts as absent.
+    /// Returns a key's entry without side effects: an expired key stays in place and counts as absent.
     pub fn live(&self, db: DbIndex, key: &[u8]) -> Option<Entry<'_>> {
         self.stored(db, key).filter(|entry| entry.is_live(self.expired_until_ms()))
     }
 
-    /// As [`live`](Self::live), also of a key that has expired and is still there.
+    /// As [`live`](Self::live), but also returns an expired key that is still stored.
     pub fn stored(&self, db: DbIndex, key: &[u8]) -> Option<Entry<'_>> {
         let hash = hash_bytes(key);
         self.in_flight.see_key(db, hash);
@@ -507,25 +516,25 @@ impl Keyspace {
         database.find_hashed(hash, key).and_then(|slot| database.get(slot))
     }
 
-    /// Lets the unit that is underway record from here on, if it did not: somebody has begun to observe.
+    /// Turns recording on in the middle of a unit, because an observer has begun to watch.
     pub fn record_from_now(&mut self, recording: Recording) {
         self.effects.record_from_now(recording);
     }
 
-    /// Has noted beside the effects what those need to know who are told of events, or not any more; with `misses` also which keys
-    /// are looked for and not found.
+    /// Turns the notes for event notifications beside the effects on or off. With `misses`, failed lookups are noted as
+    /// well.
     pub fn annotate(&mut self, is_on: bool, misses: bool) {
         self.effects.annotate(is_on);
         self.notes_added = is_on || self.undo.is_on();
         self.tells_misses = is_on && misses;
     }
 
-    /// The effects from here on are those of this command, by its index in the table.
+    /// Attributes the effects from here on to the command with this index in the command table.
     pub fn note_command(&mut self, index: u16) {
         self.effects.note(What::Command(index), 0, b"");
     }
 
-    /// The event of the effects from here on has this name, up to the end of the command.
+    /// Names the event of the effects from here on, until the end of the command.
     #[inline]
     pub fn name_events(&mut self, name: &'static str) {
         if self.effects.are_annotated() {
@@ -533,7 +542,7 @@ impl Keyspace {
         }
     }
 
-    /// Has an event told that no effect shows.
+    /// Reports an event that no effect shows.
     #[inline]
     pub fn tell(&mut self, class: EventClasses, name: &'static str, db: DbIndex, key: &[u8]) {
         if self.effects.are_annotated() {
@@ -541,9 +550,9 @@ impl Keyspace {
         }
     }
 
-    /// Records a change of what is kept beside the keys, scripts and libraries, that its owner has made.
+    /// Records a change of scripts or libraries that their owner has made.
     pub fn record_beside(&mut self, effect: Effect<'_>) {
-        // What EVAL keeps need not be saved.
+        // Scripts cached by EVAL need not be saved.
         let is_kept_only = matches!(effect, Effect::ScriptPut { loaded: false, .. } | Effect::ScriptDrop { .. });
         if is_kept_only {
             return self.effects.record_uncounted(0, effect);
@@ -552,23 +561,23 @@ impl Keyspace {
         self.standing_effects += 1;
     }
 
-    /// Lets the unit, which has only begun, record its effects in full: somebody is to be told of them.
+    /// Makes the unit, which has only just begun, record its effects in full for an observer.
     pub fn record_in_full(&mut self) {
         self.effects.record_in_full();
     }
 
-    /// Lets what the unit records from here on be read without what it recorded before.
+    /// Makes the effects from here on readable separately from those recorded before.
     pub fn record_apart(&mut self) {
         self.effects.record_apart();
     }
 
-    /// Lets the unit go on recording what it touches only, not whole effects: nobody is to be told of them any more.
+    /// Makes the unit record only touched keys from here on, because no observer needs whole effects any more.
     pub fn record_keys_only(&mut self) {
         self.effects.record_keys_only();
     }
 
-    /// Where a key lives, for a command that writes. An expired key is removed and counts as absent; so do elements of its
-    /// value that have expired.
+    /// Returns the slot of a key for a command that writes. Removes an expired key, which counts as absent, and expired
+    /// elements of its value.
     #[inline(always)]
     pub fn find(&mut self, db: DbIndex, key: &[u8]) -> Option<Slot> {
         let hash = hash_bytes(key);
@@ -585,7 +594,7 @@ impl Keyspace {
         Some(slot)
     }
 
-    /// The entry at `slot`, which [`find`](Self::find) or a verb just gave.
+    /// The entry at `slot`, which [`find`](Self::find) or a verb has just returned.
     #[inline]
     pub fn entry(&self, db: DbIndex, slot: Slot) -> Entry<'_> {
         self.dbs[db as usize].entry(slot)
@@ -597,27 +606,28 @@ impl Keyspace {
         self.entry(db, slot).value()
     }
 
-    /// Walks the keys of a database from `place` on until `visit` answers false or all were visited; one that has expired is shown as
-    /// `None`. Answers where to go on: [`WALK_END`] at the end. Begins at 0. Every key that exists from the first call to the last is
-    /// visited exactly once, and no name twice.
+    /// Walks the keys of a database from `place` on, beginning at 0, until `visit` returns false or every key was
+    /// visited. Shows an expired key as `None`. Returns the place to go on from, [`WALK_END`] at the end. Visits every
+    /// key that exists from the first call to the last exactly once, and no name twice.
     pub fn walk(&self, db: DbIndex, place: u64, mut visit: impl FnMut(Option<Entry<'_>>) -> bool) -> u64 {
         let expired_until_ms = self.expired_until_ms();
         self.db(db).walk(place, |together| {
             let mut goes_on = true;
             for entry in together {
-                // All of them: the walk can't go on between two, which have the same place.
+                // Visit all of them: entries that share a place cannot be split between two walks.
                 goes_on &= visit(Some(*entry).filter(|entry| entry.is_live(expired_until_ms)));
             }
             if goes_on { Walk::Continue } else { Walk::Stop }
         })
     }
 
-    /// Walks the keys of a database: emits about `count` keys and answers the next cursor, 0 at the end. Every key that exists from
-    /// the first call to the last is emitted exactly once. Of those that have expired some are removed, and none is emitted.
+    /// Walks the keys of a database: emits about `count` keys and returns the next cursor, 0 at the end. Emits every
+    /// key that exists from the first call to the last exactly once. Removes some of the expired keys it meets and
+    /// emits none of them.
     pub fn scan(&mut self, db: DbIndex, cursor: u64, count: usize, mut emit: impl FnMut(Entry<'_>)) -> u64 {
         let database = self.db(db);
         let expired_until_ms = self.expired_until_ms();
-        // The rest stays to active expiry: a step that many keys have expired in must not take long, nor fill the log.
+        // Active expiry removes the others. A step over many expired keys must neither take long nor fill the log.
         let mut expired = Vec::new();
         let may_remove = if self.effects.as_bytes().len() < UNIT_MAX_BYTES { EXPIRY_SLICE_TIMERS } else { 0 };
         let next = database.scan(cursor, count, |slot| match database.get(slot) {
@@ -631,7 +641,7 @@ impl Keyspace {
         next
     }
 
-    /// All live entries of a database, in no order that means anything.
+    /// All live entries of a database, in no particular order.
     pub fn entries(&self, db: DbIndex) -> impl Iterator<Item = Entry<'_>> {
         let database = self.db(db);
         let expired_until_ms = self.expired_until_ms();
@@ -639,14 +649,15 @@ impl Keyspace {
         database.slots().filter_map(|slot| database.get(slot)).filter(live)
     }
 
-    /// All entries of a database, expired but unreclaimed ones included, in the order of the table: by no more than their hashes.
+    /// All entries of a database, including expired ones not yet removed, in the order of the table, which depends only
+    /// on their hashes.
     pub fn stored_entries(&self, db: DbIndex) -> impl Iterator<Item = Entry<'_>> {
         let database = self.db(db);
         database.slots().filter_map(|slot| database.get(slot))
     }
 
-    /// A random live key of a database. Where all keys expire and [stay](Self::set_keeps_expired) none may be live: as in Redis, one
-    /// that is not is answered then.
+    /// Returns a random live key of a database. If all keys have expired and [stay](Self::set_keeps_expired), there may
+    /// be no live key; an expired one is returned then, as in Redis.
     pub fn random_key(&mut self, db: DbIndex) -> Option<Entry<'_>> {
         self.in_flight.see_all();
         let mut tries = 0;
@@ -661,13 +672,14 @@ impl Keyspace {
         }
     }
 
-    /// Removes expired keys and elements, at most `budget` timers' and elements' worth; answers whether more are due. Runs as a
-    /// unit of its own.
+    /// Removes expired keys and elements, up to a `budget` of timers and elements. Returns whether more are due. Runs
+    /// as a unit of its own.
     pub fn reclaim_expired(&mut self, budget: usize) -> bool {
         self.reclaim_expired_while(budget, || true)
     }
 
-    /// The same for as long as it `has_time`, which is asked after every few timers and elements.
+    /// As [`reclaim_expired`](Self::reclaim_expired), while `has_time` returns true. It is asked after every few timers
+    /// and elements.
     pub(crate) fn reclaim_expired_while(&mut self, budget: usize, has_time: impl Fn() -> bool) -> bool {
         if self.is_expiry_held() {
             return false;
@@ -682,7 +694,7 @@ impl Keyspace {
                     Turn::Due(slot) => Some(slot),
                 };
                 let mut spent = 1;
-                // The timer is paid for; that pays for one element, too, so that each slice gets ahead.
+                // The cost of the timer also covers one element, so that each slice makes progress.
                 if let Some(slot) = slot
                     && let Some(removed) = self.fall_due(db, slot, left.min(EXPIRY_STEP))
                 {
@@ -703,8 +715,8 @@ impl Keyspace {
         left == 0
     }
 
-    /// Holds the data of another keyspace, with as many databases, in place of its own. Between two units only, and nobody is
-    /// told: it must be the same data.
+    /// Replaces the data by that of another keyspace with equally many databases. Call only between units. No effect is
+    /// recorded, so the data must be equal.
     pub(crate) fn take_over(&mut self, other: Keyspace) {
         debug_assert_eq!(self.dbs.len(), other.dbs.len());
         self.limits = other.limits;
@@ -715,13 +727,15 @@ impl Keyspace {
         self.unsettled = other.unsettled;
     }
 
-    /// What has expired since the count of effects was `before` is no change that a command has made, nor one to be saved.
+    /// Excludes expiry since the effect count was `before` from the changes made by commands and the changes to be
+    /// saved.
     fn count_no_change(&mut self, before: u64) {
         self.effects.recount(before.wrapping_sub(self.effects.count()) as i64);
     }
 
-    /// Removes an entry if it has expired, else the elements of it that have, at most `budget` of them; of a stream, lets delayed messages be
-    /// entries that are due. Answers how many elements went; `None` when the entry did. While expiry is held, all elements live again.
+    /// Removes an entry if it has expired, otherwise at most `budget` of its expired elements. Due delayed messages of
+    /// a stream become entries. Returns how many elements were removed, or `None` if the entry was. While expiry is
+    /// held, all elements become live again.
     #[cold]
     fn fall_due(&mut self, db: DbIndex, slot: Slot, budget: usize) -> Option<usize> {
         let (is_held, expired_until_ms) = (self.is_expiry_held(), self.expired_until_ms());
@@ -750,7 +764,7 @@ impl Keyspace {
         Some(removed)
     }
 
-    /// Removes an entry that has expired, or every element of which has.
+    /// Removes an entry that has expired or whose elements have all expired.
     #[cold]
     fn expire(&mut self, db: DbIndex, slot: Slot) {
         let entry = self.entry(db, slot);
@@ -775,7 +789,7 @@ impl Keyspace {
         if entry.as_ref().has_embedded() {
             self.unsettled.open(db, slot, &mut entry);
         }
-        // SAFETY: it is not embedded, or not any more.
+        // SAFETY: the value is not embedded, or no longer.
         unsafe { entry.into_value_in_word() }
     }
 }

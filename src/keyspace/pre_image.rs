@@ -1,7 +1,8 @@
-//! The part of a value that a change touches, as it was before: a field, a member, an element, some bytes.
+//! Pre-images: the part of a value that a change touches, as it was before. Such a part is a field, a member, an
+//! element, or some bytes.
 //!
-//! A pre_image is taken from the value right before the change and put back right after everything that came later has been put
-//! back, so it may name positions.
+//! A pre-image is taken right before the change. It is put back right after all later changes have been taken back, so
+//! it may name positions.
 
 use super::any_value::{ValueMut, ValueRef};
 use super::entry::{Key, NEVER};
@@ -13,15 +14,15 @@ use crate::value::stream::{Stream, StreamPreImage, StreamTail};
 use crate::value::string::StringRef;
 use crate::value::zset::ZSetLimits;
 
-/// See the module's header.
+/// See the module header.
 pub(super) enum PreImage {
-    /// Of a string: `before` stood where now are `len` bytes from `offset` on.
+    /// Of a string: `before` took the place of the `len` bytes that now start at `offset`.
     Bytes { offset: usize, len: usize, before: Box<[u8]> },
-    /// Of a hash: a field with its value and deadline, `None` if it was not there.
+    /// Of a hash: a field with its value and deadline, `None` if it did not exist.
     Field { field: Key, before: Option<Box<(Key, i64)>> },
-    /// Of a set: a member with its deadline, `None` if it was not there.
+    /// Of a set: a member with its deadline, `None` if it did not exist.
     Member { member: Key, before: Option<i64> },
-    /// Of a sorted set: a member with its score, `None` if it was not there.
+    /// Of a sorted set: a member with its score, `None` if it did not exist.
     Scored { member: Key, before: Option<f64> },
     /// Of a list.
     List(ListPreImage),
@@ -31,7 +32,7 @@ pub(super) enum PreImage {
     Stream(Box<StreamPreImage>),
     /// Of a lock, gate or stock: a holder's grant, `None` if it had none.
     Grant { holder: Key, before: Option<Box<OwnedGrant>> },
-    /// Of a lock or gate: its limit, and whether that was its own.
+    /// Of a lock or gate: its limit, and whether the limit was its own.
     GrantsLimit { limit: u64, is_fixed: bool },
     /// Of a stock: its amounts and rules.
     Terms(Box<Terms>),
@@ -40,10 +41,10 @@ pub(super) enum PreImage {
 }
 
 impl PreImage {
-    /// `removed` bytes of a string from `offset` on are about to be replaced by `added` others.
+    /// For replacing `removed` bytes of a string from `offset` on by `added` others.
     pub(super) fn bytes(value: ValueRef<'_>, offset: usize, removed: usize, added: usize) -> Option<PreImage> {
         let ValueRef::String(text) = value else { return None };
-        // Only a string that grows in place keeps its representation, or one that lies outside as that does.
+        // The representation stays only if the string grows in place, or already lies outside of its entry.
         let lies_outside = matches!(text, StringRef::Heap(_) | StringRef::Raw(_));
         if !lies_outside || text.len() < removed + SMALL_STRING_BYTES {
             return None;
@@ -53,7 +54,8 @@ impl PreImage {
         Some(PreImage::Bytes { offset, len: added, before: before.into() })
     }
 
-    /// A field is about to be written, removed or given a deadline. `None` while the hash is compact: its order would be lost.
+    /// For writing, removing or setting the deadline of a field. `None` while the hash is compact, because its order
+    /// would be lost.
     pub(super) fn field(value: ValueRef<'_>, field: &[u8]) -> Option<PreImage> {
         let ValueRef::Hash(hash) = value else { return None };
         if hash.compact_bytes().is_some() {
@@ -64,7 +66,7 @@ impl PreImage {
         Some(PreImage::Field { field: Key::new(field), before })
     }
 
-    /// A member of a set is about to be added, removed or given a deadline. `None` while the set is compact.
+    /// For adding, removing or setting the deadline of a member of a set. `None` while the set is compact.
     pub(super) fn member(value: ValueRef<'_>, member: &[u8]) -> Option<PreImage> {
         let ValueRef::Set(set) = value else { return None };
         if set.compact_bytes().is_some() {
@@ -74,7 +76,7 @@ impl PreImage {
         Some(PreImage::Member { member: Key::new(member), before: set.is_stored(member).then(at_ms) })
     }
 
-    /// An element of a hash or set is about to be removed or given a deadline.
+    /// For removing or setting the deadline of an element of a hash or set.
     pub(super) fn element(value: ValueRef<'_>, element: &[u8]) -> Option<PreImage> {
         match value {
             ValueRef::Hash(_) => PreImage::field(value, element),
@@ -82,25 +84,25 @@ impl PreImage {
         }
     }
 
-    /// A list is about to change.
+    /// For a change of a list.
     pub(super) fn list(value: ValueRef<'_>, pre_image: impl FnOnce(&List) -> Option<ListPreImage>) -> Option<PreImage> {
         let ValueRef::List(list) = value else { return None };
         pre_image(list).map(PreImage::List)
     }
 
-    /// An entry is about to be appended to a stream.
+    /// For appending an entry to a stream.
     pub(super) fn tail(value: ValueRef<'_>) -> Option<PreImage> {
         let ValueRef::Stream(stream) = value else { return None };
         Some(PreImage::Tail(stream.before_append()))
     }
 
-    /// A stream is about to change.
+    /// For a change of a stream.
     pub(super) fn stream(value: ValueRef<'_>, pre_image: impl FnOnce(&Stream) -> StreamPreImage) -> Option<PreImage> {
         let ValueRef::Stream(stream) = value else { return None };
         Some(PreImage::Stream(Box::new(pre_image(stream))))
     }
 
-    /// A holder is about to get a grant, or to lose the one it has. `None` while there are few: they are copied.
+    /// For giving a holder a grant, or ending its grant. `None` while there are few grants, which are copied instead.
     pub(super) fn grant(value: ValueRef<'_>, holder: &[u8]) -> Option<PreImage> {
         let ValueRef::Grants(grants) = value else { return None };
         if grants.compact_bytes().is_some() {
@@ -110,20 +112,20 @@ impl PreImage {
         Some(PreImage::Grant { holder: Key::new(holder), before })
     }
 
-    /// The limit of a lock or gate is about to change.
+    /// For changing the limit of a lock or gate.
     pub(super) fn grants_limit(value: ValueRef<'_>) -> Option<PreImage> {
         let ValueRef::Grants(grants) = value else { return None };
         Some(PreImage::GrantsLimit { limit: grants.limit(), is_fixed: grants.is_fixed() })
     }
 
-    /// The amounts or rules of a stock are about to change. `None` while it is small.
+    /// For changing the amounts or rules of a stock. `None` while the stock is small.
     pub(super) fn terms(value: ValueRef<'_>) -> Option<PreImage> {
         let ValueRef::Grants(grants) = value else { return None };
         let stock = grants.stock().filter(|_| grants.compact_bytes().is_none())?;
         Some(PreImage::Terms(Box::new(stock.terms.clone())))
     }
 
-    /// Bytes outside of it, approximately.
+    /// Approximate bytes outside of the pre-image.
     pub(super) fn heap_bytes(&self) -> usize {
         let text = |key: &Key| size_of::<Key>() + key.heap_bytes();
         match self {
@@ -144,7 +146,7 @@ impl PreImage {
         }
     }
 
-    /// Makes the value what it was. A value of another type, which no verb changes, stays as it is.
+    /// Restores the value. A value of another type stays unchanged, since no verb changes the type in place.
     pub(super) fn put_back(self, value: ValueMut<'_>, limits: &ValueLimits) {
         match (self, value) {
             (PreImage::Bytes { offset, len, before }, ValueMut::Raw(text)) => {
@@ -171,7 +173,7 @@ impl PreImage {
                 set.drop_empty_deadlines();
             }
             (PreImage::Scored { member, before: Some(score) }, ValueMut::ZSet(zset)) => {
-                // Its form is that of then, though the limits may have become smaller before.
+                // The sorted set takes its earlier form, even if the limits have become smaller before the change.
                 zset.insert(&member, score, ZSetLimits { max_entries: usize::MAX, max_value: usize::MAX });
             }
             (PreImage::Scored { member, before: None }, ValueMut::ZSet(zset)) => {
@@ -205,5 +207,5 @@ fn put_back_grant(grants: &mut Grants, holder: &[u8], before: Option<Box<OwnedGr
     }
 }
 
-/// Strings up to this length are copied: that is less work than naming the part that changes.
+/// Strings up to this length are copied, which is cheaper than noting the part that changes.
 const SMALL_STRING_BYTES: usize = 128;

@@ -1,5 +1,6 @@
-//! Keys that were made ready by another thread than the one that owns the keyspace: all that can be done without looking at what
-//! is there. The bytes are read, the value is made, the hash is known; what is left to do is to find its place.
+//! Prepares keys on threads other than the one that owns the keyspace. This covers all work that does not depend on the
+//! keyspace's content: decoding the bytes, building the value and hashing the key. Only finding the key's place
+//! remains.
 
 use super::any_value::{Value, ValueRef};
 use super::effect::{Effect, EffectWriter};
@@ -10,31 +11,33 @@ use crate::base::hasher::hash_bytes;
 use crate::value::small_bytes::SmallBytes;
 use crate::value::string::{StringRef, StringValue};
 
-/// Bytes of a key and a short text that take no allocation: another thread would have to give it back.
+/// Bytes of a key and a short text that need no allocation. The owner of the keyspace would have to free an allocation
+/// made by another thread.
 const INLINE_BYTES: usize = 62;
 
-/// A key with its value, which is not in a keyspace yet.
+/// A key with its value, not yet in a keyspace.
 pub struct PreparedKey {
     db: DbIndex,
     hash: u64,
-    /// The key, and behind it a text that will lie inside of the entry.
+    /// The key, followed by a text that will lie inside the entry.
     bytes: SmallBytes<INLINE_BYTES>,
     key_len: usize,
-    /// `None`: that text.
+    /// `None` for that text.
     value: Option<Value>,
-    /// Whether it changes the key of its name, if there is one, and does not replace it: when that was last used stays as it was.
+    /// Whether the key, if it exists, is changed rather than replaced. A change keeps its last-used time.
     is_change: bool,
-    /// When it expires, [`NEVER`] for not at all. `None`: a key that it changes expires as before, any other never.
+    /// When the key expires, [`NEVER`] for not at all. With `None`, a changed key keeps its expiry and any other key
+    /// never expires.
     expires_at_ms: Option<i64>,
 }
 
 impl PreparedKey {
-    /// A key of this database that never expires.
+    /// Prepares a key of this database that never expires.
     pub fn new(db: DbIndex, key: &[u8], value: Value) -> PreparedKey {
         PreparedKey::of(db, key, value.into())
     }
 
-    /// A string, as [`Keyspace::put`](super::Keyspace::put) takes it, that never expires.
+    /// Prepares a string, as [`Keyspace::put`](super::Keyspace::put) takes it, that never expires.
     pub fn text(db: DbIndex, key: &[u8], text: &[u8]) -> PreparedKey {
         PreparedKey::of(db, key, NewValue::string(text))
     }
@@ -53,7 +56,7 @@ impl PreparedKey {
         PreparedKey { db, hash, bytes, key_len, value, is_change: false, expires_at_ms: None }
     }
 
-    /// Lets it expire at this time, Unix ms, [`NEVER`] for not at all, whatever a key that is there did.
+    /// Makes the key expire at this time, Unix ms, [`NEVER`] for not at all, regardless of an existing key's expiry.
     pub fn expire_at(&mut self, at_ms: i64) {
         self.expires_at_ms = Some(at_ms);
     }
@@ -73,7 +76,7 @@ impl PreparedKey {
         &self.bytes[..self.key_len]
     }
 
-    /// Its name and its value, which it has no longer.
+    /// Returns the name and takes the value out.
     fn take(&mut self) -> (&[u8], NewValue<'_>) {
         let (key, text) = self.bytes.split_at(self.key_len);
         (key, self.value.take().map_or(NewValue::Text(text), NewValue::from))
@@ -84,7 +87,7 @@ impl PreparedKey {
         self.value.as_ref().map_or_else(text, Value::as_ref)
     }
 
-    /// Writes the effects that make it of nothing. Answers how many.
+    /// Writes the effects that create the key from nothing. Returns how many.
     pub fn encode(&self, out: &mut EffectWriter) -> u64 {
         let key = self.name();
         match self.value() {
@@ -100,18 +103,18 @@ impl PreparedKey {
         1 + u64::from(self.deadline().is_some())
     }
 
-    /// When it expires, if that has to be said.
+    /// The expiry, if it has to be written.
     fn deadline(&self) -> Option<i64> {
         self.expires_at_ms.filter(|at_ms| self.is_change || *at_ms != NEVER)
     }
 
-    /// Whether it is the key of this name and database.
+    /// Whether this is the key of that name and database.
     pub fn is(&self, db: DbIndex, key: &[u8]) -> bool {
         self.db == db && self.name() == key
     }
 }
 
-/// The effect that gives a key a string, whose text this is, and leaves its expiry.
+/// The effect that sets a key to this string, whose text is `text`, and keeps its expiry.
 fn set<'a>(key: &'a [u8], string: StringRef<'_>, text: &'a [u8]) -> Effect<'a> {
     match string {
         StringRef::Int(value) => Effect::SetInteger { key, value },
@@ -119,14 +122,15 @@ fn set<'a>(key: &'a [u8], string: StringRef<'_>, text: &'a [u8]) -> Effect<'a> {
     }
 }
 
-/// Makes keys of a stream of effects. It has to see all of them: some say which limits the later ones were made under.
+/// Prepares keys from a stream of effects. It has to see all effects, since some set the limits for later ones.
 #[derive(Default)]
 pub struct Preparation {
     limits: ValueLimits,
 }
 
 impl Preparation {
-    /// The key that an effect sets as a whole, or why it can't be set; `None` for any other effect, which needs what is there.
+    /// Returns the key that an effect sets as a whole, or why that is impossible. Returns `None` for any other effect,
+    /// which depends on the keyspace's content.
     pub fn prepare(&mut self, db: DbIndex, effect: &Effect<'_>) -> Option<Result<PreparedKey, Misfit>> {
         if let Some(limits) = limits_of(effect) {
             self.limits = limits;
@@ -139,7 +143,8 @@ impl Preparation {
 }
 
 impl Keyspace {
-    /// Stores a key, whatever was there before, and takes its value. It expires when it says so, or as before where that is to stay.
+    /// Stores a key, replacing any previous value, and takes its value. Sets the expiry of the prepared key, or keeps
+    /// the old one if the prepared key says so.
     pub fn put_prepared(&mut self, prepared: &mut PreparedKey) -> Result<(), Misfit> {
         let (db, hash, is_change, deadline) = (prepared.db, prepared.hash, prepared.is_change, prepared.deadline());
         if db >= self.databases() {
@@ -169,8 +174,8 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Adds a key to a database that there is, takes its value, and answers where; `None` if one of its name is there. Whoever adds
-    /// keys so [records](Self::record_encoded) their effects.
+    /// Adds a key to an existing database, takes its value, and returns its slot. Returns `None` if the key already
+    /// exists. The caller must [record](Self::record_encoded) the effects of keys added this way.
     pub fn add_prepared(&mut self, prepared: &mut PreparedKey) -> Option<Slot> {
         let (db, hash, at_ms) = (prepared.db, prepared.hash, prepared.deadline().unwrap_or(NEVER));
         if self.dbs[db as usize].find_hashed(hash, prepared.name()).is_some() {
@@ -181,7 +186,7 @@ impl Keyspace {
         Some(self.create_hashed(db, hash, key, value, at_ms))
     }
 
-    /// Records effects that were encoded elsewhere, so many of them: what they say has been done.
+    /// Records `count` effects that were encoded elsewhere and have already been applied.
     pub fn record_encoded(&mut self, encoded: &[u8], count: u64) {
         self.effects.record_encoded(encoded, count);
     }
@@ -200,7 +205,7 @@ mod tests {
         ks
     }
 
-    /// The keys, each with its expiry, its layout, what builds its value, and what that takes.
+    /// The keys, each with its expiry, its layout, the effects that build its value, and its size.
     fn contents(ks: &Keyspace) -> Vec<String> {
         let of = |db| ks.entries(db).map(move |entry| (db, entry));
         let mut all: Vec<String> = (0..4)
@@ -216,7 +221,7 @@ mod tests {
         all
     }
 
-    /// Effects that set whole values, under limits that they name, and some that change what is there.
+    /// Effects that set whole values, under limits set in the stream, and some that change existing values.
     fn stream() -> Vec<u8> {
         let mut ks = fresh(Recording::Full);
         let mut limits = *ks.limits();
@@ -236,7 +241,7 @@ mod tests {
         let built = ks.put_value(2, b"built", value);
         _ = ks.expire_at(2, built, 9_000);
         ks.put(0, b"text", b"again");
-        // These leave a deadline that is there.
+        // These keep an existing deadline.
         let (counter, long) = (ks.put(1, b"counter", b"1"), ks.put(0, b"long", &[8; 90]));
         let counter = ks.expire_at(1, counter, 8_000);
         _ = ks.put_integer(1, b"counter", Some(counter), 2);
@@ -331,7 +336,7 @@ mod tests {
             let touch = Touch::Key { db: 1, key: b"k", is_deletion: false, wakes: true };
             assert_eq!(ks.effects().touches().filter(|found| *found == touch).count(), touches, "{recording:?}");
             if recording == Recording::Full {
-                // What comes next stands for itself.
+                // Further effects do not depend on earlier ones.
                 ks.put(1, b"k", b"other");
                 let mut copy = fresh(Recording::Nothing);
                 ks.effects().iter().for_each(|(db, effect)| copy.apply(db, &effect).unwrap());

@@ -1,32 +1,33 @@
-//! Where small collections lie. One that a unit has written as a whole is embedded in its entry some units later, which saves a
-//! pointer, a header and what the allocator rounds up by: that is how they stay which are written once, or read from a snapshot. One
-//! that is changed then gets an allocation of its own at that moment, and its entry a smaller place some units later. It is likely to
-//! be changed again, and stays outside. Those that come and go at once are never moved.
+//! Moves small collections into their entries. A collection that a unit has written as a whole is embedded in its entry
+//! some units later. This saves a pointer, a header and the allocator's rounding, for good if the collection was
+//! written once or read from a snapshot. An embedded collection that is changed gets an allocation of its own at that
+//! moment, and its entry moves to a smaller place some units later. It is likely to be changed again, and stays
+//! outside. Short-lived collections are never moved.
 //!
-//! What may need another place is noted. A note is a hint: what a slot holds by then is looked at, and of a unit that writes very many
-//! collections some are not noted, and stay outside.
+//! Entries that may need another place are noted. A note is a hint: settling looks at what the slot holds by then. If a
+//! unit writes very many collections, some are not noted and stay outside.
 
 use super::unsettled::Note;
 use super::{DbIndex, Keyspace, Slot};
 
-/// So many notes are worth the cache misses of looking after them before a unit.
+/// Notes that are worth the cache misses of settling before a unit.
 const SETTLE_FROM: usize = 64;
 
 impl Keyspace {
-    /// A collection has been put into `slot` as a whole, or will be by this unit.
+    /// Notes that a collection has been put into `slot` as a whole, or will be in this unit.
     pub(super) fn note_written(&mut self, db: DbIndex, slot: Slot) {
         self.unsettled.note(Note { db, slot, is_new: true });
     }
 
-    /// Some value has come to `slot`, where it lies outside.
+    /// Notes that a value has come to `slot`, whose collection lies outside of the entry.
     pub(super) fn note_come(&mut self, db: DbIndex, slot: Slot) {
         if self.value(db, slot).block().is_some() {
             self.note_written(db, slot);
         }
     }
 
-    /// Looks after the entries that have been noted, if they are many enough. Between two units only: who works inside of one
-    /// holds their slots, and may take back what it does.
+    /// Settles the noted entries if there are enough of them. Call only between units: code inside a unit holds slots,
+    /// and may take its changes back.
     #[inline]
     pub(super) fn settle_many(&mut self) {
         if self.unsettled.len() >= SETTLE_FROM {
@@ -34,8 +35,8 @@ impl Keyspace {
         }
     }
 
-    /// Gives the entries whose collections units wrote or changed the places that they need, the last ones first: the last note of a
-    /// slot is about what is there now. Between two units only.
+    /// Gives the entries whose collections were written or changed the places they need. The last notes come first,
+    /// because only the last note of a slot describes its present content. Call only between units.
     #[cold]
     pub(super) fn settle(&mut self) {
         for Note { db, slot, is_new } in self.unsettled.drain() {
@@ -80,7 +81,7 @@ mod tests {
         ks.find(0, key).expect("it is there")
     }
 
-    /// Whether the collection is embedded. It has the members of the one above.
+    /// Whether the collection is embedded. It must have the members above.
     fn is_embedded(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> bool {
         let slot = ks.find(db, key).expect("it is there");
         let set = ks.set(db, slot).expect("a set");
@@ -186,7 +187,7 @@ mod tests {
         assert_eq!(outside(&ks), SETTLE_FROM - 1);
         ks.give_back_scratch(Lsn::NONE);
         assert_eq!(outside(&ks), 0);
-        // Of very many some stay outside.
+        // If there are very many, some stay outside.
         copy(&mut ks, UNSETTLED_MAX + 10);
         ks.give_back_scratch(Lsn::NONE);
         assert_eq!(outside(&ks), 10);

@@ -1,11 +1,11 @@
 //! Counters of the keyspace, for INFO.
 
-/// Counts since the server started or CONFIG RESETSTAT.
+/// Counts since the server started or since CONFIG RESETSTAT.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeyspaceStats {
     /// Reads that found their key.
     pub hits: u64,
-    /// Reads that did not.
+    /// Reads that missed their key.
     pub misses: u64,
     /// Keys removed because they expired.
     pub expired: u64,

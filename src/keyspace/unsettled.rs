@@ -1,4 +1,4 @@
-//! Notes of the entries that may need other places; see [`settle`](super::settle).
+//! Notes of entries that may need other places; see [`settle`](super::settle).
 
 use super::arena::Slot;
 use super::db::DbIndex;
@@ -9,11 +9,12 @@ use crate::base::limits::UNSETTLED_MAX;
 #[derive(Default)]
 pub(super) struct Unsettled(Vec<Note>);
 
-/// An entry. It may be gone, and another be in its slot.
+/// An entry. It may be gone by now, and its slot may hold another entry.
 pub(super) struct Note {
     pub(super) db: DbIndex,
     pub(super) slot: Slot,
-    /// The unit has written its collection as a whole. Else that was embedded, and has been changed.
+    /// Whether the unit has written the entry's collection as a whole. Otherwise the collection was embedded and has
+    /// been changed.
     pub(super) is_new: bool,
 }
 
@@ -42,7 +43,7 @@ impl Unsettled {
         self.0.drain(..).rev()
     }
 
-    /// Gives back the memory that is kept for notes to come.
+    /// Gives back the memory kept for future notes.
     pub(super) fn give_back(&mut self) {
         self.0.shrink_to(0);
     }

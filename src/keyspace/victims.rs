@@ -4,10 +4,10 @@ use super::arena::Slot;
 use super::db::DbIndex;
 use crate::base::limits::EVICTION_POOL;
 
-/// A key that may go.
+/// A key that may be evicted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
-    /// The larger, the better.
+    /// Higher is better.
     pub(super) score: u64,
     pub(super) slot: Slot,
     pub(super) used: u32,
@@ -29,7 +29,8 @@ impl Pool {
         self.candidates.len()
     }
 
-    /// Takes a candidate in, if it is better than the worst, or there is room. What was known of its slot is forgotten.
+    /// Adds a candidate if there is room, or if it is better than the worst one. Forgets an earlier candidate in its
+    /// slot.
     pub(super) fn add(&mut self, candidate: Candidate) {
         self.candidates.retain(|known| known.slot != candidate.slot || known.db != candidate.db);
         let is_full = self.candidates.len() >= EVICTION_POOL;

@@ -1,13 +1,13 @@
-//! Families of commands for coordination, as far as what they do is counted.
+//! Families of coordination commands whose activity is counted.
 
 use crate::value::grants::Kind;
 
-/// A family of commands whose doings are counted.
+/// A family of commands whose activity is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// LOCK.
     Lock,
-    /// GATE, and places of LIMIT.TAKE's CONCURRENCY.
+    /// GATE, and the places of LIMIT.TAKE's CONCURRENCY.
     Gate,
     /// STOCK.
     Stock,
@@ -18,10 +18,10 @@ pub enum Family {
 }
 
 impl Family {
-    /// All of them, in the order of their declaration.
+    /// All families, in the order of their declaration.
     pub const ALL: [Family; 5] = [Family::Lock, Family::Gate, Family::Stock, Family::Limit, Family::Queue];
 
-    /// What it is called.
+    /// The name of the family.
     pub fn name(self) -> &'static str {
         match self {
             Family::Lock => "lock",

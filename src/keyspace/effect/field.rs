@@ -1,4 +1,4 @@
-//! The fields of effects: how a value is encoded, read again and shown.
+//! The fields of effects: how values are encoded, decoded and displayed.
 
 use crate::value::Layout;
 use crate::value::grants::Kind;
@@ -6,28 +6,28 @@ use crate::value::leb128::put_number;
 use crate::value::stock::Memory;
 use crate::value::stream::StreamId;
 
-/// A value that stands in an effect.
+/// A value in an effect.
 pub trait Field<'a>: Sized {
     /// Appends the encoded value.
     fn put(&self, out: &mut Vec<u8>);
-    /// Takes an encoded value off the front; `None` when the bytes end or make no sense.
+    /// Takes an encoded value off the front. Returns `None` if the bytes end or cannot be decoded.
     fn take(input: &mut &'a [u8]) -> Option<Self>;
-    /// The value for people.
+    /// The value for display.
     fn shown(&self) -> Shown<'a>;
 }
 
-/// A field of an effect, for people.
+/// A field of an effect, for display.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shown<'a> {
     /// A byte string.
     Bytes(&'a [u8]),
-    /// A count, a time, or a truth value as 0 or 1.
+    /// A count, a time, or a boolean as 0 or 1.
     Integer(i64),
     /// A score.
     Double(f64),
-    /// An entry of a stream.
+    /// An ID of a stream entry.
     Id(StreamId),
-    /// It is not known.
+    /// An absent value.
     Nothing,
 }
 
@@ -59,14 +59,14 @@ impl<'a> Field<'a> for Option<u64> {
     }
 }
 
-/// Byte strings in pairs inside one field: each with its length, one behind the other.
+/// Pairs of byte strings inside one field, one after the other, each string with its length.
 #[derive(Clone, Copy, Debug)]
 pub struct Pairs<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Pairs<'a> {
-    /// Reads what [`put`](Self::put) wrote.
+    /// Reads pairs written by [`put`](Self::put).
     pub fn new(encoded: &'a [u8]) -> Pairs<'a> {
         Pairs { rest: encoded }
     }
@@ -86,19 +86,20 @@ impl<'a> Iterator for Pairs<'a> {
     }
 }
 
-/// Byte strings inside one field: each with its length, one behind the other.
+/// Byte strings inside one field, one after the other, each with its length.
 #[derive(Clone, Copy, Debug)]
 pub struct Strings<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Strings<'a> {
-    /// Reads byte strings that were [put](Field::put) one behind the other; ends where the bytes do, or make no sense.
+    /// Reads byte strings that were [put](Field::put) one after the other. Ends at the end of the bytes, or where they
+    /// cannot be decoded.
     pub fn new(encoded: &'a [u8]) -> Strings<'a> {
         Strings { rest: encoded }
     }
 
-    /// Whether nothing is left: if not when the iterator has ended, what is left makes no sense.
+    /// Whether no bytes remain. Bytes that remain after the iterator has ended cannot be decoded.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
@@ -115,21 +116,23 @@ impl<'a> Iterator for Strings<'a> {
     }
 }
 
-/// Numbers inside one field that ascend, none of them twice: each by how much it exceeds the one before, the first by how much 0.
+/// Strictly ascending numbers inside one field. Each is stored as the difference from the previous one, the first as
+/// the difference from 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Ascending<'a> {
     rest: &'a [u8],
-    /// The last one; `None` before the first.
+    /// The previous number, `None` before the first.
     last: Option<u64>,
 }
 
 impl<'a> Ascending<'a> {
-    /// Reads what [`encode`](Self::encode) wrote; ends where the bytes do, or make no sense.
+    /// Reads numbers written by [`encode`](Self::encode). Ends at the end of the bytes, or where they cannot be
+    /// decoded.
     pub fn new(encoded: &'a [u8]) -> Ascending<'a> {
         Ascending { rest: encoded, last: None }
     }
 
-    /// Encodes numbers, which ascend.
+    /// Encodes ascending numbers.
     pub fn encode(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
         let (mut out, mut last) = (Vec::new(), 0);
         for number in numbers {
@@ -139,7 +142,7 @@ impl<'a> Ascending<'a> {
         out
     }
 
-    /// Whether nothing is left: if not when the iterator has ended, what is left makes no sense.
+    /// Whether no bytes remain. Bytes that remain after the iterator has ended cannot be decoded.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
@@ -181,7 +184,7 @@ macro_rules! fixed_width {
 }
 fixed_width!(u8 as Integer(i64), i64 as Integer(i64), f64 as Double(f64));
 
-/// Of seven bits per byte, least significant first; the top bit of a byte says that another one follows.
+/// Seven bits per byte, least significant first; the top bit of a byte says that another byte follows.
 impl<'a> Field<'a> for u64 {
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
@@ -194,7 +197,7 @@ impl<'a> Field<'a> for u64 {
             let bits = u64::from(byte & 0x7f);
             value |= bits << shift;
             if byte & 0x80 == 0 {
-                // One number has one encoding: no bits beyond the last, and no last byte that says nothing.
+                // Each number has exactly one encoding: no bits beyond the 64th, and no redundant last byte.
                 let is_canonical = value >> shift == bits && (byte != 0 || shift == 0);
                 return is_canonical.then_some(value);
             }
@@ -257,7 +260,7 @@ impl<'a> Field<'a> for &'a [u8] {
     }
 }
 
-/// A field of few values, each with its code and its name.
+/// A field with few possible values, each with its code and name.
 macro_rules! choice {
     ($type:ident { $($code:literal $name:ident $shown:literal),* $(,)? }) => {
         impl<'a> Field<'a> for $type {
@@ -284,7 +287,7 @@ pub enum Cause {
     Command,
     /// Its time was over.
     Expiry,
-    /// To make room.
+    /// Memory was needed.
     Eviction,
 }
 choice!(Cause { 0 Command b"command", 1 Expiry b"expiry", 2 Eviction b"eviction" });

@@ -1,39 +1,40 @@
-//! What has become of grants in the unit that is underway: which were given, and how others ended. And which messages became dead letters,
-//! which is told in the same way.
+//! The fates of grants in the current unit: which were given, and how others ended. Messages that became dead letters
+//! are reported here as well.
 //!
-//! This stands beside the effects, and is no part of their stream: it is neither logged nor repeated. It is there however little of the
-//! effects is recorded, and is cut off and forgotten with them. Effects say what a grant is from now on; this says that it is new, and
-//! that somebody broke it and why.
+//! This lies beside the effects and is not part of their stream: it is neither logged nor replayed. It exists however
+//! little of the effects is recorded, and is cut off and forgotten with them. An effect says what a grant is from now
+//! on. A turn adds that the grant is new, or that another client broke it and why.
 
 use std::ops::Range;
 
 use super::family::Family;
 
-/// What has become of a grant, or of a message.
+/// The fate of a grant or a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// It was given.
     Granted,
-    /// Its holder has given it back.
+    /// Its holder has released it.
     Released,
-    /// Its lease was over.
+    /// Its lease has expired.
     Expired,
-    /// Somebody else has taken it away.
+    /// Another client has taken it away.
     Broken,
     /// Its key was deleted or evicted.
     Removed,
-    /// The units that it held of a stock are sold.
+    /// The units that it held of a stock have been sold.
     Sold,
-    /// A message that nobody has acknowledged has moved to the dead letters. Its consumer stands for the holder, its deliveries for the
-    /// units; it has no token; and what is said about it are its id and, behind a space, the name of its group.
+    /// An unacknowledged message has moved to the dead letters. Its consumer takes the place of the holder and its
+    /// deliveries the place of the units; it has no token. The note consists of its ID, a space, and the name of its
+    /// group.
     DeadLettered,
-    /// A message was to move to the dead letters once more and has done so too often: it is no longer pending, and stays where it is. What is
-    /// told of it is what is told of one that moves.
+    /// A message was due to move to the dead letters again but has moved too often: it is no longer pending, and stays
+    /// where it is. It is reported like a message that moves.
     DeadLetterStays,
 }
 
 impl Turn {
-    /// All of them, in the order of their declaration.
+    /// All turns, in the order of their declaration.
     pub const ALL: [Turn; 8] = [
         Turn::Granted,
         Turn::Released,
@@ -45,7 +46,7 @@ impl Turn {
         Turn::DeadLetterStays,
     ];
 
-    /// What it is called.
+    /// The name of the turn.
     pub fn name(self) -> &'static str {
         match self {
             Turn::Granted => "granted",
@@ -60,37 +61,37 @@ impl Turn {
     }
 }
 
-/// What has become of one grant.
+/// The fate of one grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantTurn<'a> {
-    /// What it is that has become of it.
+    /// The fate.
     pub turn: Turn,
-    /// Of which family.
+    /// The family.
     pub family: Family,
-    /// Of which database.
+    /// The database.
     pub db: u16,
-    /// Of which key.
+    /// The key.
     pub key: &'a [u8],
-    /// Who holds it, or did.
+    /// The present or former holder.
     pub holder: &'a [u8],
-    /// Its fencing token.
+    /// The fencing token.
     pub token: u64,
-    /// Its units.
+    /// The units.
     pub units: u64,
-    /// What was said about that: by the holder, or by who broke it.
+    /// The note given by the holder, or by the client that broke the grant.
     pub note: &'a [u8],
 }
 
 #[derive(Debug)]
 struct Stored {
-    /// How many bytes of effects had been recorded before.
+    /// Bytes of effects recorded before.
     at: usize,
     turn: Turn,
     family: Family,
     db: u16,
     token: u64,
     units: u64,
-    /// Where its own text begins: the key, unless it is that of the turn before, holder and note, one behind the other.
+    /// The start of its own text: the key, unless the previous turn has this key too, then the holder and the note.
     begin: usize,
     key: Range<usize>,
     holder_at: usize,
@@ -98,7 +99,7 @@ struct Stored {
     end: usize,
 }
 
-/// All of the unit that is underway.
+/// The fates of grants in the current unit.
 #[derive(Debug, Default)]
 pub(super) struct GrantTurns {
     stored: Vec<Stored>,
@@ -106,11 +107,11 @@ pub(super) struct GrantTurns {
 }
 
 impl GrantTurns {
-    /// Adds one, before which so many bytes of effects had been recorded.
+    /// Adds a turn, before which `at` bytes of effects had been recorded.
     pub(super) fn add(&mut self, at: usize, turn: GrantTurn<'_>) {
         let GrantTurn { turn, family, db, key, holder, token, units, note } = turn;
         let begin = self.text.len();
-        // A key may be long, and lose many grants at once.
+        // The key is shared because it may be long and lose many grants at once.
         let same = self.stored.last().map(|last| last.key.clone()).filter(|last| self.text[last.clone()] == *key);
         let key = same.unwrap_or_else(|| {
             self.text.extend_from_slice(key);
@@ -124,7 +125,7 @@ impl GrantTurns {
         self.stored.push(Stored { at, turn, family, db, token, units, begin, key, holder_at, note_at, end });
     }
 
-    /// Each, with how many bytes of effects had been recorded before.
+    /// Returns each turn with the number of bytes of effects recorded before it.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, GrantTurn<'_>)> {
         self.stored.iter().map(|stored| {
             let &Stored { at, turn, family, db, token, units, ref key, holder_at, note_at, end, .. } = stored;

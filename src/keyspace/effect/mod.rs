@@ -1,14 +1,15 @@
 //! Effects: every change of the keyspace as data.
 //!
-//! A verb applies one change and records it here, encoded from borrowed bytes into one buffer. Whoever must know of change
-//! reads this stream: WATCH, waiting clients, and whatever keeps the data or copies it elsewhere. Replaying the stream into
-//! an empty keyspace gives the same keyspace, without commands, scripts, a clock or a configuration.
+//! A verb applies one change and records it here, encoded from borrowed bytes into one buffer. Everything that follows
+//! changes reads this stream: WATCH, waiting clients, and the components that store the data or copy it elsewhere.
+//! Replaying the stream into an empty keyspace gives an equal keyspace, without commands, scripts, a clock or a
+//! configuration.
 //!
-//! The scripts and libraries that are kept beside the keys change in the same stream; their owner records and repeats that
-//! (`programs::scripts`). Such effects have no key, and their database means nothing.
+//! Scripts and libraries change in this stream as well; their owner (`engine::scripts`) records and replays those
+//! changes. Such effects have no key, and their database number has no meaning.
 //!
-//! `declared.rs` is the only place that names the effects; all code that must know each of them is derived from it. `docs/effects.md`
-//! describes the encoding, with an example of each effect.
+//! `declared.rs` is the only file that names the effects; all code that handles each of them is derived from it.
+//! `docs/effects.md` describes the encoding, with an example of each effect.
 
 mod declared;
 mod family;

@@ -1,43 +1,44 @@
-//! What is noted beside the effects of a unit for those who are told of events: which command made them, which keys are new, and
-//! what Redis tells although nothing has changed.
+//! Notes beside the effects of a unit, for event notifications: which command made the effects, which keys are new, and
+//! which events Redis reports although nothing has changed.
 //!
-//! Notes are no part of the stream of effects: they are neither logged nor repeated. They are made only while somebody is to be told
-//! ([`Effects::annotate`](super::Effects)), and kept, cut off and forgotten with the effects that they stand beside.
+//! Notes are not part of the stream of effects: they are neither logged nor replayed. They are made only while there
+//! are observers of events ([`Effects::annotate`](super::Effects)), and are kept, cut off and forgotten together with
+//! their effects.
 
 use std::ops::Range;
 
 use crate::config::EventClasses;
 
-/// What a note says.
+/// The content of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// The effects from here on are those of this command, by its index in the table.
+    /// The effects from here on belong to the command with this index in the command table.
     Command(u16),
     /// The event of the effects from here on has this name, up to the next command.
     Named(&'static str),
-    /// The key is new. The effect that made it comes next, or came just before.
+    /// The key is new. The effect that created it comes next, or came just before.
     Created,
-    /// The key had expired, and nobody had found out when the effect that comes next, or came just before, gave it another value.
+    /// The key had expired unnoticed before the effect that comes next, or came just before, gave it another value.
     Overdue,
-    /// The key that the next effect removes as expired has lost every element, each of which had expired.
+    /// All elements of the key had expired, and the next effect removes the key as expired.
     Drained {
-        /// Whether it was a set; otherwise a hash.
+        /// Whether the key was a set rather than a hash.
         is_set: bool,
     },
-    /// This event is to be told of the key.
+    /// Reports this event about the key.
     Told(EventClasses, &'static str),
 }
 
 /// One note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note<'a> {
-    /// How many bytes of effects had been recorded before.
+    /// Bytes of effects recorded before the note.
     pub at: usize,
-    /// What it says.
+    /// The content.
     pub what: What,
-    /// Of which database.
+    /// The database.
     pub db: u16,
-    /// Of which key, if it says something of one.
+    /// The key, empty if the note is not about a key.
     pub key: &'a [u8],
 }
 
@@ -49,12 +50,12 @@ struct Stored {
     key: Range<usize>,
 }
 
-/// The notes of the unit that is underway.
+/// The notes of the current unit.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     stored: Vec<Stored>,
     keys: Vec<u8>,
-    /// How many notes, and bytes of keys, are not cut off.
+    /// The numbers of notes and of bytes of keys that are not cut off.
     kept: (usize, usize),
 }
 
@@ -74,7 +75,7 @@ impl Notes {
         })
     }
 
-    /// Whether something is to be told whatever the effects are.
+    /// Whether any event is reported regardless of the effects.
     pub(super) fn tell_anything(&self) -> bool {
         self.stored.iter().any(|note| matches!(note.what, What::Told(..)))
     }
@@ -85,12 +86,12 @@ impl Notes {
         self.kept = (0, 0);
     }
 
-    /// What stays so far: how many notes, and how many bytes of their keys.
+    /// What stays so far: the numbers of notes and of bytes of their keys.
     pub(super) fn kept(&self) -> (usize, usize) {
         self.kept
     }
 
-    /// Only so much stays again, as it was before a later [`keep`](Self::keep).
+    /// Restores the earlier mark, which was replaced by a later [`keep`](Self::keep).
     pub(super) fn keep_only(&mut self, kept: (usize, usize)) {
         self.kept = kept;
     }

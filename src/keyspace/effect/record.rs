@@ -1,4 +1,4 @@
-//! What a unit records of its effects, and how it is read again.
+//! Records the effects of a unit, and reads them again.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
@@ -15,22 +15,22 @@ use crate::base::key_prefixes::KeyPrefixes;
 use crate::base::limits::{HISTORY_KEY_MAX_BYTES, HISTORY_PLACES, SCRATCH_KEEP_BYTES, TOUCHES_MAX_BYTES};
 use crate::keyspace::changed::{self, Changed, More, hash_in_database};
 
-/// Set in the first byte of an effect that has the database and key of the last one before it that has a key.
+/// Set in the first byte of an effect whose database and key are those of the previous effect with a key.
 const SAME_KEY: u8 = 0x80;
 
-/// How much of its effects a unit records: as much as there are readers for.
+/// How much of its effects a unit records. This depends on the readers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Recording {
     /// Changes are only counted.
     #[default]
     Nothing,
-    /// What was [touched](Touch), without values: for those who watch keys or wait for them.
+    /// Only what was [touched](Touch), without values, for watchers and waiters.
     Keys,
-    /// The whole effects, from which the change can be repeated.
+    /// Whole effects, from which the change can be replayed.
     Full,
 }
 
-/// A place in the record of a unit.
+/// A position in the record of a unit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     bytes: usize,
@@ -39,7 +39,7 @@ struct Mark {
     tallies: usize,
 }
 
-/// What [stays](Effects::keep) of the record when less of it may be cut off for a while.
+/// The part of the record that [stays](Effects::keep), set aside while a nested undo is on.
 #[derive(Debug)]
 pub(in crate::keyspace) struct Kept {
     kept: Mark,
@@ -48,40 +48,40 @@ pub(in crate::keyspace) struct Kept {
     condensed_to: usize,
 }
 
-/// A place in the record of the unit that is underway, from which on it can be read; by default its beginning.
+/// A position in the record of the current unit, from which reading can start. The default is the beginning.
 #[derive(Clone, Debug, Default)]
 pub struct Place {
     at: usize,
     last_key: LastKey,
-    /// How often the record had been rewritten.
+    /// The number of rewrites at that time.
     rewrites: u64,
 }
 
-/// The effects of the unit that is underway.
+/// The effects of the current unit.
 #[derive(Default)]
 pub struct Effects {
-    /// Encoded touches or effects, as `recording` says.
+    /// Encoded touches or effects, depending on `recording`.
     buf: Vec<u8>,
     recording: Recording,
     count: u64,
-    /// Where the script began that may be rolled back.
+    /// The start of the script that may be rolled back.
     kept: Mark,
-    /// The record of touches is condensed when it has grown by [`TOUCHES_MAX_BYTES`] from here.
+    /// The record of touches is condensed once it exceeds this position by [`TOUCHES_MAX_BYTES`].
     condensed_to: usize,
-    /// Of the effects in `buf`.
+    /// The key of the last effect in `buf`.
     last_key: LastKey,
     /// What the whole effects in `buf` change.
     changed: Changed,
-    /// How often something other was put in the place of what had been recorded.
+    /// How often recorded effects have been replaced by others.
     rewrites: u64,
-    /// What is noted beside the whole effects, if it is.
+    /// Notes beside the whole effects, if they are made.
     notes: Notes,
     is_annotated: bool,
-    /// What has become of grants.
+    /// The fates of grants.
     grant_turns: GrantTurns,
-    /// How many, whatever is left out there.
+    /// Counts of grants, including those left out of `grant_turns`.
     tallies: Tallies,
-    /// Whether there is anything that observers are to see.
+    /// Whether there is anything for observers to see.
     has_record: bool,
 }
 
@@ -101,7 +101,7 @@ impl Effects {
         }
     }
 
-    /// Has notes made beside the effects from now on, or not any more.
+    /// Turns notes beside the effects on or off.
     pub(in crate::keyspace) fn annotate(&mut self, is_on: bool) {
         self.is_annotated = is_on;
         self.notes = Notes::default();
@@ -113,7 +113,7 @@ impl Effects {
         self.is_annotated
     }
 
-    /// Notes something beside the effects, about a key or, where the name is empty, about none.
+    /// Adds a note beside the effects, about a key, or about none if the name is empty.
     #[cold]
     pub(in crate::keyspace) fn note(&mut self, what: What, db: u16, key: &[u8]) {
         if self.is_annotated {
@@ -122,12 +122,12 @@ impl Effects {
         }
     }
 
-    /// What was noted beside the effects of the unit.
+    /// The notes beside the effects of the unit.
     pub fn notes(&self) -> impl Iterator<Item = Note<'_>> {
         self.notes.iter()
     }
 
-    /// Notes what has become of a grant. If nobody is to be told of events, it notes no more than is remembered.
+    /// Notes the fate of a grant. Without observers of events, no more turns are kept than can be remembered.
     pub(in crate::keyspace) fn add_grant_turn(&mut self, turn: GrantTurn<'_>) {
         self.tally(turn.turn, turn.family, turn.key, 1);
         let is_too_much = turn.key.len() > HISTORY_KEY_MAX_BYTES || self.grant_turns.len() >= HISTORY_PLACES;
@@ -137,13 +137,13 @@ impl Effects {
         self.grant_turns.add(self.buf.len(), turn);
     }
 
-    /// Counts grants of a key of which the same has become, without telling more of them.
+    /// Counts grants of a key that met one fate, without noting each of them.
     pub(in crate::keyspace) fn tally(&mut self, turn: Turn, family: Family, key: &[u8], count: u64) {
         self.tallies.add(turn, family, key, count, self.kept.tallies);
         self.has_record = true;
     }
 
-    /// By what prefixes of their keys grants are counted.
+    /// The key prefixes by which grants are counted.
     pub fn counted_prefixes(&self) -> &KeyPrefixes {
         self.tallies.prefixes()
     }
@@ -153,23 +153,23 @@ impl Effects {
         self.tallies.count_by(prefixes);
     }
 
-    /// How many grants have been given and ended in the unit.
+    /// The numbers of grants given and ended in the unit.
     pub fn tallies(&self) -> impl Iterator<Item = Tally> {
         self.tallies.iter()
     }
 
-    /// Whether there are any.
+    /// Whether any grants were counted.
     #[inline]
     pub fn has_tallies(&self) -> bool {
         self.tallies.len() > 0
     }
 
-    /// What has become of grants in the unit, each with how many bytes of effects had been recorded before.
+    /// The fates of grants in the unit, each with the number of bytes of effects recorded before it.
     pub fn grant_turns(&self) -> impl Iterator<Item = (usize, GrantTurn<'_>)> {
         self.grant_turns.iter()
     }
 
-    /// Gives back the memory that is kept for the next unit. Between two units only: forgets what the last one recorded.
+    /// Gives back the memory kept for the next unit, and forgets what the last unit recorded. Call only between units.
     pub(in crate::keyspace) fn give_back(&mut self) {
         self.buf = Vec::new();
         self.changed = Changed::default();
@@ -179,33 +179,33 @@ impl Effects {
         self.has_record = false;
     }
 
-    /// Records from here on, if nothing was to be recorded when the unit began.
+    /// Starts recording here, if the unit began without recording.
     pub(in crate::keyspace) fn record_from_now(&mut self, recording: Recording) {
         if self.recording == Recording::Nothing {
             self.recording = recording;
         }
     }
 
-    /// Records whole effects from here on, if nothing was recorded yet in another form.
+    /// Records whole effects from here on, if nothing has been recorded in another form yet.
     pub(in crate::keyspace) fn record_in_full(&mut self) {
         if self.buf.is_empty() {
             self.recording = Recording::Full;
         }
     }
 
-    /// Lets what is recorded from here on be read without what came before.
+    /// Makes effects recorded from here on readable separately from earlier ones.
     pub(in crate::keyspace) fn record_apart(&mut self) {
         self.last_key = LastKey::default();
     }
 
-    /// Notes one change.
+    /// Records one change.
     #[inline]
     pub(in crate::keyspace) fn record(&mut self, db: u16, effect: Effect<'_>) {
         self.record_with(db, || effect);
     }
 
-    /// As [`record`](Self::record), for an effect that is made only when somebody reads it: because it costs something to make,
-    /// or because it is recorded so often that the compiler is to write code for this one, which need not look which it is.
+    /// As [`record`](Self::record), but builds the effect only if a reader needs it. For effects that are costly to
+    /// build, and for frequent ones: inlining compiles specialised code that need not look at the effect's variant.
     #[inline]
     pub(in crate::keyspace) fn record_with<'a>(&mut self, db: u16, effect: impl FnOnce() -> Effect<'a>) {
         self.count += 1;
@@ -214,7 +214,7 @@ impl Effects {
         }
     }
 
-    /// As [`record_with`](Self::record_with), for an effect on one key, of which the [hash](hash_bytes) is known.
+    /// As [`record_with`](Self::record_with), for an effect on one key whose [hash](hash_bytes) is known.
     #[inline]
     pub(in crate::keyspace) fn record_hashed<'a>(
         &mut self,
@@ -228,7 +228,7 @@ impl Effects {
         }
     }
 
-    /// As [`record`](Self::record), for what must be repeated but counts as no change.
+    /// As [`record`](Self::record), for an effect that must be replayed but does not count as a change.
     #[inline]
     pub(in crate::keyspace) fn record_uncounted(&mut self, db: u16, effect: Effect<'_>) {
         if self.recording != Recording::Nothing {
@@ -236,7 +236,7 @@ impl Effects {
         }
     }
 
-    /// Notes changes, so many of them, whose effects were encoded elsewhere. None of them is an expiry.
+    /// Records `count` changes whose effects were encoded elsewhere. None of them is an expiry.
     pub(in crate::keyspace) fn record_encoded(&mut self, encoded: &[u8], count: u64) {
         self.count += count;
         match self.recording {
@@ -253,7 +253,7 @@ impl Effects {
         self.has_record |= !encoded.is_empty();
     }
 
-    /// Not inlined: mostly nobody reads what happened, and then changes should pay for no more than the look at that.
+    /// Not inlined: usually nobody reads the effects, and a change should then cost only the test.
     #[inline(never)]
     fn write<'a>(&mut self, db: u16, hash: impl FnOnce(&[u8]) -> u64, effect: impl FnOnce() -> Effect<'a>) {
         self.has_record = true;
@@ -265,7 +265,7 @@ impl Effects {
         self.note_changes(db, hash, &effect);
     }
 
-    /// Notes what an effect changes; `hash` answers for the key that it is about.
+    /// Notes what an effect changes; `hash` returns the hash of its key.
     #[inline(always)]
     fn note_changes(&mut self, db: u16, hash: impl FnOnce(&[u8]) -> u64, effect: &Effect<'_>) {
         if effect.is_expiry() {
@@ -299,7 +299,7 @@ impl Effects {
         }
     }
 
-    /// What comes from here on can be [cut](Self::cut) off.
+    /// Everything recorded from here on can be [cut](Self::cut) off.
     #[inline]
     pub(in crate::keyspace) fn keep(&mut self) {
         let (bytes, grant_turns) = (self.buf.len(), self.grant_turns.len());
@@ -309,7 +309,7 @@ impl Effects {
         self.condensed_to = self.kept.bytes;
     }
 
-    /// As [`keep`](Self::keep), until [`keep_only`](Self::keep_only) is given what stayed so far.
+    /// As [`keep`](Self::keep). The result is the previous mark; [`keep_only`](Self::keep_only) restores it.
     pub(in crate::keyspace) fn keep_more(&mut self) -> Kept {
         let kept = Kept {
             kept: self.kept,
@@ -321,7 +321,8 @@ impl Effects {
         kept
     }
 
-    /// Ends what [`keep_more`](Self::keep_more) began: all that came since what had stayed before can be cut off again.
+    /// Ends the effect of [`keep_more`](Self::keep_more): everything recorded since the previous mark can be cut off
+    /// again.
     pub(in crate::keyspace) fn keep_only(&mut self, Kept { kept, changed, notes, condensed_to }: Kept) {
         self.kept = kept;
         self.changed.keep_only(changed);
@@ -329,7 +330,7 @@ impl Effects {
         self.condensed_to = condensed_to;
     }
 
-    /// Forgets what came since [`keep`](Self::keep).
+    /// Forgets everything recorded since [`keep`](Self::keep).
     pub(in crate::keyspace) fn cut(&mut self) {
         self.rewrites += 1;
         self.buf.truncate(self.kept.bytes);
@@ -349,12 +350,12 @@ impl Effects {
         self.changed.release();
         self.condensed_to = 0;
         if self.recording == Recording::Keys && self.buf.len() > TOUCHES_MAX_BYTES {
-            // What several scripts of one unit have touched, each less than that.
+            // Several scripts of one unit may together have touched more, although each touched less.
             self.condense();
         }
     }
 
-    /// Goes on without whole effects: nobody reads them any more.
+    /// Replaces whole effects by touches, because nobody reads whole effects any more.
     pub(in crate::keyspace) fn record_keys_only(&mut self) {
         if self.recording != Recording::Full {
             return;
@@ -374,7 +375,7 @@ impl Effects {
         self.condense();
     }
 
-    /// Shortens the record of touches since the script began.
+    /// Condenses the record of touches since the script began.
     #[cold]
     fn condense(&mut self) {
         self.rewrites += 1;
@@ -394,33 +395,33 @@ impl Effects {
             databases.into_iter().for_each(|db| Touch::Database(db).encode(&mut self.buf));
             self.buf.shrink_to(self.kept.bytes + SCRATCH_KEEP_BYTES);
         }
-        // So that half the bytes must come anew before that is done again.
+        // At least half as many bytes must be recorded before the next condensing.
         self.condensed_to = self.buf.len().saturating_sub(TOUCHES_MAX_BYTES / 2);
     }
 
-    /// Whether the unit has recorded nothing so far that observers are to see.
+    /// Whether the unit has recorded nothing for observers so far.
     #[inline]
     pub fn is_empty(&self) -> bool {
         !self.has_record
     }
 
-    /// Whether the unit has recorded changes so far, not only what is to be told.
+    /// Whether the unit has recorded changes so far, rather than only notes.
     #[inline]
     pub fn has_changes(&self) -> bool {
         !self.buf.is_empty()
     }
 
-    /// What the unit has touched so far, as far as it was recorded.
+    /// Everything the unit has touched so far, as far as it was recorded.
     pub fn touches(&self) -> Touches<'_> {
         Touches::new(&self.buf, self.recording)
     }
 
-    /// Where the record ends now.
+    /// The current end of the record.
     pub fn place(&self) -> Place {
         Place { at: self.buf.len(), last_key: self.last_key.clone(), rewrites: self.rewrites }
     }
 
-    /// What was touched since the record ended there; all of it if it was rewritten meanwhile.
+    /// Returns what was touched since `place`, or everything if the record has been rewritten since.
     pub fn touches_from(&self, place: &Place) -> Touches<'_> {
         match self.buf.get(place.at..) {
             Some(rest) if place.rewrites == self.rewrites => {
@@ -438,31 +439,31 @@ impl Effects {
         self.recording == Recording::Full
     }
 
-    /// What the unit has changed so far but by expiry, if it records whole effects.
+    /// What the unit has changed so far other than by expiry. Whole effects must be recorded.
     #[inline]
     pub(in crate::keyspace) fn changed(&self) -> &Changed {
         &self.changed
     }
 
-    /// The encoded changes of the unit so far; empty unless they are recorded in full.
+    /// The encoded changes of the unit so far. Empty unless they are recorded in full.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         if self.recording == Recording::Full { &self.buf } else { &[] }
     }
 
-    /// Counts so many changes more, or less, than effects have been recorded.
+    /// Adjusts the count of changes by `by`, relative to the number of recorded effects.
     #[inline]
     pub(in crate::keyspace) fn recount(&mut self, by: i64) {
         self.count = self.count.wrapping_add_signed(by);
     }
 
-    /// Changes since the server started, as Redis counts them: mostly one for each effect.
+    /// Changes since the server started, counted as in Redis: usually one for each effect.
     #[inline]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The changes of the unit so far, decoded; none unless they are recorded in full.
+    /// The changes of the unit so far, decoded. Empty unless they are recorded in full.
     pub fn iter(&self) -> EffectReader<'_> {
         EffectReader::new(self.as_bytes())
     }
@@ -471,7 +472,7 @@ impl Effects {
 /// Reads what a unit has touched.
 pub struct Touches<'a> {
     effects: EffectReader<'a>,
-    /// Of an effect that touches two keys, the one not yet told of.
+    /// The second touch of an effect on two keys, not yet returned.
     second: Option<Touch<'a>>,
     recording: Recording,
 }
@@ -503,7 +504,8 @@ impl<'a> Iterator for Touches<'a> {
     }
 }
 
-/// Database and key of the last effect written that has a key, and where that lies in the buffer; `None` before there is one.
+/// Database and key of the last written effect that has a key, and the key's position in the buffer. `None` if there is
+/// no such effect yet.
 #[derive(Clone, Debug, Default)]
 struct LastKey(Option<(u16, Range<usize>)>);
 
@@ -518,7 +520,8 @@ impl Effect<'_> {
             _ if repeats_key => out.push(code | SAME_KEY),
             Some(key) => {
                 match (db, key.len()) {
-                    // Nearly always: numbers below this are one byte, and three bytes at once cost less than one by one.
+                    // The usual case: numbers below 128 take one byte, and three bytes at once cost less than one by
+                    // one.
                     (..0x80, ..0x80) => out.extend_from_slice(&[code, db as u8, key.len() as u8]),
                     _ => {
                         out.push(code);
@@ -551,19 +554,19 @@ impl EffectWriter {
         effect.encode(db, &mut self.last_key, &mut self.bytes);
     }
 
-    /// Begins another stream behind what was written.
+    /// Begins another stream behind the one written so far.
     pub fn begin_anew(&mut self) {
         self.last_key = LastKey::default();
     }
 
-    /// Forgets what was written, and keeps up to so many bytes of its memory.
+    /// Forgets everything written, and keeps at most `keep_bytes` of the memory.
     pub fn clear(&mut self, keep_bytes: usize) {
         self.bytes.clear();
         self.bytes.shrink_to(keep_bytes);
         self.begin_anew();
     }
 
-    /// How many bytes were written.
+    /// The number of bytes written.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -573,18 +576,18 @@ impl EffectWriter {
         self.bytes.is_empty()
     }
 
-    /// What was written so far.
+    /// The bytes written so far.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What was written.
+    /// Returns the bytes written.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 }
 
-/// Reads a stream of effects; ends where the bytes do, or make no sense.
+/// Reads a stream of effects. Ends at the end of the bytes, or where they cannot be decoded.
 pub struct EffectReader<'a> {
     rest: &'a [u8],
     last_key: Option<(u16, &'a [u8])>,
@@ -596,22 +599,22 @@ impl<'a> EffectReader<'a> {
         EffectReader { rest: stream, last_key: None }
     }
 
-    /// Whether nothing is left: if not when the reader has ended, what is left makes no sense.
+    /// Whether no bytes remain. Bytes that remain after the reader has ended cannot be decoded.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Goes on with `rest`, where another reader stopped whose [last key](Self::last_key) this was.
+    /// Continues with `rest` where another reader stopped, given its [last key](Self::last_key).
     pub fn resume(last_key: Option<(u16, &'a [u8])>, rest: &'a [u8]) -> EffectReader<'a> {
         EffectReader { rest, last_key }
     }
 
-    /// How many bytes are left.
+    /// The number of bytes left.
     pub fn bytes_left(&self) -> usize {
         self.rest.len()
     }
 
-    /// The database and the key of the last effect that is about one: those that follow need not repeat it.
+    /// Database and key of the last effect that has a key. Effects that follow need not repeat them.
     pub fn last_key(&self) -> Option<(u16, &'a [u8])> {
         self.last_key
     }
@@ -677,7 +680,7 @@ mod tests {
         effects.begin(Recording::Keys);
         effects.record(3, Effect::Put { key: b"before", value: b"" });
         effects.keep();
-        // A few keys again and again are noted once.
+        // A few keys that come again and again are noted once.
         for i in 0..turns {
             effects.record(0, Effect::Put { key: &name(i % 10), value: b"" });
             assert!(effects.buf.len() <= TOUCHES_MAX_BYTES + 2_000);
@@ -688,7 +691,7 @@ mod tests {
         let expected: Vec<Touch<'_>> =
             [key(3, b"before")].into_iter().chain(names.iter().map(|name| key(0, name))).collect();
         assert_eq!(effects.touches().collect::<Vec<_>>(), expected);
-        // Of very many keys only the database is.
+        // Of very many keys, only the database is noted.
         for i in 0..turns {
             effects.record(0, Effect::Del { key: &name(i), cause: Cause::Command });
             assert!(effects.buf.len() <= TOUCHES_MAX_BYTES + 2_000);
@@ -749,7 +752,7 @@ mod tests {
             assert_eq!(effects.touches_from(&first).collect::<Vec<_>>(), [key(b"a"), key(b"b")]);
             effects.record(0, put(b"c"));
             assert_eq!(effects.touches_from(&second).collect::<Vec<_>>(), [key(b"c")]);
-            // What was rewritten is read again.
+            // A reader reads rewritten effects again.
             effects.cut();
             effects.record(0, put(b"d"));
             assert_eq!([from(&effects, &begin), from(&effects, &first), from(&effects, &second)], [3, 3, 3]);
@@ -780,7 +783,7 @@ mod tests {
         assert_eq!(effects.notes().collect::<Vec<_>>(), notes[..1]);
         effects.begin(Recording::Full);
         assert!(effects.notes().next().is_none());
-        // To be told of is enough for observers to look, but nothing to keep.
+        // A note alone is enough for observers to look, but is nothing to keep.
         effects.keep();
         effects.note(told, 0, key);
         assert_eq!((effects.is_empty(), effects.has_changes()), (false, false));
@@ -861,7 +864,7 @@ mod tests {
         assert_eq!(full.touches().collect::<Vec<_>>(), touched);
         assert_eq!((keys.iter().count(), full.iter().count(), keys.as_bytes()), (0, 5, &b""[..]));
         assert!(keys.buf.len() < 100, "no value is copied for those who want keys");
-        // Who begins to watch in the middle of a unit sees what comes after.
+        // An observer that begins in the middle of a unit sees what comes after.
         keys.begin(Recording::Nothing);
         keys.record(0, Effect::Del { key: b"before", cause: Cause::Expiry });
         keys.record_from_now(Recording::Keys);

@@ -1,4 +1,4 @@
-//! Keeps `docs/effects.md` true: the list in it is what the declaration says, with an example of each effect as it is encoded.
+//! Keeps `docs/effects.md` correct: its list must match the declaration, with an encoded example of each effect.
 
 use super::{Cause, Effect, EffectReader, EffectWriter};
 use crate::value::Layout;
@@ -6,14 +6,14 @@ use crate::value::grants::Kind;
 use crate::value::stock::Memory;
 use crate::value::stream::StreamId;
 
-/// An effect as it is declared.
+/// A declared effect.
 struct Declared {
     code: u8,
     name: &'static str,
     meaning: &'static [&'static str],
     has_key: bool,
     roles: &'static str,
-    /// Names and types of the fields but the key.
+    /// Names and types of the fields except the key.
     fields: &'static [(&'static str, &'static str)],
 }
 
@@ -37,7 +37,7 @@ macro_rules! list {
 super::for_each_effect!(list);
 
 impl Declared {
-    /// Its paragraph in the document.
+    /// The effect's paragraph in the document.
     fn text(&self, example: &Effect<'_>) -> String {
         let key = self.has_key.then(|| "key".to_owned());
         let fields = self.fields.iter().map(|(name, kind)| format!("{name}: {}", kind_in_words(kind)));
@@ -95,7 +95,7 @@ fn encoded(effect: &Effect<'_>) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// One of each, in the order of the declaration.
+/// One example of each effect, in the order of declaration.
 fn examples() -> Vec<Effect<'static>> {
     let key: &[u8] = b"k";
     let (group, consumer): (&[u8], &[u8]) = (b"g", b"c");
@@ -169,7 +169,8 @@ fn examples() -> Vec<Effect<'static>> {
         Effect::RequestAdd { key, producer: b"p", iid: b"i", id },
         Effect::RequestForget { key, producer: b"p", count: 1 },
         Effect::RequestRepeated { key },
-        // Nothing given back; the consumer "c", seen at 1,000 and never active, has 300-1 since 1,000, delivered once.
+        // Nothing was released; the consumer "c", seen at 1,000 and never active, has 300-1 since 1,000, delivered
+        // once.
         Effect::GroupAdd {
             key,
             group,
@@ -178,7 +179,7 @@ fn examples() -> Vec<Effect<'static>> {
             content: b"\x00\x01c\xe8\x07\x00\x00\x06\xd8\x04\x02\xd0\x0f\x01",
         },
         Effect::RequestCounters { key, added: 5, duplicates: 1 },
-        // The first consumer, "c", has 300-1 since 1,000, delivered once; nobody has 301-1, delivered twice.
+        // The first consumer, "c", has 300-1 since 1,000, delivered once; no consumer has 301-1, delivered twice.
         Effect::PendingAdd {
             key,
             group,
@@ -275,7 +276,7 @@ fn the_same_key_is_named_once() {
     let bytes = out.into_bytes();
     assert_eq!(EffectReader::new(&bytes).collect::<Vec<_>>(), effects);
     assert_eq!(bytes.len(), 2 * (1 + 2 + 2 + 1_000 + 4) + 2 * 5 + 3);
-    // Nothing before it has a key; and what has none can't have the same.
+    // No earlier effect has a key; and an effect without a key cannot repeat one.
     for bytes in [&b"\xbc"[..], b"\x3c\x00\x01k\x89"] {
         let mut reader = EffectReader::new(bytes);
         assert!(reader.by_ref().count() < 2 && !reader.is_empty());

@@ -1,26 +1,26 @@
-//! How many grants the unit that is underway has given and ended, by family and by the [prefix](KeyPrefixes) of their keys.
+//! Counts the grants given and ended in the current unit, by family and by the [prefix](KeyPrefixes) of their keys.
 //!
-//! As [`GrantTurns`](super::grant_turns::GrantTurns) this stands beside the effects. There each turn is told with its names, and of very many
-//! some are left out; here all are counted.
+//! Like [`GrantTurns`](super::grant_turns::GrantTurns), the counts lie beside the effects. `GrantTurns` holds each turn
+//! with its names and leaves some out if there are very many; the counts here cover all of them.
 
 use super::family::Family;
 use super::grant_turns::Turn;
 use crate::base::key_prefixes::KeyPrefixes;
 
-/// So many grants of a family of which the same has become.
+/// A number of grants of a family that met one fate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tally {
-    /// What has become of them.
+    /// Their fate.
     pub turn: Turn,
-    /// Of which family.
+    /// Their family.
     pub family: Family,
     /// The group of their keys.
     pub group: usize,
-    /// How many.
+    /// The number of grants.
     pub count: u64,
 }
 
-/// All of the unit that is underway.
+/// The counts of the current unit.
 #[derive(Debug, Default)]
 pub(super) struct Tallies {
     prefixes: KeyPrefixes,
@@ -28,7 +28,8 @@ pub(super) struct Tallies {
 }
 
 impl Tallies {
-    /// Adds to what was counted behind the first `kept`, which may not change: so there are no more than kinds of tallies for each mark.
+    /// Adds to the counts behind the first `kept`, which must not change. So each mark has at most one entry per kind
+    /// of tally.
     pub(super) fn add(&mut self, turn: Turn, family: Family, key: &[u8], count: u64, kept: usize) {
         let (group, kept) = (self.prefixes.group_of(key), kept.min(self.tallies.len()));
         let same = |tally: &&mut Tally| (tally.turn, tally.family, tally.group) == (turn, family, group);
@@ -38,7 +39,7 @@ impl Tallies {
         }
     }
 
-    /// Counts by other prefixes from here on. What the unit has counted already is told of no prefix.
+    /// Counts by other prefixes from here on. Grants that the unit has already counted lose their prefixes.
     pub(super) fn count_by(&mut self, prefixes: KeyPrefixes) {
         let other = prefixes.groups() - 1;
         self.tallies.iter_mut().for_each(|tally| tally.group = other);

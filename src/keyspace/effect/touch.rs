@@ -1,9 +1,9 @@
-//! What of an effect those need to know who watch keys or wait for them.
+//! The part of an effect that concerns watchers and waiters of keys.
 
 use super::declared::{Effect, Role, Target};
 use super::field::Field;
 
-/// What has been touched.
+/// A touched key or database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touch<'a> {
     /// This key of a database may hold something else now.
@@ -12,16 +12,16 @@ pub enum Touch<'a> {
         db: u16,
         /// The key.
         key: &'a [u8],
-        /// It was removed.
+        /// Whether the key was removed.
         is_deletion: bool,
-        /// Who waits for it may get something.
+        /// Whether a client that waits for the key may be served now.
         wakes: bool,
     },
-    /// Every key of this database may.
+    /// Any key of this database may hold something else now.
     Database(u16),
 }
 
-/// How kinds of touches are encoded.
+/// Codes of the kinds of touches.
 const CHANGE: u8 = 0;
 const DELETION: u8 = 1;
 const DATABASE: u8 = 2;
@@ -67,9 +67,9 @@ impl<'a> Touch<'a> {
 }
 
 impl<'a> Effect<'a> {
-    /// What those learn of it who watch keys or wait for them.
+    /// Returns what this effect touches, for watchers and waiters of keys.
     pub fn touches(&self, db: u16) -> impl Iterator<Item = Touch<'a>> {
-        // What a stream keeps until its time, nobody gets now.
+        // A delayed message cannot be delivered to waiters yet.
         let wakes = !matches!(self, Effect::StreamDelay { .. } | Effect::StreamCancel { .. });
         let touch = move |(role, target)| match (role, target) {
             (Role::Reads | Role::Notes, _) => None,
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use crate::value::stream::StreamId;
 
-    /// Who watches a stream hears of a message that waits there, and who waits for an entry does not.
+    /// A watcher of a stream learns of a delayed message, but a waiter for an entry does not.
     #[test]
     fn delayed_messages_wake_nobody_before_their_time() {
         let (key, id) = (&b"s"[..], StreamId { ms: 2, seq: 1 });

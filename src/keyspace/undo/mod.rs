@@ -1,29 +1,30 @@
-//! Taking back what a script did: everything between [`Keyspace::begin_undo`] and [`Keyspace::roll_back`].
+//! Undo: takes back everything between [`Keyspace::begin_undo`] and [`Keyspace::roll_back`], such as the changes of a
+//! failed script.
 //!
-//! While it is on, each verb notes how its change is taken back **before** or while it makes it, and rolling back walks the
-//! notes from the last to the first. Nothing is copied that can be moved: a value that is replaced or removed goes into the
-//! notes instead of being freed. What changes inside a value is noted in one of two ways:
+//! While undo is on, each verb notes how to take its change back, **before** the change or as part of it. A rollback
+//! walks the notes from the last to the first. Nothing is copied that can be moved: a replaced or removed value moves
+//! into the notes instead of being freed. A change inside a value is noted in one of two ways:
 //!
-//! - a compact value (one small block of bytes) is copied whole, once; whatever happens to it later in the unit is covered by
-//!   that copy, as it is for a key that the unit created;
-//! - of a large one, and where it is cheaper, the [`PreImage`] that changes is noted.
+//! - A compact value (one small block of bytes) is copied whole, once. The copy covers all later changes of the value
+//!   in the unit; no copy is needed for a key that the unit created.
+//! - For a large value, and wherever it is cheaper, the [`PreImage`] of the change is noted.
 //!
-//! Slots are handed out last freed, first used. Walking backwards, an entry that comes back therefore gets the slot that it
-//! had, and the notes can name entries by slot. One that grows may have to move. It does so before it changes, which is a step of its
-//! own ([`reserve`](Keyspace::reserve)): when that is taken back, the entry has its old size again and fits where it was, unless an
-//! earlier note covers what it holds.
+//! Slots are reused in reverse order of their release. In a backward walk, an entry that comes back therefore gets its
+//! old slot, and the notes can name entries by slot. An entry that grows may have to move. It moves before it changes,
+//! and the move is a step of its own ([`reserve`](Keyspace::reserve)). When that step is taken back, the entry has its
+//! old size again and fits its old place, unless an earlier note covers its content.
 //!
-//! The effects of the unit are cut back to where it began. An expired key that a lookup removed comes back too: its removal
-//! was such an effect.
+//! The effects of the unit are cut back to where undo began. An expired key that a lookup removed comes back too,
+//! because its removal was such an effect.
 //!
-//! **Part of it.** Undo nests: what began inside of another one can be taken back alone, or stays, and then goes with the other one.
-//! The inner one notes everything anew, also of entries that the outer notes could restore, for those know nothing of the moment when it
-//! began.
+//! **Nesting.** An inner undo can be taken back alone. If it is committed instead, its changes are taken back together
+//! with the outer one. The inner undo notes everything anew, even for entries that the outer notes could restore: the
+//! outer notes do not describe the state in which the inner undo began.
 //!
-//! **Memory.** [`undo_bytes`](Keyspace::undo_bytes) is what the notes add to what the server held anyway. A value that stood there
-//! before the unit and was moved into a note adds nothing; one that the unit itself brought is not kept at all, for whatever it
-//! held, the note that covers its key takes that back. After databases were emptied or changed places nobody knows which values
-//! those are, and all of these databases count.
+//! **Memory.** [`undo_bytes`](Keyspace::undo_bytes) is the memory that the notes add to what the server held anyway. A
+//! value that existed before the unit and moved into a note adds nothing. A value that the unit itself created is not
+//! kept, because the note that covers its key restores the earlier state without it. Once a database has been emptied
+//! or swapped, its old and new values cannot be told apart, and all of them count.
 
 pub(super) mod notes;
 
@@ -38,11 +39,12 @@ use super::pre_image::PreImage;
 use super::{DbIndex, Keyspace, KeyspaceStats, NEVER, Slot};
 use crate::value::stream::Stream;
 
-/// Notes of one kind of change up to which pieces are preferred even where a copy would do: more of them cost more than it.
+/// Steps up to which pieces are noted even of small values. With more steps, small values are copied whole, since many
+/// pieces cost more than one copy.
 const PIECES_BEFORE_COPIES: usize = 64;
 
 impl Keyspace {
-    /// From here on every change can be taken back, until [`commit_undo`](Self::commit_undo) or
+    /// From here on, every change can be taken back until [`commit_undo`](Self::commit_undo) or
     /// [`roll_back`](Self::roll_back).
     #[inline]
     pub fn begin_undo(&mut self) {
@@ -57,12 +59,12 @@ impl Keyspace {
         self.undo.stats = self.stats;
     }
 
-    /// Whether what is changed now may be taken back later.
+    /// Whether current changes may be taken back later.
     pub fn may_roll_back(&self) -> bool {
         self.undo.is_on
     }
 
-    /// The changes stay. What they replaced is freed.
+    /// Makes the changes permanent and frees what they replaced.
     #[inline]
     pub fn commit_undo(&mut self) {
         if let Some(outer) = self.undo.outer.pop() {
@@ -75,7 +77,7 @@ impl Keyspace {
             return;
         }
         if !self.undo.replaced_dbs.is_empty() {
-            // The notes name databases by the numbers that they had.
+            // The notes name databases by their numbers before the swaps.
             self.dbs.iter_mut().for_each(Db::release_all);
         }
         for step in self.undo.steps.drain(..) {
@@ -93,7 +95,7 @@ impl Keyspace {
         self.undo.end();
     }
 
-    /// Takes all changes back: keys, values, expiries and effects are as they were. Answers how many changes there were.
+    /// Takes all changes back: keys, values, expiries and effects are restored. Returns how many changes there were.
     #[cold]
     pub fn roll_back(&mut self) -> usize {
         if let Some(outer) = self.undo.outer.pop() {
@@ -113,7 +115,7 @@ impl Keyspace {
         self.set_back_stats();
         self.undo.steps = steps;
         self.undo.end();
-        // What the unit had added lay in chunks that may be empty now.
+        // Entries added by the unit lay in chunks that may be empty now.
         self.dbs.iter_mut().for_each(Db::release_all);
         count
     }
@@ -134,8 +136,8 @@ impl Keyspace {
         undo.stats = self.stats;
     }
 
-    /// The notes of the inner one become those of the outer one. What they can restore they can for it, too; what its own could is not
-    /// looked through, for entries may have left their slots.
+    /// Hands the notes of the inner undo to the outer one, along with the record of what they can restore. The outer
+    /// undo's own such record is dropped rather than searched, because entries may have left their slots.
     #[cold]
     fn commit_inner_undo(&mut self, outer: Outer) {
         let Outer { standing_effects, stats, effects, .. } = outer;
@@ -149,7 +151,7 @@ impl Keyspace {
         let Outer { steps: begin, restorable, restorable_requests, bytes, standing_effects, stats, effects } = outer;
         let steps = self.undo.steps.split_off(begin);
         let count = steps.len();
-        // Nothing is noted of how notes are taken back.
+        // Taking notes back must not create notes.
         self.undo.is_on = false;
         let mut carried = None;
         steps.into_iter().rev().for_each(|step| self.take_back(step, &mut carried));
@@ -164,13 +166,13 @@ impl Keyspace {
         count
     }
 
-    /// What expired is there again, and will be counted again. Lookups stay counted.
+    /// Expired keys exist again and will be counted again. Lookups stay counted.
     fn set_back_stats(&mut self) {
         let KeyspaceStats { expired, expired_elements, .. } = self.undo.stats;
         self.stats = KeyspaceStats { expired, expired_elements, ..self.stats };
     }
 
-    /// Bytes that the notes take beyond what the server held before the unit, approximately; 0 outside of one.
+    /// Approximate bytes that the notes take beyond what the server held before the unit, 0 outside of undo.
     #[inline]
     pub fn undo_bytes(&self) -> usize {
         self.undo.bytes
@@ -195,7 +197,7 @@ impl Keyspace {
             Step::Carried { db, slot, mut shell, is_covered } => {
                 let value = carried.take().expect("a value that was carried off came from somewhere");
                 if is_covered {
-                    // It may have become longer, and not fit any more.
+                    // The value may have become too long for the entry.
                     self.disposal.free(value);
                 } else {
                     shell.value = value;
@@ -207,7 +209,7 @@ impl Keyspace {
             Step::Moved { db, from, to, bytes } => {
                 let database = &mut self.dbs[db as usize];
                 if !database.entry(to).fits(bytes) {
-                    // The note that covers it comes later, and gives it another value or takes it away.
+                    // An older note covers the value, and will replace or remove it.
                     let gone = database.set_value(to, NewValue::Text(b""), NEVER);
                     gone.into_iter().for_each(|value| self.disposal.free(value));
                 }
@@ -218,7 +220,7 @@ impl Keyspace {
             Step::Changed { db, slot, pre_image } => {
                 let database = &mut self.dbs[db as usize];
                 let mortal = database.entry(slot).value().elements_expire();
-                // What was changed in place can be now.
+                // A value that was changed in place before can be changed in place now.
                 if let Some(value) = database.value_mut(slot) {
                     pre_image.put_back(value, &self.limits);
                 }
@@ -233,10 +235,11 @@ impl Keyspace {
     }
 }
 
-/// What verbs note.
+/// Notes made by verbs.
 impl Keyspace {
-    /// Makes sure that the entry at `slot` has as many bytes as it will take. Answers where it is then. A verb does this first: what it
-    /// notes and changes later is at the new slot, and taken back before the entry moves back.
+    /// Makes sure that the entry at `slot` has room for the bytes it will need. Returns the slot of the entry
+    /// afterwards. Verbs call this first, so that their notes and changes refer to the new slot and are taken back
+    /// before the entry moves back.
     #[inline]
     #[must_use]
     pub(super) fn reserve(&mut self, db: DbIndex, slot: Slot, needed: impl FnOnce(Entry<'_>) -> usize) -> Slot {
@@ -259,7 +262,7 @@ impl Keyspace {
         to
     }
 
-    /// A key has been added.
+    /// Notes that a key has been added.
     #[inline]
     pub(super) fn note_added(&mut self, db: DbIndex, slot: Slot) {
         if self.notes_added {
@@ -278,7 +281,7 @@ impl Keyspace {
         }
     }
 
-    /// Removes the entry at `slot`, and frees it or keeps it. No effect.
+    /// Removes the entry at `slot`, and frees or keeps it. Records no effect.
     #[inline]
     pub(super) fn take_away(&mut self, db: DbIndex, slot: Slot) {
         if self.undo.is_on {
@@ -297,7 +300,7 @@ impl Keyspace {
         let was_embedded = database.get(slot).is_some_and(Entry::has_embedded);
         let Some(mut entry) = database.remove(slot) else { return };
         if self.undo.forget(db, slot) {
-            // Walking backwards, the note that covers it comes later, and gives it another value or takes it away.
+            // In the backward walk, an older note covers this entry, and will replace or remove its value.
             self.disposal.free(entry.take_value());
         } else {
             self.undo.count_gone(db, &entry.value, was_embedded);
@@ -305,7 +308,7 @@ impl Keyspace {
         self.undo.push(Step::Removed { db, slot, entry });
     }
 
-    /// Gives all memory back that holds no key, unless keys may have to come back.
+    /// Gives back all memory that holds no key, unless keys may have to come back.
     pub fn release_free(&mut self) {
         if !self.undo.is_on {
             for db in &mut self.dbs {
@@ -315,14 +318,15 @@ impl Keyspace {
         }
     }
 
-    /// Gives memory back that is free since a key was moved away, unless the key may have to come back.
+    /// Gives back memory that was freed when a key moved away, unless the key may have to come back.
     pub(super) fn release_removed(&mut self, db: DbIndex) {
         if !self.undo.is_on {
             self.dbs[db as usize].release();
         }
     }
 
-    /// Gives the entry at `slot`, which has room for it, another value and lets it expire at `at_ms`. The old value is freed or kept.
+    /// Replaces the value of the entry at `slot`, which has room for it, and makes it expire at `at_ms`. Frees or keeps
+    /// the old value.
     #[inline(always)]
     pub(super) fn set_value(&mut self, db: DbIndex, slot: Slot, value: NewValue<'_>, at_ms: i64) {
         if self.notes_added {
@@ -332,7 +336,7 @@ impl Keyspace {
         }
     }
 
-    /// As [`set_value`](Self::set_value), where the old value may be to be kept, or is noted if it had expired.
+    /// As [`set_value`](Self::set_value), when the old value may have to be kept, or an overdue key has to be noted.
     #[inline(never)]
     fn set_value_noted(&mut self, db: DbIndex, slot: Slot, value: NewValue<'_>, at_ms: i64) {
         let entry = self.dbs[db as usize].entry(slot);
@@ -346,7 +350,7 @@ impl Keyspace {
         }
     }
 
-    /// As [`set_value`](Self::set_value), where the old value is to be kept.
+    /// As [`set_value`](Self::set_value), but keeps the old value.
     fn replace_value(&mut self, db: DbIndex, slot: Slot, value: NewValue<'_>, at_ms: i64) {
         let entry = self.entry(db, slot);
         let (expires_at_ms, was_embedded) = (entry.deadline_ms(), entry.has_embedded());
@@ -356,8 +360,8 @@ impl Keyspace {
         self.undo.restorable.add((slot, db));
     }
 
-    /// A value is about to be changed in place. `pre_image` tells from the value what of it will change; `None`: that is not
-    /// worth telling, a copy of all is better.
+    /// Notes that a value is about to be changed in place. `pre_image` returns the part that will change, or `None` if
+    /// a copy of the whole value is better.
     #[inline]
     pub(super) fn note_change(
         &mut self,
@@ -389,8 +393,9 @@ impl Keyspace {
         }
     }
 
-    /// A value is about to be changed in place by a verb that learns only then what changes. Answers whether it must
-    /// [note the pre_image](Self::note_pre_image) afterwards; not if the value `is_copied` instead.
+    /// As [`note_change`](Self::note_change), for a verb that learns only during the change what changes. Returns
+    /// whether the verb must [note the pre-image](Self::note_pre_image) afterwards; not if the value `is_copied`
+    /// instead.
     #[inline]
     pub(super) fn must_note(&mut self, db: DbIndex, slot: Slot, is_copied: impl FnOnce(ValueRef<'_>) -> bool) -> bool {
         self.undo.is_on && self.must_note_now(db, slot, is_copied)
@@ -414,8 +419,8 @@ impl Keyspace {
         self.undo.push(Step::Changed { db, slot, pre_image });
     }
 
-    /// What a stream remembers of producers' requests is about to change. It is copied once: to tell what of it changes would
-    /// take almost as much.
+    /// Notes that a stream's memory of producers' requests is about to change. The memory is copied once, since a
+    /// pre-image would take almost as much.
     #[inline]
     pub(super) fn note_requests(&mut self, db: DbIndex, slot: Slot) {
         if self.undo.is_on && !self.undo.restorable_requests.has((slot, db)) {
@@ -424,7 +429,7 @@ impl Keyspace {
         }
     }
 
-    /// A key's expiry is about to change.
+    /// Notes that a key's expiry is about to change.
     #[inline]
     pub(super) fn note_expiry(&mut self, db: DbIndex, slot: Slot) {
         if self.undo.is_on && !self.undo.restorable.has((slot, db)) {
@@ -433,7 +438,8 @@ impl Keyspace {
         }
     }
 
-    /// A key has been removed from `slot` whose value is about to move to another one. Answers whether it was restorable.
+    /// Notes that a key has been removed from `slot` and its value is about to move to another key. Returns whether the
+    /// notes could already restore it.
     #[inline]
     pub(super) fn note_carried(&mut self, db: DbIndex, slot: Slot, entry: &Removed) -> bool {
         if !self.undo.is_on {
@@ -444,7 +450,8 @@ impl Keyspace {
         is_covered
     }
 
-    /// A key has been added with the value that was carried off. If that was covered where it was, it is here.
+    /// Notes that a key has been added with the value carried from another key. If the notes covered the value there,
+    /// they cover it here as well.
     #[inline]
     pub(super) fn note_carried_to(&mut self, db: DbIndex, slot: Slot, is_restorable: bool) {
         if self.undo.is_on {
@@ -455,7 +462,7 @@ impl Keyspace {
         }
     }
 
-    /// Frees a database that has been replaced, or keeps it. `meanwhile`: on the other thread.
+    /// Frees a replaced database, on the disposal thread if `meanwhile`, or keeps it for undo.
     pub(super) fn retire_database(&mut self, db: DbIndex, old: Db, meanwhile: bool) {
         if self.undo.is_on {
             if self.undo.replaced_dbs.contains(&db) {
@@ -470,7 +477,7 @@ impl Keyspace {
         }
     }
 
-    /// Two databases have changed places.
+    /// Notes that two databases have been swapped.
     pub(super) fn note_swapped(&mut self, db: DbIndex, with_db: DbIndex) {
         if self.undo.is_on {
             self.undo.push(Step::Swapped { db, with_db });

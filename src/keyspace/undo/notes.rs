@@ -12,13 +12,13 @@ use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::stats::KeyspaceStats;
 use crate::value::string::StringValue;
 
-/// Entries up to which a look through a list is faster than a hash.
+/// Entries up to which searching a list is faster than hashing.
 const RESTORABLE_FEW: usize = 16;
 
-/// Elements by which the bytes of a large value are judged.
+/// Elements sampled to estimate the bytes of a large value.
 pub(super) const SAMPLES: usize = 5;
 
-/// Bytes that a note takes: its step, and its place in a table of what is restorable.
+/// Bytes of a note: its step, and its place in a table of restorable entries.
 const NOTE_BYTES: usize = size_of::<Step>() + 2 * size_of::<u64>();
 
 /// The notes. Empty and off between two scripts.
@@ -26,24 +26,24 @@ const NOTE_BYTES: usize = size_of::<Step>() + 2 * size_of::<u64>();
 pub(in crate::keyspace) struct Undo {
     pub(super) is_on: bool,
     pub(super) steps: Vec<Step>,
-    /// Entries of which the notes can restore value and expiry already.
+    /// Entries whose value and expiry the notes can already restore.
     pub(super) restorable: Restorable,
-    /// Streams of which they can restore what producers requested.
+    /// Streams whose memory of producers' requests the notes can already restore.
     pub(super) restorable_requests: Restorable,
-    /// Databases that were emptied or changed places.
+    /// Databases that were emptied or swapped.
     pub(super) replaced_dbs: Vec<DbIndex>,
     /// See [`undo_bytes`](crate::keyspace::Keyspace::undo_bytes).
     pub(super) bytes: usize,
-    /// How many effects that stand there had been.
+    /// The earlier count of effects on scripts and libraries.
     pub(super) standing_effects: u64,
     pub(super) stats: KeyspaceStats,
-    /// What is suspended while an inner one is on, the outermost first.
+    /// The state of outer undos, suspended while an inner one is on, the outermost first.
     pub(super) outer: Vec<Outer>,
 }
 
-/// What an undo knows that began before another one.
+/// The state of an undo that began before the current one.
 pub(super) struct Outer {
-    /// How many of the steps are its own.
+    /// The number of its own steps.
     pub(super) steps: usize,
     pub(super) restorable: Restorable,
     pub(super) restorable_requests: Restorable,
@@ -53,19 +53,20 @@ pub(super) struct Outer {
     pub(super) effects: Kept,
 }
 
-/// How one change is taken back.
+/// How to take one change back.
 pub(super) enum Step {
-    /// A key was added: it goes.
+    /// A key was added and has to be removed.
     Added { db: DbIndex, slot: Slot },
-    /// A key was removed: it comes back.
+    /// A key was removed and has to be restored.
     Removed { db: DbIndex, slot: Slot, entry: Removed },
     /// A key got another value or, covered by this note, another expiry.
     Replaced { db: DbIndex, slot: Slot, value: Value, expires_at_ms: i64 },
-    /// A key was removed and its value moved to where the next `CarriedTo` says. Of one that `is_covered` an earlier note has the value.
+    /// A key was removed, and its value moved to the key in the next `CarriedTo`. If `is_covered`, an earlier note has
+    /// the value.
     Carried { db: DbIndex, slot: Slot, shell: Removed, is_covered: bool },
-    /// A key was added with the value of another one.
+    /// A key was added with the value of another key.
     CarriedTo { db: DbIndex, slot: Slot },
-    /// A key moved to another slot, where it has more bytes. It had these.
+    /// A key moved to another slot with more room. Its old place had `bytes` bytes.
     Moved { db: DbIndex, from: Slot, to: Slot, bytes: usize },
     /// A key got another expiry.
     Expiry { db: DbIndex, slot: Slot, at_ms: i64 },
@@ -73,7 +74,7 @@ pub(super) enum Step {
     Changed { db: DbIndex, slot: Slot, pre_image: PreImage },
     /// A database was emptied.
     Flushed { db: DbIndex, old: Box<Db> },
-    /// Two databases changed places.
+    /// Two databases were swapped.
     Swapped { db: DbIndex, with_db: DbIndex },
 }
 
@@ -89,8 +90,8 @@ impl Undo {
         self.steps.push(step);
     }
 
-    /// Bytes of a value that has left the database, if the unit may have brought it, or if it `was_embedded`. Like a short text, which lay
-    /// inside of its entry, that is a copy.
+    /// Counts the bytes of a value that has left the database if the unit may have created it, or if it `was_embedded`.
+    /// An embedded value and a short text lay inside their entries, so keeping them takes a copy.
     #[inline]
     pub(super) fn count_gone(&mut self, db: DbIndex, value: &Value, was_embedded: bool) {
         let was_text = matches!(value, Value::String(StringValue::Heap(text)) if text.len() <= TEXT_MAX_BYTES);
@@ -99,7 +100,7 @@ impl Undo {
         }
     }
 
-    /// An entry has left its slot. Answers whether the notes could restore it.
+    /// Notes that an entry has left its slot. Returns whether the notes could restore it.
     #[inline]
     pub(super) fn forget(&mut self, db: DbIndex, slot: Slot) -> bool {
         self.restorable_requests.remove((slot, db));
@@ -114,7 +115,7 @@ impl Undo {
         }
     }
 
-    /// Forgets what the unit did, of which the steps have been taken out.
+    /// Clears all state of the unit except the steps, which have already been taken out.
     pub(super) fn end(&mut self) {
         self.restorable.clear();
         self.restorable_requests.clear();
@@ -122,14 +123,14 @@ impl Undo {
         self.bytes = 0;
     }
 
-    /// Gives back the memory that was kept for the next script.
+    /// Gives back the memory kept for the next script.
     pub(in crate::keyspace) fn give_back(&mut self) {
         self.steps.shrink_to(0);
     }
 }
 
 impl Step {
-    /// Bytes outside of it, values that left the keyspace not counted.
+    /// Bytes outside of the step, without values that left the keyspace.
     pub(super) fn heap_bytes(&self) -> usize {
         match self {
             Step::Removed { entry, .. } | Step::Carried { shell: entry, .. } => entry.key.heap_bytes(),
@@ -140,10 +141,11 @@ impl Step {
     }
 }
 
-/// Names an entry, as long as it stands there.
+/// The name of an entry, valid while the entry stays in its slot.
 type Name = (Slot, DbIndex);
 
-/// A set of entries. One that leaves its slot leaves the set, too, so that no other is taken for it.
+/// A set of entries. An entry that leaves its slot leaves the set as well, so no later entry in the slot is mistaken
+/// for it.
 #[derive(Default)]
 pub(super) struct Restorable {
     few: Vec<Name>,
@@ -165,7 +167,7 @@ impl Restorable {
         }
     }
 
-    /// Takes an entry out. Answers whether it was in the set.
+    /// Removes an entry. Returns whether it was in the set.
     #[inline]
     pub(super) fn remove(&mut self, one: Name) -> bool {
         if let Some(at) = self.few.iter().position(|name| *name == one) {
@@ -175,7 +177,7 @@ impl Restorable {
         !self.many.is_empty() && self.many.remove(&one)
     }
 
-    /// An entry that may be in the set has another name.
+    /// Renames an entry that may be in the set.
     pub(super) fn rename(&mut self, from: Name, to: Name) {
         if self.remove(from) {
             self.add(to);

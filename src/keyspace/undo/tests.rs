@@ -1,4 +1,4 @@
-//! Whatever was changed is taken back.
+//! Every change is taken back.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -92,7 +92,7 @@ fn entries_that_grew_and_moved_come_back_to_their_slots() {
     ks.put(0, b"x", b"takes a place");
     ks.copy(0, d, 0, b"y");
     assert!(ks.splice(0, d, 1, 1, b"x").is_some());
-    // Gone while it is short, it comes back to a place that has room for what it held before.
+    // Removed while it is short, the entry comes back to a place with room for its earlier value.
     let e = ks.replace(0, slots[4], b"");
     ks.remove(0, e);
     ks.roll_back();
@@ -101,7 +101,7 @@ fn entries_that_grew_and_moved_come_back_to_their_slots() {
     assert_eq!((ks.db(0).len(), ks.db(0).volatile()), (5, 0));
 }
 
-/// Its new name took it to a place where it could grow, and what it had grown to did not fit where it came from.
+/// The new name took the entry to a place where it could grow, and its new value would not fit its old place.
 #[test]
 fn a_covered_key_that_grew_under_another_name_comes_back_to_its_slot() {
     let long = [b'L'; 130];
@@ -139,7 +139,7 @@ fn a_short_text_is_no_raw_one_after_all() {
     assert_eq!(ks.db(0).entry(slot).mem_bytes(5), bytes);
 }
 
-/// All that a database holds, and where.
+/// Everything that a database holds, with its location.
 fn held(ks: &Keyspace, db: DbIndex) -> Vec<String> {
     let shown = |slot| {
         let entry = ks.db(db).entry(slot);
@@ -156,7 +156,7 @@ fn held(ks: &Keyspace, db: DbIndex) -> Vec<String> {
     all
 }
 
-/// One verb, on keys of all lengths, and on few enough that they meet.
+/// One verb, on keys of all lengths, few enough that changes meet on one key.
 fn change(ks: &mut Keyspace, (verb, at, key, to, len): (u8, u8, u8, u8, usize)) {
     const LENGTHS: [usize; 7] = [2, 3, 14, 20, 21, 130, 300];
     let name = |number: u8| vec![b'a' + number; LENGTHS[usize::from(number)]];
@@ -203,7 +203,7 @@ fn change(ks: &mut Keyspace, (verb, at, key, to, len): (u8, u8, u8, u8, usize)) 
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 2000 }))]
-    /// Whatever a script did, all is as it was, and where it was.
+    /// A rollback restores everything, in its old location, whatever the script did.
     #[test]
     fn taken_back_to_the_slot(
         scripts in vec((any::<bool>(), vec((0..20u8, 0..8u8, 0..7u8, 0..7u8, 0..400usize), 0..if cfg!(miri) { 10 } else { 30 })), 1..8),
@@ -232,14 +232,14 @@ fn changes() -> impl Strategy<Value = Changes> {
     vec((0..20u8, 0..8u8, 0..7u8, 0..7u8, 0..400usize), 0..if cfg!(miri) { 6 } else { 15 })
 }
 
-/// All that must be as it was when something was taken back.
+/// Everything that a rollback must restore.
 fn all(ks: &Keyspace) -> ([Vec<String>; 2], Vec<u8>, u64) {
     ([0, 1].map(|db| held(ks, db)), ks.effects().as_bytes().to_vec(), ks.effects().count())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 2000 }))]
-    /// What began inside of something that may be taken back can be taken back alone, at any depth, and the other one afterwards.
+    /// An inner undo can be taken back alone, at any depth, and the outer one afterwards.
     #[test]
     fn a_part_is_taken_back_alone(
         units in vec((any::<bool>(), vec((0..4u8, changes()), 1..8)), 1..6), keys_only: bool
@@ -327,7 +327,7 @@ fn a_key_of_another_database_is_not_taken_for_one_that_is_covered() {
     let request = |ks: &mut Keyspace, slot, iid: &[u8]| ks.request_add(0, slot, b"p", iid, StreamId::MIN);
     for swaps in [false, true] {
         let mut ks = keyspace();
-        // Each database counts slots and versions on its own.
+        // Each database counts slots and versions separately.
         for db in [0, 1] {
             ks.put(db, b"k", b"before");
             let slot = ks.stream_create(db, b"x");
@@ -416,9 +416,9 @@ fn what_is_kept_of_values_counts() {
     };
     ks.begin_undo();
     assert!(grows(&mut ks, &|ks| ks.list_pop(0, list, false, 1).expect("a list")));
-    // A short text lay inside of its entry: what is kept of it is a copy.
+    // A short text lay inside its entry, so keeping it takes a copy.
     assert!(grows(&mut ks, &|ks| names().for_each(|name| _ = ks.put(0, &name, b"v"))));
-    // Where databases were emptied or changed places nobody knows who brought what.
+    // Once databases have been emptied or swapped, the origin of values is unknown.
     ks.put(0, b"k", &large);
     assert!(!grows(&mut ks, &|ks| ks.flush(0, true)));
     ks.put(0, b"k", &large);

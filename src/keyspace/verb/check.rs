@@ -1,8 +1,8 @@
-//! Checks that a recorded change fits the keyspace it is repeated in.
+//! Checks that a recorded change fits the keyspace in which it is replayed.
 
 use crate::keyspace::{DbIndex, Keyspace, Misfit, Slot};
 
-/// Where a key that an effect needs lives.
+/// Returns the slot of a key that an effect needs.
 pub(super) fn slot_of(ks: &Keyspace, db: DbIndex, key: &[u8]) -> Result<Slot, Misfit> {
     ks.dbs[db as usize].find(key).ok_or(Misfit::NoKey)
 }
@@ -11,7 +11,7 @@ pub(super) fn ensure(fits: bool, misfit: Misfit) -> Result<(), Misfit> {
     if fits { Ok(()) } else { Err(misfit) }
 }
 
-/// Checks after a removal of elements that the key went with the last one exactly if the effect says so.
+/// Checks, after elements were removed, that the key is gone exactly if the effect says so.
 pub(super) fn ensure_emptied(ks: &Keyspace, db: DbIndex, key: &[u8], emptied: bool) -> Result<(), Misfit> {
     ensure(ks.dbs[db as usize].find(key).is_none() == emptied, Misfit::Emptied)
 }

@@ -1,19 +1,22 @@
-//! Dead letters: what a group's policy has let be delivered often enough goes to another stream, without anybody who asks.
+//! Dead letters: messages that have been delivered as often as a group's policy permits move to another stream, without
+//! any request.
 //!
-//! The entry is appended there, with its [`HISTORY`], and is no longer pending in its group; both are in one unit. It stays in its own stream,
-//! as what is acknowledged does: other groups may need it. A timer of the [wheel](crate::keyspace) comes when the first is due.
+//! The entry is appended there, with its [`HISTORY`], and stops being pending in its group; both happen in one unit. It
+//! stays in its own stream, as an acknowledged entry does, because other groups may need it. A timer of the
+//! [wheel](crate::keyspace) fires when the first entry is due.
 //!
-//! **Nothing is lost.** Where the entry can't be appended, because the key holds something else, or is the stream itself, or its stream has no
-//! further id, it stays pending, is delivered to nobody, and is tried again a little later. So is an entry that with its history is too
-//! long for a unit; others of its group go before it. What was deleted from its stream meanwhile has nothing to be moved: it is no longer
-//! pending then.
+//! **Nothing is lost.** Sometimes the entry cannot be appended: the key holds another type, is the stream itself, or
+//! its stream has no further ID. The entry then stays pending, is delivered to no consumer, and is retried a little
+//! later. An entry that is too long for a unit together with its history is treated the same way, and others of its
+//! group go first. An entry that has been deleted from its stream cannot be moved, and just stops being pending.
 //!
-//! **No circle lasts.** Each letter says how often it has become one. After [`DEAD_LETTER_MAX_HOPS`] it is no longer pending and stays where it
-//! is: a dead letter among dead letters, which can be put back by hand. That is told and warned of. XGROUP SETPOLICY refuses circles, but not those
-//! that come about otherwise, as by RENAME.
+//! **No circle lasts.** Each letter records how often it has become one. After [`DEAD_LETTER_MAX_HOPS`] hops it stops
+//! being pending and stays where it is: a dead letter among dead letters, which can be put back by hand. This is
+//! reported as an event and logged as a warning. XGROUP SETPOLICY refuses circles, but cannot prevent those that arise
+//! later, as by RENAME.
 //!
-//! Each try is paid for, whatever comes of it, and a group for which nothing can be done is put off: however many there are, a slice is
-//! short, and all get their turn.
+//! Each attempt uses up budget, whether or not it succeeds, and a group without a movable letter is put off. So slices
+//! are short however many groups there are, and each group gets its turn.
 
 use crate::base::limits::{
     DEAD_LETTER_EFFECT_BYTES, DEAD_LETTER_MAX_HOPS, DEAD_LETTER_RETRY_MS, DEAD_LETTERS_MAX_BYTES, GRANT_NOTE_MAX_BYTES,
@@ -24,15 +27,15 @@ use crate::keyspace::effect::{Family, GrantTurn, Turn};
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::stream::{Entry, HISTORY, NewId, Origin, Pending, Stream, StreamId};
 
-/// What became of a dead letter.
+/// The outcome for a dead letter.
 enum Moved {
-    /// It is no longer pending; so many bytes were moved.
+    /// It is no longer pending; this many bytes were moved.
     Yes(usize),
-    /// It does not fit into the unit any more.
+    /// It no longer fits into the current unit.
     Later,
     /// It does not fit into any unit.
     TooLong,
-    /// None of its group can be moved as things stand.
+    /// No letter of its group can be moved at present.
     Stuck,
 }
 
@@ -40,15 +43,16 @@ enum Moved {
 type Letter = Vec<(Box<[u8]>, Box<[u8]>)>;
 
 impl Keyspace {
-    /// Moves dead letters of the stream at `slot`, if it is one, which are due. Answers how much of `budget` that took: one for each try, and
-    /// all of it when they were so long that the unit should end. For a timer, in a unit of its own.
+    /// Moves due dead letters of the value at `slot`, if it is a stream. Returns the share of `budget` spent: one for
+    /// each attempt, or all of it if the letters were so long that the unit should end. Called for a timer, in a unit
+    /// of its own.
     pub(in crate::keyspace) fn move_dead_letters(&mut self, db: DbIndex, slot: Slot, budget: usize) -> usize {
         let ValueRef::Stream(stream) = self.value(db, slot) else { return 0 };
         if !stream.has_policies() {
             return 0;
         }
         let now_ms = self.now_ms.max(0) as u64;
-        // Each takes a try at least.
+        // Each group takes at least one attempt.
         let groups: Vec<Box<[u8]>> = stream.with_dead_letters(now_ms).take(budget).map(Into::into).collect();
         let (mut spent, mut bytes) = (0, 0);
         for group in &groups {
@@ -71,7 +75,7 @@ impl Keyspace {
                     Moved::Stuck => is_done = true,
                 }
             }
-            // Where there is nothing but what is too long, as far as anybody may look, the next look would find no more.
+            // If only oversized letters lie within reach of the budget, the next look would find no others.
             let is_fruitless = too_long > 0 && moved == 0 && spent == budget;
             if (is_done || is_fruitless)
                 && let Ok(stream) = self.stream_mut(db, slot)
@@ -85,7 +89,7 @@ impl Keyspace {
         if bytes < DEAD_LETTERS_MAX_BYTES { spent } else { budget }
     }
 
-    /// Tries to move one. Nothing is copied before it is known that it can be.
+    /// Tries to move one letter. Copies nothing before it is certain that the move succeeds.
     fn move_dead_letter(&mut self, db: DbIndex, slot: Slot, group: &[u8], id: StreamId) -> Moved {
         let Ok(stream) = self.stream(db, slot) else { return Moved::Stuck };
         let Some(entry) = stream.entry(id) else { return self.give_up(db, slot, group, id) };
@@ -97,7 +101,7 @@ impl Keyspace {
         let to = policy.dead_letters.clone();
         let target = self.find(db, &to);
         if target == Some(slot) {
-            // By another name it came to be its own: each letter would be delivered again as a new entry.
+            // The key is another name of the same stream, so each letter would be delivered again as a new entry.
             return Moved::Stuck;
         }
         if let Some(target) = target {
@@ -122,19 +126,19 @@ impl Keyspace {
         if !matches!(self.stream_append(db, &to, target, next_id, pairs), Ok(Some(_))) {
             return Moved::Stuck;
         }
-        // The other key has not moved this one: entries stay where they are while others come.
+        // The append to the other key has not moved this entry: entries stay in place while others are added.
         self.note_dead_letter(db, slot, group, id, Turn::DeadLettered);
         let is_done = self.pending_ack(db, slot, group, id);
         debug_assert_eq!(is_done, Ok(true), "it was pending");
         Moved::Yes(bytes)
     }
 
-    /// Lets an entry be pending no longer that goes nowhere.
+    /// Ends the pending state of an entry without moving it.
     fn give_up(&mut self, db: DbIndex, slot: Slot, group: &[u8], id: StreamId) -> Moved {
         if self.pending_ack(db, slot, group, id) == Ok(true) { Moved::Yes(0) } else { Moved::Stuck }
     }
 
-    /// Notes what becomes of a message that is exhausted, while it is still pending. Long names are abridged.
+    /// Notes the fate of an exhausted message while it is still pending. Long names are abridged.
     fn note_dead_letter(&mut self, db: DbIndex, slot: Slot, group: &[u8], id: StreamId, turn: Turn) {
         let entry = self.dbs[db as usize].entry(slot);
         let ValueRef::Stream(stream) = entry.value() else { return };
@@ -160,7 +164,7 @@ fn hops(entry: &Entry<'_>) -> u64 {
     Origin::of(entry).map_or(0, |origin| origin.hops)
 }
 
-/// How many bytes a dead letter takes in the log, as appended to its stream and as no longer pending in its group.
+/// The bytes of a dead letter in the log: appended to its stream, and no longer pending in its group.
 fn effect_bytes(stream: &Stream, key: &[u8], group: &[u8], id: StreamId) -> Option<usize> {
     let state = stream.group(group)?;
     let consumer = state.pending(id)?.consumer.unwrap_or_default();
@@ -169,7 +173,7 @@ fn effect_bytes(stream: &Stream, key: &[u8], group: &[u8], id: StreamId) -> Opti
     Some(DEAD_LETTER_EFFECT_BYTES + own + names)
 }
 
-/// What is appended; `None` if there is no such entry any more.
+/// The dead letter to append, or `None` if its entry no longer exists.
 fn letter(stream: &Stream, key: &[u8], group: &[u8], id: StreamId, now_ms: i64) -> Option<Letter> {
     let Pending { consumer, deliveries, .. } = stream.group(group)?.pending(id)?;
     let entry = stream.entry(id)?;
@@ -195,7 +199,7 @@ mod tests {
         StreamId { ms: 1, seq }
     }
 
-    /// A stream whose entries have these values and were delivered in each of these groups, whose dead letters they are.
+    /// Creates a stream with these values as entries, delivered in each of these groups, which make them dead letters.
     fn keyspace(values: &[&[u8]], groups: &[(String, &[u8])]) -> (Keyspace, Slot) {
         let mut ks = Keyspace::new(1, Rng::seeded(1));
         ks.begin_unit(NOW_MS, Recording::Full);
@@ -246,7 +250,7 @@ mod tests {
         }
     }
 
-    /// Those that can't be moved take a try each, and are not tried again before it is time.
+    /// Immovable letters take one attempt each, and are not retried before their time.
     #[test]
     fn stuck_groups_take_a_bounded_time() {
         let mut groups: Vec<(String, &[u8])> = (0..5).map(|n| (format!("a{n}"), &b"s"[..])).collect();
@@ -262,7 +266,7 @@ mod tests {
         assert_eq!(attention_ms(&ks, slot), Some(RETRY_AT_MS));
         assert_eq!(pending(&ks, slot, "z"), []);
         assert_eq!(pending(&ks, slot, "a0"), [id(1), id(2)]);
-        // What else becomes of a stuck group is no reason to look sooner; another policy is.
+        // Other changes of a stuck group are no reason to retry sooner; another policy is.
         assert_eq!(ks.pending_set(0, slot, (b"a0", b"c"), id(2), 2, 1), Ok(true));
         assert_eq!(attention_ms(&ks, slot), Some(RETRY_AT_MS));
         let stream = ks.stream(0, slot).ok().and_then(|stream| stream.group(b"a0"));

@@ -1,11 +1,11 @@
-//! Delayed messages of streams: kept until their time, given up, or become entries.
+//! Delayed messages of streams. A message waits for its time, and then becomes an entry unless it was cancelled.
 //!
-//! Nothing but time makes a message an entry. Whoever looks the key up meets those that are due, so that no command sees a stream
-//! without them, and a timer of the [wheel](crate::keyspace) finds those for which nobody looks. The effect names the entry's id, so that
-//! who follows needs no clock.
+//! Nothing but time makes a message an entry. A lookup of the key turns due messages into entries, so no command sees a
+//! stream without them. A timer of the [wheel](crate::keyspace) finds due messages in streams that nobody looks up. The
+//! effect names the entry's ID, so a follower needs no clock.
 //!
-//! **Nothing is lost.** A message that is due while the stream has no further id stays as it is, and can be listed and cancelled. It
-//! becomes an entry when XSETID has made room. So does it stay while the log takes no changes.
+//! **Nothing is lost.** A message that becomes due while the stream has no further ID stays as it is, and can be listed
+//! and cancelled. It becomes an entry once XSETID has made room. Messages also stay while the log accepts no changes.
 
 use super::check::{ensure, slot_of};
 use crate::base::limits::{
@@ -19,8 +19,8 @@ use crate::keyspace::{DbIndex, Keyspace, Misfit, Slot, WrongType};
 use crate::value::stream::{Stream, StreamId};
 
 impl Keyspace {
-    /// Keeps a message in a stream, which is created where there is none, until the time that its id says. `None`, with nothing changed,
-    /// where the message has no pair or the id is that of another.
+    /// Keeps a message in a stream until the time that its ID names. Creates the stream if necessary. Returns `None`,
+    /// with nothing changed, if the message has no pair or its ID is taken.
     pub fn stream_delay<'a>(
         &mut self,
         db: DbIndex,
@@ -49,7 +49,7 @@ impl Keyspace {
         Ok(Some(slot))
     }
 
-    /// Gives a delayed message up; false where there is none of this id.
+    /// Cancels a delayed message. Returns false if there is none of this ID.
     pub fn stream_cancel_delayed(&mut self, db: DbIndex, slot: Slot, id: StreamId) -> Result<bool, WrongType> {
         if self.stream(db, slot)?.delayed(id).is_none() {
             return Ok(false);
@@ -61,8 +61,8 @@ impl Keyspace {
         Ok(true)
     }
 
-    /// Lets a delayed message be an entry. False, with nothing changed, where there is no such message or the entry's id is not above
-    /// the stream's last.
+    /// Turns a delayed message into an entry. Returns false, with nothing changed, if there is no such message or the
+    /// entry's ID is not above the stream's last ID.
     fn stream_release(&mut self, db: DbIndex, slot: Slot, id: StreamId, as_id: StreamId) -> Result<bool, WrongType> {
         let stream = self.stream(db, slot)?;
         if stream.delayed(id).is_none() || as_id <= stream.last_id() {
@@ -78,7 +78,7 @@ impl Keyspace {
         Ok(is_done)
     }
 
-    /// Tickets of delayed messages up to this one have been given out.
+    /// Notes that tickets of delayed messages up to this one have been issued.
     fn stream_tickets(&mut self, db: DbIndex, slot: Slot, last: u64) -> Result<(), WrongType> {
         let nobody = StreamId { ms: 0, seq: 0 };
         self.note_change(db, slot, |value| PreImage::stream(value, |stream| stream.before_delayed(nobody)));
@@ -87,8 +87,9 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Lets messages of the stream at `slot` be entries that are due, the first due first. Answers how much of `budget` that took: one
-    /// for each, and all of it where they were so long that the next ones should wait for the next look.
+    /// Turns due messages of the stream at `slot` into entries, in the order of their times. Returns the share of
+    /// `budget` spent: one for each message, or all of it if the messages were so long that the others should wait for
+    /// the next lookup.
     pub(super) fn release_due(&mut self, db: DbIndex, slot: Slot, budget: usize) -> usize {
         let (mut released, mut bytes) = (0, 0);
         while released < DELAYED_RELEASED_MAX
@@ -103,8 +104,8 @@ impl Keyspace {
         released
     }
 
-    /// Lets all messages be entries that are due in the stream at `slot`, up to a bound that a backlog of days may reach: for
-    /// who is about to append, since what is due comes before. No change that the command has made.
+    /// Turns all due messages of the stream at `slot` into entries before an append, since they come first. Bounded,
+    /// but the bound covers a backlog of days. Does not count as a change made by the command.
     #[inline]
     pub fn release_all_due(&mut self, db: DbIndex, slot: Slot) {
         if self.stream(db, slot).is_ok_and(|stream| stream.first_delayed_ms().is_some()) {
@@ -122,7 +123,8 @@ impl Keyspace {
         self.count_no_change(effects_before);
     }
 
-    /// Lets the first message be an entry if it is due. Answers how many bytes it has; `None` if there is none, or it has to stay for now.
+    /// Turns the first message into an entry if it is due. Returns its length in bytes, or `None` if no message is due
+    /// or if it has to stay for now.
     fn release_first_due(&mut self, db: DbIndex, slot: Slot) -> Option<usize> {
         if self.keeps_delayed || self.keeps_expired {
             return None;
@@ -141,7 +143,7 @@ impl Keyspace {
     }
 }
 
-/// Repeats a recorded change of delayed messages.
+/// Replays a recorded change of delayed messages.
 pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     if let Effect::StreamDelay { key, id, pairs } = *effect {
         let slot = ks.dbs[db as usize].find(key);
@@ -223,7 +225,8 @@ mod tests {
         assert!(ks.effects().iter().eq([(0, released)]) && ks.has_changed());
     }
 
-    /// What is appended comes behind all that is due, however much that is; who reads lets a bounded part become entries.
+    /// An append comes after all due messages, however many there are; a reader turns only a bounded number into
+    /// entries.
     #[test]
     fn who_appends_comes_behind_all_that_is_due() {
         let mut ks = Keyspace::new(1, Rng::seeded(1));
@@ -237,7 +240,7 @@ mod tests {
         let slot = ks.find(0, b"s").expect("it is there");
         let stream = ks.stream(0, slot).expect("a stream");
         assert_eq!(stream.len(), DELAYED_RELEASED_MAX as u64);
-        // Without that, the id would be that of a message.
+        // Otherwise the ID would be that of a message.
         assert_eq!(stream.next_id(NewId::Auto, 2_000), Ok(id(2_000, messages + 1)));
         let before = ks.changes_by_commands();
         ks.release_all_due(0, slot);
@@ -248,7 +251,7 @@ mod tests {
         assert_eq!(stream.next_id(NewId::Auto, 1_990), Ok(id(2_000, messages + 1)));
     }
 
-    /// A unit that is full takes no more of them; the others follow in the next.
+    /// A full unit takes no more messages; the others follow in the next unit.
     #[test]
     fn a_full_unit_leaves_the_rest() {
         let mut ks = Keyspace::new(1, Rng::seeded(1));
@@ -265,7 +268,7 @@ mod tests {
         assert!(ks.effects().as_bytes().len() <= room);
     }
 
-    /// A timer that was pushed for a message which is gone since, whose entry has moved, does not count for the next one.
+    /// A timer set for a message that is gone, in an entry that has moved, does not count for the next message.
     #[test]
     fn each_message_has_a_timer() {
         let mut ks = Keyspace::new(1, Rng::seeded(1));

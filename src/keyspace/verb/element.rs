@@ -1,7 +1,7 @@
-//! Verbs on when elements expire: the fields of a hash and the members of a set, which share one structure
-//! ([`Deadlines`](crate::value::deadlines::Deadlines)) and so one verb.
+//! Verbs on the deadlines of elements: the fields of a hash and the members of a set. Both keep their deadlines in one
+//! structure ([`Deadlines`](crate::value::deadlines::Deadlines)) and so share their verbs.
 //!
-//! An element that expires is removed by an effect like any other, so that who follows the stream needs no clock.
+//! An expired element is removed by an effect like any other, so a follower of the stream needs no clock.
 
 use super::check::{ensure, slot_of};
 use crate::keyspace::any_value::{ValueMut, ValueRef};
@@ -10,14 +10,15 @@ use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Misfit, NEVER, Slot};
 
 impl Keyspace {
-    /// When an element of the hash or set at `slot` expires, Unix ms, [`NEVER`] for not at all; `None` when it is not there.
+    /// Returns when an element of the hash or set at `slot` expires, Unix ms, [`NEVER`] for not at all, or `None` if
+    /// there is no such element.
     pub fn element_deadline(&self, db: DbIndex, slot: Slot, element: &[u8]) -> Option<i64> {
         let value = self.value(db, slot);
         contains(value, element).then(|| value.deadlines().and_then(|deadlines| deadlines.at(element)).unwrap_or(NEVER))
     }
 
-    /// Sets when an element of the hash or set at `slot` expires, Unix ms; [`NEVER`] for not at all. Answers whether it is
-    /// there.
+    /// Sets when an element of the hash or set at `slot` expires, Unix ms; [`NEVER`] for not at all. Returns whether
+    /// the element exists.
     pub fn expire_element_at(&mut self, db: DbIndex, slot: Slot, element: &[u8], at_ms: i64) -> bool {
         if !contains(self.value(db, slot), element) {
             return false;
@@ -31,7 +32,7 @@ impl Keyspace {
             Some(ValueMut::Set(set)) => set.set_deadline(element, at_ms, &limits),
             _ => {}
         }
-        // The value was told the time before expiry was held, and would take the element for expired.
+        // The value last saw the time before expiry was held, and would treat the element as expired.
         if is_held && let Some(deadlines) = self.value_mut(db, slot).and_then(ValueMut::deadlines_mut) {
             deadlines.advance(i64::MIN);
         }
@@ -40,7 +41,8 @@ impl Keyspace {
         true
     }
 
-    /// Takes an element out of the hash or set at `slot`, and the key with the last one. Answers whether the key is gone.
+    /// Removes an element of the hash or set at `slot`, and the key with the last element. Returns whether the key is
+    /// gone.
     pub fn remove_element(&mut self, db: DbIndex, slot: Slot, element: &[u8]) -> bool {
         let last = match self.value(db, slot) {
             ValueRef::Hash(hash) => hash.len() == 1,
@@ -54,8 +56,8 @@ impl Keyspace {
         last && removed == Ok(true)
     }
 
-    /// Removes expired elements of the value at `slot`, of which others live, at most `budget`. Answers how many there were. Of a stream,
-    /// delayed messages that are due become entries.
+    /// Removes at most `budget` expired elements of the value at `slot`, which also has live ones. Returns how many
+    /// were removed. For a stream, due delayed messages become entries.
     pub(in crate::keyspace) fn remove_expired_elements(&mut self, db: DbIndex, slot: Slot, budget: usize) -> usize {
         match self.value(db, slot) {
             ValueRef::Grants(_) => return self.end_expired_grants(db, slot, budget),
@@ -73,7 +75,7 @@ impl Keyspace {
         removed
     }
 
-    /// Makes way for an element that is to be written and may have expired.
+    /// Prepares to write an element that may have expired.
     #[cold]
     pub(super) fn remove_if_expired(&mut self, db: DbIndex, slot: Slot, element: &[u8]) {
         if self.value(db, slot).deadlines().is_some_and(|deadlines| deadlines.is_expired(element)) {
@@ -102,7 +104,7 @@ impl Keyspace {
         });
     }
 
-    /// Removes the key of a hash or set of which no element lives, where a recorded effect took the last one.
+    /// Removes the key of a hash or set without live elements, after a recorded effect took the last one.
     pub(super) fn drop_if_all_expired(&mut self, db: DbIndex, slot: Slot) {
         let (live, stored) = match self.value(db, slot) {
             ValueRef::Hash(hash) => (hash.len(), hash.stored_len()),
@@ -111,7 +113,7 @@ impl Keyspace {
         };
         match (live, stored) {
             (0, 0) => self.drop_if(true, db, slot),
-            // The effect implies that the key goes only to those who do not know what has expired.
+            // The effect implies the removal of the key only for those who do not know which elements have expired.
             (0, _) => self.remove(db, slot),
             _ => {}
         }
@@ -126,7 +128,7 @@ fn contains(value: ValueRef<'_>, element: &[u8]) -> bool {
     }
 }
 
-/// Repeats a recorded change of a deadline.
+/// Replays a recorded change of a deadline.
 pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     let Effect::ElementExpireAt { key, element, at_ms } = *effect else { return Err(Misfit::Elsewhere) };
     let slot = slot_of(ks, db, key)?;
@@ -157,7 +159,7 @@ mod tests {
         ks
     }
 
-    /// A hash and a set of as many elements, all of which expire at `at_ms`.
+    /// Creates a hash and a set with `elements` elements each, all of which expire at `at_ms`.
     fn mortal(ks: &mut Keyspace, elements: usize, at_ms: i64) {
         for i in 0..elements {
             let element = format!("e{i}").into_bytes();
@@ -231,7 +233,7 @@ mod tests {
         assert_eq!(ks.find(0, b"h").map(|slot| ks.hash(0, slot).map(|hash| hash.len())), Some(Ok(1)));
         let removed = |(_, effect): (u16, Effect<'_>)| matches!(effect, Effect::HashRemove { key: b"h", .. });
         assert_eq!((ks.effects().iter().filter(|effect| removed(*effect)).count(), ks.stats.expired_elements), (3, 3));
-        // Of the set nothing is left: walks leave it out, a look-up removes it.
+        // Nothing of the set is live: walks skip it, and a lookup removes it.
         assert_eq!((ks.entries(0).count(), ks.live(0, b"h").is_some(), ks.live(0, b"s").is_some()), (1, true, false));
         assert!(ks.find(0, b"s").is_none());
         assert_eq!((dels(&ks), ks.db(0).partly_volatile(), ks.db(0).len()), (vec![b"s".to_vec()], 0, 1));
@@ -282,7 +284,8 @@ mod tests {
         let drawn: BTreeSet<_> =
             (0..50).filter_map(|_| hash.random(|n| rng.below(n))).map(|(f, _)| f.to_vec()).collect();
         assert_eq!((sampled, drawn), (2, BTreeSet::from([b"a".to_vec(), b"b".to_vec()])));
-        // An expired field is new when it is set, and lives; the key goes with its last living field, whatever has expired.
+        // An expired field counts as new when it is set, and is live again. The key is removed with its last live
+        // field, regardless of expired ones.
         assert_eq!(ks.hash_set(0, b"h", Some(slot), b"e380", b"new"), Ok((slot, true)));
         assert_eq!((ks.element_deadline(0, slot, b"e380"), ks.hash_remove(0, slot, b"e381")), (Some(NEVER), Ok(false)));
         assert!(!ks.remove_element(0, slot, b"e380") && !ks.remove_element(0, slot, b"a"));
@@ -335,8 +338,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Hash and set against maps of deadlines, packed and as tables, while the clock advances and a walk goes on; the
-        /// recorded effects make an equal keyspace.
+        /// Compares a hash and a set with maps of deadlines, packed and as tables, while the clock advances and a walk
+        /// goes on. The recorded effects must make an equal keyspace.
         #[test]
         fn equal_to_maps_of_deadlines(packed in 0..32usize, steps in proptest::collection::vec(step(), 0..150)) {
             let mut ks = keyspace();
@@ -404,7 +407,8 @@ mod tests {
                     prop_assert_eq!(elements(&mut ks, key), model.keys().cloned().collect::<BTreeSet<_>>());
                 }
                 for (i, (cursor, met, stayed)) in walks.iter_mut().enumerate() {
-                    // What is there at each step of a walk must have been met at its end, and nothing expired ever is.
+                    // An element that is present at each step of a walk must have been visited by its end, and no
+                    // expired one ever is.
                     let model: BTreeSet<_> = models[i].keys().cloned().collect();
                     *stayed = if *cursor == 0 { model.clone() } else { &*stayed & &model };
                     let Step::Scan = step else { continue };
@@ -439,7 +443,7 @@ mod tests {
                 at(&mut ks, now_ms);
             }
             replay(&ks, &mut copy)?;
-            // The copy knows no time: what it holds is what the effects left.
+            // The copy has no clock: it holds exactly what the effects left.
             at(&mut copy, 0);
             for (model, key) in models.iter_mut().zip([b"h", b"s"]) {
                 model.retain(|_, at_ms| *at_ms > now_ms);

@@ -1,7 +1,8 @@
-//! Verbs on locks, gates and stocks: who holds them, and how many may.
+//! Verbs on locks, gates and stocks: their holders and their limits.
 //!
-//! A lease that is over ends by an effect like any other, so that who follows the stream needs no clock. Fencing tokens are counted for
-//! the keyspace as a whole and never again given out: neither when the key is deleted, nor when everything is, nor after a restart.
+//! A lease that is over ends by an effect like any other, so a follower of the stream needs no clock. Fencing tokens
+//! are counted for the whole keyspace and never reused: not after the key is deleted, not after everything is deleted,
+//! and not after a restart.
 
 use super::check::{ensure, ensure_emptied, slot_of};
 use crate::base::key_prefixes::KeyPrefixes;
@@ -23,54 +24,60 @@ impl Keyspace {
         }
     }
 
-    /// The fencing token of the next grant; `None` when all have been given out.
+    /// The fencing token of the next grant, or `None` when all have been issued.
     pub fn next_token(&self) -> Option<u64> {
         Some(self.last_token + 1).filter(|token| *token <= TOKEN_MAX)
     }
 
-    /// The greatest fencing token that is known.
+    /// The greatest fencing token known.
     pub fn last_token(&self) -> u64 {
         self.last_token
     }
 
-    /// The last fencing token that was given out here. Those behind it, up to [`last_token`](Self::last_token), are another server's.
+    /// The last fencing token that this server issued. Tokens above it, up to [`last_token`](Self::last_token), come
+    /// from another server.
     pub(in crate::keyspace) fn given_token(&self) -> u64 {
         self.given_token
     }
 
-    /// Gives out no token up to this one any more, which another server may have given out. It is recorded in any case: what is known here may
-    /// come from a unit that was taken back, of which the log knows nothing.
+    /// Makes sure that no token up to this one is issued from now on, because another server may have issued it.
+    /// Records this in any case: the value known here may come from a unit that was rolled back, which the log does not
+    /// contain.
     pub fn raise_tokens(&mut self, to: u64) {
         self.last_token = self.last_token.max(to);
         self.effects.record(0, Effect::TokensRaise { to });
     }
 
-    /// Whether somebody who waits for a place under a key may find one, by a quick look. Between two units: nothing is removed.
+    /// Whether a waiter for a place under a key might find one, by a quick look. Call between units: nothing is
+    /// removed.
     pub fn may_have_place(&self, db: DbIndex, key: &[u8]) -> bool {
         let Some(ValueRef::Grants(grants)) = self.live(db, key).map(Entry::value) else { return true };
         if grants.kind() != Kind::Lock {
-            // That depends on what is asked for, and on the limit, which may have changed. For a stock nobody waits: it is no gate.
+            // That depends on the request, and on the limit, which may have changed. Nobody waits for a stock, since it
+            // is no gate.
             return true;
         }
         let is_alone = grants.first().is_some_and(|first| !first.shared);
         !is_alone || grants.first_end_ms().is_some_and(|at_ms| self.expires_at_once(at_ms))
     }
 
-    /// When to look again for a place under a key, whatever becomes of it until then, Unix ms: when it expires or the first lease ends.
-    /// Later than now.
+    /// Returns when to look again for a place under a key if nothing happens until then, Unix ms: when the key expires
+    /// or the first lease ends. Always later than now.
     pub fn place_may_be_free_at(&self, db: DbIndex, key: &[u8]) -> Option<i64> {
         let at_ms = Some(self.stored(db, key)?.due_at_ms()).filter(|at_ms| *at_ms != NEVER)?;
-        // What is over and still there is about to be removed, in slices, or when expiry goes on.
+        // An expired grant that is still stored will be removed soon, in slices, or when expiry resumes.
         Some(if at_ms > self.now_ms { at_ms } else { self.now_ms.saturating_add(PLACE_LOOK_AGAIN_MS) })
     }
 
-    /// Creates a lock, gate or stock without grants under a key that is not there. It gets one in the same unit, or it lasts without.
+    /// Creates a lock, gate or stock without grants under a key that does not exist. The caller must add a grant in
+    /// this unit unless the key lasts without grants.
     pub fn grants_create(&mut self, db: DbIndex, key: &[u8], kind: Kind, limit: u64, fixed: bool) -> Slot {
         self.effects.record(db, Effect::GrantsCreate { key, kind, limit, fixed });
         self.create(db, key, Value::Grants(Grants::new(kind, limit, fixed)).into())
     }
 
-    /// Gives a holder a grant, in place of the one of the same token that it has. False, with nothing changed, where it does not [fit](Grants::set).
+    /// Gives a holder a grant, replacing its grant of the same token. Returns false, with nothing changed, if the grant
+    /// does not [fit](Grants::set).
     pub fn grant_set(&mut self, db: DbIndex, slot: Slot, grant: Grant<'_>) -> Result<bool, WrongType> {
         let before = !self.grants(db, slot)?.is_empty();
         self.note_change(db, slot, |value| PreImage::grant(value, grant.holder));
@@ -87,13 +94,13 @@ impl Keyspace {
         Ok(true)
     }
 
-    /// Ends a holder's grant as a command asks, and with the last one the key, unless it lasts without. False where the holder has
-    /// none.
+    /// Ends a holder's grant at the request of a command. The key is removed with its last grant unless it lasts
+    /// without grants. Returns false if the holder has no grant.
     pub fn grant_end(&mut self, db: DbIndex, slot: Slot, holder: &[u8]) -> Result<bool, WrongType> {
         self.end_and_tell(db, slot, holder, Turn::Released, b"")
     }
 
-    /// As [`grant_end`](Self::grant_end), on behalf of somebody else than the holder, who says why.
+    /// As [`grant_end`](Self::grant_end), on behalf of another client than the holder, which gives the reason.
     pub fn grant_break(&mut self, db: DbIndex, slot: Slot, holder: &[u8], why: &[u8]) -> Result<bool, WrongType> {
         self.end_and_tell(db, slot, holder, Turn::Broken, why)
     }
@@ -104,12 +111,12 @@ impl Keyspace {
         self.remove_noted(db, slot, Cause::Command);
     }
 
-    /// Counts that a limiter has granted a call, which leaves no grant.
+    /// Counts a call that a limiter has granted. Such a call leaves no grant.
     pub fn count_granted(&mut self, key: &[u8]) {
         self.effects.tally(Turn::Granted, Family::Limit, key, 1);
     }
 
-    /// By what prefixes of their keys grants are counted.
+    /// The key prefixes by which grants are counted.
     pub fn counted_prefixes(&self) -> &KeyPrefixes {
         self.effects.counted_prefixes()
     }
@@ -119,7 +126,7 @@ impl Keyspace {
         self.effects.count_by(prefixes);
     }
 
-    /// Notes what becomes of a grant at `slot`.
+    /// Notes the fate of a grant at `slot`.
     pub(super) fn note_turn(&mut self, turn: Turn, db: DbIndex, slot: Slot, grant: Grant<'_>, note: &[u8]) {
         let Grant { holder, token, units, .. } = grant;
         let entry = self.dbs[db as usize].entry(slot);
@@ -128,7 +135,8 @@ impl Keyspace {
         self.effects.add_grant_turn(GrantTurn { turn, family, db, key, holder, token, units, note });
     }
 
-    /// Sets the limit of the gate at `slot`, and whether it is its own. If not, there are grants.
+    /// Sets the limit of the gate at `slot`, and whether the limit is its own. A gate without its own limit must have
+    /// grants.
     pub fn grants_limit(&mut self, db: DbIndex, slot: Slot, limit: u64, fixed: bool) -> Result<(), WrongType> {
         self.grants(db, slot)?;
         self.note_change(db, slot, PreImage::grants_limit);
@@ -137,17 +145,17 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Whether a fencing token was given out here, or could have been: if it isn't held, its lease has ended.
+    /// Whether this server issued a fencing token, or could have. If such a token is not held, its lease has ended.
     pub fn has_given_token(&self, token: u64) -> bool {
         token <= self.given_token
     }
 
-    /// Whether enough tokens are left behind one that comes from elsewhere.
+    /// Whether enough tokens remain above one that comes from elsewhere.
     pub fn may_restore_token(&self, token: u64) -> bool {
         token <= self.last_token.max(RESTORED_TOKEN_MAX)
     }
 
-    /// Tokens as large as those of a value that comes as a whole are never given out. Its leases are noted.
+    /// Makes sure that no token up to those of a whole value is issued from now on, and notes its leases.
     #[inline]
     pub(in crate::keyspace) fn lift_tokens(&mut self, value: ValueRef<'_>) {
         if let ValueRef::Grants(grants) = value {
@@ -156,8 +164,8 @@ impl Keyspace {
         }
     }
 
-    /// Notes that all grants at `slot` are about to go with their key. All are counted, and of very many no more noted
-    /// than anybody remembers.
+    /// Notes that all grants at `slot` are about to go with their key. All are counted; if there are very many, only as
+    /// many are noted as can be remembered.
     #[cold]
     pub(super) fn note_removed_grants(&mut self, db: DbIndex, slot: Slot, cause: Cause) {
         let turn = if cause == Cause::Expiry { Turn::Expired } else { Turn::Removed };
@@ -176,7 +184,7 @@ impl Keyspace {
         }
     }
 
-    /// Ends grants at `slot` whose leases are over, while others last, at most `budget`. Answers how many there were.
+    /// Ends at most `budget` expired grants at `slot`, while others last. Returns how many there were.
     pub(in crate::keyspace) fn end_expired_grants(&mut self, db: DbIndex, slot: Slot, budget: usize) -> usize {
         let expired_until_ms = self.expired_until_ms();
         let mut ended = 0;
@@ -194,7 +202,7 @@ impl Keyspace {
         ended
     }
 
-    /// Ends a holder's grant, and has a stock's stream told.
+    /// Ends a holder's grant, and tells a stock's stream.
     fn end_and_tell(
         &mut self,
         db: DbIndex,
@@ -212,7 +220,7 @@ impl Keyspace {
         Ok(has_ended)
     }
 
-    /// Takes a holder's grant away, unrecorded. Answers whether nothing is left to keep.
+    /// Removes a holder's grant without recording it. Returns whether the key should now be removed.
     pub(super) fn take_grant(&mut self, db: DbIndex, slot: Slot, holder: &[u8]) -> Result<bool, WrongType> {
         self.note_change(db, slot, |value| PreImage::grant(value, holder));
         let grants = self.grants_mut(db, slot)?;
@@ -260,7 +268,7 @@ pub(in crate::keyspace) fn grant_set<'a>(key: &'a [u8], grant: Grant<'a>) -> Eff
     Effect::GrantSet { key, holder, token, units, since_ms, until_ms, entered, shared, note }
 }
 
-/// Repeats a recorded change.
+/// Replays a recorded change.
 pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     match *effect {
         Effect::GrantsCreate { key, kind, limit, fixed } => {
@@ -321,7 +329,7 @@ mod tests {
         Grant { holder, token, units: 1, since_ms, until_ms, entered: 1, shared: false, note: b"" }
     }
 
-    /// As a command does it.
+    /// Acquires as a command does.
     fn acquire(ks: &mut Keyspace, key: &[u8], holder: &[u8], until_ms: i64) {
         let slot = ks.find(0, key).unwrap_or_else(|| ks.grants_create(0, key, Kind::Gate, 1_000, false));
         let new = grant(ks, holder, until_ms);
@@ -375,7 +383,7 @@ mod tests {
         while ks.reclaim_expired(10) {}
         assert!(ks.effects().iter().eq([(0, Effect::Del { key: b"k", cause: Cause::Expiry })]));
         assert_eq!((ks.db(0).len(), ks.stats.expired_elements), (0, 2));
-        // One with a limit of its own stays, and its timer comes for those who come later.
+        // A gate with its own limit stays, and its timer fires for later holders.
         let slot = ks.grants_create(0, b"fixed", Kind::Gate, 2, true);
         let new = grant(&ks, b"a", 300);
         assert_eq!(ks.grant_set(0, slot, new), Ok(true));
@@ -384,8 +392,8 @@ mod tests {
         assert_eq!((holders(&mut ks, b"fixed").len(), ks.db(0).partly_volatile()), (0, 0));
     }
 
-    /// Whatever a script did with them, they are what they were, take what they took, and end when they would have. The lock's timer comes at
-    /// the end of its lease, that of the prolonged one before; the gates have as many grants as a block takes, and one more.
+    /// A failed script leaves the values, their memory and the ends of their leases as before. The lock's timer fires
+    /// at the end of its lease, that of the prolonged lease before; the gates have one grant more than a block holds.
     #[test]
     fn what_is_taken_back_takes_as_much_and_ends_as_before() {
         let mut ks = keyspace(0);
@@ -456,13 +464,13 @@ mod tests {
         acquire(&mut ks, b"k", b"a", 100);
         ks.flush(0, false);
         assert_eq!(ks.next_token(), Some(2));
-        // What a snapshot says of it is enough, though nothing that had a token is there.
+        // A snapshot of it is enough, though nothing with a token exists.
         let mut out = EffectWriter::default();
         while !Snapshot::begin(&ks).copy_slice(&ks, 1_000, &mut out) {}
         let mut copy = keyspace(0);
         EffectReader::new(out.as_bytes()).for_each(|(db, effect)| assert_eq!(copy.apply(db, &effect), Ok(())));
         assert_eq!(copy.next_token(), Some(2));
-        // So is a value that comes as a whole.
+        // A value that arrives as a whole is enough as well.
         let mut grants = Grants::new(Kind::Lock, 0, false);
         assert!(grants.set(Grant { token: 77, ..grant(&copy, b"h", 5) }));
         copy.put_value(0, b"restored", Value::Grants(grants));
@@ -470,13 +478,13 @@ mod tests {
         let mut other = keyspace(0);
         copy.effects().iter().for_each(|(db, effect)| assert_eq!(other.apply(db, &effect), Ok(())));
         assert_eq!(other.next_token(), Some(78));
-        // Those between are another server's, and a payload may not use them up.
+        // Tokens between the two belong to another server, and a payload may not use them up.
         assert!(other.may_restore_token(RESTORED_TOKEN_MAX) && !other.may_restore_token(RESTORED_TOKEN_MAX + 1));
         assert!(other.has_given_token(1) && !other.has_given_token(2) && !other.has_given_token(77));
         assert!(copy.has_given_token(1) && [2, 50, 77, 78].iter().all(|token| !copy.has_given_token(*token)));
         acquire(&mut copy, b"k", b"a", 100);
         assert!(copy.has_given_token(50) && copy.has_given_token(78) && !copy.has_given_token(79));
-        // All of it is in a snapshot.
+        // A snapshot contains all of this.
         copy.raise_tokens(90);
         let mut out = EffectWriter::default();
         while !Snapshot::begin(&copy).copy_slice(&copy, 1_000, &mut out) {}
@@ -526,7 +534,7 @@ mod tests {
         }
     }
 
-    /// One step of the test of undo and of the copy.
+    /// One step of the test of undo and copying.
     #[derive(Clone, Debug)]
     enum Step {
         Acquire(u8, i64),
@@ -534,7 +542,7 @@ mod tests {
         Limit(u64, bool),
         Wait(i64),
         Delete,
-        /// There, or back again.
+        /// Renames there, or back again.
         Rename,
         Copy,
     }
@@ -593,7 +601,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// Whatever a script did is taken back; what stays is in the effects, and in a copy that was made meanwhile in parts.
+        /// A failed script is taken back; committed steps appear in the effects, and in a copy made in parts at the
+        /// same time.
         #[test]
         fn taken_back_and_copied(steps in proptest::collection::vec((step(), 0..4u8), 0..250)) {
             let mut ks = keyspace(0);

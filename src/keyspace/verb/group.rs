@@ -1,10 +1,13 @@
-//! A consumer group of a stream as a whole, with its consumers and all that is pending. Whole streams are built of such.
+//! Encodes a consumer group of a stream as a whole, with its consumers and everything pending. Whole streams are built
+//! from such groups.
 //!
-//! First the deliveries that were given back, in that order, with 0 for the time. Then the consumers by name: name, when last
-//! seen, when last active, and the deliveries that it has. So names stand once, however much is pending.
+//! Released deliveries come first, in the order of their release, with 0 for the time. The consumers follow by name:
+//! the name, when the consumer was last seen and last active, and its deliveries. So each name appears once, however
+//! many entries are pending.
 //!
-//! Deliveries are a byte string of four numbers each: by how much the two parts of the id and the time differ from those of the
-//! one before (the first: from 0), and how often it was delivered. Where entries came in batches that is five bytes or so.
+//! Deliveries are a byte string of four numbers each: the differences of the two ID parts and of the time from the
+//! previous delivery (the first one: from 0), and the delivery count. If entries came in batches, this takes about five
+//! bytes.
 
 use std::collections::HashMap;
 
@@ -40,7 +43,7 @@ pub(super) fn encode(key: &[u8], name: &[u8], group: &Group, out: &mut EffectWri
     }
 }
 
-/// The effect that gives a group a policy, or takes it away.
+/// The effect that sets or removes the policy of a group.
 pub(in crate::keyspace) fn group_policy<'a>(key: &'a [u8], group: &'a [u8], policy: Option<&'a Policy>) -> Effect<'a> {
     let Some(policy) = policy else {
         let dead_letters = &b""[..];
@@ -59,7 +62,7 @@ pub(in crate::keyspace) fn group_policy<'a>(key: &'a [u8], group: &'a [u8], poli
     Effect::GroupPolicy { key, group, idle_ms, max_deliveries, dead_letters, backoff_base_ms, backoff_max_ms }
 }
 
-/// Repeats a recorded change: adds a group to a stream that has none of its name, or pending entries to a group.
+/// Replays a recorded change: adds a group whose name is free to a stream, or pending entries to a group.
 pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     let slot = slot_of(ks, db, effect.key().ok_or(Misfit::Elsewhere)?)?;
     let Some(ValueMut::Stream(stream)) = ks.value_mut(db, slot) else { return Err(Misfit::WrongType) };
@@ -85,7 +88,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
     Ok(())
 }
 
-/// Pending entries of one group in the order of their ids, packed, with the names of their consumers once.
+/// Pending entries of one group in ID order, packed, with each consumer's name once.
 #[derive(Default)]
 pub(in crate::keyspace) struct PendingPack<'g> {
     numbers: HashMap<&'g [u8], u64>,
@@ -95,7 +98,7 @@ pub(in crate::keyspace) struct PendingPack<'g> {
 }
 
 impl<'g> PendingPack<'g> {
-    /// Adds one.
+    /// Adds a pending entry.
     pub(in crate::keyspace) fn add(&mut self, pending: &Pending<'g>) {
         let next = self.numbers.len() as u64 + 1;
         let consumers = &mut self.consumers;
@@ -109,12 +112,12 @@ impl<'g> PendingPack<'g> {
         put_delivery(pending, &mut self.before, &mut self.deliveries);
     }
 
-    /// How many bytes they take.
+    /// The packed length in bytes.
     pub(in crate::keyspace) fn len(&self) -> usize {
         self.consumers.len() + self.deliveries.len()
     }
 
-    /// Writes the effect that adds them, if there are any.
+    /// Writes the effect that adds the entries, if there are any.
     pub(in crate::keyspace) fn write(&self, key: &[u8], group: &[u8], out: &mut EffectWriter) {
         if !self.deliveries.is_empty() {
             let (consumers, deliveries) = (&self.consumers[..], &self.deliveries[..]);
@@ -123,7 +126,7 @@ impl<'g> PendingPack<'g> {
     }
 }
 
-/// Reads a [`PendingPack`]; `None` when the bytes make no sense.
+/// Reads a [`PendingPack`]. Returns `None` if the bytes make no sense.
 fn unpack_of_many<'a>(consumers: &'a [u8], mut packed: &'a [u8]) -> Option<Vec<Pending<'a>>> {
     let mut strings = Strings::new(consumers);
     let names: Vec<&[u8]> = strings.by_ref().collect();
@@ -141,7 +144,7 @@ fn unpack_of_many<'a>(consumers: &'a [u8], mut packed: &'a [u8]) -> Option<Vec<P
     Some(all)
 }
 
-/// Adds the packed consumers and deliveries to a group; `None` when the bytes make no sense.
+/// Adds the packed consumers and deliveries to a group. Returns `None` if the bytes make no sense.
 fn decode(mut group: Group, mut content: &[u8]) -> Option<Group> {
     let released = unpack(Field::take(&mut content)?)?;
     released.into_iter().for_each(|(id, _, deliveries)| group.release(id, deliveries));
@@ -168,7 +171,7 @@ fn put_delivery(pending: &Pending<'_>, before: &mut [u64; 3], out: &mut Vec<u8>)
     *before = here;
 }
 
-/// Id, time and count of each delivery; `None` when the bytes make no sense.
+/// Returns ID, time and count of each delivery, or `None` if the bytes make no sense.
 fn unpack(mut packed: &[u8]) -> Option<Vec<(StreamId, u64, u64)>> {
     let mut all = Vec::new();
     let mut here = [0u64; 3];
@@ -187,7 +190,7 @@ fn take_delivery(here: &mut [u64; 3], packed: &mut &[u8]) -> Option<(StreamId, u
     Some((StreamId { ms, seq }, time_ms, deliveries))
 }
 
-/// Numbers near 0 as small ones: 0, -1, 1, -2, ... become 0, 1, 2, 3, ...
+/// Maps numbers near 0 to small ones: 0, -1, 1, -2, ... become 0, 1, 2, 3, ...
 fn zigzag(n: i64) -> u64 {
     ((n << 1) ^ (n >> 63)) as u64
 }
@@ -211,7 +214,7 @@ mod tests {
         ks
     }
 
-    /// A stream with one group, as a consumer sees it: no number of a slot or turn.
+    /// A stream with one group as a consumer sees it, without numbers of slots or turns.
     fn shown(stream: &Stream) -> Vec<String> {
         let show = |(name, group): (&[u8], &Group)| {
             let consumer = |c: &crate::value::stream::Consumer| {
@@ -231,7 +234,7 @@ mod tests {
         stream.groups().map(show).collect()
     }
 
-    /// The stream that the group's effect makes of one without groups.
+    /// The stream that results from applying the group's effect to one without groups.
     fn repeated(name: &[u8], group: &Group) -> (Keyspace, Vec<u8>) {
         let mut encoded = EffectWriter::default();
         encode(b"s", name, group, &mut encoded);
@@ -274,7 +277,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is pending, for whom, since when and in which order comes back, whatever happened to the group.
+        /// Pending entries come back with their consumers, times and order, whatever happened to the group.
         #[test]
         fn a_group_is_repeated(
             steps in proptest::collection::vec(step(), 0..40),
@@ -324,7 +327,7 @@ mod tests {
         }
     }
 
-    /// Long names and much that is pending: about what the entries need.
+    /// Long names and many pending entries take about as many bytes as the entries need.
     #[test]
     fn names_stand_once() {
         const ENTRIES: u64 = 100_000;
@@ -357,7 +360,7 @@ mod tests {
         assert_eq!(refused(b"nosuch", b"other", content), Some(Misfit::NoKey));
         let twice = [content, &content[1..]].concat();
         assert_eq!(refused(b"s", b"other", &twice), Some(Misfit::BadBytes), "a consumer stands once");
-        // Cut behind what was given back, which is a whole group without consumers.
+        // A cut behind the released deliveries leaves a whole group without consumers.
         let mut cuts = (0..content.len()).filter(|cut| *cut != 1);
         assert!(cuts.all(|cut| refused(b"s", b"other", &content[..cut]) == Some(Misfit::BadBytes)));
         assert_eq!(refused(b"s", b"other", content), None);

@@ -1,4 +1,4 @@
-//! Verbs on hashes. A hash that loses its last field takes its key along.
+//! Verbs on hashes. When a hash loses its last field, its key is removed.
 
 use super::check::{ensure, ensure_emptied, slot_of};
 use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
@@ -17,7 +17,7 @@ impl Keyspace {
         }
     }
 
-    /// Gives a field a value, which never expires; field and hash are created where there are none. Answers the slot of the
+    /// Sets a field to a value that never expires. Creates the field and the hash if necessary. Returns the slot of the
     /// hash and whether the field is new.
     #[inline]
     pub fn hash_set(
@@ -44,7 +44,7 @@ impl Keyspace {
         Ok((slot, new))
     }
 
-    /// As [`hash_set`](Self::hash_set), but a field that is there expires when it would have.
+    /// As [`hash_set`](Self::hash_set), but an existing field keeps its deadline.
     pub fn hash_update(
         &mut self,
         db: DbIndex,
@@ -65,7 +65,7 @@ impl Keyspace {
         }
     }
 
-    /// Takes a field out, as a command asks. Answers whether it was there.
+    /// Removes a field at the request of a command. Returns whether it existed.
     pub fn hash_remove(&mut self, db: DbIndex, slot: Slot, field: &[u8]) -> Result<bool, WrongType> {
         self.hash_remove_as(db, slot, field, Cause::Command)
     }
@@ -103,8 +103,8 @@ impl Keyspace {
         Ok(true)
     }
 
-    /// Makes way for a field that is to be written: removes it if it has expired, else clears its deadline. The effect of the
-    /// writing implies the latter.
+    /// Prepares to write a field: removes it if it has expired, otherwise clears its deadline. The effect of the write
+    /// implies the cleared deadline.
     #[cold]
     fn lift_deadline(&mut self, db: DbIndex, slot: Slot, field: &[u8]) {
         self.remove_if_expired(db, slot, field);
@@ -123,7 +123,7 @@ impl Keyspace {
     }
 }
 
-/// Repeats a recorded change of a hash.
+/// Replays a recorded change of a hash.
 pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     match *effect {
         Effect::HashSet { key, field, value } => {

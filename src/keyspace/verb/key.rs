@@ -1,4 +1,4 @@
-//! Verbs on keys, whatever they hold.
+//! Verbs on keys, regardless of their values.
 
 use super::check::{ensure, slot_of};
 use crate::base::hasher::hash_bytes;
@@ -10,7 +10,7 @@ use crate::keyspace::entry::NewValue;
 use crate::keyspace::{DbIndex, Keyspace, Misfit, NEVER, Slot};
 
 impl Keyspace {
-    /// Removes a key, as a command asks.
+    /// Removes a key at the request of a command.
     pub fn remove(&mut self, db: DbIndex, slot: Slot) {
         self.remove_as(db, slot, Cause::Command);
     }
@@ -23,14 +23,14 @@ impl Keyspace {
         self.remove_noted(db, slot, cause);
     }
 
-    /// The same, where it was noted already what becomes of the grants that the key holds, or it holds none.
+    /// As [`remove_as`](Self::remove_as), if the key holds no grants or their end has already been noted.
     pub(super) fn remove_noted(&mut self, db: DbIndex, slot: Slot, cause: Cause) {
         self.record_at(db, slot, |key| Effect::Del { key, cause });
         self.take_away(db, slot);
     }
 
-    /// Sets when a key expires, Unix ms; [`NEVER`] for not at all. A time that has passed is kept: the next reader or the
-    /// timer removes the key. Answers where the key is then.
+    /// Sets when a key expires, Unix ms; [`NEVER`] for not at all. A time in the past is kept: the next reader or the
+    /// timer removes the key. Returns the slot of the key afterwards.
     #[must_use]
     pub fn expire_at(&mut self, db: DbIndex, slot: Slot, at_ms: i64) -> Slot {
         let slot = if at_ms == NEVER { slot } else { self.reserve(db, slot, |entry| entry.bytes_with_deadline()) };
@@ -40,7 +40,7 @@ impl Keyspace {
         slot
     }
 
-    /// Gives a key another name, value and expiry unchanged; what stood under that name is gone.
+    /// Renames a key, with value and expiry unchanged. Replaces any key of the new name.
     pub fn rename(&mut self, db: DbIndex, slot: Slot, to: &[u8]) {
         let Some(entry) = self.dbs[db as usize].remove(slot) else { return };
         let is_covered = self.note_carried(db, slot, &entry);
@@ -49,7 +49,7 @@ impl Keyspace {
         self.carry_to(db, to, entry, is_covered);
     }
 
-    /// Copies value and expiry to another name or database; what stood there is gone.
+    /// Copies value and expiry to another name or database. Replaces any key of that name.
     pub fn copy(&mut self, db: DbIndex, slot: Slot, to_db: DbIndex, to: &[u8]) {
         let entry = self.entry(db, slot);
         let (value, expires_at_ms, used) = (Value::from(entry.value()), entry.deadline_ms(), entry.used());
@@ -60,7 +60,7 @@ impl Keyspace {
         self.record_at(db, slot, |key| Effect::Copy { key, to_db, to });
     }
 
-    /// Moves a key to another database, where it must not exist.
+    /// Moves a key to another database, where the name must be free.
     pub fn move_to(&mut self, db: DbIndex, slot: Slot, to_db: DbIndex) {
         let Some(entry) = self.dbs[db as usize].remove(slot) else { return };
         let is_covered = self.note_carried(db, slot, &entry);
@@ -70,14 +70,15 @@ impl Keyspace {
         self.release_removed(db);
     }
 
-    /// Removes what stands under a name that is about to be given to another value. No effect.
+    /// Removes the key, if any, whose name is about to get another value. Records no effect.
     fn make_way(&mut self, db: DbIndex, key: &[u8]) {
         if let Some(slot) = self.dbs[db as usize].find(key) {
             self.take_away(db, slot);
         }
     }
 
-    /// Adds value and expiry of an entry that was removed elsewhere. No effect. `is_covered` as `note_carried` answered.
+    /// Adds the value and expiry of an entry that was removed elsewhere. Records no effect. `is_covered` is the result
+    /// of `note_carried`.
     fn carry_to(&mut self, db: DbIndex, key: &[u8], entry: Removed, is_covered: bool) {
         let Removed { value, expires_at_ms, used, .. } = entry;
         let new = self.dbs[db as usize].insert(key, value.into(), expires_at_ms, used);
@@ -85,14 +86,14 @@ impl Keyspace {
         self.note_carried_to(db, new, is_covered);
     }
 
-    /// Empties a database; its memory is freed meanwhile, or when this returns.
+    /// Empties a database. Its memory is freed in the background if `meanwhile`, otherwise before this returns.
     pub fn flush(&mut self, db: DbIndex, meanwhile: bool) {
         self.effects.record(db, Effect::Flush {});
         let old = std::mem::replace(&mut self.dbs[db as usize], Db::new());
         self.retire_database(db, old, meanwhile);
     }
 
-    /// Lets two databases change places.
+    /// Swaps two databases.
     pub fn swap(&mut self, db: DbIndex, with_db: DbIndex) {
         self.dbs.swap(db as usize, with_db as usize);
         self.swaps += 1;
@@ -100,7 +101,7 @@ impl Keyspace {
         self.effects.record(db, Effect::Swap { with_db });
     }
 
-    /// Adds a key that is not there, without an effect: for verbs whose own effect implies it.
+    /// Adds a key that does not exist yet, without an effect. For verbs whose own effect implies the key.
     pub(super) fn create(&mut self, db: DbIndex, key: &[u8], value: NewValue<'_>) -> Slot {
         self.create_until(db, key, value, NEVER)
     }
@@ -129,18 +130,18 @@ impl Keyspace {
         slot
     }
 
-    /// Makes room for about so many keys in a database that is empty. It is no more than a hint, and counts as no change.
+    /// Makes room for about `keys` keys in an empty database. Only a hint; does not count as a change.
     pub fn expect(&mut self, db: DbIndex, keys: u64) {
         self.effects.record_uncounted(db, Effect::Expect { keys });
         self.dbs[db as usize].expect(usize::try_from(keys).unwrap_or(usize::MAX));
     }
 
-    /// All keys have come that were [expected](Self::expect): gives back the room that they have not taken.
+    /// Gives back spare room after all [expected](Self::expect) keys have arrived.
     pub fn fit(&mut self) {
         self.dbs.iter_mut().for_each(Db::fit);
     }
 
-    /// Stores a value under a key, whatever was there before. The key expires at `at_ms`. No effect.
+    /// Stores a value under a key that expires at `at_ms`, replacing any previous value. Records no effect.
     #[inline]
     pub(super) fn overwrite(&mut self, db: DbIndex, key: &[u8], value: NewValue<'_>, at_ms: i64) -> Slot {
         self.overwrite_hashed(db, hash_bytes(key), key, value, at_ms)
@@ -177,7 +178,7 @@ impl Keyspace {
         slot
     }
 
-    /// Gives a key another value; its expiry stays. No effect. Answers where the key is then.
+    /// Replaces the value of a key and keeps its expiry. Records no effect. Returns the slot of the key afterwards.
     #[inline]
     #[must_use]
     pub(in crate::keyspace) fn exchange(&mut self, db: DbIndex, slot: Slot, value: NewValue<'_>) -> Slot {
@@ -185,7 +186,8 @@ impl Keyspace {
         self.store(db, slot, value, at_ms)
     }
 
-    /// Gives a key another value, and lets it expire at `at_ms`. No effect. Answers where the key is then.
+    /// Replaces the value of a key and makes it expire at `at_ms`. Records no effect. Returns the slot of the key
+    /// afterwards.
     #[inline]
     #[must_use]
     pub(in crate::keyspace) fn store(&mut self, db: DbIndex, slot: Slot, value: NewValue<'_>, at_ms: i64) -> Slot {
@@ -198,7 +200,7 @@ impl Keyspace {
     }
 }
 
-/// Repeats a recorded change of keys.
+/// Replays a recorded change of keys.
 pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     let ensure_database = |ks: &Keyspace, db: DbIndex| ensure(db < ks.databases(), Misfit::NoDatabase);
     match *effect {

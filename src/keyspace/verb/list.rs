@@ -1,4 +1,4 @@
-//! Verbs on lists. A list that loses its last element takes its key along.
+//! Verbs on lists. When a list loses its last element, its key is removed.
 
 use super::check::{ensure, ensure_emptied, slot_of};
 use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
@@ -18,7 +18,7 @@ impl Keyspace {
         }
     }
 
-    /// Adds an element at the front or back of a list, which is created where there is none. Answers its slot.
+    /// Adds an element at the front or back of a list and creates the list if necessary. Returns its slot.
     pub fn list_push(
         &mut self,
         db: DbIndex,
@@ -43,7 +43,7 @@ impl Keyspace {
         Ok(slot)
     }
 
-    /// Makes room for `elements` more elements of `bytes` bytes in all, which come next or not.
+    /// Makes room for `elements` more elements of `bytes` bytes in total, which may or may not follow.
     pub fn list_reserve(&mut self, db: DbIndex, slot: Slot, elements: usize, bytes: usize) {
         self.note_change(db, slot, |value| PreImage::list(value, |list| Some(list.before_form())));
         self.lay_out(db, slot, |database, limits| {
@@ -59,7 +59,7 @@ impl Keyspace {
             if self.list(db, slot)?.address().is_none() {
                 return Ok(());
             }
-            // The list may take its small form all the same.
+            // The list may still change to its small form.
             self.note_change(db, slot, |value| PreImage::list(value, |list| Some(list.before_form())));
             self.lay_out(db, slot, |database, limits| {
                 if let Some(ValueMut::List(list)) = database.value_mut(slot) {
@@ -82,18 +82,18 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Has those who watch the list take it for changed, though it has lost nothing: as Redis does after every LTRIM.
+    /// Reports the list as changed to its watchers although it has lost nothing, as Redis does after every LTRIM.
     pub fn list_touch(&mut self, db: DbIndex, slot: Slot) {
         let key = self.dbs[db as usize].entry(slot).key();
         self.effects.record_uncounted(db, Effect::ListPop { key, front: true, count: 0, emptied: false });
     }
 
-    /// Replaces the element at `index`; false where there is none.
+    /// Replaces the element at `index`. Returns false if there is none.
     pub fn list_set(&mut self, db: DbIndex, slot: Slot, index: usize, value: &[u8]) -> Result<bool, WrongType> {
         Ok(self.set_element(db, slot, index, value)?.is_some())
     }
 
-    /// As [`list_set`](Self::list_set). Answers whether the element is the first of its node.
+    /// As [`list_set`](Self::list_set), but returns whether the element is the first of its node.
     fn set_element(&mut self, db: DbIndex, slot: Slot, index: usize, value: &[u8]) -> Result<Option<bool>, WrongType> {
         if self.list(db, slot)?.len() <= index {
             return Ok(None);
@@ -107,12 +107,12 @@ impl Keyspace {
         Ok(is_first)
     }
 
-    /// Adds an element before the one at `index`, or at the end where that is the length. False past that.
+    /// Inserts an element before the one at `index`, or at the end if `index` is the length. Returns false beyond that.
     pub fn list_insert(&mut self, db: DbIndex, slot: Slot, index: usize, value: &[u8]) -> Result<bool, WrongType> {
         Ok(self.insert_element(db, slot, index, value)?.is_some())
     }
 
-    /// As [`list_insert`](Self::list_insert). Answers whether the element is the first of its node.
+    /// As [`list_insert`](Self::list_insert), but returns whether the element is the first of its node.
     fn insert_element(
         &mut self,
         db: DbIndex,
@@ -129,7 +129,7 @@ impl Keyspace {
         Ok(is_first)
     }
 
-    /// Removes up to `count` elements equal to `value`, counted from the front or back. Answers how many.
+    /// Removes up to `count` elements equal to `value`, counted from the front or back. Returns how many were removed.
     pub fn list_remove(
         &mut self,
         db: DbIndex,
@@ -140,10 +140,10 @@ impl Keyspace {
     ) -> Result<usize, WrongType> {
         let list = self.list(db, slot)?;
         if list.address().is_none() && !list.iter().any(|element| element == value) {
-            // Small ones may be embedded, and stay so.
+            // Returns early because a small list may be embedded and should stay so.
             return Ok(0);
         }
-        // Whoever copies the list must learn where they were.
+        // A copy of the list in progress needs their positions.
         let indexes =
             if self.names_elements_of(list.address()) { list.indexes_of(value, count, from_back) } else { Vec::new() };
         let remains = indexes.len() < list.len();
@@ -166,8 +166,8 @@ impl Keyspace {
         Ok(removed)
     }
 
-    /// Removes the elements at these indexes, which ascend, and of which the caller has taken note. False where there is none, or
-    /// no other.
+    /// Removes the elements at these ascending indexes; the caller has already noted the change. Returns false if an
+    /// element is missing or if none would remain.
     fn remove_elements(&mut self, db: DbIndex, slot: Slot, indexes: &[usize]) -> Result<bool, WrongType> {
         let limits = self.limits.list;
         let list = self.list_mut(db, slot)?;
@@ -180,7 +180,7 @@ impl Keyspace {
         Ok(true)
     }
 
-    /// Moves the element at one end of a list to an end of the same list.
+    /// Moves the element at one end of a list to an end of that list.
     pub fn list_rotate(&mut self, db: DbIndex, slot: Slot, from_front: bool, to_front: bool) -> Result<(), WrongType> {
         if !from_front
             && to_front
@@ -189,7 +189,7 @@ impl Keyspace {
             && self.names_elements_of(list.address())
             && let Some(moved) = list.back().map(Key::new)
         {
-            // Whoever copies the front of the list must learn what came to it.
+            // A copy of the front of the list in progress needs the element that arrives there.
             self.list_pop(db, slot, false, 1)?;
             let key = Key::new(self.entry(db, slot).key());
             self.list_push(db, &key, Some(slot), true, &moved)?;
@@ -204,8 +204,8 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Adds a node of these elements, encoded one behind the other, at the back of a list, which is created where there is none. For
-    /// repeating only: a list makes its nodes by itself.
+    /// Adds a node of these elements, encoded one after the other, at the back of a list. Creates the list if
+    /// necessary. Only for replay: lists make their nodes by themselves.
     fn list_push_node(&mut self, db: DbIndex, key: &[u8], elements: &[u8]) -> Result<(), Misfit> {
         let mut strings = Strings::new(elements);
         ensure(strings.by_ref().next().is_some() && strings.all(|_| true) && strings.is_empty(), Misfit::BadBytes)?;
@@ -227,7 +227,7 @@ impl Keyspace {
     }
 }
 
-/// Repeats a recorded change of a list.
+/// Replays a recorded change of a list.
 pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     if let Effect::ListPush { key, front, value } = *effect {
         let slot = ks.dbs[db as usize].find(key);

@@ -1,8 +1,8 @@
-//! Leases that are longer than any may be: the clock was years ahead when they were granted, and is right again. Nobody can wait for their
-//! ends, so each is cut to the longest lease from now on.
+//! Cuts leases that are longer than the permitted maximum. They were granted while the clock was years ahead, and the
+//! clock is right again. Nobody can wait for their ends, so each one is cut to the longest permitted lease from now on.
 //!
-//! A clock that is behind looks the same from here. One that shows a time before this program was written is not believed: with it a
-//! lease would be cut that is over as soon as the clock is set, while its holder counts on it.
+//! A clock that is behind looks the same from here. A clock that shows a time before this program was written is not
+//! believed. Otherwise, a lease would be cut that ends as soon as the clock is set, while its holder relies on it.
 
 use crate::base::limits::{CLOCK_EARLIEST_MS, LEASE_MAX_MS};
 use crate::keyspace::any_value::ValueRef;
@@ -10,19 +10,20 @@ use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::grants::OwnedGrant;
 
 impl Keyspace {
-    /// Remembers when a lease ends that was given, here or elsewhere.
+    /// Remembers when a lease ends, whether this server granted it or another one.
     #[inline]
     pub(in crate::keyspace) fn note_lease(&mut self, until_ms: i64) {
         self.latest_lease_ms = self.latest_lease_ms.max(until_ms);
     }
 
-    /// Whether there may be leases that end later than any can that is given at `now_ms`.
+    /// Whether any lease may end later than a lease granted at `now_ms` can.
     #[inline]
     pub fn may_have_long_leases(&self, now_ms: i64) -> bool {
         self.latest_lease_ms > now_ms.saturating_add(LEASE_MAX_MS) && now_ms >= CLOCK_EARLIEST_MS
     }
 
-    /// Cuts leases that end later than any can that is given now, as changes of a unit. Answers how many there were.
+    /// Cuts leases that end later than any lease granted now could. Records the cuts as changes of a unit. Returns how
+    /// many there were.
     pub fn cut_long_leases(&mut self) -> usize {
         if !self.may_have_long_leases(self.now_ms()) {
             return 0;

@@ -1,4 +1,5 @@
-//! The verbs: the only mutators of the keyspace. One file per value type; each verb applies one change and records it.
+//! The verbs: the only mutators of the keyspace. There is one file per value type; each verb applies one change and
+//! records it.
 
 mod check;
 mod dead_letter;
@@ -35,7 +36,7 @@ macro_rules! dispatch {
         $roles:tt
         $fields:tt
     )*) => {
-        /// Repeats a recorded change through the verb that recorded it.
+        /// Replays a recorded change through the verb that recorded it.
         fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
             match effect {
                 $(Effect::$name { .. } => $family::apply(ks, db, effect),)*
@@ -45,7 +46,7 @@ macro_rules! dispatch {
 }
 for_each_effect!(dispatch);
 
-/// What is kept beside the keys, and changed by its owner.
+/// Scripts and libraries, which their owner changes.
 mod beside {
     use super::{DbIndex, Effect, Keyspace, Misfit};
 
@@ -55,8 +56,9 @@ mod beside {
 }
 
 impl Keyspace {
-    /// Repeats a recorded change of keys; fails when it does not fit what is there, which a stream of this keyspace's own
-    /// effects always does. What did not fit may be done in part: such a keyspace is not to be used any more.
+    /// Replays a recorded change of keys. Fails if the change does not fit the data; a stream of this keyspace's own
+    /// effects always fits. A change that does not fit may have been applied in part, so the keyspace must not be used
+    /// afterwards.
     pub fn apply(&mut self, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
         if db >= self.databases() {
             return Err(Misfit::NoDatabase);
@@ -72,20 +74,20 @@ impl Keyspace {
         self.effects.record_hashed(db, || database.hash_at(slot), || effect(key));
     }
 
-    /// Records an effect that names the key at `slot` itself.
+    /// Records an effect that already names the key at `slot`.
     #[inline]
     fn record_on<'a>(&mut self, db: DbIndex, slot: Slot, effect: impl FnOnce() -> Effect<'a>) {
         let database = &self.dbs[db as usize];
         self.effects.record_hashed(db, || database.hash_at(slot), effect);
     }
 
-    /// Whether effects must say which elements they change of the collection with this address.
+    /// Whether effects on the collection at this address must name the elements they change.
     #[inline]
     fn names_elements_of(&self, address: Option<usize>) -> bool {
         self.copied_in_parts.is_on(address)
     }
 
-    /// Removes the key of a collection that a recorded effect has emptied, which says so already.
+    /// Removes the key of a collection that has become empty. The recorded effect already implies the removal.
     #[inline]
     fn drop_if(&mut self, empty: bool, db: DbIndex, slot: Slot) {
         if empty && !self.is_workshop {
@@ -104,7 +106,7 @@ mod tests {
     use crate::keyspace::entry::Entry;
     use crate::value::string::Digits;
 
-    /// Runs `verbs` in one recorded unit, and asserts that an empty keyspace to which its effects are applied is equal.
+    /// Runs `verbs` in one recorded unit, applies its effects to an empty keyspace, and asserts that both are equal.
     pub(super) fn replays(verbs: impl FnOnce(&mut Keyspace) -> Result<(), WrongType>) {
         let fresh = || Keyspace::new(16, Rng::seeded(1));
         let mut ks = fresh();
@@ -121,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Keys with values and expiry, as text, in the order of the keys.
+    /// Keys with values and expiry, as text, in key order.
     fn contents(ks: &Keyspace, db: DbIndex) -> Vec<String> {
         let show = |entry: Entry<'_>| {
             let deadlines = entry.value().deadlines();

@@ -1,4 +1,4 @@
-//! Building a value of recorded effects beside the keys: at once, or in parts as a snapshot copies a large one.
+//! Builds a value from recorded effects outside the keys: at once, or in parts, as a snapshot copies a large value.
 
 use super::check::ensure;
 use crate::base::rng::Rng;
@@ -11,7 +11,7 @@ use crate::value::set::SetLimits;
 use crate::value::zset::ZSetLimits;
 
 impl Workshop {
-    /// One without a value.
+    /// Creates a workshop without a value.
     pub(super) fn new() -> Workshop {
         let mut ks = Keyspace::new(1, Rng::seeded(0));
         ks.is_workshop = true;
@@ -19,7 +19,7 @@ impl Workshop {
         Workshop { ks, _hold }
     }
 
-    /// Applies encoded effects on the value, which is laid out like this while it grows, within these limits.
+    /// Applies encoded effects to the value. While it grows, the value has this layout and these limits.
     pub(super) fn apply(&mut self, limits: &ValueLimits, layout: Layout, steps: &[u8]) -> Result<(), Misfit> {
         self.ks.limits = limits_for(layout, limits);
         let mut steps = EffectReader::new(steps);
@@ -30,7 +30,7 @@ impl Workshop {
         ensure(steps.is_empty(), Misfit::BadBytes)
     }
 
-    /// The value, laid out like this.
+    /// Returns the value in this layout.
     pub(super) fn finish(mut self, layout: Layout) -> Result<Value, Misfit> {
         let mut value = self.take().ok_or(Misfit::NoKey)?;
         ensure(!is_hollow(value.as_ref()) && value.take_layout(layout), Misfit::BadBytes)?;
@@ -43,7 +43,8 @@ impl Workshop {
     }
 }
 
-/// Limits that lay values out like this from their first element on. Nodes of lists and streams end where they otherwise do.
+/// Returns limits that give values this layout from their first element on. Nodes of lists and streams end at their
+/// usual sizes.
 fn limits_for(layout: Layout, limits: &ValueLimits) -> ValueLimits {
     let many = if layout == Layout::Large { 0 } else { usize::MAX };
     ValueLimits {
@@ -58,7 +59,7 @@ fn limits_for(layout: Layout, limits: &ValueLimits) -> ValueLimits {
     }
 }
 
-/// Whether a value has no elements, and so must not be in the keyspace.
+/// Whether a value has no elements and so must not be stored in the keyspace.
 fn is_hollow(value: ValueRef<'_>) -> bool {
     match value {
         ValueRef::String(_) | ValueRef::Stream(_) => false,
@@ -70,7 +71,7 @@ fn is_hollow(value: ValueRef<'_>) -> bool {
     }
 }
 
-/// Repeats a recorded change.
+/// Replays a recorded change.
 pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     match *effect {
         Effect::Part { fresh, layout, steps } => {

@@ -1,8 +1,8 @@
-//! Storing a whole value that was made elsewhere, as S*STORE, SORT with STORE and RESTORE do, and what concerns values as a
-//! whole: their layout, and the limits from which it follows.
+//! Stores a whole value that was made elsewhere, as S*STORE, SORT with STORE and RESTORE do. Also handles properties of
+//! whole values: their layout, and the limits that determine it.
 //!
-//! The effect of storing is one for all types. It holds the effects that build the value from nothing, so that no second
-//! encoding of values is needed, and those who follow the stream see one change of one key.
+//! One effect stores values of all types. It holds the effects that build the value from nothing, so values need no
+//! second encoding. Followers of the stream see one change of one key.
 
 use super::check::{ensure, slot_of};
 use super::grants::grant_set;
@@ -24,8 +24,8 @@ use crate::value::string::{Digits, StringRef};
 use crate::value::zset::ZSetLimits;
 
 impl Keyspace {
-    /// Stores a value, which must not be empty unless it is a string, a stream, a stock, or a gate with a limit of its own, under a key, whatever was there before;
-    /// its expiry goes.
+    /// Stores a value under a key, replacing any previous value and its expiry. The value must not be empty unless it
+    /// is a string, a stream, a stock, or a gate with its own limit.
     pub fn put_value(&mut self, db: DbIndex, key: &[u8], value: Value) -> Slot {
         let mut steps = Vec::new();
         self.effects.record_with(db, || {
@@ -36,8 +36,8 @@ impl Keyspace {
         self.overwrite(db, key, value.into(), NEVER)
     }
 
-    /// As [`put_value`](Self::put_value), unless whole effects are recorded and what builds the value takes more bytes than `most`:
-    /// then nothing changes, and the answer is `None`.
+    /// As [`put_value`](Self::put_value). Returns `None`, with nothing changed, if whole effects are recorded and the
+    /// effects that build the value take more than `most` bytes.
     pub fn put_value_within(&mut self, db: DbIndex, key: &[u8], value: Value, most: usize) -> Option<Slot> {
         if !self.effects.are_whole() {
             return Some(self.put_value(db, key, value));
@@ -51,7 +51,7 @@ impl Keyspace {
         Some(self.overwrite(db, key, value.into(), NEVER))
     }
 
-    /// Sets where values change their representation from now on.
+    /// Sets the sizes at which values change their representation from now on.
     pub fn set_limits(&mut self, limits: ValueLimits) {
         if limits == self.limits {
             return;
@@ -60,10 +60,11 @@ impl Keyspace {
         self.effects.record_uncounted(0, limits_effect(&limits));
     }
 
-    /// Runs what may change how the value at `slot` is laid out, and nothing else, and records the layout if it is another.
+    /// Runs `change`, which may change the layout of the value at `slot` but nothing else. Records the layout if it
+    /// has changed.
     #[inline]
     pub(super) fn lay_out(&mut self, db: DbIndex, slot: Slot, change: impl FnOnce(&mut Db, &ValueLimits)) {
-        // What is embedded leaves its entry here, where that is noted.
+        // An embedded value leaves its entry here, and this is noted.
         _ = self.value_mut(db, slot);
         let database = &mut self.dbs[db as usize];
         let before = database.entry(slot).value().layout();
@@ -75,7 +76,8 @@ impl Keyspace {
         }
     }
 
-    /// Lays the value at `slot` out like this, as a recorded effect says. False where a value can't be. The key may have moved then.
+    /// Gives the value at `slot` this layout, as a recorded effect says. Returns false if the value cannot have it. The
+    /// key may be at another slot afterwards.
     fn relayout(&mut self, db: DbIndex, slot: Slot, layout: Layout) -> bool {
         let value = self.value(db, slot);
         let layout = value.nearest_layout(layout);
@@ -118,7 +120,7 @@ pub(in crate::keyspace) fn limits_effect(limits: &ValueLimits) -> Effect<'static
     }
 }
 
-/// Repeats a recorded change.
+/// Replays a recorded change.
 pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     match *effect {
         Effect::Build { key, layout, steps } => {
@@ -135,7 +137,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
     Ok(())
 }
 
-/// The limits that an effect sets, if it sets any that make sense.
+/// Returns the limits that an effect sets, or `None` if it sets none or they make no sense.
 pub(in crate::keyspace) fn limits_of(effect: &Effect<'_>) -> Option<ValueLimits> {
     let Effect::Limits {
         hash_entries,
@@ -166,8 +168,8 @@ pub(in crate::keyspace) fn limits_of(effect: &Effect<'_>) -> Option<ValueLimits>
     })
 }
 
-/// The value that an effect gives its key whatever was there before, within these limits; `None` if it does no such thing. Whether the
-/// key's expiry stays is another question: see [`keeps_expiry`].
+/// Returns the value that an effect gives its key regardless of any previous one, within these limits. Returns `None`
+/// if the effect sets no such value. [`keeps_expiry`] tells whether the key's expiry stays.
 pub(in crate::keyspace) fn value_of<'e>(
     effect: &Effect<'e>,
     limits: &ValueLimits,
@@ -181,19 +183,19 @@ pub(in crate::keyspace) fn value_of<'e>(
     }
 }
 
-/// Whether an effect that gives its key a value leaves the key's expiry as it was.
+/// Whether an effect that sets the value of its key keeps the key's expiry.
 pub(in crate::keyspace) fn keeps_expiry(effect: &Effect<'_>) -> bool {
     matches!(effect, Effect::SetInteger { .. } | Effect::SetText { .. })
 }
 
-/// The value, laid out like this, that `steps` make within these limits.
+/// Returns the value in this layout that `steps` build within these limits.
 fn built(limits: &ValueLimits, layout: Layout, steps: &[u8]) -> Result<Value, Misfit> {
     let mut workshop = Workshop::new();
     workshop.apply(limits, layout, steps)?;
     workshop.finish(layout)
 }
 
-/// The effects that build `value`, with elements that have expired and are not removed yet.
+/// Returns the effects that build `value`, including expired elements that have not been removed yet.
 pub(in crate::keyspace) fn build(value: ValueRef<'_>) -> Vec<u8> {
     let key = NAMELESS;
     let mut out = EffectWriter::default();
@@ -257,7 +259,7 @@ fn build_deadlines<'a>(
         }
     };
     if deadlines.is_empty() {
-        // An element expired once, which OBJECT ENCODING tells ever after.
+        // An element expired at some time, which OBJECT ENCODING shows ever after.
         if let Some(element) = elements.next() {
             write(element, Some(NEVER - 1));
             write(element, Some(NEVER));
@@ -293,7 +295,8 @@ fn build_stream(stream: &Stream, out: &mut EffectWriter) {
     }
 }
 
-/// Gives `visit` the effects that make a stream's delayed messages from this id on, while it answers true. Answers whether that were all.
+/// Passes the effects that create a stream's delayed messages, from this ID on, to `visit` while it returns true.
+/// Returns whether all were visited.
 pub(in crate::keyspace) fn delayed_messages(
     stream: &Stream,
     start: StreamId,
@@ -384,7 +387,7 @@ mod tests {
         });
     }
 
-    /// What has grown under other limits, or shrunk, or held an element that expired, keeps its layout.
+    /// A value that grew under other limits, that shrank, or that held an expired element keeps its layout.
     #[test]
     fn replaying_gives_the_same_layouts() {
         replays(|ks| {

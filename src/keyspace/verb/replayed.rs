@@ -1,4 +1,5 @@
-//! For tests: whatever becomes of a value, taken back it is as before, and who follows the effects or copies it in parts has the same.
+//! For tests: a change that is taken back leaves the value as before, and a follower of the effects or a copy in parts
+//! arrives at an equal value.
 
 use crate::base::rng::Rng;
 use crate::keyspace::Keyspace;
@@ -12,20 +13,20 @@ pub(super) fn keyspace(now_ms: i64) -> Keyspace {
     ks
 }
 
-/// What a kind of value is tried by.
+/// The test subject: how steps act on one type of value.
 pub(super) struct Trial<'a, S> {
-    /// How long a step lets pass, ms.
+    /// Milliseconds that pass with a step.
     pub(super) wait_ms: fn(&S) -> i64,
-    /// Does a step.
+    /// Performs a step.
     pub(super) run: fn(&mut Keyspace, &S),
-    /// All that a keyspace holds.
+    /// Everything that a keyspace holds.
     pub(super) shown: fn(&Keyspace) -> Vec<String>,
-    /// Steps that a script does beside its own before it fails.
+    /// Further steps of a script before it fails.
     pub(super) more: &'a [S],
 }
 
 impl<S> Trial<'_, S> {
-    /// Runs steps on what the first unit has made; those with a fate of 0 in scripts that fail.
+    /// Runs steps on the result of the first unit. Steps with a fate of 0 run in scripts that fail.
     pub(super) fn of(&self, ks: &mut Keyspace, steps: &[(S, u8)]) {
         let Trial { wait_ms, run, shown, more } = *self;
         let (mut replica, mut copy, mut out) = (keyspace(0), keyspace(0), EffectWriter::default());

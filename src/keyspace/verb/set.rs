@@ -1,4 +1,4 @@
-//! Verbs on sets. A set that loses its last member takes its key along.
+//! Verbs on sets. When a set loses its last member, its key is removed.
 
 use super::check::{ensure, ensure_emptied, slot_of};
 use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
@@ -18,8 +18,8 @@ impl Keyspace {
         }
     }
 
-    /// Puts a member into a set, which is created where there is none; a member that is there expires when it would have.
-    /// Answers the slot of the set and whether the member is new.
+    /// Adds a member to a set and creates the set if necessary. An existing member keeps its deadline. Returns the slot
+    /// of the set and whether the member is new.
     #[inline]
     pub fn set_add(
         &mut self,
@@ -52,7 +52,7 @@ impl Keyspace {
         Ok((slot, new))
     }
 
-    /// Takes a member out, as a command asks. Answers whether it was there.
+    /// Removes a member at the request of a command. Returns whether it existed.
     pub fn set_remove(&mut self, db: DbIndex, slot: Slot, member: &[u8]) -> Result<bool, WrongType> {
         self.set_remove_as(db, slot, member, Cause::Command)
     }
@@ -96,7 +96,7 @@ impl Keyspace {
         Ok(true)
     }
 
-    /// Prepares a set for so many members to come.
+    /// Prepares a set for `members` members to come.
     pub fn set_prepare(&mut self, db: DbIndex, slot: Slot, members: usize) -> Result<(), WrongType> {
         let set = self.set(db, slot)?;
         if members <= self.limits.set.max_listpack_entries {
@@ -114,10 +114,10 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Gives a set that lost most of its members the most compact form.
+    /// Gives a set that has lost most of its members its most compact form.
     pub fn set_repack(&mut self, db: DbIndex, slot: Slot) -> Result<(), WrongType> {
         self.set(db, slot)?;
-        // The members are copied here anyway.
+        // Repacking copies all members anyway.
         self.note_change(db, slot, |_| None);
         self.lay_out(db, slot, |database, limits| {
             if let Some(ValueMut::Set(set)) = database.value_mut(slot) {
@@ -136,7 +136,7 @@ impl Keyspace {
     }
 }
 
-/// Repeats a recorded change of a set.
+/// Replays a recorded change of a set.
 pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     match *effect {
         Effect::SetAdd { key, member } => {
@@ -186,7 +186,7 @@ mod tests {
             let put = ks.put_value(0, b"text", Value::Set(set));
             assert_eq!(ks.entry(0, put).expires_at_ms(), None);
             assert_eq!((ks.set(0, put)?.len(), ks.set(2, slot)?.len()), (4, 300));
-            // Members come and go, and what is left is packed in the order that it has in the table.
+            // Members come and go, and the remaining ones are packed in table order.
             for i in (0..300).step_by(3).chain(100..290) {
                 ks.set_remove(2, slot, format!("m{i}").as_bytes())?;
             }

@@ -1,9 +1,9 @@
-//! Verbs on stocks, beside those on [grants](super::grants), which their holds are.
+//! Verbs on stocks. The holds of a stock are [grants](super::grants) with verbs of their own.
 //!
-//! **How holds end** is told in a stream, if the stock names one: the entry is appended in the unit in which the hold ends, by an effect of
-//! its own. So whoever repeats the effects appends nothing by itself. A lease may end while another key is looked up, or one key of a
-//! command was found already: an entry is appended to a stream that is there, or a new one comes, but no key goes except a stream that had
-//! expired anyway.
+//! **How holds end** is reported in a stream, if the stock names one. The entry is appended in the unit in which the
+//! hold ends, by an effect of its own, so replaying the effects appends nothing by itself. A lease may end while
+//! another key is looked up, or after a key of the command was already found. At such a time, an entry may be added to
+//! an existing or a new stream, but no key is removed except a stream that had expired anyway.
 
 use super::check::{ensure, slot_of};
 use crate::base::limits::STOCK_TOLD_KEY_MAX_BYTES;
@@ -24,7 +24,7 @@ enum End {
 }
 
 impl End {
-    /// As the stream says it.
+    /// The name of the end in the stream.
     fn name(self) -> &'static [u8] {
         match self {
             End::Sold => b"sold",
@@ -35,20 +35,20 @@ impl End {
 }
 
 impl Keyspace {
-    /// The stock at `slot`, beside its holds.
+    /// The stock at `slot`, without its holds.
     #[inline]
     pub fn stock(&self, db: DbIndex, slot: Slot) -> Result<&Stock, WrongType> {
         self.grants(db, slot)?.stock().ok_or(WrongType)
     }
 
-    /// Creates a stock under a key that is not there.
+    /// Creates a stock under a key that does not exist.
     pub fn stock_create(&mut self, db: DbIndex, key: &[u8], terms: Terms) -> Result<Slot, WrongType> {
         let slot = self.grants_create(db, key, Kind::Stock, 0, true);
         self.stock_set(db, slot, terms)?;
         Ok(slot)
     }
 
-    /// Sets amounts and rules, unless these are the ones that count already.
+    /// Sets amounts and rules, unless they are unchanged.
     pub fn stock_set(&mut self, db: DbIndex, slot: Slot, terms: Terms) -> Result<(), WrongType> {
         if self.stock(db, slot)?.terms == terms {
             return Ok(());
@@ -65,8 +65,8 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Adds a refill, which is remembered by its id. Nobody is to refill any more. False, with nothing changed, if the total would be
-    /// too large.
+    /// Adds a refill, remembers its ID and ends the current refill duty. Returns false, with nothing changed, if the
+    /// total would be too large.
     pub fn stock_add(&mut self, db: DbIndex, slot: Slot, id: &[u8], units: u64, at_ms: i64) -> Result<bool, WrongType> {
         let total = self.stock(db, slot)?.terms.total;
         let Some(total) = total.checked_add(units).filter(|total| *total <= AMOUNT_MAX) else { return Ok(false) };
@@ -78,7 +78,8 @@ impl Keyspace {
         Ok(true)
     }
 
-    /// Sells what an order holds, and tells the stream. Answers how many units; `None`, with nothing changed, if it holds none.
+    /// Sells the units that an order holds, and tells the stream. Returns the number of units, or `None`, with nothing
+    /// changed, if the order holds none.
     pub fn stock_sell(&mut self, db: DbIndex, slot: Slot, order: &[u8], at_ms: i64) -> Result<Option<u64>, WrongType> {
         self.stock(db, slot)?;
         let Some(hold) = self.grants(db, slot)?.get(order).map(OwnedGrant::from) else { return Ok(None) };
@@ -87,7 +88,7 @@ impl Keyspace {
         Ok(Some(hold.as_grant().units))
     }
 
-    /// Whether the stream that the stock at `slot` names, if it names one, can take an entry.
+    /// Whether the stream named by the stock at `slot`, if any, can take an entry.
     pub fn stock_can_tell(&self, db: DbIndex, slot: Slot) -> bool {
         let Ok(Stock { terms, .. }) = self.stock(db, slot) else { return false };
         if terms.stream.is_empty() {
@@ -100,16 +101,16 @@ impl Keyspace {
         }
     }
 
-    /// Tells the stream that a hold has ended that is not there any more.
+    /// Tells the stream that a hold, already removed, has ended.
     pub(super) fn tell_hold_ended(&mut self, db: DbIndex, slot: Slot, hold: Grant<'_>, cause: Cause) {
         let end = if cause == Cause::Expiry { End::Expired } else { End::Cancelled };
         self.tell_end(db, slot, hold, end);
     }
 
-    /// Appends an entry to the stream that the stock names, if it names one and that can take it.
+    /// Appends an entry to the stream that the stock names, if it names one that can take an entry.
     fn tell_end(&mut self, db: DbIndex, slot: Slot, hold: Grant<'_>, end: End) {
         let Ok(stock) = self.stock(db, slot) else { return };
-        // A key that became longer by RENAME is not copied for each hold.
+        // A key made longer by RENAME is not copied for each hold.
         if stock.terms.stream.is_empty() || self.entry(db, slot).key().len() > STOCK_TOLD_KEY_MAX_BYTES {
             return;
         }
@@ -144,7 +145,7 @@ impl Keyspace {
         debug_assert!(matches!(is_appended, Ok(Some(_))), "its type and its last ID have been looked at");
     }
 
-    /// Moves units of a hold to those that are sold.
+    /// Moves units from a hold to those sold.
     fn sell(&mut self, db: DbIndex, slot: Slot, hold: Grant<'_>, at_ms: i64) -> Result<(), WrongType> {
         let Grant { holder: order, token, units, note: subject, .. } = hold;
         self.take_grant(db, slot, order)?;
@@ -184,7 +185,7 @@ impl Keyspace {
         }
     }
 
-    /// The unit's time as the IDs of streams have it.
+    /// The unit's time as a part of stream IDs.
     fn unit_ms(&self) -> u64 {
         self.now_ms.max(0) as u64
     }
@@ -196,7 +197,7 @@ pub(in crate::keyspace) fn stock_set<'a>(key: &'a [u8], terms: &'a Terms) -> Eff
     Effect::StockSet { key, total, sold, low, refill_ms, period_ms, stream, refiller, refill_until_ms }
 }
 
-/// Writes the effects that make of an empty stock one that remembers the same, on the same terms.
+/// Writes the effects that give an empty stock these terms and memories.
 pub(super) fn build(stock: &Stock, out: &mut EffectWriter) {
     let key = NAMELESS;
     for memory in Memory::ALL {
@@ -207,13 +208,13 @@ pub(super) fn build(stock: &Stock, out: &mut EffectWriter) {
     out.write(0, &stock_set(key, &stock.terms));
 }
 
-/// The effect that has a stock which is built remember a name.
+/// The effect that makes a stock remember a name while it is being built.
 pub(in crate::keyspace) fn stock_note(memory: Memory, name: &[u8], of_it: Remembered) -> Effect<'_> {
     let Remembered { units, at_ms } = of_it;
     Effect::StockNote { key: NAMELESS, memory, name, units, at_ms }
 }
 
-/// Repeats a recorded change.
+/// Replays a recorded change.
 pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     match *effect {
         Effect::StockSet { key, total, sold, low, refill_ms, period_ms, stream, refiller, refill_until_ms } => {
@@ -259,12 +260,12 @@ mod tests {
     const KEY: &[u8] = b"stock";
     const STREAM: &[u8] = b"told";
 
-    /// A stock of so many units, with a stream.
+    /// Creates a stock of `total` units, with a stream.
     fn create(ks: &mut Keyspace, total: u64) -> Slot {
         ks.stock_create(0, KEY, Terms { total, stream: STREAM.into(), ..Terms::default() }).expect("nothing was there")
     }
 
-    /// As a command does it, if there is enough.
+    /// Reserves as a command does, if enough is available.
     fn reserve(ks: &mut Keyspace, slot: Slot, order: &[u8], units: u64, lease_ms: i64, subject: &[u8]) {
         let Ok(stock) = ks.stock(0, slot) else { return };
         if stock.available() < units || ks.grants(0, slot).is_ok_and(|grants| grants.get(order).is_some()) {
@@ -276,7 +277,7 @@ mod tests {
         assert_eq!(ks.grant_set(0, slot, hold), Ok(true));
     }
 
-    /// What the stream was told: how holds ended, and of which orders.
+    /// The reports in the stream: how holds ended, and of which orders.
     fn told(ks: &mut Keyspace) -> Vec<String> {
         let Some(ValueRef::Stream(stream)) = ks.read(0, STREAM) else { return Vec::new() };
         let entries = stream.range(crate::value::stream::StreamId::MIN, crate::value::stream::StreamId::MAX);
@@ -317,7 +318,7 @@ mod tests {
         assert!(ks.has_changed(), "whoever reads the stream waits for the log");
         ks.begin_unit(200, Recording::Full);
         assert!(!ks.reclaim_expired(10) && told(&mut ks) == ["expired a"]);
-        // A stream that has expired itself is not appended to; one of another type is left alone.
+        // No entry is appended to a stream that has itself expired; a key of another type is left alone.
         reserve(&mut ks, slot, b"b", 3, 100, b"");
         let stream = ks.find(0, STREAM).expect("it has an entry");
         _ = ks.expire_at(0, stream, 250);
@@ -369,7 +370,7 @@ mod tests {
         }
     }
 
-    /// One step of the test of undo and of the copy.
+    /// One step of the test of undo and copying.
     #[derive(Clone, Debug)]
     enum Step {
         Reserve(u8, u64, i64),
@@ -428,7 +429,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// Whatever a script did is taken back; what stays is in the effects, and in a copy that was made meanwhile in parts.
+        /// A failed script is taken back; committed steps appear in the effects, and in a copy made in parts at the
+        /// same time.
         #[test]
         fn taken_back_and_copied(steps in proptest::collection::vec((step(), 0..4u8), 0..250), is_large in any::<bool>()) {
             let mut ks = keyspace(0);

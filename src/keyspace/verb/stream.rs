@@ -1,4 +1,4 @@
-//! Verbs on streams. A stream without entries stays; what a group notes about its consumers belongs to the stream.
+//! Verbs on streams. A stream stays when it has no entries. A group's notes about its consumers are part of the stream.
 
 use super::check::{ensure, slot_of};
 use super::group::group_policy;
@@ -18,14 +18,14 @@ impl Keyspace {
         }
     }
 
-    /// Creates a stream without entries under a key that is not there.
+    /// Creates a stream without entries under a key that does not exist.
     pub fn stream_create(&mut self, db: DbIndex, key: &[u8]) -> Slot {
         self.effects.record(db, Effect::StreamCreate { key });
         self.create(db, key, Value::Stream(Box::new(Stream::new())).into())
     }
 
-    /// Appends an entry to a stream, which is created where there is none. `None`, with nothing changed, unless `id` is
-    /// above the stream's last.
+    /// Appends an entry to a stream and creates the stream if necessary. Returns `None`, with nothing changed, unless
+    /// `id` is above the stream's last ID.
     pub fn stream_append<'a>(
         &mut self,
         db: DbIndex,
@@ -39,7 +39,7 @@ impl Keyspace {
             None if id == StreamId::MIN => return Ok(None),
             None => self.create(db, key, Value::Stream(Box::new(Stream::new())).into()),
         };
-        // An id that is not above the last is refused, and nothing to take back.
+        // An ID that is not above the last one is refused, and leaves nothing to take back.
         if self.stream(db, slot)?.last_id() < id {
             self.note_change(db, slot, PreImage::tail);
         }
@@ -55,7 +55,7 @@ impl Keyspace {
         Ok(Some(slot))
     }
 
-    /// Deletes an entry; false where there is none.
+    /// Deletes an entry. Returns false if there is none.
     pub fn stream_delete(&mut self, db: DbIndex, slot: Slot, id: StreamId) -> Result<bool, WrongType> {
         self.note_change(db, slot, |value| PreImage::stream(value, |stream| stream.before_delete(id)));
         let done = self.stream_mut(db, slot)?.delete(id);
@@ -65,7 +65,7 @@ impl Keyspace {
         Ok(done)
     }
 
-    /// Removes all entries up to `through` and with it. Answers how many.
+    /// Removes all entries up to and including `through`. Returns how many were removed.
     pub fn stream_trim(&mut self, db: DbIndex, slot: Slot, through: StreamId) -> Result<u64, WrongType> {
         self.note_change(db, slot, |value| PreImage::stream(value, |stream| stream.before_trim(through)));
         let removed = self.stream_mut(db, slot)?.trim_through(through);
@@ -76,7 +76,7 @@ impl Keyspace {
         Ok(removed)
     }
 
-    /// Sets a stream's counters, those given. The caller has checked them against the entries.
+    /// Sets those counters of a stream that are given. The caller has checked them against the entries.
     pub fn stream_counters(
         &mut self,
         db: DbIndex,
@@ -89,13 +89,13 @@ impl Keyspace {
         let stream = self.stream_mut(db, slot)?;
         stream.set_counters(last_id, entries_added, max_deleted_id);
         let (entries_added, max_deleted_id) = (stream.entries_added(), stream.max_deleted_id());
-        // There may be ids again for delayed messages.
+        // IDs for delayed messages may be available again.
         self.follow_policies(db, slot);
         self.record_at(db, slot, |key| Effect::StreamCounters { key, last_id, entries_added, max_deleted_id });
         Ok(())
     }
 
-    /// Creates a group that was given the entries up to `last_delivered`; false where the name is taken.
+    /// Creates a group that has received the entries up to `last_delivered`. Returns false if the name is taken.
     pub fn group_create(
         &mut self,
         db: DbIndex,
@@ -115,7 +115,7 @@ impl Keyspace {
         Ok(done)
     }
 
-    /// Removes a group; false where there is none.
+    /// Removes a group. Returns false if there is none.
     pub fn group_destroy(&mut self, db: DbIndex, slot: Slot, group: &[u8]) -> Result<bool, WrongType> {
         let must_note = self.must_note(db, slot, |_| false);
         let Some(taken) = self.stream_mut(db, slot)?.group_take(group) else { return Ok(false) };
@@ -124,7 +124,8 @@ impl Keyspace {
         if must_note {
             self.note_pre_image(db, slot, PreImage::Stream(Box::new(Stream::group_was(group, Some(taken)))));
         } else {
-            // What many consumers wait for takes long to free; a stream of its own carries it off.
+            // Pending entries of many consumers take long to free. A stream of their own lets the disposal thread free
+            // them.
             let mut hearse = Stream::new();
             hearse.group_insert(group, taken);
             self.disposal.free(Value::Stream(Box::new(hearse)));
@@ -132,7 +133,7 @@ impl Keyspace {
         Ok(true)
     }
 
-    /// Moves a group's position; false where there is no such group.
+    /// Moves a group's position. Returns false if there is no such group.
     pub fn group_set_id(
         &mut self,
         db: DbIndex,
@@ -149,8 +150,8 @@ impl Keyspace {
         Ok(done)
     }
 
-    /// Sets what is done about deliveries of a group that nobody acknowledges; `None`: nothing. False, with nothing changed, where the
-    /// group is missing, or has that policy.
+    /// Sets the policy of a group for deliveries that stay unacknowledged; `None` removes it. Returns false, with
+    /// nothing changed, if the group is missing or already has this policy.
     pub fn group_set_policy(
         &mut self,
         db: DbIndex,
@@ -168,7 +169,7 @@ impl Keyspace {
         Ok(true)
     }
 
-    /// Creates a consumer; false where the group is missing or the name taken.
+    /// Creates a consumer. Returns false if the group is missing or the name taken.
     pub fn consumer_create(
         &mut self,
         db: DbIndex,
@@ -185,7 +186,7 @@ impl Keyspace {
         Ok(done)
     }
 
-    /// Removes a consumer. Answers how many entries it had pending, `None` where there was no such consumer.
+    /// Removes a consumer. Returns how many entries it had pending, or `None` if there was no such consumer.
     pub fn consumer_delete(
         &mut self,
         db: DbIndex,
@@ -204,7 +205,8 @@ impl Keyspace {
         Ok(pending)
     }
 
-    /// Notes that a consumer asked, and whether it also got something. False where it is missing.
+    /// Notes that a consumer made a request, and whether it received anything. Returns false if the consumer is
+    /// missing.
     pub fn consumer_seen(
         &mut self,
         db: DbIndex,
@@ -218,13 +220,13 @@ impl Keyspace {
         let done = self.stream_mut(db, slot)?.consumer_seen(group, consumer, at_ms, active);
         if done {
             self.record_at(db, slot, |key| Effect::ConsumerSeen { key, group, consumer, at_ms, active });
-            // That somebody asked is no change to be saved.
+            // The mere request of a consumer is no change to be saved.
             self.effects.recount(-1);
         }
         Ok(done)
     }
 
-    /// Makes an entry pending for a consumer; false where group or consumer are missing.
+    /// Makes an entry pending for a consumer. Returns false if the group or the consumer is missing.
     pub fn pending_set(
         &mut self,
         db: DbIndex,
@@ -243,7 +245,7 @@ impl Keyspace {
         Ok(done)
     }
 
-    /// Makes an entry pending that no consumer has; false where the group is missing.
+    /// Makes an entry pending without a consumer. Returns false if the group is missing.
     pub fn pending_release(
         &mut self,
         db: DbIndex,
@@ -261,8 +263,8 @@ impl Keyspace {
         Ok(done)
     }
 
-    /// Lets an entry that no consumer has be due by the group's policy at this time, Unix ms; false where it is not so, or there is no
-    /// policy.
+    /// Makes a pending entry without a consumer due by the group's policy at this time, Unix ms. Returns false if it is
+    /// no such entry, or if there is no policy.
     pub fn pending_hold(
         &mut self,
         db: DbIndex,
@@ -280,7 +282,7 @@ impl Keyspace {
         Ok(done)
     }
 
-    /// Ends the pending state of an entry; false where it was not pending.
+    /// Ends the pending state of an entry. Returns false if it was not pending.
     pub fn pending_ack(&mut self, db: DbIndex, slot: Slot, group: &[u8], id: StreamId) -> Result<bool, WrongType> {
         self.note_change(db, slot, |value| PreImage::stream(value, |stream| stream.before_pending(group, id)));
         let done = self.stream_mut(db, slot)?.pending_ack(group, id);
@@ -290,7 +292,8 @@ impl Keyspace {
         Ok(done)
     }
 
-    /// Sets for how many seconds producers' requests are remembered, and how many of each. A change forgets all.
+    /// Sets for how many seconds producers' requests are remembered, and how many of each producer. A change forgets
+    /// all requests.
     pub fn request_limits(&mut self, db: DbIndex, slot: Slot, duration_s: u32, max_iids: u32) -> Result<(), WrongType> {
         self.note_requests(db, slot);
         self.stream_mut(db, slot)?.idempotency_configure(duration_s, max_iids);
@@ -298,7 +301,7 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Remembers that a producer's request appended an entry. False before the limits are set.
+    /// Remembers that a producer's request appended an entry. Returns false before the limits are set.
     pub fn request_add(
         &mut self,
         db: DbIndex,
@@ -315,7 +318,7 @@ impl Keyspace {
         Ok(done)
     }
 
-    /// Forgets the oldest requests of a producer; false where there is no such producer.
+    /// Forgets the oldest requests of a producer. Returns false if there is no such producer.
     pub fn request_forget(&mut self, db: DbIndex, slot: Slot, producer: &[u8], count: u64) -> Result<bool, WrongType> {
         self.note_requests(db, slot);
         let done = self.stream_mut(db, slot)?.idempotency_forget(producer, count);
@@ -325,7 +328,7 @@ impl Keyspace {
         Ok(done)
     }
 
-    /// Counts a repeated request. False before the limits are set.
+    /// Counts a repeated request. Returns false before the limits are set.
     pub fn request_repeated(&mut self, db: DbIndex, slot: Slot) -> Result<bool, WrongType> {
         self.note_requests(db, slot);
         let done = self.stream_mut(db, slot)?.idempotency_duplicate();
@@ -335,7 +338,8 @@ impl Keyspace {
         Ok(done)
     }
 
-    /// Sets how many requests were ever remembered, and how many repeated ones recognized. False before the limits are set.
+    /// Sets how many requests have been remembered and how many repeated ones recognized so far. Returns false before
+    /// the limits are set.
     pub(super) fn request_counters(
         &mut self,
         db: DbIndex,
@@ -351,8 +355,8 @@ impl Keyspace {
         Ok(done)
     }
 
-    /// Has dead letters and delayed messages of a stream looked after in time, when what is pending or delayed there, or a policy, has
-    /// changed.
+    /// Sets the timer of a stream for its dead letters and delayed messages, after a change of pending entries, delayed
+    /// messages or a policy.
     #[inline]
     pub(super) fn follow_policies(&mut self, db: DbIndex, slot: Slot) {
         let entry = self.entry(db, slot);
@@ -370,7 +374,7 @@ impl Keyspace {
     }
 }
 
-/// Repeats a recorded change of a stream.
+/// Replays a recorded change of a stream.
 pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     let find = |ks: &Keyspace, key: &[u8]| ks.dbs[db as usize].find(key);
     match *effect {
@@ -393,7 +397,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
             return ensure(is_new, Misfit::Exists);
         }
         Effect::StreamDelete { id, .. } => ks.stream_delete(db, slot, id)?,
-        // A part may have none of the entries.
+        // A stream built in parts may have none of the entries yet.
         Effect::StreamTrim { through, .. } => ks.stream_trim(db, slot, through)? > 0 || ks.is_workshop,
         Effect::StreamCounters { last_id, entries_added, max_deleted_id, .. } => {
             ks.stream_counters(db, slot, last_id, Some(entries_added), Some(max_deleted_id))?;

@@ -1,8 +1,9 @@
-//! Verbs on strings. Bitmaps and HyperLogLogs are strings and need no verbs of their own; `splice` and `rewrite` are there
+//! Verbs on strings. Bitmaps and HyperLogLogs are strings and need no verbs of their own. `splice` and `rewrite` exist
 //! because a sparse HyperLogLog changes a few bytes in its middle.
 //!
-//! SET with an expiry has two effects, those of `put` and of `expire_at`. An effect of its own would save the few bytes of the
-//! repeated key and cost every reader of the stream a third way in which a string and a second way in which a deadline comes to be.
+//! SET with an expiry has two effects, those of `put` and of `expire_at`. A separate effect would save the few bytes of
+//! the repeated key. In return, every reader of the stream would have to know a third way to create a string and a
+//! second way to set a deadline.
 
 use super::check::{ensure, slot_of};
 use crate::base::hasher::hash_bytes;
@@ -14,7 +15,7 @@ use crate::keyspace::{DbIndex, Keyspace, Misfit, NEVER, Slot, WrongType};
 use crate::value::string::{StringRef, StringValue};
 
 impl Keyspace {
-    /// Stores a string under a key, whatever was there before; its expiry goes.
+    /// Stores a string under a key, replacing any previous value and its expiry.
     #[inline]
     pub fn put(&mut self, db: DbIndex, key: &[u8], value: &[u8]) -> Slot {
         let hash = hash_bytes(key);
@@ -22,7 +23,8 @@ impl Keyspace {
         self.overwrite_hashed(db, hash, key, NewValue::string(value), NEVER)
     }
 
-    /// As [`put`](Self::put), for a key that was looked up: `slot` is where it lives, `None` when it does not.
+    /// As [`put`](Self::put), for a key that was already looked up: `slot` is where it lives, `None` if it does not
+    /// exist.
     #[inline]
     #[must_use]
     pub fn put_at(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: &[u8]) -> Slot {
@@ -47,14 +49,14 @@ impl Keyspace {
         slot
     }
 
-    /// Stores another string in a key that exists; its expiry stays. Answers where the key is then.
+    /// Replaces the string of an existing key and keeps its expiry. Returns the slot of the key afterwards.
     #[must_use]
     pub fn replace(&mut self, db: DbIndex, slot: Slot, value: &[u8]) -> Slot {
         self.record_at(db, slot, |key| Effect::Replace { key, value });
         self.exchange(db, slot, NewValue::string(value))
     }
 
-    /// Stores a number in a key that may exist, `slot` as for [`put_at`](Self::put_at); its expiry stays.
+    /// Stores a number in a key that may exist, `slot` as for [`put_at`](Self::put_at). Keeps its expiry.
     #[inline]
     #[must_use]
     pub fn put_integer(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: i64) -> Slot {
@@ -73,8 +75,8 @@ impl Keyspace {
         self.exchange(db, slot, NewValue::integer(value))
     }
 
-    /// Stores a string in a key that may exist, as text, though it may say a number; its expiry stays. So are decimals kept:
-    /// they rarely are integers, and never for long.
+    /// Stores a string as text, even if it looks like a number, in a key that may exist. Keeps its expiry. Decimals are
+    /// stored this way too: they are rarely integers, and never for long.
     #[must_use]
     pub fn put_text(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: &[u8]) -> Slot {
         let stored = NewValue::Text(value);
@@ -86,7 +88,8 @@ impl Keyspace {
         slot
     }
 
-    /// Gives a string the representation that editing in place leaves, with no change of its bytes. Answers where the key is then.
+    /// Converts a string to the representation that in-place edits leave behind, without changing its bytes. Returns
+    /// the slot of the key afterwards.
     #[must_use]
     pub fn make_growable(&mut self, db: DbIndex, slot: Slot) -> Slot {
         let slot = self.reserve_raw(db, slot);
@@ -95,8 +98,9 @@ impl Keyspace {
         slot
     }
 
-    /// Writes `bytes` at `offset` of a string, which is created or filled with zeroes up to there; its expiry stays.
-    /// Answers where the key is then, and the new length. Without bytes the string only grows to `offset`.
+    /// Writes `bytes` at `offset` of a string. Creates the string or pads it with zeroes up to `offset` if necessary;
+    /// keeps its expiry. Without bytes, the string only grows to `offset`. Returns the slot of the key afterwards and
+    /// the new length.
     pub fn set_range(
         &mut self,
         db: DbIndex,
@@ -112,7 +116,7 @@ impl Keyspace {
         };
         self.note_change(db, slot, |value| {
             let ValueRef::String(text) = value else { return None };
-            // Behind the end zeroes are added as well.
+            // Past the end, the padding zeroes are part of the change as well.
             let (from, to) = (offset.min(text.len()), offset + bytes.len());
             PreImage::bytes(value, from, to.min(text.len()).saturating_sub(from), to.saturating_sub(from))
         });
@@ -121,8 +125,8 @@ impl Keyspace {
         Ok((slot, len))
     }
 
-    /// Replaces `removed` bytes of a string from `offset` on by others; its expiry stays. Answers where the key is then; `None`, with
-    /// nothing changed, when it holds no string that long.
+    /// Replaces `removed` bytes of a string from `offset` on and keeps its expiry. Returns the slot of the key
+    /// afterwards, or `None`, with nothing changed, if the string is too short or the value is no string.
     #[must_use]
     pub fn splice(&mut self, db: DbIndex, slot: Slot, offset: usize, removed: usize, bytes: &[u8]) -> Option<Slot> {
         let ValueRef::String(string) = self.value(db, slot) else { return None };
@@ -139,14 +143,14 @@ impl Keyspace {
         Some(slot)
     }
 
-    /// Makes room for the string at `slot` to be raw. Answers where the key is then.
+    /// Makes room for the string at `slot` to be raw. Returns the slot of the key afterwards.
     #[must_use]
     fn reserve_raw(&mut self, db: DbIndex, slot: Slot) -> Slot {
         self.reserve(db, slot, |entry| entry.bytes_with_word())
     }
 
-    /// Makes a string, which is `old` now, `new`, and records only what lies between their common ends; its expiry stays.
-    /// Answers where the key is then, `None` when it holds no string that long.
+    /// Changes a string from `old` to `new` and records only the bytes between their common ends. Keeps its expiry.
+    /// Returns the slot of the key afterwards, or `None` if the string is too short or the value is no string.
     #[must_use]
     pub fn rewrite(&mut self, db: DbIndex, slot: Slot, old: &[u8], new: &[u8]) -> Option<Slot> {
         let shorter = old.len().min(new.len());
@@ -160,7 +164,7 @@ impl Keyspace {
     }
 }
 
-/// Repeats a recorded change of a string.
+/// Replays a recorded change of a string.
 pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     let find = |ks: &Keyspace, key: &[u8]| ks.dbs[db as usize].find(key);
     match *effect {

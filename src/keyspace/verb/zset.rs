@@ -1,5 +1,5 @@
-//! Verbs on sorted sets. A set that loses its last member takes its key along. Places on a map are scores and need no verbs
-//! of their own.
+//! Verbs on sorted sets. When a sorted set loses its last member, its key is removed. Geo positions are scores and need
+//! no verbs of their own.
 
 use std::ops::Range;
 
@@ -22,8 +22,8 @@ impl Keyspace {
         }
     }
 
-    /// Gives a member a score, which must not be NaN; member and set are created where there are none. Answers the slot of
-    /// the set and the score that the member had.
+    /// Gives a member a score, which must not be NaN. Creates the member and the set if necessary. Returns the slot of
+    /// the set and the member's previous score.
     pub fn zset_add(
         &mut self,
         db: DbIndex,
@@ -47,7 +47,7 @@ impl Keyspace {
         Ok((slot, old))
     }
 
-    /// Takes a member out. Answers the score it had.
+    /// Removes a member. Returns its score.
     pub fn zset_remove(&mut self, db: DbIndex, slot: Slot, member: &[u8]) -> Result<Option<f64>, WrongType> {
         if self.entry(db, slot).has_embedded() && self.zset(db, slot)?.score(member).is_none() {
             return Ok(None);
@@ -66,7 +66,7 @@ impl Keyspace {
         Ok(old)
     }
 
-    /// Takes the members of a range of ranks out. Answers how many.
+    /// Removes the members in a range of ranks. Returns how many were removed.
     pub fn zset_remove_ranks(&mut self, db: DbIndex, slot: Slot, ranks: Range<usize>) -> Result<usize, WrongType> {
         let zset = self.zset_mut(db, slot)?;
         let end = ranks.end.min(zset.len());
@@ -75,7 +75,7 @@ impl Keyspace {
             return Ok(0);
         }
         if count == zset.len() {
-            // The whole value goes at once with its key.
+            // The value is freed as a whole, together with its key.
             let end = end as u64;
             self.record_at(db, slot, |key| Effect::ZSetRemoveRanks { key, start: 0, end, emptied: true });
             self.effects.recount(count as i64 - 1);
@@ -83,7 +83,7 @@ impl Keyspace {
             return Ok(count);
         }
         let zset = self.zset(db, slot)?;
-        // Whoever copies the set must learn which they were.
+        // A copy of the set in progress needs the members.
         let names_members = self.names_elements_of(zset.address())
             && count <= SNAPSHOT_ELEMENTS_MAX.max(zset.len() / SNAPSHOT_ELEMENTS_SHARE);
         for _ in 0..count {
@@ -112,7 +112,7 @@ impl Keyspace {
     }
 }
 
-/// Repeats a recorded change of a sorted set.
+/// Replays a recorded change of a sorted set.
 pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     match *effect {
         Effect::ZSetAdd { key, member, score } => {
