@@ -1,26 +1,27 @@
 //! Memory for entries: places of a few sizes, in chunks.
 //!
-//! An entry takes as many bytes as its key and its value need. A *place* has room for one. There are
-//! [`CLASSES`] sizes: multiples of 8 up to 256 bytes, then of 32. All places of a chunk have one size.
+//! An entry takes as many bytes as its key and its value need. A *place* has room for one entry. There are [`CLASSES`]
+//! sizes: multiples of 8 up to 256 bytes, then of 32. All places of a chunk have one size.
 //!
 //! ```text
 //! slot: | chunk, 22 bits | index, 10 bits |      address = start of the chunk + index * size of its places
 //! ```
 //!
-//! The table of keys thus holds 4 bytes per entry, and a handler can come back to an entry without a second lookup. Growing adds
-//! a chunk and copies nothing: no pause, whatever the number of keys. Only the first chunk of each size begins with a few places
-//! and moves as it grows, so that a small database stays small; hence an address is good until the arena is changed, a slot until
-//! its place is freed.
+//! So the table of keys holds 4 bytes per entry, and a handler can return to an entry without a second lookup. Growth
+//! adds a chunk and copies nothing, so there is no pause, whatever the number of keys. Only the first chunk of each
+//! size starts with a few places and moves as it grows, which keeps a small database small. Hence an address is valid
+//! until the arena is changed, and a slot until its place is freed.
 //!
-//! Free places of one size form a list, the last freed first. A script's undo relies on that order: walking its notes backwards,
-//! an entry that comes back gets the slot that it had (see [`undo`](super::undo)). Chunks without entries are therefore given
-//! back only when [`Arena::release`] is called, never inside of a script. The list is linked both ways, so that the places
-//! of one chunk can leave it without a walk through all others.
+//! Free places of one size form a free list, the last freed first. A script's undo relies on that order. It walks its
+//! notes backwards, and an entry that comes back gets its old slot (see [`undo`](super::undo)). Therefore chunks
+//! without entries are only given back in [`Arena::release`], never inside a script. The free list is doubly linked, so
+//! the places of one chunk can leave it without a walk through all others.
 //!
-//! A free place between those that are taken stays allocated and waits for the next entry. It is no more in use than a free
-//! block inside of the allocator's pages, and like that one it does not count as allocated ([`set_aside`]).
+//! A free place between taken ones stays allocated and waits for the next entry. It is no more in use than a free block
+//! inside the allocator's pages, and likewise does not count as allocated ([`set_aside`]).
 //!
-//! The arena knows nothing of what lies in a place, but for one bit of its eighth byte, which says whether it is free.
+//! The arena knows nothing of the content of a place except one bit of its eighth byte, which says whether the place is
+//! free.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::mem::MaybeUninit;
@@ -33,26 +34,26 @@ use crate::base::prefetch::prefetch;
 /// Bytes of the largest place.
 pub(super) const PLACE_MAX_BYTES: usize = 512;
 
-/// The bit of a taken place's eighth byte that belongs to the arena: whoever writes there leaves it 0.
+/// The bit of a taken place's eighth byte that belongs to the arena. Writers of that byte must leave it 0.
 pub(super) const FREE_BIT: u8 = 1 << 7;
 
-/// Sizes of places.
+/// The number of place sizes.
 const CLASSES: usize = class_of(PLACE_MAX_BYTES) + 1;
 
-/// Most places of a chunk, as a power of two.
+/// The most places of a chunk, as a power of two.
 const INDEX_BITS: u32 = 10;
 
-/// What larger chunks have a multiple of.
+/// Large chunks are multiples of this.
 const SLICE_BYTES: usize = 64 * 1024;
 
-/// Places of a chunk that grows, at first.
+/// Initial places of a chunk that grows.
 const FIRST_PLACES: usize = 4;
 
-/// Most chunks: the last number that the bits of a slot allow is left out, since [`NONE`] would be a place of that chunk. A chunk has
-/// 546 places at least, so that no database of fewer than 2,290 million keys runs out of numbers.
+/// The most chunks. The last number that a slot's bits allow is left out, since [`NONE`] would be a place of that
+/// chunk. A chunk has at least 546 places, so no database of fewer than 2,290 million keys runs out of numbers.
 const MAX_CHUNKS: usize = (1 << (u32::BITS - INDEX_BITS)) - 1;
 
-/// An end of a list of free places, or no chunk.
+/// The end of a list of free places, or no chunk.
 const NONE: u32 = u32::MAX;
 
 /// Bytes of a place of this class.
@@ -63,7 +64,7 @@ const fn size_of_class(class: usize) -> usize {
     }
 }
 
-/// The smallest class of at least so many bytes.
+/// The smallest class of at least `bytes` bytes.
 #[inline]
 const fn class_of(bytes: usize) -> usize {
     match bytes {
@@ -73,13 +74,13 @@ const fn class_of(bytes: usize) -> usize {
     }
 }
 
-/// Bytes of the place that an entry of so many bytes gets.
+/// Bytes of the place that an entry of `bytes` bytes gets.
 pub(super) const fn place_bytes(bytes: usize) -> usize {
     size_of_class(class_of(bytes))
 }
 
-/// Bytes of a chunk of this class: those of 1,024 places, or fewer where the allocator would round up or leave a gap. It cuts its pages
-/// into powers of two, up to 64 KiB, without a rest, and multiples of that have pages of their own.
+/// Bytes of a chunk of this class: 1,024 places, or fewer if the allocator would round up or leave a gap. The allocator
+/// cuts its pages into powers of two, up to 64 KiB, without a rest; multiples of 64 KiB have pages of their own.
 const fn chunk_bytes(class: usize) -> usize {
     let bytes = size_of_class(class) << INDEX_BITS;
     if bytes < SLICE_BYTES { 1 << bytes.ilog2() } else { bytes / SLICE_BYTES * SLICE_BYTES }
@@ -101,43 +102,43 @@ const _: () = {
     assert!(size_of::<Vacancy>() <= size_of_class(0));
 };
 
-/// Where an entry lies in its database. Valid until that entry is removed or moves.
+/// The location of an entry in its database. Valid until the entry is removed or moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(pub(super) u32);
 
-/// Memory for one entry. It is there until the arena is changed.
+/// Memory for one entry. Valid until the arena is changed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// Where it begins, a multiple of 8.
+    /// The start, a multiple of 8.
     pub(super) start: NonNull<u8>,
-    /// Its bytes.
+    /// The size in bytes.
     pub(super) size: usize,
 }
 
-/// What lies in a free place.
+/// The content of a free place.
 #[repr(C, align(8))]
 struct Vacancy {
-    /// The next one in the list.
+    /// The next place in the list.
     next: u32,
     _unused: [u8; 3],
     mark: u8,
-    /// The one before.
+    /// The previous place.
     prev: u32,
 }
 
 struct Chunk {
-    /// Where its places begin; dangling while it has no memory.
+    /// The start of the places; dangling while the chunk has no memory.
     start: NonNull<u8>,
     /// Bytes of a place.
     size: u16,
-    /// How many places have been in use. Those behind were never written to.
+    /// How many places have ever been used. Those behind were never written to.
     used: u16,
-    /// For how many there is memory.
+    /// How many places there is memory for.
     room: u16,
-    /// How many are taken.
+    /// How many places are taken.
     taken: u16,
     class: u8,
-    /// Whether it stands in [`Arena::emptied`].
+    /// Whether the chunk is in [`Arena::emptied`].
     is_listed: bool,
 }
 
@@ -145,22 +146,22 @@ struct Chunk {
 #[derive(Clone, Copy)]
 struct Class {
     first_free: u32,
-    /// The chunk whose places have not all been in use.
+    /// The chunk with places that have never been used.
     open: u32,
     /// How many chunks have memory.
     chunks: u32,
 }
 
-/// Places by size. See the module's header.
+/// Places by size. See the module header.
 pub(super) struct Arena {
     chunks: Vec<Chunk>,
     classes: [Class; CLASSES],
     len: usize,
     /// Chunks that were given back.
     vacant: Vec<u32>,
-    /// Chunks that have lost their last entry and were not looked at since.
+    /// Chunks that have lost their last entry and have not been looked at since.
     emptied: Vec<u32>,
-    /// The one chunk without entries that is kept, so that a database whose size swings does not allocate at each turn.
+    /// The one chunk without entries that is kept, so that a database of varying size does not allocate each time.
     spare: Option<u32>,
 }
 
@@ -179,7 +180,7 @@ impl Default for Arena {
 }
 
 impl Arena {
-    /// How many places are taken.
+    /// The number of taken places.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
@@ -190,28 +191,29 @@ impl Arena {
     pub(super) fn place(&self, slot: Slot) -> Option<Place> {
         let chunk = self.chunks.get(chunk_of(slot.0))?;
         let place = chunk.place(index_of(slot.0))?;
-        // SAFETY: a place that has been in use has its eighth byte written.
+        // SAFETY: the eighth byte of a place that has been in use is written.
         let mark = unsafe { place.start.byte_add(std::mem::offset_of!(Vacancy, mark)).read() };
         (mark & FREE_BIT == 0).then_some(place)
     }
 
-    /// Starts to bring the place of this slot into the cache, without looking at it.
+    /// Prefetches the place of this slot without looking at it.
     #[inline]
     pub(super) fn prefetch(&self, slot: Slot) {
         let Some(place) = self.chunks.get(chunk_of(slot.0)).and_then(|chunk| chunk.place(index_of(slot.0))) else {
             return;
         };
-        // SAFETY: the bytes are inside of the chunk, and may be unwritten.
+        // SAFETY: the bytes lie inside the chunk, and may be unwritten.
         let at = |byte: usize| unsafe { place.start.byte_add(byte).cast::<MaybeUninit<u8>>().as_ref() };
         prefetch(at(0));
-        // A place may lie on two lines.
+        // A place may cover two lines.
         prefetch(at(place.size.min(64) - 1));
     }
 
-    /// Takes a place of at least so many bytes, at most [`PLACE_MAX_BYTES`]. Nothing in it is written but its eighth byte, which is 0.
+    /// Takes a place of at least `bytes` bytes, which must be at most [`PLACE_MAX_BYTES`]. Only its eighth byte is
+    /// written, with 0.
     ///
     /// # Panics
-    /// When there are no more numbers: see [`MAX_CHUNKS`].
+    /// If there are no more numbers; see [`MAX_CHUNKS`].
     #[inline]
     pub(super) fn allocate(&mut self, bytes: usize) -> (Slot, Place) {
         let class = class_of(bytes);
@@ -228,12 +230,12 @@ impl Arena {
         self.len += 1;
         let place = chunk.place(index_of(number)).expect("it has just been taken");
         set_aside(-(place.size as isize));
-        // SAFETY: the byte lies in the place, which nobody else has.
+        // SAFETY: the byte lies in the place, which nobody else uses.
         unsafe { place.start.byte_add(std::mem::offset_of!(Vacancy, mark)).write(0) };
         (Slot(number), place)
     }
 
-    /// Gives a place back that is taken. What is in it must not be used any more.
+    /// Gives a taken place back. Its content must not be used any more.
     #[inline]
     pub(super) fn free(&mut self, slot: Slot) {
         let Some(place) = self.place(slot) else { return };
@@ -242,11 +244,11 @@ impl Arena {
         chunk.taken -= 1;
         self.len -= 1;
         set_aside(place.size as isize);
-        // A small chunk stays: a lock that comes and goes costs no look at what could be given back.
+        // A small chunk stays, so a lock that comes and goes does not cause a search for memory to give back.
         let becomes_empty = chunk.taken == 0 && !chunk.is_listed && chunk.bytes() > ARENA_KEEP_BYTES;
         let class = usize::from(chunk.class);
         let next = self.classes[class].first_free;
-        // SAFETY: a place is large enough and aligned for this, and nobody uses what was in it.
+        // SAFETY: a place is large enough and aligned for this, and its content is no longer used.
         unsafe {
             place.start.cast::<Vacancy>().write(Vacancy { next, _unused: [0; 3], mark: FREE_BIT, prev: NONE });
         }
@@ -269,8 +271,8 @@ impl Arena {
         !self.emptied.is_empty()
     }
 
-    /// Gives one chunk back in which no place is taken, but for a spare one; all, when none is taken anywhere. The free places are
-    /// in another order afterwards.
+    /// Gives back one chunk without taken places, except a spare one; all chunks, if no place is taken anywhere.
+    /// Changes the order of the free places.
     #[cold]
     pub(super) fn release(&mut self) {
         if self.len == 0 {
@@ -291,14 +293,14 @@ impl Arena {
         self.drop_chunk(number);
     }
 
-    /// The places that are taken, in the order of their slots.
+    /// The taken places, in slot order.
     pub(super) fn places(&self) -> impl Iterator<Item = (Slot, Place)> + '_ {
         let chunks = self.chunks.iter().enumerate().filter(|(_, chunk)| chunk.taken > 0);
         let slots = chunks.flat_map(|(number, chunk)| (0..chunk.used).map(move |index| slot_of(number, index.into())));
         slots.filter_map(|slot| self.place(slot).map(|place| (slot, place)))
     }
 
-    /// Gives back the spare chunk, too, once [`release`](Self::release) has nothing to do.
+    /// Gives back the spare chunk as well, once [`release`](Self::release) has nothing to do.
     pub(super) fn release_spare(&mut self) {
         let is_empty = |number: &u32| self.chunks[*number as usize].taken == 0;
         if let Some(number) = self.spare.take().filter(is_empty) {
@@ -311,12 +313,12 @@ impl Arena {
         self.chunks.iter().map(|chunk| usize::from(chunk.room - chunk.taken) * usize::from(chunk.size)).sum()
     }
 
-    /// Bytes allocated for places, free ones included.
+    /// Bytes allocated for places, including free ones.
     pub(super) fn mem_bytes(&self) -> usize {
         self.chunks.iter().map(Chunk::bytes).sum()
     }
 
-    /// The number of a place that was never in use.
+    /// The number of a place that was never used.
     fn unused(&mut self, class: usize) -> u32 {
         let open = self.classes[class].open;
         let open = match self.chunks.get(open as usize) {
@@ -329,7 +331,7 @@ impl Arena {
         slot.0
     }
 
-    /// Makes room for new places, and answers the chunk that has it.
+    /// Makes room for new places, and returns the chunk with the room.
     #[cold]
     fn make_room(&mut self, class: usize) -> usize {
         let most = places_of_class(class);
@@ -358,14 +360,14 @@ impl Arena {
         number
     }
 
-    /// Gives a chunk back in which no place is taken.
+    /// Gives back a chunk without taken places.
     fn drop_chunk(&mut self, number: u32) {
         let class = usize::from(self.chunks[number as usize].class);
         let used = self.chunks[number as usize].used;
         let is_inside = |other: u32| other != NONE && chunk_of(other) == number as usize;
         for index in 0..u32::from(used) {
             let Vacancy { next, prev, .. } = *self.vacancy(slot_of(number as usize, index).0);
-            // Of a run of places in this chunk only the two ends have a neighbour outside of it.
+            // In a run of listed places of this chunk, only the two ends have neighbours outside of the chunk.
             if is_inside(prev) {
                 continue;
             }
@@ -389,15 +391,15 @@ impl Arena {
         self.vacant.push(number);
     }
 
-    /// What lies in a place that is free.
+    /// The list links in a free place.
     #[inline]
     fn vacancy(&mut self, number: u32) -> &mut Vacancy {
         let place = self.chunks[chunk_of(number)].place(index_of(number)).expect("a listed place has been in use");
-        // SAFETY: only free places are listed, each holds one of these, and the arena is borrowed for as long.
+        // SAFETY: only free places are listed, each holds a `Vacancy`, and the arena is borrowed for as long.
         unsafe { place.start.cast().as_mut() }
     }
 
-    /// Lets the list of free places begin with this one.
+    /// Puts this place at the front of the free list.
     #[inline]
     fn relink_head(&mut self, class: usize, first: u32) {
         self.classes[class].first_free = first;
@@ -413,17 +415,18 @@ impl Arena {
 }
 
 impl Drop for Arena {
-    /// Gives the memory back. What lies in the places is not dropped: the arena does not know it.
+    /// Gives the memory back. The content of places is not dropped, because the arena does not know it.
     fn drop(&mut self) {
         self.chunks.iter_mut().filter(|chunk| chunk.room > 0).for_each(Chunk::give_back);
     }
 }
 
-// SAFETY: it owns its chunks as vectors would. Whoever puts into places what must stay on its thread may not send the arena.
+// SAFETY: the arena owns its chunks as vectors would. If places hold content that must stay on its thread, the owner
+// may not send the arena.
 unsafe impl Send for Arena {}
 
 impl Chunk {
-    /// A chunk with room for so many places, none of which is taken.
+    /// A chunk with room for `room` places, none of which is taken.
     fn new(class: usize, room: usize) -> Chunk {
         let layout = layout(size_of_class(class), room);
         // SAFETY: the size is not 0.
@@ -434,7 +437,7 @@ impl Chunk {
         Chunk { start, size, used: 0, room, taken: 0, class: class as u8, is_listed: false }
     }
 
-    /// Makes it larger, for so many places in all.
+    /// Enlarges the chunk to room for `room` places in all.
     fn grow(&mut self, room: usize) {
         let (size, old) = (usize::from(self.size), self.bytes());
         let new = layout(size, room);
@@ -446,22 +449,23 @@ impl Chunk {
         (self.start, self.room) = (start, room as u16);
     }
 
-    /// Gives its memory back. No place is there any more; those that were taken still counted as in use.
+    /// Gives the memory back. The chunk has no places afterwards; places that were taken still counted as in use.
     fn give_back(&mut self) {
         set_aside(-(((self.room - self.taken) as usize * usize::from(self.size)) as isize));
-        // SAFETY: it was allocated with the layout of its room, and nobody uses it after this: there is no place in it.
+        // SAFETY: the memory was allocated with the layout of its room, and is not used afterwards, since the chunk has
+        // no places.
         unsafe { dealloc(self.start.as_ptr(), layout(self.size.into(), self.room.into())) };
         (self.start, self.used, self.room, self.taken) = (NonNull::dangling(), 0, 0, 0);
     }
 
-    /// Its place of this number, if that has been in use.
+    /// The chunk's place of this number, if that place has been used.
     #[inline]
     fn place(&self, index: u32) -> Option<Place> {
         if index >= u32::from(self.used) {
             return None;
         }
         let size = usize::from(self.size);
-        // SAFETY: `used` is at most `room`, so that the place lies in the chunk.
+        // SAFETY: `used` is at most `room`, so the place lies in the chunk.
         Some(Place { start: unsafe { self.start.byte_add(index as usize * size) }, size })
     }
 
@@ -471,7 +475,8 @@ impl Chunk {
     }
 }
 
-/// Lets what lies in a place be reached from a reference to a part of it: see [`Block::embed`](crate::value::block::Block::embed).
+/// Lets a place's content be reached from a reference to a part of it; see
+/// [`Block::embed`](crate::value::block::Block::embed).
 fn expose(start: NonNull<u8>) {
     _ = start.as_ptr().expose_provenance();
 }
@@ -501,7 +506,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    /// What the tests put into a place: its first word.
+    /// Writes a test's content into a place: its first word.
     fn mark(place: Place, number: u32) {
         // SAFETY: a place has at least 16 bytes.
         unsafe { place.start.cast::<u32>().write(number) };
@@ -525,7 +530,7 @@ mod tests {
         }
     }
 
-    /// The lists hold each free place once, of its class, and are linked both ways; counts agree.
+    /// Checks that the lists hold each free place once, in its class, with links both ways, and that counts agree.
     fn check(arena: &mut Arena) {
         let taken: usize = arena.chunks.iter().map(|chunk| usize::from(chunk.taken)).sum();
         let used: usize = arena.chunks.iter().map(|chunk| usize::from(chunk.used)).sum();
@@ -613,7 +618,7 @@ mod tests {
         // Two chunks hold an entry, and one is spare.
         assert_eq!((arena.len(), arena.mem_bytes()), (2, 3 * chunk_bytes));
         check(&mut arena);
-        // Another size takes the numbers of the chunks that were given back.
+        // Another size reuses the numbers of the chunks that were given back.
         let chunks = arena.chunks.len();
         let others: Vec<Slot> = (0..PLACES / 10).map(|i| allocate(&mut arena, 100, i as u32)).collect();
         assert!(
@@ -622,7 +627,7 @@ mod tests {
         others.iter().chain([&slots[0], &slots[PLACES / 2]]).for_each(|slot| arena.free(*slot));
         release_all(&mut arena);
         assert_eq!((arena.mem_bytes(), arena.len()), (0, 0));
-        // A few places are kept: a single lock that comes and goes allocates nothing.
+        // A few places are kept, so a single lock that comes and goes allocates nothing.
         let slot = allocate(&mut arena, 72, 0);
         arena.free(slot);
         release_all(&mut arena);

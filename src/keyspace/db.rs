@@ -1,4 +1,4 @@
-//! One database: the entries, the index that finds them by key, and the timers of those that expire.
+//! One database: the entries, the index that finds them by key, and the timers of entries that expire.
 
 use super::any_value::{Value, ValueMut};
 use super::arena::{Slot, place_bytes};
@@ -15,35 +15,35 @@ use crate::value::thin_bytes::ThinBytes;
 /// A database number.
 pub type DbIndex = u16;
 
-/// One database. Knows nothing of effects, and of time only what it is told.
+/// One database. It knows nothing of effects, and takes the time as an argument.
 pub struct Db {
     entries: Entries,
-    /// The numbers of the slots.
+    /// Slots by hash.
     index: SplitTable,
-    /// Where the key lives that was looked up last or came last, and its hash: whoever has found a key asks for its hash again, and
-    /// a script for the key. Forgotten when anything leaves its slot.
+    /// The slot and hash of the key that was looked up or added last. Cached because a caller that has found a key asks
+    /// for its hash again, and a script for the key. Cleared when any entry leaves its slot.
     last: Option<(Slot, u64)>,
-    /// Where the key may live that is looked up next. Stays until then.
+    /// The slot where the next key to be looked up may live. Stays until the lookup.
     hint: Option<Slot>,
     timers: Timers,
-    /// How many entries expire some day.
+    /// The number of entries that expire.
     volatile: usize,
-    /// How many entries have elements that do.
+    /// The number of entries with elements that expire.
     partly_volatile: usize,
     ahead: Ahead,
 }
 
-/// What will be drawn next. In a large database a line of the index is not in the cache, nor are the entries that it leads to. So a line
-/// is fetched while the entries of the one before are, and both are looked at when they are there. By then a slot may have lost its entry,
-/// or hold another one, which is as good.
+/// Slots to be drawn next. In a large database, neither a line of the index nor the entries it leads to are in the
+/// cache. So a line is fetched while the entries of the previous line are, and both are looked at once they have
+/// arrived. By then a slot may be empty or hold another entry, which serves as well.
 #[derive(Default)]
 struct Ahead {
     line: Option<LinePlace>,
-    /// The slots of the line before.
+    /// The slots of the previous line.
     slots: Vec<Slot>,
 }
 
-/// Whether there is an entry at `slot`, of all or of those that expire.
+/// Whether there is an entry at `slot`, among all entries or among those that expire.
 #[inline]
 fn may_go(entries: &Entries, slot: Slot, is_volatile: bool) -> bool {
     entries.get(slot).is_some_and(|entry| !is_volatile || entry.expires())
@@ -63,7 +63,7 @@ impl Db {
         }
     }
 
-    /// How many keys there are, expired but unreclaimed ones included.
+    /// The number of keys, including expired ones not yet removed.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -73,17 +73,17 @@ impl Db {
         self.len() == 0
     }
 
-    /// How many of the keys expire some day.
+    /// The number of keys that expire.
     pub fn volatile(&self) -> usize {
         self.volatile
     }
 
-    /// How many of the keys have elements that expire some day.
+    /// The number of keys with elements that expire.
     pub fn partly_volatile(&self) -> usize {
         self.partly_volatile
     }
 
-    /// Mean time to live of the keys that expire, in ms, from a bounded sample of them; 0 when none does.
+    /// Mean time to live of the keys that expire, in ms, from a bounded sample. 0 if there are none.
     pub fn average_ttl_ms(&self, now_ms: i64) -> i64 {
         let (mut sum, mut n) = (0i64, 0);
         for slot in self.timers.sample() {
@@ -95,7 +95,7 @@ impl Db {
         if n == 0 { 0 } else { sum / n }
     }
 
-    /// Whether there is such a key, expired or not.
+    /// Whether the key exists, expired or not.
     pub fn contains(&self, key: &[u8]) -> bool {
         self.find(key).is_some()
     }
@@ -111,8 +111,8 @@ impl Db {
         self.index.find(hash, |slot| self.is_at(Slot(slot), key)).map(Slot)
     }
 
-    /// As [`find_hashed`](Self::find_hashed), for one who goes on with the key. Looks where it is [hinted](Self::hint) to be, or
-    /// where the last one was, before it goes through the index.
+    /// As [`find_hashed`](Self::find_hashed), for a caller that goes on with the key. Tries the [hinted](Self::hint)
+    /// slot and the last one before the index.
     #[inline]
     pub(super) fn look_up(&mut self, hash: u64, key: &[u8]) -> Option<Slot> {
         let last = self.last.and_then(|(slot, of)| (of == hash).then_some(slot));
@@ -124,19 +124,19 @@ impl Db {
         Some(slot)
     }
 
-    /// Has the next [`look_up`](Self::look_up) begin at this slot, which need not be the right one, nor taken.
+    /// Makes the next [`look_up`](Self::look_up) try this slot first. The slot may be wrong or even empty.
     #[inline]
     pub(super) fn hint(&mut self, slot: Slot) {
         self.hint = Some(slot);
     }
 
-    /// Whether this key lives there.
+    /// Whether this key lives at that slot.
     #[inline(always)]
     fn is_at(&self, slot: Slot, key: &[u8]) -> bool {
         self.entries.get(slot).is_some_and(|entry| equal(entry.key(), key))
     }
 
-    /// The hash of the key at `slot`, which must be there.
+    /// The hash of the key at `slot`, which must exist.
     #[inline]
     pub(super) fn hash_at(&self, slot: Slot) -> u64 {
         let hash = match self.last {
@@ -147,14 +147,14 @@ impl Db {
         hash
     }
 
-    /// Starts to bring what [`find_hashed`](Self::find_hashed) will look at first into the cache.
+    /// Prefetches what [`find_hashed`](Self::find_hashed) will look at first.
     #[inline]
     pub(super) fn warm_index(&self, hash: u64) {
         self.index.prefetch(hash);
     }
 
-    /// Starts to bring the entry into the cache that [`find_hashed`](Self::find_hashed) will look at. Waits for the index, which
-    /// [`warm_index`](Self::warm_index) brings. Answers where that entry is, of which the key has not been compared.
+    /// Prefetches the entry at which [`find_hashed`](Self::find_hashed) will look. Waits for the index line that
+    /// [`warm_index`](Self::warm_index) fetches. Returns the slot of the entry, whose key has not been compared.
     #[inline]
     pub(super) fn warm_entry(&self, hash: u64) -> Option<Slot> {
         let slot = self.index.find(hash, |_| true).map(Slot)?;
@@ -162,30 +162,30 @@ impl Db {
         Some(slot)
     }
 
-    /// Makes room for about so many keys, if there is none yet: see [`SplitTable::expect`].
+    /// Makes room for about `keys` keys, if there is none yet; see [`SplitTable::expect`].
     pub(super) fn expect(&mut self, keys: usize) {
         self.index.expect(keys.min(EXPECTED_KEYS_MAX));
     }
 
-    /// Gives room back that keys have not taken which were [expected](Self::expect).
+    /// Gives back spare room after all [expected](Self::expect) keys have arrived.
     pub(super) fn fit(&mut self) {
         self.index.fit();
     }
 
-    /// The entry at `slot`, if one is there.
+    /// The entry at `slot`, if there is one.
     #[inline]
     pub(super) fn get(&self, slot: Slot) -> Option<Entry<'_>> {
         self.entries.get(slot)
     }
 
-    /// The entry at `slot`, which must be there.
+    /// The entry at `slot`, which must exist.
     #[inline]
     pub(super) fn entry(&self, slot: Slot) -> Entry<'_> {
         self.get(slot).expect("a slot is used only while its entry lives")
     }
 
-    /// Notes when the entry at `slot`, if one is there, is used. Answers whether it, or an element of it, may have expired by
-    /// `now_ms`.
+    /// Notes the use of the entry at `slot`, if there is one. Returns whether the entry or an element of it may have
+    /// expired by `now_ms`.
     #[inline]
     pub(super) fn meet(&mut self, slot: Slot, used: Option<u32>, now_ms: i64) -> Option<bool> {
         let mut entry = self.entries.get_mut(slot)?;
@@ -195,25 +195,27 @@ impl Db {
         Some(entry.as_ref().is_due(now_ms))
     }
 
-    /// Sets when an entry was last used, or how often.
+    /// Sets an entry's use bits.
     #[inline]
     pub(super) fn touch(&mut self, slot: Slot, used: u32) {
         self.entry_mut(slot).touch(used);
     }
 
-    /// The value at `slot`, to change it in place; `None` for a string that is not raw. What changes the deadlines of elements
-    /// is [followed](Self::follow_elements).
+    /// The value at `slot`, for changing in place, or `None` for a string that is not raw. After a change of element
+    /// deadlines, call [`follow_elements`](Self::follow_elements).
     #[inline]
     pub(super) fn value_mut(&mut self, slot: Slot) -> Option<ValueMut<'_>> {
         self.entry_mut(slot).into_value_mut()
     }
 
-    /// Makes a string raw, and answers its text; `None` for another value. It has [room](Entry::bytes_with_word) for that.
+    /// Makes a string raw and returns its text, or `None` for any other value. The entry must have
+    /// [room](Entry::bytes_with_word).
     pub(super) fn make_raw(&mut self, slot: Slot) -> Option<&mut ThinBytes> {
         self.entry_mut(slot).make_raw()
     }
 
-    /// Gives a number another value, in place. False, with nothing changed, for what is no number, or has not the bytes for that one.
+    /// Changes a number in place. Returns false, with nothing changed, if the value is no number or has too few bytes
+    /// for the new one.
     #[inline]
     pub(super) fn set_integer(&mut self, slot: Slot, value: i64) -> bool {
         self.entry_mut(slot).set_integer(value)
@@ -224,7 +226,7 @@ impl Db {
         self.entries.get_mut(slot).expect("a slot is used only while its entry lives")
     }
 
-    /// Adds a key that is not there yet and expires at `expires_at_ms`, `NEVER` for not at all.
+    /// Adds a key that does not exist yet and expires at `expires_at_ms`, `NEVER` for not at all.
     pub(super) fn insert(&mut self, key: &[u8], value: NewValue<'_>, expires_at_ms: i64, used: u32) -> Slot {
         self.insert_hashed(hash_bytes(key), key, value, expires_at_ms, used)
     }
@@ -244,7 +246,8 @@ impl Db {
         slot
     }
 
-    /// Puts an entry back that [`remove`](Self::remove) took out. If nothing else came or went since, it gets its slot.
+    /// Puts back an entry that [`remove`](Self::remove) took out. It gets its old slot if no other entry has come or
+    /// gone since.
     pub(super) fn restore(&mut self, removed: Removed) -> Slot {
         let hash = hash_bytes(&removed.key);
         let slot = self.entries.restore(removed);
@@ -252,7 +255,7 @@ impl Db {
         slot
     }
 
-    /// An entry has come: it gets its place in the index, and a timer if it needs one.
+    /// Gives a new entry its place in the index, and a timer if it needs one.
     #[inline]
     fn link(&mut self, hash: u64, slot: Slot) {
         self.index.insert_unique(hash, slot.0, &self.entries);
@@ -266,7 +269,7 @@ impl Db {
         }
     }
 
-    /// Takes an entry out, for one who may [put it back](Self::restore). Memory that is free then is kept until
+    /// Takes an entry out so that it can be [put back](Self::restore). Freed memory is kept until
     /// [`release`](Self::release).
     pub(super) fn remove(&mut self, slot: Slot) -> Option<Removed> {
         let was_armed = self.unlink(slot)?;
@@ -277,8 +280,8 @@ impl Db {
         removed
     }
 
-    /// Removes an entry for good, if one is there. Answers its value if it lay outside of the entry: it may take long to free. Memory
-    /// is kept as by [`remove`](Self::remove).
+    /// Removes an entry for good, if there is one. Returns a value that lay outside the entry, since freeing it may
+    /// take long. Freed memory is kept until [`release`](Self::release).
     #[inline]
     pub(super) fn discard(&mut self, slot: Slot) -> Option<Value> {
         let was_armed = self.unlink(slot)?;
@@ -289,7 +292,7 @@ impl Db {
         outside
     }
 
-    /// An entry is about to go: it leaves the index. Answers whether a timer comes for it.
+    /// Removes an entry that is about to go from the index. Returns whether the entry has a timer.
     #[inline]
     fn unlink(&mut self, slot: Slot) -> Option<bool> {
         let entry = self.entries.get(slot)?;
@@ -301,8 +304,8 @@ impl Db {
         Some(is_armed)
     }
 
-    /// Gives some of the memory back that is free since entries were removed. Not for the middle of a unit that may have to
-    /// be undone: entries would not come back to their slots.
+    /// Gives back some of the memory of removed entries. Not while undo is on, since entries could not come back to
+    /// their slots.
     #[inline]
     pub(super) fn release(&mut self) {
         if self.entries.has_emptied() {
@@ -310,19 +313,19 @@ impl Db {
         }
     }
 
-    /// Gives all of it back.
+    /// Gives back all memory of removed entries.
     pub(super) fn release_all(&mut self) {
         while self.entries.has_emptied() {
             self.entries.release();
         }
     }
 
-    /// Gives back what is kept for keys to come, too. After [`release_all`](Self::release_all).
+    /// Gives back memory kept for future keys as well. Call after [`release_all`](Self::release_all).
     pub(super) fn release_spare(&mut self) {
         self.entries.release_spare();
     }
 
-    /// Moves an entry, which must be there, to a place for so many bytes. Answers where it is then.
+    /// Moves an entry, which must exist, to a place of at least `bytes` bytes. Returns its new slot.
     #[cold]
     #[must_use]
     pub(super) fn relocate(&mut self, from: Slot, bytes: usize) -> Slot {
@@ -332,14 +335,14 @@ impl Db {
         let slot = self.index.find_mut(hash, |slot| slot == from.0);
         *slot.expect("every entry is in the index") = to.0;
         if self.entry(to).is_mortal() {
-            // The timer of its old slot is stale.
+            // The timer of the old slot is stale.
             self.rearm(to);
         }
         to
     }
 
-    /// Gives the entry at `slot`, if one is there, the place that it needs: with its collection embedded, if that `is_new` and may be.
-    /// Answers whether it has moved.
+    /// Moves the entry at `slot`, if there is one, to the place it needs. Embeds its collection if the collection
+    /// `is_new` and may be embedded. Returns whether the entry has moved.
     pub(super) fn settle(&mut self, slot: Slot, is_new: bool) -> bool {
         let Some(entry) = self.get(slot) else { return false };
         if is_new && entry.bytes_embedded().is_some() {
@@ -356,13 +359,13 @@ impl Db {
         moves
     }
 
-    /// Gives an entry, which must be there and has [room](Entry::bytes_with), another value and another time at which it expires.
-    /// Answers the old value if it lay outside of the entry.
+    /// Gives an existing entry with [room](Entry::bytes_with) another value and expiry. Returns the old value if it lay
+    /// outside the entry.
     pub(super) fn set_value(&mut self, slot: Slot, value: NewValue<'_>, expires_at_ms: i64) -> Option<Value> {
         self.exchange(slot, expires_at_ms, |entry, expires| entry.set_value(value, expires))
     }
 
-    /// As [`set_value`](Self::set_value), but answers the old value wherever it lay.
+    /// As [`set_value`](Self::set_value), but returns the old value wherever it lay.
     pub(super) fn replace_value(&mut self, slot: Slot, value: NewValue<'_>, expires_at_ms: i64) -> Value {
         self.exchange(slot, expires_at_ms, |entry, expires| entry.replace_value(value, expires))
     }
@@ -384,15 +387,16 @@ impl Db {
         old
     }
 
-    /// An entry has got another value, and is about to expire at `expires_at_ms`. Before, it expired or did not, and so did its elements.
+    /// Updates counts and timer after an entry got another value, and before it expires at `expires_at_ms`. The flags
+    /// say whether the entry and its elements expired before.
     fn follow_exchange(&mut self, slot: Slot, expired: bool, elements_expired: bool, expires_at_ms: i64) {
         self.follow_elements(slot, elements_expired);
         self.volatile -= usize::from(expired && expires_at_ms == NEVER);
         self.set_expiry(slot, expires_at_ms);
     }
 
-    /// Keeps count and timer in step after an entry's value or the deadlines of its elements changed; `before` is whether any
-    /// element expired.
+    /// Updates count and timer after a change of an entry's value or of its elements' deadlines. `before` says whether
+    /// any element expired.
     pub(super) fn follow_elements(&mut self, slot: Slot, before: bool) {
         let Some(mut entry) = self.entries.get_mut(slot) else { return };
         let after = entry.follow_elements();
@@ -406,12 +410,12 @@ impl Db {
         }
     }
 
-    /// Looks at the next timer, if it comes at `now_ms` at the latest.
+    /// Looks at the next timer, if it is due at `now_ms`.
     pub(super) fn next_timer(&mut self, now_ms: i64) -> Turn {
         self.timers.turn(now_ms, &mut self.entries)
     }
 
-    /// Adds the timer that an entry needs which has none, or whose timer has come.
+    /// Adds a timer for an entry that needs one and has none, or whose timer has fired.
     pub(super) fn rearm(&mut self, slot: Slot) {
         let Some(mut entry) = self.entries.get_mut(slot) else { return };
         if entry.as_ref().due_at_ms() == NEVER {
@@ -422,7 +426,7 @@ impl Db {
         self.sweep_timers();
     }
 
-    /// Goes on with throwing out stale timers, if that is worth it.
+    /// Continues the sweep of stale timers if it is worth it.
     #[inline]
     fn sweep_timers(&mut self) {
         if self.timers.needs_sweep(self.volatile + self.partly_volatile) {
@@ -430,7 +434,7 @@ impl Db {
         }
     }
 
-    /// Changes when an entry expires; `NEVER` for not at all. It has [room](Entry::bytes_with_deadline) for that.
+    /// Changes when an entry expires; `NEVER` for not at all. The entry must have [room](Entry::bytes_with_deadline).
     pub(super) fn set_expiry(&mut self, slot: Slot, at_ms: i64) {
         let Some(mut entry) = self.entries.get_mut(slot) else { return };
         self.volatile -= usize::from(entry.as_ref().expires());
@@ -446,7 +450,7 @@ impl Db {
         self.index.scan(cursor, count, &self.entries, |slot| emit(Slot(slot)))
     }
 
-    /// Shows the entries from `cursor` on to `visit`, those of one place together; see [`SplitTable::walk`].
+    /// Passes the entries from `cursor` on to `visit`, those of one place together; see [`SplitTable::walk`].
     pub(super) fn walk(&self, cursor: u64, mut visit: impl FnMut(&[Entry<'_>]) -> Walk) -> u64 {
         let mut entries: Vec<Entry<'_>> = Vec::new();
         self.index.walk(cursor, &self.entries, |together| {
@@ -456,15 +460,16 @@ impl Db {
         })
     }
 
-    /// Draws slots that lie together in the index, and are of no keys that have anything to do with each other: of all, or only of
-    /// those that expire. There may be none.
+    /// Draws slots that lie together in the index, so their keys are unrelated: slots of all keys, or only of those
+    /// that expire. There may be none.
     pub(super) fn draw_line(&mut self, rng: &mut Rng, is_volatile: bool, drawn: &mut Vec<Slot>) {
         let Db { entries, ahead, .. } = self;
         drawn.extend(ahead.slots.iter().filter(|slot| may_go(entries, **slot, is_volatile)));
         self.draw_ahead(rng);
     }
 
-    /// Draws one slot, of all keys or of those that expire. Each has the same chance, but those of a line are drawn one after the other.
+    /// Draws one slot, of all keys or of those that expire. All slots are equally likely, but slots of one line are
+    /// drawn one after the other.
     pub(super) fn draw_one(&mut self, rng: &mut Rng, is_volatile: bool) -> Option<Slot> {
         for _ in 0..EVICTION_DRAWS {
             while let Some(slot) = self.ahead.slots.pop() {
@@ -477,7 +482,7 @@ impl Db {
         None
     }
 
-    /// Looks into the line that was drawn last, and draws another.
+    /// Looks at the line that was drawn last, and draws another.
     fn draw_ahead(&mut self, rng: &mut Rng) {
         let Db { index, entries, ahead, .. } = self;
         ahead.slots.clear();
@@ -486,7 +491,7 @@ impl Db {
         ahead.line = index.random_line(|n| rng.below(n));
     }
 
-    /// Draws slots of keys that expire, whose timers lie together.
+    /// Draws slots of expiring keys whose timers lie together.
     pub(super) fn draw_timers(&self, rng: &mut Rng, drawn: &mut Vec<Slot>) {
         let block = self.timers.random_block(rng);
         block.iter().for_each(|slot| self.entries.prefetch(*slot));
@@ -498,13 +503,13 @@ impl Db {
         self.timers.nearest(&mut self.entries, drawn);
     }
 
-    /// Whether [`Db::draw_nearest`] is about to learn which are the next.
+    /// Whether [`Db::draw_nearest`] is still sorting the next timers.
     #[inline]
     pub(super) fn is_ordering_timers(&self) -> bool {
         self.timers.is_moving()
     }
 
-    /// A key, or one that expires, if there is one.
+    /// Returns any key, or any that expires, if there is one.
     pub(super) fn first_that_may_go(&self, is_volatile: bool) -> Option<Slot> {
         if !is_volatile {
             return self.slots().next();
@@ -516,7 +521,7 @@ impl Db {
         self.index.random(|n| rng.below(n)).map(Slot)
     }
 
-    /// Every slot, in no order that means anything.
+    /// Every slot, in no particular order.
     pub(super) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
         self.index.iter().map(Slot)
     }
@@ -526,12 +531,12 @@ impl Db {
         &self.timers
     }
 
-    /// Bytes of the index from hash to entry. Takes time in proportion to its segments.
+    /// Bytes of the index from hash to entry. Takes time proportional to its segments.
     pub fn index_bytes(&self) -> usize {
         self.index.mem_bytes()
     }
 
-    /// Bytes of what the entries say of themselves, beside key, value and deadline.
+    /// Bytes of the entries' headers.
     pub fn header_bytes(&self) -> usize {
         self.len() * HEADER_BYTES
     }
@@ -541,18 +546,18 @@ impl Db {
         self.volatile * size_of::<i64>() + self.timers.mem_bytes()
     }
 
-    /// Bytes that are allocated for entries and hold none. Takes time in proportion to the chunks of entries.
+    /// Bytes allocated for entries but unused. Takes time proportional to the chunks of entries.
     pub fn vacant_bytes(&self) -> usize {
         self.entries.vacant_bytes()
     }
 
-    /// Bytes of the tables, without keys and values that lie outside them.
+    /// Bytes of the tables, without keys and values outside them.
     pub fn overhead_bytes(&self) -> usize {
         self.entries.mem_bytes() + self.index.mem_bytes() + self.timers.mem_bytes()
     }
 }
 
-/// By the numbers of their slots.
+/// Hashes by slot number.
 impl Hashes for Entries {
     #[inline]
     fn of(&self, slot: u32) -> u64 {
@@ -585,13 +590,13 @@ mod tests {
                 for (key, slot) in keys {
                     hint.into_iter().for_each(|slot| db.hint(slot));
                     check(db, key, slot);
-                    // The next one begins where that was.
+                    // The next lookup starts at the hint.
                     keys.iter().for_each(|(key, slot)| check(db, key, *slot));
                 }
             }
         };
         check_all(&mut db, [(b"a", Some(a)), (b"b", Some(b)), (b"c", None), (b"d", None)]);
-        // One moves, and another takes a slot that was free.
+        // One entry moves, and another takes a free slot.
         let moved = db.relocate(b, 100);
         let taken = db.insert(b"d", NewValue::Text(b""), NEVER, 0);
         assert!(moved != b && [b, gone].contains(&taken));
@@ -615,7 +620,7 @@ mod tests {
         db.remove(a);
         assert_eq!(db.restore(entry), a);
         assert_eq!(hashes(&db), [hash_a, hash_b]);
-        // One that moves takes it along.
+        // A key that moves keeps its hash cached.
         let moved = db.relocate(a, 100);
         assert_eq!(
             [a, moved, b].map(|slot| db.get(slot).map(|_| db.hash_at(slot))),

@@ -1,80 +1,80 @@
-//! The entries of a database: each in a place of the [`arena`](super::arena) that has the size for it.
+//! The entries of a database. Each lies in a place of the [`arena`](super::arena) of suitable size.
 //!
-//! An entry keeps its slot until it must grow beyond its place: then it moves ([`Entries::relocate`]), and whoever knows its slot has to
-//! learn the new one. What gets smaller stays, except collections ([`settle`](super::settle)). Undo takes a move back by another one, and
-//! a removal by putting the entry into a place of the size that it had ([`Entries::restore`]); walking backwards, both find the slot of
-//! before.
+//! An entry keeps its slot until it grows beyond its place. It then moves ([`Entries::relocate`]), and all holders of
+//! its slot must learn the new one. An entry that shrinks stays, unless it holds a collection
+//! ([`settle`](super::settle)). Undo reverses a move by another move, and a removal by putting the entry into a place
+//! of its old size ([`Entries::restore`]). In the backward walk, both find the earlier slot.
 
 use super::any_value::Value;
 use super::arena::{Arena, Slot};
 use super::entry::{Entry, EntryMut, Key, NEVER, NewValue, bytes_needed};
 use crate::value::string::StringValue;
 
-/// Entries by slot. See the module's header.
+/// Entries by slot. See the module header.
 #[derive(Default)]
 pub(super) struct Entries {
-    /// What lies in each place that is taken is an entry. Its owner is this.
+    /// Every taken place holds an entry, owned by this struct.
     places: Arena,
 }
 
-/// An entry that was taken out. It may be put back.
+/// An entry that was taken out and may be put back.
 pub(super) struct Removed {
     pub(super) key: Key,
     pub(super) value: Value,
     /// When it expires, [`NEVER`] for not at all.
     pub(super) expires_at_ms: i64,
-    /// When it was last used, or how often.
+    /// Its use bits.
     pub(super) used: u32,
-    /// Bytes of the place where it lay.
+    /// Bytes of its former place.
     place_bytes: usize,
 }
 
 impl Removed {
-    /// Takes the value out. What is left fits into a place that the entry had before.
+    /// Takes the value out. The entry still fits into its former place.
     pub(super) fn take_value(&mut self) -> Value {
         std::mem::replace(&mut self.value, Value::String(StringValue::plain(b"")))
     }
 
-    /// The same without the value.
+    /// A copy without the value.
     pub(super) fn shell(&self) -> Removed {
         Removed { key: self.key.clone(), value: Value::String(StringValue::plain(b"")), ..*self }
     }
 }
 
 impl Entries {
-    /// How many there are.
+    /// The number of entries.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// The entry at `slot`, if one is there.
+    /// The entry at `slot`, if there is one.
     #[inline]
     pub(super) fn get(&self, slot: Slot) -> Option<Entry<'_>> {
-        // SAFETY: a taken place holds an entry, and nothing changes as long as all of them are borrowed.
+        // SAFETY: a taken place holds an entry, and nothing changes while `self` is borrowed.
         self.places.place(slot).map(|place| unsafe { Entry::of(place) })
     }
 
-    /// The entry at `slot`, if one is there.
+    /// The entry at `slot`, for changing, if there is one.
     #[inline]
     pub(super) fn get_mut(&mut self, slot: Slot) -> Option<EntryMut<'_>> {
-        // SAFETY: a taken place holds an entry, and all of them are borrowed.
+        // SAFETY: a taken place holds an entry, and `self` is borrowed exclusively.
         self.places.place(slot).map(|place| unsafe { EntryMut::of(place) })
     }
 
-    /// Starts to bring the entry at `slot` into the cache, without looking at it.
+    /// Prefetches the entry at `slot` without looking at it.
     #[inline]
     pub(super) fn prefetch(&self, slot: Slot) {
         self.places.prefetch(slot);
     }
 
-    /// Adds an entry, without a timer. It expires at `expires_at_ms`, [`NEVER`] for not at all.
+    /// Adds an entry without a timer. It expires at `expires_at_ms`, [`NEVER`] for not at all.
     #[inline]
     pub(super) fn insert(&mut self, key: &[u8], value: NewValue<'_>, expires_at_ms: i64, used: u32) -> Slot {
         self.insert_into(0, key, value, expires_at_ms, used)
     }
 
-    /// Puts an entry back, without a timer, into a place of the size that it had.
+    /// Puts an entry back, without a timer, into a place of its former size.
     pub(super) fn restore(&mut self, removed: Removed) -> Slot {
         let Removed { key, value, expires_at_ms, used, place_bytes } = removed;
         self.insert_into(place_bytes, &key, value.into(), expires_at_ms, used)
@@ -96,7 +96,7 @@ impl Entries {
         slot
     }
 
-    /// Takes the entry at `slot` out, for one who may put it back.
+    /// Takes the entry at `slot` out so that it can be put back.
     pub(super) fn remove(&mut self, slot: Slot) -> Option<Removed> {
         let entry = self.get(slot)?;
         let inside = entry.value_inside();
@@ -106,7 +106,8 @@ impl Entries {
         Some(Removed { key, value, expires_at_ms, used, place_bytes })
     }
 
-    /// Removes the entry at `slot` for good. Answers its value if it lay outside of the entry: it may take long to free.
+    /// Removes the entry at `slot` for good. Returns a value that lay outside the entry, since freeing it may take
+    /// long.
     #[inline]
     pub(super) fn discard(&mut self, slot: Slot) -> Option<Value> {
         let entry = self.get_mut(slot)?;
@@ -116,16 +117,18 @@ impl Entries {
         outside
     }
 
-    /// Moves the entry at `slot`, which must be there, to a place for so many bytes, without its timer. Answers where it is then.
+    /// Moves the entry at `slot`, which must exist, to a place of at least `bytes` bytes, without its timer. Returns
+    /// its new slot.
     ///
     /// # Panics
-    /// Where it does not [fit](Entry::fits).
+    /// If the entry does not [fit](Entry::fits).
     #[must_use]
     pub(super) fn relocate(&mut self, slot: Slot, bytes: usize) -> Slot {
-        // The new place is taken before the old one is free: when the entry moves back, the old one was freed last.
+        // Takes the new place before freeing the old one, so that the old one is first in the free list when the entry
+        // moves back.
         let (to, place) = self.places.allocate(bytes);
         let entry = self.get_mut(slot).expect("a slot is used only while its entry lives");
-        // SAFETY: the one place has just been allocated, the other is freed next.
+        // SAFETY: the new place has just been allocated, and the old one is freed next.
         unsafe { entry.move_to(place) };
         self.places.free(slot);
         to
@@ -137,17 +140,17 @@ impl Entries {
         self.places.has_emptied()
     }
 
-    /// Gives memory back that holds no entry; see [`Arena::release`].
+    /// Gives back memory that holds no entry; see [`Arena::release`].
     pub(super) fn release(&mut self) {
         self.places.release();
     }
 
-    /// Gives back what [`release`](Self::release) keeps for entries to come; see [`Arena::release_spare`].
+    /// Gives back what [`release`](Self::release) keeps for future entries; see [`Arena::release_spare`].
     pub(super) fn release_spare(&mut self) {
         self.places.release_spare();
     }
 
-    /// Bytes allocated in which no entry lies.
+    /// Bytes allocated but not taken by entries.
     pub(super) fn vacant_bytes(&self) -> usize {
         self.places.vacant_bytes()
     }
@@ -167,7 +170,7 @@ impl Drop for Entries {
     }
 }
 
-// What its entries own may be sent, so that another thread may free a whole database.
+// What entries own may be sent, so another thread may free a whole database.
 const _: () = {
     const fn is_send<T: Send>() {}
     is_send::<(Value, Entries)>();
@@ -191,7 +194,7 @@ mod tests {
     use crate::value::string::{Digits, StringValue};
     use crate::value::zset::{ZSet, ZSetLimits};
 
-    /// What an entry should say.
+    /// The expected content of an entry.
     struct Expected {
         key: Vec<u8>,
         value: Value,
@@ -309,7 +312,7 @@ mod tests {
         assert!(!expected.is_armed || entry.mark() == expected.mark);
     }
 
-    /// Moves an entry, without its timer, if it has no room for so many bytes.
+    /// Moves an entry, without its timer, if it has no room for `bytes` bytes.
     fn reserve(entries: &mut Entries, slot: Slot, bytes: usize, expected: &mut Expected) -> Slot {
         if entries.get(slot).expect("it is there").has_room(bytes) {
             return slot;
@@ -320,7 +323,7 @@ mod tests {
         to
     }
 
-    /// One step, on an entry that is there.
+    /// One step, on an existing entry.
     fn change(rng: &mut Rng, entries: &mut Entries, slot: Slot, expected: &mut Expected) -> Slot {
         let entry = entries.get(slot).expect("it is there");
         let expires = expected.expires_at_ms != NEVER;
@@ -333,7 +336,7 @@ mod tests {
                 let old = entry.replace_value(new.clone().into(), expires);
                 assert_eq!(shown(old.as_ref()), shown(expected.value.as_ref()));
                 expected.value = new;
-                // A bound of its timer may have had to give way.
+                // The entry may have dropped its timer's bound to make room.
                 expected.is_armed &= expires || entry.as_ref().is_armed();
                 slot
             }
@@ -357,7 +360,7 @@ mod tests {
                 assert!(expected.is_armed || !comes_in_time);
                 (expected.expires_at_ms, expected.is_armed, expected.mark) = (at_ms, true, !expected.mark);
                 entry.arm(at_ms, expected.mark);
-                // What is taken away stays as a bound.
+                // A removed deadline stays as a bound.
                 if rng.below(2) == 0 {
                     assert!(!entry.set_expiry(NEVER) && entry.set_expiry(at_ms - 1) && !entry.set_expiry(at_ms));
                     assert!(!entry.set_expiry(NEVER));
@@ -471,7 +474,7 @@ mod tests {
         }
     }
 
-    /// What keys of a coordination server take, places, their share of the index, and what is allocated beside them.
+    /// Bytes of typical keys of a coordination server: places, their share of the index, and further allocations.
     #[test]
     fn small_entries_take_little() {
         use crate::base::split_table::ENTRY_SHARE_BYTES as SHARE;
@@ -503,7 +506,7 @@ mod tests {
             fits
         };
         assert!(set(NewValue::string(b"5")) && set(NewValue::Text(&[b'w'; 100])) && !set(NewValue::Text(&[b'w'; 101])));
-        // Where one is taken that was there, too.
+        // A shorter value fits again.
         assert!(set(NewValue::string(b"5")));
         let mut entry = entries.get_mut(slot).expect("it is there");
         assert!(entry.set_expiry(1_000));
@@ -524,12 +527,12 @@ mod tests {
             assert_eq!(entry.as_ref().key(), b"even");
             entry.as_ref().is_armed()
         };
-        // It stays where there is room for it, but takes no place for itself.
+        // An unneeded deadline stays while there is room, but claims no room of its own.
         assert_eq!((set(84), set(85), set(84)), (true, false, false));
         assert!(entry.set_expiry(500) && entry.as_ref().deadline_ms() == 500);
     }
 
-    /// Under Miri, which finds what is never freed; and what is freed twice.
+    /// Run under Miri, which finds leaks and double frees.
     #[test]
     fn entries_free_what_they_own() {
         let mut entries = Entries::default();

@@ -1,4 +1,4 @@
-//! One key with its value, expiry and bookkeeping, in as few bytes as that takes.
+//! One key with its value, expiry and bookkeeping, in as few bytes as possible.
 //!
 //! ```text
 //! | header | deadline i64 | word | key | text |
@@ -6,21 +6,24 @@
 //! header: | use u32             | key's length u8 | text's length u8 | kind u8 | flags u8 |
 //! ```
 //!
-//! - The *deadline* is there once the key had one, and stays while there is room: a lock that is renewed or whose expiry is taken
-//!   away does not move.
-//! - The *word* is there unless the value is a short text: a large integer, or the pointer that a collection or a long string is.
-//! - A *key* of more than 255 bytes lies in an allocation of its own; pointer and length are in its place.
-//! - The *text* is a string of up to [`TEXT_MAX_BYTES`] that was written in one go. Compared with an allocation of its own it
-//!   saves 24 bytes and what the allocator rounds up by, and a cache miss per look. A string that is edited in place lies outside.
-//!   An integer of 32 bits lies there, too, in four bytes; and so do the bytes of a small collection that was written in one unit,
-//!   until it is changed ([`EntryMut::embed`]). Its word says then what they mean.
+//! - The *deadline* exists once the key has had one, and stays while there is room. So a lock does not move when it is
+//!   renewed or when its expiry is removed.
+//! - The *word* exists unless the value is a short text. It is a large integer, or the pointer of a collection or a
+//!   long string.
+//! - A *key* of more than 255 bytes lies in an allocation of its own, with pointer and length in its place.
+//! - The *text* is a string of up to [`TEXT_MAX_BYTES`] that was written in one go. Compared with a separate
+//!   allocation, it saves 24 bytes, the allocator's rounding, and a cache miss per access. A string that is edited in
+//!   place lies outside. A 32-bit integer lies here too, in four bytes. So do the bytes of a small collection that was
+//!   written in one unit, until it is changed ([`EntryMut::embed`]); its word then says what the bytes mean.
 //!
-//! So it follows from key, value and expiry alone how many bytes an entry takes at most, and how many with its collection outside, which
-//! are fewer. Undo relies on that: what comes back, which lies outside then, fits where it was.
+//! So key, value and expiry alone determine the most bytes that an entry takes. They also determine the bytes with its
+//! collection outside, which are fewer. Undo relies on that: an entry that comes back has its collection outside, and
+//! fits its old place.
 //!
-//! An entry lies in a [`Place`] of the [`arena`](super::arena), which may be larger: what becomes shorter stays where it is, except
-//! collections ([`settle`](super::settle)). What becomes longer than its place has to move *before* it changes, see
-//! [`Keyspace::reserve`](super::Keyspace::reserve). It may be moved byte by byte; whatever it points to belongs to it alone.
+//! An entry lies in a [`Place`] of the [`arena`](super::arena), which may be larger. An entry that shrinks stays where
+//! it is, unless it holds a collection ([`settle`](super::settle)). An entry that outgrows its place has to move
+//! *before* it changes; see [`Keyspace::reserve`](super::Keyspace::reserve). It may be moved bytewise, since it is the
+//! only owner of everything it points to.
 
 use std::marker::PhantomData;
 use std::mem;
@@ -40,54 +43,55 @@ use crate::value::string::{Digits, StringRef, StringValue};
 use crate::value::thin_bytes::ThinBytes;
 use crate::value::zset::ZSet;
 
-/// The deadline of what never expires.
+/// The deadline of keys that never expire.
 pub const NEVER: i64 = i64::MAX;
 
 /// A key outside of a database.
 pub type Key = SmallBytes;
 
-/// Longest string that lies inside of its entry. With the longest key inside, too, and a deadline, it takes the largest place.
+/// The longest string inside an entry. With the longest inside key and a deadline, it fills the largest place.
 pub(super) const TEXT_MAX_BYTES: usize = 240;
 
-/// Most bytes of a collection that lies inside of its entry. The entry fits the largest place, whatever comes before them.
+/// The most bytes of a collection inside an entry. The entry then fits the largest place, whatever precedes them.
 const EMBEDDED_MAX_BYTES: usize = TEXT_MAX_BYTES - WORD;
 
-/// Fewest entries of its block, of a hash fields and values: those of fewer are mostly queues and locks, which come and go. The block of
-/// a set of integers counts none, so that one stays outside.
+/// The fewest entries of a block to be embedded, where fields and values of a hash count separately. Smaller
+/// collections are mostly queues and locks, which come and go. The block of a set of integers counts no entries, so it
+/// stays outside.
 const EMBEDDED_MIN_ENTRIES: usize = 4;
 
-/// Longest key that lies inside of its entry.
+/// The longest key inside an entry.
 const KEY_MAX_BYTES: usize = u8::MAX as usize;
 
 /// Bytes of the header, of a deadline, and of the word.
 const WORD: usize = 8;
 
-/// Bytes that an entry takes beside its key, value and deadline.
+/// Bytes of an entry in addition to its key, value and deadline.
 pub(super) const HEADER_BYTES: usize = WORD;
 
-/// An entry's first bytes.
+/// The first bytes of an entry.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 struct Header {
-    /// When it was last used, or how often: see [`usage`](super::usage).
+    /// The use bits; see [`usage`](super::usage).
     used: u32,
-    /// 0 for a key that lies outside.
+    /// 0 for a key outside the entry.
     key_len: u8,
-    /// 0 where nothing lies at the end.
+    /// 0 if there is nothing at the end.
     text_len: u8,
     kind: Kind,
     flags: u8,
 }
 
-/// What the value is.
+/// The kind of the value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
     /// A string whose text lies at the end.
     Text,
-    /// An integer whose four bytes lie there, little-endian.
+    /// An integer in four bytes at the end, little-endian.
     SmallInt,
-    /// An integer, in the word, as all that follow.
+    /// An integer in the word. All following kinds have a word, too.
     Int,
     Heap,
     Raw,
@@ -103,23 +107,23 @@ enum Kind {
 const HAS_DEADLINE: u8 = 1 << 0;
 /// There is a word.
 const HAS_WORD: u8 = 1 << 1;
-/// The key lies outside.
+/// The key lies outside the entry.
 const LONG_KEY: u8 = 1 << 2;
 /// The key expires at its deadline.
 const EXPIRES: u8 = 1 << 3;
-/// A timer comes no later than the deadline says, whether or not the key still expires.
+/// A timer fires no later than the deadline, whether or not the key still expires.
 const ARMED: u8 = 1 << 4;
-/// The mark of the last sweep of timers that left its timer.
+/// The mark of the last sweep that kept the entry's timer.
 const MARK: u8 = 1 << 5;
-/// An element expires. A timer comes for that; [`ValueRef::timer_ms`] tells when.
+/// An element expires. A timer fires for it; see [`ValueRef::timer_ms`].
 const ELEMENTS_EXPIRE: u8 = 1 << 6;
 
 const _: () = {
     assert!(size_of::<Header>() == WORD && mem::offset_of!(Header, flags) == 7);
     assert!((HAS_DEADLINE | HAS_WORD | LONG_KEY | EXPIRES | ARMED | MARK | ELEMENTS_EXPIRE) & FREE_BIT == 0);
-    // By these the places of word and key are computed.
+    // The places of word and key are computed from these flags.
     assert!(HAS_DEADLINE == 1 && HAS_WORD == 2);
-    // What is in the word, and in the place of a long key.
+    // What lies in the word, and in the place of a long key.
     assert!(size_of::<List>() == WORD && size_of::<Set>() == WORD && size_of::<ZSet>() == WORD);
     assert!(size_of::<Hash>() == WORD && size_of::<Box<Stream>>() == WORD && size_of::<ThinBytes>() == WORD);
     assert!(size_of::<Grants>() == WORD);
@@ -131,16 +135,16 @@ const _: () = {
 
 /// A value on its way into an entry.
 pub(super) enum NewValue<'a> {
-    /// A string, whatever it says.
+    /// A string, even if it looks like a number.
     Text(&'a [u8]),
-    /// A number of 32 bits, little-endian.
+    /// A 32-bit number, little-endian.
     SmallInt([u8; 4]),
     /// Any other value.
     Owned(Value),
 }
 
 impl<'a> NewValue<'a> {
-    /// Whether it may come to be [embedded](EntryMut::embed).
+    /// Whether it may be [embedded](EntryMut::embed) later.
     #[inline]
     pub(super) fn is_collection(&self) -> bool {
         matches!(self, NewValue::Owned(Value::List(_) | Value::Set(_) | Value::ZSet(_) | Value::Hash(_)))
@@ -164,7 +168,7 @@ impl<'a> NewValue<'a> {
         }
     }
 
-    /// What lies at the end of the entry, if it is a short text or a number of 32 bits.
+    /// The bytes at the end of the entry, if the value is a short text or a 32-bit number.
     #[inline]
     fn short_text(&self) -> Option<&[u8]> {
         let text = match self {
@@ -187,10 +191,10 @@ impl From<Value> for NewValue<'_> {
     }
 }
 
-/// What decides where the parts of an entry lie, and how many bytes it takes.
+/// Everything that determines the positions of an entry's parts and its size.
 #[derive(Clone, Copy)]
 struct Shape {
-    /// Those that are no part of the shape, too.
+    /// Includes flags that are not part of the shape.
     flags: u8,
     key_len: u8,
     text_len: u8,
@@ -212,7 +216,7 @@ impl Shape {
         }
     }
 
-    /// The shape with a value that is a word.
+    /// The shape with a value in a word.
     #[inline]
     fn with_word(self) -> Shape {
         Shape { flags: self.flags | HAS_WORD, text_len: 0, ..self }
@@ -224,7 +228,7 @@ impl Shape {
         Shape { flags: self.flags | HAS_DEADLINE, ..self }
     }
 
-    /// The shape without a deadline, and without what belongs to one.
+    /// The shape without a deadline and its flags.
     #[inline]
     fn without_deadline(self) -> Shape {
         Shape { flags: self.flags & !(HAS_DEADLINE | EXPIRES | ARMED), ..self }
@@ -254,37 +258,37 @@ impl Shape {
         self.key_at() + self.key_bytes()
     }
 
-    /// Bytes in all.
+    /// Total bytes.
     #[inline]
     fn bytes(self) -> usize {
         self.text_at() + usize::from(self.text_len)
     }
 }
 
-/// Bytes that an entry takes.
+/// Bytes of an entry.
 #[inline]
 pub(super) fn bytes_needed(key: &[u8], value: &NewValue<'_>, expires: bool) -> usize {
     Shape::new(key, value, expires).bytes()
 }
 
-/// A key and what belongs to it, to read it where it lies.
+/// A key and its data, borrowed for reading in place.
 #[derive(Clone, Copy)]
 pub struct Entry<'a> {
     place: Place,
     lives: PhantomData<&'a Value>,
 }
 
-/// An entry, to change it.
+/// An entry, for changing.
 pub(super) struct EntryMut<'a> {
     place: Place,
     lives: PhantomData<&'a mut Value>,
 }
 
 impl<'a> Entry<'a> {
-    /// Reads what lies in a place.
+    /// Reads the entry in a place.
     ///
     /// # Safety
-    /// An entry does, and stays there unchanged as long as `'a`.
+    /// The place holds an entry, which stays there unchanged during `'a`.
     #[inline]
     pub(super) unsafe fn of(place: Place) -> Entry<'a> {
         Entry { place, lives: PhantomData }
@@ -321,11 +325,11 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// The value, where there is a word.
+    /// The value, if it lies in the word.
     #[inline]
     fn value_in_word(self, kind: Kind) -> ValueRef<'a> {
         let word = self.word();
-        // SAFETY: the kind says what the word is. It lives as long as the entry.
+        // SAFETY: the kind says what the word holds. It lives as long as the entry.
         unsafe {
             match kind {
                 Kind::Text | Kind::SmallInt => unreachable!("it lies at the end"),
@@ -342,7 +346,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// A copy of the value, if it lies inside of the entry: a number, a short text, or an embedded collection.
+    /// A copy of a value inside the entry: a number, a short text, or an embedded collection.
     pub(super) fn value_inside(self) -> Option<Value> {
         match self.value() {
             value @ ValueRef::String(StringRef::Int(_) | StringRef::Short(_)) => Some(value.into()),
@@ -358,7 +362,7 @@ impl<'a> Entry<'a> {
         text_len > 0 && flags & HAS_WORD != 0
     }
 
-    /// Bytes that it takes with its collection embedded; `None` where that stays outside.
+    /// Bytes of the entry with its collection embedded, or `None` if the collection stays outside.
     pub(super) fn bytes_embedded(self) -> Option<usize> {
         let block = self.value().block()?;
         let is_embedded =
@@ -366,12 +370,12 @@ impl<'a> Entry<'a> {
         is_embedded.then(|| Shape { text_len: block.len() as u8, ..self.shape() }.bytes())
     }
 
-    /// Bytes that it takes as it is.
+    /// Bytes of the entry as it is.
     pub(super) fn bytes(self) -> usize {
         self.shape().bytes()
     }
 
-    /// When it expires, in Unix milliseconds; `None`: never.
+    /// When it expires, in Unix milliseconds, or `None` if it never does.
     pub fn expires_at_ms(self) -> Option<i64> {
         self.has(EXPIRES).then(|| self.deadline_field())
     }
@@ -388,25 +392,25 @@ impl<'a> Entry<'a> {
         self.has(EXPIRES)
     }
 
-    /// Whether elements of it expire, as far as was [followed](EntryMut::follow_elements).
+    /// Whether any element expires, as of the last [`follow_elements`](EntryMut::follow_elements).
     #[inline]
     pub(super) fn elements_expire(self) -> bool {
         self.has(ELEMENTS_EXPIRE)
     }
 
-    /// Whether it expires, or elements of it.
+    /// Whether the entry or any element expires.
     #[inline]
     pub(super) fn is_mortal(self) -> bool {
         self.has(EXPIRES | ELEMENTS_EXPIRE)
     }
 
-    /// Whether it is there at this time: neither the key has expired, nor every element of it.
+    /// Whether the entry is live at this time: neither the key nor all of its elements have expired.
     #[inline]
     pub(super) fn is_live(self, now_ms: i64) -> bool {
         !self.is_mortal() || (self.deadline_ms() > now_ms && !self.value().all_expired(now_ms))
     }
 
-    /// Whether it, or an element of it, may have expired by then: a quick test.
+    /// Quick test of whether the entry or an element may have expired by then.
     #[inline]
     pub(super) fn is_due(self, now_ms: i64) -> bool {
         self.is_mortal() && (self.deadline_ms() <= now_ms || self.elements_are_due(now_ms))
@@ -416,7 +420,7 @@ impl<'a> Entry<'a> {
         self.value().timer_ms().is_some_and(|timer_ms| timer_ms <= now_ms)
     }
 
-    /// When a timer must have come: at the key's deadline or the first of an element; [`NEVER`] for neither.
+    /// The latest time for a timer: the deadline of the key or of its first element; [`NEVER`] if neither expires.
     #[inline]
     pub(super) fn due_at_ms(self) -> i64 {
         let deadline_ms = self.deadline_ms();
@@ -426,55 +430,55 @@ impl<'a> Entry<'a> {
         deadline_ms.min(self.value().first_due_ms().unwrap_or(NEVER))
     }
 
-    /// Whether a timer comes for it.
+    /// Whether it has a timer.
     #[inline]
     pub(super) fn is_armed(self) -> bool {
         self.has(ARMED | ELEMENTS_EXPIRE)
     }
 
-    /// Whether an element expires before a timer comes for it.
+    /// Whether an element expires before the timer fires.
     pub(super) fn elements_need_timer(self) -> bool {
         self.value().needs_timer()
     }
 
-    /// What [`EntryMut::arm`] set.
+    /// The mark set by [`EntryMut::arm`].
     #[inline]
     pub(super) fn mark(self) -> bool {
         self.has(MARK)
     }
 
-    /// When it was last used, or how often: see [`usage`](super::usage).
+    /// The use bits; see [`usage`](super::usage).
     #[inline]
     pub fn used(self) -> u32 {
         self.header().used
     }
 
-    /// Where it lies.
+    /// Its address.
     pub fn address(self) -> *const () {
         self.place.start.as_ptr().cast_const().cast()
     }
 
-    /// Bytes it occupies, approximately: its place, its share of the index, and what lies outside. See [`ValueRef::heap_bytes`] for
-    /// `samples`.
+    /// Approximate bytes it occupies: its place, its share of the index, and what lies outside. See
+    /// [`ValueRef::heap_bytes`] for `samples`.
     pub fn mem_bytes(self, samples: usize) -> usize {
         let long_key = if self.has(LONG_KEY) { self.key().len() } else { 0 };
         self.place.size + ENTRY_SHARE_BYTES + long_key + self.value().heap_bytes(samples)
     }
 
-    /// Bytes that it takes with this value instead of its own, expiring or not.
+    /// Bytes of the entry with this value instead of its own, expiring or not.
     #[inline]
     pub(super) fn bytes_with(self, value: &NewValue<'_>, expires: bool) -> usize {
         let shape = self.shape().with_value(value);
         if expires { shape.with_deadline().bytes() } else { shape.without_deadline().bytes() }
     }
 
-    /// Bytes that it takes with a value that is a word, such as a string that can grow.
+    /// Bytes of the entry with a value in a word, such as a string that can grow.
     #[inline]
     pub(super) fn bytes_with_word(self) -> usize {
         self.shape().with_word().bytes()
     }
 
-    /// Bytes that it takes when the key expires.
+    /// Bytes of the entry when the key expires.
     #[inline]
     pub(super) fn bytes_with_deadline(self) -> usize {
         self.shape().with_deadline().bytes()
@@ -486,25 +490,25 @@ impl<'a> Entry<'a> {
         self.place.size
     }
 
-    /// Whether it may take so many bytes where it is. In debug builds entries with keys of odd length have none to spare: tests
-    /// shall see who goes on with the slot of one that has moved.
+    /// Whether the entry may take `bytes` bytes in its place. In debug builds, entries with keys of odd length have no
+    /// spare room, so that tests find code that goes on with the slot of an entry that has moved.
     #[inline]
     pub(super) fn has_room(self, bytes: usize) -> bool {
         let is_tight = cfg!(debug_assertions) && self.key().len() % 2 == 1;
         bytes <= if is_tight { self.shape().bytes() } else { self.place.size }
     }
 
-    /// Whether it can be moved to a place of so many bytes.
+    /// Whether the entry can be moved to a place of `bytes` bytes.
     pub(super) fn fits(self, bytes: usize) -> bool {
         self.moved_shape().bytes() <= bytes
     }
 
-    /// The shape that it has when it is moved.
+    /// The shape of the entry after a move.
     fn moved_shape(self) -> Shape {
         if self.has(EXPIRES) { self.shape() } else { self.shape().without_deadline() }
     }
 
-    /// Whether it has any of these flags.
+    /// Whether any of these flags is set.
     #[inline]
     fn has(self, flags: u8) -> bool {
         self.header().flags & flags != 0
@@ -522,27 +526,28 @@ impl<'a> Entry<'a> {
         Shape { flags, key_len, text_len }
     }
 
-    /// Where the word is, or would be.
+    /// The position of the word, present or not.
     #[inline]
     fn word(self) -> NonNull<u8> {
-        // SAFETY: a place has at least as many bytes as the header and a deadline, so that this is inside or right behind it.
+        // SAFETY: a place has at least as many bytes as the header and a deadline, so the position is inside or right
+        // behind it.
         unsafe { self.place.start.byte_add(self.shape().word_at()) }
     }
 
-    /// What the deadline says, which must be there.
+    /// The stored deadline, which must exist.
     #[inline]
     fn deadline_field(self) -> i64 {
         debug_assert!(self.has(HAS_DEADLINE), "what expires or is armed has a deadline");
-        // SAFETY: a place has at least two words, and the second one is written where a flag says so.
+        // SAFETY: a place has at least two words, and a flag says that the second one is written.
         unsafe { self.place.start.byte_add(WORD).cast::<i64>().read() }
     }
 }
 
 impl<'a> EntryMut<'a> {
-    /// What lies in a place, to change it.
+    /// Borrows the entry in a place for changing.
     ///
     /// # Safety
-    /// An entry does, and nobody else uses it as long as `'a`.
+    /// The place holds an entry, which nobody else uses during `'a`.
     #[inline]
     pub(super) unsafe fn of(place: Place) -> EntryMut<'a> {
         EntryMut { place, lives: PhantomData }
@@ -551,10 +556,10 @@ impl<'a> EntryMut<'a> {
     /// Writes a new entry into a place. It expires at `expires_at_ms`, [`NEVER`] for not at all.
     ///
     /// # Safety
-    /// Nobody uses the place as long as `'a`, and what was in it is not used any more.
+    /// Nobody else uses the place during `'a`, and its former content is not used any more.
     ///
     /// # Panics
-    /// Where it takes more bytes than the place has: see [`bytes_needed`].
+    /// If the entry takes more bytes than the place has; see [`bytes_needed`].
     #[inline]
     pub(super) unsafe fn write(
         place: Place,
@@ -571,7 +576,7 @@ impl<'a> EntryMut<'a> {
         assert!(shape.bytes() <= place.size, "whoever writes an entry asks how many bytes it takes");
         let mut entry = EntryMut { place, lives: PhantomData };
         let key_at = entry.at(shape.key_at());
-        // SAFETY: the place has so many bytes.
+        // SAFETY: the place has that many bytes.
         unsafe {
             if shape.flags & LONG_KEY != 0 {
                 key_at.cast::<Box<[u8]>>().write(key.into());
@@ -586,7 +591,7 @@ impl<'a> EntryMut<'a> {
         entry
     }
 
-    /// The entry, to read it.
+    /// Borrows the entry for reading.
     #[inline]
     pub(super) fn as_ref(&self) -> Entry<'_> {
         Entry { place: self.place, lives: PhantomData }
@@ -597,31 +602,31 @@ impl<'a> EntryMut<'a> {
         EntryMut { place: self.place, lives: PhantomData }
     }
 
-    /// Notes when it was used, or how often.
+    /// Sets the use bits.
     #[inline]
     pub(super) fn touch(&mut self, used: u32) {
         self.header_mut().used = used;
     }
 
-    /// The value, to change it in place; `None` for a string that is not raw.
+    /// The value, for changing in place, or `None` for a string that is not raw.
     #[inline]
     pub(super) fn into_value_mut(mut self) -> Option<ValueMut<'a>> {
         if self.as_ref().has_embedded() {
             self.unembed();
         }
-        // SAFETY: it is not embedded any more.
+        // SAFETY: the value is no longer embedded.
         unsafe { self.into_value_in_word() }
     }
 
-    /// Makes a collection that is to be [embedded](Self::embed) as short as it can be.
+    /// Makes a collection that is about to be [embedded](Self::embed) as short as possible.
     pub(super) fn pack(self) {
         if let Some(ValueMut::List(list)) = self.into_value_mut() {
             list.pack();
         }
     }
 
-    /// Moves the bytes of a collection to the end of the entry, where they are only read. There is
-    /// [room](Entry::bytes_embedded) for them.
+    /// Moves the bytes of a collection to the end of the entry, where they are read-only. The entry must have
+    /// [room](Entry::bytes_embedded).
     pub(super) fn embed(mut self) {
         let shape = self.as_ref().shape();
         let distance = shape.text_at() - shape.word_at();
@@ -629,31 +634,31 @@ impl<'a> EntryMut<'a> {
         let Some(block) = self.reborrow().into_value_mut().and_then(ValueMut::block) else { return };
         let len = block.len();
         assert!(len <= EMBEDDED_MAX_BYTES && shape.text_at() + len <= place_bytes, "an entry moves before it grows");
-        // SAFETY: there is room for them, in a place of the arena, which exposes its chunks. They move as the word does, and before
-        // it is used to change or to drop anything, `unembed` or `has_embedded` is called.
+        // SAFETY: there is room for them, in a place of the arena, which exposes its chunks. The bytes move together
+        // with the word. `unembed` or `has_embedded` is called before the word is used to change or drop anything.
         let is_embedded = unsafe { block.embed(distance as u16) }.is_some();
         if is_embedded {
             self.header_mut().text_len = len as u8;
         }
     }
 
-    /// Gives a collection that is embedded an allocation of its own. The entry then takes fewer bytes.
+    /// Gives an embedded collection an allocation of its own. The entry then takes fewer bytes.
     pub(super) fn unembed(&mut self) {
-        // SAFETY: it is moved out.
+        // SAFETY: the collection is moved out.
         if let Some(block) = unsafe { self.reborrow().into_value_in_word() }.and_then(ValueMut::block) {
             block.move_out();
         }
         self.header_mut().text_len = 0;
     }
 
-    /// As [`into_value_mut`](Self::into_value_mut), for one who knows where the value lies.
+    /// As [`into_value_mut`](Self::into_value_mut), for a caller that knows where the value lies.
     ///
     /// # Safety
-    /// One that is embedded is neither changed nor dropped nor put elsewhere, but moved out of its entry.
+    /// An embedded value must not be changed, dropped or put elsewhere, only moved out of its entry.
     #[inline]
     pub(super) unsafe fn into_value_in_word(self) -> Option<ValueMut<'a>> {
         let word = self.as_ref().word();
-        // SAFETY: the kind says what the word is, and the entry is borrowed as long.
+        // SAFETY: the kind says what the word holds, and the entry is borrowed for that long.
         unsafe {
             Some(match self.as_ref().header().kind {
                 Kind::Text | Kind::SmallInt | Kind::Int | Kind::Heap => return None,
@@ -668,7 +673,8 @@ impl<'a> EntryMut<'a> {
         }
     }
 
-    /// Gives a number another value, in place. False, with nothing changed, for what is no number, or has not the bytes for that one.
+    /// Changes a number in place. Returns false, with nothing changed, if the value is no number or has too few bytes
+    /// for the new one.
     #[inline]
     pub(super) fn set_integer(&mut self, value: i64) -> bool {
         let entry = self.as_ref();
@@ -685,11 +691,11 @@ impl<'a> EntryMut<'a> {
         true
     }
 
-    /// Gives it another value. It expires from now on as [`set_expiry`](Self::set_expiry) says next, or never. Answers the old value
-    /// if it lay outside; a number or a short text is gone.
+    /// Replaces the value. The expiry is then set by [`set_expiry`](Self::set_expiry), or is never. Returns the old
+    /// value if it lay outside; a number or a short text is dropped.
     ///
     /// # Panics
-    /// Where its place is too small: see [`Entry::bytes_with`].
+    /// If the place is too small; see [`Entry::bytes_with`].
     #[inline(always)]
     pub(super) fn set_value(&mut self, value: NewValue<'_>, expires: bool) -> Option<Value> {
         let old = self.as_ref().shape();
@@ -702,17 +708,17 @@ impl<'a> EntryMut<'a> {
             new = new.without_deadline();
         }
         assert!(new.bytes() <= self.place.size, "an entry moves before it grows");
-        // SAFETY: the word is overwritten below, or there is none any more.
+        // SAFETY: the word is overwritten below, or no longer exists.
         let outside = unsafe { self.take_outside() };
         if old.key_at() != new.key_at() {
-            // SAFETY: the key lies inside of the place, before and after.
+            // SAFETY: the key lies inside the place, before and after.
             unsafe { self.at(new.key_at()).copy_from(self.at(old.key_at()), old.key_bytes()) };
         }
         self.write_value(new, value, self.as_ref().used());
         outside
     }
 
-    /// As [`set_value`](Self::set_value), but answers the old value wherever it lay.
+    /// As [`set_value`](Self::set_value), but returns the old value wherever it lay.
     ///
     /// # Panics
     /// As there.
@@ -722,10 +728,11 @@ impl<'a> EntryMut<'a> {
         inside.or(outside).expect("a value lies inside or outside")
     }
 
-    /// The text as a buffer that can grow; the value says `raw` from now on. `None` where it is no string.
+    /// Turns a string into a buffer that can grow; its encoding is `raw` from now on. Returns `None` if the value is no
+    /// string.
     ///
     /// # Panics
-    /// Where its place is too small: see [`Entry::bytes_with_word`].
+    /// If the place is too small; see [`Entry::bytes_with_word`].
     pub(super) fn make_raw(mut self) -> Option<&'a mut ThinBytes> {
         match self.as_ref().value() {
             ValueRef::String(StringRef::Raw(_)) => {}
@@ -743,11 +750,11 @@ impl<'a> EntryMut<'a> {
         }
     }
 
-    /// Changes when it expires, in Unix milliseconds; [`NEVER`] for not at all. Answers whether it needs a timer for that. A
-    /// deadline that is taken away stays as a bound of the timer that it had, so that a later one needs none.
+    /// Changes when the entry expires, in Unix milliseconds; [`NEVER`] for not at all. Returns whether the entry needs
+    /// a timer. A removed deadline stays as the bound of the existing timer, so that a later deadline needs no new one.
     ///
     /// # Panics
-    /// Where its place is too small: see [`Entry::bytes_with_deadline`].
+    /// If the place is too small; see [`Entry::bytes_with_deadline`].
     #[inline]
     #[must_use]
     pub(super) fn set_expiry(&mut self, at_ms: i64) -> bool {
@@ -758,7 +765,7 @@ impl<'a> EntryMut<'a> {
         let shape = self.as_ref().shape();
         if shape.flags & HAS_DEADLINE == 0 {
             assert!(shape.with_deadline().bytes() <= self.place.size, "an entry moves before it grows");
-            // SAFETY: all behind the header moves, and stays inside of the place.
+            // SAFETY: everything behind the header moves, and stays inside the place.
             unsafe { self.at(2 * WORD).copy_from(self.at(WORD), shape.bytes() - WORD) };
         }
         let comes_in_time = shape.flags & ARMED != 0 && self.as_ref().deadline_field() <= at_ms;
@@ -768,14 +775,15 @@ impl<'a> EntryMut<'a> {
         !comes_in_time
     }
 
-    /// Takes note of whether its elements expire, and answers that.
+    /// Updates the flag for expiring elements, and returns it.
     pub(super) fn follow_elements(&mut self) -> bool {
         let expire = self.as_ref().value().elements_expire();
         self.set_flag(ELEMENTS_EXPIRE, expire);
         expire
     }
 
-    /// A timer comes when it is [due](Entry::due_at_ms): the only one that the sweep with this mark leaves.
+    /// Notes that a timer fires when the entry is [due](Entry::due_at_ms). A sweep with this mark keeps no other timer
+    /// of the entry.
     pub(super) fn arm(&mut self, due_at_ms: i64, mark: bool) {
         let entry = self.as_ref();
         let (expires, elements_expire) = (entry.has(EXPIRES), entry.elements_expire());
@@ -786,36 +794,36 @@ impl<'a> EntryMut<'a> {
         }
     }
 
-    /// No timer comes.
+    /// Notes that no timer fires.
     pub(super) fn disarm(&mut self) {
         self.set_flag(ARMED, false);
         self.set_timer_of_elements(None);
     }
 
     fn set_timer_of_elements(&mut self, at_ms: Option<i64>) {
-        // SAFETY: what is embedded has no deadlines, and only these are changed.
+        // SAFETY: an embedded value has no deadlines, and nothing else is changed.
         let value = unsafe { self.reborrow().into_value_in_word() };
         if let Some(value) = value {
             value.set_timer_ms(at_ms);
         }
     }
 
-    /// Moves the entry to another place, with all that it owns. A timer that it had stays behind, since that knows its old place, and
-    /// so does a deadline that only told when that timer comes.
+    /// Moves the entry to another place, with all that it owns. Its timer stays behind, because it knows only the old
+    /// place, and so does a deadline that was only the timer's bound.
     ///
     /// # Safety
-    /// Nobody uses the other place; what lies in this one is no entry any more.
+    /// Nobody uses the other place, and the content of this one is no entry afterwards.
     ///
     /// # Panics
-    /// Where it does not [fit](Entry::fits).
+    /// If the entry does not [fit](Entry::fits).
     pub(super) unsafe fn move_to(mut self, place: Place) {
         self.disarm();
         let (old, new) = (self.as_ref().shape(), self.as_ref().moved_shape());
         assert!(new.bytes() <= place.size, "an entry moves to where there is room");
         self.header_mut().flags = new.flags;
         let behind_deadline = old.word_at();
-        // SAFETY: both places have so many bytes, and they are two. What is between the parts may be unwritten: bytes are copied as
-        // they are.
+        // SAFETY: both places have that many bytes, and they are distinct. Padding between the parts may be unwritten:
+        // bytes are copied as they are.
         unsafe {
             place.start.copy_from_nonoverlapping(self.place.start, new.word_at());
             let rest = place.start.byte_add(new.word_at());
@@ -823,31 +831,31 @@ impl<'a> EntryMut<'a> {
         }
     }
 
-    /// Ends the entry: frees its key, and answers the value if it lies outside.
+    /// Ends the entry: frees its key, and returns the value if it lies outside.
     ///
     /// # Safety
-    /// What lies in the place is no entry any more.
+    /// The content of the place is no entry afterwards.
     pub(super) unsafe fn end(mut self) -> Option<Value> {
         let shape = self.as_ref().shape();
         if shape.flags & LONG_KEY != 0 {
-            // SAFETY: a long key's place holds a box, which nobody uses after this.
+            // SAFETY: a long key's place holds a box, which is not used afterwards.
             drop(unsafe { self.at(shape.key_at()).cast::<Box<[u8]>>().read() });
         }
-        // SAFETY: nobody uses the word after this.
+        // SAFETY: the word is not used afterwards.
         unsafe { self.take_outside() }
     }
 
-    /// The value, if it lies outside.
+    /// Takes the value if it lies outside.
     ///
     /// # Safety
-    /// The word is not used any more.
+    /// The word is not used afterwards.
     #[inline]
     unsafe fn take_outside(&mut self) -> Option<Value> {
         if self.as_ref().has_embedded() {
             return None;
         }
         let word = self.as_ref().word();
-        // SAFETY: the kind says what the word is; it is used nowhere else.
+        // SAFETY: the kind says what the word holds, and nothing else uses it.
         unsafe {
             Some(match self.as_ref().header().kind {
                 Kind::Text | Kind::SmallInt | Kind::Int => return None,
@@ -863,14 +871,15 @@ impl<'a> EntryMut<'a> {
         }
     }
 
-    /// Writes the value and the header of an entry of this shape. The old value is forgotten, and so is a timer that the new one had
-    /// elsewhere.
+    /// Writes the value and the header of an entry of this shape. Forgets the old value, and the timer that a new value
+    /// may have had elsewhere.
     #[inline(always)]
     fn write_value(&mut self, shape: Shape, value: NewValue<'_>, used: u32) {
         let kind = match value.short_text() {
             Some(text) => {
                 let text_at = self.at(shape.text_at());
-                // SAFETY: the shape has room for so many bytes, and none of them is the text's: that would be borrowed from the entry.
+                // SAFETY: the shape has room for that many bytes, and they do not overlap the text, which would have to
+                // be borrowed from the entry.
                 unsafe { text_at.copy_from_nonoverlapping(NonNull::from_ref(text).cast(), text.len()) };
                 if matches!(value, NewValue::SmallInt(_)) { Kind::SmallInt } else { Kind::Text }
             }
@@ -878,14 +887,14 @@ impl<'a> EntryMut<'a> {
         };
         let Shape { flags, key_len, text_len } = shape;
         let flags = flags & !ELEMENTS_EXPIRE;
-        // SAFETY: a place has room for a header, is aligned for it, and is borrowed.
+        // SAFETY: a place has room for a header, is aligned for it, and is borrowed exclusively.
         unsafe { self.place.start.cast().write(Header { used, key_len, text_len, kind, flags }) };
         if matches!(kind, Kind::Hash | Kind::Set | Kind::Stream | Kind::Grants) && self.follow_elements() {
             self.set_timer_of_elements(None);
         }
     }
 
-    /// Writes a value that is a word, and answers its kind.
+    /// Writes a value into the word, and returns its kind.
     #[inline]
     fn write_word(&mut self, shape: Shape, value: NewValue<'_>) -> Kind {
         let word = self.at(shape.word_at());
@@ -894,7 +903,7 @@ impl<'a> EntryMut<'a> {
             NewValue::SmallInt(_) => unreachable!("it lies at the end"),
             NewValue::Owned(value) => value,
         };
-        // SAFETY: the shape has a word, and each of these has its size.
+        // SAFETY: the shape has a word, and each of these values has its size.
         unsafe {
             match value {
                 Value::String(StringValue::Int(integer)) => {
@@ -950,17 +959,17 @@ impl<'a> EntryMut<'a> {
         unsafe { self.place.start.cast().as_mut() }
     }
 
-    /// So many bytes behind the entry's beginning.
+    /// The address `offset` bytes behind the entry's beginning.
     #[inline]
     fn at(&self, offset: usize) -> NonNull<u8> {
         debug_assert!(offset <= self.place.size);
-        // SAFETY: who calls this stays inside of the place.
+        // SAFETY: the caller stays inside the place.
         unsafe { self.place.start.byte_add(offset) }
     }
 }
 
 /// # Safety
-/// The place has these bytes, and they are written and stay as they are as long as `'a`.
+/// The place has these bytes, which are written and stay unchanged during `'a`.
 #[inline]
 unsafe fn bytes_at<'a>(place: Place, at: usize, len: u8) -> &'a [u8] {
     // SAFETY: the caller's promise.

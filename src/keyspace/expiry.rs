@@ -1,24 +1,26 @@
 //! Timers: which entry expires next.
 //!
-//! A timer is nothing but a slot in a [wheel](super::wheel); the deadline stands in the entry, which says whether it is *armed*: a
-//! timer comes no later than its deadline. Renewing an expiry (the common case: a lock that is extended, a gate that is used)
-//! touches only the entry; a timer that comes too early is pushed again for the entry's real deadline. Only an *earlier* deadline
-//! adds a timer. So expired keys are reclaimed in the order of their deadlines, without sampling and without a scan. An expiry
-//! that is taken away leaves its deadline as a bound, so that the next one adds no timer, if it is later.
+//! A timer is just a slot in a [wheel](super::wheel). The deadline is in the entry, and so is a flag that says whether
+//! the entry is *armed*, which means that a timer fires no later than its deadline. The common case is a renewed
+//! expiry: a lock is extended, or a gate is used. It touches only the entry, and a timer that fires too early is pushed
+//! again for the entry's real deadline. Only an *earlier* deadline adds a timer. So expired keys are reclaimed in the
+//! order of their deadlines, without sampling and without a scan. A removed expiry leaves its deadline as a bound, so
+//! the next expiry adds no timer if it is later.
 //!
-//! Elements that expire have a bound of their own, beside their deadlines. A timer that comes is the key's and the elements', and
-//! so is one that is pushed: it is pushed for the nearer of the two.
+//! Elements that expire have a bound of their own, next to their deadlines. A timer that fires serves the key and its
+//! elements, and a timer is pushed for the nearer of the two.
 //!
-//! **Stale timers.** What an earlier deadline replaces, or an entry leaves that is removed, can't be told from a timer that is
-//! needed. When it comes, its entry is gone or never expires, and it is dropped; or it lives on as another timer of an entry that
-//! needs one. A lock that is taken and deleted again and again leaves one each time. So when timers outnumber twice the entries
-//! that expire they are swept, a few for each timer that is armed and for each entry with a timer that is removed: these are
-//! what makes timers stale, so a sweep is always paid for. The wheel is set aside, and timers move from it to a fresh one, at most
-//! one for each entry, which bears a mark from then on. Until all have moved, the next to come is the nearer of two. A wheel that
-//! was large, and whose memory is mostly free, is made small in the same way.
+//! **Stale timers.** A timer becomes stale when an earlier deadline replaces it, or when its entry is removed. It
+//! cannot be told from a timer that is needed. When it fires, its entry is gone or never expires, and the timer is
+//! dropped; or an entry that needs one adopts it. A lock that is taken and deleted over and over leaves one stale timer
+//! each time. So when there are more than twice as many timers as entries that expire, timers are swept: a few for each
+//! timer armed, and for each removed entry with a timer. Only these make timers stale, so every sweep is paid for. A
+//! sweep sets the wheel aside and moves timers to a fresh one, at most one for each entry, which then carries a mark.
+//! Until all have moved, the next timer is the nearer of the two wheels' next ones. A wheel that was large and whose
+//! memory is mostly free is shrunk in the same way.
 //!
-//! Let `volatile` be the entries that expire. There are at most `max(SWEEP_MIN, 2 * volatile)` timers; while a sweep goes on,
-//! `volatile`, those that it has not looked at, and one for each `TIMER_SWEEP_STEP` that it has.
+//! Let `volatile` be the number of entries that expire. There are at most `max(SWEEP_MIN, 2 * volatile)` timers. During
+//! a sweep, there are at most `volatile`, plus those not looked at yet, plus one for each `TIMER_SWEEP_STEP` looked at.
 
 use super::arena::Slot;
 use super::entries::Entries;
@@ -27,26 +29,27 @@ use super::wheel::{Taken, Wheel};
 use crate::base::limits::TIMER_SWEEP_STEP;
 use crate::base::rng::Rng;
 
-/// How many timers [`Timers::sample`] gives of each wheel at most.
+/// The most timers that [`Timers::sample`] returns of each wheel.
 const SAMPLE: usize = 64;
 
-/// How many of the next timers [`Timers::nearest`] looks at at once.
+/// How many of the next timers [`Timers::nearest`] looks at in one round.
 const NEAREST: usize = 15;
 
-/// How often it looks on where none of these is of a key that expires.
+/// How many rounds it makes if none of these belongs to a key that expires.
 const NEAREST_ROUNDS: usize = 8;
 
-/// Fewer timers than this are never swept because some are stale.
+/// Below this number of timers, stale ones are never swept.
 const SWEEP_MIN: usize = 1_024;
 
-/// What the next timer calls for.
+/// What the next timer requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// None has come.
+    /// No timer is due.
     Nothing,
-    /// One has, and needed nothing but a look.
+    /// A timer was due, and has been dealt with.
     Passed,
-    /// The deadline of this entry has come, or of some of its elements. It has to be [rearmed](super::db::Db::rearm) if it stays.
+    /// The deadline of this entry or of some of its elements has come. If the entry stays, it must be
+    /// [rearmed](super::db::Db::rearm).
     Due(Slot),
 }
 
@@ -54,17 +57,18 @@ pub(super) enum Turn {
 #[derive(Default)]
 pub(super) struct Timers {
     wheel: Wheel,
-    /// What the sweep that is underway has not looked at.
+    /// Timers at which the current sweep has not looked yet.
     unswept: Wheel,
-    /// The mark of the last sweep. All entries that are armed bear it, but for those whose timers are unswept.
+    /// The mark of the last sweep. All armed entries carry it, except those whose timers are unswept.
     mark: bool,
-    /// How many timers the last sweep began with.
+    /// The number of timers at the start of the last sweep.
     #[cfg(test)]
     swept_from: usize,
 }
 
 impl Timers {
-    /// Makes sure that a timer comes at the entry's deadline or the first of its elements'; it must have one.
+    /// Makes sure that a timer fires at the deadline of the entry or of its first element. One of them must have a
+    /// deadline.
     #[inline(never)]
     pub(super) fn arm(&mut self, slot: Slot, mut entry: EntryMut<'_>) {
         let due_at_ms = entry.as_ref().due_at_ms();
@@ -72,7 +76,7 @@ impl Timers {
         entry.arm(due_at_ms, self.mark);
     }
 
-    /// Whether a sweep is underway, or worth it. There are `volatile` entries that expire.
+    /// Whether a sweep is in progress or worthwhile, given `volatile` entries that expire.
     #[inline]
     pub(super) fn needs_sweep(&self, volatile: usize) -> bool {
         !self.unswept.is_empty()
@@ -80,7 +84,7 @@ impl Timers {
             || self.wheel.is_mostly_free()
     }
 
-    /// Looks at a few timers and throws out those that no entry needs.
+    /// Looks at a few timers and drops those that no entry needs.
     #[cold]
     pub(super) fn sweep_some(&mut self, entries: &mut Entries) {
         if self.unswept.is_empty() {
@@ -100,7 +104,7 @@ impl Timers {
         }
     }
 
-    /// How many timers there are, stale ones included.
+    /// The number of timers, including stale ones.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.wheel.len() + self.unswept.len()
@@ -111,7 +115,7 @@ impl Timers {
         self.wheel.mem_bytes() + self.unswept.mem_bytes()
     }
 
-    /// Looks at the next timer, if it comes at `now_ms` at the latest.
+    /// Looks at the next timer, if it is due at `now_ms`.
     pub(super) fn turn(&mut self, now_ms: i64, entries: &mut Entries) -> Turn {
         let is_unswept = self.is_unswept_next();
         let wheel = if is_unswept { &mut self.unswept } else { &mut self.wheel };
@@ -119,7 +123,8 @@ impl Timers {
         prefetch(entries, wheel);
         let Some(entry) = self.entry_of(taken.slot(), is_unswept, entries) else { return Turn::Passed };
         match taken {
-            // One that is due later is pushed again, even if that is over by now, too: it must not go before its turn.
+            // A timer of a later deadline is pushed again even if that deadline has passed, too: it must wait for its
+            // turn.
             Taken::Due { slot, at_ms } if entry.as_ref().due_at_ms() <= at_ms => Turn::Due(slot),
             _ => {
                 self.arm(taken.slot(), entry);
@@ -128,31 +133,31 @@ impl Timers {
         }
     }
 
-    /// The slots of a few timers, near ones among them.
+    /// The slots of a few timers, including near ones.
     pub(super) fn sample(&self) -> impl Iterator<Item = Slot> {
         self.wheel.iter().take(SAMPLE).chain(self.unswept.iter().take(SAMPLE))
     }
 
-    /// All timers, stale ones included.
+    /// All timers, including stale ones.
     pub(super) fn iter(&self) -> impl Iterator<Item = Slot> {
         self.wheel.iter().chain(self.unswept.iter())
     }
 
-    /// Some timers that lie together, stale ones included.
+    /// Some timers that lie together, including stale ones.
     pub(super) fn random_block(&self, rng: &mut Rng) -> &[Slot] {
         let wheel = if self.unswept.len() > self.wheel.len() { &self.unswept } else { &self.wheel };
         wheel.random_block(rng)
     }
 
-    /// Whether timers wait to be put in their order.
+    /// Whether timers are still being sorted.
     #[inline]
     pub(super) fn is_moving(&self) -> bool {
         self.wheel.is_moving()
     }
 
-    /// Draws slots of keys that expire from those whose timers would be given out next, whatever the time. What is stale among these
-    /// goes, and what comes too early is pushed again, so that neither hides the others. A bucket with many of them is moved as if its
-    /// time had come, a few timers at each call.
+    /// Draws slots of keys that expire from the timers that would fire next, whatever the time. Drops stale timers and
+    /// pushes early ones again, so that neither hides the others. A bucket with many timers is moved as if its time had
+    /// come, a few timers with each call.
     pub(super) fn nearest(&mut self, entries: &mut Entries, drawn: &mut Vec<Slot>) {
         let mut taken = Vec::with_capacity(2 * NEAREST);
         for _ in 0..NEAREST_ROUNDS {
@@ -174,7 +179,7 @@ impl Timers {
         }
     }
 
-    /// Whether the timer that comes next is one that the sweep has not looked at.
+    /// Whether the next timer is one at which the sweep has not looked yet.
     #[inline]
     fn is_unswept_next(&self) -> bool {
         match (self.unswept.next_ms(), self.wheel.next_ms()) {
@@ -183,12 +188,12 @@ impl Timers {
         }
     }
 
-    /// The entry for which a timer that was taken must go on.
+    /// Returns the entry for which a taken timer must be pushed again.
     #[inline]
     fn entry_of<'a>(&self, slot: Slot, is_unswept: bool, entries: &'a mut Entries) -> Option<EntryMut<'a>> {
         let mut entry = entries.get_mut(slot)?;
         if is_unswept && entry.as_ref().mark() == self.mark {
-            // There is another one in the wheel, or none is needed.
+            // There is another timer in the wheel, or none is needed.
             return None;
         }
         if entry.as_ref().due_at_ms() == NEVER {
@@ -199,8 +204,8 @@ impl Timers {
     }
 }
 
-/// Whenever a wheel has begun with a block of timers, brings the entries of all of them into the cache: timers of one bucket
-/// are of any entries, and each look would wait for the memory.
+/// Prefetches the entries of all timers in a block when a wheel begins with the block. The timers of a bucket belong to
+/// arbitrary entries, and each look would otherwise wait for memory.
 #[inline]
 fn prefetch(entries: &Entries, wheel: &Wheel) {
     if let Some(slots) = wheel.next_block() {
@@ -233,7 +238,7 @@ mod tests {
         _ = ks.expire_at(0, slot, at_ms);
     }
 
-    /// The keys that have expired in this unit, in their order.
+    /// The keys that expired in this unit, in order.
     fn expired_keys(ks: &Keyspace) -> Vec<Vec<u8>> {
         let expired = |(_, effect)| match effect {
             Effect::Del { key, cause: Cause::Expiry } => Some(key.to_vec()),
@@ -242,7 +247,7 @@ mod tests {
         ks.effects().iter().filter_map(expired).collect()
     }
 
-    /// A lock is taken and deleted so often.
+    /// Takes and deletes a lock `times` times.
     fn churn(ks: &mut Keyspace, times: usize, until_ms: i64) {
         for _ in 0..times {
             put_until(ks, b"churn", until_ms);
@@ -251,7 +256,8 @@ mod tests {
         }
     }
 
-    /// Every entry that needs a timer has one, and there are no more timers than the module's header says.
+    /// Checks that every entry that needs a timer has one, and that there are no more timers than the module header
+    /// says.
     fn check_timers(ks: &Keyspace) {
         let db = ks.db(0);
         let timers = db.timers();
@@ -275,12 +281,12 @@ mod tests {
         at(&mut ks, 1_999);
         assert!(ks.find(0, b"k").is_some() && ks.entries(0).count() == 1);
         at(&mut ks, 2_000);
-        // A walk in one go leaves it out and leaves it there, a look-up removes it.
+        // A walk in one go skips the key and leaves it there; a lookup removes it.
         assert_eq!((ks.entries(0).count(), ks.db(0).len()), (0, 1));
         assert!(ks.read(0, b"k").is_none());
         assert_eq!((ks.db(0).len(), ks.db(0).volatile(), ks.stats.expired, ks.stats.misses), (0, 0, 1, 1));
         assert!(ks.effects().iter().eq([(0, Effect::Del { key: b"k", cause: Cause::Expiry })]));
-        // The timer that was left finds nothing; neither does it find another key in the same slot.
+        // The leftover timer finds nothing, nor does it match another key in that slot.
         put_until(&mut ks, b"other", 9_000);
         assert!(!ks.reclaim_expired(10));
         assert!(ks.find(0, b"other").is_some() && ks.stats.expired == 1);
@@ -375,7 +381,7 @@ mod tests {
     fn a_lock_taken_over_and_over_leaves_few_stale_timers() {
         let mut ks = keyspace(0);
         (0..10u8).for_each(|i| put_until(&mut ks, &[i], 1_000_000));
-        // Lifted expiries leave timers, too.
+        // Removed expiries leave timers, too.
         for i in 0..2_000u16 {
             put_until(&mut ks, &i.to_be_bytes(), 1_000_000);
             ks.put(0, &i.to_be_bytes(), b"");
@@ -399,13 +405,13 @@ mod tests {
         for i in 0..KEYS {
             put_until(&mut ks, &i.to_be_bytes(), 1_000 + i64::from(i));
         }
-        // Half of them are deleted: their timers are stale.
+        // Half of the keys are deleted, which makes their timers stale.
         for i in (0..KEYS).filter(|i| i % 2 != 0) {
             let slot = ks.find(0, &i.to_be_bytes()).expect("put above");
             ks.remove(0, slot);
         }
         assert_eq!(ks.db(0).timers().len(), KEYS as usize);
-        // One more, and there are more of these than of live ones.
+        // With one more, there are more stale timers than live ones.
         let slot = ks.find(0, &(KEYS - 2).to_be_bytes()).expect("put above");
         ks.remove(0, slot);
         let (mut armed, mut gone) = (0, 0);
@@ -414,7 +420,7 @@ mod tests {
             put_until(&mut ks, &(KEYS + armed).to_be_bytes(), 1_000_000);
             armed += 1;
             assert!(before < ks.db(0).timers().len() + TIMER_SWEEP_STEP, "one command sweeps a few timers");
-            // What is due in the middle of a sweep fires on time and in order.
+            // A timer due in the middle of a sweep fires on time and in order.
             if armed % 1_000 == 0 {
                 at(&mut ks, 1_000 + i64::from(armed));
                 assert!(!ks.reclaim_expired(usize::MAX));
@@ -460,14 +466,14 @@ mod tests {
         put_until(&mut ks, b"later", 50 * YEAR_MS + 10);
         at(&mut ks, 50 * YEAR_MS + 9);
         assert!(!ks.reclaim_expired(10));
-        // Back by years: what is put then expires when it should.
+        // Back by years: keys put then expire when they should.
         at(&mut ks, 20 * YEAR_MS);
         assert!(!ks.reclaim_expired(10));
         put_until(&mut ks, b"sooner", 20 * YEAR_MS + 10);
         at(&mut ks, 20 * YEAR_MS + 10);
         while ks.reclaim_expired(10) {}
         assert_eq!((expired_keys(&ks), ks.db(0).len()), (vec![b"sooner".to_vec()], 1));
-        // On by years: what has expired meanwhile takes a few looks.
+        // Forward by years: what has expired takes a few looks.
         at(&mut ks, 2_000 * YEAR_MS);
         assert!(!ks.reclaim_expired(12));
         assert_eq!((expired_keys(&ks), ks.db(0).len()), (vec![b"later".to_vec()], 0));
@@ -503,8 +509,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is done to lifetimes, and however the clock runs, what reclaiming leaves is what a map of deadlines says; it
-        /// goes in the order of the deadlines, and timers stay few.
+        /// Compared with a map of deadlines, reclaiming leaves the right keys, whatever is done to lifetimes and
+        /// however the clock runs. Keys are reclaimed in the order of their deadlines, and timers stay few.
         #[test]
         fn equal_to_a_map_of_deadlines(ops in proptest::collection::vec((0..8u8, 0..10u8, 0..40i64), 0..120)) {
             let mut ks = keyspace(0);
@@ -512,7 +518,7 @@ mod tests {
             let mut now_ms = 0;
             for (key, op, ms) in ops {
                 at(&mut ks, now_ms);
-                // What has expired stays until somebody meets it.
+                // An expired key stays until it is next looked up.
                 if model.get(&key).is_some_and(|at_ms| *at_ms <= now_ms) {
                     model.remove(&key);
                 }
@@ -547,10 +553,10 @@ mod tests {
                         prop_assert_eq!(ks.db(0).len(), model.len());
                         prop_assert_eq!(ks.db(0).volatile(), model.values().filter(|at_ms| **at_ms != NEVER).count());
                     }
-                    // Set back: what nobody has met in time lives again.
+                    // Set back: keys that nobody has looked up in time live again.
                     (7, _) => now_ms -= if ms < 20 { ms } else { 1 << (ms - 20) },
                     (8, _) => churn(&mut ks, 20 * ms as usize, now_ms + (1 << ms)),
-                    // What grows moves, and its timer finds nothing.
+                    // An entry that grows moves, and its timer finds nothing.
                     (9, Some(slot)) => _ = ks.replace(0, slot, &vec![b'x'; 6 * ms as usize]),
                     _ => {}
                 }
@@ -558,7 +564,7 @@ mod tests {
             }
         }
 
-        /// The same for hashes whose fields expire, or the key, or both: a sweep loses no timer of either.
+        /// As above, for hashes whose fields or whose keys expire, or both: a sweep loses no timer of either.
         #[test]
         fn fields_and_keys_have_their_timers(ops in proptest::collection::vec((0..4u8, 0..8u8, 0..40i64), 0..80)) {
             let mut ks = keyspace(0);

@@ -1,9 +1,9 @@
 //! A hierarchical timing wheel: slots by deadline, at four bytes each.
 //!
-//! A deadline is a number of eleven digits to the base of 64. Level `n` has a bucket for each value of digit `n`, and a timer
-//! lies at the level of the *highest* digit in which its deadline differs from the wheel's time. So the levels follow each
-//! other in time, and so do the buckets of one level: the next to come due is the first bucket of the lowest level that has
-//! any, which two bitmaps give, however far away it is.
+//! A deadline is a number of eleven digits in base 64. Level `n` has a bucket for each value of digit `n`, and a timer
+//! lies at the level of the *highest* digit in which its deadline differs from the wheel's time. So the levels follow
+//! each other in time, and so do the buckets of one level. The next bucket to come due is the first one of the lowest
+//! level that has any. Two bitmaps find it, however far away it is.
 //!
 //! ```text
 //! level 0   64 buckets of 1 ms        the current 64 ms
@@ -12,16 +12,18 @@
 //! ...
 //! ```
 //!
-//! When the time reaches a bucket of level 0, its timers are due, to the millisecond. A bucket of a higher level is *moving*
-//! from then on: its timers are given out one after another, and whoever owns them pushes those that are still wanted again,
-//! which now lie in a lower level. No step looks at more than one timer, so a bucket may hold any number of them.
+//! When the time reaches a bucket of level 0, its timers are due, to the millisecond. A bucket of a higher level is
+//! *moving* from then on. Its timers are given out one after another, and their owner pushes those that are still
+//! needed again, which puts them into a lower level. No step looks at more than one timer, so a bucket may hold any
+//! number of them.
 //!
-//! No timer lies before the wheel's time. A deadline that does sets the wheel back: what lay in the levels below the highest
-//! digit that changes has the same digits from there on upwards, so all of it goes into one bucket.
+//! No timer lies before the wheel's time. An earlier deadline sets the wheel back. All timers in the levels below the
+//! highest digit that changes share their digits from there on upwards, so all of them go into one bucket.
 //!
 //! The method is that of Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987), scheme 7.
 //!
-//! A bucket is a [`Chain`] of blocks, 31 slots and a link in two cache lines, which lie in chunks that are never moved.
+//! A bucket is a [`Chain`] of blocks. A block has 31 slots and a link in two cache lines; blocks lie in chunks that
+//! never move.
 
 use super::arena::Slot;
 use crate::base::limits::TIMERS_KEEP_BLOCKS;
@@ -33,17 +35,17 @@ const DIGIT: u32 = 6;
 /// Buckets in a level.
 const BUCKETS: usize = 1 << DIGIT;
 
-/// A timer that its wheel has given out.
+/// A timer taken from its wheel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// The deadline under which it was pushed, `at_ms`, has come.
+    /// The deadline with which it was pushed, `at_ms`, has come.
     Due { slot: Slot, at_ms: i64 },
-    /// That deadline has come nearer. To go on, the timer must be pushed again.
+    /// The deadline has come nearer. To go on, the timer must be pushed again.
     Nearer { slot: Slot },
 }
 
 impl Taken {
-    /// What it was pushed for.
+    /// The slot of the timer.
     #[inline]
     pub(super) fn slot(self) -> Slot {
         let (Taken::Due { slot, .. } | Taken::Nearer { slot }) = self;
@@ -51,23 +53,23 @@ impl Taken {
     }
 }
 
-/// Timers by deadline, Unix ms. See the module's header.
+/// Timers by deadline, Unix ms. See the module header.
 #[derive(Default)]
 pub(super) struct Wheel {
-    /// No deadline is before this one.
+    /// No deadline is earlier.
     time: Time,
-    /// From the lowest one to the highest that was needed so far.
+    /// From the lowest level to the highest one needed so far.
     levels: Vec<Level>,
     /// One bit for each level that has timers.
     occupied: u16,
-    /// What is left of the bucket of a higher level that the time has reached.
+    /// The remaining timers of the higher-level bucket that the time has reached.
     moving: Chain,
     len: usize,
     blocks: Blocks,
 }
 
 impl Wheel {
-    /// How many timers there are.
+    /// The number of timers.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
@@ -78,7 +80,7 @@ impl Wheel {
         self.len == 0
     }
 
-    /// Whether most of the memory waits for timers to come.
+    /// Whether most of the memory is unused.
     #[inline]
     pub(super) fn is_mostly_free(&self) -> bool {
         self.blocks.is_mostly_free()
@@ -93,7 +95,7 @@ impl Wheel {
     pub(super) fn push(&mut self, slot: Slot, at_ms: i64) {
         let at = Time::from_ms(at_ms);
         if self.is_empty() {
-            // Timers that come together have much the same deadline.
+            // Timers that arrive together tend to have similar deadlines.
             self.time = at;
         } else if at < self.time {
             self.set_back(at);
@@ -105,15 +107,15 @@ impl Wheel {
         self.len += 1;
     }
 
-    /// When the next timer is given out, Unix ms; `None` when there is none.
+    /// When the next timer fires, Unix ms, or `None` if there is none.
     #[inline]
     pub(super) fn next_ms(&self) -> Option<i64> {
         let next = if self.moving.is_empty() { self.first()?.2 } else { self.time };
         Some(next.to_ms())
     }
 
-    /// Takes a timer of the bucket that is next, if that begins no later than `until_ms`. Otherwise the time becomes
-    /// `until_ms`, if it is not later than that.
+    /// Takes a timer from the next bucket, if that bucket begins no later than `until_ms`. Otherwise advances the time
+    /// to `until_ms`, unless it is later already.
     pub(super) fn take(&mut self, until_ms: i64) -> Option<Taken> {
         let until = Time::from_ms(until_ms);
         if self.moving.is_empty() {
@@ -139,14 +141,14 @@ impl Wheel {
         Some(Taken::Nearer { slot })
     }
 
-    /// Whether there is something left of a bucket whose timers are given out one after another.
+    /// Whether a bucket still has timers to be given out.
     #[inline]
     pub(super) fn is_moving(&self) -> bool {
         !self.moving.is_empty()
     }
 
-    /// Takes a timer of the bucket that is moving. If none is, the next one is from now on, whatever the time, if it is one of a higher
-    /// level, and of more than a block. To go on, the timer must be pushed again.
+    /// Takes a timer from the moving bucket. If none is moving, starts moving the next bucket, whatever the time,
+    /// provided it is of a higher level and has more than one block. To go on, the timer must be pushed again.
     pub(super) fn take_moving(&mut self) -> Option<Slot> {
         if self.moving.is_empty() {
             let (level, bucket, start) = self.first().filter(|(level, ..)| *level > 0)?;
@@ -161,8 +163,8 @@ impl Wheel {
         Some(slot)
     }
 
-    /// Takes a timer of the next bucket but for one that is moving, whatever the time, and answers until when it lasts, Unix ms. To go
-    /// on, the timer must be pushed again.
+    /// Takes a timer from the next bucket that is not moving, whatever the time, and returns the end of the bucket,
+    /// Unix ms. To go on, the timer must be pushed again.
     pub(super) fn take_near(&mut self) -> Option<(Slot, i64)> {
         let (level, bucket, start) = self.first()?;
         let slot = self.blocks.pop(&mut self.levels[level].buckets[bucket])?;
@@ -173,13 +175,13 @@ impl Wheel {
         Some((slot, start.end_of(level).to_ms()))
     }
 
-    /// Slots that lie together, not all of them of timers that are there still.
+    /// Slots that lie together. Some of their timers may be gone.
     pub(super) fn random_block(&self, rng: &mut Rng) -> &[Slot] {
         let blocks = self.blocks.len;
         if blocks == 0 { &[] } else { &self.blocks.block(rng.below(blocks as u64) as u32).slots }
     }
 
-    /// The block of timers that are the next to be moved, if none of it was yet.
+    /// The block of timers to be moved next, if none of its timers has been moved yet.
     #[inline]
     pub(super) fn next_block(&self) -> Option<&[Slot]> {
         (self.moving.len as usize == BLOCK).then(|| self.blocks.open_slots(self.moving))
@@ -191,7 +193,7 @@ impl Wheel {
         [&self.moving].into_iter().chain(buckets).flat_map(|chain| self.blocks.iter(*chain))
     }
 
-    /// The bucket that is next: level, number, and when it begins.
+    /// The next bucket: level, number, and beginning.
     #[inline]
     fn first(&self) -> Option<(usize, usize, Time)> {
         if self.occupied == 0 {
@@ -202,7 +204,7 @@ impl Wheel {
         Some((level, bucket, self.time.with_digit(level, bucket)))
     }
 
-    /// A bucket is about to get timers.
+    /// Notes that a bucket is about to get timers.
     fn occupy(&mut self, level: usize, bucket: usize) {
         if self.levels.len() <= level {
             self.levels.resize_with(level + 1, Level::default);
@@ -211,7 +213,7 @@ impl Wheel {
         self.levels[level].occupied |= 1 << bucket;
     }
 
-    /// Takes all timers of a bucket out.
+    /// Takes all timers out of a bucket.
     fn vacate(&mut self, level: usize, bucket: usize) -> Chain {
         let from = &mut self.levels[level];
         from.occupied &= !(1 << bucket);
@@ -221,7 +223,7 @@ impl Wheel {
         std::mem::take(&mut from.buckets[bucket])
     }
 
-    /// Makes an earlier time the wheel's. Those that are moving go on: they are pushed again under the new time.
+    /// Sets the wheel back to an earlier time. Moving timers go on, and are pushed again under the new time.
     #[cold]
     fn set_back(&mut self, time: Time) {
         let top = time.level_of(self.time);
@@ -231,7 +233,7 @@ impl Wheel {
             self.blocks.append(&mut below, chain);
         }
         if !below.is_empty() {
-            // No timer of the top level has the digit of the time that was.
+            // No timer of the top level has the old time's digit.
             let bucket = self.time.digit(top);
             self.occupy(top, bucket);
             self.levels[top].buckets[bucket] = below;
@@ -248,7 +250,7 @@ impl Wheel {
     }
 }
 
-/// A time as a number without a sign, in the same order: Unix ms from `i64::MIN` on.
+/// A time as an unsigned number in the original order: Unix ms, counted from `i64::MIN`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Time(u64);
 
@@ -268,19 +270,19 @@ impl Time {
         (self.0 >> (DIGIT * level as u32)) as usize % BUCKETS
     }
 
-    /// The same down to this digit, which becomes another; zeros below.
+    /// Keeps the digits above this one, replaces this digit, and clears those below.
     #[inline]
     fn with_digit(self, level: usize, digit: usize) -> Time {
         let shift = DIGIT * level as u32;
         Time((self.0 >> shift & !(BUCKETS as u64 - 1) | digit as u64) << shift)
     }
 
-    /// The last time that has the same digits from this one on upwards.
+    /// The last time that has the same digits from this level on upwards.
     fn end_of(self, level: usize) -> Time {
         Time(self.0 | ((1 << (DIGIT * level as u32)) - 1))
     }
 
-    /// The highest digit in which two times differ; the lowest one if they are the same.
+    /// The highest digit in which two times differ, the lowest one if they are equal.
     #[inline]
     fn level_of(self, other: Time) -> usize {
         (((self.0 ^ other.0) | 1).ilog2() / DIGIT) as usize
@@ -299,10 +301,10 @@ impl Default for Level {
     }
 }
 
-/// Slots in a block, and a link: two cache lines.
+/// Slots in a block, which with a link fills two cache lines.
 const BLOCK: usize = 31;
 
-/// Blocks in one chunk: 64 KiB.
+/// Blocks in a chunk: 64 KiB.
 const CHUNK: usize = 512;
 
 #[derive(Clone, Copy)]
@@ -311,11 +313,11 @@ struct Block {
     next: u32,
 }
 
-/// Slots in blocks that are linked to a circle, so that two chains become one without a walk to an end. All blocks are full but for
-/// the open one, at which slots come and go.
+/// Slots in blocks, linked to a circle, so that two chains can be joined without a walk to an end. All blocks are full
+/// except the open one, where slots come and go.
 #[derive(Clone, Copy, Default)]
 struct Chain {
-    /// Means nothing in an empty chain.
+    /// Has no meaning in an empty chain.
     open: u32,
     /// Slots in the open block; 0 only if the chain is empty.
     len: u32,
@@ -331,11 +333,11 @@ impl Chain {
 /// The blocks of all chains of a wheel.
 #[derive(Default)]
 struct Blocks {
-    /// All are full but the last one.
+    /// All are full except the last one.
     chunks: Vec<Vec<Block>>,
-    /// How many blocks there are, free ones included.
+    /// The number of blocks, including free ones.
     len: usize,
-    /// Blocks that no chain has, linked; as many as `free` says.
+    /// The first of `free` linked blocks that no chain uses.
     first_free: u32,
     free: usize,
 }
@@ -360,7 +362,7 @@ impl Blocks {
         let block = self.block(chain.open);
         let slot = block.slots[chain.len as usize];
         if chain.is_empty() && block.next != chain.open {
-            // The open block takes the place of the one behind it, so that none has to be found before it.
+            // The open block takes the place of the next one, so its predecessor need not be found.
             let behind = block.next;
             *self.block_mut(chain.open) = *self.block(behind);
             self.free(behind);
@@ -371,7 +373,7 @@ impl Blocks {
         Some(slot)
     }
 
-    /// Adds all of a chain to another, in a time that does not depend on how long they are.
+    /// Appends a whole chain to another, in constant time.
     fn append(&mut self, to: &mut Chain, mut more: Chain) {
         if more.len as usize != BLOCK {
             for _ in 0..more.len {
@@ -380,7 +382,7 @@ impl Blocks {
                 }
             }
         }
-        // Now all blocks of it are full.
+        // Now all of its blocks are full.
         if to.is_empty() {
             *to = more;
         } else if !more.is_empty() {
@@ -417,14 +419,14 @@ impl Blocks {
         self.len > CHUNK && self.free > self.len / 4 * 3
     }
 
-    /// Gives all memory back but for a little. No chain has any blocks.
+    /// Gives back all but a little memory. No chain may have blocks.
     fn give_back(&mut self) {
         if self.len > TIMERS_KEEP_BLOCKS {
             *self = Blocks::default();
         }
     }
 
-    /// A block that no chain has; what is in it means nothing.
+    /// Returns an unused block, whose content has no meaning.
     fn allocate(&mut self) -> u32 {
         if self.free > 0 {
             self.free -= 1;
@@ -434,12 +436,13 @@ impl Blocks {
         }
         let chunk = self.len / CHUNK;
         if chunk == self.chunks.len() {
-            // The first chunk grows like any vector: most databases have few timers.
+            // The first chunk grows like any vector, since most databases have few timers.
             self.chunks.push(if chunk == 0 { Vec::new() } else { Vec::with_capacity(CHUNK) });
         }
         self.chunks[chunk].push(Block { slots: [Slot(0); BLOCK], next: 0 });
         self.len += 1;
-        // There are far fewer blocks than timers, of which there are less than three for each of the 2^32 slots.
+        // The number fits: there are far fewer blocks than timers, and fewer than three timers for each of the 2^32
+        // slots.
         (self.len - 1) as u32
     }
 
@@ -473,7 +476,7 @@ mod tests {
         slots
     }
 
-    /// Gives out what has come by `until_ms`, pushing again what has only come nearer.
+    /// Takes all timers due by `until_ms`, and pushes timers again that have only come nearer.
     fn drain(wheel: &mut Wheel, until_ms: i64, at_ms: impl Fn(Slot) -> i64) -> Vec<Slot> {
         let (mut due, mut looks) = (Vec::new(), 0);
         let (len, levels) = (wheel.len(), 11);
@@ -491,7 +494,8 @@ mod tests {
         due
     }
 
-    /// Blocks that chains have and free ones are all there are, and the bits say which buckets have timers.
+    /// Checks that the blocks of chains and the free ones make up all blocks, and that the bits show which buckets have
+    /// timers.
     fn check(wheel: &Wheel) {
         let chains = wheel.levels.iter().flat_map(|level| level.buckets).chain([wheel.moving]);
         let held: usize = chains.map(|chain| wheel.blocks.iter(chain).count().div_ceil(BLOCK)).sum();
@@ -507,7 +511,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is pushed, and whenever, all that has come by some time is given out, in the order of the deadlines.
+        /// Whatever is pushed, and whenever, all timers due by some time are given out in the order of their deadlines.
         #[test]
         fn gives_the_nearest_first(steps in proptest::collection::vec((0..6u8, time(), 1..40usize), 0..80)) {
             let mut wheel = Wheel::default();
@@ -531,7 +535,7 @@ mod tests {
                         wheel.push(Slot(slot), at_ms);
                     }
                 }
-                // Something may be moving.
+                // A bucket may be moving.
                 match step {
                     1 => {
                         if let Some(taken) = wheel.take(at_ms) {

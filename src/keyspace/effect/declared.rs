@@ -1,4 +1,5 @@
-//! The declaration of the effects: the only place that names each of them. All code that must know each effect is derived from it.
+//! The declaration of the effects: the only place that names each of them. All code that handles each effect is derived
+//! from it.
 
 use super::field::{Cause, Field, Shown};
 use crate::value::Layout;
@@ -6,38 +7,40 @@ use crate::value::grants::Kind;
 use crate::value::stock::Memory;
 use crate::value::stream::StreamId;
 
-/// Hands the list of effects to a macro. Of each: the code, which is part of the format and never used again; the name, with
-/// `(key)` where it is about one; the file of verbs that repeats it; what it does to which keys or databases (`@` names the
-/// database where it is not the effect's own); the fields.
+/// Passes the list of effects to a macro. Each effect has a code, which is part of the format and never reused; a name,
+/// with `(key)` if the effect is about a key; the file of verbs that replays it; its roles for keys or databases (`@`
+/// names the database if it is not the effect's own); and its fields.
 macro_rules! for_each_effect {
     ($derive:ident) => {
         $derive! {
-            /// The key holds this string, as a number if it is one, and never expires, whatever was there before.
+            /// Sets the key to this string, stored as a number if it is one. The key never expires. Replaces any
+            /// previous value.
             1 Put(key) string [Changes key] { value: &'a [u8] }
-            /// The key, which is there, holds this string, as a number if it is one; its expiry stays.
+            /// Sets the existing key to this string, stored as a number if it is one. Keeps the expiry.
             2 Replace(key) string [Changes key] { value: &'a [u8] }
-            /// The key is gone.
+            /// Removes the key.
             3 Del(key) key [Removes key] { cause: Cause }
-            /// The key expires at this Unix time in milliseconds; the greatest number: never.
+            /// Makes the key expire at this Unix time in milliseconds; the greatest number means never.
             4 ExpireAt(key) key [Changes key] { at_ms: i64 }
-            /// The string has these bytes from this offset on, zeroes before when it was shorter; the key may be new.
+            /// Writes these bytes into the string from this offset on, padding with zeroes if it was shorter. The key
+            /// may be new.
             5 SetRange(key) string [Changes key] { offset: u64, bytes: &'a [u8] }
-            /// The value and expiry moved to another key, replacing what was there.
+            /// Moves value and expiry to another key, replacing any previous value there.
             6 Rename(key) key [Removes key, Changes to] { to: &'a [u8] }
-            /// The value and expiry are copied to a key of a database, replacing what was there.
+            /// Copies value and expiry to a key of a database, replacing any previous value there.
             7 Copy(key) key [Reads key, Changes to @ to_db] { to_db: u16, to: &'a [u8] }
-            /// The key moved to another database, where it did not exist.
+            /// Moves the key to another database, where it did not exist.
             8 Move(key) key [Removes key, Changes key @ to_db] { to_db: u16 }
-            /// The database is empty.
+            /// Empties the database.
             9 Flush key [Changes database] {}
-            /// The database and another changed places.
+            /// Swaps the database with another.
             10 Swap key [Changes database, Changes database @ with_db] { with_db: u16 }
-            /// The key holds the value, laid out like this, that these effects make of nothing under a key without a name of
-            /// database 0; it never expires, whatever was there before.
+            /// Sets the key to the value in this layout that these effects build from nothing under a key without a
+            /// name in database 0. The key never expires. Replaces any previous value.
             11 Build(key) put_value [Changes key] { layout: Layout, steps: &'a [u8] }
-            /// The value is laid out like this; what it says stays.
+            /// Changes the layout of the value but not its content.
             12 Relayout(key) put_value [Notes key] { layout: Layout }
-            /// From here on values grow within these limits, which are those of the configuration.
+            /// From here on, values grow within these limits, which come from the configuration.
             13 Limits put_value [] {
                 hash_entries: u64,
                 hash_value: u64,
@@ -50,104 +53,109 @@ macro_rules! for_each_effect {
                 stream_bytes: u64,
                 stream_entries: u64,
             }
-            /// The key, which may be new, holds this number as a string; its expiry stays.
+            /// Sets the key, which may be new, to this number as a string. Keeps the expiry.
             14 SetInteger(key) string [Changes key] { value: i64 }
-            /// The key, which may be new, holds this string as text, though it may say a number; its expiry stays.
+            /// Sets the key, which may be new, to this string as text, even if it looks like a number. Keeps the
+            /// expiry.
             15 SetText(key) string [Changes key] { value: &'a [u8] }
-            /// So many bytes of the string from this offset on are replaced by others.
+            /// Replaces `removed` bytes of the string from this offset on by others.
             16 Splice(key) string [Changes key] { offset: u64, removed: u64, bytes: &'a [u8] }
 
-            /// These effects go on building the value that is built in parts, beside the keys and laid out like this. If `fresh`, what
-            /// was built before is forgotten, and without effects nothing is built any more.
+            /// Continues building a value in parts, outside the keys, with these effects and in this layout. If
+            /// `fresh`, a value begun before is discarded first; without effects, no value is being built afterwards.
             17 Part part [] { fresh: bool, layout: Layout, steps: &'a [u8] }
-            /// The key holds the value that was built in parts, laid out like this, and expires at this Unix time in milliseconds, the
-            /// greatest number: never; whatever was there before.
+            /// Sets the key to the value that was built in parts, in this layout. The key expires at this Unix time in
+            /// milliseconds; the greatest number means never. Replaces any previous value.
             18 Complete(key) part [Changes key] { layout: Layout, at_ms: i64 }
-            /// About so many keys are to come in the database, which is empty: nothing changes, and there may be room for them.
+            /// Announces about `keys` keys for the empty database. Changes nothing; a reader may make room for them.
             19 Expect key [] { keys: u64 }
 
-            /// The field of the hash has this value and never expires; field and hash may be new.
+            /// Sets the field of the hash to this value, without expiry. Field and hash may be new.
             20 HashSet(key) hash [Changes key] { field: &'a [u8], value: &'a [u8] }
-            /// The field is gone from the hash, and the key with the last one.
+            /// Removes the field from the hash, and the key with the last field.
             21 HashRemove(key) hash [Changes key] { field: &'a [u8], cause: Cause, emptied: bool }
-            /// The field, which expires, has this value; its deadline stays.
+            /// Sets the field, which expires, to this value. Keeps its deadline.
             22 HashUpdate(key) hash [Changes key] { field: &'a [u8], value: &'a [u8] }
-            /// The field of a hash or member of a set expires at this Unix time in milliseconds; the greatest number: never.
+            /// Makes the field of a hash or member of a set expire at this Unix time in milliseconds; the greatest
+            /// number means never.
             23 ElementExpireAt(key) element [Changes key] { element: &'a [u8], at_ms: i64 }
 
-            /// The member is new in the set, which may be new.
+            /// Adds the new member to the set, which may be new.
             30 SetAdd(key) set [Changes key] { member: &'a [u8] }
-            /// The member is gone from the set, and the key with the last one.
+            /// Removes the member from the set, and the key with the last member.
             31 SetRemove(key) set [Changes key] { member: &'a [u8], cause: Cause, emptied: bool }
 
-            /// The list, which may be new, got an element at its front or back.
+            /// Adds an element at the front or back of the list, which may be new.
             40 ListPush(key) list [Changes key] { front: bool, value: &'a [u8] }
-            /// The list lost so many elements at its front or back, and the key is gone with the last one. Without any it only counts as
-            /// changed for those who watch it.
+            /// Removes `count` elements at the front or back of the list, and the key with the last element. If `count`
+            /// is 0, the list only counts as changed for its watchers.
             41 ListPop(key) list [Changes key] { front: bool, count: u64, emptied: bool }
-            /// The element at this index of the list is replaced; `first`: the new one is the first of its node.
+            /// Replaces the element at this index of the list. `first`: the new element is the first of its node.
             42 ListSet(key) list [Changes key] { index: u64, value: &'a [u8], first: bool }
-            /// The list got an element before this index; `first`: it is the first of its node.
+            /// Inserts an element before this index of the list. `first`: the element is the first of its node.
             43 ListInsert(key) list [Changes key] { index: u64, value: &'a [u8], first: bool }
-            /// The list lost so many elements equal to this one, counted from its front or back, and the key is gone with the
-            /// last one.
+            /// Removes `count` elements equal to this one from the list, counted from its front or back, and the key
+            /// with the last element.
             44 ListRemove(key) list [Changes key] { value: &'a [u8], count: u64, from_back: bool, emptied: bool }
-            /// The element at one end of the list moved to an end of the same list.
+            /// Moves the element at one end of the list to an end of that list.
             45 ListRotate(key) list [Changes key] { from_front: bool, to_front: bool }
-            /// The list, which may be new, is laid out as large and got a node of these elements at its back: byte strings, one behind
-            /// the other.
+            /// Adds a node of these elements at the back of the list, which may be new and takes the large layout. The
+            /// elements are byte strings, one after the other.
             46 ListNode(key) list [Changes key] { elements: &'a [u8] }
-            /// The list, which has others, lost the elements at these indexes, which ascend: numbers, each by how much it exceeds the
-            /// one before.
+            /// Removes the elements at these indexes from the list, which keeps others. The indexes ascend; each is
+            /// stored as the difference from the previous one.
             47 ListRemoveAt(key) list [Changes key] { indexes: &'a [u8] }
 
-            /// The member of the sorted set has this score; member and set may be new.
+            /// Sets the score of the member of the sorted set. Member and set may be new.
             50 ZSetAdd(key) zset [Changes key] { member: &'a [u8], score: f64 }
-            /// The member is gone from the sorted set, and the key with the last one.
+            /// Removes the member from the sorted set, and the key with the last member.
             51 ZSetRemove(key) zset [Changes key] { member: &'a [u8], emptied: bool }
-            /// The members from rank `start` on and before rank `end` are gone from the sorted set, and the key with the last.
+            /// Removes the members from rank `start` to before rank `end` from the sorted set, and the key with the
+            /// last member.
             52 ZSetRemoveRanks(key) zset [Changes key] { start: u64, end: u64, emptied: bool }
 
-            /// The key holds a stream without entries, where nothing was.
+            /// Creates a stream without entries under a key that did not exist.
             60 StreamCreate(key) stream [Changes key] {}
-            /// The stream, which may be new, got an entry of these fields and values: byte strings, one behind the other.
+            /// Appends an entry of these fields and values to the stream, which may be new. They are byte strings, one
+            /// after the other.
             61 StreamAppend(key) stream [Changes key] { id: StreamId, pairs: &'a [u8] }
-            /// The stream lost this entry.
+            /// Deletes this entry of the stream.
             62 StreamDelete(key) stream [Changes key] { id: StreamId }
-            /// The stream lost all entries up to this one and with it.
+            /// Removes all entries of the stream up to and including this one.
             63 StreamTrim(key) stream [Changes key] { through: StreamId }
-            /// The stream's counters have these values.
+            /// Sets the stream's counters.
             64 StreamCounters(key) stream [Changes key] {
                 last_id: StreamId,
                 entries_added: u64,
                 max_deleted_id: StreamId,
             }
-            /// The stream has a new consumer group.
+            /// Creates a consumer group of the stream.
             65 GroupCreate(key) stream [Changes key] {
                 group: &'a [u8],
                 last_delivered: StreamId,
                 entries_read: Option<u64>,
             }
-            /// The consumer group is gone.
+            /// Removes the consumer group.
             66 GroupDestroy(key) stream [Changes key] { group: &'a [u8] }
-            /// The consumer group's position is this.
+            /// Sets the consumer group's position.
             67 GroupSetId(key) stream [Changes key] {
                 group: &'a [u8],
                 last_delivered: StreamId,
                 entries_read: Option<u64>,
             }
-            /// The consumer group has a new consumer.
+            /// Creates a consumer in the consumer group.
             68 ConsumerCreate(key) stream [Notes key] { group: &'a [u8], consumer: &'a [u8], at_ms: u64 }
-            /// The consumer is gone, and what it had pending.
+            /// Removes the consumer and its pending entries.
             69 ConsumerDelete(key) stream [Notes key] { group: &'a [u8], consumer: &'a [u8] }
-            /// The consumer asked for entries at this Unix time in milliseconds, and got some if `active`.
+            /// Notes that the consumer asked for entries at this Unix time in milliseconds; `active`: it received some.
             70 ConsumerSeen(key) stream [Notes key] {
                 group: &'a [u8],
                 consumer: &'a [u8],
                 at_ms: u64,
                 active: bool,
             }
-            /// The entry is pending for this consumer since this Unix time in milliseconds, delivered so many times.
+            /// Makes the entry pending for this consumer since this Unix time in milliseconds, with this number of
+            /// deliveries.
             71 PendingSet(key) stream [Notes key] {
                 group: &'a [u8],
                 consumer: &'a [u8],
@@ -155,32 +163,36 @@ macro_rules! for_each_effect {
                 time_ms: u64,
                 deliveries: u64,
             }
-            /// The entry is not pending any more.
+            /// Ends the pending state of the entry.
             72 PendingAck(key) stream [Notes key] { group: &'a [u8], id: StreamId }
-            /// The entry is pending, but no consumer has it; it was delivered so many times.
+            /// Makes the entry pending without a consumer, with this number of deliveries.
             73 PendingRelease(key) stream [Changes key] { group: &'a [u8], id: StreamId, deliveries: u64 }
-            /// The stream remembers requests of producers for so long, and so many of each. A change forgets all.
+            /// Sets how long the stream remembers requests of producers, and how many of each. A change forgets all
+            /// requests.
             74 RequestLimits(key) stream [Changes key] { duration_s: u32, max_iids: u32 }
-            /// The stream remembers that a producer's request appended this entry.
+            /// Makes the stream remember that a producer's request appended this entry.
             75 RequestAdd(key) stream [Changes key] { producer: &'a [u8], iid: &'a [u8], id: StreamId }
-            /// The stream forgot the oldest requests of a producer, so many.
+            /// Makes the stream forget the `count` oldest requests of a producer.
             76 RequestForget(key) stream [Notes key] { producer: &'a [u8], count: u64 }
-            /// The stream recognized a repeated request.
+            /// Counts a repeated request that the stream recognized.
             77 RequestRepeated(key) stream [Notes key] {}
-            /// The stream has a new consumer group with consumers and pending entries, packed.
+            /// Creates a consumer group of the stream with consumers and pending entries, packed.
             78 GroupAdd(key) group [Changes key] {
                 group: &'a [u8],
                 last_delivered: StreamId,
                 entries_read: Option<u64>,
                 content: &'a [u8],
             }
-            /// So many requests of the stream's producers have been remembered so far, and so many repeated ones recognized.
+            /// Sets how many requests of the stream's producers have been remembered, and how many repeated ones
+            /// recognized, so far.
             79 RequestCounters(key) stream [Notes key] { added: u64, duplicates: u64 }
-            /// These entries are pending, for consumers of the group that are named once or for nobody, packed.
+            /// Makes these entries pending, packed, either for consumers of the group, each named once, or without a
+            /// consumer.
             80 PendingAdd(key) group [Notes key] { group: &'a [u8], consumers: &'a [u8], deliveries: &'a [u8] }
-            /// The consumer group has this policy: after so many milliseconds without an acknowledgement, and a backoff that begins and
-            /// ends with so many, an entry is due; after so many deliveries, 0 for any number, it goes to the stream under the key
-            /// `dead_letters`. If `idle_ms` is 0 it has none, and all else is 0 and empty.
+            /// Sets the policy of the consumer group. An entry is due after `idle_ms` without an acknowledgement, plus
+            /// a backoff that grows from `backoff_base_ms` to `backoff_max_ms`. After `max_deliveries` deliveries, 0
+            /// for no limit, it moves to the stream under the key `dead_letters`. If `idle_ms` is 0, the group has no
+            /// policy, and the other fields are 0 or empty.
             81 GroupPolicy(key) stream [Changes key] {
                 group: &'a [u8],
                 idle_ms: u64,
@@ -189,36 +201,38 @@ macro_rules! for_each_effect {
                 backoff_base_ms: u64,
                 backoff_max_ms: u64,
             }
-            /// The entry, which no consumer has, is due by the group's policy at this Unix time in milliseconds, and not at once.
+            /// Makes the entry, which has no consumer, due by the group's policy at this Unix time in milliseconds
+            /// instead of at once.
             82 PendingHold(key) stream [Notes key] { group: &'a [u8], id: StreamId, until_ms: u64 }
-            /// The stream, which may be new, keeps a message of these fields and values until the time that its id says, as Unix time in
-            /// milliseconds. The sequence of the id is a ticket; those up to it have been given out.
+            /// Makes the stream, which may be new, keep a message of these fields and values until the time in its id,
+            /// a Unix time in milliseconds. The sequence of the id is a ticket; tickets up to it have been issued.
             83 StreamDelay(key) delayed [Changes key] { id: StreamId, pairs: &'a [u8] }
-            /// The stream has given up the delayed message of this id.
+            /// Cancels the stream's delayed message of this id.
             84 StreamCancel(key) delayed [Changes key] { id: StreamId }
-            /// The delayed message of this id is due, and has become an entry by the other one.
+            /// Turns the delayed message of this id, which is due, into an entry with the id `as_id`.
             85 StreamRelease(key) delayed [Changes key] { id: StreamId, as_id: StreamId }
-            /// The stream has given out tickets for delayed messages up to this one.
+            /// Notes that the stream has issued tickets for delayed messages up to this one.
             86 StreamTickets(key) delayed [Notes key] { last: u64 }
 
-            /// The script cache holds this text; `loaded`: until it is flushed, not only while there is room.
+            /// Puts this text into the script cache. `loaded`: it stays until the cache is flushed, rather than only
+            /// while there is room.
             100 ScriptPut beside [] { body: &'a [u8], loaded: bool }
-            /// The script of this name left the cache, to make room.
+            /// Removes the script of this name from the cache to make room.
             101 ScriptDrop beside [] { sha1: &'a [u8] }
-            /// The script cache is empty.
+            /// Empties the script cache.
             102 ScriptFlush beside [] {}
-            /// This library of functions is there, in place of the one of the same name.
+            /// Adds this library of functions, replacing any of the same name.
             103 LibraryPut beside [] { code: &'a [u8] }
-            /// The library of this name is gone.
+            /// Removes the library of this name.
             104 LibraryDelete beside [] { name: &'a [u8] }
-            /// There are no libraries.
+            /// Removes all libraries.
             105 LibraryFlush beside [] {}
 
-            /// The key holds a lock, gate or stock of this limit, without grants, where nothing was; `fixed`: the limit is its own, and it lasts
-            /// without grants. A stock's limit is 0, and it always lasts.
+            /// Creates a lock, gate or stock of this limit, without grants, under a key that did not exist. `fixed`:
+            /// the limit is its own, and the key lasts without grants. A stock's limit is 0, and a stock always lasts.
             110 GrantsCreate(key) grants [Changes key] { kind: Kind, limit: u64, fixed: bool }
-            /// The holder has this grant, in place of the one of this token that it had. The times are Unix times in milliseconds. No token that is given
-            /// out later, under whatever key, is as small as this one.
+            /// Gives the holder this grant, replacing the holder's grant of this token. The times are Unix times in
+            /// milliseconds. All tokens issued later, under any key, are greater than this one.
             111 GrantSet(key) grants [Changes key] {
                 holder: &'a [u8],
                 token: u64,
@@ -229,15 +243,17 @@ macro_rules! for_each_effect {
                 shared: bool,
                 note: &'a [u8],
             }
-            /// The holder's grant, which has this token, is over, and the key is gone with the last one unless its limit is its own.
+            /// Ends the holder's grant, which has this token. Removes the key with the last grant unless its limit is
+            /// its own.
             112 GrantEnd(key) grants [Changes key] { holder: &'a [u8], token: u64, cause: Cause, emptied: bool }
-            /// The limit is this one from now on; `fixed`: it is the gate's own.
+            /// Sets the limit. `fixed`: the limit is the gate's own.
             113 GrantsLimit(key) grants [Changes key] { limit: u64, fixed: bool }
-            /// Tokens up to this one have been given out.
+            /// Notes that tokens up to this one have been issued.
             114 Tokens grants [] { last: u64 }
 
-            /// The stock has these amounts and rules. What is neither held nor sold of the total is available. `stream`: the key of the stream that
-            /// is told how holds end, empty for none. `refiller`: the order whose caller is to refill, empty for none, until that Unix time in
+            /// Sets the stock's amounts and rules. Units of the total that are neither held nor sold are available.
+            /// `stream` is the key of the stream in which ends of holds are reported, empty for none. `refiller` is the
+            /// order whose caller should refill the stock, empty for none, until the Unix time `refill_until_ms` in
             /// milliseconds.
             115 StockSet(key) stock [Changes key] {
                 total: u64,
@@ -249,14 +265,16 @@ macro_rules! for_each_effect {
                 refiller: &'a [u8],
                 refill_until_ms: i64,
             }
-            /// The stock's total has grown by a refill, whose id is remembered, and nobody is to refill any more.
+            /// Adds a refill to the stock's total, remembers its id, and ends the current refill duty.
             116 StockAdd(key) stock [Changes key] { id: &'a [u8], units: u64, at_ms: i64 }
-            /// The order's hold, which has this token, is over, and its units are sold: to its subject, if it has one. Both are remembered.
+            /// Ends the order's hold, which has this token, and sells its units to its subject, if it has one. The
+            /// stock remembers both.
             117 StockSold(key) stock [Changes key] { order: &'a [u8], token: u64, at_ms: i64 }
-            /// The stock remembers this of a refill, an order that was sold, or a subject that has bought.
+            /// Makes the stock remember this about a refill, a sold order, or a subject that has bought.
             118 StockNote(key) stock [Changes key] { memory: Memory, name: &'a [u8], units: u64, at_ms: i64 }
 
-            /// No token up to this one will be given out any more. Those that were not are another server's, which its values may bring.
+            /// Makes sure that no token up to this one is issued from now on. Tokens not issued here belong to another
+            /// server, whose values may bring them.
             119 TokensRaise grants [] { to: u64 }
         }
     };
@@ -264,7 +282,7 @@ macro_rules! for_each_effect {
 pub(in crate::keyspace) use for_each_effect;
 
 impl<'a> Effect<'a> {
-    /// The encoded effects of which it builds a value, if it does.
+    /// The encoded effects from which it builds a value, if it does.
     pub fn steps(&self) -> Option<&'a [u8]> {
         match *self {
             Effect::Build { steps, .. } | Effect::Part { steps, .. } => Some(steps),
@@ -272,26 +290,26 @@ impl<'a> Effect<'a> {
         }
     }
 
-    /// Whether it has to do with values that are built: no such effect is itself a step of one.
+    /// Whether it is about building a value. Such an effect is never a step of another one.
     pub fn builds(&self) -> bool {
         self.steps().is_some() || matches!(self, Effect::Complete { .. })
     }
 }
 
-/// What an effect does to a key or a database.
+/// The role of an effect for a key or a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It needs what is there, and leaves it.
+    /// It needs the content and leaves it unchanged.
     Reads,
-    /// Something else is there now.
+    /// It changes the content.
     Changes,
-    /// Nothing is there now.
+    /// It removes the content.
     Removes,
-    /// What those who watch it or wait for it take for no change, as what a group notes about deliveries.
+    /// It does not count as a change for watchers and waiters, like a group's notes about deliveries.
     Notes,
 }
 
-/// What an effect is about.
+/// The target of an effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Target<'a> {
     /// A key of a database.
@@ -315,7 +333,7 @@ macro_rules! target {
     };
 }
 
-/// Whether this is all that an effect does: to change, in whatever way, the key that it is about.
+/// Whether an effect changes the key that it is about, in any way, and nothing else.
 const fn is_own_key_only(targets: &[(Role, &str)]) -> bool {
     match targets {
         [(Role::Reads, _)] => false,
@@ -324,7 +342,7 @@ const fn is_own_key_only(targets: &[(Role, &str)]) -> bool {
     }
 }
 
-/// Up to two.
+/// Up to two values.
 macro_rules! pair {
     () => {
         [None, None]
@@ -352,7 +370,7 @@ macro_rules! declare {
         }
 
         impl<'a> Effect<'a> {
-            /// Its code, and the key that it is about, if it is about one.
+            /// Its code, and its key, if it has one.
             #[inline(always)]
             pub(super) fn code_and_key(&self) -> (u8, Option<&'a [u8]>) {
                 match *self {
@@ -360,13 +378,13 @@ macro_rules! declare {
                 }
             }
 
-            /// The key that it is about, if it is about one.
+            /// Its key, if it has one.
             #[inline]
             pub fn key(&self) -> Option<&'a [u8]> {
                 self.code_and_key().1
             }
 
-            /// The same effect on the key of this name; itself if it has no key.
+            /// This effect with another key name. Unchanged if it has no key.
             #[allow(unused_variables, reason = "an effect has other fields, and need not have a key")]
             pub(in crate::keyspace) fn with_key(&self, new_key: &'a [u8]) -> Effect<'a> {
                 match *self {
@@ -374,7 +392,7 @@ macro_rules! declare {
                 }
             }
 
-            /// What it does to which keys and databases, when it is one of database `own_db`.
+            /// Its roles for keys and databases, if it is an effect on database `own_db`.
             #[allow(unused_variables, reason = "an effect has fields that are no target")]
             pub fn targets(&self, own_db: u16) -> [Option<(Role, Target<'a>)>; 2] {
                 match *self {
@@ -392,7 +410,7 @@ macro_rules! declare {
                 }
             }
 
-            /// Whether it removes what was over anyway.
+            /// Whether it removes something whose time was over.
             pub fn is_expiry(&self) -> bool {
                 match *self {
                     Effect::Del { cause, .. }
@@ -403,7 +421,7 @@ macro_rules! declare {
                 }
             }
 
-            /// Its name, and its fields with theirs, for people.
+            /// Its name, and its fields with their names, for display.
             pub fn describe(&self) -> (&'static str, Vec<(&'static str, Shown<'a>)>) {
                 match self {
                     $(Effect::$name { $($key,)? $($field),* } => (
@@ -413,7 +431,7 @@ macro_rules! declare {
                 }
             }
 
-            /// Appends the encoded fields but the key.
+            /// Appends the encoded fields except the key.
             #[inline(always)]
             pub(super) fn put_fields(&self, out: &mut Vec<u8>) {
                 match self {
@@ -421,7 +439,8 @@ macro_rules! declare {
                 }
             }
 
-            /// Takes the fields off the front of `input`, the key only where none is given; `None` when the bytes make no sense.
+            /// Takes the fields off the front of `input`, including the key unless it is known. Returns `None` if the
+            /// bytes cannot be decoded.
             pub(super) fn take(code: u8, known_key: Option<&'a [u8]>, input: &mut &'a [u8]) -> Option<Effect<'a>> {
                 Some(match code {
                     $($code => Effect::$name {

@@ -1,34 +1,35 @@
-//! How far a large list has been copied: its first so many elements, which are whole nodes.
+//! Tracks how far a large list has been copied: a number of elements from the front, in whole nodes.
 //!
-//! The part ends between two nodes, so that it is laid out as that end of the list is, whatever is added or removed at either
-//! end of the list or inside of the part. But how a list lays out its only node depends on that there is no other. So behind what has
-//! been copied the part has a node that stands for the rest of the list, as long as there is a rest.
+//! The part ends between two nodes, so its end is laid out like that of the list, whatever is added or removed at
+//! either end of the list or inside the part. However, a list lays out its only node differently. So as long as the
+//! list has a rest that is not copied, the part has a placeholder node for it at its back.
 //!
-//! LSET and LINSERT may put an element over the end of the part into the neighbouring node, which the reader can't tell: its effect
-//! says whether the element is the first of its node. If it is, it belongs to what follows upon the part.
+//! LSET and LINSERT may move an element across the end of the part into the neighbouring node, which the reader cannot
+//! tell. The effect therefore says whether the element is the first of its node. If so, the element belongs to what
+//! follows the part.
 
 use super::slice::{Budget, Followed};
 use crate::keyspace::NAMELESS;
 use crate::keyspace::effect::{Ascending, Effect, EffectWriter, Field};
 use crate::value::list::List;
 
-/// See the module's header.
+/// See the module header.
 pub(super) struct ListPart {
-    /// How many elements the list has.
+    /// The length of the list.
     len: usize,
-    /// How many of them, from the front, have been copied.
+    /// The number of copied elements from the front.
     done: usize,
     rest: Rest,
 }
 
-/// What follows upon the elements of the part.
+/// What follows the elements of the part.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rest {
-    /// Nothing yet: nothing has been copied.
+    /// Nothing, as nothing has been copied yet.
     Unmarked,
-    /// A node that stands for the rest of the list.
+    /// A placeholder node for the rest of the list.
     Marked,
-    /// Nothing: the part is the whole list.
+    /// Nothing, as the part is the whole list.
     Nothing,
 }
 
@@ -37,7 +38,7 @@ impl ListPart {
         ListPart { len: list.len(), done: 0, rest: Rest::Unmarked }
     }
 
-    /// Copies on. Answers whether the whole list is copied.
+    /// Continues the copy. Returns whether the whole list is copied.
     pub(super) fn copy(&mut self, list: &List, budget: &mut Budget, steps: &mut EffectWriter) -> bool {
         if self.rest == Rest::Nothing {
             return true;
@@ -73,7 +74,7 @@ impl ListPart {
         }
     }
 
-    /// Follows where the part is the whole list.
+    /// Follows an effect when the part is the whole list.
     fn follow_whole(&mut self, effect: &Effect<'_>, steps: &mut EffectWriter) -> Followed {
         match *effect {
             Effect::ListPush { .. }
@@ -91,7 +92,7 @@ impl ListPart {
         }
     }
 
-    /// Follows where nothing of the list is in the part.
+    /// Follows an effect when the part is empty.
     fn follow_nothing(&mut self, effect: &Effect<'_>) -> Followed {
         match *effect {
             Effect::ListPush { .. } | Effect::ListInsert { .. } => self.len += 1,
@@ -105,7 +106,7 @@ impl ListPart {
         Followed::Yes
     }
 
-    /// Follows where the list has elements in the part and others.
+    /// Follows an effect when the list has elements both inside and outside the part.
     fn follow_part(&mut self, effect: &Effect<'_>, steps: &mut EffectWriter) -> Followed {
         let key = NAMELESS;
         match *effect {
@@ -123,7 +124,7 @@ impl ListPart {
                 let rest = self.len - self.done;
                 self.len -= count as usize;
                 if let Some(of_part) = (count as usize).checked_sub(rest) {
-                    // Together with the node that stands for the rest.
+                    // Includes the placeholder for the rest.
                     steps.write(0, &Effect::ListPop { key, front: false, count: of_part as u64 + 1, emptied: false });
                     self.done = self.len;
                     self.rest = Rest::Nothing;
@@ -157,7 +158,7 @@ impl ListPart {
                 self.done -= of_part.len();
                 self.len -= indexes.len();
                 if self.done == self.len {
-                    // What is pushed now may come to the part's last node.
+                    // An element pushed now may go into the part's last node.
                     steps.write(0, &Effect::ListPop { key, front: false, count: 1, emptied: false });
                     self.rest = Rest::Nothing;
                 }
@@ -188,14 +189,14 @@ impl ListPart {
     }
 }
 
-/// Adds the node that stands for the rest of the list.
+/// Adds the placeholder node for the rest of the list.
 fn mark_rest(steps: &mut EffectWriter) {
     let mut elements = Vec::new();
     (&b""[..]).put(&mut elements);
     steps.write(0, &Effect::ListNode { key: NAMELESS, elements: &elements });
 }
 
-/// Removes elements of the part, which ascend.
+/// Removes the elements at these ascending indexes from the part.
 fn remove_at(indexes: &[usize], steps: &mut EffectWriter) {
     if !indexes.is_empty() {
         let indexes = Ascending::encode(indexes.iter().map(|&index| index as u64));

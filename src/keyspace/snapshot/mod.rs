@@ -1,34 +1,42 @@
-//! A copy of all databases as a stream of effects that, applied to an empty keyspace, gives this one as it is when the copy **ends**.
+//! A copy of all databases as a stream of effects. Applied to an empty keyspace, the stream gives this keyspace as it
+//! is when the copy **ends**.
 //!
-//! The copy is made in slices, each between two units, while the keyspace goes on changing. Nothing is frozen and nothing kept
-//! beside: a walk goes through each database once, in the order of [`SplitTable::walk`], so that of any key its hash says whether
-//! it has been copied. Each unit that was committed meanwhile is [followed](Snapshot::follow): an effect about a key that has been
-//! copied goes into the stream as it is, one about another key is left out, for the walk will meet that key as it is by then.
+//! The copy is made in slices, each between two units, while the keyspace goes on changing. Nothing is frozen, and no
+//! second version is kept. A walk visits each database once, in the order of [`SplitTable::walk`], so a key's hash says
+//! whether the key has been copied. Each unit committed in the meantime is [followed](Snapshot::follow). An effect on a
+//! copied key goes into the stream unchanged. An effect on any other key is left out, because the walk will meet that
+//! key in its later state.
 //!
-//! So whoever has applied the stream up to some point holds a part of the keyspace as it was at that point: all keys that had
-//! been copied, and no others. In particular every effect that is passed on finds what it was recorded on.
+//! So after any prefix of the stream, a reader holds a part of the keyspace as it was at that point: all copied keys,
+//! and no others. In particular, every effect in the stream finds the state on which it was recorded.
 //!
 //! # Two keys
-//! RENAME, MOVE and COPY carry a value from one key to another, and the effect does not say which. If both keys have been
-//! copied, it is passed on; if only the source has, what it means for the source alone. If only the target has, the stream lacks
-//! the value: the target is put down to be copied **again**, when the walk is over, and until then counts as not copied. The stream's
-//! reader is told to remove what it has under that name. So of a key that does not count as copied the reader has nothing, and
-//! slices copy a key a second time only if a followed unit has changed or removed it in between.
+//! RENAME, MOVE and COPY carry a value from one key to another, and the effect does not contain the value. If both keys
+//! have been copied, the effect goes into the stream. If only the source has been copied, only the effect's meaning for
+//! the source does. If only the target has been copied, the stream lacks the value. The target is then scheduled to be
+//! copied **again** when the walk is over, and counts as not copied until then. The stream tells its reader to remove
+//! the key of that name. So the reader never holds a key that does not count as copied, and slices copy a key a second
+//! time only if a followed unit has changed or removed it in between.
 //!
-//! A unit is followed when it is over, so a key that is copied again is copied in the state after the whole unit, and by a later
-//! slice: none of the unit's effects on it is passed on.
+//! A unit is followed when it is over. So a key that is copied again is copied in its state after the whole unit, by a
+//! later slice, and none of the unit's effects on it goes into the stream.
 //!
 //! # Large values
-//! A large value is copied in parts, over as many slices as it takes, and meanwhile followed element by element: see [`part`]. There
-//! is one at a time, and the walk waits for it. Where the value goes its copy goes along: a key that the walk has not reached may
-//! so be copied **ahead** of it. Of an effect that can't be followed the copy starts over: the key is copied again, behind the walk.
+//! A large value is copied in parts, over as many slices as necessary, and is followed element by element in the
+//! meantime: see [`part`]. One such copy is in progress at a time, and the walk waits for it. If the value moves to
+//! another key, the copy moves along, so a key may be copied **ahead** of the walk. After an effect that cannot be
+//! followed, the copy starts over: the key is copied again, behind the walk.
 //!
 //! # How long a slice takes
-//! A slice is as many bytes as it is told to be, plus what is copied at once: a key with a value that is not large; one element of a
-//! large one, however long it is, which a command that reads it copies as well; a compact value, which the configuration may let grow
-//! large, and then any command on it goes through all of it; the requests of one producer, of which there are at most 10,000. Slices
-//! grow by what is changed meanwhile, so that the copy outruns keys and elements that are added in front of
-//! it, and when the same is copied over and over again behind the walk.
+//! A slice has the requested number of bytes, plus anything that is copied at once:
+//!
+//! - a key whose value is not large;
+//! - one element of a large value, however long; a command that reads the element copies as much;
+//! - a compact value; the configuration may let it grow large, but then any command on it goes through all of it;
+//! - the requests of one producer, of which there are at most 10,000.
+//!
+//! Slices grow with the changes made in the meantime, so that the copy outruns keys and elements added in front of it.
+//! They also grow when one key or value is copied over and over again behind the walk.
 //!
 //! [`SplitTable::walk`]: crate::base::split_table::SplitTable::walk
 
@@ -60,29 +68,29 @@ use crate::base::split_table::{PLACE_END, Walk, place};
 use crate::value::Layout;
 use crate::value::string::{Digits, StringRef};
 
-/// A copy that is under way. See the module's header.
+/// A copy in progress. See the module header.
 pub struct Snapshot {
     /// How far each database has been copied.
     dbs: Vec<CopiedDb>,
-    /// A large value of which a part has been copied.
+    /// A large value that has been copied in part.
     under_way: Option<UnderWay>,
-    /// Values of more bytes are large.
+    /// Values with more bytes are large.
     part_min_bytes: usize,
-    /// How often the copy of a large value started over since the walks ended.
+    /// How often copies of large values have started over since the walks ended.
     starts_over: usize,
-    /// Whether the limits have been written, without which no value can be laid out.
+    /// Whether the limits have been written. No value can be laid out before.
     has_limits: bool,
-    /// Keys that were copied, some of them more than once.
+    /// The number of copied keys; a key copied twice counts twice.
     copied: usize,
-    /// Keys that were copied again since the walks ended.
+    /// The number of keys copied again since the walks ended.
     copied_again: usize,
-    /// How many bytes of changes slices have not yet grown by.
+    /// Bytes of changes for which slices have not grown yet.
     debt: usize,
-    /// Is on the value under way.
+    /// Marks the large value in progress.
     mark: Mark,
 }
 
-/// Complete or not: effects need not say more than they must any more.
+/// Complete or not, effects no longer need to name elements.
 impl Drop for Snapshot {
     fn drop(&mut self) {
         self.mark.take_off();
@@ -92,11 +100,11 @@ impl Drop for Snapshot {
 /// How far a database has been copied.
 #[derive(Default)]
 struct CopiedDb {
-    /// Keys whose places are before this one have been copied.
+    /// Keys whose places are before this one have been copied, except those in `again`.
     position: u64,
-    /// But for these, wherever they are: they must be copied when the walk is over.
+    /// Keys, wherever they are, that must be copied when the walk is over.
     again: BTreeSet<Box<[u8]>>,
-    /// Keys that have been copied though the walk had not come to them.
+    /// Keys that have been copied before the walk reached them.
     ahead: BTreeSet<Box<[u8]>>,
 }
 
@@ -105,13 +113,13 @@ impl CopiedDb {
         (place(hash_bytes(key)) < self.position || self.ahead.contains(key)) && !self.again.contains(key)
     }
 
-    /// Whether the walk, which comes to this key, need not copy it.
+    /// Whether the walk can skip this key.
     fn passes_over(&self, key: &[u8]) -> bool {
         let is_in = |keys: &BTreeSet<Box<[u8]>>| !keys.is_empty() && keys.contains(key);
         is_in(&self.again) || is_in(&self.ahead)
     }
 
-    /// The reader has the key.
+    /// Notes that the reader has the key.
     fn add(&mut self, key: Box<[u8]>) {
         self.again.remove(&key);
         if place(hash_bytes(&key)) >= self.position {
@@ -119,19 +127,19 @@ impl CopiedDb {
         }
     }
 
-    /// The key must be copied when the walk is over.
+    /// Schedules the key to be copied when the walk is over.
     fn put_off(&mut self, key: Box<[u8]>) {
         self.again.insert(key);
     }
 }
 
 impl Snapshot {
-    /// Begins a copy. From now on every unit must be recorded in full and [followed](Self::follow).
+    /// Begins a copy. From now on, every unit must be recorded in full and [followed](Self::follow).
     pub fn begin(ks: &Keyspace) -> Snapshot {
         Snapshot::begin_with_parts(ks, SNAPSHOT_PART_MIN_BYTES)
     }
 
-    /// As [`begin`](Self::begin), where values of more bytes than these are copied in parts.
+    /// As [`begin`](Self::begin), with the size above which values are copied in parts.
     pub fn begin_with_parts(ks: &Keyspace, part_min_bytes: usize) -> Snapshot {
         Snapshot {
             dbs: (0..ks.databases()).map(|_| CopiedDb::default()).collect(),
@@ -146,14 +154,15 @@ impl Snapshot {
         }
     }
 
-    /// Whether only a part of a large value has been copied.
+    /// Whether a large value has been copied only in part.
     #[cfg(test)]
     pub fn is_inside_value(&self) -> bool {
         self.under_way.is_some()
     }
 
-    /// Copies on, between two units: appends effects to `out` until they have about so many bytes, or took as long to make. One
-    /// effect may exceed that. Answers whether all is copied; if so, the stream is complete as of now.
+    /// Continues the copy, between two units: appends effects to `out` until they have about `bytes` bytes, or took as
+    /// long to make. A single effect may exceed that. Returns whether the copy is complete; if so, the stream gives the
+    /// present keyspace.
     pub fn copy_slice(&mut self, ks: &Keyspace, bytes: usize, out: &mut EffectWriter) -> bool {
         let mut budget = Budget::new(self.slice_bytes(ks, bytes));
         if !self.has_limits {
@@ -173,7 +182,7 @@ impl Snapshot {
         }
         self.move_mark(ks);
         let is_complete = self.is_complete();
-        // Only now: grants that came and went before their keys were copied had tokens, too.
+        // Comes last: grants that came and went before their keys were copied had tokens, too.
         if is_complete && ks.given_token() > 0 {
             out.write(0, &Effect::Tokens { last: ks.given_token() });
         }
@@ -183,18 +192,18 @@ impl Snapshot {
         is_complete
     }
 
-    /// How large the next slice is that is to be of so many bytes.
+    /// The size of the next slice when `bytes` are requested.
     fn slice_bytes(&mut self, ks: &Keyspace, bytes: usize) -> usize {
         let of_debt = self.debt.min(SNAPSHOT_DEBT_SLICE_BYTES);
         self.debt -= of_debt;
         let (_, keys) = self.progress(ks);
-        // Whoever has the same copied over and over again can't keep it from its end.
+        // Repeated copies of one key or value must not keep the snapshot from its end.
         let doublings = self.starts_over / SNAPSHOT_STARTS_OVER_MAX + self.copied_again / SNAPSHOT_AGAIN_MAX.max(keys);
         bytes.saturating_add(of_debt).max(1).saturating_mul(1 << doublings.min(40))
     }
 
     fn move_mark(&self, ks: &Keyspace) {
-        // Effects on other types say all that is needed.
+        // Effects on other types always contain everything needed.
         match self.under_way.as_ref().and_then(|under_way| under_way.entry(ks)).map(Entry::value) {
             Some(ValueRef::List(list)) => self.mark.put_on(list.address()),
             Some(ValueRef::ZSet(zset)) => self.mark.put_on(zset.address()),
@@ -202,7 +211,7 @@ impl Snapshot {
         }
     }
 
-    /// How many keys have been copied, of how many. Not exact: keys come and go.
+    /// Returns the numbers of copied keys and of all keys. Approximate, because keys come and go.
     pub fn progress(&self, ks: &Keyspace) -> (usize, usize) {
         let all = (0..ks.databases()).map(|db| ks.db(db).len()).sum();
         (self.copied.min(all), all)
@@ -216,7 +225,7 @@ impl Snapshot {
         self.dbs.iter().position(|db| db.position < PLACE_END).map(|db| db as DbIndex)
     }
 
-    /// Takes a key out that must be copied again.
+    /// Takes out a key that must be copied again.
     fn take_again(&mut self) -> Option<(DbIndex, Box<[u8]>)> {
         let with_db = |(db, copied): (usize, &mut CopiedDb)| Some((db as DbIndex, copied.again.pop_first()?));
         self.dbs.iter_mut().enumerate().find_map(with_db)
@@ -235,7 +244,7 @@ impl Snapshot {
         }
     }
 
-    /// Walks on through one database.
+    /// Continues the walk through one database.
     fn walk(&mut self, ks: &Keyspace, db: DbIndex, budget: &mut Budget, out: &mut EffectWriter) {
         let (database, copied_db): (&Db, &CopiedDb) = (ks.db(db), &self.dbs[db as usize]);
         if copied_db.position == 0 && database.len() >= SNAPSHOT_EXPECT_MIN_KEYS {
@@ -245,7 +254,8 @@ impl Snapshot {
         let mut copied = 0;
         let position = database.walk(copied_db.position, |entries| {
             for &entry in entries.iter().filter(|entry| !copied_db.passes_over(entry.key())) {
-                // Two keys at one place happen once in many millions of keys: of two that are large one is copied at once.
+                // Two keys share a place once in many millions of keys. If both are large, one of them is copied at
+                // once.
                 if large.is_none() && self.is_large(entry.value()) {
                     large = Some(UnderWay::begin(db, entry));
                 } else {
@@ -260,7 +270,7 @@ impl Snapshot {
         self.copied += copied;
     }
 
-    /// Copies on with a large value.
+    /// Continues the copy of a large value.
     fn copy_part(&mut self, ks: &Keyspace, mut under_way: UnderWay, budget: &mut Budget, out: &mut EffectWriter) {
         let Some(entry) = under_way.entry(ks).filter(|entry| under_way.fits(entry.value())) else {
             return self.start_over(under_way, out);
@@ -276,7 +286,7 @@ impl Snapshot {
         self.dbs[db as usize].add(key);
     }
 
-    /// Forgets what was copied of a large value. If it is still there, it will be met again.
+    /// Discards the partial copy of a large value. If the value still exists, it will be met again.
     fn start_over(&mut self, under_way: UnderWay, out: &mut EffectWriter) {
         self.starts_over += usize::from(self.first_unfinished().is_none());
         self.dbs[under_way.db as usize].put_off(under_way.key.clone());
@@ -288,7 +298,7 @@ impl Snapshot {
         let elements = match value {
             ValueRef::String(string) => return is_allocated(string) && string.len() > self.part_min_bytes,
             ValueRef::Stream(stream) => {
-                // Each of these counts at least once, so there is no need to look at more of them.
+                // Each element counts at least one byte, so looking at more of them is unnecessary.
                 let first = few as usize + 1;
                 let of_groups: usize = stream.groups().take(first).map(|(_, group)| group.weight()).sum();
                 let of_requests = stream.idempotency().map_or(0, |memory| memory.weight(first));
@@ -304,7 +314,8 @@ impl Snapshot {
         elements > few || value.heap_bytes(0) > self.part_min_bytes
     }
 
-    /// Passes on what the unit that was just committed did to keys that have been copied. It must have been recorded in full.
+    /// Adds the effects of the unit just committed on keys that have been copied. The unit must have been recorded in
+    /// full.
     pub fn follow(&mut self, ks: &Keyspace, out: &mut EffectWriter) {
         self.follow_unit(ks.effects().iter(), out);
     }
@@ -349,11 +360,11 @@ impl Snapshot {
                 out.write(db, effect);
             }
             _ if matches!(effect, Effect::Limits { .. }) => {
-                // What comes before was laid out within the old ones.
+                // Earlier effects were laid out within the old limits.
                 self.flush(out);
                 out.write(db, effect);
             }
-            // What is kept beside the keys has its own copy.
+            // Scripts and libraries have a copy of their own.
             _ => {}
         }
     }
@@ -361,7 +372,7 @@ impl Snapshot {
     fn follow_on_key(&mut self, db: DbIndex, key: &[u8], effect: &Effect<'_>, out: &mut EffectWriter) {
         if self.has(db, key) {
             if let Effect::Complete { .. } = effect {
-                // Its parts were not passed on.
+                // The parts of the value are not in the stream.
                 return self.take_back(db, key, out);
             }
             return out.write(db, effect);
@@ -402,7 +413,7 @@ impl Snapshot {
         if role == Role::Removes
             && let Some(under_way) = self.under_way.as_mut().filter(|under_way| under_way.is(db, key))
         {
-            // Its copy goes where it goes. What takes the place that it leaves has not been copied.
+            // The copy moves along with its value. A key that takes the vacated name has not been copied.
             (under_way.db, under_way.key) = (to_db, to.into());
             self.dbs[db as usize].put_off(key.into());
             if self.dbs[to_db as usize].has(to) {
@@ -419,19 +430,19 @@ impl Snapshot {
         }
     }
 
-    /// The reader has a key as it no longer is: it is to be copied again.
+    /// Handles a key of which the reader has an outdated value: it must be copied again.
     fn take_back(&mut self, db: DbIndex, key: &[u8], out: &mut EffectWriter) {
         forget(db, key, out);
         self.dbs[db as usize].put_off(key.into());
     }
 
-    /// Whether the reader has a key as it is.
+    /// Whether the reader has the current value of a key.
     fn has(&self, db: DbIndex, key: &[u8]) -> bool {
         self.dbs[db as usize].has(key) && !self.under_way.as_ref().is_some_and(|under_way| under_way.is(db, key))
     }
 }
 
-/// Writes effects after which a key holds what this entry does, whatever was there before.
+/// Writes effects after which a key has the content of this entry, regardless of any previous content.
 fn copy_whole(db: DbIndex, entry: Entry<'_>, out: &mut EffectWriter) {
     let key = entry.key();
     match entry.value() {
@@ -448,17 +459,17 @@ fn copy_whole(db: DbIndex, entry: Entry<'_>, out: &mut EffectWriter) {
     }
 }
 
-/// Whether the text lies outside of its entry.
+/// Whether the text lies outside its entry.
 fn is_allocated(string: StringRef<'_>) -> bool {
     matches!(string, StringRef::Heap(_) | StringRef::Raw(_))
 }
 
-/// Whether putting the text makes this value, but for room to grow: text that says a number would become one.
+/// Whether putting the text creates this value, apart from spare room. Text that looks like a number would become one.
 fn is_put_alike(string: StringRef<'_>) -> bool {
     matches!(string, StringRef::Int(_) | StringRef::Raw(_)) || string.as_i64().is_none()
 }
 
-/// Writes effects after which there is no such key, whether or not there was one before.
+/// Writes effects that remove the key, whether or not it existed.
 fn forget(db: DbIndex, key: &[u8], out: &mut EffectWriter) {
     out.write(db, &Effect::Put { key, value: b"" });
     out.write(db, &Effect::Del { key, cause: Cause::Command });

@@ -1,23 +1,23 @@
-//! One large value that is copied in parts, over several slices, while it goes on changing.
+//! Copies one large value in parts, over several slices, while the value goes on changing.
 //!
-//! Whoever reads the stream builds the value beside its keyspace ([`Effect::Part`]), and puts it in its place when it is whole
-//! ([`Effect::Complete`]). What is built holds at any point a part of the value as it is at that point: what lies behind a cursor. So
-//! of each effect on the value one can say what it means for the part, which depends on the type:
+//! The reader of the stream builds the value outside its keyspace ([`Effect::Part`]), and puts it in place when it is
+//! complete ([`Effect::Complete`]). At any point, the part built so far holds what lies behind a cursor in the current
+//! value. So the meaning of each effect for the part is known. It depends on the type:
 //!
-//! | Type | The part | What is not followed |
+//! | Type | The part | Not followed |
 //! |---|---|---|
-//! | string | all of its length, the bytes up to an offset right | |
+//! | string | all of its length, with the bytes up to an offset correct | |
 //! | hash, set | the elements whose hashes come before a place, as with keys | another layout |
-//! | sorted set | the same | another layout; the removal of a large share by ranks |
-//! | list | the first so many elements, as whole nodes; see [`list`](super::list) | |
-//! | stream | entries up to an id, then groups, then requests; see [`stream`](super::stream) | |
-//! | lock, gate, stock | the grants of the first tokens, and of what a stock remembers the first names | |
+//! | sorted set | as for sets | another layout; the removal of a large share by ranks |
+//! | list | a number of elements from the front, as whole nodes; see [`list`](super::list) | |
+//! | stream | entries up to an ID, then groups, then requests; see [`stream`](super::stream) | |
+//! | lock, gate, stock | the grants with the lowest tokens; then of a stock's memories the first names | |
 //!
-//! What a stock remembers is copied last, in its order, and what is remembered meanwhile comes last in that order: so the names are not
-//! followed, but met. Its amounts are written when all is copied.
+//! A stock's memories are copied last, in their order, and new memories are added at the end of that order. So effects
+//! on them need not be followed: the copy meets the names. The stock's amounts are written when everything is copied.
 //!
-//! After an effect that is not followed, and when the key is gone, the copy of the value starts over. An effect that puts another value
-//! in the place of all of it brings that along, and is passed on.
+//! The copy of the value starts over after an effect that is not followed, and when the key is gone. An effect that
+//! replaces the whole value contains the new value, and goes into the stream.
 
 use super::list::ListPart;
 use super::slice::{Budget, Followed};
@@ -36,22 +36,22 @@ use crate::value::grants::Grants;
 use crate::value::stock::Memory;
 use crate::value::string::{Digits, StringRef};
 
-/// A value of which a part has been copied. See the module's header.
+/// A value that has been copied in part. See the module header.
 pub(super) struct UnderWay {
     pub(super) db: DbIndex,
     pub(super) key: Box<[u8]>,
     /// When it expires, Unix ms.
     at_ms: i64,
     part: Part,
-    /// What was not written yet.
+    /// Effects not written yet.
     steps: EffectWriter,
-    /// How the part is laid out while it grows.
+    /// The layout of the part while it grows.
     layout: Layout,
-    /// Whether nothing was written yet.
+    /// Whether nothing has been written yet.
     is_fresh: bool,
 }
 
-/// What has been copied of a value.
+/// The copied part of a value.
 enum Part {
     Text(TextPart),
     /// The elements before this place.
@@ -86,13 +86,13 @@ impl UnderWay {
         UnderWay { db, key: entry.key().into(), at_ms, part, steps, layout, is_fresh: true }
     }
 
-    /// The key, if it is still there.
+    /// The key, if it still exists.
     pub(super) fn entry<'a>(&self, ks: &'a Keyspace) -> Option<Entry<'a>> {
         let database = ks.db(self.db);
         database.find(&self.key).and_then(|slot| database.get(slot))
     }
 
-    /// Copies on. Answers whether the whole value is copied.
+    /// Continues the copy. Returns whether the whole value is copied.
     pub(super) fn copy(&mut self, value: ValueRef<'_>, budget: &mut Budget) -> bool {
         let steps = &mut self.steps;
         match (&mut self.part, value) {
@@ -115,7 +115,7 @@ impl UnderWay {
     pub(super) fn follow(&mut self, effect: &Effect<'_>) -> Followed {
         match *effect {
             Effect::ExpireAt { at_ms, .. } => {
-                // It is written when the value is complete.
+                // Written when the value is complete.
                 self.at_ms = at_ms;
                 return Followed::Yes;
             }
@@ -136,7 +136,7 @@ impl UnderWay {
         }
     }
 
-    /// Writes what the part has got.
+    /// Writes the collected effects.
     pub(super) fn flush(&mut self, out: &mut EffectWriter) {
         if !self.steps.is_empty() {
             let steps = std::mem::take(&mut self.steps).into_bytes();
@@ -145,12 +145,12 @@ impl UnderWay {
         }
     }
 
-    /// Whether it is the value under this key.
+    /// Whether this is the value of that key.
     pub(super) fn is(&self, db: DbIndex, key: &[u8]) -> bool {
         self.db == db && *self.key == *key
     }
 
-    /// Whether the value, which the key holds, can be copied on from where its part ends.
+    /// Whether the copy of the key's value can continue where the part ends.
     pub(super) fn fits(&self, value: ValueRef<'_>) -> bool {
         match (&self.part, value) {
             (Part::Text(_), ValueRef::String(_))
@@ -164,7 +164,7 @@ impl UnderWay {
         }
     }
 
-    /// Puts the value, of which everything is copied, in its place.
+    /// Puts the value in place after everything has been copied.
     pub(super) fn complete(mut self, value: ValueRef<'_>, out: &mut EffectWriter) {
         note_former_deadlines(value, &mut self.steps);
         if let ValueRef::Grants(grants) = value
@@ -177,11 +177,11 @@ impl UnderWay {
         out.write(self.db, &Effect::Complete { key, layout, at_ms });
     }
 
-    /// Writes an effect that puts another value in the place of this one.
+    /// Writes an effect that replaces the whole value.
     pub(super) fn replace(self, effect: &Effect<'_>, out: &mut EffectWriter) {
         let (db, at_ms) = (self.db, self.at_ms);
         self.abandon(out);
-        // The reader need not have a key whose deadline stays.
+        // The reader may lack the key, so the deadline to be kept is written explicitly.
         let (effect, at_ms) = match *effect {
             Effect::Replace { key, value } => (Effect::Put { key, value }, Some(at_ms)),
             Effect::SetInteger { .. } | Effect::SetText { .. } => (*effect, Some(at_ms)),
@@ -193,7 +193,7 @@ impl UnderWay {
         }
     }
 
-    /// Lets the reader forget the part.
+    /// Tells the reader to forget the part.
     pub(super) fn abandon(self, out: &mut EffectWriter) {
         if !self.is_fresh {
             out.write(0, &Effect::Part { fresh: true, layout: Layout::Compact, steps: b"" });
@@ -201,18 +201,18 @@ impl UnderWay {
     }
 }
 
-/// What has been copied of a string.
+/// The copied part of a string.
 struct TextPart {
-    /// The part has as many bytes as the string,
+    /// The part is as long as the string,
     len: usize,
-    /// and the first so many are the string's.
+    /// and this many bytes from the start are those of the string.
     done: usize,
 }
 
 impl TextPart {
     fn begin(string: StringRef<'_>, steps: &mut EffectWriter) -> TextPart {
         let len = string.len();
-        // So that it need not grow.
+        // So that the part need not grow.
         steps.write(0, &Effect::SetRange { key: NAMELESS, offset: len as u64, bytes: b"" });
         TextPart { len, done: 0 }
     }
@@ -254,7 +254,7 @@ impl TextPart {
                     self.done.min(offset + bytes.len())
                 };
             }
-            // The layout comes when the value is complete.
+            // The layout is written when the value is complete.
             Effect::Relayout { .. } => {}
             _ => return Followed::No,
         }
@@ -262,7 +262,7 @@ impl TextPart {
     }
 }
 
-/// Copies the elements of a table from a place on. Answers where it ended.
+/// Copies the elements of a table from a place on. Returns the place reached.
 fn copy_elements(value: ValueRef<'_>, from: u64, budget: &mut Budget, steps: &mut EffectWriter) -> u64 {
     let key = NAMELESS;
     let deadlines = value.deadlines().filter(|deadlines| !deadlines.is_empty());
@@ -283,7 +283,7 @@ fn copy_elements(value: ValueRef<'_>, from: u64, budget: &mut Budget, steps: &mu
     }
 }
 
-/// Copies grants from a token on. Answers whether all are copied.
+/// Copies grants from a token on. Returns whether all are copied.
 fn copy_grants(grants: &Grants, until: &mut u64, budget: &mut Budget, steps: &mut EffectWriter) -> bool {
     for grant in grants.from(*until) {
         if budget.is_spent() {
@@ -295,7 +295,7 @@ fn copy_grants(grants: &Grants, until: &mut u64, budget: &mut Budget, steps: &mu
     true
 }
 
-/// Copies what a stock remembers, from these numbers on. Answers whether all is copied.
+/// Copies a stock's memories from these numbers on. Returns whether all are copied.
 fn copy_memories(
     grants: &Grants,
     names: &mut [u64; Memory::ALL.len()],
@@ -350,7 +350,7 @@ fn follow_elements(until: u64, effect: &Effect<'_>, steps: &mut EffectWriter) ->
     Followed::Yes
 }
 
-/// Of a value of which elements have expired and none will, one expired once: on that depends how it will be laid out.
+/// Writes that an element once expired if deadlines have been used but none remains. The layout depends on that.
 fn note_former_deadlines(value: ValueRef<'_>, steps: &mut EffectWriter) {
     if !value.deadlines().is_some_and(Deadlines::is_empty) {
         return;

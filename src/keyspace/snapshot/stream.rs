@@ -1,12 +1,12 @@
-//! How far a large stream has been copied: first its delayed messages by id; then its entries by id; then the groups by name, of each its consumers by name, then
-//! what is pending by id; then what producers requested, by producer.
+//! Tracks how far a large stream has been copied. The order is: delayed messages by ID; entries by ID; groups by name,
+//! each with its consumers by name and its pending entries by ID; and the requests of producers, by producer.
 //!
-//! **Given back.** Pending entries that were given back are in the order in which that happened, which their ids do not tell. So when
-//! all that a group has pending is copied, those are released once more, in their order: each goes behind all others, and is held again
-//! where the group has a policy and they are.
+//! **Released entries.** Pending entries that were released are kept in the order of their release, which their IDs do
+//! not show. So after a group's pending entries have been copied, the released ones are released once more, in order.
+//! Each goes behind all others, and is held again if the group has a policy and the entry was held.
 //!
-//! **Delayed messages** become entries behind all others, which the walk has yet to meet as long as it goes over entries: then that only
-//! takes them away from what was copied.
+//! **Delayed messages** become entries behind all others. While the walk goes over entries, it has yet to meet those,
+//! so a released message only has to be removed from the copied ones.
 
 use super::slice::{Budget, Followed};
 use crate::base::limits::{SNAPSHOT_PENDING_WORK_BYTES, SNAPSHOT_PIECE_BYTES};
@@ -15,20 +15,20 @@ use crate::keyspace::effect::{Effect, EffectWriter, Pairs};
 use crate::keyspace::verb::{PendingPack, delayed_messages, group_policy};
 use crate::value::stream::{Group, Stream, StreamId};
 
-/// See the module's header.
+/// See the module header.
 pub(super) struct StreamPart {
     stage: Stage,
 }
 
-/// What is being copied; everything before it has been, everything behind it has not.
+/// What is being copied. Everything before it has been copied, and nothing behind it.
 enum Stage {
-    /// Delayed messages: those of ids up to this one have been copied.
+    /// Delayed messages; those with IDs up to this one have been copied.
     Delayed { through: Option<StreamId> },
-    /// Entries: those up to this one have been copied.
+    /// Entries; those up to this one have been copied.
     Entries { through: Option<StreamId> },
-    /// Groups: those up to this name have been copied, then a part of the next one.
+    /// Groups; those up to this name have been copied, and then a part of the next one.
     Groups { last: Option<Box<[u8]>>, under_way: Option<GroupPart> },
-    /// Requests of producers: of those up to this name they have been copied.
+    /// Requests of producers; those of producers up to this name have been copied.
     Requests { last: Option<Box<[u8]>> },
     /// Nothing.
     Done,
@@ -40,22 +40,22 @@ struct GroupPart {
     stage: GroupStage,
 }
 
-/// What of a group is being copied.
+/// What is being copied of a group.
 enum GroupStage {
-    /// Consumers: those up to this name have been copied.
+    /// Consumers; those up to this name have been copied.
     Consumers { last: Option<Box<[u8]>> },
-    /// Deliveries that are pending: those of ids up to this one have been copied.
+    /// Pending deliveries; those with IDs up to this one have been copied.
     Pending { through: Option<StreamId> },
-    /// The order of those that were given back, from this turn on.
+    /// The order of released entries, from this turn on.
     Released { turn: u64 },
 }
 
-/// Whether a name has been passed.
+/// Whether the copy has passed a name.
 fn has_passed(last: &Option<Box<[u8]>>, name: &[u8]) -> bool {
     last.as_deref().is_some_and(|last| name <= last)
 }
 
-/// The first id behind one; `None` behind the last.
+/// The first ID behind `through`, or `None` behind the last possible ID.
 fn following(through: Option<StreamId>) -> Option<StreamId> {
     through.map_or(Some(StreamId::MIN), StreamId::next)
 }
@@ -66,7 +66,7 @@ impl StreamPart {
         StreamPart { stage: Stage::Delayed { through: None } }
     }
 
-    /// Copies on. Answers whether the whole stream is copied.
+    /// Continues the copy. Returns whether the whole stream is copied.
     pub(super) fn copy(&mut self, stream: &Stream, budget: &mut Budget, steps: &mut EffectWriter) -> bool {
         while !budget.is_spent() {
             match &mut self.stage {
@@ -114,13 +114,13 @@ impl StreamPart {
             && let Stage::Entries { through } = &mut self.stage
             && Some(last_id) < *through
         {
-            // There are no entries behind it any more, and those that are appended now the walk must meet.
+            // No entries remain behind it, and the walk must meet those appended from now on.
             *through = Some(last_id);
             steps.write(0, effect);
             return Followed::Yes;
         }
         let is_copied = match *effect {
-            // What is appended is behind all that was there before.
+            // A new entry comes behind all earlier ones.
             Effect::StreamAppend { .. } | Effect::StreamCounters { .. } => self.has_entries(),
             Effect::StreamDelete { id, .. } => match self.stage {
                 Stage::Delayed { .. } => false,
@@ -171,12 +171,12 @@ impl StreamPart {
         Followed::Yes
     }
 
-    /// Whether all entries have been copied, and so all that comes behind them.
+    /// Whether all entries have been copied, and with them everything that precedes the groups.
     fn has_entries(&self) -> bool {
         !matches!(self.stage, Stage::Delayed { .. } | Stage::Entries { .. })
     }
 
-    /// Whether the delayed message of this id has been copied, if there is one.
+    /// Whether the delayed message with this ID, if there is one, has been copied.
     fn has_delayed(&self, id: StreamId) -> bool {
         match self.stage {
             Stage::Delayed { through } => Some(id) <= through,
@@ -184,7 +184,7 @@ impl StreamPart {
         }
     }
 
-    /// Whether a group has been copied, or its part has what is asked.
+    /// Whether a group has been copied, or its copied part has what `has` asks for.
     fn has_group(&self, name: &[u8], has: impl FnOnce(&GroupPart) -> bool) -> bool {
         match &self.stage {
             Stage::Delayed { .. } | Stage::Entries { .. } => false,
@@ -224,7 +224,7 @@ impl GroupPart {
         }
     }
 
-    /// Copies on. Answers whether the whole group is copied.
+    /// Continues the copy. Returns whether the whole group is copied.
     fn copy(&mut self, group: &Group, budget: &mut Budget, steps: &mut EffectWriter) -> bool {
         match &mut self.stage {
             GroupStage::Consumers { last } => {
@@ -244,7 +244,8 @@ impl GroupPart {
     }
 }
 
-/// Copies delayed messages, as all of these functions do: on from where the last slice ended, and answers whether that were the last ones.
+/// Copies delayed messages. Like all of these functions, it continues where the last slice ended, and returns whether
+/// it reached the end.
 fn copy_delayed(
     stream: &Stream,
     through: &mut Option<StreamId>,

@@ -1,4 +1,4 @@
-//! Random changes of few values of one type, of all layouts, while a snapshot copies them in slices of little.
+//! Random changes of a few values of one type, in all layouts, while a snapshot copies them in small slices.
 
 mod bounds;
 
@@ -17,7 +17,7 @@ use crate::value::zset::ZSetLimits;
 const DBS: u16 = 2;
 const KEYS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 
-/// Limits within which values of a few elements are large.
+/// Limits under which values of a few elements are large.
 fn tight() -> ValueLimits {
     ValueLimits {
         hash: HashLimits { max_listpack_entries: 3, max_listpack_value: 20 },
@@ -34,7 +34,7 @@ fn keyspace() -> Keyspace {
     ks
 }
 
-/// All that is there, with the nodes of lists and what each group holds.
+/// The whole content, with the nodes of lists and the content of each group.
 fn state(ks: &Keyspace) -> BTreeMap<(DbIndex, Vec<u8>), String> {
     let mut all = BTreeMap::new();
     for db in 0..DBS {
@@ -44,7 +44,7 @@ fn state(ks: &Keyspace) -> BTreeMap<(DbIndex, Vec<u8>), String> {
             if value.encoding() == "hashtable" {
                 steps.sort();
             }
-            // Producers have no order, only the requests of each.
+            // Producers have no order, only the requests of each one.
             steps.sort_by_cached_key(|step| {
                 step.starts_with("request").then(|| step.split(' ').nth(1).map(str::to_owned))
             });
@@ -57,20 +57,20 @@ fn state(ks: &Keyspace) -> BTreeMap<(DbIndex, Vec<u8>), String> {
 
 fn shown(step: &Effect<'_>) -> String {
     match step {
-        // One element or another tells that some expired once.
+        // Which element shows that some element once expired does not matter.
         Effect::ElementExpireAt { at_ms, .. } if *at_ms >= NEVER - 1 => format!("expired {at_ms}"),
         Effect::RequestAdd { producer, iid, id, .. } => format!("request {} {iid:?} {id:?}", producer.escape_ascii()),
         step => format!("{step:?}"),
     }
 }
 
-/// A keyspace, a snapshot of it, and the keyspace to which that is applied.
+/// A keyspace, a snapshot of it, and the keyspace to which the snapshot is applied.
 struct Pair {
     ks: Keyspace,
     copy: Keyspace,
     snapshot: Option<Snapshot>,
     rng: Rng,
-    /// Copies of large values that were begun, and those that were completed.
+    /// The numbers of large copies begun and completed.
     begun: usize,
     completed: usize,
     /// Bytes of the largest slice.
@@ -107,7 +107,7 @@ impl Pair {
         }
     }
 
-    /// Copies a slice; answers whether the snapshot is complete, and then compares the two.
+    /// Copies a slice. Returns whether the snapshot is complete, and compares both keyspaces if so.
     fn slice(&mut self, bytes: usize) -> bool {
         let Some(snapshot) = &mut self.snapshot else { return false };
         let mut out = EffectWriter::default();
@@ -184,7 +184,7 @@ fn copies(mut change: impl FnMut(&mut Pair, DbIndex, &'static [u8], Option<Slot>
             }
             let bytes = [1, 1, 200, 1_000][pair.below(4)];
             if pair.below(3) == 0 && pair.slice(bytes) {
-                // The copy goes on as the original does.
+                // The copy goes on working like the original.
                 pair.unit(|pair| {
                     let slot = pair.ks.find(0, b"a");
                     change(pair, 0, b"a", slot)
@@ -309,7 +309,7 @@ fn streams() {
             0..4 => _ = ks.stream_delete(db, slot, id)?,
             4 => _ = ks.stream_trim(db, slot, id)?,
             5 => ks.stream_counters(db, slot, next, Some(7), Some(id))?,
-            // What is appended now is before entries that there were.
+            // New entries come before former ones.
             50 => {
                 ks.stream_trim(db, slot, next)?;
                 ks.stream_counters(db, slot, id, None, None)?;

@@ -1,4 +1,4 @@
-//! What must end, stay small or leave nothing behind, whatever clients do while a snapshot is made.
+//! Bounds on snapshots that hold whatever clients do: they end, stay small, and leave nothing behind.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn keys_in_order(count: u8) -> Vec<[u8; 1]> {
     keys
 }
 
-/// What puts another value in the place of the whole one brings it along: nothing starts over.
+/// A replacement of the whole value contains the new value, so nothing starts over.
 #[test]
 fn a_value_that_is_replaced_again_and_again_does_not_start_over() {
     for how in 0..4 {
@@ -66,8 +66,8 @@ fn a_value_that_is_replaced_again_and_again_does_not_start_over() {
     }
 }
 
-/// Nor does it keep the snapshot from its end to put a value, which is not copied yet, again and again in the place of one that is
-/// being copied: slices grow until one holds it.
+/// A value that has not been copied yet may replace one that is being copied again and again. The snapshot ends all the
+/// same: slices grow until one holds the value.
 #[test]
 fn values_that_start_over_again_and_again_make_slices_grow() {
     let mut pair = Pair::new(1);
@@ -77,7 +77,7 @@ fn values_that_start_over_again_and_again_make_slices_grow() {
     while pair.key_under_way().as_deref() != Some(&keys[2][..]) {
         assert!(!pair.slice(1));
     }
-    // Now two are to be copied again.
+    // Now two keys must be copied again.
     pair.copy_key(&keys[2], &keys[0]);
     pair.copy_key(&keys[2], &keys[1]);
     let (mut starts, mut slices) = (0, 0);
@@ -95,7 +95,7 @@ fn values_that_start_over_again_and_again_make_slices_grow() {
     assert!((2 * SNAPSHOT_STARTS_OVER_MAX..8 * SNAPSHOT_STARTS_OVER_MAX).contains(&starts), "{starts} starts");
 }
 
-/// What starts over while the walk goes on is copied behind it, and slices do not grow.
+/// A value that starts over during the walk is copied behind it, and slices do not grow.
 #[test]
 fn values_that_start_over_during_the_walk_are_put_off() {
     let mut pair = Pair::new(1);
@@ -114,7 +114,7 @@ fn values_that_start_over_during_the_walk_are_put_off() {
     assert!(pair.begun > 190 && pair.largest < 400, "{} begun, {} bytes", pair.begun, pair.largest);
 }
 
-/// A value that is being copied leaves its key: what the reader has under that goes.
+/// When a value that is being copied leaves its key, the reader's old key of that name is removed.
 #[test]
 fn what_a_renamed_value_leaves_is_copied_again() {
     for to in 0..3 {
@@ -130,7 +130,7 @@ fn what_a_renamed_value_leaves_is_copied_again() {
         while pair.key_under_way().is_none() {
             assert!(!pair.slice(1));
         }
-        // The reader has what was there before.
+        // The reader has the previous value.
         pair.copy_key(&keys[2], &keys[0]);
         while pair.key_under_way().as_deref() != Some(&keys[0][..]) {
             assert!(!pair.slice(1));
@@ -149,7 +149,7 @@ fn what_a_renamed_value_leaves_is_copied_again() {
     }
 }
 
-/// A value that is being copied may go to a key that the walk has not come to.
+/// A value that is being copied may move to a key that the walk has not reached.
 #[test]
 fn a_value_may_be_copied_ahead_of_the_walk() {
     let mut pair = Pair::new(1);
@@ -172,7 +172,7 @@ fn a_value_may_be_copied_ahead_of_the_walk() {
     assert_eq!((pair.begun, pair.completed), (1, 1));
 }
 
-/// Nothing that is changed inside of a list makes its copy start over.
+/// No change inside a list makes its copy start over.
 #[test]
 fn a_list_is_copied_once_whatever_is_changed_in_it() {
     let mut in_parts = 0;
@@ -222,7 +222,7 @@ fn a_list_is_copied_once_whatever_is_changed_in_it() {
     assert!(in_parts > 290, "{in_parts} copied in parts");
 }
 
-/// Nor does it when all that is not copied yet is removed, and then other elements come.
+/// Nor does the removal of everything not copied yet, followed by new elements.
 #[test]
 fn the_rest_of_a_list_may_go() {
     for turns in 0..12 {
@@ -235,7 +235,7 @@ fn the_rest_of_a_list_may_go() {
         let is_complete = (0..turns).any(|_| pair.slice(1));
         pair.unit(|pair| {
             let slot = pair.ks.find(0, b"a").expect("a list");
-            // The last node has one element, the one before has room then.
+            // The last node has one element, so the previous node gains room.
             pair.ks.list_remove(0, slot, &[39], 1, false)?;
             pair.ks.list_remove(0, slot, &[40], 1, false)?;
             pair.ks.list_push(0, b"a", Some(slot), false, b"new")?;
@@ -246,7 +246,7 @@ fn the_rest_of_a_list_may_go() {
     }
 }
 
-/// Of what a group has pending only that is followed which has been copied: the reader lacks the rest.
+/// Of a group's pending entries, only copied ones are followed, since the reader lacks the others.
 #[test]
 fn what_is_pending_and_not_copied_is_not_followed() {
     let id = |ms| StreamId { ms, seq: 0 };
@@ -280,7 +280,7 @@ fn what_is_pending_and_not_copied_is_not_followed() {
     assert_eq!((pair.begun, pair.completed), (1, 1));
 }
 
-/// When a snapshot is given up, effects need not say any more which elements they change.
+/// When a snapshot is dropped, effects no longer need to name changed elements.
 #[test]
 fn a_snapshot_that_is_dropped_leaves_nothing_behind() {
     let mut pair = Pair::new(1);
@@ -302,7 +302,7 @@ fn a_snapshot_that_is_dropped_leaves_nothing_behind() {
     assert_eq!(removal(&mut pair, 31), ["ListRemove"]);
 }
 
-/// Nobody keeps a snapshot from its end by copying what it has not copied yet onto what it has.
+/// Copying uncopied keys onto copied ones does not keep a snapshot from its end.
 #[test]
 fn keys_that_are_copied_again_do_not_keep_the_walk_waiting() {
     let mut pair = Pair::new(1);
@@ -324,7 +324,7 @@ fn keys_that_are_copied_again_do_not_keep_the_walk_waiting() {
     }
 }
 
-/// Nor by copying keys onto each other that it has copied.
+/// Nor does copying copied keys onto each other.
 #[test]
 fn keys_that_are_copied_onto_each_other_make_slices_grow() {
     let mut pair = Pair::new(1);
@@ -334,7 +334,7 @@ fn keys_that_are_copied_onto_each_other_make_slices_grow() {
     });
     pair.begin_with_parts(10_000);
     let mut slices = 0;
-    // One key at first, two when slices are twice as large.
+    // One key at first, and two when slices are twice as large.
     while !pair.slice(1) {
         pair.unit(|pair| {
             for number in 0..16u8 {
@@ -350,7 +350,7 @@ fn keys_that_are_copied_onto_each_other_make_slices_grow() {
     assert!(copied_again > SNAPSHOT_AGAIN_MAX, "{copied_again} keys");
 }
 
-/// However many keys are added, the walk outruns them.
+/// The walk outruns added keys, however many they are.
 #[test]
 fn keys_that_are_added_are_caught_up_with() {
     let mut pair = Pair::new(1);
@@ -371,7 +371,7 @@ fn keys_that_are_added_are_caught_up_with() {
     }
 }
 
-/// A stream of which entries go at one end while others come at the other is copied all the same.
+/// A stream that loses entries at one end and gains them at the other is copied all the same.
 #[test]
 fn a_window_that_moves_is_caught_up_with() {
     let mut pair = Pair::new(1);
@@ -400,7 +400,7 @@ fn a_window_that_moves_is_caught_up_with() {
     assert_eq!(pair.completed, 1);
 }
 
-/// A value that a followed unit brings in parts is copied again: its parts are not passed on.
+/// A value that a followed unit brings in parts is copied again, since its parts are not in the stream.
 #[test]
 fn parts_in_a_unit_are_not_taken_for_those_of_the_snapshot() {
     let mut pair = Pair::new(1);
@@ -456,7 +456,7 @@ fn slices_of_large_values_are_small() {
     loop {
         let mut out = EffectWriter::default();
         let is_complete = snapshot.copy_slice(&ks, 10_000, &mut out);
-        // The last node of a list, and what frames the pieces.
+        // The last node of a list, and the framing of the pieces.
         assert!(out.len() < 20_000, "{} bytes", out.len());
         let bytes = out.into_bytes();
         assert!(EffectReader::new(&bytes).all(|(db, effect)| copy.apply(db, &effect).is_ok()));
