@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_block_counts_stays_large() {
+    fn values_beyond_the_count_of_a_block_stay_large() {
         let (mut hash, mut set, mut zset) = (Hash::new(), Set::new(), ZSet::new());
         let (no_hash, no_set) = (HashLimits { max_listpack_entries: 0, ..HashLimits::default() }, SetLimits::default());
         (0..=COMPACT_MAX_ENTRIES).for_each(|i| {

@@ -441,7 +441,7 @@ impl Chunk {
     fn grow(&mut self, room: usize) {
         let (size, old) = (usize::from(self.size), self.bytes());
         let new = layout(size, room);
-        // SAFETY: it was allocated with the layout of its room; the new size is not 0, and far from the largest possible.
+        // SAFETY: it was allocated with the layout of its room; the new size is not 0, and far below the maximum.
         let start = unsafe { realloc(self.start.as_ptr(), layout(size, self.room.into()), new.size()) };
         let Some(start) = NonNull::new(start) else { handle_alloc_error(new) };
         expose(start);
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_has_few_bytes_more_than_are_asked_for() {
+    fn a_place_exceeds_the_request_by_few_bytes() {
         for bytes in 1..=PLACE_MAX_BYTES {
             let size = size_of_class(class_of(bytes));
             let least = bytes.max(16);
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_is_a_block_that_the_allocator_has() {
+    fn a_chunk_has_a_size_of_the_allocator() {
         for class in 0..CLASSES {
             let (bytes, used) = (chunk_bytes(class), size_of_class(class) * places_of_class(class));
             #[cfg(not(any(miri, sanitizer)))]
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_freed_last_comes_back_first_whatever_happens_to_other_sizes() {
+    fn places_are_reused_in_reverse_order_whatever_happens_to_other_sizes() {
         const PLACES: u32 = if cfg!(miri) { 300 } else { 5_000 };
         let mut arena = Arena::default();
         let slots: Vec<Slot> = (0..PLACES).map(|i| allocate(&mut arena, 24, i)).collect();

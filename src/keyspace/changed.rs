@@ -1,4 +1,5 @@
-//! Records what a unit has changed other than by expiry. Readers of these changes must wait until the log has the unit.
+//! Records what a unit has changed other than by expiry. Readers of these changes must wait until the unit is in the
+//! log.
 
 use std::collections::BTreeSet;
 
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_named_is_bounded() {
+    fn the_list_of_changed_keys_is_bounded() {
         const MANY: usize = 3 * IN_FLIGHT_UNIT_MAX_KEYS;
         let mut changed = Changed::default();
         let change = |changed: &mut Changed, n: usize| {

@@ -590,7 +590,7 @@ mod tests {
                 for (key, slot) in keys {
                     hint.into_iter().for_each(|slot| db.hint(slot));
                     check(db, key, slot);
-                    // The next lookup starts at the hint.
+                    // Each of these lookups starts at the previous key.
                     keys.iter().for_each(|(key, slot)| check(db, key, *slot));
                 }
             }
@@ -604,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_at_a_slot_is_that_of_the_key_that_lives_there() {
+    fn the_hash_at_a_slot_belongs_to_its_key() {
         let mut db = Db::new();
         let add = |db: &mut Db, key: &[u8]| db.insert(key, NewValue::Text(b""), NEVER, 0);
         let (a, b) = (add(&mut db, b"a"), add(&mut db, b"b"));

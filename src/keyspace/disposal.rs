@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_as_large_as_what_its_groups_hold() {
+    fn the_size_of_a_stream_includes_its_groups() {
         let stream = |pending: u64| {
             let mut group = Group::new(StreamId::MIN, None);
             assert!(group.add_consumer(b"c", 0, None, (0..pending).map(|ms| (StreamId { ms, seq: 0 }, 0, 1))));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn only_large_values_are_freed_elsewhere() {
+    fn only_large_values_are_freed_on_the_thread() {
         let mut disposal = Disposal::default();
         disposal.free(set(FREE_AT_ONCE_ELEMENTS));
         assert_eq!(disposal.counts(), (0, 0));

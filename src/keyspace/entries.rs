@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gets_smaller_stays_and_what_fits_does_not_move() {
+    fn entries_that_shrink_or_fit_do_not_move() {
         let mut entries = Entries::default();
         let slot = entries.insert(b"even", NewValue::Text(&[b'v'; 100]), NEVER, 0);
         let mut set = |value: NewValue<'_>| {
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_that_is_not_needed_gives_way() {
+    fn an_unneeded_deadline_makes_room() {
         let mut entries = Entries::default();
         let slot = entries.insert(b"even", NewValue::Text(&[b'v'; 84]), 1_000, 0);
         let mut entry = entries.get_mut(slot).expect("it is there");

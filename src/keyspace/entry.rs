@@ -537,7 +537,7 @@ impl<'a> Entry<'a> {
     /// The stored deadline, which must exist.
     #[inline]
     fn deadline_field(self) -> i64 {
-        debug_assert!(self.has(HAS_DEADLINE), "what expires or is armed has a deadline");
+        debug_assert!(self.has(HAS_DEADLINE), "an entry that expires or is armed has a deadline");
         // SAFETY: a place has at least two words, and a flag says that the second one is written.
         unsafe { self.place.start.byte_add(WORD).cast::<i64>().read() }
     }
@@ -573,7 +573,7 @@ impl<'a> EntryMut<'a> {
         if expires {
             shape.flags |= EXPIRES;
         }
-        assert!(shape.bytes() <= place.size, "whoever writes an entry asks how many bytes it takes");
+        assert!(shape.bytes() <= place.size, "the caller has asked for the size of the entry");
         let mut entry = EntryMut { place, lives: PhantomData };
         let key_at = entry.at(shape.key_at());
         // SAFETY: the place has that many bytes.

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_expired_goes_as_that() {
+    fn expired_keys_are_removed_as_expired() {
         for policy in POLICIES {
             let mut ks = keyspace(policy, START_MS);
             for key in 0..20u32 {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_where_nothing_may() {
+    fn nothing_is_evicted_if_nothing_may_be() {
         for policy in POLICIES.into_iter().chain([MaxmemoryPolicy::NoEviction]) {
             let mut ks = keyspace(policy, START_MS);
             assert!(!ks.evict(policy, 5));

@@ -41,7 +41,7 @@ const NEAREST_ROUNDS: usize = 8;
 /// Below this number of timers, stale ones are never swept.
 const SWEEP_MIN: usize = 1_024;
 
-/// What the next timer requires.
+/// The outcome of a look at the next timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// No timer is due.
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_by_a_cursor_removes_no_more_than_active_expiry_does_at_once() {
+    fn a_scan_step_removes_at_most_a_slice_of_active_expiry() {
         let mut ks = keyspace(1_000);
         let keys = 2 * EXPIRY_SLICE_TIMERS;
         (0..keys).for_each(|i| put_until(&mut ks, format!("k{i}").as_bytes(), 2_000));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn random_keys_are_never_expired_ones() {
+    fn random_keys_are_never_expired() {
         let mut ks = keyspace(0);
         (0..50u8).for_each(|i| put_until(&mut ks, &[i], 10));
         ks.put(0, b"stays", b"");
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn timers_follow_what_becomes_of_a_key() {
+    fn timers_follow_the_fate_of_a_key() {
         let mut ks = keyspace(0);
         put_until(&mut ks, b"later", 100);
         put_until(&mut ks, b"sooner", 100);
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn many_that_expire_together_go_in_slices() {
+    fn keys_that_expire_together_are_removed_in_slices() {
         const KEYS: u32 = 20_000;
         // In one millisecond, and in one bucket of a high level.
         for spread_ms in [1, 1_000_000] {
@@ -473,14 +473,14 @@ mod tests {
         at(&mut ks, 20 * YEAR_MS + 10);
         while ks.reclaim_expired(10) {}
         assert_eq!((expired_keys(&ks), ks.db(0).len()), (vec![b"sooner".to_vec()], 1));
-        // Forward by years: what has expired takes a few looks.
+        // Forward by years: removing the expired keys takes a few looks.
         at(&mut ks, 2_000 * YEAR_MS);
         assert!(!ks.reclaim_expired(12));
         assert_eq!((expired_keys(&ks), ks.db(0).len()), (vec![b"later".to_vec()], 0));
     }
 
     #[test]
-    fn what_was_large_becomes_small() {
+    fn a_large_wheel_shrinks() {
         let mut ks = keyspace(0);
         for i in 0..200_000u32 {
             put_until(&mut ks, &i.to_be_bytes(), if i % 100 == 0 { 1_000_000 } else { 10 });
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_deleted_leave_no_timers() {
+    fn deleted_keys_leave_no_timers() {
         let mut ks = keyspace(0);
         for _ in 0..2 {
             (0..50_000u32).for_each(|i| put_until(&mut ks, &i.to_be_bytes(), 1_000_000));

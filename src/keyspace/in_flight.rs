@@ -171,7 +171,7 @@ impl InFlight {
 #[cold]
 fn make_places() -> Box<[Place; IN_FLIGHT_PLACES]> {
     let places = vec![Place { hash: SHARED, lsn: Lsn::NONE }; IN_FLIGHT_PLACES];
-    places.into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("it has so many"))
+    places.into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("the vector has this length"))
 }
 
 #[inline]
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_a_key_waits_for_its_last_change_alone() {
+    fn a_reader_of_a_key_waits_only_for_its_last_change() {
         let mut bench = Bench::new();
         let read = |key: &'static [u8]| move |ks: &mut Keyspace| ks.find(0, key);
         let old = bench.change(0, |ks| ks.put(0, b"old", b"v"));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_unit_anyway_asks_only_for_later_ones() {
+    fn a_reader_that_waits_for_a_unit_checks_only_later_ones() {
         let mut bench = Bench::new();
         let read = |key: &'static [u8]| move |ks: &mut Keyspace| ks.find(0, key);
         let old = bench.change(0, |ks| ks.put(0, b"old", b"v"));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn units_that_are_heard_of_in_their_order_share_a_fence() {
+    fn units_with_replies_in_order_share_a_fence() {
         let mut bench = Bench::new();
         let others = bench.change(0, |ks| ks.put(0, b"others", b"v"));
         bench.ks.begin_fence(Lsn::NONE, Lsn::NONE);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_at_all_keys_waits_for_all_changes() {
+    fn a_reader_of_all_keys_waits_for_all_changes() {
         let mut bench = Bench::new();
         let last = bench.change(0, |ks| ks.put(3, b"k", b"v"));
         type Look = fn(&mut Keyspace) -> bool;
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_that_is_emptied_or_swapped_is_changed_in_every_key() {
+    fn emptying_or_swapping_a_database_changes_every_key() {
         let mut bench = Bench::new();
         bench.change(0, |ks| ks.put(1, b"k", b"v"));
         let flush = bench.change(1, |ks| ks.flush(1, false));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_beside_the_keys_are_seen_by_those_who_look_there() {
+    fn changes_of_scripts_are_seen_by_their_readers() {
         let mut bench = Bench::new();
         let load = bench.change(0, |ks| ks.record_beside(Effect::ScriptPut { body: b"return 1", loaded: true }));
         assert_eq!(bench.seen(0, |ks| ks.see_scripts()), load);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_changes_very_many_keys_has_changed_all() {
+    fn a_unit_that_changes_very_many_keys_marks_all() {
         let mut bench = Bench::new();
         let many = bench.change(0, |ks| {
             for n in 0..=IN_FLIGHT_UNIT_MAX_KEYS as u32 {
@@ -376,7 +376,7 @@ mod tests {
 
     /// Compared with the Lsns of all keys, no reader waits too short, and few wait in vain.
     #[test]
-    fn no_reader_is_let_through_that_must_wait() {
+    fn no_reader_that_must_wait_is_let_through() {
         let mut bench = Bench::new();
         let mut rng = Rng::seeded(3);
         let mut changed = std::collections::HashMap::new();

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_use_is_noted_unless_somebody_asks_for_that_not_to_be() {
+    fn a_use_is_noted_unless_turned_off() {
         let mut ks = keyspace(MaxmemoryPolicy::AllKeysLru);
         let start_ms = ks.now_ms();
         ks.put(0, b"k", b"v");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ticks_go_round() {
+    fn ticks_wrap_around() {
         let mut ks = keyspace(MaxmemoryPolicy::NoEviction);
         at(&mut ks, (1 << (32 + TICK_BITS)) - 64);
         ks.put(0, b"k", b"v");

@@ -17,22 +17,22 @@ pub enum Misfit {
     #[error("the key holds a value of another type")]
     WrongType,
     /// The change needs an element, group or script that does not exist.
-    #[error("what it changes or removes is not there")]
+    #[error("the element, group or script that it changes does not exist")]
     Absent,
     /// The change creates something that already exists.
-    #[error("what it creates is there already")]
+    #[error("the key, element or group that it creates already exists")]
     Exists,
     /// The change removed the last element without saying so, or the reverse.
-    #[error("it empties the key where it says that it doesn't, or doesn't where it says so")]
+    #[error("it empties the key without saying so, or says so without emptying it")]
     Emptied,
     /// The bytes cannot be decoded.
-    #[error("its bytes make no sense")]
+    #[error("its bytes cannot be decoded")]
     BadBytes,
     /// The script or library does not load.
     #[error("the script or library does not load")]
     Refused,
     /// The effect belongs to another component.
-    #[error("it changes something else")]
+    #[error("another component is responsible for it")]
     Elsewhere,
 }
 

@@ -118,7 +118,7 @@ pub struct Keyspace {
     /// Shared with every [`ExpiryHold`].
     expiry_holds: Rc<()>,
     usage: Usage,
-    /// What a lookup notes about the key at the moment.
+    /// The note that a lookup makes about its key at present.
     noting: Noting,
     /// Whether entries keep how often a key is used rather than when.
     counts_uses: bool,

@@ -36,7 +36,7 @@ pub(super) enum PreImage {
     GrantsLimit { limit: u64, is_fixed: bool },
     /// Of a stock: its amounts and rules.
     Terms(Box<Terms>),
-    /// Of a stock: what it remembered.
+    /// Of a stock: its memories.
     Memory(Box<MemoryPreImage>),
 }
 
@@ -189,12 +189,12 @@ impl PreImage {
             }
             (PreImage::Memory(pre_image), ValueMut::Grants(grants)) => {
                 let stock = grants.stock_mut();
-                debug_assert!(stock.is_some(), "a stock stays one");
+                debug_assert!(stock.is_some(), "a stock stays a stock");
                 if let Some(stock) = stock {
                     stock.put_back(*pre_image);
                 }
             }
-            _ => debug_assert!(false, "a pre_image is put back into the value that it is from"),
+            _ => debug_assert!(false, "a pre-image is put back into its own value"),
         }
     }
 }
@@ -203,7 +203,7 @@ fn put_back_grant(grants: &mut Grants, holder: &[u8], before: Option<Box<OwnedGr
     grants.remove(holder);
     if let Some(before) = before {
         let is_back = grants.set(before.as_grant());
-        debug_assert!(is_back, "its token is nobody else's");
+        debug_assert!(is_back, "tokens are unique");
     }
 }
 

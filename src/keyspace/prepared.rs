@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_made_ahead_is_what_its_effects_make() {
+    fn a_prepared_key_equals_the_result_of_its_effects() {
         let stream = stream();
         let (mut applied, mut put, mut encoded) =
             (fresh(Recording::Full), fresh(Recording::Full), EffectWriter::default());
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_that_follows_a_value_counts_whatever_was_there() {
+    fn a_deadline_after_a_value_overrides_the_old_one() {
         for (at_ms, value) in [(NEVER, "17"), (9_000, "17"), (NEVER, "text")] {
             for effect in
                 [Effect::SetInteger { key: b"k", value: 17 }, Effect::SetText { key: b"k", value: value.as_bytes() }]
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_added_once_and_recorded_by_whoever_adds_it() {
+    fn a_key_is_added_once_and_recorded_by_its_caller() {
         let key = || {
             let mut key = PreparedKey::text(1, b"k", b"a value that is not short");
             key.expire_at(9_000);
@@ -336,7 +336,7 @@ mod tests {
             let touch = Touch::Key { db: 1, key: b"k", is_deletion: false, wakes: true };
             assert_eq!(ks.effects().touches().filter(|found| *found == touch).count(), touches, "{recording:?}");
             if recording == Recording::Full {
-                // Further effects do not depend on earlier ones.
+                // Later effects do not refer to the key of effects encoded elsewhere.
                 ks.put(1, b"k", b"other");
                 let mut copy = fresh(Recording::Nothing);
                 ks.effects().iter().for_each(|(db, effect)| copy.apply(db, &effect).unwrap());

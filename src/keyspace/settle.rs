@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_unit_wrote_lies_in_its_entry_until_it_is_changed() {
+    fn a_collection_written_in_one_unit_is_embedded_until_it_changes() {
         let mut ks = keyspace();
         assert!(is_embedded(&mut ks, 0, b"set"));
         let at = slot(&mut ks, b"set");
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_few_elements_or_many_bytes_stays_outside() {
+    fn a_collection_of_few_elements_or_many_bytes_stays_outside() {
         let mut ks = keyspace();
         let mut at = None;
         (0..3).for_each(|_| at = Some(ks.list_push(0, b"few", at, true, b"element").expect("a list")));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_where_its_key_goes() {
+    fn an_embedded_collection_moves_with_its_key() {
         let mut ks = keyspace();
         let at = slot(&mut ks, b"set");
         _ = ks.expire_at(0, at, 5_000);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_that_get_deadlines_take_it_out() {
+    fn deadlines_of_elements_unembed_a_collection() {
         let mut ks = keyspace();
         let at = slot(&mut ks, b"set");
         assert!(ks.expire_element_at(0, at, b"red", 2_000));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn many_are_looked_after_without_being_told_and_few_when_there_is_time() {
+    fn many_notes_are_settled_at_once_and_few_on_request() {
         let mut ks = keyspace();
         let outside = |ks: &Keyspace| ks.entries(0).filter(|entry| !entry.has_embedded()).count();
         let mut copies = 0u32;
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_for_what_is_not_there_leaves_it_as_it_is() {
+    fn a_failed_lookup_leaves_a_collection_embedded() {
         let mut ks = Keyspace::new(1, Rng::seeded(1));
         next_unit(&mut ks);
         let mut at = [None; 3];
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_expired_goes_without_leaving_its_entry() {
+    fn an_expired_collection_is_removed_while_embedded() {
         let mut ks = keyspace();
         let at = slot(&mut ks, b"set");
         _ = ks.expire_at(0, at, 2_000);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_is_there_again() {
+    fn a_rollback_restores_embedded_collections() {
         let mut ks = keyspace();
         let before = slot(&mut ks, b"set");
         ks.begin_undo();

@@ -27,7 +27,7 @@ pub(super) const NEW_USES: u8 = 5;
 /// Bits of the counter.
 pub(super) const COUNTER_BITS: u32 = 8;
 
-/// What a lookup notes about the key.
+/// The note that a lookup makes about its key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Noting {
     /// The time of the use.
@@ -60,7 +60,7 @@ impl From<&Config> for Usage {
 }
 
 impl Usage {
-    /// What lookups note unless a client asks otherwise.
+    /// The note that lookups make unless a client asks otherwise.
     pub(super) fn noting(&self) -> Noting {
         match self.policy.ranking() {
             Some(Ranking::Frequency) => Noting::Count,

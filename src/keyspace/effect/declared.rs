@@ -268,7 +268,7 @@ macro_rules! for_each_effect {
             /// Adds a refill to the stock's total, remembers its id, and ends the current refill duty.
             116 StockAdd(key) stock [Changes key] { id: &'a [u8], units: u64, at_ms: i64 }
             /// Ends the order's hold, which has this token, and sells its units to its subject, if it has one. The
-            /// stock remembers both.
+            /// stock remembers order and subject.
             117 StockSold(key) stock [Changes key] { order: &'a [u8], token: u64, at_ms: i64 }
             /// Makes the stock remember this about a refill, a sold order, or a subject that has bought.
             118 StockNote(key) stock [Changes key] { memory: Memory, name: &'a [u8], units: u64, at_ms: i64 }

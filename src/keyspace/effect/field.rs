@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_ascend_are_told_by_what_lies_between() {
+    fn ascending_numbers_are_encoded_by_their_differences() {
         for numbers in [&[][..], &[0], &[7], &[0, 1, 300, u64::MAX]] {
             let encoded = Ascending::encode(numbers.iter().copied());
             let mut read = Ascending::new(&encoded);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_make_no_sense_are_refused() {
+    fn malformed_bytes_are_refused() {
         let too_large = [&[0xff; 9][..], &[2]].concat();
         assert_eq!((u64::take(&mut &too_large[..]), u64::take(&mut &[0x80, 0][..])), (None, None));
         assert_eq!(u16::take(&mut &[0x80, 0x80, 4][..]), None, "65,536");

@@ -86,7 +86,7 @@ impl Notes {
         self.kept = (0, 0);
     }
 
-    /// What stays so far: the numbers of notes and of bytes of their keys.
+    /// The extent that stays so far: the numbers of notes and of bytes of their keys.
     pub(super) fn kept(&self) -> (usize, usize) {
         self.kept
     }

@@ -24,7 +24,7 @@ pub enum Recording {
     /// Changes are only counted.
     #[default]
     Nothing,
-    /// Only what was [touched](Touch), without values, for watchers and waiters.
+    /// Touched keys and databases ([`Touch`]), without values, for watchers and waiters.
     Keys,
     /// Whole effects, from which the change can be replayed.
     Full,
@@ -70,7 +70,7 @@ pub struct Effects {
     condensed_to: usize,
     /// The key of the last effect in `buf`.
     last_key: LastKey,
-    /// What the whole effects in `buf` change.
+    /// The changes made by the whole effects in `buf`.
     changed: Changed,
     /// How often recorded effects have been replaced by others.
     rewrites: u64,
@@ -421,7 +421,7 @@ impl Effects {
         Place { at: self.buf.len(), last_key: self.last_key.clone(), rewrites: self.rewrites }
     }
 
-    /// Returns what was touched since `place`, or everything if the record has been rewritten since.
+    /// Returns the touches since `place`, or all of them if the record has been rewritten since.
     pub fn touches_from(&self, place: &Place) -> Touches<'_> {
         match self.buf.get(place.at..) {
             Some(rest) if place.rewrites == self.rewrites => {
@@ -439,7 +439,7 @@ impl Effects {
         self.recording == Recording::Full
     }
 
-    /// What the unit has changed so far other than by expiry. Whole effects must be recorded.
+    /// The changes of the unit so far other than by expiry. Whole effects must be recorded.
     #[inline]
     pub(in crate::keyspace) fn changed(&self) -> &Changed {
         &self.changed
@@ -703,7 +703,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_unit_changes_is_named_but_not_what_expires_in_it() {
+    fn changes_of_a_unit_are_listed_without_its_expiries() {
         let key = |db, key: &[u8]| hash_in_database(db, hash_bytes(key));
         let del = |cause| Effect::Del { key: b"a", cause };
         let mut effects = Effects::default();
@@ -734,7 +734,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_touched_can_be_read_in_parts() {
+    fn touches_can_be_read_in_parts() {
         let key = |key| Touch::Key { db: 0, key, is_deletion: false, wakes: true };
         let put = |key| Effect::Put { key, value: b"" };
         for recording in [Recording::Keys, Recording::Full] {
@@ -822,7 +822,7 @@ mod tests {
     }
 
     #[test]
-    fn effects_are_told_to_people() {
+    fn effects_are_described_for_people() {
         let id = StreamId { ms: 1, seq: 2 };
         let effect = Effect::GroupSetId { key: b"s", group: b"g", last_delivered: id, entries_read: None };
         let fields = [
@@ -839,7 +839,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_watch_learn_the_same_from_either_recording() {
+    fn watchers_see_equal_touches_in_both_recordings() {
         let long = vec![7u8; 70_000];
         let (mut keys, mut full) = (Effects::default(), Effects::default());
         keys.begin(Recording::Keys);

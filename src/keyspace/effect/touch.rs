@@ -87,7 +87,7 @@ mod tests {
 
     /// A watcher of a stream learns of a delayed message, but a waiter for an entry does not.
     #[test]
-    fn delayed_messages_wake_nobody_before_their_time() {
+    fn delayed_messages_wake_no_waiter_before_their_time() {
         let (key, id) = (&b"s"[..], StreamId { ms: 2, seq: 1 });
         for (effect, wakes) in [
             (Effect::StreamDelay { key, id, pairs: b"\x01f\x01v" }, false),

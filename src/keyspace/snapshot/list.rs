@@ -22,7 +22,7 @@ pub(super) struct ListPart {
     rest: Rest,
 }
 
-/// What follows the elements of the part.
+/// The state behind the elements of the part.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rest {
     /// Nothing, as nothing has been copied yet.

@@ -20,7 +20,7 @@ pub(super) struct StreamPart {
     stage: Stage,
 }
 
-/// What is being copied. Everything before it has been copied, and nothing behind it.
+/// The current stage. Everything before it has been copied, and nothing behind it.
 enum Stage {
     /// Delayed messages; those with IDs up to this one have been copied.
     Delayed { through: Option<StreamId> },
@@ -40,7 +40,7 @@ struct GroupPart {
     stage: GroupStage,
 }
 
-/// What is being copied of a group.
+/// The current stage within a group.
 enum GroupStage {
     /// Consumers; those up to this name have been copied.
     Consumers { last: Option<Box<[u8]>> },

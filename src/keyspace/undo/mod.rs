@@ -51,7 +51,7 @@ impl Keyspace {
         if self.undo.is_on {
             return self.begin_inner_undo();
         }
-        debug_assert!(self.undo.steps.is_empty(), "what was noted has been taken back, or stays");
+        debug_assert!(self.undo.steps.is_empty(), "earlier notes have been taken back or committed");
         self.undo.is_on = true;
         self.notes_added = true;
         self.effects.keep();
@@ -186,7 +186,7 @@ impl Keyspace {
             Step::Removed { db, slot, entry } => {
                 let back = self.dbs[db as usize].restore(entry);
                 self.note_come(db, back);
-                debug_assert_eq!(back, slot, "the place that it had was freed last");
+                debug_assert_eq!(back, slot, "its old place was freed last");
             }
             Step::Replaced { db, slot, value, expires_at_ms } => {
                 let gone = self.dbs[db as usize].set_value(slot, value.into(), expires_at_ms);
@@ -195,7 +195,7 @@ impl Keyspace {
             }
             Step::CarriedTo { db, slot } => *carried = self.dbs[db as usize].remove(slot).map(|entry| entry.value),
             Step::Carried { db, slot, mut shell, is_covered } => {
-                let value = carried.take().expect("a value that was carried off came from somewhere");
+                let value = carried.take().expect("a carried value has a source");
                 if is_covered {
                     // The value may have become too long for the entry.
                     self.disposal.free(value);
@@ -204,7 +204,7 @@ impl Keyspace {
                 }
                 let back = self.dbs[db as usize].restore(shell);
                 self.note_come(db, back);
-                debug_assert_eq!(back, slot, "the place that it had was freed last");
+                debug_assert_eq!(back, slot, "its old place was freed last");
             }
             Step::Moved { db, from, to, bytes } => {
                 let database = &mut self.dbs[db as usize];
@@ -214,7 +214,7 @@ impl Keyspace {
                     gone.into_iter().for_each(|value| self.disposal.free(value));
                 }
                 let back = database.relocate(to, bytes);
-                debug_assert_eq!(back, from, "the place that it had was freed last");
+                debug_assert_eq!(back, from, "its old place was freed last");
             }
             Step::Expiry { db, slot, at_ms } => self.dbs[db as usize].set_expiry(slot, at_ms),
             Step::Changed { db, slot, pre_image } => {

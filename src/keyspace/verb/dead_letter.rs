@@ -101,7 +101,7 @@ impl Keyspace {
         let to = policy.dead_letters.clone();
         let target = self.find(db, &to);
         if target == Some(slot) {
-            // The key is another name of the same stream, so each letter would be delivered again as a new entry.
+            // A rename has made the stream its own target: each letter would be delivered again as a new entry.
             return Moved::Stuck;
         }
         if let Some(target) = target {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_for_a_unit_does_not_block_others() {
+    fn letters_too_long_for_a_unit_do_not_block_others() {
         let long = vec![b'x'; UNIT_MAX_BYTES - DEAD_LETTER_EFFECT_BYTES];
         for budget in [2, 100] {
             let (mut ks, slot) = keyspace(&[&long, b"short", b"other"], &[("g".to_owned(), b"d")]);

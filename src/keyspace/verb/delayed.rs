@@ -72,7 +72,7 @@ impl Keyspace {
         self.note_change(db, slot, PreImage::tail);
         let limits = self.limits.stream;
         let is_done = self.stream_mut(db, slot)?.release(id, as_id, limits);
-        debug_assert!(is_done, "it was looked at before");
+        debug_assert!(is_done, "its existence has been checked");
         self.follow_policies(db, slot);
         self.record_at(db, slot, |key| Effect::StreamRelease { key, id, as_id });
         Ok(is_done)
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_meets_what_is_due_unless_it_is_kept() {
+    fn a_lookup_releases_due_messages_unless_they_are_kept() {
         let mut ks = Keyspace::new(1, Rng::seeded(1));
         ks.begin_unit(1_000, Recording::Full);
         delay(&mut ks, b"s", None, id(2_000, 1));
@@ -228,7 +228,7 @@ mod tests {
     /// An append comes after all due messages, however many there are; a reader turns only a bounded number into
     /// entries.
     #[test]
-    fn who_appends_comes_behind_all_that_is_due() {
+    fn an_append_comes_after_all_due_messages() {
         let mut ks = Keyspace::new(1, Rng::seeded(1));
         ks.begin_unit(1_000, Recording::Full);
         let messages = 3 * DELAYED_RELEASED_MAX as u64;
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn unfit_changes_are_refused() {
         let mut ks = Keyspace::new(1, Rng::seeded(1));
         ks.begin_unit(1_000, Recording::Full);
         let slot = delay(&mut ks, b"s", None, id(2_000, 1));

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_expired_is_gone_and_recorded() {
+    fn expired_elements_are_gone_and_recorded() {
         let mut ks = keyspace();
         mortal(&mut ks, 3, 100);
         let slot = ks.find(0, b"h");
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn many_that_expire_together_are_hidden_at_once() {
+    fn elements_that_expire_together_are_hidden_at_once() {
         let mut ks = keyspace();
         let many = EXPIRED_ELEMENTS_PER_LOOKUP * 3;
         mortal(&mut ks, many, 100);

@@ -395,7 +395,7 @@ mod tests {
     /// A failed script leaves the values, their memory and the ends of their leases as before. The lock's timer fires
     /// at the end of its lease, that of the prolonged lease before; the gates have one grant more than a block holds.
     #[test]
-    fn what_is_taken_back_takes_as_much_and_ends_as_before() {
+    fn a_rollback_restores_memory_and_lease_ends() {
         let mut ks = keyspace(0);
         let keys: [&[u8]; 4] = [b"lock", b"prolonged", b"few", b"many"];
         acquire(&mut ks, b"lock", b"a", 500);
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn unfit_changes_are_refused() {
         let mut ks = keyspace(0);
         ks.put(0, b"s", b"");
         acquire(&mut ks, b"k", b"a", 100);

@@ -329,7 +329,7 @@ mod tests {
 
     /// Long names and many pending entries take about as many bytes as the entries need.
     #[test]
-    fn names_stand_once() {
+    fn names_are_encoded_once() {
         const ENTRIES: u64 = 100_000;
         let name = |who: u8| [who; 10_000];
         let mut group = Group::new(StreamId::MIN, None);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_group_is_refused() {
+    fn malformed_groups_are_refused() {
         let mut group = Group::new(StreamId::MIN, None);
         let id = StreamId { ms: 1, seq: 2 };
         assert!(group.add_consumer(b"ann", 7, None, [(id, 3, 4)]));

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn unfit_changes_are_refused() {
         let mut ks = Keyspace::new(2, crate::base::rng::Rng::seeded(1));
         ks.put(0, b"a", b"");
         ks.put(1, b"a", b"");

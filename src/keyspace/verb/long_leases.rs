@@ -48,7 +48,7 @@ impl Keyspace {
         for grant in &long {
             let grant = grant.as_grant();
             let was_cut = self.grant_set(db, slot, grant.renewed(grant.holder, latest_ms, grant.note));
-            debug_assert_eq!(was_cut, Ok(true), "it has the place that it had");
+            debug_assert_eq!(was_cut, Ok(true), "the grant keeps its place");
         }
         long.len()
     }
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn only_leases_that_none_may_have_are_cut() {
+    fn only_leases_beyond_the_maximum_are_cut() {
         replays(|ks| {
             acquire(ks, b"gate", b"a", NOW_MS + 5);
             acquire(ks, b"gate", b"b", LATEST_MS);

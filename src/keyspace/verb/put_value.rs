@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_builds_nothing_is_refused() {
+    fn effects_that_build_nothing_are_refused() {
         let mut ks = Keyspace::new(1, Rng::seeded(1));
         let encoded = |db, effect: &Effect<'_>| {
             let mut out = EffectWriter::default();

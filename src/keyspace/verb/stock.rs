@@ -142,7 +142,7 @@ impl Keyspace {
             (b"token", token.format(hold.token).as_bytes()),
         ];
         let is_appended = self.stream_append(db, &stream, at, id, pairs.into_iter());
-        debug_assert!(matches!(is_appended, Ok(Some(_))), "its type and its last ID have been looked at");
+        debug_assert!(matches!(is_appended, Ok(Some(_))), "its type and its last ID have been checked");
     }
 
     /// Moves units from a hold to those sold.
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_that_is_over_is_told_once() {
+    fn an_ended_hold_is_reported_once() {
         let mut ks = keyspace(0);
         let slot = create(&mut ks, 10);
         reserve(&mut ks, slot, b"a", 3, 100, b"");
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn unfit_changes_are_refused() {
         let mut ks = keyspace(0);
         let slot = create(&mut ks, 10);
         ks.put(0, b"s", b"");
