@@ -428,7 +428,7 @@ mod tests {
                 assert_eq!(ks.stats.expired, u64::from(gone));
             }
         }
-        assert!(gone > 0 && armed <= KEYS / TIMER_SWEEP_STEP as u32 + 1, "swept in proportion to what is armed");
+        assert!(gone > 0 && armed <= KEYS / TIMER_SWEEP_STEP as u32 + 1, "swept in proportion to armed timers");
         at(&mut ks, 1_000_000);
         assert!(!ks.reclaim_expired(usize::MAX));
         assert_eq!((ks.db(0).len(), ks.db(0).timers().len()), (0, 0));

@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(bench.seen(0, read(b"old")), old);
         assert_eq!(bench.seen(0, read(b"new")), new);
         assert_eq!(bench.seen(0, read(b"gone")), gone);
-        assert_eq!(bench.seen(0, |ks| ks.live(0, b"new").is_some()), new, "those look as well who leave no trace");
+        assert_eq!(bench.seen(0, |ks| ks.live(0, b"new").is_some()), new, "a silent lookup counts as well");
         assert_eq!(bench.seen(0, read(b"other")), 0);
         assert_eq!(bench.seen(0, |ks| ks.find(1, b"new")), 0, "in another database");
         assert_eq!(bench.seen(0, |ks| [b"new".as_slice(), b"old"].map(|key| ks.find(0, key))), new);
@@ -248,7 +248,7 @@ mod tests {
         bench.ks.forget_in_flight();
         bench.ks.find(0, b"old");
         bench.ks.see_scripts();
-        assert_eq!(bench.ks.fence(), Lsn::NONE, "without a log nobody waits");
+        assert_eq!(bench.ks.fence(), Lsn::NONE, "without a log no reader waits");
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
         // Changes keys until one of them shares a place with a key that is not safe.
         let place = |key: u64| place_of(hash_bytes(&key.to_be_bytes()));
         let first = bench.change(0, |ks| ks.put(0, &0u64.to_be_bytes(), b""));
-        let other = (1..).find(|key| place(*key) == place(0)).expect("there are only so many places").to_be_bytes();
+        let other = (1..).find(|key| place(*key) == place(0)).expect("the number of places is limited").to_be_bytes();
         bench.ks.begin_unit(1_000, Recording::Full);
         bench.ks.begin_fence(Lsn::NONE, Lsn::new(first));
         bench.ks.put(0, &other, b"");

@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(ks.set_add(0, b"set", Some(at), b"red"), Ok((at, true)));
         assert!(!is_embedded(&mut ks, 0, b"set"));
         next_unit(&mut ks);
-        assert!(!is_embedded(&mut ks, 0, b"set"), "what was changed once will be again");
+        assert!(!is_embedded(&mut ks, 0, b"set"), "a changed collection is likely to change again");
         let at = slot(&mut ks, b"set");
         let entry = ks.entry(0, at);
         assert!(entry.place_bytes() == 24 && Some(entry.mem_bytes(0)) > embedded_bytes);

@@ -766,7 +766,7 @@ mod tests {
         let mut effects = Effects::default();
         effects.begin(Recording::Full);
         effects.note(told, 0, key);
-        assert!(effects.is_empty() && effects.notes().next().is_none(), "nobody is told");
+        assert!(effects.is_empty() && effects.notes().next().is_none(), "no note is made without observers");
         effects.annotate(true);
         effects.note(What::Command(7), 0, b"");
         assert!(effects.is_empty());
@@ -863,7 +863,7 @@ mod tests {
         assert_eq!(keys.touches().collect::<Vec<_>>(), touched);
         assert_eq!(full.touches().collect::<Vec<_>>(), touched);
         assert_eq!((keys.iter().count(), full.iter().count(), keys.as_bytes()), (0, 5, &b""[..]));
-        assert!(keys.buf.len() < 100, "no value is copied for those who want keys");
+        assert!(keys.buf.len() < 100, "no value is copied for readers of keys");
         // An observer that begins in the middle of a unit sees what comes after.
         keys.begin(Recording::Nothing);
         keys.record(0, Effect::Del { key: b"before", cause: Cause::Expiry });

@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(refused(b"s", group, content), Some(Misfit::Exists));
         assert_eq!(refused(b"nosuch", b"other", content), Some(Misfit::NoKey));
         let twice = [content, &content[1..]].concat();
-        assert_eq!(refused(b"s", b"other", &twice), Some(Misfit::BadBytes), "a consumer stands once");
+        assert_eq!(refused(b"s", b"other", &twice), Some(Misfit::BadBytes), "a consumer appears once");
         // A cut behind the released deliveries leaves a whole group without consumers.
         let mut cuts = (0..content.len()).filter(|cut| *cut != 1);
         assert!(cuts.all(|cut| refused(b"s", b"other", &content[..cut]) == Some(Misfit::BadBytes)));

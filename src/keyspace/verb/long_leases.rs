@@ -72,7 +72,7 @@ mod tests {
     }
 
     fn ends(ks: &mut Keyspace, key: &[u8]) -> Vec<i64> {
-        let slot = ks.find(0, key).expect("somebody holds it");
+        let slot = ks.find(0, key).expect("it has a holder");
         ks.grants(0, slot).expect("a gate").from(0).map(|grant| grant.until_ms).collect()
     }
 

@@ -315,7 +315,7 @@ mod tests {
         ks.begin_unit(100, Recording::Full);
         assert!(ks.find(0, KEY).is_some() && ks.stock(0, slot).is_ok_and(|stock| stock.available() == 10));
         assert_eq!(ks.effects().iter().filter(|(_, effect)| effect.key() == Some(STREAM)).count(), 1);
-        assert!(ks.has_changed(), "whoever reads the stream waits for the log");
+        assert!(ks.has_changed(), "a reader of the stream waits for the log");
         ks.begin_unit(200, Recording::Full);
         assert!(!ks.reclaim_expired(10) && told(&mut ks) == ["expired a"]);
         // No entry is appended to a stream that has itself expired; a key of another type is left alone.
