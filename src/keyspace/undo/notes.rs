@@ -43,7 +43,7 @@ pub(in crate::keyspace) struct Undo {
 
 /// The state of an undo that began before the current one.
 pub(super) struct Outer {
-    /// The number of its own steps.
+    /// The number of steps noted before the inner undo began.
     pub(super) steps: usize,
     pub(super) restorable: Restorable,
     pub(super) restorable_requests: Restorable,
