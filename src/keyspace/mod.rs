@@ -33,8 +33,7 @@ mod stats;
 mod undo;
 mod unsettled;
 pub mod usage;
-mod verb;
-mod victims;
+pub mod verb;
 mod wheel;
 
 pub use arena::Slot;

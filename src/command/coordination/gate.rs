@@ -5,58 +5,20 @@
 //! a lowered limit stay with their holders, and nothing is granted until enough of them are free.
 
 use super::grant::{
-    BASE, NO_TOKENS, Options, Page, Said, answer, holder, lease_left, prolong, prolongation, refuse_not_held,
-    refuse_over, remember_refusal, retry_after_ms, set, units, wait, waiting_before,
+    BASE, NO_TOKENS, Options, Page, Said, answer, holder, prolongation, refuse_not_held, refuse_over, remember_refusal,
+    retry_after_ms, units, wait, waiting_before,
 };
 use crate::engine::wait::Want;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
-use crate::keyspace::any_value::ValueRef;
-use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
+use crate::keyspace::verb::handles::{Found, GateKind, GateMut};
+use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::spec::{Access, Flags, KeySpec};
-use crate::value::grants::{Grant, Grants, Kind, TOKEN_MAX, UNITS_MAX};
+use crate::value::grants::{Grant, Grants, Kind};
 
 /// The holder of what a plain counter had counted when a gate took it over.
 pub(super) const COUNTED: &[u8] = b"(counter)";
-
-/// What stands under the key of a gate.
-#[derive(Clone, Copy)]
-enum Found {
-    Nothing,
-    Gate(Slot),
-    /// A counter, as scripts keep one: so many places are taken, by whom it does not say.
-    Counter(Slot, u64),
-}
-
-impl Found {
-    fn under(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Found, Error> {
-        let Some(slot) = ks.find(db, key) else { return Ok(Found::Nothing) };
-        match ks.value(db, slot) {
-            ValueRef::Grants(grants) if grants.kind() == Kind::Gate => Ok(Found::Gate(slot)),
-            ValueRef::String(text) => {
-                let count = text.as_i64().ok_or(Error::WrongType)?;
-                Ok(Found::Counter(slot, u64::try_from(count).unwrap_or(0).min(UNITS_MAX)))
-            }
-            _ => Err(Error::WrongType),
-        }
-    }
-}
-
-/// The gate at `slot`.
-pub(super) fn gate(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<&Grants, Error> {
-    match ks.grants(db, slot)? {
-        grants if grants.kind() == Kind::Gate => Ok(grants),
-        _ => Err(Error::WrongType),
-    }
-}
-
-/// The gate under a key.
-fn gate_under(ctx: &mut Ctx<'_>, key: &[u8]) -> Result<Option<Slot>, Error> {
-    let db = ctx.db();
-    let slot = ctx.ks.find(db, key);
-    slot.map(|slot| gate(ctx.ks, db, slot).map(|_| slot)).transpose()
-}
 
 /// A call of GATE.ACQUIRE.
 struct Acquire<'a> {
@@ -102,29 +64,24 @@ impl<'a> Acquire<'a> {
     }
 
     fn run(&self, ctx: &mut Ctx<'_>) -> MayWait {
-        let db = ctx.db();
-        let found = Found::under(ctx.ks, db, self.key)?;
-        let (limit, in_use) = match found {
-            Found::Nothing => (self.limit(None)?, 0),
-            Found::Counter(_, count) => (self.limit(None)?, count),
-            Found::Gate(slot) => {
-                let gate = gate(ctx.ks, db, slot)?;
-                if let Some(own) = gate.get(self.holder) {
-                    let until_ms = own.until_ms.max(self.until_ms);
-                    let note = self.options.note.unwrap_or(own.note).to_vec();
-                    let renewed = own.renewed(self.holder, until_ms, &note);
-                    return self.renew(ctx, slot, renewed);
-                }
-                (self.limit(Some(gate))?, gate.units())
-            }
-        };
-        if ctx.ks.expires_at_once(self.until_ms) {
+        let (db, is_retry, is_over) = (ctx.db(), ctx.is_retry(), ctx.ks.expires_at_once(self.until_ms));
+        let found = ctx.ks.open_gate_or_counter(db, self.key)?;
+        let gate = found.grants();
+        if let Some(own) = gate.and_then(|gate| gate.get(self.holder)) {
+            let until_ms = own.until_ms.max(self.until_ms);
+            let note = self.options.note.unwrap_or(own.note).to_vec();
+            let renewed = own.renewed(self.holder, until_ms, &note);
+            return self.renew(ctx.reply, found, renewed);
+        }
+        let limit = self.limit(gate)?;
+        let in_use = gate.map_or_else(|| found.count(), Grants::units);
+        if is_over {
             refuse_over(ctx.reply);
             return Ok(Flow::Replied);
         }
-        let waiting = waiting_before(ctx, self.key);
+        let waiting = waiting_before(&ctx.server.waits, is_retry, db, self.key);
         if waiting == 0 && in_use.saturating_add(self.units) <= limit {
-            self.grant(ctx, found, limit)?;
+            self.grant(ctx.reply, found, limit)?;
             return Ok(Flow::Replied);
         }
         // Behind one that can never go on nobody else would. A gate of no units is closed for a while.
@@ -153,71 +110,40 @@ impl<'a> Acquire<'a> {
         Ok(Flow::Replied)
     }
 
-    /// Answers a holder that calls again.
-    fn renew(&self, ctx: &mut Ctx<'_>, slot: Slot, renewed: Grant<'_>) -> MayWait {
+    /// Grants a holder that calls again what it has.
+    fn renew(&self, reply: &mut Reply, found: Found<'_, GateKind>, renewed: Grant<'_>) -> MayWait {
         if renewed.units != self.units {
             return Err(Error::owned(format!(
                 "ERR this holder has {} units: give them back first, or hold more under another name",
                 renewed.units
             )));
         }
-        let (db, held) = (ctx.db(), set(ctx, slot, renewed)?);
-        let gate = gate(ctx.ks, db, slot)?;
-        let (in_use, limit) = (gate.units(), gate.limit());
-        self.answer_granted(ctx, held, in_use, limit);
+        if let Found::Grants(mut gate) = found {
+            let held = gate.set(renewed);
+            answer_granted(reply, &gate, held);
+        }
         Ok(Flow::Replied)
     }
 
-    /// Takes a place that is free.
-    fn grant(&self, ctx: &mut Ctx<'_>, found: Found, limit: u64) -> Done {
-        let (db, now_ms) = (ctx.db(), ctx.now_ms());
-        // Before anything changes.
-        ctx.ks.next_token().ok_or(NO_TOKENS)?;
-        let slot = match found {
-            Found::Nothing => None,
-            Found::Gate(slot) => {
-                let gate = gate(ctx.ks, db, slot)?;
-                if !gate.is_fixed() && gate.limit() != limit {
-                    ctx.ks.grants_limit(db, slot, limit, false)?;
-                }
-                Some(slot)
-            }
-            Found::Counter(slot, count) => self.take_over(ctx, slot, count, limit)?,
-        };
-        let token = ctx.ks.next_token().ok_or(NO_TOKENS)?;
-        let slot = slot.unwrap_or_else(|| ctx.ks.grants_create(db, self.key, Kind::Gate, limit, false));
+    /// Takes units that are free.
+    fn grant(&self, reply: &mut Reply, found: Found<'_, GateKind>, limit: u64) -> Done {
+        let mut gate = found.into_gate(self.key, limit, (COUNTED, self.until_ms)).ok_or(NO_TOKENS)?;
         let note = self.options.note.unwrap_or_default();
-        let (holder, units, until_ms) = (self.holder, self.units, self.until_ms);
-        let grant = Grant { holder, token, units, since_ms: now_ms, until_ms, entered: 1, shared: false, note };
-        let held = set(ctx, slot, grant)?;
-        let in_use = gate(ctx.ks, db, slot)?.units();
-        self.answer_granted(ctx, held, in_use, limit);
+        let held = gate.grant(self.holder, self.units, false, self.until_ms, note).ok_or(NO_TOKENS)?;
+        answer_granted(reply, &gate, held);
         Ok(())
     }
+}
 
-    /// Puts a gate in the place of a counter. What that had counted holds its units for as long as the counter would have lasted, or, if
-    /// that is for ever, as long as this call's lease.
-    fn take_over(&self, ctx: &mut Ctx<'_>, slot: Slot, count: u64, limit: u64) -> Result<Option<Slot>, Error> {
-        let (db, since_ms) = (ctx.db(), ctx.now_ms());
-        let until_ms = ctx.ks.entry(db, slot).expires_at_ms().filter(|at_ms| *at_ms < NEVER).unwrap_or(self.until_ms);
-        // This call's own token comes after it.
-        let token = ctx.ks.next_token().filter(|token| *token < TOKEN_MAX).ok_or(NO_TOKENS)?;
-        ctx.ks.remove(db, slot);
-        if count == 0 {
-            return Ok(None);
-        }
-        let slot = ctx.ks.grants_create(db, self.key, Kind::Gate, limit, false);
-        let (holder, units, note) = (COUNTED, count, &b""[..]);
-        set(ctx, slot, Grant { holder, token, units, since_ms, until_ms, entered: 1, shared: false, note })?;
-        Ok(Some(slot))
-    }
-
-    fn answer_granted(&self, ctx: &mut Ctx<'_>, held: Grant<'_>, in_use: u64, limit: u64) {
-        let lease = lease_left(ctx, held.until_ms);
-        let fields =
-            [("token", held.token.into()), ("in-use", in_use.into()), ("limit", limit.into()), ("lease-ms", lease)];
-        answer(ctx.reply, true, &fields);
-    }
+fn answer_granted(reply: &mut Reply, gate: &GateMut<'_>, held: Grant<'_>) {
+    let grants = gate.grants();
+    let fields = [
+        ("token", held.token.into()),
+        ("in-use", grants.units().into()),
+        ("limit", grants.limit().into()),
+        ("lease-ms", Said::left_ms(held.until_ms, gate.now_ms())),
+    ];
+    answer(reply, true, &fields);
 }
 
 fn acquire(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
@@ -228,18 +154,13 @@ fn acquire(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
 /// GATE.RENEW: a lease ends then.
 fn renew(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, holder, until_ms) = prolongation(ctx, &mut args)?;
-    let db = ctx.db();
-    let slot = gate_under(ctx, key)?;
-    let own = slot.and_then(|slot| Some((slot, ctx.ks.grants(db, slot).ok()?.get(holder)?)));
-    let own = own.filter(|(_, own)| !ctx.ks.expires_at_once(own.until_ms));
-    let Some((slot, own)) = own else {
-        refuse_not_held(ctx.reply);
-        return Ok(());
-    };
+    let (db, now_ms) = (ctx.db(), ctx.now_ms());
+    let Some(gate) = ctx.ks.open_gate(db, key)? else { return refuse_not_held(ctx.reply) };
+    let Some(own) = gate.live(holder) else { return refuse_not_held(ctx.reply) };
     let note = own.note.to_vec();
     let renewed = own.renewed(holder, until_ms, &note);
-    let held = prolong(ctx, slot, renewed)?;
-    let lease = lease_left(ctx, held.until_ms);
+    let held = gate.prolong(renewed);
+    let lease = Said::left_ms(held.until_ms, now_ms);
     answer(ctx.reply, true, &[("token", held.token.into()), ("lease-ms", lease)]);
     Ok(())
 }
@@ -247,16 +168,12 @@ fn renew(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 fn release(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, holder) = (args.bytes()?, args.bytes()?);
     let db = ctx.db();
-    let slot = gate_under(ctx, key)?;
-    let token = slot.and_then(|slot| Some((slot, ctx.ks.grants(db, slot).ok()?.get(holder)?.token)));
-    let Some((slot, token)) = token else {
-        refuse_not_held(ctx.reply);
-        return Ok(());
-    };
-    let others = gate(ctx.ks, db, slot)?.units();
-    let own = gate(ctx.ks, db, slot)?.get(holder).map_or(0, |own| own.units);
-    ctx.ks.grant_end(db, slot, holder)?;
-    answer(ctx.reply, true, &[("token", token.into()), ("in-use", (others - own).into())]);
+    let Some(gate) = ctx.ks.open_gate(db, key)? else { return refuse_not_held(ctx.reply) };
+    let grants = gate.grants();
+    let Some(own) = grants.get(holder) else { return refuse_not_held(ctx.reply) };
+    let (token, in_use) = (own.token, grants.units() - own.units);
+    gate.end(holder);
+    answer(ctx.reply, true, &[("token", token.into()), ("in-use", in_use.into())]);
     Ok(())
 }
 
@@ -265,20 +182,14 @@ fn limit(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
     let limit = if args.flag("none") { None } else { Some(units(&mut args, 0)?) };
     let db = ctx.db();
-    let slot = gate_under(ctx, key)?;
-    let in_use = match slot {
-        Some(slot) => gate(ctx.ks, db, slot)?.units(),
-        None => 0,
-    };
-    match (limit, slot) {
-        (Some(limit), Some(slot)) => ctx.ks.grants_limit(db, slot, limit, true)?,
-        (Some(limit), None) => _ = ctx.ks.grants_create(db, key, Kind::Gate, limit, true),
-        (None, Some(slot)) if gate(ctx.ks, db, slot)?.is_fixed() => match in_use {
-            0 => ctx.ks.remove(db, slot),
-            _ => {
-                let limit = gate(ctx.ks, db, slot)?.limit();
-                ctx.ks.grants_limit(db, slot, limit, false)?;
-            }
+    let gate = ctx.ks.open_gate(db, key)?;
+    let in_use = gate.as_ref().map_or(0, |gate| gate.grants().units());
+    match (limit, gate) {
+        (Some(limit), Some(mut gate)) => gate.set_limit(limit, true),
+        (Some(limit), None) => _ = ctx.ks.create_gate(db, key, limit, true),
+        (None, Some(mut gate)) if gate.grants().is_fixed() => match in_use {
+            0 => gate.remove(),
+            _ => gate.set_limit(gate.grants().limit(), false),
         },
         (None, _) => {
             answer(ctx.reply, false, &[("in-use", in_use.into())]);
@@ -295,8 +206,8 @@ fn holders(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let page = Page::parse(&mut args)?;
     let db = ctx.db();
     let slot = ctx.ks.look_up(db, page.key);
-    slot.map(|slot| gate(ctx.ks, db, slot)).transpose()?;
-    page.answer(ctx, slot, ["holder", "note"]);
+    let gate = slot.map(|slot| ctx.ks.gate_at(db, slot)).transpose()?;
+    page.answer(ctx.reply, ctx.ks.now_ms(), gate, ["holder", "note"]);
     Ok(())
 }
 
@@ -304,7 +215,7 @@ fn info(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
     let db = ctx.db();
     let slot = ctx.ks.look_up(db, key);
-    let gate = slot.map(|slot| gate(ctx.ks, db, slot)).transpose()?;
+    let gate = slot.map(|slot| ctx.ks.gate_at(db, slot)).transpose()?.map(|gate| gate.grants());
     let (in_use, holders) = gate.map_or((0, 0), |gate| (gate.units(), gate.len()));
     let limit = gate.map_or(Said::Number(-1), |gate| gate.limit().into());
     let is_fixed = gate.is_some_and(Grants::is_fixed);

@@ -20,14 +20,16 @@ use crate::base::limits::{
 };
 use crate::base::num;
 use crate::engine::observe::history::Refusal;
+use crate::engine::wait::wait_queues::Waits;
 use crate::engine::wait::{OnTicket, Ticket, Wait, Want, deadline_after_ms};
-use crate::engine::{Command, Ctx, Flow};
-use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
+use crate::engine::{Command, Ctx, Done, Flow};
+use crate::keyspace::verb::handles::GrantsRef;
+use crate::keyspace::{DbIndex, NEVER};
 use crate::resp::reply::Reply;
 use crate::spec::Group;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
-use crate::value::grants::{Grant, Kind, UNITS_MAX};
+use crate::value::grants::{Kind, UNITS_MAX};
 
 /// What every command of these families says of itself.
 pub(super) const BASE: Command = Command { since: "0.1.0", group: Group::Coordination, ..Command::EMPTY };
@@ -40,6 +42,13 @@ pub(super) const NO_TOKENS: Error = Error::text("ERR all fencing tokens have bee
 pub(super) enum Said<'a> {
     Number(i64),
     Text(&'a [u8]),
+}
+
+impl Said<'_> {
+    /// Milliseconds of a lease that are left.
+    pub(super) fn left_ms(until_ms: i64, now_ms: i64) -> Self {
+        Said::Number(until_ms.saturating_sub(now_ms).max(0))
+    }
 }
 
 impl From<u64> for Said<'_> {
@@ -73,8 +82,9 @@ pub(super) fn say(reply: &mut Reply, fields: &[(&str, Said<'_>)]) {
 }
 
 /// Answers that the caller does not hold what it names, or no longer.
-pub(super) fn refuse_not_held(reply: &mut Reply) {
+pub(super) fn refuse_not_held(reply: &mut Reply) -> Done {
     answer(reply, false, &[("reason", Said::Text(b"not-held"))]);
+    Ok(())
 }
 
 /// Answers that the lease that was asked for is over already.
@@ -235,11 +245,9 @@ impl<'a> Page<'a> {
     }
 
     /// Answers the next cursor and the grants before it, of what is at `slot`. `names` are those of their holder and note.
-    pub(super) fn answer(&self, ctx: &mut Ctx<'_>, slot: Option<Slot>, names: [&str; 2]) {
-        let (db, now_ms, reply) = (ctx.db(), ctx.now_ms(), &mut *ctx.reply);
-        let grants = slot.and_then(|slot| ctx.ks.grants(db, slot).ok());
-        let key_end_ms = slot.map_or(NEVER, |slot| key_end_ms(ctx.ks, db, slot));
-        let all = || grants.into_iter().flat_map(|grants| grants.from(self.cursor));
+    pub(super) fn answer<K>(&self, reply: &mut Reply, now_ms: i64, found: Option<GrantsRef<'_, K>>, names: [&str; 2]) {
+        let key_end_ms = found.as_ref().map_or(NEVER, GrantsRef::key_end_ms);
+        let all = || found.iter().flat_map(|found| found.grants().from(self.cursor));
         let shown = all().take(self.count).count();
         let next = all().nth(self.count).map_or(0, |grant| grant.token);
         reply.array(2);
@@ -251,7 +259,7 @@ impl<'a> Page<'a> {
                 ("token", grant.token.into()),
                 ("units", grant.units.into()),
                 ("since-ms", Said::Number(grant.since_ms)),
-                ("lease-ms", Said::Number(grant.until_ms.min(key_end_ms).saturating_sub(now_ms).max(0))),
+                ("lease-ms", Said::left_ms(grant.until_ms.min(key_end_ms), now_ms)),
                 (names[1], Said::Text(grant.note)),
             ];
             reply.map(fields.len());
@@ -278,8 +286,8 @@ pub(super) fn units(args: &mut Args<'_>, least: u64) -> Result<u64, Error> {
 }
 
 /// How many other calls wait for a place under a key and come first.
-pub(super) fn waiting_before(ctx: &Ctx<'_>, key: &[u8]) -> usize {
-    if ctx.is_retry() { 0 } else { ctx.server.waits.waiting(ctx.db(), key, Want::Place) }
+pub(super) fn waiting_before(waits: &Waits, is_retry: bool, db: DbIndex, key: &[u8]) -> usize {
+    if is_retry { 0 } else { waits.waiting(db, key, Want::Place) }
 }
 
 /// How long it is until the next place under a key may be free, ms; -1 where nothing ends by itself.
@@ -323,38 +331,8 @@ pub(super) fn wait(
     let mut wait = Wait::new(Want::Place, [key].into_iter(), deadline_ms, time_out);
     wait.on_ticket = patience.on_ticket;
     (wait.family, wait.in_vain) = (Some(kind.into()), TIMEOUT);
-    if waiting_before(ctx, key) == 0 {
+    if waiting_before(&ctx.server.waits, ctx.is_retry(), ctx.db(), key) == 0 {
         wait.retry_at_ms = ctx.ks.place_may_be_free_at(ctx.db(), key);
     }
     Ok(Some(Flow::wait(wait)))
-}
-
-/// When the key at `slot` expires, Unix ms, and with it whatever is held under it; [`NEVER`] if it doesn't.
-pub(super) fn key_end_ms(ks: &Keyspace, db: DbIndex, slot: Slot) -> i64 {
-    ks.entry(db, slot).expires_at_ms().unwrap_or(NEVER)
-}
-
-/// Gives a grant to a holder who has one of the same token, or whose token is the next one. Answers it as it is now: its lease ends with
-/// the key at the latest.
-pub(super) fn set<'a>(ctx: &mut Ctx<'_>, slot: Slot, grant: Grant<'a>) -> Result<Grant<'a>, Error> {
-    let db = ctx.db();
-    let grant = Grant { until_ms: grant.until_ms.min(key_end_ms(ctx.ks, db, slot)), ..grant };
-    let fits = ctx.ks.grant_set(db, slot, grant)?;
-    debug_assert!(fits, "{grant:?}");
-    Ok(grant)
-}
-
-/// Gives a holder's grant another end of its lease; one that is over ends the grant. Answers it as it is now, or was to be.
-pub(super) fn prolong<'a>(ctx: &mut Ctx<'_>, slot: Slot, renewed: Grant<'a>) -> Result<Grant<'a>, Error> {
-    if !ctx.ks.expires_at_once(renewed.until_ms) {
-        return set(ctx, slot, renewed);
-    }
-    let db = ctx.db();
-    ctx.ks.grant_end(db, slot, renewed.holder)?;
-    Ok(renewed)
-}
-
-/// Milliseconds of a lease that are left.
-pub(super) fn lease_left(ctx: &Ctx<'_>, until_ms: i64) -> Said<'static> {
-    Said::Number(until_ms.saturating_sub(ctx.now_ms()).max(0))
 }

@@ -6,9 +6,9 @@
 //! The command may be ONCE, so that a call that got no answer can be repeated while the lease is held. The other way round would repeat the
 //! answer to somebody whose lease has ended.
 
-use super::grant::key_end_ms;
 use crate::base::limits::PLACE_LOOK_AGAIN_MS;
 use crate::engine::{Command, Ctx, Flow, MayWait, Run};
+use crate::keyspace::NEVER;
 use crate::keyspace::any_value::ValueRef;
 use crate::resp::request::Argv;
 use crate::spec::args::Args;
@@ -46,7 +46,7 @@ fn lease_end(ctx: &mut Ctx<'_>, key: &[u8], token: u64) -> Result<Option<i64>, E
     // One that is over may be there a little longer, where very many end at once.
     let is_held = |grant: &Grant<'_>| grant.token == token && !ctx.ks.expires_at_once(grant.until_ms);
     let held = grants.from(token).next().filter(is_held);
-    Ok(held.map(|grant| grant.until_ms.min(key_end_ms(ctx.ks, db, slot))))
+    Ok(held.map(|grant| grant.until_ms.min(ctx.ks.entry(db, slot).expires_at_ms().unwrap_or(NEVER))))
 }
 
 /// Where the command begins in a call.

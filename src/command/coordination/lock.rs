@@ -8,16 +8,17 @@
 //! programs may move from the one to the other one at a time.
 
 use super::grant::{
-    BASE, NO_TOKENS, Options, Said, answer, holder, key_end_ms, lease_left, prolong, prolongation, refuse_not_held,
-    refuse_over, remember_refusal, retry_after_ms, say, set, text, wait, waiting_before,
+    BASE, NO_TOKENS, Options, Said, answer, holder, prolongation, refuse_not_held, refuse_over, remember_refusal,
+    retry_after_ms, say, text, wait, waiting_before,
 };
 use super::outcome;
 use crate::base::limits::HOLDERS_COUNT;
 use crate::base::num;
 use crate::engine::wait::Want;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
-use crate::keyspace::any_value::ValueRef;
-use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
+use crate::keyspace::NEVER;
+use crate::keyspace::verb::handles::{FoundLock, GrantsRef};
+use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::spec::{Access, Flags, KeySpec};
@@ -25,23 +26,6 @@ use crate::value::grants::{Grant, Grants, Kind};
 
 /// The deepest that a lock is entered.
 const DEPTH_MAX: u64 = u32::MAX as u64;
-
-/// The lock at `slot`; `None` for a string.
-fn lock(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<Option<&Grants>, Error> {
-    match ks.value(db, slot) {
-        ValueRef::Grants(grants) if grants.kind() == Kind::Lock => Ok(Some(grants)),
-        ValueRef::String(_) => Ok(None),
-        _ => Err(Error::WrongType),
-    }
-}
-
-/// Where the lock under a key is that this owner holds, and its grant.
-fn held<'a>(ctx: &'a mut Ctx<'_>, key: &[u8], owner: &[u8]) -> Result<Option<(Slot, Grant<'a>)>, Error> {
-    let db = ctx.db();
-    let Some(slot) = ctx.ks.find(db, key) else { return Ok(None) };
-    let own = lock(ctx.ks, db, slot)?.and_then(|lock| lock.get(owner));
-    Ok(own.filter(|own| !ctx.ks.expires_at_once(own.until_ms)).map(|own| (slot, own)))
-}
 
 fn depth(args: &mut Args<'_>) -> Result<u64, Error> {
     let depth = num::parse_i64(args.bytes()?).and_then(|depth| u64::try_from(depth).ok());
@@ -78,10 +62,9 @@ impl<'a> Acquire<'a> {
     }
 
     fn run(&self, ctx: &mut Ctx<'_>) -> MayWait {
-        let db = ctx.db();
-        let slot = ctx.ks.find(db, self.key);
-        let lock = slot.map(|slot| lock(ctx.ks, db, slot)).transpose()?;
-        if let (Some(slot), Some(own)) = (slot, lock.flatten().and_then(|lock| lock.get(self.owner))) {
+        let (db, is_retry, is_over) = (ctx.db(), ctx.is_retry(), ctx.ks.expires_at_once(self.until_ms));
+        let found = ctx.ks.open_lock_or_string(db, self.key)?;
+        if let Some(own) = found.grants().and_then(|lock| lock.get(self.owner)) {
             if own.shared && !self.shared {
                 return Err(Error::text(
                     "ERR this owner shares the lock: to hold it alone, release it first, then acquire it",
@@ -90,27 +73,28 @@ impl<'a> Acquire<'a> {
             let note = self.options.note.unwrap_or(own.note).to_vec();
             let renewed = own.renewed(self.owner, own.until_ms.max(self.until_ms), &note);
             let again = Grant { entered: own.entered.max(self.depth), ..renewed };
-            let held = set(ctx, slot, again)?;
-            answer_held(ctx, held);
-            return Ok(Flow::Replied);
+            return self.renew(ctx.reply, found, again);
         }
         if self.depth > 1 {
             // Its owner believes to hold it.
-            refuse_not_held(ctx.reply);
+            refuse_not_held(ctx.reply)?;
             return Ok(Flow::Replied);
         }
-        if ctx.ks.expires_at_once(self.until_ms) {
+        if is_over {
             refuse_over(ctx.reply);
             return Ok(Flow::Replied);
         }
-        let is_free = match lock {
-            None => true,
-            Some(None) => false,
-            Some(Some(lock)) => self.shared && lock.first().is_none_or(|first| first.shared),
+        let (is_free, in_use) = match &found {
+            FoundLock::Nothing(_) => (true, 0),
+            FoundLock::String => (false, 1),
+            FoundLock::Lock(lock) => {
+                let lock = lock.grants();
+                (self.shared && lock.first().is_none_or(|first| first.shared), lock.len())
+            }
         };
-        let waiting = waiting_before(ctx, self.key);
+        let waiting = waiting_before(&ctx.server.waits, is_retry, db, self.key);
         if is_free && waiting == 0 {
-            self.grant(ctx, slot)?;
+            self.grant(ctx.reply, found)?;
             return Ok(Flow::Replied);
         }
         if let Some(flow) = wait(ctx, Kind::Lock, self.key, &self.options, self.until_ms)? {
@@ -118,7 +102,6 @@ impl<'a> Acquire<'a> {
         }
         let reason = if is_free { "queue" } else { "held" };
         let retry_after = retry_after_ms(ctx, self.key);
-        let in_use = lock.map_or(0, |lock| lock.map_or(1, Grants::len));
         remember_refusal(ctx, Kind::Lock, self.key, self.owner, reason, in_use as u64, 1);
         let fields =
             [("reason", Said::Text(reason.as_bytes())), ("waiting", waiting.into()), ("retry-after-ms", retry_after)];
@@ -126,23 +109,28 @@ impl<'a> Acquire<'a> {
         Ok(Flow::Replied)
     }
 
-    fn grant(&self, ctx: &mut Ctx<'_>, slot: Option<Slot>) -> Done {
-        let (db, since_ms) = (ctx.db(), ctx.now_ms());
-        let token = ctx.ks.next_token().ok_or(NO_TOKENS)?;
-        let slot = slot.unwrap_or_else(|| ctx.ks.grants_create(db, self.key, Kind::Lock, 0, false));
+    /// Grants an owner that calls again what it has.
+    fn renew(&self, reply: &mut Reply, found: FoundLock<'_>, again: Grant<'_>) -> MayWait {
+        if let FoundLock::Lock(mut lock) = found {
+            let held = lock.set(again);
+            answer_held(reply, held, lock.now_ms());
+        }
+        Ok(Flow::Replied)
+    }
+
+    fn grant(&self, reply: &mut Reply, found: FoundLock<'_>) -> Done {
+        let mut lock = found.into_lock(self.key).ok_or(NO_TOKENS)?;
         let note = self.options.note.unwrap_or_default();
-        let (holder, until_ms, shared) = (self.owner, self.until_ms, self.shared);
-        let grant = Grant { holder, token, units: 1, since_ms, until_ms, entered: 1, shared, note };
-        let held = set(ctx, slot, grant)?;
-        answer_held(ctx, held);
+        let held = lock.grant(self.owner, 1, self.shared, self.until_ms, note).ok_or(NO_TOKENS)?;
+        answer_held(reply, held, lock.now_ms());
         Ok(())
     }
 }
 
 /// Answers what an owner holds.
-fn answer_held(ctx: &mut Ctx<'_>, own: Grant<'_>) {
-    let lease = lease_left(ctx, own.until_ms);
-    answer(ctx.reply, true, &[("token", own.token.into()), ("depth", own.entered.into()), ("lease-ms", lease)]);
+fn answer_held(reply: &mut Reply, own: Grant<'_>, now_ms: i64) {
+    let lease = Said::left_ms(own.until_ms, now_ms);
+    answer(reply, true, &[("token", own.token.into()), ("depth", own.entered.into()), ("lease-ms", lease)]);
 }
 
 fn acquire(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
@@ -153,14 +141,13 @@ fn acquire(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
 /// LOCK.EXTEND: a lease ends then.
 fn extend(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, owner, until_ms) = prolongation(ctx, &mut args)?;
-    let Some((slot, own)) = held(ctx, key, owner)? else {
-        refuse_not_held(ctx.reply);
-        return Ok(());
-    };
+    let (db, now_ms) = (ctx.db(), ctx.now_ms());
+    let Some(lock) = ctx.ks.open_lock(db, key)? else { return refuse_not_held(ctx.reply) };
+    let Some(own) = lock.live(owner) else { return refuse_not_held(ctx.reply) };
     let note = own.note.to_vec();
     let renewed = own.renewed(owner, until_ms, &note);
-    let held = prolong(ctx, slot, renewed)?;
-    answer_held(ctx, held);
+    let held = lock.prolong(renewed);
+    answer_held(ctx.reply, held, now_ms);
     Ok(())
 }
 
@@ -170,18 +157,16 @@ fn release(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let from = if args.option("depth", 1) { depth(&mut args)? } else { 1 };
     args.end()?;
     let db = ctx.db();
-    let Some((slot, own)) = held(ctx, key, owner)? else {
-        refuse_not_held(ctx.reply);
-        return Ok(());
-    };
+    let Some(mut lock) = ctx.ks.open_lock(db, key)? else { return refuse_not_held(ctx.reply) };
+    let Some(own) = lock.live(owner) else { return refuse_not_held(ctx.reply) };
     // What was left already stays left: that is a retry.
     let (token, left) = (own.token, own.entered.min(from - 1));
     if left == 0 {
-        ctx.ks.grant_end(db, slot, owner)?;
+        lock.end(owner);
     } else if left < own.entered {
         let note = own.note.to_vec();
         let renewed = own.renewed(owner, own.until_ms, &note);
-        set(ctx, slot, Grant { entered: left, ..renewed })?;
+        lock.set(Grant { entered: left, ..renewed });
     }
     answer(ctx.reply, true, &[("token", token.into()), ("depth", left.into())]);
     Ok(())
@@ -193,15 +178,16 @@ fn info(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let slot = ctx.ks.look_up(db, key);
     let waiting = ctx.server.waits.waiting(db, key, Want::Place);
     let next_end = retry_after_ms(ctx, key);
-    let lock = slot.map(|slot| lock(ctx.ks, db, slot)).transpose()?;
-    let key_end_ms = slot.map_or(NEVER, |slot| key_end_ms(ctx.ks, db, slot));
-    let mode = match lock {
+    let lock = slot.map(|slot| ctx.ks.lock_at(db, slot)).transpose()?;
+    let mode = match &lock {
         None => "free",
         Some(None) => "string",
-        Some(Some(lock)) if lock.first().is_some_and(|first| first.shared) => "shared",
+        Some(Some(lock)) if lock.grants().first().is_some_and(|first| first.shared) => "shared",
         Some(Some(_)) => "exclusive",
     };
-    let grants = lock.flatten();
+    let lock = lock.flatten();
+    let key_end_ms = lock.as_ref().map_or(NEVER, GrantsRef::key_end_ms);
+    let grants = lock.map(|lock| lock.grants());
     let count = grants.map_or(0, Grants::len);
     let fields = [
         ("mode", Said::Text(mode.as_bytes())),
@@ -209,7 +195,7 @@ fn info(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         ("waiting", waiting.into()),
         ("next-end-ms", next_end),
     ];
-    outcome::begin(ctx.reply, lock.is_some().into(), fields.len() + 1);
+    outcome::begin(ctx.reply, slot.is_some().into(), fields.len() + 1);
     say(ctx.reply, &fields);
     let shown = count.min(HOLDERS_COUNT);
     ctx.reply.bulk(b"owners");
@@ -220,7 +206,7 @@ fn info(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             ("token", grant.token.into()),
             ("depth", grant.entered.into()),
             ("since-ms", Said::Number(grant.since_ms)),
-            ("lease-ms", Said::Number(grant.until_ms.min(key_end_ms).saturating_sub(now_ms).max(0))),
+            ("lease-ms", Said::left_ms(grant.until_ms.min(key_end_ms), now_ms)),
             ("note", Said::Text(grant.note)),
         ];
         ctx.reply.map(fields.len());
@@ -237,19 +223,17 @@ fn break_lock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let why = if args.option("note", 1) { text(&mut args)? } else { b"" };
     args.end()?;
     let db = ctx.db();
-    let slot = ctx.ks.find(db, key);
-    let lock = match slot {
-        Some(slot) => lock(ctx.ks, db, slot)?,
-        None => None,
-    };
-    let ended = match owner {
-        Some(owner) => usize::from(lock.is_some_and(|lock| lock.get(owner).is_some())),
-        None => lock.map_or(0, Grants::len),
-    };
-    match (slot.filter(|_| ended > 0), owner) {
-        (Some(slot), Some(owner)) => _ = ctx.ks.grant_break(db, slot, owner, why)?,
-        (Some(slot), None) => ctx.ks.grants_break_all(db, slot, why),
-        _ => {}
+    let mut ended = 0;
+    if let Some(lock) = ctx.ks.open_lock(db, key)? {
+        ended = match owner {
+            Some(owner) => usize::from(lock.grants().get(owner).is_some()),
+            None => lock.grants().len(),
+        };
+        match owner {
+            _ if ended == 0 => {}
+            Some(owner) => lock.break_one(owner, why),
+            None => lock.break_all(why),
+        }
     }
     answer(ctx.reply, ended > 0, &[("ended", ended.into())]);
     Ok(())

@@ -7,6 +7,7 @@ mod delayed;
 mod element;
 mod grants;
 mod group;
+pub mod handles;
 mod hash;
 mod key;
 mod list;

@@ -7,7 +7,6 @@ use super::members::{Members, Name};
 use super::request::Mark;
 use super::rule::{Call, Rule};
 use super::sliding::Buckets;
-use crate::command::coordination::gate::gate;
 use crate::command::string::string_at;
 use crate::command::throttle::{MS_NS, ns, put_tat, round_up, tat_at};
 use crate::keyspace::{DbIndex, Keyspace, Slot};
@@ -204,10 +203,10 @@ pub(super) fn find_units(
             Counted::Exact { slot, first }
         }
         // With another token it was taken anew, by somebody who has not given it back.
-        Mark::Places { token } => match gate(ks, db, slot)?.get(id).filter(|own| own.token.cast_signed() == token) {
-            Some(own) => Counted::Places { slot, units: own.units.cast_signed() },
-            None => Counted::Nothing,
-        },
+        Mark::Places { token } => {
+            let own = ks.gate_at(db, slot)?.grants().get(id).filter(|own| own.token.cast_signed() == token);
+            own.map_or(Counted::Nothing, |own| Counted::Places { slot, units: own.units.cast_signed() })
+        }
     };
     Ok(counted)
 }
@@ -248,7 +247,7 @@ pub(super) fn give_back(
         }
         Counted::Exact { slot, first } => remove_members(ks, db, slot, at_ms, first, units),
         Counted::Places { slot, units } => {
-            ks.grant_end(db, slot, id)?;
+            ks.open_gate_at(db, slot)?.end(id);
             Ok(units)
         }
     }

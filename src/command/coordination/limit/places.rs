@@ -5,12 +5,12 @@
 
 use super::rule::Call;
 use crate::base::limits::{LIMIT_LEASES_LOOKED_AT, LIMIT_RULES_MAX};
-use crate::command::coordination::gate::gate;
-use crate::command::coordination::grant::{NO_TOKENS, key_end_ms, waiting_before};
+use crate::command::coordination::grant::{NO_TOKENS, waiting_before};
 use crate::engine::Ctx;
+use crate::keyspace::verb::handles::GrantsRef;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::spec::error::Error;
-use crate::value::grants::{Grant, Grants, Kind, TOKEN_MAX};
+use crate::value::grants::{Grants, TOKEN_MAX};
 
 /// What a gate holds.
 pub(super) struct Places {
@@ -39,9 +39,10 @@ impl Places {
         slot: Option<Slot>,
         (limit, lease_ms): (i64, i64),
     ) -> Result<Places, Error> {
-        let key_end_ms = slot.map_or(NEVER, |slot| key_end_ms(ctx.ks, ctx.db(), slot));
+        let gate = slot.map(|slot| ctx.ks.gate_at(ctx.db(), slot)).transpose()?;
+        let key_end_ms = gate.as_ref().map_or(NEVER, GrantsRef::key_end_ms);
+        let gate = gate.map(|gate| gate.grants());
         let (units, until_ms) = (call.units, ctx.now_ms().saturating_add(lease_ms).min(key_end_ms));
-        let gate = slot.map(|slot| gate(ctx.ks, ctx.db(), slot)).transpose()?;
         let limit = gate.filter(|gate| gate.is_fixed()).map_or(limit, |gate| gate.limit().cast_signed());
         let in_use = gate.map_or(0, |gate| gate.units().cast_signed());
         let last_end_ms = gate.and_then(Grants::last_end_ms).map(|at_ms| at_ms.min(key_end_ms));
@@ -58,7 +59,7 @@ impl Places {
             return Ok(places);
         }
         let missing = in_use.saturating_add(units).saturating_sub(limit);
-        places.is_free = missing <= 0 && waiting_before(ctx, key) == 0;
+        places.is_free = missing <= 0 && waiting_before(&ctx.server.waits, ctx.is_retry(), ctx.db(), key) == 0;
         if places.is_free {
             // Each rule of the call may need one.
             let is_there = |last: &u64| *last < TOKEN_MAX - LIMIT_RULES_MAX as u64;
@@ -82,33 +83,28 @@ impl Places {
         holder: &[u8],
         units: i64,
     ) -> Result<u64, Error> {
-        let (since_ms, until_ms, units) = (ks.now_ms(), self.until_ms, units.cast_unsigned());
-        let token = ks.next_token().ok_or(NO_TOKENS)?;
-        let slot = match slot {
+        let limit = self.limit.cast_unsigned();
+        let mut gate = match slot {
             Some(slot) => {
-                let gate = gate(ks, db, slot)?;
-                if let Some(own) = gate.get(holder) {
+                let mut gate = ks.open_gate_at(db, slot)?;
+                if let Some(own) = gate.grants().get(holder) {
                     let (token, note) = (own.token, own.note.to_vec());
-                    let renewed = own.renewed(holder, until_ms, &note);
-                    ks.grant_set(db, slot, renewed)?;
+                    let renewed = own.renewed(holder, self.until_ms, &note);
+                    gate.set(renewed);
                     return Ok(token);
                 }
-                if !gate.is_fixed() && gate.limit() != self.limit.cast_unsigned() {
-                    ks.grants_limit(db, slot, self.limit.cast_unsigned(), false)?;
-                }
-                slot
+                gate.adopt_limit(limit);
+                gate
             }
-            None => ks.grants_create(db, key, Kind::Gate, self.limit.cast_unsigned(), false),
+            None => ks.create_gate(db, key, limit, false),
         };
-        let grant = Grant { holder, token, units, since_ms, until_ms, entered: 1, shared: false, note: b"" };
-        let fits = ks.grant_set(db, slot, grant)?;
-        debug_assert!(fits, "{grant:?}");
-        Ok(token)
+        let grant = gate.grant(holder, units.cast_unsigned(), false, self.until_ms, b"").ok_or(NO_TOKENS)?;
+        Ok(grant.token)
     }
 }
 
 /// The fencing token of what a holder has.
 pub(super) fn token_of(ks: &mut Keyspace, db: DbIndex, key: &[u8], holder: &[u8]) -> Option<u64> {
-    let slot = ks.find(db, key)?;
-    Some(gate(ks, db, slot).ok()?.get(holder)?.token)
+    let gate = ks.open_gate(db, key).ok()??;
+    Some(gate.grants().get(holder)?.token)
 }

@@ -3,14 +3,14 @@
 //! SET says the total, of what is available, held and sold together. So it may be repeated, whatever was reserved and sold meanwhile.
 //! ADD says how many more there are, and counts once for each id.
 
-use super::common::{NO_STOCK, amount, refuse, stock_under};
+use super::common::{NO_STOCK, amount, refuse};
 use crate::base::limits::{HOLDER_MAX_BYTES, LEASE_MAX_MS, STOCK_TOLD_KEY_MAX_BYTES};
 use crate::command::coordination::grant::{Said, answer};
 use crate::engine::{Ctx, Done};
-use crate::keyspace::Slot;
+use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
-use crate::value::stock::{AMOUNT_MAX, Memory, Terms};
+use crate::value::stock::{AMOUNT_MAX, Memory, Stock, Terms};
 
 /// What of the rules a call changes.
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl<'a> Changes<'a> {
         Ok(changes)
     }
 
-    fn apply(self, terms: &mut Terms) {
+    fn apply(&self, terms: &mut Terms) {
         if let Some((low, refill_ms)) = self.low {
             (terms.low, terms.refill_ms) = (low, refill_ms);
             if refill_ms == 0 {
@@ -84,36 +84,32 @@ pub(super) fn set(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, total) = (args.bytes()?, amount(&mut args, 0)?);
     let changes = Changes::parse(key, &mut args)?;
     let db = ctx.db();
-    let slot = stock_under(ctx, key)?;
-    let mut terms = match slot {
-        Some(slot) => ctx.ks.stock(db, slot)?.terms.clone(),
-        None => Terms::default(),
+    let renewed = |terms: &Terms| {
+        let mut terms = Terms { total, ..terms.clone() };
+        changes.apply(&mut terms);
+        terms
     };
-    terms.total = total;
-    changes.apply(&mut terms);
+    if let Some(mut stock) = ctx.ks.open_stock(db, key)? {
+        stock.set_terms(renewed(&stock.stock().terms));
+        answer_amounts(ctx.reply, stock.stock());
+        return Ok(());
+    }
     ctx.as_one_change(|ctx| {
-        let slot = match slot {
-            Some(slot) => {
-                ctx.ks.stock_set(db, slot, terms)?;
-                slot
-            }
-            None => ctx.ks.stock_create(db, key, terms)?,
-        };
-        answer_amounts(ctx, slot)
+        let stock = ctx.ks.create_stock(db, key, renewed(&Terms::default()));
+        answer_amounts(ctx.reply, stock.stock());
+        Ok(())
     })
 }
 
 /// Answers yes, and how the units are divided now.
-fn answer_amounts(ctx: &mut Ctx<'_>, slot: Slot) -> Done {
-    let stock = ctx.ks.stock(ctx.db(), slot)?;
+fn answer_amounts(reply: &mut Reply, stock: &Stock) {
     let fields = [
         ("available", stock.available().into()),
         ("held", stock.held().into()),
         ("sold", stock.terms.sold.into()),
         ("total", stock.terms.total.into()),
     ];
-    answer(ctx.reply, true, &fields);
-    Ok(())
+    answer(reply, true, &fields);
 }
 
 pub(super) fn add(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
@@ -121,21 +117,17 @@ pub(super) fn add(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if !(1..=HOLDER_MAX_BYTES).contains(&id.len()) {
         return Err(Error::owned(format!("ERR the id of a refill has 1 to {HOLDER_MAX_BYTES} bytes")));
     }
-    let (db, now_ms) = (ctx.db(), ctx.now_ms());
-    let Some(slot) = stock_under(ctx, key)? else {
-        refuse(ctx.reply, NO_STOCK);
-        return Ok(());
-    };
-    let before = ctx.ks.stock(db, slot)?.remembered(Memory::Refills, id);
-    let added = match before {
+    let db = ctx.db();
+    let Some(mut stock) = ctx.ks.open_stock(db, key)? else { return refuse(ctx.reply, NO_STOCK) };
+    let added = match stock.stock().remembered(Memory::Refills, id) {
         Some(before) if before.units != units => {
             return Err(Error::owned(format!("ERR the refill of this id was one of {} units", before.units)));
         }
         Some(_) => 0,
-        None if ctx.ks.stock_add(db, slot, id, units, now_ms)? => units,
+        None if stock.add(id, units) => units,
         None => return Err(Error::owned(format!("ERR a stock has had at most {AMOUNT_MAX} units in all"))),
     };
-    let stock = ctx.ks.stock(db, slot)?;
+    let stock = stock.stock();
     let fields: [(&str, Said<'_>); 3] =
         [("added", added.into()), ("available", stock.available().into()), ("total", stock.terms.total.into())];
     answer(ctx.reply, true, &fields);

@@ -6,38 +6,36 @@
 use super::common::{NO_STOCK, SOLD, amount, next_end_ms, refuse};
 use crate::base::limits::HOLDER_MAX_BYTES;
 use crate::command::coordination::grant::{
-    NO_TOKENS, Options, Said, answer, holder, key_end_ms, lease_left, refuse_over, remember_refusal, set, units,
+    NO_TOKENS, Options, Said, answer, holder, refuse_over, remember_refusal, units,
 };
 use crate::engine::{Ctx, Done};
-use crate::keyspace::any_value::ValueRef;
-use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
+use crate::keyspace::verb::handles::{Found, StockMut};
+use crate::keyspace::{DbIndex, Keyspace};
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::value::grants::{Grant, Kind};
-use crate::value::stock::{AMOUNT_MAX, Memory, Stock, Terms};
+use crate::value::stock::{Memory, Stock, Terms};
 
-/// What stands under the key of a stock.
-#[derive(Clone, Copy)]
-enum Found {
-    Nothing,
-    Stock(Slot),
-    /// A counter of what is left, as scripts keep one.
-    Counter(Slot, u64),
+/// The outcome of a call.
+enum Outcome {
+    /// There is no stock.
+    NoStock,
+    /// The lease that was asked for is over already.
+    Over,
+    /// The order holds its units.
+    Held { token: u64, until_ms: i64, available: u64, per_left: Option<u64>, refill_ms: u64 },
+    /// The units are not granted.
+    Refused(Refused),
 }
 
-impl Found {
-    fn under(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Found, Error> {
-        let Some(slot) = ks.find(db, key) else { return Ok(Found::Nothing) };
-        match ks.value(db, slot) {
-            ValueRef::Grants(grants) if grants.stock().is_some() => Ok(Found::Stock(slot)),
-            ValueRef::String(text) => {
-                let left = text.as_i64().ok_or(Error::WrongType)?;
-                // What was sold of more than there was is below zero.
-                Ok(Found::Counter(slot, u64::try_from(left).unwrap_or(0).min(AMOUNT_MAX)))
-            }
-            _ => Err(Error::WrongType),
-        }
-    }
+/// A refusal.
+struct Refused {
+    reason: &'static str,
+    available: u64,
+    per_left: Option<u64>,
+    /// When to try again, ms from now; -1: never.
+    retry_after: Said<'static>,
+    refill_ms: u64,
 }
 
 /// A bound of what one subject may hold and have bought.
@@ -93,33 +91,48 @@ impl<'a> Reserve<'a> {
     }
 
     fn run(&self, ctx: &mut Ctx<'_>) -> Done {
-        let db = ctx.db();
-        match Found::under(ctx.ks, db, self.key)? {
-            Found::Nothing => {
-                refuse(ctx.reply, NO_STOCK);
-                Ok(())
+        let (db, now_ms) = (ctx.db(), ctx.now_ms());
+        match self.hold(ctx.ks, db)? {
+            Outcome::NoStock => return refuse(ctx.reply, NO_STOCK),
+            Outcome::Over => refuse_over(ctx.reply),
+            Outcome::Refused(refused) => self.answer_refused(ctx, &refused),
+            Outcome::Held { token, until_ms, available, per_left, refill_ms } => {
+                let fields = [
+                    ("token", token.into()),
+                    ("units", self.units.into()),
+                    ("available", available.into()),
+                    ("per-left", per_left.map_or(Said::Number(-1), Said::from)),
+                    ("lease-ms", Said::left_ms(until_ms, now_ms)),
+                    ("refill-ms", refill_ms.into()),
+                ];
+                answer(ctx.reply, true, &fields);
             }
-            Found::Stock(slot) => self.run_on(ctx, slot),
-            Found::Counter(..) if ctx.ks.expires_at_once(self.until_ms) => {
-                refuse_over(ctx.reply);
-                Ok(())
-            }
-            Found::Counter(slot, left) if self.units <= left && self.per.is_none_or(|per| self.units <= per.max) => {
-                let slot = self.take_over(ctx, slot, left)?;
-                self.hold(ctx, slot)
-            }
-            Found::Counter(_, left) => {
-                let per_left = self.per.map(|per| per.max);
-                let reason = if per_left.is_some_and(|max| max < self.units) { "per" } else { "short" };
-                self.answer_refused(ctx, reason, left, per_left, Said::Number(-1), 0);
-                Ok(())
+        }
+        Ok(())
+    }
+
+    /// Holds the units, if there are enough.
+    fn hold(&self, ks: &mut Keyspace, db: DbIndex) -> Result<Outcome, Error> {
+        let is_over = ks.expires_at_once(self.until_ms);
+        match ks.open_stock_or_counter(db, self.key)? {
+            Found::Nothing(_) => Ok(Outcome::NoStock),
+            Found::Grants(stock) => self.hold_of(stock, is_over),
+            Found::Counter(_) if is_over => Ok(Outcome::Over),
+            Found::Counter(counter) => {
+                let (left, per_left) = (counter.count(), self.per.map(|per| per.max));
+                let reason = match per_left {
+                    Some(max) if max < self.units => "per",
+                    _ if left < self.units => "short",
+                    _ => return self.grant(counter.into_stock(self.key).ok_or(NO_TOKENS)?),
+                };
+                let retry_after = Said::Number(-1);
+                Ok(Outcome::Refused(Refused { reason, available: left, per_left, retry_after, refill_ms: 0 }))
             }
         }
     }
 
-    fn run_on(&self, ctx: &mut Ctx<'_>, slot: Slot) -> Done {
-        let (db, now_ms) = (ctx.db(), ctx.now_ms());
-        if let Some(own) = ctx.ks.grants(db, slot)?.get(self.order) {
+    fn hold_of(&self, mut stock: StockMut<'_>, is_over: bool) -> Result<Outcome, Error> {
+        if let Some(own) = stock.grants().get(self.order) {
             if own.units != self.units || self.per.is_some_and(|per| per.subject != own.note) {
                 return Err(Error::owned(format!(
                     "ERR this order holds {} units for '{}': cancel it first, or hold more under another name",
@@ -129,97 +142,67 @@ impl<'a> Reserve<'a> {
             }
             let (until_ms, subject) = (own.until_ms.max(self.until_ms), own.note.to_vec());
             let renewed = own.renewed(self.order, until_ms, &subject);
-            let held = set(ctx, slot, renewed)?;
-            return self.answer_held(ctx, slot, held);
+            let held = stock.set(renewed);
+            return Ok(self.held(stock, held));
         }
-        if ctx.ks.expires_at_once(self.until_ms) {
-            refuse_over(ctx.reply);
-            return Ok(());
+        if is_over {
+            return Ok(Outcome::Over);
         }
-        let stock = ctx.ks.stock(db, slot)?;
-        let (available, per_left) = (stock.available(), self.per.map(|per| per.left(stock, now_ms)));
-        let never = Said::Number(-1);
-        if stock.remembered(Memory::Sales, self.order).is_some() {
-            self.answer_refused(ctx, SOLD, available, per_left, never, 0);
+        let (now_ms, amounts) = (stock.now_ms(), stock.stock());
+        let (available, per_left) = (amounts.available(), self.per.map(|per| per.left(amounts, now_ms)));
+        let is_sold = amounts.remembered(Memory::Sales, self.order).is_some();
+        let (mut retry_after, mut refill_ms) = (Said::Number(-1), 0);
+        let reason = if is_sold {
+            SOLD
         } else if per_left.is_some_and(|left| left < self.units) {
-            self.answer_refused(ctx, "per", available, per_left, never, 0);
+            "per"
         } else if available < self.units {
-            let may_ever_fit = self.units <= stock.terms.total.saturating_sub(stock.terms.sold);
-            let retry_after = if may_ever_fit { next_end_ms(ctx, slot)? } else { never };
-            let refill_ms = self.refill_ms(ctx, slot)?;
-            self.answer_refused(ctx, "short", available, per_left, retry_after, refill_ms);
+            if self.units <= amounts.terms.total.saturating_sub(amounts.terms.sold) {
+                retry_after = next_end_ms(stock.grants(), stock.key_end_ms(), now_ms);
+            }
+            refill_ms = self.refill_ms(&mut stock);
+            "short"
         } else {
-            self.hold(ctx, slot)?;
-        }
-        Ok(())
-    }
-
-    /// Puts a stock in the place of a counter, for as long as that would have lasted.
-    fn take_over(&self, ctx: &mut Ctx<'_>, slot: Slot, left: u64) -> Result<Slot, Error> {
-        let db = ctx.db();
-        // Before anything changes.
-        ctx.ks.next_token().ok_or(NO_TOKENS)?;
-        let at_ms = ctx.ks.entry(db, slot).expires_at_ms().filter(|at_ms| *at_ms < NEVER);
-        ctx.ks.remove(db, slot);
-        let slot = ctx.ks.stock_create(db, self.key, Terms { total: left, ..Terms::default() })?;
-        Ok(at_ms.map_or(slot, |at_ms| ctx.ks.expire_at(db, slot, at_ms)))
+            return self.grant(stock);
+        };
+        Ok(Outcome::Refused(Refused { reason, available, per_left, retry_after, refill_ms }))
     }
 
     /// Holds units that are available.
-    fn hold(&self, ctx: &mut Ctx<'_>, slot: Slot) -> Done {
-        let (token, since_ms) = (ctx.ks.next_token().ok_or(NO_TOKENS)?, ctx.now_ms());
-        let (holder, units, until_ms) = (self.order, self.units, self.until_ms);
-        let note = self.per.map_or(&b""[..], |per| per.subject);
-        let hold = Grant { holder, token, units, since_ms, until_ms, entered: 1, shared: false, note };
-        let held = set(ctx, slot, hold)?;
-        self.answer_held(ctx, slot, held)
+    fn grant(&self, mut stock: StockMut<'_>) -> Result<Outcome, Error> {
+        let subject = self.per.map_or(&b""[..], |per| per.subject);
+        let held = stock.grant(self.order, self.units, false, self.until_ms, subject).ok_or(NO_TOKENS)?;
+        Ok(self.held(stock, held))
+    }
+
+    fn held(&self, mut stock: StockMut<'_>, hold: Grant<'_>) -> Outcome {
+        let refill_ms = self.refill_ms(&mut stock);
+        let amounts = stock.stock();
+        let per_left = self.per.map(|per| per.left(amounts, stock.now_ms()));
+        let Grant { token, until_ms, .. } = hold;
+        Outcome::Held { token, until_ms, available: amounts.available(), per_left, refill_ms }
     }
 
     /// How long the caller may take to refill the stock, ms; 0 if it is not the one who is to.
-    fn refill_ms(&self, ctx: &mut Ctx<'_>, slot: Slot) -> Result<u64, Error> {
-        let (db, now_ms) = (ctx.db(), ctx.now_ms());
-        let key_end_ms = key_end_ms(ctx.ks, db, slot);
-        let stock = ctx.ks.stock(db, slot)?;
-        let terms = &stock.terms;
+    fn refill_ms(&self, stock: &mut StockMut<'_>) -> u64 {
+        let (now_ms, key_end_ms, amounts) = (stock.now_ms(), stock.key_end_ms(), stock.stock());
+        let terms = &amounts.terms;
         if terms.is_being_refilled(now_ms) {
             let left_ms = terms.refill_until_ms.min(key_end_ms).saturating_sub(now_ms).max(0) as u64;
-            return Ok(if *terms.refiller == *self.order { left_ms } else { 0 });
+            return if *terms.refiller == *self.order { left_ms } else { 0 };
         }
         let refill_ms = terms.refill_ms;
-        if refill_ms == 0 || stock.available() > terms.low {
-            return Ok(0);
+        if refill_ms == 0 || amounts.available() > terms.low {
+            return 0;
         }
         let refill_until_ms = now_ms.saturating_add_unsigned(refill_ms).min(key_end_ms);
         let terms = Terms { refiller: self.order.into(), refill_until_ms, ..terms.clone() };
-        ctx.ks.stock_set(db, slot, terms)?;
-        Ok(refill_until_ms.saturating_sub(now_ms).max(0) as u64)
+        stock.set_terms(terms);
+        refill_until_ms.saturating_sub(now_ms).max(0) as u64
     }
 
-    fn answer_held(&self, ctx: &mut Ctx<'_>, slot: Slot, hold: Grant<'_>) -> Done {
-        let (refill_ms, lease) = (self.refill_ms(ctx, slot)?, lease_left(ctx, hold.until_ms));
-        let stock = ctx.ks.stock(ctx.db(), slot)?;
-        let per_left = self.per.map(|per| per.left(stock, ctx.now_ms()));
-        let fields = [
-            ("token", hold.token.into()),
-            ("units", hold.units.into()),
-            ("available", stock.available().into()),
-            ("per-left", per_left.map_or(Said::Number(-1), Said::from)),
-            ("lease-ms", lease),
-            ("refill-ms", refill_ms.into()),
-        ];
-        answer(ctx.reply, true, &fields);
-        Ok(())
-    }
-
-    fn answer_refused(
-        &self,
-        ctx: &mut Ctx<'_>,
-        reason: &'static str,
-        available: u64,
-        per_left: Option<u64>,
-        retry_after: Said<'_>,
-        refill_ms: u64,
-    ) {
+    fn answer_refused(&self, ctx: &mut Ctx<'_>, refused: &Refused) {
+        let Refused { reason, available, per_left, retry_after, refill_ms } = *refused;
         // Of what the subject may have, or of the stock as a whole.
         let (has, of) = match (self.per, per_left) {
             (Some(per), Some(left)) if left < self.units => (per.max - left.min(per.max), per.max),

@@ -1,6 +1,6 @@
 //! STOCK.COMMIT, STOCK.CANCEL: how an order ends that is paid, or given up.
 
-use super::common::{SOLD, refuse, stock_under};
+use super::common::{SOLD, refuse};
 use crate::command::coordination::grant::{Said, answer, refuse_not_held};
 use crate::engine::{Ctx, Done};
 use crate::spec::args::Args;
@@ -17,25 +17,17 @@ const NO_STREAM: Error = Error::text(
 pub(super) fn commit(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, order) = (args.bytes()?, args.bytes()?);
     let (db, now_ms) = (ctx.db(), ctx.now_ms());
-    let Some(slot) = stock_under(ctx, key)? else {
-        refuse_not_held(ctx.reply);
-        return Ok(());
-    };
-    let sale = if ctx.ks.grants(db, slot)?.get(order).is_some() {
-        if !ctx.ks.stock_can_tell(db, slot) {
+    let Some(mut stock) = ctx.ks.open_stock(db, key)? else { return refuse_not_held(ctx.reply) };
+    let sale = if stock.grants().get(order).is_some() {
+        if !stock.can_report() {
             return Err(NO_STREAM);
         }
-        let units = ctx.ks.stock_sell(db, slot, order, now_ms)?;
-        units.map(|units| Remembered { units, at_ms: now_ms })
+        stock.sell(order).map(|units| Remembered { units, at_ms: now_ms })
     } else {
-        ctx.ks.stock(db, slot)?.remembered(Memory::Sales, order)
+        stock.stock().remembered(Memory::Sales, order)
     };
-    match sale {
-        Some(Remembered { units, at_ms }) => {
-            answer(ctx.reply, true, &[("units", units.into()), ("sold-at-ms", Said::Number(at_ms))]);
-        }
-        None => refuse_not_held(ctx.reply),
-    }
+    let Some(Remembered { units, at_ms }) = sale else { return refuse_not_held(ctx.reply) };
+    answer(ctx.reply, true, &[("units", units.into()), ("sold-at-ms", Said::Number(at_ms))]);
     Ok(())
 }
 
@@ -43,23 +35,16 @@ pub(super) fn commit(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 pub(super) fn cancel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, order) = (args.bytes()?, args.bytes()?);
     let db = ctx.db();
-    let slot = stock_under(ctx, key)?;
-    let hold = slot.and_then(|slot| Some((slot, ctx.ks.grants(db, slot).ok()?.get(order)?.units)));
-    let Some((slot, units)) = hold else {
-        let stock = slot.and_then(|slot| ctx.ks.stock(db, slot).ok());
-        let is_sold = stock.is_some_and(|stock| stock.remembered(Memory::Sales, order).is_some());
-        if is_sold {
-            refuse(ctx.reply, SOLD)
-        } else {
-            refuse_not_held(ctx.reply)
-        }
-        return Ok(());
+    let Some(mut stock) = ctx.ks.open_stock(db, key)? else { return refuse_not_held(ctx.reply) };
+    let Some(units) = stock.grants().get(order).map(|hold| hold.units) else {
+        let is_sold = stock.stock().remembered(Memory::Sales, order).is_some();
+        return if is_sold { refuse(ctx.reply, SOLD) } else { refuse_not_held(ctx.reply) };
     };
-    if !ctx.ks.stock_can_tell(db, slot) {
+    if !stock.can_report() {
         return Err(NO_STREAM);
     }
-    ctx.ks.grant_end(db, slot, order)?;
-    let available = ctx.ks.stock(db, slot)?.available();
+    stock.cancel(order);
+    let available = stock.stock().available();
     answer(ctx.reply, true, &[("units", units.into()), ("available", available.into())]);
     Ok(())
 }
