@@ -1,14 +1,14 @@
 //! Typed handles on locks, gates and stocks.
 //!
-//! Opening a handle finds the key and checks the kind of its value. From there on the type of the handle says what the slot holds, so
-//! its methods cannot fail with [`WrongType`]. A handle borrows the keyspace: nobody else can change or move the value while it
-//! lives. Verbs that may remove the key consume the handle.
+//! Opening a handle finds the key and checks the kind of its value. From there on the type of the handle says what the
+//! slot holds, so its methods cannot fail with [`WrongType`]. A handle borrows the keyspace, so no other code can
+//! change or move the value while it lives. Verbs that may remove the key consume the handle.
 //!
 //! | Type | For |
 //! |---|---|
 //! | [`LockMut`], [`GateMut`], [`StockMut`] | commands that may change the value |
 //! | [`GrantsRef`] | commands that only read it |
-//! | [`Found`], [`FoundLock`] | keys that may hold nothing, or the string by which a script kept the same count or lock |
+//! | [`Found`], [`FoundLock`] | keys that may hold nothing, or a string by which a script kept a count or a lock |
 //!
 //! Every change goes through the verbs of [`grants`](super::grants) and [`stock`](super::stock), which record it.
 
@@ -21,7 +21,7 @@ use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::value::grants::{Grant, Grants, Kind, TOKEN_MAX, UNITS_MAX};
 use crate::value::stock::{AMOUNT_MAX, Stock, Terms};
 
-/// Why a verb cannot find another type: the handle borrows the keyspace since it was opened.
+/// Why a verb cannot find another type: the handle has borrowed the keyspace since it was opened.
 const CHECKED: &str = "the kind was checked when the handle was opened";
 
 /// A kind of grants, as a type.
@@ -125,7 +125,7 @@ impl Keyspace {
         self.open(db, key)
     }
 
-    /// Opens the lock under a key. A string is none: nobody who could be named holds it.
+    /// Opens the lock under a key. A string counts as no lock, since its holder has no name.
     pub fn open_lock(&mut self, db: DbIndex, key: &[u8]) -> Result<Option<LockMut<'_>>, WrongType> {
         match self.open_lock_or_string(db, key)? {
             FoundLock::Lock(lock) => Ok(Some(lock)),
@@ -133,21 +133,24 @@ impl Keyspace {
         }
     }
 
-    /// Opens what is under the key of a lock.
+    /// Opens the key of a lock, where a string may be.
     pub fn open_lock_or_string(&mut self, db: DbIndex, key: &[u8]) -> Result<FoundLock<'_>, WrongType> {
         let Some(slot) = self.find(db, key) else { return Ok(FoundLock::Nothing(Vacant::new(self, db))) };
-        match self.lock_at(db, slot)? {
-            Some(_) => Ok(FoundLock::Lock(GrantsMut::new(self, db, slot))),
-            None => Ok(FoundLock::String),
+        match self.value(db, slot) {
+            ValueRef::Grants(grants) if grants.kind() == Kind::Lock => {
+                Ok(FoundLock::Lock(GrantsMut::new(self, db, slot)))
+            }
+            ValueRef::String(_) => Ok(FoundLock::String),
+            _ => Err(WrongType),
         }
     }
 
-    /// Opens what is under the key of a gate, where a counter may have been kept.
+    /// Opens the key of a gate, where a counter may be.
     pub fn open_gate_or_counter(&mut self, db: DbIndex, key: &[u8]) -> Result<Found<'_, GateKind>, WrongType> {
         self.open_or_counter(db, key)
     }
 
-    /// Opens what is under the key of a stock, where a counter may have been kept.
+    /// Opens the key of a stock, where a counter may be.
     pub fn open_stock_or_counter(&mut self, db: DbIndex, key: &[u8]) -> Result<Found<'_, StockKind>, WrongType> {
         self.open_or_counter(db, key)
     }
@@ -233,7 +236,8 @@ impl<'k, K> GrantsMut<'k, K> {
         self.ks.entry(self.db, self.slot).expires_at_ms().unwrap_or(NEVER)
     }
 
-    /// The grant of a holder whose lease has not ended. A lease that is over may stay for a while after very many ended at once.
+    /// The grant of a holder whose lease has not ended. A lease that is over may stay for a while after very many ended
+    /// at once.
     pub fn live(&self, holder: &[u8]) -> Option<Grant<'_>> {
         self.grants().get(holder).filter(|own| !self.ks.expires_at_once(own.until_ms))
     }
@@ -244,8 +248,8 @@ impl<'k, K> GrantsMut<'k, K> {
         self.ks.now_ms()
     }
 
-    /// Grants units to a holder who has none, under the next fencing token. Returns the grant, whose lease ends with the key at the
-    /// latest; `None`, with nothing changed, when all tokens have been given out.
+    /// Grants units to a holder that has none, under the next fencing token. Returns the grant, whose lease ends with
+    /// the key at the latest; `None`, with nothing changed, when all tokens have been given out.
     pub fn grant<'a>(
         &mut self,
         holder: &'a [u8],
@@ -302,7 +306,7 @@ impl GateMut<'_> {
 }
 
 impl LockMut<'_> {
-    /// Ends the grant of one owner on behalf of somebody else, who says why.
+    /// Ends the grant of one owner on behalf of another client, for a given reason.
     pub fn break_one(self, owner: &[u8], why: &[u8]) {
         self.ks.grant_break(self.db, self.slot, owner, why).expect(CHECKED);
     }
@@ -416,8 +420,8 @@ impl<'k, K> Counter<'k, K> {
 }
 
 impl<'k> Counter<'k, StockKind> {
-    /// Puts a stock in place of the counter, for a first hold. The stock expires when the counter would have, and all its units are
-    /// available. `None`, with nothing changed, if no fencing token is left.
+    /// Puts a stock in place of the counter, for a first hold. The stock expires when the counter would have, and all
+    /// its units are available. `None`, with nothing changed, if no fencing token is left.
     pub fn into_stock(self, key: &[u8]) -> Option<StockMut<'k>> {
         self.ks.next_token()?;
         let (at_ms, total) = (self.expires_at_ms(), self.count);
@@ -438,8 +442,8 @@ impl<'k> FoundLock<'k> {
         }
     }
 
-    /// The lock, which is created for a first grant if there is none. `None`, with nothing changed, if no fencing token is left, or
-    /// a string holds the lock.
+    /// The lock, which is created for a first grant if there is none. `None`, with nothing changed, if no fencing token
+    /// is left, or a string holds the lock.
     pub fn into_lock(self, key: &[u8]) -> Option<LockMut<'k>> {
         match self {
             FoundLock::Lock(lock) => Some(lock),
@@ -469,9 +473,10 @@ impl<'k> Found<'k, GateKind> {
         }
     }
 
-    /// Readies the gate for one more grant: creates it, or gives it this limit unless it has one of its own. The units of a counter are
-    /// granted to the holder in `counted` until the counter would have expired, or, if it would not, until the time there (Unix ms).
-    /// `None`, with nothing changed, if there are too few fencing tokens for that and the grant to come.
+    /// Readies the gate for one more grant: creates it, or gives it this limit unless it has one of its own. The units
+    /// of a counter are granted to the holder in `counted` until the counter would have expired, or, if it would not,
+    /// until the time there (Unix ms). `None`, with nothing changed, if there are too few fencing tokens for that and
+    /// the grant to come.
     pub fn into_gate(self, key: &[u8], limit: u64, counted: (&[u8], i64)) -> Option<GateMut<'k>> {
         match self {
             Found::Grants(mut gate) => {
@@ -494,5 +499,48 @@ impl<'k> Found<'k, GateKind> {
                 Some(gate)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::replayed::keyspace;
+    use super::*;
+
+    #[test]
+    fn a_handle_opens_its_own_kind_only() {
+        let mut ks = keyspace(0);
+        _ = ks.create_gate(0, b"gate", 5, true);
+        _ = ks.create_stock(0, b"stock", Terms::default());
+        ks.put(0, b"text", b"x");
+        assert!(ks.open_gate(0, b"gate").is_ok_and(|gate| gate.is_some_and(|gate| gate.grants().limit() == 5)));
+        assert!(ks.open_gate(0, b"nothing").is_ok_and(|gate| gate.is_none()));
+        assert!(ks.open_gate(0, b"stock").is_err() && ks.open_stock(0, b"gate").is_err());
+        assert!(ks.open_lock(0, b"gate").is_err() && ks.open_gate_or_counter(0, b"stock").is_err());
+        // A string may hold a lock, but only a number can be a counter.
+        assert!(matches!(ks.open_lock_or_string(0, b"text"), Ok(FoundLock::String)));
+        assert!(ks.open_gate_or_counter(0, b"text").is_err() && ks.open_stock_or_counter(0, b"text").is_err());
+    }
+
+    #[test]
+    fn a_counter_is_taken_over_only_with_enough_tokens() {
+        let mut ks = keyspace(0);
+        ks.put(0, b"gate", b"3");
+        let mut take_over = |given| {
+            ks.raise_tokens(given);
+            let found = ks.open_gate_or_counter(0, b"gate").expect("a counter or a gate");
+            assert_eq!((found.count(), found.grants().map(Grants::units)), (3, None));
+            found.into_gate(b"gate", 5, (b"counted", 100)).map(|gate| gate.grants().units())
+        };
+        // The counted units take one, and the grant to come another.
+        assert_eq!((take_over(TOKEN_MAX - 1), take_over(TOKEN_MAX)), (None, None));
+        let mut ks = keyspace(0);
+        ks.put(0, b"gate", b"3");
+        ks.raise_tokens(TOKEN_MAX - 2);
+        let found = ks.open_gate_or_counter(0, b"gate").expect("a counter");
+        let mut gate = found.into_gate(b"gate", 5, (b"counted", 100)).expect("two tokens are left");
+        assert!(gate.grants().get(b"counted").is_some_and(|counted| counted.units == 3 && counted.until_ms == 100));
+        assert!(gate.grant(b"a", 1, false, 50, b"").is_some_and(|own| own.token == TOKEN_MAX));
+        assert_eq!(gate.grant(b"b", 1, false, 50, b""), None);
     }
 }
