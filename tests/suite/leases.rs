@@ -66,7 +66,7 @@ fn tokens_of_another_server_come_in_before_its_own() {
     assert_eq!(restore(&mut into, "b", &payloads[1]), STALE);
     assert_eq!(call(&mut into, 0, "TOKEN.LAST"), "10");
     for wrong in ["-1", "x", "4503599627370497"] {
-        assert!(call(&mut into, 0, &format!("TOKEN.RAISE {wrong}")).starts_with("-ERR a fencing token"), "{wrong}");
+        assert!(call(&mut into, 0, &format!("TOKEN.RAISE {wrong}")).starts_with("-ERR the fencing token"), "{wrong}");
     }
 }
 

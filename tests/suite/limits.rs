@@ -355,7 +355,10 @@ impl World {
         {
             // A request that is forgotten while its place is held: the clock stepped back.
             let reply = self.call(&line);
-            assert!(reply.bytes().is_some_and(|text| text.starts_with(b"ERR this ID holds")), "{line}: {reply:?}");
+            assert!(
+                reply.bytes().is_some_and(|text| text.starts_with(b"ERR this ID already holds")),
+                "{line}: {reply:?}"
+            );
             self.lost += 1;
             return self.assert_recorded(false, &line);
         }
@@ -771,7 +774,7 @@ fn what_is_kept_has_an_end() {
     // Names of the units of one millisecond run out; the next one has new ones.
     call(&mut bench, &format!("ZADD e {START_MS} {START_MS}-99999998"));
     outcome(&call(&mut bench, "LIMIT.TAKE RULES 1 e EXACT 9 1000"), 1);
-    let full = "ERR this millisecond has had too many units: DEL the key of the EXACT rule";
+    let full = "ERR too many units in this millisecond: delete the key of the EXACT rule";
     assert_eq!(call(&mut bench, "LIMIT.TAKE RULES 2 f FIXED 9 1000 e EXACT 9 1000"), Value::error(full));
     assert_eq!(call(&mut bench, "EXISTS f"), Value::Integer(0), "the rule before it is not charged");
     bench.set_clock(1);
@@ -855,8 +858,14 @@ fn rules_take_no_more_than_a_few_milliseconds_of_units() {
     }
     assert_eq!(line(&mut raw, "ZCARD k31"), Value::Integer(3_000));
     for (refused, told) in [
-        (format!("LIMIT.TAKE UNITS 1001 RULES 32{rules}"), "ERR rule 1: of EXACT"),
-        (format!("LIMIT.TAKE RULES 33{rules} k32 FIXED 1 1"), "ERR RULES takes a number of rules from 1 to 32"),
+        (
+            format!("LIMIT.TAKE UNITS 1001 RULES 32{rules}"),
+            "ERR rule 1: a call may take at most 1000 units of an EXACT",
+        ),
+        (
+            format!("LIMIT.TAKE RULES 33{rules} k32 FIXED 1 1"),
+            "ERR RULES must be followed by the number of rules, from 1 to 32",
+        ),
         (format!("LIMIT.TAKE ID r RULES 1 {} FIXED 1 1", "k".repeat(65_537)), "ERR with an ID"),
         ("LIMIT.TAKE RULES 1 k EXACT 65537 1".to_owned(), "ERR rule 1: max"),
         ("LIMIT.TAKE RULES 1 k FIXED 1 315360000001".to_owned(), "ERR rule 1: window-ms"),

@@ -264,7 +264,7 @@ fn a_reply_that_is_too_long_undoes_the_command() {
     let long = "x".repeat(1024 * 1024);
     raw.command(&["SET", "long", &long]);
     raw.command(&["RPUSH", "jobs", "first", &long]);
-    let too_long = Value::error("ERR The reply is longer than the 1 MB that ONCE keeps, so the command was undone");
+    let too_long = Value::error("ERR The reply exceeds the 1 MB that ONCE can keep, so the command was undone");
     assert_eq!(raw.command(&["ONCE", "id", "PX", "60000", "GETDEL", "long"]), too_long);
     assert_eq!(raw.command(&["ONCE", "id", "PX", "60000", "GET", "long"]), too_long);
     assert_eq!(raw.command(&["ONCE", "id", "PX", "60000", "LPOP", "jobs", "2"]), too_long);
@@ -279,7 +279,7 @@ fn a_reply_that_is_too_long_undoes_the_command() {
         redis.call('INCR', 'n') \
         return reply.err";
     let Value::Bulk(text) = raw.command(&["EVAL", script, "0"]) else { panic!("the error") };
-    assert!(text.starts_with(b"ERR The reply is longer"), "{}", text.escape_ascii());
+    assert!(text.starts_with(b"ERR The reply exceeds"), "{}", text.escape_ascii());
     assert_eq!(raw.command(&["STRLEN", "long"]), Value::Integer(1024 * 1024));
     assert_eq!(raw.command(&["GET", "n"]), Value::bulk("2"));
     // What is just short enough is kept.

@@ -186,7 +186,7 @@ fn a_ticket_is_withdrawn() {
     assert_eq!(call3(&mut bench, 0, "TICKET.CANCEL 1"), ["0 reason no-ticket"]);
     for wrong in ["0", "-1", "x", "9223372036854775808", "1.5"] {
         let told = call3(&mut bench, 0, &format!("TICKET.CANCEL {wrong}"));
-        assert_eq!(told, ["-ERR a ticket is the number that a call with ASYNC was answered"], "{wrong}");
+        assert_eq!(told, ["-ERR the ticket must be the number returned to a call with ASYNC"], "{wrong}");
     }
     bench.engine.time_out_waits();
     call(&mut bench, 2, "LOCK.RELEASE l first");
@@ -440,7 +440,7 @@ fn tickets_are_bounded_and_count_to_the_clients_memory() {
     let after = mem(&mut bench);
     assert!(after - before > TICKETS_MAX * 256, "{before} and then {after}");
     let told = call3(&mut bench, 0, "LOCK.ACQUIRE l more PX 500 ASYNC 0");
-    assert!(told[0].starts_with("-ERR 32768 calls wait beside this connection"), "{told:?}");
+    assert!(told[0].starts_with("-ERR this connection already has 32768 calls waiting with ASYNC"), "{told:?}");
     assert!(call3(&mut bench, 0, "GATE.ACQUIRE h a LIMIT 1 PX 500 ASYNC 0")[0].starts_with("1 "), "it need not wait");
     // Whose turn comes waits on or is served, however many there are.
     call(&mut bench, 1, "GATE.RELEASE g x");
@@ -467,7 +467,7 @@ fn tickets_may_not_take_any_amount_of_memory() {
     let queued = std::iter::repeat_with(&mut asks).take(100).take_while(|told| told.contains("queued")).count();
     assert!((1..=4).contains(&queued), "{queued}");
     let told = asks();
-    assert!(told.starts_with("-ERR the calls that wait beside this connection take as much memory"), "{told}");
+    assert!(told.starts_with("-ERR the calls waiting with ASYNC on this connection use as much memory"), "{told}");
     call3(&mut bench, 0, "TICKET.CANCEL 1");
     assert!(call3(&mut bench, 0, &format!("LOCK.ACQUIRE {key} a PX 500 ASYNC 0"))[0].contains("queued"));
 }

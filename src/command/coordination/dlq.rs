@@ -1,6 +1,7 @@
-//! XDLQ.REDRIVE: puts dead letters back into the stream that they come from, as new entries without their history. Each is appended there and
-//! deleted here in one unit, so none is lost and none is there twice.
+//! XDLQ.REDRIVE: puts dead letters back into their original stream, as new entries without history. Each is appended to
+//! the stream and deleted from the dead letters in one unit, so none is lost or duplicated.
 
+use super::error::QueueError;
 use super::outcome;
 use crate::base::limits::{DEAD_LETTER_EFFECT_BYTES, REDRIVE_COUNT, REDRIVE_LOOKS, REDRIVE_MAX_BYTES};
 use crate::command::stream::STREAM_EXHAUSTED;
@@ -25,7 +26,7 @@ impl<'a> Redrive<'a> {
     fn parse(args: &mut Args<'a>) -> Result<Redrive<'a>, Error> {
         let (dlq, stream) = (args.bytes()?, args.bytes()?);
         if dlq == stream {
-            return Err(Error::text("ERR dead letters go back into another stream"));
+            return Err(QueueError::SameStream.into());
         }
         let (mut group, mut start, mut count) = (None, StreamId::MIN, REDRIVE_COUNT);
         while !args.is_empty() {
@@ -44,7 +45,7 @@ impl<'a> Redrive<'a> {
         Ok(Redrive { dlq, stream, group, start, count })
     }
 
-    /// Which of the dead letters go back, and where the next call is to go on, `0-0` behind the last.
+    /// The dead letters to move, and the ID at which the next call continues; `0-0` after the last.
     fn plan(&self, ctx: &Ctx<'_>, dlq: Slot) -> Result<(Vec<StreamId>, StreamId), Error> {
         let (dlq, room) = (ctx.ks.stream(ctx.db(), dlq)?, ctx.room_in_unit());
         let (mut ids, mut bytes) = (Vec::new(), 0);
@@ -60,7 +61,7 @@ impl<'a> Redrive<'a> {
             let letter = DEAD_LETTER_EFFECT_BYTES + texts + self.dlq.len() + self.stream.len();
             let is_enough = look >= looks || ids.len() == self.count || bytes >= REDRIVE_MAX_BYTES;
             if is_enough || letter > room.saturating_sub(bytes) {
-                // One goes at least, so that the next call gets ahead.
+                // Each call moves at least one, so that the next call makes progress.
                 if ids.is_empty() && !is_enough {
                     ctx.admit_effects(letter)?;
                 }
@@ -72,13 +73,13 @@ impl<'a> Redrive<'a> {
         Ok((ids, StreamId::MIN))
     }
 
-    /// How many fields of a dead letter go back, if it does.
+    /// How many fields of a dead letter are the message's own; `None` if it does not match this call.
     fn own(&self, origin: &Option<Origin<'_>>) -> Option<usize> {
         let origin = origin.as_ref().filter(|origin| origin.stream == self.stream)?;
         self.group.is_none_or(|group| origin.group == group).then_some(origin.own)
     }
 
-    /// Moves one. False, with nothing changed, where the stream has no further id.
+    /// Moves a dead letter. False, with nothing changed, if the stream has no further ID.
     fn move_back(&self, ctx: &mut Ctx<'_>, dlq: Slot, id: StreamId) -> Result<bool, Error> {
         let (db, now_ms) = (ctx.db(), ctx.now_ms().max(0) as u64);
         let Some(entry) = ctx.ks.stream(db, dlq)?.entry(id) else { return Ok(false) };
@@ -108,7 +109,7 @@ fn redrive(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let db = ctx.db();
     let mut moved = 0;
     let mut next = StreamId::MIN;
-    // Of either key another type is wrong use, whatever there is to do.
+    // A wrong type of either key is an error, even if there is nothing to move.
     if let Some(slot) = ctx.ks.find(db, call.stream) {
         ctx.ks.stream(db, slot)?;
     }
@@ -117,7 +118,7 @@ fn redrive(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         next = after;
         for id in ids {
             if !call.move_back(ctx, dlq, id)? {
-                // Who calls until there is no `next` must not do so for ever.
+                // A client that calls until `next` is 0-0 must not loop for ever.
                 if moved == 0 {
                     return Err(STREAM_EXHAUSTED);
                 }
@@ -142,10 +143,10 @@ pub(crate) const COMMANDS: &[Command] = &[Command {
     keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
     group: Group::Coordination,
     categories: &["@stream"],
-    // Of this server alone: no version of Redis or Valkey has it.
+    // Neither Redis nor Valkey has this command.
     since: "0.1.0",
-    complexity: "O(N) with N the number of dead letters that are looked at",
-    summary: "Puts dead letters back into the stream that they come from, as new entries.",
+    complexity: "O(N) with N the number of dead letters examined",
+    summary: "Puts dead letters back into their original stream, as new entries.",
     syntax: "dead-letters:key stream:key [GROUP group] [START id] [COUNT count:integer]",
     run: Run::Now(redrive),
     ..Command::EMPTY

@@ -1,27 +1,27 @@
-//! EVENTS: what has become of grants lately, who was refused, and what became a dead letter, in order, of all keys that the user may read.
+//! EVENTS: recent events of grants, refusals and dead letters, in order, for all keys that the user may read.
 //!
-//! A user's rights are asked for each event at each call: so a program may watch its own locks, an operator all of them, and who loses a right
-//! sees no more of it from the next call on.
+//! Each call checks the user's rights for each event. So a program can watch its own locks and an operator all of them,
+//! and a user who loses a right sees no such events from the next call on.
 
+use super::error::GrantError;
 use super::grant::{BASE, count};
 use super::outcome;
 use super::past::{self, SHOWN_COUNT};
+use crate::base::num;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::spec::Flags;
 use crate::spec::args::Args;
-use crate::spec::error::Error;
-
-const BAD_CURSOR: Error = Error::text("ERR the cursor is 0, or the `next` of an answer before");
 
 fn events(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let argv = args.argv();
-    let cursor = u64::try_from(args.int_or(BAD_CURSOR)?).map_err(|_| BAD_CURSOR)?;
+    let cursor = num::parse_i64(args.bytes()?).and_then(|cursor| u64::try_from(cursor).ok());
+    let cursor = cursor.ok_or(GrantError::EventsCursor)?;
     let count = count(&mut args, SHOWN_COUNT)?;
     ctx.ks.see_everything();
     let (later, has_missed) = ctx.server.audience.history.after(cursor);
     let (mut shown, mut next) = (Vec::new(), cursor.min(ctx.server.audience.history.last_id()));
     for past in later {
-        // The next call begins behind what this one has looked at, shown or not.
+        // The next call continues behind the last event examined, shown or not.
         next = past.id;
         if ctx.server.may_tell_of(ctx.session, ctx.entry, argv, past.db, past.key) {
             shown.push(past);
@@ -43,8 +43,8 @@ pub(crate) const COMMANDS: &[Command] = &[Command {
     name: "events",
     arity: -2,
     flags: Flags::READONLY,
-    complexity: "O(N) with N the number of events that are remembered, at most 3,072",
-    summary: "Tells which grants were given, given back or lost lately, who was refused, and what became a dead letter, of keys that the user may read.",
+    complexity: "O(N) with N the number of remembered events, at most 3,072",
+    summary: "Lists recent grants, releases, lost leases, refusals and dead letters of keys that the user may read.",
     syntax: "cursor:integer [COUNT count:integer]",
     run: Run::Now(events),
     ..BASE

@@ -1,11 +1,13 @@
-//! GATE: so many units at a time, each held under a name until it is given back or its lease ends.
+//! GATE: a limited number of units, each held under a holder's name until it is released or its lease ends.
 //!
-//! Whoever calls again with the name that it holds under gets the same grant. A place that its holder does not give back is free at its
-//! lease's end, and nobody else's is. With GATE.LIMIT the gate has a limit of its own; else each call brings one. Units that are held beyond
-//! a lowered limit stay with their holders, and nothing is granted until enough of them are free.
+//! A holder that calls again gets the grant that it has. Units that a holder does not release become free at the end of
+//! its lease; leases of other holders are not affected. GATE.LIMIT gives the gate a limit of its own; without one each
+//! call brings the limit. If the limit is lowered, units beyond it stay with their holders, and nothing is granted
+//! until enough units are free.
 
+use super::error::{GateError, GrantError};
 use super::grant::{
-    BASE, NO_TOKENS, Options, Page, Said, answer, holder, prolongation, refuse_not_held, refuse_over, remember_refusal,
+    BASE, Options, Page, Said, answer, holder, prolongation, refuse_not_held, refuse_over, remember_refusal,
     retry_after_ms, units, wait, waiting_before,
 };
 use crate::engine::wait::Want;
@@ -17,7 +19,7 @@ use crate::spec::error::Error;
 use crate::spec::{Access, Flags, KeySpec};
 use crate::value::grants::{Grant, Grants, Kind};
 
-/// The holder of what a plain counter had counted when a gate took it over.
+/// The holder of the units of a plain counter that a gate took over.
 pub(super) const COUNTED: &[u8] = b"(counter)";
 
 /// A call of GATE.ACQUIRE.
@@ -44,22 +46,20 @@ impl<'a> Acquire<'a> {
             }
         }
         if limit.is_some_and(|limit| wanted > limit) {
-            return Err(Error::text("ERR UNITS is more than LIMIT: so many are never free"));
+            return Err(GateError::UnitsAboveLimit.into());
         }
         if holder == COUNTED {
-            return Err(Error::text("ERR this name is that of what a counter had counted: take another one"));
+            return Err(GateError::ReservedName.into());
         }
         let until_ms = options.until_ms(ctx)?;
         Ok(Acquire { key, holder, limit, units: wanted, until_ms, options })
     }
 
-    /// The limit that counts for this call.
+    /// The limit that applies to this call.
     fn limit(&self, gate: Option<&Grants>) -> Result<u64, Error> {
         match gate {
             Some(gate) if gate.is_fixed() => Ok(gate.limit()),
-            _ => self
-                .limit
-                .ok_or(Error::text("ERR this gate has no limit of its own: say LIMIT, or set one by GATE.LIMIT")),
+            _ => Ok(self.limit.ok_or(GateError::NoLimit)?),
         }
     }
 
@@ -84,7 +84,8 @@ impl<'a> Acquire<'a> {
             self.grant(ctx.reply, found, limit)?;
             return Ok(Flow::Replied);
         }
-        // Behind one that can never go on nobody else would. A gate of no units is closed for a while.
+        // A call that can never be granted would block all calls behind it. A gate with a limit of 0 is closed, but may
+        // open again.
         let is_hopeless = self.units > limit && limit > 0;
         if !is_hopeless && let Some(flow) = wait(ctx, Kind::Gate, self.key, &self.options, self.until_ms)? {
             return Ok(flow);
@@ -110,13 +111,10 @@ impl<'a> Acquire<'a> {
         Ok(Flow::Replied)
     }
 
-    /// Grants a holder that calls again what it has.
+    /// Extends the grant of a holder that calls again.
     fn renew(&self, reply: &mut Reply, found: Found<'_, GateKind>, renewed: Grant<'_>) -> MayWait {
         if renewed.units != self.units {
-            return Err(Error::owned(format!(
-                "ERR this holder has {} units: give them back first, or hold more under another name",
-                renewed.units
-            )));
+            return Err(GateError::OtherUnits { held: renewed.units }.into());
         }
         if let Found::Grants(mut gate) = found {
             let held = gate.set(renewed);
@@ -125,11 +123,11 @@ impl<'a> Acquire<'a> {
         Ok(Flow::Replied)
     }
 
-    /// Takes units that are free.
+    /// Grants units that are free.
     fn grant(&self, reply: &mut Reply, found: Found<'_, GateKind>, limit: u64) -> Done {
-        let mut gate = found.into_gate(self.key, limit, (COUNTED, self.until_ms)).ok_or(NO_TOKENS)?;
+        let mut gate = found.into_gate(self.key, limit, (COUNTED, self.until_ms)).ok_or(GrantError::NoTokens)?;
         let note = self.options.note.unwrap_or_default();
-        let held = gate.grant(self.holder, self.units, false, self.until_ms, note).ok_or(NO_TOKENS)?;
+        let held = gate.grant(self.holder, self.units, false, self.until_ms, note).ok_or(GrantError::NoTokens)?;
         answer_granted(reply, &gate, held);
         Ok(())
     }
@@ -151,7 +149,7 @@ fn acquire(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     ctx.as_one_change(|ctx| call.run(ctx))
 }
 
-/// GATE.RENEW: a lease ends then.
+/// GATE.RENEW: sets the end of a holder's lease.
 fn renew(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, holder, until_ms) = prolongation(ctx, &mut args)?;
     let (db, now_ms) = (ctx.db(), ctx.now_ms());
@@ -177,7 +175,7 @@ fn release(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// GATE.LIMIT: the gate has a limit of its own from now on, or none any more.
+/// GATE.LIMIT: gives the gate a limit of its own, or removes it.
 fn limit(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
     let limit = if args.flag("none") { None } else { Some(units(&mut args, 0)?) };
@@ -201,7 +199,8 @@ fn limit(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// GATE.HOLDERS: the holders in the order of their coming, from a cursor on. Who holds from the first call to the last is answered once.
+/// GATE.HOLDERS: lists holders from a cursor on, the first granted first. A holder that is there from the first call to
+/// the last is listed exactly once.
 fn holders(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let page = Page::parse(&mut args)?;
     let db = ctx.db();
@@ -241,8 +240,9 @@ pub(crate) const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING),
         keys: &[KeySpec::one(1, Access::Update)],
         complexity: "O(log N) with N the number of holders",
-        summary: "Takes a place of a gate for as long as a lease, or waits for one in the order of coming.",
-        syntax: "key holder [LIMIT limit:integer] <PX milliseconds | EX seconds | PXAT unix-time-milliseconds | EXAT unix-time-seconds>:lease [UNITS units:integer] \
+        summary: "Takes units of a gate until a lease ends, or waits for them in order of arrival.",
+        syntax: "key holder [LIMIT limit:integer] <PX milliseconds | EX seconds | PXAT unix-time-milliseconds | \
+            EXAT unix-time-seconds>:lease [UNITS units:integer] \
             [BLOCK milliseconds:integer | ASYNC milliseconds:integer]:wait [NOTE text]",
         run: Run::MayWait(acquire),
         ..BASE
@@ -253,8 +253,9 @@ pub(crate) const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
         complexity: "O(log N) with N the number of holders",
-        summary: "Sets how long the lease of a place that is held still lasts.",
-        syntax: "key holder <PX milliseconds | EX seconds | PXAT unix-time-milliseconds | EXAT unix-time-seconds>:lease",
+        summary: "Sets the remaining lease time of a holder.",
+        syntax: "key holder \
+            <PX milliseconds | EX seconds | PXAT unix-time-milliseconds | EXAT unix-time-seconds>:lease",
         run: Run::Now(renew),
         ..BASE
     },
@@ -264,7 +265,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Take)],
         complexity: "O(log N) with N the number of holders",
-        summary: "Gives a place of a gate back.",
+        summary: "Releases the units of a holder.",
         syntax: "key holder",
         run: Run::Now(release),
         ..BASE
@@ -275,7 +276,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         arity: 3,
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
-        summary: "Gives a gate a limit of its own, which counts instead of those that calls bring, or takes it away.",
+        summary: "Gives a gate a limit of its own, which replaces the limits that calls bring, or removes it.",
         syntax: "key <limit:integer | NONE>:limit",
         run: Run::Now(limit),
         ..BASE
@@ -285,8 +286,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         arity: -3,
         flags: Flags::READONLY,
         keys: &[KeySpec::one(1, Access::Read)],
-        complexity: "O(log N + M) with N the number of holders and M that of those answered",
-        summary: "Tells who holds places of a gate, from a cursor on.",
+        complexity: "O(log N + M) with N the number of holders and M the number returned",
+        summary: "Lists the holders of a gate, from a cursor on.",
         syntax: "key cursor:integer [COUNT count:integer]",
         run: Run::Now(holders),
         ..BASE
@@ -296,7 +297,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         arity: 2,
         flags: Flags::READONLY.and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Read)],
-        summary: "Tells how much of a gate is in use, its limit, and how many calls wait.",
+        summary: "Returns how much of a gate is in use, its limit, and how many calls wait.",
         syntax: "key",
         run: Run::Now(info),
         ..BASE

@@ -1,19 +1,21 @@
-//! What locks, gates and stocks have in common: their options, how they answer, and how locks and gates wait.
+//! Common parts of locks, gates and stocks: their options, their replies, and how locks and gates wait.
 //!
-//! **Answers** are those of [`outcome`], 1 for yes and 0 for no. To be refused is an answer, not an error.
+//! **Replies** have the form of [`outcome`]: 1 for a grant and 0 for a refusal. A refusal is a reply, not an error.
 //!
-//! **Leases** are said as SET says a deadline, by EX, PX, EXAT or PXAT, with the same errors. A time that is over is none, there as here:
-//! a place that is asked for until then is not given, and one that is held ends. Where the key expires, by EXPIRE and its kin, a lease ends with
-//! it at the latest, and every answer says so.
+//! **Leases** are given as SET takes a deadline, by EX, PX, EXAT or PXAT, with the same errors. A time that has passed
+//! means no lease, as it means no key in SET: units are not granted until then, and a grant that is held ends. If the
+//! key expires, by EXPIRE and its kin, a lease ends with the key at the latest, and every reply says so.
 //!
-//! **Waiting.** A call is refused while others wait, or waits behind them; only one that is dispatched again because its turn has come may
-//! take a place. So nobody overtakes: see [`engine::wait`](crate::engine::wait::wait). BLOCK waits with the connection, ASYNC beside it; both
-//! stand in one queue.
+//! **Waiting.** While other calls wait, a call is refused or waits behind them. Only a call that is dispatched again
+//! because its turn has come may take a place, so no call overtakes another: see
+//! [`engine::wait`](crate::engine::wait::wait). BLOCK waits with the connection, ASYNC beside it. Both wait in one
+//! queue.
 
 use std::borrow::Cow;
 
 use super::super::deadline::Count;
 use super::super::string::Term;
+use super::error::GrantError;
 use super::outcome;
 use crate::base::limits::{
     GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, HOLDERS_COUNT, HOLDERS_MAX_COUNT, LEASE_MAX_MS, TICKETS_MAX,
@@ -31,13 +33,10 @@ use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::value::grants::{Kind, UNITS_MAX};
 
-/// What every command of these families says of itself.
+/// The fields that all commands of these families share.
 pub(super) const BASE: Command = Command { since: "0.1.0", group: Group::Coordination, ..Command::EMPTY };
 
-/// Refused to who asks for another grant when all fencing tokens have been given out, which no server lives to see.
-pub(super) const NO_TOKENS: Error = Error::text("ERR all fencing tokens have been given out");
-
-/// A value in an answer.
+/// A value in a reply.
 #[derive(Clone, Copy)]
 pub(super) enum Said<'a> {
     Number(i64),
@@ -45,14 +44,14 @@ pub(super) enum Said<'a> {
 }
 
 impl Said<'_> {
-    /// Milliseconds of a lease that are left.
+    /// The milliseconds until a lease ends.
     pub(super) fn left_ms(until_ms: i64, now_ms: i64) -> Self {
         Said::Number(until_ms.saturating_sub(now_ms).max(0))
     }
 }
 
 impl From<u64> for Said<'_> {
-    /// Of numbers that are bounded far below.
+    /// All numbers in these replies are far below the bound of an integer.
     fn from(number: u64) -> Self {
         Said::Number(i64::try_from(number).unwrap_or(i64::MAX))
     }
@@ -64,13 +63,13 @@ impl From<usize> for Said<'_> {
     }
 }
 
-/// Answers an outcome, and what belongs to it.
+/// Replies with an outcome and its fields.
 pub(super) fn answer(reply: &mut Reply, outcome: bool, fields: &[(&str, Said<'_>)]) {
     outcome::begin(reply, outcome.into(), fields.len());
     say(reply, fields);
 }
 
-/// The names and values of a map.
+/// Writes the names and values of a map.
 pub(super) fn say(reply: &mut Reply, fields: &[(&str, Said<'_>)]) {
     for (name, value) in fields {
         reply.bulk(name.as_bytes());
@@ -81,33 +80,33 @@ pub(super) fn say(reply: &mut Reply, fields: &[(&str, Said<'_>)]) {
     }
 }
 
-/// Answers that the caller does not hold what it names, or no longer.
+/// Replies that the caller has no such grant, or no longer.
 pub(super) fn refuse_not_held(reply: &mut Reply) -> Done {
     answer(reply, false, &[("reason", Said::Text(b"not-held"))]);
     Ok(())
 }
 
-/// Answers that the lease that was asked for is over already.
+/// Replies that the requested lease has ended already.
 pub(super) fn refuse_over(reply: &mut Reply) {
     answer(reply, false, &[("reason", Said::Text(b"over"))]);
 }
 
-/// The reason of who has waited without getting a place.
+/// The reason given to a call that waited in vain.
 const TIMEOUT: &str = "timeout";
 
-/// Answers that waiting has ended without a place.
+/// Replies that waiting has ended without a grant.
 fn time_out(reply: &mut Reply) {
     answer(reply, false, &[("reason", Said::Text(TIMEOUT.as_bytes()))]);
 }
 
-/// Answers a call that waits beside its connection.
+/// Replies with the ticket of a call that now waits beside its connection.
 fn answer_queued(reply: &mut Reply, ticket: Ticket, before: usize) {
     let fields =
         [("reason", Said::Text(b"queued")), ("ticket", Said::Number(ticket.number())), ("waiting", before.into())];
     answer(reply, false, &fields);
 }
 
-/// Remembers for WHY that a place was refused, of so many units of which so many are in use.
+/// Remembers for WHY that units were refused while `in_use` of `limit` units were taken.
 pub(super) fn remember_refusal(
     ctx: &mut Ctx<'_>,
     kind: Kind,
@@ -122,10 +121,10 @@ pub(super) fn remember_refusal(
     ctx.remember_refusal(Refusal { family, key, subject: holder, reason, in_use, limit });
 }
 
-/// How a call waits that finds no place.
+/// How long and in which way a call waits for its turn.
 #[derive(Clone, Copy)]
 struct Patience {
-    /// When waiting ends, Unix ms; `None`: never.
+    /// When waiting ends, Unix ms; `None` for never.
     deadline_ms: Option<i64>,
     /// See [`Wait::on_ticket`].
     on_ticket: Option<OnTicket>,
@@ -137,9 +136,9 @@ impl Patience {
         let on_ticket: Option<OnTicket> = if args.option("block", 1) {
             None
         } else if args.option("async", 1) {
-            // Where nothing waits there is nothing to push either.
+            // A call that may not wait pushes nothing, so RESP2 will do.
             if ctx.session.protocol != 3 && ctx.may_wait() {
-                return Err(Error::text("ERR ASYNC needs RESP3: send HELLO 3 first, or use BLOCK"));
+                return Err(GrantError::AsyncNeedsResp3.into());
             }
             Some(answer_queued)
         } else {
@@ -152,14 +151,15 @@ impl Patience {
 /// The options of a call that takes or prolongs a grant.
 #[derive(Default)]
 pub(super) struct Options<'a> {
-    /// How long the lease is, or until when it lasts.
+    /// The length of the lease, or its end.
     term: Term<'a>,
     patience: Option<Patience>,
     pub(super) note: Option<&'a [u8]>,
 }
 
 impl<'a> Options<'a> {
-    /// Takes an option of these off the front; false if the next argument is none. `may_take`: the call asks for a place.
+    /// Takes one of these options off the front; false if the next argument is none of them. `may_take`: the call asks
+    /// for a grant.
     pub(super) fn take(&mut self, ctx: &Ctx<'_>, args: &mut Args<'a>, may_take: bool) -> Result<bool, Error> {
         if self.term == Term::Unsaid && self.term.take_deadline(args)? {
             return Ok(true);
@@ -177,25 +177,24 @@ impl<'a> Options<'a> {
         Ok(false)
     }
 
-    /// When a lease ends that begins now, Unix ms. It may be over already.
+    /// When a lease that begins now ends, Unix ms. That time may have passed.
     pub(super) fn until_ms(&self, ctx: &Ctx<'_>) -> Result<i64, Error> {
-        let until_ms = self.term.deadline(ctx)?.ok_or(Error::text(
-            "ERR say how long the lease is, by PX or EX, or until when it lasts, by PXAT or EXAT",
-        ))?;
+        let until_ms = self.term.deadline(ctx)?.ok_or(GrantError::NoLease)?;
         if until_ms.saturating_sub(ctx.now_ms()) > LEASE_MAX_MS {
             return Err(Error::InvalidExpire(Cow::Borrowed(ctx.name())));
         }
         Ok(until_ms)
     }
 
-    /// When a lease ends by a time that the call names, which would end there by `until_ms`. Nobody waits for one that would be over.
+    /// When waiting becomes useless, Unix ms: at `until_ms`, the end of the lease, if the call gave it as a time.
+    /// `None` if it gave a length.
     fn last_ms(&self, until_ms: i64) -> Option<i64> {
         let is_fixed = matches!(self.term, Term::At(Count::UnixSeconds | Count::UnixMilliseconds, _));
         is_fixed.then_some(until_ms)
     }
 }
 
-/// Reads a call that sets the lease of a holder's grant anew: key, holder, and when the lease is to end, Unix ms.
+/// Reads a call that sets the lease of a grant anew: the key, the holder, and the new end of the lease, Unix ms.
 pub(super) fn prolongation<'a>(ctx: &Ctx<'_>, args: &mut Args<'a>) -> Result<(&'a [u8], &'a [u8], i64), Error> {
     let (key, holder) = (args.bytes()?, holder(args)?);
     let mut options = Options::default();
@@ -213,10 +212,10 @@ pub(super) fn text<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
     if note.len() <= GRANT_NOTE_MAX_BYTES {
         return Ok(note);
     }
-    Err(Error::owned(format!("ERR a note has at most {GRANT_NOTE_MAX_BYTES} bytes")))
+    Err(GrantError::NoteTooLong.into())
 }
 
-/// Reads `[COUNT n]`, to the end; `otherwise` is what counts without.
+/// Reads `[COUNT n]` up to the end of the call; `otherwise` is the default.
 pub(super) fn count(args: &mut Args<'_>, otherwise: usize) -> Result<usize, Error> {
     let mut count = otherwise;
     while !args.is_empty() {
@@ -224,27 +223,29 @@ pub(super) fn count(args: &mut Args<'_>, otherwise: usize) -> Result<usize, Erro
             return Err(Error::Syntax);
         }
         let wanted = usize::try_from(args.int()?).ok().filter(|count| (1..=HOLDERS_MAX_COUNT).contains(count));
-        count = wanted.ok_or_else(|| Error::owned(format!("ERR COUNT is a number from 1 to {HOLDERS_MAX_COUNT}")))?;
+        count = wanted.ok_or(GrantError::Count)?;
     }
     Ok(count)
 }
 
-/// A step of a walk over grants, in the order of their coming. One that is there from the first step to the last is answered once.
+/// A page of a list of grants, the first granted first. A grant that is there from the first page to the last is listed
+/// exactly once.
 pub(super) struct Page<'a> {
     pub(super) key: &'a [u8],
-    /// The token to go on from.
+    /// The fencing token to begin with.
     cursor: u64,
     count: usize,
 }
 
 impl<'a> Page<'a> {
-    /// Reads a whole call: key, cursor, and COUNT.
+    /// Reads a whole call: the key, the cursor and COUNT.
     pub(super) fn parse(args: &mut Args<'a>) -> Result<Page<'a>, Error> {
         let (key, cursor) = (args.bytes()?, args.positive().map_err(|_| Error::text("ERR invalid cursor"))?);
         Ok(Page { key, cursor: cursor as u64, count: count(args, HOLDERS_COUNT)? })
     }
 
-    /// Answers the next cursor and the grants before it, of what is at `slot`. `names` are those of their holder and note.
+    /// Replies with the next cursor and the grants before it. `names` are the fields that hold a grant's holder and
+    /// note.
     pub(super) fn answer<K>(&self, reply: &mut Reply, now_ms: i64, found: Option<GrantsRef<'_, K>>, names: [&str; 2]) {
         let key_end_ms = found.as_ref().map_or(NEVER, GrantsRef::key_end_ms);
         let all = || found.iter().flat_map(|found| found.grants().from(self.cursor));
@@ -268,54 +269,47 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Reads the name of a holder.
+/// Reads the name of a holder, owner or order.
 pub(super) fn holder<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
     let holder = args.bytes()?;
     if (1..=HOLDER_MAX_BYTES).contains(&holder.len()) {
         return Ok(holder);
     }
-    Err(Error::owned(format!("ERR the name of who holds a place has 1 to {HOLDER_MAX_BYTES} bytes")))
+    Err(GrantError::HolderLength.into())
 }
 
 /// Reads a number of units from `least` on.
 pub(super) fn units(args: &mut Args<'_>, least: u64) -> Result<u64, Error> {
     let units = num::parse_i64(args.bytes()?).and_then(|units| u64::try_from(units).ok());
-    units
-        .filter(|units| (least..=UNITS_MAX).contains(units))
-        .ok_or_else(|| Error::owned(format!("ERR a number of units is a whole number from {least} to {UNITS_MAX}")))
+    Ok(units.filter(|units| (least..=UNITS_MAX).contains(units)).ok_or(GrantError::Units { least })?)
 }
 
-/// How many other calls wait for a place under a key and come first.
+/// How many other calls wait for a key and come first.
 pub(super) fn waiting_before(waits: &Waits, is_retry: bool, db: DbIndex, key: &[u8]) -> usize {
     if is_retry { 0 } else { waits.waiting(db, key, Want::Place) }
 }
 
-/// How long it is until the next place under a key may be free, ms; -1 where nothing ends by itself.
+/// The milliseconds until a unit under a key may become free; -1 if nothing ends by itself.
 pub(super) fn retry_after_ms(ctx: &Ctx<'_>, key: &[u8]) -> Said<'static> {
     let at_ms = ctx.ks.place_may_be_free_at(ctx.db(), key);
     Said::Number(at_ms.map_or(-1, |at_ms| at_ms - ctx.now_ms()))
 }
 
-/// Refuses another call that is to wait beside the connection where those that do are too many, or take as much memory as what a client sends
-/// ahead may.
+/// Refuses a further call with ASYNC if too many already wait beside the connection, or if they use as much memory as
+/// `client-query-buffer-limit` allows.
 fn admit_ticket(ctx: &Ctx<'_>) -> Result<(), Error> {
     let Some(tickets) = &ctx.session.tickets else { return Ok(()) };
     if tickets.len() >= TICKETS_MAX {
-        return Err(Error::owned(format!(
-            "ERR {TICKETS_MAX} calls wait beside this connection, and no more may: use another one, or TICKET.CANCEL"
-        )));
+        return Err(GrantError::TooManyTickets.into());
     }
     if tickets.mem_bytes() >= ctx.server.config.query_limit_bytes() {
-        return Err(Error::text(
-            "ERR the calls that wait beside this connection take as much memory as client-query-buffer-limit allows: use \
-             another one, or TICKET.CANCEL",
-        ));
+        return Err(GrantError::TicketsTooLarge.into());
     }
     Ok(())
 }
 
-/// Has a call wait for a place under a key, if it may. The first one looks when a lease ends; the others need not.
-/// `until_ms` is when its lease would end.
+/// Makes a call wait for a key, if it wants to and may; its lease would end at `until_ms`. The first call in the queue
+/// also wakes when a lease ends; the others need not.
 pub(super) fn wait(
     ctx: &Ctx<'_>,
     kind: Kind,

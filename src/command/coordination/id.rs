@@ -1,18 +1,18 @@
-//! ID.NEXT: 64-bit IDs that grow, one or a block of them at a time.
+//! ID.NEXT: growing 64-bit IDs, one or a block of them at a time.
 //!
-//! The key holds the last ID that was given, as a string that INCR could read, and everything follows from it: the next one is greater,
-//! whatever the clock says and however often the server was started since. In the shape SNOWFLAKE it is also no less than what the clock
-//! says:
+//! The key holds the last ID that was given out, as a string that INCR could read. The next ID is greater than that,
+//! regardless of the clock and of restarts. In the shape SNOWFLAKE it is also at least as large as the clock says:
 //!
 //! ```text
 //! | 0 | ms since the epoch, 41 bits | 22 bits: a number within the millisecond |
 //! | 0 | ms since the epoch, 41 bits | number, 12 bits | node, 10 bits          |   with NODE
 //! ```
 //!
-//! More IDs than a millisecond has numbers, and a clock that steps back, both take IDs of milliseconds that are still to come. Nobody
-//! waits for these; the answer says how far ahead of the clock its last ID is. The node lies at the end, not in the middle as in the
-//! layout that Twitter published in 2010, so that a block is a plain progression.
+//! If a millisecond runs out of numbers, or the clock steps back, IDs of future milliseconds are given out. No call
+//! waits for that time; the reply says how far its last ID is ahead of the clock. The node is at the end, not in the
+//! middle as in the layout that Twitter published in 2010, so that a block is a plain progression.
 
+use super::error::IdError;
 use super::outcome;
 use crate::base::limits::ID_COUNT_MAX;
 use crate::base::num;
@@ -28,10 +28,10 @@ const EPOCH_MS: i64 = 1_577_836_800_000;
 /// Bits below the milliseconds.
 const NUMBER_BITS: u32 = 22;
 
-/// Bits of those that are a node's.
+/// Bits of the node, the lowest of [`NUMBER_BITS`].
 const NODE_BITS: u32 = 10;
 
-/// Milliseconds that 41 bits count.
+/// How many milliseconds 41 bits can count.
 const SPAN_MS: i64 = 1 << (63 - NUMBER_BITS);
 
 /// How IDs are made.
@@ -41,14 +41,14 @@ enum Shape {
     Snowflake { epoch_ms: i64, node: Option<i64> },
 }
 
-/// IDs that follow each other.
+/// A run of IDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Block {
     first: i64,
     last: i64,
-    /// From one to the next.
+    /// The difference between two neighbours.
     step: i64,
-    /// How far the last one is ahead of the clock.
+    /// How far the last ID is ahead of the clock.
     ahead_ms: i64,
 }
 
@@ -65,7 +65,7 @@ fn next(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     _ = ctx.ks.put_integer(db, key, slot, block.last);
     let reply = &mut *ctx.reply;
     outcome::begin(reply, 1, 4);
-    // As text: the numbers of Lua, and those of many clients, are exact up to 2^53 only.
+    // As text: numbers in Lua and in many clients are exact only up to 2^53.
     for (name, id) in [("first", block.first), ("last", block.last)] {
         reply.bulk(name.as_bytes());
         reply.bulk_integer(id);
@@ -82,7 +82,7 @@ fn parse(args: &mut Args<'_>) -> Result<(i64, Shape), Error> {
             count = Some(whole(args, "COUNT", 1, ID_COUNT_MAX)?);
         } else if is_snowflake.is_none() && args.option("shape", 1) {
             let shape = args.one_of(&[("snowflake", true), ("counter", false)]);
-            is_snowflake = Some(shape.ok_or(Error::text("ERR SHAPE is SNOWFLAKE or COUNTER"))?);
+            is_snowflake = Some(shape.ok_or(IdError::Shape)?);
         } else if epoch_ms.is_none() && args.option("epoch", 1) {
             epoch_ms = Some(whole(args, "EPOCH", 0, i64::MAX)?);
         } else if node.is_none() && args.option("node", 1) {
@@ -96,30 +96,28 @@ fn parse(args: &mut Args<'_>) -> Result<(i64, Shape), Error> {
     } else if epoch_ms.is_none() && node.is_none() {
         Shape::Counter
     } else {
-        return Err(Error::text("ERR EPOCH and NODE belong to SHAPE SNOWFLAKE: a COUNTER has no time in it"));
+        return Err(IdError::NotSnowflake.into());
     };
     Ok((count.unwrap_or(1), shape))
 }
 
-fn whole(args: &mut Args<'_>, name: &str, least: i64, most: i64) -> Result<i64, Error> {
+fn whole(args: &mut Args<'_>, name: &'static str, least: i64, most: i64) -> Result<i64, Error> {
     let value = num::parse_i64(args.bytes()?).filter(|value| (least..=most).contains(value));
-    value.ok_or_else(|| Error::owned(format!("ERR {name} must be a whole number from {least} to {most}")))
+    Ok(value.ok_or(IdError::Parameter { name, least, most })?)
 }
 
 impl Shape {
-    /// The next `count` IDs behind the last one, `None` when there is none.
+    /// The `count` IDs after `last`, which is `None` for a new key.
     fn block(self, last: Option<i64>, count: i64, now_ms: i64) -> Result<Block, Error> {
         let free = last.map_or(Some(1), |last| last.checked_add(1)).ok_or(Error::Overflow)?;
         let Shape::Snowflake { epoch_ms, node } = self else {
             let last = free.checked_add(count - 1).ok_or(Error::Overflow)?;
             return Ok(Block { first: free, last, step: 1, ahead_ms: 0 });
         };
-        // Of a clock that lies before the epoch IDs only count on.
+        // If the clock is before the epoch, IDs only count on.
         let since_ms = now_ms.saturating_sub(epoch_ms).max(0);
         if since_ms >= SPAN_MS {
-            return Err(Error::text(
-                "ERR the EPOCH lies too far in the past: IDs count 41 bits of milliseconds from it",
-            ));
+            return Err(IdError::EpochTooOld.into());
         }
         let least = free.max(since_ms << NUMBER_BITS);
         let (first, step) = match node {
@@ -143,7 +141,7 @@ pub(crate) const COMMANDS: &[Command] = &[Command {
     keys: &[KeySpec::one(1, Access::Update)],
     group: Group::Coordination,
     since: "0.1.0",
-    summary: "Gives the next IDs of 64 bits, which grow, also when the clock steps back.",
+    summary: "Returns the next 64-bit IDs, which always grow, even if the clock steps back.",
     syntax: "key [COUNT count] [SHAPE <SNOWFLAKE | COUNTER>]:shape [EPOCH unix-time-milliseconds] [NODE node:integer]",
     event: "incrby",
     run: Run::Now(next),
@@ -181,10 +179,12 @@ mod tests {
     }
 
     proptest! {
-        /// All IDs that are given are kept.
+        /// Keeps all IDs that were given out.
         #[test]
         fn ids_only_grow(
-            steps in proptest::collection::vec((-5_000..5_000i64, 1..5_000i64, any::<bool>(), proptest::option::of(0..1_024i64)), 1..30)
+            steps in proptest::collection::vec(
+                (-5_000..5_000i64, 1..5_000i64, any::<bool>(), proptest::option::of(0..1_024i64)), 1..30
+            )
         ) {
             let (mut now, mut given): (i64, Vec<i64>) = (NOW, Vec::new());
             for (pause_ms, count, counts, node) in steps {
@@ -205,7 +205,8 @@ mod tests {
 
         #[test]
         fn whatever_is_stored_it_answers(
-            last: Option<i64>, count in 1..=ID_COUNT_MAX, now_ms: i64, epoch_ms in 0..=i64::MAX, node in proptest::option::of(0..1_024i64)
+            last: Option<i64>, count in 1..=ID_COUNT_MAX, now_ms: i64, epoch_ms in 0..=i64::MAX,
+            node in proptest::option::of(0..1_024i64)
         ) {
             for shape in [Shape::Counter, Shape::Snowflake { epoch_ms, node }] {
                 if let Ok(block) = shape.block(last, count, now_ms) {

@@ -1,15 +1,17 @@
-//! LOCK: one holder, or several who share, until it is given back or its lease ends.
+//! LOCK: held by one owner, or shared by several, until it is released or its lease ends.
 //!
-//! **Retries and re-entrance.** An owner that calls again gets the same grant, with the same fencing token, so a call that got no answer may
-//! be repeated. Who wants to enter a lock once more says so, by the depth that it is at then: `DEPTH 2` makes it two, however often that is
-//! repeated, and to release at depth 2 leaves one. A lock that was lost meanwhile is not entered at a depth: its owner is told so.
+//! **Retries and re-entrance.** An owner that calls again gets the grant that it has, with its fencing token, so a call
+//! without a reply can be repeated. To enter a lock once more, an owner names the depth that it enters: `DEPTH 2` makes
+//! the depth 2, however often the call is repeated, and a release at depth 2 leaves 1. If the owner lost the lock in
+//! between, the call with DEPTH is refused.
 //!
-//! **Strings.** A key that holds a string is a lock of `SET key value NX PX`, held by somebody, and that SET finds a LOCK's key taken. So
-//! programs may move from the one to the other one at a time.
+//! **Strings.** A string under the key is a lock of `SET key value NX PX`, whose holder has no name; and that SET finds
+//! the key of a LOCK taken. So programs can move from one to the other one by one.
 
+use super::error::{GrantError, LockError};
 use super::grant::{
-    BASE, NO_TOKENS, Options, Said, answer, holder, prolongation, refuse_not_held, refuse_over, remember_refusal,
-    retry_after_ms, say, text, wait, waiting_before,
+    BASE, Options, Said, answer, holder, prolongation, refuse_not_held, refuse_over, remember_refusal, retry_after_ms,
+    say, text, wait, waiting_before,
 };
 use super::outcome;
 use crate::base::limits::HOLDERS_COUNT;
@@ -24,14 +26,12 @@ use crate::spec::error::Error;
 use crate::spec::{Access, Flags, KeySpec};
 use crate::value::grants::{Grant, Grants, Kind};
 
-/// The deepest that a lock is entered.
+/// The greatest depth of a lock.
 const DEPTH_MAX: u64 = u32::MAX as u64;
 
 fn depth(args: &mut Args<'_>) -> Result<u64, Error> {
     let depth = num::parse_i64(args.bytes()?).and_then(|depth| u64::try_from(depth).ok());
-    depth
-        .filter(|depth| (1..=DEPTH_MAX).contains(depth))
-        .ok_or_else(|| Error::owned(format!("ERR DEPTH is a whole number from 1 to {DEPTH_MAX}")))
+    Ok(depth.filter(|depth| (1..=DEPTH_MAX).contains(depth)).ok_or(LockError::Depth { most: DEPTH_MAX })?)
 }
 
 /// A call of LOCK.ACQUIRE.
@@ -66,9 +66,7 @@ impl<'a> Acquire<'a> {
         let found = ctx.ks.open_lock_or_string(db, self.key)?;
         if let Some(own) = found.grants().and_then(|lock| lock.get(self.owner)) {
             if own.shared && !self.shared {
-                return Err(Error::text(
-                    "ERR this owner shares the lock: to hold it alone, release it first, then acquire it",
-                ));
+                return Err(LockError::IsShared.into());
             }
             let note = self.options.note.unwrap_or(own.note).to_vec();
             let renewed = own.renewed(self.owner, own.until_ms.max(self.until_ms), &note);
@@ -76,7 +74,7 @@ impl<'a> Acquire<'a> {
             return self.renew(ctx.reply, found, again);
         }
         if self.depth > 1 {
-            // Its owner believes to hold it.
+            // The owner believes that it holds the lock.
             refuse_not_held(ctx.reply)?;
             return Ok(Flow::Replied);
         }
@@ -109,7 +107,7 @@ impl<'a> Acquire<'a> {
         Ok(Flow::Replied)
     }
 
-    /// Grants an owner that calls again what it has.
+    /// Extends the grant of an owner that calls again.
     fn renew(&self, reply: &mut Reply, found: FoundLock<'_>, again: Grant<'_>) -> MayWait {
         if let FoundLock::Lock(mut lock) = found {
             let held = lock.set(again);
@@ -119,15 +117,15 @@ impl<'a> Acquire<'a> {
     }
 
     fn grant(&self, reply: &mut Reply, found: FoundLock<'_>) -> Done {
-        let mut lock = found.into_lock(self.key).ok_or(NO_TOKENS)?;
+        let mut lock = found.into_lock(self.key).ok_or(GrantError::NoTokens)?;
         let note = self.options.note.unwrap_or_default();
-        let held = lock.grant(self.owner, 1, self.shared, self.until_ms, note).ok_or(NO_TOKENS)?;
+        let held = lock.grant(self.owner, 1, self.shared, self.until_ms, note).ok_or(GrantError::NoTokens)?;
         answer_held(reply, held, lock.now_ms());
         Ok(())
     }
 }
 
-/// Answers what an owner holds.
+/// Replies with an owner's grant.
 fn answer_held(reply: &mut Reply, own: Grant<'_>, now_ms: i64) {
     let lease = Said::left_ms(own.until_ms, now_ms);
     answer(reply, true, &[("token", own.token.into()), ("depth", own.entered.into()), ("lease-ms", lease)]);
@@ -138,7 +136,7 @@ fn acquire(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     ctx.as_one_change(|ctx| call.run(ctx))
 }
 
-/// LOCK.EXTEND: a lease ends then.
+/// LOCK.EXTEND: sets the end of an owner's lease.
 fn extend(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, owner, until_ms) = prolongation(ctx, &mut args)?;
     let (db, now_ms) = (ctx.db(), ctx.now_ms());
@@ -151,7 +149,7 @@ fn extend(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// LOCK.RELEASE: from the outside, or from a depth to the one above it.
+/// LOCK.RELEASE: releases the lock, or leaves one depth.
 fn release(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, owner) = (args.bytes()?, args.bytes()?);
     let from = if args.option("depth", 1) { depth(&mut args)? } else { 1 };
@@ -159,7 +157,7 @@ fn release(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let db = ctx.db();
     let Some(mut lock) = ctx.ks.open_lock(db, key)? else { return refuse_not_held(ctx.reply) };
     let Some(own) = lock.live(owner) else { return refuse_not_held(ctx.reply) };
-    // What was left already stays left: that is a retry.
+    // A depth that was left already stays left: this call is a retry.
     let (token, left) = (own.token, own.entered.min(from - 1));
     if left == 0 {
         lock.end(owner);
@@ -215,10 +213,10 @@ fn info(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// LOCK.BREAK: takes the lock from one owner, or from all who hold it.
+/// LOCK.BREAK: takes the lock from one owner, or from all.
 fn break_lock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
-    // An owner of the name NOTE is told apart by the number of arguments.
+    // The number of arguments tells an owner called NOTE from the option.
     let owner = if args.len() % 2 == 1 { Some(args.bytes()?) } else { None };
     let why = if args.option("note", 1) { text(&mut args)? } else { b"" };
     args.end()?;
@@ -246,9 +244,11 @@ pub(crate) const COMMANDS: &[Command] = &[
         arity: -5,
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING),
         keys: &[KeySpec::one(1, Access::Update)],
-        complexity: "O(log N) with N the number of those who share the lock",
-        summary: "Takes a lock for as long as a lease, or waits for it in the order of coming.",
-        syntax: "key owner <PX milliseconds | EX seconds | PXAT unix-time-milliseconds | EXAT unix-time-seconds>:lease [BLOCK milliseconds:integer | ASYNC milliseconds:integer]:wait [SHARED] [DEPTH depth:integer] [NOTE text]",
+        complexity: "O(log N) with N the number of owners that share the lock",
+        summary: "Takes a lock until a lease ends, or waits for it in order of arrival.",
+        syntax: "key owner <PX milliseconds | EX seconds | PXAT unix-time-milliseconds | \
+            EXAT unix-time-seconds>:lease [BLOCK milliseconds:integer | ASYNC milliseconds:integer]:wait [SHARED] \
+            [DEPTH depth:integer] [NOTE text]",
         run: Run::MayWait(acquire),
         ..BASE
     },
@@ -257,8 +257,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         arity: 5,
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
-        complexity: "O(log N) with N the number of those who share the lock",
-        summary: "Sets how long the lease of a lock that is held still lasts.",
+        complexity: "O(log N) with N the number of owners that share the lock",
+        summary: "Sets the remaining lease time of an owner.",
         syntax: "key owner <PX milliseconds | EX seconds | PXAT unix-time-milliseconds | EXAT unix-time-seconds>:lease",
         run: Run::Now(extend),
         ..BASE
@@ -268,8 +268,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         arity: -3,
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Take)],
-        complexity: "O(log N) with N the number of those who share the lock",
-        summary: "Gives a lock back, or leaves a depth of it.",
+        complexity: "O(log N) with N the number of owners that share the lock",
+        summary: "Releases a lock, or leaves one depth of it.",
         syntax: "key owner [DEPTH depth:integer]",
         run: Run::Now(release),
         ..BASE
@@ -279,8 +279,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         arity: 2,
         flags: Flags::READONLY,
         keys: &[KeySpec::one(1, Access::Read)],
-        complexity: "O(N) with N the number of those who share the lock",
-        summary: "Tells who holds a lock, and how many calls wait for it.",
+        complexity: "O(N) with N the number of owners that share the lock",
+        summary: "Returns the owners of a lock, and how many calls wait for it.",
         syntax: "key",
         run: Run::Now(info),
         ..BASE
@@ -290,8 +290,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         arity: -2,
         flags: Flags::WRITE,
         keys: &[KeySpec::one(1, Access::Delete)],
-        complexity: "O(N) with N the number of those who share the lock",
-        summary: "Takes a lock from its owner, or from all who hold it.",
+        complexity: "O(N) with N the number of owners that share the lock",
+        summary: "Takes a lock away from one owner, or from all.",
         syntax: "key [owner] [NOTE text]",
         categories: &["@coordination", "@dangerous"],
         run: Run::Now(break_lock),

@@ -1,7 +1,8 @@
-//! Commands made for coordination: what programs otherwise build of scripts. One file or folder per family; `docs/coordination` has a
-//! page for each, and says what all of them have in common.
+//! Commands made for coordination, which programs otherwise build from scripts. One file or folder per family.
+//! `docs/coordination` has a page for each family, and one for their common rules.
 
 pub(super) mod dlq;
+mod error;
 pub(super) mod events;
 pub(super) mod gate;
 mod grant;

@@ -1,15 +1,17 @@
 //! ONCE: a command that runs once for an id, however often the call is repeated.
 //!
-//! The first call runs the command and keeps its reply under the id, in the unit of what the command did: after a crash both are
-//! there or neither is. A repetition is answered from there and runs nothing. What is kept is a string: [`MAGIC`], then the reply in the
-//! form of the [tape] that scripts read. So its lifetime, the log, snapshots and DUMP are those of strings.
+//! The first call runs the command and keeps its reply under the id, in the unit of the command's own changes: after a
+//! crash both are there or neither is. A repeated call gets the kept reply and runs nothing. The reply is kept as a
+//! string: [`MAGIC`], then the [tape] that scripts read. So expiry, the log, snapshots and DUMP treat it like any
+//! string.
 //!
-//! Until the reply is kept everything can be taken back: a reply that is too long to keep, and an error that is not to be kept, leave
-//! nothing behind. A command that waits has done nothing yet, so the call waits as a whole, for the command's keys and for the id's: if
-//! a call with the same id is served first, that one's reply answers both.
+//! Until the reply is kept, everything can be undone: a reply that is too long, or an error that should not be kept,
+//! leaves nothing behind. A command that waits has changed nothing yet, so the call waits as a whole, for the keys of
+//! the command and for the id. If another call with the id is served first, its reply goes to both.
 
 use super::super::deadline::Count;
 use super::super::string::{Term, string_at};
+use super::error::OnceError;
 use crate::base::limits::ONCE_REPLY_MAX_BYTES;
 use crate::engine::wait::Wait;
 use crate::engine::{Command, Ctx, Flow, MayWait, Run};
@@ -23,19 +25,10 @@ use crate::spec::table::Inner;
 use crate::spec::{Access, Flags, Group, KeySpec};
 use crate::value::string::Digits;
 
-/// What a kept reply begins with: no text does, and the last byte is the version of the form.
+/// The first bytes of a kept reply. No text begins so, and the last byte is the version of the form.
 const MAGIC: &[u8; 8] = b"\xffONCE\r\n\x01";
 
-const NO_REPLY: Error =
-    Error::text("WRONGTYPE The key holds no reply that ONCE has kept. Use an id of its own for each request");
-const NO_TERM: Error = Error::text("ERR ONCE takes EX, PX, EXAT or PXAT: for how long the reply is kept");
-const OVER: Error =
-    Error::text("ERR The time until which ONCE was to keep the reply is over: the command may have run before");
-const TOO_LONG: Error = Error::text("ERR The reply is longer than the 1 MB that ONCE keeps, so the command was undone");
-const ID_TAKEN: Error =
-    Error::text("ERR The command itself has written the key that is its id, so it was undone. Use another id");
-
-/// What stands between the id and the command.
+/// The options between the id and the command.
 struct Options<'a> {
     term: Term<'a>,
     keeps_errors: bool,
@@ -55,7 +48,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Where the command begins in a call.
+/// The index at which the inner command begins.
 fn find_inner(argv: Argv<'_>) -> Option<usize> {
     let mut args = Args::new(argv, 2);
     Options::take(&mut args).ok()?;
@@ -66,7 +59,7 @@ fn once(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     let argv = args.argv();
     let id = args.bytes()?;
     let Options { term, keeps_errors } = Options::take(&mut args)?;
-    let at_ms = term.deadline(ctx)?.ok_or(NO_TERM)?;
+    let at_ms = term.deadline(ctx)?.ok_or(OnceError::NoTerm)?;
     if args.is_empty() {
         return Err(Error::Syntax);
     }
@@ -75,19 +68,19 @@ fn once(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         return answer_again(ctx, slot).map(|()| Flow::Replied);
     }
     if ctx.ks.expires_at_once(at_ms) {
-        return Err(OVER);
+        return Err(OnceError::Over.into());
     }
     let inner = ctx.admit_inner(argv)?;
     let is_fixed = matches!(term, Term::At(Count::UnixSeconds | Count::UnixMilliseconds, _));
     First { id, at_ms, last_ms: is_fixed.then_some(at_ms), keeps_errors, argv, inner }.run(ctx)
 }
 
-/// Answers what was kept.
+/// Replies with the kept reply.
 fn answer_again(ctx: &mut Ctx<'_>, slot: Slot) -> Result<(), Error> {
     let mut digits = Digits::new();
-    let kept = string_at(ctx.ks, ctx.session.db, slot).map_err(|_| NO_REPLY)?.as_bytes(&mut digits);
-    // Who may write the key may have put anything there, and it must not break what others read.
-    let tape = kept.strip_prefix(MAGIC).filter(|tape| tape::is_one_value(tape)).ok_or(NO_REPLY)?;
+    let kept = string_at(ctx.ks, ctx.session.db, slot).map_err(|_| OnceError::NotKept)?.as_bytes(&mut digits);
+    // Anybody with write access to the key may have stored anything, which must not break the protocol.
+    let tape = kept.strip_prefix(MAGIC).filter(|tape| tape::is_one_value(tape)).ok_or(OnceError::NotKept)?;
     if let Some(error) = tape::error_in(tape) {
         ctx.server.meters.stats.count_error(error);
         ctx.server.meters.stats.commands[ctx.entry.id.index()].failed += 1;
@@ -96,11 +89,11 @@ fn answer_again(ctx: &mut Ctx<'_>, slot: Slot) -> Result<(), Error> {
     Ok(())
 }
 
-/// A call whose id nothing is kept under.
+/// The first call with an id.
 struct First<'a> {
     id: &'a [u8],
     at_ms: i64,
-    /// From when on it must not run, Unix ms, if that is not counted from when it runs.
+    /// The time from which on the command must not run, Unix ms, if the call named one.
     last_ms: Option<i64>,
     keeps_errors: bool,
     /// The whole call.
@@ -111,8 +104,8 @@ struct First<'a> {
 impl First<'_> {
     fn run(&self, ctx: &mut Ctx<'_>) -> MayWait {
         ctx.begin_inner(&self.inner);
-        ctx.server.programs.scripts.has_answered_error = false;
-        // The shape that the caller reads: a few commands answer differently to those who speak RESP3.
+        ctx.server.scripts.has_answered_error = false;
+        // In the caller's protocol: a few commands have other replies in RESP3.
         let form = if ctx.reply.is_resp3() { Form::Tape3 } else { Form::Tape2 };
         let mut aside = Reply::new(form);
         let mut inside = Ctx {
@@ -125,9 +118,9 @@ impl First<'_> {
         };
         if let Some(wait) = inside.call_inner(&self.inner) {
             ctx.commit();
-            // For a reply under its id as well, which another call may keep.
+            // Another call may keep a reply under the id first, which also ends the waiting.
             let wait = self.inner.wait_as_part_of(self.argv, *wait);
-            // What is not to run later is not waited for any longer.
+            // A command that must not run later need not wait longer.
             let deadline_ms = self.last_ms.into_iter().chain(wait.deadline_ms).min();
             return Ok(Flow::wait(Wait { deadline_ms, or_string: Some(self.id.into()), ..wait }));
         }
@@ -148,8 +141,8 @@ impl First<'_> {
         Ok(Flow::Replied)
     }
 
-    /// Whether the error that was answered is to be kept. That of a script that did not run, or was ended, never is: it says nothing
-    /// of what the next try would do.
+    /// Whether to keep an error. The error of a script that did not run, or was stopped, is never kept: it does not
+    /// predict the outcome of the next try.
     fn keeps_error(&self, ctx: &Ctx<'_>) -> bool {
         let is_answer = self.inner.entry.command.runs.is_none() || ctx.server.programs.scripts.has_answered_error;
         self.keeps_errors && is_answer
@@ -158,11 +151,11 @@ impl First<'_> {
     /// Keeps the reply under the id.
     fn keep(&self, ctx: &mut Ctx<'_>, tape: &[u8]) -> Result<(), Error> {
         if tape.len() > ONCE_REPLY_MAX_BYTES {
-            return Err(TOO_LONG);
+            return Err(OnceError::TooLong.into());
         }
         let db = ctx.db();
         if ctx.ks.find(db, self.id).is_some() {
-            return Err(ID_TAKEN);
+            return Err(OnceError::IdTaken.into());
         }
         let kept = [MAGIC, tape].concat();
         ctx.admit_effects(self.id.len() + kept.len())?;
@@ -179,12 +172,12 @@ pub(crate) const COMMANDS: &[Command] = &[Command {
     keys: &[KeySpec::one(1, Access::Update), KeySpec::unknown(Access::Update)],
     inner: Some(find_inner),
     group: Group::Coordination,
-    // Of this server alone: no version of Redis or Valkey has it.
+    // Neither Redis nor Valkey has this command.
     since: "0.1.0",
-    complexity: "That of the command; O(N) for a reply of N bytes that is repeated",
-    summary: "Runs a command the first time it is called with an id, and answers the same again for a while.",
-    syntax: "id:key <EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds>:expiration [KEEPERR] \
-        command [argument...]",
+    complexity: "That of the command; O(N) for a repeated reply of N bytes",
+    summary: "Runs a command at the first call with an id, and repeats its reply to further calls for a while.",
+    syntax: "id:key <EX seconds | PX milliseconds | EXAT unix-time-seconds | \
+        PXAT unix-time-milliseconds>:expiration [KEEPERR] command [argument...]",
     run: Run::MayWait(once),
     ..Command::EMPTY
 }];

@@ -1,9 +1,9 @@
-//! The shape in which these commands answer: first how the call went, as an integer, then named fields, which are a map in RESP3 and
-//! alternate with their names in RESP2. A program that wants the outcome only reads the first element in both.
+//! The form of these commands' replies: first the outcome, as an integer, then named fields, which are a map in RESP3
+//! and alternate with their names in RESP2. A program that only wants the outcome reads the first element in both.
 
 use crate::resp::reply::Reply;
 
-/// Begins an answer with so many named fields; a name and a value for each are to follow.
+/// Begins a reply; the caller then writes a name and a value for each of its `fields`.
 pub(super) fn begin(reply: &mut Reply, outcome: i64, fields: usize) {
     if reply.is_resp3() {
         reply.array(2);
@@ -15,7 +15,7 @@ pub(super) fn begin(reply: &mut Reply, outcome: i64, fields: usize) {
     }
 }
 
-/// Answers a field that is a number.
+/// Writes a field with a number.
 #[inline(always)]
 pub(super) fn number(reply: &mut Reply, name: &'static str, value: i64) {
     reply.integer_field(name, value);

@@ -1,14 +1,14 @@
-//! How WHO, WHY and EVENTS answer what has happened.
+//! Replies of WHO, WHY and EVENTS about past events.
 
 use super::grant::{Said, say};
 use crate::engine::observe::history::{Client, Past, What, split_note};
 use crate::keyspace::effect::Turn;
 use crate::resp::reply::Reply;
 
-/// How many of each are answered unless COUNT says otherwise: people read them.
+/// How many items a reply lists without COUNT: people read them.
 pub(super) const SHOWN_COUNT: usize = 10;
 
-/// The fields that tell which connection it was: a number of 0 and nothing where none did it, or it is forgotten.
+/// The fields that name a connection: the id 0 and empty texts if no connection was involved, or if it is forgotten.
 pub(super) fn client_fields<'a>(client: &Client<'a>) -> [(&'static str, Said<'a>); 3] {
     [
         ("client-id", client.id.into()),
@@ -17,7 +17,7 @@ pub(super) fn client_fields<'a>(client: &Client<'a>) -> [(&'static str, Said<'a>
     ]
 }
 
-/// What it is called.
+/// The name of an event.
 fn event_name(what: What) -> &'static str {
     match what {
         What::Turn { turn, .. } => turn.name(),
@@ -25,7 +25,7 @@ fn event_name(what: What) -> &'static str {
     }
 }
 
-/// Answers a list of what has happened, with its keys where the caller has not named one.
+/// Writes a list of events, with their keys if the caller did not name one.
 pub(super) fn answer(reply: &mut Reply, pasts: &[Past<'_>], with_keys: bool) {
     reply.array(pasts.len());
     for past in pasts {

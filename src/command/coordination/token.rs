@@ -1,21 +1,21 @@
-//! TOKEN: the counter of fencing tokens, for those who move a server's data. No command takes it back.
+//! TOKEN: the counter of fencing tokens, for moving a server's data. No command lowers it.
 
+use super::error::TokenError;
 use super::grant::BASE;
 use crate::base::limits::RESTORED_TOKEN_MAX;
+use crate::base::num;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::spec::Flags;
 use crate::spec::args::Args;
-use crate::spec::error::Error;
-
-const NO_TOKEN: Error = Error::text("ERR a fencing token is a whole number from 0 to 4503599627370496");
 
 fn last(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     answer(ctx)
 }
 
-/// TOKEN.RAISE: what another server has given out is not given out here once more.
+/// TOKEN.RAISE: makes this server skip the tokens that another server has given out.
 fn raise(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let to = u64::try_from(args.int_or(NO_TOKEN)?).ok().filter(|to| *to <= RESTORED_TOKEN_MAX).ok_or(NO_TOKEN)?;
+    let to = num::parse_i64(args.bytes()?).and_then(|to| u64::try_from(to).ok());
+    let to = to.filter(|to| *to <= RESTORED_TOKEN_MAX).ok_or(TokenError::OutOfRange)?;
     ctx.ks.raise_tokens(to);
     answer(ctx)
 }
@@ -26,7 +26,7 @@ fn answer(ctx: &mut Ctx<'_>) -> Done {
     Ok(())
 }
 
-/// What both say of themselves.
+/// The fields that both commands share.
 const TOKEN: Command =
     Command { flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::FAST), complexity: "O(1)", ..BASE };
 
@@ -36,7 +36,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         name: "token.last",
         arity: 1,
         flags: TOKEN.flags.and(Flags::READONLY),
-        summary: "Answers the greatest fencing token that is known: the next grant has a greater one.",
+        summary: "Returns the greatest fencing token known to the server; the next grant gets a greater one.",
         run: Run::Now(last),
         ..TOKEN
     },
@@ -44,7 +44,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         name: "token.raise",
         arity: 2,
         flags: TOKEN.flags.and(Flags::WRITE),
-        summary: "Has all grants from now on have fencing tokens above this one, and answers the greatest that is known.",
+        summary: "Makes all further grants get fencing tokens above this one, and returns the greatest known.",
         syntax: "token:integer",
         run: Run::Now(raise),
         ..TOKEN

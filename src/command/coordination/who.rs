@@ -1,7 +1,7 @@
-//! WHO: who holds a key, who waits for it, and what has become of it lately.
+//! WHO: the holders of a key, the calls that wait for it, and its recent history.
 //!
-//! Beside locks and gates it knows the locks that programs make of strings (`SET key owner NX PX`) and of hashes, as Redisson does: each
-//! field is a holder, and its number how often that has entered.
+//! Besides locks, gates and stocks it reads the locks that programs keep in strings (`SET key owner NX PX`) and in
+//! hashes, as Redisson does: each field is a holder, and its value is the depth.
 
 use std::collections::HashMap;
 
@@ -25,20 +25,20 @@ use crate::value::grants::{Grant, Grants};
 use crate::value::hash::Hash;
 use crate::value::string::Digits;
 
-/// The field that says how a read-write lock of Redisson's is held, not by whom.
+/// A field of Redisson's read-write locks that is not a holder: the mode in which the lock is held.
 const REDISSON_MODE: &[u8] = b"mode";
 
-/// One who holds something.
+/// A holder of a lock, gate or stock.
 struct Holder {
     name: Vec<u8>,
-    /// 0 for who holds a string or a hash: these know none.
+    /// The fencing token; 0 for a string or a hash, which have none.
     token: u64,
     units: u64,
     entered: u64,
     shared: bool,
-    /// Unix ms; `None` for those again.
+    /// When the grant was given, Unix ms; `None` for a string or a hash.
     since_ms: Option<i64>,
-    /// Unix ms; `None` if it lasts for ever.
+    /// When the lease ends, Unix ms; `None` for never.
     until_ms: Option<i64>,
     note: Vec<u8>,
 }
@@ -73,7 +73,7 @@ impl Holder {
     }
 }
 
-/// Those who hold what is at `slot`, `count` of them, and how many there are.
+/// The first `count` holders at `slot`, and how many there are in all.
 fn holders_at(ks: &Keyspace, db: u16, slot: Slot, count: usize) -> (Vec<Holder>, usize) {
     let until_ms = ks.entry(db, slot).expires_at_ms().filter(|at_ms| *at_ms != NEVER);
     match ks.value(db, slot) {
@@ -106,7 +106,7 @@ fn holders_in(hash: &Hash, until_ms: Option<i64>, count: usize) -> (Vec<Holder>,
     (holders, all)
 }
 
-/// Whose commands have given the grants, by their tokens, as far as that is remembered.
+/// The clients whose commands got the grants, by fencing token, as far as the history goes back.
 fn givers<'a>(turns: &[Past<'a>]) -> HashMap<u64, Client<'a>> {
     let giver = |past: &Past<'a>| match past.what {
         What::Turn { turn: Turn::Granted, token, .. } => Some((token, past.client)),
@@ -115,7 +115,7 @@ fn givers<'a>(turns: &[Past<'a>]) -> HashMap<u64, Client<'a>> {
     turns.iter().filter_map(giver).collect()
 }
 
-/// Answers the calls that wait for a place, in their order. Some may wait beside the session that asks, `caller`.
+/// Writes the calls that wait for a key, in their order. Some may wait beside `caller`, the session that asks.
 fn answer_waiters(reply: &mut Reply, server: &ServerState, caller: &Session, db: u16, key: &[u8], count: usize) {
     let waiters = server.waits.waiters(db, key, Want::Place).take(count);
     let calls = waiters.filter_map(|parked| {
@@ -174,8 +174,8 @@ pub(crate) const COMMANDS: &[Command] = &[Command {
     arity: -2,
     flags: Flags::READONLY,
     keys: &[KeySpec::one(1, Access::Read)],
-    complexity: "O(N) with N the number of those who hold the key and of grants that are remembered, of these at most 1,024",
-    summary: "Tells who holds a lock or gate, who waits for it, and what has become of it lately.",
+    complexity: "O(N) with N the number of holders and of remembered grants, of which there are at most 1,024",
+    summary: "Lists the holders of a lock, gate or stock, the calls that wait for it, and its recent history.",
     syntax: "key [COUNT count:integer]",
     run: Run::Now(who),
     ..BASE

@@ -1,4 +1,4 @@
-//! WHY: whom a key has refused lately, and for what reason.
+//! WHY: the recent refusals of a key, with their reasons.
 
 use super::grant::{BASE, count};
 use super::outcome;
@@ -10,11 +10,11 @@ use crate::spec::{Access, Flags, KeySpec};
 
 fn why(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
-    // A subject of the name COUNT is told apart by the number of arguments.
+    // The number of arguments tells a subject called COUNT from the option.
     let subject = if args.len() % 2 == 1 { Some(args.bytes()?) } else { None };
     let count = count(&mut args, SHOWN_COUNT)?;
     let db = ctx.db();
-    // What was refused follows from what the key held, so the answer waits for the log as that does.
+    // A refusal follows from the value of the key, so the reply waits for the log as a read of the key would.
     _ = ctx.ks.look_up(db, key);
     let of_subject = |past: &Past<'_>| subject.is_none_or(|subject| past.subject == subject);
     let (mut known, mut shown) = (0, Vec::new());
@@ -37,8 +37,8 @@ pub(crate) const COMMANDS: &[Command] = &[Command {
     arity: -2,
     flags: Flags::READONLY,
     keys: &[KeySpec::one(1, Access::Read)],
-    complexity: "O(N) with N the number of refusals that are remembered, at most 1,024",
-    summary: "Tells whom a lock, gate or limit has refused lately, and why.",
+    complexity: "O(N) with N the number of remembered refusals, at most 1,024",
+    summary: "Lists the recent refusals of a lock, gate, stock or limit, with their reasons.",
     syntax: "key [subject] [COUNT count:integer]",
     run: Run::Now(why),
     ..BASE

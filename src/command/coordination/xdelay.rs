@@ -1,5 +1,7 @@
-//! XDELAY: what XADD keeps in a stream until its time, listed and given up. `docs/coordination/queues.md` describes the family.
+//! XDELAY: lists and cancels the messages that XADD delays in a stream. `docs/coordination/queues.md` describes the
+//! family.
 
+use super::error::QueueError;
 use crate::base::limits::{DELAYED_COUNT, DELAYED_LIST_MAX_BYTES, DELAYED_MAX_COUNT, PENDING_EFFECT_BYTES};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::spec::args::Args;
@@ -9,7 +11,8 @@ use crate::value::stream::StreamId;
 
 const ID_INVALID: Error = Error::text("ERR Invalid stream ID specified as stream command argument");
 
-/// XDELAY.LIST: the messages in the order of their time, from an id on. What is delayed from the first call to the last is answered once.
+/// XDELAY.LIST: lists delayed messages from an ID on, the first due first. A message that is delayed from the first
+/// call to the last is listed exactly once.
 fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
     let (mut start, mut count) = (StreamId::MIN, DELAYED_COUNT);
@@ -18,8 +21,7 @@ fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             start = StreamId::parse(args.bytes()?, 0).ok_or(ID_INVALID)?;
         } else if args.option("count", 1) {
             let wanted = usize::try_from(args.int()?).ok().filter(|count| (1..=DELAYED_MAX_COUNT).contains(count));
-            let wrong = || Error::owned(format!("ERR COUNT is a number from 1 to {DELAYED_MAX_COUNT}"));
-            count = wanted.ok_or_else(wrong)?;
+            count = wanted.ok_or(QueueError::Count)?;
         } else {
             return Err(Error::Syntax);
         }
@@ -53,7 +55,7 @@ fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// XDELAY.CANCEL: gives messages up that are not due yet.
+/// XDELAY.CANCEL: cancels messages that are not due yet.
 fn cancel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
     let ids: Option<Vec<StreamId>> = args.rest().iter().map(|id| StreamId::parse(id, 0)).collect();
@@ -79,7 +81,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Remove)],
         complexity: "O(log N) for each id, with N the number of delayed messages",
-        summary: "Gives up messages of a stream that are not due yet.",
+        summary: "Cancels messages of a stream that are not due yet.",
         syntax: "key id...",
         run: Run::Now(cancel),
         ..BASE
@@ -89,19 +91,19 @@ pub(crate) const COMMANDS: &[Command] = &[
         arity: -2,
         flags: Flags::READONLY,
         keys: &[KeySpec::one(1, Access::Read)],
-        complexity: "O(log N + M) with N the number of delayed messages and M of those that are answered",
-        summary: "Answers messages of a stream that are not due yet, the first due first.",
+        complexity: "O(log N + M) with N the number of delayed messages and M the number returned",
+        summary: "Lists messages of a stream that are not due yet, the first due first.",
         syntax: "key [START id] [COUNT count:integer]",
         run: Run::Now(list),
         ..BASE
     },
 ];
 
-/// What they have in common.
+/// The fields that both commands share.
 const BASE: Command = Command {
     group: Group::Coordination,
     categories: &["@stream"],
-    // Of this server alone: no version of Redis or Valkey has it.
+    // Neither Redis nor Valkey has these commands.
     since: "0.1.0",
     ..Command::EMPTY
 };

@@ -25,8 +25,8 @@ fn retries_change_nothing() {
     let granted = "1 token 1 units 4 available 6 per-left -1 lease-ms 5000 refill-ms 0";
     assert_eq!([run("STOCK.RESERVE s o UNITS 4 PX 5000"), run("STOCK.RESERVE s o UNITS 4 EX 5")], [granted; 2]);
     assert_eq!(run("STOCK.SET s 10"), "1 available 6 held 4 sold 0 total 10");
-    assert!(run("STOCK.RESERVE s o UNITS 3 PX 5000").starts_with("-ERR this order holds 4 units"));
-    assert!(run("STOCK.RESERVE s o UNITS 4 PX 5000 PER ann 9").starts_with("-ERR this order holds 4 units"));
+    assert!(run("STOCK.RESERVE s o UNITS 3 PX 5000").starts_with("-ERR this order already holds 4 units"));
+    assert!(run("STOCK.RESERVE s o UNITS 4 PX 5000 PER ann 9").starts_with("-ERR this order already holds 4 units"));
     let sold = format!("1 units 4 sold-at-ms {START_MS}");
     assert_eq!([run("STOCK.COMMIT s o"), run("STOCK.COMMIT s o")], [sold.as_str(); 2]);
     assert_eq!([run("STOCK.CANCEL s o"), run("STOCK.CANCEL s none")], ["0 reason sold", NOT_HELD]);
@@ -37,9 +37,9 @@ fn retries_change_nothing() {
     assert_eq!(run("STOCK.COMMIT s p"), NOT_HELD);
     assert_eq!(run("STOCK.ADD s r 5"), "1 added 5 available 11 total 15");
     assert_eq!(run("STOCK.ADD s r 5"), "1 added 0 available 11 total 15");
-    assert!(run("STOCK.ADD s r 6").starts_with("-ERR the refill of this id was one of 5 units"));
-    assert!(run(&format!("STOCK.ADD s big {}", (1u64 << 53) - 1)).starts_with("-ERR a stock has had at most"));
-    assert!(run(&format!("STOCK.ADD s big {}", 1u64 << 53)).starts_with("-ERR an amount of units is"));
+    assert!(run("STOCK.ADD s r 6").starts_with("-ERR a refill with this id was already made, of 5 units"));
+    assert!(run(&format!("STOCK.ADD s big {}", (1u64 << 53) - 1)).starts_with("-ERR a stock must not exceed"));
+    assert!(run(&format!("STOCK.ADD s big {}", 1u64 << 53)).starts_with("-ERR the number of units must be"));
 }
 
 /// Exactly one caller is named to refill, until the refill comes or its time is over.
@@ -297,6 +297,6 @@ fn a_user_needs_the_stream_to_name_it() {
     assert_eq!(bench.call(1, &restore), b"+OK\r\n");
     assert_eq!(call(&mut bench, 1, "COPY s own:c"), "1");
     let long = "k".repeat(1_025);
-    assert!(call(&mut bench, 0, &format!("STOCK.SET {long} 5 STREAM told")).starts_with("-ERR a stock"));
-    assert!(call(&mut bench, 0, &format!("STOCK.SET s 5 STREAM {long}")).starts_with("-ERR a stock"));
+    assert!(call(&mut bench, 0, &format!("STOCK.SET {long} 5 STREAM told")).starts_with("-ERR with STREAM"));
+    assert!(call(&mut bench, 0, &format!("STOCK.SET s 5 STREAM {long}")).starts_with("-ERR with STREAM"));
 }

@@ -1,6 +1,7 @@
-//! Takes the units of a rule that grants, or gives them back.
+//! Takes the units of a rule that grants, or returns them.
 //!
-//! What [`take`] changed it says as a [`Mark`]: by this [`find_units`] recognizes later what of it the key still counts.
+//! [`take`] describes its change by a [`Mark`], with which [`find_units`] later finds the units that the key still
+//! counts.
 
 use super::look::{BEFORE, COUNT, Look, START, State, number_of};
 use super::members::{Members, Name};
@@ -13,14 +14,15 @@ use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::spec::error::Error;
 use crate::value::string::Digits;
 
-/// What was taken of a rule.
+/// The units taken of a rule.
 pub(super) struct Taken {
     pub mark: Mark,
-    /// Until when it counts at most, Unix ms.
+    /// The latest time at which the units still count, Unix ms.
     pub until_ms: i64,
 }
 
-/// Takes the units of a rule that grants them. It fails for nothing that its look has not found: other rules may have been charged.
+/// Takes the units of a rule that grants them. Every reason to fail has been ruled out by [`look`](super::look::look),
+/// since other rules may have been charged already.
 pub(super) fn take(
     ks: &mut Keyspace,
     db: DbIndex,
@@ -54,7 +56,7 @@ pub(super) fn take(
             (Mark::Exact { first: members.next, window_ms: *window_ms }, until_ms)
         }
         State::Places(places) => {
-            // A call without an ID only asks.
+            // Only a DRYRUN has no ID here, and it takes nothing.
             let holder = call.request.unwrap_or_default();
             let token = places.take(ks, db, key, slot, holder, units)?;
             (Mark::Places { token: token.cast_signed() }, places.until_ms)
@@ -63,7 +65,7 @@ pub(super) fn take(
     Ok(Taken { mark, until_ms })
 }
 
-/// Stores a sliding window, and answers when its key goes.
+/// Stores a sliding window. Returns when its key expires, Unix ms.
 fn put_buckets(
     ks: &mut Keyspace,
     db: DbIndex,
@@ -90,7 +92,7 @@ fn put_buckets(
     Ok(until_ms)
 }
 
-/// Puts units in the place of those that are forgotten.
+/// Removes forgotten units and adds new ones.
 fn add_members(
     ks: &mut Keyspace,
     db: DbIndex,
@@ -121,7 +123,7 @@ fn add_members(
     Ok(())
 }
 
-/// What of the units of a request a key still counts, and what giving it back means.
+/// The units of a request that a key still counts, with the changes that return them.
 pub(super) enum Counted {
     Nothing,
     /// The new theoretical arrival time.
@@ -145,14 +147,14 @@ pub(super) enum Counted {
         slot: Slot,
         first: i64,
     },
-    /// Held by the request.
+    /// Places of a gate that the request holds.
     Places {
         slot: Slot,
         units: i64,
     },
 }
 
-/// Finds what a key still counts of units that were taken at `at_ms` by the request of this ID.
+/// Finds the units that a key still counts of those that the request `id` took at `at_ms`.
 pub(super) fn find_units(
     ks: &mut Keyspace,
     db: DbIndex,
@@ -166,7 +168,8 @@ pub(super) fn find_units(
     let counted = match mark {
         Mark::Bucket { cost_ns } => {
             let tat_ns = tat_at(ks, db, slot)?;
-            // Since then some of them have leaked, unless the bucket was empty meanwhile; no more are given back than are surely there.
+            // Some of the units have leaked since. How many is unknown if the bucket was empty in between, so only
+            // those that have surely not leaked are returned.
             let leaked_ns = ns(ks.now_ms().saturating_sub(at_ms).max(0));
             let left_ns = cost_ns.saturating_sub(leaked_ns).max(0);
             if left_ns == 0 {
@@ -196,13 +199,13 @@ pub(super) fn find_units(
         }
         Mark::Exact { first, window_ms } => {
             ks.zset(db, slot)?;
-            // What is forgotten may still be there, until somebody takes units.
+            // Forgotten units stay in the set until the next call takes units.
             if at_ms <= ks.now_ms().saturating_sub(window_ms) {
                 return Ok(Counted::Nothing);
             }
             Counted::Exact { slot, first }
         }
-        // With another token it was taken anew, by somebody who has not given it back.
+        // Another token belongs to a later grant, which is still held.
         Mark::Places { token } => {
             let own = ks.gate_at(db, slot)?.grants().get(id).filter(|own| own.token.cast_signed() == token);
             own.map_or(Counted::Nothing, |own| Counted::Places { slot, units: own.units.cast_signed() })
@@ -211,7 +214,7 @@ pub(super) fn find_units(
     Ok(counted)
 }
 
-/// Gives back what was found, and answers how many units that are. `id`, `at_ms` and `units` are those of the request.
+/// Returns the units that were found, and their number. `id`, `at_ms` and `units` are those of the request.
 pub(super) fn give_back(
     ks: &mut Keyspace,
     db: DbIndex,
@@ -265,7 +268,7 @@ fn remove_members(
     let mut left = ks.zset(db, slot)?.len();
     let mut removed = 0;
     for serial in first..first.saturating_add(units) {
-        // The key goes with its last member.
+        // The last member takes the key with it.
         if left == 0 {
             break;
         }

@@ -1,5 +1,4 @@
-//! What a rule finds at its key, and what that means for a call: whether it grants, how much is left, and how long to wait. Nothing is
-//! changed here.
+//! Evaluates a rule: whether it grants a call, how many units are left, and how long to wait. Nothing is changed here.
 
 use super::members::Members;
 use super::places::Places;
@@ -7,6 +6,7 @@ use super::rule::{Call, Kind, Rule, Unit};
 use super::sliding::Buckets;
 use crate::base::calendar::next_month;
 use crate::base::num;
+use crate::command::coordination::error::LimitError;
 use crate::command::string::string_at;
 use crate::command::throttle::{MS_NS, ns, round_up, tat_at};
 use crate::engine::Ctx;
@@ -20,54 +20,52 @@ const MINUTE_MS: i64 = 60_000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// The fields of a sliding window's hash.
+/// Field of a sliding window's hash: when the window began, Unix ms.
 pub(super) const START: &[u8] = b"start";
-/// See [`START`].
+/// Field of a sliding window's hash: the units of the window before.
 pub(super) const BEFORE: &[u8] = b"before";
-/// See [`START`].
+/// Field of a sliding window's hash: the units of this window.
 pub(super) const COUNT: &[u8] = b"count";
 
-const NO_WINDOW: Error = Error::text("ERR the hash is no sliding window: DEL it, or use another key");
-
-/// A rule's answer.
+/// The evaluation of a rule.
 pub(super) struct Look {
-    /// Where the key lives, `None` when there is none.
+    /// The slot of the key, if it exists.
     pub slot: Option<Slot>,
-    /// What it holds.
+    /// The state of the limit.
     pub state: State,
     /// Whether the units may be taken.
     pub grants: bool,
 }
 
-/// What a key holds, and what of its rule tells what that means.
+/// The state of a limit, with the parameters of its rule.
 pub(super) enum State {
-    /// With what becomes of the units.
+    /// A leaky bucket, with the decision on the units.
     Bucket { rate: Rate, tat_ns: Option<i64>, decision: Decision },
-    /// A counter is open if it expires. One that is not gets its end from the next grant.
+    /// A counter. It is open if it expires; otherwise the next grant sets its end.
     Counter { max: i64, count: i64, ends_ms: i64, is_open: bool },
-    /// As it is now.
+    /// A sliding window as of now.
     Sliding { max: i64, window_ms: i64, buckets: Buckets },
-    /// A member for each unit.
+    /// A sorted set with a member for each unit.
     Exact { max: i64, window_ms: i64, members: Members },
-    /// Those of a gate.
+    /// The places of a gate.
     Places(Places),
 }
 
-/// What a client is told of a rule.
+/// The report on a rule in the reply.
 pub(super) struct Standing {
-    /// How much may be taken when nothing was.
+    /// How many units may be taken in all.
     pub limit: i64,
-    /// How much is taken, more than that where the limit was larger.
+    /// How many units are taken; more than the limit if the limit was lowered.
     pub used: i64,
-    /// How much may be taken now.
+    /// How many units may be taken now.
     pub remaining: i64,
-    /// After how long the units are granted, if nobody else takes any: 0 where they are, -1 for never.
+    /// Milliseconds until the units would be granted if no other call takes any; 0 if they are granted, -1 for never.
     pub retry_after_ms: i64,
-    /// After how long all is there again.
+    /// Milliseconds until all units are available again.
     pub reset_after_ms: i64,
 }
 
-/// Looks at the key of a rule of a call, whose request may have been granted before.
+/// Evaluates a rule for a call. `is_repeated`: the request was granted before.
 pub(super) fn look(ctx: &mut Ctx<'_>, call: &Call<'_>, rule: &Rule<'_>, is_repeated: bool) -> Result<Look, Error> {
     let (db, now_ms, units) = (ctx.db(), ctx.now_ms(), call.units);
     let slot = ctx.ks.find(db, rule.key);
@@ -100,7 +98,7 @@ pub(super) fn look(ctx: &mut Ctx<'_>, call: &Call<'_>, rule: &Rule<'_>, is_repea
             let mut places = Places::look(ctx, call, rule.key, slot, (limit, lease_ms))?;
             let grants = places.is_held || (places.is_free && !is_repeated);
             if is_repeated {
-                // What was given back, or has ended, this request never has again.
+                // A request never gets back places that were released or whose lease has ended.
                 places.frees_ms = None;
             }
             (State::Places(places), grants)
@@ -133,9 +131,9 @@ fn fits(used: i64, units: i64, max: i64) -> bool {
 
 fn buckets_at(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<Buckets, Error> {
     let hash = ks.hash(db, slot)?;
-    let number = |field| number_of(hash, field).ok_or(NO_WINDOW);
+    let number = |field| number_of(hash, field).ok_or(LimitError::NotAWindow);
     let buckets = Buckets { start_ms: number(START)?, before: number(BEFORE)?, count: number(COUNT)? };
-    if buckets.before < 0 || buckets.count < 0 { Err(NO_WINDOW) } else { Ok(buckets) }
+    if buckets.before < 0 || buckets.count < 0 { Err(LimitError::NotAWindow.into()) } else { Ok(buckets) }
 }
 
 /// The number in a field of a sliding window's hash.
@@ -147,7 +145,7 @@ pub(super) fn number_of(hash: &Hash, field: &[u8]) -> Option<i64> {
 }
 
 impl Look {
-    /// What a gate holds, for the rule that counts it.
+    /// The places of a CONCURRENCY rule.
     pub(super) fn places(&self) -> Option<&Places> {
         match &self.state {
             State::Places(places) => Some(places),
@@ -155,11 +153,12 @@ impl Look {
         }
     }
 
-    /// What a client is told, once the units were `taken` or not.
+    /// The report for the reply; `taken`: the units were charged.
     pub(super) fn standing(&self, now_ms: i64, units: i64, taken: bool) -> Standing {
         let is_held = self.places().is_some_and(|places| places.is_held);
         let more = if taken && !is_held { units } else { 0 };
-        // What is used, when all is forgotten, and when enough of it for the units, if they may ever be granted.
+        // The units used, when all of them are forgotten, and when enough of them are for the call, if it can ever be
+        // granted.
         let (limit, used, ends_ms, frees_ms) = match &self.state {
             State::Bucket { rate, tat_ns, decision } => {
                 let asks_anew = self.grants && !taken;
@@ -213,7 +212,7 @@ impl Standing {
 }
 
 impl Unit {
-    /// When the window ends that `now_ms` is in, in a zone that is so many minutes ahead of UTC. Both are Unix ms.
+    /// When the window that contains `now_ms` ends, in a time zone `offset_minutes` ahead of UTC. Both are Unix ms.
     fn end_ms(self, now_ms: i64, offset_minutes: i64) -> i64 {
         let offset_ms = offset_minutes * MINUTE_MS;
         let local_ms = now_ms.saturating_add(offset_ms);
@@ -257,7 +256,7 @@ mod tests {
         assert_eq!(utc(Unit::Month.end_ms(now_ms + 14 * DAY_MS + 23 * HOUR_MS, 0)), "2027-01-01T00:00:00Z");
     }
 
-    /// Whether a window begins at this moment of local time, as a calendar on the wall says it.
+    /// Whether a window begins at this moment of local time, read off the printed date.
     fn begins(local_ms: i64, unit: Unit) -> bool {
         let text = utc(local_ms);
         match unit {
@@ -276,9 +275,10 @@ mod tests {
         ) {
             for unit in [Unit::Hour, Unit::Day, Unit::Week, Unit::Month] {
                 let end_ms = unit.end_ms(now_ms, offset_minutes);
-                let (mut local_ms, local_end_ms) = (now_ms + offset_minutes * MINUTE_MS, end_ms + offset_minutes * MINUTE_MS);
+                let offset_ms = offset_minutes * MINUTE_MS;
+                let (mut local_ms, local_end_ms) = (now_ms + offset_ms, end_ms + offset_ms);
                 prop_assert!(end_ms > now_ms && begins(local_end_ms, unit), "{unit:?}");
-                // Hour by hour there is none in between.
+                // No window begins in between, checked hour by hour.
                 local_ms = local_ms.div_euclid(HOUR_MS) * HOUR_MS + HOUR_MS;
                 while local_ms < local_end_ms {
                     prop_assert!(!begins(local_ms, unit), "{unit:?} begins at {}", utc(local_ms));

@@ -1,39 +1,39 @@
-//! The units of an EXACT rule: members of a sorted set, whose scores tell when they came. Any other member counts as a unit, too.
+//! The units of an EXACT rule: members of a sorted set, scored by the time at which they were taken. Any other member
+//! counts as a unit, too.
 //!
-//! A unit is called `1795534711000-00000000`, by its time and a serial number within it.
+//! The name of a unit is `1795534711000-00000000`: its time in Unix ms, and a serial number within the millisecond.
 
 use crate::base::limits::LIMIT_EXACT_SERIAL_END;
 use crate::base::num;
+use crate::command::coordination::error::LimitError;
 use crate::spec::error::Error;
 use crate::value::zset::{ScoreBound, ZSet};
 
-/// Digits of a serial number, all of which are below [`LIMIT_EXACT_SERIAL_END`].
+/// Digits of a serial number. All serial numbers are below [`LIMIT_EXACT_SERIAL_END`].
 const SERIAL_DIGITS: usize = 8;
 const _: () = assert!(LIMIT_EXACT_SERIAL_END == 10i64.pow(SERIAL_DIGITS as u32));
 
-const FULL: Error = Error::text("ERR this millisecond has had too many units: DEL the key of the EXACT rule");
-
-/// What of a set counts now.
+/// The units of a set as of now.
 pub(super) struct Members {
-    /// How many still count.
+    /// How many units still count.
     pub live: i64,
-    /// How many of the lowest don't.
+    /// How many of the oldest units no longer count.
     pub expired: usize,
-    /// When the last one came.
+    /// When the newest unit was taken, Unix ms.
     pub newest_ms: i64,
-    /// When enough of them will be forgotten for the units, if they are refused and may ever be granted.
+    /// When enough units will be forgotten for the call, Unix ms, if it is refused now and can ever be granted.
     pub frees_ms: Option<i64>,
-    /// The serial number of the first of the units, if they are granted. All of them have numbers.
+    /// The serial number of the call's first unit, if it is granted; the numbers suffice for all its units.
     pub next: i64,
 }
 
 impl Members {
-    /// There is no set.
+    /// The state of a key that does not exist.
     pub(super) fn none() -> Members {
         Members { live: 0, expired: 0, newest_ms: i64::MIN, frees_ms: None, next: 0 }
     }
 
-    /// Those of a set.
+    /// Evaluates a set.
     pub(super) fn of(zset: &ZSet, now_ms: i64, max: i64, window_ms: i64, units: i64) -> Result<Members, Error> {
         let oldest = ScoreBound { score: f64::NEG_INFINITY, exclusive: false };
         let cutoff = ScoreBound { score: now_ms.saturating_sub(window_ms) as f64, exclusive: false };
@@ -46,7 +46,7 @@ impl Members {
         if missing <= 0 {
             members.next = next_serial(zset, now_ms);
             if members.next > LIMIT_EXACT_SERIAL_END - units {
-                return Err(FULL);
+                return Err(LimitError::MillisecondFull.into());
             }
         } else if units <= max {
             let last = came_ms(expired + missing as usize - 1);
@@ -55,13 +55,13 @@ impl Members {
         Ok(members)
     }
 
-    /// When the last unit is forgotten, if one comes now.
+    /// When the last unit will be forgotten, if one is taken now.
     pub(super) fn ends_ms(&self, now_ms: i64, window_ms: i64) -> i64 {
         self.newest_ms.max(now_ms).saturating_add(window_ms)
     }
 }
 
-/// The serial number behind the last one of this millisecond.
+/// The next free serial number of this millisecond.
 fn next_serial(zset: &ZSet, now_ms: i64) -> i64 {
     let now = ScoreBound { score: now_ms as f64, exclusive: false };
     let name = Name::new(now_ms);
@@ -69,7 +69,7 @@ fn next_serial(zset: &ZSet, now_ms: i64) -> i64 {
     here.find_map(|(member, _)| name.serial_of(member)).map_or(0, |last| last + 1)
 }
 
-/// Names of the units of one millisecond. Their serial numbers have one length, so that they come in order.
+/// Names of the units of one millisecond. Serial numbers have a fixed length, so names sort in order.
 pub(super) struct Name {
     bytes: Vec<u8>,
     prefix: usize,
@@ -83,7 +83,7 @@ impl Name {
         Name { prefix: bytes.len(), bytes }
     }
 
-    /// The name of the unit of this number.
+    /// The name of the unit with a serial number.
     pub(super) fn with(&mut self, mut serial: i64) -> &[u8] {
         self.bytes.resize(self.prefix + SERIAL_DIGITS, b'0');
         for digit in self.bytes[self.prefix..].iter_mut().rev() {

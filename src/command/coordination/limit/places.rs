@@ -1,37 +1,39 @@
-//! The places of a CONCURRENCY rule. Its key is a gate as GATE.ACQUIRE has it, and the ID of the request is the holder: so its places end with
-//! their leases, GATE.HOLDERS tells who has them, and who waits for one by GATE.ACQUIRE is not overtaken.
+//! The places of a CONCURRENCY rule. The key of the rule is a gate as GATE.ACQUIRE makes it, and the holder is the ID
+//! of the request. So places end with their leases, GATE.HOLDERS lists them, and calls of GATE.ACQUIRE that wait are
+//! not overtaken.
 //!
-//! An ID that holds its places already, by a call that is forgotten or by GATE.ACQUIRE, keeps them, and takes no others.
+//! An ID that already holds places, by GATE.ACQUIRE or by a call that is forgotten, keeps these and takes no others.
 
 use super::rule::Call;
 use crate::base::limits::{LIMIT_LEASES_LOOKED_AT, LIMIT_RULES_MAX};
-use crate::command::coordination::grant::{NO_TOKENS, waiting_before};
+use crate::command::coordination::error::{GrantError, LimitError};
+use crate::command::coordination::grant::waiting_before;
 use crate::engine::Ctx;
 use crate::keyspace::verb::handles::GrantsRef;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::spec::error::Error;
 use crate::value::grants::{Grants, TOKEN_MAX};
 
-/// What a gate holds.
+/// The state of a gate for a call.
 pub(super) struct Places {
-    /// How many there are: as the rule says, or the gate's own limit.
+    /// How many places there are, by the rule or by the gate's own limit.
     pub limit: i64,
-    /// How many are taken.
+    /// How many places are taken.
     pub in_use: i64,
-    /// Whether the request holds its own already.
+    /// Whether the request holds its places already.
     pub is_held: bool,
-    /// Whether it may take them, if it does not.
+    /// Whether a request that holds none may take its places.
     pub is_free: bool,
     /// When the last lease ends, Unix ms.
     pub last_end_ms: Option<i64>,
-    /// When enough leases have ended for the units, if they are refused and may ever be granted, Unix ms.
+    /// When enough leases have ended for the request, Unix ms, if it is refused now and can ever be granted.
     pub frees_ms: Option<i64>,
-    /// When the lease of the request's own ends, Unix ms.
+    /// When the lease of the request ends, Unix ms.
     pub until_ms: i64,
 }
 
 impl Places {
-    /// Looks at a gate for a call, which may have no ID if it only asks.
+    /// Evaluates a gate for a call, which may lack an ID if it is a DRYRUN.
     pub(super) fn look(
         ctx: &Ctx<'_>,
         call: &Call<'_>,
@@ -50,10 +52,7 @@ impl Places {
             Places { limit, in_use, is_held: false, is_free: false, last_end_ms, frees_ms: None, until_ms };
         if let Some(own) = gate.zip(call.request).and_then(|(gate, holder)| gate.get(holder)) {
             if own.units.cast_signed() != units {
-                return Err(Error::owned(format!(
-                    "ERR this ID holds {} units of a gate: give them back first, or ask under another ID",
-                    own.units
-                )));
+                return Err(LimitError::OtherUnits { held: own.units }.into());
             }
             (places.is_held, places.until_ms) = (true, own.until_ms.max(until_ms).min(key_end_ms));
             return Ok(places);
@@ -61,11 +60,11 @@ impl Places {
         let missing = in_use.saturating_add(units).saturating_sub(limit);
         places.is_free = missing <= 0 && waiting_before(&ctx.server.waits, ctx.is_retry(), ctx.db(), key) == 0;
         if places.is_free {
-            // Each rule of the call may need one.
+            // Each rule of the call may need a token.
             let is_there = |last: &u64| *last < TOKEN_MAX - LIMIT_RULES_MAX as u64;
-            ctx.ks.next_token().filter(is_there).ok_or(NO_TOKENS)?;
+            ctx.ks.next_token().filter(is_there).ok_or(GrantError::NoTokens)?;
         } else if units <= limit {
-            // Behind others: when the first of them may go on.
+            // If other calls wait first, the time at which the first of them may go on.
             let missing = missing.max(1).cast_unsigned();
             let frees_ms = gate.and_then(|gate| gate.frees_ms(missing, LIMIT_LEASES_LOOKED_AT));
             places.frees_ms = frees_ms.map(|at_ms| at_ms.min(key_end_ms));
@@ -73,7 +72,7 @@ impl Places {
         Ok(places)
     }
 
-    /// Takes the places for a holder, and answers the fencing token.
+    /// Takes the places for a holder. Returns the fencing token.
     pub(super) fn take(
         &self,
         ks: &mut Keyspace,
@@ -98,12 +97,12 @@ impl Places {
             }
             None => ks.create_gate(db, key, limit, false),
         };
-        let grant = gate.grant(holder, units.cast_unsigned(), false, self.until_ms, b"").ok_or(NO_TOKENS)?;
+        let grant = gate.grant(holder, units.cast_unsigned(), false, self.until_ms, b"").ok_or(GrantError::NoTokens)?;
         Ok(grant.token)
     }
 }
 
-/// The fencing token of what a holder has.
+/// The fencing token of a holder's grant.
 pub(super) fn token_of(ks: &mut Keyspace, db: DbIndex, key: &[u8], holder: &[u8]) -> Option<u64> {
     let gate = ks.open_gate(db, key).ok()??;
     Some(gate.grants().get(holder)?.token)

@@ -1,8 +1,8 @@
-//! LIMIT.REFUND.
+//! LIMIT.REFUND: returns the units of a request that its limits still count.
 
 use super::charge::{find_units, give_back};
 use super::request::{Mark, Request};
-use super::take::NO_REQUEST;
+use crate::command::coordination::error::LimitError;
 use crate::command::coordination::outcome;
 use crate::command::string::string_at;
 use crate::engine::{Ctx, Done};
@@ -11,9 +11,6 @@ use crate::resp::request::Argv;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::value::string::Digits;
-
-const OTHER_KEYS: Error =
-    Error::text("ERR the request took from other keys: name those of its LIMIT.TAKE, in the same order");
 
 pub(super) fn refund(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let request = args.bytes()?;
@@ -51,7 +48,7 @@ pub(super) fn refund(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// What a request took of the keys of a call, in their order.
+/// The units that a request took, with a mark for each key of the call.
 struct Taken {
     at_ms: i64,
     units: i64,
@@ -61,9 +58,9 @@ struct Taken {
 fn read(ks: &Keyspace, db: DbIndex, slot: Slot, keys: Argv<'_>) -> Result<Taken, Error> {
     let mut digits = Digits::new();
     let text = string_at(ks, db, slot)?.as_bytes(&mut digits);
-    let Request { at_ms, units, rules } = Request::read(text).ok_or(NO_REQUEST)?;
+    let Request { at_ms, units, rules } = Request::read(text).ok_or(LimitError::NotARequest)?;
     if keys.len() != rules.len() || rules.iter().enumerate().any(|(at, (key, _))| keys[at] != **key) {
-        return Err(OTHER_KEYS);
+        return Err(LimitError::OtherKeys.into());
     }
     Ok(Taken { at_ms, units, marks: rules.into_iter().map(|(_, mark)| mark).collect() })
 }

@@ -1,52 +1,52 @@
-//! What a request took: a string under the request's ID, which expires when none of it counts any more.
+//! The record of a request: a string under the request's ID, which expires when none of its units counts any more.
 //!
 //! ```text
 //! take 1795534711000 2 2          when (Unix ms), units, rules; then for each rule:
 //!  b 40000000 0 6 user:7          kind, two numbers of its mark, length of the key, the key
 //! ```
 //!
-//! In one line, with a blank between any two parts. Whoever may write that key may write anything there, so reading takes nothing for
-//! granted.
+//! The record is one line, with a blank between two parts. Any user with write access to the key may have stored
+//! anything there, so the reader trusts nothing.
 
 use crate::base::limits::{LIMIT_EXACT_SERIAL_END, LIMIT_EXACT_UNITS_MAX, LIMIT_REQUEST_MAX_BYTES, LIMIT_RULES_MAX};
 use crate::base::num;
 
-/// By what a key's units are recognized again.
+/// Identifies the units of a request at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// How far they moved the theoretical arrival time.
+    /// How far the units moved the theoretical arrival time.
     Bucket { cost_ns: i64 },
-    /// When the counter ends that they are in.
+    /// When the counter with the units ends.
     Counter { ends_ms: i64 },
-    /// When the window began that they are in.
+    /// When the window with the units began.
     Sliding { start_ms: i64, window_ms: i64 },
-    /// The serial number of the first of them, and for how long they count.
+    /// The serial number of the first unit, and how long units count.
     Exact { first: i64, window_ms: i64 },
     /// The fencing token of the places.
     Places { token: i64 },
 }
 
-/// A request, as it is read.
+/// The record of a request, parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Request<'a> {
-    /// When its units were taken, Unix ms.
+    /// When the units were taken, Unix ms.
     pub at_ms: i64,
-    /// How many of each rule; at least 1.
+    /// How many units were taken of each rule; at least 1.
     pub units: i64,
-    /// The rules' keys, no two of which are the same, and what was taken there.
+    /// The keys of the rules, all different, with their marks.
     pub rules: Vec<(&'a [u8], Mark)>,
 }
 
-/// A request, as it is written.
+/// The record of a request, encoded.
 pub(super) struct Record(Vec<u8>);
 
 const HEAD: &[u8] = b"take";
 
-/// Longest record: its keys, and fewer bytes than this of numbers for each.
+/// The longest record: all keys, and at most 128 bytes of numbers for each rule and for the head.
 const RECORD_MAX_BYTES: usize = LIMIT_REQUEST_MAX_BYTES + 128 * (1 + LIMIT_RULES_MAX);
 
 impl Record {
-    /// Begins the record of a request of so many rules, which are to be [added](Self::add).
+    /// Begins the record of a request with this many rules, which the caller then [adds](Self::add).
     pub(super) fn new(at_ms: i64, units: i64, rules: usize) -> Record {
         let mut record = Record(Vec::with_capacity(64 * (1 + rules)));
         record.0.extend_from_slice(HEAD);
@@ -79,7 +79,7 @@ impl Record {
 }
 
 impl<'a> Request<'a> {
-    /// Reads what a key holds; `None` where it is no record of a request.
+    /// Parses a record; `None` if the text is none.
     pub(super) fn read(text: &'a [u8]) -> Option<Request<'a>> {
         if text.len() > RECORD_MAX_BYTES {
             return None;
@@ -106,7 +106,7 @@ impl<'a> Request<'a> {
             };
             let len = parts.number().and_then(|len| usize::try_from(len).ok())?;
             let key = parts.bytes(len)?;
-            // What is found at a key is given back there: another rule must not have changed it meanwhile.
+            // A refund looks at all keys first: no two rules may change one key.
             if rules.iter().any(|(before, _)| *before == key) {
                 return None;
             }
@@ -116,7 +116,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What is left of a record: a blank before each part.
+/// The rest of a record, with a blank before each part.
 struct Parts<'a>(&'a [u8]);
 
 impl<'a> Parts<'a> {

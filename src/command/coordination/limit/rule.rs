@@ -1,5 +1,5 @@
-//! What a call of LIMIT.TAKE says: its options, and rules that each have a key, a kind, and as many parameters as their kind takes. So
-//! it can be read from front to back without knowing what the keys hold, which is how [`find_keys`] tells where they are.
+//! The syntax of LIMIT.TAKE: options, then rules. A rule is a key, a kind, and as many parameters as the kind takes. So
+//! a call can be read from front to back without reading any key, which is how [`find_keys`] finds the keys.
 
 use crate::base::hasher::hash_bytes;
 use crate::base::limits::{
@@ -7,6 +7,7 @@ use crate::base::limits::{
     LIMIT_RULES_MAX, LIMIT_WINDOW_MAX_MS,
 };
 use crate::base::num;
+use crate::command::coordination::error::LimitError;
 use crate::command::coordination::gate::COUNTED;
 use crate::resp::request::Argv;
 use crate::spec::args::Args;
@@ -15,26 +16,26 @@ use crate::spec::{Access, KeyArg};
 use crate::value::gcra::{BadRate, Rate};
 use crate::value::grants::UNITS_MAX;
 
-/// Longest offset of a time zone, either way.
+/// The longest offset of a time zone, in either direction.
 const OFFSET_MAX_MINUTES: i64 = 24 * 60 - 1;
 
 /// A call.
 pub(super) struct Call<'a> {
-    /// The key under which what it takes is kept.
+    /// The ID: the key of the call's record.
     pub request: Option<&'a [u8]>,
-    /// Whether it only asks.
+    /// Whether the call is a DRYRUN.
     pub only_asks: bool,
-    /// How much it takes of each rule.
+    /// How many units the call takes of each rule.
     pub units: i64,
-    /// Not empty, and no two have one key.
+    /// At least one rule. All keys are different.
     pub rules: Vec<Rule<'a>>,
 }
 
 /// One limit.
 pub(super) struct Rule<'a> {
-    /// Where it counts.
+    /// The key of the limit.
     pub key: &'a [u8],
-    /// How it counts.
+    /// The kind, with its parameters.
     pub kind: Kind,
     /// The hash of the key.
     pub hash: u64,
@@ -45,20 +46,20 @@ pub(super) struct Rule<'a> {
 pub(super) enum Kind {
     /// A leaky bucket.
     Gcra(Rate),
-    /// So many within a window that begins with the first of them.
+    /// At most `max` units within a window that begins with its first unit.
     Fixed { max: i64, window_ms: i64 },
-    /// So many within an hour, a day, ... of the calendar.
+    /// At most `max` units within an hour, day, week or month of the calendar.
     Calendar { max: i64, unit: Unit, offset_minutes: i64 },
-    /// So many within any window, by estimate.
+    /// About `max` units within any window, by estimate.
     Sliding { max: i64, window_ms: i64 },
-    /// So many within any window.
+    /// At most `max` units within any window.
     Exact { max: i64, window_ms: i64 },
-    /// So many at the same time, each for as long as a lease.
+    /// At most `limit` units at the same time, each held for a lease.
     Concurrency { limit: i64, lease_ms: i64 },
 }
 
 impl Kind {
-    /// Its word, as WHY answers it.
+    /// The name of the kind, as WHY shows it.
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::Gcra(_) => "gcra",
@@ -76,12 +77,12 @@ impl Kind {
 pub(super) enum Unit {
     Hour,
     Day,
-    /// From Monday on.
+    /// Begins on Monday.
     Week,
     Month,
 }
 
-/// How a kind is written.
+/// The name of a kind.
 #[derive(Clone, Copy, Debug)]
 enum Word {
     Gcra,
@@ -92,7 +93,7 @@ enum Word {
     Concurrency,
 }
 
-/// The kinds' words, with their parameters in order.
+/// The names of the kinds, with their parameters in order.
 const WORDS: [(&str, Word, &[&str]); 6] = [
     ("GCRA", Word::Gcra, &["rate", "period-ms", "burst"]),
     ("FIXED", Word::Fixed, &["max", "window-ms"]),
@@ -105,8 +106,6 @@ const WORDS: [(&str, Word, &[&str]); 6] = [
 const UNITS: [(&str, Unit); 4] =
     [("hour", Unit::Hour), ("day", Unit::Day), ("week", Unit::Week), ("month", Unit::Month)];
 
-const BAD_UNITS: Error = Error::text("ERR UNITS must be a whole number from 1; DRYRUN asks without taking any");
-
 impl<'a> Call<'a> {
     pub(super) fn parse(args: &mut Args<'a>) -> Result<Call<'a>, Error> {
         let mut call = Call { request: None, only_asks: false, units: 1, rules: Vec::new() };
@@ -115,7 +114,7 @@ impl<'a> Call<'a> {
             if call.request.is_none() && args.option("id", 1) {
                 call.request = Some(args.bytes()?);
             } else if units.is_none() && args.option("units", 1) {
-                units = Some(args.int_or(BAD_UNITS)?);
+                units = Some(num::parse_i64(args.bytes()?).ok_or(LimitError::Units)?);
             } else if !call.only_asks && args.flag("dryrun") {
                 call.only_asks = true;
             } else {
@@ -124,7 +123,7 @@ impl<'a> Call<'a> {
         }
         call.units = units.unwrap_or(1);
         if call.units < 1 {
-            return Err(BAD_UNITS);
+            return Err(LimitError::Units.into());
         }
         call.parse_rules(args)?;
         args.end()?;
@@ -133,18 +132,13 @@ impl<'a> Call<'a> {
     }
 
     fn parse_rules(&mut self, args: &mut Args<'a>) -> Result<(), Error> {
-        let Some(count) = num::parse_i64(args.bytes()?).and_then(rule_count) else {
-            return Err(Error::owned(format!("ERR RULES takes a number of rules from 1 to {LIMIT_RULES_MAX}")));
-        };
+        let count = num::parse_i64(args.bytes()?).and_then(rule_count).ok_or(LimitError::RuleCount)?;
         self.rules.reserve_exact(count);
         for number in 1..=count {
             let rule = Rule::parse(args, number, self.units)?;
             let is_same = |before: &Rule<'_>| before.hash == rule.hash && before.key == rule.key;
             if let Some(before) = self.rules.iter().position(is_same) {
-                return Err(Error::owned(format!(
-                    "ERR rules {} and {number} have the same key: give each rule a key of its own",
-                    before + 1
-                )));
+                return Err(LimitError::SameKey { first: before + 1, second: number }.into());
             }
             self.rules.push(rule);
         }
@@ -155,55 +149,43 @@ impl<'a> Call<'a> {
         let places = self.rules.iter().position(|rule| matches!(rule.kind, Kind::Concurrency { .. }));
         let Some(request) = self.request else {
             return match places.filter(|_| !self.only_asks) {
-                Some(at) => Err(Error::owned(format!(
-                    "ERR rule {}: the places of CONCURRENCY are held under the ID of the call, which has none",
-                    at + 1
-                ))),
+                Some(at) => Err(LimitError::NoHolder { number: at + 1 }.into()),
                 None => Ok(()),
             };
         };
         if places.is_some() && (!(1..=HOLDER_MAX_BYTES).contains(&request.len()) || request == COUNTED) {
-            return Err(Error::owned(format!(
-                "ERR an ID that holds places has 1 to {HOLDER_MAX_BYTES} bytes, and is not that of what a counter had counted"
-            )));
+            return Err(LimitError::HolderName.into());
         }
         if let Some(at) = self.rules.iter().position(|rule| rule.key == request) {
-            let number = at + 1;
-            return Err(Error::owned(format!("ERR the ID is the key of rule {number}, too: give it a key of its own")));
+            return Err(LimitError::IdIsRule { number: at + 1 }.into());
         }
         let bytes: usize = self.rules.iter().map(|rule| rule.key.len()).sum();
         if bytes > LIMIT_REQUEST_MAX_BYTES {
-            return Err(Error::owned(format!(
-                "ERR with an ID the keys of all rules may have {LIMIT_REQUEST_MAX_BYTES} bytes together"
-            )));
+            return Err(LimitError::KeysTooLong.into());
         }
         Ok(())
     }
 }
 
 impl<'a> Rule<'a> {
-    /// Reads the rule of this number, counted from 1.
+    /// Reads a rule; rules are numbered from 1.
     fn parse(args: &mut Args<'a>, number: usize, units: i64) -> Result<Rule<'a>, Error> {
-        let missing =
-            || Error::owned(format!("ERR rule {number} is missing: each is a key, a kind and its parameters"));
-        let key = args.bytes().map_err(|_| missing())?;
-        let word = args.bytes().map_err(|_| missing())?;
-        let Some(&(name, word, parameters)) = known(word) else {
-            let word = excerpt(word, 32);
-            return Err(Error::owned(format!(
-                "ERR rule {number}: unknown kind '{word}'; there are GCRA, FIXED, SLIDING, EXACT, CALENDAR and CONCURRENCY"
-            )));
+        let (Ok(key), Ok(word)) = (args.bytes(), args.bytes()) else {
+            return Err(LimitError::Missing { number }.into());
+        };
+        let Some(&(kind, word, parameters)) = known(word) else {
+            return Err(LimitError::UnknownKind { number, word: excerpt(word, 32) }.into());
         };
         if args.len() < parameters.len() {
             let parameters = parameters.join(" ");
-            return Err(Error::owned(format!("ERR rule {number} is incomplete: {name} takes {parameters}")));
+            return Err(LimitError::Incomplete { number, kind, parameters }.into());
         }
         let kind = Parameters { args, number }.kind(word, units)?;
         Ok(Rule { key, kind, hash: hash_bytes(key) })
     }
 }
 
-/// The parameters of the rule of this number.
+/// The parameters of a rule.
 struct Parameters<'p, 'a> {
     args: &'p mut Args<'a>,
     number: usize,
@@ -218,51 +200,40 @@ impl Parameters<'_, '_> {
         }
         if let Word::Concurrency = word {
             let limit = self.whole("limit", 0, UNITS_MAX.cast_signed())?;
-            // A place is given back by its request, which is kept as long.
+            // LIMIT.REFUND needs the record of the request, which is kept no longer than this.
             return Ok(Kind::Concurrency { limit, lease_ms: self.whole("lease-ms", 1, LIMIT_REQUEST_MAX_MS)? });
         }
         let most = if let Word::Exact = word { LIMIT_EXACT_MAX } else { i64::MAX };
         let max = self.whole("max", 0, most)?;
         if let Word::Calendar = word {
-            let Some(unit) = self.args.one_of(&UNITS) else {
-                let number = self.number;
-                return Err(Error::owned(format!("ERR rule {number}: CALENDAR counts by hour, day, week or month")));
-            };
+            let unit = self.args.one_of(&UNITS).ok_or(LimitError::CalendarUnit { number: self.number })?;
             let offset_minutes = self.whole("offset-minutes", -OFFSET_MAX_MINUTES, OFFSET_MAX_MINUTES)?;
             return Ok(Kind::Calendar { max, unit, offset_minutes });
         }
         let window_ms = self.whole("window-ms", 1, LIMIT_WINDOW_MAX_MS)?;
         match word {
             Word::Sliding => Ok(Kind::Sliding { max, window_ms }),
-            Word::Exact if units > LIMIT_EXACT_UNITS_MAX => Err(Error::owned(format!(
-                "ERR rule {}: of EXACT, which keeps each unit, a call may take {LIMIT_EXACT_UNITS_MAX}",
-                self.number
-            ))),
+            Word::Exact if units > LIMIT_EXACT_UNITS_MAX => Err(LimitError::ExactUnits { number: self.number }.into()),
             Word::Exact => Ok(Kind::Exact { max, window_ms }),
             _ => Ok(Kind::Fixed { max, window_ms }),
         }
     }
 
-    fn whole(&mut self, name: &str, least: i64, most: i64) -> Result<i64, Error> {
-        match num::parse_i64(self.args.bytes()?) {
-            Some(value) if (least..=most).contains(&value) => Ok(value),
-            _ => {
-                let number = self.number;
-                Err(Error::owned(format!("ERR rule {number}: {name} must be a whole number from {least} to {most}")))
-            }
-        }
+    fn whole(&mut self, name: &'static str, least: i64, most: i64) -> Result<i64, Error> {
+        let value = num::parse_i64(self.args.bytes()?).filter(|value| (least..=most).contains(value));
+        Ok(value.ok_or(LimitError::Parameter { number: self.number, name, least, most })?)
     }
 
-    fn bad_rate(&self, bad: BadRate) -> Error {
+    fn bad_rate(&self, bad: BadRate) -> LimitError {
         let number = self.number;
-        Error::owned(match bad {
-            BadRate::Zero => format!("ERR rule {number}: the rate is above one unit a nanosecond"),
-            BadRate::TooLong => format!("ERR rule {number}: the burst takes longer than 146 years to come back"),
-        })
+        match bad {
+            BadRate::Zero => LimitError::RateTooHigh { number },
+            BadRate::TooLong => LimitError::BurstTooLong { number },
+        }
     }
 }
 
-/// The kind of this name, in any case.
+/// The kind with a name, in upper or lower case.
 fn known(word: &[u8]) -> Option<&'static (&'static str, Word, &'static [&'static str])> {
     WORDS.iter().find(|(name, ..)| word.eq_ignore_ascii_case(name.as_bytes()))
 }
@@ -271,7 +242,7 @@ fn rule_count(count: i64) -> Option<usize> {
     usize::try_from(count).ok().filter(|count| (1..=LIMIT_RULES_MAX).contains(count))
 }
 
-/// Finds the keys of a call: the ID, and those of the rules. `None` where there is no call that [`Call::parse`] takes.
+/// Finds the keys of a call: the ID and the keys of the rules. `None` for a call that [`Call::parse`] refuses.
 pub(super) fn find_keys(argv: Argv<'_>) -> Option<Vec<KeyArg>> {
     let mut keys = Vec::new();
     let key = |index| KeyArg { index, access: Access::Update };
@@ -326,7 +297,8 @@ mod tests {
     }
 
     proptest! {
-        /// Who may use some keys only would get at others if a call were understood of which it is not known where its keys are.
+        /// Access control depends on this: a call that runs although its keys were not found would reach keys that its
+        /// user may not use.
         #[test]
         fn the_keys_of_what_is_understood_are_found(
             options in proptest::collection::vec(word(), 0..5), count in 1..4usize,
@@ -338,9 +310,10 @@ mod tests {
             words.iter().for_each(|word| argv.push(word.as_bytes()));
             let argv = argv.as_argv();
             if let Ok(call) = Call::parse(&mut Args::new(argv, 1)) {
-                let named: Vec<&[u8]> = call.request.into_iter().chain(call.rules.iter().map(|rule| rule.key)).collect();
-                let found = find_keys(argv).map(|keys| keys.iter().map(|key| argv[key.index].to_vec()).collect::<Vec<_>>());
-                prop_assert_eq!(found, Some(named.iter().map(|key| key.to_vec()).collect()));
+                let named = call.request.into_iter().chain(call.rules.iter().map(|rule| rule.key));
+                let found = find_keys(argv).expect("the call is understood");
+                let found: Vec<&[u8]> = found.iter().map(|key| &argv[key.index]).collect();
+                prop_assert_eq!(found, named.collect::<Vec<_>>());
             }
         }
     }

@@ -1,28 +1,29 @@
-//! A sliding window of two counts: of the window that runs, and of the one before it, of which as much still counts as the last window's
-//! length, seen from now, reaches into it. It takes as much memory for a million units as for one, and is right where units come evenly.
-//! Where all of one window came in its last moment, nearly twice as many may pass within the time of one window.
+//! A sliding window of two counts: the units of the current window, and those of the window before. The older
+//! count contributes the share of its window that lies less than a window's length back. A million units take no more
+//! memory than one. The estimate is right if units come evenly; if all units of a window came in its last moment,
+//! nearly twice the limit may pass within the time of one window.
 //!
-//! Source: the approximation that Cloudflare described in "How we built rate limiting capable of scaling to millions of domains" (2017),
-//! with windows that begin with a key's first unit, so that not all keys change windows at the same moment.
+//! Source: the approximation that Cloudflare described in "How we built rate limiting capable of scaling to millions of
+//! domains" (2017). Here windows begin with a key's first unit, so that not all keys change windows at the same moment.
 
-/// The two counts, at some time.
+/// The two counts at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Buckets {
-    /// When the window began that `count` is of.
+    /// When the current window began, Unix ms.
     pub start_ms: i64,
-    /// What came in the window before.
+    /// The units of the window before.
     pub before: i64,
-    /// What has come since `start_ms`.
+    /// The units of the current window.
     pub count: i64,
 }
 
 impl Buckets {
-    /// Nothing has come.
+    /// No units; a window begins now.
     pub(super) fn empty(now_ms: i64) -> Buckets {
         Buckets { start_ms: now_ms, before: 0, count: 0 }
     }
 
-    /// As they are now. A clock that stepped back changes nothing.
+    /// The counts as of now. A clock that stepped back changes nothing.
     pub(super) fn at(self, now_ms: i64, window_ms: i64) -> Buckets {
         let age_ms = now_ms.saturating_sub(self.start_ms);
         if age_ms < window_ms {
@@ -34,7 +35,7 @@ impl Buckets {
         }
     }
 
-    /// What counts now, rounded up, of buckets that are [as they are now](Self::at).
+    /// The units that count now, rounded up. The counts must be [those of now](Self::at).
     pub(super) fn used(&self, now_ms: i64, window_ms: i64) -> i64 {
         if self.before == 0 {
             return self.count;
@@ -42,24 +43,24 @@ impl Buckets {
         let left_ms = self.start_ms.saturating_add(window_ms).saturating_sub(now_ms).clamp(0, window_ms);
         let product = i128::from(self.before) * i128::from(left_ms);
         let window = i128::from(window_ms);
-        // No more than `before`.
+        // At most `before`, so the cast is exact.
         let share = ((product + window - 1) / window) as i64;
         self.count.saturating_add(share)
     }
 
-    /// From when on so many units, no more than `max`, are granted if nobody else takes any, where they are refused now.
+    /// When `units`, at most `max`, that are refused now will be granted if no other call takes any, Unix ms.
     pub(super) fn frees_ms(&self, max: i64, units: i64, window_ms: i64) -> i64 {
         let free = max - units;
         let ends_ms = self.start_ms.saturating_add(window_ms);
         match free.checked_sub(self.count) {
-            // They fit as soon as little enough of the window before counts.
+            // The units fit once the share of the window before is small enough.
             Some(room) if room >= 0 => ends_ms - part(room, window_ms, self.before),
-            // Only as little enough of this one counts.
+            // The units fit only once the current window is the one before, and its share is small enough.
             _ => ends_ms.saturating_add(window_ms - part(free, window_ms, self.count)),
         }
     }
 
-    /// When nothing counts any more.
+    /// When no unit counts any more.
     pub(super) fn ends_ms(&self, window_ms: i64) -> i64 {
         match (self.count, self.before) {
             (0, 0) => i64::MIN,
@@ -69,7 +70,7 @@ impl Buckets {
     }
 }
 
-/// For how much of a window `count` counts as no more than `room`.
+/// How many ms of a window, over which `count` units are spread evenly, hold at most `room` of them.
 fn part(room: i64, window_ms: i64, count: i64) -> i64 {
     if room >= count {
         return window_ms;
@@ -83,19 +84,19 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Every unit is remembered, with the window that it came in.
+        /// The model remembers every unit with its window.
         #[test]
         fn equals_a_list_of_units(
             max in 0..12i64, window_ms in 1..50i64,
             steps in proptest::collection::vec((-30..60i64, 1..6i64), 1..60)
         ) {
             let (mut now, mut buckets) = (1_000i64, Buckets::empty(1_000));
-            // When the window that runs began, and the units with the beginnings of theirs.
+            // When the current window began, and for each unit when its window began.
             let (mut began, mut units): (i64, Vec<i64>) = (1_000, Vec::new());
             for (pause_ms, wanted) in steps {
                 now += pause_ms;
                 while now - began >= window_ms {
-                    // What is too old to count leaves no window behind.
+                    // A window too old to count leaves none behind.
                     began = if now - began >= 2 * window_ms { now } else { began + window_ms };
                 }
                 units.retain(|start| began - start <= window_ms);
@@ -122,7 +123,8 @@ mod tests {
 
         #[test]
         fn whatever_is_stored_it_answers(
-            start_ms: i64, before in 0..=i64::MAX, count in 0..=i64::MAX, max in 1..=i64::MAX, window_ms in 1..1i64 << 40, now_ms in 0..1i64 << 50
+            start_ms: i64, before in 0..=i64::MAX, count in 0..=i64::MAX, max in 1..=i64::MAX,
+            window_ms in 1..1i64 << 40, now_ms in 0..1i64 << 50
         ) {
             let buckets = Buckets { start_ms, before, count }.at(now_ms, window_ms);
             prop_assert!(buckets.used(now_ms, window_ms) >= buckets.count);

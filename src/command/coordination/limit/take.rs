@@ -1,4 +1,4 @@
-//! LIMIT.TAKE.
+//! LIMIT.TAKE: evaluates all rules, then charges all of them or none.
 
 use super::charge;
 use super::look::{Look, Standing, look};
@@ -6,6 +6,7 @@ use super::places::token_of;
 use super::request::{Record, Request};
 use super::rule::Call;
 use crate::base::limits::LIMIT_REQUEST_MAX_MS;
+use crate::command::coordination::error::LimitError;
 use crate::command::coordination::outcome;
 use crate::command::string::string_at;
 use crate::engine::observe::history::Refusal;
@@ -16,18 +17,10 @@ use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::value::string::Digits;
 
-/// What is under the ID of a request.
-pub(super) const NO_REQUEST: Error =
-    Error::text("ERR the key that the ID names holds something else: give each request an ID of its own");
-
-const OTHER_REQUEST: Error = Error::text(
-    "ERR this ID was granted other keys or units: a retry repeats its call, and another request has an ID of its own",
-);
-
 pub(super) fn take(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let call = Call::parse(&mut args)?;
     let db = ctx.session.db;
-    // No key of this command is brought into the cache ahead with those of others in a pipeline.
+    // The pipeline's prefetching does not know the keys of this command.
     ctx.ks.warm(call.rules.iter().map(|rule| (db, rule.hash)));
     let is_repeated = match call.request.and_then(|request| ctx.ks.find(db, request)) {
         Some(slot) => {
@@ -56,17 +49,17 @@ pub(super) fn take(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 #[derive(Clone, Copy)]
 struct Taken {
     now: bool,
-    /// It is a retry of one that has.
+    /// The call is a retry of one that has.
     before: bool,
 }
 
-/// Whether a request of this ID that was granted is the one of this call.
+/// Checks that the granted request at `slot` is the one of this call.
 fn check_same(ks: &Keyspace, db: DbIndex, slot: Slot, call: &Call<'_>) -> Result<(), Error> {
     let mut digits = Digits::new();
-    let request = Request::read(string_at(ks, db, slot)?.as_bytes(&mut digits)).ok_or(NO_REQUEST)?;
+    let request = Request::read(string_at(ks, db, slot)?.as_bytes(&mut digits)).ok_or(LimitError::NotARequest)?;
     let keys = request.rules.iter().map(|(key, _)| *key);
     let is_same = request.units == call.units && keys.eq(call.rules.iter().map(|rule| rule.key));
-    if is_same { Ok(()) } else { Err(OTHER_REQUEST) }
+    if is_same { Ok(()) } else { Err(LimitError::OtherRequest.into()) }
 }
 
 fn take_all(ks: &mut Keyspace, db: DbIndex, call: &Call<'_>, looks: &[Look]) -> Result<(), Error> {
@@ -93,7 +86,7 @@ fn take_all(ks: &mut Keyspace, db: DbIndex, call: &Call<'_>, looks: &[Look]) -> 
     Ok(())
 }
 
-/// Remembers for WHY which rules have refused the call.
+/// Remembers for WHY which rules refused the call.
 fn remember_refusals(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look]) {
     for (rule, look) in call.rules.iter().zip(looks).filter(|(_, look)| !look.grants) {
         let Standing { used: in_use, limit, .. } = look.standing(ctx.now_ms(), call.units, false);
@@ -107,10 +100,10 @@ fn answer(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look], taken: Taken) {
     let (db, now_ms) = (ctx.db(), ctx.now_ms());
     let (ks, reply) = (&mut *ctx.ks, &mut *ctx.reply);
     let standing = |look: &Look| look.standing(now_ms, call.units, taken.now);
-    // What was granted stays so, but for places whose lease has ended.
+    // A granted request stays granted, except for places whose lease has ended.
     let refuses = |look: &Look| !look.grants && (!taken.before || look.places().is_some());
     let waits = looks.iter().filter(|look| refuses(look)).map(|look| standing(look).retry_after_ms);
-    // Longest of all is never.
+    // -1 means never, which as an unsigned number is the longest wait.
     let retry_after_ms = waits.max_by_key(|wait_ms| wait_ms.cast_unsigned()).unwrap_or(0);
     let first = call.rules.iter().zip(looks).find(|(_, look)| refuses(look));
     outcome::begin(reply, i64::from(first.is_none()), 4);

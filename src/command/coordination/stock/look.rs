@@ -1,4 +1,4 @@
-//! STOCK.INFO, STOCK.HOLDS: what there is, and who holds it.
+//! STOCK.INFO, STOCK.HOLDS: the amounts of a stock, and its holds.
 
 use super::common::{NO_STOCK, next_end_ms, refuse};
 use crate::command::coordination::grant::{Page, Said, answer};
@@ -45,7 +45,7 @@ pub(super) fn info(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// STOCK.HOLDS: the holds in the order of their coming, from a cursor on.
+/// STOCK.HOLDS: lists holds from a cursor on, the first granted first.
 pub(super) fn holds(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let page = Page::parse(&mut args)?;
     let db = ctx.db();

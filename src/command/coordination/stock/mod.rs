@@ -1,13 +1,13 @@
-//! STOCK: units that are reserved for a while, then sold or given back.
+//! STOCK: units that are reserved for a while, then sold or returned.
 //!
-//! An order holds units under its own name, with a lease. It ends in one of three ways: STOCK.COMMIT sells them, STOCK.CANCEL gives them
-//! back, or the lease is over, which gives them back, too. Whatever of these is called again, and in whatever order, units are sold once or
-//! given back once: the hold is there, or it is not. Orders that were sold are remembered, so that to commit one again is answered as before,
-//! and to cancel it is answered that it was sold.
+//! An order holds units under its own name, with a lease. A hold ends in one of three ways: STOCK.COMMIT sells the
+//! units, STOCK.CANCEL returns them, or the lease ends, which returns them, too. However often and in whichever order
+//! these happen, units are sold once or returned once, since the hold either exists or does not. Sold orders are
+//! remembered: a repeated COMMIT gets the first reply again, and CANCEL replies that the order was sold.
 //!
 //! | File | Calls |
 //! |---|---|
-//! | [`owner`] | SET, ADD: how many units there are |
+//! | [`owner`] | SET, ADD: the number of units |
 //! | [`reserve`] | RESERVE |
 //! | [`settle`] | COMMIT, CANCEL |
 //! | [`look`] | INFO, HOLDS |
@@ -37,9 +37,9 @@ pub(crate) const COMMANDS: &[Command] = &[
                 access: Access::Insert,
             },
         ],
-        summary: "Sets how many units a stock has in all, and its rules.",
-        syntax: "key total:integer [<LOW units:integer refill-ms:integer | NOLOW>:low] [<STREAM stream:key | NOSTREAM>:stream-block] \
-            [PERIOD period-ms:integer]",
+        summary: "Sets the total number of units of a stock, and its rules.",
+        syntax: "key total:integer [<LOW units:integer refill-ms:integer | NOLOW>:low] \
+            [<STREAM stream:key | NOSTREAM>:stream-block] [PERIOD period-ms:integer]",
         run: Run::Now(owner::set),
         ..BASE
     },
@@ -48,7 +48,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         arity: 4,
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
-        complexity: "O(log N) with N the number of refills that are remembered",
+        complexity: "O(log N) with N the number of remembered refills",
         summary: "Adds a refill to a stock, once for each id.",
         syntax: "key id units:integer",
         run: Run::Now(owner::add),
@@ -59,9 +59,10 @@ pub(crate) const COMMANDS: &[Command] = &[
         arity: -5,
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
-        complexity: "O(log N) with N the number of holds, and of orders and subjects that are remembered",
-        summary: "Holds units of a stock for an order, for as long as a lease.",
-        syntax: "key order [UNITS units:integer] <PX milliseconds | EX seconds | PXAT unix-time-milliseconds | EXAT unix-time-seconds>:lease [PER subject max:integer]",
+        complexity: "O(log N) with N the number of holds and of remembered orders and subjects",
+        summary: "Reserves units of a stock for an order until a lease ends.",
+        syntax: "key order [UNITS units:integer] <PX milliseconds | EX seconds | PXAT unix-time-milliseconds | \
+            EXAT unix-time-seconds>:lease [PER subject max:integer]",
         run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| reserve::reserve(ctx, args))),
         ..BASE
     },
@@ -70,8 +71,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         arity: 3,
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
-        complexity: "O(log N) with N the number of holds, and of orders and subjects that are remembered",
-        summary: "Sells what an order holds.",
+        complexity: "O(log N) with N the number of holds and of remembered orders and subjects",
+        summary: "Sells the units that an order holds.",
         syntax: "key order",
         run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| settle::commit(ctx, args))),
         ..BASE
@@ -82,7 +83,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
         complexity: "O(log N) with N the number of holds",
-        summary: "Gives back what an order holds.",
+        summary: "Returns the units that an order holds to the stock.",
         syntax: "key order",
         run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| settle::cancel(ctx, args))),
         ..BASE
@@ -92,7 +93,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         arity: -2,
         flags: Flags::READONLY.and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Read)],
-        summary: "Tells how much of a stock is available, held and sold, its rules, and what a subject holds and has bought.",
+        summary: "Returns the amounts and rules of a stock, and the units that a subject holds and has bought.",
         syntax: "key [PER subject]",
         run: Run::Now(look::info),
         ..BASE
@@ -102,8 +103,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         arity: -3,
         flags: Flags::READONLY,
         keys: &[KeySpec::one(1, Access::Read)],
-        complexity: "O(log N + M) with N the number of holds and M that of those answered",
-        summary: "Tells which orders hold units of a stock, from a cursor on.",
+        complexity: "O(log N + M) with N the number of holds and M the number returned",
+        summary: "Lists the holds of a stock, from a cursor on.",
         syntax: "key cursor:integer [COUNT count:integer]",
         run: Run::Now(look::holds),
         ..BASE

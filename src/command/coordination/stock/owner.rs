@@ -1,18 +1,19 @@
-//! STOCK.SET, STOCK.ADD: how many units there are, and by which rules they go.
+//! STOCK.SET, STOCK.ADD: the number of units, and the rules of a stock.
 //!
-//! SET says the total, of what is available, held and sold together. So it may be repeated, whatever was reserved and sold meanwhile.
-//! ADD says how many more there are, and counts once for each id.
+//! SET gives the total of available, held and sold units, so it may be repeated regardless of reservations and sales in
+//! between. ADD gives the number of further units, and counts once for each id.
 
 use super::common::{NO_STOCK, amount, refuse};
 use crate::base::limits::{HOLDER_MAX_BYTES, LEASE_MAX_MS, STOCK_TOLD_KEY_MAX_BYTES};
+use crate::command::coordination::error::StockError;
 use crate::command::coordination::grant::{Said, answer};
 use crate::engine::{Ctx, Done};
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
-use crate::value::stock::{AMOUNT_MAX, Memory, Stock, Terms};
+use crate::value::stock::{Memory, Stock, Terms};
 
-/// What of the rules a call changes.
+/// The rules that a call changes.
 #[derive(Default)]
 struct Changes<'a> {
     low: Option<(u64, u64)>,
@@ -31,14 +32,10 @@ impl<'a> Changes<'a> {
             } else if args.option("stream", 1) {
                 let stream = args.bytes()?;
                 if stream.is_empty() || stream == key {
-                    return Err(Error::text(
-                        "ERR STREAM names the key of a stream, which is not the stock's and not empty",
-                    ));
+                    return Err(StockError::StreamKey.into());
                 }
                 if key.len().max(stream.len()) > STOCK_TOLD_KEY_MAX_BYTES {
-                    return Err(Error::owned(format!(
-                        "ERR a stock with a STREAM and that have keys of {STOCK_TOLD_KEY_MAX_BYTES} bytes at most"
-                    )));
+                    return Err(StockError::KeyTooLong.into());
                 }
                 changes.stream.replace(stream).is_none()
             } else if args.flag("nostream") {
@@ -48,7 +45,7 @@ impl<'a> Changes<'a> {
             } else {
                 false
             };
-            // Twice is refused: access control has seen one of two streams.
+            // A repeated option is refused: of two streams, access control would have checked only one.
             if !is_new {
                 return Err(Error::Syntax);
             }
@@ -77,7 +74,7 @@ fn duration_ms(args: &mut Args<'_>, least: i64) -> Result<u64, Error> {
     if (least..=LEASE_MAX_MS).contains(&ms) {
         return Ok(ms as u64);
     }
-    Err(Error::owned(format!("ERR so many milliseconds are a whole number from {least} to {LEASE_MAX_MS}")))
+    Err(StockError::Duration { least }.into())
 }
 
 pub(super) fn set(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
@@ -101,7 +98,7 @@ pub(super) fn set(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     })
 }
 
-/// Answers yes, and how the units are divided now.
+/// Replies with the amounts of a stock.
 fn answer_amounts(reply: &mut Reply, stock: &Stock) {
     let fields = [
         ("available", stock.available().into()),
@@ -115,17 +112,17 @@ fn answer_amounts(reply: &mut Reply, stock: &Stock) {
 pub(super) fn add(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, id, units) = (args.bytes()?, args.bytes()?, amount(&mut args, 1)?);
     if !(1..=HOLDER_MAX_BYTES).contains(&id.len()) {
-        return Err(Error::owned(format!("ERR the id of a refill has 1 to {HOLDER_MAX_BYTES} bytes")));
+        return Err(StockError::RefillLength.into());
     }
     let db = ctx.db();
     let Some(mut stock) = ctx.ks.open_stock(db, key)? else { return refuse(ctx.reply, NO_STOCK) };
     let added = match stock.stock().remembered(Memory::Refills, id) {
         Some(before) if before.units != units => {
-            return Err(Error::owned(format!("ERR the refill of this id was one of {} units", before.units)));
+            return Err(StockError::OtherRefill { units: before.units }.into());
         }
         Some(_) => 0,
         None if stock.add(id, units) => units,
-        None => return Err(Error::owned(format!("ERR a stock has had at most {AMOUNT_MAX} units in all"))),
+        None => return Err(StockError::TooMany.into()),
     };
     let stock = stock.stock();
     let fields: [(&str, Said<'_>); 3] =

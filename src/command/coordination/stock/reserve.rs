@@ -1,13 +1,12 @@
 //! STOCK.RESERVE: holds units for an order.
 //!
-//! Who is told to refill is decided here, too: it is the caller after whose call no more than the low-water mark is available, if nobody
-//! else was told within the time that a refill may take.
+//! This call also chooses the client that refills the stock: the caller whose call leaves at most the low-water mark
+//! available, unless another caller was chosen within the time that a refill may take.
 
 use super::common::{NO_STOCK, SOLD, amount, next_end_ms, refuse};
 use crate::base::limits::HOLDER_MAX_BYTES;
-use crate::command::coordination::grant::{
-    NO_TOKENS, Options, Said, answer, holder, refuse_over, remember_refusal, units,
-};
+use crate::command::coordination::error::{GrantError, StockError};
+use crate::command::coordination::grant::{Options, Said, answer, holder, refuse_over, remember_refusal, units};
 use crate::engine::{Ctx, Done};
 use crate::keyspace::verb::handles::{Found, StockMut};
 use crate::keyspace::{DbIndex, Keyspace};
@@ -20,7 +19,7 @@ use crate::value::stock::{Memory, Stock, Terms};
 enum Outcome {
     /// There is no stock.
     NoStock,
-    /// The lease that was asked for is over already.
+    /// The requested lease has ended already.
     Over,
     /// The order holds its units.
     Held { token: u64, until_ms: i64, available: u64, per_left: Option<u64>, refill_ms: u64 },
@@ -38,7 +37,7 @@ struct Refused {
     refill_ms: u64,
 }
 
-/// A bound of what one subject may hold and have bought.
+/// The most units that one subject may hold and have bought together.
 #[derive(Clone, Copy)]
 struct Per<'a> {
     subject: &'a [u8],
@@ -49,12 +48,12 @@ impl<'a> Per<'a> {
     fn parse(args: &mut Args<'a>) -> Result<Per<'a>, Error> {
         let subject = args.bytes()?;
         if !(1..=HOLDER_MAX_BYTES).contains(&subject.len()) {
-            return Err(Error::owned(format!("ERR the name of a subject has 1 to {HOLDER_MAX_BYTES} bytes")));
+            return Err(StockError::SubjectLength.into());
         }
         Ok(Per { subject, max: amount(args, 0)? })
     }
 
-    /// How many units more the subject may have.
+    /// How many more units the subject may get.
     fn left(self, stock: &Stock, now_ms: i64) -> u64 {
         let has = stock.held_for(self.subject).saturating_add(stock.bought_by(self.subject, now_ms));
         self.max.saturating_sub(has)
@@ -123,7 +122,7 @@ impl<'a> Reserve<'a> {
                 let reason = match per_left {
                     Some(max) if max < self.units => "per",
                     _ if left < self.units => "short",
-                    _ => return self.grant(counter.into_stock(self.key).ok_or(NO_TOKENS)?),
+                    _ => return self.grant(counter.into_stock(self.key).ok_or(GrantError::NoTokens)?),
                 };
                 let retry_after = Said::Number(-1);
                 Ok(Outcome::Refused(Refused { reason, available: left, per_left, retry_after, refill_ms: 0 }))
@@ -134,11 +133,8 @@ impl<'a> Reserve<'a> {
     fn hold_of(&self, mut stock: StockMut<'_>, is_over: bool) -> Result<Outcome, Error> {
         if let Some(own) = stock.grants().get(self.order) {
             if own.units != self.units || self.per.is_some_and(|per| per.subject != own.note) {
-                return Err(Error::owned(format!(
-                    "ERR this order holds {} units for '{}': cancel it first, or hold more under another name",
-                    own.units,
-                    own.note.escape_ascii()
-                )));
+                let subject = own.note.escape_ascii().to_string();
+                return Err(StockError::OtherHold { units: own.units, subject }.into());
             }
             let (until_ms, subject) = (own.until_ms.max(self.until_ms), own.note.to_vec());
             let renewed = own.renewed(self.order, until_ms, &subject);
@@ -171,7 +167,7 @@ impl<'a> Reserve<'a> {
     /// Holds units that are available.
     fn grant(&self, mut stock: StockMut<'_>) -> Result<Outcome, Error> {
         let subject = self.per.map_or(&b""[..], |per| per.subject);
-        let held = stock.grant(self.order, self.units, false, self.until_ms, subject).ok_or(NO_TOKENS)?;
+        let held = stock.grant(self.order, self.units, false, self.until_ms, subject).ok_or(GrantError::NoTokens)?;
         Ok(self.held(stock, held))
     }
 
@@ -183,7 +179,7 @@ impl<'a> Reserve<'a> {
         Outcome::Held { token, until_ms, available: amounts.available(), per_left, refill_ms }
     }
 
-    /// How long the caller may take to refill the stock, ms; 0 if it is not the one who is to.
+    /// How long the caller may take to refill the stock, ms; 0 if it need not.
     fn refill_ms(&self, stock: &mut StockMut<'_>) -> u64 {
         let (now_ms, key_end_ms, amounts) = (stock.now_ms(), stock.key_end_ms(), stock.stock());
         let terms = &amounts.terms;
@@ -203,7 +199,7 @@ impl<'a> Reserve<'a> {
 
     fn answer_refused(&self, ctx: &mut Ctx<'_>, refused: &Refused) {
         let Refused { reason, available, per_left, retry_after, refill_ms } = *refused;
-        // Of what the subject may have, or of the stock as a whole.
+        // Units of the subject if its bound refuses, else of the stock as a whole.
         let (has, of) = match (self.per, per_left) {
             (Some(per), Some(left)) if left < self.units => (per.max - left.min(per.max), per.max),
             _ => (0, available),

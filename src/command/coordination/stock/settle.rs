@@ -1,26 +1,20 @@
-//! STOCK.COMMIT, STOCK.CANCEL: how an order ends that is paid, or given up.
+//! STOCK.COMMIT, STOCK.CANCEL: the end of an order that was paid or given up.
 
 use super::common::{SOLD, refuse};
+use crate::command::coordination::error::StockError;
 use crate::command::coordination::grant::{Said, answer, refuse_not_held};
 use crate::engine::{Ctx, Done};
 use crate::spec::args::Args;
-use crate::spec::error::Error;
 use crate::value::stock::{Memory, Remembered};
 
-/// An error to who ends a hold, as long as nobody could be told of that.
-const NO_STREAM: Error = Error::text(
-    "ERR the stream of this stock can't take an entry: its key holds something else, or its last ID is the greatest. Free that key, or take \
-     the stream from the stock by STOCK.SET ... NOSTREAM",
-);
-
-/// STOCK.COMMIT: what the order holds is sold. A retry is answered the same, as long as the sale is remembered.
+/// STOCK.COMMIT: sells the units of an order. A retry gets the same reply as long as the sale is remembered.
 pub(super) fn commit(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, order) = (args.bytes()?, args.bytes()?);
     let (db, now_ms) = (ctx.db(), ctx.now_ms());
     let Some(mut stock) = ctx.ks.open_stock(db, key)? else { return refuse_not_held(ctx.reply) };
     let sale = if stock.grants().get(order).is_some() {
         if !stock.can_report() {
-            return Err(NO_STREAM);
+            return Err(StockError::StreamUnusable.into());
         }
         stock.sell(order).map(|units| Remembered { units, at_ms: now_ms })
     } else {
@@ -31,7 +25,7 @@ pub(super) fn commit(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// STOCK.CANCEL: what the order holds is available again.
+/// STOCK.CANCEL: makes the units of an order available again.
 pub(super) fn cancel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, order) = (args.bytes()?, args.bytes()?);
     let db = ctx.db();
@@ -41,7 +35,7 @@ pub(super) fn cancel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         return if is_sold { refuse(ctx.reply, SOLD) } else { refuse_not_held(ctx.reply) };
     };
     if !stock.can_report() {
-        return Err(NO_STREAM);
+        return Err(StockError::StreamUnusable.into());
     }
     stock.cancel(order);
     let available = stock.stock().available();
