@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use twox_hash::XxHash3_64;
 
-use super::string::{read_string, string_at};
+use super::string_value::{read_string, string_at};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::spec::args::Args;
 use crate::spec::error::Error;

@@ -6,8 +6,8 @@
 
 use std::ops::RangeInclusive;
 
-use super::bulk_item;
 use super::deadline::Count;
+use super::item::bulk_item;
 use crate::base::limits::REPLY_MAX_BYTES;
 use crate::base::num::parse_i64;
 use crate::engine::{Command, Ctx, Done, Run};

@@ -1,11 +1,11 @@
 //! Functions: FCALL and FCALL_RO, and FUNCTION, which loads and lists their libraries.
 
 use super::help::help;
-use super::scripting::{RUNS, end_running, keys_and_args_or};
+use super::script_call::{RUNS, end_running, keys_and_args_or, write_running};
 use crate::base::glob;
 use crate::engine::run::scripting;
 use crate::engine::run::scripting::Callee;
-use crate::engine::{Command, Ctx, Done, Run, ServerState};
+use crate::engine::{Command, Ctx, Done, Run};
 use crate::programs::running::ScriptKind;
 use crate::programs::scripts::RestorePolicy;
 use crate::rdb::libraries;
@@ -163,26 +163,6 @@ fn stats(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     reply.bulk(b"functions_count");
     reply.integer(libraries.functions_len() as i64);
     Ok(())
-}
-
-/// Writes what runs, or null. Only what has run for a while is noted with its name.
-pub(super) fn write_running(server: &ServerState, reply: &mut Reply) {
-    let running = server.programs.running.as_ref();
-    match running.and_then(|script| Some((script, script.subject.as_ref()?))) {
-        None => reply.null(),
-        Some((script, subject)) => {
-            reply.map(3);
-            reply.bulk(b"name");
-            reply.bulk(&subject.name);
-            reply.bulk(b"command");
-            let command = subject.command.as_argv();
-            reply.array(command.len());
-            command.iter().for_each(|arg| reply.bulk(arg));
-            reply.bulk(b"duration_ms");
-            let clock = &server.meters.stats.clock;
-            reply.integer((clock.delta_as_nanos(script.started_ticks, clock.raw()) / 1_000_000) as i64);
-        }
-    }
 }
 
 fn kill(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {

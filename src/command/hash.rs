@@ -1,7 +1,8 @@
 //! Hashes: fields under one key, each with a value.
 
+use super::item::bulk_item;
 use super::sample::{self, Count};
-use super::{bulk_item, scan};
+use super::scan;
 use crate::base::limits::{REPLY_FORESEEN_BYTES, REPLY_FORESEEN_ITEMS};
 use crate::base::long_double::LongDouble;
 use crate::base::num::parse_i64;

@@ -5,7 +5,8 @@
 
 use std::borrow::Cow;
 
-use super::string::{Term, string_at};
+use super::string::Term;
+use super::string_value::string_at;
 use crate::base::long_double::LongDouble;
 use crate::base::num;
 use crate::engine::{Command, Ctx, Done, Run};

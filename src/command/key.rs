@@ -8,7 +8,7 @@ use super::dump::NO_WRITTEN_KEY;
 use super::help::help;
 use super::many_keys::for_each_key;
 use super::scan::{self, Options, Walk};
-use super::string::string_at;
+use super::string_value::string_at;
 use crate::base::glob;
 use crate::base::limits::FREE_AT_ONCE_ELEMENTS;
 use crate::base::num;

@@ -23,6 +23,7 @@ mod hyperloglog;
 mod increx;
 mod info;
 mod introspection;
+mod item;
 mod key;
 mod key_sizes;
 mod latency;
@@ -39,6 +40,7 @@ mod pubsub;
 mod replication;
 mod sample;
 mod scan;
+mod script_call;
 mod script_inspect;
 mod scripting;
 mod server;
@@ -46,6 +48,7 @@ mod set;
 mod sort;
 mod stream;
 mod string;
+mod string_value;
 mod throttle;
 mod transaction;
 mod zset;
@@ -53,9 +56,7 @@ mod zset;
 use std::sync::LazyLock;
 
 use crate::engine::{Command, CommandTable};
-use crate::resp::reply::Reply;
 use crate::spec::table::RenameError;
-use crate::value::packed::Item;
 
 /// Every command of the server.
 pub fn table() -> &'static CommandTable {
@@ -124,15 +125,6 @@ const FAMILIES: &[&[Command]] = &[
     transaction::COMMANDS,
     zset::COMMANDS,
 ];
-
-/// Answers an element of a collection.
-#[inline]
-fn bulk_item(reply: &mut Reply, item: Item<'_>) {
-    match item {
-        Item::Int(value) => reply.bulk_integer(value),
-        Item::Bytes(bytes) => reply.bulk(bytes),
-    }
-}
 
 #[cfg(test)]
 mod tests {

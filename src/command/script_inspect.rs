@@ -2,8 +2,7 @@
 //!
 //! A program is named by its SHA1, by the name of a bundled script, or by that of a function.
 
-use super::function::write_running;
-use super::scripting::keys_and_args;
+use super::script_call::{keys_and_args, write_running};
 use crate::base::num;
 use crate::engine::meters::stats::Stats;
 use crate::engine::run::scripting;

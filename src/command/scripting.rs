@@ -1,6 +1,7 @@
 //! Lua scripts: EVAL and its kin, and SCRIPT.
 
 use super::help::help;
+use super::script_call::{RUNS, end_running, keys_and_args};
 use super::script_inspect;
 use crate::engine::run::debugging;
 use crate::engine::run::scripting;
@@ -8,7 +9,6 @@ use crate::engine::run::scripting::Callee;
 use crate::engine::session::DebugMode;
 use crate::engine::{Command, Ctx, Done, Origin as CallOrigin, Run};
 use crate::programs::running::ScriptKind;
-use crate::resp::request::Argv;
 use crate::script::store::{Origin, parse_sha1};
 use crate::spec::args::Args;
 use crate::spec::error::Error;
@@ -60,23 +60,6 @@ fn evalsha(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     scripting::run(ctx, script, keys, args, command, None)
 }
 
-/// The arguments behind the script: how many are keys, the keys, the others.
-pub(super) fn keys_and_args(args: Args<'_>) -> Result<(Argv<'_>, Argv<'_>), Error> {
-    keys_and_args_or(args, Error::NotInteger)
-}
-
-/// The same; `error` when the count is no number.
-#[inline]
-pub(super) fn keys_and_args_or(mut args: Args<'_>, error: Error) -> Result<(Argv<'_>, Argv<'_>), Error> {
-    let count = args.int_or(error)?;
-    if count > args.len() as i64 {
-        return Err(Error::text("ERR Number of keys can't be greater than number of args"));
-    }
-    let count = usize::try_from(count).map_err(|_| Error::text("ERR Number of keys can't be negative"))?;
-    let keys = args.take(count)?;
-    Ok((keys, args.rest()))
-}
-
 /// SCRIPT LOAD. What it keeps is kept as data is, so the log must take it.
 fn load(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     ctx.server.persistence.admit_logged(&ctx.server.config, Flags::WRITE)?;
@@ -119,28 +102,6 @@ fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 fn kill(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     end_running(ctx, ScriptKind::Script)
 }
-
-/// SCRIPT KILL and FUNCTION KILL: asks for the end of what runs, which must be of this kind.
-pub(super) fn end_running(ctx: &mut Ctx<'_>, kind: ScriptKind) -> Done {
-    let script = ctx.server.programs.running.as_mut();
-    let script = script.ok_or(Error::text("NOTBUSY No scripts in execution right now."))?;
-    if script.has_written && !script.can_undo {
-        return Err(Error::text(
-            "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the \
-             script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
-        ));
-    }
-    if script.kind != kind {
-        return Err(script.kind.busy_error());
-    }
-    script.kill_requested = true;
-    ctx.reply.ok();
-    Ok(())
-}
-
-/// The flags of all commands that run a script.
-pub(super) const RUNS: Flags =
-    Flags::NOSCRIPT.and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS).and(Flags::MOVABLEKEYS);
 
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[

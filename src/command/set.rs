@@ -1,7 +1,8 @@
 //! Sets: members under one key, and what several sets have in common.
 
+use super::item::bulk_item;
 use super::sample::{self, Count};
-use super::{bulk_item, scan};
+use super::scan;
 use crate::base::num::parse_i64;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::{Value, ValueRef};

@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::bulk_item;
+use super::item::bulk_item;
 use crate::base::limits::SORT_MAX_BYTES;
 use crate::base::num::strtod_plain;
 use crate::engine::{Command, Ctx, Done, Origin, Run};

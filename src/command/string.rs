@@ -7,13 +7,15 @@ use std::borrow::Cow;
 use super::compare::Comparison;
 use super::deadline::Count;
 use super::many_keys::for_each_key;
+use super::string_value::read_string;
+pub(super) use super::string_value::string_at;
 use crate::base::limits::{OUTBOX_TAKE_OVER_BYTES, REPLY_FORESEEN_BYTES, REPLY_FORESEEN_ITEMS};
 use crate::base::long_double::LongDouble;
 use crate::base::num;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::entry::Entry;
-use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
+use crate::keyspace::{NEVER, Slot};
 use crate::resp::request::Argv;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
@@ -76,23 +78,6 @@ fn answer_each(ctx: &mut Ctx<'_>, keys: Argv<'_>) {
         Some(ValueRef::String(string)) => ctx.reply.bulk(string.as_bytes(&mut Digits::new())),
         _ => ctx.reply.null(),
     });
-}
-
-/// The string at `slot`.
-pub(super) fn string_at(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<StringRef<'_>, Error> {
-    match ks.value(db, slot) {
-        ValueRef::String(string) => Ok(string),
-        _ => Err(Error::WrongType),
-    }
-}
-
-/// Looks a string up for reading; `None` when there is no such key.
-pub(super) fn read_string<'a>(ctx: &'a mut Ctx<'_>, key: &[u8]) -> Result<Option<StringRef<'a>>, Error> {
-    match ctx.ks.read(ctx.session.db, key) {
-        None => Ok(None),
-        Some(ValueRef::String(string)) => Ok(Some(string)),
-        Some(_) => Err(Error::WrongType),
-    }
 }
 
 /// Answers the string at `slot`, or that there is none.

@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 
-use super::string::string_at;
+use super::string_value::string_at;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::effect::Family;
 use crate::keyspace::{DbIndex, Keyspace, Slot};

@@ -1,7 +1,7 @@
 //! Deleting single entries: XDEL, and XDELEX and XACKDEL, which mind what groups have pending.
 
+use super::common::{ID_INVALID, admit_each_pending, find, look_for_group};
 use super::trim::References;
-use super::{ID_INVALID, admit_each_pending, find, look_for_group};
 use crate::engine::{Ctx, Done};
 use crate::keyspace::Slot;
 use crate::spec::args::Args;

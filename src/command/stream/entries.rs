@@ -1,8 +1,9 @@
 //! Entries: appending them and reading them without groups.
 
+use super::common::{ID_INVALID, Interval, STREAM_EXHAUSTED, entry_reply, find, id_reply, read};
+use super::delay;
 use super::request::Request;
 use super::trim::TrimOptions;
-use super::{ID_INVALID, Interval, STREAM_EXHAUSTED, delay, entry_reply, find, id_reply, read};
 use crate::engine::{Ctx, Done};
 use crate::keyspace::{DbIndex, Slot};
 use crate::spec::args::Args;

@@ -1,10 +1,10 @@
 //! XGROUP: consumer groups and their members.
 
-use super::{ID_INVALID, find};
+use super::common::{ID_INVALID, find, no_group, wrong_subcommand};
 use crate::engine::{Ctx, Done};
 use crate::keyspace::Slot;
 use crate::spec::args::Args;
-use crate::spec::error::{Error, excerpt};
+use crate::spec::error::Error;
 use crate::value::stream::{Stream, StreamId};
 
 /// The options of CREATE and SETID.
@@ -26,7 +26,7 @@ impl Options {
                     count => Some(count as u64),
                 };
             } else {
-                return Err(super::info::wrong_subcommand(args));
+                return Err(wrong_subcommand(args));
             }
         }
         Ok(options)
@@ -116,13 +116,4 @@ pub(super) fn existing_group(ctx: &mut Ctx<'_>, key: &[u8], group: &[u8]) -> Res
         return Err(no_group(key, group));
     }
     Ok(slot)
-}
-
-/// The stream is there, the group is not.
-pub(super) fn no_group(key: &[u8], group: &[u8]) -> Error {
-    Error::owned(format!(
-        "NOGROUP No such consumer group '{}' for key name '{}'",
-        excerpt(group, 128),
-        excerpt(key, 128)
-    ))
 }

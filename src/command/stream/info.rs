@@ -1,12 +1,13 @@
 //! XINFO: what a stream, its groups and their consumers look like inside.
 
-use super::{delay, entry_reply, find, group::no_group, id_reply, policy, request};
+use super::common::{entry_reply, find, id_reply, no_group, wrong_subcommand};
+use super::{delay, policy, request};
 use crate::config::EventClasses;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::Slot;
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;
-use crate::spec::error::{Error, excerpt};
+use crate::spec::error::Error;
 use crate::value::stream::{Consumer, Group, Stream, StreamId};
 
 /// Entries of each list that XINFO STREAM FULL shows when the call does not say.
@@ -218,15 +219,4 @@ pub(super) fn xinfo_consumers(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         reply.integer(consumer.active_ms().map_or(-1, since));
     }
     Ok(())
-}
-
-/// The arguments behind a subcommand are not of its form.
-pub(super) fn wrong_subcommand(args: &Args<'_>) -> Error {
-    let argv = args.argv();
-    let (container, name) = (argv.get(0).unwrap_or_default(), argv.get(1).unwrap_or_default());
-    Error::owned(format!(
-        "ERR unknown subcommand or wrong number of arguments for '{}'. Try {} HELP.",
-        excerpt(name, 128),
-        excerpt(container, 128).to_ascii_uppercase()
-    ))
 }

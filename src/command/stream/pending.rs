@@ -1,11 +1,11 @@
 //! Entries that were delivered and not acknowledged: XACK, XPENDING, giving them back by XNACK, and taking them over by XCLAIM
 //! and XAUTOCLAIM.
 
-use super::delete::counted_ids;
-use super::{
+use super::common::{
     ID_INVALID, Interval, admit_pending_effects, entry_reply, find_group, id_reply, interval_start, look_for_group,
     pending_effects_left,
 };
+use super::delete::counted_ids;
 use crate::base::limits::REPLY_MAX_BYTES;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::Slot;

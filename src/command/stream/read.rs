@@ -5,8 +5,8 @@
 
 use std::collections::HashSet;
 
+use super::common::{ID_INVALID, entry_parts, entry_reply, id_reply, pending_effects_left, read};
 use super::pending::once_more;
-use super::{ID_INVALID, entry_parts, entry_reply, id_reply, pending_effects_left, read};
 use crate::base::limits::{READ_DELETED_MAX, REPLY_MAX_BYTES};
 use crate::engine::wait::{Wait, Want, deadline_after_ms};
 use crate::engine::{Ctx, Flow, MayWait};

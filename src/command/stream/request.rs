@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use sha1::{Digest, Sha1};
 
-use super::{ID_INVALID, find};
+use super::common::{ID_INVALID, find};
 use crate::engine::{Ctx, Done};
 use crate::keyspace::Slot;
 use crate::spec::args::Args;

@@ -1,6 +1,6 @@
 //! Trimming: XTRIM, and the options of XADD that do the same.
 
-use super::{ID_INVALID, admit_each_pending, find, pending_effects_left};
+use super::common::{ID_INVALID, admit_each_pending, find, pending_effects_left};
 use crate::base::limits::STREAM_TRIM_MAX_ENTRIES;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::{DbIndex, Slot};

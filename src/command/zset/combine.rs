@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use super::{members_reply, store};
+use super::common::{members_reply, store};
 use crate::engine::{Ctx, Done};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::super::scan;
-use super::{find, members_reply, read, signless_zero};
+use super::common::{find, members_reply, read, signless_zero};
 use crate::base::limits::RANDOM_DRAWS_MAX;
 use crate::base::num;
 use crate::engine::{Ctx, Done};

@@ -1,7 +1,7 @@
 //! Taking out the lowest or highest members, and waiting for some.
 
 use super::super::list::{count_arg, counted_keys, pop_count};
-use super::find;
+use super::common::find;
 use crate::engine::wait::{Wait, Want, deadline_after_seconds};
 use crate::engine::{Ctx, Done, Flow, MayWait};
 use crate::keyspace::{DbIndex, Slot};

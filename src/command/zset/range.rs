@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::{find, members_reply, read, store};
+use super::common::{find, members_reply, read, store};
 use crate::base::num;
 use crate::engine::{Ctx, Done};
 use crate::spec::args::Args;
