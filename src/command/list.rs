@@ -4,6 +4,7 @@
 //! its keys becomes a list, so nothing here knows whether a call has waited, but for keys of another type: a new call
 //! refuses them, one that has waited passes over them.
 
+use super::pop::{ManyPop, count_arg, first_of};
 use crate::config::EventClasses;
 use crate::engine::observe::events::PUSH_FIRST;
 use crate::engine::wait::{Wait, Want, deadline_after_seconds};
@@ -11,7 +12,6 @@ use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::reply::Reply;
-use crate::resp::request::Argv;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::spec::{Access, AnswersAll, Flags, Group, KeySpec};
@@ -93,14 +93,6 @@ fn pop(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> Done {
     }
 }
 
-/// How many elements to pop: what is no number gets the same error as what is negative.
-pub(super) fn count_arg(args: &mut Args<'_>) -> Result<i64, Error> {
-    match args.int_or(Error::NotPositive)? {
-        ..0 => Err(Error::NotPositive),
-        count => Ok(count),
-    }
-}
-
 /// Answers the element at one end and removes it.
 fn take_one(ctx: &mut Ctx<'_>, db: DbIndex, slot: Slot, end: End) -> Done {
     ctx.reply.bulk_or_null(at_end(ctx.ks.list(db, slot)?, end));
@@ -108,9 +100,9 @@ fn take_one(ctx: &mut Ctx<'_>, db: DbIndex, slot: Slot, end: End) -> Done {
 }
 
 /// Answers up to `count` elements from one end and removes them.
-fn take_many(ctx: &mut Ctx<'_>, db: DbIndex, slot: Slot, end: End, count: i64) -> Done {
+fn take_many(ctx: &mut Ctx<'_>, db: DbIndex, slot: Slot, end: End, count: usize) -> Done {
     let list = ctx.ks.list(db, slot)?;
-    let count = usize::try_from(count).unwrap_or(usize::MAX).min(list.len());
+    let count = count.min(list.len());
     ctx.reply.array(count);
     let taken = list.range(take(end, count, list.len()));
     match end {
@@ -430,7 +422,7 @@ fn brpop(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
 fn pop_first_or_wait(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> MayWait {
     let keys = args.take(args.len().saturating_sub(1))?;
     let deadline_ms = deadline_after_seconds(args.bytes()?, ctx.now_ms())?;
-    let Some((key, slot)) = first_of(ctx, keys)? else {
+    let Some((key, slot)) = first_of(ctx, keys, find)? else {
         return Ok(Flow::wait(Wait::new(Want::List, keys.iter(), deadline_ms, Reply::null_array)));
     };
     ctx.reply.array(2);
@@ -439,73 +431,15 @@ fn pop_first_or_wait(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> MayWait
     Ok(Flow::Replied)
 }
 
-/// The first of the keys that holds a list.
-fn first_of<'a>(ctx: &mut Ctx<'_>, keys: Argv<'a>) -> Result<Option<(&'a [u8], Slot)>, Error> {
-    let (db, skip_wrong) = (ctx.db(), ctx.is_retry());
-    for key in keys.iter() {
-        if let Some(slot) = find_or_skip(ctx.ks, db, key, skip_wrong)? {
-            return Ok(Some((key, slot)));
-        }
-    }
-    Ok(None)
-}
-
-/// What LMPOP and BLMPOP are given.
-struct ManyPop<'a> {
-    keys: Argv<'a>,
-    end: End,
-    count: i64,
-}
-
-impl<'a> ManyPop<'a> {
-    fn parse(args: &mut Args<'a>) -> Result<ManyPop<'a>, Error> {
-        let keys = counted_keys(args)?;
-        let end = args.one_of(&ENDS).ok_or(Error::Syntax)?;
-        Ok(ManyPop { keys, end, count: pop_count(args)? })
-    }
-
-    /// Answers and removes elements; false, with nothing answered, where no key holds a list.
-    fn run(&self, ctx: &mut Ctx<'_>) -> Result<bool, Error> {
-        let Some((key, slot)) = first_of(ctx, self.keys)? else { return Ok(false) };
-        ctx.reply.array(2);
-        ctx.reply.bulk(key);
-        take_many(ctx, ctx.db(), slot, self.end, self.count)?;
-        Ok(true)
-    }
-}
-
-/// How many keys follow, and these keys; at least one argument must be left behind them.
-pub(super) fn counted_keys<'a>(args: &mut Args<'a>) -> Result<Argv<'a>, Error> {
-    let wrong = Error::text("ERR numkeys should be greater than 0");
-    let n = args.int_or(wrong.clone())?;
-    if n < 1 {
-        return Err(wrong);
-    }
-    let n = usize::try_from(n).unwrap_or(usize::MAX);
-    if n >= args.len() {
-        return Err(Error::Syntax);
-    }
-    args.take(n)
-}
-
-/// `COUNT n` at the end of a command that pops from the first of several keys; 1 without.
-pub(super) fn pop_count(args: &mut Args<'_>) -> Result<i64, Error> {
-    let wrong = Error::text("ERR count should be greater than 0");
-    let mut count = None;
-    while !args.is_empty() {
-        if count.is_some() || !args.option("count", 1) {
-            return Err(Error::Syntax);
-        }
-        count = Some(args.int_or(wrong.clone())?);
-        if count < Some(1) {
-            return Err(wrong);
-        }
-    }
-    Ok(count.unwrap_or(1))
+/// LMPOP and BLMPOP: replies with elements and removes them; false, without a reply, where no key holds a list.
+fn pop_many(ctx: &mut Ctx<'_>, pop: &ManyPop<'_, End>) -> Result<bool, Error> {
+    let Some(slot) = pop.begin(ctx, find)? else { return Ok(false) };
+    take_many(ctx, ctx.db(), slot, pop.end, pop.count)?;
+    Ok(true)
 }
 
 fn lmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    if !ManyPop::parse(&mut args)?.run(ctx)? {
+    if !pop_many(ctx, &ManyPop::parse(&mut args, &ENDS)?)? {
         ctx.reply.null_array();
     }
     Ok(())
@@ -514,9 +448,9 @@ fn lmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 fn blmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     // Redis looks at the timeout last.
     let timeout = args.bytes()?;
-    let pop = ManyPop::parse(&mut args)?;
+    let pop = ManyPop::parse(&mut args, &ENDS)?;
     let deadline_ms = deadline_after_seconds(timeout, ctx.now_ms())?;
-    if pop.run(ctx)? {
+    if pop_many(ctx, &pop)? {
         return Ok(Flow::Replied);
     }
     Ok(Flow::wait(Wait::new(Want::List, pop.keys.iter(), deadline_ms, Reply::null_array)))

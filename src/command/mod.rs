@@ -36,6 +36,7 @@ mod migrate;
 mod module;
 mod monitor;
 mod persistence;
+mod pop;
 mod pubsub;
 mod replication;
 mod sample;

@@ -1,12 +1,11 @@
 //! Taking out the lowest or highest members, and waiting for some.
 
-use super::super::list::{count_arg, counted_keys, pop_count};
+use super::super::pop::{ManyPop, count_arg, first_of};
 use super::common::find;
 use crate::engine::wait::{Wait, Want, deadline_after_seconds};
 use crate::engine::{Ctx, Done, Flow, MayWait};
 use crate::keyspace::{DbIndex, Slot};
 use crate::resp::reply::Reply;
-use crate::resp::request::Argv;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 
@@ -16,6 +15,8 @@ enum End {
     Min,
     Max,
 }
+
+const ENDS: [(&str, End); 2] = [("min", End::Min), ("max", End::Max)];
 
 /// How members and scores are grouped in the reply.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -79,8 +80,7 @@ fn pop(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> Done {
         return Ok(());
     };
     let shape = if count.is_some() && ctx.reply.is_resp3() { Shape::Pairs } else { Shape::Flat };
-    let count = usize::try_from(count.unwrap_or(1)).unwrap_or(usize::MAX);
-    take(ctx, (db, slot), end, count, shape, true)
+    take(ctx, (db, slot), end, count.unwrap_or(1), shape, true)
 }
 
 pub(super) fn bzpopmin(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
@@ -94,7 +94,7 @@ pub(super) fn bzpopmax(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
 fn pop_or_wait(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> MayWait {
     let keys = args.take(args.len().saturating_sub(1))?;
     let deadline_ms = deadline_after_seconds(args.bytes()?, ctx.now_ms())?;
-    let Some((key, slot)) = first_of(ctx, keys)? else {
+    let Some((key, slot)) = first_of(ctx, keys, find)? else {
         return Ok(Flow::wait(Wait::new(Want::ZSet, keys.iter(), deadline_ms, Reply::null_array)));
     };
     ctx.reply.array(3);
@@ -103,48 +103,15 @@ fn pop_or_wait(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> MayWait {
     Ok(Flow::Replied)
 }
 
-/// The first of the keys that holds a sorted set. A call that has waited passes over other types.
-fn first_of<'a>(ctx: &mut Ctx<'_>, keys: Argv<'a>) -> Result<Option<(&'a [u8], Slot)>, Error> {
-    let (db, skip_wrong) = (ctx.db(), ctx.is_retry());
-    for key in keys.iter() {
-        match find(ctx.ks, db, key) {
-            Ok(Some(slot)) => return Ok(Some((key, slot))),
-            Err(Error::WrongType) if skip_wrong => {}
-            found => {
-                found?;
-            }
-        }
-    }
-    Ok(None)
-}
-
-/// What ZMPOP and BZMPOP are given.
-struct ManyPop<'a> {
-    keys: Argv<'a>,
-    end: End,
-    count: i64,
-}
-
-impl<'a> ManyPop<'a> {
-    fn parse(args: &mut Args<'a>) -> Result<ManyPop<'a>, Error> {
-        let keys = counted_keys(args)?;
-        let end = args.one_of(&[("min", End::Min), ("max", End::Max)]).ok_or(Error::Syntax)?;
-        Ok(ManyPop { keys, end, count: pop_count(args)? })
-    }
-
-    /// Answers and removes members; false, with nothing answered, where no key holds a sorted set.
-    fn run(&self, ctx: &mut Ctx<'_>) -> Result<bool, Error> {
-        let Some((key, slot)) = first_of(ctx, self.keys)? else { return Ok(false) };
-        ctx.reply.array(2);
-        ctx.reply.bulk(key);
-        let count = usize::try_from(self.count).unwrap_or(usize::MAX);
-        take(ctx, (ctx.db(), slot), self.end, count, Shape::Pairs, true)?;
-        Ok(true)
-    }
+/// ZMPOP and BZMPOP: replies with members and removes them; false, without a reply, where no key holds a sorted set.
+fn pop_many(ctx: &mut Ctx<'_>, pop: &ManyPop<'_, End>) -> Result<bool, Error> {
+    let Some(slot) = pop.begin(ctx, find)? else { return Ok(false) };
+    take(ctx, (ctx.db(), slot), pop.end, pop.count, Shape::Pairs, true)?;
+    Ok(true)
 }
 
 pub(super) fn zmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    if !ManyPop::parse(&mut args)?.run(ctx)? {
+    if !pop_many(ctx, &ManyPop::parse(&mut args, &ENDS)?)? {
         ctx.reply.null_array();
     }
     Ok(())
@@ -152,9 +119,9 @@ pub(super) fn zmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 
 pub(super) fn bzmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     let timeout = args.bytes()?;
-    let pop = ManyPop::parse(&mut args)?;
+    let pop = ManyPop::parse(&mut args, &ENDS)?;
     let deadline_ms = deadline_after_seconds(timeout, ctx.now_ms())?;
-    if pop.run(ctx)? {
+    if pop_many(ctx, &pop)? {
         return Ok(Flow::Replied);
     }
     Ok(Flow::wait(Wait::new(Want::ZSet, pop.keys.iter(), deadline_ms, Reply::null_array)))
