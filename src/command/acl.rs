@@ -1,4 +1,4 @@
-//! ACL: users, what they may do, and what was refused to them.
+//! ACL: users, their permissions, and the log of refused calls.
 
 use std::path::PathBuf;
 
@@ -134,7 +134,7 @@ fn cat(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// What a subcommand answers that may have no further argument.
+/// The error of a subcommand that takes no further argument.
 fn too_many(full_name: &str) -> Error {
     let name = full_name.trim_start_matches("acl|").to_uppercase();
     Error::owned(format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try ACL HELP."))
@@ -149,7 +149,8 @@ fn gen_pass(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         Some(_) => usize::try_from(args.int()?).ok().filter(|bits| (1..=4_096).contains(bits)).ok_or(BITS)?,
     };
     args.end().map_err(|_| too_many(ctx.name()))?;
-    // Not the generator of RANDOMKEY and its kin, which is reproducible where the server is simulated: this must not be guessed.
+    // Not the generator behind RANDOMKEY, which is reproducible in a simulated server: a password must not be
+    // predictable.
     let mut rng = Rng::from_entropy();
     let digits: String = (0..bits.div_ceil(4)).map(|_| format!("{:x}", rng.next_u64() & 15)).collect();
     ctx.reply.bulk(digits.as_bytes());
@@ -236,13 +237,15 @@ fn log(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// The file of users, if there is to be one.
+/// The path of the ACL file; an error if none is configured.
 fn acl_file(ctx: &Ctx<'_>) -> Result<PathBuf, Error> {
     let config = &ctx.server.config;
     if config.aclfile.as_os_str().is_empty() {
         return Err(Error::text(
-            "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER \
-             command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store \
+            "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL \
+             SETUSER \
+             command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to \
+             store \
              users in the Redis configuration.",
         ));
     }
@@ -270,7 +273,7 @@ fn save(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// An entry of ACL: what most have in common.
+/// Fields that most subcommands of ACL share.
 const SUB: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
@@ -278,7 +281,7 @@ const SUB: Command = Command {
     ..Command::EMPTY
 };
 
-/// The same of what anybody may ask.
+/// As [`SUB`], for subcommands that every user may call.
 const OPEN: Command = Command { flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE), ..SUB };
 
 /// The family's table.
@@ -288,7 +291,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     group: Group::Server,
     since: "6.0.0",
     complexity: "Depends on subcommand.",
-    summary: "Says who may do what.",
+    summary: "A container for access control commands.",
     sub: &[
         Command {
             name: "cat",
@@ -304,7 +307,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             arity: -3,
             secrets: &[Secret::From(2)],
             complexity: "O(1) amortized time considering the typical user.",
-            summary: "Removes users, and closes their connections.",
+            summary: "Removes users and closes their connections.",
             syntax: "username...",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
             run: Run::Now(del_user),
@@ -313,10 +316,10 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "dryrun",
             arity: -4,
-            // The call may have a password in it.
+            // The call may contain a password.
             secrets: &[Secret::From(4)],
             since: "7.0.0",
-            summary: "Says whether a user may make a call, and makes none.",
+            summary: "Tests whether a user may run a command, without running it.",
             syntax: "username command [arg...]",
             run: Run::Now(dry_run),
             ..SUB
@@ -324,7 +327,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "genpass",
             arity: -2,
-            summary: "Makes a password that nobody can guess.",
+            summary: "Returns a random password.",
             syntax: "[bits:integer]",
             run: Run::Now(gen_pass),
             ..OPEN
@@ -334,7 +337,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             arity: 3,
             secrets: &[Secret::From(2)],
             complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
-            summary: "Shows the rules of a user.",
+            summary: "Returns the rules of a user.",
             syntax: "username",
             run: Run::Now(get_user),
             ..SUB
@@ -342,7 +345,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "help",
             arity: 2,
-            summary: "Explains the subcommands.",
+            summary: "Lists the subcommands.",
             flags: Flags::LOADING.and(Flags::STALE),
             run: Run::Now(help),
             ..OPEN
@@ -351,7 +354,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "list",
             arity: 2,
             complexity: "O(N). Where N is the number of configured users.",
-            summary: "Shows the rules of all users.",
+            summary: "Returns the rules of all users.",
             run: Run::Now(list),
             ..SUB
         },
@@ -359,7 +362,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "load",
             arity: 2,
             complexity: "O(N). Where N is the number of configured users.",
-            summary: "Reads the users from the file that aclfile names.",
+            summary: "Loads the users from the ACL file.",
             run: Run::Now(load),
             ..SUB
         },
@@ -367,7 +370,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "log",
             arity: -2,
             complexity: "O(N) with N being the number of entries shown.",
-            summary: "Shows or forgets what was refused to users.",
+            summary: "Lists or clears the log of refused calls.",
             syntax: "[count:integer | RESET]:operation",
             run: Run::Now(log),
             ..SUB
@@ -376,7 +379,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "save",
             arity: 2,
             complexity: "O(N). Where N is the number of configured users.",
-            summary: "Writes the users to the file that aclfile names.",
+            summary: "Writes the users to the ACL file.",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
             run: Run::Now(save),
             ..SUB
@@ -386,7 +389,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             arity: -3,
             secrets: &[Secret::From(2)],
             complexity: "O(N). Where N is the number of rules provided.",
-            summary: "Makes a user, or changes its rules.",
+            summary: "Creates a user or changes its rules.",
             syntax: "username [rule...]",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
             run: Run::Now(set_user),
@@ -396,14 +399,14 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "users",
             arity: 2,
             complexity: "O(N). Where N is the number of configured users.",
-            summary: "Lists the names of all users.",
+            summary: "Returns the names of all users.",
             run: Run::Now(users),
             ..SUB
         },
         Command {
             name: "whoami",
             arity: 2,
-            summary: "Says who the connection acts as.",
+            summary: "Returns the user of the connection.",
             run: Run::Now(who_am_i),
             ..OPEN
         },

@@ -1,6 +1,6 @@
-//! CLUSTER, and what clients of a cluster say to its nodes: refused, as by a Redis that is no part of one.
+//! CLUSTER, and the commands that cluster clients send to nodes: refused, as by a Redis that is not part of a cluster.
 //!
-//! Client libraries ask these to find out what they talk to, and take this error for "a single server".
+//! Client libraries send them to find out whether the server is a cluster, and read this error as "a single server".
 
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::spec::args::Args;
@@ -11,30 +11,30 @@ fn refuse(_: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Err(Error::text("ERR This instance has cluster support disabled"))
 }
 
-/// What all of them have in common.
+/// Fields that all of them share.
 const CLUSTER: Command = Command {
     flags: Flags::STALE,
     group: Group::Cluster,
     since: "3.0.0",
-    summary: "Is refused: the server is no node of a cluster.",
+    summary: "Refused: the server is not a cluster node.",
     run: Run::Now(refuse),
     ..Command::EMPTY
 };
 
-/// What only answers.
+/// Read-only subcommands.
 const ASK: Command = Command { tips: &["nondeterministic_output"], ..CLUSTER };
 
-/// What answers, also while data is loaded.
+/// Read-only subcommands that are allowed while data is loading.
 const ASK_EARLY: Command = Command { flags: Flags::STALE.and(Flags::LOADING), ..ASK };
 
-/// What is asked about the nodes.
+/// Queries about nodes, for administrators.
 const ASK_AS_ADMIN: Command = Command { flags: Flags::STALE.and(Flags::ADMIN), arity: 3, ..ASK };
 
-/// What would change the cluster.
+/// Subcommands that would change the cluster.
 const CHANGE: Command =
     Command { flags: Flags::STALE.and(Flags::ADMIN).and(Flags::NO_ASYNC_LOADING), arity: 3, ..CLUSTER };
 
-/// What a client says about its connection.
+/// Commands with which a client sets up its connection.
 const OF_CONNECTION: Command = Command {
     arity: 1,
     flags: Flags::FAST.and(Flags::LOADING).and(Flags::STALE),
@@ -50,7 +50,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -2,
         flags: Flags::NONE,
         complexity: "Depends on subcommand.",
-        summary: "Holds the commands about a cluster, which are refused: the server is no node of one.",
+        summary: "A container for cluster commands, all of them refused: the server is not a cluster node.",
         sub: &[
             Command { name: "addslots", arity: -3, syntax: "slot:integer...", ..CHANGE },
             Command {
@@ -97,7 +97,8 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "setslot",
                 arity: -4,
-                syntax: "slot:integer <(IMPORTING node-id):importing | (MIGRATING node-id):migrating | (NODE node-id):node | STABLE>:subcommand",
+                syntax: "slot:integer <(IMPORTING node-id):importing | (MIGRATING node-id):migrating | (NODE \
+                    node-id):node | STABLE>:subcommand",
                 ..CHANGE
             },
             Command { name: "shards", arity: 2, since: "7.0.0", ..ASK_EARLY },

@@ -1,4 +1,4 @@
-//! SLOWLOG and COMMANDLOG: which commands stood out lately.
+//! SLOWLOG and COMMANDLOG: commands that took long recently, or whose requests or replies were large.
 
 use super::help::help;
 use crate::base::num;
@@ -9,7 +9,7 @@ use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::spec::{Flags, Group};
 
-/// How many entries SLOWLOG GET answers unasked.
+/// The number of entries in a reply of SLOWLOG GET without a count.
 const DEFAULT_COUNT: usize = 10;
 
 fn slowlog_get(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
@@ -55,7 +55,7 @@ fn reset(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// How many entries are asked for; -1 is all.
+/// Takes the number of entries to return; -1 means all.
 fn count(args: &mut Args<'_>) -> Result<usize, Error> {
     let count = match num::parse_i64(args.bytes()?) {
         Some(-1) => Some(usize::MAX),
@@ -64,7 +64,7 @@ fn count(args: &mut Args<'_>) -> Result<usize, Error> {
     count.ok_or(Error::text("ERR count should be greater than or equal to -1"))
 }
 
-/// The log that is asked for.
+/// Takes the name of the log.
 fn named(args: &mut Args<'_>) -> Result<Trait, Error> {
     const NAMES: [(&str, Trait); 3] =
         [("slow", Trait::Slow), ("large-request", Trait::LargeRequest), ("large-reply", Trait::LargeReply)];
@@ -89,7 +89,7 @@ fn write(noted: &Noted, reply: &mut Reply) {
     reply.bulk(&noted.name);
 }
 
-/// An entry of SLOWLOG: what most have in common.
+/// Fields that most subcommands of SLOWLOG share.
 const SLOW: Command = Command {
     flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
@@ -97,10 +97,10 @@ const SLOW: Command = Command {
     ..Command::EMPTY
 };
 
-/// An entry of COMMANDLOG.
+/// Fields that most subcommands of COMMANDLOG share.
 const LOG: Command = Command { since: "8.1.0", ..SLOW };
 
-/// An entry HELP.
+/// The HELP subcommand of both.
 const HELP: Command = Command {
     name: "help",
     arity: 2,
@@ -119,14 +119,14 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Server,
         since: "8.1.0",
         complexity: "Depends on subcommand.",
-        summary: "Holds the commands that tell of commands which took long, or whose requests or replies were large.",
+        summary: "A container for commands about slow commands, large requests and large replies.",
         sub: &[
             Command {
                 name: "get",
                 arity: 4,
-                complexity: "O(N) where N is the number of entries answered",
-                summary: "Answers the newest entries of a log, all of them for -1: number, Unix time in seconds, microseconds or \
-                          bytes, arguments, address and name of the client.",
+                complexity: "O(N) where N is the number of entries returned",
+                summary: "Returns the newest entries of a log, all of them for -1: id, Unix time in seconds, microseconds \
+                          or bytes, arguments, client address and name.",
                 syntax: "count:integer <SLOW | LARGE-REQUEST | LARGE-REPLY>",
                 tips: &["request_policy:all_nodes", "nondeterministic_output"],
                 run: Run::Now(get),
@@ -136,7 +136,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "len",
                 arity: 3,
-                summary: "Answers how many entries a log has.",
+                summary: "Returns the number of entries in a log.",
                 syntax: "<SLOW | LARGE-REQUEST | LARGE-REPLY>",
                 tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
                 run: Run::Now(len),
@@ -146,7 +146,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 name: "reset",
                 arity: 3,
                 complexity: "O(N) where N is the number of entries",
-                summary: "Forgets the entries of a log.",
+                summary: "Clears a log.",
                 syntax: "<SLOW | LARGE-REQUEST | LARGE-REPLY>",
                 tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
                 run: Run::Now(reset),
@@ -162,14 +162,14 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Server,
         since: "2.2.12",
         complexity: "Depends on subcommand.",
-        summary: "Holds the commands that tell of commands which took long.",
+        summary: "A container for slow log commands.",
         sub: &[
             Command {
                 name: "get",
                 arity: -2,
-                complexity: "O(N) where N is the number of entries answered",
-                summary: "Answers the newest 10 entries, or so many, all of them for -1: number, Unix time in seconds, \
-                          microseconds, arguments, address and name of the client.",
+                complexity: "O(N) where N is the number of entries returned",
+                summary: "Returns the newest entries, by default 10, all of them for -1: id, Unix time in seconds, \
+                          microseconds, arguments, client address and name.",
                 syntax: "[count:integer]",
                 tips: &["request_policy:all_nodes", "nondeterministic_output"],
                 run: Run::Now(slowlog_get),
@@ -179,7 +179,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "len",
                 arity: 2,
-                summary: "Answers how many entries there are.",
+                summary: "Returns the number of entries in the slow log.",
                 tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
                 run: Run::Now(slowlog_len),
                 ..SLOW
@@ -188,7 +188,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 name: "reset",
                 arity: 2,
                 complexity: "O(N) where N is the number of entries",
-                summary: "Forgets the entries.",
+                summary: "Clears the slow log.",
                 tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
                 run: Run::Now(slowlog_reset),
                 ..SLOW

@@ -1,4 +1,4 @@
-//! The connection itself: who speaks, in which protocol, to which database.
+//! The connection itself: its user, protocol and database.
 
 use crate::acl::users::DEFAULT_NAME;
 use crate::base::version::REDIS_VERSION;
@@ -15,7 +15,7 @@ fn ping(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         return Err(Error::Arity(ctx.name().into()));
     }
     if ctx.session.restrictions.has(Restrictions::SUBSCRIBER) {
-        // What a RESP2 subscriber reads must look like a message.
+        // A RESP2 subscriber expects every reply in the form of a message.
         ctx.reply.array(2);
         ctx.reply.bulk(b"pong");
         ctx.reply.bulk(message.unwrap_or_default());
@@ -38,7 +38,7 @@ fn quit(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Back to the state of a fresh connection.
+/// RESET: back to the state of a fresh connection.
 fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let session = &mut *ctx.session;
     ctx.server.discard(session);
@@ -124,7 +124,7 @@ fn hello(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     if let Some(protocol) = protocol {
         if protocol < 3 {
-            // Nothing can be pushed from now on.
+            // The client can no longer receive pushes.
             ctx.server.withdraw_all(ctx.session);
         }
         ctx.session.protocol = protocol;
@@ -159,7 +159,7 @@ fn greet(ctx: &mut Ctx<'_>) {
     reply.array(0);
 }
 
-/// A client's name, if it may be one: printable, without blanks, so that CLIENT LIST can be taken apart again.
+/// Checks a client name: printable and without blanks, so that the output of CLIENT LIST can be parsed.
 pub(super) fn valid_name(name: &[u8]) -> Result<&[u8], Error> {
     if is_plain(name) {
         return Ok(name);
@@ -177,7 +177,7 @@ pub(super) fn set_name(ctx: &mut Ctx<'_>, name: &[u8]) {
     ctx.server.clients.registry.named(ctx.session.key, name);
 }
 
-/// What may be said before anything else, whatever the server is busy with.
+/// Flags of commands that are allowed before authentication and in any state of the server.
 const ANYTIME: Flags =
     Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY);
 
@@ -190,7 +190,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: ANYTIME,
         group: Group::Connection,
         complexity: "O(N) where N is the length of the password",
-        summary: "Proves to be a user by a password.",
+        summary: "Authenticates the connection.",
         syntax: "[username] password",
         run: Run::Now(auth),
         ..Command::EMPTY
@@ -200,7 +200,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 2,
         flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
         group: Group::Connection,
-        summary: "Answers what it was given.",
+        summary: "Returns the given string.",
         syntax: "message",
         run: Run::Now(echo),
         ..Command::EMPTY
@@ -208,12 +208,12 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "hello",
         arity: -1,
-        // From where the version stands: it may have been forgotten.
+        // Counted from the version, which may be missing.
         secrets: &[Secret::After { word: "auth", first: 1, count: 2 }],
         flags: ANYTIME,
         group: Group::Connection,
         since: "6.0.0",
-        summary: "Chooses the protocol, authenticates and names the connection, and answers what the server is.",
+        summary: "Handshakes: sets the protocol, authenticates, names the connection, and describes the server.",
         syntax: "[protover:integer [AUTH username password] [SETNAME clientname]]:arguments",
         run: Run::Now(hello),
         ..Command::EMPTY
@@ -223,7 +223,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -1,
         flags: Flags::FAST.and(Flags::WHILE_SUBSCRIBED).and(Flags::TELLS_HEALTH),
         group: Group::Connection,
-        summary: "Answers PONG, or the message, to show that the server lives.",
+        summary: "Returns PONG or the given message, to test the connection.",
         syntax: "[message]",
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         run: Run::Now(ping),
@@ -234,7 +234,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -1,
         flags: ANYTIME.and(Flags::WHILE_SUBSCRIBED).and(Flags::WHILE_QUEUEING),
         group: Group::Connection,
-        summary: "Closes the connection once all replies are sent.",
+        summary: "Closes the connection after all replies have been sent.",
         run: Run::Now(quit),
         ..Command::EMPTY
     },
@@ -244,7 +244,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: ANYTIME.and(Flags::WHILE_SUBSCRIBED).and(Flags::WHILE_QUEUEING),
         group: Group::Connection,
         since: "6.2.0",
-        summary: "Brings the connection back to its first state.",
+        summary: "Resets the state of the connection.",
         run: Run::Now(reset),
         ..Command::EMPTY
     },
@@ -253,7 +253,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 2,
         flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
         group: Group::Connection,
-        summary: "Chooses the database that the connection works on.",
+        summary: "Selects the database of the connection.",
         syntax: "index",
         databases: Databases::Selected,
         run: Run::Now(select),

@@ -1,10 +1,10 @@
-//! HELP of every container: derived from its subcommands' entries.
+//! HELP of every container, derived from the entries of its subcommands.
 
 use crate::engine::{Ctx, Done};
 use crate::spec::args::Args;
 use crate::spec::syntax::without_names;
 
-/// `CONTAINER HELP`: each subcommand with its arguments, and what it does.
+/// `CONTAINER HELP`: each subcommand with its arguments and summary.
 pub(super) fn help(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let container = ctx.entry.full_name.split('|').next().unwrap_or_default();
     let mut lines: Vec<String> = Vec::new();
@@ -17,7 +17,7 @@ pub(super) fn help(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// The frame that every HELP has, around `lines`.
+/// Writes `lines` in the frame of every HELP reply.
 pub(super) fn write<'l>(ctx: &mut Ctx<'_>, container: &str, lines: impl ExactSizeIterator<Item = &'l str>) {
     ctx.reply.array(lines.len() + 1);
     let container = container.to_ascii_uppercase();

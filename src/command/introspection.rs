@@ -1,4 +1,4 @@
-//! COMMAND: what the table says about itself, in the shapes that clients, proxies and redis-cli read.
+//! COMMAND: the command table in the formats that clients, proxies and redis-cli read.
 
 use crate::base::glob;
 use crate::engine::{Command, Ctx, Done, Entry, Run};
@@ -38,7 +38,7 @@ fn info(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// One command as COMMAND INFO shows it, its subcommands included.
+/// Writes a command and its subcommands in the format of COMMAND INFO.
 fn describe(reply: &mut Reply, entry: &Entry) {
     let command = entry.command;
     let (first, last, step) = legacy_range(command);
@@ -125,7 +125,7 @@ fn docs(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Commands that others have made needless: since which version of Redis, and which.
+/// Deprecated commands: the version of Redis that deprecated them, and their replacement.
 const DEPRECATED: [(&str, &str, &str); 21] = [
     ("brpoplpush", "6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments"),
     ("cluster|slaves", "5.0.0", "`CLUSTER REPLICAS`"),
@@ -150,13 +150,13 @@ const DEPRECATED: [(&str, &str, &str); 21] = [
     ("zrevrangebyscore", "6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments"),
 ];
 
-/// Commands that are not for clients.
+/// Commands that are not meant for clients.
 const SYSTEM: [&str; 5] = ["debug", "pfdebug", "pfselftest", "replconf", "restore-asking"];
 
-/// One command as COMMAND DOCS shows it: its name, and a map.
+/// Writes a command in the format of COMMAND DOCS: its name and a map.
 fn document(reply: &mut Reply, entry: &Entry) {
     let command = entry.command;
-    // A test sees to it that every syntax parses.
+    // A test makes sure that every syntax parses.
     let arguments = syntax::parse(command.syntax).unwrap_or_default();
     let is_container = !entry.sub.is_empty();
     reply.bulk(entry.full_name.as_bytes());
@@ -195,8 +195,8 @@ fn document(reply: &mut Reply, entry: &Entry) {
     }
 }
 
-/// `specs`: how many key specs there are; `keys`: how many key arguments were documented before. Each key is of the next
-/// spec, those beyond of the last.
+/// `specs` is the number of key specs; `keys` counts the key arguments documented so far. Each key argument belongs to
+/// the next spec, and further ones to the last.
 fn document_arguments(reply: &mut Reply, arguments: &[Arg], specs: usize, keys: &mut usize) {
     reply.array(arguments.len());
     for argument in arguments {
@@ -248,7 +248,7 @@ fn document_arguments(reply: &mut Reply, arguments: &[Arg], specs: usize, keys: 
 fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     enum Filter<'a> {
         None,
-        /// There are no modules, so none of the commands is of one.
+        /// There are no modules, so no command matches.
         Module,
         Category(String),
         Pattern(&'a [u8]),
@@ -318,7 +318,7 @@ fn answer_keys(ctx: &mut Ctx<'_>, args: Args<'_>, with_flags: bool) -> Done {
     Ok(())
 }
 
-/// An entry of COMMAND: what all have in common.
+/// Fields that all subcommands of COMMAND share.
 const SUB: Command = Command {
     flags: Flags::LOADING.and(Flags::STALE),
     group: Group::Server,
@@ -332,22 +332,16 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     name: "command",
     arity: -1,
     complexity: "O(N) where N is the number of commands",
-    summary: "Answers what every command is.",
+    summary: "Returns information about all commands.",
     tips: &["nondeterministic_output_order"],
     sub: &[
-        Command {
-            name: "count",
-            arity: 2,
-            summary: "Answers how many commands there are.",
-            run: Run::Now(count),
-            ..SUB
-        },
+        Command { name: "count", arity: 2, summary: "Returns the number of commands.", run: Run::Now(count), ..SUB },
         Command {
             name: "docs",
             arity: -2,
             since: "7.0.0",
             complexity: "O(N) where N is the number of commands asked for",
-            summary: "Answers what commands do and what arguments they take.",
+            summary: "Returns the documentation of commands.",
             syntax: "[command-name...]",
             tips: &["nondeterministic_output_order"],
             run: Run::Now(docs),
@@ -357,7 +351,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "getkeys",
             arity: -3,
             complexity: "O(N) where N is the number of arguments to the command",
-            summary: "Answers the keys of a whole command.",
+            summary: "Returns the keys of a given command call.",
             syntax: "command [arg...]",
             secrets: &[Secret::Call { first: 2 }],
             run: Run::Now(getkeys),
@@ -368,7 +362,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             arity: -3,
             since: "7.0.0",
             complexity: "O(N) where N is the number of arguments to the command",
-            summary: "Answers the keys of a whole command, and what it does with each.",
+            summary: "Returns the keys of a given command call and how each is accessed.",
             syntax: "command [arg...]",
             secrets: &[Secret::Call { first: 2 }],
             run: Run::Now(getkeysandflags),
@@ -386,7 +380,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "info",
             arity: -2,
             complexity: "O(N) where N is the number of commands asked for",
-            summary: "Answers arity, flags, keys and categories of commands, of all when none is named.",
+            summary: "Returns information about the named commands, or about all of them.",
             syntax: "[command-name...]",
             tips: &["nondeterministic_output_order"],
             run: Run::Now(info),
@@ -397,7 +391,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             arity: -2,
             since: "7.0.0",
             complexity: "O(N) where N is the number of commands",
-            summary: "Answers the names of commands.",
+            summary: "Returns the names of commands.",
             syntax: "[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]:filterby",
             tips: &["nondeterministic_output_order"],
             run: Run::Now(list),

@@ -65,8 +65,8 @@ pub fn table() -> &'static CommandTable {
     &TABLE
 }
 
-/// The same for a server whose configuration gives commands other `names`, pairs of old and new; an empty one removes. It is never freed:
-/// a process has one.
+/// Returns the table for a server whose configuration renames commands. `names` holds pairs of old and new name; an
+/// empty new name removes the command. The table is leaked: a process has only one.
 pub fn renamed_table(names: &[(Vec<u8>, Vec<u8>)]) -> Result<&'static CommandTable, RenameError> {
     Ok(if names.is_empty() { table() } else { Box::leak(Box::new(CommandTable::renamed(FAMILIES, names)?)) })
 }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_no_rule_tells_are_found() {
+    fn keys_found_by_a_function() {
         for (line, want) in [
             ("sort k", Some(vec![1])),
             ("sort k BY x GET a store d STORE e", Some(vec![1, 9])),
@@ -158,13 +158,13 @@ mod tests {
         ] {
             let mut argv = OwnedArgv::default();
             line.split(' ').for_each(|word| argv.push(word.as_bytes()));
-            let entry = table().named_by(argv.as_argv()).expect("it is there");
+            let entry = table().named_by(argv.as_argv()).expect("a known command");
             let keys = table().keys_of(entry.command, argv.as_argv());
             assert_eq!(keys.map(|keys| keys.iter().map(|key| key.index).collect::<Vec<_>>()), want, "{line}");
         }
     }
 
-    /// What is wrong with a table; empty when nothing is.
+    /// Returns the faults of a table; empty if it has none.
     fn lint(table: &CommandTable) -> Vec<String> {
         let mut found = Vec::new();
         for entry in table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub)) {
@@ -177,16 +177,16 @@ mod tests {
         let command = entry.command;
         let mut complain = |what: &str| found.push(format!("{}: {what}", entry.full_name));
         if command.name.is_empty() || command.name.bytes().any(|byte| byte.is_ascii_uppercase()) {
-            complain("the name is lower case");
+            complain("the name must be in lower case");
         }
         if command.summary.is_empty() || !command.summary.ends_with('.') {
-            complain("the summary is a sentence");
+            complain("the summary must be a sentence");
         }
         if command.since.split('.').count() != 3 {
-            complain("since is a version of three numbers");
+            complain("since must be a version of three numbers");
         }
         if command.arity == 0 {
-            complain("the arity counts at least the name");
+            complain("the arity must count at least the name");
         }
         if command.flags.has(Flags::WRITE) && command.flags.has(Flags::READONLY) {
             complain("write and readonly exclude each other");
@@ -194,24 +194,24 @@ mod tests {
         if command.flags.has(Flags::DENYOOM)
             && !command.flags.has(Flags::WRITE | Flags::MAY_REPLICATE | Flags::NOSCRIPT)
         {
-            complain("only what stores can be denied memory");
+            complain("only a command that stores can be denied memory");
         }
         if matches!(command.run, Run::Container) && command.sub.is_empty() {
-            complain("a container holds subcommands");
+            complain("a container must have subcommands");
         }
-        // What an administrator calls may wait for the disk, which is no waiting for others.
+        // An administrator's command may wait for the disk, which does not count as blocking.
         let may_wait_for_others =
             matches!(command.run, Run::MayWait(_)) && !command.flags.has(Flags::ADMIN | Flags::WAITS_FOR_ITSELF);
         if may_wait_for_others != command.flags.has(Flags::BLOCKING) {
-            complain("what may wait says blocking");
+            complain("the flag blocking must be set exactly for commands that may wait");
         }
         if command.flags.has(Flags::RUNS_QUEUE) && !command.flags.has(Flags::WHILE_QUEUEING) {
-            complain("what runs the queue is not queued");
+            complain("a command that runs the queue must not be queued");
         }
         let has = |access| command.keys.iter().any(|keys| keys.access == access);
         let is_told = command.access_by.is_some();
         if (has(Access::Varying) && !is_told) || (is_told && !has(Access::Varying) && !has(Access::Modify)) {
-            complain("what happens to a key that varies is told by a function");
+            complain("a key with varying access needs a function that determines it");
         }
         for keys in command.keys {
             let least = command.arity.unsigned_abs() as usize;
@@ -219,11 +219,11 @@ mod tests {
             if let (Begin::Index(index), Find::Range { last, .. }) = (keys.begin, keys.find)
                 && index >= least + usize::from(last < 0)
             {
-                complain("the first key lies inside the arity");
+                complain("the first key must lie inside the arity");
             }
         }
         if command.group == Group::String && command.keys.is_empty() {
-            complain("a string command has keys");
+            complain("a string command must have keys");
         }
         if let Err(error) = syntax::parse(command.syntax) {
             complain(&format!("the syntax does not parse: {error}"));

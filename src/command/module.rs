@@ -1,4 +1,4 @@
-//! MODULE: there are none, and none can be loaded.
+//! MODULE: no module is loaded, and none can be.
 
 use super::help::help;
 use crate::engine::{Command, Ctx, Done, Run};
@@ -23,18 +23,20 @@ fn unload(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Err(Error::text("ERR Error unloading module: no such module with that name"))
 }
 
-/// Whether `enable-module-command` lets this client change anything about modules.
+/// Whether `enable-module-command` lets this client change modules.
 fn allowed(ctx: &Ctx<'_>) -> Done {
     if ctx.server.config.enable_module_command.allows(ctx.session.is_local) {
         return Ok(());
     }
     Err(Error::text(
-        "ERR MODULE command not allowed. If the enable-module-command option is set to \"local\", you can run it from a \
-         local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+        "ERR MODULE command not allowed. If the enable-module-command option is set to \"local\", you can run it from \
+         a \
+         local connection, otherwise you need to set this option in the configuration file, and then restart the \
+         server.",
     ))
 }
 
-/// An entry of MODULE: what most have in common.
+/// Fields that most subcommands of MODULE share.
 const SUB: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING),
     group: Group::Server,
@@ -49,7 +51,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     group: Group::Server,
     since: "4.0.0",
     complexity: "Depends on subcommand.",
-    summary: "Holds the commands about modules, of which there are none.",
+    summary: "A container for module commands; there are no modules.",
     sub: &[
         Command {
             name: "help",
@@ -65,7 +67,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             arity: 2,
             flags: Flags::ADMIN.and(Flags::NOSCRIPT),
             complexity: "O(N) where N is the number of loaded modules",
-            summary: "Answers the modules that are loaded: none.",
+            summary: "Returns the loaded modules: none.",
             tips: &["nondeterministic_output_order"],
             run: Run::Now(list),
             ..SUB
@@ -90,7 +92,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "unload",
             arity: 3,
-            summary: "Fails: there is no module to be unloaded.",
+            summary: "Fails: no module is loaded.",
             syntax: "name",
             run: Run::Now(unload),
             ..SUB

@@ -1,4 +1,4 @@
-//! MONITOR: a client that is shown what all call.
+//! MONITOR: shows a client every command that the server runs.
 
 use crate::engine::{Command, Ctx, Done, Origin, Run};
 use crate::spec::args::Args;
@@ -22,7 +22,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     arity: 1,
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
-    summary: "Shows every command that is called from now on, one a line, until RESET or the end of the connection.",
+    summary: "Streams every command that the server runs, until RESET or the end of the connection.",
     run: Run::Now(monitor),
     ..Command::EMPTY
 }];

@@ -1,4 +1,4 @@
-//! The server as a whole: its clock, its end, and a picture.
+//! The server as a whole: its time, its end, and a drawing.
 
 use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
 use crate::config::EndOptions;
@@ -9,9 +9,9 @@ use crate::spec::{Flags, Group};
 
 fn time(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let server = &mut *ctx.server;
-    let now_us = *server.time.unit_time_us.get_or_insert_with(|| server.time.clock.now_us());
-    // Nothing that is asked later may find it earlier.
-    server.time.end_look_at_clock();
+    let now_us = *server.unit_time_us.get_or_insert_with(|| server.clock.now_us());
+    // No later request may see an earlier time.
+    server.end_look_at_clock();
     ctx.reply.array(2);
     ctx.reply.bulk_integer(now_us / 1_000_000);
     ctx.reply.bulk_integer(now_us % 1_000_000);
@@ -50,12 +50,12 @@ fn shutdown(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     Ok(wait.map_or(Flow::Replied, Flow::wait))
 }
 
-/// Draws a tide: another one each time, by the generator that also picks random keys.
+/// Draws a tide, different each time, with the generator that also picks random keys.
 fn lolwut(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     const COLUMNS: usize = 66;
     const ROWS: usize = 7;
     if args.option("VERSION", 1) {
-        // There is one picture; other programs' versions have their own arguments.
+        // There is one drawing. Arguments meant for other programs' versions are accepted and ignored.
         args.int()?;
     }
     let rng = &mut ctx.ks.rng;
@@ -90,7 +90,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: Flags::READONLY.and(Flags::FAST),
         group: Group::Server,
         since: "5.0.0",
-        summary: "Draws a picture, and says the version.",
+        summary: "Draws a picture and shows the version.",
         syntax: "[VERSION version:integer]",
         run: Run::Now(lolwut),
         ..Command::EMPTY
@@ -105,7 +105,7 @@ pub(super) const COMMANDS: &[Command] = &[
             .and(Flags::NO_MULTI)
             .and(Flags::ALLOW_BUSY),
         group: Group::Server,
-        summary: "Ends the server.",
+        summary: "Stops the server.",
         syntax: "[NOSAVE | SAVE]:save-selector [NOW] [FORCE] [ABORT]",
         run: Run::MayWait(shutdown),
         ..Command::EMPTY
@@ -116,7 +116,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
         group: Group::Server,
         since: "2.6.0",
-        summary: "Answers the server's time: Unix seconds, and microseconds of the second.",
+        summary: "Returns the server's time: Unix seconds, and microseconds of the second.",
         tips: &["nondeterministic_output"],
         run: Run::Now(time),
         ..Command::EMPTY

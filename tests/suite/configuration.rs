@@ -451,7 +451,7 @@ fn a_password_in_a_file_that_all_can_read_is_told() {
     let mode = |mode| std::fs::set_permissions(server.path("redis.conf"), Permissions::from_mode(mode)).expect("ours");
     let mut c = server.raw();
     let rewrite = |c: &mut Raw| assert_eq!(c.command(&["CONFIG", "REWRITE"]), Value::status("OK"));
-    let told = || server.read("said").matches("holds passwords").count();
+    let told = || server.read("said").matches("contains passwords").count();
     mode(0o644);
     rewrite(&mut c);
     assert_eq!(c.command(&["CONFIG", "SET", "requirepass", "secret"]), Value::status("OK"));

@@ -1,7 +1,7 @@
-//! Which connections CLIENT LIST and CLIENT KILL mean: those that pass every test.
+//! The filters of CLIENT LIST and CLIENT KILL: a connection matches if it passes every test.
 //!
-//! The tests are Valkey 9.1's, most of which have a negated twin (`NOT-...`). Where Redis 8.0 has one it decides: so ID lists of
-//! CLIENT LIST answer in the order asked for, and a test that is repeated replaces the one before.
+//! The tests are those of Valkey 9.1; most have a negated twin (`NOT-...`). Where Redis 8.0 has a test too, Redis
+//! decides. So CLIENT LIST with ids lists connections in the order given, and a repeated test replaces the earlier one.
 
 use std::collections::BTreeSet;
 use std::mem::discriminant;
@@ -14,16 +14,16 @@ use crate::keyspace::DbIndex;
 use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
 
-/// Which command asks.
+/// The command that filters.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
-    /// CLIENT LIST: the caller is among those meant.
+    /// CLIENT LIST, which includes the caller.
     List,
-    /// CLIENT KILL: the caller is spared.
+    /// CLIENT KILL, which spares the caller.
     Kill,
 }
 
-/// All tests that a connection must pass.
+/// The tests that a connection must pass.
 pub(super) struct Filter {
     tests: Vec<Test>,
     /// Whether the caller is left out.
@@ -47,43 +47,43 @@ enum Property {
     LibName(Vec<u8>),
     LibVersion(Vec<u8>),
     Db(DbIndex),
-    /// All of these letters of CLIENT LIST.
+    /// All of these flag letters of CLIENT LIST are set.
     Flags(Vec<u8>),
-    /// All of these letters of CLIENT CAPA.
+    /// All of these capability letters of CLIENT CAPA are set.
     Capabilities(Vec<u8>),
-    /// Connected for so many seconds or more.
+    /// Connected for at least this many seconds.
     Age(u64),
-    /// Silent for so many seconds or more.
+    /// Idle for at least this many seconds.
     Idle(u64),
 }
 
 /// Ids of connections.
 struct Ids {
-    /// In the order in which they were asked for, and as often.
+    /// In the order given, with repetitions.
     asked: Vec<i64>,
-    /// The same, to be looked up: there may be a million of them, and many connections.
+    /// Sorted for lookups: there may be a million ids and many connections.
     all: BTreeSet<i64>,
 }
 
-/// A kind of client by its name.
+/// A client type by name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Type(ClientType),
-    /// A kind that Redis knows and of which there is none here.
+    /// A type that Redis has and this server does not.
     Absent,
 }
 
-/// The letters that a filter on flags may name: all that Redis or Valkey show.
+/// The letters that a filter on flags accepts: every letter that Redis or Valkey shows.
 const FLAGS: &[u8] = b"OSMPxbtRBdcuAUreTIiEN";
 
 impl Filter {
-    /// All connections at this address, the caller's too: the old form of CLIENT KILL.
+    /// Matches all connections at this address, including the caller's: the old form of CLIENT KILL.
     pub(super) fn at(address: &[u8]) -> Filter {
         let test = Test { property: Property::Address(address.to_vec()), wanted: true };
         Filter { tests: vec![test], spares_caller: false }
     }
 
-    /// Reads all that is left of the arguments.
+    /// Parses the remaining arguments.
     pub(super) fn parse(ctx: &Ctx<'_>, args: &mut Args<'_>, by: By) -> Result<Filter, Error> {
         let mut filter = Filter { tests: Vec::new(), spares_caller: by == By::Kill };
         while !args.is_empty() {
@@ -101,7 +101,7 @@ impl Filter {
         Ok(filter)
     }
 
-    /// The ids asked for, in this order; `None` if any will do.
+    /// The ids of the filter, in the order given; `None` if it does not test ids.
     pub(super) fn ids(&self) -> Option<&[i64]> {
         self.tests.iter().find_map(|test| match &test.property {
             Property::Id(ids) if test.wanted => Some(ids.asked.as_slice()),
@@ -115,14 +115,14 @@ impl Filter {
     }
 }
 
-/// Reads one test.
+/// Parses one test.
 fn test(ctx: &Ctx<'_>, args: &mut Args<'_>, by: By) -> Result<Test, Error> {
     let word = args.bytes()?.to_ascii_lowercase();
     let (wanted, name) = match word.strip_prefix(b"not-") {
         Some(name) => (false, name),
         None => (true, word.as_slice()),
     };
-    // Where a number is wanted, the text says so; elsewhere a missing value is an error of syntax.
+    // A missing number has an error of its own; any other missing value is a syntax error.
     let property = match name {
         b"id" => {
             let asked = ids(args, by, wanted)?;
@@ -146,7 +146,7 @@ fn test(ctx: &Ctx<'_>, args: &mut Args<'_>, by: By) -> Result<Test, Error> {
     Ok(Test { property, wanted })
 }
 
-/// Ids up to the next word.
+/// Parses ids up to the next option.
 fn ids(args: &mut Args<'_>, by: By, wanted: bool) -> Result<Vec<i64>, Error> {
     const NO_ID: Error = Error::text("ERR client-id should be greater than 0");
     const INVALID: Error = Error::text("ERR Invalid client ID");
@@ -245,7 +245,7 @@ impl Property {
     }
 }
 
-/// The host of an address `ip:port` or `[ip]:port`; `None` for a unix socket, whose port is 0.
+/// Returns the host of an address `ip:port` or `[ip]:port`; `None` for a unix socket, whose port is 0.
 fn ip_of(address: &str) -> Option<&str> {
     let (host, port) = address.rsplit_once(':')?;
     (port != "0").then(|| host.trim_start_matches('[').trim_end_matches(']'))

@@ -1,4 +1,4 @@
-//! CLIENT KILL: closes the connections that pass every test.
+//! CLIENT KILL: closes the connections that match a filter.
 
 use super::filter::{By, Filter};
 use crate::engine::{Ctx, Done};
@@ -8,7 +8,7 @@ use crate::spec::session_key::SessionKey;
 
 pub(super) fn kill(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if args.len() == 1 {
-        // The old form: one address, the caller's own allowed, and OK for an answer.
+        // The old form takes one address, may kill the caller, and replies OK.
         let victims = Filter::at(args.bytes()?);
         if kill_all(ctx, &victims) == 0 {
             return Err(Error::text("ERR No such client"));
@@ -30,7 +30,7 @@ fn kill_all(ctx: &mut Ctx<'_>, victims: &Filter) -> i64 {
     let mut killed = condemned.len() as i64;
     condemned.into_iter().for_each(|key| ctx.server.kill(key));
     if is_caller_meant {
-        // It still reads the answer.
+        // The caller still gets the reply.
         ctx.server.close_soon(ctx.session);
         killed += 1;
     }

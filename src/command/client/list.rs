@@ -1,4 +1,4 @@
-//! CLIENT LIST and CLIENT INFO: one line about each connection.
+//! CLIENT LIST and CLIENT INFO: one line for each connection.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(super) fn info(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// That a session's EXEC will fail tells of a change of some key.
+/// A session whose EXEC will fail reveals that some key has changed, so the reply depends on every change.
 fn see_dirty(ctx: &Ctx<'_>, session: &Session) {
     if session.watch_dirty {
         ctx.ks.see_everything();
@@ -31,7 +31,7 @@ pub(super) fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let all = server.clients.sessions.iter().chain(caller).filter(|session| filter.meets(server, session));
     let by_id: BTreeMap<i64, &Session> = all.map(|session| (session.key.id as i64, session)).collect();
     let sessions: Vec<&Session> = match filter.ids() {
-        // Those that are there, in the order in which they were asked for, and as often.
+        // Open connections only, in the order of the ids given, with repetitions.
         Some(ids) => ids.iter().filter_map(|id| by_id.get(id).copied()).collect(),
         None => by_id.into_values().collect(),
     };
@@ -44,8 +44,8 @@ pub(super) fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Writes one item after the other, until that is more than `most` bytes: such a reply is refused, and need not be complete. An id may
-/// be asked for a million times.
+/// Writes items until the text exceeds `most` bytes. Such a reply is refused anyway and need not be complete: an id may
+/// be repeated a million times.
 fn write_within<T>(most: usize, items: Vec<T>, mut write: impl FnMut(&mut Vec<u8>, T)) -> Vec<u8> {
     let mut text = Vec::new();
     for item in items {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_that_is_refused_is_not_written_to_its_end() {
+    fn a_refused_list_is_not_written_to_its_end() {
         let written =
             |most| write_within(most, vec!["abc"; 1_000], |text, line| text.extend_from_slice(line.as_bytes()));
         assert_eq!((written(10).len(), written(3_000).len()), (12, 3_000));

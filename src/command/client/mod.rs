@@ -1,4 +1,4 @@
-//! CLIENT: what is known of connections, and what one may do to another.
+//! CLIENT: the state of connections, and control over other connections.
 
 mod filter;
 mod kill;
@@ -59,10 +59,11 @@ fn reply(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             session.reply_mode = ReplyMode::On;
             ctx.reply.ok();
         }
-        // Nothing is answered anyway.
+        // Nothing is sent while replies are off.
         _ if session.reply_mode == ReplyMode::Off => {}
         ReplyMode::Off => session.reply_mode = ReplyMode::Off,
-        // Without restrictions nobody counts this command itself among the two.
+        // Without restrictions the dispatcher does not count this command as one of the two, so the mode starts one
+        // step further.
         _ if session.restrictions.is_empty() => session.reply_mode = ReplyMode::SkipThis,
         mode => session.reply_mode = mode,
     }
@@ -70,7 +71,7 @@ fn reply(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// What the client can do beyond what it must. A capability that is not known is none of ours.
+/// CLIENT CAPA: optional abilities of the client. Unknown ones are ignored.
 fn capabilities(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     ctx.session.takes_redirects |= args.rest().iter().any(|word| word.eq_ignore_ascii_case(b"redirect"));
     ctx.reply.ok();
@@ -92,7 +93,7 @@ fn no_touch(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// What the client repeats happened in the past: while it does, nothing expires by the time of now.
+/// The client repeats changes made elsewhere in the past, so nothing may expire by the current time until it is done.
 fn import_source(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let on = args.one_of(&ON_OFF).ok_or(Error::Syntax)?;
     if !on {
@@ -119,7 +120,7 @@ fn pause(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             .ok_or(Error::text("ERR CLIENT PAUSE mode must be WRITE or ALL"))?,
     };
     args.end()?;
-    // A pause of no length still counts beside a longer one.
+    // A pause of zero length still takes part beside a longer one.
     let until_ms = deadline_after_ms(timeout, ctx.now_ms())?.unwrap_or(ctx.now_ms());
     let until_ms = ctx.server.time.clock.steady_at_ms(until_ms, ctx.now_ms());
     ctx.server.clients.pause(paused, until_ms, ctx.session);
@@ -164,7 +165,7 @@ fn unblock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         ctx.server.meters.stats.commands[command.index()].failed += 1;
     }
     if is_there && !was_waiting {
-        // A change may have served it.
+        // Whether the client still waits may depend on any change that could have served it.
         ctx.ks.see_everything();
     }
     ctx.reply.integer(i64::from(was_waiting));
@@ -174,7 +175,7 @@ fn unblock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 const ABOUT_ITSELF: Flags = Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE);
 const ABOUT_OTHERS: Flags = ABOUT_ITSELF.and(Flags::ADMIN);
 
-/// An entry of CLIENT: what most have in common.
+/// Fields that most subcommands of CLIENT share.
 const SUB: Command = Command { flags: ABOUT_ITSELF, group: Group::Connection, ..Command::EMPTY };
 
 /// The family's table.
@@ -184,13 +185,13 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     group: Group::Connection,
     since: "2.4.0",
     complexity: "Depends on subcommand.",
-    summary: "Holds the commands about connections.",
+    summary: "A container for connection commands.",
     sub: &[
         Command {
             name: "caching",
             arity: 3,
             since: "6.0.0",
-            summary: "Makes the next command or transaction an exception from what CLIENT TRACKING said of which reads count.",
+            summary: "Makes CLIENT TRACKING track, or ignore, the next command or transaction.",
             syntax: "<YES | NO>:mode",
             run: Run::Now(caching),
             ..SUB
@@ -199,7 +200,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "capa",
             arity: -3,
             since: "8.0.0",
-            summary: "Notes what the client can do: REDIRECT, follow to another server, of which there is none.",
+            summary: "Declares capabilities of the client.",
             syntax: "REDIRECT...",
             run: Run::Now(capabilities),
             ..SUB
@@ -208,7 +209,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "getname",
             arity: 2,
             since: "2.6.9",
-            summary: "Answers the connection's name.",
+            summary: "Returns the name of the connection.",
             run: Run::Now(client_name),
             ..SUB
         },
@@ -216,7 +217,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "getredir",
             arity: 2,
             since: "6.0.0",
-            summary: "Answers which connection is told that keys have changed in place of this one; 0 is itself, -1 none.",
+            summary: "Returns the id of the connection that gets the invalidations; 0 is this one, -1 none.",
             run: Run::Now(getredir),
             ..SUB
         },
@@ -233,7 +234,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "id",
             arity: 2,
             since: "5.0.0",
-            summary: "Answers the connection's id, which is never used again.",
+            summary: "Returns the id of the connection, which is never reused.",
             run: Run::Now(id),
             ..SUB
         },
@@ -242,7 +243,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             arity: 3,
             flags: ABOUT_OTHERS,
             since: "8.1.0",
-            summary: "Lets nothing expire while the connection repeats what another server did.",
+            summary: "Prevents expiry while the connection copies the changes of another server.",
             syntax: "<ON | OFF>",
             run: Run::Now(import_source),
             ..SUB
@@ -251,7 +252,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "info",
             arity: 2,
             since: "6.2.0",
-            summary: "Answers this connection's line of CLIENT LIST.",
+            summary: "Returns this connection's line of CLIENT LIST.",
             tips: &["nondeterministic_output"],
             run: Run::Now(info),
             ..SUB
@@ -262,12 +263,15 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             flags: ABOUT_OTHERS,
             since: "2.4.0",
             complexity: "O(N) where N is the number of client connections",
-            summary: "Closes the connections that pass every test.",
-            syntax: "<ip:port | <[ID client-id...] | [NOT-ID client-id...] | [TYPE <NORMAL | MASTER | SLAVE | REPLICA | PUBSUB>] | \
+            summary: "Closes the connections that match all filters.",
+            syntax: "<ip:port | <[ID client-id...] | [NOT-ID client-id...] | [TYPE <NORMAL | MASTER | SLAVE | REPLICA \
+                | PUBSUB>] | \
                      [NOT-TYPE <NORMAL | MASTER | SLAVE | REPLICA | PUBSUB>] | [USER username] | [NOT-USER username] | \
-                     [ADDR address] | [NOT-ADDR address] | [LADDR address] | [NOT-LADDR address] | [IP ip] | [NOT-IP ip] | \
+                     [ADDR address] | [NOT-ADDR address] | [LADDR address] | [NOT-LADDR address] | [IP ip] | [NOT-IP \
+                     ip] | \
                      [NAME name] | [NOT-NAME name] | [LIB-NAME libname] | [NOT-LIB-NAME libname] | [LIB-VER libver] | \
-                     [NOT-LIB-VER libver] | [DB db:integer] | [NOT-DB db:integer] | [FLAGS flags] | [NOT-FLAGS flags] | \
+                     [NOT-LIB-VER libver] | [DB db:integer] | [NOT-DB db:integer] | [FLAGS flags] | [NOT-FLAGS flags] \
+                     | \
                      [CAPA capa] | [NOT-CAPA capa] | [IDLE seconds] | [MAXAGE seconds] | [SKIPME <YES | NO>]>...>",
             run: Run::Now(kill),
             ..SUB
@@ -278,7 +282,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             flags: ABOUT_OTHERS,
             since: "2.4.0",
             complexity: "O(N) where N is the number of client connections",
-            summary: "Answers one line about each connection that passes every test.",
+            summary: "Lists the connections that match all filters.",
             syntax: "[ID client-id...] [NOT-ID client-id...] [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] \
                      [NOT-TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [USER username] [NOT-USER username] \
                      [ADDR address] [NOT-ADDR address] [LADDR address] [NOT-LADDR address] [IP ip] [NOT-IP ip] \
@@ -294,7 +298,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             arity: 3,
             flags: ABOUT_OTHERS,
             since: "7.0.0",
-            summary: "Protects the connection from being closed for the memory it takes.",
+            summary: "Protects the connection from being closed when clients use too much memory.",
             syntax: "<ON | OFF>:enabled",
             run: Run::Now(no_evict),
             ..SUB
@@ -303,7 +307,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "no-touch",
             arity: 3,
             since: "7.2.0",
-            summary: "Lets the connection's reads leave the time of a key's last use alone.",
+            summary: "Stops the connection's reads from updating the last use of keys.",
             syntax: "<ON | OFF>:enabled",
             run: Run::Now(no_touch),
             ..SUB
@@ -313,7 +317,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             arity: -3,
             flags: ABOUT_OTHERS,
             since: "3.0.0",
-            summary: "Holds up all commands, or those that may change something, for so many milliseconds.",
+            summary: "Suspends all commands, or all writes, for a number of milliseconds.",
             syntax: "timeout:integer [WRITE | ALL]:mode",
             run: Run::Now(pause),
             ..SUB
@@ -322,7 +326,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "reply",
             arity: 3,
             since: "3.2.0",
-            summary: "Chooses whether commands are answered.",
+            summary: "Turns replies to the connection on or off.",
             syntax: "<ON | OFF | SKIP>:action",
             run: Run::Now(reply),
             ..SUB
@@ -331,7 +335,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "setinfo",
             arity: 4,
             since: "7.2.0",
-            summary: "Notes which library the client uses.",
+            summary: "Records the name or version of the client library.",
             syntax: "<LIB-NAME libname | LIB-VER libver>:attr",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
             run: Run::Now(set_info),
@@ -341,7 +345,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "setname",
             arity: 3,
             since: "2.6.9",
-            summary: "Names the connection; an empty name takes it away.",
+            summary: "Names the connection; an empty name removes it.",
             syntax: "connection-name",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
             run: Run::Now(set_client_name),
@@ -352,8 +356,9 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             arity: -3,
             since: "6.0.0",
             complexity: "O(1). Some options may introduce additional complexity.",
-            summary: "Has the connection told when keys change that it has read, or that begin with a prefix, so that it can cache them.",
-            syntax: "<ON | OFF>:status [REDIRECT client-id:integer] [PREFIX prefix]... [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
+            summary: "Sends invalidations for keys that the connection has read, or for key prefixes.",
+            syntax: "<ON | OFF>:status [REDIRECT client-id:integer] [PREFIX prefix]... [BCAST] [OPTIN] [OPTOUT] \
+                [NOLOOP]",
             run: Run::Now(tracking),
             ..SUB
         },
@@ -361,7 +366,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "trackinginfo",
             arity: 2,
             since: "6.2.0",
-            summary: "Answers what the connection has asked CLIENT TRACKING for.",
+            summary: "Returns the connection's CLIENT TRACKING options.",
             run: Run::Now(trackinginfo),
             ..SUB
         },
@@ -371,7 +376,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             flags: ABOUT_OTHERS,
             since: "5.0.0",
             complexity: "O(log N) where N is the number of blocked connections",
-            summary: "Ends the waiting of a connection, as if its time had run out or with an error.",
+            summary: "Unblocks a waiting connection, with a timeout or an error.",
             syntax: "client-id [TIMEOUT | ERROR]:unblock-type",
             run: Run::Now(unblock),
             ..SUB
@@ -382,7 +387,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             flags: ABOUT_OTHERS,
             since: "6.2.0",
             complexity: "O(N) Where N is the number of paused clients",
-            summary: "Ends the pause that CLIENT PAUSE began.",
+            summary: "Ends the pause of CLIENT PAUSE.",
             run: Run::Now(unpause),
             ..SUB
         },

@@ -1,4 +1,4 @@
-//! CLIENT TRACKING and its kin: which keys a client holds in a cache of its own, and is told of when they change.
+//! CLIENT TRACKING and its companions: invalidations for clients that cache keys.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -8,7 +8,7 @@ use crate::engine::{Ctx, Done};
 use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
 
-/// What CLIENT TRACKING ON asks for.
+/// The options of CLIENT TRACKING ON.
 #[derive(Default)]
 struct Wanted<'a> {
     redirect: Option<u64>,
@@ -42,8 +42,8 @@ fn wanted<'a>(ctx: &mut Ctx<'_>, args: &mut Args<'a>) -> Result<Wanted<'a>, Erro
                 return Err(Error::text("ERR A client can only redirect to a single other client"));
             }
             let id = u64::try_from(args.int()?).ok();
-            // It may leave later, but must be there now.
-            let is_there = |id: &u64| *id == ctx.session.key.id || ctx.server.clients.sessions.is_open(*id);
+            // The target of the redirection may leave later, but must exist now.
+            let is_there = |id: &u64| *id == ctx.session.key.id || ctx.server.sessions.is_open(*id);
             wanted.redirect =
                 Some(id.filter(is_there).ok_or(Error::text("ERR The client ID you want redirect to does not exist"))?);
         } else if args.option("BCAST", 0) {
@@ -63,14 +63,15 @@ fn wanted<'a>(ctx: &mut Ctx<'_>, args: &mut Args<'a>) -> Result<Wanted<'a>, Erro
     Ok(wanted)
 }
 
-/// Whether what is wanted goes together, and with what there is already.
+/// Checks the wanted options against each other and against the current ones.
 fn admit(known: Option<&CachingClient>, wanted: &Wanted<'_>) -> Result<Choice, Error> {
     if !wanted.broadcasts && !wanted.prefixes.is_empty() {
         return Err(Error::text("ERR PREFIX option requires BCAST mode to be enabled"));
     }
     if known.is_some_and(|known| known.broadcasts != wanted.broadcasts) {
         return Err(Error::text(
-            "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it with a \
+            "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling \
+             it with a \
              different mode.",
         ));
     }
@@ -84,7 +85,8 @@ fn admit(known: Option<&CachingClient>, wanted: &Wanted<'_>) -> Result<Choice, E
     let was = known.map_or(Choice::All, |known| known.choice);
     if choice != Choice::All && was != Choice::All && choice != was {
         return Err(Error::text(
-            "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it with a \
+            "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling \
+             it with a \
              different mode.",
         ));
     }
@@ -92,8 +94,9 @@ fn admit(known: Option<&CachingClient>, wanted: &Wanted<'_>) -> Result<Choice, E
     Ok(choice)
 }
 
-/// No prefix of a client may be the beginning of another one: it would be told twice. Of several that overlap the first one wanted is
-/// named. Takes no longer than sorting them, as a client may want very many.
+/// Refuses prefixes that overlap: if one is the beginning of another, the client would get invalidations twice. The
+/// error names the first wanted prefix that overlaps. Takes no longer than sorting, because a client may name very
+/// many.
 fn admit_prefixes(known: Option<&BTreeSet<Box<[u8]>>>, wanted: &[&[u8]]) -> Done {
     let first = first_overlapping(wanted);
     for (at, prefix) in wanted.iter().enumerate() {
@@ -109,7 +112,8 @@ fn admit_prefixes(known: Option<&BTreeSet<Box<[u8]>>>, wanted: &[&[u8]]) -> Done
             && let Some(other) = wanted[at + 1..].iter().find(|other| overlap(other, prefix))
         {
             return Err(Error::owned(format!(
-                "ERR Prefix '{}' overlaps with another provided prefix '{}'. Prefixes for a single client must not overlap.",
+                "ERR Prefix '{}' overlaps with another provided prefix '{}'. Prefixes for a single client must not \
+                 overlap.",
                 shown(prefix),
                 shown(other)
             )));
@@ -122,20 +126,20 @@ fn overlap(a: &[u8], b: &[u8]) -> bool {
     a.starts_with(b) || b.starts_with(a)
 }
 
-/// The one among `known` that overlaps with `prefix`. As those do not overlap with each other, it is one of the two that `prefix` is
-/// between.
+/// Returns the one among `known` that overlaps with `prefix`. The known ones do not overlap with each other, so only
+/// the two neighbours of `prefix` can.
 fn overlapping<'k>(known: &'k BTreeSet<Box<[u8]>>, prefix: &[u8]) -> Option<&'k [u8]> {
     let up_to = known.range::<[u8], _>((Bound::Unbounded, Bound::Included(prefix))).next_back();
     let behind = known.range::<[u8], _>((Bound::Excluded(prefix), Bound::Unbounded)).next();
     up_to.into_iter().chain(behind).map(|other| &**other).find(|other| overlap(other, prefix))
 }
 
-/// The place of the first that overlaps with another one behind it.
+/// Returns the index of the first prefix that overlaps with a later one.
 fn first_overlapping(wanted: &[&[u8]]) -> Option<usize> {
     let mut sorted: Vec<(&[u8], usize)> = wanted.iter().enumerate().map(|(at, prefix)| (*prefix, at)).collect();
     sorted.sort_unstable();
     let mut first = None;
-    // Those that begin with a prefix follow it at once, in this order.
+    // In sorted order, the texts that begin with a prefix follow it directly.
     let mut begin: Option<(&[u8], usize)> = None;
     for (prefix, at) in sorted {
         match begin {
@@ -167,7 +171,8 @@ fn turn_on(ctx: &mut Ctx<'_>, wanted: &Wanted<'_>, choice: Choice) {
 pub(super) fn caching(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let Some(client) = &mut ctx.session.tracking else {
         return Err(Error::text(
-            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled",
+            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode \
+             enabled",
         ));
     };
     match args.one_of(&[("yes", Choice::OptIn), ("no", Choice::OptOut)]).ok_or(Error::Syntax)? {
@@ -222,7 +227,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_first_that_overlaps_is_found(wanted in prop::collection::vec("[ab]{0,3}", 0..7), before in prop::collection::vec("[ab]{0,3}", 0..4)) {
+        fn the_first_that_overlaps_is_found(
+            wanted in prop::collection::vec("[ab]{0,3}", 0..7),
+            before in prop::collection::vec("[ab]{0,3}", 0..4),
+        ) {
             let wanted: Vec<&[u8]> = wanted.iter().map(String::as_bytes).collect();
             let first = (0..wanted.len()).find(|at| wanted[at + 1..].iter().any(|other| overlap(other, wanted[*at])));
             prop_assert_eq!(first_overlapping(&wanted), first);
@@ -241,7 +249,7 @@ mod tests {
 
     #[test]
     fn very_many_prefixes_are_admitted_at_once() {
-        // Compared each with each, these would take hours.
+        // Comparing each with each would take hours.
         let prefixes: Vec<Vec<u8>> = (0..300_000).map(|number| format!("{number:07}:").into_bytes()).collect();
         let wanted: Vec<&[u8]> = prefixes.iter().map(Vec::as_slice).collect();
         let known = prefixes.iter().map(|prefix| prefix.as_slice().into()).collect();

@@ -1,25 +1,25 @@
-//! What CONFIG SET brings about: a function for each [`Act`] of the parameter table.
+//! The effects of CONFIG SET: a function for each [`Act`] of the parameter table.
 //!
-//! Each is called when the new values are in `ctx.server.config`, with those from before, and makes the server do as they say; or it
-//! fails and has changed nothing. To undo one, it is called again with the two exchanged.
+//! A function runs when `ctx.server.config` already has the new values; it also gets the old ones. It makes the server
+//! follow the new values, or fails and changes nothing. To undo it, it is called again with old and new exchanged.
 
 use crate::base::os::{logging, process_title};
 use crate::config::{Act, Config, NetworkPart, Parameter, Refusal};
 use crate::engine::{Ctx, NetworkRefusal};
 
-/// Which way an act is done.
+/// The direction of an act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doing {
-    /// A client asks for it.
+    /// A client asked for the change.
     Change,
-    /// What another act of the same command could not do is taken back.
+    /// The change is taken back because another act of the same command failed.
     Undo,
 }
 
-/// Why an act was not done.
+/// The reason why an act failed.
 pub(super) struct Failure {
     pub(super) reason: Refusal,
-    /// Which of the parameters that asked for the act the client is told.
+    /// The parameters, of those that asked for the act, to name in the error.
     pub(super) is_to_blame: fn(&Parameter) -> bool,
 }
 
@@ -29,7 +29,7 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// Does one act of a change from `before` to what the server's configuration is now.
+/// Performs one act of the change from `before` to the current configuration.
 pub(super) fn act(ctx: &mut Ctx<'_>, act: Act, before: &Config, doing: Doing) -> Result<(), Failure> {
     match act {
         Act::None => {}
@@ -42,17 +42,14 @@ pub(super) fn act(ctx: &mut Ctx<'_>, act: Act, before: &Config, doing: Doing) ->
         Act::Password => ctx.server.password_changed(ctx.session),
         Act::Memory => {
             ctx.server.memory_limit_changed(ctx.ks, ctx.session);
-            // The clients' limit may be a share of it.
-            ctx.server.clients.limit_changed(&ctx.server.config, &mut ctx.server.meters.stats, ctx.session);
-        }
-        Act::ClientsMemory => {
-            ctx.server.clients.limit_changed(&ctx.server.config, &mut ctx.server.meters.stats, ctx.session)
+            // The limit for clients may be a percentage of `maxmemory`.
+            ctx.server.clients_limit_changed(ctx.session);
         }
         Act::EvictionPolicy => ctx.server.eviction_policy_changed(ctx.ks),
-        // While the data is loaded the limits are those that it was made under; the new ones hold from then on.
-        Act::ScriptMemory | Act::ScriptCache if ctx.server.persistence.loading.is_some() => {}
-        Act::ScriptMemory => ctx.server.programs.scripts.set_memory_limit(ctx.server.config.script_memory_limit),
-        Act::ScriptCache => ctx.server.programs.scripts.limit_cache(ctx.ks, ctx.server.config.script_cache_max_bytes),
+        // Data being loaded was made under limits that must still hold. The new ones apply after loading.
+        Act::ScriptMemory | Act::ScriptCache if ctx.server.loading.is_some() => {}
+        Act::ScriptMemory => ctx.server.scripts.set_memory_limit(ctx.server.config.script_memory_limit),
+        Act::ScriptCache => ctx.server.scripts.limit_cache(ctx.ks, ctx.server.config.script_cache_max_bytes),
         Act::ScriptSlow => {
             let server = &mut *ctx.server;
             server.meters.stats.scripts.slow.configure(&server.config, &server.meters.stats.clock);

@@ -28,7 +28,7 @@ fn reset_stat(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// An entry of CONFIG: what most have in common.
+/// Fields that most subcommands of CONFIG share.
 const SUB: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
@@ -43,13 +43,13 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     group: Group::Server,
     since: "2.0.0",
     complexity: "Depends on subcommand.",
-    summary: "Holds the commands about the server's parameters.",
+    summary: "A container for configuration commands.",
     sub: &[
         Command {
             name: "get",
             arity: -3,
             complexity: "O(N) where N is the number of parameters asked for",
-            summary: "Answers the parameters whose names match any of the patterns, with their values.",
+            summary: "Returns the parameters whose names match any of the patterns, with their values.",
             syntax: "parameter...",
             run: Run::Now(get),
             ..SUB
@@ -66,7 +66,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "resetstat",
             arity: 2,
-            summary: "Sets the counters of INFO to zero.",
+            summary: "Resets the counters of INFO.",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
             run: Run::Now(reset_stat),
             ..SUB
@@ -76,7 +76,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             arity: 2,
             since: "2.8.0",
             complexity: "O(N) where N is the number of parameters and lines",
-            summary: "Writes what is set to the configuration file, and keeps its other lines.",
+            summary: "Writes the current parameters to the configuration file and keeps its other lines.",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
             run: Run::Now(rewrite::command),
             ..SUB
@@ -86,7 +86,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             arity: -4,
             secrets: &[Secret::Settings { first: 2 }],
             complexity: "O(N) where N is the number of parameters",
-            summary: "Changes parameters, all of them or, with an error, none.",
+            summary: "Sets parameters: all of them or, after an error, none.",
             syntax: "(parameter value):data...",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
             run: Run::MayWait(set::set),

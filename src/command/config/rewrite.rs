@@ -1,4 +1,4 @@
-//! CONFIG REWRITE: writes what is set now to the configuration file that the server was started with.
+//! CONFIG REWRITE: writes the current parameters to the configuration file that the server was started with.
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -11,7 +11,7 @@ use crate::engine::Done;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 
-/// In a file's mode: that everybody may read it.
+/// The mode bit that lets everybody read a file.
 const OTHERS_READ: u32 = 0o004;
 
 pub(super) fn command(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
@@ -20,7 +20,7 @@ pub(super) fn command(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Rewrites the file, if there is one.
+/// Rewrites the file; an error if the server has none.
 pub(crate) fn write(ctx: &Ctx<'_>, added: Added) -> Result<(), Error> {
     let config = &ctx.server.config;
     let Some(path) = &config.source.file else {
@@ -39,14 +39,18 @@ pub(crate) fn write(ctx: &Ctx<'_>, added: Added) -> Result<(), Error> {
         let text = error.to_string();
         Error::owned(format!("ERR Rewriting config file: {}", text.split(" (os error").next().unwrap_or_default()))
     })?;
-    tracing::info!("CONFIG REWRITE has written {}", path.display());
+    tracing::info!("CONFIG REWRITE wrote {}", path.display());
     if has_secrets && std::fs::metadata(path).is_ok_and(|file| file.mode() & OTHERS_READ != 0) {
-        tracing::warn!("{} holds passwords, and every user of this machine can read it: chmod o-r it", path.display());
+        tracing::warn!(
+            "{} contains passwords, and every user of this machine can read it: run chmod o-r on it",
+            path.display()
+        );
     }
     Ok(())
 }
 
-/// A line for each user, where no file of their own holds them, but for a `default` that is as `requirepass` makes it.
+/// Returns a line for each user, unless an ACL file holds the users. Leaves out a `default` user that is just as
+/// `requirepass` makes it.
 fn users(ctx: &Ctx<'_>) -> Option<Vec<Vec<u8>>> {
     let (config, table) = (&ctx.server.config, ctx.server.table);
     if !config.aclfile.as_os_str().is_empty() {

@@ -1,5 +1,5 @@
-//! CONFIG SET: the new values are tried on a copy, then their acts are done. If one fails, those before it are undone, and nothing
-//! has changed.
+//! CONFIG SET: tries the new values on a copy, then performs their acts. If one fails, the earlier ones are undone and
+//! nothing has changed.
 
 use super::act::{Doing, Failure, act};
 use crate::config::{Act, Config, Parameter, SetError, Setting};
@@ -41,10 +41,10 @@ pub(super) fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
     changed.parameters.iter().filter_map(|parameter| ctx.server.config.warning(parameter)).for_each(|warning| {
         tracing::warn!("{warning}");
     });
-    // While the data is loaded the limits are those that it was made under; the new ones hold from then on.
-    if ctx.server.persistence.loading.is_none() {
+    // Data being loaded was made under limits that must still hold. The new ones apply after loading.
+    if ctx.server.loading.is_none() {
         let mut limits = ValueLimits::from(&ctx.server.config);
-        // No parameter, but what DEBUG has set.
+        // Not a parameter: set by DEBUG.
         limits.list.alone_bytes = ctx.ks.limits().list.alone_bytes;
         ctx.ks.set_limits(limits);
     }
@@ -56,14 +56,15 @@ fn refused(error: SetError) -> Error {
     Error::owned(error.to_string())
 }
 
-/// Does the acts of a change from `before`. After a failure the configuration is `before` again, and so is what was done.
+/// Performs the acts of a change from `before`. After a failure, the configuration and the effects of all acts are as
+/// before.
 fn perform(ctx: &mut Ctx<'_>, acts: &[(Act, &'static Parameter)], before: &Config) -> Result<(), (Act, Failure)> {
     for (at, (kind, _)) in acts.iter().enumerate() {
         let Err(failure) = act(ctx, *kind, before, Doing::Change) else { continue };
         let tried = std::mem::replace(&mut ctx.server.config, before.clone());
         for (kind, parameter) in acts[..at].iter().rev() {
             if let Err(error) = act(ctx, *kind, &tried, Doing::Undo) {
-                tracing::error!("{} could not be set back: {}", parameter.name, error.reason);
+                tracing::error!("{} could not be restored: {}", parameter.name, error.reason);
             }
         }
         return Err((*kind, failure));
@@ -71,24 +72,19 @@ fn perform(ctx: &mut Ctx<'_>, acts: &[(Act, &'static Parameter)], before: &Confi
     Ok(())
 }
 
-/// Makes sure that what was logged before the command came is on disk before the log is closed, or synced at other times. That may
-/// take long, so who asks waits for it, and nobody else. What others log meanwhile is then made durable in place.
+/// Makes sure that everything logged before the command is on disk before the log is closed or its sync policy changes.
+/// That may take long, so only the caller waits for it. Other commands logged in that time become durable in place.
 fn wait_for_log(ctx: &mut Ctx<'_>) -> Option<Wait> {
-    // One that takes nothing has its reasons, which the client is told at once.
-    if !ctx.may_wait()
-        || ctx.server.persistence.journal.is_none()
-        || ctx.server.persistence.is_unlogged(&ctx.server.config)
-    {
+    // A log that takes no records fails for a reason, which the client gets at once.
+    if !ctx.may_wait() || ctx.server.durability.is_none() || ctx.server.is_unlogged() {
         return None;
     }
     if !ctx.is_retry() {
         ctx.session.fence = ctx.session.fence.max(ctx.server.begin_sync());
     }
-    let on_timeout = |reply: &mut Reply| reply.error(b"ERR CONFIG SET was given up: nothing has changed");
-    (!ctx.server.persistence.is_durable(ctx.session.fence)).then(|| Wait {
-        retry_at_ms: Some(
-            ctx.now_ms() + ctx.server.persistence.look_again_after(&ctx.server.config).as_millis() as i64,
-        ),
+    let on_timeout = |reply: &mut Reply| reply.error(b"ERR CONFIG SET was cancelled: nothing has changed");
+    (!ctx.server.is_durable(ctx.session.fence)).then(|| Wait {
+        retry_at_ms: Some(ctx.now_ms() + ctx.server.look_again_at_log().as_millis() as i64),
         ..Wait::until(None, on_timeout)
     })
 }
