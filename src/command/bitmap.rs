@@ -1,6 +1,6 @@
 //! Bitmaps: strings whose bits and packed integers are read and written one by one.
 //!
-//! Bits are changed through the string verbs: what one call changes is a few bytes at an offset, and so is its effect.
+//! Bits are changed through the string verbs. A call changes a few bytes at an offset, and its effect is as small.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ use crate::value::string::Digits;
 
 const BAD_OFFSET: Error = Error::text("ERR bit offset is not an integer or out of range");
 
-/// A field spans at most so many bytes.
+/// The most bytes that a field spans.
 const FIELD_BYTES: usize = 9;
 
 fn setbit(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
@@ -73,30 +73,30 @@ fn bitpos(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         return Err(Error::text("ERR The bit argument must be 1 or 0."));
     }
     let start = if args.is_empty() { 0 } else { args.int()? };
-    // Redis looks at the unit before the end.
+    // Redis parses the unit before the end.
     let end = args.take(args.len().min(1))?;
     let unit = unit(&mut args)?;
     let end = if end.is_empty() { None } else { Some(Args::new(end, 0).int()?) };
     let found = read(ctx, key, |bytes| Ok(bits::position(bytes, bit == 1, start, end, unit)))?;
-    // An absent key is all zeroes.
+    // An absent key counts as all zeroes.
     let found = found.unwrap_or((bit == 0).then_some(0));
     ctx.reply.integer(found.map_or(-1, |at| at as i64));
     Ok(())
 }
 
-/// Takes `BYTE` or `BIT` and expects nothing behind it.
+/// Takes `BYTE` or `BIT`, which must be the last argument.
 fn unit(args: &mut Args<'_>) -> Result<Unit, Error> {
     let unit = args.one_of(&[("byte", Unit::Byte), ("bit", Unit::Bit)]).unwrap_or(Unit::Byte);
     args.end()?;
     Ok(unit)
 }
 
-/// A bit offset that lies within the longest string there may be.
+/// Parses a bit offset, which must lie within the longest allowed string.
 fn offset(ctx: &Ctx<'_>, text: &[u8], field: Option<FieldType>) -> Result<u64, Error> {
     bits::parse_offset(text, field, ctx.server.config.proto_max_bulk_len as u64).ok_or(BAD_OFFSET)
 }
 
-/// Looks at the string under a key; `None` when there is no such key.
+/// Applies `look` to the string at a key; `None` if the key does not exist.
 fn read<T>(ctx: &mut Ctx<'_>, key: &[u8], look: impl FnOnce(&[u8]) -> Result<T, Error>) -> Result<Option<T>, Error> {
     match ctx.ks.read(ctx.session.db, key) {
         None => Ok(None),
@@ -105,7 +105,7 @@ fn read<T>(ctx: &mut Ctx<'_>, key: &[u8], look: impl FnOnce(&[u8]) -> Result<T, 
     }
 }
 
-/// A few bytes of a string from byte `at` on, zeroes beyond its end, and the string's length.
+/// Returns a few bytes of a string from byte `at` on, padded with zeroes beyond its end, and the string's length.
 fn window(ks: &Keyspace, db: DbIndex, slot: Option<Slot>, at: usize) -> Result<([u8; FIELD_BYTES], usize), Error> {
     let mut window = [0; FIELD_BYTES];
     let Some(slot) = slot else { return Ok((window, 0)) };
@@ -129,7 +129,7 @@ fn bitop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         return Err(Error::owned(format!("ERR BITOP {name} must be called with at least two source keys.")));
     }
     let db = ctx.session.db;
-    // Every slot first: looking a key up may remove it.
+    // Looks up every slot first, because a lookup may remove an expired key.
     let slots: Vec<_> = sources.iter().map(|key| ctx.ks.look_up(db, key)).collect();
     let texts = slots.iter().map(|slot| match slot.map(|slot| ctx.ks.value(db, slot)) {
         None => Ok(Cow::Borrowed(&b""[..])),
@@ -144,7 +144,7 @@ fn bitop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         Some(slot) if result.is_empty() => ctx.ks.remove(db, slot),
         None if result.is_empty() => {}
         slot => {
-            // Through a range, so that the result stays growable.
+            // Written as a range, so that the result stays growable.
             let slot = ctx.ks.put_at(db, destination, slot, b"");
             ctx.ks.set_range(db, destination, Some(slot), 0, &result)?;
         }
@@ -161,7 +161,7 @@ struct FieldOp {
     change: Change,
 }
 
-/// What an operation of BITFIELD does to its field.
+/// The action of a BITFIELD operation on its field.
 #[derive(Clone, Copy)]
 enum Change {
     Get,
@@ -170,7 +170,7 @@ enum Change {
 }
 
 impl FieldOp {
-    /// Takes one operation. `overflow` holds what the last OVERFLOW said.
+    /// Takes one operation. `overflow` holds the mode set by the last OVERFLOW.
     fn take(ctx: &Ctx<'_>, args: &mut Args<'_>, overflow: &mut Overflow) -> Result<Option<FieldOp>, Error> {
         type Make = fn(i64, Overflow) -> Change;
         if args.option("overflow", 1) {
@@ -198,7 +198,7 @@ impl FieldOp {
         Ok(Some(FieldOp { kind, offset, change }))
     }
 
-    /// How many bytes a string must have for the field to lie in it.
+    /// The length in bytes that a string needs to contain the field.
     fn end(&self) -> usize {
         (self.offset + self.kind.bits()).div_ceil(8) as usize
     }
@@ -238,14 +238,14 @@ fn bitfield(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             None => ctx.reply.null(),
         }
     }
-    // As long as the last field needs, even if nothing was written there.
+    // The string grows to the end of the last field, even if nothing was written there.
     if let Some(end) = writes_until {
         match slot {
             Some(slot) if end <= window(ctx.ks, db, Some(slot), 0)?.1 => _ = ctx.ks.make_growable(db, slot),
             slot => {
                 let changes = ctx.ks.changes_by_commands();
                 if !has_written {
-                    // Every field has overflowed. That counts as no change, though the string grows.
+                    // Every field has overflowed. That does not count as a change, although the string grows.
                     ctx.ks.name_events(SILENT);
                     if slot.is_none() {
                         ctx.ks.tell(EventClasses::NEW, "new", db, key);
@@ -286,7 +286,7 @@ fn field_ops(ctx: &Ctx<'_>, mut args: Args<'_>) -> Result<Vec<FieldOp>, Error> {
 
 const BITMAP: Command = Command { group: Group::Bitmap, keys: &[KeySpec::one(1, Access::Read)], ..Command::EMPTY };
 
-/// What happens to the key of BITFIELD, by the options of a call.
+/// How BITFIELD accesses its key, given the options of a call.
 fn access_of_bitfield(argv: Argv<'_>) -> Access {
     let changes = |arg: &[u8]| arg.eq_ignore_ascii_case(b"set") || arg.eq_ignore_ascii_case(b"incrby");
     if argv.iter().skip(2).any(changes) { Access::Update } else { Access::Read }
@@ -299,8 +299,8 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -2,
         flags: Flags::READONLY,
         since: "2.6.0",
-        complexity: "O(N) for N bytes looked at",
-        summary: "Counts the bits that are set in a string or a part of it.",
+        complexity: "O(N) for N bytes read",
+        summary: "Counts the set bits of a string or of a part of it.",
         syntax: "key [start end [BYTE | BIT]:unit]:range",
         run: Run::Now(bitcount),
         ..BITMAP
@@ -315,7 +315,8 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "O(1) for each operation",
         summary: "Reads and writes integers of any width at any bit of a string.",
         syntax: "key [(GET encoding offset):get-block | ([OVERFLOW <WRAP | SAT | FAIL>]:overflow-block \
-            <(SET encoding offset value:integer):set-block | (INCRBY encoding offset increment:integer):incrby-block>:write-operation):write]:operation...",
+            <(SET encoding offset value:integer):set-block | (INCRBY encoding offset \
+            increment:integer):incrby-block>:write-operation):write]:operation...",
         event: "setbit",
         run: Run::Now(bitfield),
         ..BITMAP
@@ -349,8 +350,8 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -3,
         flags: Flags::READONLY,
         since: "2.8.7",
-        complexity: "O(N) for N bytes looked at",
-        summary: "Finds the first bit that is set, or is not, in a string or a part of it.",
+        complexity: "O(N) for N bytes read",
+        summary: "Finds the first set or clear bit in a string or a part of it.",
         syntax: "key bit [start [end [BYTE | BIT]:unit]:end-unit-block]:range",
         run: Run::Now(bitpos),
         ..BITMAP
@@ -360,7 +361,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 3,
         flags: Flags::READONLY.and(Flags::FAST),
         since: "2.2.0",
-        summary: "Answers one bit of a string.",
+        summary: "Returns one bit of a string.",
         syntax: "key offset",
         run: Run::Now(getbit),
         ..BITMAP

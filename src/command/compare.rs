@@ -1,5 +1,6 @@
-//! Compare, then act: DELEX and DELIFEQ delete a string that is what the caller thinks it is, SET stores on the same
-//! conditions. A lock is released, a document replaced, without a script. For long strings DIGEST stands in for the text.
+//! Compare and act: DELEX and DELIFEQ delete a string only if it has an expected value, and SET stores on the same
+//! conditions. So a program can release a lock or replace a document without a script. DIGEST lets a client compare a
+//! long string without sending it.
 
 use std::borrow::Cow;
 
@@ -12,7 +13,7 @@ use crate::spec::error::Error;
 use crate::spec::{Access, Flags, Group, KeySpec};
 use crate::value::string::{Digits, StringRef};
 
-/// How a string is compared.
+/// The condition on a string.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Comparison {
     Equals,
@@ -21,11 +22,11 @@ pub(super) enum Comparison {
     DigestDiffers,
 }
 
-/// Hexadecimal digits of a digest.
+/// The hexadecimal digits of a digest.
 const DIGEST_LEN: usize = 16;
 
 impl Comparison {
-    /// All, with their words.
+    /// All conditions with their option words.
     pub(super) const ALL: [(&str, Comparison); 4] = [
         ("ifeq", Comparison::Equals),
         ("ifne", Comparison::Differs),
@@ -33,7 +34,8 @@ impl Comparison {
         ("ifdne", Comparison::DigestDiffers),
     ];
 
-    /// Whether it holds for a string. A digest has 16 digits; which, in which case, is not checked.
+    /// Whether the condition holds for a string. A digest must have 16 characters; that they are digits is not checked,
+    /// and their case does not count.
     pub(super) fn holds(self, string: StringRef<'_>, text: &[u8]) -> Result<bool, Error> {
         let mut digits = Digits::new();
         let bytes = string.as_bytes(&mut digits);
@@ -45,13 +47,13 @@ impl Comparison {
         Ok(same != self.holds_for_none())
     }
 
-    /// Whether it holds where there is no string: what is not there differs from everything.
+    /// Whether the condition holds without a string: an absent string differs from every text.
     pub(super) fn holds_for_none(self) -> bool {
         matches!(self, Comparison::Differs | Comparison::DigestDiffers)
     }
 }
 
-/// The hash of a string, by which long ones are compared: XXH3, 64 bits, no seed; lower-case hexadecimal.
+/// The digest of a string: XXH3, 64 bits, no seed, in lower-case hexadecimal.
 fn digest(bytes: &[u8]) -> String {
     format!("{:016x}", XxHash3_64::oneshot(bytes))
 }
@@ -111,7 +113,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::DeleteIf)],
         since: "8.4.0",
         complexity: "O(1); O(N) for the digest of a string of N bytes",
-        summary: "Deletes a key, on condition that its string or the string's digest is, or is not, the given one.",
+        summary: "Deletes a key, optionally only if its string or digest matches or differs.",
         syntax: "key [IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest]",
         run: Run::Now(delex),
         ..STRING
@@ -121,9 +123,9 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 3,
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Remove)],
-        // Of Valkey.
+        // Valkey's version.
         since: "9.0.0",
-        summary: "Deletes a key if its string is the given one.",
+        summary: "Deletes a key if its string has the given value.",
         syntax: "key value",
         run: Run::Now(delifeq),
         ..STRING
@@ -135,7 +137,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Read)],
         since: "8.4.0",
         complexity: "O(N) for a string of N bytes",
-        summary: "Answers the digest of a string, which stands in for it in comparisons.",
+        summary: "Returns the digest of a string, for comparisons.",
         syntax: "key",
         run: Run::Now(digest_of),
         ..STRING

@@ -1,11 +1,11 @@
-//! Deadlines: the four ways in which commands say when a key expires.
+//! Deadlines: the four ways to specify when a key expires.
 //!
-//! SET, GETEX, SETEX and the EXPIRE family count in seconds or milliseconds, from now or from 1970. Whatever the way, what is
-//! kept is the moment itself, in Unix milliseconds.
+//! SET, GETEX, SETEX and the EXPIRE family count in seconds or milliseconds, from now or from 1970. All of them are
+//! stored as a point in time in Unix milliseconds.
 
 use crate::keyspace::NEVER;
 
-/// How a command counts time.
+/// The unit and start of a time argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Count {
     /// Seconds from now.
@@ -19,7 +19,7 @@ pub(super) enum Count {
 }
 
 impl Count {
-    /// Milliseconds of one.
+    /// The length of the unit in ms.
     pub(super) fn unit_ms(self) -> i64 {
         match self {
             Count::Seconds | Count::UnixSeconds => 1_000,
@@ -27,16 +27,16 @@ impl Count {
         }
     }
 
-    /// The moment that is `n` away, in Unix ms; `None` when it can't be told in 64 bits. May lie in the past.
+    /// Returns the time `n` units away, in Unix ms, which may lie in the past; `None` if it does not fit in 64 bits.
     pub(super) fn deadline(self, n: i64, now_ms: i64) -> Option<i64> {
         let ms = n.checked_mul(self.unit_ms())?;
         let base_ms = if matches!(self, Count::Seconds | Count::Milliseconds) { now_ms } else { 0 };
-        // The last moment means "never": it is 292 million years away, and one millisecond sooner is as far. The first one is over even
-        // while expiry is held, as no other is.
+        // The last value means "never". It is 292 million years away, and a deadline one millisecond sooner is as good.
+        // The first value counts as expired even while expiry is held; no deadline may.
         ms.checked_add(base_ms).map(|at_ms| at_ms.clamp(i64::MIN + 1, NEVER - 1))
     }
 
-    /// The other way round: how far away a moment is, Unix ms, rounded up; 0 for one that is over.
+    /// The inverse: how far away a time in Unix ms is, rounded up; 0 if it has passed.
     pub(super) fn until(self, at_ms: i64, now_ms: i64) -> i64 {
         let base_ms = if matches!(self, Count::Seconds | Count::Milliseconds) { now_ms } else { 0 };
         let ms = at_ms.saturating_sub(base_ms).max(0);

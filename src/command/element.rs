@@ -1,8 +1,8 @@
-//! Lifetimes of elements: the fields of a hash and the members of a set, which expire each on its own.
+//! Lifetimes of elements: fields of a hash and members of a set that expire on their own.
 //!
-//! The two families differ in their words only (`FIELDS`, `MEMBERS`), so each command is one function for both. Those of
-//! hashes are of Redis 7.4 and 8.0, those of sets of 8.12. Unlike elsewhere, words and options may stand in any order, and
-//! some commands look at the key before they look at their arguments: what is refused, and how, is Redis' order.
+//! The two families differ only in their words (`FIELDS`, `MEMBERS`), so one function implements each command of both.
+//! The commands of hashes come from Redis 7.4 and 8.0, those of sets from 8.12. Unlike elsewhere, words and options may
+//! come in any order, and some commands look at the key before their arguments: errors follow Redis' order.
 
 use std::ops::RangeInclusive;
 
@@ -18,17 +18,17 @@ use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
 use crate::spec::{Access, Flags, Group, KeySpec};
 
-/// The latest deadline of an element, Unix ms: Redis keeps 46 bits.
+/// The latest deadline of an element, Unix ms: Redis stores 46 bits.
 const LATEST_MS: i64 = (1 << 46) - 1;
 
-/// What answers stand for.
+/// Codes in replies.
 const NO_ELEMENT: i64 = -2;
 const NO_DEADLINE: i64 = -1;
 const NOT_MET: i64 = 0;
 const DONE: i64 = 1;
 const REMOVED: i64 = 2;
 
-/// Which of the two families.
+/// The family of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     Hash,
@@ -43,17 +43,17 @@ impl Family {
         if self == Hash { "FIELDS" } else { "MEMBERS" }
     }
 
-    /// One element.
+    /// The word for one element.
     fn one(self) -> &'static str {
         if self == Hash { "field" } else { "member" }
     }
 
-    /// Whether the value is of the family's type.
+    /// Whether the value has the family's type.
     fn owns(self, value: ValueRef<'_>) -> bool {
         matches!((self, value), (Hash, ValueRef::Hash(_)) | (Set, ValueRef::Set(_)))
     }
 
-    /// The key of a command that writes, if it is there.
+    /// Finds the key for a command that writes.
     fn find(self, ctx: &mut Ctx<'_>, key: &[u8]) -> Result<Option<Slot>, Error> {
         let slot = ctx.ks.find(ctx.session.db, key);
         self.checked(ctx, slot)
@@ -67,17 +67,17 @@ impl Family {
     }
 }
 
-/// When an element is to expire.
+/// The condition for setting an element's deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Condition {
     Always,
-    /// Only if it never did.
+    /// Only if it has no deadline.
     Nx,
-    /// Only if it did.
+    /// Only if it has a deadline.
     Xx,
-    /// Only later than it did, where never is the latest.
+    /// Only if the new deadline is later; no deadline counts as the latest.
     Gt,
-    /// Only sooner than it did.
+    /// Only if the new deadline is sooner.
     Lt,
 }
 
@@ -93,7 +93,7 @@ impl Condition {
     }
 }
 
-/// Sets deadlines; answers for each element what became of it.
+/// Sets deadlines and replies with a code for each element.
 fn expire(ctx: &mut Ctx<'_>, mut args: Args<'_>, family: Family, count: Count) -> Done {
     let key = args.bytes()?;
     let mut slot = family.find(ctx, key)?;
@@ -111,7 +111,8 @@ fn expire(ctx: &mut Ctx<'_>, mut args: Args<'_>, family: Family, count: Count) -
     Ok(())
 }
 
-/// Sets the deadline of one element: a time that has passed removes it. Gives the answer, and whether the key is gone.
+/// Sets the deadline of one element, or removes the element if the time has passed. Returns the code, and whether the
+/// key is gone.
 fn expire_one(ctx: &mut Ctx<'_>, slot: Slot, element: &[u8], at_ms: i64, condition: Condition) -> (i64, bool) {
     let db = ctx.db();
     match ctx.ks.element_deadline(db, slot, element) {
@@ -128,7 +129,7 @@ fn expire_one(ctx: &mut Ctx<'_>, slot: Slot, element: &[u8], at_ms: i64, conditi
     }
 }
 
-/// Takes a time and gives the moment it means, Unix ms.
+/// Takes a time and returns it in Unix ms.
 fn deadline(ctx: &Ctx<'_>, args: &mut Args<'_>, count: Count) -> Result<i64, Error> {
     let n = args.int()?;
     if n < 0 {
@@ -138,7 +139,7 @@ fn deadline(ctx: &Ctx<'_>, args: &mut Args<'_>, count: Count) -> Result<i64, Err
     at_ms.ok_or(Error::InvalidExpire(ctx.name().into()))
 }
 
-/// Takes elements and conditions, in any order.
+/// Takes elements and a condition, in any order.
 fn elements_and_condition<'a>(args: &mut Args<'a>, family: Family) -> Result<(Argv<'a>, Condition), Error> {
     let (word, one) = (family.word(), family.one());
     let mut elements = None;
@@ -177,7 +178,7 @@ fn elements_and_condition<'a>(args: &mut Args<'a>, family: Family) -> Result<(Ar
     Ok((elements, condition))
 }
 
-/// Answers for each element when it expires, seconds rounded up.
+/// Replies with the time to live of each element, seconds rounded up.
 fn time_to_live(ctx: &mut Ctx<'_>, mut args: Args<'_>, family: Family, count: Count) -> Done {
     let key = args.bytes()?;
     let slot = ctx.ks.look_up(ctx.session.db, key);
@@ -196,7 +197,7 @@ fn time_to_live(ctx: &mut Ctx<'_>, mut args: Args<'_>, family: Family, count: Co
     Ok(())
 }
 
-/// Takes deadlines away; answers for each element whether it had one.
+/// Removes deadlines and replies for each element whether it had one.
 fn persist(ctx: &mut Ctx<'_>, mut args: Args<'_>, family: Family) -> Done {
     let key = args.bytes()?;
     let slot = family.find(ctx, key)?;
@@ -217,7 +218,7 @@ fn persist(ctx: &mut Ctx<'_>, mut args: Args<'_>, family: Family) -> Done {
     Ok(())
 }
 
-/// Takes the elements where nothing else may stand.
+/// Takes the elements, with no other argument allowed.
 fn elements_alone<'a>(args: &mut Args<'a>, family: Family) -> Result<Argv<'a>, Error> {
     let (word, one) = (family.word(), family.one());
     if !args.flag(word) {
@@ -252,7 +253,7 @@ fn hgetex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let mut slot = Hash.find(ctx, key)?;
     let options = Options::parse(ctx, &mut args, &HGETEX)?;
     if let Some(slot) = slot.filter(|_| options.elements.len() > 1) {
-        // The same field may be named again and again.
+        // A call may repeat a field many times.
         let hash = ctx.ks.hash(ctx.session.db, slot)?;
         let bytes: usize = options.elements.iter().filter_map(|field| hash.value_len(field)).sum();
         if bytes > ctx.server.config.proto_max_bulk_len.max(REPLY_MAX_BYTES) {
@@ -276,7 +277,7 @@ fn hgetex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Answers the value of a field; gives the slot of its hash if it has one.
+/// Replies with the value of a field. Returns the slot of its hash if the field exists.
 fn answer_field(ctx: &mut Ctx<'_>, slot: Option<Slot>, field: &[u8]) -> Result<Option<Slot>, Error> {
     let value = slot.map(|slot| ctx.ks.hash(ctx.session.db, slot)).transpose()?.and_then(|hash| hash.get(field));
     match value {
@@ -298,7 +299,7 @@ fn hsetex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     let before = ctx.ks.changes_by_commands();
     let is_over = matches!(options.lifetime, Lifetime::Until(at_ms) if ctx.ks.expires_at_once(at_ms));
-    // Redis sets each field and removes it then, but keeps the key until all are gone.
+    // Redis sets each field and then removes it, but keeps the key until all fields are gone.
     let mut overdue: Option<&[u8]> = None;
     for (field, value) in pairs() {
         if let (Some(at), Some(last)) = (slot, overdue)
@@ -327,7 +328,7 @@ fn hsetex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         remove_expired(ctx, slot, last);
     }
     if let Lifetime::Until(_) = options.lifetime {
-        // A value and its deadline are one change.
+        // A value and its deadline count as one change.
         ctx.ks.count_changes_as(before, options.elements.len() as u64 / 2);
     }
     ctx.reply.integer(DONE);
@@ -364,39 +365,40 @@ fn saddex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Takes out an element that would be written with a deadline that has passed. Gives the slot if the key is still there.
+/// Removes an element that would be written with a deadline in the past. Returns the slot if the key still exists.
 fn remove_expired(ctx: &mut Ctx<'_>, slot: Option<Slot>, element: &[u8]) -> Option<Slot> {
     slot.filter(|at| !expire_one(ctx, *at, element, i64::MIN, Condition::Always).1)
 }
 
-/// What an option says of the deadlines of what is read or written.
+/// The option about the deadlines of the elements read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lifetime {
-    /// Nothing: what is written never expires, what is read expires when it would have.
+    /// No option: a written element never expires, a read one keeps its deadline.
     Unsaid,
-    /// The other of the two: KEEPTTL, PERSIST.
+    /// KEEPTTL or PERSIST.
     Word,
-    /// Unix ms.
+    /// A deadline in Unix ms.
     Until(i64),
 }
 
-/// The words of HGETEX, HSETEX or SADDEX.
+/// The option words and errors of HGETEX, HSETEX or SADDEX.
 struct Words {
     family: Family,
-    /// What makes [`Lifetime::Word`].
+    /// The word for [`Lifetime::Word`].
     word: &'static str,
-    /// Only if none exists, only if all do; empty where there is no such option.
+    /// The words for "only if none exists" and "only if all exist"; empty if the command has no such option.
     conditions: [&'static str; 2],
-    /// Arguments per element.
+    /// Arguments for each element.
     width: usize,
-    /// The largest number of elements; one beyond it is none.
+    /// The largest allowed number of elements; a greater one is invalid.
     most: i64,
-    /// Answered where the number of elements is none.
+    /// The error for an invalid number of elements.
     invalid: &'static str,
-    /// Answered to an argument that may not stand where it does, before the elements or `behind` them, or that is missing among
-    /// them. Redis 8.0 takes the options in one order only: its texts say so, where ours take any.
+    /// The error for an argument in the wrong place, before the elements or `behind` them, or for one that is missing
+    /// among the elements. Redis 8.0 takes the options in one order only, and its texts say so; this server accepts any
+    /// order.
     stray: fn(name: &'static str, arg: Option<&[u8]>, behind: bool) -> Error,
-    /// Whether a second lifetime is such an argument.
+    /// Whether a second lifetime gets that error too.
     lifetime_is_stray: bool,
 }
 
@@ -434,11 +436,11 @@ const SADDEX: Words = Words {
     lifetime_is_stray: false,
 };
 
-/// The arguments of one of them, in any order.
+/// The arguments of one of these commands, in any order.
 struct Options<'a> {
     elements: Argv<'a>,
     lifetime: Lifetime,
-    /// Whether all elements must exist, or none may.
+    /// Whether all elements must exist (true) or none may (false).
     all_exist: Option<bool>,
 }
 
@@ -487,7 +489,7 @@ impl<'a> Options<'a> {
         Ok(Options { elements, lifetime, all_exist })
     }
 
-    /// Whether the elements that exist are those that may.
+    /// Whether the existing elements meet the condition.
     fn admits<'e>(&self, ctx: &Ctx<'_>, slot: Option<Slot>, mut elements: impl Iterator<Item = &'e [u8]>) -> bool {
         let exists =
             |element| slot.is_some_and(|slot| ctx.ks.element_deadline(ctx.session.db, slot, element).is_some());
@@ -503,7 +505,7 @@ const COUNTS: [(&str, Count); 4] = [
 ];
 
 impl Words {
-    /// An error if the lifetime was said already.
+    /// Returns an error if a lifetime was already given.
     fn once(&self, name: &'static str, is_last: bool, arg: &[u8], lifetime: Lifetime) -> Result<(), Error> {
         if lifetime == Lifetime::Unsaid {
             return Ok(());
@@ -517,7 +519,7 @@ impl Words {
         Err(Error::owned(format!("ERR Only one of EX, PX, EXAT, PXAT or {} arguments can be specified", self.word)))
     }
 
-    /// Takes the word that says whether all elements must exist.
+    /// Takes the option that requires all elements, or none, to exist.
     fn condition(&self, args: &mut Args<'_>) -> Option<bool> {
         let [none, all] = self.conditions;
         let there = !none.is_empty();
@@ -525,7 +527,7 @@ impl Words {
     }
 }
 
-/// Takes a count and so many elements of `width` arguments.
+/// Takes a count and that many elements of `width` arguments each.
 fn counted<'a>(
     args: &mut Args<'a>,
     max: i64,
@@ -538,7 +540,7 @@ fn counted<'a>(
     args.take((count as usize).saturating_mul(width)).map_err(|_| few())
 }
 
-/// The largest number of elements that most commands take.
+/// The largest number of elements of most commands.
 const COUNT_MAX: i64 = i32::MAX as i64;
 
 const TOO_FEW: Error = Error::text("ERR wrong number of arguments");
@@ -555,7 +557,7 @@ fn missing(family: Family) -> Error {
     Error::owned(format!("ERR missing {} argument", family.word()))
 }
 
-/// The elements as the texts of two errors write them.
+/// The word for several elements in two error texts.
 fn many(family: Family) -> &'static str {
     if family == Hash { "Fields" } else { "Members" }
 }
@@ -592,7 +594,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "hexpire",
         arity: -6,
-        summary: "Lets fields expire after a number of seconds.",
+        summary: "Makes fields expire after a number of seconds.",
         syntax: "key seconds [NX | XX | GT | LT]:condition (FIELDS numfields field...)",
         run: Run::Now(|ctx, args| expire(ctx, args, Hash, Count::Seconds)),
         ..HASH_WRITE
@@ -600,7 +602,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "hexpireat",
         arity: -6,
-        summary: "Lets fields expire at a Unix time in seconds.",
+        summary: "Makes fields expire at a Unix time in seconds.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT]:condition (FIELDS numfields field...)",
         run: Run::Now(|ctx, args| expire(ctx, args, Hash, Count::UnixSeconds)),
         ..HASH_WRITE
@@ -608,7 +610,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "hexpiretime",
         arity: -5,
-        summary: "Answers the Unix times in seconds at which fields expire.",
+        summary: "Returns the Unix times in seconds at which fields expire.",
         syntax: "key (FIELDS numfields field...)",
         run: Run::Now(|ctx, args| time_to_live(ctx, args, Hash, Count::UnixSeconds)),
         ..HASH_READ
@@ -618,7 +620,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -5,
         keys: &[KeySpec::one(1, Access::Take)],
         since: "8.0.0",
-        summary: "Answers the values of fields and removes them, and the key with the last one.",
+        summary: "Returns the values of fields and removes them; removes the key with its last field.",
         syntax: "key (FIELDS numfields field...)",
         run: Run::Now(hgetdel),
         ..HASH_WRITE
@@ -628,7 +630,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -5,
         keys: &[KeySpec::one(1, Access::Update)],
         since: "8.0.0",
-        summary: "Answers the values of fields and changes when they expire.",
+        summary: "Returns the values of fields and changes when they expire.",
         syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds \
             | PERSIST]:expiration (FIELDS numfields field...)",
         run: Run::Now(hgetex),
@@ -637,7 +639,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "hpersist",
         arity: -5,
-        summary: "Lets fields expire never.",
+        summary: "Removes the expiry of fields.",
         syntax: "key (FIELDS numfields field...)",
         run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| persist(ctx, args, Hash))),
         ..HASH_WRITE
@@ -645,7 +647,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "hpexpire",
         arity: -6,
-        summary: "Lets fields expire after a number of milliseconds.",
+        summary: "Makes fields expire after a number of milliseconds.",
         syntax: "key milliseconds [NX | XX | GT | LT]:condition (FIELDS numfields field...)",
         run: Run::Now(|ctx, args| expire(ctx, args, Hash, Count::Milliseconds)),
         ..HASH_WRITE
@@ -653,7 +655,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "hpexpireat",
         arity: -6,
-        summary: "Lets fields expire at a Unix time in milliseconds.",
+        summary: "Makes fields expire at a Unix time in milliseconds.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT]:condition (FIELDS numfields field...)",
         run: Run::Now(|ctx, args| expire(ctx, args, Hash, Count::UnixMilliseconds)),
         ..HASH_WRITE
@@ -661,7 +663,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "hpexpiretime",
         arity: -5,
-        summary: "Answers the Unix times in milliseconds at which fields expire.",
+        summary: "Returns the Unix times in milliseconds at which fields expire.",
         syntax: "key (FIELDS numfields field...)",
         run: Run::Now(|ctx, args| time_to_live(ctx, args, Hash, Count::UnixMilliseconds)),
         ..HASH_READ
@@ -669,7 +671,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "hpttl",
         arity: -5,
-        summary: "Answers in how many milliseconds fields expire.",
+        summary: "Returns the remaining times to live of fields in milliseconds.",
         syntax: "key (FIELDS numfields field...)",
         tips: &["nondeterministic_output"],
         run: Run::Now(|ctx, args| time_to_live(ctx, args, Hash, Count::Milliseconds)),
@@ -688,7 +690,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "httl",
         arity: -5,
-        summary: "Answers in how many seconds fields expire.",
+        summary: "Returns the remaining times to live of fields in seconds.",
         syntax: "key (FIELDS numfields field...)",
         tips: &["nondeterministic_output"],
         run: Run::Now(|ctx, args| time_to_live(ctx, args, Hash, Count::Seconds)),
@@ -707,7 +709,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "sexpire",
         arity: -6,
-        summary: "Lets members expire after a number of seconds.",
+        summary: "Makes members expire after a number of seconds.",
         syntax: "key seconds [NX | XX | GT | LT] (MEMBERS nummembers:integer member...)",
         run: Run::Now(|ctx, args| expire(ctx, args, Set, Count::Seconds)),
         ..SET_WRITE
@@ -715,7 +717,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "sexpireat",
         arity: -6,
-        summary: "Lets members expire at a Unix time in seconds.",
+        summary: "Makes members expire at a Unix time in seconds.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT] (MEMBERS nummembers:integer member...)",
         run: Run::Now(|ctx, args| expire(ctx, args, Set, Count::UnixSeconds)),
         ..SET_WRITE
@@ -723,7 +725,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "sexpiretime",
         arity: -5,
-        summary: "Answers the Unix times in seconds at which members expire.",
+        summary: "Returns the Unix times in seconds at which members expire.",
         syntax: "key (MEMBERS nummembers:integer member...)",
         run: Run::Now(|ctx, args| time_to_live(ctx, args, Set, Count::UnixSeconds)),
         ..SET_READ
@@ -731,7 +733,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "spersist",
         arity: -5,
-        summary: "Lets members expire never.",
+        summary: "Removes the expiry of members.",
         syntax: "key (MEMBERS nummembers:integer member...)",
         run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| persist(ctx, args, Set))),
         ..SET_WRITE
@@ -739,7 +741,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "spexpire",
         arity: -6,
-        summary: "Lets members expire after a number of milliseconds.",
+        summary: "Makes members expire after a number of milliseconds.",
         syntax: "key milliseconds [NX | XX | GT | LT] (MEMBERS nummembers:integer member...)",
         run: Run::Now(|ctx, args| expire(ctx, args, Set, Count::Milliseconds)),
         ..SET_WRITE
@@ -747,7 +749,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "spexpireat",
         arity: -6,
-        summary: "Lets members expire at a Unix time in milliseconds.",
+        summary: "Makes members expire at a Unix time in milliseconds.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT] (MEMBERS nummembers:integer member...)",
         run: Run::Now(|ctx, args| expire(ctx, args, Set, Count::UnixMilliseconds)),
         ..SET_WRITE
@@ -755,7 +757,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "spexpiretime",
         arity: -5,
-        summary: "Answers the Unix times in milliseconds at which members expire.",
+        summary: "Returns the Unix times in milliseconds at which members expire.",
         syntax: "key (MEMBERS nummembers:integer member...)",
         run: Run::Now(|ctx, args| time_to_live(ctx, args, Set, Count::UnixMilliseconds)),
         ..SET_READ
@@ -763,7 +765,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "spttl",
         arity: -5,
-        summary: "Answers in how many milliseconds members expire.",
+        summary: "Returns the remaining times to live of members in milliseconds.",
         syntax: "key (MEMBERS nummembers:integer member...)",
         tips: &["nondeterministic_output"],
         run: Run::Now(|ctx, args| time_to_live(ctx, args, Set, Count::Milliseconds)),
@@ -772,7 +774,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "sttl",
         arity: -5,
-        summary: "Answers in how many seconds members expire.",
+        summary: "Returns the remaining times to live of members in seconds.",
         syntax: "key (MEMBERS nummembers:integer member...)",
         tips: &["nondeterministic_output"],
         run: Run::Now(|ctx, args| time_to_live(ctx, args, Set, Count::Seconds)),

@@ -1,4 +1,4 @@
-//! Places on a map: members of a sorted set whose scores are positions.
+//! Positions on the earth: members of a sorted set whose scores encode their positions.
 
 use super::zset::{AddRules, add, read, store};
 use crate::base::num;
@@ -35,7 +35,7 @@ fn geoadd(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     add(ctx, key, rules, members.into_iter())
 }
 
-/// A longitude and a latitude, which must be on the map.
+/// Takes a longitude and a latitude, which must be on the map.
 fn position(args: &mut Args<'_>) -> Result<Position, Error> {
     let position = Position { longitude: args.double()?, latitude: args.double()? };
     if !position.is_valid() {
@@ -65,7 +65,7 @@ fn geodist(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// A distance: four decimals, as text under either protocol.
+/// Writes a distance with four decimals, as text under either protocol.
 fn distance_reply(reply: &mut Reply, distance: f64) {
     reply.bulk(format!("{distance:.4}").as_bytes());
 }
@@ -102,28 +102,28 @@ fn geohash(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// How a search command is written.
+/// The form of a search command's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
-    /// GEORADIUS: the centre and the radius stand before the options.
+    /// GEORADIUS: centre and radius come before the options.
     Around,
-    /// GEORADIUSBYMEMBER: so do a member and the radius.
+    /// GEORADIUSBYMEMBER: a member and the radius come before the options.
     AroundMember,
-    /// GEOSEARCH and GEOSEARCHSTORE: all are options.
+    /// GEOSEARCH and GEOSEARCHSTORE: everything is an option.
     Options,
 }
 
-/// Which of the nearest or farthest come first.
+/// The order of the members found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Nearest,
     Farthest,
 }
 
-/// A search's arguments.
+/// The arguments of a search.
 struct Search<'a> {
     centre: Option<Centre>,
-    /// FROMMEMBER gave the centre.
+    /// Whether FROMMEMBER gave the centre.
     from_member: bool,
     extent: Option<(Extent, Unit)>,
     with_coordinates: bool,
@@ -132,17 +132,17 @@ struct Search<'a> {
     count: Option<usize>,
     any: bool,
     order: Option<Order>,
-    /// Where to store what is found.
+    /// The key to store the members under.
     destination: Option<&'a [u8]>,
-    /// Store distances, not places.
+    /// Store distances as scores, not positions.
     store_distances: bool,
 }
 
-/// The middle of a search.
+/// The centre of a search.
 #[derive(Clone, Copy)]
 enum Centre {
     At(Position),
-    /// The place of a member of a set that does not exist: nothing will be found.
+    /// A member of a set that does not exist: the search finds nothing.
     Nowhere,
 }
 
@@ -174,7 +174,7 @@ impl<'a> Search<'a> {
             Style::Options => {}
         }
         if style != Style::Options {
-            // Redis does not read the radius around a member of a set that is not there.
+            // Redis does not parse the radius around a member of an absent set.
             if style == Style::AroundMember && zset.is_none() {
                 args.take(2)?;
                 search.extent = Some((Extent::Radius(0.0), Unit::Metres));
@@ -196,7 +196,7 @@ impl<'a> Search<'a> {
         Ok(search)
     }
 
-    /// Takes an option that all searches have.
+    /// Takes an option that every search has.
     fn option(&mut self, args: &mut Args<'a>) -> Result<bool, Error> {
         if args.flag("withdist") {
             self.with_distance = true;
@@ -232,13 +232,13 @@ impl<'a> Search<'a> {
         Ok(true)
     }
 
-    /// Takes an option that says where to search.
+    /// Takes an option about the centre or the shape.
     fn shape_option(&mut self, args: &mut Args<'a>, zset: Option<&ZSet>) -> Result<bool, Error> {
         let radius_before = matches!(self.extent, Some((Extent::Radius(_), _)));
         let box_before = matches!(self.extent, Some((Extent::Box { .. }, _)));
         let member_before = self.centre.is_some() && self.from_member;
         let position_before = self.centre.is_some() && !self.from_member;
-        // The same way to say it again replaces what was said.
+        // An option may be repeated in the same form, and the last one counts.
         if !position_before && args.option("frommember", 1) {
             self.centre = Some(member(zset, args.bytes()?)?);
             self.from_member = true;
@@ -278,7 +278,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// What lies in the shape, in the order of the reply.
+    /// Returns the members in the shape, in the order of the reply.
     fn run(&self, zset: &ZSet) -> Vec<Found> {
         let (Some(Centre::At(centre)), Some((extent, unit))) = (self.centre, self.extent) else { return Vec::new() };
         let shape = Shape { centre, extent, unit };
@@ -297,7 +297,7 @@ impl<'a> Search<'a> {
                 }
             }
         }
-        // The nearest are meant when only some are wanted.
+        // A count without ANY or an order means the nearest.
         let order = self.order.or((self.count.is_some() && !self.any).then_some(Order::Nearest));
         match order {
             Some(Order::Nearest) => found.sort_by(|a, b| a.distance.total_cmp(&b.distance)),
@@ -329,12 +329,12 @@ impl<'a> Search<'a> {
     }
 }
 
-/// A member in the shape.
+/// A member inside the shape.
 struct Found {
     member: Box<[u8]>,
     score: f64,
     place: Position,
-    /// From the centre, in the unit of the search.
+    /// The distance from the centre, in the unit of the search.
     distance: f64,
 }
 
@@ -365,7 +365,7 @@ fn length(args: &mut Args<'_>, error: &'static str) -> Result<f64, Error> {
     num::parse_f64(args.bytes()?).ok_or(Error::text(error))
 }
 
-/// Runs a search on the set under `key`.
+/// Runs a search on the set at `key`.
 fn search<'a>(
     ctx: &mut Ctx<'_>,
     key: &[u8],
@@ -430,7 +430,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Geo,
         since: "3.2.0",
         complexity: "O(log N) for each member",
-        summary: "Adds members with their places to a sorted set.",
+        summary: "Adds members with their positions to a sorted set.",
         syntax: "key [NX | XX]:condition [CH:change] (longitude latitude member):data...",
         run: Run::Now(geoadd),
         ..Command::EMPTY
@@ -442,7 +442,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Read)],
         group: Group::Geo,
         since: "3.2.0",
-        summary: "Answers how far two members are apart.",
+        summary: "Returns the distance between two members.",
         syntax: "key member1 member2 [M | KM | FT | MI]:unit",
         run: Run::Now(geodist),
         ..Command::EMPTY
@@ -455,7 +455,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Geo,
         since: "3.2.0",
         complexity: "O(N) for N members",
-        summary: "Answers the places of members as geohash texts.",
+        summary: "Returns the positions of members as geohash strings.",
         syntax: "key [member]...",
         run: Run::Now(geohash),
         ..Command::EMPTY
@@ -468,7 +468,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Geo,
         since: "3.2.0",
         complexity: "O(N) for N members",
-        summary: "Answers the places of members.",
+        summary: "Returns the positions of members.",
         syntax: "key [member]...",
         run: Run::Now(geopos),
         ..Command::EMPTY
@@ -493,8 +493,9 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Geo,
         since: "3.2.0",
         complexity: "O(N+log M) for N members around the circle",
-        summary: "Answers or stores the members within a distance of a place.",
-        syntax: "key longitude latitude radius <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]]:count-block [ASC | DESC]:order \
+        summary: "Returns or stores the members within a distance of a position.",
+        syntax: "key longitude latitude radius <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count \
+            [ANY]]:count-block [ASC | DESC]:order \
             [(STORE key):storekey | (STOREDIST key):storedistkey]:store",
         event: "georadiusstore",
         run: Run::Now(georadius),
@@ -508,8 +509,9 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Geo,
         since: "3.2.10",
         complexity: "O(N+log M) for N members around the circle",
-        summary: "Answers the members within a distance of a place.",
-        syntax: "key longitude latitude radius <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]]:count-block [ASC | DESC]:order",
+        summary: "Returns the members within a distance of a position.",
+        syntax: "key longitude latitude radius <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count \
+            [ANY]]:count-block [ASC | DESC]:order",
         run: Run::Now(georadius_ro),
         ..Command::EMPTY
     },
@@ -533,8 +535,9 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Geo,
         since: "3.2.0",
         complexity: "O(N+log M) for N members around the circle",
-        summary: "Answers or stores the members within a distance of another member.",
-        syntax: "key member radius <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]]:count-block [ASC | DESC]:order \
+        summary: "Returns or stores the members within a distance of another member.",
+        syntax: "key member radius <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count \
+            [ANY]]:count-block [ASC | DESC]:order \
             [(STORE key):storekey | (STOREDIST key):storedistkey]:store",
         event: "georadiusstore",
         run: Run::Now(georadiusbymember),
@@ -548,8 +551,9 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Geo,
         since: "3.2.10",
         complexity: "O(N+log M) for N members around the circle",
-        summary: "Answers the members within a distance of another member.",
-        syntax: "key member radius <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]]:count-block [ASC | DESC]:order",
+        summary: "Returns the members within a distance of another member.",
+        syntax: "key member radius <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count \
+            [ANY]]:count-block [ASC | DESC]:order",
         run: Run::Now(georadiusbymember_ro),
         ..Command::EMPTY
     },
@@ -561,7 +565,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Geo,
         since: "6.2.0",
         complexity: "O(N+log M) for N members around the shape",
-        summary: "Answers the members inside a circle or a box.",
+        summary: "Returns the members inside a circle or a box.",
         syntax: "key <FROMMEMBER member | FROMLONLAT longitude latitude>:from \
             <(BYRADIUS radius <M | KM | FT | MI>:unit):circle | (BYBOX width height <M | KM | FT | MI>:unit):box>:by \
             [ASC | DESC]:order [COUNT count [ANY]]:count-block [WITHCOORD] [WITHDIST] [WITHHASH]",

@@ -1,4 +1,4 @@
-//! Hashes: fields under one key, each with a value.
+//! Hashes: the fields of a key, each with a value.
 
 use super::item::bulk_item;
 use super::sample::{self, Count};
@@ -30,7 +30,7 @@ fn hmset(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Sets the fields that follow the key; answers how many are new.
+/// Sets the fields that follow the key and returns the number of new ones.
 fn set_pairs(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Result<i64, Error> {
     let key = args.bytes()?;
     if !args.len().is_multiple_of(2) {
@@ -41,7 +41,7 @@ fn set_pairs(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Result<i64, Error> {
     let mut added = 0;
     while !args.is_empty() {
         let (field, value) = (args.bytes()?, args.bytes()?);
-        // A key of another type refuses the first field, before anything has changed.
+        // A key of another type fails at the first field, before anything has changed.
         let (at, new) = ctx.ks.hash_set(db, key, slot, field, value)?;
         slot = Some(at);
         added += i64::from(new);
@@ -119,7 +119,7 @@ fn hvals(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     answer_all(ctx, args, |(_, value)| value)
 }
 
-/// Answers one part of each pair.
+/// Replies with one part of each pair.
 fn answer_all(ctx: &mut Ctx<'_>, mut args: Args<'_>, part: for<'h> fn((Item<'h>, Item<'h>)) -> Item<'h>) -> Done {
     let hash = read(ctx.ks, ctx.session.db, args.bytes()?)?;
     ctx.reply.array(hash.map_or(0, Hash::len));
@@ -139,7 +139,7 @@ fn hstrlen(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     answer_size(ctx, args, |hash, field| hash.value_len(field).unwrap_or(0))
 }
 
-/// Answers a number that the hash, and the field if one follows, give; 0 without the hash.
+/// Replies with a number derived from the hash and, if given, a field; 0 if the key does not exist.
 fn answer_size(ctx: &mut Ctx<'_>, mut args: Args<'_>, size: fn(&Hash, &[u8]) -> usize) -> Done {
     let key = args.bytes()?;
     let field = args.peek().unwrap_or_default();
@@ -160,7 +160,7 @@ fn hdel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Takes fields out; answers how many were there. The slot is gone when all were.
+/// Removes fields and returns the number removed. The slot is gone if no field is left.
 fn remove_fields(ks: &mut Keyspace, db: DbIndex, slot: Slot, fields: Argv<'_>) -> Result<usize, Error> {
     let all = ks.hash(db, slot)?.len();
     let mut removed = 0;
@@ -223,7 +223,7 @@ fn hrandfield(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let count = Count::parse(&mut args)?;
     let with_values = args.flag("withvalues");
     args.end()?;
-    // Redis counts fields and values together.
+    // Redis limits fields and values together.
     if with_values && count.get() > i64::MAX as usize / 2 {
         return Err(Error::OutOfRange);
     }
@@ -292,7 +292,7 @@ fn hscan(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// The hash under a key, for a command that only reads.
+/// Returns the hash at a key, for a command that only reads.
 #[inline]
 fn read<'k>(ks: &'k mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<&'k Hash>, Error> {
     match ks.read(db, key) {
@@ -302,7 +302,7 @@ fn read<'k>(ks: &'k mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<&'k 
     }
 }
 
-/// The hash at a slot, if there is one.
+/// Returns the hash at a slot, if there is a slot.
 #[inline]
 fn at(ks: &Keyspace, db: DbIndex, slot: Option<Slot>) -> Result<Option<&Hash>, Error> {
     Ok(slot.map(|slot| ks.hash(db, slot)).transpose()?)
@@ -322,7 +322,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Remove)],
         since: "2.0.0",
         complexity: "O(N) where N is the number of fields given.",
-        summary: "Removes fields, and the key with the last one.",
+        summary: "Removes fields; removes the key with its last field.",
         syntax: "key field...",
         run: Run::Now(hdel),
         ..ADD
@@ -332,7 +332,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 3,
         keys: &[KeySpec::one(1, Access::Inspect)],
         since: "2.0.0",
-        summary: "Answers whether a field has a value.",
+        summary: "Returns whether a field exists.",
         syntax: "key field",
         run: Run::Now(hexists),
         ..READ_FAST
@@ -342,7 +342,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 3,
         keys: &[KeySpec::one(1, Access::Read)],
         since: "2.0.0",
-        summary: "Answers the value of a field.",
+        summary: "Returns the value of a field.",
         syntax: "key field",
         run: Run::Now(hget),
         ..READ_FAST
@@ -354,7 +354,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Read)],
         since: "2.0.0",
         complexity: "O(N) where N is the number of fields of the hash.",
-        summary: "Answers all fields with their values.",
+        summary: "Returns all fields and their values.",
         syntax: "key",
         tips: &["nondeterministic_output_order"],
         run: Run::Now(hgetall),
@@ -365,7 +365,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 4,
         keys: &[KeySpec::one(1, Access::Update)],
         since: "2.0.0",
-        summary: "Adds to the integer in a field, which begins at 0.",
+        summary: "Increments the integer value of a field; an absent field counts as 0.",
         syntax: "key field increment:integer",
         event: "hincrby",
         run: Run::Now(hincrby),
@@ -376,7 +376,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 4,
         keys: &[KeySpec::one(1, Access::Update)],
         since: "2.6.0",
-        summary: "Adds to the decimal number in a field, which begins at 0.",
+        summary: "Increments the floating-point value of a field; an absent field counts as 0.",
         syntax: "key field increment:double",
         event: "hincrbyfloat",
         run: Run::Now(hincrbyfloat),
@@ -389,7 +389,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Read)],
         since: "2.0.0",
         complexity: "O(N) where N is the number of fields of the hash.",
-        summary: "Answers all fields.",
+        summary: "Returns all fields.",
         syntax: "key",
         tips: &["nondeterministic_output_order"],
         run: Run::Now(hkeys),
@@ -400,7 +400,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 2,
         keys: &[KeySpec::one(1, Access::Inspect)],
         since: "2.0.0",
-        summary: "Answers the number of fields.",
+        summary: "Returns the number of fields.",
         syntax: "key",
         run: Run::Now(hlen),
         ..READ_FAST
@@ -411,7 +411,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Read)],
         since: "2.0.0",
         complexity: "O(N) where N is the number of fields given.",
-        summary: "Answers the values of several fields.",
+        summary: "Returns the values of several fields.",
         syntax: "key field...",
         run: Run::Now(hmget),
         ..READ_FAST
@@ -422,7 +422,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Modify)],
         since: "2.0.0",
         complexity: "O(N) where N is the number of fields given.",
-        summary: "Sets the values of several fields, as HSET does, and answers OK.",
+        summary: "Sets the values of several fields, as HSET does, and returns OK.",
         syntax: "key (field value):data...",
         run: Run::Now(hmset),
         ..ADD
@@ -432,8 +432,8 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -2,
         keys: &[KeySpec::one(1, Access::Read)],
         since: "6.2.0",
-        complexity: "O(N) where N is the number of fields answered.",
-        summary: "Answers fields drawn at random, different ones unless the count is negative.",
+        complexity: "O(N) where N is the number of fields returned.",
+        summary: "Returns random fields, without repetition unless the count is negative.",
         syntax: "key [count [WITHVALUES]]:options",
         tips: &["nondeterministic_output"],
         run: Run::Now(hrandfield),
@@ -445,7 +445,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Read)],
         since: "2.8.0",
         complexity: "O(1) a call, O(N) for a whole walk over N fields.",
-        summary: "Walks the fields in steps.",
+        summary: "Iterates over the fields.",
         syntax: "key cursor [MATCH pattern] [COUNT count] [NOVALUES]",
         tips: &["nondeterministic_output"],
         run: Run::Now(hscan),
@@ -457,7 +457,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Modify)],
         since: "2.0.0",
         complexity: "O(N) where N is the number of fields given.",
-        summary: "Sets the values of fields and answers how many of them are new.",
+        summary: "Sets the values of fields and returns the number of new fields.",
         syntax: "key (field value):data...",
         run: Run::Now(hset),
         ..ADD
@@ -467,7 +467,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 4,
         keys: &[KeySpec::one(1, Access::Insert)],
         since: "2.0.0",
-        summary: "Sets the value of a field that has none.",
+        summary: "Sets the value of a field that does not exist.",
         syntax: "key field value",
         run: Run::Now(hsetnx),
         ..ADD
@@ -477,7 +477,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 3,
         keys: &[KeySpec::one(1, Access::Inspect)],
         since: "3.2.0",
-        summary: "Answers the number of bytes of a field's value.",
+        summary: "Returns the length of a field's value in bytes.",
         syntax: "key field",
         run: Run::Now(hstrlen),
         ..READ_FAST
@@ -489,7 +489,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Read)],
         since: "2.0.0",
         complexity: "O(N) where N is the number of fields of the hash.",
-        summary: "Answers all values.",
+        summary: "Returns all values.",
         syntax: "key",
         tips: &["nondeterministic_output_order"],
         run: Run::Now(hvals),

@@ -1,8 +1,8 @@
-//! HyperLogLogs: strings that tell how many different elements were added to them. The structure is in
+//! HyperLogLogs: strings that estimate the number of different elements added to them. The structure is in
 //! [`value::hyperloglog`](crate::value::hyperloglog).
 //!
-//! A dense one is changed where it lies, two bytes at a time. A sparse one, which is short, is copied, changed, and written
-//! back; the effect carries only what differs.
+//! A dense one is changed in place, two bytes at a time. A sparse one is short: it is copied, changed and written back,
+//! and the effect carries only the difference.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ impl From<Corrupt> for Error {
     }
 }
 
-/// The HyperLogLog at `slot`, whose header is sound.
+/// Returns the HyperLogLog at `slot` after checking its header.
 fn at(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<(Cow<'_, [u8]>, Encoding), Error> {
     let ValueRef::String(string) = ks.value(db, slot) else { return Err(Error::WrongType) };
     let bytes = string.text();
@@ -31,13 +31,13 @@ fn at(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<(Cow<'_, [u8]>, Encoding
     Ok((bytes, encoding))
 }
 
-/// Stores `new` where `old` is, or nothing was.
+/// Stores `new` in place of `old`, which is empty without a slot.
 fn store(ctx: &mut Ctx<'_>, key: &[u8], slot: Option<Slot>, old: &[u8], new: &[u8]) -> Done {
     let db = ctx.session.db;
     match slot {
         Some(slot) => _ = ctx.ks.rewrite(db, slot, old, new),
         None => {
-            // Through a range, so that it stays growable.
+            // Written as a range, so that it stays growable.
             let slot = ctx.ks.put_at(db, key, None, b"");
             ctx.ks.set_range(db, key, Some(slot), 0, new)?;
         }
@@ -61,13 +61,13 @@ fn pfadd(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         },
         None => add_to_copy(ctx, key, None, b"", args)?,
     };
-    // A new key and each register that rises are a change.
+    // A new key counts as one change, and so does each register that rises.
     ctx.ks.count_changes_as(before, changes);
     ctx.reply.integer(i64::from(changes > 0));
     Ok(())
 }
 
-/// Answers how many registers have risen.
+/// Returns the number of registers that have risen.
 fn add_to_dense(ctx: &mut Ctx<'_>, key: &[u8], mut slot: Slot, args: Args<'_>) -> Result<u64, Error> {
     let db = ctx.session.db;
     let mut changes = 0;
@@ -86,7 +86,8 @@ fn add_to_dense(ctx: &mut Ctx<'_>, key: &[u8], mut slot: Slot, args: Args<'_>) -
     Ok(changes)
 }
 
-/// Adds to a copy of what the key holds, nothing when `slot` is none. Answers how many registers have risen, and one more for a new key.
+/// Adds to a copy of the value, or to a new one without a `slot`. Returns the number of registers that have risen, plus
+/// one for a new key.
 fn add_to_copy(ctx: &mut Ctx<'_>, key: &[u8], slot: Option<Slot>, old: &[u8], args: Args<'_>) -> Result<u64, Error> {
     let mut new = if slot.is_some() { old.to_vec() } else { hyperloglog::empty() };
     let mut changes = u64::from(slot.is_none());
@@ -119,7 +120,7 @@ fn pfcount(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         None => hyperloglog::count(&bytes),
     };
     drop(bytes);
-    // Redis does so before it finds that a value is corrupt.
+    // Redis does this before it detects a corrupt value.
     let slot = ctx.ks.make_growable(db, slot);
     let count = count?;
     if cached.is_none() {
@@ -129,7 +130,7 @@ fn pfcount(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// The union of all keys, and whether any of them is dense.
+/// Returns the union of all keys, and whether any of them is dense.
 fn union(ctx: &mut Ctx<'_>, args: Args<'_>) -> Result<(Registers, bool), Error> {
     let db = ctx.session.db;
     let (mut registers, mut any_dense) = (Registers::new(), false);
@@ -157,7 +158,7 @@ fn pfmerge(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let before = ctx.ks.changes_by_commands();
     store(ctx, key, slot, old.as_deref().unwrap_or_default(), &new)?;
     if let Some(slot) = slot.filter(|_| ctx.ks.changes_by_commands() == before) {
-        // Also where nothing is new, the key counts as changed.
+        // The key counts as changed even if nothing is new.
         ctx.ks.set_range(db, key, Some(slot), hyperloglog::STALE_AT, &[new[hyperloglog::STALE_AT]])?;
     }
     ctx.ks.count_changes_as(before, 1);
@@ -172,7 +173,7 @@ fn pfdebug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (bytes, encoding) = at(ctx.ks, db, slot)?;
     match subcommand.to_ascii_lowercase().as_slice() {
         b"getreg" => {
-            // Redis makes it dense to read it; so that the bytes stay equal, here too.
+            // Redis converts it to dense in order to read it; done here too, so that the bytes stay equal.
             let old = bytes.into_owned();
             let mut dense = old.clone();
             hyperloglog::make_dense(&mut dense)?;
@@ -218,7 +219,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Insert)],
         complexity: "O(1) for each element",
-        summary: "Adds elements to a HyperLogLog, which is created if the key is absent.",
+        summary: "Adds elements to a HyperLogLog; creates the key if it does not exist.",
         syntax: "key [element]...",
         event: "pfadd",
         run: Run::Now(pfadd),
@@ -230,7 +231,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: Flags::READONLY.and(Flags::MAY_REPLICATE),
         keys: &[KeySpec::rest(1, 1, Access::Note)],
         complexity: "O(1) for one key, whose count is kept; O(N) for N keys",
-        summary: "Answers about how many different elements were added to any of the HyperLogLogs.",
+        summary: "Returns the approximate number of different elements in one or more HyperLogLogs.",
         syntax: "key...",
         event: SILENT,
         run: Run::Now(pfcount),
@@ -242,7 +243,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: WRITE.and(Flags::ADMIN),
         keys: &[KeySpec::one(2, Access::Note)],
         complexity: "O(N) for N registers",
-        summary: "Shows or changes how a HyperLogLog is stored: GETREG, DECODE, ENCODING, TODENSE.",
+        summary: "Shows or changes the storage of a HyperLogLog: GETREG, DECODE, ENCODING, TODENSE.",
         syntax: "subcommand key",
         event: SILENT,
         run: Run::Now(pfdebug),
@@ -264,8 +265,8 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "pfselftest",
         arity: 1,
         flags: Flags::ADMIN,
-        complexity: "O(N) for N made-up elements",
-        summary: "Checks the implementation of HyperLogLogs.",
+        complexity: "O(N) for N generated elements",
+        summary: "Tests the implementation of HyperLogLogs.",
         run: Run::Now(pfselftest),
         ..FAMILY
     },

@@ -1,7 +1,8 @@
-//! INCREX: a counter that stays within bounds, and its expiry, in one step: a window limiter without a script.
+//! INCREX: a counter with bounds and an expiry in one step, which makes a window limiter without a script.
 //!
-//! What would leave the bounds is left undone, and answered as an increment of 0, unless SATURATE takes it to the bound.
-//! Without bounds those of the type hold. Whole numbers are 64-bit, fractions C's `long double`, as in INCRBYFLOAT.
+//! An increment that would cross a bound is not applied, and the reply shows an increment of 0; with SATURATE the
+//! counter stops at the bound. Without bounds, those of the type apply. Integers have 64 bits; fractions are C's `long
+//! double`, as in INCRBYFLOAT.
 
 use std::borrow::Cow;
 
@@ -18,7 +19,7 @@ use crate::value::string::Digits;
 
 const CROSSED: Error = Error::text("ERR LBOUND can't be greater than UBOUND");
 
-/// By what to count.
+/// The increment.
 #[derive(Clone, Copy)]
 enum By<'a> {
     One,
@@ -26,7 +27,7 @@ enum By<'a> {
     Decimal(&'a [u8]),
 }
 
-/// The arguments behind the key.
+/// The arguments after the key.
 struct Options<'a> {
     by: Option<By<'a>>,
     low: Option<&'a [u8]>,
@@ -37,7 +38,7 @@ struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// Each option may stand anywhere, once.
+    /// The options may come in any order, each once.
     fn parse(args: &mut Args<'a>) -> Result<Options<'a>, Error> {
         let mut options =
             Options { by: None, low: None, high: None, saturates: false, term: Term::Unsaid, only_if_endless: false };
@@ -66,7 +67,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// What becomes of a number.
+/// The result of an increment.
 struct Outcome<T> {
     value: T,
     applied: T,
@@ -162,7 +163,7 @@ fn decimal_within(
     high: LongDouble,
     saturates: bool,
 ) -> Result<Outcome<LongDouble>, Error> {
-    // A sum that is too large for the type lies beyond every bound.
+    // A sum that overflows the type lies beyond every bound.
     let sum = current.checked_add(by);
     if let Some(value) = sum.filter(|sum| low <= *sum && *sum <= high) {
         return Ok(Outcome { value, applied: by, stores: true });
@@ -177,7 +178,7 @@ fn decimal_within(
     Ok(Outcome { value, applied, stores: true })
 }
 
-/// Whether the counter ends now, for its new deadline has passed: then it is removed.
+/// Removes the counter if its new deadline has already passed. Returns whether it did.
 fn ends_at_once(ctx: &mut Ctx<'_>, slot: Option<Slot>, options: &Options<'_>, at_ms: Option<i64>) -> bool {
     let ends = at_ms.is_some_and(|at_ms| ctx.ks.expires_at_once(at_ms)) && !keeps_term(ctx, slot, options);
     if let Some(slot) = slot.filter(|_| ends) {
@@ -186,7 +187,7 @@ fn ends_at_once(ctx: &mut Ctx<'_>, slot: Option<Slot>, options: &Options<'_>, at
     ends
 }
 
-/// Whether ENX leaves the deadline alone.
+/// Whether ENX leaves the deadline as it is.
 fn keeps_term(ctx: &Ctx<'_>, slot: Option<Slot>, options: &Options<'_>) -> bool {
     let is_endless = |slot| ctx.ks.entry(ctx.session.db, slot).expires_at_ms().is_none();
     options.only_if_endless && !slot.is_none_or(is_endless)
@@ -218,7 +219,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     keys: &[KeySpec::one(1, Access::Update)],
     group: Group::String,
     since: "8.8.0",
-    summary: "Adds to a number within bounds and sets its expiry; answers the new value and what was added.",
+    summary: "Increments a bounded number and sets its expiry; returns the new value and the increment.",
     syntax: "key [BYFLOAT float:double | BYINT integer:integer] [LBOUND lowerbound] [UBOUND upperbound] [SATURATE] \
         [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] [ENX]",
     event: "incrby",

@@ -1,4 +1,4 @@
-//! Keys, whatever they hold: names, lifetimes, databases, and the walk over all of them.
+//! Keys of any type: names, lifetimes, databases, and iteration over all keys.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ use crate::spec::error::{Error, excerpt};
 use crate::spec::{Access, AnswersAll, Databases, Flags, Group, KeySpec};
 use crate::value::grants::Grants;
 
-/// DEL and UNLINK. Large values are freed on another thread, whichever it is.
+/// DEL and UNLINK. Both free large values on another thread.
 fn delete(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     let db = ctx.session.db;
     let mut deleted = 0;
@@ -96,7 +96,7 @@ fn rename(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, to) = (args.bytes()?, args.bytes()?);
     let slot = ctx.ks.find(ctx.session.db, key).ok_or(Error::NoSuchKey)?;
     if key != to {
-        // A key there whose time is over expires first, so that those who listen for that are told.
+        // An expired key at the destination expires first, so that its event is sent.
         _ = ctx.ks.find(ctx.session.db, to);
         ctx.ks.rename(ctx.session.db, slot, to);
     }
@@ -118,7 +118,7 @@ fn renamenx(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 const NO_SUCH_DB: Error = Error::text("ERR DB index is out of range");
 const SAME_OBJECT: Error = Error::text("ERR source and destination objects are the same");
 
-/// A database number as COPY and MOVE read it: a C `int`.
+/// Takes a database number in the range of COPY and MOVE: a C `int`.
 fn database(ctx: &Ctx<'_>, args: &mut Args<'_>) -> Result<DbIndex, Error> {
     let n = i32::try_from(args.int()?)
         .map_err(|_| Error::text("ERR value is out of range, value must between -2147483648 and 2147483647"))?;
@@ -164,7 +164,7 @@ fn copy(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// A fencing token is that of one key: what is held under the one is not held under the other.
+/// A fencing token belongs to one key, so the holders of a lock, gate or stock are not copied.
 fn copy_without_holders(ctx: &mut Ctx<'_>, slot: Slot, rest: Grants, to_db: DbIndex, to: &[u8]) -> Done {
     let expires_at_ms = ctx.ks.entry(ctx.session.db, slot).expires_at_ms();
     let copy = ctx.put_value_in(to_db, to, Value::Grants(rest))?;
@@ -191,23 +191,23 @@ fn move_to(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// On which conditions EXPIRE and its kin change a lifetime.
+/// The conditions under which EXPIRE and its variants set a deadline.
 #[derive(Clone, Copy, Default)]
 struct Only<'a> {
-    /// Only if there is no expiry yet.
+    /// NX: only if the key has no deadline.
     new: bool,
-    /// Only if there is one.
+    /// XX: only if the key has a deadline.
     existing: bool,
-    /// Only if the new one is later.
+    /// GT: only if the new deadline is later.
     later: bool,
-    /// Only if the new one is earlier.
+    /// LT: only if the new deadline is earlier.
     earlier: bool,
-    /// Only if the key holds this string: so who has a lock in one prolongs it without a script.
+    /// IFEQ: only if the key holds this string. It lets the holder of a lock in a string extend it without a script.
     equal: Option<&'a [u8]>,
 }
 
 impl<'a> Only<'a> {
-    /// `may_compare`: IFEQ is an option.
+    /// `may_compare` allows the option IFEQ.
     fn parse(mut args: Args<'a>, may_compare: bool) -> Result<Only<'a>, Error> {
         let mut only = Only::default();
         while let Some(word) = args.peek() {
@@ -234,7 +234,7 @@ impl<'a> Only<'a> {
         Ok(only)
     }
 
-    /// Whether a deadline may replace the one there is; both in Unix ms, `NEVER` for none.
+    /// Whether the new deadline may replace the old one. Both in Unix ms; `NEVER` means none.
     fn allows(self, old_ms: i64, new_ms: i64) -> bool {
         !(self.new && old_ms != NEVER
             || self.existing && old_ms == NEVER
@@ -243,7 +243,7 @@ impl<'a> Only<'a> {
     }
 }
 
-/// EXPIRE, PEXPIRE, EXPIREAT, PEXPIREAT. A moment that has passed deletes the key.
+/// EXPIRE, PEXPIRE, EXPIREAT, PEXPIREAT. A deadline in the past deletes the key.
 fn expire(ctx: &mut Ctx<'_>, mut args: Args<'_>, count: Count) -> Done {
     let (key, n) = (args.bytes()?, args.bytes()?);
     let only = Only::parse(args, matches!(count, Count::Seconds | Count::Milliseconds))?;
@@ -277,7 +277,7 @@ fn persist(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// TTL and its kin: the key's deadline as `count` counts it, -1 when it has none, -2 when there is no such key.
+/// TTL and its variants: the deadline of the key in the unit of `count`, -1 if it has none, -2 if there is no such key.
 fn lifetime(ctx: &mut Ctx<'_>, mut args: Args<'_>, count: Count) -> Done {
     let now_ms = ctx.now_ms();
     let answer = match ctx.ks.peek(ctx.session.db, args.bytes()?).map(|entry| entry.expires_at_ms()) {
@@ -308,7 +308,8 @@ fn object_freq(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     let frequency = ctx.ks.live(db, key).and_then(|entry| ctx.ks.frequency(entry));
     let frequency = frequency.ok_or(Error::text(
-        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between \
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
+         between \
          policies at runtime LRU and LFU data will take some time to adjust.",
     ))?;
     ctx.reply.integer(frequency.into());
@@ -323,7 +324,8 @@ fn object_idletime(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     let idle_ms = ctx.ks.live(db, key).and_then(|entry| ctx.ks.idle_ms(entry));
     let idle_ms = idle_ms.ok_or(Error::text(
-        "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between policies at \
+        "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between \
+         policies at \
          runtime LRU and LFU data will take some time to adjust.",
     ))?;
     ctx.reply.integer(idle_ms / 1_000);
@@ -333,13 +335,13 @@ fn object_idletime(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 fn object_refcount(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     match ctx.ks.peek_silently(ctx.session.db, args.bytes()?) {
         None => ctx.reply.null(),
-        // No value is shared.
+        // Values are never shared.
         Some(_) => ctx.reply.integer(1),
     }
     Ok(())
 }
 
-/// WAIT: for so many replicas to have seen the writes before it. There are none, so that anything but 0 times out.
+/// WAIT: waits until replicas have the preceding writes. There are none, so any number but 0 times out.
 fn wait(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     let (replicas, deadline_ms) = (args.int()?, wait_deadline(ctx, &mut args)?);
     if replicas <= 0 {
@@ -350,14 +352,14 @@ fn wait(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     Ok(Flow::wait(Wait::until(deadline_ms, on_timeout)))
 }
 
-/// Whether the log has it, and how many replicas' logs do.
+/// Replies with whether the local log has the writes, and with the number of replicas that do: none.
 fn answer_waitaof(is_logged: bool, reply: &mut Reply) {
     reply.array(2);
     reply.integer(i64::from(is_logged));
     reply.integer(0);
 }
 
-/// WAITAOF: for the log here, and the logs of replicas, to hold the writes before it. There are no replicas.
+/// WAITAOF: waits until the local log and the logs of replicas hold the preceding writes. There are no replicas.
 fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     let local = args.int()?;
     if !(0..=1).contains(&local) {
@@ -372,7 +374,7 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         return Err(Error::text("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."));
     }
     if !ctx.is_retry() {
-        // Whatever comes later need not be waited for.
+        // Later writes need not be waited for.
         ctx.session.fence = ctx.session.fence.max(ctx.server.begin_sync());
     }
     let is_logged = ctx.server.persistence.is_durable(ctx.session.fence);
@@ -383,16 +385,14 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     Ok(Flow::wait(match is_logged {
         true => Wait::until(deadline_ms, |reply| answer_waitaof(true, reply)),
         false => Wait {
-            // The sync ends, or a full disk gets space again.
-            retry_at_ms: Some(
-                ctx.now_ms() + ctx.server.persistence.look_again_after(&ctx.server.config).as_millis() as i64,
-            ),
+            // Until the sync ends, or a full disk has space again.
+            retry_at_ms: Some(ctx.now_ms() + ctx.server.look_again_at_log().as_millis() as i64),
             ..Wait::until(deadline_ms, |reply| answer_waitaof(false, reply))
         },
     }))
 }
 
-/// A timeout in milliseconds, 0 for none, as the moment when it ends.
+/// Takes a timeout in ms and returns its deadline; a timeout of 0 means none.
 fn wait_deadline(ctx: &Ctx<'_>, args: &mut Args<'_>) -> Result<Option<i64>, Error> {
     deadline_after_ms(args.bytes()?, ctx.now_ms())
 }
@@ -408,7 +408,7 @@ fn swapdb(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if first != second {
         ctx.ks.swap(first, second);
     } else {
-        // It counts as a change all the same.
+        // Counts as a change nevertheless, as in Redis.
         ctx.ks.count_changes_as(ctx.ks.changes_by_commands(), 1);
     }
     ctx.reply.ok();
@@ -420,7 +420,7 @@ fn dbsize(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// FLUSHDB and FLUSHALL: `all` says which. A client that wants to hear when all is freed waits for that, and nobody else does.
+/// FLUSHDB and, with `all`, FLUSHALL. With SYNC only the caller waits until all memory is freed.
 fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>, all: bool) -> MayWait {
     let meanwhile = args.one_of(&[("async", true), ("sync", false)]);
     let meanwhile = meanwhile.unwrap_or(ctx.server.config.lazyfree_lazy_user_flush);
@@ -431,7 +431,7 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>, all: bool) -> MayWait {
         && ctx.server.network.raw_sockets.is_some()
         && ctx.server.persistence.loading.is_none();
     if ctx.is_retry() {
-        // That the databases are empty must be safe before the client hears of it.
+        // The reply must not arrive before the empty databases are safe on disk.
         ctx.ks.see_everything();
     } else {
         let before = ctx.ks.changes_by_commands();
@@ -450,7 +450,7 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>, all: bool) -> MayWait {
         }
         ctx.ks.count_changes_as(before, gone);
         if gone == 0 {
-            // Who asks for it wants no cache to hold anything, not even that a key is missing.
+            // The caller wants client caches to be empty too, even of keys known to be missing.
             ctx.server.flush_tracked(ctx.session);
         }
     }
@@ -462,7 +462,7 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>, all: bool) -> MayWait {
     Ok(Flow::Replied)
 }
 
-/// When to see again whether all is freed.
+/// The interval in ms at which to check whether all memory is freed.
 const LOOK_AGAIN_MS: i64 = 1;
 
 const READ: Flags = Flags::READONLY;
@@ -475,7 +475,7 @@ const UNSTEADY: &[&str] = &["nondeterministic_output"];
 
 const KEY: Command = Command { group: Group::Generic, ..Command::EMPTY };
 
-/// What happens to the key of EXPIRE and PEXPIRE: who compares its value learns it.
+/// How EXPIRE and PEXPIRE access their key: a call with IFEQ learns its value.
 fn access_of_expire(argv: Argv<'_>) -> Access {
     let compares = argv.iter().skip(3).any(|arg| arg.eq_ignore_ascii_case(b"ifeq"));
     if compares { Access::Update } else { Access::Modify }
@@ -527,7 +527,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: WRITE,
         keys: &[KeySpec::rest(1, 1, Access::Delete)],
         complexity: "O(N) for N keys, and O(M) for each collection of M elements",
-        summary: "Deletes keys and answers how many there were.",
+        summary: "Deletes keys and returns how many existed.",
         syntax: "key...",
         tips: SUM,
         run: Run::Now(delete),
@@ -539,7 +539,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: READ.and(FAST),
         keys: &[KeySpec::rest(1, 1, Access::Inspect)],
         complexity: "O(N) for N keys",
-        summary: "Counts how many of the keys exist; a key that is named twice counts twice.",
+        summary: "Counts the keys that exist; a repeated key counts each time.",
         syntax: "key...",
         tips: SUM,
         run: Run::Now(exists),
@@ -551,7 +551,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: WRITE.and(FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
         access_by: Some(access_of_expire),
-        summary: "Lets a key expire after so many seconds.",
+        summary: "Sets the expiry of a key in seconds.",
         syntax: "key seconds [NX | XX | GT | LT]:condition [IFEQ ifeq-value]",
         run: Run::Now(|ctx, args| expire(ctx, args, Count::Seconds)),
         ..KEY
@@ -562,7 +562,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: WRITE.and(FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
         since: "1.2.0",
-        summary: "Lets a key expire at a Unix time in seconds.",
+        summary: "Sets the expiry of a key to a Unix time in seconds.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT]:condition",
         run: Run::Now(|ctx, args| expire(ctx, args, Count::UnixSeconds)),
         ..KEY
@@ -573,7 +573,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: READ.and(FAST),
         keys: &[KeySpec::one(1, Access::Read)],
         since: "7.0.0",
-        summary: "Answers when a key expires, as Unix time in seconds.",
+        summary: "Returns the expiry of a key as a Unix time in seconds.",
         syntax: "key",
         run: Run::Now(|ctx, args| lifetime(ctx, args, Count::UnixSeconds)),
         ..KEY
@@ -607,7 +607,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 2,
         flags: READ.and(Flags::VISITS_ALL_KEYS),
         complexity: "O(N) for the keys of the database",
-        summary: "Answers all keys that match a glob.",
+        summary: "Returns all keys that match a glob pattern.",
         syntax: "pattern",
         categories: &["@dangerous"],
         tips: &["request_policy:all_shards", "nondeterministic_output_order"],
@@ -630,18 +630,18 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -2,
         since: "2.2.3",
         complexity: "Depends on the subcommand",
-        summary: "Shows what the server knows of a key besides its value.",
+        summary: "A container for commands that inspect keys.",
         sub: &[
             Command {
                 name: "encoding",
-                summary: "Names the representation of a key's value.",
+                summary: "Returns the representation of a key's value.",
                 run: Run::Now(object_encoding),
                 ..OBJECT
             },
             Command {
                 name: "freq",
                 since: "4.0.0",
-                summary: "Answers how often a key is used, under an LFU policy.",
+                summary: "Returns the access frequency of a key under an LFU policy.",
                 run: Run::Now(object_freq),
                 ..OBJECT
             },
@@ -659,13 +659,13 @@ pub(super) const COMMANDS: &[Command] = &[
             },
             Command {
                 name: "idletime",
-                summary: "Answers for how many seconds a key has not been used.",
+                summary: "Returns the seconds since a key was last used.",
                 run: Run::Now(object_idletime),
                 ..OBJECT
             },
             Command {
                 name: "refcount",
-                summary: "Counts the references to a key's value.",
+                summary: "Returns the reference count of a key's value.",
                 run: Run::Now(object_refcount),
                 ..OBJECT
             },
@@ -678,7 +678,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: WRITE.and(FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
         since: "2.2.0",
-        summary: "Lifts the expiry of a key.",
+        summary: "Removes the expiry of a key.",
         syntax: "key",
         run: Run::Now(persist),
         ..KEY
@@ -690,7 +690,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Modify)],
         access_by: Some(access_of_expire),
         since: "2.6.0",
-        summary: "Lets a key expire after so many milliseconds.",
+        summary: "Sets the expiry of a key in milliseconds.",
         syntax: "key milliseconds [NX | XX | GT | LT]:condition [IFEQ ifeq-value]",
         run: Run::Now(|ctx, args| expire(ctx, args, Count::Milliseconds)),
         ..KEY
@@ -701,7 +701,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: WRITE.and(FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
         since: "2.6.0",
-        summary: "Lets a key expire at a Unix time in milliseconds.",
+        summary: "Sets the expiry of a key to a Unix time in milliseconds.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT]:condition",
         run: Run::Now(|ctx, args| expire(ctx, args, Count::UnixMilliseconds)),
         ..KEY
@@ -712,7 +712,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: READ.and(FAST),
         keys: &[KeySpec::one(1, Access::Read)],
         since: "7.0.0",
-        summary: "Answers when a key expires, as Unix time in milliseconds.",
+        summary: "Returns the expiry of a key as a Unix time in milliseconds.",
         syntax: "key",
         run: Run::Now(|ctx, args| lifetime(ctx, args, Count::UnixMilliseconds)),
         ..KEY
@@ -723,7 +723,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: READ.and(FAST),
         keys: &[KeySpec::one(1, Access::Read)],
         since: "2.6.0",
-        summary: "Answers how many milliseconds a key has left.",
+        summary: "Returns the remaining time to live of a key in milliseconds.",
         syntax: "key",
         tips: UNSTEADY,
         run: Run::Now(|ctx, args| lifetime(ctx, args, Count::Milliseconds)),
@@ -733,7 +733,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "randomkey",
         arity: 1,
         flags: READ,
-        summary: "Answers a key drawn at random.",
+        summary: "Returns a random key.",
         tips: &["request_policy:all_shards", "response_policy:special", "nondeterministic_output"],
         run: Run::Now(randomkey),
         ..KEY
@@ -743,7 +743,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 3,
         flags: WRITE,
         keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Overwrite)],
-        summary: "Gives a key another name, replacing what has that name.",
+        summary: "Renames a key and replaces the key that has the new name.",
         syntax: "key newkey",
         run: Run::Now(rename),
         ..KEY
@@ -753,7 +753,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 3,
         flags: WRITE.and(FAST),
         keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Create)],
-        summary: "Gives a key another name that is not taken.",
+        summary: "Renames a key unless the new name exists.",
         syntax: "key newkey",
         run: Run::Now(renamenx),
         ..KEY
@@ -764,7 +764,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: READ,
         since: "2.8.0",
         complexity: "O(1) for each call, O(N) for the N keys of the database",
-        summary: "Walks the keys of the database step by step.",
+        summary: "Iterates over the keys of the database.",
         syntax: "cursor [MATCH pattern] [COUNT count] [TYPE type]",
         tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
         run: Run::Now(scan),
@@ -775,7 +775,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 3,
         flags: WRITE.and(FAST),
         since: "4.0.0",
-        summary: "Lets two databases change places.",
+        summary: "Swaps two databases.",
         syntax: "index1 index2:integer",
         databases: Databases::Named(|_| vec![1, 2]),
         run: Run::Now(swapdb),
@@ -788,7 +788,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::rest(1, 1, Access::Inspect)],
         since: "3.2.1",
         complexity: "O(N) for N keys",
-        summary: "Counts how many of the keys exist, and counts as using them.",
+        summary: "Counts the keys that exist and updates their last use.",
         syntax: "key...",
         tips: SUM,
         run: Run::Now(touch),
@@ -799,7 +799,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 2,
         flags: READ.and(FAST),
         keys: &[KeySpec::one(1, Access::Read)],
-        summary: "Answers how many seconds a key has left.",
+        summary: "Returns the remaining time to live of a key in seconds.",
         syntax: "key",
         tips: UNSTEADY,
         run: Run::Now(|ctx, args| lifetime(ctx, args, Count::Seconds)),
@@ -810,7 +810,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 2,
         flags: READ.and(FAST),
         keys: ONE,
-        summary: "Answers the type of a key's value.",
+        summary: "Returns the type of a key's value.",
         syntax: "key",
         run: Run::Now(type_of),
         ..KEY
@@ -833,7 +833,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 3,
         flags: Flags::BLOCKING,
         since: "3.0.0",
-        summary: "Waits until so many replicas have the writes before it.",
+        summary: "Waits until a number of replicas have the preceding writes.",
         syntax: "numreplicas:integer timeout:integer",
         categories: &["@connection"],
         tips: &["request_policy:all_shards", "response_policy:agg_min"],
@@ -845,7 +845,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 4,
         flags: Flags::BLOCKING,
         since: "7.2.0",
-        summary: "Waits until the writes before it are in the log here and on so many replicas.",
+        summary: "Waits until the local log and a number of replicas' logs have the preceding writes.",
         syntax: "numlocal:integer numreplicas:integer timeout:integer",
         categories: &["@connection"],
         tips: &["request_policy:all_shards", "response_policy:agg_min"],

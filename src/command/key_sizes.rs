@@ -1,8 +1,8 @@
-//! INFO keysizes: how many keys of each type have how many bytes or elements, by powers of two.
+//! INFO keysizes: the number of keys of each type by length in bytes or elements, in powers of two.
 //!
-//! Redis keeps these counts with every write. Here a write pays nothing: the keys are walked when somebody asks, a bounded number of
-//! them. A database's table has its keys by their hashes, so its first ones are a random sample, and beyond the bound the counts of a
-//! sample stand for all.
+//! Redis updates these counts on every write. Here writes pay nothing: INFO walks the keys when asked, up to a bound. A
+//! table orders its keys by hash, so the first ones are a random sample; beyond the bound the counts are extrapolated
+//! from that sample.
 
 use crate::base::limits::KEY_SIZES_MAX_KEYS;
 use crate::keyspace::any_value::ValueRef;
@@ -17,16 +17,16 @@ const LINES: [&str; 5] = [
     "distrib_hashes_items",
 ];
 
-/// Powers of two that a length can have, and a place for 0 before them.
+/// The powers of two in a length, and one bin before them for 0.
 const BINS: usize = 1 + u64::BITS as usize;
 
-/// The lines of all databases.
+/// Returns the lines of all databases.
 pub(super) fn lines(ks: &Keyspace) -> Vec<String> {
     let all: usize = (0..ks.databases()).map(|db| ks.db(db).len()).sum();
     (0..ks.databases()).flat_map(|db| lines_of(ks, db, budget(ks.db(db).len(), all))).collect()
 }
 
-/// How many of a database's keys are looked at: all, or its share of the bound.
+/// The number of keys to look at in a database: all of them, or its share of the bound.
 fn budget(keys: usize, all: usize) -> usize {
     match all {
         0..=KEY_SIZES_MAX_KEYS => keys,
@@ -50,7 +50,8 @@ fn lines_of(ks: &Keyspace, db: DbIndex, budget: usize) -> impl Iterator<Item = S
     })
 }
 
-/// The place of a value's type among [`LINES`], and how long it is: bytes, or elements as they are stored. Streams, locks, gates and stocks have none.
+/// Returns the index of the value's type in [`LINES`] and the length: bytes, or stored elements. `None` for streams,
+/// locks, gates and stocks.
 fn size(value: ValueRef<'_>) -> Option<(usize, usize)> {
     Some(match value {
         ValueRef::String(string) => (0, string.len()),
@@ -62,19 +63,19 @@ fn size(value: ValueRef<'_>) -> Option<(usize, usize)> {
     })
 }
 
-/// 0 for nothing, and for anything else 1 more than the largest power of two in it.
+/// The bin of a length: 0 for 0, else one more than the exponent of its largest power of two.
 fn bin(len: usize) -> usize {
     (usize::BITS - len.leading_zeros()) as usize
 }
 
-/// The smallest length of a bin, as Redis abbreviates it.
+/// The smallest length of a bin, abbreviated as in Redis.
 fn label(bin: usize) -> String {
     const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let Some(power) = bin.checked_sub(1) else { return "0".to_owned() };
     format!("{}{}", 1 << (power % 10), UNITS[power / 10])
 }
 
-/// What a count among `seen` keys stands for among `keys`, rounded.
+/// Scales a count among `seen` keys to all `keys`, rounded.
 fn for_all(count: u64, keys: usize, seen: usize) -> u64 {
     let (keys, seen) = (keys as u128, seen.max(1) as u128);
     if seen >= keys { count } else { ((u128::from(count) * keys + seen / 2) / seen) as u64 }
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_told_by_powers_of_two() {
+    fn lengths_are_grouped_by_powers_of_two() {
         let labels = |lens: &[usize]| lens.iter().map(|len| label(bin(*len))).collect::<Vec<_>>();
         assert_eq!(labels(&[0, 1, 2, 3, 4, 7, 8]), ["0", "1", "2", "2", "4", "4", "8"]);
         assert_eq!(labels(&[1_023, 1_024, 2_047, 1 << 20, 3 << 30, 1 << 62]), ["512", "1K", "1K", "1M", "2G", "4E"]);

@@ -1,8 +1,8 @@
 //! Lists: queues and stacks, and the blocking pops that make them queues between programs.
 //!
-//! A blocking command is the plain one that answers [`Wait`] instead of "nothing there". It is dispatched again when one of
-//! its keys becomes a list, so nothing here knows whether a call has waited, but for keys of another type: a new call
-//! refuses them, one that has waited passes over them.
+//! A blocking command runs like the plain one, but returns a [`Wait`] if there is nothing to take. It is dispatched
+//! again when one of its keys becomes a list. So the code here need not know whether a call has waited, with one
+//! exception: a new call refuses a key of another type, and a call that has waited passes over it.
 
 use super::pop::{ManyPop, count_arg, first_of};
 use crate::config::EventClasses;
@@ -93,13 +93,13 @@ fn pop(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> Done {
     }
 }
 
-/// Answers the element at one end and removes it.
+/// Replies with the element at one end and removes it.
 fn take_one(ctx: &mut Ctx<'_>, db: DbIndex, slot: Slot, end: End) -> Done {
     ctx.reply.bulk_or_null(at_end(ctx.ks.list(db, slot)?, end));
     Ok(ctx.ks.list_pop(db, slot, end == End::Left, 1)?)
 }
 
-/// Answers up to `count` elements from one end and removes them.
+/// Replies with up to `count` elements from one end and removes them.
 fn take_many(ctx: &mut Ctx<'_>, db: DbIndex, slot: Slot, end: End, count: usize) -> Done {
     let list = ctx.ks.list(db, slot)?;
     let count = count.min(list.len());
@@ -112,7 +112,7 @@ fn take_many(ctx: &mut Ctx<'_>, db: DbIndex, slot: Slot, end: End, count: usize)
     Ok(ctx.ks.list_pop(db, slot, end == End::Left, count)?)
 }
 
-/// Where `count` elements at one end are, of `len`.
+/// The indexes of `count` elements at one end of a list of `len`.
 pub(super) fn take(end: End, count: usize, len: usize) -> std::ops::Range<usize> {
     match end {
         End::Left => 0..count.min(len),
@@ -145,7 +145,7 @@ fn lrange(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// A range of indexes from two that count from the end when negative, both included.
+/// Converts two inclusive indexes, negative ones counted from the end, to a range.
 fn span(start: i64, stop: i64, len: usize) -> std::ops::Range<usize> {
     let from_end = |index: i64| if index < 0 { index.saturating_add(len as i64) } else { index };
     let start = from_end(start).max(0) as usize;
@@ -164,7 +164,7 @@ fn lindex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// An index that counts from the end when negative.
+/// Converts an index, which counts from the end if negative.
 fn index_in(index: i64, len: usize) -> Option<usize> {
     usize::try_from(if index < 0 { index.saturating_add(len as i64) } else { index }).ok()
 }
@@ -174,7 +174,7 @@ fn lset(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let slot = find(ctx.ks, db, args.bytes()?)?.ok_or(Error::NoSuchKey)?;
     let index = args.int()?;
     let value = args.bytes()?;
-    // The form changes for what may come, even if it does not come.
+    // The representation changes for the new value even if the index turns out to be wrong, as in Redis.
     ctx.ks.list_reserve(db, slot, 1, value.len());
     let index = index_in(index, ctx.ks.list(db, slot)?.len()).ok_or(Error::IndexOutOfRange)?;
     if !ctx.ks.list_set(db, slot, index, value)? {
@@ -226,7 +226,7 @@ fn ltrim(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, start, stop) = (args.bytes()?, args.int()?, args.int()?);
     if let Some(slot) = find(ctx.ks, db, key)? {
         let len = ctx.ks.list(db, slot)?.len();
-        // Also where nothing is left out.
+        // Sent even if nothing is removed.
         ctx.ks.tell(EventClasses::LIST, "ltrim", db, key);
         let kept = span(start, stop, len);
         if kept.is_empty() {
@@ -243,18 +243,18 @@ fn ltrim(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Answered to the one number that has no opposite.
+/// The error for the one number that cannot be negated.
 const OUT_OF_RANGE: Error =
     Error::text("ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807");
 
 /// The options of LPOS.
 struct Search {
-    /// Matches to pass over.
+    /// Matches to skip.
     skip: usize,
     backwards: bool,
-    /// Most matches to answer; `None`: one, and not as an array.
+    /// The most matches to return; `None` means one, which is not wrapped in an array.
     count: Option<usize>,
-    /// Most elements to look at.
+    /// The most elements to compare.
     max_looks: usize,
 }
 
@@ -295,7 +295,7 @@ impl Search {
         Ok(())
     }
 
-    /// The indexes of the matches, in the order of the search.
+    /// Returns the indexes of the matches, in search order.
     fn run<'a>(&self, list: &'a List, value: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
         let (len, backwards) = (list.len(), self.backwards);
         let mut elements = list.iter();
@@ -332,7 +332,7 @@ fn lpos(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// One element's way from one list to another.
+/// The move of one element from list to list.
 #[derive(Clone, Copy)]
 struct Move<'a> {
     source: &'a [u8],
@@ -349,12 +349,12 @@ impl<'a> Move<'a> {
         Ok(Move { source, destination, from, to })
     }
 
-    /// The old form, which has no choice of ends.
+    /// Parses the old form, whose ends are fixed.
     fn parse_old(args: &mut Args<'a>) -> Result<Move<'a>, Error> {
         Ok(Move { source: args.bytes()?, destination: args.bytes()?, from: End::Right, to: End::Left })
     }
 
-    /// Moves and answers the element; false, with nothing answered, where there is none.
+    /// Moves the element and replies with it; false, without a reply, if there is none.
     fn run(self, ctx: &mut Ctx<'_>) -> Result<bool, Error> {
         let db = ctx.db();
         let skip_wrong = ctx.is_retry();
@@ -385,7 +385,7 @@ impl<'a> Move<'a> {
             return Ok(Flow::Replied);
         }
         if !ctx.may_wait() {
-            // Redis answers a missing element here, and a missing array when a time has run out.
+            // Redis replies with a null here, and with a null array when a timeout has passed.
             ctx.reply.null();
             return Ok(Flow::Replied);
         }
@@ -446,7 +446,7 @@ fn lmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 fn blmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
-    // Redis looks at the timeout last.
+    // Redis checks the timeout last.
     let timeout = args.bytes()?;
     let pop = ManyPop::parse(&mut args, &ENDS)?;
     let deadline_ms = deadline_after_seconds(timeout, ctx.now_ms())?;
@@ -456,7 +456,7 @@ fn blmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     Ok(Flow::wait(Wait::new(Want::List, pop.keys.iter(), deadline_ms, Reply::null_array)))
 }
 
-/// The list under a key, for a command that reads.
+/// Returns the list at a key, for a command that reads.
 fn read<'a>(ks: &'a mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<&'a List>, Error> {
     match ks.read(db, key) {
         None => Ok(None),
@@ -465,14 +465,14 @@ fn read<'a>(ks: &'a mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<&'a 
     }
 }
 
-/// Where the list under a key lives, for a command that writes.
+/// Returns the slot of the list at a key, for a command that writes.
 pub(super) fn find(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<Slot>, Error> {
     let slot = ks.find(db, key);
     slot.map_or(Ok(()), |slot| ks.list(db, slot).map(drop))?;
     Ok(slot)
 }
 
-/// As [`find`]; with `skip_wrong` a value of another type counts as none.
+/// As [`find`]; with `skip_wrong` a value of another type counts as absent.
 pub(super) fn find_or_skip(
     ks: &mut Keyspace,
     db: DbIndex,
@@ -494,7 +494,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
         group: Group::List,
         since: "6.2.0",
-        summary: "Moves an element from an end of one list to an end of another, or waits for one to move.",
+        summary: "Moves an element from one end of a list to an end of another, or waits for one.",
         syntax: "source destination <LEFT | RIGHT>:wherefrom <LEFT | RIGHT>:whereto timeout",
         event: PUSH_FIRST,
         run: Run::MayWait(|ctx, args| ctx.as_one_change(|ctx| blmove(ctx, args))),
@@ -508,7 +508,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::List,
         since: "7.0.0",
         complexity: "O(N+M) for N keys and M elements",
-        summary: "Takes elements out of the first of several lists that is there, or waits for one.",
+        summary: "Removes and returns elements of the first list that exists, or waits for one.",
         syntax: "timeout numkeys key... <LEFT | RIGHT>:where [COUNT count]",
         run: Run::MayWait(blmpop),
         ..Command::EMPTY
@@ -521,7 +521,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::List,
         since: "2.0.0",
         complexity: "O(N) for N keys",
-        summary: "Takes the first element out of the first of several lists that is there, or waits for one.",
+        summary: "Removes and returns the first element of the first list that exists, or waits for one.",
         syntax: "key... timeout",
         run: Run::MayWait(blpop),
         ..Command::EMPTY
@@ -534,7 +534,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::List,
         since: "2.0.0",
         complexity: "O(N) for N keys",
-        summary: "Takes the last element out of the first of several lists that is there, or waits for one.",
+        summary: "Removes and returns the last element of the first list that exists, or waits for one.",
         syntax: "key... timeout",
         run: Run::MayWait(brpop),
         ..Command::EMPTY
@@ -546,7 +546,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
         group: Group::List,
         since: "2.2.0",
-        summary: "Moves the last element of a list to the front of another, or waits for one to move.",
+        summary: "Moves the last element of a list to the front of another, or waits for one.",
         syntax: "source destination timeout",
         event: PUSH_FIRST,
         run: Run::MayWait(|ctx, args| ctx.as_one_change(|ctx| brpoplpush(ctx, args))),
@@ -559,7 +559,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Read)],
         group: Group::List,
         complexity: "O(N) in the nodes from the nearer end",
-        summary: "Answers the element of a list at an index.",
+        summary: "Returns the element of a list at an index.",
         syntax: "key index",
         run: Run::Now(lindex),
         ..Command::EMPTY
@@ -572,7 +572,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::List,
         since: "2.2.0",
         complexity: "O(N) in the elements before the pivot",
-        summary: "Adds an element before or after another one of a list.",
+        summary: "Inserts an element before or after another element of a list.",
         syntax: "key <BEFORE | AFTER>:where pivot element",
         run: Run::Now(linsert),
         ..Command::EMPTY
@@ -583,7 +583,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: Flags::READONLY.and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Inspect)],
         group: Group::List,
-        summary: "Counts the elements of a list.",
+        summary: "Returns the length of a list.",
         syntax: "key",
         run: Run::Now(llen),
         ..Command::EMPTY
@@ -595,7 +595,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
         group: Group::List,
         since: "6.2.0",
-        summary: "Moves an element from an end of one list to an end of another.",
+        summary: "Moves an element from one end of a list to an end of another.",
         syntax: "source destination <LEFT | RIGHT>:wherefrom <LEFT | RIGHT>:whereto",
         event: PUSH_FIRST,
         run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| lmove(ctx, args))),
@@ -609,7 +609,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::List,
         since: "7.0.0",
         complexity: "O(N+M) for N keys and M elements",
-        summary: "Takes elements out of the first of several lists that is there.",
+        summary: "Removes and returns elements of the first list that exists.",
         syntax: "numkeys key... <LEFT | RIGHT>:where [COUNT count]",
         run: Run::Now(lmpop),
         ..Command::EMPTY
@@ -621,7 +621,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Take)],
         group: Group::List,
         complexity: "O(N) for N elements",
-        summary: "Takes the first elements out of a list.",
+        summary: "Removes and returns the first elements of a list.",
         syntax: "key [count]",
         run: Run::Now(lpop),
         ..Command::EMPTY
@@ -634,7 +634,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::List,
         since: "6.0.6",
         complexity: "O(N) in the list's length",
-        summary: "Answers the indexes of the elements of a list that equal a given one.",
+        summary: "Returns the indexes of matching elements of a list.",
         syntax: "key element [RANK rank] [COUNT num-matches:integer] [MAXLEN len]",
         run: Run::Now(lpos),
         ..Command::EMPTY
@@ -646,7 +646,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Insert)],
         group: Group::List,
         complexity: "O(N) for N elements",
-        summary: "Adds elements before a list's first, creating the list if there is none.",
+        summary: "Prepends elements to a list, which is created if it does not exist.",
         syntax: "key element...",
         run: Run::Now(lpush),
         ..Command::EMPTY
@@ -659,7 +659,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::List,
         since: "2.2.0",
         complexity: "O(N) for N elements",
-        summary: "Adds elements before the first of a list that exists.",
+        summary: "Prepends elements to a list if it exists.",
         syntax: "key element...",
         run: Run::Now(lpushx),
         ..Command::EMPTY
@@ -672,7 +672,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Read)],
         group: Group::List,
         complexity: "O(S+N) for N elements, S nodes from the nearer end",
-        summary: "Answers the elements of a list between two indexes.",
+        summary: "Returns the elements of a list between two indexes.",
         syntax: "key start stop",
         run: Run::Now(lrange),
         ..Command::EMPTY
@@ -684,7 +684,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Remove)],
         group: Group::List,
         complexity: "O(N) in the list's length",
-        summary: "Removes elements of a list that equal a given one.",
+        summary: "Removes matching elements from a list.",
         syntax: "key count element",
         run: Run::Now(lrem),
         ..Command::EMPTY
@@ -708,7 +708,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Remove)],
         group: Group::List,
         complexity: "O(N) for N removed elements",
-        summary: "Removes all elements of a list but those between two indexes.",
+        summary: "Removes all elements of a list outside a range of indexes.",
         syntax: "key start stop",
         event: "ltrim",
         run: Run::Now(ltrim),
@@ -721,7 +721,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Take)],
         group: Group::List,
         complexity: "O(N) for N elements",
-        summary: "Takes the last elements out of a list.",
+        summary: "Removes and returns the last elements of a list.",
         syntax: "key [count]",
         run: Run::Now(rpop),
         ..Command::EMPTY
@@ -746,7 +746,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Insert)],
         group: Group::List,
         complexity: "O(N) for N elements",
-        summary: "Adds elements after a list's last, creating the list if there is none.",
+        summary: "Appends elements to a list, which is created if it does not exist.",
         syntax: "key element...",
         run: Run::Now(rpush),
         ..Command::EMPTY
@@ -759,7 +759,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::List,
         since: "2.2.0",
         complexity: "O(N) for N elements",
-        summary: "Adds elements after the last of a list that exists.",
+        summary: "Appends elements to a list if it exists.",
         syntax: "key element...",
         run: Run::Now(rpushx),
         ..Command::EMPTY

@@ -1,10 +1,10 @@
-//! LMOVEM and BLMOVEM: several elements from an end of one list to an end of another, at once or not at all.
+//! LMOVEM and BLMOVEM: move several elements from one end of a list to an end of another, all at once or not at all.
 //!
-//! Taken one by one (`OBO`), an element lies at the destination's end above the one that was taken before it; in `BULK` all keep
-//! the order that they had. That makes a difference where both ends are the same one, left or right: then the order is reversed.
-//! What is answered is the order at the destination.
+//! With `OBO` (one by one), each element is put at the destination's end outside the one taken before it. With `BULK`,
+//! all elements keep their order. The two differ only if both ends are the same, left or right: then `OBO` reverses the
+//! order. The reply shows the elements in their order at the destination.
 //!
-//! A list that is its own destination is never emptied on the way, so it keeps its key and its expiry.
+//! A list that is its own destination never becomes empty on the way, so it keeps its key and its expiry.
 
 use super::list::{ENDS, End, find, find_or_skip, take};
 use crate::engine::wait::{Wait, Want, deadline_after_seconds};
@@ -15,16 +15,16 @@ use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::spec::{Access, Flags, Group, KeySpec};
 
-/// How many elements move.
+/// The number of elements to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HowMany {
-    /// As many as there are, up to so many.
+    /// At most this many.
     UpTo(usize),
-    /// So many or none.
+    /// Exactly this many, or none.
     Exactly(usize),
 }
 
-/// What a call asks for.
+/// The arguments of a call.
 #[derive(Clone, Copy)]
 struct ManyMove<'a> {
     source: &'a [u8],
@@ -32,12 +32,12 @@ struct ManyMove<'a> {
     from: End,
     to: End,
     how_many: HowMany,
-    /// One lies above the other that was taken before it.
+    /// Whether each element is put outside the one taken before it.
     one_by_one: bool,
 }
 
 impl<'a> ManyMove<'a> {
-    /// Takes the keys and the ends, then where there is one the timeout, then the rest.
+    /// Takes the keys and ends, then the timeout if the command has one, then the options.
     fn parse(args: &mut Args<'a>, has_timeout: bool) -> Result<(ManyMove<'a>, Option<&'a [u8]>), Error> {
         let (source, destination) = (args.bytes()?, args.bytes()?);
         let from = args.one_of(&ENDS).ok_or(Error::Syntax)?;
@@ -47,7 +47,7 @@ impl<'a> ManyMove<'a> {
         Ok((ManyMove { source, destination, from, to, how_many, one_by_one }, timeout))
     }
 
-    /// How many elements of `len` move; `None`: the request can't be met.
+    /// The number of elements to move from a list of `len`; `None` if the request can't be met.
     fn count_of(&self, len: usize) -> Option<usize> {
         match self.how_many {
             HowMany::UpTo(most) => Some(most.min(len)).filter(|count| *count > 0),
@@ -55,7 +55,7 @@ impl<'a> ManyMove<'a> {
         }
     }
 
-    /// Moves and answers elements; false, with nothing answered or moved, where the request can't be met.
+    /// Moves elements and replies with them; false, without a move or reply, if the request can't be met.
     fn run(self, ctx: &mut Ctx<'_>) -> Result<bool, Error> {
         let (db, skip_wrong) = (ctx.db(), ctx.is_retry());
         let Some(source) = find_or_skip(ctx.ks, db, self.source, skip_wrong)? else { return Ok(false) };
@@ -80,9 +80,9 @@ impl<'a> ManyMove<'a> {
         Ok(true)
     }
 
-    /// Refuses what the log would not take: it gets every element.
+    /// Refuses a move that would not fit the log, which stores every element.
     fn admit(&self, ctx: &Ctx<'_>, elements: &[Vec<u8>]) -> Result<(), Error> {
-        /// Bytes of an effect beside keys and elements.
+        /// The bytes of an effect without its keys and elements.
         const BESIDE: usize = 24;
         let bytes: usize = elements.iter().map(|element| element.len() + BESIDE).sum();
         ctx.admit_effects(bytes + 2 * (self.source.len() + self.destination.len() + BESIDE))
@@ -130,7 +130,7 @@ impl<'a> ManyMove<'a> {
     }
 }
 
-/// `COUNT count` or `EXACTLY count`, then the order; one element without.
+/// Takes `COUNT count` or `EXACTLY count` and the order; one element without them.
 fn how_many(args: &mut Args<'_>) -> Result<(HowMany, bool), Error> {
     if args.is_empty() {
         return Ok((HowMany::UpTo(1), true));
@@ -163,7 +163,8 @@ fn blmovem(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     if step.run(ctx)? {
         return Ok(Flow::Replied);
     }
-    // Who needs more than there is is asked again whenever the list changes, and keeps its turn.
+    // A call that needs more elements than there are is retried whenever the list changes, and keeps its place in the
+    // queue.
     Ok(Flow::wait(Wait::new(Want::List, [step.source].into_iter(), deadline_ms, Reply::null_array)))
 }
 
@@ -177,7 +178,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::List,
         since: "8.10.0",
         complexity: "O(N) for N elements",
-        summary: "Moves elements from an end of one list to an end of another, or waits until there are enough.",
+        summary: "Moves elements from one end of a list to an end of another, or waits for enough of them.",
         syntax: "source destination <LEFT | RIGHT>:wherefrom <LEFT | RIGHT>:whereto timeout \
             [<COUNT count | EXACTLY exactly:integer>:selector <OBO | BULK>:ordering]:how-many",
         run: Run::MayWait(blmovem),
@@ -191,8 +192,9 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::List,
         since: "8.10.0",
         complexity: "O(N) for N elements",
-        summary: "Moves elements from an end of one list to an end of another, up to a number or exactly so many.",
-        syntax: "source destination <LEFT | RIGHT>:wherefrom <LEFT | RIGHT>:whereto [<COUNT count | EXACTLY exactly:integer>:selector <OBO | BULK>:ordering]:how-many",
+        summary: "Moves elements from one end of a list to an end of another: up to a number, or exactly that many.",
+        syntax: "source destination <LEFT | RIGHT>:wherefrom <LEFT | RIGHT>:whereto [<COUNT count | EXACTLY \
+            exactly:integer>:selector <OBO | BULK>:ordering]:how-many",
         run: Run::Now(lmovem),
         ..Command::EMPTY
     },

@@ -1,13 +1,13 @@
-//! Going through the keys of one command.
+//! Iteration over the keys of one command.
 
 use crate::engine::Ctx;
 use crate::resp::request::Argv;
 
-/// How many lookups are begun at a time: enough to hide the latency of memory, few enough for their lines to stay in L1.
+/// The number of lookups in flight: enough to hide the latency of memory, few enough for their lines to stay in L1.
 const AT_ONCE: usize = 32;
 
-/// Calls `visit` for every `step`-th of `args`, from the first on, with its index and the key that it is. In a large database up to
-/// [`AT_ONCE`] lookups are begun together, as in a pipeline, so that they wait for memory at the same time.
+/// Calls `visit` for every `step`-th argument, beginning with the first, with its index and key. In a large database up
+/// to [`AT_ONCE`] lookups start together, as in a pipeline, so that they wait for memory at the same time.
 #[inline]
 pub(super) fn for_each_key<'a>(
     ctx: &mut Ctx<'_>,

@@ -1,4 +1,5 @@
-//! What the pops of lists and sorted sets share: their counts, and the first of several keys that holds something to pop.
+//! Shared by the pops of lists and sorted sets: their counts, and the search for the first key that holds something to
+//! pop.
 
 use crate::engine::Ctx;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
@@ -14,8 +15,8 @@ pub(super) fn count_arg(args: &mut Args<'_>) -> Result<usize, Error> {
     }
 }
 
-/// Returns the first of the keys at which `find` finds a value. A new call refuses a value of another type; a call that has
-/// waited passes over it.
+/// Returns the first of the keys at which `find` finds a value. A new call refuses a value of another type; a call that
+/// has waited passes over it.
 pub(super) fn first_of<'a>(
     ctx: &mut Ctx<'_>,
     keys: Argv<'a>,
@@ -47,8 +48,8 @@ impl<'a, End: Copy> ManyPop<'a, End> {
         Ok(ManyPop { keys, end, count: pop_count(args)? })
     }
 
-    /// Begins the reply with the first key at which `find` finds a value, and returns where that value lives. `None`, without a
-    /// reply, if there is no such key.
+    /// Begins the reply with the first key at which `find` finds a value, and returns where that value lives. `None`,
+    /// without a reply, if there is no such key.
     pub(super) fn begin(
         &self,
         ctx: &mut Ctx<'_>,

@@ -1,4 +1,4 @@
-//! What HRANDFIELD, SRANDMEMBER and ZRANDMEMBER share: a count that may be negative, and a bound on what it asks for.
+//! Shared by HRANDFIELD, SRANDMEMBER and ZRANDMEMBER: a count that may be negative, and a bound on its draws.
 
 use crate::base::limits::RANDOM_DRAWS_MAX;
 use crate::base::rng::Rng;
@@ -7,17 +7,17 @@ use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 
-/// How many elements to draw.
+/// The number of elements to draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Count {
-    /// Up to so many different ones.
+    /// Up to this many different elements.
     Different(usize),
-    /// Exactly so many, the same ones again and again.
+    /// Exactly this many, with repetition.
     Repeated(usize),
 }
 
 impl Count {
-    /// Takes the count: negative for elements that may repeat.
+    /// Takes the count: a negative one allows repetition.
     pub(super) fn parse(args: &mut Args<'_>) -> Result<Count, Error> {
         const RANGE: &str =
             "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
@@ -36,24 +36,24 @@ impl Count {
     }
 }
 
-/// A generator for one call, which spares it from holding on to the keyspace's own.
+/// Returns a generator for one call, so that the keyspace's own need not stay borrowed.
 pub(super) fn rng(ctx: &mut Ctx<'_>) -> Rng {
     Rng::seeded(ctx.ks.rng.next_u64())
 }
 
-/// One of `items`, drawn at random; `None` if there is none.
+/// Returns one of `items` at random; `None` if there is none.
 pub(super) fn one_of<T: Copy>(items: &[T], rng: &mut Rng) -> Option<T> {
     if items.is_empty() { None } else { items.get(rng.below(items.len() as u64) as usize).copied() }
 }
 
-/// Writes `count` repeated draws, each by a call of `write`. Such a count says nothing about how many elements there are,
+/// Writes `count` draws with repetition, each by a call of `write`. The count may exceed the number of elements by far,
 /// so it is bounded.
 pub(super) fn repeat(reply: &mut Reply, count: usize, mut write: impl FnMut(&mut Reply)) -> Result<(), Error> {
     if count > RANDOM_DRAWS_MAX {
         return Err(Error::OutOfRange);
     }
     for _ in 0..count {
-        // Not before something is missing: the head of the reply has said how many elements follow.
+        // Only once the reply is cut, because its head has already announced the number of elements.
         if reply.is_cut() {
             break;
         }

@@ -1,7 +1,7 @@
-//! What SCAN, HSCAN, SSCAN and ZSCAN have in common: the cursor, the options behind it, and the shape of the answer.
+//! Shared by SCAN, HSCAN, SSCAN and ZSCAN: the cursor, the options, and the form of the reply.
 //!
-//! A call asks for one step of a walk. What it answers is a cursor for the next step, 0 at the end, and the elements that
-//! the step met; every element that is there from the first step to the last is met, see
+//! A call makes one step of an iteration. It returns the cursor of the next step, 0 at the end, and the elements of
+//! this step. Every element that exists from the first step to the last is returned, see
 //! [`SplitTable::scan`](crate::base::split_table::SplitTable::scan).
 
 use crate::base::glob;
@@ -11,15 +11,15 @@ use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 
-/// Elements of a step when the call does not say.
+/// Elements of a step by default.
 const DEFAULT_COUNT: usize = 10;
 
-/// What is walked; it decides which options there are.
+/// The subject of the iteration, which decides the options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Walk {
     /// The keys of a database, which have types.
     Keys,
-    /// A hash, whose values may be left out.
+    /// A hash, whose values may be omitted.
     Hash,
     /// Another collection.
     Members,
@@ -30,19 +30,19 @@ pub(super) enum Walk {
 pub(super) struct Options<'a> {
     /// Elements to look at, at least 1.
     pub count: usize,
-    /// Only what matches this glob.
+    /// Return only elements that match this glob.
     pub pattern: Option<&'a [u8]>,
-    /// Only keys of the type of this name, in any case.
+    /// Return only keys of the type with this name, in any case.
     pub type_name: Option<&'a [u8]>,
-    /// Leave the values out.
+    /// Omit the values.
     pub no_values: bool,
 }
 
 impl<'a> Options<'a> {
     /// Takes all remaining arguments.
     ///
-    /// Redis reads the cursor first, then looks at the key (a missing one answers an empty step, whatever follows), then
-    /// at the options; so [`cursor`] and this are two functions.
+    /// Redis reads the cursor first, then looks up the key (if it is missing, the reply is an empty step, whatever
+    /// follows), and only then reads the options. So [`cursor`] is a function of its own.
     pub(super) fn parse(args: &mut Args<'a>, walk: Walk) -> Result<Options<'a>, Error> {
         let mut options = Options { count: DEFAULT_COUNT, pattern: None, type_name: None, no_values: false };
         while !args.is_empty() {
@@ -53,7 +53,7 @@ impl<'a> Options<'a> {
                 }
                 options.count = usize::try_from(count).unwrap_or(usize::MAX).min(SCAN_COUNT_MAX);
             } else if args.option("match", 1) {
-                // Everything matches `*`, as it matches no pattern at all.
+                // `*` matches everything, like no pattern at all.
                 options.pattern = Some(args.bytes()?).filter(|pattern| *pattern != b"*");
             } else if walk == Walk::Keys && args.option("type", 1) {
                 options.type_name = Some(args.bytes()?);
@@ -69,21 +69,21 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// Whether an element is wanted by its name.
+    /// Whether the name of an element matches.
     #[inline]
     pub(super) fn wants(&self, name: &[u8]) -> bool {
         self.pattern.is_none_or(|pattern| glob::matches(pattern, name))
     }
 }
 
-/// Takes the cursor, read as Redis 8 does: an integer must not be negative, and what is none is given to C's `strtoull`, which
-/// passes over spaces, and counts from 2^64 down behind a minus.
+/// Takes the cursor, read as in Redis 8: an integer must not be negative, and any other text goes to C's `strtoull`,
+/// which skips spaces and wraps a negative number around 2^64.
 pub(super) fn cursor(args: &mut Args<'_>) -> Result<u64, Error> {
     read_cursor(args.bytes()?).ok_or(Error::text("ERR invalid cursor"))
 }
 
 fn read_cursor(text: &[u8]) -> Option<u64> {
-    // C's strings end at the first zero byte.
+    // A C string ends at the first zero byte.
     let text = text.split(|byte| *byte == 0).next()?;
     if let Some(integer) = parse_i64(text) {
         return u64::try_from(integer).ok();
@@ -98,18 +98,18 @@ fn read_cursor(text: &[u8]) -> Option<u64> {
     if !digits.first()?.is_ascii_digit() {
         return None;
     }
-    // Of digits alone, so that only the range can fail.
+    // Only digits are left, so only the range can fail.
     let value: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
     Some(if negative { value.wrapping_neg() } else { value })
 }
 
-/// Answers one step. `walk` writes the elements and counts what it wrote; it answers the next cursor.
+/// Replies with one step. `walk` writes the elements, counts them, and returns the next cursor.
 pub(super) fn answer(reply: &mut Reply, walk: impl FnOnce(&mut Reply, &mut usize) -> u64) {
     let start = reply.len();
     let mut written = 0;
     let next = walk(reply, &mut written);
     let end = reply.len();
-    // The cursor stands before the elements but is known behind them.
+    // The cursor comes before the elements but is known only after them.
     reply.array(2);
     reply.bulk(itoa::Buffer::new().format(next).as_bytes());
     reply.array(written);
@@ -117,7 +117,7 @@ pub(super) fn answer(reply: &mut Reply, walk: impl FnOnce(&mut Reply, &mut usize
     reply.buffer_mut()[start..].rotate_right(head_len);
 }
 
-/// Answers a walk over nothing.
+/// Replies with a step over nothing.
 pub(super) fn answer_empty(reply: &mut Reply) {
     answer(reply, |_, _| 0);
 }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn options_belong_to_what_is_walked() {
+    fn options_depend_on_the_subject() {
         fn parse(text: &str, walk: Walk) -> Result<(usize, Option<String>, Option<String>, bool), Error> {
             let mut argv = OwnedArgv::default();
             text.split(' ').for_each(|word| argv.push(word.as_bytes()));

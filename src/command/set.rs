@@ -1,4 +1,4 @@
-//! Sets: members under one key, and what several sets have in common.
+//! Sets: the members of a key, and operations on several sets.
 
 use super::item::bulk_item;
 use super::sample::{self, Count};
@@ -50,7 +50,7 @@ fn srem(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     for member in args.rest().iter() {
         removed += usize::from(ctx.ks.set_remove(db, slot, member)?);
         if removed == all {
-            // The key went with its last member.
+            // The last member's removal has removed the key.
             break;
         }
     }
@@ -135,17 +135,17 @@ fn spop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     pop_some(ctx, slot, popped)
 }
 
-/// When SPOP takes so many times what it leaves, what it leaves is packed anew: as in Redis, which then moves the rest
-/// instead of taking the others out.
+/// If SPOP takes this many times more than it leaves, the rest is packed anew. Redis does so too: in that case it moves
+/// the rest instead of removing members.
 const REPACK_RATIO: usize = 5;
 
-/// Bytes of the effect that removes a member beside the member and its length: a code, the cause, and whether the set is gone.
+/// The bytes of a removal's effect without the member and its length: a code, the cause, and whether the set is gone.
 const REMOVAL_BYTES: usize = 3;
 
-/// Bytes of the effect that says how what is left is laid out.
+/// The bytes of the effect that records the new layout of the rest.
 const RELAYOUT_BYTES: usize = 2;
 
-/// Takes out and answers `count` members drawn at random, of a set that has more.
+/// Removes `count` random members of a set that has more, and replies with them.
 fn pop_some(ctx: &mut Ctx<'_>, slot: Slot, count: usize) -> Done {
     let db = ctx.db();
     let mut rng = sample::rng(ctx);
@@ -154,7 +154,8 @@ fn pop_some(ctx: &mut Ctx<'_>, slot: Slot, count: usize) -> Done {
     let mut foreseen = Vec::new();
     let room = ctx.room_in_unit();
     if set.is_mostly_dead() || room < usize::MAX && count > 1 {
-        // Those that are more than the log takes are refused, and need not be kept. The first effect names database and key.
+        // If the members exceed the log's limit the call is refused, so no more need to be collected. The first effect
+        // also names the database and the key.
         let mut bytes = number_len(u64::from(db)) + bytes_len(ctx.ks.entry(db, slot).key()) + RELAYOUT_BYTES;
         set.sample(
             count,
@@ -243,7 +244,7 @@ fn sdiff(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     answer(ctx, args, subtract)
 }
 
-/// Answers a combination of the sets under all arguments.
+/// Replies with a combination of the sets at all arguments.
 fn answer(ctx: &mut Ctx<'_>, args: Args<'_>, combine: Combine) -> Done {
     let slots = operands(ctx.ks, ctx.session.db, args.rest())?;
     let mark = ctx.reply.begin();
@@ -275,7 +276,7 @@ fn sdiffstore(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     store(ctx, args, subtract)
 }
 
-/// Stores a combination of the sets under all arguments but the first in the first, whatever was there. Nothing to store
+/// Stores a combination of the sets at the other arguments at the first, and replaces any value there. An empty result
 /// removes the key.
 fn store(ctx: &mut Ctx<'_>, mut args: Args<'_>, combine: Combine) -> Done {
     let to = args.bytes()?;
@@ -298,7 +299,7 @@ fn sdiffcard(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     count(ctx, args, subtract)
 }
 
-/// Answers how many members a combination of the sets under the counted keys has, up to LIMIT.
+/// Replies with the size of a combination of the sets at the counted keys, up to LIMIT.
 fn count(ctx: &mut Ctx<'_>, mut args: Args<'_>, combine: Combine) -> Done {
     let keys = counted_keys(&mut args)?;
     let mut limit = usize::MAX;
@@ -331,7 +332,7 @@ fn sunioncard(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// How many keys follow, and these keys.
+/// Takes the number of keys and the keys.
 fn counted_keys<'a>(args: &mut Args<'a>) -> Result<Argv<'a>, Error> {
     let numkeys = parse_count(args.bytes()?).filter(|numkeys| *numkeys > 0);
     let numkeys = numkeys.ok_or(Error::text("ERR numkeys should be greater than 0"))?;
@@ -341,7 +342,7 @@ fn counted_keys<'a>(args: &mut Args<'a>) -> Result<Argv<'a>, Error> {
     args.take(numkeys)
 }
 
-/// The number behind LIMIT, of which 0 means none.
+/// Takes the number after LIMIT; 0 means no limit.
 fn limit_of(args: &mut Args<'_>) -> Result<usize, Error> {
     match parse_count(args.bytes()?).ok_or(Error::text("ERR LIMIT can't be negative"))? {
         0 => Ok(usize::MAX),
@@ -349,10 +350,10 @@ fn limit_of(args: &mut Args<'_>) -> Result<usize, Error> {
     }
 }
 
-/// Up to so many sets each is asked whether it has a member of a smaller one; the members of more are put together.
+/// For up to this many sets, each is asked for the members of the smaller ones; the members of more sets are collected.
 const ASKED_SETS_MAX: usize = 4;
 
-/// How many members the union has, counted up to `limit`.
+/// Returns the size of the union, counted up to `limit`.
 fn count_union(sets: &[Option<&Set>], limit: usize) -> usize {
     let mut all: Vec<&Set> = sets.iter().flatten().copied().collect();
     all.sort_by_key(|set| std::cmp::Reverse(set.len()));
@@ -377,17 +378,17 @@ fn count_union(sets: &[Option<&Set>], limit: usize) -> usize {
     largest.len() + new.take(limit - largest.len()).count()
 }
 
-/// How many members the union probably has, with the error of a HyperLogLog and the memory of one.
+/// Estimates the size of the union with the error and the memory of a HyperLogLog.
 fn estimate_union(sets: &[Option<&Set>]) -> usize {
     let (mut registers, mut digits) = (Registers::new(), Digits::new());
     sets.iter().flatten().flat_map(|set| set.iter()).for_each(|member| registers.see(member.as_bytes(&mut digits)));
     usize::try_from(registers.count()).unwrap_or(usize::MAX)
 }
 
-/// The members of one set made of several; `None` stands for a missing key.
+/// Combines several sets into the members of one; `None` is a missing key.
 type Combine = for<'s> fn(&[Option<&'s Set>]) -> Box<dyn Iterator<Item = Item<'s>> + 's>;
 
-/// The members that all have.
+/// The members that all sets have.
 fn intersect<'s>(sets: &[Option<&'s Set>]) -> Box<dyn Iterator<Item = Item<'s>> + 's> {
     let all: Option<Vec<&Set>> = sets.iter().copied().collect();
     let mut others = all.unwrap_or_default();
@@ -399,13 +400,13 @@ fn intersect<'s>(sets: &[Option<&'s Set>]) -> Box<dyn Iterator<Item = Item<'s>> 
     Box::new(smallest.into_iter().flat_map(Set::iter).filter(is_everywhere))
 }
 
-/// The members that any has, repeated for each that has them.
+/// The members of all sets, repeated for each set that has them.
 fn unite<'s>(sets: &[Option<&'s Set>]) -> Box<dyn Iterator<Item = Item<'s>> + 's> {
     let all: Vec<&Set> = sets.iter().flatten().copied().collect();
     Box::new(all.into_iter().flat_map(Set::iter))
 }
 
-/// The members that only the first has.
+/// The members that only the first set has.
 fn subtract<'s>(sets: &[Option<&'s Set>]) -> Box<dyn Iterator<Item = Item<'s>> + 's> {
     let Some((Some(first), others)) = sets.split_first() else { return Box::new(std::iter::empty()) };
     let others: Vec<&Set> = others.iter().flatten().copied().collect();
@@ -414,7 +415,7 @@ fn subtract<'s>(sets: &[Option<&'s Set>]) -> Box<dyn Iterator<Item = Item<'s>> +
     if asked <= gathered {
         return Box::new(first.iter().filter(move |member| !others.iter().any(|set| set.contains_item(*member))));
     }
-    // To ask many small sets about every member would take longer than to put them together once.
+    // Asking many small sets about every member would take longer than collecting them once.
     let excluded = gather(unite(sets.get(1..).unwrap_or_default()), &SetLimits::default());
     Box::new(first.iter().filter(move |member| !excluded.contains_item(*member)))
 }
@@ -426,13 +427,13 @@ fn gather<'s>(members: impl Iterator<Item = Item<'s>>, limits: &SetLimits) -> Se
     set
 }
 
-/// A combination of the sets under `keys` as a set of its own.
+/// Returns a combination of the sets at `keys` as a set of its own.
 fn combined(ctx: &mut Ctx<'_>, keys: Argv<'_>, combine: Combine) -> Result<Set, Error> {
     let slots = operands(ctx.ks, ctx.session.db, keys)?;
     Ok(gather(combine(&sets(ctx.ks, ctx.session.db, &slots)), &ctx.ks.limits().set))
 }
 
-/// Where the sets under `keys` live. Each counts as a hit or a miss.
+/// Returns the slots of the sets at `keys`. Each lookup counts as a hit or a miss.
 fn operands(ks: &mut Keyspace, db: DbIndex, keys: Argv<'_>) -> Result<Vec<Option<Slot>>, Error> {
     let operand = |key| {
         let slot = ks.find(db, key);
@@ -449,7 +450,7 @@ fn sets<'k>(ks: &'k Keyspace, db: DbIndex, slots: &[Option<Slot>]) -> Vec<Option
     slots.iter().map(|slot| slot.and_then(|slot| ks.set(db, slot).ok())).collect()
 }
 
-/// The set under a key, for a command that only reads.
+/// Returns the set at a key, for a command that only reads.
 #[inline]
 fn read<'k>(ks: &'k mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<&'k Set>, Error> {
     match ks.read(db, key) {
@@ -459,7 +460,7 @@ fn read<'k>(ks: &'k mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<&'k 
     }
 }
 
-/// The set at a slot, if there is one.
+/// Returns the set at a slot, if there is a slot.
 #[inline]
 fn at(ks: &Keyspace, db: DbIndex, slot: Option<Slot>) -> Result<Option<&Set>, Error> {
     Ok(slot.map(|slot| ks.set(db, slot)).transpose()?)
@@ -499,7 +500,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Insert)],
         group: Group::Set,
         complexity: "O(N) where N is the number of members given.",
-        summary: "Adds members and answers how many of them are new.",
+        summary: "Adds members and returns the number of new ones.",
         syntax: "key member...",
         run: Run::Now(sadd),
         ..Command::EMPTY
@@ -508,7 +509,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "scard",
         arity: 2,
         keys: &[KeySpec::one(1, Access::Inspect)],
-        summary: "Answers the number of members.",
+        summary: "Returns the number of members.",
         syntax: "key",
         run: Run::Now(scard),
         ..READ_FAST
@@ -517,7 +518,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "sdiff",
         answers_all: AnswersAll::Always,
         complexity: OF_ALL,
-        summary: "Answers the members of the first set that no other has.",
+        summary: "Returns the members of the first set that no other set has.",
         run: Run::Now(sdiff),
         ..COMBINE
     },
@@ -528,7 +529,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::counted(1, Access::Read)],
         since: "8.10.0",
         complexity: "O(N) for N members of all sets",
-        summary: "Answers how many members only the first set has, counted up to a limit.",
+        summary: "Returns the number of members that only the first set has, counted up to a limit.",
         syntax: "numkeys key... [LIMIT limit]",
         run: Run::Now(sdiffcard),
         ..READ
@@ -536,7 +537,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "sdiffstore",
         complexity: OF_ALL,
-        summary: "Stores the members of the first set that no other has.",
+        summary: "Stores the members of the first set that no other set has.",
         event: "sdiffstore",
         run: Run::Now(sdiffstore),
         ..STORE
@@ -545,7 +546,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "sinter",
         answers_all: AnswersAll::Always,
         complexity: OF_SMALLEST,
-        summary: "Answers the members that all sets have.",
+        summary: "Returns the members that all sets have.",
         run: Run::Now(sinter),
         ..COMBINE
     },
@@ -556,7 +557,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::counted(1, Access::Read)],
         since: "7.0.0",
         complexity: OF_SMALLEST,
-        summary: "Answers how many members all sets have in common, counted up to a limit.",
+        summary: "Returns the number of members that all sets have, counted up to a limit.",
         syntax: "numkeys key... [LIMIT limit]",
         run: Run::Now(sintercard),
         ..READ
@@ -573,7 +574,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "sismember",
         arity: 3,
         keys: &[KeySpec::one(1, Access::Inspect)],
-        summary: "Answers whether something is a member.",
+        summary: "Returns whether a value is a member.",
         syntax: "key member",
         run: Run::Now(sismember),
         ..READ_FAST
@@ -584,7 +585,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 2,
         keys: &[KeySpec::one(1, Access::Read)],
         complexity: "O(N) where N is the number of members.",
-        summary: "Answers all members.",
+        summary: "Returns all members.",
         syntax: "key",
         tips: &["nondeterministic_output_order"],
         run: Run::Now(smembers),
@@ -596,7 +597,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Read)],
         since: "6.2.0",
         complexity: "O(N) where N is the number of members asked for.",
-        summary: "Answers for several things whether each is a member.",
+        summary: "Returns for several values whether each is a member.",
         syntax: "key member...",
         run: Run::Now(smismember),
         ..READ_FAST
@@ -615,7 +616,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -2,
         keys: &[KeySpec::one(1, Access::Take)],
         complexity: "O(N) where N is the number of members taken.",
-        summary: "Takes out and answers members drawn at random.",
+        summary: "Removes and returns random members.",
         syntax: "key [count]",
         tips: &["nondeterministic_output"],
         event: "spop",
@@ -626,8 +627,8 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "srandmember",
         arity: -2,
         keys: &[KeySpec::one(1, Access::Read)],
-        complexity: "O(N) where N is the number of members answered.",
-        summary: "Answers members drawn at random, different ones unless the count is negative.",
+        complexity: "O(N) where N is the number of members returned.",
+        summary: "Returns random members, without repetition unless the count is negative.",
         syntax: "key [count]",
         tips: &["nondeterministic_output"],
         run: Run::Now(srandmember),
@@ -638,7 +639,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -3,
         keys: &[KeySpec::one(1, Access::Remove)],
         complexity: "O(N) where N is the number of members given.",
-        summary: "Removes members, and the key with the last one.",
+        summary: "Removes members; removes the key with its last member.",
         syntax: "key member...",
         run: Run::Now(srem),
         ..REMOVE
@@ -649,7 +650,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Read)],
         since: "2.8.0",
         complexity: "O(1) a call, O(N) for a whole walk over N members.",
-        summary: "Walks the members in steps.",
+        summary: "Iterates over the members.",
         syntax: "key cursor [MATCH pattern] [COUNT count]",
         tips: &["nondeterministic_output"],
         run: Run::Now(sscan),
@@ -659,7 +660,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "sunion",
         answers_all: AnswersAll::Always,
         complexity: OF_ALL,
-        summary: "Answers the members that any set has.",
+        summary: "Returns the members of all sets together.",
         run: Run::Now(sunion),
         ..COMBINE
     },
@@ -670,7 +671,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::counted(1, Access::Read)],
         since: "8.10.0",
         complexity: "O(N) for N members of all sets",
-        summary: "Answers how many members the sets have together, counted up to a limit or estimated.",
+        summary: "Returns the number of members of all sets together, counted up to a limit or estimated.",
         syntax: "numkeys key... [APPROX] [LIMIT limit]",
         run: Run::Now(sunioncard),
         ..READ
@@ -678,7 +679,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "sunionstore",
         complexity: OF_ALL,
-        summary: "Stores the members that any set has.",
+        summary: "Stores the members of all sets together.",
         event: "sunionstore",
         run: Run::Now(sunionstore),
         ..STORE

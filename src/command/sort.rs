@@ -1,9 +1,10 @@
-//! SORT and SORT_RO: the elements of a list, set or sorted set by themselves, or by what other keys say of them.
+//! SORT and SORT_RO: the elements of a list, set or sorted set, sorted by themselves or by other keys.
 //!
-//! The elements are copied once into one buffer, weighed, sorted as short rows that point there, and answered. Looking up
-//! BY and GET may remove expired keys, so nothing of the keyspace stays borrowed in between.
+//! The elements are copied once into a buffer and weighed. Short rows that point into the buffer are sorted and written
+//! to the reply. The lookups of BY and GET may remove expired keys, so nothing of the keyspace stays borrowed in
+//! between.
 //!
-//! Words compare byte by byte: there is one collation, that of the C locale. Equal rows keep the order that the value has.
+//! Words compare byte by byte: there is one collation, that of the C locale. Equal rows keep the order of the value.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -22,14 +23,14 @@ use crate::value::list::List;
 use crate::value::packed::Item;
 use crate::value::string::Digits;
 
-/// What the call asks for.
+/// The options of a call.
 struct Options<'a> {
     /// Compare as words, not as numbers.
     alpha: bool,
     descending: bool,
-    /// How many to skip and how many to answer, as given: anything may be out of range.
+    /// The offset and count of LIMIT as given; both may be out of range.
     limit: (i64, i64),
-    /// What weighs an element, if not itself. `None` inside: nothing, it is not sorted at all.
+    /// The source of the weights; `None` means the element itself. `Some(None)` means that nothing is sorted.
     by: Option<Option<Pattern<'a>>>,
     get: Vec<Pattern<'a>>,
     store: Option<&'a [u8]>,
@@ -52,7 +53,7 @@ impl<'a> Options<'a> {
                 options.store = Some(args.bytes()?);
             } else if args.option("by", 1) {
                 let pattern = args.bytes()?;
-                // Once a call says that it wants no order, another BY does not take that back.
+                // A BY without `*` turns sorting off, and a later BY does not turn it on again.
                 let keeps_order = matches!(options.by, Some(None)) || !pattern.contains(&b'*');
                 options.by = Some((!keeps_order).then(|| Pattern::parse(pattern)));
             } else if args.option("get", 1) {
@@ -64,7 +65,7 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// The places of the sorted sequence that are answered.
+    /// The range of the sorted sequence that the reply shows.
     fn range(&self, len: usize) -> Range<usize> {
         let start = usize::try_from(self.limit.0.max(0)).map_or(len, |start| start.min(len));
         let count = usize::try_from(self.limit.1).unwrap_or(len);
@@ -72,13 +73,13 @@ impl<'a> Options<'a> {
     }
 }
 
-/// What an element leads to.
+/// A pattern of BY or GET.
 enum Pattern<'a> {
     /// `#`: the element itself.
     Element,
     /// The key between prefix and suffix, or a field of the hash there.
     Key { prefix: &'a [u8], suffix: &'a [u8], field: Option<&'a [u8]> },
-    /// A name without a `*` leads to nothing.
+    /// A name without `*`, which finds nothing.
     Nothing,
 }
 
@@ -95,7 +96,7 @@ impl<'a> Pattern<'a> {
         }
     }
 
-    /// Calls `then` with what the element leads to. `key` is room for a key's name.
+    /// Calls `then` with the value that the pattern finds for an element. `key` is scratch space for the name of a key.
     fn follow<T>(
         &self,
         (ks, db): (&mut Keyspace, DbIndex),
@@ -118,19 +119,19 @@ impl<'a> Pattern<'a> {
     }
 }
 
-/// The elements: their bytes one behind another, and a row for each.
+/// The elements: their bytes in one buffer, and a row for each.
 #[derive(Default)]
 struct Rows {
     text: Vec<u8>,
     rows: Vec<Row>,
 }
 
-/// One element: where its bytes are, and what it weighs.
+/// An element: the range of its bytes, and its weight.
 #[derive(Clone, Default)]
 struct Row {
     element: Range<usize>,
     number: f64,
-    /// Under ALPHA with BY: where the word is that weighs it, if there is one.
+    /// With ALPHA and BY: the range of the word that weighs the element, if there is one.
     word: Option<Range<usize>>,
 }
 
@@ -159,7 +160,7 @@ fn answer(ctx: &mut Ctx<'_>, mut args: Args<'_>, may_store: bool) -> Done {
     let argv = args.argv();
     let mut options = Options::parse(&mut args, may_store)?;
     if !ctx.server.may_read_any_key(ctx.session, ctx.entry, argv) {
-        // The keys that patterns make are found in the data: only who may read all keys may have them read.
+        // Patterns name keys that come from the data, so they need the permission to read all keys.
         if matches!(options.by, Some(Some(_))) {
             return Err(Error::text("ERR BY option of SORT denied due to insufficient ACL permissions."));
         }
@@ -178,7 +179,7 @@ fn answer(ctx: &mut Ctx<'_>, mut args: Args<'_>, may_store: bool) -> Done {
     }
 }
 
-/// The elements of the key, sorted, and the places of those that are answered.
+/// Returns the elements of the key, sorted, and the range that the reply shows.
 fn gather(ctx: &mut Ctx<'_>, key: &[u8], options: &mut Options<'_>) -> Result<(Rows, Range<usize>), Error> {
     let must_repeat = options.store.is_some() || ctx.origin == Origin::Script;
     let mut rows = Rows::default();
@@ -200,7 +201,7 @@ fn gather(ctx: &mut Ctx<'_>, key: &[u8], options: &mut Options<'_>) -> Result<(R
         Some(ValueRef::Set(set)) => {
             let mut digits = Digits::new();
             set.iter().for_each(|element| rows.push(element.as_bytes(&mut digits)));
-            // A set has no order of its own that a script or a stored list could depend on.
+            // The order of a set is arbitrary, so scripts and stored lists must not depend on it.
             if unsorted && must_repeat {
                 (options.by, options.alpha) = (None, true);
             }
@@ -220,17 +221,17 @@ fn rows_all(rows: Rows) -> (Rows, Range<usize>) {
     (rows, all)
 }
 
-/// A range of a sequence, counted from its end if `reversed`.
+/// Returns a range of a sequence, counted from its end if `reversed`.
 fn pick<T>(items: impl DoubleEndedIterator<Item = T>, reversed: bool, range: Range<usize>) -> impl Iterator<Item = T> {
     let (forward, backward) = if reversed { (None, Some(items.rev())) } else { (Some(items), None) };
     let both = forward.into_iter().flatten().skip(range.start).take(range.len());
     both.chain(backward.into_iter().flatten().skip(range.start).take(range.len()))
 }
 
-/// The elements, their weights or what is to be stored take more than [`SORT_MAX_BYTES`].
+/// Elements, weights or results exceed [`SORT_MAX_BYTES`].
 const TOO_MUCH: Error = Error::text("ERR SORT would need too much memory");
 
-/// Notes what each element weighs.
+/// Sets the weight of each element.
 fn weigh(ctx: &mut Ctx<'_>, rows: &mut Rows, options: &Options<'_>) -> Done {
     const NOT_NUMBERS: Error = Error::text("ERR One or more scores can't be converted into double");
     let by = options.by.as_ref().and_then(Option::as_ref);
@@ -245,7 +246,7 @@ fn weigh(ctx: &mut Ctx<'_>, rows: &mut Rows, options: &Options<'_>) -> Done {
         let found = by.unwrap_or(&Pattern::Element).follow((ctx.ks, db), element, &mut key, |item| {
             item.map(|item| word.extend_from_slice(item.as_bytes(&mut Digits::new()))).is_some()
         });
-        // What has no weight weighs 0, or comes before every word.
+        // A missing weight counts as 0, or sorts before every word.
         if !found {
             continue;
         }
@@ -263,8 +264,8 @@ fn weigh(ctx: &mut Ctx<'_>, rows: &mut Rows, options: &Options<'_>) -> Done {
     Ok(())
 }
 
-/// A weight as Redis 8 reads it: the empty text is 0, the number ends at a zero byte, and one that is out of range is the nearest
-/// that there is.
+/// Parses a weight as Redis 8 does: an empty text is 0, the number ends at a zero byte, and one out of range becomes
+/// the nearest number in range.
 fn number(text: &[u8]) -> Option<f64> {
     let text = text.split(|byte| *byte == 0).next().unwrap_or(text);
     let read = strtod_plain(text);
@@ -314,7 +315,7 @@ fn reply(ctx: &mut Ctx<'_>, rows: &Rows, chosen: &[Row], options: &Options<'_>) 
     }
 }
 
-/// Stores what would be answered as a list, and answers its length. What GET does not find is an empty element.
+/// Stores the result as a list and replies with its length. An element that GET does not find is empty.
 fn store(ctx: &mut Ctx<'_>, rows: &Rows, chosen: &[Row], options: &Options<'_>, to: &[u8]) -> Done {
     let db = ctx.session.db;
     let limits = ctx.ks.limits().list;
@@ -356,11 +357,11 @@ const SORT: Command = Command {
     arity: -2,
     group: Group::Generic,
     categories: &["@set", "@sortedset", "@list", "@dangerous"],
-    complexity: "O(N+M*log(M)) for N elements of which M are answered, O(N) where they are not sorted",
+    complexity: "O(N+M*log(M)) for N elements of which M are returned, O(N) if they are not sorted",
     ..Command::EMPTY
 };
 
-/// The key of SORT, and the destination that its last STORE names.
+/// Finds the key of SORT and the destination of its last STORE.
 fn find_keys(argv: Argv<'_>) -> Option<Vec<KeyArg>> {
     let mut keys = vec![KeyArg { index: 1, access: Access::Read }];
     let mut at = 2;
@@ -387,8 +388,9 @@ pub(super) const COMMANDS: &[Command] = &[
         answers_all: AnswersAll::Without("limit"),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS),
         keys: &[KeySpec::one(1, Access::Read), KeySpec::unknown(Access::Read), KeySpec::unknown(Access::Overwrite)],
-        summary: "Sorts the elements of a list, set or sorted set, and answers or stores them.",
-        syntax: "key [BY pattern]:by-pattern [LIMIT offset count] [GET pattern]:get-pattern... [ASC | DESC]:order [ALPHA:sorting] [STORE destination]",
+        summary: "Sorts the elements of a list, set or sorted set, and returns or stores them.",
+        syntax: "key [BY pattern]:by-pattern [LIMIT offset count] [GET pattern]:get-pattern... [ASC | DESC]:order \
+            [ALPHA:sorting] [STORE destination]",
         event: "sortstore",
         run: Run::Now(sort),
         ..SORT
@@ -399,8 +401,9 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
         keys: &[KeySpec::one(1, Access::Read), KeySpec::unknown(Access::Read)],
         since: "7.0.0",
-        summary: "Sorts the elements of a list, set or sorted set, and answers them.",
-        syntax: "key [BY pattern]:by-pattern [LIMIT offset count] [GET pattern]:get-pattern... [ASC | DESC]:order [ALPHA:sorting]",
+        summary: "Sorts the elements of a list, set or sorted set, and returns them.",
+        syntax: "key [BY pattern]:by-pattern [LIMIT offset count] [GET pattern]:get-pattern... [ASC | DESC]:order \
+            [ALPHA:sorting]",
         run: Run::Now(sort_ro),
         ..SORT
     },

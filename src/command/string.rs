@@ -1,6 +1,6 @@
-//! Strings: values, counters, and what SET makes of them.
+//! Strings: values and counters, and the options of SET.
 //!
-//! GET, SET without options and INCR are what servers of this kind do all day: one lookup, no allocation.
+//! GET, SET without options and INCR are the most frequent commands of such a server: one lookup, no allocation.
 
 use std::borrow::Cow;
 
@@ -36,7 +36,7 @@ fn get(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Answers a string that was found just now, and is large.
+/// Replies with a large string that was found just before.
 #[cold]
 fn answer_large(ctx: &mut Ctx<'_>, key: &[u8]) {
     let Some(ValueRef::String(string)) = ctx.ks.live(ctx.session.db, key).map(|entry| entry.value()) else {
@@ -46,7 +46,7 @@ fn answer_large(ctx: &mut Ctx<'_>, key: &[u8]) {
     ctx.server.answer_large(ctx.session, ctx.reply, ctx.origin, ctx.ks.fence(), string.as_bytes(digits));
 }
 
-/// About what stands around a string in a reply.
+/// The approximate bytes around a string in a reply.
 const FRAME_BYTES: usize = 16;
 
 fn mget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
@@ -60,7 +60,7 @@ fn mget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     let (first, rest) = (keys.slice(0, REPLY_FORESEEN_ITEMS), keys.slice(REPLY_FORESEEN_ITEMS, keys.len()));
     answer_each(ctx, first);
     if ctx.reply.len() - start > REPLY_FORESEEN_BYTES {
-        // Without a trace: each key is used once, when it is answered.
+        // Looks without a trace: each key counts as used once, when it is written.
         let len = |key| match ctx.ks.live(ctx.session.db, key).map(Entry::value) {
             Some(ValueRef::String(string)) => string.len() + FRAME_BYTES,
             _ => FRAME_BYTES,
@@ -80,7 +80,7 @@ fn answer_each(ctx: &mut Ctx<'_>, keys: Argv<'_>) {
     });
 }
 
-/// Answers the string at `slot`, or that there is none.
+/// Replies with the string at `slot`, or null without a slot.
 fn answer(ctx: &mut Ctx<'_>, slot: Option<Slot>) -> Done {
     match slot {
         None => ctx.reply.null(),
@@ -99,7 +99,7 @@ fn set(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// On which condition SET stores.
+/// The condition of SET.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Only<'a> {
     Always,
@@ -109,7 +109,7 @@ enum Only<'a> {
 }
 
 impl<'a> Only<'a> {
-    /// Takes one option; answers false when the next argument is none, or contradicts an earlier one.
+    /// Takes one option. Returns false if the next argument is not one, or contradicts an earlier one.
     fn take(&mut self, args: &mut Args<'a>) -> Result<bool, Error> {
         let said = *self;
         if matches!(said, Only::Always | Only::IfAbsent) && args.flag("nx") {
@@ -129,7 +129,7 @@ impl<'a> Only<'a> {
         Ok(true)
     }
 
-    /// Whether it lets a string be stored where `slot` is.
+    /// Whether the condition holds for the value at `slot`.
     fn allows(self, ctx: &Ctx<'_>, slot: Option<Slot>) -> Result<bool, Error> {
         Ok(match (self, slot) {
             (Only::Always, _) => true,
@@ -143,22 +143,22 @@ impl<'a> Only<'a> {
     }
 }
 
-/// What SET, GETEX, MSETEX and INCREX say about the end of a string.
+/// The expiry option of SET, GETEX, MSETEX and INCREX.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Term<'a> {
-    /// Nothing.
+    /// No option.
     #[default]
     Unsaid,
-    /// It stays as it is.
+    /// The expiry stays.
     Keep,
-    /// There is none any more.
+    /// The expiry is removed.
     Lift,
-    /// The string ends then.
+    /// The string expires at this time.
     At(Count, &'a [u8]),
 }
 
 impl<'a> Term<'a> {
-    /// Takes one option; answers false when the next argument is none, or contradicts an earlier one.
+    /// Takes one option. Returns false if the next argument is not one, or contradicts an earlier one.
     pub(super) fn take(&mut self, args: &mut Args<'a>, word: &str, lasting: Term<'a>) -> Result<bool, Error> {
         if (*self == Term::Unsaid || *self == lasting) && args.flag(word) {
             *self = lasting;
@@ -167,7 +167,7 @@ impl<'a> Term<'a> {
         self.take_deadline(args)
     }
 
-    /// Takes one option that says when it ends, as [`take`](Self::take) does.
+    /// As [`take`](Self::take), for options with a time only.
     pub(super) fn take_deadline(&mut self, args: &mut Args<'a>) -> Result<bool, Error> {
         const COUNTS: [(&str, Count); 4] = [
             ("ex", Count::Seconds),
@@ -189,7 +189,7 @@ impl<'a> Term<'a> {
         Ok(false)
     }
 
-    /// When it ends, Unix ms, if it says so.
+    /// Returns the deadline in Unix ms, if the option has one.
     pub(super) fn deadline(self, ctx: &Ctx<'_>) -> Result<Option<i64>, Error> {
         match self {
             Term::At(count, text) => lifetime(ctx, count, num::parse_i64(text).ok_or(Error::NotInteger)?).map(Some),
@@ -198,7 +198,7 @@ impl<'a> Term<'a> {
     }
 }
 
-/// When what lives for (or until) `n` ends, which must be positive. Unix ms.
+/// Returns the deadline of a lifetime or time `n`, which must be positive. Unix ms.
 fn lifetime(ctx: &Ctx<'_>, count: Count, n: i64) -> Result<i64, Error> {
     let at_ms = if n > 0 { count.deadline(n, ctx.now_ms()) } else { None };
     at_ms.ok_or(Error::InvalidExpire(Cow::Borrowed(ctx.name())))
@@ -231,7 +231,7 @@ fn set_with_options<'a>(ctx: &mut Ctx<'_>, key: &[u8], value: &[u8], mut args: A
     Ok(())
 }
 
-/// Stores a string, whatever `slot` held, for as long as `term` says: until `at_ms`, if it names a time.
+/// Stores a string in place of any value at `slot`, with the expiry of `term`; `at_ms` is the deadline, if it has one.
 fn store(ctx: &mut Ctx<'_>, key: &[u8], slot: Option<Slot>, value: &[u8], term: Term<'_>, at_ms: Option<i64>) {
     let db = ctx.session.db;
     match slot {
@@ -305,7 +305,7 @@ fn getex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 /// A key and a value.
 type Pair<'a> = (&'a [u8], &'a [u8]);
 
-/// The arguments of MSET and MSETNX.
+/// Returns the key-value pairs of MSET and MSETNX.
 fn pairs<'a>(ctx: &Ctx<'_>, mut args: Args<'a>) -> Result<impl Iterator<Item = Pair<'a>> + use<'a>, Error> {
     check_pairs(ctx, &args)?;
     Ok(std::iter::from_fn(move || Some((args.bytes().ok()?, args.bytes().ok()?))))
@@ -366,7 +366,7 @@ fn msetex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Adds to the counter under `key`, which begins at 0; its expiry stays.
+/// Adds to the counter at `key`, which starts at 0; its expiry stays.
 #[inline]
 fn add(ctx: &mut Ctx<'_>, key: &[u8], delta: i64) -> Done {
     let db = ctx.session.db;
@@ -420,7 +420,7 @@ fn incrbyfloat(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Refuses strings longer than `proto-max-bulk-len`.
+/// Refuses a string that would be longer than `proto-max-bulk-len`.
 fn check_length(ctx: &Ctx<'_>, offset: usize, more: usize) -> Result<(), Error> {
     match offset.checked_add(more) {
         Some(len) if len <= ctx.server.config.proto_max_bulk_len => Ok(()),
@@ -482,7 +482,7 @@ fn getrange(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// From `start` to `end`, both included, negative ones counted from the back.
+/// Returns the bytes from `start` to `end`, both included; negative ones count from the end.
 fn part(text: &[u8], start: i64, end: i64) -> &[u8] {
     if start < 0 && end < 0 && start > end {
         return b"";
@@ -542,7 +542,7 @@ fn lcs(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// A string that LCS compares; an absent key is an empty one.
+/// Returns a copy of a string for LCS; an absent key counts as an empty string.
 fn lcs_text(ctx: &mut Ctx<'_>, key: &[u8]) -> Result<Vec<u8>, Error> {
     const NOT_STRINGS: Error = Error::text("ERR The specified keys must contain string values");
     read_string(ctx, key).map_err(|_| NOT_STRINGS).map(|string| string.map_or(Vec::new(), |s| s.text().into_owned()))
@@ -554,7 +554,7 @@ const FAST: Flags = Flags::FAST;
 
 const STRING: Command = Command { group: Group::String, keys: &[KeySpec::one(1, Access::Update)], ..Command::EMPTY };
 
-/// What happens to the key of SET, by the options of a call.
+/// How SET accesses its key, given the options of a call.
 fn access_of_set(argv: Argv<'_>) -> Access {
     let reads = |arg: &[u8]| {
         ["get", "ifeq", "ifne", "ifdeq", "ifdne"].iter().any(|word| arg.eq_ignore_ascii_case(word.as_bytes()))
@@ -571,7 +571,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Insert)],
         since: "2.0.0",
         complexity: "O(M) for M bytes appended, amortized",
-        summary: "Appends to a string and answers its new length; an absent key is created.",
+        summary: "Appends to a string and returns its length; creates the key if it does not exist.",
         syntax: "key value",
         event: "append",
         run: Run::Now(append),
@@ -581,7 +581,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "decr",
         arity: 2,
         flags: WRITE.and(FAST),
-        summary: "Takes one from the counter under a key.",
+        summary: "Decrements a counter by one.",
         syntax: "key",
         event: "incrby",
         run: Run::Now(decr),
@@ -591,7 +591,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "decrby",
         arity: 3,
         flags: WRITE.and(FAST),
-        summary: "Takes a number from the counter under a key.",
+        summary: "Decrements a counter by a number.",
         syntax: "key decrement:integer",
         event: "incrby",
         run: Run::Now(decrby),
@@ -602,7 +602,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 2,
         flags: READ.and(FAST),
         keys: &[KeySpec::one(1, Access::Read)],
-        summary: "Answers the string under a key.",
+        summary: "Returns the string value of a key.",
         syntax: "key",
         run: Run::Now(get),
         ..STRING
@@ -613,7 +613,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.and(FAST),
         keys: &[KeySpec::one(1, Access::Take)],
         since: "6.2.0",
-        summary: "Answers the string under a key and deletes the key.",
+        summary: "Returns the string value of a key and deletes the key.",
         syntax: "key",
         run: Run::Now(getdel),
         ..STRING
@@ -623,8 +623,9 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -2,
         flags: Flags::WRITE.and(FAST),
         since: "6.2.0",
-        summary: "Answers the string under a key and sets or lifts its expiry.",
-        syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]:expiration",
+        summary: "Returns the string value of a key and sets or removes its expiry.",
+        syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | \
+            PERSIST]:expiration",
         run: Run::Now(getex),
         ..STRING
     },
@@ -634,8 +635,8 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: READ,
         keys: &[KeySpec::one(1, Access::Read)],
         since: "2.4.0",
-        complexity: "O(N) for N bytes answered",
-        summary: "Answers a part of the string under a key.",
+        complexity: "O(N) for N bytes returned",
+        summary: "Returns a part of a string.",
         syntax: "key start end",
         run: Run::Now(getrange),
         ..STRING
@@ -644,7 +645,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "getset",
         arity: 3,
         flags: WRITE.and(FAST),
-        summary: "Stores a string and answers the one before.",
+        summary: "Stores a string and returns the previous one.",
         syntax: "key value",
         run: Run::Now(getset),
         ..STRING
@@ -653,7 +654,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "incr",
         arity: 2,
         flags: WRITE.and(FAST),
-        summary: "Adds one to the counter under a key.",
+        summary: "Increments a counter by one.",
         syntax: "key",
         event: "incrby",
         run: Run::Now(incr),
@@ -663,7 +664,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "incrby",
         arity: 3,
         flags: WRITE.and(FAST),
-        summary: "Adds a number to the counter under a key.",
+        summary: "Increments a counter by a number.",
         syntax: "key increment:integer",
         event: "incrby",
         run: Run::Now(incrby),
@@ -674,7 +675,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 3,
         flags: WRITE.and(FAST),
         since: "2.6.0",
-        summary: "Adds a fraction to the number under a key.",
+        summary: "Increments a number by a floating-point number.",
         syntax: "key increment:double",
         event: "incrbyfloat",
         run: Run::Now(incrbyfloat),
@@ -698,7 +699,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: READ.and(FAST),
         keys: &[KeySpec::rest(1, 1, Access::Read)],
         complexity: "O(N) for N keys",
-        summary: "Answers the strings under several keys.",
+        summary: "Returns the string values of several keys.",
         syntax: "key...",
         tips: &["request_policy:multi_shard"],
         run: Run::Now(mget),
@@ -711,7 +712,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::rest(1, 2, Access::Overwrite)],
         since: "1.0.1",
         complexity: "O(N) for N keys",
-        summary: "Stores several strings at once.",
+        summary: "Stores several strings.",
         syntax: "(key value):data...",
         tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
         run: Run::Now(mset),
@@ -724,7 +725,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::counted_pairs(1, Access::Overwrite)],
         since: "8.4.0",
         complexity: "O(N) for N keys",
-        summary: "Stores several strings at once, all with the same expiry, on condition that all keys exist or none does.",
+        summary: "Stores several strings with the same expiry, optionally only if all or none of the keys exist.",
         syntax: "numkeys (key value)... [NX | XX] \
             [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
@@ -738,7 +739,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::rest(1, 2, Access::Create)],
         since: "1.0.1",
         complexity: "O(N) for N keys",
-        summary: "Stores several strings at once, unless any of the keys exists.",
+        summary: "Stores several strings unless any of the keys exists.",
         syntax: "(key value):data...",
         run: Run::Now(msetnx),
         ..STRING
@@ -749,7 +750,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: WRITE,
         keys: &[KeySpec::one(1, Access::Overwrite)],
         since: "2.6.0",
-        summary: "Stores a string that expires after so many milliseconds.",
+        summary: "Stores a string with an expiry in milliseconds.",
         syntax: "key milliseconds value",
         run: Run::Now(|ctx, args| set_for(ctx, args, Count::Milliseconds)),
         ..STRING
@@ -760,7 +761,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -3,
         flags: WRITE,
         keys: &[KeySpec::one(1, Access::Varying)],
-        summary: "Stores a string under a key, whatever was there.",
+        summary: "Stores a string and replaces any previous value.",
         syntax: "key value \
             [NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest]:condition [GET] \
             [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]:expiration",
@@ -773,7 +774,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: WRITE,
         keys: &[KeySpec::one(1, Access::Overwrite)],
         since: "2.0.0",
-        summary: "Stores a string that expires after so many seconds.",
+        summary: "Stores a string with an expiry in seconds.",
         syntax: "key seconds value",
         run: Run::Now(|ctx, args| set_for(ctx, args, Count::Seconds)),
         ..STRING
@@ -807,7 +808,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: READ.and(FAST),
         keys: &[KeySpec::one(1, Access::Inspect)],
         since: "2.2.0",
-        summary: "Answers the length of a string in bytes.",
+        summary: "Returns the length of a string in bytes.",
         syntax: "key",
         run: Run::Now(strlen),
         ..STRING
@@ -817,8 +818,8 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 4,
         flags: READ,
         keys: &[KeySpec::one(1, Access::Read)],
-        complexity: "O(N) for N bytes answered",
-        summary: "Answers a part of the string under a key; the old name of GETRANGE.",
+        complexity: "O(N) for N bytes returned",
+        summary: "Returns a part of a string; the old name of GETRANGE.",
         syntax: "key start end",
         run: Run::Now(getrange),
         ..STRING

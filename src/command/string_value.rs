@@ -1,5 +1,5 @@
-//! The string at a key or slot, and the error where something else is there. Families that keep a number or a text in a string
-//! share it: strings themselves, comparisons, counters, rate limits.
+//! The string at a key or slot, and the error where something else is there. Families that keep a number or a text in a
+//! string share it: strings themselves, comparisons, counters, rate limits.
 
 use crate::engine::Ctx;
 use crate::keyspace::any_value::ValueRef;

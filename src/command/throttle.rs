@@ -1,11 +1,11 @@
-//! One decision of a rate limiter: CL.THROTTLE in the shape that redis-cell gave it, and GCRA in that of Redis, which clients know although
-//! no release of it has the command. The algorithm is in [`value::gcra`](crate::value::gcra).
+//! Rate limiting in one call: CL.THROTTLE in redis-cell's format, and GCRA in Redis' format, which clients know
+//! although no release of Redis has the command. The algorithm is in [`value::gcra`](crate::value::gcra).
 //!
-//! GCRA counts in microseconds, and takes a period that is a fraction. Where its interval is the same, it is the same limit: both have the
-//! same state, and so has a rule of LIMIT.TAKE.
+//! GCRA counts in microseconds and accepts a fractional period. With the same interval, GCRA, CL.THROTTLE and a rule of
+//! LIMIT.TAKE share the same state and thus the same limit.
 //!
-//! The state is one string, the theoretical arrival time in Unix nanoseconds, which expires when it says nothing any more.
-//! What is recorded is that string and its deadline, so that repeating it needs no clock.
+//! The state is one string: the theoretical arrival time in Unix nanoseconds. It expires once it no longer restricts
+//! anything. The log records the string and its deadline, so replaying it needs no clock.
 
 use std::borrow::Cow;
 
@@ -45,7 +45,7 @@ fn throttle(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let tat_ns = slot.map(|slot| tat_at(ctx.ks, db, slot)).transpose()?;
     let decision = rate.decide(tat_ns, ns(ctx.now_ms()), quantity);
     match decision.tat_ns {
-        // Who asks for nothing only looks.
+        // A quantity of 0 only looks.
         _ if quantity == 0 => {}
         None => ctx.count_refusal(Family::Limit, key),
         Some(tat_ns) => {
@@ -57,7 +57,7 @@ fn throttle(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     ctx.reply.integer(i64::from(decision.tat_ns.is_none()));
     ctx.reply.integer(decision.limit);
     ctx.reply.integer(decision.remaining);
-    // Rounded up: who comes back then must not be too early.
+    // Rounded up, so that a client that waits this long does not come too early.
     ctx.reply.integer(decision.retry_after_ns.map_or(-1, |ns| round_up(ns, SECOND_NS)));
     ctx.reply.integer(round_up(decision.reset_after_ns, SECOND_NS));
     Ok(())
@@ -69,17 +69,19 @@ const BAD_KEY: Error = Error::text("ERR Invalid GCRA key");
 const BAD_TIME: Error = Error::text("ERR Negative time is invalid value for GCRA");
 const BAD_COUNT: Error = Error::text("ERR value is out of range, value must between 1 and 9223372036854775807");
 const TOKENS_TOO_LONG: Error = Error::text(
-    "ERR GCRA limiting uses microsecond accuracy. Combination of period, tokens_per_period and TOKENS would cause an overflow",
+    "ERR GCRA limiting uses microsecond accuracy. Combination of period, tokens_per_period and TOKENS would cause an \
+     overflow",
 );
 const BURST_TOO_LONG: Error = Error::text(
-    "ERR GCRA limiting uses microsecond accuracy. Combination of period, tokens_per_period and max_burst would cause an overflow",
+    "ERR GCRA limiting uses microsecond accuracy. Combination of period, tokens_per_period and max_burst would cause \
+     an overflow",
 );
 
-/// A call of GCRA.
+/// The arguments of a GCRA call.
 struct Gcra<'a> {
     key: &'a [u8],
     rate: Rate,
-    /// Microseconds of one token.
+    /// The time for one token, us.
     interval_us: i64,
     tokens: i64,
 }
@@ -109,27 +111,27 @@ impl<'a> Gcra<'a> {
             }
             tokens = from_one(args)?;
         }
-        // Rounded to the nearest, and never none at all.
+        // Rounded to the nearest microsecond, but at least one.
         let interval_us = ((period_s * 1e6 / count as f64 + 0.5) as i64).max(1);
         interval_us.checked_mul(tokens).ok_or(TOKENS_TOO_LONG)?;
         let rate = Rate::with_interval(max_burst.saturating_add(1), interval_us).ok_or(BURST_TOO_LONG)?;
         Ok(Gcra { key, rate, interval_us, tokens })
     }
 
-    /// When the next token would be due if these were taken, Unix ns: `None` beyond what 64 bits hold.
+    /// The theoretical arrival time after taking the tokens, Unix ns; `None` if it does not fit in 64 bits.
     fn tat_ns(&self, tat_ns: Option<i64>, now_ns: i64) -> Option<i64> {
         let cost_ns = self.rate.cost_ns(self.tokens);
         tat_ns.map_or(now_ns, |tat_ns| tat_ns.max(now_ns)).checked_add(cost_ns)
     }
 
-    /// Whether the same time in microseconds is beyond what these hold, which is an error, refused or not.
+    /// Whether that time in microseconds does not fit in 64 bits, which is an error even if the call would be refused.
     fn is_too_far(&self, tat_ns: Option<i64>, now_ns: i64) -> bool {
         let base_us = tat_ns.map_or(now_ns, |tat_ns| tat_ns.max(now_ns)) / US_NS;
         base_us.checked_add(self.interval_us.saturating_mul(self.tokens)).is_none()
     }
 }
 
-/// The next argument as a number from 1 on.
+/// Takes a number of at least 1.
 fn from_one(args: &mut Args<'_>) -> Result<i64, Error> {
     let number = args.int()?;
     if number < 1 { Err(BAD_COUNT) } else { Ok(number) }
@@ -155,7 +157,7 @@ fn gcra(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if is_limited {
         ctx.count_refusal(Family::Limit, call.key);
     } else {
-        // What is kept are nanoseconds, until the year 2262: it must not be less than what was taken.
+        // The state is in nanoseconds and ends in the year 2262. It must not be clamped to less than was taken.
         let tat_ns = call.tat_ns(stored, now_ns).ok_or(TOKENS_TOO_LONG)?;
         put_tat(ctx.ks, db, call.key, slot, tat_ns);
         ctx.ks.count_granted(call.key);
@@ -169,26 +171,26 @@ fn gcra(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// The theoretical arrival time that a limiter's key holds, Unix ns.
+/// Returns the theoretical arrival time in a limiter's key, Unix ns.
 #[inline]
 pub(super) fn tat_at(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<i64, Error> {
     string_at(ks, db, slot)?.as_i64().ok_or(Error::NotInteger)
 }
 
-/// Stores a theoretical arrival time. The key goes when all tokens are there again.
+/// Stores a theoretical arrival time. The key expires when all tokens are available again.
 #[inline]
 pub(super) fn put_tat(ks: &mut Keyspace, db: DbIndex, key: &[u8], slot: Option<Slot>, tat_ns: i64) {
     let at_ms = round_up(tat_ns, MS_NS);
     _ = ks.put_until(db, key, slot, Digits::new().format(tat_ns).as_bytes(), at_ms);
 }
 
-/// A time in the unit of such times.
+/// Converts a time in ms to ns.
 #[inline]
 pub(super) fn ns(ms: i64) -> i64 {
     ms.saturating_mul(MS_NS)
 }
 
-/// `ns` in whole units, rounded up; neither is negative.
+/// Converts `ns` to whole units, rounded up; neither may be negative.
 pub(super) fn round_up(ns: i64, unit: i64) -> i64 {
     ns / unit + i64::from(ns % unit > 0)
 }
@@ -201,9 +203,9 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
         group: Group::String,
-        // Of redis-cell.
+        // redis-cell's version.
         since: "0.1.0",
-        summary: "Asks a rate limiter for tokens: whether it refuses, limit, remaining, seconds to retry, seconds to reset.",
+        summary: "Takes tokens from a rate limiter; returns limited, limit, remaining, retry and reset seconds.",
         syntax: "key max-burst:integer count period:integer [quantity:integer]",
         run: Run::Now(throttle),
         ..Command::EMPTY
@@ -215,7 +217,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Update)],
         group: Group::RateLimit,
         since: "8.8.0",
-        summary: "Asks a rate limiter for tokens: whether it refuses, limit, remaining, seconds to retry, seconds to a full burst.",
+        summary: "Takes tokens from a rate limiter; returns limited, limit, remaining, retry and full-burst seconds.",
         syntax: "key max-burst:integer tokens-per-period:integer period:double [TOKENS count:integer]",
         run: Run::Now(gcra),
         ..Command::EMPTY

@@ -1,7 +1,7 @@
-//! What several sorted sets have together: union, intersection, difference.
+//! Operations on several sorted sets: union, intersection, difference.
 //!
-//! Plain sets may take part; their members have score 1. The result is always built as a sorted set of its own: it is
-//! answered in order, and it may be stored under a key it was made from.
+//! Plain sets may take part; their members have score 1. The result is always built as a new sorted set, because the
+//! reply is in order and the result may be stored at one of the source keys.
 
 use std::ops::ControlFlow;
 
@@ -23,13 +23,13 @@ enum Operation {
     Diff,
 }
 
-/// What becomes of the scores of a member that is in several sets.
+/// How the scores of a member in several sets are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aggregate {
     Sum,
     Min,
     Max,
-    /// They don't matter: the weights of the sets are added up.
+    /// Ignores the scores and sums the weights of the sets.
     Count,
 }
 
@@ -37,14 +37,14 @@ const AGGREGATES: [(&str, Aggregate); 4] =
     [("sum", Aggregate::Sum), ("min", Aggregate::Min), ("max", Aggregate::Max), ("count", Aggregate::Count)];
 
 impl Aggregate {
-    /// What a set contributes that has the member with this score.
+    /// The contribution of a set in which the member has this score.
     fn weigh(self, weight: f64, score: f64) -> f64 {
         if self == Aggregate::Count { weight } else { weight * score }
     }
 
     fn apply(self, so_far: f64, score: f64) -> f64 {
         match self {
-            // Infinities of both signs make 0.
+            // Infinities of both signs add up to 0.
             Aggregate::Sum | Aggregate::Count => number_or_zero(so_far + score),
             Aggregate::Min if score < so_far => score,
             Aggregate::Max if score > so_far => score,
@@ -57,7 +57,7 @@ fn number_or_zero(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// The set under one of the keys.
+/// A source: a sorted set or a set.
 #[derive(Clone, Copy)]
 enum Source<'k> {
     ZSet(&'k ZSet),
@@ -87,10 +87,10 @@ impl<'k> Source<'k> {
         }
     }
 
-    /// Visits the members until told to stop.
+    /// Visits the members until the visitor stops.
     fn visit(self, mut visit: impl FnMut(&[u8], f64) -> ControlFlow<()>) {
         let mut digits = Digits::new();
-        // Whether the visitor stopped makes no difference here.
+        // It makes no difference here whether the visitor stopped.
         _ = match self {
             Source::ZSet(zset) => zset.iter().try_for_each(|(member, score)| visit(member, score)),
             Source::Set(set) => set.iter().try_for_each(|member| visit(member.as_bytes(&mut digits), 1.0)),
@@ -98,17 +98,17 @@ impl<'k> Source<'k> {
     }
 }
 
-/// A source and what its scores are multiplied by.
+/// A source and the factor of its scores.
 #[derive(Clone, Copy)]
 struct Weighted<'k> {
     source: Source<'k>,
     weight: f64,
 }
 
-/// A call of any of these commands, read whole.
+/// The parsed arguments of a call.
 struct Query {
     operation: Operation,
-    /// Per key, where its set lives and its weight.
+    /// For each key, its slot and its weight.
     operands: Vec<(Option<Slot>, f64)>,
     aggregate: Aggregate,
     with_scores: bool,
@@ -123,7 +123,7 @@ fn keys<'a>(ctx: &Ctx<'_>, args: &mut Args<'a>) -> Result<Argv<'a>, Error> {
     args.take(usize::try_from(count).unwrap_or(usize::MAX))
 }
 
-/// Where the sets under `keys` live. Each counts as a hit or a miss.
+/// Returns the slots of the sets at `keys`. Each lookup counts as a hit or a miss.
 fn operands(ctx: &mut Ctx<'_>, keys: Argv<'_>) -> Result<Vec<(Option<Slot>, f64)>, Error> {
     let db = ctx.db();
     let operand = |key| {
@@ -137,7 +137,7 @@ fn operands(ctx: &mut Ctx<'_>, keys: Argv<'_>) -> Result<Vec<(Option<Slot>, f64)
 impl Query {
     fn parse(ctx: &mut Ctx<'_>, args: &mut Args<'_>, operation: Operation, stores: bool) -> Result<Query, Error> {
         let keys = keys(ctx, args)?;
-        // Redis looks at the keys before it looks at the options.
+        // Redis checks the keys before the options.
         let operands = operands(ctx, keys)?;
         let mut query = Query { operation, operands, aggregate: Aggregate::Sum, with_scores: false };
         let weighs = operation != Operation::Diff;
@@ -189,14 +189,14 @@ fn sources<'k>(
     operands.iter().map(source).collect()
 }
 
-/// The smallest first, as Redis has it: the order shows in the last digits of sums.
+/// Sorts by size, the smallest first, as in Redis: the order shows in the last digits of sums.
 fn by_size<'k>(sources: impl Iterator<Item = Weighted<'k>>) -> Vec<Weighted<'k>> {
     let mut sources: Vec<Weighted<'k>> = sources.collect();
     sources.sort_by_key(|weighted| weighted.source.len());
     sources
 }
 
-/// The members that any has.
+/// The members of all sets.
 fn unite(sources: &[Option<Weighted<'_>>], aggregate: Aggregate, limits: ZSetLimits) -> ZSet {
     let mut result = ZSet::new();
     for Weighted { source, weight } in by_size(sources.iter().flatten().copied()) {
@@ -210,7 +210,7 @@ fn unite(sources: &[Option<Weighted<'_>>], aggregate: Aggregate, limits: ZSetLim
     result
 }
 
-/// Visits the members that all have, until told to stop.
+/// Visits the members that all sets have, until the visitor stops.
 fn intersect(
     sources: &[Option<Weighted<'_>>],
     aggregate: Aggregate,
@@ -226,14 +226,14 @@ fn intersect(
         let mut result = number_or_zero(aggregate.weigh(smallest.weight, score));
         for Weighted { source, weight } in others {
             let Some(score) = source.score(member) else { return ControlFlow::Continue(()) };
-            // Unlike the first, a product that is not a number is left to the aggregate, as in Redis.
+            // As in Redis, NaN is replaced only in the first product; the aggregate handles the others.
             result = aggregate.apply(result, aggregate.weigh(*weight, score));
         }
         visit(member, result)
     });
 }
 
-/// The members that only the first has.
+/// The members that only the first set has.
 fn subtract(sources: &[Option<Weighted<'_>>], limits: ZSetLimits) -> ZSet {
     let mut result = ZSet::new();
     let Some((Some(first), others)) = sources.split_first() else { return result };
@@ -298,7 +298,7 @@ pub(super) fn zintercard(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let mut count = 0;
     intersect(&sources(ctx.ks, ctx.session.db, &operands)?, Aggregate::Sum, |_, _| {
         count += 1;
-        // A limit of 0 is none.
+        // A limit of 0 never matches, so it means no limit.
         if count == limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     ctx.reply.integer(count as i64);

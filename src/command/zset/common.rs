@@ -8,7 +8,7 @@ use crate::resp::reply::Reply;
 use crate::spec::error::Error;
 use crate::value::zset::ZSet;
 
-/// The sorted set under a key, for a command that reads.
+/// Returns the sorted set at a key, for a command that reads.
 pub(in crate::command) fn read<'a>(ks: &'a mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<&'a ZSet>, Error> {
     match ks.read(db, key) {
         None => Ok(None),
@@ -17,14 +17,14 @@ pub(in crate::command) fn read<'a>(ks: &'a mut Keyspace, db: DbIndex, key: &[u8]
     }
 }
 
-/// Where the sorted set under a key lives, for a command that writes.
+/// Returns the slot of the sorted set at a key, for a command that writes.
 pub(super) fn find(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<Slot>, Error> {
     let slot = ks.find(db, key);
     slot.map_or(Ok(()), |slot| ks.zset(db, slot).map(drop))?;
     Ok(slot)
 }
 
-/// Stores these members under a key, whatever was there before; without any the key is gone. Answers how many they were.
+/// Stores these members at a key in place of any value; without members the key is removed. Returns their number.
 pub(in crate::command) fn store<'m>(
     ctx: &mut Ctx<'_>,
     key: &[u8],
@@ -46,12 +46,12 @@ pub(in crate::command) fn store<'m>(
     Ok(stored)
 }
 
-/// The score to store for one: the compact representation knows no negative zero, as in Redis.
+/// The score to store: the compact representation has no negative zero, as in Redis.
 pub(super) fn signless_zero(score: f64, is_compact: bool) -> f64 {
     if is_compact { score + 0.0 } else { score }
 }
 
-/// Answers members, lowest or highest first as they come. With scores RESP3 has pairs, RESP2 one flat array.
+/// Replies with members in the given order. With scores, RESP3 gets pairs and RESP2 a flat array.
 pub(super) fn members_reply<'a>(
     reply: &mut Reply,
     members: impl ExactSizeIterator<Item = (&'a [u8], f64)>,

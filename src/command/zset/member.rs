@@ -1,4 +1,4 @@
-//! Single members: giving them scores, asking for scores and ranks, drawing some at random.
+//! Single members: setting scores, reading scores and ranks, drawing random members.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::value::zset::ZSet;
 
-/// Which members ZADD may touch, and how.
+/// The options of ZADD: which members it may change, and how.
 #[derive(Clone, Copy, Default)]
 pub(in crate::command) struct AddRules {
     pub only_new: bool,
@@ -21,7 +21,7 @@ pub(in crate::command) struct AddRules {
     pub only_greater: bool,
     pub only_less: bool,
     pub increment: bool,
-    /// Answer how many changed, not how many are new.
+    /// Reply with the number of changed members, not of new ones.
     pub count_changed: bool,
 }
 
@@ -60,7 +60,7 @@ impl AddRules {
         Ok(())
     }
 
-    /// The score that a member gets; `None` when it stays as it is.
+    /// The new score of a member; `None` if it stays.
     fn score(&self, old: Option<f64>, given: f64) -> Result<Option<f64>, Error> {
         let Some(old) = old else { return Ok((!self.only_existing).then_some(given)) };
         if self.only_new {
@@ -75,16 +75,16 @@ impl AddRules {
     }
 }
 
-/// What ZADD did.
+/// The result of ZADD.
 #[derive(Default)]
 struct Added {
     new: usize,
     changed: usize,
-    /// The last member's score, if it was not refused.
+    /// The score of the last member, unless the options excluded it.
     score: Option<f64>,
 }
 
-/// Gives members scores by the rules, and answers as ZADD does.
+/// Sets scores under the rules and replies as ZADD does.
 pub(in crate::command) fn add<'a>(
     ctx: &mut Ctx<'_>,
     key: &[u8],
@@ -124,7 +124,7 @@ pub(super) fn zadd(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     rules.check(args.len() / 2)?;
     let pairs = args.rest();
-    // All scores are read before the first one is stored, and read again rather than kept: reading is cheap.
+    // All scores are validated before the first is stored, and parsed again then: parsing is cheap.
     for at in (0..pairs.len()).step_by(2) {
         num::parse_f64(pairs.get(at).unwrap_or_default()).ok_or(Error::NotFloat)?;
     }
@@ -156,7 +156,7 @@ fn remove_all(ctx: &mut Ctx<'_>, db: DbIndex, slot: Slot, members: Argv<'_>) -> 
         if ctx.ks.zset_remove(db, slot, member)?.is_some() {
             removed += 1;
             if was_last {
-                // The key is gone, and its slot with it.
+                // The key and its slot are gone.
                 break;
             }
         }
@@ -284,7 +284,7 @@ pub(super) fn zrandmember(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Random ranks: `count` different ones (all where there are no more), or so many with repetition when it is negative.
+/// Returns random ranks: up to `count` different ones, or -`count` with repetition if it is negative.
 fn draw(ctx: &mut Ctx<'_>, len: usize, count: i64) -> Result<Vec<usize>, Error> {
     let mut below = |n: usize| ctx.ks.rng.below(n.max(1) as u64) as usize;
     if count < 0 {

@@ -1,4 +1,4 @@
-//! Sorted sets: members by score.
+//! Sorted sets: members ordered by score.
 
 mod combine;
 mod common;
@@ -43,7 +43,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "7.0.0",
         complexity: "O(K+M*log N) for K keys and M members",
-        summary: "Takes members out of the first of several sorted sets that is there, or waits for one.",
+        summary: "Removes and returns members of the first sorted set that exists, or waits for one.",
         syntax: "timeout numkeys key... <MIN | MAX>:where [COUNT count]",
         run: Run::MayWait(bzmpop),
         ..Command::EMPTY
@@ -56,7 +56,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "5.0.0",
         complexity: "O(log N)",
-        summary: "Takes the member with the highest score out of the first of several sorted sets that is there, or waits for one.",
+        summary: "Removes and returns the highest member of the first sorted set that exists, or waits for one.",
         syntax: "key... timeout",
         run: Run::MayWait(bzpopmax),
         ..Command::EMPTY
@@ -69,7 +69,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "5.0.0",
         complexity: "O(log N)",
-        summary: "Takes the member with the lowest score out of the first of several sorted sets that is there, or waits for one.",
+        summary: "Removes and returns the lowest member of the first sorted set that exists, or waits for one.",
         syntax: "key... timeout",
         run: Run::MayWait(bzpopmin),
         ..Command::EMPTY
@@ -82,7 +82,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "1.2.0",
         complexity: "O(log N) for each member",
-        summary: "Gives members of a sorted set scores, adding those that are new.",
+        summary: "Adds members to a sorted set, or updates their scores.",
         syntax: "key [NX | XX]:condition [GT | LT]:comparison [CH:change] [INCR:increment] (score member):data...",
         run: Run::Now(zadd),
         ..Command::EMPTY
@@ -94,7 +94,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Inspect)],
         group: Group::SortedSet,
         since: "1.2.0",
-        summary: "Counts the members of a sorted set.",
+        summary: "Returns the number of members of a sorted set.",
         syntax: "key",
         run: Run::Now(zcard),
         ..Command::EMPTY
@@ -107,7 +107,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "2.0.0",
         complexity: "O(log N)",
-        summary: "Counts the members of a sorted set whose scores lie between two numbers.",
+        summary: "Counts the members of a sorted set with scores in a range.",
         syntax: "key min:double max:double",
         run: Run::Now(zcount),
         ..Command::EMPTY
@@ -117,7 +117,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -3,
         since: "6.2.0",
         complexity: OF_ALL,
-        summary: "Answers the members of the first set that no other has.",
+        summary: "Returns the members of the first set that no other set has.",
         syntax: "numkeys key... [WITHSCORES]",
         run: Run::Now(zdiff),
         ..COMBINE
@@ -127,7 +127,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -4,
         since: "6.2.0",
         complexity: OF_ALL,
-        summary: "Stores the members of the first set that no other has.",
+        summary: "Stores the members of the first set that no other set has.",
         syntax: "destination numkeys key...",
         event: "zdiffstore",
         run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| zdiffstore(ctx, args))),
@@ -141,7 +141,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "1.2.0",
         complexity: "O(log N)",
-        summary: "Adds to the score of a member of a sorted set.",
+        summary: "Increments the score of a member of a sorted set.",
         syntax: "key increment:integer member",
         run: Run::Now(zincrby),
         ..Command::EMPTY
@@ -151,8 +151,9 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -3,
         since: "6.2.0",
         complexity: OF_SMALLEST,
-        summary: "Answers the members that all sets have.",
-        syntax: "numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>]:aggregate [WITHSCORES]",
+        summary: "Returns the members that all sets have.",
+        syntax: "numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>]:aggregate \
+            [WITHSCORES]",
         run: Run::Now(zinter),
         ..COMBINE
     },
@@ -161,7 +162,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -3,
         since: "7.0.0",
         complexity: "O(N*K) for N members in the smallest of K sets.",
-        summary: "Counts the members that all sets have, up to a limit.",
+        summary: "Returns the number of members that all sets have, counted up to a limit.",
         syntax: "numkeys key... [LIMIT limit]",
         run: Run::Now(zintercard),
         ..COMBINE
@@ -172,7 +173,8 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "2.0.0",
         complexity: OF_SMALLEST,
         summary: "Stores the members that all sets have.",
-        syntax: "destination numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>]:aggregate",
+        syntax: "destination numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | \
+            COUNT>]:aggregate",
         event: "zinterstore",
         run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| zinterstore(ctx, args))),
         ..COMBINE_STORE
@@ -185,7 +187,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "2.8.9",
         complexity: "O(log N)",
-        summary: "Counts the members of a sorted set that lie between two strings.",
+        summary: "Counts the members of a sorted set in a range of strings.",
         syntax: "key min:string max:string",
         run: Run::Now(zlexcount),
         ..Command::EMPTY
@@ -198,7 +200,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "7.0.0",
         complexity: "O(K+M*log N) for K keys and M members",
-        summary: "Takes members out of the first of several sorted sets that is there.",
+        summary: "Removes and returns members of the first sorted set that exists.",
         syntax: "numkeys key... <MIN | MAX>:where [COUNT count]",
         run: Run::Now(zmpop),
         ..Command::EMPTY
@@ -211,7 +213,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "6.2.0",
         complexity: "O(N) for N members",
-        summary: "Answers the scores of several members of a sorted set.",
+        summary: "Returns the scores of several members of a sorted set.",
         syntax: "key member...",
         run: Run::Now(zmscore),
         ..Command::EMPTY
@@ -224,7 +226,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "5.0.0",
         complexity: "O(M*log N) for M members",
-        summary: "Takes the members with the highest scores out of a sorted set.",
+        summary: "Removes and returns the members with the highest scores of a sorted set.",
         syntax: "key [count]",
         run: Run::Now(zpopmax),
         ..Command::EMPTY
@@ -237,7 +239,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "5.0.0",
         complexity: "O(M*log N) for M members",
-        summary: "Takes the members with the lowest scores out of a sorted set.",
+        summary: "Removes and returns the members with the lowest scores of a sorted set.",
         syntax: "key [count]",
         run: Run::Now(zpopmin),
         ..Command::EMPTY
@@ -250,7 +252,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "6.2.0",
         complexity: "O(N) for N members",
-        summary: "Answers random members of a sorted set.",
+        summary: "Returns random members of a sorted set.",
         syntax: "key [count [WITHSCORES]]:options",
         tips: &["nondeterministic_output"],
         run: Run::Now(zrandmember),
@@ -265,7 +267,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "1.2.0",
         complexity: "O(log(N)+M) for M members",
-        summary: "Answers a range of a sorted set by rank, score or the order of bytes.",
+        summary: "Returns a range of a sorted set by rank, score or string.",
         syntax: "key start:string stop:string [BYSCORE | BYLEX]:sortby [REV] [LIMIT offset count] [WITHSCORES]",
         run: Run::Now(zrange),
         ..Command::EMPTY
@@ -279,7 +281,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "2.8.9",
         complexity: "O(log(N)+M) for M members",
-        summary: "Answers the members of a sorted set that lie between two strings.",
+        summary: "Returns the members of a sorted set in a range of strings.",
         syntax: "key min:string max:string [LIMIT offset count]",
         run: Run::Now(zrangebylex),
         ..Command::EMPTY
@@ -293,7 +295,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "1.0.5",
         complexity: "O(log(N)+M) for M members",
-        summary: "Answers the members of a sorted set whose scores lie between two numbers.",
+        summary: "Returns the members of a sorted set with scores in a range.",
         syntax: "key min:double max:double [WITHSCORES] [LIMIT offset count]",
         run: Run::Now(zrangebyscore),
         ..Command::EMPTY
@@ -306,7 +308,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "6.2.0",
         complexity: "O(log(N)+M) for M members",
-        summary: "Stores a range of a sorted set as another one.",
+        summary: "Stores a range of a sorted set at another key.",
         syntax: "dst:key src:key min:string max:string [BYSCORE | BYLEX]:sortby [REV] [LIMIT offset count]",
         event: "zrangestore",
         run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| zrangestore(ctx, args))),
@@ -320,7 +322,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "2.0.0",
         complexity: "O(log N)",
-        summary: "Answers how many members of a sorted set lie before one.",
+        summary: "Returns the rank of a member of a sorted set, counted from the lowest score.",
         syntax: "key member [WITHSCORE]",
         run: Run::Now(zrank),
         ..Command::EMPTY
@@ -346,7 +348,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "2.8.9",
         complexity: "O(log(N)+M) for M members",
-        summary: "Removes the members of a sorted set that lie between two strings.",
+        summary: "Removes the members of a sorted set in a range of strings.",
         syntax: "key min:string max:string",
         event: "zremrangebylex",
         run: Run::Now(zremrangebylex),
@@ -360,7 +362,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "2.0.0",
         complexity: "O(log(N)+M) for M members",
-        summary: "Removes a range of a sorted set by rank.",
+        summary: "Removes the members of a sorted set in a range of ranks.",
         syntax: "key start stop",
         event: "zremrangebyrank",
         run: Run::Now(zremrangebyrank),
@@ -374,7 +376,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "1.2.0",
         complexity: "O(log(N)+M) for M members",
-        summary: "Removes the members of a sorted set whose scores lie between two numbers.",
+        summary: "Removes the members of a sorted set with scores in a range.",
         syntax: "key min:double max:double",
         event: "zremrangebyscore",
         run: Run::Now(zremrangebyscore),
@@ -389,7 +391,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "1.2.0",
         complexity: "O(log(N)+M) for M members",
-        summary: "Answers a range of a sorted set by rank, the highest first.",
+        summary: "Returns a range of a sorted set by rank, highest score first.",
         syntax: "key start stop [WITHSCORES]",
         run: Run::Now(zrevrange),
         ..Command::EMPTY
@@ -403,7 +405,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "2.8.9",
         complexity: "O(log(N)+M) for M members",
-        summary: "Answers the members of a sorted set that lie between two strings, the last first.",
+        summary: "Returns the members of a sorted set in a range of strings, last string first.",
         syntax: "key max:string min:string [LIMIT offset count]",
         run: Run::Now(zrevrangebylex),
         ..Command::EMPTY
@@ -417,7 +419,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "2.2.0",
         complexity: "O(log(N)+M) for M members",
-        summary: "Answers the members of a sorted set whose scores lie between two numbers, the highest first.",
+        summary: "Returns the members of a sorted set with scores in a range, highest score first.",
         syntax: "key max:double min:double [WITHSCORES] [LIMIT offset count]",
         run: Run::Now(zrevrangebyscore),
         ..Command::EMPTY
@@ -430,7 +432,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "2.0.0",
         complexity: "O(log N)",
-        summary: "Answers how many members of a sorted set lie behind one.",
+        summary: "Returns the rank of a member of a sorted set, counted from the highest score.",
         syntax: "key member [WITHSCORE]",
         run: Run::Now(zrevrank),
         ..Command::EMPTY
@@ -443,7 +445,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::SortedSet,
         since: "2.8.0",
         complexity: "O(1) for each call",
-        summary: "Walks the members of a sorted set.",
+        summary: "Iterates over the members of a sorted set.",
         syntax: "key cursor [MATCH pattern] [COUNT count]",
         tips: &["nondeterministic_output"],
         run: Run::Now(zscan),
@@ -456,7 +458,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Read)],
         group: Group::SortedSet,
         since: "1.2.0",
-        summary: "Answers the score of a member of a sorted set.",
+        summary: "Returns the score of a member of a sorted set.",
         syntax: "key member",
         run: Run::Now(zscore),
         ..Command::EMPTY
@@ -466,8 +468,9 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -3,
         since: "6.2.0",
         complexity: OF_ALL,
-        summary: "Answers the members that any set has.",
-        syntax: "numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>]:aggregate [WITHSCORES]",
+        summary: "Returns the members of all sets together.",
+        syntax: "numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>]:aggregate \
+            [WITHSCORES]",
         run: Run::Now(zunion),
         ..COMBINE
     },
@@ -476,8 +479,9 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -4,
         since: "2.0.0",
         complexity: OF_ALL,
-        summary: "Stores the members that any set has.",
-        syntax: "destination numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>]:aggregate",
+        summary: "Stores the members of all sets together.",
+        syntax: "destination numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | \
+            COUNT>]:aggregate",
         event: "zunionstore",
         run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| zunionstore(ctx, args))),
         ..COMBINE_STORE

@@ -1,4 +1,4 @@
-//! Taking out the lowest or highest members, and waiting for some.
+//! Removal of the lowest or highest members, and waiting for some.
 
 use super::super::pop::{ManyPop, count_arg, first_of};
 use super::common::find;
@@ -9,7 +9,7 @@ use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 
-/// Which end of a sorted set.
+/// An end of a sorted set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Min,
@@ -18,14 +18,14 @@ enum End {
 
 const ENDS: [(&str, End); 2] = [("min", End::Min), ("max", End::Max)];
 
-/// How members and scores are grouped in the reply.
+/// The grouping of members and scores in the reply.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Flat,
     Pairs,
 }
 
-/// Answers up to `count` members with their scores and removes them. The array's head is the caller's unless `head`.
+/// Removes up to `count` members and replies with them and their scores. Writes the array's head only with `head`.
 fn take(
     ctx: &mut Ctx<'_>,
     (db, slot): (DbIndex, Slot),

@@ -1,6 +1,6 @@
-//! Ranges: by rank, by score, by the order of bytes; read, counted, stored or removed.
+//! Ranges by rank, by score or by string; they can be read, counted, stored or removed.
 //!
-//! Every command here turns its arguments into a [`Span`], and a span is a range of ranks of a given set.
+//! Every command here turns its arguments into a [`Span`], which becomes a range of ranks of a given set.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::value::zset::{LexBound, ScoreBound, ZSet};
 
-/// How the two ends of a range are meant.
+/// The kind of a range's bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Rank,
@@ -39,7 +39,7 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// The ranks, from the lowest on. With `reverse` given ranks count from the highest.
+    /// Returns the ranks, counted from the lowest. With `reverse` the given ranks count from the highest.
     fn ranks(self, zset: &ZSet, reverse: bool) -> Range<usize> {
         match self {
             Span::Score(min, max) => zset.by_score(min, max),
@@ -61,7 +61,7 @@ fn score_bound(text: &[u8]) -> Result<ScoreBound, Error> {
         Some((b'(', rest)) => (true, rest),
         _ => (false, text),
     };
-    // C's strings end at the first zero byte.
+    // A C string ends at the first zero byte.
     let number = number.split(|byte| *byte == 0).next().unwrap_or(number);
     let read = num::strtod_plain(number);
     if read.used != number.len() || read.value.is_nan() {
@@ -80,7 +80,7 @@ fn lex_bound(text: &[u8]) -> Result<LexBound<'_>, Error> {
     }
 }
 
-/// What a command's name says already.
+/// The options that a command's name implies.
 #[derive(Clone, Copy, Default)]
 struct Preset {
     by: Option<By>,
@@ -125,7 +125,7 @@ impl<'a> Query<'a> {
             ));
         }
         if by == By::Rank {
-            // Redis passes over an offset that comes without a limit.
+            // Redis ignores an offset without a limit.
             offset = 0;
         }
         if with_scores && by == By::Lex {
@@ -135,7 +135,7 @@ impl<'a> Query<'a> {
         Ok(Query { key, span: Span::parse(by, min, max)?, reverse, with_scores, offset, limit })
     }
 
-    /// The ranks after OFFSET and LIMIT, which count from the end that the reply begins with.
+    /// Returns the ranks within OFFSET and LIMIT, which count from the beginning of the reply.
     fn ranks(&self, zset: &ZSet) -> Range<usize> {
         let ranks = self.span.ranks(zset, self.reverse);
         let skip = usize::try_from(self.offset).unwrap_or(usize::MAX).min(ranks.len());
