@@ -7,7 +7,8 @@ use crate::queues_policy::{array, entries, line, text, value};
 /// How often a message may become a dead letter: `DEAD_LETTER_MAX_HOPS`.
 const MAX_HOPS: usize = 8;
 
-const CIRCLE: &str = "ERR dead letters would come back to this stream: by their policies, groups of the DLQ's stream send theirs on to it";
+const CIRCLE: &str =
+    "ERR dead letters would come back to this stream through the policies of the groups of the DLQ stream";
 
 fn call(bench: &mut Bench, call: &str) -> Value {
     value(&bench.call(0, &words(&call.split(' ').collect::<Vec<_>>())))

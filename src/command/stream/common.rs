@@ -1,4 +1,5 @@
-//! Helpers of all stream commands: finding streams and groups, the errors they share, ranges of ids, and entries in replies.
+//! Helpers of all stream commands: finding streams and groups, the errors they share, ranges of ids, and entries in
+//! replies.
 
 use crate::base::limits::PENDING_EFFECT_BYTES;
 use crate::engine::Ctx;
@@ -9,29 +10,29 @@ use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
 use crate::value::stream::{Entry, Stream, StreamId};
 
-/// How many effects on pending entries the log still takes of this unit, each of which names what has so many bytes: groups and
-/// consumers may have long names.
+/// The number of effects on pending entries that still fit the log's current unit. Each effect has names of `names`
+/// bytes, because groups and consumers may have long names.
 pub(super) fn pending_effects_left(ctx: &Ctx<'_>, names: usize) -> usize {
     ctx.room_in_unit() / (PENDING_EFFECT_BYTES + names)
 }
 
-/// Refuses what would have more such effects.
+/// Refuses a call whose `count` effects on pending entries would not fit the log.
 pub(super) fn admit_pending_effects(ctx: &Ctx<'_>, count: usize, names: usize) -> Result<(), Error> {
     ctx.admit_effects(count.saturating_mul(PENDING_EFFECT_BYTES + names))
 }
 
-/// Refuses what would have such effects, one for each of these lengths of names.
+/// As [`admit_pending_effects`], with the length of the names of each effect.
 pub(super) fn admit_each_pending(ctx: &Ctx<'_>, names: impl Iterator<Item = usize>) -> Result<(), Error> {
     ctx.admit_effects(names.map(|len| PENDING_EFFECT_BYTES + len).sum())
 }
 
-/// What is refused where a stream has its highest id.
+/// The error of a stream that already has the highest id.
 pub(in crate::command) const STREAM_EXHAUSTED: Error =
     Error::text("ERR The stream has exhausted the last possible ID, unable to add more items");
 
 pub(super) const ID_INVALID: Error = Error::text("ERR Invalid stream ID specified as stream command argument");
 
-/// The stream under a key, for a command that reads.
+/// Returns the stream at a key, for a command that reads.
 pub(super) fn read<'a>(ks: &'a mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<&'a Stream>, Error> {
     match ks.read(db, key) {
         None => Ok(None),
@@ -40,27 +41,27 @@ pub(super) fn read<'a>(ks: &'a mut Keyspace, db: DbIndex, key: &[u8]) -> Result<
     }
 }
 
-/// Where the stream under a key lives, for a command that writes.
+/// Returns the slot of the stream at a key, for a command that writes.
 pub(super) fn find(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<Slot>, Error> {
     let slot = ks.find(db, key);
     slot.map_or(Ok(()), |slot| ks.stream(db, slot).map(drop))?;
     Ok(slot)
 }
 
-/// Where the stream lives that has this group; an error where there is none.
+/// Returns the slot of the stream that has this group; an error if either is missing.
 pub(super) fn find_group(ks: &mut Keyspace, db: DbIndex, key: &[u8], group: &[u8]) -> Result<Slot, Error> {
     look_for_group(ks, db, key, group)?.ok_or_else(|| {
         Error::owned(format!("NOGROUP No such key '{}' or consumer group '{}'", excerpt(key, 128), excerpt(group, 128)))
     })
 }
 
-/// As [`find_group`], for commands to which a missing group is no error.
+/// As [`find_group`], for commands that accept a missing group.
 pub(super) fn look_for_group(ks: &mut Keyspace, db: DbIndex, key: &[u8], group: &[u8]) -> Result<Option<Slot>, Error> {
     let Some(slot) = ks.look_up(db, key) else { return Ok(None) };
     Ok(ks.stream(db, slot)?.group(group).map(|_| slot))
 }
 
-/// The stream is there, the group is not.
+/// The error for an existing stream without the group.
 pub(super) fn no_group(key: &[u8], group: &[u8]) -> Error {
     Error::owned(format!(
         "NOGROUP No such consumer group '{}' for key name '{}'",
@@ -69,7 +70,7 @@ pub(super) fn no_group(key: &[u8], group: &[u8]) -> Error {
     ))
 }
 
-/// The error for a subcommand of XGROUP or XINFO with options that it does not know.
+/// The error for unknown options of a subcommand of XGROUP or XINFO.
 pub(super) fn wrong_subcommand(args: &Args<'_>) -> Error {
     let argv = args.argv();
     let (container, name) = (argv.get(0).unwrap_or_default(), argv.get(1).unwrap_or_default());
@@ -80,7 +81,7 @@ pub(super) fn wrong_subcommand(args: &Args<'_>) -> Error {
     ))
 }
 
-/// A range of ids, both ends included.
+/// An inclusive range of ids.
 #[derive(Clone, Copy)]
 pub(super) struct Interval {
     pub(super) start: StreamId,
@@ -111,13 +112,13 @@ pub(super) fn id_reply(reply: &mut Reply, id: StreamId) {
     reply.bulk(id.to_text().as_bytes());
 }
 
-/// An entry: its id, then its fields and values.
+/// Writes an entry: its id, then its fields and values.
 pub(super) fn entry_reply(reply: &mut Reply, entry: &Entry<'_>) {
     reply.array(2);
     entry_parts(reply, entry);
 }
 
-/// The two parts of an entry, for a reply that adds others.
+/// Writes the two parts of an entry, for a reply that adds others.
 pub(super) fn entry_parts(reply: &mut Reply, entry: &Entry<'_>) {
     id_reply(reply, entry.id);
     reply.array(entry.pairs.len() * 2);

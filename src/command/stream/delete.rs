@@ -1,4 +1,4 @@
-//! Deleting single entries: XDEL, and XDELEX and XACKDEL, which mind what groups have pending.
+//! Deletion of single entries: XDEL, and XDELEX and XACKDEL, which respect pending entries of groups.
 
 use super::common::{ID_INVALID, admit_each_pending, find, look_for_group};
 use super::trim::References;
@@ -26,7 +26,7 @@ pub(super) fn xdel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// `IDS numids id...`, behind whose first word `args` stands.
+/// Takes the rest of `IDS numids id...` after its first word.
 pub(super) fn counted_ids(args: &mut Args<'_>) -> Result<Vec<StreamId>, Error> {
     let wrong = Error::text("ERR Number of IDs must be a positive integer");
     let count = usize::try_from(args.int_or(wrong.clone())?).ok().filter(|count| *count > 0).ok_or(wrong)?;
@@ -36,13 +36,13 @@ pub(super) fn counted_ids(args: &mut Args<'_>) -> Result<Vec<StreamId>, Error> {
     args.take(count)?.iter().map(|id| StreamId::parse(id, 0).ok_or(ID_INVALID)).collect()
 }
 
-/// What XDELEX and XACKDEL share.
+/// The arguments that XDELEX and XACKDEL share.
 struct Deletion {
     references: References,
     ids: Vec<StreamId>,
 }
 
-/// What is answered for each id.
+/// The code in the reply for each id.
 const NOT_FOUND: i64 = -1;
 const DELETED: i64 = 1;
 const STILL_NEEDED: i64 = 2;
@@ -62,7 +62,8 @@ impl Deletion {
         Ok(Deletion { references: references.unwrap_or_default(), ids: ids.ok_or(Error::Syntax)? })
     }
 
-    /// Refuses what the log does not take: the entries, each beside the `group` it is acknowledged in, and all who hold them.
+    /// Refuses a call whose effects would not fit the log: the deletions, the acknowledgements in `group`, and those in
+    /// all groups that hold the entries.
     fn admit(&self, ctx: &Ctx<'_>, slot: Slot, group: Option<&[u8]>) -> Result<(), Error> {
         if ctx.room_in_unit() == usize::MAX {
             return Ok(());
@@ -74,14 +75,14 @@ impl Deletion {
         admit_each_pending(ctx, entries.chain(holders.map(<[u8]>::len)))
     }
 
-    /// Answers that none of the entries is there.
+    /// Replies that none of the entries exists.
     fn none(&self, ctx: &mut Ctx<'_>) -> Done {
         ctx.reply.array(self.ids.len());
         self.ids.iter().for_each(|_| ctx.reply.integer(NOT_FOUND));
         Ok(())
     }
 
-    /// Deletes an entry unless it is to be spared; false then.
+    /// Deletes an entry unless it must be spared; returns whether it was deleted.
     fn delete(&self, ctx: &mut Ctx<'_>, slot: Slot, id: StreamId) -> Result<bool, Error> {
         let db = ctx.db();
         let stream = ctx.ks.stream(db, slot)?;
@@ -109,7 +110,8 @@ pub(super) fn xdelex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     deletion.admit(ctx, slot, None)?;
     ctx.reply.array(deletion.ids.len());
     for &id in &deletion.ids {
-        // As in Redis, an entry that is gone may still be referred to: ACKED then spares it, DELREF removes the references.
+        // As in Redis, groups may still refer to a deleted entry: then ACKED spares it, and DELREF removes the
+        // references.
         let is_there = ctx.ks.stream(db, slot)?.entry(id).is_some();
         let is_spared = !deletion.delete(ctx, slot, id)?;
         ctx.reply.integer(match (is_spared, is_there) {

@@ -1,4 +1,4 @@
-//! Entries: appending them and reading them without groups.
+//! Entries: appending, and reading without groups.
 
 use super::common::{ID_INVALID, Interval, STREAM_EXHAUSTED, entry_reply, find, id_reply, read};
 use super::delay;
@@ -18,7 +18,7 @@ pub(super) fn xadd(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let mut due_ms = None;
     let mut may_create = true;
     loop {
-        // `*` is an id and never an option; what is no option must be an id.
+        // `*` is always an id. Any other argument that is not an option must be an id as well.
         if args.peek() == Some(b"*") {
             break;
         } else if args.flag("nomkstream") {

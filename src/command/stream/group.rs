@@ -1,4 +1,4 @@
-//! XGROUP: consumer groups and their members.
+//! XGROUP: consumer groups and their consumers.
 
 use super::common::{ID_INVALID, find, no_group, wrong_subcommand};
 use crate::engine::{Ctx, Done};
@@ -33,7 +33,7 @@ impl Options {
     }
 }
 
-/// A group can't have read more entries than there ever were.
+/// A group can't have read more entries than were ever added.
 fn bounded(entries_read: Option<u64>, stream: &Stream) -> Option<u64> {
     entries_read.map(|count| count.min(stream.entries_added()))
 }
@@ -54,7 +54,7 @@ pub(super) fn xgroup_create(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if !ctx.ks.group_create(db, slot, group, id, entries_read)? {
         return Err(Error::text("BUSYGROUP Consumer Group name already exists"));
     }
-    // With the stream it is one change.
+    // Creating the stream and the group counts as one change.
     ctx.ks.count_changes_as(before, 1);
     ctx.reply.ok();
     Ok(())

@@ -1,4 +1,4 @@
-//! XINFO: what a stream, its groups and their consumers look like inside.
+//! XINFO: the inner state of a stream, its groups and their consumers.
 
 use super::common::{entry_reply, find, id_reply, no_group, wrong_subcommand};
 use super::{delay, policy, request};
@@ -10,10 +10,10 @@ use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::value::stream::{Consumer, Group, Stream, StreamId};
 
-/// Entries of each list that XINFO STREAM FULL shows when the call does not say.
+/// Entries of each list in XINFO STREAM FULL by default.
 const FULL_COUNT: usize = 10;
 
-/// XINFO looks at a key without using it: neither hit nor miss.
+/// Finds a key without using it: XINFO counts as neither hit nor miss.
 fn existing(ctx: &mut Ctx<'_>, key: &[u8]) -> Result<Slot, Error> {
     let db = ctx.db();
     let slot = find(ctx.ks, db, key)?;
@@ -66,7 +66,7 @@ fn id(reply: &mut Reply, name: &str, id: StreamId) {
     id_reply(reply, id);
 }
 
-/// A count that may be unknown.
+/// Writes a count that may be unknown.
 fn maybe(reply: &mut Reply, name: &str, value: Option<u64>) {
     match value {
         Some(value) => number(reply, name, value),
@@ -77,17 +77,18 @@ fn maybe(reply: &mut Reply, name: &str, value: Option<u64>) {
     }
 }
 
-/// What both views of a stream need besides it.
+/// The parameters of both views of a stream.
 struct View {
     now_ms: u64,
-    /// The limits of idempotent production where the stream has none of its own.
+    /// The limits of idempotent production for a stream without limits of its own.
     defaults: (u32, u32),
 }
 
-/// The fields that both views of a stream begin with.
+/// Writes the fields that both views of a stream begin with.
 fn head(stream: &Stream, view: &View, reply: &mut Reply) {
     number(reply, "length", stream.len());
-    // Redis keeps nodes in a radix tree; ours are in a B-tree, which has about as many inner nodes as one of small keys.
+    // Redis keeps nodes in a radix tree. Ours are in a B-tree, which has about as many inner nodes as a radix tree of
+    // short keys.
     number(reply, "radix-tree-keys", stream.node_count() as u64);
     number(reply, "radix-tree-nodes", stream.node_count() as u64 + 1);
     id(reply, "last-generated-id", stream.last_id());
@@ -105,7 +106,7 @@ fn head(stream: &Stream, view: &View, reply: &mut Reply) {
     number(reply, "iids-duplicates", known.map_or(0, |known| known.duplicates()));
 }
 
-/// How many those are.
+/// The number of these fields.
 const HEAD: usize = 13;
 
 fn overview(stream: &Stream, view: &View, reply: &mut Reply) {

@@ -1,4 +1,4 @@
-//! Streams: logs of entries that many readers follow, alone or in groups that share the work.
+//! Streams: logs of entries that readers follow, alone or in groups that share the work.
 
 mod common;
 mod delay;
@@ -37,7 +37,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Stream,
         since: "5.0.0",
         complexity: "O(1) for each entry",
-        summary: "Ends the pending state of entries that a group was given.",
+        summary: "Acknowledges entries for a consumer group.",
         syntax: "key group id...",
         run: Run::Now(xack),
         ..Command::EMPTY
@@ -50,7 +50,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Stream,
         since: "8.2.0",
         complexity: "O(1) for each entry",
-        summary: "Acknowledges entries for a group and deletes them, minding other groups.",
+        summary: "Acknowledges entries for a group and deletes them, respecting other groups.",
         syntax: "key group [KEEPREF | DELREF | ACKED] (IDS numids:integer id...)",
         run: Run::Now(xackdel),
         ..Command::EMPTY
@@ -63,10 +63,11 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Stream,
         since: "5.0.0",
         complexity: "O(1) without trimming, else O(N) for N removed entries",
-        summary: "Appends an entry to a stream, which can be trimmed at the same time.",
+        summary: "Appends an entry to a stream and optionally trims the stream.",
         syntax: "key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [<IDMPAUTO producer-id | (IDMP producer-id iid)>] \
             [<MAXLEN | MINID>:strategy [=:equal | ~:approximately]:operator threshold:string [LIMIT count]]:trim \
-            [<DELAY delay-ms:integer | AT unix-time-milliseconds>:due] <*:auto-id | id>:id-selector (field value):data...",
+            [<DELAY delay-ms:integer | AT unix-time-milliseconds>:due] <*:auto-id | id>:id-selector (field \
+            value):data...",
         tips: &["nondeterministic_output"],
         run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| xadd(ctx, args))),
         ..Command::EMPTY
@@ -78,7 +79,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Remove)],
         group: Group::Stream,
         since: "6.2.0",
-        summary: "Makes a consumer the owner of entries that have been pending for long.",
+        summary: "Transfers entries that have been pending for long to a consumer.",
         syntax: "key group consumer min-idle-time:string start:string [COUNT count] [JUSTID]",
         tips: &["nondeterministic_output"],
         run: Run::Now(xautoclaim),
@@ -91,7 +92,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Modify)],
         group: Group::Stream,
         since: "8.6.0",
-        summary: "Sets for how long, and how many, requests of idempotent producers are remembered.",
+        summary: "Sets how long and how many requests of idempotent producers are remembered.",
         syntax: "key [IDMP-DURATION idmp-duration:integer] [IDMP-MAXSIZE idmp-maxsize:integer]",
         run: Run::Now(xcfgset),
         ..Command::EMPTY
@@ -104,8 +105,9 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Stream,
         since: "5.0.0",
         complexity: "O(log N) for N pending entries of the group",
-        summary: "Makes a consumer the owner of pending entries.",
-        syntax: "key group consumer min-idle-time:string id... [IDLE ms] [TIME unix-time-milliseconds] [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID lastid]",
+        summary: "Transfers pending entries to a consumer.",
+        syntax: "key group consumer min-idle-time:string id... [IDLE ms] [TIME unix-time-milliseconds] [RETRYCOUNT \
+            count] [FORCE] [JUSTID] [LASTID lastid]",
         tips: &["nondeterministic_output"],
         run: Run::Now(xclaim),
         ..Command::EMPTY
@@ -131,7 +133,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Stream,
         since: "8.2.0",
         complexity: "O(1) for each entry",
-        summary: "Deletes entries of a stream, minding what groups have pending.",
+        summary: "Deletes entries of a stream, respecting pending entries of groups.",
         syntax: "key [KEEPREF | DELREF | ACKED] (IDS numids:integer id...)",
         run: Run::Now(xdelex),
         ..Command::EMPTY
@@ -142,7 +144,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Stream,
         since: "5.0.0",
         complexity: "Depends on the subcommand",
-        summary: "Holds the commands that manage consumer groups.",
+        summary: "A container for consumer group commands.",
         sub: &[
             Command {
                 name: "create",
@@ -176,7 +178,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 group: Group::Stream,
                 since: "5.0.0",
                 complexity: "O(N) for N pending entries",
-                summary: "Removes a consumer from a group, with what it has pending.",
+                summary: "Removes a consumer and its pending entries from a group.",
                 syntax: "key group consumer",
                 run: Run::Now(xgroup_delconsumer),
                 ..Command::EMPTY
@@ -200,7 +202,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 flags: Flags::LOADING.and(Flags::STALE),
                 group: Group::Stream,
                 since: "5.0.0",
-                summary: "Answers how the subcommands are used.",
+                summary: "Lists the subcommands.",
                 run: Run::Now(help),
                 ..Command::EMPTY
             },
@@ -211,7 +213,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 keys: &[KeySpec::one(2, Access::Modify)],
                 group: Group::Stream,
                 since: "5.0.0",
-                summary: "Moves a consumer group to an id.",
+                summary: "Sets the last delivered id of a consumer group.",
                 syntax: "key group <id | $:new-id>:id-selector [ENTRIESREAD entries-read]:entriesread",
                 event: "xgroup-setid",
                 run: Run::Now(xgroup_setid),
@@ -230,10 +232,10 @@ pub(super) const COMMANDS: &[Command] = &[
                     },
                 ],
                 group: Group::Stream,
-                // Of this server alone: no version of Redis or Valkey has it.
+                // An extension: no version of Redis or Valkey has it.
                 since: "0.1.0",
                 complexity: "O(N log N) with N the number of pending entries of the group",
-                summary: "Sets when messages that are not acknowledged come again, and after how many deliveries they go elsewhere.",
+                summary: "Sets when unacknowledged messages are delivered again or become dead letters.",
                 syntax: "key group [IDLE idle-ms:integer] [MAXDELIVERIES deliveries:integer] [DLQ dead-letters:key] \
                     [BACKOFF base-ms:integer max-ms:integer]",
                 run: Run::Now(xgroup_setpolicy),
@@ -249,7 +251,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Modify)],
         group: Group::Stream,
         since: "8.8.0",
-        summary: "Notes that a request of an idempotent producer appended an entry; for copying streams.",
+        summary: "Records that a request of an idempotent producer appended an entry, to copy streams.",
         syntax: "key pid:string iid:string stream-id:string",
         run: Run::Now(xidmprecord),
         ..Command::EMPTY
@@ -260,7 +262,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Stream,
         since: "5.0.0",
         complexity: "Depends on the subcommand",
-        summary: "Holds the commands that look into streams.",
+        summary: "A container for commands that inspect streams.",
         sub: &[
             Command {
                 name: "consumers",
@@ -269,7 +271,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 keys: &[KeySpec::one(2, Access::Read)],
                 group: Group::Stream,
                 since: "5.0.0",
-                summary: "Answers the consumers of a group.",
+                summary: "Returns the consumers of a group.",
                 syntax: "key group",
                 tips: &["nondeterministic_output"],
                 run: Run::Now(xinfo_consumers),
@@ -282,7 +284,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 keys: &[KeySpec::one(2, Access::Read)],
                 group: Group::Stream,
                 since: "5.0.0",
-                summary: "Answers the consumer groups of a stream.",
+                summary: "Returns the consumer groups of a stream.",
                 syntax: "key",
                 run: Run::Now(xinfo_groups),
                 ..Command::EMPTY
@@ -293,7 +295,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 flags: Flags::LOADING.and(Flags::STALE),
                 group: Group::Stream,
                 since: "5.0.0",
-                summary: "Answers how the subcommands are used.",
+                summary: "Lists the subcommands.",
                 run: Run::Now(help),
                 ..Command::EMPTY
             },
@@ -304,8 +306,8 @@ pub(super) const COMMANDS: &[Command] = &[
                 keys: &[KeySpec::one(2, Access::Read)],
                 group: Group::Stream,
                 since: "5.0.0",
-                complexity: "O(1), with FULL O(N) for N shown entries",
-                summary: "Answers what a stream is made of.",
+                complexity: "O(1), with FULL O(N) for N entries shown",
+                summary: "Returns information about a stream.",
                 syntax: "key [FULL [COUNT count]]:full-block",
                 run: Run::Now(xinfo_stream),
                 ..Command::EMPTY
@@ -320,7 +322,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Inspect)],
         group: Group::Stream,
         since: "5.0.0",
-        summary: "Counts the entries of a stream.",
+        summary: "Returns the number of entries of a stream.",
         syntax: "key",
         run: Run::Now(xlen),
         ..Command::EMPTY
@@ -333,7 +335,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Stream,
         since: "8.8.0",
         complexity: "O(1) for each entry",
-        summary: "Gives pending entries back, for other consumers of the group to take.",
+        summary: "Gives pending entries back, so that other consumers of the group can take them.",
         syntax: "key group <SILENT | FAIL | FATAL> (IDS numids:integer id...) [RETRYCOUNT count] [FORCE]",
         run: Run::Now(xnack),
         ..Command::EMPTY
@@ -346,7 +348,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Stream,
         since: "5.0.0",
         complexity: "O(N) for N entries",
-        summary: "Lists the entries that a group was given and has not acknowledged.",
+        summary: "Returns the entries that a group was given and has not acknowledged.",
         syntax: "key group [[IDLE min-idle-time] start:string end:string count [consumer]]:filters",
         tips: &["nondeterministic_output"],
         run: Run::Now(xpending),
@@ -361,7 +363,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Stream,
         since: "5.0.0",
         complexity: "O(log(S)+N) for N entries of a stream of S",
-        summary: "Answers the entries of a stream between two ids, oldest first.",
+        summary: "Returns the entries of a stream between two ids, oldest first.",
         syntax: "key start:string end:string [COUNT count]",
         run: Run::Now(xrange),
         ..Command::EMPTY
@@ -378,8 +380,9 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Stream,
         since: "5.0.0",
         complexity: "O(N) for N entries",
-        summary: "Answers what follows given ids in several streams, or waits for it.",
-        syntax: "[COUNT count] [MAXCOUNT maxcount:integer] [MAXSIZE maxsize:integer] [BLOCK milliseconds] (STREAMS key... id...)",
+        summary: "Returns the entries after given ids in one or more streams, or waits for some.",
+        syntax: "[COUNT count] [MAXCOUNT maxcount:integer] [MAXSIZE maxsize:integer] [BLOCK milliseconds] (STREAMS \
+            key... id...)",
         run: Run::MayWait(xread),
         ..Command::EMPTY
     },
@@ -395,8 +398,9 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Stream,
         since: "5.0.0",
         complexity: "O(N) for N entries",
-        summary: "Answers entries that no consumer of a group was given, or waits for some, or those a consumer has pending.",
-        syntax: "(GROUP group consumer):group-block [COUNT count] [MAXCOUNT maxcount:integer] [MAXSIZE maxsize:integer] \
+        summary: "Returns new or pending entries for a consumer of a group, or waits for some.",
+        syntax: "(GROUP group consumer):group-block [COUNT count] [MAXCOUNT maxcount:integer] [MAXSIZE \
+            maxsize:integer] \
             [BLOCK milliseconds] [CLAIM min-idle-time] [NOACK] (STREAMS key... id...)",
         run: Run::MayWait(xreadgroup),
         ..Command::EMPTY
@@ -410,7 +414,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Stream,
         since: "5.0.0",
         complexity: "O(log(S)+N) for N entries of a stream of S",
-        summary: "Answers the entries of a stream between two ids, newest first.",
+        summary: "Returns the entries of a stream between two ids, newest first.",
         syntax: "key end:string start:string [COUNT count]",
         run: Run::Now(xrevrange),
         ..Command::EMPTY
@@ -422,7 +426,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Modify)],
         group: Group::Stream,
         since: "5.0.0",
-        summary: "Sets the counters of a stream.",
+        summary: "Sets the last id and the counters of a stream.",
         syntax: "key last-id:string [ENTRIESADDED entries-added:integer] [MAXDELETEDID max-deleted-id:string]",
         event: "xsetid",
         run: Run::Now(xsetid),
@@ -437,7 +441,8 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "5.0.0",
         complexity: "O(N) for N removed entries",
         summary: "Removes the oldest entries of a stream.",
-        syntax: "key (<MAXLEN | MINID>:strategy [=:equal | ~:approximately]:operator threshold:string [LIMIT count]):trim \
+        syntax: "key (<MAXLEN | MINID>:strategy [=:equal | ~:approximately]:operator threshold:string [LIMIT \
+            count]):trim \
             [KEEPREF | DELREF | ACKED]",
         tips: &["nondeterministic_output"],
         event: "xtrim",

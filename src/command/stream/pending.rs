@@ -1,5 +1,5 @@
-//! Entries that were delivered and not acknowledged: XACK, XPENDING, giving them back by XNACK, and taking them over by XCLAIM
-//! and XAUTOCLAIM.
+//! Entries that were delivered but not acknowledged: XACK, XPENDING, XNACK, which gives entries back, and XCLAIM and
+//! XAUTOCLAIM, which take them over.
 
 use super::common::{
     ID_INVALID, Interval, admit_pending_effects, entry_reply, find_group, id_reply, interval_start, look_for_group,
@@ -34,14 +34,14 @@ pub(super) fn xack(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// How a consumer gives entries back.
+/// The reason why a consumer gives entries back.
 #[derive(Clone, Copy)]
 enum Release {
-    /// As if it had not been given them.
+    /// As if they had not been delivered.
     Silent,
-    /// It failed; another may do better.
+    /// The consumer failed; another may succeed.
     Fail,
-    /// Nobody should be given them again.
+    /// No consumer should get them again.
     Fatal,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn xnack(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
     }
     let slot = find_group(ctx.ks, db, key, group)?;
-    // Each is given back, and held where the policy says so.
+    // An entry is released and, if the policy has a backoff, also held: two effects.
     let policy = ctx.ks.stream(db, slot)?.group(group).and_then(Group::policy);
     let effects = if policy.is_some_and(|policy| policy.backoff_max_ms > 0) { 2 } else { 1 };
     admit_pending_effects(ctx, ids.len().saturating_mul(effects), group.len())?;
@@ -94,14 +94,15 @@ pub(super) fn xnack(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// How long the group's policy lets an entry wait that a consumer failed at; `None`: it is due at once, by the policy or for whoever asks.
+/// The time in ms that the group's policy holds an entry back after a failure; `None` if the entry is due at once, by
+/// the policy or for any consumer.
 fn backoff_after(group: Option<&Group>, mode: Release, deliveries: u64) -> Option<u64> {
     let policy = group?.policy()?;
     let is_due = matches!(mode, Release::Silent) || policy.is_exhausted(deliveries);
     Some(policy.backoff_ms(deliveries)).filter(|backoff_ms| !is_due && *backoff_ms > 0)
 }
 
-/// The long form of XPENDING.
+/// The arguments of the long form of XPENDING.
 struct Listing<'a> {
     min_idle_ms: i64,
     interval: Interval,
@@ -136,7 +137,7 @@ impl<'a> Listing<'a> {
             reply.array(4);
             id_reply(reply, pending.id);
             reply.bulk(pending.consumer.unwrap_or_default());
-            // What was given back is nobody's, and has no idle time.
+            // A released entry has no consumer and no idle time.
             reply.integer(pending.consumer.map_or(-1, |_| idle_ms(&pending, now_ms).max(0)));
             reply.integer(pending.deliveries as i64);
         };
@@ -151,7 +152,7 @@ impl<'a> Listing<'a> {
     }
 }
 
-/// How often an entry counts as delivered after it was delivered once more: bounded by what a reply can say.
+/// The delivery count after one more delivery, bounded by the range of a reply.
 pub(super) fn once_more(deliveries: u64) -> u64 {
     deliveries.saturating_add(1).min(DELIVERIES_MAX)
 }
@@ -195,35 +196,35 @@ fn summary(group: &Group, reply: &mut Reply) {
     }
 }
 
-/// A consumer that takes entries over, and how.
+/// A takeover of entries by a consumer.
 struct Claim<'a> {
     slot: Slot,
     group: &'a [u8],
     consumer: &'a [u8],
     min_idle_ms: i64,
-    /// When the entries count as delivered.
+    /// The delivery time to set, Unix ms.
     time_ms: u64,
-    /// How often they count as delivered; `None`: once more.
+    /// The delivery count to set; `None` counts one delivery more.
     deliveries: Option<u64>,
-    /// Answer ids only, and do not count a delivery.
+    /// Reply with ids only, and do not count a delivery.
     justid: bool,
-    /// Take entries that nobody has pending, too.
+    /// Also take entries that no consumer has pending.
     force: bool,
 }
 
-/// What is to become of one entry.
+/// The result of a claim for one entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// It will be the consumer's, delivered so many times.
+    /// Assigned to the consumer, with this delivery count.
     Taken { deliveries: u64 },
-    /// It is no longer in the stream, and will no longer be pending.
+    /// No longer in the stream, so no longer pending either.
     Deleted,
-    /// It stays as it is.
+    /// Left unchanged.
     Left,
 }
 
 impl Claim<'_> {
-    /// The consumer asked. It is created if it is new.
+    /// Records the consumer's request and creates the consumer if it is new.
     fn begin(&self, ctx: &mut Ctx<'_>) -> Done {
         let (db, now_ms) = (ctx.db(), ctx.now_ms().max(0) as u64);
         ctx.ks.consumer_create(db, self.slot, self.group, self.consumer, now_ms)?;
@@ -231,7 +232,7 @@ impl Claim<'_> {
         Ok(())
     }
 
-    /// The consumer got something.
+    /// Records that the consumer got entries.
     fn end(&self, ctx: &mut Ctx<'_>, taken: usize) -> Done {
         if taken > 0 {
             let now_ms = ctx.now_ms().max(0) as u64;
@@ -247,7 +248,7 @@ impl Claim<'_> {
         }
         let before = match pending {
             None if !self.force => return Fate::Left,
-            // Redis makes a delivery up first, and then counts this one.
+            // As in Redis, which creates a first delivery and then counts this one.
             None => 1,
             Some(pending) if self.min_idle_ms > 0 && idle_ms(&pending, now_ms) < self.min_idle_ms => return Fate::Left,
             Some(pending) => pending.deliveries,
@@ -256,7 +257,7 @@ impl Claim<'_> {
         Fate::Taken { deliveries }
     }
 
-    /// Lets an entry meet its fate, and answers it if it is taken.
+    /// Applies the result, and writes the entry if it was taken.
     fn execute(&self, ctx: &mut Ctx<'_>, id: StreamId, fate: Fate) -> Done {
         let db = ctx.db();
         match fate {
@@ -301,7 +302,7 @@ pub(super) fn xclaim(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let mark = ctx.reply.begin();
     let mut taken = 0;
     for id in ids {
-        // The same id may be named again and again.
+        // A call may repeat an id without end.
         if ctx.reply.is_long() {
             break;
         }
@@ -310,16 +311,16 @@ pub(super) fn xclaim(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         claim.execute(ctx, id, fate)?;
     }
     ctx.reply.end_array(mark, taken);
-    // What is claimed as idle for long may be due sooner than those know who wait for it.
+    // An entry claimed as idle for long may become due earlier than waiting calls expect.
     if taken > 0 && ctx.ks.stream(db, slot)?.group(group).is_some_and(|group| group.policy().is_some()) {
         ctx.wake_waiting(key);
     }
     claim.end(ctx, taken)
 }
 
-/// Takes the options of XCLAIM. Answers LASTID, `0-0` without.
+/// Takes the options of XCLAIM and returns LASTID, by default `0-0`.
 fn xclaim_options(args: &mut Args<'_>, claim: &mut Claim<'_>, now_ms: i64) -> Result<StreamId, Error> {
-    // A time that makes no sense, in the future above all, becomes now.
+    // A negative or future time becomes the current time.
     let sane = |time_ms: i64| if (0..=now_ms).contains(&time_ms) { time_ms as u64 } else { now_ms.max(0) as u64 };
     let mut last_id = StreamId::MIN;
     while !args.is_empty() {
@@ -345,7 +346,7 @@ fn xclaim_options(args: &mut Args<'_>, claim: &mut Claim<'_>, now_ms: i64) -> Re
     Ok(last_id)
 }
 
-/// How many pending entries XAUTOCLAIM looks at for each one that it may answer.
+/// The number of pending entries that XAUTOCLAIM looks at for each one it may return.
 const ATTEMPTS_PER_ENTRY: usize = 10;
 
 pub(super) fn xautoclaim(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
@@ -377,11 +378,11 @@ pub(super) fn xautoclaim(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     plan.execute(ctx, &claim)
 }
 
-/// What XAUTOCLAIM will do: known before it begins, because the reply opens with where to go on.
+/// The outcome of XAUTOCLAIM, computed in advance because the reply begins with the next position.
 struct AutoPlan {
     fates: Vec<(StreamId, Fate)>,
     taken: usize,
-    /// Where the next call goes on; `0-0` after the last entry.
+    /// The start of the next call; `0-0` after the last entry.
     next: StreamId,
 }
 
@@ -411,7 +412,7 @@ impl AutoPlan {
         Ok(plan)
     }
 
-    /// Answers where to go on, the entries taken over, and the ids of those that were deleted meanwhile.
+    /// Writes the next start, the entries taken over, and the ids of deleted entries.
     fn execute(self, ctx: &mut Ctx<'_>, claim: &Claim<'_>) -> Done {
         ctx.reply.array(3);
         id_reply(ctx.reply, self.next);

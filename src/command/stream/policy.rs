@@ -1,7 +1,8 @@
-//! XGROUP SETPOLICY: what a group does about deliveries that nobody acknowledges. `docs/coordination/queues.md` says what follows from it.
+//! XGROUP SETPOLICY: the redelivery policy of a group for entries that are not acknowledged, see
+//! `docs/coordination/queues.md`.
 //!
-//! A call says the whole policy: what it does not name is not set. So a program that repeats the call at each start changes nothing, and
-//! does not depend on what was set before.
+//! A call replaces the whole policy, and an option that it leaves out is unset. So a program can repeat the call at
+//! each start: it changes nothing, and does not depend on earlier settings.
 
 use super::group::existing_group;
 use crate::base::limits::{DEAD_LETTER_CIRCLE_LOOKS, POLICY_MAX_MS};
@@ -15,7 +16,7 @@ pub(super) fn xgroup_setpolicy(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, group) = (args.bytes()?, args.bytes()?);
     let policy = parse(&mut args)?;
     if policy.max_deliveries > 0 && *policy.dead_letters == *key {
-        return Err(Error::text("ERR dead letters go to another stream: DLQ is not the key of the group's own"));
+        return Err(Error::text("ERR DLQ must not be the key of the group's own stream"));
     }
     let slot = existing_group(ctx, key, group)?;
     if comes_back(ctx, key, &policy) {
@@ -26,12 +27,12 @@ pub(super) fn xgroup_setpolicy(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-const CIRCLE: Error = Error::text(
-    "ERR dead letters would come back to this stream: by their policies, groups of the DLQ's stream send theirs on to it",
-);
+const CIRCLE: Error =
+    Error::text("ERR dead letters would come back to this stream through the policies of the groups of the DLQ stream");
 
-/// Whether dead letters of the stream under `key` would come back to it, as the policies of all other streams are now. What is far from it is
-/// not looked at, and what a key becomes later nobody knows: [`DEAD_LETTER_MAX_HOPS`](crate::base::limits::DEAD_LETTER_MAX_HOPS) ends that.
+/// Whether dead letters of the stream at `key` would come back to it under the current policies of all other streams.
+/// The search is bounded, and keys may change later;
+/// [`DEAD_LETTER_MAX_HOPS`](crate::base::limits::DEAD_LETTER_MAX_HOPS) ends a circle that it misses.
 fn comes_back(ctx: &mut Ctx<'_>, key: &[u8], policy: &Policy) -> bool {
     if policy.dead_letters.is_empty() {
         return false;
@@ -43,7 +44,7 @@ fn comes_back(ctx: &mut Ctx<'_>, key: &[u8], policy: &Policy) -> bool {
         if **name == *key {
             return true;
         }
-        // What is no stream leads nowhere.
+        // A key that is not a stream leads nowhere.
         let Some(Ok(stream)) = ctx.ks.find(db, name).map(|slot| ctx.ks.stream(db, slot)) else { continue };
         for to in stream.policies().map(|(.., policy)| &policy.dead_letters).filter(|to| !to.is_empty()) {
             if seen.len() < DEAD_LETTER_CIRCLE_LOOKS && !seen.contains(to) {
@@ -61,7 +62,7 @@ fn parse(args: &mut Args<'_>) -> Result<Policy, Error> {
             idle_ms.replace(milliseconds(args)?).is_none()
         } else if args.option("maxdeliveries", 1) {
             let count = u64::try_from(args.int()?);
-            let count = count.map_err(|_| Error::text("ERR MAXDELIVERIES is a number of deliveries, 0 for any"))?;
+            let count = count.map_err(|_| Error::text("ERR MAXDELIVERIES must not be negative; 0 means no limit"))?;
             max_deliveries.replace(count).is_none()
         } else if args.option("dlq", 1) {
             dead_letters.replace(args.bytes()?).is_none()
@@ -88,34 +89,32 @@ fn parse(args: &mut Args<'_>) -> Result<Policy, Error> {
     }
 }
 
-/// What is wrong with a policy that can't be followed.
+/// Returns the fault of an unsound policy.
 fn objection(policy: &Policy) -> Option<Error> {
     if policy.is_none() || policy.is_sound() {
         return None;
     }
     Some(Error::text(if policy.idle_ms == 0 {
-        "ERR a policy says when a message comes again: IDLE milliseconds"
+        "ERR a policy requires IDLE: the milliseconds until a message is delivered again"
     } else if (policy.max_deliveries > 0) == policy.dead_letters.is_empty() {
-        "ERR MAXDELIVERIES and DLQ belong together: after how many deliveries a message goes where"
+        "ERR MAXDELIVERIES and DLQ require each other"
     } else {
-        "ERR BACKOFF is the first and the longest time in milliseconds, both above 0 or none"
+        "ERR BACKOFF requires a first and a longest time in milliseconds, both positive or both 0"
     }))
 }
 
 fn milliseconds(args: &mut Args<'_>) -> Result<u64, Error> {
     let ms = args.int()?;
     let ms = Some(ms).filter(|ms| (0..=POLICY_MAX_MS).contains(ms)).and_then(|ms| u64::try_from(ms).ok());
-    ms.ok_or_else(|| {
-        Error::owned(format!("ERR a time of a policy is a number of milliseconds from 0 to {POLICY_MAX_MS}"))
-    })
+    ms.ok_or_else(|| Error::owned(format!("ERR times of a policy must be from 0 to {POLICY_MAX_MS} milliseconds")))
 }
 
-/// How many fields [`answer`] adds.
+/// The number of fields that [`answer`] adds.
 pub(super) fn fields(group: &Group) -> usize {
     usize::from(group.policy().is_some())
 }
 
-/// What XINFO tells of a group that has a policy, which Redis' reply has not.
+/// Writes the fields of XINFO about a group's policy, which Redis' reply does not have.
 pub(super) fn answer(group: &Group, reply: &mut Reply) {
     let Some(policy) = group.policy() else { return };
     let numbers = [

@@ -1,7 +1,7 @@
-//! XREAD and XREADGROUP: many streams at once, and waiting for what comes next.
+//! XREAD and XREADGROUP: reading many streams at once, and waiting for new entries.
 //!
-//! A call that waits is dispatched again with `$` and `+` replaced by what they meant when it came: a later look would
-//! miss what woke it.
+//! A waiting call is dispatched again with `$` and `+` replaced by the ids they meant at first: looking them up again
+//! would skip the entry that woke the call.
 
 use std::collections::HashSet;
 
@@ -19,33 +19,33 @@ use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
 use crate::value::stream::{Stream, StreamId};
 
-/// From where a stream is read.
+/// The start of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
-    /// What comes behind this id. For a group: what its consumer has pending there.
+    /// Entries after this id. For a group: the consumer's pending entries after this id.
     After(StreamId),
-    /// What no consumer of the group was given.
+    /// Entries that no consumer of the group was given.
     Undelivered,
 }
 
 /// The arguments of a call.
 struct Request<'a> {
-    /// Group and consumer.
+    /// The group and the consumer.
     group: Option<(&'a [u8], &'a [u8])>,
-    /// Most entries of each stream.
+    /// The most entries of each stream.
     count: usize,
-    /// Most entries of all streams together.
+    /// The most entries of all streams together.
     max_count: usize,
-    /// Bytes of the reply after which no further entry is answered.
+    /// The length of the reply in bytes after which no further entry is added.
     max_bytes: usize,
-    /// `Some` when the call may wait: until when.
+    /// `Some` if the call may wait, with its deadline.
     block: Option<Option<i64>>,
     noack: bool,
-    /// Take over what has been pending for so long, ms.
+    /// Take over entries that have been pending for this many ms.
     claim: Option<u64>,
     keys: Argv<'a>,
     ids: Argv<'a>,
-    /// Index of the first id in the whole command.
+    /// The index of the first id in the whole command.
     ids_at: usize,
 }
 
@@ -114,18 +114,18 @@ impl<'a> Request<'a> {
         Ok(Request { group, count, max_count, max_bytes, block, noack, claim, keys, ids, ids_at })
     }
 
-    /// Answers what is there; `Some` when that is nothing and the call may wait.
+    /// The wait of a call that found nothing; `None` if it may not wait.
     fn wait(&self, ctx: &Ctx<'_>) -> Option<Wait> {
         let deadline_ms = self.block?;
         let want = if self.group.is_some() { Want::Group } else { Want::Stream };
         ctx.may_wait().then(|| Wait::new(want, self.keys.iter(), deadline_ms, Reply::null_array))
     }
 
-    /// When there may be something that nobody appends, Unix ms: a delayed message will be an entry, or, for a group, an entry will have
-    /// been pending for long enough to be taken over, by this call or by the group's policy.
+    /// The time in Unix ms at which there may be an entry without an append: a delayed message becomes an entry or, for
+    /// a group, a pending entry may be taken over by this call or by the group's policy.
     ///
-    /// It lets no message become an entry, as a lookup would: that could not wake the call which is about to wait. A message that is due
-    /// already had to stay; who makes it an entry later wakes those who wait.
+    /// Unlike a lookup, this releases no delayed message: the call is not waiting yet, so the release could not wake
+    /// it. A message that is already due and still held back wakes waiting calls when it is released later.
     fn next_due_ms(&self, ctx: &Ctx<'_>) -> Option<i64> {
         let (db, now_ms) = (ctx.db(), ctx.now_ms());
         let mut next: Option<i64> = None;
@@ -142,7 +142,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A number above 0.
+/// Takes a number above 0.
 fn positive(args: &mut Args<'_>, wrong: &'static str) -> Result<usize, Error> {
     match args.int()? {
         ..=0 => Err(Error::text(wrong)),
@@ -150,10 +150,11 @@ fn positive(args: &mut Args<'_>, wrong: &'static str) -> Result<usize, Error> {
     }
 }
 
-/// What may still be answered by a call (MAXCOUNT, MAXSIZE). One entry always may, so that a reader gets ahead.
+/// The entries and bytes left to a call (MAXCOUNT, MAXSIZE). One entry is always allowed, so that a reader makes
+/// progress.
 struct Budget {
     entries: usize,
-    /// The length of the reply at which it is used up.
+    /// The length of the reply at which the budget is spent.
     end: usize,
     is_begun: bool,
 }
@@ -163,12 +164,12 @@ impl Budget {
         Budget { entries: request.max_count, end: reply.len().saturating_add(request.max_bytes), is_begun: false }
     }
 
-    /// Whether no further entry may be answered.
+    /// Whether no further entry may be added.
     fn is_spent(&self, reply: &Reply) -> bool {
         self.entries == 0 || (self.is_begun && reply.len() >= self.end)
     }
 
-    /// Another entry is answered.
+    /// Counts one more entry.
     fn spend(&mut self) {
         self.entries = self.entries.saturating_sub(1);
         self.is_begun = true;
@@ -190,7 +191,7 @@ pub(super) fn xread(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         let Some(stream) = read(ctx.ks, ctx.session.db, key)? else { continue };
         let Some(first) = start.next().filter(|_| stream.last_id() > start) else { continue };
         let mut entries = stream.range(first, StreamId::MAX).take(request.count).peekable();
-        // All that came behind the id may have been deleted again.
+        // All entries after the id may have been deleted.
         if entries.peek().is_none() {
             continue;
         }
@@ -223,7 +224,7 @@ pub(super) fn xread(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     }
 }
 
-/// The id behind which XREAD begins.
+/// The id after which XREAD begins.
 fn start(stream: Option<&Stream>, id: &[u8]) -> Result<StreamId, Error> {
     match id {
         b"$" => Ok(stream.map_or(StreamId::MIN, Stream::last_id)),
@@ -235,7 +236,7 @@ fn start(stream: Option<&Stream>, id: &[u8]) -> Result<StreamId, Error> {
     }
 }
 
-/// The command with these ids in place of its own.
+/// Returns the command with its ids replaced.
 fn resolved(argv: Argv<'_>, ids_at: usize, ids: &[StreamId]) -> OwnedArgv {
     let mut again = OwnedArgv::default();
     argv.iter().take(ids_at).for_each(|arg| again.push(arg));
@@ -255,13 +256,13 @@ pub(super) fn xreadgroup(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     let mut budget = Budget::new(&request, ctx.reply);
     let mut streams = Streams::begin(ctx.reply);
     for (key, slot, from) in sources {
-        // The same stream may be named again and again.
+        // A call may name the same stream any number of times.
         if ctx.reply.is_long() || budget.is_spent(ctx.reply) {
             break;
         }
         let now_ms = ctx.now_ms().max(0) as u64;
         ctx.ks.consumer_create(db, slot, group, consumer, now_ms)?;
-        // It asked when it came, and not whenever it is looked whether there is something for it.
+        // Recorded when the call arrives, not each time it is retried.
         if !ctx.is_retry() {
             ctx.ks.consumer_seen(db, slot, group, consumer, now_ms, false)?;
         }
@@ -292,7 +293,7 @@ pub(super) fn xreadgroup(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     }
 }
 
-/// Where the stream with this group lives.
+/// Returns the slot of the stream that has this group.
 fn group_at(ctx: &mut Ctx<'_>, key: &[u8], group: &[u8]) -> Result<Slot, Error> {
     let db = ctx.db();
     if let Some(slot) = ctx.ks.look_up(db, key)
@@ -314,11 +315,12 @@ fn group_start(id: &[u8]) -> Result<From, Error> {
             let id = if id == b"$" { '$' } else { '+' };
             Err(Error::owned(format!(
                 "ERR The {id} ID is meaningless in the context of XREADGROUP: you want to read the history of this \
-                 consumer by specifying a proper ID, or use the > ID to get new messages. The {id} ID would just return \
+                 consumer by specifying a proper ID, or use the > ID to get new messages. The {id} ID would just \
+                 return \
                  an empty result set."
             )))
         }
-        // After the highest id nothing can be pending: Redis takes it for `>`.
+        // Nothing can be pending after the highest id, so Redis treats it like `>`.
         id => match StreamId::parse(id, 0).ok_or(ID_INVALID)? {
             StreamId::MAX => Ok(From::Undelivered),
             id => Ok(From::After(id)),
@@ -333,7 +335,7 @@ struct Idle {
     deliveries: u64,
 }
 
-/// Entries on their way from one stream to one consumer.
+/// The delivery of entries of one stream to one consumer.
 struct Delivery<'a> {
     slot: Slot,
     group: &'a [u8],
@@ -350,10 +352,10 @@ impl Delivery<'_> {
         Ok(stream.group(self.group).is_some_and(|group| group.last_delivered() < last))
     }
 
-    /// The pending entries that are due by the group's policy, the longest due first, then those that have been idle for `idle_ms`, if the
-    /// call says that, the longest idle first: as many as may be answered. Those that were deleted meanwhile are not pending any more;
-    /// where there are [more](READ_DELETED_MAX) of them, the next call goes on, and one that waits is dispatched again at once, as more is
-    /// due.
+    /// Returns the pending entries to take over, as many as the reply may have. First come those due by the group's
+    /// policy, the longest due first, then those idle for `idle_ms`, if the call has CLAIM, the longest idle first.
+    /// Deleted entries are removed from the pending ones on the way. If there are [more](READ_DELETED_MAX) of these,
+    /// the next call continues; a waiting call is dispatched again at once, because more is due.
     fn take_idle(&self, ctx: &mut Ctx<'_>, idle_ms: Option<u64>) -> Result<Vec<Idle>, Error> {
         let db = ctx.db();
         let stream = ctx.ks.stream(db, self.slot)?;
@@ -389,8 +391,8 @@ impl Delivery<'_> {
         Ok(idle)
     }
 
-    /// Answers the entries that are taken over, then entries that no consumer was given; these become pending unless the
-    /// request says otherwise. With CLAIM, each with its idle time and how often it was delivered before.
+    /// Writes the entries taken over, then entries that no consumer was given. All become pending unless the request
+    /// has NOACK. With CLAIM each comes with its idle time and its number of earlier deliveries.
     fn deliver(
         &self,
         ctx: &mut Ctx<'_>,
@@ -447,7 +449,7 @@ impl Delivery<'_> {
         ctx.reply.end_array(mark, idle.len() + new.len());
         for taken in idle {
             match request.noack && request.claim.is_none() {
-                // To whom nothing is to be pending, it is not.
+                // With NOACK nothing stays pending for the consumer.
                 true => _ = ctx.ks.pending_ack(db, self.slot, self.group, taken.id)?,
                 false => self.give(ctx, taken.id, once_more(taken.deliveries))?,
             }
@@ -467,7 +469,7 @@ impl Delivery<'_> {
         Ok(())
     }
 
-    /// How many more entries the log takes as given to the consumer by this unit.
+    /// The number of deliveries to the consumer that still fit the log's current unit.
     fn effects_left(&self, ctx: &Ctx<'_>) -> usize {
         pending_effects_left(ctx, self.group.len() + self.consumer.len())
     }
@@ -476,12 +478,12 @@ impl Delivery<'_> {
     fn give(&self, ctx: &mut Ctx<'_>, id: StreamId, deliveries: u64) -> Result<(), Error> {
         let (to, before) = ((self.group, self.consumer), ctx.ks.changes_by_commands());
         ctx.ks.pending_set(ctx.db(), self.slot, to, id, self.now_ms, deliveries)?;
-        // What moves the group's position counts as a change, and not what each entry notes.
+        // Only the move of the group's position counts as a change, not the record of each entry.
         ctx.ks.count_changes_as(before, 0);
         Ok(())
     }
 
-    /// Answers again what the consumer has pending behind `after`; what was deleted since, as an id without fields.
+    /// Writes the consumer's pending entries after `after` again; deleted ones as an id without fields.
     fn repeat(&self, ctx: &mut Ctx<'_>, after: StreamId, budget: &mut Budget) -> Result<(), Error> {
         let db = ctx.db();
         let stream = ctx.ks.stream(db, self.slot)?;
@@ -514,7 +516,7 @@ impl Delivery<'_> {
     }
 }
 
-/// The outer level of the reply: streams by name, only those that have something.
+/// The outer level of the reply: the streams that have entries, by name.
 struct Streams {
     mark: crate::resp::reply::Mark,
     n: usize,
@@ -525,7 +527,7 @@ impl Streams {
         Streams { mark: reply.begin(), n: 0 }
     }
 
-    /// One more stream, whose entries are written next.
+    /// Begins a stream, whose entries are written next.
     fn name(&mut self, reply: &mut Reply, key: &[u8]) {
         self.n += 1;
         if !reply.is_resp3() {
@@ -534,7 +536,7 @@ impl Streams {
         reply.bulk(key);
     }
 
-    /// False, with nothing answered, when there was none.
+    /// Ends the reply; false, without a reply, if there was no stream.
     fn end(self, reply: &mut Reply) -> bool {
         if self.n == 0 {
             return false;

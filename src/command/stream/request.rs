@@ -1,4 +1,4 @@
-//! Idempotent production: XADD's IDMP and IDMPAUTO, and XCFGSET, which says for how long requests are remembered.
+//! Idempotent production: XADD's IDMP and IDMPAUTO, and XCFGSET, which sets how long requests are remembered.
 
 use std::borrow::Cow;
 
@@ -11,20 +11,20 @@ use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::value::stream::StreamId;
 
-/// A producer's request: its name among the producer's, or `None`: made from the entry's content.
+/// A producer's request: a name that is unique for the producer, or `None` to derive one from the entry's content.
 pub(super) struct Request<'a> {
     producer: &'a [u8],
     iid: Option<&'a [u8]>,
 }
 
-/// A request that has a name.
+/// A request with its name.
 pub(super) struct NamedRequest<'a> {
     producer: &'a [u8],
     iid: Cow<'a, [u8]>,
 }
 
 impl<'a> Request<'a> {
-    /// Takes the option if it is next. It may be given once.
+    /// Takes the option if it is the next argument. It may be given once.
     pub(super) fn take(request: &mut Option<Request<'a>>, args: &mut Args<'a>) -> Result<bool, Error> {
         let (word, new) = if args.option("idmp", 2) {
             ("IDMP", Request { producer: args.bytes()?, iid: Some(args.bytes()?) })
@@ -45,7 +45,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Its name, which is made of `pairs` if it has none: the same for the same pairs in any order.
+    /// Returns the request with its name. A derived name does not depend on the order of `pairs`.
     pub(super) fn resolve(self, pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> NamedRequest<'a> {
         let iid = self.iid.map_or_else(|| Cow::Owned(digest(pairs.collect()).to_vec()), Cow::Borrowed);
         NamedRequest { producer: self.producer, iid }
@@ -65,7 +65,7 @@ fn digest(mut pairs: Vec<(&[u8], &[u8])>) -> [u8; 16] {
 }
 
 impl NamedRequest<'_> {
-    /// The entry that it appended before, which is counted.
+    /// Returns the entry that this request appended before, and counts the repetition.
     pub(super) fn repeated(&self, ctx: &mut Ctx<'_>, slot: Slot) -> Result<Option<StreamId>, Error> {
         let (db, now_ms) = (ctx.db(), ctx.now_ms().max(0) as u64);
         let known = ctx.ks.stream(db, slot)?.idempotency();
@@ -74,7 +74,7 @@ impl NamedRequest<'_> {
         Ok(Some(id))
     }
 
-    /// Remembers that it appended entry `id`, and forgets what has expired.
+    /// Records that the request appended entry `id`, and forgets expired requests.
     pub(super) fn remember(&self, ctx: &mut Ctx<'_>, slot: Slot, id: StreamId) -> Done {
         let (db, now_ms) = (ctx.db(), ctx.now_ms().max(0) as u64);
         match ctx.ks.stream(db, slot)?.idempotency() {
@@ -93,7 +93,7 @@ impl NamedRequest<'_> {
     }
 }
 
-/// The limits of a stream that has none of its own: for how many seconds, and how many requests of each producer.
+/// The limits of a stream without limits of its own: seconds, and requests of each producer.
 pub(super) fn defaults(ctx: &Ctx<'_>) -> (u32, u32) {
     (ctx.server.config.stream_idmp_duration_s, ctx.server.config.stream_idmp_maxsize)
 }
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_made_of_pairs_minds_everything_but_their_order() {
+    fn a_derived_name_depends_on_everything_but_the_order_of_pairs() {
         let name = |pairs: &[(&str, &str)]| {
             digest(pairs.iter().map(|(field, value)| (field.as_bytes(), value.as_bytes())).collect())
         };

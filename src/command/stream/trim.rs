@@ -1,4 +1,4 @@
-//! Trimming: XTRIM, and the options of XADD that do the same.
+//! Trimming: XTRIM, and the trimming options of XADD.
 
 use super::common::{ID_INVALID, admit_each_pending, find, pending_effects_left};
 use crate::base::limits::STREAM_TRIM_MAX_ENTRIES;
@@ -8,20 +8,20 @@ use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::value::stream::{Keep, StreamId};
 
-/// What becomes of entries that groups still have pending, or were not given yet, when they are to be deleted.
+/// What a deletion does to entries that groups have pending or have not read yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum References {
-    /// They are deleted; groups keep their ids as pending.
+    /// Deletes them; groups keep their ids as pending.
     #[default]
     Keep,
-    /// They are deleted, and are not pending any more.
+    /// Deletes them, and ends their pending state.
     Delete,
-    /// They stay.
+    /// Keeps them.
     Spare,
 }
 
 impl References {
-    /// Takes the option if it is next. It may be given once.
+    /// Takes the option if it is the next argument. It may be given once.
     pub(super) fn take(chosen: &mut Option<References>, args: &mut Args<'_>) -> Result<bool, Error> {
         const WORDS: [(&str, References); 3] =
             [("keepref", References::Keep), ("delref", References::Delete), ("acked", References::Spare)];
@@ -33,23 +33,23 @@ impl References {
     }
 }
 
-/// How a stream is to be trimmed.
+/// A trim of a stream.
 #[derive(Clone, Copy)]
 pub(super) struct Trim {
     keep: Keep,
     whole_nodes: bool,
-    /// Most entries to remove, 0 for no limit; `None`: the call does not say.
+    /// The most entries to remove, 0 for no limit; `None` if the call has no LIMIT.
     limit: Option<u64>,
     references: References,
 }
 
-/// Most entries that a trim by whole nodes removes when the call does not say: what so many full nodes hold.
+/// Nodes whose capacity is the default limit of a trim by whole nodes.
 const TRIM_NODES: u64 = 100;
 const TRIM_DEFAULT: u64 = 10_000;
 
 impl Trim {
-    /// Refuses a trim that names more pending entries than the log takes: groups may have long names. To be asked before
-    /// anything is changed; `coming` entries are appended before the trim.
+    /// Refuses a trim that names more pending entries than the log takes, because groups may have long names. Must be
+    /// called before any change; `coming` entries will be appended before the trim.
     pub(super) fn admit(self, ctx: &Ctx<'_>, db: DbIndex, slot: Slot, coming: u64) -> Result<(), Error> {
         if self.references != References::Delete || ctx.room_in_unit() == usize::MAX {
             return Ok(());
@@ -64,7 +64,7 @@ impl Trim {
         admit_each_pending(ctx, pending.iter().flat_map(|(group, ids)| ids.iter().map(|_| group.len())))
     }
 
-    /// Most entries to remove; 0 for no limit.
+    /// The most entries to remove; 0 for no limit.
     fn most_removed(self, ctx: &Ctx<'_>) -> u64 {
         let default = match ctx.ks.limits().stream.node_max_entries as u64 {
             0 => TRIM_DEFAULT,
@@ -73,14 +73,14 @@ impl Trim {
         if self.whole_nodes { self.limit.unwrap_or(default) } else { 0 }
     }
 
-    /// Removes what is too much. Answers how many entries.
+    /// Trims the stream and returns the number of entries removed.
     pub(super) fn run(self, ctx: &mut Ctx<'_>, db: DbIndex, slot: Slot) -> Result<u64, Error> {
         let limit = self.most_removed(ctx);
         let stream = ctx.ks.stream(db, slot)?;
         if self.references == References::Spare && stream.groups().len() > 0 {
             let plan = stream.plan_acked_trim(self.keep, self.whole_nodes, limit);
             let mut removed = plan.through.map_or(Ok(0), |through| ctx.ks.stream_trim(db, slot, through))?;
-            // What the log does not take of this unit is left to the next trim.
+            // Deletions that do not fit the log's current unit are left to the next trim.
             for id in plan.single.into_iter().take(pending_effects_left(ctx, 0)) {
                 removed += u64::from(ctx.ks.stream_delete(db, slot, id)?);
             }
@@ -105,17 +105,17 @@ pub(super) struct TrimOptions {
     whole_nodes: bool,
     limit: Option<u64>,
     references: Option<References>,
-    /// Whether they are those of XTRIM.
+    /// Whether the options are those of XTRIM.
     must_trim: bool,
 }
 
 impl TrimOptions {
-    /// Those of XTRIM, before any is taken.
-    fn that_trim() -> TrimOptions {
+    /// The options of XTRIM, before any is taken.
+    fn of_xtrim() -> TrimOptions {
         TrimOptions { must_trim: true, ..TrimOptions::default() }
     }
 
-    /// Takes one option if there is one.
+    /// Takes one option, if the next argument is one.
     pub(super) fn take(&mut self, args: &mut Args<'_>) -> Result<bool, Error> {
         if args.option("maxlen", 1) {
             self.take_sign(args)?;
@@ -150,9 +150,9 @@ impl TrimOptions {
         Ok(())
     }
 
-    /// `None` where nothing is to be trimmed, which XADD takes and XTRIM does not.
+    /// Returns the trim; `None` without a strategy, which only XADD allows.
     pub(super) fn finish(self) -> Result<Option<Trim>, Error> {
-        // As in Redis, which asks here whether it is above 0, and below whether it is given.
+        // As in Redis, this check tests whether LIMIT is above 0, and the one below whether it is given.
         if self.keep.is_none() && self.limit > Some(0) {
             return Err(Error::text("ERR syntax error, LIMIT cannot be used without specifying a trimming strategy"));
         }
@@ -171,7 +171,7 @@ impl TrimOptions {
 pub(super) fn xtrim(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let db = ctx.db();
     let key = args.bytes()?;
-    let mut options = TrimOptions::that_trim();
+    let mut options = TrimOptions::of_xtrim();
     while !args.is_empty() {
         if !options.take(&mut args)? {
             return Err(Error::Syntax);
