@@ -1,4 +1,4 @@
-//! Functions: FCALL and FCALL_RO, and FUNCTION, which loads and lists their libraries.
+//! Functions: FCALL and FCALL_RO, which call them, and FUNCTION, which manages their libraries.
 
 use super::help::help;
 use super::script_call::{RUNS, end_running, keys_and_args_or, write_running};
@@ -46,7 +46,7 @@ fn delete(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// FUNCTION FLUSH. Libraries are small: ASYNC and SYNC come to the same.
+/// FUNCTION FLUSH. Libraries are small, so ASYNC and SYNC do the same.
 fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if args.len() > 1 {
         return Err(too_many(args));
@@ -107,7 +107,7 @@ fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let mut libraries: Vec<&Library> = scripts.libraries().iter().collect();
     if let Some(pattern) = pattern {
         libraries.retain(|library| glob::matches_nocase(pattern, library.name.as_bytes()));
-        // The bundled one only for who names it: programs expect a fresh server to have none.
+        // The bundled library is listed only if named: programs expect a fresh server to have none.
         let named = |library: &&Library| pattern.eq_ignore_ascii_case(library.name.as_bytes());
         libraries.extend(scripts.bundled_library().filter(named));
     }
@@ -195,7 +195,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Scripting,
         since: "7.0.0",
         complexity: "Depends on the function.",
-        summary: "Calls a function of a library that may not write.",
+        summary: "Calls a read-only function of a library.",
         syntax: "function numkeys [key...] [arg...]",
         run: Run::Now(fcall),
         ..Command::EMPTY
@@ -206,7 +206,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Scripting,
         since: "7.0.0",
         complexity: "Depends on the subcommand.",
-        summary: "Holds the commands about functions.",
+        summary: "A container for function commands.",
         sub: &[
             Command {
                 name: "delete",
@@ -215,7 +215,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 group: Group::Scripting,
                 since: "7.0.0",
                 complexity: "O(1)",
-                summary: "Drops a library and its functions.",
+                summary: "Deletes a library and its functions.",
                 syntax: "library-name",
                 tips: ALL_SHARDS,
                 run: Run::Now(delete),
@@ -228,7 +228,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 group: Group::Scripting,
                 since: "7.0.0",
                 complexity: "O(N) in the number of functions",
-                summary: "Answers all libraries as a payload for FUNCTION RESTORE.",
+                summary: "Returns all libraries as a payload for FUNCTION RESTORE.",
                 run: Run::Now(dump),
                 ..Command::EMPTY
             },
@@ -239,7 +239,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 group: Group::Scripting,
                 since: "7.0.0",
                 complexity: "O(N) in the number of functions",
-                summary: "Drops all libraries.",
+                summary: "Deletes all libraries.",
                 syntax: "[ASYNC | SYNC]:flush-type",
                 tips: ALL_SHARDS,
                 run: Run::Now(flush),
@@ -261,7 +261,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
                 group: Group::Scripting,
                 since: "7.0.0",
-                summary: "Ends the function that is running, if it has not written yet.",
+                summary: "Ends the running function unless it has written.",
                 tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
                 run: Run::Now(kill),
                 ..Command::EMPTY
@@ -286,7 +286,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 group: Group::Scripting,
                 since: "7.0.0",
                 complexity: "O(N) in the length of the library",
-                summary: "Loads a library of functions and answers its name.",
+                summary: "Loads a library of functions and returns its name.",
                 syntax: "[REPLACE] function-code",
                 tips: ALL_SHARDS,
                 run: Run::Now(load),
@@ -299,7 +299,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 group: Group::Scripting,
                 since: "7.0.0",
                 complexity: "O(N) in the number of functions in the payload",
-                summary: "Loads the libraries of a payload of FUNCTION DUMP.",
+                summary: "Loads the libraries from a payload of FUNCTION DUMP.",
                 syntax: "serialized-value [FLUSH | APPEND | REPLACE]:policy",
                 tips: ALL_SHARDS,
                 run: Run::Now(restore),
@@ -312,7 +312,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 group: Group::Scripting,
                 since: "7.0.0",
                 complexity: "O(1)",
-                summary: "Tells which function is running, and how many there are.",
+                summary: "Returns the running function and the number of libraries and functions.",
                 tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
                 run: Run::Now(stats),
                 ..Command::EMPTY

@@ -1,7 +1,7 @@
 //! Publish and subscribe.
 //!
-//! SUBSCRIBE and its kin answer one pushed message per channel instead of a reply. A client that asked for no replies
-//! (CLIENT REPLY OFF) still gets them, as it gets the messages.
+//! SUBSCRIBE and its variants send a pushed message for each channel instead of a reply. A client without replies
+//! (CLIENT REPLY OFF) still gets these, as it gets published messages.
 
 use super::help::help;
 use crate::base::glob;
@@ -25,7 +25,7 @@ fn psubscribe(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 }
 
 fn ssubscribe(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    // Other than SUBSCRIBE, which Redis lets run there for the sake of old clients.
+    // Unlike SUBSCRIBE, which Redis allows here for the sake of old clients.
     if ctx.origin == Origin::Exec {
         return Err(Error::text("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
     }
@@ -71,7 +71,7 @@ fn unsubscribe_from(ctx: &mut Ctx<'_>, args: Args<'_>, kind: Kind, verb: &[u8]) 
     Ok(())
 }
 
-/// Says how many subscriptions there are after one of this kind came or went.
+/// Confirms a subscription or its end, with the number of subscriptions of this kind.
 fn confirm(ctx: &mut Ctx<'_>, kind: Kind, verb: &[u8], name: Option<&[u8]>) {
     let count = ctx.session.subscriptions.count_beside(kind) as i64;
     let write = |reply: &mut Reply| {
@@ -171,7 +171,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Pubsub,
         since: "2.0.0",
         complexity: "O(N) where N is the number of patterns that anybody listens to",
-        summary: "Listens to all channels whose names match a pattern.",
+        summary: "Subscribes to the channels that match patterns.",
         syntax: "pattern...",
         run: Run::Now(psubscribe),
         ..Command::EMPTY
@@ -184,7 +184,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Pubsub,
         since: "2.0.0",
         complexity: "O(N+M) where N is the number of listeners and M the number of patterns that anybody listens to",
-        summary: "Sends a message to all who listen to a channel, and answers how often it was delivered.",
+        summary: "Sends a message to a channel and returns the number of deliveries.",
         syntax: "channel message",
         run: Run::Now(publish),
         ..Command::EMPTY
@@ -195,7 +195,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Pubsub,
         since: "2.8.0",
         complexity: "Depends on subcommand.",
-        summary: "Holds the commands that tell who listens to what.",
+        summary: "A container for commands that inspect subscriptions.",
         sub: &[
             Command {
                 name: "channels",
@@ -204,7 +204,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 group: Group::Pubsub,
                 since: "2.8.0",
                 complexity: "O(N) where N is the number of channels that anybody listens to",
-                summary: "Answers the channels that somebody listens to, by name.",
+                summary: "Returns the names of channels with subscribers.",
                 syntax: "[pattern]",
                 run: Run::Now(channels),
                 ..Command::EMPTY
@@ -225,7 +225,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 flags: ASK,
                 group: Group::Pubsub,
                 since: "2.8.0",
-                summary: "Answers how many different patterns somebody listens to.",
+                summary: "Returns the number of different patterns with subscribers.",
                 run: Run::Now(numpat),
                 ..Command::EMPTY
             },
@@ -236,7 +236,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 group: Group::Pubsub,
                 since: "2.8.0",
                 complexity: "O(N) where N is the number of channels asked for",
-                summary: "Answers how many listen to each of the channels.",
+                summary: "Returns the number of subscribers of each channel.",
                 syntax: "[channel...]",
                 run: Run::Now(numsub),
                 ..Command::EMPTY
@@ -248,7 +248,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 group: Group::Pubsub,
                 since: "7.0.0",
                 complexity: "O(N) where N is the number of sharded channels that anybody listens to",
-                summary: "Answers the sharded channels that somebody listens to, by name.",
+                summary: "Returns the names of sharded channels with subscribers.",
                 syntax: "[pattern]",
                 run: Run::Now(shardchannels),
                 ..Command::EMPTY
@@ -260,7 +260,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 group: Group::Pubsub,
                 since: "7.0.0",
                 complexity: "O(N) where N is the number of sharded channels asked for",
-                summary: "Answers how many listen to each of the sharded channels.",
+                summary: "Returns the number of subscribers of each sharded channel.",
                 syntax: "[shardchannel...]",
                 run: Run::Now(shardnumsub),
                 ..Command::EMPTY
@@ -276,7 +276,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Pubsub,
         since: "2.0.0",
         complexity: "O(N) where N is the number of patterns that anybody listens to",
-        summary: "Stops listening to patterns, to all when none is given.",
+        summary: "Unsubscribes from patterns, or from all if none is given.",
         syntax: "[pattern...]",
         run: Run::Now(punsubscribe),
         ..Command::EMPTY
@@ -290,7 +290,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Pubsub,
         since: "7.0.0",
         complexity: "O(N) where N is the number of listeners",
-        summary: "Sends a message to all who listen to a sharded channel, and answers how often it was delivered.",
+        summary: "Sends a message to a sharded channel and returns the number of deliveries.",
         syntax: "shardchannel message",
         run: Run::Now(spublish),
         ..Command::EMPTY
@@ -304,7 +304,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Pubsub,
         since: "7.0.0",
         complexity: "O(N) where N is the number of channels",
-        summary: "Listens to sharded channels.",
+        summary: "Subscribes to sharded channels.",
         syntax: "shardchannel...",
         run: Run::Now(ssubscribe),
         ..Command::EMPTY
@@ -317,7 +317,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Pubsub,
         since: "2.0.0",
         complexity: "O(N) where N is the number of channels",
-        summary: "Listens to channels.",
+        summary: "Subscribes to channels.",
         syntax: "channel...",
         run: Run::Now(subscribe),
         ..Command::EMPTY
@@ -330,7 +330,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Pubsub,
         since: "7.0.0",
         complexity: "O(N) where N is the number of clients that listen to a channel",
-        summary: "Stops listening to sharded channels, to all when none is given.",
+        summary: "Unsubscribes from sharded channels, or from all if none is given.",
         syntax: "[shardchannel...]",
         run: Run::Now(sunsubscribe),
         ..Command::EMPTY
@@ -342,7 +342,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Pubsub,
         since: "2.0.0",
         complexity: "O(N) where N is the number of clients that listen to a channel",
-        summary: "Stops listening to channels, to all when none is given.",
+        summary: "Unsubscribes from channels, or from all if none is given.",
         syntax: "[channel...]",
         run: Run::Now(unsubscribe),
         ..Command::EMPTY

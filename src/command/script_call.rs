@@ -1,4 +1,4 @@
-//! What EVAL, FCALL, SCRIPT and FUNCTION share: the arguments of a call, and the script that is running.
+//! Shared by EVAL, FCALL, SCRIPT and FUNCTION: the arguments of a call, and the running script.
 
 use crate::engine::{Ctx, Done, ServerState};
 use crate::programs::running::ScriptKind;

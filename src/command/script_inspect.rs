@@ -1,6 +1,6 @@
-//! Looking into scripts and functions: SCRIPT LINT, LIST, SHOW, SLOW, STATS, TRACE.
+//! Inspection of scripts and functions: SCRIPT LINT, LIST, SHOW, SLOW, STATS, TRACE.
 //!
-//! A program is named by its SHA1, by the name of a bundled script, or by that of a function.
+//! A program is named by its SHA1, by the name of a bundled script, or by the name of a function.
 
 use super::script_call::{keys_and_args, write_running};
 use crate::base::num;
@@ -22,16 +22,16 @@ use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::spec::{Access, Flags, Group, KeySpec, Secret};
 
-/// A script or function that is there.
+/// A script or function in the server.
 pub(super) struct Program<'a> {
-    /// A bundled script's name, another script's SHA1, a function's name.
+    /// The name of a bundled script, the SHA1 of another script, or the name of a function.
     pub(super) name: &'a [u8],
     sha: Option<&'a Sha1Hex>,
     library: Option<&'a str>,
     origin: &'static str,
     description: Option<&'a [u8]>,
     flags: ScriptFlags,
-    /// The script's text, or that of the function's library.
+    /// The text of the script, or of the function's library.
     pub(super) text: &'a [u8],
     handle: Handle,
 }
@@ -72,7 +72,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// The program that a client names; `None` if there is none.
+    /// Returns the program with this name, if there is one.
     pub(super) fn named(scripts: &'a Scripts, name: &[u8]) -> Option<Program<'a>> {
         let bundled = std::str::from_utf8(name).ok().and_then(Bundled::named).map(Bundled::sha1);
         let script = bundled.or(parse_sha1(name)).and_then(|sha| scripts.store().find_with_name(&sha));
@@ -86,7 +86,7 @@ impl<'a> Program<'a> {
         })
     }
 
-    /// All programs: bundled scripts, other scripts, functions, each in the order of their names.
+    /// Returns all programs: bundled scripts, other scripts, functions, each sorted by name.
     fn all(scripts: &'a Scripts) -> Vec<Program<'a>> {
         let mut all: Vec<Program<'a>> =
             scripts.store().iter().map(|(sha, script)| Program::of_script(sha, script)).collect();
@@ -97,7 +97,7 @@ impl<'a> Program<'a> {
         all
     }
 
-    /// Writes the pairs that LIST and SHOW have in common.
+    /// Writes the pairs that LIST and SHOW share.
     fn write(&self, stats: &Stats, reply: &mut Reply) {
         let calls = stats.scripts.of(self.handle);
         let micros = |ticks| stats.nanos(ticks) as f64 / 1_000.0;
@@ -123,7 +123,7 @@ impl<'a> Program<'a> {
     }
 }
 
-/// Pairs that [`Program::write`] writes.
+/// The number of pairs that [`Program::write`] writes.
 const COMMON_PAIRS: usize = 10;
 
 fn bulk(reply: &mut Reply, name: &str, value: &[u8]) {
@@ -169,8 +169,8 @@ fn show(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Whoever names a program that is not there reads this.
-pub(super) const NO_PROGRAM: Error = Error::text("NOSCRIPT No script or function of this name.");
+/// The error for the name of a program that does not exist.
+pub(super) const NO_PROGRAM: Error = Error::text("NOSCRIPT No script or function with this name.");
 
 fn stats(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let (server, reply) = (&*ctx.server, &mut *ctx.reply);
@@ -262,7 +262,7 @@ fn write_slow(stats: &Stats, call: &SlowCall, reply: &mut Reply) {
     }
 }
 
-/// The text that a client means by the name of a program, or by itself.
+/// Returns the text of the named program, or the argument itself if it is a text.
 fn text_of(scripts: &Scripts, named: &[u8]) -> Result<Vec<u8>, Error> {
     match Program::named(scripts, named) {
         Some(program) => Ok(program.text.to_vec()),
@@ -271,7 +271,7 @@ fn text_of(scripts: &Scripts, named: &[u8]) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// Whether somebody means the name of a script, and not its text.
+/// Whether the argument has the form of a script's name rather than of its text.
 fn is_sha1(named: &[u8]) -> bool {
     named.len() == 40 && named.iter().all(u8::is_ascii_hexdigit)
 }
@@ -303,7 +303,7 @@ fn trace(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
                 Some(_) => (ScriptKind::Function, Passing::Arguments),
                 None => (ScriptKind::Script, Passing::Globals),
             };
-            // As the other commands call it: a bundled script's own name is its SHA1.
+            // Other commands name a bundled script by its SHA1.
             let name = program.sha.map_or(program.name, |sha| sha.as_slice()).to_vec();
             let callee = Callee { kind, name: &name, program: program.handle, passing, flags: program.flags };
             scripting::trace(ctx, callee, keys, args, commit, command)?
@@ -370,7 +370,7 @@ fn write_effects(reply: &mut Reply, stream: &[u8]) {
     }
 }
 
-/// What the entries below have in common.
+/// Fields that the entries below share.
 const SUB: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::STALE),
     group: Group::Scripting,
@@ -383,7 +383,7 @@ pub(super) const LINT: Command = Command {
     name: "lint",
     arity: 3,
     complexity: "O(N) in the length of the script",
-    summary: "Warns of keys that are not declared, of arguments passed as keys, and of other traps in a script.",
+    summary: "Warns of undeclared keys, arguments passed as keys, and other traps in a script.",
     syntax: "script",
     run: Run::Now(lint),
     ..SUB
@@ -393,7 +393,7 @@ pub(super) const LIST: Command = Command {
     name: "list",
     arity: 2,
     complexity: "O(N log N) in the number of scripts and functions",
-    summary: "Lists scripts and functions with what is known of their calls.",
+    summary: "Returns all scripts and functions with statistics of their calls.",
     run: Run::Now(list),
     ..SUB
 };
@@ -402,7 +402,7 @@ pub(super) const SHOW: Command = Command {
     name: "show",
     arity: 3,
     complexity: "O(N) in the number of libraries",
-    summary: "Answers a script's or function's text and what is known of it.",
+    summary: "Returns the text of a script or function with its statistics.",
     syntax: "name",
     run: Run::Now(show),
     ..SUB
@@ -413,7 +413,7 @@ pub(super) const SLOW: Command = Command {
     arity: -2,
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::STALE),
     complexity: "O(N) in the number of calls kept",
-    summary: "Answers, counts or forgets the slowest calls of scripts and functions.",
+    summary: "Returns, counts or clears the slowest calls of scripts and functions.",
     syntax: "[GET [count] | LEN | RESET]",
     run: Run::Now(slow),
     ..SUB
@@ -424,7 +424,7 @@ pub(super) const STATS: Command = Command {
     arity: 2,
     flags: Flags::NOSCRIPT.and(Flags::STALE).and(Flags::ALLOW_BUSY),
     complexity: "O(N) in the number of scripts",
-    summary: "Tells how many scripts and functions there are, what they hold, how their calls went, and what runs.",
+    summary: "Returns the numbers of scripts, functions and calls, their memory, and the running script.",
     run: Run::Now(stats),
     ..SUB
 };
@@ -441,9 +441,9 @@ pub(super) const TRACE: Command = Command {
         .and(Flags::MAY_REPLICATE),
     keys: &[KeySpec::unknown(Access::Update)],
     complexity: "Depends on the script.",
-    summary: "Runs a script and answers what each of its commands did; without COMMIT nothing of it stays.",
+    summary: "Runs a script and returns what each command did; rolled back without COMMIT.",
     syntax: "[COMMIT] script numkeys [key...] [arg...]",
-    // If somebody takes it for a trace of commands, a password is not shown.
+    // The arguments may be a command, if a user mistakes this for a trace of commands: a password must not be shown.
     secrets: &[Secret::Call { first: 2 }],
     run: Run::Now(trace),
     ..SUB

@@ -1,4 +1,4 @@
-//! Lua scripts: EVAL and its kin, and SCRIPT.
+//! Lua scripts: EVAL and its variants, and SCRIPT.
 
 use super::help::help;
 use super::script_call::{RUNS, end_running, keys_and_args};
@@ -27,14 +27,14 @@ fn eval(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     scripting::run(ctx, script, keys, args, command, None)
 }
 
-/// EVAL as the debugging session that SCRIPT DEBUG asked for.
+/// EVAL as a debugging session, which SCRIPT DEBUG has switched on.
 #[cold]
 fn debug_eval(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if ctx.origin == CallOrigin::Exec {
         return Err(Error::text("ERR A transaction can't be debugged, call EVAL outside of MULTI"));
     }
     if ctx.origin != CallOrigin::Client {
-        return Err(Error::text("ERR What runs inside of another command can't be debugged"));
+        return Err(Error::text("ERR A call inside another command can't be debugged"));
     }
     debugging::debug_session(ctx, |ctx, conversation| {
         let command = args.argv();
@@ -54,13 +54,13 @@ fn evalsha(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let command = args.argv();
     let name = args.bytes()?;
     let (keys, args) = keys_and_args(args)?;
-    // A name of another length is no script's: the answer is the same as for an unknown one.
+    // A name of another length belongs to no script and gets the error of an unknown one.
     let sha = parse_sha1(name).unwrap_or([0; 40]);
     let script = Callee::script(&mut ctx.server.programs.scripts, &sha)?;
     scripting::run(ctx, script, keys, args, command, None)
 }
 
-/// SCRIPT LOAD. What it keeps is kept as data is, so the log must take it.
+/// SCRIPT LOAD. The script is kept durably, like data, so the log must accept writes.
 fn load(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     ctx.server.persistence.admit_logged(&ctx.server.config, Flags::WRITE)?;
     let sha = ctx.server.programs.scripts.add(ctx.ks, args.bytes()?, Origin::Loaded)?;
@@ -76,7 +76,7 @@ fn exists(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SCRIPT FLUSH. Scripts are small: ASYNC and SYNC come to the same.
+/// SCRIPT FLUSH. Scripts are small, so ASYNC and SYNC do the same.
 fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if !args.is_empty() && (args.len() > 1 || args.one_of(&[("ASYNC", ()), ("SYNC", ())]).is_none()) {
         return Err(Error::text("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
@@ -87,8 +87,7 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SCRIPT DEBUG. What was sent before it must have been answered and the answers sent: they can't come between the lines of
-/// a debugger.
+/// SCRIPT DEBUG. All earlier replies must have been sent, because they can't come between the lines of a debugger.
 fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if !ctx.reply.is_empty() || !ctx.session.outbox.is_empty() {
         return Err(Error::text("ERR SCRIPT DEBUG must be called outside a pipeline"));
@@ -127,7 +126,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Scripting,
         since: "7.0.0",
         complexity: "Depends on the script.",
-        summary: "Runs a Lua script that may not write.",
+        summary: "Runs a read-only Lua script.",
         syntax: "script numkeys [key...] [arg...]",
         run: Run::Now(eval),
         ..Command::EMPTY
@@ -140,7 +139,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Scripting,
         since: "2.6.0",
         complexity: "Depends on the script.",
-        summary: "Runs a Lua script that is in the cache, by its SHA1.",
+        summary: "Runs a Lua script from the cache, by its SHA1.",
         syntax: "sha1 numkeys [key...] [arg...]",
         runs: Some(Runs::Sha1),
         run: Run::Now(evalsha),
@@ -154,7 +153,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Scripting,
         since: "7.0.0",
         complexity: "Depends on the script.",
-        summary: "Runs a Lua script that is in the cache and may not write, by its SHA1.",
+        summary: "Runs a read-only Lua script from the cache, by its SHA1.",
         syntax: "sha1 numkeys [key...] [arg...]",
         run: Run::Now(evalsha),
         ..Command::EMPTY
@@ -165,16 +164,16 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Scripting,
         since: "2.6.0",
         complexity: "Depends on the subcommand.",
-        summary: "Holds the commands about the script cache.",
+        summary: "A container for commands about scripts.",
         sub: &[
             Command {
                 name: "debug",
                 arity: 3,
-                // A session holds the server.
+                // A debugging session blocks the server.
                 flags: Flags::NOSCRIPT.and(Flags::ADMIN),
                 group: Group::Scripting,
                 since: "3.2.0",
-                summary: "Lets the next EVAL of the connection run under the debugger.",
+                summary: "Makes the next EVAL of the connection run under the debugger.",
                 syntax: "<YES | SYNC | NO>:mode",
                 run: Run::Now(debug),
                 ..Command::EMPTY
@@ -186,7 +185,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 group: Group::Scripting,
                 since: "2.6.0",
                 complexity: "O(N) in the number of names",
-                summary: "Tells which of some scripts are in the cache.",
+                summary: "Returns which scripts are in the cache.",
                 syntax: "sha1...",
                 tips: &["request_policy:all_shards", "response_policy:agg_logical_and"],
                 run: Run::Now(exists),
@@ -199,7 +198,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 group: Group::Scripting,
                 since: "2.6.0",
                 complexity: "O(N) in the number of scripts",
-                summary: "Empties the script cache, bundled scripts excepted.",
+                summary: "Clears the script cache, except for bundled scripts.",
                 syntax: "[ASYNC | SYNC]:flush-type",
                 tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
                 run: Run::Now(flush),
@@ -221,7 +220,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
                 group: Group::Scripting,
                 since: "2.6.0",
-                summary: "Ends the script that is running, if it has not written yet.",
+                summary: "Ends the running script unless it has written.",
                 tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
                 run: Run::Now(kill),
                 ..Command::EMPTY
@@ -235,7 +234,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 group: Group::Scripting,
                 since: "2.6.0",
                 complexity: "O(N) in the length of the script",
-                summary: "Puts a script into the cache and answers its SHA1.",
+                summary: "Loads a script into the cache and returns its SHA1.",
                 syntax: "script",
                 tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
                 run: Run::Now(load),
@@ -268,7 +267,7 @@ mod tests {
     use crate::resp::request::Decoder;
     use crate::spec::session_key::SessionKey;
 
-    /// The socket of a client that reads all and says nothing.
+    /// The socket of a client that reads everything and says nothing.
     struct Silent(Rc<RefCell<Vec<u8>>>);
 
     impl RawSockets for Silent {
@@ -287,13 +286,13 @@ mod tests {
         Engine::new(config, crate::command::table(), clock, Rng::seeded(1)).expect("a fresh engine")
     }
 
-    /// The socket of a client that asks without end, each time a second later.
+    /// The socket of a client that asks without end, one second later each time.
     struct Talker {
         clock: Arc<quanta::Mock>,
         reads: bool,
-        /// The most that it was to read at once.
+        /// The most bytes that it was given to read at once.
         most: Rc<Cell<usize>>,
-        /// The most that it has said ahead.
+        /// The most bytes that it has sent ahead.
         most_heard: Rc<Cell<usize>>,
     }
 
@@ -322,7 +321,7 @@ mod tests {
         }
     }
 
-    /// What such a client is answered at the end, and the most that it was to read at once.
+    /// Returns the last reply to such a client, and the most bytes that it was given to read at once.
     fn talk(reads: bool, config: Config) -> (String, usize) {
         let mut engine = engine(config);
         let (clock, mock) = quanta::Clock::mock();
@@ -339,20 +338,20 @@ mod tests {
     }
 
     #[test]
-    fn a_debugger_keeps_little_for_who_does_not_read() {
+    fn a_debugger_buffers_little_for_a_client_that_does_not_read() {
         let (reply, most) = talk(false, Config::default());
         assert!(reply.starts_with("-ERR the client of the debugger was too slow to read"), "{reply}");
         assert!((DEBUG_UNSENT_MAX_BYTES..DEBUG_UNSENT_MAX_BYTES + (64 << 10)).contains(&most), "{most}");
     }
 
     #[test]
-    fn a_debugger_does_not_hold_the_server_for_ever() {
+    fn a_debugger_does_not_block_the_server_forever() {
         let (reply, _) = talk(true, Config { script_debug_session_limit_s: 60, ..Config::default() });
         assert!(reply.starts_with("-ERR the debugging session has lasted"), "{reply}");
     }
 
     #[test]
-    fn a_debugger_does_not_wait_for_ever() {
+    fn a_debugger_does_not_wait_forever() {
         let mut engine = engine(Config { script_debug_timeout_s: 0, ..Config::default() });
         let read = Rc::<RefCell<Vec<u8>>>::default();
         engine.server.network.raw_sockets = Some(Box::new(Silent(read.clone())));

@@ -1,4 +1,4 @@
-//! Transactions: MULTI collects, EXEC runs everything as one unit, WATCH lets it run only if nobody came between.
+//! Transactions: MULTI queues commands, EXEC runs them as one unit, and WATCH cancels it if a watched key has changed.
 
 use crate::engine::run::dispatch::call;
 use crate::engine::session::{Restrictions, Transaction};
@@ -27,7 +27,7 @@ fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
         return Err(Error::text("EXECABORT Transaction discarded because of previous errors."));
     }
     if is_stale {
-        // Whatever change that was.
+        // The failure of EXEC reveals that some key has changed.
         ctx.ks.see_everything();
         ctx.reply.null_array();
         return Ok(());
@@ -43,7 +43,7 @@ fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     }
     ctx.reply.array(transaction.commands.len());
     for (command, argv) in &transaction.commands {
-        // An error of one is its reply, and the others run all the same.
+        // A failing command replies with an error, and the others still run.
         run(ctx, *command, argv, is_observed);
     }
     if holds_messages {
@@ -52,10 +52,11 @@ fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Runs the transaction of a client that repeats the past (CLIENT IMPORT-SOURCE). There each command has succeeded: when one
-/// does not here, nothing of the transaction stays, so that what it says of how far the client is stays true. This holds for
-/// transactions of commands that scripts may call, since all that these do can be taken back; but not around one that runs another
-/// command, whose own notes of how to undo it would end with it.
+/// Runs the transaction of a client that copies the changes of another server (CLIENT IMPORT-SOURCE). Every command has
+/// succeeded there, so if one fails here the whole transaction is rolled back. Otherwise the client's record of its
+/// progress, which is part of the transaction, would be wrong. This applies to transactions of commands that scripts
+/// may call, because their changes can be undone. It excludes commands that run other commands: these keep undo records
+/// of their own, which would end this one's.
 fn run_or_roll_back(ctx: &mut Ctx<'_>, transaction: &Transaction, is_observed: bool) {
     let (start, db) = (ctx.reply.len(), ctx.session.db);
     ctx.ks.begin_undo();
@@ -76,7 +77,7 @@ fn run_or_roll_back(ctx: &mut Ctx<'_>, transaction: &Transaction, is_observed: b
     ctx.commit();
 }
 
-/// Runs one of the commands. Nothing waits inside EXEC.
+/// Runs one of the queued commands. Nothing waits inside EXEC.
 fn run(ctx: &mut Ctx<'_>, command: CommandId, argv: &OwnedArgv, is_observed: bool) {
     let entry = ctx.server.table.by_id(command);
     if ctx.session.restrictions.has(Restrictions::LIMITED)
@@ -112,7 +113,7 @@ fn watch(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     for key in args.rest().iter() {
         let existed = ctx.ks.live(ctx.session.db, key).is_some();
         if ctx.ks.has_due_message(ctx.session.db, key) {
-            // What became due before this is no change.
+            // Messages that became due before WATCH must not count as a change after it.
             meet_due(ctx, key);
         }
         ctx.server.watch(ctx.session, key, existed);
@@ -146,7 +147,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Transactions,
         since: "2.0.0",
         complexity: "O(N) where N is the number of queued commands",
-        summary: "Drops the commands queued since MULTI, and all watching.",
+        summary: "Discards the commands queued since MULTI, and unwatches all keys.",
         run: Run::Now(discard),
         ..Command::EMPTY
     },
@@ -162,7 +163,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Transactions,
         since: "1.2.0",
         complexity: "Depends on commands in the transaction",
-        summary: "Runs the commands queued since MULTI as one, unless a watched key has changed.",
+        summary: "Runs the commands queued since MULTI as one unit, unless a watched key has changed.",
         run: Run::Now(exec),
         ..Command::EMPTY
     },
@@ -172,7 +173,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: QUICK.and(Flags::WHILE_QUEUEING),
         group: Group::Transactions,
         since: "1.2.0",
-        summary: "Begins to queue commands for EXEC.",
+        summary: "Starts queueing commands for EXEC.",
         run: Run::Now(multi),
         ..Command::EMPTY
     },
@@ -182,7 +183,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: QUICK,
         group: Group::Transactions,
         since: "2.2.0",
-        summary: "Ends all watching.",
+        summary: "Unwatches all keys.",
         run: Run::Now(unwatch),
         ..Command::EMPTY
     },
@@ -194,7 +195,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Transactions,
         since: "2.2.0",
         complexity: "O(1) for every key",
-        summary: "Lets the next EXEC run only if these keys do not change before it.",
+        summary: "Watches keys: the next EXEC runs only if they have not changed.",
         syntax: "key...",
         run: Run::Now(watch),
         ..Command::EMPTY

@@ -121,7 +121,7 @@ fn texts_are_shown() {
         let shown = raw.command(&["SCRIPT", "SHOW", &sha]);
         let flags: Vec<Value> = ["allow-stale", "no-writes"].map(Value::status).into();
         assert_eq!(sorted(items(fields(&shown)["flags"]).to_vec()), flags);
-        let gone = Value::error("NOSCRIPT No script or function of this name.");
+        let gone = Value::error("NOSCRIPT No script or function with this name.");
         assert_eq!(raw.command(&["SCRIPT", "SHOW", "nosuch"]), gone);
         assert_eq!(raw.command(&["SCRIPT", "SHOW", &"0".repeat(40)]), gone);
     }
@@ -252,7 +252,7 @@ fn traps_are_found() {
     assert_eq!(message, "the key 'a' of GET is not declared: pass it in KEYS");
     for (script, error) in [
         ("return (", "ERR Error compiling script (new function): user_script:1: unexpected symbol near '<eof>'"),
-        (&"0".repeat(40), "NOSCRIPT No script or function of this name."),
+        (&"0".repeat(40), "NOSCRIPT No script or function with this name."),
         (&" ".repeat((1 << 20) + 1), "ERR LINT looks at scripts of at most 1048576 bytes"),
     ] {
         assert_eq!(raw.command(&["SCRIPT", "LINT", script]), Value::error(error));
@@ -345,7 +345,7 @@ fn refusals_are_explained_by_traces() {
     let refusal = Value::error("ERR This Redis command is not allowed from script");
     assert_eq!(fields(&items(failed["commands"])[1])["reply"], &refusal);
     assert!(matches!(failed["reply"], Value::Error(_)));
-    let missing = Value::error("NOSCRIPT No script or function of this name.");
+    let missing = Value::error("NOSCRIPT No script or function with this name.");
     assert_eq!(trace(&[&"0".repeat(40), "0"]), missing);
     assert_eq!(trace(&["return 1", "1"]), Value::error("ERR Number of keys can't be greater than number of args"));
     let broken = trace(&["return (", "0"]);
