@@ -1,4 +1,4 @@
-//! DEBUG: for tests. Refused unless `enable-debug-command` allows it.
+//! DEBUG: commands for tests, refused unless `enable-debug-command` allows them.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::spec::{Flags, Group};
 use crate::value::packed::Item;
 
 fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
-    // It may change data even while clients are paused.
+    // DEBUG may change data even while clients are paused, so expired keys can be removed.
     ctx.ks.set_keeps_expired(false);
     ctx.server.debug_allowed(ctx.session)?;
     let word = args.bytes()?;
@@ -82,7 +82,7 @@ fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     Ok(Flow::Replied)
 }
 
-/// Tells data from other data: keys, values with their layouts, and deadlines of keys.
+/// A digest of all data: keys, values with their layouts, and deadlines of keys.
 fn digest_of_all(ctx: &Ctx<'_>) -> [u8; 20] {
     let mut all = [0; 20];
     for db in 0..ctx.ks.databases() {
@@ -99,7 +99,7 @@ fn digest_of_all(ctx: &Ctx<'_>) -> [u8; 20] {
     all
 }
 
-/// What has no order is added up, element by element; anything else is taken as DUMP answers it.
+/// Unordered values are combined element by element; other values are hashed as DUMP payloads.
 fn digest_of(value: ValueRef<'_>) -> [u8; 20] {
     let mut all = [0; 20];
     let element = |items: &[Item<'_>]| {
@@ -127,7 +127,7 @@ fn hex(digest: &[u8; 20]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// DEBUG POPULATE: many strings at once. Keys that are there already stay as they are.
+/// DEBUG POPULATE: adds many strings at once. Existing keys stay as they are.
 fn populate(ctx: &mut Ctx<'_>, count: &[u8], options: &[&[u8]]) -> Done {
     let number = |text| num::parse_i64(text).and_then(|n| usize::try_from(n).ok()).ok_or(Error::NotPositive);
     let count = number(count)?;
@@ -136,15 +136,15 @@ fn populate(ctx: &mut Ctx<'_>, count: &[u8], options: &[&[u8]]) -> Done {
     if ctx.server.persistence.loading.is_some() {
         return Err(Error::text("ERR the data is being loaded"));
     }
-    if ctx.server.programs.running.is_some() {
-        // No script declares that it writes by DEBUG, so none could be ended or taken back with it.
+    if ctx.server.running_script.is_some() {
+        // No script declares that it writes through DEBUG, so a script that did could not be killed or rolled back.
         return Err(Error::text("ERR DEBUG POPULATE is not allowed from script"));
     }
     ctx.server.persistence.admit_logged(&ctx.server.config, Flags::WRITE)?;
     let each = POPULATE_KEY_BYTES.saturating_add(prefix.len()).saturating_add(size.unwrap_or(0));
     let all = count.saturating_mul(each);
     if all > DEBUG_POPULATE_MAX_BYTES {
-        return Err(Error::owned(format!("ERR that would be more than {DEBUG_POPULATE_MAX_BYTES} bytes at once")));
+        return Err(Error::owned(format!("ERR DEBUG POPULATE adds at most {DEBUG_POPULATE_MAX_BYTES} bytes at once")));
     }
     ctx.admit_effects(all)?;
     ctx.server.send_unsent();
@@ -166,10 +166,10 @@ fn populate(ctx: &mut Ctx<'_>, count: &[u8], options: &[&[u8]]) -> Done {
     Ok(())
 }
 
-/// Bytes of the effect of one key of DEBUG POPULATE beside its prefix and what its value is filled up with, at most.
+/// The most bytes of a key's effect, without its prefix and the padding of its value.
 const POPULATE_KEY_BYTES: usize = 64;
 
-/// DEBUG RELOAD: saves the data, and reads it again.
+/// DEBUG RELOAD: saves the data and reads it back.
 fn reload(ctx: &mut Ctx<'_>, options: &[&[u8]]) -> MayWait {
     let (mut save, mut keep, mut merge) = (true, false, false);
     for option in options {
@@ -196,49 +196,49 @@ fn read_again(ctx: &mut Ctx<'_>, reload: Reload) -> MayWait {
         return Err(Error::text("ERR the data is being loaded"));
     }
     if !ctx.may_wait() {
-        return Err(Error::text("ERR the data can't be read again inside a transaction"));
+        return Err(Error::text("ERR the data can't be reloaded inside a transaction"));
     }
-    if !ctx.server.persistence.saving.reload(reload) {
-        return Err(Error::text("ERR the data is being read again"));
+    if !ctx.server.saving.reload(reload) {
+        return Err(Error::text("ERR the data is being reloaded"));
     }
-    let on_timeout = |reply: &mut Reply| reply.error(b"ERR the data is read again all the same");
+    let on_timeout = |reply: &mut Reply| reply.error(b"ERR the data is still being reloaded");
     Ok(Flow::wait(Wait::until(None, on_timeout)))
 }
 
 const HELP: [&str; 30] = [
     "CONFIG-REWRITE-FORCE-ALL",
-    "    Writes all parameters to the configuration file, those that are the default, too.",
+    "    Writes all parameters to the configuration file, including those at their defaults.",
     "DIGEST",
-    "    Answers a digest of all data: equal if the data is.",
+    "    Returns a digest of all data, which is equal for equal data.",
     "DIGEST-VALUE [<key> ...]",
-    "    Answers a digest of each value.",
+    "    Returns a digest of each value.",
     "HELP",
     "    Lists the subcommands.",
     "LOADAOF",
-    "    Reads the log again from disk, in place of what is in memory.",
+    "    Replaces the data in memory by reading the log from disk again.",
     "LOG <message>",
-    "    Writes a message to the log.",
+    "    Writes a message to the server's log file.",
     "OBJECT <key>",
-    "    Answers how a value is represented; serializedlength is its size in a DUMP payload, without type and footer.",
+    "    Describes a value's representation; serializedlength is its size in a DUMP payload, without type and footer.",
     "POPULATE <count> [<prefix>] [<size>]",
-    "    Adds strings under the names key:0, key:1 and so on, or with another prefix, each cut or filled up to <size> bytes.",
+    "    Adds <count> strings at key:0, key:1 and so on, or with another prefix, each cut or padded to <size> bytes.",
     "PROTOCOL <type>",
-    "    Answers a value of a protocol type: string, integer, double, bignum, null, array, set, map, attrib, push,",
+    "    Returns a value of a protocol type: string, integer, double, bignum, null, array, set, map, attrib, push,",
     "    verbatim, true or false.",
     "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
-    "    Makes a snapshot (not with NOSAVE) and reads it, in place of what is in memory; with NOFLUSH beside it.",
+    "    Makes a snapshot (not with NOSAVE) and reads it back; NOFLUSH keeps the data that is in memory.",
     "SET-ACTIVE-EXPIRE <0|1>",
-    "    Turns off, or on again, the removal of expired keys that nobody asks for.",
+    "    Turns the background removal of expired keys off or on.",
     "SET-DISABLE-DENY-SCRIPTS <0|1>",
-    "    Lets scripts call DEBUG, or again not. Other commands that are not for scripts stay refused.",
+    "    Allows or forbids DEBUG in scripts. Other commands that scripts must not call stay refused.",
     "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
-    "    Has RESTORE take a payload whose checksum is wrong, or again none.",
+    "    Makes RESTORE accept or refuse payloads with wrong checksums.",
     "SLEEP <seconds>",
-    "    Holds the server up for so long.",
-    "    A fraction is allowed.",
+    "    Stops the server for this time.",
+    "    Fractions are allowed.",
 ];
 
-/// Each subcommand with what is said of it, by name.
+/// Returns the help of all subcommands, sorted by name.
 fn sorted_help() -> Vec<&'static str> {
     let mut entries: Vec<Vec<&str>> = Vec::new();
     for line in HELP.iter().chain(&debug_probe::HELP) {
@@ -253,7 +253,7 @@ fn sorted_help() -> Vec<&'static str> {
 
 fn object(ctx: &mut Ctx<'_>, key: &[u8]) -> Done {
     let db = ctx.session.db;
-    // Also one that has expired, and is not yet gone.
+    // Includes a key that has expired but is not removed yet.
     let entry = ctx.ks.stored(db, key).ok_or(Error::NoSuchKey)?;
     let idle_s = ctx.ks.idle_ms(entry).unwrap_or(0) / 1_000;
     let text = format!(
@@ -267,7 +267,7 @@ fn object(ctx: &mut Ctx<'_>, key: &[u8]) -> Done {
     Ok(())
 }
 
-/// A value of each type, the same ones as Redis', for clients that test their decoders by them.
+/// Returns a value of each type. The values are Redis', because client libraries test their decoders with them.
 #[expect(clippy::approx_constant, reason = "3.141 is what Redis answers")]
 fn protocol(reply: &mut Reply, kind: &[u8]) -> Done {
     match kind.to_ascii_lowercase().as_slice() {
@@ -291,9 +291,9 @@ fn protocol(reply: &mut Reply, kind: &[u8]) -> Done {
             }
         }
         b"attrib" => {
-            // A script reads none.
+            // Scripts do not get attributes.
             if reply.form() == Form::Resp3 {
-                // No command answers attributes, so that the encoder has no function for them.
+                // Written by hand: no command replies with attributes, so the encoder has no function for them.
                 reply.buffer_mut().extend_from_slice(b"|1\r\n");
                 reply.bulk(b"key-popularity");
                 reply.array(2);
@@ -332,7 +332,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE).and(Flags::PROTECTED),
     group: Group::Server,
     complexity: "Depends on subcommand.",
-    summary: "Holds what tests need; see DEBUG HELP.",
+    summary: "A container for debugging commands; see DEBUG HELP.",
     syntax: "subcommand [arg...]",
     run: Run::MayWait(debug),
     ..Command::EMPTY

@@ -1,4 +1,5 @@
-//! DEBUG's subcommands that look into the server, and those of Redis that could change nothing here: these say why.
+//! DEBUG subcommands that inspect the server, and those of Redis that have no meaning here, which are refused with the
+//! reason.
 
 use crate::base::glob;
 use crate::base::limits::DEBUG_GLOB_TRIALS;
@@ -9,27 +10,27 @@ use crate::keyspace::any_value::ValueRef;
 use crate::spec::error::Error;
 use crate::value::list::ALONE_BYTES;
 
-/// What HELP says of them.
+/// The lines of these subcommands in DEBUG HELP.
 pub(super) const HELP: [&str; 16] = [
     "CHANGE-REPL-ID",
-    "    Gives the history of the data another name (INFO's master_replid).",
+    "    Changes the replication id (master_replid of INFO).",
     "ERROR <string>",
-    "    Answers an error of this text.",
+    "    Returns an error with this text.",
     "HTSTATS <dbid> [FULL]",
-    "    Answers how many keys a database has, how many of them expire, and what its index takes.",
+    "    Returns the keys of a database, those that expire, and the memory of its index.",
     "HTSTATS-KEY <key> [FULL]",
-    "    Answers how many elements a set, hash or sorted set has that is a table.",
+    "    Returns the number of elements of a set, hash or sorted set that is a hash table.",
     "PAUSE-CRON <0|1>",
-    "    Stops the work that is done now and then, or goes on with it. The log is written nonetheless.",
+    "    Pauses or resumes periodic work. The log is still written.",
     "QUICKLIST-PACKED-THRESHOLD <size>",
-    "    Sets from which size on an element of a long list has a node for itself. 0 stands for the default, 1gb.",
+    "    Sets the size from which an element of a long list gets a node of its own. 0 means the default, 1gb.",
     "SDSLEN <key>",
-    "    Answers the lengths of a key and of the string stored at it, and the bytes that both take.",
+    "    Returns the lengths of a key and of its string, and the memory of both.",
     "STRINGMATCH-TEST",
-    "    Matches random patterns with random strings, to see that the server survives that.",
+    "    Matches random patterns with random strings, to check that the server survives it.",
 ];
 
-/// Runs a subcommand in lower case. `None` if it is none of these.
+/// Runs a subcommand, given in lower case; `None` if it is not one of these.
 pub(super) fn run(ctx: &mut Ctx<'_>, word: &[u8], rest: &[&[u8]]) -> Option<Done> {
     Some(match (word, rest) {
         (b"error", [text]) => {
@@ -61,26 +62,26 @@ pub(super) fn run(ctx: &mut Ctx<'_>, word: &[u8], rest: &[&[u8]]) -> Option<Done
     })
 }
 
-/// The error of a subcommand that Redis has and that could change or tell nothing here.
+/// The error of a Redis subcommand that could neither change nor show anything here.
 fn without_meaning(word: &[u8]) -> Option<Error> {
     let reason = match word {
         b"dict-resizing" => "no table is resized as a whole",
         b"replybuffer" => "no connection keeps a buffer for replies",
         b"quicklist" | b"listpack" => {
-            "lists and small collections have no such layout; DEBUG OBJECT tells the encoding"
+            "lists and small collections have no such layout; DEBUG OBJECT shows the encoding"
         }
-        b"structsize" => "there are none of Redis' structures; MEMORY USAGE tells what a key takes",
-        b"mallctl" | b"mallctl-str" => "the allocator is mimalloc; MEMORY STATS and MEMORY MALLOC-STATS tell of it",
+        b"structsize" => "Redis' structures do not exist here; MEMORY USAGE shows the size of a key",
+        b"mallctl" | b"mallctl-str" => "the allocator is mimalloc; MEMORY STATS and MEMORY MALLOC-STATS show its state",
         b"aof-flush-sleep" => "nothing sleeps before the log is written",
         b"replicate" => "there are no replicas",
-        b"script" => "SCRIPT LIST and SCRIPT SHOW tell of scripts",
+        b"script" => "use SCRIPT LIST and SCRIPT SHOW",
         _ => return None,
     };
     let word = String::from_utf8_lossy(word).to_ascii_uppercase();
-    Some(Error::owned(format!("ERR DEBUG {word} is not there: {reason}")))
+    Some(Error::owned(format!("ERR DEBUG {word} is not supported: {reason}")))
 }
 
-/// The size from which on an element of a list has a node for itself.
+/// Sets the size in bytes from which an element of a list gets a node of its own.
 fn set_alone_bytes(ctx: &mut Ctx<'_>, size: &[u8]) -> Done {
     let size = parse_memory(size).and_then(|size| u32::try_from(size).ok());
     let size = size.ok_or(Error::text("ERR argument must be a memory value bigger than 1 and smaller than 4gb"))?;
@@ -94,7 +95,7 @@ fn set_alone_bytes(ctx: &mut Ctx<'_>, size: &[u8]) -> Done {
     Ok(())
 }
 
-/// Random patterns of the characters that mean something, against random strings of the same.
+/// Random patterns of special characters against random strings of the same characters.
 fn match_at_random(ctx: &mut Ctx<'_>) {
     const PATTERN: &[u8] = b"*?[]^-\\ab";
     let rng = &mut ctx.ks.rng;
@@ -130,7 +131,7 @@ fn table_of_database(ctx: &mut Ctx<'_>, db: &[u8]) -> Done {
     let db = crate::base::num::parse_i64(db).ok_or(Error::NotInteger)?;
     let db = u16::try_from(db).ok().filter(|db| *db < ctx.ks.databases());
     let db = db.ok_or(Error::text("ERR Out of range database"))?;
-    // It tells how many keys there are.
+    // The reply shows the number of keys, so it depends on every change.
     ctx.ks.see_everything();
     let database = ctx.ks.db(db);
     let mut text = String::from("[Dictionary HT]\n");

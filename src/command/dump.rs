@@ -1,4 +1,4 @@
-//! DUMP and RESTORE: a value as bytes that another server, or another time, makes the same value of. See [`rdb`].
+//! DUMP and RESTORE: a value as bytes from which this or another server can recreate it. The format is that of [`rdb`].
 
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::Value;
@@ -17,15 +17,15 @@ fn dump(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// What RESTORE asks for beyond the value.
+/// The options of RESTORE.
 #[derive(Default)]
 struct Options {
     replace: bool,
-    /// The time to live is a Unix time.
+    /// Whether the time to live is a Unix time.
     absolute: bool,
-    /// For how long it was not used; kept where the policy of eviction asks for that.
+    /// Idle time in seconds; kept if the eviction policy uses it.
     idle_s: Option<i64>,
-    /// How often it was used; kept where the policy asks for that.
+    /// Access frequency; kept if the eviction policy uses it.
     frequency: Option<u8>,
 }
 
@@ -54,24 +54,26 @@ impl Options {
 
 const BAD_CONTENT: Error = Error::text("ERR Bad data format");
 
-/// Of a value that would write a key that its maker may not write.
+/// The value would write another key later, as a group policy writes dead letters, and the caller may not write that
+/// key.
 pub(super) const NO_WRITTEN_KEY: Error = Error::text("NOPERM No permissions to access a key that the value writes");
 
-/// Of a value with a grant that is not held here, and whose token this server has given out, or greater ones: its lease has ended, and its holder
-/// is told so for ever.
+/// A grant in the payload is not held here, but this server has already issued its token or a greater one. Its lease
+/// has therefore ended, and the holder may have been told so: reviving it could grant a resource twice.
 const STALE: Error = Error::text(
-    "STALE The value has holders whose fencing tokens this server has given out, or greater ones, so it was not restored: their leases have \
-     ended. Those of another server can be restored where nobody has been granted anything yet",
+    "STALE The value was not restored: this server has already issued the fencing tokens of its holders, or greater \
+     ones, so \
+     their leases have ended. Holders from another server can be restored only before this server has granted anything",
 );
 
-/// Whether the grants of a payload may be held: tokens that were given out elsewhere, and those that are held under the key, which stay as they
-/// are here.
+/// Checks whether the grants of a payload may be held. Allowed are tokens issued elsewhere, and grants that are held at
+/// the key right now, which keep their current state.
 fn admit_grants(ctx: &Ctx<'_>, old: Option<Slot>, grants: &mut Grants) -> Done {
     if !ctx.ks.may_restore_token(grants.last_token()) {
         return Err(BAD_CONTENT);
     }
     let held_here = old.and_then(|slot| ctx.ks.grants(ctx.session.db, slot).ok());
-    // Whether the leases of another server's tokens have ended is not known, except for those below a token that is held.
+    // It is unknown whether the leases of another server's tokens have ended, unless the key holds a greater token.
     let held_last = held_here.map_or(0, Grants::last_token);
     let is_known = |grant: &Grant<'_>| ctx.ks.has_given_token(grant.token) || grant.token <= held_last;
     let known: Vec<(Vec<u8>, u64)> =
@@ -145,7 +147,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: Flags::READONLY,
         keys: &[KeySpec::one(1, Access::Read)],
         complexity: "O(N) for a value of N bytes",
-        summary: "Answers a value as bytes that RESTORE takes.",
+        summary: "Returns the serialized value of a key, for RESTORE.",
         syntax: "key",
         tips: &["nondeterministic_output"],
         run: Run::Now(dump),
@@ -158,7 +160,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Overwrite)],
         categories: &["@dangerous"],
         complexity: "O(N) for a value of N bytes, O(N*log(N)) for a sorted set",
-        summary: "Creates a key of the bytes that DUMP answered.",
+        summary: "Creates a key from a payload of DUMP.",
         syntax: "key ttl:integer serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency:integer]",
         event: "restore",
         run: Run::Now(restore),

@@ -1,11 +1,13 @@
-//! MIGRATE: moves keys to another server by RESTORE, and deletes each here once it is there.
+//! MIGRATE: moves keys to another server with RESTORE, and deletes each here once the target has it.
 //!
-//! As in Redis, the server does nothing else meanwhile: who watches sees a key here or there, never in neither place. Each
-//! step (to find the address and connect, to send some more, to read one reply) must be done within the timeout of the call, and all of
-//! it within [`MIGRATE_MAX`]. Every call makes a connection of its own; one MIGRATE with many KEYS needs one, and holds one value at a time.
+//! As in Redis, the server does nothing else in that time, so an observer sees a key here or there and never in neither
+//! place. Each step (resolve and connect, send a piece, read a reply) must finish within the timeout of the call, and
+//! the whole call within [`MIGRATE_MAX`]. Every call opens a connection of its own. One MIGRATE with many KEYS needs
+//! only one, and holds one value in memory at a time.
 //!
-//! A key that the target has acknowledged is deleted, and stays so: it must not be in both places. So an error can come
-//! after changes, where the target took one key and not the next, and what may be rolled back can only copy.
+//! A key that the target has acknowledged is deleted and stays deleted, because it must not be in both places. So an
+//! error can follow changes, when the target accepted one key and not the next, and a call that may be rolled back can
+//! only copy.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -31,28 +33,27 @@ const NOT_CONNECTED: Error = Error::text("IOERR error or timeout connecting to t
 const NOT_WRITTEN: Error = Error::text("IOERR error or timeout writing to target instance");
 const NOT_READ: Error = Error::text("IOERR error or timeout reading to target instance");
 
-/// Told to a script or transaction: its changes may be taken back, what the target holds may not.
+/// The error in a script or transaction that may be rolled back: the target's data can't be.
 const NOT_UNDOABLE: Error =
     Error::text("ERR MIGRATE without COPY is not allowed in a script or transaction that may be rolled back");
 
-/// The target would have what the log has not yet: a crash would undo it only here.
-const NOT_LOGGED: Error = Error::text(
-    "ERR MIGRATE is not allowed behind changes of the same script or transaction while they are not logged",
-);
+/// The target would get changes that are not in the log yet, and a crash would undo them only here.
+const NOT_LOGGED: Error =
+    Error::text("ERR MIGRATE is not allowed after changes of the same script or transaction that are not logged yet");
 
-/// The timeout where none is given.
+/// The default timeout.
 const DEFAULT_TIMEOUT_MS: u64 = 1_000;
 
-/// Beyond any patience, and short enough to be added to any time.
+/// Longer than anyone waits, and short enough to be added to any time.
 const LONGEST_TIMEOUT_MS: u64 = u32::MAX as u64;
 
-/// What the call asks for.
+/// The options of a call.
 struct Options<'a> {
     copy: bool,
     replace: bool,
     user: Option<&'a [u8]>,
     password: Option<&'a [u8]>,
-    /// Those of KEYS.
+    /// The keys of the option KEYS.
     keys: Option<Argv<'a>>,
 }
 
@@ -110,7 +111,7 @@ fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         return Ok(());
     }
     ctx.server.send_unsent();
-    // The target must not learn what may still be lost here.
+    // The target must not receive changes that could still be lost here.
     ctx.server.settle_log(ctx.ks)?;
     let mut target = Target::connect(host, port, Duration::from_millis(timeout_ms), MIGRATE_MAX)?;
     let mut request = Vec::new();
@@ -131,7 +132,7 @@ fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     drop(request);
     let mut moved = 0;
-    // What has arrived must not stay here, although the rest can't be sent.
+    // Keys that have arrived must be deleted here even if the rest can't be sent.
     let settled = match failure {
         Some(_) if sent.is_empty() => Ok(()),
         _ => settle(ctx, &mut target, &sent, &options, &mut moved),
@@ -149,12 +150,12 @@ fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
 }
 
-/// Whether nothing is left of a value when nobody holds it.
+/// Whether a value consists of holders only, so that a copy without them would be empty.
 fn is_held_only(value: ValueRef<'_>) -> bool {
     matches!(value, ValueRef::Grants(grants) if grants.without_holders().is_none())
 }
 
-/// AUTH and SELECT.
+/// Writes AUTH and SELECT.
 fn put_preamble(request: &mut Vec<u8>, options: &Options<'_>, to_db: i64) -> Done {
     match (options.user, options.password) {
         (Some(user), Some(password)) => put_command(request, &[b"AUTH", user, password])?,
@@ -164,7 +165,7 @@ fn put_preamble(request: &mut Vec<u8>, options: &Options<'_>, to_db: i64) -> Don
     put_command(request, &[b"SELECT", itoa::Buffer::new().format(to_db).as_bytes()])
 }
 
-/// The RESTORE of a key; false if there is nothing to send.
+/// Writes the RESTORE of a key; false if there is nothing to send.
 fn put_restore(ctx: &mut Ctx<'_>, key: &[u8], options: &Options<'_>, request: &mut Vec<u8>) -> Result<bool, Error> {
     let db = ctx.session.db;
     let Some(slot) = ctx.ks.find(db, key) else { return Ok(false) };
@@ -172,7 +173,7 @@ fn put_restore(ctx: &mut Ctx<'_>, key: &[u8], options: &Options<'_>, request: &m
     let ttl_ms = entry.expires_at_ms().map_or(0, |at_ms| at_ms.saturating_sub(ctx.ks.now_ms()).max(1));
     let mut digits = itoa::Buffer::new();
     let payload = match entry.value() {
-        // As with COPY nobody holds what is a copy.
+        // As with COPY, a copy has no holders.
         ValueRef::Grants(grants) if options.copy => match grants.without_holders() {
             Some(rest) => rdb::dump(ValueRef::Grants(&rest)),
             None => return Ok(false),
@@ -193,18 +194,18 @@ fn put_command(request: &mut Vec<u8>, words: &[&[u8]]) -> Done {
     Ok(())
 }
 
-/// Reads the replies, and deletes each key that is there now. Counts those in `moved`.
+/// Reads the replies and deletes each key that has arrived. Counts the deleted ones in `moved`.
 fn settle(ctx: &mut Ctx<'_>, target: &mut Target, keys: &[&[u8]], options: &Options<'_>, moved: &mut usize) -> Done {
     let mut refusal = None;
     if options.password.is_some() {
         refusal = target.reply()?;
     }
     let not_selected = target.reply()?;
-    // Without the password or the database nothing may count as moved, whatever the replies say.
+    // Without the right user or database no key counts as moved, whatever the other replies say.
     refusal = refusal.or(not_selected);
     let stays = refusal.is_some();
     for key in keys {
-        // What the target has said before is worth more than that it says no more.
+        // An error that the target has reported is more useful than the broken connection after it.
         let reply = match target.reply() {
             Err(_) if refusal.is_some() => break,
             reply => reply?,
@@ -226,14 +227,14 @@ fn settle(ctx: &mut Ctx<'_>, target: &mut Target, keys: &[&[u8]], options: &Opti
     }
 }
 
-/// A connection to the other server.
+/// A connection to the target server.
 struct Target {
     stream: TcpStream,
-    /// How long a step may take.
+    /// The timeout of a step.
     timeout: Duration,
-    /// When all of it must be done.
+    /// The deadline of the whole call.
     deadline: Instant,
-    /// What was read of replies that are not complete, or were not asked for yet, from `read_to` on.
+    /// Received bytes from `read_to` on: incomplete replies, and replies not read yet.
     received: Vec<u8>,
     read_to: usize,
 }
@@ -241,7 +242,7 @@ struct Target {
 impl Target {
     fn connect(host: &[u8], port: &[u8], timeout: Duration, in_all: Duration) -> Result<Target, Error> {
         let host = std::str::from_utf8(host).map_err(|_| NOT_CONNECTED)?;
-        // What is no port is one where nobody listens.
+        // An invalid port becomes one on which nothing listens.
         let port = num::parse_i64(port).and_then(|port| u16::try_from(port).ok()).unwrap_or(0);
         let begun = Instant::now();
         let connected_by = begun + timeout.min(in_all);
@@ -252,7 +253,7 @@ impl Target {
                 return None;
             }
             let connected = TcpStream::connect_timeout(&address, left);
-            // Redis learns that it was refused only when it writes, and says so.
+            // Redis notices a refused connection only when it writes, and reports that error.
             let is_late = connected.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut);
             failure = if is_late { NOT_CONNECTED } else { NOT_WRITTEN };
             connected.ok()
@@ -261,17 +262,17 @@ impl Target {
         Ok(Target { stream, timeout, deadline: begun + in_all, received: Vec::new(), read_to: 0 })
     }
 
-    /// When a step that begins now must be done.
+    /// The deadline of a step that begins now.
     fn step_deadline(&self) -> Instant {
         (Instant::now() + self.timeout).min(self.deadline)
     }
 
-    /// Each piece must leave within the timeout.
+    /// Sends the request; each piece must leave within the timeout.
     fn send(&mut self, request: &[u8]) -> io::Result<()> {
         for mut piece in request.chunks(MIGRATE_PIECE_BYTES) {
             let deadline = self.step_deadline();
             while !piece.is_empty() {
-                // A timeout of nothing is an error, as it should be.
+                // A remaining time of zero is an error of the call, as it should be.
                 self.stream.set_write_timeout(Some(deadline.saturating_duration_since(Instant::now())))?;
                 match self.stream.write(piece) {
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -283,17 +284,18 @@ impl Target {
         Ok(())
     }
 
-    /// The next reply; `Some` if it is an error.
+    /// Reads the next reply; `Some` if it is an error.
     fn reply(&mut self) -> Result<Option<Vec<u8>>, Error> {
         match self.frame().map_err(|_| NOT_READ)? {
             OwnedFrame::SimpleString(_) => Ok(None),
             OwnedFrame::Error(text) => Ok(Some(text.into_bytes())),
-            // Nothing else says that a key has arrived.
+            // Any other reply does not confirm that the key has arrived.
             _ => Err(NOT_READ),
         }
     }
 
-    /// The next frame. All of it must come within the timeout: who sends byte after byte holds nobody up.
+    /// Reads the next frame. All of it must arrive within the timeout, so a target that sends byte after byte holds
+    /// nothing up.
     fn frame(&mut self) -> io::Result<OwnedFrame> {
         let deadline = self.step_deadline();
         loop {
@@ -309,13 +311,13 @@ impl Target {
         }
     }
 
-    /// Reads some more.
+    /// Receives more bytes.
     fn receive(&mut self, deadline: Instant) -> io::Result<()> {
         self.received.drain(..self.read_to);
         self.read_to = 0;
         let mut chunk = [0; 4096];
         loop {
-            // A timeout of nothing is an error, as it should be.
+            // A remaining time of zero is an error of the call, as it should be.
             self.stream.set_read_timeout(Some(deadline.saturating_duration_since(Instant::now())))?;
             match self.stream.read(&mut chunk) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -329,7 +331,8 @@ impl Target {
     }
 }
 
-/// The addresses of a host, as far as they are known in time. Who answers for names may be slow, so a name is looked up on a thread of its own.
+/// Returns the addresses of a host that are known in time. A name server may be slow, so the lookup runs on a thread of
+/// its own.
 fn addresses(host: &str, port: u16, until: Instant) -> Vec<SocketAddr> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return vec![SocketAddr::new(address, port)];
@@ -337,7 +340,7 @@ fn addresses(host: &str, port: u16, until: Instant) -> Vec<SocketAddr> {
     let (name, (tell, hear)) = (host.to_owned(), mpsc::channel());
     let look_up = move || {
         let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect).unwrap_or_default();
-        // Nobody may want it any more.
+        // The caller may have given up.
         _ = tell.send(found);
     };
     let looking = thread::Builder::new().name("migrate-host".to_owned()).spawn(look_up);
@@ -347,12 +350,12 @@ fn addresses(host: &str, port: u16, until: Instant) -> Vec<SocketAddr> {
         .unwrap_or_default()
 }
 
-/// The key of MIGRATE, or those behind KEYS, where an empty key makes room for them.
+/// Finds the key of MIGRATE, or the keys after KEYS if that key is empty.
 fn find_keys(argv: Argv<'_>) -> Option<Vec<KeyArg>> {
     const KEY: usize = 3;
     let take = |index| KeyArg { index, access: Access::Take };
     let mut at = 6;
-    // A word that nothing follows is no option.
+    // A word at the end is not an option.
     while let Some(word) = argv.get(at).filter(|_| at + 1 < argv.len()) {
         let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
         if is("keys") {
@@ -388,7 +391,8 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     since: "2.6.0",
     complexity: "O(N) for values of N bytes, here, there, and on the way",
     summary: "Moves keys to another server.",
-    syntax: "host port:integer <key | \"\":empty-string>:key-selector destination-db:integer timeout:integer [COPY] [REPLACE] \
+    syntax: "host port:integer <key | \"\":empty-string>:key-selector destination-db:integer timeout:integer [COPY] \
+        [REPLACE] \
              [(AUTH password):auth | AUTH2 (username password):auth2]:authentication [KEYS key...]:keys",
     tips: &["nondeterministic_output"],
     run: Run::Now(migrate),
@@ -403,7 +407,7 @@ mod tests {
 
     /// A target that reads slowly, but always within the timeout of a step, does not hold the server up forever.
     #[test]
-    fn all_of_it_has_an_end() {
+    fn the_whole_transfer_is_bounded() {
         let drip = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = drip.local_addr().expect("its address").port().to_string();
         let reader = thread::spawn(move || {
@@ -415,7 +419,7 @@ mod tests {
         });
         let (step, in_all) = (Duration::from_secs(20), Duration::from_millis(300));
         let mut target = Target::connect(b"127.0.0.1", port.as_bytes(), step, in_all).expect("it listens");
-        // At its pace this takes 40 s, more than any step and the test may.
+        // At that pace the transfer takes 40 s, longer than any step or the test may take.
         let sent = target.send(&vec![0; 2_000 * MIGRATE_PIECE_BYTES]);
         assert!(sent.is_err() && Instant::now() >= target.deadline);
         assert!(target.reply().is_err());

@@ -1,7 +1,8 @@
-//! Snapshots on request: SAVE, BGSAVE, BGREWRITEAOF, and when the last one was made.
+//! Snapshots on request: SAVE, BGSAVE, BGREWRITEAOF, and the time of the last one.
 //!
-//! All three make the same snapshot (`persist/saving.rs`), which replaces the one before and the log up to it. They differ in what
-//! they answer, and in which fields of INFO tell of it. None stops the server: SAVE only makes its own client wait.
+//! All three make the same snapshot (`persist/saving.rs`), which replaces the previous one and the log before it. They
+//! differ in their replies and in the fields of INFO that report them. None stops the server: SAVE only makes its own
+//! client wait.
 
 use crate::engine::wait::Wait;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Origin, Run};
@@ -17,8 +18,8 @@ fn save(ctx: &mut Ctx<'_>, _: Args<'_>) -> MayWait {
     if ctx.server.persistence.saving.under_way() == Some(Purpose::Save) {
         return Err(SAVE_IN_PROGRESS);
     }
-    ctx.server.persistence.saving.save_for(ctx.session.key, ctx.entry.id, ctx.server.time.clock.steady_ms());
-    let on_timeout = |reply: &mut Reply| reply.error(b"ERR SAVE goes on in the background");
+    ctx.server.saving.save_for(ctx.session.key, ctx.entry.id, ctx.server.clock.steady_ms());
+    let on_timeout = |reply: &mut Reply| reply.error(b"ERR SAVE continues in the background");
     Ok(Flow::wait(Wait::until(None, on_timeout)))
 }
 
@@ -58,7 +59,7 @@ fn bgsave(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// What BGSAVE is asked for.
+/// The form of a BGSAVE.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
     Schedule,
@@ -88,7 +89,7 @@ fn lastsave(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// What most have in common.
+/// Fields that most entries share.
 const SERVER: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING),
     group: Group::Server,
@@ -101,14 +102,14 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "bgrewriteaof",
         arity: 1,
-        summary: "Makes a snapshot, which replaces the log before it, while the server works.",
+        summary: "Makes a snapshot that replaces the log before it, in the background.",
         run: Run::Now(bgrewriteaof),
         ..SERVER
     },
     Command {
         name: "bgsave",
         arity: -1,
-        summary: "Makes a snapshot while the server works.",
+        summary: "Makes a snapshot in the background.",
         syntax: "[SCHEDULE | CANCEL]",
         run: Run::Now(bgsave),
         ..SERVER
@@ -119,7 +120,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
         complexity: "O(1)",
         categories: &["@admin", "@dangerous"],
-        summary: "Answers when the last snapshot was complete, in Unix seconds.",
+        summary: "Returns the Unix time in seconds of the last snapshot.",
         tips: &["nondeterministic_output"],
         run: Run::Now(lastsave),
         ..SERVER
@@ -128,7 +129,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "save",
         arity: 1,
         flags: SERVER.flags.and(Flags::NO_MULTI),
-        summary: "Makes a snapshot, and answers when it is on disk.",
+        summary: "Makes a snapshot and replies when it is on disk.",
         run: Run::MayWait(save),
         ..SERVER
     },

@@ -1,8 +1,8 @@
-//! What a replica asks for: SYNC, PSYNC, REPLCONF. They are answered as far as a snapshot goes (`persist/transfer.rs`), which is
-//! what `redis-cli --rdb` and importers want. A replica that wants to be kept in sync is refused: it would take the end of the
-//! link for a fault, and ask for everything again and again.
+//! Requests of replicas: SYNC, PSYNC, REPLCONF. They are served as far as a snapshot goes (`persist/transfer.rs`),
+//! which is enough for `redis-cli --rdb` and importers. A replica that wants to be kept in sync is refused: it would
+//! take the end of the connection for a failure and ask for everything again and again.
 //!
-//! And what is asked of a server's part in replication: it is always a master without replicas.
+//! The file also holds the queries about the server's replication role, which is always a master without replicas.
 
 use crate::base::num;
 use crate::engine::{Command, Ctx, Done, Run};
@@ -12,11 +12,12 @@ use crate::spec::error::{Error, excerpt};
 use crate::spec::{Flags, Group};
 
 const NO_REPLICAS: Error = Error::text(
-    "ERR this server sends a snapshot and no changes behind it, so it can't keep a replica in sync (see docs/compatibility.md)",
+    "ERR this server sends a snapshot but no later changes, so it can't keep a replica in sync (see \
+     docs/compatibility.md)",
 );
 
 const NO_LENGTH: Error = Error::text(
-    "ERR this server sends a snapshot only to who can tell its end by a mark: send REPLCONF capa eof first",
+    "ERR this server sends a snapshot only to a client that can detect its end by a mark: send REPLCONF capa eof first",
 );
 
 fn sync(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
@@ -24,7 +25,7 @@ fn sync(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     begin(ctx, false)
 }
 
-/// PSYNC: where it asks to go on there is nothing, so it always begins anew.
+/// PSYNC. There is no backlog to continue from, so it always sends everything.
 fn psync(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     begin(ctx, true)
 }
@@ -39,7 +40,7 @@ fn begin(ctx: &mut Ctx<'_>, names_history: bool) -> Done {
     }
     let transfer = Transfer::begin(replica, ctx.ks.databases(), ctx.server.time.clock.now_ms());
     let transfer = transfer.map_err(|error| Error::owned(format!("ERR {error}")))?;
-    // A push would stand within the snapshot, and the connection ends behind it.
+    // A push would land inside the snapshot, and the connection ends after it.
     ctx.server.withdraw_all(ctx.session);
     ctx.server.meters.stats.full_syncs += 1;
     ctx.session.transfer = Some(Box::new(transfer));
@@ -60,7 +61,7 @@ fn replconf(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             ("capa", Say::Capability),
             ("rdb-only", Say::SnapshotOnly),
             ("rdb-filter-only", Say::Filter),
-            // Nothing here depends on where a replica is and which version it has.
+            // Neither the replica's address nor its version matters here.
             ("ip-address", Say::Nothing),
             ("version", Say::Nothing),
         ]);
@@ -74,7 +75,7 @@ fn replconf(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// What an option of REPLCONF is about.
+/// The subject of a REPLCONF option.
 #[derive(Clone, Copy)]
 enum Say {
     Port,
@@ -87,7 +88,7 @@ enum Say {
 fn apply(replica: &mut Replica, option: Say, args: &mut Args<'_>) -> Done {
     match option {
         Say::Port => replica.listens = args.int()? != 0,
-        // Those that are not known say what a replica can do beyond.
+        // Unknown capabilities are optional abilities of the replica.
         Say::Capability => {
             let capability = args.bytes()?;
             replica.takes_mark |= capability.eq_ignore_ascii_case(b"eof");
@@ -106,7 +107,7 @@ fn apply(replica: &mut Replica, option: Say, args: &mut Args<'_>) -> Done {
     Ok(())
 }
 
-/// ROLE: a master, how much it has sent to replicas, and which these are.
+/// ROLE: a master, its replication offset, and its replicas: none.
 fn role(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     ctx.reply.array(3);
     ctx.reply.bulk(b"master");
@@ -115,7 +116,7 @@ fn role(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// REPLICAOF and SLAVEOF: the server follows nobody, so NO ONE is what it does already.
+/// REPLICAOF and SLAVEOF. The server never follows another, so NO ONE changes nothing.
 fn replica_of(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (host, port) = (args.bytes()?, args.bytes()?);
     if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
@@ -125,7 +126,8 @@ fn replica_of(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let port = num::parse_i64(port).and_then(|port| u16::try_from(port).ok());
     let port = port.ok_or(Error::text("ERR Invalid master port"))?;
     Err(Error::owned(format!(
-        "ERR this server can't be a replica. To move the data of another one here, and follow it until clients are moved: \
+        "ERR this server can't be a replica. To copy another server's data here, and follow it until clients have \
+         moved: \
          tidegate import --follow redis://{}:{port} (see docs/migration.md)",
         excerpt(host, 128)
     )))
@@ -155,15 +157,15 @@ fn fail_over(_: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Err(Error::text("ERR FAILOVER requires connected replicas."))
 }
 
-/// What they have in common.
+/// Fields that all entries share.
 const REPLICATION: Command =
     Command { flags: Flags::ADMIN.and(Flags::NOSCRIPT), group: Group::Server, ..Command::EMPTY };
 
-/// REPLICAOF, by either name.
+/// REPLICAOF under both names.
 const REPLICA_OF: Command = Command {
     arity: 3,
     flags: REPLICATION.flags.and(Flags::NO_ASYNC_LOADING).and(Flags::STALE),
-    summary: "Has the server follow nobody, as it does anyway; anything else is refused.",
+    summary: "Accepts NO ONE, which changes nothing; refuses to follow a server.",
     syntax: "<(host port:integer):host-port | (NO ONE):no-one>:args",
     run: Run::Now(replica_of),
     ..REPLICATION
@@ -175,7 +177,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "failover",
         arity: -1,
         flags: REPLICATION.flags.and(Flags::STALE),
-        summary: "Fails: there is no replica to hand over to.",
+        summary: "Fails: there is no replica to fail over to.",
         syntax: "[TO (host port:integer [FORCE])]:target [ABORT] [TIMEOUT milliseconds]",
         since: "6.2.0",
         run: Run::Now(fail_over),
@@ -197,7 +199,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -1,
         flags: REPLICATION.flags.and(Flags::LOADING).and(Flags::STALE).and(Flags::ALLOW_BUSY),
         complexity: "O(1)",
-        summary: "Says what the snapshot of SYNC or PSYNC should be like.",
+        summary: "Sets options for the snapshot of SYNC or PSYNC.",
         since: "3.0.0",
         run: Run::Now(replconf),
         ..REPLICATION
@@ -208,7 +210,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 1,
         flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
         categories: &["@admin", "@dangerous"],
-        summary: "Answers the server's part in replication: a master without replicas.",
+        summary: "Returns the replication role: a master without replicas.",
         since: "2.8.12",
         run: Run::Now(role),
         ..REPLICATION
@@ -219,7 +221,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 1,
         flags: REPLICATION.flags.and(Flags::NO_ASYNC_LOADING).and(Flags::NO_MULTI),
         complexity: "O(N) for N bytes of data, a slice at a time",
-        summary: "Sends a snapshot of all data as RDB, and closes the connection.",
+        summary: "Sends a snapshot of all data as RDB and closes the connection.",
         run: Run::Now(sync),
         ..REPLICATION
     },

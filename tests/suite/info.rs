@@ -214,10 +214,10 @@ fn debug_tells_what_is_inside_or_why_not() {
         (&["HTSTATS", "99"], "(error) ERR Out of range database"),
         (&["HTSTATS", "1"], "\"[Dictionary HT]\\n[Expires HT]\\n\""),
         (&["HTSTATS-KEY", "nosuch"], "(error) ERR no such key"),
-        (&["DICT-RESIZING", "0"], "(error) ERR DEBUG DICT-RESIZING is not there: no table is resized as a whole"),
+        (&["DICT-RESIZING", "0"], "(error) ERR DEBUG DICT-RESIZING is not supported: no table is resized as a whole"),
         (
             &["REPLYBUFFER", "RESIZING", "0"],
-            "(error) ERR DEBUG REPLYBUFFER is not there: no connection keeps a buffer for replies",
+            "(error) ERR DEBUG REPLYBUFFER is not supported: no connection keeps a buffer for replies",
         ),
         (&["ERROR"], "(error) ERR unknown subcommand or wrong number of arguments for \\'ERROR\\'. Try DEBUG HELP."),
     ] {

@@ -11,8 +11,9 @@ fn restore(bench: &mut Bench, key: &str, payload: &[u8]) -> String {
 }
 
 /// What is refused of a value with a grant that was given here and has ended.
-const STALE: &str = "-STALE The value has holders whose fencing tokens this server has given out, or greater ones, so it was not restored: \
-                     their leases have ended. Those of another server can be restored where nobody has been granted anything yet";
+const STALE: &str = "-STALE The value was not restored: this server has already issued the fencing tokens of its holders, or greater \
+                     ones, so their leases have ended. Holders from another server can be restored only before this server has \
+                     granted anything";
 
 #[test]
 fn a_token_that_has_ended_is_not_restored() {

@@ -596,7 +596,7 @@ fn another_server_learns_nothing_of_a_unit_that_is_not_logged_yet() {
         bench.ask(0, lines);
         bench.finish_sync();
         let (sent, _) = bench.told(0);
-        assert!(sent.contains("-ERR MIGRATE is not allowed behind changes"), "{lines:?}: {sent}");
+        assert!(sent.contains("-ERR MIGRATE is not allowed after changes"), "{lines:?}: {sent}");
     }
 }
 
