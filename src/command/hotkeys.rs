@@ -1,4 +1,5 @@
-//! HOTKEYS: which keys take the most time and traffic, in a [collection](crate::engine::meters::hotkeys) that somebody starts.
+//! HOTKEYS: the keys that take the most time and traffic, from a [collection](crate::engine::meters::hotkeys) that a
+//! client starts.
 
 use super::help::help;
 use crate::base::num;
@@ -10,7 +11,7 @@ use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::spec::{Flags, Group};
 
-/// How many keys are shown of each metric unless it is said.
+/// The number of keys shown for each metric by default.
 const DEFAULT_COUNT: usize = 10;
 
 fn start(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
@@ -43,7 +44,7 @@ fn wanted(args: &mut Args<'_>) -> Result<Wanted, Error> {
                 return Err(Error::text("ERR METRICS NET defined more than once!"));
             }
         } else {
-            // One that later versions have.
+            // A metric of later versions.
             args.bytes()?;
         }
     }
@@ -91,7 +92,7 @@ fn get(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// An array of one map: a cluster's clients put those of all nodes together.
+/// Writes an array of one map: clients of a cluster concatenate the arrays of all nodes.
 fn write(reply: &mut Reply, hot_keys: &HotKeys, stats: &Stats, steady_ms: i64) {
     let Wanted { cpu, net, sample_ratio, .. } = hot_keys.wanted;
     let (took_ms, cpu_time) = hot_keys.took(steady_ms);
@@ -103,7 +104,7 @@ fn write(reply: &mut Reply, hot_keys: &HotKeys, stats: &Stats, steady_ms: i64) {
     reply.map(7 + if cpu { 3 } else { 0 } + if net { 2 } else { 0 });
     field(reply, "tracking-active", i64::from(hot_keys.is_running()));
     field(reply, "sample-ratio", sample_ratio as i64);
-    // Those of a server that has all: ranges of slots.
+    // All slots, as on a server that serves every slot: an array of ranges.
     reply.bulk(b"selected-slots");
     reply.array(1);
     reply.array(2);
@@ -149,7 +150,7 @@ fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// An entry of HOTKEYS: what most have in common.
+/// Fields that most subcommands of HOTKEYS share.
 const SUB: Command = Command {
     arity: 2,
     flags: Flags::ADMIN.and(Flags::NOSCRIPT),
@@ -165,12 +166,12 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     group: Group::Server,
     since: "8.6.0",
     complexity: "Depends on subcommand.",
-    summary: "Holds the commands that find out which keys take the most time and traffic.",
+    summary: "A container for commands that find the keys with the most time and traffic.",
     sub: &[
         Command {
             name: "get",
             complexity: "O(K) where K is the number of hotkeys returned.",
-            summary: "Answers what the last collection has found, also while it runs.",
+            summary: "Returns the result of the current or last collection.",
             run: Run::Now(get),
             ..SUB
         },
@@ -185,8 +186,9 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "start",
             arity: -2,
-            summary: "Starts a collection of the keys that take the most time, the most bytes of requests and replies, or both.",
-            syntax: "METRICS count:integer [CPU] [NET] [COUNT k:integer] [DURATION seconds:integer] [SAMPLE ratio:integer] \
+            summary: "Starts collecting the keys with the most CPU time, network bytes, or both.",
+            syntax: "METRICS count:integer [CPU] [NET] [COUNT k:integer] [DURATION seconds:integer] [SAMPLE \
+                ratio:integer] \
                      [SLOTS count:integer slot:integer...]",
             run: Run::Now(start),
             ..SUB

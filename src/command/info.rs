@@ -1,7 +1,8 @@
 //! INFO: the server's state as text, for people, redis-cli and monitoring.
 //!
-//! A section is a function that writes `name:value` lines. Fields have Redis' names and mean the same; what does not exist
-//! here (replicas, forks) shows the constant that a Redis without it shows, where clients read it.
+//! A section is a function that writes `name:value` lines. Fields have Redis' names and meanings. Where a feature does
+//! not exist here (replicas, forks) but clients read its field, the field has the constant value of a Redis without
+//! that feature.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -23,21 +24,21 @@ use crate::persist::saving::Purpose;
 use crate::spec::args::Args;
 use crate::spec::{Flags, Group};
 
-/// What a section writes into.
+/// The text that a section appends to.
 pub(super) type Text = String;
 
-/// One section.
+/// A section.
 struct Section {
-    /// Its name, as it is asked for.
+    /// The name in a request.
     name: &'static str,
-    /// Its heading.
+    /// The heading.
     title: &'static str,
     /// Whether INFO without an argument shows it.
     by_default: bool,
     write: fn(&mut Text, &Ctx<'_>),
 }
 
-/// What is shown only to who asks for it by name.
+/// The section that is shown only when named.
 const DEBUG: &str = "debug";
 
 /// All sections, in Redis' order.
@@ -56,7 +57,7 @@ const SECTIONS: [Section; 16] = [
     Section { name: "latencystats", title: "Latencystats", by_default: false, write: latencystats },
     Section { name: "cluster", title: "Cluster", by_default: true, write: cluster },
     Section { name: "keyspace", title: "Keyspace", by_default: true, write: keyspace },
-    // Not by default: what it tells is not there, but has to be looked for.
+    // Not shown by default: computing it walks the keys.
     Section { name: "keysizes", title: "Keysizes", by_default: false, write: keysizes },
     Section { name: DEBUG, title: "Debug", by_default: false, write: debug },
 ];
@@ -67,7 +68,7 @@ fn info(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// The sections of these names, among which `all`, `everything` and `default` are; none: `default`.
+/// Returns the sections with these names, which may include `all`, `everything` and `default`. No names mean `default`.
 pub(super) fn sections(ctx: &Ctx<'_>, names: &[&[u8]]) -> Text {
     let asked = |word: &str| names.iter().any(|name| name.eq_ignore_ascii_case(word.as_bytes()));
     let all = asked("all") || asked("everything");
@@ -91,8 +92,8 @@ fn line(text: &mut Text, content: std::fmt::Arguments<'_>) {
     text.push_str("\r\n");
 }
 
-/// Writes what stands in one line, whatever comes: control characters become `_`, as in Redis. Values come from the configuration and from
-/// clients, who must not write a field of their own.
+/// Keeps a field on one line: control characters become `_`, as in Redis. Values come from the configuration and from
+/// clients, which must not be able to forge a field.
 struct OneLine<'t>(&'t mut Text);
 
 impl std::fmt::Write for OneLine<'_> {
@@ -107,7 +108,7 @@ impl std::fmt::Write for OneLine<'_> {
     }
 }
 
-/// Writes one line per field: its name, and anything that can be displayed.
+/// Writes one line for each field: its name and any displayable value.
 macro_rules! fields {
     ($text:expr, $($name:literal => $value:expr),+ $(,)?) => {
         $(line($text, format_args!("{}:{}", $name, $value));)+
@@ -155,13 +156,13 @@ fn server(text: &mut Text, ctx: &Ctx<'_>) {
     listeners(text, &server.config);
 }
 
-/// Names the build: the same program has the same.
+/// Returns an id of the build, equal for equal programs.
 fn build_id() -> String {
     let named = [TIDEGATE_VERSION, std::env::consts::ARCH, std::env::consts::OS].concat();
     format!("{:016x}", crc64(named.as_bytes()))
 }
 
-/// Where the server listens, one line for each kind of socket.
+/// Writes the listening addresses, one line for each kind of socket.
 fn listeners(text: &mut Text, config: &Config) {
     let bound: String = config.bind.iter().map(|address| format!(",bind={address}")).collect();
     let unix = config.unixsocket.display();
@@ -205,7 +206,8 @@ fn clients(text: &mut Text, ctx: &Ctx<'_>) {
     }
 }
 
-/// Bytes in use are those allocated, the Lua state among them; what an operator pays for is what is resident. See [`Overview`].
+/// `used_memory` counts allocated bytes, including the Lua state; the operator pays for resident bytes. See
+/// [`Overview`].
 fn memory(text: &mut Text, ctx: &Ctx<'_>) {
     let memory = Overview::new(ctx);
     let Overview { used, peak, lua, scripts: texts, libraries: library_texts, .. } = memory;
@@ -302,7 +304,7 @@ fn total_system_bytes() -> u64 {
     pages.max(0) as u64 * page_bytes.max(0) as u64
 }
 
-/// What is said of forks, of which there are none, says so.
+/// Fields about forks have constant values: there are none.
 fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
     let server = &ctx.server;
     let (journal, saving) = (server.persistence.journal.as_ref(), &server.persistence.saving);
@@ -369,7 +371,7 @@ fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
     }
 }
 
-/// Those that receive and send: the engine's alone, unless `io-threads` asks for more.
+/// The threads that receive and send: only the engine's, unless `io-threads` asks for more.
 fn threads(text: &mut Text, ctx: &Ctx<'_>) {
     let stats = &ctx.server.meters.stats;
     let mut thread = |number, clients, reads, writes| {
@@ -385,7 +387,7 @@ fn threads(text: &mut Text, ctx: &Ctx<'_>) {
     }
 }
 
-/// For whoever works on the server.
+/// Internals, for developers of the server.
 fn debug(text: &mut Text, ctx: &Ctx<'_>) {
     let (stats, turns) = (&ctx.server.meters.stats, &ctx.server.network.turns);
     let log = ctx.server.persistence.journal.as_ref().map_or(Duration::ZERO, |journal| journal.log().busy_time());
@@ -553,7 +555,8 @@ fn cluster(text: &mut Text, _: &Ctx<'_>) {
     fields! { text, "cluster_enabled" => 0 }
 }
 
-/// Of a log that has failed INFO is to tell, so what it has lost must not have the whole answer refused.
+/// If the log has failed, INFO must still work. Counts of keys that include lost changes would have the whole reply
+/// refused, so they are left out.
 fn keyspace(text: &mut Text, ctx: &Ctx<'_>) {
     if ctx.server.persistence.has_lost(ctx.ks) {
         return;
@@ -582,7 +585,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     flags: Flags::LOADING.and(Flags::STALE),
     group: Group::Server,
     categories: &["@dangerous"],
-    summary: "Answers the state of the server, by sections; `all` shows every one.",
+    summary: "Returns the state of the server by sections; `all` shows every section.",
     syntax: "[section...]",
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
     run: Run::Now(info),

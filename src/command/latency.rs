@@ -1,8 +1,8 @@
-//! LATENCY: how long commands take, and what held others up.
+//! LATENCY: the time that commands take, and events that delayed others.
 //!
-//! HISTOGRAM tells of all calls; its counts are folded from the quarters of powers of two, in ticks, in which they are kept. The
-//! rest tells of [events](crate::engine::meters::latency) that took `latency-monitor-threshold` or longer. The picture of GRAPH and the advice
-//! of DOCTOR are our own.
+//! HISTOGRAM covers all calls. Its counts are derived from the stored ones, whose bins are quarters of powers of two in
+//! ticks. The other subcommands show [events](crate::engine::meters::latency) that took `latency-monitor-threshold` or
+//! longer. The drawing of GRAPH and the advice of DOCTOR are our own.
 
 use std::fmt::Write;
 
@@ -15,9 +15,9 @@ use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
 use crate::spec::{Flags, Group};
 
-/// Columns of a graph: as many samples are drawn.
+/// Columns of a graph, which is the number of samples drawn.
 const GRAPH_COLUMNS: usize = 80;
-/// Rows of its bars.
+/// Rows of a graph.
 const GRAPH_ROWS: u64 = 4;
 
 fn histogram(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
@@ -26,7 +26,7 @@ fn histogram(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
         true => table.iter().collect(),
         false => args.rest().iter().filter_map(|name| table.find_full(name)).collect(),
     };
-    // Whoever asks for a container asks for what it holds.
+    // The name of a container means its subcommands too.
     let entries = asked.into_iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub));
     let stats = &ctx.server.meters.stats;
     let found: Vec<(&Entry, &Histogram)> =
@@ -48,8 +48,9 @@ fn histogram(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// How many calls took so many microseconds or less, by powers of two, where the number grows. The first power is 1,024 ns; each
-/// is named by the largest value that HdrHistogram with two digits does not tell from it, as Redis does.
+/// Returns cumulative counts by powers of two: each latency in us with the number of calls that took at most that long,
+/// for the bins where the count grows. The first bin ends at 1,024 ns. As in Redis, a bin is named by the largest value
+/// that a two-digit HdrHistogram cannot tell from its end.
 fn cumulative(latencies: &Histogram, stats: &Stats) -> Vec<(u64, u64)> {
     let mut steps: Vec<(u64, u64)> = Vec::new();
     let (mut calls, mut limit_ns) = (0, 1_024);
@@ -68,7 +69,7 @@ fn cumulative(latencies: &Histogram, stats: &Stats) -> Vec<(u64, u64)> {
     steps
 }
 
-/// How many calls took each of these bounds, in ns, or less.
+/// Returns, for each of these bounds in ns, the number of calls that took at most that long.
 pub(super) fn steps_of(latencies: &Histogram, stats: &Stats, bounds_ns: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut buckets = latencies.buckets().map(|(last_ticks, count)| (stats.nanos(last_ticks), count)).peekable();
     let mut calls = 0;
@@ -124,7 +125,8 @@ fn graph(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// The newest samples as bars, from the longest down to the shortest; below each, read downward, how long ago it was.
+/// Draws the newest samples as bars, scaled from the shortest to the longest. Below each bar, read downward, stands its
+/// age.
 fn draw(event: Event, series: &Series, now_s: i64) -> String {
     let drawn = series.samples().skip(series.samples().len().saturating_sub(GRAPH_COLUMNS));
     let (ages, took): (Vec<String>, Vec<u64>) = drawn.map(|sample| (age(now_s - sample.at_s), sample.took_ms)).unzip();
@@ -147,7 +149,7 @@ fn draw(event: Event, series: &Series, now_s: i64) -> String {
     text
 }
 
-/// Seconds in the largest unit of which they are at least one.
+/// Formats seconds in the largest unit of which there is at least one.
 fn age(seconds: i64) -> String {
     const UNITS: [(i64, char); 3] = [(86_400, 'd'), (3_600, 'h'), (60, 'm')];
     let (size, unit) = UNITS.into_iter().find(|(size, _)| seconds >= *size).unwrap_or((1, 's'));
@@ -165,32 +167,33 @@ fn diagnosis(ctx: &Ctx<'_>) -> String {
     let threshold_ms = config.latency_monitor_threshold_ms;
     if monitor.seen().next().is_none() {
         return match threshold_ms {
-            0 => "Latency is not monitored. CONFIG SET latency-monitor-threshold MILLISECONDS keeps every event that takes so \
-                  long or longer.\n"
+            0 => "Latency is not monitored. CONFIG SET latency-monitor-threshold MILLISECONDS records every event \
+                that takes \
+                  at least that long.\n"
                 .to_owned(),
-            ms => format!("Nothing has taken {ms} ms or longer since latency is monitored, or since LATENCY RESET.\n"),
+            ms => format!("No event has taken {ms} ms or longer since monitoring began or LATENCY RESET was called.\n"),
         };
     }
-    let mut text = String::from("What held others up:\n\n");
+    let mut text = String::from("Events that delayed other clients:\n\n");
     for (event, series) in monitor.seen() {
         let took: Vec<u64> = series.samples().map(|sample| sample.took_ms).collect();
         let mean_ms = took.iter().sum::<u64>() / took.len().max(1) as u64;
-        // Writing to memory does not fail.
+        // Writing to memory cannot fail.
         let _ = writeln!(
             text,
-            "- {}: {} of the last seconds, {mean_ms} ms on average, at most {} ms.",
+            "- {}: {} samples, {mean_ms} ms on average, at most {} ms.",
             event.name(),
             took.len(),
             series.max_ms
         );
     }
-    text.push_str("\nWhat may help:\n\n");
+    text.push_str("\nAdvice:\n\n");
     let mut advices: Vec<&str> = monitor.seen().map(|(event, _)| advice(event)).collect();
     advices.dedup();
     if config.slowlog_log_slower_than_us < 0 || config.slowlog_max_len == 0 {
         advices.push("The slow log is off: slowlog-log-slower-than and slowlog-max-len turn it on.");
     } else if config.slowlog_log_slower_than_us as u64 / 1_000 > threshold_ms && threshold_ms > 0 {
-        advices.push("The slow log notes less than is monitored: lower slowlog-log-slower-than.");
+        advices.push("The slow log records less than the monitor: lower slowlog-log-slower-than.");
     }
     advices.iter().for_each(|advice| text.extend(["- ", advice, "\n"]));
     text
@@ -199,20 +202,19 @@ fn diagnosis(ctx: &Ctx<'_>) -> String {
 fn advice(event: Event) -> &'static str {
     match event {
         Event::Command | Event::FastCommand | Event::CommandUnblocking => {
-            "SLOWLOG GET shows the slowest commands, and SCRIPT SLOW the slowest scripts with what they called. Commands on \
-             large values and on many keys take longest: SCAN, HSCAN and their kin do the same in steps."
+            "SLOWLOG GET shows the slowest commands, and SCRIPT SLOW the slowest scripts with their calls. Commands on \
+             large values or many keys take longest: SCAN, HSCAN and similar commands work in steps."
         }
-        Event::ExpireCycle => {
-            "Many keys expire at once: spread their deadlines, by adding some random seconds to each."
-        }
+        Event::ExpireCycle => "Many keys expire at once: spread their deadlines by adding some random seconds to each.",
         Event::LogWrite | Event::LogSyncAlways | Event::LogSync => {
-            "The disk is slow, or others use it, too. INFO persistence tells how far the log is behind; with appendfsync everysec \
-             nobody waits for the disk, and a crash of the machine may take back a second."
+            "The disk is slow, or other programs use it. INFO persistence shows how far the log is behind. With \
+             appendfsync \
+             everysec no client waits for the disk, and a crash of the machine may lose one second of changes."
         }
     }
 }
 
-/// An entry of LATENCY: what most have in common.
+/// Fields that most subcommands of LATENCY share.
 const SUB: Command = Command {
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
     group: Group::Server,
@@ -228,19 +230,19 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     group: Group::Server,
     since: "2.8.13",
     complexity: "Depends on subcommand.",
-    summary: "Holds the commands about what takes long.",
+    summary: "A container for latency commands.",
     sub: &[
         Command {
             name: "doctor",
             arity: 2,
-            summary: "Answers what held others up, and what may help, as text.",
+            summary: "Returns a report on the events that delayed others, with advice.",
             run: Run::Now(doctor),
             ..SUB
         },
         Command {
             name: "graph",
             arity: 3,
-            summary: "Answers the samples of an event as a picture of characters.",
+            summary: "Returns an ASCII graph of the samples of an event.",
             syntax: "event",
             run: Run::Now(graph),
             ..SUB
@@ -259,7 +261,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             arity: -2,
             since: "7.0.0",
             complexity: "O(N) where N is the number of commands with latency information being retrieved.",
-            summary: "Answers how many calls of each command took how long at most.",
+            summary: "Returns the latency distribution of commands.",
             syntax: "[command...]",
             run: Run::Now(histogram),
             ..SUB
@@ -267,7 +269,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "history",
             arity: 3,
-            summary: "Answers the samples of an event: Unix time in seconds, and milliseconds.",
+            summary: "Returns the samples of an event: Unix time in seconds, and milliseconds.",
             syntax: "event",
             run: Run::Now(history),
             ..SUB
@@ -275,14 +277,14 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "latest",
             arity: 2,
-            summary: "Answers the last sample of each event, and its longest.",
+            summary: "Returns the latest and the longest sample of each event.",
             run: Run::Now(latest),
             ..SUB
         },
         Command {
             name: "reset",
             arity: -2,
-            summary: "Forgets the samples of all events, or of those named.",
+            summary: "Clears the samples of all events, or of the named ones.",
             syntax: "[event...]",
             tips: &["request_policy:all_nodes", "response_policy:agg_sum"],
             run: Run::Now(reset),

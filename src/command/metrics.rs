@@ -1,9 +1,9 @@
-//! Metrics in Prometheus' text format (0.0.4): INFO's figures under the names that redis_exporter gives them, so that its
-//! dashboards work, and beside them `tidegate_...`, what no Redis has.
+//! Metrics in Prometheus' text format (0.0.4). INFO's figures have the names that redis_exporter gives them, so its
+//! dashboards work; figures that Redis does not have are named `tidegate_...`.
 //!
-//! What INFO tells stands in [`FIGURES`], by the name of its field; figures that come by command, error, event or database have a
-//! function each. A figure is read where INFO reads it, so the two can't differ. How many keys there are is told though a crash may
-//! take the last ones back: it shows no data.
+//! [`FIGURES`] maps fields of INFO to metrics. Figures by command, error, event or database have a function each. Every
+//! figure comes from the source that INFO reads, so the two can't differ. Numbers of keys do not wait for the log,
+//! although a crash may take back the last changes: they show no data.
 
 use std::collections::HashMap;
 use std::fmt::{Display, Write};
@@ -14,10 +14,10 @@ use crate::engine::meters::coordination_stats::Counts;
 use crate::engine::{Ctx, Engine};
 use crate::keyspace::effect::{Family, Turn};
 
-/// What a figure's changes mean.
+/// The meaning of a figure's changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Only grows, but for restarts and CONFIG RESETSTAT.
+    /// Only grows, except for restarts and CONFIG RESETSTAT.
     Counter,
     /// Goes up and down.
     Gauge,
@@ -32,7 +32,7 @@ impl Kind {
     }
 }
 
-/// One of INFO's fields as a metric.
+/// A field of INFO as a metric.
 struct Figure {
     field: &'static str,
     metric: &'static str,
@@ -48,96 +48,105 @@ macro_rules! figures {
 
 const FIGURES: &[Figure] = figures! {
     "uptime_in_seconds", "redis_uptime_in_seconds", Gauge, "Seconds since the server started.";
-    "connected_clients", "redis_connected_clients", Gauge, "Connections.";
-    "maxclients", "redis_max_clients", Gauge, "Connections that there may be.";
-    "blocked_clients", "redis_blocked_clients", Gauge, "Clients that wait.";
-    "waiting_tickets", "tidegate_waiting_tickets", Gauge, "Calls that wait beside their connections (ASYNC).";
+    "connected_clients", "redis_connected_clients", Gauge, "Connected clients.";
+    "maxclients", "redis_max_clients", Gauge, "The maximum number of connections.";
+    "blocked_clients", "redis_blocked_clients", Gauge, "Clients waiting in blocking commands.";
+    "waiting_tickets", "tidegate_waiting_tickets", Gauge, "Waiting calls that do not block their connections (ASYNC).";
     "pubsub_clients", "redis_pubsub_clients", Gauge, "Clients with subscriptions.";
     "watching_clients", "redis_watching_clients", Gauge, "Clients that watch keys.";
-    "importing_clients", "redis_importing_clients", Gauge, "Clients of CLIENT IMPORT-SOURCE; while there is one, nothing expires.";
-    "tracking_clients", "redis_tracking_clients", Gauge, "Clients whose caches are kept up to date.";
-    "used_memory", "redis_memory_used_bytes", Gauge, "Bytes that are allocated and in use.";
-    "used_memory_rss", "redis_memory_used_rss_bytes", Gauge, "Bytes that the system has given.";
-    "used_memory_peak", "redis_memory_used_peak_bytes", Gauge, "The most bytes that were in use.";
-    "used_memory_overhead", "redis_memory_used_overhead_bytes", Gauge, "Bytes in use beside the data.";
-    "used_memory_startup", "redis_memory_used_startup_bytes", Gauge, "Bytes that were in use at the start.";
+    "importing_clients", "redis_importing_clients", Gauge,
+        "Clients with CLIENT IMPORT-SOURCE on; while there is one, nothing expires.";
+    "tracking_clients", "redis_tracking_clients", Gauge, "Clients with CLIENT TRACKING on.";
+    "used_memory", "redis_memory_used_bytes", Gauge, "Bytes allocated and in use.";
+    "used_memory_rss", "redis_memory_used_rss_bytes", Gauge, "Resident bytes of the process.";
+    "used_memory_peak", "redis_memory_used_peak_bytes", Gauge, "The peak of bytes in use.";
+    "used_memory_overhead", "redis_memory_used_overhead_bytes", Gauge, "Bytes in use, without the data.";
+    "used_memory_startup", "redis_memory_used_startup_bytes", Gauge, "Bytes in use at startup.";
     "used_memory_dataset", "redis_memory_used_dataset_bytes", Gauge, "Bytes of the data.";
-    "used_memory_lua", "redis_memory_used_lua_bytes", Gauge, "Bytes that Lua holds.";
-    "used_memory_scripts", "redis_memory_used_scripts_bytes", Gauge, "Bytes of scripts' and libraries' texts.";
-    "maxmemory", "redis_memory_max_bytes", Gauge, "The limit on memory; 0 for none.";
-    "allocator_allocated", "redis_allocator_allocated_bytes", Gauge, "Bytes that are allocated.";
-    "allocator_active", "redis_allocator_active_bytes", Gauge, "The same with free places between keys.";
+    "used_memory_lua", "redis_memory_used_lua_bytes", Gauge, "Bytes held by Lua.";
+    "used_memory_scripts", "redis_memory_used_scripts_bytes", Gauge, "Bytes of the texts of scripts and libraries.";
+    "maxmemory", "redis_memory_max_bytes", Gauge, "The memory limit; 0 for none.";
+    "allocator_allocated", "redis_allocator_allocated_bytes", Gauge, "Bytes allocated.";
+    "allocator_active", "redis_allocator_active_bytes", Gauge, "Bytes allocated, with the free places between keys.";
     "allocator_resident", "redis_allocator_resident_bytes", Gauge, "Bytes of memory without a file behind it.";
-    "mem_fragmentation_ratio", "redis_mem_fragmentation_ratio", Gauge, "Resident bytes by bytes in use.";
+    "mem_fragmentation_ratio", "redis_mem_fragmentation_ratio", Gauge, "Resident bytes divided by bytes in use.";
     "mem_fragmentation_bytes", "redis_mem_fragmentation_bytes", Gauge, "Resident bytes that are not in use.";
     "mem_clients_normal", "redis_mem_clients_normal", Gauge, "Bytes held for clients.";
-    "mem_acl", "tidegate_mem_acl_bytes", Gauge, "Bytes of users, and of what ACL LOG keeps.";
-    "mem_history", "tidegate_mem_history_bytes", Gauge, "Bytes of what SLOWLOG, COMMANDLOG, SCRIPT SLOW, HOTKEYS and EVENTS keep.";
-    "mem_not_counted_for_evict", "redis_mem_not_counted_for_eviction_bytes", Gauge, "Bytes that eviction leaves out.";
-    "lazyfree_pending_objects", "redis_lazyfree_pending_objects", Gauge, "Values that wait to be freed.";
+    "mem_acl", "tidegate_mem_acl_bytes", Gauge, "Bytes of users and of the entries of ACL LOG.";
+    "mem_history", "tidegate_mem_history_bytes", Gauge,
+        "Bytes of the records of SLOWLOG, COMMANDLOG, SCRIPT SLOW, HOTKEYS and EVENTS.";
+    "mem_not_counted_for_evict", "redis_mem_not_counted_for_eviction_bytes", Gauge,
+        "Bytes that eviction does not count.";
+    "lazyfree_pending_objects", "redis_lazyfree_pending_objects", Gauge, "Values waiting to be freed.";
     "loading", "redis_loading_dump_file", Gauge, "Whether the data is being loaded.";
     "rdb_changes_since_last_save", "redis_rdb_changes_since_last_save", Gauge, "Changes since the last snapshot.";
     "rdb_bgsave_in_progress", "redis_rdb_bgsave_in_progress", Gauge, "Whether a snapshot is being made.";
-    "rdb_last_save_time", "redis_rdb_last_save_timestamp_seconds", Gauge, "When the last snapshot was made, Unix s.";
-    "rdb_last_bgsave_time_sec", "redis_rdb_last_bgsave_duration_sec", Gauge, "Seconds that it took.";
-    "rdb_current_bgsave_time_sec", "redis_rdb_current_bgsave_duration_sec", Gauge, "Seconds of the one under way.";
-    "rdb_saves", "redis_rdb_saves_total", Counter, "Snapshots that were made.";
+    "rdb_last_save_time", "redis_rdb_last_save_timestamp_seconds", Gauge, "Time of the last snapshot, Unix s.";
+    "rdb_last_bgsave_time_sec", "redis_rdb_last_bgsave_duration_sec", Gauge,
+        "Duration of the last snapshot in seconds.";
+    "rdb_current_bgsave_time_sec", "redis_rdb_current_bgsave_duration_sec", Gauge,
+        "Seconds since the snapshot in progress began.";
+    "rdb_saves", "redis_rdb_saves_total", Counter, "Snapshots made.";
     "aof_enabled", "redis_aof_enabled", Gauge, "Whether changes are logged.";
-    "aof_rewrite_in_progress", "redis_aof_rewrite_in_progress", Gauge, "Whether the log is being shortened.";
-    "aof_rewrite_scheduled", "redis_aof_rewrite_scheduled", Gauge, "Whether it will be.";
-    "aof_last_rewrite_time_sec", "redis_aof_last_rewrite_duration_sec", Gauge, "Seconds that it took last.";
-    "aof_current_rewrite_time_sec", "redis_aof_current_rewrite_duration_sec", Gauge, "Seconds since it began.";
-    "aof_current_size", "redis_aof_current_size_bytes", Gauge, "Bytes of snapshot and log.";
+    "aof_rewrite_in_progress", "redis_aof_rewrite_in_progress", Gauge, "Whether the log is being rewritten.";
+    "aof_rewrite_scheduled", "redis_aof_rewrite_scheduled", Gauge, "Whether a rewrite of the log is scheduled.";
+    "aof_last_rewrite_time_sec", "redis_aof_last_rewrite_duration_sec", Gauge,
+        "Duration of the last rewrite of the log in seconds.";
+    "aof_current_rewrite_time_sec", "redis_aof_current_rewrite_duration_sec", Gauge,
+        "Seconds since the rewrite in progress began.";
+    "aof_current_size", "redis_aof_current_size_bytes", Gauge, "Bytes of the snapshot and the log.";
     "aof_base_size", "redis_aof_base_size_bytes", Gauge, "Bytes of the snapshot.";
-    "total_connections_received", "redis_connections_received_total", Counter, "Connections that were accepted.";
-    "total_commands_processed", "redis_commands_processed_total", Counter, "Commands that ran.";
-    "instantaneous_ops_per_sec", "redis_instantaneous_ops_per_sec", Gauge, "Commands per second of late.";
+    "total_connections_received", "redis_connections_received_total", Counter, "Connections accepted.";
+    "total_commands_processed", "redis_commands_processed_total", Counter, "Commands processed.";
+    "instantaneous_ops_per_sec", "redis_instantaneous_ops_per_sec", Gauge, "Commands per second, recently.";
     "total_net_input_bytes", "redis_net_input_bytes_total", Counter, "Bytes received.";
     "total_net_output_bytes", "redis_net_output_bytes_total", Counter, "Bytes sent.";
     "total_reads_processed", "redis_total_reads_processed", Counter, "Reads from clients.";
     "total_writes_processed", "redis_total_writes_processed", Counter, "Writes to clients.";
     "rejected_connections", "redis_rejected_connections_total", Counter, "Connections refused by maxclients.";
-    "expired_keys", "redis_expired_keys_total", Counter, "Keys that expired.";
-    "expired_subkeys", "redis_expired_subkeys_total", Counter, "Fields and members that expired.";
-    "evicted_keys", "redis_evicted_keys_total", Counter, "Keys that were evicted.";
-    "evicted_clients", "redis_evicted_clients_total", Counter, "Clients that were closed for their memory.";
+    "expired_keys", "redis_expired_keys_total", Counter, "Keys expired.";
+    "expired_subkeys", "redis_expired_subkeys_total", Counter, "Fields and members expired.";
+    "evicted_keys", "redis_evicted_keys_total", Counter, "Keys evicted.";
+    "evicted_clients", "redis_evicted_clients_total", Counter, "Clients closed because of their memory.";
     "keyspace_hits", "redis_keyspace_hits_total", Counter, "Lookups that found a key.";
-    "keyspace_misses", "redis_keyspace_misses_total", Counter, "Lookups that found none.";
+    "keyspace_misses", "redis_keyspace_misses_total", Counter, "Lookups that found no key.";
     "pubsub_channels", "redis_pubsub_channels", Gauge, "Channels with subscribers.";
     "pubsub_patterns", "redis_pubsub_patterns", Gauge, "Patterns with subscribers.";
     "pubsubshard_channels", "redis_pubsubshard_channels", Gauge, "Sharded channels with subscribers.";
-    "tracking_total_keys", "redis_tracking_total_keys", Gauge, "Keys that clients cache.";
-    "tracking_total_items", "redis_tracking_total_items", Gauge, "Pairs of such a key and a client.";
-    "tracking_total_prefixes", "redis_tracking_total_prefixes", Gauge, "Prefixes that clients cache by.";
-    "total_error_replies", "redis_total_error_replies", Counter, "Errors that were answered.";
+    "tracking_total_keys", "redis_tracking_total_keys", Gauge, "Keys tracked for client caches.";
+    "tracking_total_items", "redis_tracking_total_items", Gauge, "Pairs of a tracked key and a client.";
+    "tracking_total_prefixes", "redis_tracking_total_prefixes", Gauge, "Prefixes tracked for client caches.";
+    "total_error_replies", "redis_total_error_replies", Counter, "Error replies.";
     "client_query_buffer_limit_disconnections", "redis_client_query_buffer_limit_disconnections_total", Counter,
-        "Clients closed for too large a request.";
+        "Clients closed because a request was too large.";
     "client_output_buffer_limit_disconnections", "redis_client_output_buffer_limit_disconnections_total", Counter,
-        "Clients closed for not reading replies.";
-    "used_cpu_sys", "redis_cpu_sys_seconds_total", Counter, "Seconds of the processor in the system.";
-    "used_cpu_user", "redis_cpu_user_seconds_total", Counter, "Seconds of the processor in the server.";
-    "used_cpu_sys_main_thread", "redis_cpu_sys_main_thread_seconds_total", Counter, "The same of the engine's thread.";
-    "used_cpu_user_main_thread", "redis_cpu_user_main_thread_seconds_total", Counter, "The same of the engine's thread.";
+        "Clients closed because they did not read their replies.";
+    "used_cpu_sys", "redis_cpu_sys_seconds_total", Counter, "CPU seconds in the kernel.";
+    "used_cpu_user", "redis_cpu_user_seconds_total", Counter, "CPU seconds in the server.";
+    "used_cpu_sys_main_thread", "redis_cpu_sys_main_thread_seconds_total", Counter,
+        "CPU seconds of the engine's thread in the kernel.";
+    "used_cpu_user_main_thread", "redis_cpu_user_main_thread_seconds_total", Counter,
+        "CPU seconds of the engine's thread.";
     "eventloop_cycles", "tidegate_eventloop_turns_total", Counter, "Turns of the event loop.";
-    "eventloop_duration_sum", "tidegate_eventloop_microseconds_total", Counter, "What they took.";
-    "eventloop_duration_cmd_sum", "tidegate_commands_microseconds_total", Counter, "What clients' commands took of it.";
-    "number_of_cached_scripts", "tidegate_scripts", Gauge, "Scripts that are kept.";
-    "number_of_functions", "tidegate_functions", Gauge, "Functions that are loaded.";
-    "log_last_lsn", "tidegate_log_last_lsn", Counter, "The last change's number.";
-    "log_durable_lsn", "tidegate_log_durable_lsn", Counter, "The last one that is on disk.";
+    "eventloop_duration_sum", "tidegate_eventloop_microseconds_total", Counter, "Microseconds of these turns.";
+    "eventloop_duration_cmd_sum", "tidegate_commands_microseconds_total", Counter, "Microseconds of clients' commands.";
+    "number_of_cached_scripts", "tidegate_scripts", Gauge, "Scripts in the cache.";
+    "number_of_functions", "tidegate_functions", Gauge, "Functions loaded.";
+    "log_last_lsn", "tidegate_log_last_lsn", Counter, "The number of the last change.";
+    "log_durable_lsn", "tidegate_log_durable_lsn", Counter, "The number of the last change on disk.";
     "log_segments", "tidegate_log_segments", Gauge, "Files of the log.";
-    "log_lines_lost", "tidegate_log_lines_lost_total", Counter, "Lines of the server's log that were not written.";
+    "log_lines_lost", "tidegate_log_lines_lost_total", Counter, "Lines of the server's log file that were lost.";
     "aof_buffer_length", "tidegate_log_backlog_bytes", Gauge, "Bytes that the log has not written yet.";
 };
 
-/// What else is told of the server itself.
+/// Fields of INFO that describe the server, as labels.
 const ABOUT: [&str; 8] =
     ["redis_version", "tidegate_version", "redis_mode", "role", "os", "tcp_port", "run_id", "maxmemory_policy"];
 
-/// Bounds of the histograms of latencies, us: powers of two up to two seconds.
+/// Bounds of latency histograms: powers of two in us, up to two seconds.
 const BOUNDS: u32 = 22;
 
-/// All metrics of a server.
+/// Returns all metrics of a server.
 pub(crate) fn render(engine: &mut Engine) -> String {
     engine.look(|ctx| {
         let mut text = String::new();
@@ -151,9 +160,9 @@ pub(crate) fn render(engine: &mut Engine) -> String {
     })
 }
 
-/// Begins a metric.
+/// Writes the head of a metric.
 fn head(text: &mut String, metric: &str, kind: &str, help: &str) {
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     let _ = writeln!(text, "# HELP {metric} {help}\n# TYPE {metric} {kind}");
 }
 
@@ -168,13 +177,13 @@ fn sample(text: &mut String, metric: &str, labels: &[(&str, &str)], value: impl 
     let _ = writeln!(text, " {value}");
 }
 
-/// A metric of one sample.
+/// Writes a metric with one sample.
 fn single(text: &mut String, metric: &str, kind: Kind, help: &str, value: impl Display) {
     head(text, metric, kind.name(), help);
     sample(text, metric, &[], value);
 }
 
-/// What INFO tells. A field that is not there, such as one of a log that is off, is left out.
+/// Writes the figures of INFO. A missing field, such as one of a log that is off, is left out.
 fn figures(text: &mut String, ctx: &Ctx<'_>) {
     let info = sections(ctx, &[b"default"]);
     let fields: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();
@@ -183,12 +192,16 @@ fn figures(text: &mut String, ctx: &Ctx<'_>) {
             single(text, figure.metric, figure.kind, figure.help, value);
         }
     }
-    head(text, "redis_instance_info", "gauge", "What the server is.");
+    head(text, "redis_instance_info", "gauge", "Properties of the server.");
     let labels = ABOUT.map(|field| (field, fields.get(field).copied().unwrap_or_default()));
     sample(text, "redis_instance_info", &labels, 1);
     for (field, metric, help) in [
-        ("rdb_last_bgsave_status", "redis_rdb_last_bgsave_status", "Whether the last snapshot could be made."),
-        ("aof_last_bgrewrite_status", "redis_aof_last_bgrewrite_status", "Whether the log could be shortened last."),
+        ("rdb_last_bgsave_status", "redis_rdb_last_bgsave_status", "Whether the last snapshot succeeded."),
+        (
+            "aof_last_bgrewrite_status",
+            "redis_aof_last_bgrewrite_status",
+            "Whether the last rewrite of the log succeeded.",
+        ),
         ("aof_last_write_status", "redis_aof_last_write_status", "Whether the log can be written."),
     ] {
         if let Some(status) = fields.get(field) {
@@ -197,18 +210,18 @@ fn figures(text: &mut String, ctx: &Ctx<'_>) {
     }
 }
 
-/// What the server is, how it is, and how many keys each database has.
+/// Writes the state of the server and the number of keys of each database.
 fn about(text: &mut String, ctx: &Ctx<'_>) {
     let server = &ctx.server;
-    single(text, "redis_up", Kind::Gauge, "Whether the server answers.", 1);
-    single(text, "tidegate_busy", Kind::Gauge, "Whether a command or script holds the server.", 0);
-    let ready = u8::from(server.persistence.loading.is_none() && !server.persistence.is_unlogged(&server.config));
-    single(text, "tidegate_ready", Kind::Gauge, "Whether the data is there and changes are taken.", ready);
-    let log = server.persistence.journal.as_ref().map(|journal| journal.log());
+    single(text, "redis_up", Kind::Gauge, "Whether the server responds.", 1);
+    single(text, "tidegate_busy", Kind::Gauge, "Whether a command or script is blocking the server.", 0);
+    let ready = u8::from(server.loading.is_none() && !server.is_unlogged());
+    single(text, "tidegate_ready", Kind::Gauge, "Whether the data is loaded and writes are accepted.", ready);
+    let log = server.durability.as_ref().map(|durability| durability.log());
     if let Some(log) = log {
-        let (help, seconds) = ("How long a sync takes, s: the slowest of late.", log.sync_time().as_secs_f64());
+        let (help, seconds) = ("Duration of the slowest recent sync in seconds.", log.sync_time().as_secs_f64());
         single(text, "tidegate_log_sync_seconds", Kind::Gauge, help, seconds);
-        let (help, seconds) = ("Seconds of writing and syncing the log.", log.busy_time().as_secs_f64());
+        let (help, seconds) = ("Seconds spent writing and syncing the log.", log.busy_time().as_secs_f64());
         single(text, "tidegate_log_busy_seconds_total", Kind::Counter, help, seconds);
     }
     databases(text, ctx);
@@ -228,7 +241,7 @@ fn databases(text: &mut String, ctx: &Ctx<'_>) {
     });
 }
 
-/// What was counted of each command that was called, and of each kind of error.
+/// Writes the counts of each command that was called, and of each kind of error.
 fn commands(text: &mut String, ctx: &Ctx<'_>) {
     let stats = &ctx.server.meters.stats;
     let entries = || ctx.server.table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub));
@@ -258,7 +271,7 @@ fn commands(text: &mut String, ctx: &Ctx<'_>) {
     errors.iter().for_each(|(code, count)| sample(text, "redis_errors_total", &[("err", code)], count));
 }
 
-/// How long the calls of each command took.
+/// Writes the latency histogram of each command.
 fn latencies(text: &mut String, ctx: &Ctx<'_>) {
     const METRIC: &str = "redis_commands_latencies_usec";
     let stats = &ctx.server.meters.stats;
@@ -279,10 +292,10 @@ fn latencies(text: &mut String, ctx: &Ctx<'_>) {
     }
 }
 
-/// How grants end.
+/// The ways in which grants end.
 const ENDS: [Turn; 5] = [Turn::Released, Turn::Expired, Turn::Broken, Turn::Removed, Turn::Sold];
 
-/// Grants, refusals and waits, also where there were none yet: a counter that appears with its first event shows no increase.
+/// Writes grants, refusals and waits, including zeroes: a counter that appears with its first event shows no increase.
 fn coordination(text: &mut String, ctx: &Ctx<'_>) {
     let prefixes = ctx.ks.counted_prefixes();
     let prefix = |group: usize| String::from_utf8_lossy(prefixes.prefix(group));
@@ -297,17 +310,22 @@ fn coordination(text: &mut String, ctx: &Ctx<'_>) {
     let holding = [Family::Lock, Family::Gate, Family::Stock];
     let refusing = [Family::Lock, Family::Gate, Family::Stock, Family::Limit];
     let waiting = [Family::Lock, Family::Gate];
-    let help = "Locks, places of gates and holds on stocks that were given, and calls that each limit has admitted.";
+    let help = "Locks, places of gates and holds on stocks granted, and calls admitted by limits.";
     of_each(text, "tidegate_grants_total", help, &refusing, &|counts| counts.turns(Turn::Granted) as f64);
-    let help = "Calls that were refused a lock, a place or units, or by a limit.";
+    let help = "Calls refused a lock, a place or units, or refused by a limit.";
     of_each(text, "tidegate_refusals_total", help, &refusing, &|counts| counts.refusals as f64);
     let help = "Calls that began to wait for a lock or a place of a gate.";
     of_each(text, "tidegate_waits_total", help, &waiting, &|counts| counts.waits as f64);
-    let help = "Calls that have ended waiting for a lock or a place of a gate.";
+    let help = "Calls that have stopped waiting for a lock or a place of a gate.";
     of_each(text, "tidegate_waits_ended_total", help, &waiting, &|counts| counts.waits_ended as f64);
-    let help = "Seconds that calls have waited which no longer wait for a lock or a place of a gate.";
+    let help = "Seconds waited for a lock or a place of a gate, by calls that have stopped waiting.";
     of_each(text, "tidegate_waited_seconds_total", help, &waiting, &|counts| counts.waited_ms as f64 / 1_000.0);
-    head(text, "tidegate_grant_ends_total", "counter", "Locks, places and holds that have ended, by how they did.");
+    head(
+        text,
+        "tidegate_grant_ends_total",
+        "counter",
+        "Locks, places and holds that have ended, by the way they ended.",
+    );
     for (family, group) in
         holding.into_iter().flat_map(|family| (0..prefixes.groups()).map(move |group| (family, group)))
     {
@@ -325,7 +343,7 @@ fn coordination(text: &mut String, ctx: &Ctx<'_>) {
         (
             "tidegate_dead_letters_stayed_total",
             Turn::DeadLetterStays,
-            "Dead letters that went from stream to stream too often, and stay in this one.",
+            "Dead letters that stayed in a stream because they had moved between streams too often.",
         ),
     ];
     for (metric, turn, help) in of_messages {
@@ -336,32 +354,50 @@ fn coordination(text: &mut String, ctx: &Ctx<'_>) {
     }
 }
 
-/// The slow log, what held others up, and scripts.
+/// Writes the slow log, latency events and scripts.
 fn others(text: &mut String, ctx: &Ctx<'_>) {
     use crate::engine::meters::command_log::Trait;
     let server = &ctx.server;
     let slow = server.meters.command_log.of(Trait::Slow);
     single(text, "redis_slowlog_length", Kind::Gauge, "Entries of the slow log.", slow.len());
     let last = slow.iter().next().map_or(-1, |noted| noted.id as i64);
-    single(text, "redis_slowlog_last_id", Kind::Gauge, "The number of its last entry.", last);
-    head(text, "redis_latency_spike_last", "gauge", "When an event last held others up, Unix s.");
-    for (event, series) in server.meters.latency.seen() {
+    single(text, "redis_slowlog_last_id", Kind::Gauge, "The id of the last entry of the slow log.", last);
+    head(text, "redis_latency_spike_last", "gauge", "Time of the last latency event, Unix s.");
+    for (event, series) in server.latency.seen() {
         let at_s = series.samples().next_back().map_or(0, |sample| sample.at_s);
         sample(text, "redis_latency_spike_last", &[("event_name", event.name())], at_s);
     }
-    head(text, "redis_latency_spike_duration_seconds", "gauge", "For how long.");
-    for (event, series) in server.meters.latency.seen() {
+    head(text, "redis_latency_spike_duration_seconds", "gauge", "Duration of the last latency event in seconds.");
+    for (event, series) in server.latency.seen() {
         let took_ms = series.samples().next_back().map_or(0, |sample| sample.took_ms);
         let labels = [("event_name", event.name())];
         sample(text, "redis_latency_spike_duration_seconds", &labels, took_ms as f64 / 1_000.0);
     }
     let (calls, errors) = server.meters.stats.scripts.totals();
     single(text, "tidegate_script_calls_total", Kind::Counter, "Calls of scripts and functions.", calls);
-    single(text, "tidegate_script_errors_total", Kind::Counter, "Those that answered an error.", errors);
-    let (kills, rollbacks) = (server.meters.stats.scripts.kills, server.meters.stats.scripts.rollbacks);
-    single(text, "tidegate_script_kills_total", Kind::Counter, "Those that were ended from outside.", kills);
-    single(text, "tidegate_script_rollbacks_total", Kind::Counter, "Those that were rolled back.", rollbacks);
-    single(text, "tidegate_messages_published_total", Kind::Counter, "Messages.", server.meters.stats.published);
+    single(
+        text,
+        "tidegate_script_errors_total",
+        Kind::Counter,
+        "Calls of scripts and functions that returned an error.",
+        errors,
+    );
+    let (kills, rollbacks) = (server.stats.scripts.kills, server.stats.scripts.rollbacks);
+    single(
+        text,
+        "tidegate_script_kills_total",
+        Kind::Counter,
+        "Calls of scripts and functions that were killed.",
+        kills,
+    );
+    single(
+        text,
+        "tidegate_script_rollbacks_total",
+        Kind::Counter,
+        "Calls of scripts and functions that were rolled back.",
+        rollbacks,
+    );
+    single(text, "tidegate_messages_published_total", Kind::Counter, "Messages published.", server.stats.published);
 }
 
 #[cfg(test)]

@@ -221,7 +221,7 @@ fn time_until(deadline: Instant) -> io::Result<Duration> {
 }
 
 /// What is said while the engine can't be asked.
-const BUSY: &str = "# HELP tidegate_busy Whether a command or script holds the server, so that nothing else can be told.\n\
+const BUSY: &str = "# HELP tidegate_busy Whether a command or script is blocking the server, so no other metric is available.\n\
                     # TYPE tidegate_busy gauge\ntidegate_busy 1\n";
 
 /// Reads up to the empty line behind a request's head; `None` if that is too long. What takes too long is an error.

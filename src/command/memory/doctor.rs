@@ -1,22 +1,22 @@
-//! MEMORY DOCTOR: what is wrong with the server's memory, in words, and what helps.
+//! MEMORY DOCTOR: faults of the server's memory in words, with advice.
 
 use super::overview::{Growth, Overview};
 
 const MIB: u64 = 1 << 20;
 
-/// Below this nothing can be said: a share of little is noise.
+/// Below this many bytes in use there is no diagnosis: ratios of small numbers are noise.
 const ENOUGH_BYTES: u64 = 5 * MIB;
 
-/// Bytes by which one measure of memory must exceed another to be worth a word.
+/// Bytes by which one measure of memory must exceed another to be reported.
 const WORTH_BYTES: i64 = 10 << 20;
 
-/// Bytes held for a client, on average, that are much.
+/// Average bytes per client from which clients are reported.
 const CLIENT_BYTES: u64 = 200 * 1024;
 
-/// Scripts that are many.
+/// The number of scripts from which scripts are reported.
 const SCRIPTS: u64 = 1_000;
 
-/// A fault, and how it is told.
+/// A fault and its text in the report.
 struct Finding {
     is_there: fn(&Overview) -> bool,
     title: &'static str,
@@ -27,47 +27,47 @@ const FINDINGS: [Finding; 7] = [
     Finding {
         is_there: |memory| memory.peak as f64 > 1.5 * memory.used as f64,
         title: "Peak",
-        advice: "The server once held more than one and a half times as much as now. That does no harm. Memory \
-                 that became free goes back to the system by itself; MEMORY PURGE returns the rest.",
+        advice: "The server once used more than 1.5 times as much memory as now. That does no harm. Freed memory \
+                 returns to the system by itself; MEMORY PURGE returns the rest.",
     },
     Finding {
         is_there: |memory| exceeds(memory.total(), 1.4),
         title: "Resident memory",
-        advice: "The process takes more than 1.4 times the memory that is in use. What this is made of follows, if \
-                 one part stands out.",
+        advice: "The process takes more than 1.4 times the memory in use. If one part of the difference stands \
+                 out, it follows below.",
     },
     Finding {
         is_there: |memory| exceeds(memory.fragmentation(), 1.1),
         title: "Places between keys",
-        advice: "More than a tenth of the memory of keys is free places between them. New keys of about the \
-                 same size take these places; other keys can't. A restart brings the keys together.",
+        advice: "The free places between keys add more than a tenth to the memory in use. Only new keys of about \
+                 the same size can fill them. A restart packs the keys together.",
     },
     Finding {
         is_there: |memory| exceeds(memory.retention(), 1.1),
         title: "Allocator",
-        advice: "The allocator keeps more than a tenth beyond what it has given out. After much was freed MEMORY PURGE \
-                 returns what can be returned; MEMORY MALLOC-STATS tells more.",
+        advice: "The allocator retains more than a tenth beyond the memory it has handed out. After much was freed, \
+                 MEMORY PURGE returns what it can; MEMORY MALLOC-STATS shows details.",
     },
     Finding {
         is_there: |memory| exceeds(memory.program(), 1.1),
         title: "Program",
-        advice: "Files that are mapped into memory, such as the program, take more than a tenth beyond the data.",
+        advice: "Files mapped into memory, such as the program, add more than a tenth to the data.",
     },
     Finding {
         is_there: |memory| memory.clients / memory.client_count.max(1) > CLIENT_BYTES,
         title: "Clients",
         advice: "A client holds more than 200 KiB on average: replies that it does not read, a long transaction, \
-                 or a large command that has come in part. CLIENT LIST shows which (tot-mem).",
+                 or a large command that has arrived in part. CLIENT LIST shows which client (tot-mem).",
     },
     Finding {
         is_there: |memory| memory.script_count > SCRIPTS,
         title: "Scripts",
-        advice: "More than 1000 scripts are loaded. Programs that write a new script for each call should pass what \
-                 differs as KEYS and ARGV; SCRIPT FLUSH removes all scripts, SCRIPT LIST shows them.",
+        advice: "More than 1000 scripts are loaded. Programs that generate a new script for each call should pass the \
+                 varying parts as KEYS and ARGV; SCRIPT FLUSH removes all scripts, SCRIPT LIST shows them.",
     },
 ];
 
-/// The report, for people.
+/// Returns the report.
 pub(super) fn report(memory: &Overview) -> String {
     if memory.used < ENOUGH_BYTES {
         return "The server holds too little for a diagnosis: less than 5 MiB is in use.\n".to_owned();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_is_told_alone() {
+    fn each_fault_is_reported_alone() {
         assert_eq!(report(&healthy()), "No problem with the memory was found.\n");
         assert!(report(&Overview { used: ENOUGH_BYTES - 1, ..healthy() }).contains("too little"));
         type Spoil = fn(&mut Overview);
@@ -130,9 +130,9 @@ mod tests {
         }
     }
 
-    /// A few bytes are no fault, whatever their share.
+    /// Few bytes are no fault, whatever their ratio.
     #[test]
-    fn what_is_little_is_no_fault() {
+    fn few_bytes_are_no_fault() {
         let memory = Overview {
             used: 6 * MIB,
             peak: 6 * MIB,

@@ -1,4 +1,4 @@
-//! MEMORY: what a key costs, where the server's memory is, and giving back what is free.
+//! MEMORY: the size of keys, the use of the server's memory, and the return of free memory to the system.
 
 mod doctor;
 pub(super) mod overview;
@@ -12,7 +12,7 @@ use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::spec::{Access, Flags, Group, KeySpec};
 
-/// Elements of a collection whose size is looked at, unless the caller says otherwise.
+/// Sampled elements of a collection by default.
 const DEFAULT_SAMPLES: usize = 5;
 
 fn usage(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
@@ -31,18 +31,18 @@ fn usage(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// What a field of MEMORY STATS holds.
+/// The value of a field of MEMORY STATS.
 enum Field {
     Bytes(u64),
     Difference(i64),
     Share(f64),
 }
 
-/// The fields have Redis' names. What does not exist here shows what a Redis without it shows: replicas, links of a cluster, and
-/// tables that are rehashed as a whole.
+/// The fields have Redis' names. Features that do not exist here (replicas, cluster links, tables rehashed as a whole)
+/// show the values of a Redis without them.
 fn stats(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     use Field::{Bytes, Difference, Share};
-    // It tells which databases hold keys, and how many.
+    // The reply shows which databases hold keys, and how many, so it depends on every change.
     ctx.ks.see_everything();
     let memory = Overview::new(ctx);
     let sum = |of: fn(&overview::Database) -> u64| memory.databases.iter().map(of).sum();
@@ -124,7 +124,7 @@ fn purge(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// A subcommand that tells of the whole server.
+/// Fields of subcommands that report on the whole server.
 const REPORT: Command = Command {
     arity: 2,
     group: Group::Server,
@@ -141,11 +141,11 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     group: Group::Server,
     since: "4.0.0",
     complexity: "Depends on subcommand.",
-    summary: "Holds the commands about memory.",
+    summary: "A container for memory commands.",
     sub: &[
         Command {
             name: "doctor",
-            summary: "Tells in words what is wrong with the server's memory, and what helps.",
+            summary: "Returns a report on the faults of the server's memory, with advice.",
             run: Run::Now(doctor),
             ..REPORT
         },
@@ -161,7 +161,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "malloc-stats",
-            summary: "Answers what the allocator tells of itself.",
+            summary: "Returns the allocator's statistics.",
             run: Run::Now(malloc_stats),
             ..REPORT
         },
@@ -182,7 +182,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             group: Group::Server,
             since: "4.0.0",
             complexity: "O(N) where N is the number of samples",
-            summary: "Estimates the bytes that a key takes, a collection's from so many of its elements (0: all).",
+            summary: "Estimates the bytes of a key; SAMPLES limits the sampled elements (0: all).",
             syntax: "key [SAMPLES count]",
             run: Run::Now(usage),
             ..Command::EMPTY

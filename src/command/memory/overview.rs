@@ -1,72 +1,73 @@
-//! Where the server's memory is, read at one moment: what INFO, MEMORY STATS and MEMORY DOCTOR tell of.
+//! A reading of the server's memory at one moment, for INFO, MEMORY STATS and MEMORY DOCTOR.
 //!
 //! ```text
-//! used        what the server holds and uses; `maxmemory` bounds it
-//! active      used, and the places between keys that wait for new ones
-//! resident    active, and what the allocator keeps; stacks
-//! process     resident, and the program itself
+//! used        allocated and in use; `maxmemory` bounds it
+//! active      used, plus the free places between keys
+//! resident    active, plus pages that the allocator retains, and stacks
+//! process     resident, plus the program itself
 //! ```
 //!
-//! The first two are counted by the server, the others by the system, which counts pages once they are touched. So a step may
-//! be less than nothing: what was allocated and never written to takes no page.
+//! The server counts the first two, the system the others. The system counts a page once it is touched, so a step may
+//! be negative: memory that was allocated and never written to takes no page.
 
 use crate::base::os::allocated::allocated_bytes;
 use crate::engine::meters::Meters;
 use crate::engine::{Ctx, ServerState};
 
-/// See the file's header. All are bytes, but for numbers of keys and clients.
+/// All fields are bytes, except for the numbers of keys, clients and scripts. The measures are explained at the head of
+/// the file.
 pub(crate) struct Overview {
-    /// What is allocated and in use.
+    /// Allocated and in use.
     pub(crate) used: u64,
-    /// The most that this has been.
+    /// The maximum of `used` so far.
     pub(crate) peak: u64,
-    /// What it was when the server was made.
+    /// `used` when the server had started.
     pub(crate) startup: u64,
-    /// With the free places between keys.
+    /// `used` with the free places between keys.
     pub(crate) active: u64,
-    /// What the system has given for that: memory without a file behind it.
+    /// Resident memory without a file behind it.
     pub(crate) resident: u64,
-    /// What it has given in all.
+    /// All resident memory.
     pub(crate) process: u64,
-    /// What is held for clients: their state, what they have sent in part, what they have queued and what they have not read.
+    /// Clients: their state, partial requests, queued commands and unread replies.
     pub(crate) clients: u64,
-    /// How many clients there are.
+    /// The number of clients.
     pub(crate) client_count: u64,
     /// Changes that the log has not taken yet.
     pub(crate) log: u64,
     /// Texts of scripts.
     pub(crate) scripts: u64,
-    /// How many scripts there are.
+    /// The number of scripts.
     pub(crate) script_count: u64,
     /// Texts of libraries.
     pub(crate) libraries: u64,
-    /// Users, and what was refused to them.
+    /// Users and the entries of ACL LOG.
     pub(crate) acl: u64,
-    /// What the server remembers of commands, scripts, keys and grants: SLOWLOG, COMMANDLOG, SCRIPT SLOW, HOTKEYS, EVENTS.
+    /// Records of commands, scripts, keys and grants: SLOWLOG, COMMANDLOG, SCRIPT SLOW, HOTKEYS, EVENTS.
     pub(crate) history: u64,
-    /// What Lua holds; 0 while a script runs.
+    /// Memory of Lua; 0 while a script runs.
     pub(crate) lua: u64,
-    /// The databases that hold keys. Who shows which these are, or how many keys, has to [wait](crate::keyspace::Keyspace::see_everything)
-    /// until they are safe.
+    /// The databases that hold keys. A command that shows these, or the number of keys, must
+    /// [wait](crate::keyspace::Keyspace::see_everything) until all changes are safe.
     pub(crate) databases: Vec<Database>,
 }
 
-/// What one database takes beside its keys and values.
+/// The memory of a database without its keys and values.
 pub(crate) struct Database {
     /// Its number.
     pub(crate) number: u16,
-    /// How many keys it holds.
+    /// The number of keys.
     pub(crate) keys: u64,
     /// Bytes of the index from hash to entry.
     pub(crate) index: u64,
-    /// Bytes of the index, and of what each entry says of itself.
+    /// Bytes of the index and of the metadata of entries.
     pub(crate) main: u64,
     /// Bytes of deadlines and timers.
     pub(crate) expires: u64,
 }
 
 impl Overview {
-    /// Takes time in proportion to the clients, and to the parts that each database's tables have.
+    /// Takes time in proportion to the number of clients and of table parts.
     pub(crate) fn new(ctx: &Ctx<'_>) -> Overview {
         let server = &ctx.server;
         let used = allocated_bytes();
@@ -104,7 +105,7 @@ impl Overview {
         }
     }
 
-    /// Bytes of all that is not a key or a value.
+    /// Bytes of everything but keys and values.
     pub(crate) fn overhead(&self) -> u64 {
         let databases: u64 = self.databases.iter().map(|database| database.main + database.expires).sum();
         let beside = self.clients + self.log + self.scripts + self.libraries + self.acl + self.history + self.lua;
@@ -116,37 +117,37 @@ impl Overview {
         self.used - self.overhead()
     }
 
-    /// Keys and values as a share of what came after the start, in percent.
+    /// Keys and values as a percentage of the memory allocated since the start.
     pub(crate) fn dataset_percent(&self) -> f64 {
         percent(self.dataset(), self.used.saturating_sub(self.startup))
     }
 
-    /// What is in use as a share of the most that ever was, in percent.
+    /// Memory in use as a percentage of the peak.
     pub(crate) fn peak_percent(&self) -> f64 {
         percent(self.used, self.peak)
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub(crate) fn keys(&self) -> u64 {
         self.databases.iter().map(|database| database.keys).sum()
     }
 
-    /// What free places between keys add.
+    /// The growth by free places between keys.
     pub(crate) fn fragmentation(&self) -> Growth {
         Growth { from: self.used, to: self.active }
     }
 
-    /// What the allocator's pages add.
+    /// The growth by pages that the allocator retains.
     pub(crate) fn retention(&self) -> Growth {
         Growth { from: self.active, to: self.resident }
     }
 
-    /// What the program adds.
+    /// The growth by the mapped program.
     pub(crate) fn program(&self) -> Growth {
         Growth { from: self.resident, to: self.process }
     }
 
-    /// All of it.
+    /// The growth from memory in use to the whole process.
     pub(crate) fn total(&self) -> Growth {
         Growth { from: self.used, to: self.process }
     }
@@ -158,7 +159,7 @@ fn history_bytes(server: &ServerState) -> usize {
     server.audience.history.mem_bytes() + command_log.mem_bytes() + stats.scripts.slow.mem_bytes() + hotkeys
 }
 
-/// From one measure of memory to a wider one.
+/// A step from one measure of memory to a wider one.
 #[derive(Clone, Copy)]
 pub(crate) struct Growth {
     from: u64,
@@ -166,12 +167,12 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// The wider one as a multiple of the other.
+    /// The wider measure as a multiple of the narrower.
     pub(crate) fn ratio(self) -> f64 {
         self.to as f64 / self.from.max(1) as f64
     }
 
-    /// Bytes that it adds.
+    /// The bytes that the step adds.
     pub(crate) fn bytes(self) -> i64 {
         self.to as i64 - self.from as i64
     }
@@ -181,10 +182,11 @@ fn percent(part: u64, whole: u64) -> f64 {
     part as f64 * 100.0 / whole.max(1) as f64
 }
 
-/// Resident bytes of the process, and those among them that are a file's, such as the program. 0 where the system does not say.
+/// Returns the resident bytes of the process, and those of them that are backed by a file, such as the program. Both
+/// are 0 where the system does not report them.
 fn resident_bytes() -> (u64, u64) {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    // SAFETY: the call only asks for a constant of the system.
+    // SAFETY: the call only reads a constant of the system.
     let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(0) as u64;
     let mut fields = statm.split_whitespace().skip(1).map(|pages| pages.parse().unwrap_or(0) * page_bytes);
     (fields.next().unwrap_or(0), fields.next().unwrap_or(0))
