@@ -17,7 +17,7 @@ pub(super) const HELP: [&str; 16] = [
     "ERROR <string>",
     "    Returns an error with this text.",
     "HTSTATS <dbid> [FULL]",
-    "    Returns the keys of a database, those that expire, and the memory of its index.",
+    "    Returns the numbers of keys and expiring keys of a database, and the memory of its index.",
     "HTSTATS-KEY <key> [FULL]",
     "    Returns the number of elements of a set, hash or sorted set that is a hash table.",
     "PAUSE-CRON <0|1>",

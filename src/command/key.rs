@@ -422,14 +422,11 @@ fn dbsize(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Done {
 
 /// FLUSHDB and, with `all`, FLUSHALL. With SYNC only the caller waits until all memory is freed.
 fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>, all: bool) -> MayWait {
-    let meanwhile = args.one_of(&[("async", true), ("sync", false)]);
-    let meanwhile = meanwhile.unwrap_or(ctx.server.config.lazyfree_lazy_user_flush);
+    let in_background = args.one_of(&[("async", true), ("sync", false)]);
+    let in_background = in_background.unwrap_or(ctx.server.config.lazyfree_lazy_user_flush);
     args.end()?;
     let selected = ctx.session.db;
-    let waits = !meanwhile
-        && ctx.may_wait()
-        && ctx.server.network.raw_sockets.is_some()
-        && ctx.server.persistence.loading.is_none();
+    let waits = !in_background && ctx.may_wait() && ctx.server.raw_sockets.is_some() && ctx.server.loading.is_none();
     if ctx.is_retry() {
         // The reply must not arrive before the empty databases are safe on disk.
         ctx.ks.see_everything();
@@ -441,7 +438,7 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>, all: bool) -> MayWait {
             if keys == 0 {
                 continue;
             }
-            let elsewhere = meanwhile || waits && keys > FREE_AT_ONCE_ELEMENTS;
+            let elsewhere = in_background || waits && keys > FREE_AT_ONCE_ELEMENTS;
             ctx.ks.flush(db, elsewhere);
             if waits && !elsewhere {
                 ctx.ks.count_freed(keys);

@@ -337,16 +337,16 @@ fn addresses(host: &str, port: u16, until: Instant) -> Vec<SocketAddr> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return vec![SocketAddr::new(address, port)];
     }
-    let (name, (tell, hear)) = (host.to_owned(), mpsc::channel());
+    let (name, (sender, receiver)) = (host.to_owned(), mpsc::channel());
     let look_up = move || {
         let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect).unwrap_or_default();
         // The caller may have given up.
-        _ = tell.send(found);
+        _ = sender.send(found);
     };
     let looking = thread::Builder::new().name("migrate-host".to_owned()).spawn(look_up);
     looking
         .ok()
-        .and_then(|_| hear.recv_timeout(until.saturating_duration_since(Instant::now())).ok())
+        .and_then(|_| receiver.recv_timeout(until.saturating_duration_since(Instant::now())).ok())
         .unwrap_or_default()
 }
 

@@ -111,15 +111,15 @@ enum Only<'a> {
 impl<'a> Only<'a> {
     /// Takes one option. Returns false if the next argument is not one, or contradicts an earlier one.
     fn take(&mut self, args: &mut Args<'a>) -> Result<bool, Error> {
-        let said = *self;
-        if matches!(said, Only::Always | Only::IfAbsent) && args.flag("nx") {
+        let earlier = *self;
+        if matches!(earlier, Only::Always | Only::IfAbsent) && args.flag("nx") {
             *self = Only::IfAbsent;
-        } else if matches!(said, Only::Always | Only::IfPresent) && args.flag("xx") {
+        } else if matches!(earlier, Only::Always | Only::IfPresent) && args.flag("xx") {
             *self = Only::IfPresent;
         } else {
-            let fits = |comparison: &Comparison| match said {
+            let fits = |comparison: &Comparison| match earlier {
                 Only::Always => true,
-                Only::If(said, _) => said == *comparison,
+                Only::If(earlier, _) => earlier == *comparison,
                 _ => false,
             };
             let found = Comparison::ALL.into_iter().filter(|(_, c)| fits(c)).find(|(word, _)| args.option(word, 1));
@@ -178,7 +178,7 @@ impl<'a> Term<'a> {
         for (word, count) in COUNTS {
             let fits = match self {
                 Term::Unsaid => true,
-                Term::At(said, _) => *said == count,
+                Term::At(earlier, _) => *earlier == count,
                 _ => false,
             };
             if fits && args.option(word, 1) {

@@ -76,8 +76,8 @@ pub(super) fn report(memory: &Overview) -> String {
     if findings.is_empty() {
         return "No problem with the memory was found.\n".to_owned();
     }
-    let told = findings.iter().map(|Finding { title, advice, .. }| format!("\n * {title}: {advice}\n"));
-    format!("What stands out in the server's memory:\n{}", told.collect::<String>())
+    let lines = findings.iter().map(|Finding { title, advice, .. }| format!("\n * {title}: {advice}\n"));
+    format!("Findings about the server's memory:\n{}", lines.collect::<String>())
 }
 
 fn exceeds(growth: Growth, ratio: f64) -> bool {
