@@ -125,8 +125,8 @@ pub(super) const COMMANDS: &[Command] = &[
                 name: "get",
                 arity: 4,
                 complexity: "O(N) where N is the number of entries returned",
-                summary: "Returns the newest entries of a log, all of them for -1: id, Unix time in seconds, microseconds \
-                          or bytes, arguments, client address and name.",
+                summary: "Returns the newest entries of a log, all of them for -1: id, Unix time in seconds, \
+                          microseconds or bytes, arguments, client address and name.",
                 syntax: "count:integer <SLOW | LARGE-REQUEST | LARGE-REPLY>",
                 tips: &["request_policy:all_nodes", "nondeterministic_output"],
                 run: Run::Now(get),
