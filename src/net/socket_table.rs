@@ -18,7 +18,7 @@ use super::listener::Listener;
 use super::socket::Socket;
 use super::tls::Acceptor;
 use super::transport::Transport;
-use crate::base::fit::fit_map;
+use crate::base::fit::{fit_map, fit_queue};
 use crate::base::limits::{TLS_HANDSHAKE_MAX, TLS_HANDSHAKES_MAX};
 use crate::engine::ServerState;
 use crate::spec::session_key::SessionKey;
@@ -148,6 +148,7 @@ impl SocketTable {
                 self.close(server, key);
             }
         }
+        fit_queue(&mut self.handshakes.borrow_mut());
     }
 
     fn take_overdue_handshake(&self) -> Option<SessionKey> {

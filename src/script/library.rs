@@ -14,6 +14,7 @@ use hashbrown::HashTable;
 
 use super::program::{Handle, Passing};
 use super::store::{ScriptFlags, first_line_words};
+use crate::base::fit::fit_table;
 
 /// A function of a library.
 #[derive(Debug)]
@@ -238,12 +239,13 @@ impl Libraries {
                 entry.remove();
             }
         }
+        fit_table(&mut self.functions, |other| hash_nocase(&self.hasher, other.name.as_bytes()));
         Some(library)
     }
 
     /// Takes out all libraries.
     pub fn take_all(&mut self) -> Vec<Library> {
-        self.functions.clear();
+        self.functions = HashTable::new();
         self.bytes = 0;
         std::mem::take(&mut self.by_name).into_values().collect()
     }
@@ -295,6 +297,22 @@ mod tests {
             );
         }
         assert_eq!(parse_header(b"#!lua name=a-b\n"), Err(LibraryError::BadName));
+    }
+
+    #[test]
+    fn the_room_of_functions_that_are_gone_is_given_back() {
+        let names: Vec<String> = (0..1_000).map(|number| format!("f{number}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut all = Libraries::new(1);
+        for is_removed in [false, true] {
+            assert!(all.insert(library("small", &["f"])).is_ok() && all.insert(library("large", &names)).is_ok());
+            if is_removed {
+                assert!(all.remove("large").is_some() && all.function(b"f").is_some());
+            } else {
+                all.take_all();
+            }
+            assert!(all.functions.capacity() < 100, "{}", all.functions.capacity());
+        }
     }
 
     #[test]

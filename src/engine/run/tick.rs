@@ -82,8 +82,10 @@ impl Engine {
         self.batch.give_back();
         self.ks.give_back_scratch(self.server.persistence.safe());
         self.server.persistence.give_back_buffers();
-        let ServerState { programs, meters, clients, .. } = &mut self.server;
+        let ServerState { programs, meters, clients, waits, .. } = &mut self.server;
         clients.sessions.give_back();
+        clients.registry.give_back();
+        waits.give_back();
         programs.scripts.give_back_scratch();
         meters.stats.scripts.forget_gone(programs.scripts.programs_len(), programs.scripts.programs());
     }

@@ -11,6 +11,9 @@ use std::time::Duration;
 use dashmap::DashMap;
 use quanta::Clock;
 
+use super::session::SessionKey;
+use super::table::CommandTable;
+use crate::base::fit::fit_shared_map;
 use crate::base::limits::STALL_WARNING;
 use crate::spec::session_key::SessionKey;
 use crate::spec::table::CommandTable;
@@ -76,6 +79,11 @@ impl Registry {
     /// Forgets a connection.
     pub fn disconnected(&self, key: SessionKey) {
         self.clients.remove(&key.id);
+    }
+
+    /// Gives back the memory of connections that have gone. Locks every part of the table.
+    pub(super) fn give_back(&self) {
+        fit_shared_map(&self.clients);
     }
 
     /// Notes whether the server can serve. While something runs for as long as `busy_after_ms`, it can't.
@@ -157,6 +165,18 @@ fn watch<R>(registry: &Weak<Registry>, table: &CommandTable<R>) {
 mod tests {
     use super::*;
     use crate::engine::session::{Peer, Sessions};
+
+    #[test]
+    fn the_room_of_connections_that_have_gone_is_given_back() {
+        let registry = Registry::default();
+        let mut sessions = Sessions::default();
+        let keys: Vec<SessionKey> = (0..10_000).map(|_| sessions.open(Peer::default(), false, 0)).collect();
+        keys.iter().for_each(|key| registry.connected(*key, "1.2.3.4:5"));
+        keys.iter().skip(1).for_each(|key| registry.disconnected(*key));
+        registry.give_back();
+        assert!(registry.clients.capacity() < 100, "{}", registry.clients.capacity());
+        assert!(registry.clients.contains_key(&keys[0].id));
+    }
 
     #[test]
     fn what_runs_is_known_until_the_engine_rests() {

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use super::{Ticket, Want};
-use crate::base::fit::fit_map;
-use crate::engine::meters::coordination_stats::CountedWait;
+use super::coordination_stats::CountedWait;
+use super::session::SessionKey;
+use super::table::CommandId;
+use super::wait::{Ticket, Want};
+use crate::base::fit::{fit_map, fit_queue};
 use crate::keyspace::DbIndex;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::OwnedArgv;
@@ -285,6 +287,12 @@ impl Waits {
         Some(ready)
     }
 
+    /// Gives back the room of touched keys that are looked after.
+    pub(super) fn give_back(&mut self) {
+        fit_queue(&mut self.ready);
+        fit_queue(&mut self.put_off);
+    }
+
     /// Leaves a key that was [taken](Self::take_ready) to another slice.
     pub(in crate::engine) fn put_off(&mut self, ready: Ready) {
         let queues = self.queues.get_mut(&ready.db).and_then(|by_key| by_key.get_mut(&ready.key));
@@ -346,5 +354,25 @@ impl Waits {
     /// A call of which that time has come.
     pub(in crate::engine) fn due(&self, now_ms: i64) -> Option<Ticket> {
         self.deadlines.first().filter(|(at_ms, _)| *at_ms <= now_ms).map(|(_, ticket)| *ticket)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_of_touched_keys_is_given_back_when_none_is_left() {
+        let mut waits = Waits::default();
+        let ready = |count: usize| (0..count).map(|_| Ready { db: 0, key: (*b"key").into() });
+        waits.ready.extend(ready(READY_KEEP / 2));
+        waits.put_off.extend(ready(READY_KEEP / 2));
+        while waits.take_ready().is_some() {}
+        waits.give_back();
+        assert_eq!(waits.put_off.len(), READY_KEEP / 2);
+        while waits.take_put_off().is_some() {}
+        waits.give_back();
+        let rooms = [&waits.ready, &waits.put_off].map(VecDeque::capacity);
+        assert!(rooms.iter().all(|room| *room < 100), "{rooms:?}");
     }
 }
