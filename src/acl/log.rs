@@ -131,7 +131,7 @@ impl AclLog {
 
     /// Bytes that it holds.
     pub(super) fn mem_bytes(&self) -> usize {
-        let texts = |case: &Case| case.object.len() + case.user.len() + case.client.len();
+        let texts = |case: &Case| case.object.capacity() + case.user.capacity() + case.client.capacity();
         self.cases.capacity() * size_of::<Cases>() + self.cases.iter().map(|cases| texts(&cases.case)).sum::<usize>()
     }
 
@@ -144,6 +144,25 @@ impl AclLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::allocated::{apart, apart_bytes};
+
+    #[test]
+    fn what_is_counted_is_what_is_held() {
+        apart(|| {
+            let mut log = AclLog::default();
+            for number in 0..65 {
+                let text = || {
+                    let mut text = Vec::with_capacity(100);
+                    text.extend_from_slice(format!("{number}").as_bytes());
+                    text
+                };
+                let (object, user, client) = (text(), text(), text());
+                let case = Case { reason: Reason::Key, context: Context::Toplevel, object, user, client };
+                log.note(case, 1_000, 128);
+            }
+            assert_eq!((log.iter().len(), log.mem_bytes() as isize), (65, apart_bytes()));
+        });
+    }
 
     #[test]
     fn cases_that_are_alike_are_counted() {

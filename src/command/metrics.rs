@@ -72,12 +72,10 @@ const FIGURES: &[Figure] = figures! {
     "mem_fragmentation_ratio", "redis_mem_fragmentation_ratio", Gauge, "Resident bytes divided by bytes in use.";
     "mem_fragmentation_bytes", "redis_mem_fragmentation_bytes", Gauge, "Resident bytes that are not in use.";
     "mem_clients_normal", "redis_mem_clients_normal", Gauge, "Bytes held for clients.";
-    "mem_acl", "tidegate_mem_acl_bytes", Gauge, "Bytes of users and of the entries of ACL LOG.";
-    "mem_history", "tidegate_mem_history_bytes", Gauge,
-        "Bytes of the records of SLOWLOG, COMMANDLOG, SCRIPT SLOW, HOTKEYS and EVENTS.";
-    "mem_not_counted_for_evict", "redis_mem_not_counted_for_eviction_bytes", Gauge,
-        "Bytes that eviction does not count.";
-    "lazyfree_pending_objects", "redis_lazyfree_pending_objects", Gauge, "Values waiting to be freed.";
+    "mem_acl", "tidegate_mem_acl_bytes", Gauge, "Bytes of users, and of what ACL LOG keeps.";
+    "mem_history", "tidegate_mem_history_bytes", Gauge, "Bytes of what SLOWLOG, COMMANDLOG, SCRIPT SLOW, HOTKEYS, LATENCY and EVENTS keep.";
+    "mem_not_counted_for_evict", "redis_mem_not_counted_for_eviction_bytes", Gauge, "Bytes that eviction leaves out.";
+    "lazyfree_pending_objects", "redis_lazyfree_pending_objects", Gauge, "Values that wait to be freed.";
     "loading", "redis_loading_dump_file", Gauge, "Whether the data is being loaded.";
     "rdb_changes_since_last_save", "redis_rdb_changes_since_last_save", Gauge, "Changes since the last snapshot.";
     "rdb_bgsave_in_progress", "redis_rdb_bgsave_in_progress", Gauge, "Whether a snapshot is being made.";

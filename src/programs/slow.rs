@@ -63,6 +63,11 @@ pub struct Step {
 }
 
 impl Trail {
+    fn mem_bytes(&self) -> usize {
+        let commands: usize = self.steps.iter().map(|step| step.command.bytes()).sum();
+        self.steps.capacity() * size_of::<Step>() + commands
+    }
+
     fn note(&mut self, argv: Argv<'_>, at_ticks: u64, ticks: Option<u64>) {
         let duration = |ticks: Option<u64>| ticks.unwrap_or(u64::MAX);
         if self.steps.len() == SCRIPT_TRAIL_MAX_STEPS {
@@ -107,17 +112,17 @@ impl Default for SlowCalls {
 impl SlowCalls {
     /// Bytes that they hold.
     pub(crate) fn mem_bytes(&self) -> usize {
-        let trail =
-            |trail: &Trail| trail.steps.iter().map(|step| size_of::<Step>() + step.command.bytes()).sum::<usize>();
         let texts =
             |call: &SlowCall| call.name.len() + call.command.bytes() + call.client.0.len() + call.client.1.len();
-        self.calls.iter().map(|call| size_of::<SlowCall>() + texts(call) + trail(&call.trail)).sum()
+        let beside: usize = self.calls.iter().map(|call| texts(call) + call.trail.mem_bytes()).sum();
+        self.calls.capacity() * size_of::<SlowCall>() + beside + self.trail.mem_bytes()
     }
 
     /// Takes over `script-slow-threshold` and `script-slow-max-len`.
     pub fn configure(&mut self, config: &Config, clock: &Clock) {
         self.max_len = config.script_slow_max_len;
         self.calls.truncate(self.max_len);
+        self.calls.shrink_to_fit();
         let threshold_us = u64::try_from(config.script_slow_threshold_us).ok().filter(|_| self.max_len > 0);
         self.threshold_ticks = threshold_us.map_or(u64::MAX, |us| ticks_of_micros(clock, us));
         self.trail_after_ticks = threshold_us.map_or(u64::MAX, |_| self.threshold_ticks / TRAIL_SHARE);
@@ -138,9 +143,9 @@ impl SlowCalls {
         self.calls.is_empty()
     }
 
-    /// Forgets them all.
+    /// Forgets them all, and gives their memory back.
     pub fn clear(&mut self) {
-        self.calls.clear();
+        self.calls = Vec::new();
     }
 
     /// Notes a command of the call that runs, which may become slow.
@@ -176,6 +181,7 @@ impl SlowCalls {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::allocated::{apart, apart_bytes};
 
     fn argv(words: &[&str]) -> OwnedArgv {
         let mut owned = OwnedArgv::default();
@@ -209,6 +215,31 @@ mod tests {
         assert_eq!(kept(&slow), [(9, 1)]);
         slow.clear();
         assert!(slow.is_empty());
+    }
+
+    #[test]
+    fn what_is_counted_is_what_is_held_and_given_back() {
+        let (step, mut clock_is_set) = (argv(&["GET", "a", "b"]), slow(0, 100));
+        end(&mut clock_is_set, 1);
+        apart(|| {
+            let mut slow = slow(0, 100);
+            let before = apart_bytes();
+            for ticks in 0..65 {
+                (0..5).for_each(|at| slow.note_step(step.as_argv(), at, Some(at)));
+                end(&mut slow, ticks);
+            }
+            // Of the call that runs.
+            slow.note_step(step.as_argv(), 1, Some(1));
+            assert_eq!(slow.mem_bytes() as isize, apart_bytes() - before);
+            let config = Config { script_slow_max_len: 1, ..Config::default() };
+            slow.configure(&config, &Clock::new());
+            drop(config);
+            assert_eq!(slow.mem_bytes() as isize, apart_bytes() - before);
+            assert!(slow.mem_bytes() < 9 * size_of::<SlowCall>(), "{}", slow.mem_bytes());
+            end(&mut slow, 1);
+            slow.clear();
+            assert_eq!((slow.mem_bytes() as isize, apart_bytes() - before), (0, 0));
+        });
     }
 
     #[test]

@@ -12,6 +12,7 @@
 use std::borrow::Cow;
 use std::ops::Index;
 
+use crate::base::fit::fit;
 use crate::base::limits::{
     INLINE_MAX_BYTES, MULTIBULK_MAX_ARGS, UNAUTHENTICATED_MAX_ARGS, UNAUTHENTICATED_MAX_BULK_BYTES,
 };
@@ -179,6 +180,9 @@ impl OwnedArgv {
         if kept < argv.len() {
             owned.push(format!("... ({} more arguments)", argv.len() - kept).as_bytes());
         }
+        // It is kept for long.
+        fit(&mut owned.buf);
+        fit(&mut owned.spans);
         owned
     }
 

@@ -114,7 +114,7 @@ fn delete_users(port: u16) -> Result<(), String> {
 /// Deletes everything and waits until the server holds about what it held `before`.
 pub(crate) fn compare(world: &World, before: &Held) {
     let port = world.port;
-    let calls: [&[&str]; 12] = [
+    let calls: [&[&str]; 13] = [
         &["DEBUG", "SET-ACTIVE-EXPIRE", "1"],
         &["FLUSHALL"],
         &["ACL", "LOG", "RESET"],
@@ -124,6 +124,7 @@ pub(crate) fn compare(world: &World, before: &Held) {
         &["SLOWLOG", "RESET"],
         &["COMMANDLOG", "RESET", "LARGE-REQUEST"],
         &["COMMANDLOG", "RESET", "LARGE-REPLY"],
+        &["LATENCY", "RESET"],
         &["HOTKEYS", "STOP"],
         &["HOTKEYS", "RESET"],
         &["CONFIG", "RESETSTAT"],

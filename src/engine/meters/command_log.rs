@@ -210,11 +210,28 @@ pub(in crate::engine) struct Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::allocated::{apart, apart_bytes};
 
     fn argv(words: &[&str]) -> OwnedArgv {
         let mut owned = OwnedArgv::default();
         words.iter().for_each(|word| owned.push(word.as_bytes()));
         owned
+    }
+
+    #[test]
+    fn what_is_counted_is_what_is_held() {
+        let (clock, command) = (Clock::new(), argv(&["SET", "a", "b"]));
+        let config = Config { slowlog_log_slower_than_us: 0, slowlog_max_len: 100, ..Config::default() };
+        apart(|| {
+            let mut log = CommandLog::new(&config, &clock);
+            for ticks in 0..65 {
+                let ended = Ended { at_s: 7, ticks, micros: 0, reply_bytes: 0 };
+                log.note(command.as_argv(), ended, ("127.0.0.1:1", b"ann"), || {
+                    OwnedArgv::abridged(command.as_argv(), 2, 100)
+                });
+            }
+            assert_eq!((log.of(Trait::Slow).len(), log.mem_bytes() as isize), (65, apart_bytes()));
+        });
     }
 
     #[test]

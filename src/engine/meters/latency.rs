@@ -115,6 +115,11 @@ impl LatencyMonitor {
         }
     }
 
+    /// Bytes that the samples take.
+    pub(crate) fn mem_bytes(&self) -> usize {
+        self.series.iter().map(|series| series.samples.capacity() * size_of::<Sample>()).sum()
+    }
+
     /// The events of which there are samples.
     pub fn seen(&self) -> impl Iterator<Item = (Event, &Series)> {
         Event::ALL.into_iter().zip(&self.series).filter(|(_, series)| !series.samples.is_empty())
@@ -136,6 +141,19 @@ impl LatencyMonitor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::allocated::{apart, apart_bytes};
+
+    #[test]
+    fn what_is_counted_is_what_is_held_until_it_is_reset() {
+        apart(|| {
+            let mut monitor = LatencyMonitor::default();
+            (0..65).for_each(|at_s| monitor.series[1].add(Sample { at_s, took_ms: 1 }));
+            assert!(apart_bytes() >= 65 * size_of::<Sample>() as isize);
+            assert_eq!(monitor.mem_bytes() as isize, apart_bytes());
+            monitor.reset(|_| true);
+            assert_eq!((monitor.mem_bytes(), apart_bytes()), (0, 0));
+        });
+    }
 
     #[test]
     fn a_second_has_one_sample_and_the_oldest_go() {

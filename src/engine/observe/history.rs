@@ -140,7 +140,8 @@ impl Ring {
     }
 
     fn mem_bytes(&self) -> usize {
-        self.places.iter().map(|stored| size_of::<Stored>() + stored.text.capacity()).sum()
+        let texts: usize = self.places.iter().map(|stored| stored.text.capacity()).sum();
+        self.places.capacity() * size_of::<Stored>() + texts
     }
 
     /// All of it, the oldest first.
@@ -260,6 +261,7 @@ pub(crate) struct Refusal<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::allocated::{apart, apart_bytes};
 
     fn refused<'a>(key: &'a [u8], subject: &'a [u8]) -> Past<'a> {
         let what = What::Refused { command: "lock.acquire", reason: "held", in_use: 1, limit: 1 };
@@ -270,6 +272,19 @@ mod tests {
         let what = What::Turn { turn: Turn::Granted, token, units: 1 };
         let client = Client { id: 9, address: b"1.2.3.4:5", name: b"worker" };
         Past { id: 0, at_ms: 6, what, db: 0, key, subject: b"h", note: b"n", client }
+    }
+
+    #[test]
+    fn what_is_counted_is_what_is_held() {
+        apart(|| {
+            let mut history = History::new(1_000);
+            // One more than fit into what the growing places had before.
+            (0..=HISTORY_PLACES as u64 / 2).for_each(|token| {
+                history.add(granted(b"k", token));
+                history.add(refused(b"key", b"subject"));
+            });
+            assert_eq!(history.mem_bytes() as isize, apart_bytes());
+        });
     }
 
     #[test]
