@@ -13,8 +13,8 @@ const KEEP: usize = 32;
 /// A collection with room for this many times its entries frees some of it.
 const SLACK: usize = 8;
 
-/// Moves the items to an allocation of their size. `shrink_to_fit` does not: it asks the allocator to resize, which leaves
-/// the block where it is as long as half of it is used. For what will not grow any more.
+/// Moves the items to an allocation of their size, if they will not grow any more. `shrink_to_fit` would ask the
+/// allocator to resize, which leaves the block in place as long as half of it is used.
 pub(crate) fn fit<T: Clone>(items: &mut Vec<T>) {
     if items.len() < items.capacity() {
         *items = items.as_slice().to_vec();
@@ -29,29 +29,30 @@ pub fn fit_map<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
     }
 }
 
-/// The same for a table that is told the hashes of its entries.
+/// Gives back the room of a table that has lost most of its entries; `hash` returns the hash of an entry.
 pub(crate) fn fit_table<T>(table: &mut HashTable<T>, hash: impl Fn(&T) -> u64) {
     if is_slack(table.len(), table.capacity()) {
         table.shrink_to(table.len() * 2, hash);
     }
 }
 
-/// The same for a map that threads share. Locks each of its parts, so it is not for each removal.
+/// Gives back the room of a map that threads share, if it has lost most of its entries. This locks each of its parts, so it
+/// should not follow every removal.
 pub(crate) fn fit_shared_map<K: Eq + Hash, V, S: BuildHasher + Clone>(map: &DashMap<K, V, S>) {
     if is_slack(map.len(), map.capacity()) {
         map.shrink_to_fit();
     }
 }
 
-/// The same for a queue that has become short.
+/// Gives back the room of a queue that has become short.
 pub(crate) fn fit_queue<T>(queue: &mut VecDeque<T>) {
     if is_slack(queue.len(), queue.capacity()) {
         queue.shrink_to(queue.len() * 2);
     }
 }
 
-/// Gives back the memory behind the last entry of a slab that has lost most of its entries. Takes time for each place before it, so
-/// it is not for each removal.
+/// Frees the memory behind the last entry of a slab that has lost most of its entries. This visits each place before
+/// that entry, so it should not follow every removal.
 pub(crate) fn fit_slab<T>(slab: &mut Slab<T>) {
     if is_slack(slab.len(), slab.capacity()) {
         slab.shrink_to_fit();

@@ -136,7 +136,7 @@ fn populate(ctx: &mut Ctx<'_>, count: &[u8], options: &[&[u8]]) -> Done {
     if ctx.server.persistence.loading.is_some() {
         return Err(Error::text("ERR the data is being loaded"));
     }
-    if ctx.server.running_script.is_some() {
+    if ctx.server.programs.running.is_some() {
         // No script declares that it writes through DEBUG, so a script that did could not be killed or rolled back.
         return Err(Error::text("ERR DEBUG POPULATE is not allowed from script"));
     }
@@ -198,7 +198,7 @@ fn read_again(ctx: &mut Ctx<'_>, reload: Reload) -> MayWait {
     if !ctx.may_wait() {
         return Err(Error::text("ERR the data can't be reloaded inside a transaction"));
     }
-    if !ctx.server.saving.reload(reload) {
+    if !ctx.server.persistence.saving.reload(reload) {
         return Err(Error::text("ERR the data is being reloaded"));
     }
     let on_timeout = |reply: &mut Reply| reply.error(b"ERR the data is still being reloaded");

@@ -386,7 +386,7 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         true => Wait::until(deadline_ms, |reply| answer_waitaof(true, reply)),
         false => Wait {
             // Until the sync ends, or a full disk has space again.
-            retry_at_ms: Some(ctx.now_ms() + ctx.server.look_again_at_log().as_millis() as i64),
+            retry_at_ms: Some(ctx.now_ms() + ctx.server.persistence.look_again_after(&ctx.server.config).as_millis() as i64),
             ..Wait::until(deadline_ms, |reply| answer_waitaof(false, reply))
         },
     }))
@@ -426,7 +426,10 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>, all: bool) -> MayWait {
     let in_background = in_background.unwrap_or(ctx.server.config.lazyfree_lazy_user_flush);
     args.end()?;
     let selected = ctx.session.db;
-    let waits = !in_background && ctx.may_wait() && ctx.server.raw_sockets.is_some() && ctx.server.loading.is_none();
+    let waits = !in_background
+        && ctx.may_wait()
+        && ctx.server.network.raw_sockets.is_some()
+        && ctx.server.persistence.loading.is_none();
     if ctx.is_retry() {
         // The reply must not arrive before the empty databases are safe on disk.
         ctx.ks.see_everything();

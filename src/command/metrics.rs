@@ -72,10 +72,12 @@ const FIGURES: &[Figure] = figures! {
     "mem_fragmentation_ratio", "redis_mem_fragmentation_ratio", Gauge, "Resident bytes divided by bytes in use.";
     "mem_fragmentation_bytes", "redis_mem_fragmentation_bytes", Gauge, "Resident bytes that are not in use.";
     "mem_clients_normal", "redis_mem_clients_normal", Gauge, "Bytes held for clients.";
-    "mem_acl", "tidegate_mem_acl_bytes", Gauge, "Bytes of users, and of what ACL LOG keeps.";
-    "mem_history", "tidegate_mem_history_bytes", Gauge, "Bytes of what SLOWLOG, COMMANDLOG, SCRIPT SLOW, HOTKEYS, LATENCY and EVENTS keep.";
-    "mem_not_counted_for_evict", "redis_mem_not_counted_for_eviction_bytes", Gauge, "Bytes that eviction leaves out.";
-    "lazyfree_pending_objects", "redis_lazyfree_pending_objects", Gauge, "Values that wait to be freed.";
+    "mem_acl", "tidegate_mem_acl_bytes", Gauge, "Bytes of users and of the entries of ACL LOG.";
+    "mem_history", "tidegate_mem_history_bytes", Gauge,
+        "Bytes of the records of SLOWLOG, COMMANDLOG, SCRIPT SLOW, HOTKEYS, LATENCY and EVENTS.";
+    "mem_not_counted_for_evict", "redis_mem_not_counted_for_eviction_bytes", Gauge,
+        "Bytes that eviction does not count.";
+    "lazyfree_pending_objects", "redis_lazyfree_pending_objects", Gauge, "Values waiting to be freed.";
     "loading", "redis_loading_dump_file", Gauge, "Whether the data is being loaded.";
     "rdb_changes_since_last_save", "redis_rdb_changes_since_last_save", Gauge, "Changes since the last snapshot.";
     "rdb_bgsave_in_progress", "redis_rdb_bgsave_in_progress", Gauge, "Whether a snapshot is being made.";
@@ -213,9 +215,9 @@ fn about(text: &mut String, ctx: &Ctx<'_>) {
     let server = &ctx.server;
     single(text, "redis_up", Kind::Gauge, "Whether the server responds.", 1);
     single(text, "tidegate_busy", Kind::Gauge, "Whether a command or script is blocking the server.", 0);
-    let ready = u8::from(server.loading.is_none() && !server.is_unlogged());
+    let ready = u8::from(server.persistence.loading.is_none() && !server.persistence.is_unlogged(&server.config));
     single(text, "tidegate_ready", Kind::Gauge, "Whether the data is loaded and writes are accepted.", ready);
-    let log = server.durability.as_ref().map(|durability| durability.log());
+    let log = server.persistence.journal.as_ref().map(|journal| journal.log());
     if let Some(log) = log {
         let (help, seconds) = ("Duration of the slowest recent sync in seconds.", log.sync_time().as_secs_f64());
         single(text, "tidegate_log_sync_seconds", Kind::Gauge, help, seconds);
@@ -361,12 +363,12 @@ fn others(text: &mut String, ctx: &Ctx<'_>) {
     let last = slow.iter().next().map_or(-1, |noted| noted.id as i64);
     single(text, "redis_slowlog_last_id", Kind::Gauge, "The id of the last entry of the slow log.", last);
     head(text, "redis_latency_spike_last", "gauge", "Time of the last latency event, Unix s.");
-    for (event, series) in server.latency.seen() {
+    for (event, series) in server.meters.latency.seen() {
         let at_s = series.samples().next_back().map_or(0, |sample| sample.at_s);
         sample(text, "redis_latency_spike_last", &[("event_name", event.name())], at_s);
     }
     head(text, "redis_latency_spike_duration_seconds", "gauge", "Duration of the last latency event in seconds.");
-    for (event, series) in server.latency.seen() {
+    for (event, series) in server.meters.latency.seen() {
         let took_ms = series.samples().next_back().map_or(0, |sample| sample.took_ms);
         let labels = [("event_name", event.name())];
         sample(text, "redis_latency_spike_duration_seconds", &labels, took_ms as f64 / 1_000.0);
@@ -380,7 +382,7 @@ fn others(text: &mut String, ctx: &Ctx<'_>) {
         "Calls of scripts and functions that returned an error.",
         errors,
     );
-    let (kills, rollbacks) = (server.stats.scripts.kills, server.stats.scripts.rollbacks);
+    let (kills, rollbacks) = (server.meters.stats.scripts.kills, server.meters.stats.scripts.rollbacks);
     single(
         text,
         "tidegate_script_kills_total",
@@ -395,7 +397,13 @@ fn others(text: &mut String, ctx: &Ctx<'_>) {
         "Calls of scripts and functions that were rolled back.",
         rollbacks,
     );
-    single(text, "tidegate_messages_published_total", Kind::Counter, "Messages published.", server.stats.published);
+    single(
+        text,
+        "tidegate_messages_published_total",
+        Kind::Counter,
+        "Messages published.",
+        server.meters.stats.published,
+    );
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ fn save(ctx: &mut Ctx<'_>, _: Args<'_>) -> MayWait {
     if ctx.server.persistence.saving.under_way() == Some(Purpose::Save) {
         return Err(SAVE_IN_PROGRESS);
     }
-    ctx.server.saving.save_for(ctx.session.key, ctx.entry.id, ctx.server.clock.steady_ms());
+    ctx.server.persistence.saving.save_for(ctx.session.key, ctx.entry.id, ctx.server.time.clock.steady_ms());
     let on_timeout = |reply: &mut Reply| reply.error(b"ERR SAVE continues in the background");
     Ok(Flow::wait(Wait::until(None, on_timeout)))
 }

@@ -31,7 +31,7 @@ pub(super) fn keys_and_args_or(mut args: Args<'_>, error: Error) -> Result<(Argv
 
 /// SCRIPT KILL and FUNCTION KILL: asks the running script to end, if it is of this kind.
 pub(super) fn end_running(ctx: &mut Ctx<'_>, kind: ScriptKind) -> Done {
-    let script = ctx.server.running_script.as_mut();
+    let script = ctx.server.programs.running.as_mut();
     let script = script.ok_or(Error::text("NOTBUSY No scripts in execution right now."))?;
     if script.has_written && !script.can_undo {
         return Err(Error::text(
@@ -49,7 +49,7 @@ pub(super) fn end_running(ctx: &mut Ctx<'_>, kind: ScriptKind) -> Done {
 
 /// Writes the running script or function, or null. Its name is noted only once it has run for a while.
 pub(super) fn write_running(server: &ServerState, reply: &mut Reply) {
-    let running = server.running_script.as_ref();
+    let running = server.programs.running.as_ref();
     match running.and_then(|script| Some((script, script.subject.as_ref()?))) {
         None => reply.null(),
         Some((script, subject)) => {
@@ -61,7 +61,7 @@ pub(super) fn write_running(server: &ServerState, reply: &mut Reply) {
             reply.array(command.len());
             command.iter().for_each(|arg| reply.bulk(arg));
             reply.bulk(b"duration_ms");
-            let clock = &server.stats.clock;
+            let clock = &server.meters.stats.clock;
             reply.integer((clock.delta_as_nanos(script.started_ticks, clock.raw()) / 1_000_000) as i64);
         }
     }

@@ -9,9 +9,9 @@ use crate::spec::{Flags, Group};
 
 fn time(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let server = &mut *ctx.server;
-    let now_us = *server.unit_time_us.get_or_insert_with(|| server.clock.now_us());
+    let now_us = *server.time.unit_time_us.get_or_insert_with(|| server.time.clock.now_us());
     // No later request may see an earlier time.
-    server.end_look_at_clock();
+    server.time.end_look_at_clock();
     ctx.reply.array(2);
     ctx.reply.bulk_integer(now_us / 1_000_000);
     ctx.reply.bulk_integer(now_us % 1_000_000);

@@ -34,6 +34,7 @@ mod undo;
 mod unsettled;
 pub mod usage;
 pub mod verb;
+mod victims;
 mod wheel;
 
 pub use arena::Slot;

@@ -181,7 +181,7 @@ impl SlowCalls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::allocated::{apart, apart_bytes};
+    use crate::base::os::allocated::{apart, apart_bytes};
 
     fn argv(words: &[&str]) -> OwnedArgv {
         let mut owned = OwnedArgv::default();

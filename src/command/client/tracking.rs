@@ -43,7 +43,7 @@ fn wanted<'a>(ctx: &mut Ctx<'_>, args: &mut Args<'a>) -> Result<Wanted<'a>, Erro
             }
             let id = u64::try_from(args.int()?).ok();
             // The target of the redirection may leave later, but must exist now.
-            let is_there = |id: &u64| *id == ctx.session.key.id || ctx.server.sessions.is_open(*id);
+            let is_there = |id: &u64| *id == ctx.session.key.id || ctx.server.clients.sessions.is_open(*id);
             wanted.redirect =
                 Some(id.filter(is_there).ok_or(Error::text("ERR The client ID you want redirect to does not exist"))?);
         } else if args.option("BCAST", 0) {

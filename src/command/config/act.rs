@@ -43,13 +43,14 @@ pub(super) fn act(ctx: &mut Ctx<'_>, act: Act, before: &Config, doing: Doing) ->
         Act::Memory => {
             ctx.server.memory_limit_changed(ctx.ks, ctx.session);
             // The limit for clients may be a percentage of `maxmemory`.
-            ctx.server.clients_limit_changed(ctx.session);
+            ctx.server.clients.limit_changed(&ctx.server.config, &mut ctx.server.meters.stats, ctx.session);
         }
+        Act::ClientsMemory => ctx.server.clients.limit_changed(&ctx.server.config, &mut ctx.server.meters.stats, ctx.session),
         Act::EvictionPolicy => ctx.server.eviction_policy_changed(ctx.ks),
         // Data being loaded was made under limits that must still hold. The new ones apply after loading.
-        Act::ScriptMemory | Act::ScriptCache if ctx.server.loading.is_some() => {}
-        Act::ScriptMemory => ctx.server.scripts.set_memory_limit(ctx.server.config.script_memory_limit),
-        Act::ScriptCache => ctx.server.scripts.limit_cache(ctx.ks, ctx.server.config.script_cache_max_bytes),
+        Act::ScriptMemory | Act::ScriptCache if ctx.server.persistence.loading.is_some() => {}
+        Act::ScriptMemory => ctx.server.programs.scripts.set_memory_limit(ctx.server.config.script_memory_limit),
+        Act::ScriptCache => ctx.server.programs.scripts.limit_cache(ctx.ks, ctx.server.config.script_cache_max_bytes),
         Act::ScriptSlow => {
             let server = &mut *ctx.server;
             server.meters.stats.scripts.slow.configure(&server.config, &server.meters.stats.clock);

@@ -42,7 +42,7 @@ pub(super) fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
         tracing::warn!("{warning}");
     });
     // Data being loaded was made under limits that must still hold. The new ones apply after loading.
-    if ctx.server.loading.is_none() {
+    if ctx.server.persistence.loading.is_none() {
         let mut limits = ValueLimits::from(&ctx.server.config);
         // Not a parameter: set by DEBUG.
         limits.list.alone_bytes = ctx.ks.limits().list.alone_bytes;
@@ -76,15 +76,15 @@ fn perform(ctx: &mut Ctx<'_>, acts: &[(Act, &'static Parameter)], before: &Confi
 /// That may take long, so only the caller waits for it. Other commands logged in that time become durable in place.
 fn wait_for_log(ctx: &mut Ctx<'_>) -> Option<Wait> {
     // A log that takes no records fails for a reason, which the client gets at once.
-    if !ctx.may_wait() || ctx.server.durability.is_none() || ctx.server.is_unlogged() {
+    if !ctx.may_wait() || ctx.server.persistence.journal.is_none() || ctx.server.persistence.is_unlogged(&ctx.server.config) {
         return None;
     }
     if !ctx.is_retry() {
         ctx.session.fence = ctx.session.fence.max(ctx.server.begin_sync());
     }
     let on_timeout = |reply: &mut Reply| reply.error(b"ERR CONFIG SET was cancelled: nothing has changed");
-    (!ctx.server.is_durable(ctx.session.fence)).then(|| Wait {
-        retry_at_ms: Some(ctx.now_ms() + ctx.server.look_again_at_log().as_millis() as i64),
+    (!ctx.server.persistence.is_durable(ctx.session.fence)).then(|| Wait {
+        retry_at_ms: Some(ctx.now_ms() + ctx.server.persistence.look_again_after(&ctx.server.config).as_millis() as i64),
         ..Wait::until(None, on_timeout)
     })
 }

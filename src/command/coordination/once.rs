@@ -104,7 +104,7 @@ struct First<'a> {
 impl First<'_> {
     fn run(&self, ctx: &mut Ctx<'_>) -> MayWait {
         ctx.begin_inner(&self.inner);
-        ctx.server.scripts.has_answered_error = false;
+        ctx.server.programs.scripts.has_answered_error = false;
         // In the caller's protocol: a few commands have other replies in RESP3.
         let form = if ctx.reply.is_resp3() { Form::Tape3 } else { Form::Tape2 };
         let mut aside = Reply::new(form);

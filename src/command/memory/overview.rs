@@ -43,8 +43,7 @@ pub(crate) struct Overview {
     pub(crate) libraries: u64,
     /// Users and the entries of ACL LOG.
     pub(crate) acl: u64,
-    /// What the server remembers of commands, scripts, keys and grants: SLOWLOG, COMMANDLOG, SCRIPT SLOW, HOTKEYS, LATENCY,
-    /// EVENTS.
+    /// Records of commands, scripts, keys and grants: SLOWLOG, COMMANDLOG, SCRIPT SLOW, HOTKEYS, LATENCY, EVENTS.
     pub(crate) history: u64,
     /// Memory of Lua; 0 while a script runs.
     pub(crate) lua: u64,
@@ -155,10 +154,10 @@ impl Overview {
 }
 
 fn history_bytes(server: &ServerState) -> usize {
-    let ServerState { history, command_log, hotkeys, latency, stats, .. } = server;
+    let Meters { command_log, hotkeys, latency, stats } = &server.meters;
     let hotkeys = hotkeys.as_ref().map_or(0, |hotkeys| hotkeys.mem_bytes());
     let of_commands = command_log.mem_bytes() + stats.scripts.slow.mem_bytes() + latency.mem_bytes();
-    history.mem_bytes() + of_commands + hotkeys
+    server.audience.history.mem_bytes() + of_commands + hotkeys
 }
 
 /// A step from one measure of memory to a wider one.

@@ -210,7 +210,7 @@ pub(in crate::engine) struct Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::allocated::{apart, apart_bytes};
+    use crate::base::os::allocated::{apart, apart_bytes};
 
     fn argv(words: &[&str]) -> OwnedArgv {
         let mut owned = OwnedArgv::default();

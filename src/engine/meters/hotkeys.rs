@@ -210,8 +210,8 @@ impl Ranking {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::allocated::{apart, apart_bytes};
-    use crate::engine::spec::Access;
+    use crate::base::os::allocated::{apart, apart_bytes};
+    use crate::spec::Access;
     use crate::resp::request::OwnedArgv;
     use crate::spec::Access;
 

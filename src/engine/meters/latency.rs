@@ -141,7 +141,7 @@ impl LatencyMonitor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::allocated::{apart, apart_bytes};
+    use crate::base::os::allocated::{apart, apart_bytes};
 
     #[test]
     fn what_is_counted_is_what_is_held_until_it_is_reset() {

@@ -261,7 +261,7 @@ pub(crate) struct Refusal<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::allocated::{apart, apart_bytes};
+    use crate::base::os::allocated::{apart, apart_bytes};
 
     fn refused<'a>(key: &'a [u8], subject: &'a [u8]) -> Past<'a> {
         let what = What::Refused { command: "lock.acquire", reason: "held", in_use: 1, limit: 1 };

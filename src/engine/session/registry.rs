@@ -11,8 +11,6 @@ use std::time::Duration;
 use dashmap::DashMap;
 use quanta::Clock;
 
-use super::session::SessionKey;
-use super::table::CommandTable;
 use crate::base::fit::fit_shared_map;
 use crate::base::limits::STALL_WARNING;
 use crate::spec::session_key::SessionKey;
@@ -82,7 +80,7 @@ impl Registry {
     }
 
     /// Gives back the memory of connections that have gone. Locks every part of the table.
-    pub(super) fn give_back(&self) {
+    pub(in crate::engine) fn give_back(&self) {
         fit_shared_map(&self.clients);
     }
 

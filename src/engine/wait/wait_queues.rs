@@ -1,12 +1,10 @@
-//! Who waits for which key, in which order, and until when. What waiting is says [`super::wait`].
+//! Who waits for which key, in which order, and until when. What waiting is says [`super`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use super::coordination_stats::CountedWait;
-use super::session::SessionKey;
-use super::table::CommandId;
-use super::wait::{Ticket, Want};
+use super::{Ticket, Want};
 use crate::base::fit::{fit_map, fit_queue};
+use crate::engine::meters::coordination_stats::CountedWait;
 use crate::keyspace::DbIndex;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::OwnedArgv;
@@ -288,7 +286,7 @@ impl Waits {
     }
 
     /// Gives back the room of touched keys that are looked after.
-    pub(super) fn give_back(&mut self) {
+    pub(in crate::engine) fn give_back(&mut self) {
         fit_queue(&mut self.ready);
         fit_queue(&mut self.put_off);
     }

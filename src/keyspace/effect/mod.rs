@@ -5,7 +5,7 @@
 //! Replaying the stream into an empty keyspace gives an equal keyspace, without commands, scripts, a clock or a
 //! configuration.
 //!
-//! Scripts and libraries change in this stream as well; their owner (`engine::scripts`) records and replays those
+//! Scripts and libraries change in this stream as well; their owner (`programs::scripts`) records and replays those
 //! changes. Such effects have no key, and their database number has no meaning.
 //!
 //! `declared.rs` is the only file that names the effects; all code that handles each of them is derived from it.

@@ -14,7 +14,7 @@
 
 use std::marker::PhantomData;
 
-use super::WrongType;
+use crate::keyspace::WrongType;
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::entry::Entry;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
