@@ -19,7 +19,8 @@ mod warning;
 
 use std::collections::BTreeSet;
 
-use self::parse::{SyntaxError, parse};
+use self::parse::SyntaxError;
+use self::parse::parser::parse;
 use crate::script::library;
 use crate::spec::table::CommandTable;
 use walk::Linter;

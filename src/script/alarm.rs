@@ -27,6 +27,7 @@
 //! side read the old value, and the watch is not woken. That is rare, and it costs no more than one such tick: stores become
 //! visible to other threads in finite time, and the watch, which never sleeps without a timeout, then sees the run.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::io;
 use std::mem::MaybeUninit;
@@ -35,13 +36,14 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, compiler_fen
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use super::interrupt::hook;
 use super::lua::ffi;
 use crate::base::limits::{SCRIPT_ALARM_IDLE_AFTER_TICKS, SCRIPT_ALARM_IDLE_TICK, SCRIPT_ALARM_TICK};
 
 thread_local! {
     /// The state that runs on this thread, for the signal's handler. Nothing to initialize or drop: reading it is one load.
     static RUNNING: AtomicPtr<ffi::lua_State> = const { AtomicPtr::new(null_mut()) };
+    /// The hook that asks: the one that was given to this thread's [`Alarm`].
+    static HOOK: Cell<Option<ffi::lua_Hook>> = const { Cell::new(None) };
     /// The script that runs on this thread is to be asked whether it may go on.
     static IS_DUE: AtomicBool = const { AtomicBool::new(false) };
 }
@@ -82,6 +84,16 @@ pub(super) unsafe fn change_hook(state: *mut ffi::lua_State, hook: Option<ffi::l
     });
 }
 
+/// Makes the hook come at the next instruction and at each one from there on. May be called inside of an allocation.
+pub(super) fn interrupt(state: *mut ffi::lua_State) {
+    // SAFETY: the state is live, for the allocator is asked by it.
+    unsafe {
+        // The debugger's stays its own.
+        let hook = ffi::lua_gethook(state).or(HOOK.get());
+        change_hook(state, hook, ffi::lua_gethookmask(state) | ffi::LUA_MASKCOUNT, 1);
+    }
+}
+
 /// The alarm of one Lua state, on the thread that runs it.
 pub(super) struct Alarm {
     runs: Arc<Runs>,
@@ -99,8 +111,9 @@ struct Runs {
 }
 
 impl Alarm {
-    /// The alarm of a state that this thread runs.
-    pub(super) fn new() -> io::Result<Alarm> {
+    /// The alarm of a state that this thread runs, and the hook that asks the engine. A thread has one such hook.
+    pub(super) fn new(hook: ffi::lua_Hook) -> io::Result<Alarm> {
+        HOOK.set(Some(hook));
         static IS_HANDLED: Mutex<bool> = Mutex::new(false);
         let mut is_handled = IS_HANDLED.lock().unwrap_or_else(PoisonError::into_inner);
         if !*is_handled {
@@ -227,7 +240,7 @@ fn ring() {
     // SAFETY: a state that runs is live, and on this thread.
     unsafe {
         if !state.is_null() && ffi::lua_gethookmask(state) == 0 {
-            ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKCOUNT, 1);
+            ffi::lua_sethook(state, HOOK.get(), ffi::LUA_MASKCOUNT, 1);
         }
     }
 }
@@ -235,7 +248,6 @@ fn ring() {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use std::cell::Cell;
     use std::sync::mpsc::{Receiver, channel};
     use std::time::{Duration, Instant};
 
@@ -357,8 +369,10 @@ pub(crate) mod tests {
         gets_its_hook();
     }
 
+    unsafe extern "C-unwind" fn ask_nobody(_: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {}
+
     fn gets_its_hook() {
-        let alarm = Alarm::new().expect("a thread");
+        let alarm = Alarm::new(ask_nobody).expect("a thread");
         let lua = mlua::Lua::new();
         // SAFETY: nothing in the closure raises.
         let done = unsafe {

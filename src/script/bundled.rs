@@ -10,7 +10,7 @@
 
 use std::fmt::Write;
 
-use super::Sha1Hex;
+use super::program::Sha1Hex;
 use super::store::sha1_hex;
 
 /// A script of `lua/`.

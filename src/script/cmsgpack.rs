@@ -9,9 +9,11 @@
 use std::ffi::c_int;
 
 use super::context::Ctx;
-use super::lua::{Buffer, CFunction, Kind, Stack, library};
+use super::interrupt::library;
+use super::lua::{CFunction, Kind, Stack};
 use super::luajit::Walk;
-use super::sandbox::{check_c_stack, look_behind};
+use super::room::{Buffer, check_c_stack};
+use super::stand_in::look_behind;
 use crate::base::limits::{SCRIPT_DATA_STACK_BYTES, SCRIPT_MSGPACK_MAX_DEPTH};
 
 const FUNCTIONS: [(&[u8], CFunction); 4] =

@@ -6,13 +6,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::alarm::{self, Alarm};
-use super::cjson;
-use super::convert::Frame;
+use super::cjson::settings::Settings;
 use super::debug::Debugger;
 use super::failure::Failure;
+use super::frame::Frame;
 use super::host::{Host, LogLevel, UNDO_IS_FULL, Verdict};
 use super::library::Function;
 use super::lists::ListState;
+use super::lua::{CFunction, REGISTRY, Stack, ffi, upvalue};
 use super::memory::Memory;
 use super::names::Names;
 use super::program::{Handle, Invocation, Outcome};
@@ -42,7 +43,7 @@ pub(super) struct Ctx {
     pub(super) frames: Vec<Frame>,
     pub(super) random: Lrand48,
     /// The settings of the global `cjson`.
-    pub(super) cjson: *mut cjson::Settings,
+    pub(super) cjson: *mut Settings,
     pub(super) altered: Altered,
     /// The address of the C stack where the script began.
     pub(super) c_base: usize,
@@ -139,5 +140,33 @@ impl Ctx {
             Verdict::UndoIsFull => UNDO_IS_FULL.as_bytes(),
             _ => b"ERR Script killed by user with SCRIPT KILL...",
         }
+    }
+}
+
+impl<'a> Stack<'a> {
+    /// What the VM keeps beside the state: upvalue 1 of every C function of ours.
+    #[inline(always)]
+    pub(super) fn ctx(self) -> *mut Ctx {
+        // SAFETY: the state is live; upvalue 1 is a light userdata in every C function of ours.
+        unsafe { ffi::lua_touserdata(self.raw(), upvalue(1)).cast() }
+    }
+
+    /// The account of the state's memory.
+    #[inline(always)]
+    pub(super) fn memory(self) -> &'a Memory {
+        // SAFETY: the context outlives the state.
+        unsafe { &*Rc::as_ptr(&(*self.ctx()).memory) }
+    }
+
+    /// Pushes a C function whose only upvalue is the VM's context. May raise for lack of memory.
+    pub(super) fn push_function(self, ctx: *mut Ctx, function: CFunction) {
+        self.push_light(ctx.cast());
+        self.push_closure(function, 1);
+    }
+
+    /// Pops a value and keeps it in the registry; answers its number there.
+    pub(super) fn refer(self) -> c_int {
+        // SAFETY: the state is live, and there is a value on top.
+        self.memory().granted(|| unsafe { ffi::luaL_ref(self.raw(), REGISTRY) })
     }
 }

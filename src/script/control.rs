@@ -5,9 +5,9 @@
 
 use std::ffi::c_int;
 
-use super::interrupt::kill;
-use super::lua::{CFunction, Kind, Progress, Stack, ffi, library, upvalue};
-use super::sandbox::check_c_stack;
+use super::interrupt::{kill, library};
+use super::lua::{CFunction, Kind, Progress, Stack, ffi, upvalue};
+use super::room::check_c_stack;
 use crate::base::limits::SCRIPT_C_STACK_BYTES;
 
 /// Global functions.

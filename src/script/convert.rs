@@ -15,9 +15,11 @@
 use std::ffi::c_int;
 
 use super::context::Ctx;
+use super::frame::{Frame, Place, advance};
+use super::integer::truncate;
 use super::lua::{Kind, Stack, until_nul, upvalue};
 use super::luajit::Walk;
-use super::memory::refuse;
+use super::room::refuse;
 use crate::base::limits::SCRIPT_TAPE_MAX_DEPTH;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::tape::{TapeReader, Token};
@@ -154,39 +156,6 @@ const REPLY_STACK_BEGIN: u32 = 2;
 /// For how many more Redis asks for room before it writes a value.
 const REPLY_STACK_STEP: u32 = 4;
 
-/// An aggregate that is being written.
-#[derive(Clone, Copy)]
-pub(super) struct Frame {
-    at: Place,
-    /// How many values lie on Redis' stack, this aggregate included.
-    depth: u32,
-}
-
-impl Frame {
-    /// How many lie there with the value that is due.
-    fn depth_of_value(&self) -> u32 {
-        self.depth
-            + match self.at {
-                Place::Array { .. } => 1,
-                Place::MapValue(_) => 4,
-                Place::MapKey(_) | Place::Set(_) => 3,
-            }
-    }
-}
-
-/// What comes next of an aggregate. Its table lies on Lua's stack; for maps and sets the current key above it.
-#[derive(Clone, Copy)]
-enum Place {
-    /// The next element, and how many there are.
-    Array { next: c_int, n: c_int },
-    /// The next key.
-    MapKey(Walk),
-    /// The value of that key, which is on top.
-    MapValue(Walk),
-    /// The next member.
-    Set(Walk),
-}
-
 /// Pops the value on top and writes it. `resp3`: the script chose `redis.setresp(3)`. `frames` is scratch. May raise for
 /// lack of memory; then `reply` holds half a reply.
 #[inline]
@@ -273,36 +242,6 @@ fn write_head(stack: Stack<'_>, reply: &mut Reply) -> Option<Place> {
     None
 }
 
-/// Brings the next value of the innermost aggregate to the top; false at its end, with only its table there.
-#[inline]
-fn advance(stack: Stack<'_>, at: &mut Place) -> bool {
-    match *at {
-        Place::Array { next, n } => {
-            if next > n {
-                return false;
-            }
-            stack.raw_get_at(-1, next);
-            *at = Place::Array { next: next + 1, n };
-        }
-        Place::MapKey(mut walk) => {
-            if walk.next(stack).is_none() {
-                return false;
-            }
-            stack.insert(-2);
-            *at = Place::MapValue(walk);
-        }
-        Place::MapValue(walk) => *at = Place::MapKey(walk),
-        Place::Set(mut walk) => {
-            if walk.next(stack).is_none() {
-                return false;
-            }
-            stack.pop(1);
-            *at = Place::Set(walk);
-        }
-    }
-    true
-}
-
 /// How many elements stand before the first nil.
 fn count_elements(stack: Stack<'_>) -> c_int {
     let mut n = 0;
@@ -356,39 +295,4 @@ fn write_big_number(reply: &mut Reply, digits: &[u8]) {
     buffer.extend_from_slice(b"\r\n");
     buffer.extend(digits.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }));
     buffer.extend_from_slice(b"\r\n");
-}
-
-/// A Lua number as an integer: without its fraction, and as x86 converts what 64 bits cannot hold.
-#[inline]
-pub(super) fn truncate(number: f64) -> i64 {
-    // NaN fails both tests.
-    if (-INTEGER_END..INTEGER_END).contains(&number) { number as i64 } else { i64::MIN }
-}
-
-/// A Lua number as an unsigned integer, as C compilers for x86 convert it: what is too large for 64 bits becomes 0.
-pub(super) fn truncate_unsigned(number: f64) -> u64 {
-    if number >= INTEGER_END { truncate(number - INTEGER_END) as u64 ^ 1 << 63 } else { truncate(number) as u64 }
-}
-
-/// 2^63, the first double past the range of signed integers.
-const INTEGER_END: f64 = 9_223_372_036_854_775_808.0;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_lose_their_fraction_and_overflow_to_the_least_integer() {
-        let cases =
-            [(1.9, 1), (-1.9, -1), (-0.5, 0), (f64::NAN, i64::MIN), (f64::INFINITY, i64::MIN), (1e300, i64::MIN)];
-        for (number, want) in cases {
-            assert_eq!(truncate(number), want, "{number}");
-        }
-        assert_eq!(truncate(9_007_199_254_740_993.0), 9_007_199_254_740_992);
-        let unsigned =
-            [(1e19, 10_000_000_000_000_000_000), (1e21, 0), (f64::INFINITY, 0), (-1.9, u64::MAX), (f64::NAN, 1 << 63)];
-        for (number, want) in unsigned {
-            assert_eq!(truncate_unsigned(number), want, "{number}");
-        }
-    }
 }

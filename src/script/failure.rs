@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
-use super::lua::{Kind, Stack, c_bytes, ffi, native, until_nul};
+use super::lua::{Kind, Stack, c_bytes, ffi, until_nul};
 
 /// An error as `explain` found it.
 #[derive(Default)]
@@ -16,31 +16,27 @@ pub(super) struct Failure {
     pub(super) of_command: bool,
 }
 
-native! {
-    /// The message handler: notes what failed, and where.
-    pub(super) fn explain(stack: Stack) -> c_int {
-        // SAFETY: the context outlives the state, and nothing else uses it while an error is raised.
-        let failure = unsafe { &mut (*stack.ctx()).failure };
-        failure.text.clear();
-        failure.source.clear();
-        failure.of_command = is_of_command(stack, 1);
+impl Failure {
+    /// Notes the error that a message handler was called with, and where it arose. Leaves a value above it.
+    pub(super) fn note(&mut self, stack: Stack<'_>) {
+        self.text.clear();
+        self.source.clear();
+        self.of_command = is_of_command(stack, 1);
         match stack.kind(1) {
             Kind::Table => {
                 stack.raw_get_field(1, b"err");
                 match stack.text(-1) {
-                    Some(text) => failure.text.extend_from_slice(until_nul(text)),
-                    None => failure.text.extend_from_slice(b"ERR unknown error"),
+                    Some(text) => self.text.extend_from_slice(until_nul(text)),
+                    None => self.text.extend_from_slice(b"ERR unknown error"),
                 }
             }
             _ => {
-                failure.text.extend_from_slice(b"ERR ");
+                self.text.extend_from_slice(b"ERR ");
                 stack.push_as_text(1);
-                failure.text.extend_from_slice(until_nul(stack.bytes(-1)));
+                self.text.extend_from_slice(until_nul(stack.bytes(-1)));
             }
         }
-        locate(stack, failure);
-        stack.set_top(1);
-        1
+        locate(stack, self);
     }
 }
 

@@ -1,6 +1,5 @@
 //! What a script asks of the server that runs it, and what it is told.
 
-use super::names::CommandId;
 use crate::resp::reply::Reply;
 use crate::resp::request::Argv;
 
@@ -29,6 +28,10 @@ pub trait Host {
     /// `redis.setresp`: the script reads later replies as RESP `version`, 2 or 3. Every script begins with 2.
     fn set_resp(&mut self, version: u8);
 }
+
+/// A command by the engine's own number for its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandId(pub u16);
 
 /// What a script reads, or answers, that ends by [`Verdict::UndoIsFull`].
 pub const UNDO_IS_FULL: &str = "ERR Script changed more than could be undone within script-memory-limit. Change less at a time, raise the limit by CONFIG SET, or turn script-rollback off";

@@ -5,10 +5,28 @@
 //! may say [`Verdict::Kill`]. Then an error is raised, and a hook is set that fires at each instruction, so that a script that
 //! catches the error dies at its next step, in whatever coroutine.
 
-use super::alarm;
+use super::alarm::{self, interrupt};
 use super::context::Ctx;
 use super::host::Verdict;
 use super::lua::{REGISTRY, Stack, ffi};
+
+/// Defines C functions as [`native`](super::lua::native) does, for libraries: when the function is done, the script is asked
+/// whether it may go on, if that is due. So every run of calls can be ended, even where C calls them and no hook comes.
+macro_rules! library {
+    ($($(#[$meta:meta])* $vis:vis fn $name:ident($stack:ident: Stack) -> c_int $body:block)*) => {
+        $crate::script::lua::native! {$(
+            $(#[$meta])*
+            $vis fn $name($stack: Stack) -> c_int {
+                #[inline(always)]
+                fn body($stack: $crate::script::lua::Stack<'_>) -> std::ffi::c_int $body
+                let results = body($stack);
+                $stack.tick();
+                results
+            }
+        )*}
+    };
+}
+pub(super) use library;
 
 /// The address under which the registry holds the context, for the hook, which has no upvalues.
 pub(super) static HOOK_KEY: [u8; 1] = [0];
@@ -46,19 +64,20 @@ pub(super) fn hook_context(stack: Stack<'_>) -> *mut Ctx {
     ctx
 }
 
-/// Makes the hook come at the next instruction and at each one from there on. May be called inside of an allocation.
-pub(super) fn interrupt(state: *mut ffi::lua_State) {
-    // SAFETY: the state is live, for the allocator is asked by it.
-    unsafe {
-        // The debugger's stays its own.
-        let hook = ffi::lua_gethook(state).unwrap_or(hook);
-        alarm::change_hook(state, Some(hook), ffi::lua_gethookmask(state) | ffi::LUA_MASKCOUNT, 1);
+impl Stack<'_> {
+    /// One step of something long in a C function, where no hook comes: if the clock has ticked, asks the engine whether the
+    /// script may go on, and raises if not.
+    #[inline(always)]
+    pub(super) fn tick(self) {
+        if alarm::is_due() {
+            ask_or_die(self);
+        }
     }
 }
 
 /// Asks the engine, from inside a C function, whether the script may go on, and ends it if not.
 #[cold]
-pub(super) fn ask_or_die(stack: Stack<'_>) {
+fn ask_or_die(stack: Stack<'_>) {
     let ctx = stack.ctx();
     // SAFETY: the context outlives the state; the engine does not come back into the VM.
     if unsafe { (*ctx).is_dying() || (*ctx).ask() != Verdict::Continue } {

@@ -4,25 +4,21 @@
 //! which only what differs from the call before is set; a script that might change or keep them gets tables of its own.
 
 use std::ffi::c_int;
+use std::rc::Rc;
 
-use super::convert;
-use super::lua::{Stack, upvalue};
+use super::lua::Stack;
+use super::memory::Memory;
 use crate::base::limits::{SCRATCH_KEEP_BYTES, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_LIST_KNOWN_ELEMENTS};
 use crate::resp::request::Argv;
-
-// Upvalues of `enter`.
-const ENV: c_int = upvalue(convert::UPVALUES + 1);
-pub(super) const LISTS: [List; 2] = [
-    List { name: b"KEYS", key: upvalue(convert::UPVALUES + 2), table: upvalue(convert::UPVALUES + 4) },
-    List { name: b"ARGV", key: upvalue(convert::UPVALUES + 3), table: upvalue(convert::UPVALUES + 5) },
-];
 
 /// A global list of scripts', with where its name and its shared table are found. That table serves all scripts that can
 /// neither change nor keep it; others get one of their own.
 pub(super) struct List {
     pub(super) name: &'static [u8],
-    key: c_int,
-    table: c_int,
+    pub(super) key: c_int,
+    pub(super) table: c_int,
+    /// Where the globals are found.
+    pub(super) env: c_int,
 }
 
 #[derive(Default)]
@@ -61,17 +57,24 @@ impl Known {
 
 /// Sets one of the lists that scripts find as globals. May raise for lack of memory.
 #[inline]
-pub(super) fn set_list(stack: Stack<'_>, list: &List, elements: Argv<'static>, shared: &mut ListState, may_keep: bool) {
+pub(super) fn set_list(
+    stack: Stack<'_>,
+    memory: &Rc<Memory>,
+    list: &List,
+    elements: Argv<'static>,
+    shared: &mut ListState,
+    may_keep: bool,
+) {
     if may_keep || elements.len() > SCRIPT_LIST_KEEP_ELEMENTS || elements.bytes() > SCRATCH_KEEP_BYTES {
         shared.is_shared = false;
         stack.push_value(list.key);
         push_list(stack, elements);
-        return stack.memory().granted(|| stack.raw_set(ENV));
+        return memory.granted(|| stack.raw_set(list.env));
     }
     if !shared.is_shared {
         stack.push_value(list.key);
         stack.push_value(list.table);
-        stack.memory().granted(|| stack.raw_set(ENV));
+        memory.granted(|| stack.raw_set(list.env));
         shared.is_shared = true;
     }
     // Until all is set: what is raised on the way leaves the table anyhow.

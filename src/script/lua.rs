@@ -1,6 +1,7 @@
 //! A thin layer over Lua's C interface: [`Stack`] is one Lua thread's stack seen from a C function.
 //!
-//! All unsafe calls of the interface are here, so that the libraries read as plain Rust.
+//! All unsafe calls of the interface are here, so that the libraries read as plain Rust. This file knows nothing of the server's
+//! scripts: methods that need what all C functions share are added by `context`, `interrupt` and `room`.
 //!
 //! **The rule.** A Lua error leaves a C function without returning from it. Whatever can raise (it says so) must be called
 //! with nothing alive whose destructor matters: hold only `Copy` values and borrowed bytes, and build text in the VM's
@@ -11,14 +12,10 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::marker::PhantomData;
-use std::rc::Rc;
 
 pub(super) use mlua::ffi;
 
-use super::alarm;
-use super::context::Ctx;
-use super::interrupt::ask_or_die;
-use super::memory::{Memory, make_room};
+use super::integer::truncate;
 
 /// Defines a C function whose body is a function of a [`Stack`] that answers how many results it pushed.
 macro_rules! native {
@@ -33,24 +30,6 @@ macro_rules! native {
     )*};
 }
 pub(super) use native;
-
-/// Defines C functions as [`native`] does, of a library: whoever calls one is asked whether it may go on, if that is due, when
-/// the function is done. So no run of calls is too long to be ended, not even where C calls them and no hook comes.
-macro_rules! library {
-    ($($(#[$meta:meta])* $vis:vis fn $name:ident($stack:ident: Stack) -> c_int $body:block)*) => {
-        $crate::script::lua::native! {$(
-            $(#[$meta])*
-            $vis fn $name($stack: Stack) -> c_int {
-                #[inline(always)]
-                fn body($stack: $crate::script::lua::Stack<'_>) -> std::ffi::c_int $body
-                let results = body($stack);
-                $stack.tick();
-                results
-            }
-        )*}
-    };
-}
-pub(super) use library;
 
 /// A C function as Lua takes it.
 pub(super) type CFunction = ffi::lua_CFunction;
@@ -140,41 +119,6 @@ impl<'a> Stack<'a> {
     #[inline(always)]
     pub(super) fn raw(self) -> *mut ffi::lua_State {
         self.state
-    }
-
-    /// What the VM keeps beside the state: upvalue 1 of every C function of ours.
-    #[inline(always)]
-    pub(super) fn ctx(self) -> *mut Ctx {
-        unsafe { ffi::lua_touserdata(self.state, upvalue(1)).cast() }
-    }
-
-    /// The account of the state's memory.
-    #[inline(always)]
-    pub(super) fn memory(self) -> &'a Memory {
-        unsafe { &*Rc::as_ptr(&(*self.ctx()).memory) }
-    }
-
-    /// One step of something long in a C function, where no hook comes: if the clock has ticked, asks the engine whether the
-    /// script may go on, and raises if not.
-    #[inline(always)]
-    pub(super) fn tick(self) {
-        if alarm::is_due() {
-            ask_or_die(self);
-        }
-    }
-
-    /// The VM's scratch buffer, emptied.
-    #[inline(always)]
-    pub(super) fn buffer(self) -> Buffer<'a> {
-        let buffer = self.buffer_as_is();
-        buffer.truncate(0);
-        buffer
-    }
-
-    /// The VM's scratch buffer with what is in it.
-    #[inline(always)]
-    pub(super) fn buffer_as_is(self) -> Buffer<'a> {
-        Buffer { bytes: unsafe { &raw mut (*self.ctx()).buffer }, stack: self }
     }
 
     #[inline(always)]
@@ -314,12 +258,6 @@ impl<'a> Stack<'a> {
         unsafe { ffi::lua_pushcclosure(self.state, function, n) }
     }
 
-    /// Pushes a C function whose only upvalue is the VM's context. May raise for lack of memory.
-    pub(super) fn push_function(self, ctx: *mut Ctx, function: CFunction) {
-        self.push_light(ctx.cast());
-        self.push_closure(function, 1);
-    }
-
     #[inline(always)]
     pub(super) fn insert(self, i: c_int) {
         unsafe { ffi::lua_insert(self.state, i) }
@@ -357,11 +295,6 @@ impl<'a> Stack<'a> {
     #[inline(always)]
     pub(super) fn raw_set(self, i: c_int) {
         unsafe { ffi::lua_rawset(self.state, i) }
-    }
-
-    /// Pops a value and keeps it in the registry; answers its number there.
-    pub(super) fn refer(self) -> c_int {
-        self.memory().granted(|| unsafe { ffi::luaL_ref(self.state, REGISTRY) })
     }
 
     /// Pushes element `n` of the table at `i`.
@@ -545,7 +478,7 @@ impl<'a> Stack<'a> {
 
     /// The number that argument `i` must be or read as, as an integer; the least one if 64 bits cannot hold it. Raises otherwise.
     pub(super) fn check_integer(self, i: c_int) -> i64 {
-        super::convert::truncate(self.check_number(i))
+        truncate(self.check_number(i))
     }
 
     /// The number that argument `i` must be or read as, as a C `int`: its low bits. Raises otherwise.
@@ -582,72 +515,6 @@ impl<'a> Stack<'a> {
     /// Raises unless there is an argument `i`, nil included.
     pub(super) fn check_any(self, i: c_int) {
         unsafe { ffi::luaL_checkany(self.state, i) }
-    }
-}
-
-/// The VM's scratch buffer: text is built here because nothing that must be freed may be alive when Lua raises.
-#[derive(Clone, Copy)]
-pub(super) struct Buffer<'a> {
-    bytes: *mut Vec<u8>,
-    stack: Stack<'a>,
-}
-
-// SAFETY of every block below: the buffer belongs to the VM's context, which outlives every C function, and one thread
-// runs them; no reference into it is kept across a call that changes it.
-#[allow(clippy::undocumented_unsafe_blocks, reason = "one reason for all, above")]
-impl Buffer<'_> {
-    #[inline(always)]
-    pub(super) fn push(self, byte: u8) {
-        self.reserve(1);
-        unsafe { (*self.bytes).push(byte) }
-    }
-
-    #[inline(always)]
-    pub(super) fn extend(self, bytes: &[u8]) {
-        self.reserve(bytes.len());
-        unsafe { (*self.bytes).extend_from_slice(bytes) }
-    }
-
-    /// Makes room for so many bytes more. Ends the script if that is more than it may have.
-    #[inline(always)]
-    pub(super) fn reserve(self, n: usize) {
-        if unsafe { (*self.bytes).capacity() - (*self.bytes).len() } < n {
-            self.grow(n);
-        }
-    }
-
-    #[cold]
-    fn grow(self, n: usize) {
-        let (len, capacity) = unsafe { ((*self.bytes).len(), (*self.bytes).capacity()) };
-        let least = len.saturating_add(n);
-        // While the bytes are moved both blocks are there.
-        make_room(self.stack, capacity.saturating_add(least));
-        // What is built becomes a string, which needs as much again beside the buffer: half of the room is the most that is of
-        // use. To grow by the least, time after time, would take quadratic time.
-        let wanted = capacity.saturating_mul(2).min(self.stack.memory().room() / 2).max(least);
-        unsafe { (*self.bytes).reserve_exact(wanted - len) }
-    }
-
-    #[inline(always)]
-    pub(super) fn len(self) -> usize {
-        unsafe { (*self.bytes).len() }
-    }
-
-    #[inline(always)]
-    pub(super) fn truncate(self, len: usize) {
-        unsafe { (*self.bytes).truncate(len) }
-    }
-
-    /// Lets `write` append to the buffer what there is room for. It must not raise.
-    #[inline]
-    pub(super) fn write(self, write: impl FnOnce(&mut Vec<u8>)) {
-        unsafe { write(&mut *self.bytes) }
-    }
-
-    /// Pushes what was built as a string. May raise for lack of memory.
-    pub(super) fn push_to(self, stack: Stack<'_>) {
-        make_room(stack, unsafe { (*self.bytes).capacity() }.saturating_add(self.len()));
-        unsafe { ffi::lua_pushlstring_(stack.raw(), (*self.bytes).as_ptr().cast(), (*self.bytes).len()) }
     }
 }
 

@@ -35,9 +35,8 @@ use std::alloc::{Layout, alloc, dealloc, realloc};
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 
-use super::alarm;
-use super::interrupt::{interrupt, kill};
-use super::lua::{Stack, ffi};
+use super::alarm::{self, interrupt};
+use super::lua::ffi;
 use super::luajit::{Caller, caller};
 use crate::base::limits::{SCRIPT_GARBAGE_KEEP_BYTES, SCRIPT_LARGE_BLOCK_BYTES};
 
@@ -263,6 +262,23 @@ impl Memory {
         self.patience.set(Patience { wait, waited: 0 });
     }
 
+    /// Whether `bytes` more would go beyond the mark.
+    #[inline]
+    pub(super) fn would_pass_mark(&self, bytes: usize) -> bool {
+        self.held().saturating_add(bytes) > self.mark.get()
+    }
+
+    /// Collects garbage if `bytes` more would not fit otherwise, or if they go beyond the mark and there may be some.
+    #[inline]
+    pub(super) fn collect_for(&self, bytes: usize) {
+        if bytes > self.room() {
+            self.collection_due.set(true);
+            self.collect_if_due();
+        } else if self.would_pass_mark(bytes) {
+            self.collect_patiently();
+        }
+    }
+
     /// Whether earlier runs may have left so much garbage that it should be collected before Lua does so itself.
     #[inline]
     pub(super) fn is_littered(&self) -> bool {
@@ -327,48 +343,11 @@ impl Memory {
         SCRIPT_LARGE_BLOCK_BYTES
     }
 
-    fn exhaust(&self) {
+    pub(super) fn exhaust(&self) {
         self.is_exhausted.set(true);
         // C functions that call one another see this, where no instruction comes in between.
         alarm::note_due();
         self.mark.set(usize::MAX);
-    }
-}
-
-/// Sees to it that there is room for `bytes` that a C function is about to build, be it outside of Lua: collects garbage if
-/// need be, and ends the script if that is of no use.
-#[inline]
-pub(super) fn make_room(stack: Stack<'_>, bytes: usize) {
-    let memory = stack.memory();
-    if memory.held().saturating_add(bytes) > memory.mark.get() {
-        make_room_slowly(stack, bytes);
-    }
-}
-
-#[cold]
-fn make_room_slowly(stack: Stack<'_>, bytes: usize) {
-    collect_for(stack, bytes);
-    if bytes > stack.memory().room() {
-        refuse(stack);
-    }
-}
-
-/// Ends the script because it is about to take more memory than it may.
-#[cold]
-pub(super) fn refuse(stack: Stack<'_>) -> ! {
-    stack.memory().exhaust();
-    kill(stack, stack.ctx())
-}
-
-/// Collects garbage if `bytes` more would not fit otherwise, or if they go beyond the mark and there may be some.
-#[inline]
-pub(super) fn collect_for(stack: Stack<'_>, bytes: usize) {
-    let memory = stack.memory();
-    if bytes > memory.room() {
-        memory.collection_due.set(true);
-        memory.collect_if_due();
-    } else if memory.held().saturating_add(bytes) > memory.mark.get() {
-        memory.collect_patiently();
     }
 }
 

@@ -3,12 +3,10 @@
 //! Lua keeps each string once, so the address of a string that stays alive tells which it is. A name that the engine knows is
 //! kept alive in the registry and noted here by its address; the next `redis.call` with it needs neither hash nor comparison.
 
+use super::host::CommandId;
 use super::lua::{REGISTRY, Stack};
+use super::memory::Memory;
 use crate::base::limits::SCRIPT_NAMES_KEPT;
-
-/// A command by the engine's own number for its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CommandId(pub u16);
 
 /// Slots of the table. At most half of them are taken, so that a search meets an empty one soon.
 const SLOTS: usize = 2 * SCRIPT_NAMES_KEPT;
@@ -42,13 +40,13 @@ impl Names {
     /// Notes the string at `index` of the stack, which is not known yet, as the name of a command. Names can be written in any
     /// case: past [`SCRIPT_NAMES_KEPT`] none is noted any more.
     #[cold]
-    pub(super) fn note(&mut self, stack: Stack<'_>, index: i32, command: CommandId) {
+    pub(super) fn note(&mut self, stack: Stack<'_>, memory: &Memory, index: i32, command: CommandId) {
         if self.kept >= SCRIPT_NAMES_KEPT {
             return;
         }
         stack.push_value(index);
         stack.push_boolean(true);
-        stack.memory().granted(|| stack.raw_set(REGISTRY));
+        memory.granted(|| stack.raw_set(REGISTRY));
         self.kept += 1;
         self.insert(stack.bytes(index).as_ptr() as usize, command);
     }

@@ -6,12 +6,10 @@ use sha1::{Digest, Sha1};
 
 use super::context::Ctx;
 use super::convert::{self, push_error, push_reply};
-use super::host::{LogLevel, ServerVersion};
-use super::interrupt::kill;
-use super::lua::{Kind, Stack, library};
+use super::host::{CommandId, LogLevel, ServerVersion};
+use super::interrupt::{kill, library};
+use super::lua::{Kind, Stack};
 use super::luajit::{self, Gathered};
-use super::memory::collect_for;
-use super::names::CommandId;
 use crate::base::limits::{QUERY_BUFFER_HARD_MAX_BYTES, SCRATCH_KEEP_BYTES, SCRIPT_CHUNK_BYTES};
 use crate::base::num;
 use crate::resp::request::{Argv, Span};
@@ -284,7 +282,7 @@ fn call_command(stack: Stack<'_>, raises: bool) -> c_int {
             break gathered;
         }
         // They may fit when garbage makes room.
-        collect_for(stack, usize::MAX);
+        stack.memory().collect_for(usize::MAX);
         has_collected = true;
     };
     // SAFETY: as above; nor does the engine.
@@ -316,7 +314,7 @@ fn call_command(stack: Stack<'_>, raises: bool) -> c_int {
         return 0;
     }
     if tape_bytes > SCRATCH_KEEP_BYTES {
-        collect_for(stack, tape_bytes);
+        stack.memory().collect_for(tape_bytes);
     }
     push_reply(stack, &mut tape, resp3, 0);
     if is_error && raises {
@@ -332,7 +330,7 @@ fn learn(stack: Stack<'_>, ctx: &mut Ctx) -> Option<CommandId> {
     let name = stack.bytes(1);
     // SAFETY: the host is the one that `Vm::run` was lent, and that call has not returned.
     let command = unsafe { host.as_mut() }.command_id(name)?;
-    ctx.names.note(stack, 1, command);
+    ctx.names.note(stack, &ctx.memory, 1, command);
     Some(command)
 }
 

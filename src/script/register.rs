@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use super::context::Ctx;
 use super::convert;
+use super::interrupt::library;
 use super::library::{BAD_NAME, Function, check_name};
-use super::lua::{Kind, Stack, library};
+use super::lua::{Kind, Stack};
 use super::program::Passing;
 use super::redis::raise_error;
 use super::store::ScriptFlags;

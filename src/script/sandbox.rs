@@ -2,11 +2,7 @@
 //!
 //! **Globals** are Redis' list. Reading any other name is an error, and so is assigning one.
 //!
-//! **Read-only tables.** LuaJIT has no read-only flag, and `__newindex` does not guard a slot that is filled. So each
-//! protected table is an *empty* stand-in whose metatable has `__index` = the real table and `__newindex` = refusal; the real
-//! table is never handed out. `__newindex` guards assignments; the functions that write without metamethods (`rawset`,
-//! `setmetatable`, `table.insert`) are our own and refuse stand-ins, those that read without (`rawget`, `next`, `pairs`,
-//! `table.foreach`) look behind them. A stand-in is known by a key of its metatable that no script can make ([`MARK`]).
+//! **Read-only tables** are empty stand-ins: see [`stand_in`](super::stand_in).
 //!
 //! **Speed.** A chunk's environment is the *real* table of globals, so `KEYS`, `tonumber` and `redis` are one lookup. No value
 //! of that table ever is the table itself: `_G` is its stand-in, `getfenv` and `debug` are absent. The only other way to write
@@ -22,9 +18,12 @@ use std::ffi::{CStr, c_int};
 use super::chunk::load;
 use super::context::Ctx;
 use super::host::ServerVersion;
-use super::lua::{CFunction, Kind, Stack, ffi, library, until_nul, upvalue};
+use super::interrupt::library;
+use super::lua::{CFunction, Kind, Stack, ffi, until_nul, upvalue};
 use super::luajit::set_constant_functions;
 use super::register;
+use super::room::check_c_stack;
+use super::stand_in::{MARK, SHOWN, look_behind, protect, push_key, push_real, refuse_protected};
 use super::{cjson, cmsgpack, control, redis, strings, structs, tables};
 use crate::base::limits::{SCRIPT_C_STACK_BYTES, SCRIPT_LOAD_MAX_BYTES};
 
@@ -275,34 +274,6 @@ fn add_api(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
     stack.pop(1);
 }
 
-/// The key under which a stand-in's metatable holds the real table: its address is known to no script.
-static MARK: [u8; 1] = [0];
-/// The key under which a stand-in's metatable holds what `getmetatable` answers for it.
-static SHOWN: [u8; 1] = [0];
-
-fn push_key(stack: Stack<'_>, key: &'static [u8; 1]) {
-    stack.push_light(key.as_ptr().cast_mut().cast());
-}
-
-/// Replaces the table on top by its stand-in.
-fn protect(stack: Stack<'_>, ctx: *mut Ctx) {
-    let real = stack.top();
-    stack.new_table(0, 0);
-    stack.new_table(0, 4);
-    let meta = stack.top();
-    stack.push_value(real);
-    stack.raw_set_field(meta, b"__index");
-    stack.push_function(ctx, refuse_assignment);
-    stack.raw_set_field(meta, b"__newindex");
-    stack.push_boolean(false);
-    stack.raw_set_field(meta, b"__metatable");
-    push_key(stack, &MARK);
-    stack.push_value(real);
-    stack.raw_set(meta);
-    stack.set_metatable(-2);
-    stack.remove(real);
-}
-
 /// Pushes the stand-in of the globals at `env`, and makes reading a missing global an error.
 fn push_guard(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
     refuse_missing(stack, ctx, env);
@@ -326,35 +297,6 @@ fn refuse_missing(stack: Stack<'_>, ctx: *mut Ctx, i: c_int) {
     stack.push_function(ctx, refuse_name);
     stack.raw_set_field(meta, b"__index");
     stack.set_metatable(i);
-}
-
-/// Pushes the table behind the stand-in at `i`; false, with nothing pushed, if there is none.
-fn push_real(stack: Stack<'_>, i: c_int) -> bool {
-    if stack.kind(i) != Kind::Table || !stack.push_metatable(i) {
-        return false;
-    }
-    push_key(stack, &MARK);
-    stack.raw_get(-2);
-    stack.remove(-2);
-    if stack.kind(-1) == Kind::Table {
-        return true;
-    }
-    stack.pop(1);
-    false
-}
-
-/// Replaces a stand-in at `i` by the real table. The caller must not let it reach the script.
-pub(super) fn look_behind(stack: Stack<'_>, i: c_int) {
-    if push_real(stack, i) {
-        stack.replace(i);
-    }
-}
-
-pub(super) fn refuse_protected(stack: Stack<'_>, i: c_int) {
-    if push_real(stack, i) {
-        stack.push_bytes(b"Attempt to modify a readonly table");
-        stack.raise_top();
-    }
 }
 
 /// `loadstring` and `load` know the environments of chunks.
@@ -398,18 +340,6 @@ fn guard_strings(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
     stack.raw_set_field(env, b"getmetatable");
 }
 
-/// Raises when the C stack has grown `limit` bytes below `Vm::run`: to be asked before C calls back into Lua, or itself.
-#[inline]
-pub(super) fn check_c_stack(stack: Stack<'_>, limit: usize) {
-    let here = 0u8;
-    // SAFETY: the context outlives the state.
-    let base = unsafe { (*stack.ctx()).c_base };
-    if base.wrapping_sub(&raw const here as usize) > limit {
-        stack.push_bytes(b"C stack overflow");
-        stack.raise_top();
-    }
-}
-
 const RADIANS_PER_DEGREE: f64 = std::f64::consts::PI / 180.0;
 
 /// A number as the 32 bits that `bit` works on: rounded to an integer, of which the low bits are taken.
@@ -419,11 +349,6 @@ fn low_bits(number: f64) -> u32 {
 }
 
 library! {
-    /// `__newindex` of every stand-in.
-    fn refuse_assignment(stack: Stack) -> c_int {
-        stack.raise(b"Attempt to modify a readonly table")
-    }
-
     /// `__index` of the globals.
     fn refuse_name(stack: Stack) -> c_int {
         let buffer = stack.buffer();

@@ -7,8 +7,9 @@
 
 use std::ffi::c_int;
 
-use super::lua::{Kind, Stack, ffi, library};
-use super::sandbox::check_c_stack;
+use super::interrupt::library;
+use super::lua::{Kind, Stack, ffi};
+use super::room::check_c_stack;
 use crate::base::limits::SCRIPT_C_STACK_BYTES;
 
 library! {

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use hashbrown::HashMap;
 use sha1::{Digest, Sha1};
 
-use super::{Handle, Sha1Hex};
+use super::program::{Handle, Sha1Hex};
 use crate::base::limits::SCRIPT_EVAL_CACHE_MAX;
 use crate::resp::request::{Decoder, OwnedArgv, RequestLimits};
 

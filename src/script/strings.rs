@@ -10,13 +10,12 @@ use std::sync::OnceLock;
 
 use super::alarm::is_due;
 use super::context::Ctx;
-use super::convert::truncate;
 use super::host::Verdict;
-use super::interrupt::kill;
-use super::lua::{CFunction, Kind, Stack, ffi, library, until_nul, upvalue};
-use super::memory::make_room;
+use super::integer::truncate;
+use super::interrupt::{kill, library};
+use super::lua::{CFunction, Kind, Stack, ffi, until_nul, upvalue};
 use super::pattern::{Capture, Matcher, Stop};
-use super::sandbox::check_c_stack;
+use super::room::{check_c_stack, make_room};
 use crate::base::limits::{
     SCRIPT_C_STACK_BYTES, SCRIPT_CHUNK_BYTES, SCRIPT_SHORT_STRING_BYTES, SCRIPT_STRING_MAX_BYTES,
 };

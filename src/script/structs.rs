@@ -7,8 +7,10 @@
 //! Source: <http://www.inf.puc-rio.br/~roberto/struct/>
 
 use super::context::Ctx;
-use super::convert::truncate_unsigned;
-use super::lua::{CFunction, Kind, Stack, library};
+use super::integer::truncate_unsigned;
+use super::interrupt::library;
+use super::lua::{CFunction, Kind, Stack};
+use super::room::Buffer;
 
 const FUNCTIONS: [(&[u8], CFunction); 3] = [(b"pack", pack), (b"unpack", unpack), (b"size", size)];
 
@@ -225,7 +227,7 @@ impl<'a> Format<'a> {
     }
 
     /// Writes little-endian bytes in the format's order.
-    fn put(&self, out: super::lua::Buffer<'_>, bytes: &mut [u8]) {
+    fn put(&self, out: Buffer<'_>, bytes: &mut [u8]) {
         if self.big_endian {
             bytes.reverse();
         }

@@ -3,9 +3,11 @@
 
 use std::ffi::c_int;
 
-use super::lua::{CFunction, Kind, Stack, library};
-use super::sandbox::{check_c_stack, look_behind, refuse_protected};
+use super::interrupt::library;
+use super::lua::{CFunction, Kind, Stack};
+use super::room::check_c_stack;
 use super::sort::sort;
+use super::stand_in::{look_behind, refuse_protected};
 use crate::base::limits::SCRIPT_C_STACK_BYTES;
 
 pub(super) const FUNCTIONS: &[(&[u8], CFunction)] = &[

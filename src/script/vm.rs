@@ -19,21 +19,22 @@ use mlua::{Lua, LuaOptions, StdLib};
 
 use super::alarm::Alarm;
 use super::chunk::{CHUNK_NAME, LIBRARY_CHUNK_NAME, load};
-use super::cjson;
 use super::context::{Altered, Ctx, Run};
 use super::convert::{self, write_reply};
-use super::debug::{self, Console, Debugger};
-use super::failure::{Failure, explain, is_of_command, set_text};
+use super::debug::hook as debugging;
+use super::debug::{Console, Debugger};
+use super::failure::{Failure, is_of_command, set_text};
 use super::host::{Host, ServerVersion, Verdict};
-use super::interrupt::HOOK_KEY;
+use super::interrupt::{HOOK_KEY, hook};
 use super::library::Function;
-use super::lists::{LISTS, push_list, set_list};
+use super::lists::{List, push_list, set_list};
 use super::lua::{Kind, REGISTRY, Stack, ffi, native, upvalue};
 use super::luajit::let_chunks_load_constant_functions;
 use super::memory::{self, Memory};
 use super::names::Names;
 use super::program::{Fault, Handle, Invocation, LoadError, Outcome, Passing, ScriptError};
 use super::random::Lrand48;
+use super::room::refuse;
 use super::sandbox;
 use crate::base::limits::{SCRIPT_EVAL_CACHE_MAX, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_TIDY_SLICE};
 use crate::resp::reply::{Form, Reply};
@@ -91,7 +92,7 @@ impl Vm {
             handles: 0,
             debugger: None,
             own_last_words: None,
-            alarm: Alarm::new().map_err(|error| ScriptError::State(error.to_string()))?,
+            alarm: Alarm::new(hook).map_err(|error| ScriptError::State(error.to_string()))?,
             memory: Rc::new(Memory::new(std::ptr::null_mut(), 0)),
             killed: false,
             verdict: Verdict::Continue,
@@ -222,7 +223,7 @@ impl Vm {
         // SAFETY: the context forgets the debugger before this function is left.
         self.ctx.debugger =
             Some(unsafe { std::mem::transmute::<NonNull<Debugger<'_>>, NonNull<Debugger<'static>>>(debugger) });
-        debug::begin(self.state);
+        debugging::begin(self.state);
         // SAFETY: the debugger is this function's. The hook, which borrows from it too, runs while nothing else does.
         let outcome = self.run(invocation, unsafe { &mut *debugger.as_ptr() }, reply);
         self.ctx.debugger = None;
@@ -346,7 +347,7 @@ impl Vm {
                     stack.push_light(ctx.cast());
                     stack.push_value(env);
                     stack.push_value(guarded);
-                    stack.push_closure(debug::evaluate, 3);
+                    stack.push_closure(debugging::evaluate, 3);
                     out.1[4] = ffi::luaL_ref(state, REGISTRY);
                     sandbox::build_for_functions(stack, ctx, env, &version);
                     let function_env = stack.top() - 1;
@@ -420,8 +421,8 @@ impl Vm {
     fn recover(&mut self) {
         let Altered { cjson, random } = &mut self.ctx.altered;
         if std::mem::take(cjson) {
-            // SAFETY: the sandbox has noted the pointer; the state is live.
-            unsafe { cjson::reset(self.ctx.cjson) };
+            // SAFETY: the sandbox has noted the pointer; the state is live, and none of its functions runs.
+            unsafe { (*self.ctx.cjson).reset() };
         }
         if let Some(random) = random.take() {
             self.ctx.random = random;
@@ -491,7 +492,22 @@ const ENTER: c_int = 2;
 /// power of two.
 const PROGRAMS_FORESEEN: usize = SCRIPT_EVAL_CACHE_MAX + 100;
 
+// Upvalues of `enter`, above those of what converts.
+const ENV: c_int = upvalue(convert::UPVALUES + 1);
+const LISTS: [List; 2] = [
+    List { name: b"KEYS", key: upvalue(convert::UPVALUES + 2), table: upvalue(convert::UPVALUES + 4), env: ENV },
+    List { name: b"ARGV", key: upvalue(convert::UPVALUES + 3), table: upvalue(convert::UPVALUES + 5), env: ENV },
+];
+
 native! {
+    /// The message handler: notes what failed, and where.
+    fn explain(stack: Stack) -> c_int {
+        // SAFETY: the context outlives the state, and nothing else uses it while an error is raised.
+        unsafe { (*stack.ctx()).failure.note(stack) };
+        stack.set_top(1);
+        1
+    }
+
     /// Sets KEYS and ARGV or passes them, calls the script or function, writes its value.
     fn enter(stack: Stack) -> c_int {
         let ctx = stack.ctx();
@@ -502,8 +518,10 @@ native! {
             Passing::Globals => {
                 // SAFETY: the context outlives the state; setting globals does not come back here.
                 let [keys_state, args_state] = unsafe { &mut (*ctx).lists };
-                set_list(stack, &LISTS[0], keys, keys_state, program.may_keep_lists);
-                set_list(stack, &LISTS[1], args, args_state, program.may_keep_lists);
+                // SAFETY: as above.
+                let memory = unsafe { &(*ctx).memory };
+                set_list(stack, memory, &LISTS[0], keys, keys_state, program.may_keep_lists);
+                set_list(stack, memory, &LISTS[1], args, args_state, program.may_keep_lists);
                 stack.raw_get_at(REGISTRY, program.reference);
                 stack.call(0, 1);
             }
@@ -517,7 +535,7 @@ native! {
         // The last instruction may have taken what was too much.
         // SAFETY: the context outlives the state.
         if unsafe { (*ctx).memory.is_exhausted() } {
-            memory::refuse(stack);
+            refuse(stack);
         }
         // Writing takes the value away.
         stack.push_value(-1);

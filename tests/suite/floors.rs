@@ -13,13 +13,7 @@ use std::path::Path;
 /// taken out here. Whoever adds to them says why in the commit: a value and the pre-images of undo and the parts of snapshots need
 /// each other, most other circles want to be cut.
 const KNOWN_CIRCLES: &[&str] = &[
-    "keyspace: effect/mod effect/record effect/touch",
-    "keyspace: eviction mod pre_image settle undo/mod usage verb/grants verb/group verb/mod verb/part verb/put_value verb/stock",
-    "keyspace: snapshot/list snapshot/mod snapshot/part snapshot/stream",
-    "lint: parse/lexer parse/mod parse/parser",
     "net: conn listener raw_poller serve sign_in socket_table",
-    "script: alarm chunk cjson cmsgpack context control convert debug/mod debug/show failure host interrupt library lists \
-     lua luajit memory mod names redis register sandbox sort store strings structs tables vm",
 ];
 
 #[test]

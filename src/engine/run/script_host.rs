@@ -10,9 +10,8 @@ use crate::programs::running::{ScriptKind, Subject};
 use crate::programs::scripts::log;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
-use crate::script::names::CommandId;
 use crate::script::store::ScriptFlags;
-use crate::script::{Host, LogLevel, Verdict};
+use crate::script::{CommandId, Host, LogLevel, Verdict};
 use crate::spec::Flags;
 use crate::spec::error::Error;
 

@@ -13,11 +13,9 @@
 //! [`SYNTAX_MAX_DEPTH`]: crate::base::limits::SYNTAX_MAX_DEPTH
 
 mod lexer;
-mod parser;
+pub(super) mod parser;
 
 use std::borrow::Cow;
-
-pub(crate) use parser::parse;
 
 /// A name, as it stands in the text.
 pub(crate) type Name<'a> = &'a [u8];

@@ -226,11 +226,3 @@ fn screens_are_bounded() {
         shown.iter().any(|line| line.starts_with("<hint> 6") && line.ends_with("more lines were too much to keep."))
     );
 }
-
-#[test]
-fn every_command_has_a_letter_of_its_own() {
-    let mut letters: Vec<u8> = COMMANDS.iter().map(|command| command.name.as_bytes()[0]).collect();
-    letters.sort_unstable();
-    letters.dedup();
-    assert_eq!(letters.len(), COMMANDS.len());
-}

@@ -9,53 +9,22 @@
 //!
 //! Text is built in the VM's scratch buffer; no script runs meanwhile, since tables are read without metamethods.
 
+pub(super) mod settings;
+
 use std::ffi::c_int;
 
 use super::context::Ctx;
-use super::lua::{Buffer, CFunction, Kind, Stack, ffi, library, upvalue};
+use super::interrupt::library;
+use super::lua::{CFunction, Kind, Stack, ffi, upvalue};
 use super::luajit::Walk;
-use super::sandbox::{check_c_stack, look_behind};
+use super::room::{Buffer, check_c_stack};
+use super::stand_in::look_behind;
 use crate::base::limits::{SCRIPT_DATA_STACK_BYTES, SCRIPT_ESCAPE_CHUNK_BYTES};
 use crate::base::num;
-
-/// The settings of one `cjson` table.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(super) struct Settings {
-    sparse_convert: bool,
-    sparse_ratio: i32,
-    sparse_safe: i32,
-    encode_max_depth: i32,
-    decode_max_depth: i32,
-    encode_invalid: Invalid,
-    decode_invalid: bool,
-    keep_buffer: bool,
-    precision: i32,
-}
+use settings::{Invalid, Settings};
 
 /// Bytes that a number of 14 digits takes at most, with sign, point and exponent, in full if it is an integer.
 const NUMBER_MAX_BYTES: usize = 32;
-
-/// What becomes of NaN and infinities.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum Invalid {
-    Refuse,
-    Write,
-    Null,
-}
-
-const DEFAULTS: Settings = Settings {
-    sparse_convert: false,
-    sparse_ratio: 2,
-    sparse_safe: 10,
-    encode_max_depth: 1000,
-    decode_max_depth: 1000,
-    encode_invalid: Invalid::Refuse,
-    decode_invalid: true,
-    keep_buffer: true,
-    precision: 14,
-};
 
 /// In the order in which Redis' library sets them, because scripts may iterate over the table.
 const FUNCTIONS: [(&[u8], CFunction); 10] = [
@@ -76,7 +45,7 @@ pub(super) fn push_table(stack: Stack<'_>, ctx: *mut Ctx) {
     stack.new_table(0, 0);
     let table = stack.top();
     // SAFETY: the userdata has room for the settings, and a memory block of Lua's is aligned for them.
-    unsafe { ffi::lua_newuserdata(stack.raw(), size_of::<Settings>()).cast::<Settings>().write(DEFAULTS) };
+    unsafe { ffi::lua_newuserdata(stack.raw(), size_of::<Settings>()).cast::<Settings>().write(Settings::DEFAULTS) };
     for (name, function) in FUNCTIONS {
         stack.push_light(ctx.cast());
         stack.push_value(table + 1);
@@ -118,15 +87,6 @@ pub(super) fn push_shared_table(stack: Stack<'_>, ctx: *mut Ctx) {
         (*ctx).cjson = ffi::lua_touserdata(stack.raw(), -1).cast();
     }
     stack.pop(2);
-}
-
-/// Puts the settings of the global `cjson` back.
-///
-/// # Safety
-/// `settings` must be what [`push_shared_table`] noted, of a live state.
-pub(super) unsafe fn reset(settings: *mut Settings) {
-    // SAFETY: the caller's promise.
-    unsafe { settings.write(DEFAULTS) };
 }
 
 // SAFETY of the blocks in these functions: the settings live as long as the function that has them as upvalue.

@@ -1,0 +1,546 @@
+//! Where a script stops under the debugger: the line hook, and what the client's commands do there.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+use super::listing::Refusal;
+use super::{Debugger, show};
+use crate::base::limits::{DEBUG_HOOK_INSTRUCTIONS, DEBUG_LEVELS_MAX, DEBUG_LINE_MIN_BYTES};
+use crate::script::alarm::change_hook;
+use crate::script::chunk::{is_script, load};
+use crate::script::context::Ctx;
+use crate::script::host::{Host as _, Verdict};
+use crate::script::interrupt::{hook_context, kill};
+use crate::script::lua::{Kind, REGISTRY, Stack, c_bytes, ffi, native, upvalue};
+
+/// Where a script has stopped, as the hook sees it. Whatever may raise is called with nothing borrowed from the debugger.
+#[derive(Clone, Copy)]
+struct Site {
+    stack: Stack<'static>,
+    ctx: *mut Ctx,
+    debugger: NonNull<Debugger<'static>>,
+}
+
+/// Lua calls this at each line of a script that is debugged, and every so many instructions.
+unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, record: *mut ffi::lua_Debug) {
+    // SAFETY: Lua calls this with a live state and a record of the function that runs. The context outlives the state, and
+    // the debugger is there until `Vm::debug` has taken it out of the context.
+    unsafe {
+        let stack = Stack::new(state);
+        let ctx = hook_context(stack);
+        if ctx.is_null() {
+            return;
+        }
+        let Some(debugger) = (*ctx).debugger else { return };
+        if (*record).event == ffi::LUA_HOOKCOUNT {
+            (*ctx).memory.collect_if_due();
+            if (*ctx).is_dying() || (*ctx).ask() != Verdict::Continue {
+                kill(stack, ctx);
+            }
+            if ffi::lua_gethookcount(state) != DEBUG_HOOK_INSTRUCTIONS {
+                arm(state, ffi::lua_gethookmask(state) & ffi::LUA_MASKLINE != 0);
+            }
+            return;
+        }
+        ffi::lua_getinfo(state, c"S".as_ptr(), record);
+        if is_script(&*record) {
+            Site { stack, ctx, debugger }.arrive((*record).currentline as usize);
+        }
+    }
+}
+
+/// Has the line hook come, or, while the client's code runs, only the other.
+fn arm(state: *mut ffi::lua_State, lines: bool) {
+    let mask = ffi::LUA_MASKCOUNT | if lines { ffi::LUA_MASKLINE } else { 0 };
+    // SAFETY: the state is live; LuaJIT's hook is one for all its coroutines.
+    unsafe { change_hook(state, Some(hook), mask, DEBUG_HOOK_INSTRUCTIONS) };
+}
+
+/// Begins to debug: the hook comes at each line.
+pub(in crate::script) fn begin(state: *mut ffi::lua_State) {
+    arm(state, true);
+}
+
+/// What follows a command of the client's.
+enum Next {
+    /// The next command.
+    Stay,
+    /// The script goes on.
+    Resume,
+    /// The script ends with this error.
+    End(&'static str),
+}
+
+/// A command of the debugger.
+struct Command {
+    /// Its name; its first letter does as well.
+    name: &'static str,
+    /// How many arguments it takes at least.
+    min_args: usize,
+    /// The forms that it has: arguments, and what it does with them.
+    forms: &'static [(&'static str, &'static str)],
+    run: fn(Site) -> Next,
+}
+
+const COMMANDS: &[Command] = &[
+    Command {
+        name: "step",
+        min_args: 0,
+        forms: &[("", "Goes on to the next line, into functions too.")],
+        run: Site::step,
+    },
+    Command { name: "next", min_args: 0, forms: &[("", "The same as step.")], run: Site::step },
+    Command {
+        name: "continue",
+        min_args: 0,
+        forms: &[("", "Goes on to the next breakpoint, or to the end.")],
+        run: |_| Next::Resume,
+    },
+    Command {
+        name: "list",
+        min_args: 0,
+        forms: &[
+            ("", "Shows the script around the current line."),
+            ("<line>", "Shows the script around a line; 0 is the current one."),
+            ("<line> <n>", "Shows n lines before it and n after it."),
+        ],
+        run: Site::list,
+    },
+    Command { name: "whole", min_args: 0, forms: &[("", "Shows the whole script.")], run: Site::whole },
+    Command {
+        name: "print",
+        min_args: 0,
+        forms: &[
+            ("", "Shows the local variables of the current function."),
+            ("<name>", "Shows a variable: a local one, KEYS or ARGV."),
+        ],
+        run: Site::print,
+    },
+    Command {
+        name: "break",
+        min_args: 0,
+        forms: &[
+            ("", "Shows the breakpoints."),
+            ("<line>", "Sets a breakpoint."),
+            ("-<line>", "Removes it."),
+            ("0", "Removes all of them."),
+        ],
+        run: Site::break_at,
+    },
+    Command { name: "trace", min_args: 0, forms: &[("", "Shows who called the current function.")], run: Site::trace },
+    Command {
+        name: "eval",
+        min_args: 0,
+        forms: &[("<code>", "Runs Lua code, which does not see local variables.")],
+        run: Site::eval,
+    },
+    Command { name: "redis", min_args: 1, forms: &[("<command>", "Runs a command.")], run: Site::redis },
+    Command {
+        name: "maxlen",
+        min_args: 0,
+        forms: &[
+            ("", "Tells how long a line with a value may be."),
+            ("<bytes>", "Lets lines be so long; 0 for no limit."),
+        ],
+        run: Site::max_len,
+    },
+    Command {
+        name: "abort",
+        min_args: 0,
+        forms: &[("", "Ends the script.")],
+        run: |_| Next::End("ERR script aborted for user request"),
+    },
+    Command { name: "help", min_args: 0, forms: &[("", "Shows this.")], run: Site::help },
+];
+
+impl Command {
+    fn is_called(&self, word: &[u8]) -> bool {
+        let name = self.name.as_bytes();
+        name.eq_ignore_ascii_case(word) || name[..1].eq_ignore_ascii_case(word)
+    }
+}
+
+impl Site {
+    /// The debugger. What is borrowed from it must not outlive a call that may raise, or that runs the script's code.
+    fn debugger(&mut self) -> &mut Debugger<'static> {
+        // SAFETY: see `hook`; nothing else borrows from it, by the rule above.
+        unsafe { self.debugger.as_mut() }
+    }
+
+    fn say(&mut self, line: impl Into<Vec<u8>>) -> Next {
+        self.debugger().screen.say(line);
+        Next::Stay
+    }
+
+    /// The script has come to a line.
+    fn arrive(mut self, line: usize) {
+        let (thread, depth) = (self.stack.raw() as usize, self.depth());
+        let debugger = self.debugger();
+        if !debugger.trail.arrive(thread, depth, line) {
+            return;
+        }
+        let Some(reason) = debugger.arrive(line) else { return };
+        debugger.screen.say(format!("* Stopped at {line}, stop reason = {reason}"));
+        debugger.list(line, 0);
+        self.run_commands();
+    }
+
+    /// Does what the client asks until the script is to go on. Raises when it is to end.
+    fn run_commands(mut self) {
+        loop {
+            let end = match self.debugger().next_command() {
+                None => match self.run_command() {
+                    Next::Stay => continue,
+                    Next::Resume => return self.debugger().is_overdue = false,
+                    Next::End(words) => Some(words),
+                },
+                end => end,
+            };
+            // SAFETY: the context outlives the state.
+            unsafe { (*self.ctx).own_last_words = end };
+            kill(self.stack, self.ctx);
+        }
+    }
+
+    fn run_command(mut self) -> Next {
+        let command = self.debugger().command.as_argv();
+        let word = command.get(0).unwrap_or_default();
+        match COMMANDS.iter().find(|known| known.is_called(word)) {
+            Some(known) if command.len() > known.min_args => (known.run)(self),
+            _ => self.say("<error> Unknown Redis Lua debugger command or wrong number of arguments."),
+        }
+    }
+
+    fn step(mut self) -> Next {
+        self.debugger().is_stepping = true;
+        Next::Resume
+    }
+
+    fn list(mut self) -> Next {
+        const CONTEXT: usize = 5;
+        let debugger = self.debugger();
+        let number = |i| std::str::from_utf8(debugger.command.as_argv().get(i)?).ok()?.parse::<usize>().ok();
+        let line = number(1).filter(|&line| line > 0).unwrap_or(debugger.listing.current);
+        let context = number(2).unwrap_or(CONTEXT);
+        debugger.list(line, context);
+        Next::Stay
+    }
+
+    fn whole(mut self) -> Next {
+        self.debugger().list(1, usize::MAX);
+        Next::Stay
+    }
+
+    fn break_at(mut self) -> Next {
+        let debugger = self.debugger();
+        let (listing, screen) = (&mut debugger.listing, &mut debugger.screen);
+        let arguments = debugger.command.as_argv().skip(1);
+        if arguments.is_empty() {
+            let breakpoints = listing.breakpoints();
+            match breakpoints.len() {
+                0 => screen.say("No breakpoints set. Use 'b <line>' to add one."),
+                n => screen.say(format!("{n} breakpoints set:")),
+            }
+            breakpoints.for_each(|line| screen.say(line));
+        }
+        for argument in arguments.iter() {
+            let number = std::str::from_utf8(argument).ok().filter(|text| !text.starts_with('+'));
+            match number.and_then(|text| text.parse::<isize>().ok()) {
+                None => screen.say([b"Invalid argument:'", argument, b"'"].concat()),
+                Some(0) => {
+                    listing.clear_breakpoints();
+                    screen.say("All breakpoints removed.");
+                }
+                Some(line) if line < 0 => screen.say(match listing.remove_breakpoint(line.unsigned_abs()) {
+                    true => "Breakpoint removed.",
+                    false => "No breakpoint in the specified line.",
+                }),
+                Some(line) => match listing.set_breakpoint(line as usize) {
+                    Ok(()) => listing.around(line as usize, 1).for_each(|line| screen.say(line)),
+                    Err(Refusal::NoSuchLine) => screen.say("Wrong line number."),
+                    Err(Refusal::TooMany) => screen.say("Too many breakpoints set."),
+                },
+            }
+        }
+        Next::Stay
+    }
+
+    fn trace(mut self) -> Next {
+        for level in 0..DEBUG_LEVELS_MAX {
+            let Some(record) = self.record(level, c"nSl") else { break };
+            if !is_script(&record) {
+                continue;
+            }
+            // SAFETY: both are strings of Lua's, or null.
+            let (what, name) = unsafe { (c_bytes(record.what), c_bytes(record.name)) };
+            let name = match name {
+                _ if what == b"main" => b"top level",
+                b"" => b"a function without a name".as_slice(),
+                name => name,
+            };
+            let word: &[u8] = if level == 0 { b"In " } else { b"From " };
+            self.say([word, name, b":"].concat());
+            let line = self.debugger().listing.line(record.currentline.max(0) as usize);
+            self.say(line);
+        }
+        Next::Stay
+    }
+
+    fn print(mut self) -> Next {
+        let stack = self.stack;
+        let debugger = self.debugger();
+        debugger.code.clear();
+        let Some(name) = debugger.command.as_argv().get(1) else { return self.print_locals() };
+        let is_global = matches!(name, b"KEYS" | b"ARGV");
+        debugger.code.extend_from_slice(b"return ");
+        debugger.code.extend_from_slice(name);
+        let name = name.to_vec();
+        let top = stack.top();
+        let is_local = self.push_local(&name);
+        drop(name);
+        if is_local || is_global && self.evaluate() {
+            self.debugger().screen.say_trimmed("<value> ", |out, limit| show::value(stack, out, limit));
+        } else {
+            self.say("No such variable.");
+        }
+        stack.set_top(top);
+        Next::Stay
+    }
+
+    fn print_locals(mut self) -> Next {
+        let stack = self.stack;
+        let mut is_empty = true;
+        if let Some(record) = self.record(0, c"") {
+            for n in 1.. {
+                let Some(name) = self.push_nth_local(&record, n) else { break };
+                if name != b"(*temporary)" {
+                    is_empty = false;
+                    self.debugger().screen.say_trimmed("<value> ", |out, limit| {
+                        out.extend_from_slice(name);
+                        out.extend_from_slice(b" = ");
+                        show::value(stack, out, limit);
+                    });
+                }
+                stack.pop(1);
+            }
+        }
+        if is_empty {
+            self.say("No local variables in the current context.");
+        }
+        Next::Stay
+    }
+
+    fn eval(mut self) -> Next {
+        let stack = self.stack;
+        let debugger = self.debugger();
+        debugger.code.clear();
+        debugger.code.extend_from_slice(b"return");
+        for word in debugger.command.as_argv().skip(1).iter() {
+            debugger.code.push(b' ');
+            debugger.code.extend_from_slice(word);
+        }
+        let top = stack.top();
+        if self.evaluate() {
+            self.debugger().screen.say_trimmed("<retval> ", |out, limit| show::value(stack, out, limit));
+        } else {
+            if stack.kind(-1) == Kind::Table {
+                stack.raw_get_field(stack.top(), b"err");
+            }
+            self.debugger().screen.say_trimmed("<error> ", |out, limit| match stack.kind(-1) {
+                Kind::String => out.extend_from_slice(stack.bytes(-1)),
+                _ => show::value(stack, out, limit),
+            });
+        }
+        stack.set_top(top);
+        Next::Stay
+    }
+
+    /// Runs the debugger's `code` and pushes its value; false, with the error pushed, if it fails.
+    fn evaluate(&mut self) -> bool {
+        let (stack, state) = (self.stack, self.stack.raw());
+        arm(state, false);
+        let debugger = self.debugger();
+        debugger.code_ended = false;
+        stack.raw_get_at(REGISTRY, debugger.evaluate);
+        stack.push_light(debugger.code.as_ptr().cast_mut().cast());
+        stack.push_number(debugger.code.len() as f64);
+        // SAFETY: a protected call of a function with two arguments; the code stays in the debugger.
+        unsafe { ffi::lua_pcall(state, 2, 1, 0) };
+        // SAFETY: the context outlives the state.
+        if unsafe { (*self.ctx).is_dying() } {
+            kill(stack, self.ctx);
+        }
+        arm(state, true);
+        self.debugger().code_ended
+    }
+
+    fn redis(mut self) -> Next {
+        let ctx = self.ctx;
+        let debugger = self.debugger();
+        let command = std::mem::take(&mut debugger.command);
+        debugger.is_stepping = true;
+        // SAFETY: the context outlives the state; the script that stands still reads no reply.
+        let tape = unsafe { &mut (*ctx).tape };
+        tape.truncate(0);
+        debugger.call(command.as_argv().skip(1), tape);
+        debugger.is_stepping = false;
+        Next::Stay
+    }
+
+    fn max_len(mut self) -> Next {
+        let debugger = self.debugger();
+        if let Some(argument) = debugger.command.as_argv().get(1) {
+            let Some(bytes) = std::str::from_utf8(argument).ok().and_then(|text| text.parse::<usize>().ok()) else {
+                return self.say("<error> maxlen takes a number of bytes, 0 for no limit.");
+            };
+            debugger.screen.max_len = if bytes == 0 { 0 } else { bytes.max(DEBUG_LINE_MIN_BYTES) };
+            debugger.screen.hinted = true;
+        }
+        match self.debugger().screen.max_len {
+            0 => self.say("<value> replies are unlimited."),
+            bytes => self.say(format!("<value> replies are truncated at {bytes} bytes.")),
+        }
+    }
+
+    fn help(mut self) -> Next {
+        self.say("Commands of the debugger; their first letter is enough:");
+        for command in COMMANDS {
+            for (arguments, meaning) in command.forms {
+                let (first, rest) = command.name.split_at(1);
+                let usage = format!("[{first}]{rest} {arguments}");
+                self.say(format!("{usage:<22}{meaning}"));
+            }
+        }
+        self.say("What a script may call:");
+        self.say(format!("{:<22}Stops at the next line.", "redis.breakpoint()"));
+        self.say(format!("{:<22}Shows values here.", "redis.debug(...)"))
+    }
+
+    /// What Lua knows of the function so many levels up.
+    fn record(&self, level: c_int, what: &std::ffi::CStr) -> Option<ffi::lua_Debug> {
+        let mut record = MaybeUninit::<ffi::lua_Debug>::zeroed();
+        // SAFETY: the record is filled before it is read; zeros are valid for what Lua was not asked for.
+        unsafe {
+            if ffi::lua_getstack(self.stack.raw(), level, record.as_mut_ptr()) == 0 {
+                return None;
+            }
+            ffi::lua_getinfo(self.stack.raw(), what.as_ptr(), record.as_mut_ptr());
+            Some(record.assume_init())
+        }
+    }
+
+    /// How many functions are below the one that runs, in this coroutine.
+    fn depth(&mut self) -> usize {
+        let state = self.stack.raw();
+        let mut record = MaybeUninit::<ffi::lua_Debug>::zeroed();
+        // SAFETY: the state is live; the record is only written.
+        let mut has_level =
+            |level: usize| unsafe { ffi::lua_getstack(state, level as c_int, record.as_mut_ptr()) != 0 };
+        // Mostly it is the same as at the last line, or next to it.
+        let mut depth = self.debugger().trail.last_depth();
+        while depth > 0 && !has_level(depth) {
+            depth -= 1;
+        }
+        while has_level(depth + 1) {
+            depth += 1;
+        }
+        depth
+    }
+
+    /// Pushes the innermost variable of this name that the script has now; false, with nothing pushed, if there is none.
+    fn push_local(&mut self, name: &[u8]) -> bool {
+        let stack = self.stack;
+        for level in 0..DEBUG_LEVELS_MAX {
+            let Some(record) = self.record(level, c"S") else { break };
+            if !is_script(&record) {
+                continue;
+            }
+            let top = stack.top();
+            for n in 1.. {
+                let Some(local) = self.push_nth_local(&record, n) else { break };
+                // A later one hides an earlier one of the same name.
+                if local == name {
+                    stack.insert(top + 1);
+                    stack.set_top(top + 1);
+                } else {
+                    stack.pop(1);
+                }
+            }
+            if stack.top() > top {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Pushes the `n`th variable of a function, from 1, and answers its name.
+    fn push_nth_local(&self, record: &ffi::lua_Debug, n: c_int) -> Option<&'static [u8]> {
+        // SAFETY: the record was filled for a function that is under way; names lie in the script's code, which stays.
+        unsafe {
+            let name = ffi::lua_getlocal(self.stack.raw(), record, n);
+            (!name.is_null()).then(|| c_bytes(name))
+        }
+    }
+}
+
+/// The name of the chunk that the client's code is.
+const CHUNK_NAME: &std::ffi::CStr = c"@ldb_eval";
+
+native! {
+    /// Runs the code at a light userdata (1) of a length (2), which begins with `return`: as an expression if it is one, else
+    /// without that word. Its globals are those of scripts, its upvalues after the context: their two tables.
+    ///
+    /// It always raises: the code's error, or, when the code has ended and the debugger knows, its value. For when a protected
+    /// call fails, LuaJIT restores what it knew of hooks before.
+    pub(in crate::script) fn evaluate(stack: Stack) -> c_int {
+        // SAFETY: `Site::evaluate` passes a slice that outlives this call.
+        let code = unsafe {
+            std::slice::from_raw_parts(ffi::lua_touserdata(stack.raw(), 1).cast::<u8>(), stack.number(2) as usize)
+        };
+        leave_hook(stack);
+        if load(stack, code, CHUNK_NAME, upvalue(2), upvalue(3)).is_none() {
+            stack.pop(1);
+            let code = code.strip_prefix(b"return").unwrap_or(code);
+            if load(stack, code, CHUNK_NAME, upvalue(2), upvalue(3)).is_none() {
+                stack.raise_top();
+            }
+        }
+        stack.call(0, 1);
+        // SAFETY: the context outlives the state, and holds a debugger only while it is there.
+        if let Some(mut debugger) = unsafe { (*stack.ctx()).debugger } {
+            // SAFETY: as above; nothing else borrows from it now.
+            unsafe { debugger.as_mut() }.code_ended = true;
+        }
+        stack.raise_top()
+    }
+
+    fn fail(stack: Stack) -> c_int {
+        stack.push_nil();
+        stack.raise_top()
+    }
+}
+
+/// Lets LuaJIT believe that the hook has ended, so that others come: it does when a coroutine fails.
+fn leave_hook(stack: Stack<'_>) {
+    // SAFETY: the state is live; the coroutine is on its stack until it has failed.
+    unsafe {
+        let coroutine = ffi::lua_newthread(stack.raw());
+        Stack::new(coroutine).push_closure(fail, 0);
+        ffi::lua_resume_(coroutine, 0);
+    }
+    stack.pop(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::COMMANDS;
+
+    #[test]
+    fn every_command_has_a_letter_of_its_own() {
+        let mut letters: Vec<u8> = COMMANDS.iter().map(|command| command.name.as_bytes()[0]).collect();
+        letters.sort_unstable();
+        letters.dedup();
+        assert_eq!(letters.len(), COMMANDS.len());
+    }
+}
