@@ -1,4 +1,4 @@
-//! Commands that a script calls: [`Rule::BadCommand`], and what is passed where they expect a key.
+//! Commands that a script calls: [`Rule::BadCommand`], and the arguments passed as keys.
 
 use std::borrow::Cow;
 
@@ -8,10 +8,11 @@ use crate::resp::request::Argv;
 use crate::spec::table::{CommandTable, Entry};
 use crate::spec::{AnswersAll, Flags};
 
-/// Stands in a command for what is not known: no option and no number.
+/// Takes the place of an argument with an unknown value. It reads neither as an option nor as a number.
 pub(super) const UNKNOWN: &[u8] = b"\0";
 
-/// The command that a call means, if that can be told, and what is wrong with the call. `is_open`: there may be more arguments.
+/// Returns the command that is called, if its name is known, and the fault of the call. `is_open`: there may be more
+/// arguments.
 pub(super) fn find<'t, R>(
     table: &'t CommandTable<R>,
     argv: Argv<'_>,
@@ -30,14 +31,14 @@ pub(super) fn find<'t, R>(
     let fault = if entry.command.flags.has(Flags::NOSCRIPT) {
         Some(format!("{name} can't be called from a script"))
     } else if !is_open && !entry.command.accepts(argv.len()) {
-        Some(format!("{name} does not take so many arguments, or so few"))
+        Some(format!("{name} does not accept this number of arguments"))
     } else {
         None
     };
     (Some(entry), fault)
 }
 
-/// What is wrong with an argument where a command expects a key.
+/// Returns the fault of an argument that `entry` takes as a key.
 pub(super) fn key_fault<R>(entry: &Entry<R>, arg: &Value<'_>) -> Option<(Rule, String)> {
     let name = shown(entry);
     match arg {
@@ -46,11 +47,11 @@ pub(super) fn key_fault<R>(entry: &Entry<R>, arg: &Value<'_>) -> Option<(Rule, S
             Some((Rule::UndeclaredKey, message))
         }
         Value::Computed => {
-            let message = format!("a key of {name} is computed, so nobody can know it before: pass it in KEYS");
+            let message = format!("a key of {name} is computed, so it can't be known in advance: pass it in KEYS");
             Some((Rule::ComputedKey, message))
         }
         Value::Reply { .. } => {
-            let message = format!("a key of {name} was read from the data, so nobody can know it before");
+            let message = format!("a key of {name} was read from the data, so it can't be known in advance");
             Some((Rule::ComputedKey, message))
         }
         Value::Arg(index) => {
@@ -62,17 +63,17 @@ pub(super) fn key_fault<R>(entry: &Entry<R>, arg: &Value<'_>) -> Option<(Rule, S
     }
 }
 
-/// Bytes as text for people.
+/// Bytes as readable text.
 pub(super) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-/// A command's name as people write it.
+/// A command's name in capitals, with blanks.
 fn shown<R>(entry: &Entry<R>) -> String {
     entry.full_name.to_ascii_uppercase().replace('|', " ")
 }
 
-/// Whether a call answers as much as is stored: no option of it bounds that.
+/// Whether the reply of a call grows with the stored value: no option bounds it.
 pub(super) fn reads_all(answers_all: AnswersAll, argv: Argv<'_>) -> bool {
     let has = |word: &str| argv.iter().any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
     match answers_all {

@@ -1,21 +1,21 @@
-//! What means something else on Redis: [`Rule::DiffersOnRedis`](super::Rule::DiffersOnRedis). docs/compatibility.md lists these
-//! differences with their reasons.
+//! Code that behaves differently on Redis: [`Rule::DiffersOnRedis`](super::Rule::DiffersOnRedis). docs/compatibility.md
+//! lists these differences with their reasons.
 
 use super::commands::lossy;
 use super::parse::{Expr, ExprKind, Name, Suffix};
 use super::value::Value;
 
-/// A table is changed in a loop over it.
-pub(super) const GROWS_IN_PAIRS: &str = "this loop over pairs assigns to keys that may be new: which keys it visits then is not \
-                                         defined, and differs on Redis; collect what is new, and add it behind the loop";
+/// A loop over a table assigns to its fields.
+pub(super) const GROWS_IN_PAIRS: &str = "this loop over pairs assigns to keys that may be new: the keys it then visits are not \
+                                         defined, and differ on Redis; collect new keys and add them after the loop";
 /// A metamethod or an iterator yields.
-pub(super) const YIELDS: &str = "this function yields, and Redis lets neither metamethods nor the iterator of a for do so: attempt \
-                                 to yield across metamethod/C-call boundary";
+pub(super) const YIELDS: &str = "this function yields, which Redis forbids in metamethods and in the iterator of a for: attempt to \
+                                 yield across metamethod/C-call boundary";
 /// A key of a table is a table, a function or a coroutine.
 pub(super) const KEY_BY_ADDRESS: &str = "tables, functions and coroutines as keys are visited in an order that depends on their \
-                                         addresses, here and on Redis; use texts or numbers where the order matters";
+                                         addresses, here and on Redis; use strings or numbers where the order matters";
 
-/// Whether a field of this name is a function that Redis calls from C, so that it may not yield. `__call` may.
+/// Whether Redis calls a metamethod of this name from C, so that it may not yield. `__call` may.
 pub(super) fn is_metamethod(field: &[u8]) -> bool {
     const NAMES: &[&str] = &[
         "__index",
@@ -37,19 +37,19 @@ pub(super) fn is_metamethod(field: &[u8]) -> bool {
     NAMES.iter().any(|name| name.as_bytes() == field)
 }
 
-/// What is to say where a global of the sandbox, or a field of one, is named.
+/// The warning about the use of a global of the sandbox, or of a field of one.
 pub(super) fn of_global(name: &[u8]) -> Option<&'static str> {
     match name {
-        b"server" => Some("Redis does not know the name server; redis is known on Valkey, too"),
+        b"server" => Some("Redis does not know the name server; use redis, which Valkey knows, too"),
         b"string.dump" => {
-            Some("string.dump answers the bytecode of LuaJIT, another text than on Redis; nothing loads it")
+            Some("string.dump returns LuaJIT's bytecode, which differs from that of Redis; nothing loads it")
         }
         b"redis.set_repl" => Some("redis.set_repl changes nothing here: what a script writes is always recorded"),
         _ => None,
     }
 }
 
-/// What is to say of the call of a global function.
+/// The warning about a call of a global function.
 pub(super) fn of_call(name: &[u8], args: &[Value<'_>]) -> Option<String> {
     let is_setting = match name {
         b"math.randomseed" => true,
@@ -57,7 +57,7 @@ pub(super) fn of_call(name: &[u8], args: &[Value<'_>]) -> Option<String> {
     };
     if is_setting {
         return Some(format!(
-            "what {} sets lasts until the script ends; on Redis it also holds for later scripts",
+            "a setting of {} lasts until the script ends; on Redis it also holds for later scripts",
             lossy(name)
         ));
     }
@@ -70,7 +70,7 @@ pub(super) fn of_call(name: &[u8], args: &[Value<'_>]) -> Option<String> {
     })
 }
 
-/// The name of the table that a loop over these values visits with `pairs` or `next`.
+/// The name of the table that a loop visits with `pairs` or `next`; `values` are the expressions after its `in`.
 pub(super) fn visited<'a>(values: &[Expr<'a>]) -> Option<Name<'a>> {
     let table = match values {
         [Expr { kind: ExprKind::Suffixed(function, suffixes), .. }] => match (&function.kind, &suffixes[..]) {
@@ -83,7 +83,7 @@ pub(super) fn visited<'a>(values: &[Expr<'a>]) -> Option<Name<'a>> {
     name(table)
 }
 
-/// The name that is all of an expression.
+/// The name that an expression consists of, if it is nothing else.
 pub(super) fn name<'a>(expr: &Expr<'a>) -> Option<Name<'a>> {
     if let ExprKind::Name(name) = expr.kind { Some(name) } else { None }
 }

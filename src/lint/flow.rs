@@ -1,34 +1,34 @@
-//! Loops without a bound that writes follow: [`Rule::WriteAfterLoop`].
+//! Unbounded loops that are followed by writes: [`Rule::WriteAfterLoop`].
 
 use super::warning::{Rule, Warning};
 
-/// What a function does, in the order of its text.
+/// The loops and writes of a function, in the order of its text.
 #[derive(Clone, Default)]
 pub(super) struct Flow {
-    /// The line of a loop without bound that nothing was written behind so far.
+    /// The line of an unbounded loop that no write has followed so far.
     open_loop: Option<u32>,
-    /// The same, whatever came behind it.
+    /// The line of the last unbounded loop, with or without writes after it.
     any_loop: Option<u32>,
     writes: bool,
 }
 
 impl Flow {
-    /// A loop without a bound begins.
+    /// Notes that an unbounded loop begins.
     pub(super) fn open_loop(&mut self, line: u32) {
         self.open_loop = Some(line);
         self.any_loop = Some(line);
     }
 
-    /// Something is written.
+    /// Notes a write.
     pub(super) fn write(&mut self) -> Option<Warning> {
         self.writes = true;
-        let message = "this loop has no bound, and the script writes in it or behind it: others wait, and where a script that \
-                       wrote can't be ended they wait for good; work in batches";
+        let message = "this loop has no bound, and the script writes in it or after it: other clients wait, and where a script \
+                       that wrote can't be ended they wait forever; work in batches";
         let line = self.open_loop.take()?;
         Some(Warning { line, rule: Rule::WriteAfterLoop, message: message.to_owned() })
     }
 
-    /// A function is called that does this.
+    /// Notes the call of a function with this flow.
     pub(super) fn call(&mut self, function: &Flow) -> Option<Warning> {
         let warning = if function.writes { self.write() } else { None };
         if let Some(line) = function.any_loop {

@@ -1,18 +1,18 @@
-//! What is in KEYS and should not be: [`Rule::KeyAsArgument`] and [`Rule::UnusedKey`].
+//! Elements of KEYS that should not be there: [`Rule::KeyAsArgument`] and [`Rule::UnusedKey`].
 
 use std::collections::BTreeMap;
 
 use super::value::Value;
 use super::warning::{Rule, Warning};
 
-/// What happens to a value.
+/// How a value is used.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Use {
-    /// It is a key of a command.
+    /// As a key of a command.
     Key,
-    /// It is looked at, or passed as something else than a key.
+    /// Examined, or passed as something other than a key.
     Other,
-    /// It goes where it can't be followed.
+    /// In a place where it can't be followed.
     Away,
 }
 
@@ -24,29 +24,29 @@ pub(super) struct Keys(BTreeMap<usize, KeyUses>);
 #[derive(Default)]
 struct KeyUses {
     by_index: BTreeMap<u32, KeyUse>,
-    /// Also in a way that tells no index.
+    /// Some use doesn't show the index.
     is_open: bool,
-    /// Keys that a comparison with `#KEYS` asks for, and where.
+    /// The number of keys that a comparison with `#KEYS` asks for, and its line.
     asked: Option<(u32, u32)>,
 }
 
 struct KeyUse {
-    /// Where it is named first.
+    /// The line that names it first.
     line: u32,
     is_key: bool,
     is_away: bool,
-    /// Where it is used as something else than a key.
+    /// The first line that uses it as something other than a key.
     other_line: Option<u32>,
 }
 
 impl Keys {
-    /// A comparison with `#KEYS` asks for so many of them.
+    /// Notes that a comparison with `#KEYS` asks for `count` keys.
     pub(super) fn ask(&mut self, of: usize, count: u32, line: u32) {
         let uses = self.0.entry(of).or_default();
         uses.asked = uses.asked.max(Some((count, line)));
     }
 
-    /// One of the keys of a function is named, and which if that can be told.
+    /// Notes that a key of a function is named, with its index if known.
     pub(super) fn name(&mut self, of: usize, index: Option<u32>, line: u32) {
         let uses = self.0.entry(of).or_default();
         match index {
@@ -58,7 +58,7 @@ impl Keys {
         }
     }
 
-    /// Notes what happens to a value, if it is a key.
+    /// Notes the use of a value, if it is a key.
     pub(super) fn mark(&mut self, value: &Value<'_>, line: u32, usage: Use) {
         match value {
             Value::Key(of, Some(index)) => {
@@ -77,7 +77,7 @@ impl Keys {
         }
     }
 
-    /// What is to say of them when all is walked.
+    /// Returns the warnings about all keys, after the walk.
     pub(super) fn judge(self) -> Vec<Warning> {
         let mut warnings = Vec::new();
         let mut warn = |line, rule, message| warnings.push(Warning { line, rule, message });
@@ -87,8 +87,8 @@ impl Keys {
                     _ if *is_key || *is_away => {}
                     Some(line) => {
                         let message = format!(
-                            "KEYS[{index}] is used as an argument and never as a key: pass it in ARGV, for a cluster \
-                             routes by all KEYS"
+                            "KEYS[{index}] is used as an argument and never as a key: pass it in ARGV, because a \
+                             cluster routes by all KEYS"
                         );
                         warn(*line, Rule::KeyAsArgument, message);
                     }

@@ -1,12 +1,13 @@
-//! SCRIPT LINT: what a script does that will hurt one day, found without running it.
+//! SCRIPT LINT: finds mistakes in a script without running it.
 //!
-//! The linter walks the program's tree and follows values from where they come (KEYS, ARGV, literals, replies) through
-//! locals, parameters and results of local functions to where they are used; the command table says which argument of
-//! a command is a key. It walks several times: what calls pass to local functions is known in the next walk. What
-//! it can't follow (fields of tables, functions that it doesn't know) it takes to be right.
+//! The linter walks the program's tree and follows values from their sources (KEYS, ARGV, literals, replies) through
+//! locals, parameters and results of local functions to the places that use them. The command table says which
+//! arguments of a command are keys. The linter walks the tree several times, because the arguments that calls pass to a
+//! local function are known only in the next walk. Values that it can't follow (fields of tables, functions it doesn't
+//! know) are assumed to be right.
 //!
-//! `walk` follows the values; `keys`, `flow`, `commands` and `differences` judge what it meets. Each [`Rule`] is a way in which scripts that work
-//! on one server fail elsewhere.
+//! `walk` follows the values; `keys`, `flow`, `commands` and `differences` judge what it meets. Each [`Rule`] names a
+//! habit that works on one server and fails on another.
 
 mod commands;
 mod differences;
@@ -26,11 +27,11 @@ use crate::spec::table::CommandTable;
 use walk::Linter;
 pub use warning::{Rule, Warning};
 
-/// Each walk follows what calls pass to local functions one function further.
+/// Number of walks. Each one follows arguments one local function further.
 const WALKS: usize = 3;
 
-/// Looks at the text of a script or of a library. `is_global` tells which globals there are beside KEYS and ARGV. Answers
-/// what it finds in the order of the lines.
+/// Checks the text of a script or a library. `is_global` says which globals exist besides KEYS and ARGV. Returns the
+/// warnings in the order of their lines.
 pub fn lint<R>(
     text: &[u8],
     table: &CommandTable<R>,
@@ -73,7 +74,7 @@ mod tests {
         command("eval", -3, Flags::NOSCRIPT, &[]),
     ];
 
-    /// The rules that are broken, each behind its line.
+    /// The violated rules, each as `line:rule`.
     fn found(text: &str) -> String {
         let table = CommandTable::new(&[COMMANDS]);
         let globals =

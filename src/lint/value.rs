@@ -1,34 +1,35 @@
-//! Values as the linter follows them: by where they come from.
+//! Values as the linter follows them: by their sources.
 
 use std::borrow::Cow;
 
 use crate::base::num;
 
-/// Where a value comes from. Lists of keys belong to a function: the script itself (0), or one that a library registers.
+/// The source of a value. Each list of keys belongs to a function: the script itself (0), or one that a library
+/// registers.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value<'a> {
-    /// Somewhere.
+    /// Not known.
     Unknown,
     /// `nil`, `true` or `false`.
     Constant,
-    /// It stands in the script.
+    /// Written in the script.
     Literal(Cow<'a, [u8]>),
     /// KEYS of a function.
     Keys(usize),
-    /// One of them, and which if that can be told.
+    /// An element of KEYS, with its index if known.
     Key(usize, Option<u32>),
-    /// How many they are.
+    /// `#KEYS`.
     KeyCount(usize),
     /// ARGV.
     Args,
-    /// One of them.
+    /// An element of ARGV, with its index if known.
     Arg(Option<u32>),
-    /// A command answered it, or it is a part of that.
+    /// The reply of a command, or a part of one.
     Reply {
-        /// It is as long as what is stored.
+        /// Its length is that of the stored value.
         is_unbounded: bool,
     },
-    /// It is made of other values.
+    /// Computed from other values.
     Computed,
     /// `redis`.
     Redis,
@@ -40,16 +41,16 @@ pub(super) enum Value<'a> {
     Global(Cow<'a, [u8]>),
     /// A function of this text.
     Function(usize),
-    /// A table that the script makes, or a coroutine.
+    /// A table created by the script, or a coroutine.
     Object,
-    /// What `unpack` makes of a list: elements like this one.
+    /// The values that `unpack` returns, each like this one.
     Spread(Box<Value<'a>>),
-    /// What `ipairs` or `pairs` makes of something.
+    /// The iterator that `ipairs` or `pairs` returns for this value.
     Iterator(Box<Value<'a>>),
 }
 
 impl<'a> Value<'a> {
-    /// What may be one or the other.
+    /// The value of a variable that may hold either.
     pub(super) fn join(self, other: Value<'a>) -> Value<'a> {
         use Value::{Arg, Computed, Constant, Key, Literal, Reply, Unknown};
         match (self, other) {
@@ -65,12 +66,12 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether a table that has it as a key places it by its address.
+    /// Whether a table places a key of this kind by its address.
     pub(super) fn has_address(&self) -> bool {
         matches!(self, Value::Function(_) | Value::Object)
     }
 
-    /// One of the values that this one holds.
+    /// An element of this value.
     pub(super) fn element(&self) -> Value<'a> {
         match *self {
             Value::Keys(of) => Value::Key(of, None),
@@ -82,12 +83,12 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The value at place `i`, if there are so many.
+/// The value at index `i`; unknown past the end.
 pub(super) fn nth<'a>(values: &[Value<'a>], i: usize) -> Value<'a> {
     values.get(i).cloned().unwrap_or(Value::Unknown)
 }
 
-/// The place in a list that a number names.
+/// A number as an index of a list, from 1.
 pub(super) fn index(digits: &[u8]) -> Option<u32> {
     num::parse_i64(digits).and_then(|index| u32::try_from(index).ok()).filter(|&index| index > 0)
 }

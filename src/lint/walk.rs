@@ -1,5 +1,5 @@
-//! The walk through a program's tree: what each name stands for, and where each value goes. It warns of globals itself
-//! ([`Rule::Global`], [`Rule::WholeKeyspace`]); the rest is for those that it tells.
+//! The walk through a program's tree: resolves each name and follows each value. It checks [`Rule::Global`] and
+//! [`Rule::WholeKeyspace`] itself, and leaves the other rules to its sibling modules.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,19 +15,19 @@ use crate::resp::request::OwnedArgv;
 use crate::spec::Flags;
 use crate::spec::table::CommandTable;
 
-/// What is known of a function after it was walked.
+/// Facts about a function that has been walked.
 #[derive(Default)]
 struct Known<'a> {
-    /// What calls passed in the walk before, by parameter.
+    /// Arguments of its calls in the previous walk, by parameter.
     args: Vec<Value<'a>>,
-    /// What they have passed in this one.
+    /// Arguments of its calls in this walk, by parameter.
     passed: Vec<Value<'a>>,
-    /// What it answers first.
+    /// Its first result.
     result: Option<Value<'a>>,
     flow: Flow,
     /// It calls `coroutine.yield`.
     yields: bool,
-    /// A library registers it: clients call it.
+    /// A library registers it, so clients call it.
     is_entry: bool,
 }
 
@@ -37,26 +37,26 @@ struct Local<'a> {
     depth: usize,
 }
 
-/// A loop over the keys of a table, by the places of both variables among those in sight.
+/// A loop over the keys of a table: the indices of both variables among the locals in scope.
 struct PairsLoop {
     table: usize,
     key: usize,
 }
 
-/// The walk, and what came of it so far.
+/// The state of the walk, with its results so far.
 pub(super) struct Linter<'t, 'a, R: 'static> {
     table: &'t CommandTable<R>,
     is_global: &'t dyn Fn(&[u8]) -> bool,
     is_library: bool,
-    /// Those in sight, the innermost last.
+    /// Locals in scope, the innermost last.
     locals: Vec<Local<'a>>,
-    /// Those that are open, the innermost last.
+    /// Open loops, the innermost last.
     pairs_loops: Vec<PairsLoop>,
-    /// How many blocks are open.
+    /// Number of open blocks.
     depth: usize,
-    /// By number.
+    /// Functions by their number.
     functions: BTreeMap<usize, Known<'a>>,
-    /// The function that is walked.
+    /// The function being walked.
     current: usize,
     keys: Keys,
     flow: Flow,
@@ -64,7 +64,7 @@ pub(super) struct Linter<'t, 'a, R: 'static> {
 }
 
 impl<'t, 'a, R> Linter<'t, 'a, R> {
-    /// Before the first walk.
+    /// Returns a linter that has walked nothing yet.
     pub(super) fn new(table: &'t CommandTable<R>, is_global: &'t dyn Fn(&[u8]) -> bool, is_library: bool) -> Self {
         Linter {
             table,
@@ -81,7 +81,7 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
         }
     }
 
-    /// Walks the program from its beginning, with what the walk before has found out of its functions.
+    /// Walks the program from its beginning, with the facts about its functions from the previous walk.
     pub(super) fn walk(&mut self, program: &Function<'a>) {
         self.keys = Keys::default();
         self.warnings.clear();
@@ -89,7 +89,7 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
         self.function(program);
     }
 
-    /// What the last walk has found.
+    /// Returns the warnings of the last walk.
     pub(super) fn into_warnings(mut self) -> BTreeSet<Warning> {
         self.warnings.extend(self.keys.judge());
         self.warnings
@@ -99,7 +99,7 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
         self.warnings.insert(Warning { line, rule, message: message.into() });
     }
 
-    /// Walks a function's body with what is known of its arguments.
+    /// Walks a function's body with the known values of its arguments.
     fn function(&mut self, function: &Function<'a>) {
         let outer = (self.current, std::mem::take(&mut self.flow), self.locals.len());
         self.current = function.number;
@@ -242,7 +242,8 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
                 let depth = self.depth;
                 let Some(local) = self.locals.iter_mut().rev().find(|local| local.name == *name) else {
                     self.keys.mark(&value, target.line, Use::Away);
-                    let message = format!("the global '{}' is assigned, which is an error: write local", lossy(name));
+                    let message =
+                        format!("the global '{}' is assigned, which is an error: declare it with local", lossy(name));
                     return self.warn(target.line, Rule::Global, message);
                 };
                 if local.depth == depth {
@@ -267,12 +268,13 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
         }
     }
 
-    /// Where the variable of this name is among those in sight.
+    /// The index of the variable of this name among the locals in scope.
     fn place(&self, name: Name<'a>) -> Option<usize> {
         self.locals.iter().rposition(|local| local.name == name)
     }
 
-    /// A key of a table is assigned: warns if a loop over the table is open, and it isn't the key where the loop is.
+    /// Notes an assignment to a key of a table. Warns if a loop over the table is open and the key isn't its current
+    /// one.
     fn grow(&mut self, table: Name<'a>, key: Option<&Expr<'a>>, line: u32) {
         let key = key.and_then(differences::name).and_then(|name| self.place(name));
         let table = self.place(table);
@@ -282,7 +284,7 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
         }
     }
 
-    /// A metamethod or the iterator of a loop.
+    /// Warns if `value`, a metamethod or the iterator of a loop, yields.
     fn refuse_yield(&mut self, value: &Value<'a>, line: u32) {
         if let Value::Function(number) = value
             && self.functions.get(number).is_some_and(|known| known.yields)
@@ -297,7 +299,7 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
         }
     }
 
-    /// Keys that one of several values may be can't be followed further.
+    /// Notes that the keys among several alternative values can't be followed further.
     fn lose_joined(&mut self, values: &[Value<'a>], joined: &Value<'a>, line: u32) {
         for value in values.iter().filter(|value| *value != joined) {
             self.keys.mark(value, line, Use::Away);
@@ -479,7 +481,7 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
         }
     }
 
-    /// A call of a function of this text: notes what it passes, does what the function does, answers what that answers.
+    /// A call of a function of this text: notes its arguments, adopts the function's flow, and returns its result.
     fn call_local(&mut self, number: usize, args: Vec<Value<'a>>) -> Value<'a> {
         let known = self.functions.entry(number).or_default();
         for (i, arg) in args.into_iter().enumerate() {
@@ -535,7 +537,7 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
         }
     }
 
-    /// `redis.register_function`, in either form: clients call that function with its keys and arguments.
+    /// `redis.register_function`, in either form. Clients call the registered function with its keys and arguments.
     fn register(&mut self, args: &[Expr<'a>]) -> Value<'a> {
         let callback = match args {
             [Expr { kind: ExprKind::Table(fields), .. }] => {
@@ -593,7 +595,7 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
             self.warnings.extend(warning);
         }
         if command.flags.has(Flags::VISITS_ALL_KEYS) {
-            self.warn(line, Rule::WholeKeyspace, "KEYS visits every key of the database while all others wait");
+            self.warn(line, Rule::WholeKeyspace, "KEYS visits every key of the database while all other clients wait");
         }
         Value::Reply { is_unbounded: reads_all(command.answers_all, argv) }
     }

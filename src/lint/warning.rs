@@ -1,33 +1,34 @@
-//! What the linter finds: each [`Rule`] is a way in which scripts that work on one server fail elsewhere, above all on a cluster,
-//! which routes a script by its KEYS and refuses keys of other slots, and on servers that refuse keys that were not declared.
+//! The linter's warnings. Each [`Rule`] names a habit that works on one server and fails on another: above all on a
+//! cluster, which routes a script by its KEYS and refuses keys of other slots, and on servers that refuse undeclared
+//! keys.
 
-/// What a warning is about.
+/// The subject of a warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// A key that is written into the script.
+    /// A key that is a literal of the script.
     UndeclaredKey,
-    /// A key that the script makes of other things.
+    /// A key that the script computes.
     ComputedKey,
-    /// An element of ARGV that is a key.
+    /// An element of ARGV that is used as a key.
     ArgvAsKey,
-    /// An element of KEYS that is no key.
+    /// An element of KEYS that is not used as a key.
     KeyAsArgument,
-    /// An element of KEYS that nothing is done with.
+    /// An element of KEYS that is not used at all.
     UnusedKey,
-    /// A loop without a bound, and the script writes in it or behind it.
+    /// An unbounded loop, with writes in it or after it.
     WriteAfterLoop,
-    /// KEYS, which visits all keys.
+    /// The command KEYS, which visits all keys.
     WholeKeyspace,
-    /// A command that can't be called so.
+    /// A call that its command refuses.
     BadCommand,
-    /// A global variable.
+    /// A global variable that is assigned or does not exist.
     Global,
-    /// What means something else on Redis.
+    /// Code that behaves differently on Redis.
     DiffersOnRedis,
 }
 
 impl Rule {
-    /// The name that clients read.
+    /// The name shown to clients.
     pub fn name(self) -> &'static str {
         match self {
             Rule::UndeclaredKey => "undeclared-key",
@@ -47,10 +48,10 @@ impl Rule {
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Warning {
-    /// Where, from 1.
+    /// The line, from 1.
     pub line: u32,
-    /// What about.
+    /// The rule that is violated.
     pub rule: Rule,
-    /// What is found, and what to do.
+    /// The finding, and a remedy.
     pub message: String,
 }

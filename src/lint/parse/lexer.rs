@@ -1,4 +1,4 @@
-//! Text to tokens.
+//! Turns text into tokens.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ const KEYWORDS: [&str; 21] = [
     "repeat", "return", "then", "true", "until", "while",
 ];
 
-/// The longest first where one begins another.
+/// Where one is a prefix of another, the longer one comes first.
 const PUNCTUATION: [&str; 26] = [
     "...", "..", "==", "~=", "<=", ">=", "+", "-", "*", "/", "%", "^", "#", "<", ">", "=", "(", ")", "{", "}", "[",
     "]", ";", ":", ",", ".",
@@ -33,8 +33,8 @@ pub(super) struct Lexer<'a> {
 }
 
 impl<'a> Lexer<'a> {
-    /// Reads `text` from its start. A first line that begins with `#!` is passed over: it is the header of the script,
-    /// which the server takes away before it compiles.
+    /// Reads `text` from its start. Skips a first line that begins with `#!`: it is the script's header, which the
+    /// server removes before it compiles.
     pub(super) fn new(text: &'a [u8]) -> Lexer<'a> {
         let mut lexer = Lexer { text, at: 0, line: 1 };
         if text.starts_with(b"#!") {
@@ -43,12 +43,12 @@ impl<'a> Lexer<'a> {
         lexer
     }
 
-    /// The line that the lexer has reached. After an error it is the line where it gave up.
+    /// The current line. After an error it is the line of the error.
     pub(super) fn line(&self) -> u32 {
         self.line
     }
 
-    /// Passes over blanks and comments.
+    /// Skips blanks and comments.
     pub(super) fn skip_blanks(&mut self) -> Result<(), SyntaxError> {
         loop {
             match self.rest() {
@@ -60,7 +60,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The token that begins here, behind the blanks.
+    /// Reads the token that begins here. Blanks have been skipped.
     pub(super) fn token(&mut self) -> Result<Token<'a>, SyntaxError> {
         let start = self.at;
         let Some(&first) = self.rest().first() else { return Ok(Token::End) };
@@ -96,18 +96,18 @@ impl<'a> Lexer<'a> {
         SyntaxError { line: self.line, fault }
     }
 
-    /// Passes over bytes without line ends.
+    /// Skips bytes, none of which is a line end.
     fn skip_while(&mut self, goes_on: impl Fn(u8) -> bool) {
         self.at += self.rest().iter().take_while(|&&byte| goes_on(byte)).count();
     }
 
-    /// Passes over the line end that stands here.
+    /// Skips the line end that begins here.
     fn pass_line_end(&mut self) {
         self.at += line_end(self.rest());
         self.line += 1;
     }
 
-    /// Passes over a comment, but not over the line end behind a short one.
+    /// Skips a comment, but not the line end after a short one.
     fn skip_comment(&mut self) -> Result<(), SyntaxError> {
         self.at += 2;
         match self.long_bracket() {
@@ -117,7 +117,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// A number. Lua reads all bytes that may belong to it before it checks its form.
+    /// Reads a number. As in Lua, all bytes that may belong to it are read before its form is checked.
     fn number(&mut self) -> Result<&'a [u8], SyntaxError> {
         let start = self.at;
         self.skip_while(|byte| byte.is_ascii_digit() || byte == b'.');
@@ -137,7 +137,7 @@ impl<'a> Lexer<'a> {
         (rest.get(level) == Some(&b'[')).then_some(level)
     }
 
-    /// The bytes between long brackets of this level, the first of which opens here.
+    /// Reads the bytes between long brackets of this level. The opening one begins here.
     fn long_text(&mut self, level: usize) -> Result<&'a [u8], SyntaxError> {
         self.at += level + 2;
         let close = [b"]".as_slice(), &vec![b'='; level], b"]"].concat();
@@ -176,7 +176,7 @@ impl<'a> Lexer<'a> {
         Ok(changed.map_or(Cow::Borrowed(&self.text[start..self.at - 1]), Cow::Owned))
     }
 
-    /// Reads the part of an escape behind its backslash. Returns the byte that it stands for.
+    /// Reads an escape after its backslash. Returns the byte it denotes.
     fn escape(&mut self) -> Result<u8, SyntaxError> {
         let Some(&byte) = self.rest().first() else { return Err(self.error("unfinished string")) };
         match byte {
@@ -199,7 +199,7 @@ impl<'a> Lexer<'a> {
         })
     }
 
-    /// Reads up to three digits.
+    /// Reads an escape of up to three digits.
     fn decimal_escape(&mut self) -> Result<u8, SyntaxError> {
         let digits = self.rest().iter().take(3).take_while(|byte| byte.is_ascii_digit());
         let (len, value) = digits.fold((0, 0), |(len, value), digit| (len + 1, value * 10 + u32::from(digit - b'0')));
@@ -236,7 +236,7 @@ fn split_exponent(text: &[u8], letter: u8) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// Bytes of the line end that `text` begins with, or 0. The two bytes of a pair in either order count as one line end.
+/// Bytes of the line end that `text` begins with, or 0. A pair of `\n` and `\r` in either order is one line end.
 fn line_end(text: &[u8]) -> usize {
     match text {
         [b'\n', b'\r', ..] | [b'\r', b'\n', ..] => 2,
@@ -251,7 +251,7 @@ fn split_line(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&text[..at], &text[at + line_end(&text[at..])..]))
 }
 
-/// The value of a long string: without a line end at its start, and with `\n` for each other one.
+/// The value of a long string: without a line end at its start, and with `\n` for each other line end.
 fn with_plain_line_ends(text: &[u8]) -> Cow<'_, [u8]> {
     let mut rest = &text[line_end(text)..];
     if memchr::memchr(b'\r', rest).is_none() {

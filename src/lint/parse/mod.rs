@@ -1,14 +1,15 @@
-//! Lua programs as trees, for those who look at a script without running it.
+//! Lua programs as trees, for code that examines a script without running it.
 //!
-//! The language is Lua 5.1 as the server compiles it, and nothing else: a text is read if the server compiles it, and
-//! refused at the same line if not. Only the limits of one function (locals, upvalues, constants) are not looked at.
+//! The language is exactly Lua 5.1 as the server compiles it. The parser accepts a text if the server compiles it, and
+//! otherwise refuses it at the same line. Only the limits of one function (locals, upvalues, constants) are not
+//! checked.
 //!
-//! The tree keeps what tells where values come from and go to, each with its line; what only computes is simplified:
-//! operators of one class are one node, and a chain of operators or of suffixes (`a.b(c):d()`) is flat. The depth of a
-//! tree is so bounded by that of the blocks and expressions in its text ([`SYNTAX_MAX_DEPTH`], as in Lua 5.1). Whoever
-//! walks it by recursion is as safe as whoever frees it.
+//! The tree keeps the sources and uses of values, each with its line. Computation is simplified: operators of one class
+//! are one node, and a chain of operators or of suffixes (`a.b(c):d()`) is flat. So the depth of a tree is bounded by
+//! the nesting of blocks and expressions in its text ([`SYNTAX_MAX_DEPTH`], as in Lua 5.1), and it is safe to walk or
+//! free it by recursion.
 //!
-//! Source: the Lua 5.1 reference manual, section 8; llex.c and lparser.c of Lua 5.1 for what the manual leaves open.
+//! Source: the Lua 5.1 reference manual, section 8; where it leaves questions open, llex.c and lparser.c of Lua 5.1.
 //!
 //! [`SYNTAX_MAX_DEPTH`]: crate::base::limits::SYNTAX_MAX_DEPTH
 
@@ -17,32 +18,32 @@ pub(super) mod parser;
 
 use std::borrow::Cow;
 
-/// A name, as it stands in the text.
+/// A name, as written in the text.
 pub(crate) type Name<'a> = &'a [u8];
 
 /// Statements in order.
 pub(crate) type Block<'a> = Vec<Statement<'a>>;
 
-/// Why a text is no Lua program, or none that is looked at.
+/// Why a text is not a Lua program, or not one that can be checked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {fault}")]
 pub struct SyntaxError {
-    /// Where, from 1.
+    /// The line, from 1.
     pub line: u32,
-    /// What is wrong.
+    /// The fault.
     pub fault: &'static str,
 }
 
-/// A statement and the line where it begins.
+/// A statement and the line on which it begins.
 #[derive(Debug)]
 pub(crate) struct Statement<'a> {
     /// From 1.
     pub line: u32,
-    /// What it is.
+    /// Its kind.
     pub kind: StatementKind<'a>,
 }
 
-/// What a statement is.
+/// The kinds of statements.
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub(crate) enum StatementKind<'a> {
@@ -88,16 +89,16 @@ pub(crate) enum StatementKind<'a> {
     Jump,
 }
 
-/// An expression and the line where it begins.
+/// An expression and the line on which it begins.
 #[derive(Debug)]
 pub(crate) struct Expr<'a> {
     /// From 1.
     pub line: u32,
-    /// What it is.
+    /// Its kind.
     pub kind: ExprKind<'a>,
 }
 
-/// What an expression is.
+/// The kinds of expressions.
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub(crate) enum ExprKind<'a> {
@@ -109,18 +110,18 @@ pub(crate) enum ExprKind<'a> {
     Rest,
     Name(Name<'a>),
     Function(Box<Function<'a>>),
-    /// The values of the fields, each with its key if it has one.
+    /// The fields: an optional key, and the value.
     Table(Vec<(Option<Expr<'a>>, Expr<'a>)>),
-    /// `#` of something.
+    /// `#x`.
     Length(Box<Expr<'a>>),
-    /// Two operands or more.
+    /// At least two operands.
     Operation(Class, Vec<Expr<'a>>),
     /// `-x`, `not x`.
     Unary(Box<Expr<'a>>),
     Suffixed(Box<Expr<'a>>, Vec<Suffix<'a>>),
 }
 
-/// What operators have in common.
+/// Classes of operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub(crate) enum Class {
@@ -131,23 +132,23 @@ pub(crate) enum Class {
     Arithmetic,
 }
 
-/// What follows a value.
+/// A suffix of a value.
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub(crate) enum Suffix<'a> {
     /// `[key]`, `.key`
     Index(Expr<'a>),
-    /// `(args)`, `:method(args)`; where the bracket stands.
+    /// `(args)`, `:method(args)`; the line is that of the bracket.
     Call { line: u32, method: Option<Name<'a>>, args: Vec<Expr<'a>> },
 }
 
 /// A function.
 #[derive(Debug)]
 pub(crate) struct Function<'a> {
-    /// Its place among all functions of the text, in the order in which they begin.
+    /// Its number among all functions of the text, in the order in which they begin.
     pub number: usize,
-    /// Its parameters but for `...`; `self` first where it is a method.
+    /// Its parameters except `...`; those of a method begin with `self`.
     pub parameters: Vec<Name<'a>>,
-    /// What it does.
+    /// Its statements.
     pub body: Block<'a>,
 }

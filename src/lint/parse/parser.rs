@@ -1,4 +1,4 @@
-//! Tokens to trees: recursive descent, with precedence climbing for operators.
+//! Turns tokens into trees: recursive descent, with precedence climbing for operators.
 
 use super::lexer::{Lexer, Token};
 use super::{Block, Class, Expr, ExprKind, Function, Name, Statement, StatementKind, Suffix, SyntaxError};
@@ -27,23 +27,23 @@ pub(crate) fn parse(text: &[u8]) -> Result<Function<'_>, SyntaxError> {
 
 struct Parser<'a> {
     lexer: Lexer<'a>,
-    /// The next token, and the line where it begins.
+    /// The next token, and the line on which it begins.
     token: Token<'a>,
     line: u32,
-    /// The token after it, where it was looked at early.
+    /// The token after it, if it has already been read.
     ahead: Option<(Token<'a>, u32)>,
-    /// The line that the lexer had reached when `token` became the next one.
+    /// The lexer's line when `token` became the next one.
     ended_line: u32,
     depth: usize,
-    /// How many have begun.
+    /// Number of functions that have begun.
     functions: usize,
-    /// Open loops of this function, which `break` can leave.
+    /// Open loops of this function that `break` can leave.
     loops: usize,
     /// Whether this function has `...`.
     is_vararg: bool,
 }
 
-/// How a name or a bracket ends with all its suffixes: it decides which statement may begin with it.
+/// The end of a name or a bracket with all its suffixes. It decides which kind of statement it can begin.
 #[derive(Clone, Copy, PartialEq)]
 enum Ending {
     /// A name or an index, which can be assigned to.
@@ -52,7 +52,7 @@ enum Ending {
     Bracket,
 }
 
-/// Binary operators: how strongly they bind to the left and to the right, and their class.
+/// Binary operators: their binding strength to the left and to the right, and their class.
 const OPERATORS: [(&str, u8, u8, Class); 15] = [
     ("or", 1, 1, Class::Or),
     ("and", 2, 2, Class::And),
@@ -71,13 +71,13 @@ const OPERATORS: [(&str, u8, u8, Class); 15] = [
     ("^", 10, 9, Class::Arithmetic),
 ];
 
-/// How strongly `-`, `not` and `#` bind.
+/// Binding strength of `-`, `not` and `#`.
 const UNARY: u8 = 8;
 
 type Parsed<T> = Result<T, SyntaxError>;
 
 impl<'a> Parser<'a> {
-    /// An error at the line that the lexer has reached, as Lua counts it: where the next token ends.
+    /// An error at the lexer's line: as in Lua, the line on which the next token ends.
     fn error(&self, fault: &'static str) -> SyntaxError {
         SyntaxError { line: self.lexer.line(), fault }
     }
@@ -88,7 +88,7 @@ impl<'a> Parser<'a> {
         Ok((self.lexer.token()?, line))
     }
 
-    /// Makes the token after the next one the next one.
+    /// Moves on by one token.
     fn advance(&mut self) -> Parsed<()> {
         self.ended_line = self.lexer.line();
         (self.token, self.line) = match self.ahead.take() {
@@ -98,7 +98,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Whether `symbol` is the token after the next one. No token was looked at early.
+    /// Whether `symbol` is the token after the next one. No token must have been read ahead.
     fn is_followed_by(&mut self, symbol: &str) -> Parsed<bool> {
         debug_assert!(self.ahead.is_none());
         let ahead = self.read()?;
@@ -127,7 +127,7 @@ impl<'a> Parser<'a> {
         Ok(name)
     }
 
-    /// Goes one level deeper for the time of `parse`.
+    /// Runs `parse` one level deeper.
     fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.depth == SYNTAX_MAX_DEPTH {
             return Err(self.error("too many levels"));
@@ -138,7 +138,7 @@ impl<'a> Parser<'a> {
         parsed
     }
 
-    /// Items with commas between them.
+    /// Items separated by commas.
     fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
         let mut items = vec![item(self)?];
         while self.accept(",")? {
@@ -178,14 +178,14 @@ impl<'a> Parser<'a> {
         Ok(block)
     }
 
-    /// A block and the `end` behind it.
+    /// A block and the `end` after it.
     fn block_to_end(&mut self) -> Parsed<Block<'a>> {
         let block = self.block()?;
         self.expect("end")?;
         Ok(block)
     }
 
-    /// The body of `while` and `for`, with the words around it.
+    /// The body of `while` and `for`, with its `do` and `end`.
     fn loop_body(&mut self) -> Parsed<Block<'a>> {
         self.expect("do")?;
         let block = self.loop_block()?;
@@ -307,7 +307,7 @@ impl<'a> Parser<'a> {
         if ending == Ending::Place { Ok(expr) } else { Err(self.error("nothing can be assigned to this")) }
     }
 
-    /// What follows the word `function` and the name. `own` are parameters that are not written.
+    /// A function from its parameters on. `own` are implicit parameters.
     fn function(&mut self, own: &[Name<'a>]) -> Parsed<Box<Function<'a>>> {
         let number = self.functions;
         self.functions += 1;
@@ -320,7 +320,7 @@ impl<'a> Parser<'a> {
         Ok(Box::new(Function { number, parameters, body }))
     }
 
-    /// Names with commas between them, and perhaps `...` last.
+    /// Names separated by commas, with an optional `...` at the end.
     fn parameters(&mut self, own: &[Name<'a>]) -> Parsed<Vec<Name<'a>>> {
         let mut parameters = own.to_vec();
         let mut goes_on = !self.is(")");
@@ -338,7 +338,7 @@ impl<'a> Parser<'a> {
         self.operation(0)
     }
 
-    /// An expression of operators that bind more strongly than `limit`.
+    /// An expression whose operators bind more strongly than `limit`.
     fn operation(&mut self, limit: u8) -> Parsed<Expr<'a>> {
         self.nested(|parser| {
             let mut left = parser.operand()?;
@@ -385,7 +385,7 @@ impl<'a> Parser<'a> {
         Ok(Expr { line, kind })
     }
 
-    /// A name or an expression in brackets, with all that follows it.
+    /// A name or an expression in brackets, with all its suffixes.
     fn suffixed(&mut self) -> Parsed<(Expr<'a>, Ending)> {
         let line = self.line;
         let (base, mut ending) = self.primary()?;
@@ -432,7 +432,7 @@ impl<'a> Parser<'a> {
         Ok(key)
     }
 
-    /// A field's name, as the text that it stands for.
+    /// A field's name, as a string.
     fn field(&mut self) -> Parsed<Expr<'a>> {
         let line = self.line;
         Ok(Expr { line, kind: ExprKind::Text(self.name()?.into()) })
@@ -454,7 +454,7 @@ impl<'a> Parser<'a> {
     }
 
     fn arguments_in_brackets(&mut self) -> Parsed<Vec<Expr<'a>>> {
-        // On a line of its own, the bracket could also begin the next statement.
+        // On a new line, the bracket could also begin the next statement.
         if self.lexer.line() != self.ended_line {
             return Err(self.error("ambiguous syntax: a call, or a new statement"));
         }
@@ -497,7 +497,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The operation on both, as one more operand of `left` if that is an operation of the same class.
+/// The operation on both: `right` becomes one more operand of `left` if that is an operation of the same class.
 fn join<'a>(left: Expr<'a>, class: Class, right: Expr<'a>) -> Expr<'a> {
     let line = left.line;
     let operands = match left.kind {
@@ -716,7 +716,7 @@ mod tests {
         {
             assert_eq!(refused_at(text), None, "{text:?}");
         }
-        // Lua reads one token more behind a name in a table, and so forgets the line of the name.
+        // Lua reads one more token after a name in a table, and so forgets the line of the name.
         assert_eq!(refused_at("a = {b\n(1)}"), None);
     }
 
