@@ -1,4 +1,4 @@
-//! Where a script stops under the debugger: the line hook, and what the client's commands do there.
+//! The debugger's line hook, and the client's commands at the line where a script has stopped.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -14,7 +14,7 @@ use crate::script::host::{Host as _, Verdict};
 use crate::script::interrupt::{hook_context, kill};
 use crate::script::lua::{Kind, REGISTRY, Stack, c_bytes, ffi, native, upvalue};
 
-/// Where a script has stopped, as the hook sees it. Whatever may raise is called with nothing borrowed from the debugger.
+/// A stopped script, as the hook sees it. Nothing may be borrowed from the debugger during a call that may raise.
 #[derive(Clone, Copy)]
 struct Site {
     stack: Stack<'static>,
@@ -22,10 +22,10 @@ struct Site {
     debugger: NonNull<Debugger<'static>>,
 }
 
-/// Lua calls this at each line of a script that is debugged, and every so many instructions.
+/// Lua calls this at each line of a debugged script, and every [`DEBUG_HOOK_INSTRUCTIONS`].
 unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, record: *mut ffi::lua_Debug) {
-    // SAFETY: Lua calls this with a live state and a record of the function that runs. The context outlives the state, and
-    // the debugger is there until `Vm::debug` has taken it out of the context.
+    // SAFETY: Lua calls this with a live state and a record of the function that runs. The context outlives the state,
+    // and the debugger is there until `Vm::debug` has taken it out of the context.
     unsafe {
         let stack = Stack::new(state);
         let ctx = hook_context(stack);
@@ -50,35 +50,35 @@ unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, record: *mut ffi::l
     }
 }
 
-/// Has the line hook come, or, while the client's code runs, only the other.
+/// Sets the hook: for lines and instructions, or, while the client's code runs, for instructions only.
 fn arm(state: *mut ffi::lua_State, lines: bool) {
     let mask = ffi::LUA_MASKCOUNT | if lines { ffi::LUA_MASKLINE } else { 0 };
-    // SAFETY: the state is live; LuaJIT's hook is one for all its coroutines.
+    // SAFETY: the state is live; LuaJIT has one hook for all its coroutines.
     unsafe { change_hook(state, Some(hook), mask, DEBUG_HOOK_INSTRUCTIONS) };
 }
 
-/// Begins to debug: the hook comes at each line.
+/// Begins to debug: from here on the hook is called at each line.
 pub(in crate::script) fn begin(state: *mut ffi::lua_State) {
     arm(state, true);
 }
 
-/// What follows a command of the client's.
+/// The debugger's next step after a command of the client.
 enum Next {
-    /// The next command.
+    /// Read the next command.
     Stay,
-    /// The script goes on.
+    /// Let the script continue.
     Resume,
-    /// The script ends with this error.
+    /// End the script with this error.
     End(&'static str),
 }
 
 /// A command of the debugger.
 struct Command {
-    /// Its name; its first letter does as well.
+    /// Its name. The first letter is enough to call it.
     name: &'static str,
-    /// How many arguments it takes at least.
+    /// The least number of arguments.
     min_args: usize,
-    /// The forms that it has: arguments, and what it does with them.
+    /// Its forms for `help`: the arguments, and their meaning.
     forms: &'static [(&'static str, &'static str)],
     run: fn(Site) -> Next,
 }
@@ -87,14 +87,14 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "step",
         min_args: 0,
-        forms: &[("", "Goes on to the next line, into functions too.")],
+        forms: &[("", "Goes on to the next line, also into functions.")],
         run: Site::step,
     },
-    Command { name: "next", min_args: 0, forms: &[("", "The same as step.")], run: Site::step },
+    Command { name: "next", min_args: 0, forms: &[("", "Same as step.")], run: Site::step },
     Command {
         name: "continue",
         min_args: 0,
-        forms: &[("", "Goes on to the next breakpoint, or to the end.")],
+        forms: &[("", "Runs to the next breakpoint, or to the end.")],
         run: |_| Next::Resume,
     },
     Command {
@@ -123,12 +123,17 @@ const COMMANDS: &[Command] = &[
         forms: &[
             ("", "Shows the breakpoints."),
             ("<line>", "Sets a breakpoint."),
-            ("-<line>", "Removes it."),
-            ("0", "Removes all of them."),
+            ("-<line>", "Removes a breakpoint."),
+            ("0", "Removes all breakpoints."),
         ],
         run: Site::break_at,
     },
-    Command { name: "trace", min_args: 0, forms: &[("", "Shows who called the current function.")], run: Site::trace },
+    Command {
+        name: "trace",
+        min_args: 0,
+        forms: &[("", "Shows the callers of the current function.")],
+        run: Site::trace,
+    },
     Command {
         name: "eval",
         min_args: 0,
@@ -139,10 +144,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "maxlen",
         min_args: 0,
-        forms: &[
-            ("", "Tells how long a line with a value may be."),
-            ("<bytes>", "Lets lines be so long; 0 for no limit."),
-        ],
+        forms: &[("", "Shows the length limit of lines with values."), ("<bytes>", "Sets that limit; 0 for no limit.")],
         run: Site::max_len,
     },
     Command {
@@ -151,7 +153,7 @@ const COMMANDS: &[Command] = &[
         forms: &[("", "Ends the script.")],
         run: |_| Next::End("ERR script aborted for user request"),
     },
-    Command { name: "help", min_args: 0, forms: &[("", "Shows this.")], run: Site::help },
+    Command { name: "help", min_args: 0, forms: &[("", "Shows this help.")], run: Site::help },
 ];
 
 impl Command {
@@ -162,7 +164,7 @@ impl Command {
 }
 
 impl Site {
-    /// The debugger. What is borrowed from it must not outlive a call that may raise, or that runs the script's code.
+    /// The debugger. No borrow from it may live during a call that may raise, or that runs the script's code.
     fn debugger(&mut self) -> &mut Debugger<'static> {
         // SAFETY: see `hook`; nothing else borrows from it, by the rule above.
         unsafe { self.debugger.as_mut() }
@@ -173,7 +175,7 @@ impl Site {
         Next::Stay
     }
 
-    /// The script has come to a line.
+    /// Called when the script reaches a line: stops there if there is a reason to.
     fn arrive(mut self, line: usize) {
         let (thread, depth) = (self.stack.raw() as usize, self.depth());
         let debugger = self.debugger();
@@ -186,7 +188,7 @@ impl Site {
         self.run_commands();
     }
 
-    /// Does what the client asks until the script is to go on. Raises when it is to end.
+    /// Runs the client's commands until the script may continue. Raises if it must end.
     fn run_commands(mut self) {
         loop {
             let end = match self.debugger().next_command() {
@@ -356,7 +358,7 @@ impl Site {
         Next::Stay
     }
 
-    /// Runs the debugger's `code` and pushes its value; false, with the error pushed, if it fails.
+    /// Runs the debugger's `code` and pushes its value. If it fails, pushes the error and returns false.
     fn evaluate(&mut self) -> bool {
         let (stack, state) = (self.stack, self.stack.raw());
         arm(state, false);
@@ -380,7 +382,7 @@ impl Site {
         let debugger = self.debugger();
         let command = std::mem::take(&mut debugger.command);
         debugger.is_stepping = true;
-        // SAFETY: the context outlives the state; the script that stands still reads no reply.
+        // SAFETY: the context outlives the state; a stopped script reads no reply.
         let tape = unsafe { &mut (*ctx).tape };
         tape.truncate(0);
         debugger.call(command.as_argv().skip(1), tape);
@@ -412,15 +414,15 @@ impl Site {
                 self.say(format!("{usage:<22}{meaning}"));
             }
         }
-        self.say("What a script may call:");
+        self.say("Functions for scripts:");
         self.say(format!("{:<22}Stops at the next line.", "redis.breakpoint()"));
         self.say(format!("{:<22}Shows values here.", "redis.debug(...)"))
     }
 
-    /// What Lua knows of the function so many levels up.
+    /// Lua's record of the function `level` levels up, with the fields in `what`.
     fn record(&self, level: c_int, what: &std::ffi::CStr) -> Option<ffi::lua_Debug> {
         let mut record = MaybeUninit::<ffi::lua_Debug>::zeroed();
-        // SAFETY: the record is filled before it is read; zeros are valid for what Lua was not asked for.
+        // SAFETY: the record is filled before it is read; zeros are valid in fields that Lua was not asked for.
         unsafe {
             if ffi::lua_getstack(self.stack.raw(), level, record.as_mut_ptr()) == 0 {
                 return None;
@@ -430,14 +432,14 @@ impl Site {
         }
     }
 
-    /// How many functions are below the one that runs, in this coroutine.
+    /// Number of functions below the running one in this coroutine.
     fn depth(&mut self) -> usize {
         let state = self.stack.raw();
         let mut record = MaybeUninit::<ffi::lua_Debug>::zeroed();
         // SAFETY: the state is live; the record is only written.
         let mut has_level =
             |level: usize| unsafe { ffi::lua_getstack(state, level as c_int, record.as_mut_ptr()) != 0 };
-        // Mostly it is the same as at the last line, or next to it.
+        // The depth rarely changes by more than one from line to line.
         let mut depth = self.debugger().trail.last_depth();
         while depth > 0 && !has_level(depth) {
             depth -= 1;
@@ -448,7 +450,7 @@ impl Site {
         depth
     }
 
-    /// Pushes the innermost variable of this name that the script has now; false, with nothing pushed, if there is none.
+    /// Pushes the innermost visible local variable of this name. Returns false, with nothing pushed, if there is none.
     fn push_local(&mut self, name: &[u8]) -> bool {
         let stack = self.stack;
         for level in 0..DEBUG_LEVELS_MAX {
@@ -459,7 +461,7 @@ impl Site {
             let top = stack.top();
             for n in 1.. {
                 let Some(local) = self.push_nth_local(&record, n) else { break };
-                // A later one hides an earlier one of the same name.
+                // A later variable hides an earlier one of its name.
                 if local == name {
                     stack.insert(top + 1);
                     stack.set_top(top + 1);
@@ -474,9 +476,9 @@ impl Site {
         false
     }
 
-    /// Pushes the `n`th variable of a function, from 1, and answers its name.
+    /// Pushes the `n`th local variable of a function, from 1, and returns its name.
     fn push_nth_local(&self, record: &ffi::lua_Debug, n: c_int) -> Option<&'static [u8]> {
-        // SAFETY: the record was filled for a function that is under way; names lie in the script's code, which stays.
+        // SAFETY: the record was filled for an active function; names lie in the script's code, which stays alive.
         unsafe {
             let name = ffi::lua_getlocal(self.stack.raw(), record, n);
             (!name.is_null()).then(|| c_bytes(name))
@@ -484,15 +486,16 @@ impl Site {
     }
 }
 
-/// The name of the chunk that the client's code is.
+/// Chunk name of the client's code.
 const CHUNK_NAME: &std::ffi::CStr = c"@ldb_eval";
 
 native! {
-    /// Runs the code at a light userdata (1) of a length (2), which begins with `return`: as an expression if it is one, else
-    /// without that word. Its globals are those of scripts, its upvalues after the context: their two tables.
+    /// Runs the code at a light userdata (1) with a length (2). The code begins with `return`; if it does not compile
+    /// so, it is run without that word. Its globals are those of scripts: after the context, the upvalues are their two
+    /// tables.
     ///
-    /// It always raises: the code's error, or, when the code has ended and the debugger knows, its value. For when a protected
-    /// call fails, LuaJIT restores what it knew of hooks before.
+    /// It always raises: the code's error, or its value, after it has told the debugger that the code ended. When a
+    /// protected call fails, LuaJIT restores its state of hooks from before the call, and that is needed here.
     pub(in crate::script) fn evaluate(stack: Stack) -> c_int {
         // SAFETY: `Site::evaluate` passes a slice that outlives this call.
         let code = unsafe {
@@ -521,7 +524,7 @@ native! {
     }
 }
 
-/// Lets LuaJIT believe that the hook has ended, so that others come: it does when a coroutine fails.
+/// Makes LuaJIT believe that the hook has ended, so that it calls hooks again. The failure of a coroutine does that.
 fn leave_hook(stack: Stack<'_>) {
     // SAFETY: the state is live; the coroutine is on its stack until it has failed.
     unsafe {

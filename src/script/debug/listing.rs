@@ -1,4 +1,4 @@
-//! The text of a script as its debugger shows it, one line each: `->#12  return x` stands at line 12, which has a breakpoint.
+//! The text of a script as the debugger shows it. `->#12  return x` is the current line, 12, and has a breakpoint.
 
 use std::collections::BTreeSet;
 
@@ -7,34 +7,34 @@ use crate::base::limits::DEBUG_BREAKPOINTS_MAX;
 /// A script's lines, numbered from 1.
 pub(super) struct Listing<'a> {
     lines: Vec<&'a [u8]>,
-    /// Where the script stops.
+    /// Numbers of the lines with breakpoints.
     breakpoints: BTreeSet<usize>,
-    /// Where it stands.
+    /// The current line.
     pub(super) current: usize,
 }
 
-/// Why a line gets no breakpoint.
+/// Why a breakpoint was refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// The script has no such line.
     NoSuchLine,
-    /// There are [`DEBUG_BREAKPOINTS_MAX`] already.
+    /// There are already [`DEBUG_BREAKPOINTS_MAX`] breakpoints.
     TooMany,
 }
 
 impl<'a> Listing<'a> {
-    /// The lines of `source`. What ends with a line break has no line behind it.
+    /// Splits `source` into lines. A line break at its end begins no further line.
     pub(super) fn new(source: &'a [u8]) -> Listing<'a> {
         let source = source.strip_suffix(b"\n").unwrap_or(source);
         Listing { lines: source.split(|&byte| byte == b'\n').collect(), breakpoints: BTreeSet::new(), current: 0 }
     }
 
-    /// Whether a script that comes to this line stops there.
+    /// Whether this line has a breakpoint.
     pub(super) fn stops_at(&self, number: usize) -> bool {
         self.breakpoints.contains(&number)
     }
 
-    /// One line with its marks.
+    /// Returns one line with its marks.
     pub(super) fn line(&self, number: usize) -> Vec<u8> {
         let text = number.checked_sub(1).and_then(|index| self.lines.get(index)).copied();
         let arrow = if number == self.current { "->" } else { "  " };
@@ -44,19 +44,19 @@ impl<'a> Listing<'a> {
         line
     }
 
-    /// A line with up to `context` lines before and as many after it.
+    /// Returns a line with up to `context` lines before it and after it.
     pub(super) fn around(&self, number: usize, context: usize) -> impl Iterator<Item = Vec<u8>> + use<'_, 'a> {
         let first = number.saturating_sub(context).max(1);
         let last = number.saturating_add(context).min(self.lines.len());
         (first..=last).map(|number| self.line(number))
     }
 
-    /// All lines with a breakpoint.
+    /// Returns all lines with a breakpoint.
     pub(super) fn breakpoints(&self) -> impl ExactSizeIterator<Item = Vec<u8>> {
         self.breakpoints.iter().map(|&number| self.line(number))
     }
 
-    /// Sets a breakpoint; where there is one already, nothing changes.
+    /// Sets a breakpoint. Does nothing if the line has one.
     pub(super) fn set_breakpoint(&mut self, number: usize) -> Result<(), Refusal> {
         if !(1..=self.lines.len()).contains(&number) {
             return Err(Refusal::NoSuchLine);

@@ -1,19 +1,19 @@
-//! The debugger: stops a script at its lines, shows it to the client that debugs it, and does what that client asks.
+//! The debugger: stops a script at its lines, shows its state to a client, and obeys the client's commands.
 //!
-//! A script under it runs like any other, with two differences. The hook comes at each line too, not only every so many
-//! instructions (`hook`). And its host is the `Debugger`, which stands between the script and the engine and so sees
-//! every `redis.call`. Other runs pay nothing for either.
+//! A debugged script runs like any other, with two differences. LuaJIT calls a hook at each line, too, not only after a
+//! number of instructions (`hook`). And the script's host is the `Debugger`, which stands between the script and the
+//! engine and so sees every `redis.call`. Other scripts pay nothing for either.
 //!
 //! ```text
 //! script --line hook--> Debugger --prompt--> Console (engine) ... client: "step", "print x", "continue"
 //!        --redis.call-> Debugger --call------> Console (engine)
 //! ```
 //!
-//! What the client is to see gathers as lines on a screen, which goes to it as one reply when the script stops next, or ends.
-//! The lines' prefixes, which redis-cli paints by, are Redis' (`<value>`, `<reply>`, `->`).
+//! Output for the client gathers as lines on a screen. It is sent as one reply when the script stops the next time, or
+//! ends. The prefixes of the lines are Redis' (`<value>`, `<reply>`, `->`); redis-cli colours lines by them.
 //!
-//! The client's code (`eval`) runs inside the hook, within which LuaJIT lets no hook come: an endless loop there could not be
-//! ended. So `evaluate` lets LuaJIT believe that the hook has ended, while it runs that code.
+//! The client's code (`eval`) runs inside the hook, and LuaJIT calls no hook within a hook: an endless loop there could
+//! not be stopped. So `evaluate` makes LuaJIT believe that the hook has ended before it runs that code.
 
 pub(super) mod hook;
 mod listing;
@@ -31,21 +31,21 @@ use crate::resp::tape::{TapeReader, Token};
 use listing::Listing;
 use trail::Trail;
 
-/// The host of a script that is debugged: beside commands it carries the conversation with the client.
+/// The host of a debugged script: besides commands, it carries the conversation with the client.
 pub trait Console: Host {
-    /// Shows the client these lines as one reply, and waits for what it says next.
+    /// Sends the client these lines as one reply, and waits for its next command.
     fn prompt(&mut self, lines: Vec<Vec<u8>>) -> Answer;
-    /// Whether the script has gone on for so long since the client said something that it looks endless.
+    /// Whether the script has run for so long since the client's last command that it looks endless.
     fn is_overdue(&mut self) -> bool;
-    /// Takes the lines that the client has not seen when the script has ended.
+    /// Called after the script has ended, with the lines that the client has not seen.
     fn finish(&mut self, lines: Vec<Vec<u8>>);
 }
 
-/// What comes of a conversation.
+/// The result of a prompt.
 pub enum Answer {
     /// The client's next command.
     Command(OwnedArgv),
-    /// There is none to come. The script ends with this error, whatever it catches.
+    /// No further command will come. The script ends with this error, and can't catch it.
     End(&'static str),
 }
 
@@ -54,28 +54,28 @@ pub(super) struct Debugger<'a> {
     console: &'a mut dyn Console,
     listing: Listing<'a>,
     trail: Trail,
-    /// Lines that the client has not seen.
+    /// Lines that the client has not seen yet.
     screen: Screen,
-    /// The client's command.
+    /// The client's last command.
     command: OwnedArgv,
     /// The client's code, while it runs.
     code: Vec<u8>,
-    /// Whether it ended without an error.
+    /// Whether the client's code ended without an error.
     code_ended: bool,
     /// A reference to [`hook::evaluate`].
     evaluate: c_int,
-    /// Stop at the next line; until then every command of the script is shown.
+    /// Stops at the next line; until then every command of the script is shown.
     is_stepping: bool,
     /// The script asked to stop at the next line.
     breaks: bool,
-    /// The script goes on and on.
+    /// The script looks endless.
     is_overdue: bool,
     /// The script chose RESP3.
     resp3: bool,
 }
 
 impl<'a> Debugger<'a> {
-    /// A debugger that stops at the first line of `source`. `evaluate` is a reference to the function of that name.
+    /// Returns a debugger that stops at the first line of `source`. `evaluate` is a reference to [`hook::evaluate`].
     pub(super) fn new(console: &'a mut dyn Console, source: &'a [u8], evaluate: c_int) -> Debugger<'a> {
         Debugger {
             console,
@@ -98,7 +98,7 @@ impl<'a> Debugger<'a> {
         self.breaks = true;
     }
 
-    /// `redis.debug()`: shows the values that the stack holds from `first` on.
+    /// `redis.debug()`: shows all values on the stack.
     pub(super) fn show_values(&mut self, stack: Stack<'_>) {
         let mut line = format!("<debug> line {}:", self.listing.current).into_bytes();
         for i in 1..=stack.top() {
@@ -110,13 +110,13 @@ impl<'a> Debugger<'a> {
         self.screen.say(line);
     }
 
-    /// The script has ended.
+    /// Called when the script has ended.
     pub(super) fn finish(&mut self) {
         let lines = self.screen.take();
         self.console.finish(lines);
     }
 
-    /// Notes that the script is at a line. Answers why it is to stop there.
+    /// Notes that the script has reached a line. Returns the reason to stop there, if there is one.
     fn arrive(&mut self, line: usize) -> Option<&'static str> {
         self.listing.current = line;
         let reason = if self.breaks {
@@ -134,8 +134,8 @@ impl<'a> Debugger<'a> {
         Some(reason)
     }
 
-    /// Shows the screen and waits for the next command. Answers the error that the script is to end with, if there is none
-    /// to come.
+    /// Sends the screen and waits for the next command. If none will come, returns the error with which the script
+    /// ends.
     fn next_command(&mut self) -> Option<&'static str> {
         match self.console.prompt(self.screen.take()) {
             Answer::Command(command) => {
@@ -182,7 +182,7 @@ impl Host for Debugger<'_> {
     }
 }
 
-/// A command of the script's, its first arguments at least.
+/// A command of the script, with its first arguments.
 fn command_line(argv: Argv<'_>) -> Vec<u8> {
     const SHOWN: usize = 10;
     let mut line = b"<redis>".to_vec();
@@ -196,15 +196,15 @@ fn command_line(argv: Argv<'_>) -> Vec<u8> {
     line
 }
 
-/// The lines that the client sees next.
+/// The lines that the client will see next.
 struct Screen {
     lines: Vec<Vec<u8>>,
     bytes: usize,
-    /// Lines that found no room.
+    /// Number of lines dropped for lack of room.
     left_out: usize,
-    /// Bytes of a line with a value; 0 for no limit.
+    /// The most bytes of a line with a value; 0 for no limit.
     max_len: usize,
-    /// Whether the client knows that lines are trimmed.
+    /// Whether the client has been told that lines are trimmed.
     hinted: bool,
 }
 
@@ -225,7 +225,8 @@ impl Screen {
         }
     }
 
-    /// Shows what `write` appends to the prefix, trimmed. What it writes beyond the limit that it is given is not seen.
+    /// Shows the prefix and the text that `write` appends, trimmed. `write` gets the limit; bytes beyond it are cut
+    /// off.
     fn say_trimmed(&mut self, prefix: &str, write: impl FnOnce(&mut Vec<u8>, usize)) {
         let limit = if self.max_len == 0 { DEBUG_SCREEN_MAX_BYTES / 2 } else { self.max_len };
         let mut line = prefix.as_bytes().to_vec();
@@ -237,14 +238,14 @@ impl Screen {
         }
         self.say(line);
         if is_long && !std::mem::replace(&mut self.hinted, true) {
-            self.say("<hint> This is not all: 'maxlen 0' lets lines be as long as they are.");
+            self.say("<hint> This line is trimmed; 'maxlen 0' turns the limit off.");
         }
     }
 
     fn take(&mut self) -> Vec<Vec<u8>> {
         let mut lines = std::mem::take(&mut self.lines);
         if self.left_out > 0 {
-            lines.push(format!("<hint> {} more lines were too much to keep.", self.left_out).into_bytes());
+            lines.push(format!("<hint> {} more lines were dropped.", self.left_out).into_bytes());
         }
         (self.bytes, self.left_out) = (0, 0);
         lines

@@ -1,7 +1,7 @@
-//! Lua values and replies of commands as the debugger writes them: on one line, in forms that Redis' users know.
+//! Lua values and replies of commands as the debugger shows them: on one line, in the forms of Redis' debugger.
 //!
-//! Nothing here raises or calls what a script wrote: it runs inside the hook. A text ends soon after `limit` bytes, so that
-//! a table which holds itself a hundred times does not take for ever.
+//! This code runs inside the hook, so it never raises and never calls a function of the script. It stops soon after
+//! `limit` bytes, because a table that contains itself many times would otherwise take forever.
 
 use crate::base::limits::DEBUG_VALUE_MAX_DEPTH;
 use crate::base::num;
@@ -9,7 +9,7 @@ use crate::resp::tape::{TapeReader, Token};
 use crate::script::lua::{Kind, Stack};
 use crate::script::luajit::Walk;
 
-/// How Lua itself writes numbers.
+/// Digits with which Lua writes numbers.
 const NUMBER_DIGITS: usize = 14;
 
 /// Appends the value on top of the stack.
@@ -23,7 +23,7 @@ fn nested_value(stack: Stack<'_>, out: &mut Vec<u8>, limit: usize, depth: usize)
         Kind::Boolean => out.extend_from_slice(if stack.boolean(-1) { b"true" } else { b"false" }),
         Kind::Number => num::format_g(out, stack.number(-1), NUMBER_DIGITS),
         Kind::String => quoted(out, stack.bytes(-1), limit),
-        // A key, a value and a copy of the key.
+        // Room for a key, a value and a copy of the key.
         Kind::Table if depth < DEBUG_VALUE_MAX_DEPTH && stack.reserve(3) => table(stack, out, limit, depth),
         Kind::Table => out.extend_from_slice(b"<max recursion level reached! Nested table?>"),
         Kind::LightUserdata => reference(out, "light-userdata", stack),
@@ -31,14 +31,14 @@ fn nested_value(stack: Stack<'_>, out: &mut Vec<u8>, limit: usize, depth: usize)
     }
 }
 
-/// What has no text but an address.
+/// Appends the kind and address of a value that has no text.
 fn reference(out: &mut Vec<u8>, kind: &str, stack: Stack<'_>) {
     let address = stack.pointer(-1);
     let text = if address.is_null() { format!("\"{kind}@(nil)\"") } else { format!("\"{kind}@{address:p}\"") };
     out.extend_from_slice(text.as_bytes());
 }
 
-/// `{1; 2}` when the keys are 1, 2 and so on, in this order; otherwise `{["key"]=value; [2]=value}`.
+/// Appends a table: `{1; 2}` if its keys are 1, 2 and so on in this order, otherwise `{["key"]=value; [2]=value}`.
 fn table(stack: Stack<'_>, out: &mut Vec<u8>, limit: usize, depth: usize) {
     let is_list = is_list(stack);
     out.push(b'{');
@@ -80,7 +80,7 @@ fn is_list(stack: Stack<'_>) -> bool {
     true
 }
 
-/// A string between quotes, with escapes for what is no printable ASCII.
+/// Appends a string in quotes, with escapes for bytes that are not printable ASCII.
 fn quoted(out: &mut Vec<u8>, bytes: &[u8], limit: usize) {
     out.push(b'"');
     for &byte in bytes {
@@ -104,7 +104,7 @@ fn quoted(out: &mut Vec<u8>, bytes: &[u8], limit: usize) {
     out.push(b'"');
 }
 
-/// Appends the first reply of a tape; `resp3`: the script chose RESP3.
+/// Appends the first reply of a tape. `resp3`: the script chose RESP3.
 pub(super) fn reply(tape: &mut TapeReader<'_>, resp3: bool, out: &mut Vec<u8>, limit: usize) {
     let Some(token) = tape.next() else { return };
     let mut list = |out: &mut Vec<u8>, open: &[u8], n: usize, close: u8| {
@@ -155,7 +155,7 @@ pub(super) fn reply(tape: &mut TapeReader<'_>, resp3: bool, out: &mut Vec<u8>, l
     }
 }
 
-/// A status or error between quotes, with its mark.
+/// Appends a status or error in quotes, with its mark.
 fn marked(out: &mut Vec<u8>, mark: u8, text: &[u8], limit: usize) {
     let start = out.len();
     quoted(out, text, limit);

@@ -1,4 +1,4 @@
-//! The debugger with a client that says what a test tells it to.
+//! The debugger with a scripted client.
 
 use super::*;
 use crate::resp::reply::Form;
@@ -6,7 +6,7 @@ use crate::script::store::sha1_hex;
 use crate::script::tests::{Toy, vm};
 use crate::script::{Invocation, Passing, Vm};
 
-/// A client that says these commands, and writes down what is shown.
+/// A client that sends these commands and records the lines it is shown.
 #[derive(Default)]
 struct Client {
     toy: Toy,
@@ -72,20 +72,20 @@ fn run(vm: &mut Vm, client: &mut Client, script: &str) -> String {
     reply.as_bytes().escape_ascii().to_string()
 }
 
-/// What a script answers to a client that says these commands, one a line.
+/// Returns a script's reply to a client that sends these commands, one per line.
 pub(in super::super) fn session_on(vm: &mut Vm, script: &str, says: &str) -> String {
     let mut client = Client { says: says.lines().map(str::to_owned).collect(), ..Client::default() };
     run(vm, &mut client, script)
 }
 
-/// What a client sees that says these commands, one a line, to a script; and what the script answers.
+/// Returns the lines shown to a client that sends these commands, one per line, and the script's reply.
 fn session(script: &str, says: &str) -> (Vec<String>, String) {
     let mut client = Client { says: says.lines().map(str::to_owned).collect(), ..Client::default() };
     let answer = run(&mut vm(), &mut client, script);
     (client.shown, answer)
 }
 
-/// What is shown after the commands, without the first stop.
+/// Returns the lines shown after the commands, without the first stop.
 fn shown(script: &str, says: &str) -> Vec<String> {
     let (shown, _) = session(script, says);
     shown.into_iter().skip(2).filter(|line| !line.starts_with("> ")).collect()
@@ -222,7 +222,5 @@ fn screens_are_bounded() {
         "local line = string.rep('x', 100000)\nfor i = 1, 100 do redis.debug(line) end\nredis.breakpoint()\nreturn 1";
     let shown = shown(script, "c\nc");
     assert!(shown.iter().map(String::len).sum::<usize>() < DEBUG_SCREEN_MAX_BYTES + 1_000);
-    assert!(
-        shown.iter().any(|line| line.starts_with("<hint> 6") && line.ends_with("more lines were too much to keep."))
-    );
+    assert!(shown.iter().any(|line| line.starts_with("<hint> 6") && line.ends_with("more lines were dropped.")));
 }

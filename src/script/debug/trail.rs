@@ -1,32 +1,32 @@
-//! Tells a line that a script comes to from one that it only comes back to.
+//! Tells a line that a script reaches from a line to which it only returns.
 //!
-//! When a function returns in the middle of its caller's line, LuaJIT announces that line once more; Lua's own interpreter
-//! does not, and who steps through a script does not want to stop there twice. So the trail remembers at which line each
-//! function that is under way was seen last. A function that is seen again at the same line after one deeper down ran
-//! has only come back; without one, it has jumped back in a loop.
+//! When a function returns in the middle of its caller's line, LuaJIT calls the line hook for that line once more.
+//! Lua's own interpreter does not, and a user who steps through a script does not want to stop there twice. So the
+//! trail remembers the last line of each active function. If a function is seen at that line again after a deeper
+//! function ran, it has only returned to it. If none ran, it has jumped back in a loop.
 
 /// See the module's header.
 #[derive(Default)]
 pub(super) struct Trail(Vec<Place>);
 
-/// Where a function was seen.
+/// The last known line of an active function.
 struct Place {
-    /// Its coroutine.
+    /// The address of its coroutine.
     thread: usize,
-    /// How many functions are below it there.
+    /// Number of functions below it in the coroutine.
     depth: usize,
     line: usize,
 }
 
 impl Trail {
-    /// How deep the function was that was seen last.
+    /// Depth of the function seen last.
     pub(super) fn last_depth(&self) -> usize {
         self.0.last().map_or(0, |place| place.depth)
     }
 
-    /// Notes that the function at `depth` of `thread` is at `line`. Answers false if it has only come back to it.
+    /// Notes that the function at `depth` of `thread` is at `line`. Returns false if it has only returned to that line.
     pub(super) fn arrive(&mut self, thread: usize, depth: usize, line: usize) -> bool {
-        // Functions that are deeper in this coroutine have ended, and so has all that they called, in whatever coroutine.
+        // Deeper functions of this coroutine have ended, and so have all functions they called, in any coroutine.
         let ended = self.0.iter().position(|place| place.thread == thread && place.depth > depth);
         let here = self.0[..ended.unwrap_or(self.0.len())]
             .iter()
