@@ -1,31 +1,34 @@
-//! The clock of running scripts: as long as one run goes on, it is asked every [tick](SCRIPT_ALARM_TICK) whether it may.
+//! The clock of running scripts: while a run lasts, the engine is asked at every [tick](SCRIPT_ALARM_TICK) whether it
+//! may go on.
 //!
-//! A thread, the watch, looks at the count of runs once a tick. While it sees the same run again, it sends the engine's thread
-//! a signal, whose handler ([`ring`]) does two things:
+//! A thread, the watch, reads the count of runs once a tick. If it sees the same run again, it sends a signal to the
+//! engine's thread. The signal's handler ([`ring`]) does two things:
 //!
-//! 1. It sets a flag, [`is_due`]. Every C function that scripts can call reads it when it is done, `redis.call` among them, and
-//!    those that may take long also read it inside. So a script is asked between any two calls, even where C calls C and no
-//!    instruction of Lua's runs in between, as in `table.sort(t, redis.call)`.
-//! 2. It sets a hook that LuaJIT calls at the script's next instruction. The hook takes itself away, then asks. While a hook is
-//!    set, LuaJIT's interpreter goes through it with every instruction, which makes a loop take half as long again; this way
-//!    none is set while a script works. LuaJIT's own program stops a script at Ctrl-C by the same means: `lua_sethook` may be
-//!    called by a signal handler of the same thread.
+//! 1. It sets a flag, [`is_due`]. Every C function that scripts can call reads the flag at its end, `redis.call`
+//!    included; functions that may take long also read it on the way. So the engine is asked between any two calls,
+//!    even where C calls C and no Lua instruction runs in between, as in `table.sort(t, redis.call)`.
+//! 2. It sets a hook, which LuaJIT calls at the script's next instruction. The hook removes itself, then asks. While a
+//!    hook is set, LuaJIT's interpreter checks it at every instruction, which makes a loop take half as long again; so
+//!    none is set while a script simply runs. LuaJIT's own program stops a script at Ctrl-C in this way, too: a signal
+//!    handler may call `lua_sethook` on its own thread.
 //!
-//! What takes its time inside of one function of LuaJIT's own is asked at the next instruction, when that is done.
+//! A run that spends long inside one of LuaJIT's own functions is checked at the next instruction, after that function.
 //!
-//! **When hook and handler meet.** The engine's thread may itself be about to change the hook when the signal comes. It does that
-//! only through [`change_hook`], during which the handler sets no hook. LuaJIT also changes its record of the hook when it
-//! calls one, and may so overwrite what the handler wrote at that moment: the next signal, a tick later, sets it again.
+//! **When hook and handler meet.** The signal may arrive while the engine's thread itself changes the hook. The engine
+//! does that only through [`change_hook`], during which the handler sets no hook. LuaJIT, too, changes its record of
+//! the hook when it calls one, and may overwrite the handler's change. The next signal, a tick later, sets the
+//! hook again.
 //!
-//! **The signal** is SIGURG, which nobody minds who does not wait for it. It interrupts system calls: reads and writes without a
-//! timeout are restarted by the system (`SA_RESTART`), and whatever polls or has a timeout must go on after `EINTR` until its
-//! own deadline, as MIGRATE and the debugger do.
+//! **The signal** is SIGURG, which is ignored by default. It interrupts system calls. The system restarts reads and
+//! writes without a timeout (`SA_RESTART`); code that polls or has a timeout must go on after `EINTR` until its own
+//! deadline, as MIGRATE and the debugger do.
 //!
-//! **Waking the watch.** While no scripts run the watch looks only once per [`SCRIPT_ALARM_IDLE_TICK`], and asks to be woken by the
-//! next run. Both sides do with relaxed loads and stores, so that a run pays for no fence: the engine counts its run, then
-//! reads whether the watch is asleep; the watch says that it is asleep, then reads the count. A processor may let each
-//! side read the old value, and the watch is not woken. That is rare, and it costs no more than one such tick: stores become
-//! visible to other threads in finite time, and the watch, which never sleeps without a timeout, then sees the run.
+//! **Waking the watch.** While no script runs, the watch reads the count only once per [`SCRIPT_ALARM_IDLE_TICK`], and
+//! asks the next run to wake it. Both sides use relaxed loads and stores, so that a run pays for no fence. The engine
+//! counts its run, then reads whether the watch is asleep; the watch notes that it is asleep, then reads the count. A
+//! processor may let each side read the old value, and then the watch is not woken. That is rare and costs at most one
+//! idle tick: stores become visible to other threads in finite time, and the watch, which never sleeps without a
+//! timeout, then sees the run.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -40,26 +43,27 @@ use super::lua::ffi;
 use crate::base::limits::{SCRIPT_ALARM_IDLE_AFTER_TICKS, SCRIPT_ALARM_IDLE_TICK, SCRIPT_ALARM_TICK};
 
 thread_local! {
-    /// The state that runs on this thread, for the signal's handler. Nothing to initialize or drop: reading it is one load.
+    /// The state that runs on this thread, for the signal's handler. It needs neither initialization nor drop: a read
+    /// is one load.
     static RUNNING: AtomicPtr<ffi::lua_State> = const { AtomicPtr::new(null_mut()) };
     /// The hook that asks: the one that was given to this thread's [`Alarm`].
     static HOOK: Cell<Option<ffi::lua_Hook>> = const { Cell::new(None) };
-    /// The script that runs on this thread is to be asked whether it may go on.
+    /// The engine is due to be asked whether the script on this thread may go on.
     static IS_DUE: AtomicBool = const { AtomicBool::new(false) };
 }
 
-/// Whether the script that runs is to be asked whether it may go on. One load: cheap enough for any loop.
+/// Whether the engine is due to be asked about the running script. One load: cheap enough for any loop.
 #[inline(always)]
 pub(super) fn is_due() -> bool {
     IS_DUE.with(|is_due| is_due.load(Ordering::Relaxed))
 }
 
-/// The script is to be asked as soon as it can be.
+/// Makes the engine due to be asked, as soon as possible.
 pub(super) fn note_due() {
     IS_DUE.with(|is_due| is_due.store(true, Ordering::Relaxed));
 }
 
-/// The script is being asked, or begins.
+/// Notes that the engine is being asked, or that a script begins.
 #[inline]
 pub(super) fn note_asked() {
     IS_DUE.with(|is_due| is_due.store(false, Ordering::Relaxed));
@@ -67,7 +71,7 @@ pub(super) fn note_asked() {
     tests::ring_if_always();
 }
 
-/// Changes LuaJIT's hook, and keeps the signal's handler from doing so meanwhile.
+/// Changes LuaJIT's hook, and keeps the signal's handler from changing it meanwhile.
 ///
 /// # Safety
 /// The state must be live, and this thread's.
@@ -75,7 +79,7 @@ pub(super) unsafe fn change_hook(state: *mut ffi::lua_State, hook: Option<ffi::l
     RUNNING.with(|running| {
         let before = running.load(Ordering::Relaxed);
         running.store(null_mut(), Ordering::Relaxed);
-        // The handler runs on this thread: the order of the program is enough.
+        // The handler runs on this thread, so program order is enough.
         compiler_fence(Ordering::SeqCst);
         // SAFETY: the caller's promise; setting the hook raises nothing.
         unsafe { ffi::lua_sethook(state, hook, mask, count) };
@@ -84,11 +88,11 @@ pub(super) unsafe fn change_hook(state: *mut ffi::lua_State, hook: Option<ffi::l
     });
 }
 
-/// Makes the hook come at the next instruction and at each one from there on. May be called inside of an allocation.
+/// Makes LuaJIT call the hook at the next instruction and at each one after it. May be called inside an allocation.
 pub(super) fn interrupt(state: *mut ffi::lua_State) {
-    // SAFETY: the state is live, for the allocator is asked by it.
+    // SAFETY: the state is live, because it runs or allocates.
     unsafe {
-        // The debugger's stays its own.
+        // A hook of the debugger stays in place.
         let hook = ffi::lua_gethook(state).or(HOOK.get());
         change_hook(state, hook, ffi::lua_gethookmask(state) | ffi::LUA_MASKCOUNT, 1);
     }
@@ -100,31 +104,31 @@ pub(super) struct Alarm {
     watch: Option<JoinHandle<()>>,
 }
 
-/// What the engine's thread and the watch know of each other.
+/// State shared by the engine's thread and the watch.
 #[derive(Default)]
 struct Runs {
-    /// How many runs have begun, and how many have ended: odd while one is under way. Written by the engine's thread only.
+    /// Counts beginnings and ends of runs: odd during a run. Written by the engine's thread only.
     turns: AtomicU64,
-    /// The watch must be woken when a run begins.
+    /// The next run must wake the watch.
     is_asleep: AtomicBool,
     is_closing: AtomicBool,
 }
 
 impl Alarm {
-    /// The alarm of a state that this thread runs, and the hook that asks the engine. A thread has one such hook.
+    /// Returns the alarm of a state that this thread runs. `hook` asks the engine; a thread has one such hook.
     pub(super) fn new(hook: ffi::lua_Hook) -> io::Result<Alarm> {
         HOOK.set(Some(hook));
         static IS_HANDLED: Mutex<bool> = Mutex::new(false);
         let mut is_handled = IS_HANDLED.lock().unwrap_or_else(PoisonError::into_inner);
         if !*is_handled {
-            // SAFETY: the handler only does what a signal handler may: see `ring`.
+            // SAFETY: the handler does only things that a signal handler may do: see `ring`.
             unsafe { signal_hook::low_level::register(libc::SIGURG, ring)? };
             *is_handled = true;
         }
         drop(is_handled);
         let_through(libc::SIGURG)?;
         let runs = Arc::<Runs>::default();
-        // SAFETY: asking for one's own thread has no conditions.
+        // SAFETY: `pthread_self` has no preconditions.
         let engine = unsafe { libc::pthread_self() };
         let watched = runs.clone();
         let watch =
@@ -132,19 +136,19 @@ impl Alarm {
         Ok(Alarm { runs, watch: Some(watch) })
     }
 
-    /// A run of `state` begins.
+    /// Notes that a run of `state` begins.
     #[inline]
     pub(super) fn begin(&self, state: *mut ffi::lua_State) {
         note_asked();
         RUNNING.with(|running| running.store(state, Ordering::Relaxed));
         self.runs.turn();
-        // Without a fence of the processor's: see the module's header.
+        // Without a fence: see the module's header.
         if self.runs.is_asleep.load(Ordering::Relaxed) {
             self.wake();
         }
     }
 
-    /// The run is over. From here on no hook is set.
+    /// Notes that the run is over. From here on no hook is set.
     #[inline]
     pub(super) fn end(&self) {
         let state = RUNNING.with(|running| {
@@ -153,11 +157,11 @@ impl Alarm {
             state
         });
         self.runs.turn();
-        // The handler runs on this thread: either it came before the state was taken away, or it finds none.
+        // The handler runs on this thread: it either ran before the state was removed, or finds none.
         compiler_fence(Ordering::SeqCst);
         // SAFETY: a run begins and ends with a live state.
         unsafe {
-            // Not its mask, which LuaJIT may have overwritten: see the module's header.
+            // The mask is no test, since LuaJIT may have overwritten it: see the module's header.
             if ffi::lua_gethook(state).is_some() {
                 ffi::lua_sethook(state, None, 0, 0);
             }
@@ -177,7 +181,7 @@ impl Drop for Alarm {
     fn drop(&mut self) {
         self.runs.is_closing.store(true, Ordering::Relaxed);
         self.wake();
-        // Nothing signals a thread that may be gone.
+        // Waits, so that no signal is sent to a thread that may be gone.
         self.watch.take().map(JoinHandle::join);
     }
 }
@@ -185,11 +189,11 @@ impl Drop for Alarm {
 impl Runs {
     #[inline]
     fn turn(&self) {
-        // One writer: no need for a locked addition.
+        // There is one writer, so the addition need not be atomic.
         self.turns.store(self.turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Calls `ring` once a tick as long as it sees the same run.
+    /// The watch: calls `ring` once a tick while one run lasts.
     fn watch(&self, ring: impl Fn()) {
         let (mut seen, mut idle_ticks) = (0, 0);
         while !self.is_closing.load(Ordering::Relaxed) {
@@ -210,7 +214,7 @@ impl Runs {
     }
 }
 
-/// Sees to it that a signal reaches this thread: who started the program may have had it blocked.
+/// Unblocks a signal on this thread: the parent process may have blocked it.
 fn let_through(signal: libc::c_int) -> io::Result<()> {
     let mut signals = MaybeUninit::uninit();
     // SAFETY: the set is emptied before it is used.
@@ -222,14 +226,14 @@ fn let_through(signal: libc::c_int) -> io::Result<()> {
     if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 
-/// Signals the engine's thread, which joins the watch before it ends.
+/// Sends the signal to the engine's thread, which joins the watch before it ends.
 fn signal(engine: libc::pthread_t) {
     // SAFETY: the thread is alive, see above.
     unsafe { libc::pthread_kill(engine, libc::SIGURG) };
 }
 
-/// The signal's handler: sets the flag, and the hook of the state that runs on this thread, if one does. Allocates and locks
-/// nothing. A hook that is there, the debugger's or that of a script which is to die, stays: it asks the engine, too.
+/// The signal's handler: sets the flag, and the hook of the state that runs on this thread, if there is one. Allocates
+/// and locks nothing. An existing hook, of the debugger or of a script that must die, stays: it asks the engine, too.
 fn ring() {
     #[cfg(test)]
     if tests::is_silent() {
@@ -237,7 +241,7 @@ fn ring() {
     }
     note_due();
     let state = RUNNING.with(|running| running.load(Ordering::Relaxed));
-    // SAFETY: a state that runs is live, and on this thread.
+    // SAFETY: a running state is live, and on this thread.
     unsafe {
         if !state.is_null() && ffi::lua_gethookmask(state) == 0 {
             ffi::lua_sethook(state, HOOK.get(), ffi::LUA_MASKCOUNT, 1);
@@ -257,7 +261,7 @@ pub(crate) mod tests {
         static HOOKED: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Lets no clock tick on this thread while `run` runs: what it does must not depend on how long it takes.
+    /// Stops the clock on this thread during `run`, whose results must not depend on its duration.
     pub(crate) fn without_alarm<A>(run: impl FnOnce() -> A) -> A {
         SILENT.set(true);
         let answer = run();
@@ -269,12 +273,13 @@ pub(crate) mod tests {
         SILENT.get()
     }
 
-    /// As if the clock had ticked right now.
+    /// Makes the clock tick now.
     pub(in super::super) fn ring_now() {
         note_due();
     }
 
-    /// Lets the clock tick, while `run` runs, whenever a script on this thread has been asked: each look at the clock asks.
+    /// During `run`, makes the clock tick each time a script on this thread has been asked: every check of the clock
+    /// asks.
     pub(in super::super) fn ring_always<A>(run: impl FnOnce() -> A) -> A {
         ALWAYS.set(true);
         let answer = run();
@@ -282,7 +287,7 @@ pub(crate) mod tests {
         answer
     }
 
-    /// As [`ring_always`], with the hook that comes at the next instruction.
+    /// As [`ring_always`], with the hook set for the next instruction, too.
     pub(in super::super) fn hook_always<A>(run: impl FnOnce() -> A) -> A {
         HOOKED.set(true);
         let answer = run();
@@ -299,11 +304,11 @@ pub(crate) mod tests {
         }
     }
 
-    /// A watch, what it shares with the engine, and its rings.
+    /// Starts a watch. Returns its thread and its rings.
     fn watched(runs: &Arc<Runs>) -> (JoinHandle<()>, Receiver<()>) {
         let (rung, rings) = channel();
         let runs = runs.clone();
-        // Who listens no more has seen enough.
+        // A receiver that is gone has seen enough.
         (thread::spawn(move || runs.watch(|| rung.send(()).unwrap_or(()))), rings)
     }
 
@@ -346,7 +351,7 @@ pub(crate) mod tests {
         let runs = Arc::<Runs>::default();
         let (watch, rings) = watched(&runs);
         wait_until_asleep(&runs);
-        // The engine has read the old value of `is_asleep`.
+        // As if the engine had read the old value of `is_asleep`.
         runs.turn();
         rings.recv_timeout(PATIENCE).expect("a ring");
         close(&runs, watch);

@@ -1,12 +1,13 @@
-//! The scripts that come with the server: `lua/*.lua`, part of the program.
+//! The scripts bundled with the server: `lua/*.lua`, compiled into the program.
 //!
-//! They are loaded at start and stay after SCRIPT FLUSH, so that EVALSHA finds them at once on every server. Each file's
-//! header is its contract; its first line is `-- name: what it does`.
+//! They are loaded at start and stay after SCRIPT FLUSH, so that EVALSHA finds them at once on every server. Each
+//! file's header is its contract. Its first line is `-- name: summary`.
 //!
-//! Programs that need not run on Redis do better with the commands of `docs/coordination`: each script names those for its job.
+//! Programs that need not run on Redis should use the commands of `docs/coordination` instead; each script names those
+//! for its job.
 //!
-//! They are functions, too, of the library [`LIBRARY`]: a call by FCALL runs the script itself, and a Redis that has loaded
-//! [`library_code`] answers the same.
+//! The scripts are also functions of the library [`LIBRARY`]: FCALL runs the script itself, and a Redis that has loaded
+//! [`library_code`] gives equal replies.
 
 use std::fmt::Write;
 
@@ -20,7 +21,7 @@ pub struct Bundled {
     pub name: &'static str,
     /// Its text, byte for byte.
     pub body: &'static str,
-    /// The commands to look at instead, on this server.
+    /// The commands to use instead on this server.
     pub commands: &'static [&'static str],
 }
 
@@ -53,15 +54,15 @@ bundled! {
     "stock_refill" "STOCK.ADD";
 }
 
-/// The library that the scripts are the functions of.
+/// The library whose functions are the scripts.
 pub const LIBRARY: &str = "tidegate";
 
-/// The text of that library, made of the files.
+/// The text of that library, made from the files.
 pub fn library_code() -> String {
     let mut code = format!("#!lua name={LIBRARY}\n");
     for script in BUNDLED {
         let Bundled { name, body, .. } = script;
-        // Their first lines are plain text, which Lua quotes as Rust does.
+        // The first lines are plain ASCII text, which Lua and Rust quote alike.
         let summary = script.summary();
         let head = format!("redis.register_function{{function_name = '{name}', description = {summary:?},");
         // Writing to a string does not fail.
@@ -76,12 +77,12 @@ impl Bundled {
         BUNDLED.iter().find(|script| script.name == name)
     }
 
-    /// What EVALSHA calls it.
+    /// Its name for EVALSHA.
     pub fn sha1(&self) -> Sha1Hex {
         sha1_hex(self.body.as_bytes())
     }
 
-    /// What it does, in one line: the header's first.
+    /// Its summary: the first line of its header, without the name.
     pub fn summary(&self) -> &'static str {
         let line = self.body.lines().next().unwrap_or_default();
         line.split_once(": ").map_or(line, |(_, summary)| summary)

@@ -1,17 +1,17 @@
-//! From a text to a function: LuaJIT compiles it, the sandbox gives it its globals.
+//! Turns a text into a function: LuaJIT compiles it, and it gets the sandbox's globals.
 
 use std::ffi::{CStr, c_int};
 
 use super::lua::{Stack, c_bytes, ffi};
 use super::luajit::Traits;
 
-/// The name of the chunk that every script is.
+/// The chunk name of every script.
 pub(super) const CHUNK_NAME: &CStr = c"@user_script";
-/// The name of the chunk that every library is.
+/// The chunk name of every library.
 pub(super) const LIBRARY_CHUNK_NAME: &CStr = c"@user_function";
 
-/// Compiles a text as a chunk of name `name` and pushes the function, whose environment is the one at `env`, or the one at
-/// `guarded` if it assigns globals. Otherwise pushes the message and answers nothing. Bytecode is no text.
+/// Compiles a text as a chunk called `name` and pushes the function. Its environment is the table at `env`, or the one
+/// at `guarded` if it assigns globals. On failure pushes the message and returns `None`. Bytecode is refused.
 pub(super) fn load(stack: Stack<'_>, text: &[u8], name: &CStr, env: c_int, guarded: c_int) -> Option<Traits> {
     if text.first() == Some(&0x1b) {
         stack.push_bytes(b"unexpected symbol near '<\\27>'");
@@ -28,8 +28,8 @@ pub(super) fn load(stack: Stack<'_>, text: &[u8], name: &CStr, env: c_int, guard
     Some(traits)
 }
 
-/// Whether a function whose source the record tells (`S`) stands in a script, not in the sandbox.
+/// Whether the function of a record with its source (`S`) belongs to a script, not to the sandbox.
 pub(super) fn is_script(record: &ffi::lua_Debug) -> bool {
-    // SAFETY: the source is a string of Lua's that lives as long as the function.
+    // SAFETY: the source is a Lua string that lives as long as the function.
     unsafe { c_bytes(record.source) == CHUNK_NAME.to_bytes() }
 }

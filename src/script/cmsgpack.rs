@@ -1,8 +1,8 @@
-//! `cmsgpack`: MessagePack for scripts, with the behaviour of the lua-cmsgpack 0.4.0 that Redis bundles.
+//! `cmsgpack`: MessagePack for scripts. It behaves like lua-cmsgpack 0.4.0, which Redis bundles.
 //!
-//! Numbers without fraction are packed as the shortest integer, others as a 32-bit float where that loses nothing; a table
-//! whose keys are 1 to n is an array, any other a map. What nests deeper than 16 tables is packed as nil, as is what has no
-//! MessagePack form.
+//! Numbers without a fraction are packed as the shortest integer, others as a 32-bit float if that loses no precision.
+//! A table with the keys 1 to n is an array, any other table a map. Values nested in more than 16 tables are packed as
+//! nil, and so are values without a MessagePack form.
 //!
 //! Source: <https://github.com/msgpack/msgpack/blob/master/spec.md>
 
@@ -74,7 +74,7 @@ library! {
     }
 }
 
-/// Packs the value on top of the stack, inside of `depth` tables.
+/// Packs the value on top of the stack, nested in `depth` tables.
 fn pack_value(stack: Stack<'_>, out: Buffer<'_>, depth: usize) {
     match stack.kind(-1) {
         Kind::String => pack_string(out, stack.bytes(-1)),
@@ -154,7 +154,7 @@ fn pack_table(stack: Stack<'_>, out: Buffer<'_>, depth: usize) {
     }
 }
 
-/// How many fields the table on top has, and whether their keys are 1 to that many.
+/// Number of fields of the table on top, and whether their keys are 1 to that number.
 fn measure(stack: Stack<'_>) -> (usize, bool) {
     let (mut n, mut most, mut positive) = (0usize, 0.0f64, true);
     let mut walk = Walk::default();
@@ -169,7 +169,7 @@ fn measure(stack: Stack<'_>) -> (usize, bool) {
     (n, positive && most == n as f64)
 }
 
-/// The head of an array or a map of `n`: a short form, or a tag and 16 bits, or the next tag and 32 bits.
+/// Writes the head of an array or a map of `n` elements: a short form, a tag and 16 bits, or the next tag and 32 bits.
 fn pack_head(out: Buffer<'_>, n: usize, short: u8, tag: u8) {
     match n {
         0..16 => out.push(short | n as u8),
@@ -178,8 +178,8 @@ fn pack_head(out: Buffer<'_>, n: usize, short: u8, tag: u8) {
     }
 }
 
-/// Unpacks at most `limit` values from byte `offset` of argument 1. Before them, unless both are 0, comes where to go on, -1
-/// at the end.
+/// Unpacks at most `limit` values from byte `offset` of argument 1. Unless both are 0, the values are preceded by the
+/// next offset, or -1 at the end.
 fn unpack_values(stack: Stack<'_>, limit: c_int, offset: c_int) -> c_int {
     let input = stack.check_bytes(1);
     let mut length = itoa::Buffer::new();
@@ -187,7 +187,7 @@ fn unpack_values(stack: Stack<'_>, limit: c_int, offset: c_int) -> c_int {
     let mut given = itoa::Buffer::new();
     if limit < 0 || offset < 0 {
         let offset = given.format(offset).as_bytes();
-        // lua-cmsgpack names the length where it means the limit.
+        // lua-cmsgpack shows the length in place of the limit.
         stack.raise_parts(&[b"Invalid request to unpack with offset of ", offset, b" and limit of ", length, b"."]);
     }
     if offset as u64 > input.len() as u64 {
@@ -258,7 +258,7 @@ impl<'a> Reader<'a> {
             }
             0xcc..=0xcf => {
                 let value = self.unsigned(1 << (tag - 0xcc));
-                // Above 2^63 lua-cmsgpack answers the negative number of the same bits.
+                // Above 2^63 lua-cmsgpack returns the negative number with equal bits.
                 stack.push_number(value as i64 as f64);
             }
             0xd0..=0xd3 => {

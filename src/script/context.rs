@@ -1,4 +1,4 @@
-//! The state that all C functions share, which each of them reaches through its first upvalue.
+//! The state shared by all C functions. Each of them reaches it through its first upvalue.
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
@@ -21,24 +21,24 @@ use super::random::Lrand48;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Span;
 
-/// What C functions need beside the Lua state.
+/// State that C functions need besides the Lua state.
 pub(super) struct Ctx {
     /// The engine, while a script runs.
     pub(super) host: Option<NonNull<dyn Host>>,
-    /// The run that is under way.
+    /// The current run.
     pub(super) run: Option<Run>,
-    /// How the shared tables of KEYS and ARGV stand.
+    /// The state of the shared tables of KEYS and ARGV.
     pub(super) lists: [ListState; 2],
-    /// Bytes and spans of a command's arguments.
+    /// The arguments of a command: their bytes, and the span of each.
     pub(super) args: Vec<u8>,
     pub(super) spans: Vec<Span>,
-    /// Names of commands that need no look-up.
+    /// Known names of commands, which need no look-up.
     pub(super) names: Names,
     /// The reply of the last command.
     pub(super) tape: Reply,
     /// Whether the script chose `redis.setresp(3)`.
     pub(super) resp3: bool,
-    /// Scratch of the libraries.
+    /// Scratch memory of the libraries.
     pub(super) buffer: Vec<u8>,
     pub(super) frames: Vec<Frame>,
     pub(super) random: Lrand48,
@@ -47,35 +47,35 @@ pub(super) struct Ctx {
     pub(super) altered: Altered,
     /// The address of the C stack where the script began.
     pub(super) c_base: usize,
-    /// What the library that is being loaded has registered.
+    /// Functions registered so far by the library being loaded.
     pub(super) loading: Option<Vec<Arc<Function>>>,
-    /// How many handles were given out.
+    /// Number of handles given out.
     pub(super) handles: u32,
-    /// The debugger, while it has a script.
+    /// The debugger, while a script runs under it.
     pub(super) debugger: Option<NonNull<Debugger<'static>>>,
-    /// What a script that is to die answers, where the verdict does not say it.
+    /// The error of a script that must die, if it does not follow from the verdict.
     pub(super) own_last_words: Option<&'static str>,
-    /// Brings the hook to a run that is long.
+    /// Sets the hook in a long run.
     pub(super) alarm: Alarm,
     /// The account of the state's memory.
     pub(super) memory: Rc<Memory>,
-    /// The engine said that the script is to end, and why.
+    /// The script must end; the verdict says why.
     pub(super) killed: bool,
     pub(super) verdict: Verdict,
     pub(super) failure: Failure,
     pub(super) outcome: Outcome,
 }
 
-/// What a script has changed of what all share; it is put back after the run.
+/// Shared state that a script has changed. It is restored after the run.
 #[derive(Default)]
 pub(super) struct Altered {
-    /// The settings of the global `cjson`.
+    /// Whether the settings of the global `cjson` were changed.
     pub(super) cjson: bool,
     /// The generator of `math.random` as it was before `math.randomseed`.
     pub(super) random: Option<Lrand48>,
 }
 
-/// What `enter` works on. All of it is borrowed from the caller of `Vm::run`, until that returns.
+/// The input and output of `enter`, borrowed from the caller of `Vm::run` until that returns.
 #[derive(Clone, Copy)]
 pub(super) struct Run {
     pub(super) invocation: Invocation<'static>,
@@ -83,7 +83,7 @@ pub(super) struct Run {
 }
 
 impl Ctx {
-    /// A handle on the function that the registry holds under `reference`.
+    /// Returns a handle of the function that the registry holds under `reference`.
     pub(super) fn handle(&mut self, reference: c_int, may_keep_lists: bool) -> Handle {
         self.handles = self.handles.wrapping_add(1);
         Handle { reference, serial: self.handles, may_keep_lists }
@@ -92,7 +92,7 @@ impl Ctx {
     pub(super) fn log(&mut self, level: LogLevel) {
         if let Some(mut host) = self.host {
             let message = &self.buffer;
-            // SAFETY: the host is the one that `Vm::run` was lent, and that call has not returned.
+            // SAFETY: `Vm::run` has borrowed the host and has not returned.
             unsafe { host.as_mut() }.log(level, message);
         }
     }
@@ -115,13 +115,13 @@ impl Ctx {
         self.verdict
     }
 
-    /// Whether the script is on its way out, whatever it catches.
+    /// Whether the script must die, even if it catches errors.
     #[inline]
     pub(super) fn is_dying(&self) -> bool {
         self.killed || self.memory.is_exhausted()
     }
 
-    /// What a script that dies answers.
+    /// The error reply of a script that dies.
     pub(super) fn last_words(&self) -> &'static [u8] {
         if self.memory.is_exhausted() {
             return b"ERR Script used more than script-memory-limit. Let it hold less at a time, or raise the limit by CONFIG SET";
@@ -144,7 +144,7 @@ impl Ctx {
 }
 
 impl<'a> Stack<'a> {
-    /// What the VM keeps beside the state: upvalue 1 of every C function of ours.
+    /// The shared state: upvalue 1 of every C function of ours.
     #[inline(always)]
     pub(super) fn ctx(self) -> *mut Ctx {
         // SAFETY: the state is live; upvalue 1 is a light userdata in every C function of ours.
@@ -164,7 +164,7 @@ impl<'a> Stack<'a> {
         self.push_closure(function, 1);
     }
 
-    /// Pops a value and keeps it in the registry; answers its number there.
+    /// Pops a value and keeps it in the registry. Returns its reference there.
     pub(super) fn refer(self) -> c_int {
         // SAFETY: the state is live, and there is a value on top.
         self.memory().granted(|| unsafe { ffi::luaL_ref(self.raw(), REGISTRY) })

@@ -1,7 +1,7 @@
-//! Calls from C back into Lua: `pcall`, `xpcall`, and coroutines, as C functions as they are in Lua 5.1.
+//! Calls from C back into Lua: `pcall`, `xpcall` and coroutines, as C functions like those of Lua 5.1.
 //!
-//! LuaJIT's own are written in assembler, where they neither bound the C stack nor stand in the way of `error`'s levels as
-//! functions of Lua 5.1 do.
+//! LuaJIT's own are written in assembler. They do not bound the C stack, and do not count for the levels of `error` as
+//! in Lua 5.1.
 
 use std::ffi::c_int;
 
@@ -13,16 +13,16 @@ use crate::base::limits::SCRIPT_C_STACK_BYTES;
 /// Global functions.
 pub(super) const GLOBALS: &[(&[u8], CFunction)] = &[(b"pcall", pcall), (b"xpcall", xpcall)];
 
-/// Functions of `coroutine`; the others are LuaJIT's.
+/// Our functions of `coroutine`. The others are LuaJIT's.
 pub(super) const COROUTINE: &[(&[u8], CFunction)] =
     &[(b"create", create), (b"resume", resume), (b"status", status), (b"wrap", wrap)];
 
 library! {
-    /// As Redis' own: an error table that carries a message arrives as the message.
+    /// As in Redis: an error table with a message arrives as the message.
     fn pcall(stack: Stack) -> c_int {
         check_c_stack(stack, SCRIPT_C_STACK_BYTES);
         if stack.top() == 0 {
-            // Redis calls the value that it has put there for its own use.
+            // Redis calls a value that it has put there for its own use.
             stack.push_boolean(false);
             stack.push_bytes(b"attempt to call a boolean value");
             return 2;
@@ -61,7 +61,8 @@ library! {
         stack.top()
     }
 
-    /// A message handler runs while the hook is off: that of a script which is to die must not run at all.
+    /// Calls the script's message handler. The hook is off meanwhile, so the handler of a script that must die is not
+    /// called.
     fn handle(stack: Stack) -> c_int {
         // SAFETY: the context outlives the state.
         if unsafe { (*stack.ctx()).is_dying() } {
@@ -107,7 +108,7 @@ library! {
         }
     }
 
-    /// The function that `wrap` answers.
+    /// The function returned by `wrap`.
     fn resume_wrapped(stack: Stack) -> c_int {
         let Some(coroutine) = stack.thread(upvalue(2)) else { return 0 };
         if let Some(results) = go_on(stack, coroutine, stack.top()) {
@@ -122,7 +123,7 @@ library! {
     }
 }
 
-/// A script that is to die goes on no further, whatever was caught.
+/// Ends a script that must die, even if it has caught the error.
 fn end_if_dying(stack: Stack<'_>) {
     // SAFETY: the context outlives the state.
     if unsafe { (*stack.ctx()).is_dying() } {
@@ -130,7 +131,7 @@ fn end_if_dying(stack: Stack<'_>) {
     }
 }
 
-/// Pushes a coroutine for the function at 1. Raises unless that is one of Lua's.
+/// Pushes a coroutine for the function at 1. Raises unless that function is written in Lua.
 fn push_coroutine(stack: Stack<'_>) {
     if stack.kind(1) != Kind::Function || stack.is_c_function(1) {
         stack.raise_argument(1, &[b"Lua function expected"]);
@@ -147,8 +148,8 @@ fn coroutine_at(stack: Stack<'_>, i: c_int) -> Stack<'_> {
     }
 }
 
-/// Lets a coroutine go on with the topmost `args` values, which are popped. Answers how many it has yielded or returned, which
-/// are pushed; or nothing, with the error on top.
+/// Pops the topmost `args` values and resumes a coroutine with them. Pushes the values that it yields or returns, and
+/// returns their number. Returns `None`, with the error on top, if it fails.
 fn go_on(stack: Stack<'_>, coroutine: Stack<'_>, args: c_int) -> Option<c_int> {
     check_c_stack(stack, SCRIPT_C_STACK_BYTES);
     if !coroutine.reserve(args) {

@@ -1,14 +1,15 @@
-//! Between Redis' replies and Lua's values, both ways.
+//! Conversion between Redis' replies and Lua's values, in both directions.
 //!
-//! What a command answers reaches the script as: integer -> number, bulk -> string, array -> table, null -> false (nil
+//! A command's reply reaches the script as: integer -> number, bulk -> string, array -> table, null -> false (nil
 //! under `redis.setresp(3)`), status -> `{ok=}`, error -> `{err=}`, and under `setresp(3)` also map -> `{map={k=v}}`,
 //! set -> `{set={m=true}}`, double -> `{double=}`, big number -> `{big_number=}`, verbatim ->
 //! `{verbatim_string={format=,string=}}`, boolean -> boolean.
 //!
-//! What a script returns goes the same way back; numbers lose their fraction, an array ends at its first nil.
+//! A script's result is converted by the inverse rules. Numbers lose their fraction, and an array ends at its first
+//! nil.
 //!
-//! The field names stand as upvalues behind each C function that converts (see [`push_names`]): looking a string up by a
-//! pushed upvalue costs no hashing.
+//! The field names are upvalues of each C function that converts (see [`push_names`]): a string that is pushed from an
+//! upvalue needs no hashing.
 //!
 //! Source: <https://redis.io/docs/latest/develop/programmability/lua-api/#data-type-conversion>
 
@@ -50,10 +51,10 @@ const STRING: c_int = upvalue(10);
 const OK_TEXT: c_int = upvalue(11);
 const IGNORE_STATS: c_int = upvalue(12);
 
-/// How many upvalues [`push_names`] takes; the next one is free.
+/// Number of upvalues that [`push_names`] pushes. The next one is free.
 pub(super) const UPVALUES: c_int = 1 + NAMES.len() as c_int;
 
-/// Pushes the upvalues of a function that converts: the VM's context and the field names. May raise for lack of memory.
+/// Pushes the upvalues of a converting function: the VM's context and the field names. May raise for lack of memory.
 pub(super) fn push_names(stack: Stack<'_>, ctx: *mut Ctx) {
     stack.push_light(ctx.cast());
     NAMES.iter().for_each(|name| stack.push_bytes(name));
@@ -90,8 +91,8 @@ pub(super) fn push_reply(stack: Stack<'_>, tape: &mut TapeReader<'_>, resp3: boo
 
 fn push_aggregate(stack: Stack<'_>, token: Token<'_>, tape: &mut TapeReader<'_>, resp3: bool, depth: usize) {
     match token {
-        // Tables grow as those of Redis do, since scripts see the order of their keys, and their length where elements are nil. Without
-        // nil an array ends up with room for a power of two.
+        // Tables grow as in Redis, because scripts see the order of keys, and the length of tables with nil elements.
+        // Without nil an array ends up with room for a power of two.
         Token::Array(n) => {
             stack.new_table(if resp3 { 0 } else { n.next_power_of_two() }, 0);
             for i in 1..=n {
@@ -127,7 +128,7 @@ fn push_status(stack: Stack<'_>, text: &[u8]) {
     push_field(stack, OK, |stack| if text == b"OK" { stack.push_value(OK_TEXT) } else { stack.push_bytes(text) });
 }
 
-/// Pushes `{err=text}`. `counted`: the server has already counted this error, as Redis marks it for scripts that look.
+/// Pushes `{err=text}`. `counted`: the server has already counted this error, which Redis marks in the table, too.
 pub(super) fn push_error(stack: Stack<'_>, text: &[u8], counted: bool) {
     stack.new_table(0, 2);
     set_field(stack, ERR, |stack| stack.push_bytes(text));
@@ -149,15 +150,16 @@ fn set_field(stack: Stack<'_>, name: c_int, push: impl FnOnce(Stack<'_>)) {
     stack.raw_set(-3);
 }
 
-/// How many values Redis lets lie on Lua's stack while it writes a reply. A reply nests as deep as that allows; deeper values are errors.
+/// The most values on Lua's stack while Redis writes a reply. This limits the nesting of a reply; deeper values become
+/// errors.
 const REPLY_STACK: u32 = 8000;
-/// How many lie there when Redis begins to write, the value to be written included.
+/// Values on the stack when Redis begins to write, including the one to be written.
 const REPLY_STACK_BEGIN: u32 = 2;
-/// For how many more Redis asks for room before it writes a value.
+/// Further values for which Redis reserves room before it writes a value.
 const REPLY_STACK_STEP: u32 = 4;
 
-/// Pops the value on top and writes it. `resp3`: the script chose `redis.setresp(3)`. `frames` is scratch. May raise for
-/// lack of memory; then `reply` holds half a reply.
+/// Pops the value on top and writes it. `resp3`: the script chose `redis.setresp(3)`. `frames` is scratch memory. May
+/// raise for lack of memory; then `reply` holds a part of a reply.
 #[inline]
 pub(super) fn write_reply(stack: Stack<'_>, frames: &mut Vec<Frame>, resp3: bool, reply: &mut Reply) {
     match stack.kind(-1) {
@@ -171,17 +173,17 @@ pub(super) fn write_reply(stack: Stack<'_>, frames: &mut Vec<Frame>, resp3: bool
     stack.pop(1);
 }
 
-/// Writes a table without recursion: scripts may return what nests thousands deep, or in itself.
+/// Writes a table without recursion: scripts may return tables that nest thousands deep or contain themselves.
 fn write_nested(stack: Stack<'_>, frames: &mut Vec<Frame>, resp3: bool, reply: &mut Reply) {
     frames.clear();
-    // What a script holds once can stand in its reply many times.
+    // A value that exists once can occur many times in the reply.
     let most = reply.len().saturating_add(stack.memory().room());
     loop {
         stack.tick();
         if reply.len() > most {
             refuse(stack);
         }
-        // The value on top is due.
+        // Write the value on top.
         let depth = frames.last().map_or(REPLY_STACK_BEGIN, Frame::depth_of_value);
         if depth + REPLY_STACK_STEP > REPLY_STACK || !stack.reserve(REPLY_STACK_STEP as c_int) {
             reply.error(b"ERR reached lua stack limit");
@@ -203,8 +205,8 @@ fn write_nested(stack: Stack<'_>, frames: &mut Vec<Frame>, resp3: bool, reply: &
     }
 }
 
-/// Writes the table on top, or its head if it is an aggregate: then the table to iterate is on top and its first place answered;
-/// otherwise it is popped.
+/// Writes the table on top and pops it; or, if it is an aggregate, writes its head, leaves the table to iterate on top,
+/// and returns its first place.
 fn write_head(stack: Stack<'_>, reply: &mut Reply) -> Option<Place> {
     let field = |name: c_int, kind: Kind| {
         stack.push_value(name);
@@ -224,7 +226,7 @@ fn write_head(stack: Stack<'_>, reply: &mut Reply) -> Option<Place> {
     } else if field(BIG_NUMBER, Kind::String) {
         write_big_number(reply, stack.bytes(-1));
     } else if field(VERBATIM, Kind::Table) && write_verbatim(stack, reply) {
-        // It is written.
+        // Already written.
     } else if field(MAP, Kind::Table) {
         stack.remove(-2);
         reply.map(count_fields(stack));
@@ -242,7 +244,7 @@ fn write_head(stack: Stack<'_>, reply: &mut Reply) -> Option<Place> {
     None
 }
 
-/// How many elements stand before the first nil.
+/// Number of elements before the first nil.
 fn count_elements(stack: Stack<'_>) -> c_int {
     let mut n = 0;
     loop {
@@ -268,7 +270,7 @@ fn count_fields(stack: Stack<'_>) -> usize {
     n
 }
 
-/// Writes the `{format=,string=}` on top, if both are there; otherwise pops it.
+/// Writes the `{format=,string=}` on top if it has both fields, otherwise pops it.
 fn write_verbatim(stack: Stack<'_>, reply: &mut Reply) -> bool {
     stack.push_value(FORMAT);
     stack.raw_get(-2);

@@ -1,23 +1,23 @@
-//! How a script failed: what was raised, and where, as Redis words it.
+//! The failure of a script: the error and its position, as Redis words them.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
 use super::lua::{Kind, Stack, c_bytes, ffi, until_nul};
 
-/// An error as `explain` found it.
+/// An error, as found by the message handler.
 #[derive(Default)]
 pub(super) struct Failure {
     pub(super) text: Vec<u8>,
     /// The chunk's name and line; empty when the error arose nowhere in a script.
     pub(super) source: Vec<u8>,
     pub(super) line: c_int,
-    /// A command answered it.
+    /// The error is the reply of a command.
     pub(super) of_command: bool,
 }
 
 impl Failure {
-    /// Notes the error that a message handler was called with, and where it arose. Leaves a value above it.
+    /// Notes the error passed to the message handler, at index 1, and its position. Leaves a value above it.
     pub(super) fn note(&mut self, stack: Stack<'_>) {
         self.text.clear();
         self.source.clear();
@@ -40,7 +40,7 @@ impl Failure {
     }
 }
 
-/// Whether the value at `i` is the error that a command answered.
+/// Whether the value at `i` is an error reply of a command.
 pub(super) fn is_of_command(stack: Stack<'_>, i: c_int) -> bool {
     if stack.kind(i) != Kind::Table {
         return false;
@@ -57,7 +57,7 @@ pub(super) fn set_text(failure: &mut Failure, text: &[u8]) {
     failure.source.clear();
 }
 
-/// Notes where the error arose: the innermost function, or its caller if that one is written in C.
+/// Notes the position of the error: in the innermost function, or in its caller if that function is written in C.
 fn locate(stack: Stack<'_>, failure: &mut Failure) {
     let mut c_functions = 0;
     for level in 1.. {

@@ -1,22 +1,23 @@
-//! The way through a Lua value that is being written as a reply: one frame for each table that is open.
+//! Position in a Lua value that is being written as a reply: one frame for each open table.
 //!
-//! The frames lie in a vector, not on the C stack: scripts may return tables that nest thousands deep, or that contain themselves.
+//! The frames are kept in a vector, not on the C stack: scripts may return tables that nest thousands deep or contain
+//! themselves.
 
 use std::ffi::c_int;
 
 use super::lua::Stack;
 use super::luajit::Walk;
 
-/// An aggregate that is being written.
+/// An aggregate being written.
 #[derive(Clone, Copy)]
 pub(super) struct Frame {
     pub(super) at: Place,
-    /// How many values lie on Redis' stack, this aggregate included.
+    /// Number of values that Redis would have on its Lua stack, this aggregate included.
     pub(super) depth: u32,
 }
 
 impl Frame {
-    /// How many lie there with the value that is due.
+    /// That number with the next value of this aggregate.
     pub(super) fn depth_of_value(&self) -> u32 {
         self.depth
             + match self.at {
@@ -27,10 +28,10 @@ impl Frame {
     }
 }
 
-/// What comes next of an aggregate. Its table lies on Lua's stack; for maps and sets the current key above it.
+/// The next part of an aggregate. Its table lies on Lua's stack; for maps and sets, the current key lies above it.
 #[derive(Clone, Copy)]
 pub(super) enum Place {
-    /// The next element, and how many there are.
+    /// The index of the next element, and the number of elements.
     Array { next: c_int, n: c_int },
     /// The next key.
     MapKey(Walk),
@@ -40,7 +41,7 @@ pub(super) enum Place {
     Set(Walk),
 }
 
-/// Brings the next value of the innermost aggregate to the top; false at its end, with only its table there.
+/// Brings the next value of the innermost aggregate to the top. Returns false at its end, with only its table left.
 #[inline]
 pub(super) fn advance(stack: Stack<'_>, at: &mut Place) -> bool {
     match *at {

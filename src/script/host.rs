@@ -1,53 +1,54 @@
-//! What a script asks of the server that runs it, and what it is told.
+//! Requests of a script to the server that runs it, and the answers.
 
 use crate::resp::reply::Reply;
 use crate::resp::request::Argv;
 
-/// What a running script asks of the server. The engine implements it. No method may come back into the [`Vm`](super::Vm).
+/// Requests of a running script to the server. The engine implements them. No method may call back into the
+/// [`Vm`](super::Vm).
 pub trait Host {
-    /// Runs one command for `redis.call` or `redis.pcall` and writes its one reply, errors included, to `reply`, which is a
-    /// tape.
+    /// Runs one command for `redis.call` or `redis.pcall` and writes its one reply, which may be an error, to the tape
+    /// `reply`.
     fn call(&mut self, argv: Argv<'_>, reply: &mut Reply);
-    /// As [`call`](Self::call), of a command whose name [`command_id`](Self::command_id) knew.
+    /// As [`call`](Self::call), for a command whose name [`command_id`](Self::command_id) has resolved.
     fn call_known(&mut self, _: CommandId, argv: Argv<'_>, reply: &mut Reply) {
         self.call(argv, reply);
     }
-    /// The number of the command of this name, if there is one: the same as long as the state lives.
+    /// The number of the command of this name, if there is one. It stays the same while the state lives.
     fn command_id(&mut self, _name: &[u8]) -> Option<CommandId> {
         None
     }
-    /// `redis.acl_check_cmd`: whether the script's caller may make this call; `None`: there is no such command.
+    /// `redis.acl_check_cmd`: whether the script's caller may make this call; `None` if there is no such command.
     fn may_call(&mut self, _: Argv<'_>) -> Option<bool> {
         Some(true)
     }
-    /// Asked every few milliseconds once a script has run for some, between any two of its calls: whether it may go on.
-    /// May serve other clients meanwhile.
+    /// Asks whether the script may go on. In a long run this comes every few milliseconds, even between two calls of C
+    /// functions. May serve other clients meanwhile.
     fn interrupted(&mut self) -> Verdict;
     /// `redis.log`.
     fn log(&mut self, level: LogLevel, message: &[u8]);
-    /// `redis.setresp`: the script reads later replies as RESP `version`, 2 or 3. Every script begins with 2.
+    /// `redis.setresp`: the script reads later replies in RESP `version`, 2 or 3. Every script begins with 2.
     fn set_resp(&mut self, version: u8);
 }
 
-/// A command by the engine's own number for its name.
+/// The engine's number for the name of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandId(pub u16);
 
-/// What a script reads, or answers, that ends by [`Verdict::UndoIsFull`].
+/// The error of a script that ends by [`Verdict::UndoIsFull`].
 pub const UNDO_IS_FULL: &str = "ERR Script changed more than could be undone within script-memory-limit. Change less at a time, raise the limit by CONFIG SET, or turn script-rollback off";
 
-/// What becomes of a script that is asked about.
+/// The engine's decision about a running script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It goes on.
     Continue,
-    /// It ends with an error, whatever it catches: somebody asked for its end.
+    /// It ends with an error that it can't catch: a client has killed it.
     Kill,
-    /// It ends with an error, whatever it catches: it has had its time.
+    /// It ends with an error that it can't catch: its time is up.
     OutOfTime,
-    /// The same of a script of an import, which has less.
+    /// As `OutOfTime`, for a script in an import, whose time limit is shorter.
     OutOfTimeInImport,
-    /// It ends with an error, whatever it catches: it has changed more than can be kept to take it back.
+    /// It ends with an error that it can't catch: it has changed more than can be kept for an undo.
     UndoIsFull,
 }
 
@@ -72,7 +73,7 @@ impl LogLevel {
     }
 }
 
-/// Which Redis scripts are told they run on: `redis.REDIS_VERSION` and `redis.REDIS_VERSION_NUM`.
+/// The version of Redis shown to scripts: `redis.REDIS_VERSION` and `redis.REDIS_VERSION_NUM`.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerVersion<'a> {
     /// As `7.0.15`.

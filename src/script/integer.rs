@@ -1,13 +1,13 @@
-//! Lua's numbers as integers, as C code compiled for x86 converts them: Redis' replies and libraries do.
+//! Conversion of Lua's numbers to integers, as in C code compiled for x86: Redis' replies and libraries depend on it.
 
-/// A Lua number as an integer: without its fraction, and as x86 converts what 64 bits cannot hold.
+/// A Lua number as an integer, without its fraction. The least integer if 64 bits can't hold it, as on x86.
 #[inline]
 pub(super) fn truncate(number: f64) -> i64 {
     // NaN fails both tests.
     if (-INTEGER_END..INTEGER_END).contains(&number) { number as i64 } else { i64::MIN }
 }
 
-/// A Lua number as an unsigned integer, as C compilers for x86 convert it: what is too large for 64 bits becomes 0.
+/// A Lua number as an unsigned integer, as C compilers for x86 convert it: a number too large for 64 bits becomes 0.
 pub(super) fn truncate_unsigned(number: f64) -> u64 {
     if number >= INTEGER_END { truncate(number - INTEGER_END) as u64 ^ 1 << 63 } else { truncate(number) as u64 }
 }

@@ -1,17 +1,18 @@
-//! How a script that runs is interrupted and ended.
+//! How a running script is interrupted and ended.
 //!
-//! Every few milliseconds a clock (`alarm`) has the script that runs ask the engine whether it may go on: at its next
-//! instruction, from a hook, or at the next step or end of the C function that it is in. The engine serves other clients and
-//! may say [`Verdict::Kill`]. Then an error is raised, and a hook is set that fires at each instruction, so that a script that
-//! catches the error dies at its next step, in whatever coroutine.
+//! Every few milliseconds a clock (`alarm`) makes the running script ask the engine whether it may go on. It asks at
+//! its next instruction, from a hook, or in the current C function, at its next step or its end. The engine serves
+//! other clients and may return [`Verdict::Kill`]. Then an error is raised, and a hook is set for every instruction: a
+//! script that catches the error dies at its next instruction, in any coroutine.
 
 use super::alarm::{self, interrupt};
 use super::context::Ctx;
 use super::host::Verdict;
 use super::lua::{REGISTRY, Stack, ffi};
 
-/// Defines C functions as [`native`](super::lua::native) does, for libraries: when the function is done, the script is asked
-/// whether it may go on, if that is due. So every run of calls can be ended, even where C calls them and no hook comes.
+/// Defines C functions as [`native`](super::lua::native) does, for libraries: at its end, each function asks the engine
+/// whether the script may go on, if that is due. So any series of calls can be ended, even where C makes the calls and
+/// no hook runs.
 macro_rules! library {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident($stack:ident: Stack) -> c_int $body:block)*) => {
         $crate::script::lua::native! {$(
@@ -31,8 +32,8 @@ pub(super) use library;
 /// The address under which the registry holds the context, for the hook, which has no upvalues.
 pub(super) static HOOK_KEY: [u8; 1] = [0];
 
-/// Lua calls this at the instruction after a tick of the clock, or after memory has run short, and at each one once the script
-/// is to die.
+/// Lua calls this at the instruction after a tick of the clock or a shortage of memory, and at every instruction of a
+/// script that must die.
 pub(super) unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {
     // SAFETY: Lua calls this with a live state; the registry holds the context, which outlives it.
     unsafe {
@@ -42,7 +43,7 @@ pub(super) unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, _: *mut 
             return;
         }
         if !(*ctx).is_dying() {
-            // Before it asks: what comes meanwhile sets it again.
+            // Before asking: a tick or a shortage meanwhile sets the hook again.
             alarm::change_hook(state, None, 0, 0);
             (*ctx).memory.collect_if_due();
             if (*ctx).ask() == Verdict::Continue {
@@ -53,7 +54,7 @@ pub(super) unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, _: *mut 
     }
 }
 
-/// The context, as a hook finds it; null before there is one.
+/// Finds the context for a hook. Null before there is one.
 #[inline]
 pub(super) fn hook_context(stack: Stack<'_>) -> *mut Ctx {
     stack.push_light(HOOK_KEY.as_ptr().cast_mut().cast());
@@ -65,8 +66,8 @@ pub(super) fn hook_context(stack: Stack<'_>) -> *mut Ctx {
 }
 
 impl Stack<'_> {
-    /// One step of something long in a C function, where no hook comes: if the clock has ticked, asks the engine whether the
-    /// script may go on, and raises if not.
+    /// To be called at each step of long work in a C function, where no hook runs: if the clock has ticked, asks the
+    /// engine whether the script may go on, and raises if not.
     #[inline(always)]
     pub(super) fn tick(self) {
         if alarm::is_due() {
@@ -75,19 +76,19 @@ impl Stack<'_> {
     }
 }
 
-/// Asks the engine, from inside a C function, whether the script may go on, and ends it if not.
+/// Asks the engine, inside a C function, whether the script may go on, and ends it if not.
 #[cold]
 fn ask_or_die(stack: Stack<'_>) {
     let ctx = stack.ctx();
     // SAFETY: the context outlives the state; the engine does not come back into the VM.
     if unsafe { (*ctx).is_dying() || (*ctx).ask() != Verdict::Continue } {
-        // What the function has pushed may fill the stack.
+        // The values pushed by the function may fill the stack.
         stack.set_top(0);
         kill(stack, ctx);
     }
 }
 
-/// Raises the error that a killed script ends with, and sees to it that catching it is of no use.
+/// Raises the error with which a killed script ends. Catching it does not help the script.
 pub(super) fn kill(stack: Stack<'_>, ctx: *mut Ctx) -> ! {
     // SAFETY: the context outlives the state, which is live.
     unsafe {

@@ -1,9 +1,9 @@
-//! Libraries of functions: what is loaded, by name, and which function a call means.
+//! Libraries of functions by name, and the function meant by a call.
 //!
-//! A library is a program whose first line, `#!lua name=mylib`, names it; when it is loaded it registers functions, which
-//! stay until it is deleted or replaced. Library names are exact, function names are found in any case; a function belongs
-//! to one library only. The table knows nothing of Lua: it holds [`Handle`]s that the state gave out, and answers with the
-//! libraries that had to go so that their owner can give the handles back.
+//! A library is a program whose first line, `#!lua name=mylib`, gives its name. When it is loaded it registers
+//! functions, which stay until it is deleted or replaced. Library names are case-sensitive, function names are not, and
+//! a function belongs to only one library. The table knows nothing of Lua: it holds [`Handle`]s created by the state,
+//! and returns removed libraries so that their owner can release the handles.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
@@ -21,11 +21,11 @@ use crate::base::fit::fit_table;
 pub struct Function {
     /// Its name as registered: letters, digits, underscores.
     pub name: Box<str>,
-    /// What it says of itself, if anything.
+    /// Its own description, if it has one.
     pub description: Option<Box<[u8]>>,
-    /// How it behaves; always declared, but for bundled scripts, which declare nothing.
+    /// Its flags. They are always declared, except those of bundled scripts.
     pub flags: ScriptFlags,
-    /// What the state runs.
+    /// The compiled program.
     pub handle: Handle,
     /// How it gets its keys and arguments.
     pub passing: Passing,
@@ -38,11 +38,11 @@ pub struct Library {
     pub name: Box<str>,
     /// The whole text, its first line included.
     pub code: Box<[u8]>,
-    /// At least one, in the order of registration.
+    /// Its functions in the order of registration; at least one.
     pub functions: Vec<Arc<Function>>,
 }
 
-/// Why a library is refused.
+/// Why a library was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LibraryError {
     /// It has no first line that names it.
@@ -51,43 +51,44 @@ pub enum LibraryError {
     /// That line does not end, or its quotes do not match.
     #[error("ERR Invalid library metadata")]
     BadHeader,
-    /// A word of that line is no `name=`.
+    /// A word of that line is not `name=`.
     #[error("ERR Invalid metadata value given: {0}")]
     Option(String),
-    /// Two names.
+    /// More than one name.
     #[error("ERR Invalid metadata value, name argument was given multiple times")]
     TwoNames,
     /// No name.
     #[error("ERR Library name was not given")]
     NoName,
-    /// A name with other characters than letters, digits, underscores.
+    /// A name with characters other than letters, digits and underscores.
     #[error("{BAD_NAME}")]
     BadName,
     /// Another language.
     #[error("ERR Engine '{0}' not found")]
     Engine(String),
-    /// The name is taken, and the library there is not to be replaced.
+    /// The name is in use, and the library must not be replaced.
     #[error("ERR Library '{0}' already exists")]
     Exists(String),
     /// It registers nothing.
     #[error("ERR No functions registered")]
     Empty,
-    /// Another library has this function.
+    /// Another library has a function of this name.
     #[error("ERR Function {0} already exists")]
     FunctionExists(Box<str>),
 }
 
-/// Which names libraries and functions may have, as an error says it.
+/// The error for a bad name of a library or function.
 pub(super) const BAD_NAME: &str = "ERR Library names can only contain letters, numbers, or underscores(_) and must be at \
                                    least one character long";
 
-/// The name, if libraries and functions may be called so.
+/// Returns the name if it is valid for libraries and functions.
 pub(super) fn check_name(name: &[u8]) -> Option<&str> {
     let fits = !name.is_empty() && name.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if fits { std::str::from_utf8(name).ok() } else { None }
 }
 
-/// Reads the first line of a library: its name, and where its program begins, which keeps that line's newline.
+/// Reads the first line of a library. Returns its name and the offset of its program, which begins with that line's
+/// newline.
 pub(crate) fn parse_header(code: &[u8]) -> Result<(Box<str>, usize), LibraryError> {
     if !code.starts_with(b"#!") {
         return Err(LibraryError::NoHeader);
@@ -130,12 +131,12 @@ pub struct Libraries {
 }
 
 impl Libraries {
-    /// None, with a hash seeded with `seed`.
+    /// Creates an empty table whose hash is seeded with `seed`.
     pub fn new(seed: u64) -> Libraries {
         Libraries::hashed_by(ahash::RandomState::with_seed(seed as usize))
     }
 
-    /// None, with the same hash.
+    /// Creates an empty table with this table's hash.
     pub fn like(&self) -> Libraries {
         Libraries::hashed_by(self.hasher.clone())
     }
@@ -151,12 +152,12 @@ impl Libraries {
         self.functions.find(hash, |function| function.name.as_bytes().eq_ignore_ascii_case(name))
     }
 
-    /// Whether a library of exactly this name is there.
+    /// Whether there is a library of exactly this name.
     pub fn has(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }
 
-    /// The libraries behind this name, in the order of their names.
+    /// The libraries after this name, in the order of their names.
     pub fn after(&self, name: &str) -> impl Iterator<Item = &Library> {
         self.by_name.range::<str, _>((Bound::Excluded(name), Bound::Unbounded)).map(|(_, library)| library)
     }
@@ -166,17 +167,17 @@ impl Libraries {
         self.by_name.values()
     }
 
-    /// How many libraries there are.
+    /// Number of libraries.
     pub fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no libraries.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
 
-    /// How many functions they have together.
+    /// Number of functions of all libraries.
     pub fn functions_len(&self) -> usize {
         self.functions.len()
     }
@@ -186,8 +187,8 @@ impl Libraries {
         self.bytes
     }
 
-    /// Adds a library in place of the one of the same name, which is answered. Refused, with nothing changed and the
-    /// library given back, if it has no function or one that another library has.
+    /// Adds a library. Returns the library of this name that it replaces. Fails, with nothing changed and the library
+    /// returned, if it has no function, or a function that another library has.
     pub fn insert(&mut self, library: Library) -> Result<Option<Library>, (LibraryError, Library)> {
         if library.functions.is_empty() {
             return Err((LibraryError::Empty, library));
@@ -212,7 +213,7 @@ impl Libraries {
         Ok(replaced)
     }
 
-    /// Adds libraries of names that are not there. If one is refused, none is added, and all are given back.
+    /// Adds libraries whose names are not in use. If one is refused, none is added, and all are returned.
     pub fn insert_all(&mut self, libraries: Vec<Library>) -> Result<(), (LibraryError, Vec<Library>)> {
         let mut added: Vec<Box<str>> = Vec::with_capacity(libraries.len());
         let mut rest = libraries.into_iter();
@@ -229,7 +230,7 @@ impl Libraries {
         Ok(())
     }
 
-    /// Takes out the library of exactly this name.
+    /// Removes the library of exactly this name.
     pub fn remove(&mut self, name: &str) -> Option<Library> {
         let library = self.by_name.remove(name)?;
         self.bytes -= library.code.len();
@@ -243,7 +244,7 @@ impl Libraries {
         Some(library)
     }
 
-    /// Takes out all libraries.
+    /// Removes all libraries.
     pub fn take_all(&mut self) -> Vec<Library> {
         self.functions = HashTable::new();
         self.bytes = 0;

@@ -1,7 +1,8 @@
-//! KEYS and ARGV: how a script finds its keys and arguments.
+//! KEYS and ARGV: a script's keys and arguments.
 //!
-//! Making two tables for each call would cost as much as a short script. So the globals are tables that serve all scripts, in
-//! which only what differs from the call before is set; a script that might change or keep them gets tables of its own.
+//! Two new tables for each call would cost as much as a short script. So the globals are tables shared by all scripts,
+//! and only elements that differ from the previous call are set. A script that might change or keep the tables gets its
+//! own.
 
 use std::ffi::c_int;
 use std::rc::Rc;
@@ -11,13 +12,13 @@ use super::memory::Memory;
 use crate::base::limits::{SCRATCH_KEEP_BYTES, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_LIST_KNOWN_ELEMENTS};
 use crate::resp::request::Argv;
 
-/// A global list of scripts', with where its name and its shared table are found. That table serves all scripts that can
-/// neither change nor keep it; others get one of their own.
+/// One of the global lists, with the stack indices of its name and its shared table. The shared table serves all
+/// scripts that can neither change nor keep it; others get a table of their own.
 pub(super) struct List {
     pub(super) name: &'static [u8],
     pub(super) key: c_int,
     pub(super) table: c_int,
-    /// Where the globals are found.
+    /// The index of the globals.
     pub(super) env: c_int,
 }
 
@@ -25,16 +26,16 @@ pub(super) struct List {
 pub(super) struct ListState {
     /// Whether the global is the shared table.
     is_shared: bool,
-    /// How many elements the shared table holds.
+    /// Number of elements in the shared table.
     len: usize,
-    /// What its first elements are: those that come again, a limit or the one gate of a program, need not be made again.
+    /// Its first elements. Repeated ones, such as a limit or the only gate of a program, need not be created again.
     known: [Known; SCRIPT_LIST_KNOWN_ELEMENTS],
 }
 
 /// An element of a shared table, if it is short.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Known {
-    /// One more than the length; 0 if it is not known.
+    /// The length plus one; 0 if the element is not known.
     len_and_one: u8,
     bytes: [u8; 31],
 }
@@ -55,7 +56,7 @@ impl Known {
     }
 }
 
-/// Sets one of the lists that scripts find as globals. May raise for lack of memory.
+/// Sets one of the global lists. May raise for lack of memory.
 #[inline]
 pub(super) fn set_list(
     stack: Stack<'_>,
@@ -77,7 +78,7 @@ pub(super) fn set_list(
         memory.granted(|| stack.raw_set(list.env));
         shared.is_shared = true;
     }
-    // Until all is set: what is raised on the way leaves the table anyhow.
+    // Until all elements are set: an error on the way leaves the table in an unknown state.
     let held = std::mem::replace(&mut shared.len, SCRIPT_LIST_KEEP_ELEMENTS);
     for (i, bytes) in elements.iter().enumerate() {
         let known = shared.known.get_mut(i);

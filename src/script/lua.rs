@@ -1,14 +1,15 @@
 //! A thin layer over Lua's C interface: [`Stack`] is one Lua thread's stack seen from a C function.
 //!
-//! All unsafe calls of the interface are here, so that the libraries read as plain Rust. This file knows nothing of the server's
-//! scripts: methods that need what all C functions share are added by `context`, `interrupt` and `room`.
+//! All unsafe calls of the interface are here, so that the libraries read as plain Rust. This file knows nothing of the
+//! server's scripts: methods that need the shared state of C functions are added by `context`, `interrupt` and `room`.
 //!
-//! **The rule.** A Lua error leaves a C function without returning from it. Whatever can raise (it says so) must be called
-//! with nothing alive whose destructor matters: hold only `Copy` values and borrowed bytes, and build text in the VM's
-//! [`Buffer`], which outlives the call. Values borrowed from the stack ([`Stack::bytes`]) live as long as they stay on it.
+//! **The rule.** A Lua error leaves a C function without returning from it. Functions that can raise say so; they must
+//! be called while no value is alive whose destructor matters. So hold only `Copy` values and borrowed bytes, and build
+//! text in the VM's [`Buffer`](super::room::Buffer), which outlives the call. Values borrowed from the stack
+//! ([`Stack::bytes`]) live as long as they stay on it.
 //!
-//! **Panics** must not happen in C functions. Should one happen, the server ends before anything is unwound (`main.rs`); in a
-//! test LuaJIT makes it a Lua error, for the functions are `extern "C-unwind"`.
+//! **Panics** must not happen in C functions. If one does, the server ends before anything is unwound (`main.rs`). In a
+//! test LuaJIT turns it into a Lua error, because the functions are `extern "C-unwind"`.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::marker::PhantomData;
@@ -17,7 +18,7 @@ pub(super) use mlua::ffi;
 
 use super::integer::truncate;
 
-/// Defines a C function whose body is a function of a [`Stack`] that answers how many results it pushed.
+/// Defines a C function. Its body is a function of a [`Stack`] and returns the number of results that it pushed.
 macro_rules! native {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident($stack:ident: Stack) -> c_int $body:block)*) => {$(
         $(#[$meta])*
@@ -46,12 +47,12 @@ pub(super) enum Kind {
     String,
     Table,
     Function,
-    /// Userdata, threads and what else no script of ours handles.
+    /// Userdata, threads and other kinds that our functions do not handle.
     Other,
 }
 
 impl Kind {
-    /// The kind of Lua's type of this number.
+    /// Converts the number of a Lua type.
     #[inline(always)]
     pub(super) fn of_type(number: c_int) -> Kind {
         match number {
@@ -76,18 +77,18 @@ pub(super) const fn upvalue(i: c_int) -> c_int {
 /// Pseudo-index of the registry.
 pub(super) const REGISTRY: c_int = ffi::LUA_REGISTRYINDEX;
 
-/// How far a coroutine has come.
+/// The status of a coroutine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Running,
     Suspended,
-    /// It runs, and has resumed another one.
+    /// It has resumed another coroutine and waits for it.
     Normal,
     Dead,
 }
 
 impl Progress {
-    /// What `coroutine.status` answers.
+    /// The result of `coroutine.status`.
     pub(super) fn name(self) -> &'static [u8] {
         match self {
             Progress::Running => b"running",
@@ -136,7 +137,7 @@ impl<'a> Stack<'a> {
         self.set_top(-n - 1);
     }
 
-    /// Makes room for `n` more values; false when Lua's stack would grow past its limit.
+    /// Makes room for `n` more values. Returns false if Lua's stack would grow past its limit.
     #[inline(always)]
     pub(super) fn reserve(self, n: c_int) -> bool {
         unsafe { ffi::lua_checkstack(self.state, n) != 0 }
@@ -147,7 +148,7 @@ impl<'a> Stack<'a> {
         Kind::of_type(unsafe { ffi::lua_type(self.state, i) })
     }
 
-    /// The type's name as Lua's own messages give it.
+    /// The type's name as in Lua's own messages.
     pub(super) fn kind_name(self, i: c_int) -> &'static str {
         // SAFETY: Lua's type names are static ASCII strings.
         unsafe { CStr::from_ptr(ffi::luaL_typename(self.state, i)).to_str().unwrap_or("?") }
@@ -163,14 +164,14 @@ impl<'a> Stack<'a> {
         }
     }
 
-    /// The string or number at `i` as bytes (the number is changed into a string in place), or `None` for other kinds.
-    /// May raise for lack of memory.
+    /// The string or number at `i` as bytes; `None` for other kinds. A number is changed into a string in place. May
+    /// raise for lack of memory.
     #[inline]
     pub(super) fn text(self, i: c_int) -> Option<&'a [u8]> {
         matches!(self.kind(i), Kind::String | Kind::Number).then(|| self.bytes(i))
     }
 
-    /// The number at `i`, a string that reads as one included; 0 for anything else.
+    /// The number at `i`, or the number that a string there reads as; 0 for anything else.
     #[inline(always)]
     pub(super) fn number(self, i: c_int) -> f64 {
         unsafe { ffi::lua_tonumber(self.state, i) }
@@ -273,7 +274,7 @@ impl<'a> Stack<'a> {
         unsafe { ffi::lua_replace(self.state, i) }
     }
 
-    /// Pushes an empty table with room for so many elements and fields. May raise for lack of memory.
+    /// Pushes an empty table with room for this many elements and fields. May raise for lack of memory.
     #[inline(always)]
     pub(super) fn new_table(self, elements: usize, fields: usize) {
         let clamp = |n: usize| n.min(1 << 24) as c_int;
@@ -286,7 +287,7 @@ impl<'a> Stack<'a> {
         unsafe { ffi::lua_rawget_(self.state, i) }
     }
 
-    /// Replaces the key on top by its value in whatever is at `i`, with metamethods. May raise.
+    /// Replaces the key on top by its value in the value at `i`, with metamethods. May raise.
     pub(super) fn get(self, i: c_int) {
         unsafe { ffi::lua_gettable_(self.state, i) }
     }
@@ -309,7 +310,8 @@ impl<'a> Stack<'a> {
         unsafe { ffi::lua_rawseti_(self.state, i, n) }
     }
 
-    /// Pops a value into the field `name` of the table at `i` (an absolute or a pseudo-index). May raise for lack of memory.
+    /// Pops a value into the field `name` of the table at `i` (an absolute or a pseudo-index). May raise for lack of
+    /// memory.
     pub(super) fn raw_set_field(self, i: c_int, name: &[u8]) {
         self.push_bytes(name);
         self.insert(-2);
@@ -322,14 +324,15 @@ impl<'a> Stack<'a> {
         self.raw_get(i);
     }
 
-    /// Replaces the key on top by the next key and value of the table at `i`; false at the end, with nothing pushed.
-    /// Raises when the key is not in the table. Where nothing changes the table, [`Walk`](super::luajit::Walk) is cheaper.
+    /// Replaces the key on top by the next key and value of the table at `i`. Returns false at the end, with nothing
+    /// pushed. Raises if the key is not in the table. If nothing changes the table meanwhile,
+    /// [`Walk`](super::luajit::Walk) is cheaper.
     #[inline(always)]
     pub(super) fn next(self, i: c_int) -> bool {
         unsafe { ffi::lua_next(self.state, i) != 0 }
     }
 
-    /// Pushes the metatable of the value at `i`; false, with nothing pushed, where there is none.
+    /// Pushes the metatable of the value at `i`. Returns false, with nothing pushed, if it has none.
     #[inline(always)]
     pub(super) fn push_metatable(self, i: c_int) -> bool {
         unsafe { ffi::lua_getmetatable(self.state, i) != 0 }
@@ -349,14 +352,14 @@ impl<'a> Stack<'a> {
         }
     }
 
-    /// Calls the function below its `args` arguments. Raises what it raises.
+    /// Calls the function below its `args` arguments. Raises its errors.
     #[inline(always)]
     pub(super) fn call(self, args: c_int, results: c_int) {
         unsafe { ffi::lua_call(self.state, args, results) }
     }
 
-    /// Calls the function below its `args` arguments, with the message handler at `handler` unless that is 0, and pushes all its results,
-    /// or the error. Returns Lua's status.
+    /// Calls the function below its `args` arguments and pushes all its results, or the error. `handler` is the index
+    /// of the message handler, or 0. Returns Lua's status.
     pub(super) fn protected_call(self, args: c_int, handler: c_int) -> c_int {
         unsafe { ffi::lua_pcall(self.state, args, ffi::LUA_MULTRET, handler) }
     }
@@ -371,7 +374,7 @@ impl<'a> Stack<'a> {
         Stack { state: unsafe { ffi::lua_newthread(self.state) }, frame: PhantomData }
     }
 
-    /// The stack of the coroutine at `i`, which must stay alive as long as it is used.
+    /// The stack of the coroutine at `i`, which must stay alive during its use.
     pub(super) fn thread(self, i: c_int) -> Option<Stack<'a>> {
         let state = unsafe { ffi::lua_tothread(self.state, i) };
         (!state.is_null()).then_some(Stack { state, frame: PhantomData })
@@ -384,7 +387,7 @@ impl<'a> Stack<'a> {
         }
     }
 
-    /// How far this coroutine has come, as the running one sees it.
+    /// The status of this coroutine, as seen by the running one.
     pub(super) fn progress(self, running: Stack<'_>) -> Progress {
         if self.state == running.state {
             return Progress::Running;
@@ -401,15 +404,15 @@ impl<'a> Stack<'a> {
         }
     }
 
-    /// Lets this coroutine go on with its topmost `args` values. Returns whether it has yielded or returned its whole stack; otherwise an
-    /// error is on top of that.
+    /// Resumes this coroutine with its topmost `args` values. Returns true if it yielded or returned, with its results
+    /// as its whole stack. Otherwise its error is on top of its stack.
     pub(super) fn resume(self, args: c_int) -> bool {
         let mut results = 0;
         let status = unsafe { ffi::lua_resume(self.state, std::ptr::null_mut(), args, &mut results) };
         matches!(status, ffi::LUA_OK | ffi::LUA_YIELD)
     }
 
-    /// Pushes the field `name` of the value at `i` (from the top), with metamethods. Raises what they raise.
+    /// Pushes the field `name` of the value at `i` (from the top), with metamethods. Raises their errors.
     pub(super) fn get_field(self, i: c_int, name: &[u8]) {
         self.push_bytes(name);
         unsafe { ffi::lua_gettable(self.state, i - 1) };
@@ -420,8 +423,8 @@ impl<'a> Stack<'a> {
         unsafe { ffi::lua_concat(self.state, n) }
     }
 
-    /// Pushes where in the script level `level` stands, as `user_script:3: `, or an empty string. May raise for lack of
-    /// memory.
+    /// Pushes the current position of the function at `level`, as `user_script:3: `, or an empty string. May raise for
+    /// lack of memory.
     pub(super) fn push_where(self, level: c_int) {
         unsafe { ffi::luaL_where(self.state, level) }
     }
@@ -431,7 +434,7 @@ impl<'a> Stack<'a> {
         unsafe { ffi::lua_error(self.state) }
     }
 
-    /// Raises a message with the position of the calling script before it.
+    /// Raises a message, preceded by the position in the calling script.
     #[cold]
     pub(super) fn raise(self, message: &[u8]) -> ! {
         self.push_where(1);
@@ -440,7 +443,7 @@ impl<'a> Stack<'a> {
         self.raise_top()
     }
 
-    /// Raises a message given in parts, with the position of the calling script before it.
+    /// Raises a message given in parts, preceded by the position in the calling script.
     #[cold]
     pub(super) fn raise_parts(self, parts: &[&[u8]]) -> ! {
         self.push_where(1);
@@ -462,7 +465,7 @@ impl<'a> Stack<'a> {
         self.raise_top()
     }
 
-    /// The string or number that argument `i` must be. Raises otherwise.
+    /// Argument `i`, which must be a string or a number. Raises otherwise.
     pub(super) fn check_bytes(self, i: c_int) -> &'a [u8] {
         let mut len = 0;
         unsafe {
@@ -471,17 +474,18 @@ impl<'a> Stack<'a> {
         }
     }
 
-    /// The number that argument `i` must be or read as. Raises otherwise.
+    /// Argument `i`, which must be a number or read as one. Raises otherwise.
     pub(super) fn check_number(self, i: c_int) -> f64 {
         unsafe { ffi::luaL_checknumber(self.state, i) }
     }
 
-    /// The number that argument `i` must be or read as, as an integer; the least one if 64 bits cannot hold it. Raises otherwise.
+    /// Argument `i` as an integer: it must be a number or read as one. The least integer if 64 bits can't hold it.
+    /// Raises otherwise.
     pub(super) fn check_integer(self, i: c_int) -> i64 {
         truncate(self.check_number(i))
     }
 
-    /// The number that argument `i` must be or read as, as a C `int`: its low bits. Raises otherwise.
+    /// Argument `i` as a C `int`, from its low bits: it must be a number or read as one. Raises otherwise.
     pub(super) fn check_c_int(self, i: c_int) -> c_int {
         self.check_integer(i) as c_int
     }
@@ -512,19 +516,19 @@ impl<'a> Stack<'a> {
         unsafe { ffi::luaL_checktype(self.state, i, ffi::LUA_TFUNCTION) }
     }
 
-    /// Raises unless there is an argument `i`, nil included.
+    /// Raises unless there is an argument `i`, which may be nil.
     pub(super) fn check_any(self, i: c_int) {
         unsafe { ffi::luaL_checkany(self.state, i) }
     }
 }
 
-/// A text as C reads it: up to its first NUL byte, if it has one.
+/// A text up to its first NUL byte, if it has one, as C reads it.
 pub(super) fn until_nul(text: &[u8]) -> &[u8] {
     &text[..memchr::memchr(0, text).unwrap_or(text.len())]
 }
 
 /// # Safety
-/// `text` must be null or a C string that lives as long as the answer is used.
+/// `text` must be null or a C string that outlives the result.
 pub(super) unsafe fn c_bytes<'a>(text: *const c_char) -> &'a [u8] {
     // SAFETY: the caller's promise.
     if text.is_null() { b"" } else { unsafe { CStr::from_ptr(text) }.to_bytes() }

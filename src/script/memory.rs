@@ -1,35 +1,37 @@
-//! How much memory a script may take while it runs.
+//! The limit on the memory of a running script.
 //!
-//! The state gets its memory from [`allocate`], which counts it. A script that asks for more than the limit is marked to die,
-//! as one that is killed, so that no `pcall` saves it. The limit is for what a run adds to what the state held when it was
-//! last free of garbage: neither the sandbox nor the scripts that are cached leave a run less room.
+//! The state gets its memory from [`allocate`], which counts it. A script that asks for more than the limit is marked
+//! to die, like a killed one, so that no `pcall` saves it. The limit applies to the memory that a run takes beyond that
+//! of the state when it was last free of garbage. So neither the sandbox nor cached scripts reduce the room of a run.
 //!
-//! **Where it dies.** A refusal raises an error from inside LuaJIT, and that is not safe everywhere (see [`Caller`]):
+//! **Where it dies.** A refusal raises an error inside LuaJIT, and that is not safe everywhere (see [`Caller`]):
 //!
-//! | Asked by | It gets | It dies |
+//! | Request of | Result | Death |
 //! |---|---|---|
-//! | a C function | nothing | there |
-//! | an instruction of Lua, a large block: a long concatenation, a table that grows | nothing | there |
-//! | an instruction of Lua, a small block | the block | at its next instruction, by the hook |
-//! | a fast function in assembler | the block | at its next instruction, by the hook |
+//! | a C function | refused | there |
+//! | a Lua instruction, a large block: a long concatenation, a growing table | refused | there |
+//! | a Lua instruction, a small block | granted | at the next instruction, by the hook |
+//! | a fast function in assembler | granted | at the next instruction, by the hook |
 //!
-//! What lets more through than the limit is thus one instruction's need, or that of fast functions until the script is next
-//! asked. Fast functions that scripts
-//! can reach make small blocks only: those of the string library that make large ones are replaced by C functions of ours.
-//! When a script is to die, allocations succeed again: what still runs is the way out. If the system itself has no memory,
-//! the process ends with a line that says so.
+//! So the limit is exceeded at most by the need of one instruction, or of the fast functions that run until the next
+//! check. The fast functions within reach of scripts make small blocks only: those of the string library that make
+//! large ones are replaced by C functions of ours. Once a script must die, allocations succeed again, because the code
+//! that still runs is on its way out. If the system itself has no memory, the process ends with a line that says so.
 //!
-//! **Copies count.** A large block that grows is copied, so for a moment there are two; the limit is for both together.
+//! **Copies count.** A large block that grows is copied, so for a moment there are two. The limit applies to both
+//! together.
 //!
-//! **Garbage.** Lua collects when it holds twice of what it last needed, and cannot collect inside an allocation. So that
-//! garbage hardly ever ends a script, there is a second, lower mark: whoever passes it makes the hook come at the next
-//! instruction, and that collects. The mark then lies halfway between what is left and the limit. What a script leaves
-//! behind is collected after it, in slices between other work ([`Memory::tidy`]).
+//! **Garbage.** Lua collects garbage when it holds twice the memory it last needed, and it cannot collect inside an
+//! allocation. So that garbage hardly ever ends a script, there is a second, lower mark. A request beyond it makes
+//! LuaJIT call the hook at the next instruction, and the hook collects. The new mark lies halfway between the memory
+//! still held and the limit. The garbage of a finished script is collected later, in slices between other work
+//! ([`Memory::tidy`]).
 //!
 //! **Tables of ours** that outlive the script, the registry above all, grow without a limit ([`Memory::granted`]).
 //!
-//! **C functions** run to their end without a hook. What ours build outside of Lua, in the scratch buffer, as arguments of a
-//! command and as the script's reply, counts too ([`make_room`]); what a command answers is bounded by itself.
+//! **C functions** run to their end without a hook. Memory that ours use outside of Lua counts, too
+//! ([`make_room`](super::room::make_room)): the scratch buffer, the arguments of a command, and the script's reply. The
+//! replies of commands have bounds of their own.
 
 use std::alloc::{Layout, alloc, dealloc, realloc};
 use std::cell::Cell;
@@ -40,70 +42,70 @@ use super::lua::ffi;
 use super::luajit::{Caller, caller};
 use crate::base::limits::{SCRIPT_GARBAGE_KEEP_BYTES, SCRIPT_LARGE_BLOCK_BYTES};
 
-/// What of the headroom below the limit is too little to collect for: a script that is so close to it will pass it.
+/// Headroom below this share of the limit is not worth a collection: a script this close to the limit will pass it.
 const LEAST_HEADROOM: usize = 64;
 
-/// The most requests that pass by between two collections which are of no use.
+/// The most requests to skip between two useless collections.
 const PATIENCE_MAX: u32 = 63;
 
-/// The share of the limit that a run has at least when it begins.
+/// The share of the limit that a run has at least when it begins, as a divisor.
 const LEAST_ROOM: usize = 2;
 
-/// Of what the state holds, the share that a cycle of collection must free so that it is worth another one.
+/// The share of the state's memory that a collection cycle must free to be worth another one, as a divisor.
 const WORTHWHILE_SHARE: usize = 8;
 
-/// Cycles of collection until all that was garbage before them is gone: one may have been half done when it began.
+/// Collection cycles until all earlier garbage is gone: the first one may already have been half done.
 const THOROUGH_CYCLES: u32 = 2;
 
-/// The account of a Lua state's memory, in bytes. The allocator writes to it inside of any call of Lua's, hence the cells.
+/// The account of a Lua state's memory, in bytes. The allocator writes to it inside any call of Lua, hence the cells.
 pub(super) struct Memory {
     state: *mut ffi::lua_State,
     held: Cell<usize>,
-    /// Growth beyond this is looked at; there is no such mark between runs.
+    /// Growth beyond this mark is examined. Between runs there is no mark.
     mark: Cell<usize>,
-    /// Beyond this garbage is collected, in a run: at most the ceiling.
+    /// In a run, garbage is collected beyond this: at most the ceiling.
     collect_above: Cell<usize>,
-    /// What a run may add to `floor`.
+    /// The most that a run may add to `floor`.
     limit: Cell<usize>,
-    /// What the state held when it was last free of garbage between two runs.
+    /// Memory held when the state was last free of garbage between two runs.
     floor: Cell<usize>,
     patience: Cell<Patience>,
     collection_due: Cell<bool>,
     is_exhausted: Cell<bool>,
-    /// Beyond this the garbage of earlier runs is collected between two runs.
+    /// Between runs, the garbage of earlier ones is collected beyond this.
     tidy_above: Cell<usize>,
-    /// The collection between two runs that is under way.
+    /// The collection in progress between two runs.
     tidying: Cell<Option<Tidying>>,
     #[cfg(test)]
     pub(super) faults: Faults,
 }
 
-/// A collection that goes on until a cycle frees little.
+/// A collection that continues until a cycle frees little.
 #[derive(Clone, Copy)]
 struct Tidying {
-    /// What the state held when the cycle began.
+    /// Memory held when the cycle began.
     held: usize,
-    /// Cycles that are done.
+    /// Number of finished cycles.
     cycles: u32,
 }
 
-/// Of a run whose C functions build something large, again and again, beyond the mark: to collect garbage each time, where there
-/// is hardly any, would take nearly all of its time.
+/// Spaces out the collections of a run whose C functions build large data again and again beyond the mark: collecting
+/// each time when there is hardly any garbage would take nearly all of its time.
 #[derive(Clone, Copy, Default)]
 struct Patience {
-    /// How many such requests pass by before the next one collects.
+    /// Requests to skip before the next one collects.
     wait: u32,
     waited: u32,
 }
 
-/// Refusals that tests ask for.
+/// Refusals ordered by tests.
 #[cfg(test)]
 pub(super) struct Faults {
-    /// How many more requests for more memory are granted until one is too much; nothing when none is to be, or one was.
+    /// Number of requests to grant before one is refused; `None` if none is to be refused, or one has been.
     pub(super) left: Cell<Option<u64>>,
-    /// How many were made.
+    /// Number of requests so far.
     pub(super) requests: Cell<u64>,
-    /// Bytes from which on a block is large.
+    /// The least size of a large block, in bytes.
     pub(super) large: Cell<usize>,
 }
 
@@ -115,7 +117,7 @@ impl Default for Faults {
 }
 
 impl Memory {
-    /// The account of a state that holds so much already, without a limit.
+    /// Returns an account without a limit for a state that already holds `held` bytes.
     pub(super) fn new(state: *mut ffi::lua_State, held: usize) -> Memory {
         Memory {
             state,
@@ -134,23 +136,23 @@ impl Memory {
         }
     }
 
-    /// Bytes that the state holds.
+    /// Bytes held by the state.
     pub(super) fn held(&self) -> usize {
         self.held.get()
     }
 
-    /// What it may hold while something runs.
+    /// The most that the state may hold during a run.
     fn ceiling(&self) -> usize {
         self.floor.get().saturating_add(self.limit.get())
     }
 
-    /// Bytes that it may still take.
+    /// Bytes that the state may still take.
     #[inline]
     pub(super) fn room(&self) -> usize {
         self.ceiling().saturating_sub(self.held.get())
     }
 
-    /// The limit for the next runs; `usize::MAX` for none.
+    /// Sets the limit of the next runs; `usize::MAX` for none.
     #[inline]
     pub(super) fn set_limit(&self, limit: usize) {
         if limit != self.limit.get() {
@@ -160,7 +162,7 @@ impl Memory {
         }
     }
 
-    /// A run begins.
+    /// Notes that a run begins.
     #[inline]
     pub(super) fn begin(&self) {
         self.patience.set(Patience::default());
@@ -168,31 +170,31 @@ impl Memory {
         if held <= self.collect_above.get() {
             return self.mark.set(self.collect_above.get());
         }
-        // There is garbage of earlier runs, which `tidy` has not come to.
+        // There is garbage of earlier runs that `tidy` has not yet collected.
         if self.room() < self.limit.get() / LEAST_ROOM {
-            // A single block of this run would find no room because of it.
+            // It would leave no room even for a single block of this run.
             self.collect();
             self.is_tidy();
             self.mark.set(self.collect_above.get());
         } else {
-            // It is collected when this run needs the room, if it ever does.
+            // It is collected if this run needs the room.
             self.mark.set(held + self.room() / 2);
         }
     }
 
-    /// The run is over.
+    /// Notes that the run is over.
     #[inline]
     pub(super) fn end(&self) {
         self.mark.set(usize::MAX);
     }
 
-    /// The script has asked for more than there is: it must die.
+    /// Whether the script has asked for more than its limit, so that it must die.
     #[inline]
     pub(super) fn is_exhausted(&self) -> bool {
         self.is_exhausted.get()
     }
 
-    /// After the death of a script that exhausted the memory: gives back what it took.
+    /// After the death of a script that exhausted the memory: frees its memory.
     pub(super) fn recover(&self) {
         self.is_exhausted.set(false);
         self.collection_due.set(false);
@@ -201,7 +203,7 @@ impl Memory {
 
     /// Collects all garbage at once.
     pub(super) fn collect_all(&self) {
-        // Each collection halves Lua's own string buffer and its table of strings.
+        // Each collection also halves Lua's string buffer and its string table.
         loop {
             let before = self.held();
             self.collect();
@@ -211,7 +213,7 @@ impl Memory {
         }
     }
 
-    /// Collects garbage if that is what the hook was called for.
+    /// Collects garbage if the hook was called for that.
     pub(super) fn collect_if_due(&self) {
         if self.collection_due.replace(false) {
             self.collect();
@@ -224,14 +226,14 @@ impl Memory {
         self.collected();
     }
 
-    /// Lets the collector do `what`, as `collectgarbage` asks. It must not be refused what it takes to free more.
+    /// Runs the collector's action `what`, as in `lua_gc`. The memory that it needs to free more must not be refused.
     pub(super) fn let_collect(&self, what: c_int) -> c_int {
-        // SAFETY: the state is live; no finalizer of a script's exists, and nothing is refused meanwhile: nothing is raised.
+        // SAFETY: the state is live. No script has a finalizer, and nothing is refused meanwhile, so nothing is raised.
         self.granted(|| unsafe { ffi::lua_gc(self.state, what, 0) })
     }
 
-    /// Lets `act` have whatever memory it takes. For what changes a table that outlives the script: where LuaJIT is refused the
-    /// second of the two blocks that a table grows by, it leaves elements that nobody finds any more.
+    /// Runs `act` without a limit. For changes to a table that outlives the script: a table grows by two blocks, and if
+    /// the second one is refused, LuaJIT leaves elements in the table that can't be found any more.
     #[inline]
     pub(super) fn granted<A>(&self, act: impl FnOnce() -> A) -> A {
         let mark = self.mark.replace(usize::MAX);
@@ -240,7 +242,7 @@ impl Memory {
         answer
     }
 
-    /// Sets the mark anew: what the state holds now is no garbage.
+    /// Computes the mark after a collection: the state now holds no garbage.
     fn collected(&self) {
         let ceiling = self.ceiling();
         let headroom = self.room();
@@ -248,7 +250,7 @@ impl Memory {
         self.collect_above.set(if is_worthwhile { ceiling - headroom / 2 } else { ceiling });
     }
 
-    /// Collects what may be of no use: less often when it was of little before.
+    /// Collects garbage that may be scarce: less often after collections that freed little.
     fn collect_patiently(&self) {
         let Patience { wait, waited } = self.patience.get();
         if waited < wait {
@@ -262,13 +264,13 @@ impl Memory {
         self.patience.set(Patience { wait, waited: 0 });
     }
 
-    /// Whether `bytes` more would go beyond the mark.
+    /// Whether `bytes` more would pass the mark.
     #[inline]
     pub(super) fn would_pass_mark(&self, bytes: usize) -> bool {
         self.held().saturating_add(bytes) > self.mark.get()
     }
 
-    /// Collects garbage if `bytes` more would not fit otherwise, or if they go beyond the mark and there may be some.
+    /// Collects garbage if `bytes` more would not fit otherwise, or if they pass the mark and there may be garbage.
     #[inline]
     pub(super) fn collect_for(&self, bytes: usize) {
         if bytes > self.room() {
@@ -279,19 +281,19 @@ impl Memory {
         }
     }
 
-    /// Whether earlier runs may have left so much garbage that it should be collected before Lua does so itself.
+    /// Whether earlier runs may have left enough garbage to collect it before Lua itself does.
     #[inline]
     pub(super) fn is_littered(&self) -> bool {
         self.held.get() > self.tidy_above.get()
     }
 
-    /// Between two runs: collects garbage while `goes_on` says so, in steps of some microseconds. Answers whether there may be
-    /// more.
+    /// Between two runs: collects garbage in steps of some microseconds while `goes_on` returns true. Returns whether
+    /// more may be left.
     pub(super) fn tidy(&self, mut goes_on: impl FnMut() -> bool) -> bool {
         let begin = || self.is_littered().then(|| Tidying { held: self.held(), cycles: 0 });
         let Some(mut tidying) = self.tidying.get().or_else(begin) else { return false };
         while goes_on() {
-            // SAFETY: the state is live; between two runs nothing is refused, and no finalizer of a script's exists.
+            // SAFETY: the state is live; between two runs nothing is refused, and no script has a finalizer.
             let is_cycle_done = unsafe { ffi::lua_gc(self.state, ffi::LUA_GCSTEP, 0) } == 1;
             if !is_cycle_done {
                 continue;
@@ -309,7 +311,7 @@ impl Memory {
         true
     }
 
-    /// Notes that there is no garbage now, and that nothing runs.
+    /// Notes that there is no garbage and nothing runs.
     fn is_tidy(&self) {
         self.floor.set(self.held());
         self.collected();
@@ -327,7 +329,7 @@ impl Memory {
         }
         self.exhaust();
         interrupt(self.state);
-        // SAFETY: the state is live, for it asks.
+        // SAFETY: the state is live, because it asks.
         match unsafe { caller(self.state) } {
             Caller::C => false,
             Caller::Lua => growth < self.large_block(),
@@ -335,7 +337,7 @@ impl Memory {
         }
     }
 
-    /// Bytes from which on a block is large.
+    /// The least size of a large block, in bytes.
     fn large_block(&self) -> usize {
         #[cfg(test)]
         return self.faults.large.get();
@@ -345,13 +347,14 @@ impl Memory {
 
     pub(super) fn exhaust(&self) {
         self.is_exhausted.set(true);
-        // C functions that call one another see this, where no instruction comes in between.
+        // For C functions that call one another, with no instruction in between.
         alarm::note_due();
         self.mark.set(usize::MAX);
     }
 }
 
-/// Lua's allocator, whose data is the [`Memory`]. The blocks are those of mlua's own allocator, which it follows and precedes.
+/// Lua's allocator. Its data is the [`Memory`]. Its blocks are compatible with those of mlua's allocator, which serves
+/// the state before and after it.
 pub(super) unsafe extern "C" fn allocate(
     memory: *mut c_void,
     block: *mut c_void,
@@ -371,8 +374,8 @@ pub(super) unsafe extern "C" fn allocate(
             return std::ptr::null_mut();
         }
     }
-    // SAFETY: a block of Lua's has the size that Lua says and came from here with this alignment; Lua asks for less than
-    // `isize::MAX`.
+    // SAFETY: a block of Lua has the size that Lua passes, and came from here with this alignment; Lua requests less
+    // than `isize::MAX`.
     unsafe {
         let layout = |size| Layout::from_size_align_unchecked(size, ffi::SYS_MIN_ALIGN);
         let got = match (block.is_null(), new) {
@@ -386,7 +389,7 @@ pub(super) unsafe extern "C" fn allocate(
             (false, _) => realloc(block.cast(), layout(old), new),
         };
         if got.is_null() {
-            // Raising an error is not safe everywhere, and Rust's own collections end the process in this case, too.
+            // Raising an error is not safe everywhere. Rust's own collections, too, end the process in this case.
             std::alloc::handle_alloc_error(layout(new));
         }
         memory.held.set(total);
@@ -396,7 +399,7 @@ pub(super) unsafe extern "C" fn allocate(
 
 #[cfg(test)]
 impl Memory {
-    /// Counts a request for more memory in a run; answers whether it is the one that a test wants to be too much.
+    /// Counts a request for more memory in a run. Returns whether it is the one that a test wants refused.
     fn is_at_fault(&self) -> bool {
         let Faults { left, requests, .. } = &self.faults;
         if self.mark.get() == usize::MAX {
@@ -422,7 +425,7 @@ mod tests {
 
     const LIMIT: usize = 16 << 20;
 
-    /// Answers each command with 32 strings of 1 MiB.
+    /// A host that answers each command with 32 strings of 1 MiB.
     struct Generous;
 
     impl Host for Generous {
@@ -539,7 +542,7 @@ mod tests {
         }
     }
 
-    /// Lets one step be done.
+    /// Permits one step.
     fn one_step() -> impl FnMut() -> bool {
         let mut steps = 0;
         move || {

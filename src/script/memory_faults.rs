@@ -1,9 +1,9 @@
-//! What becomes of scripts when their memory ends, at each single place where it can.
+//! Tests of scripts that run out of memory at every possible place.
 //!
-//! Each script of a corpus runs once to count its requests for more memory. Then it runs again and again, and each time the
-//! next of these requests is the one that is too much. Whatever asked, its client must read an error, the state must be as
-//! sound as before, and nothing may stay of the run. In a sanitizer's build, what a refusal breaks shows at once; in every
-//! build of the tests LuaJIT checks its own assertions.
+//! Each script of a corpus runs once to count its requests for more memory. Then it runs once for each of these
+//! requests, which is refused. In every case the client must get an error, the state must be as sound as before, and
+//! nothing may be left of the run. In a sanitizer's build, damage by a refusal shows at once; in every test build
+//! LuaJIT checks its own assertions.
 
 use super::super::debug::tests as debugger;
 use super::super::tests::{ESCAPES, Toy, eval, run, transcribed_scripts, vm};
@@ -11,17 +11,17 @@ use super::super::*;
 use crate::base::limits::SCRIPT_LARGE_BLOCK_BYTES;
 use crate::resp::reply::Form;
 
-/// Bytes that may stay of hundreds of runs: tables and buffers that Lua keeps larger for the next script.
+/// Bytes that hundreds of runs may leave: tables and buffers that Lua keeps enlarged for the next script.
 const KEPT_BYTES: usize = 32 * 1024;
 
-/// Bytes from which on a block of Lua's is large in the second round: what LuaJIT itself can't do without when it makes a
-/// closure with variables of its surroundings (`lj_func_newL_gc`) is smaller.
+/// The least size of a large block in the second round, in bytes. The blocks that LuaJIT can't do without when it
+/// creates a closure with upvalues (`lj_func_newL_gc`) are smaller.
 const LARGE_BYTES: usize = 256;
 
-/// A limit that is never reached, so that only the requested faults refuse.
+/// A limit that is never reached, so that only the ordered faults refuse.
 const NO_LIMIT: usize = 1 << 40;
 
-/// What the transcripts leave out: the insides of C functions, deep and wide values, errors on the way of errors.
+/// Cases missing from the transcripts: the insides of C functions, deep and wide values, errors during errors.
 const SCRIPTS: &[&str] = &[
     "local t = {} for i = 1, 50 do t[i] = {i, tostring(i)} end return #t",
     "local t = {} for i = 1, 50 do t['k' .. i] = i end return t.k50",
@@ -102,11 +102,11 @@ const SCRIPTS: &[&str] = &[
     "collectgarbage('step') local t = {} for i = 1, 20 do t[i] = {} end return #t",
 ];
 
-/// What counts as a large block, as in the server, and as it seldom is there.
+/// The least sizes of large blocks: the server's, and a smaller one.
 const BOTH_KINDS: [usize; 2] = [SCRIPT_LARGE_BLOCK_BYTES, LARGE_BYTES];
 
-/// Runs `attempt` with a refusal at each of its requests in turn, once for each of the sizes from which on a block is `large`.
-/// Answers how many refusals there were.
+/// Runs `attempt` with a refusal at each of its requests in turn, once for each least size of `large` blocks. Returns
+/// the number of refusals.
 fn at_every_request(vm: &mut Vm, what: &str, large: &[usize], mut attempt: impl FnMut(&mut Vm) -> String) -> u64 {
     vm.set_memory_limit(NO_LIMIT);
     let mut injected = 0;
@@ -122,7 +122,7 @@ fn at_every_request(vm: &mut Vm, what: &str, large: &[usize], mut attempt: impl 
             vm.start_collection();
             vm.faults().left.set(Some(granted));
             let answer = attempt(vm);
-            // Lua's collector works a little differently each time: the last requests may not come.
+            // Lua's collector works a little differently each time, so the last requests may not occur.
             let was_refused = vm.faults().left.take().is_none();
             let is_told = answer.contains("script-memory-limit");
             assert!(is_told == was_refused, "{what}\nrefused after {granted} of {requests}: {answer:.300}");
@@ -182,7 +182,7 @@ fn bundled_scripts_and_libraries_end_at_each_request_for_memory() {
 fn refusals_leave_every_program_its_place() {
     let mut vm = vm();
     vm.set_memory_limit(NO_LIMIT);
-    // So many that the table of programs grows some times, each after a refusal at every request.
+    // Enough for the table of programs to grow a few times, each after a refusal at every request.
     let programs: Vec<_> = (0..600)
         .map(|i| {
             let script = format!("return {i}");

@@ -1,28 +1,31 @@
 //! Lua scripts: one LuaJIT state with Redis' sandbox, its `redis` table, its libraries and its rules for replies.
 //!
-//! Floor 3: scripts see the server only through [`Host`], which the engine implements; nothing here knows a key, a client
-//! or a clock. `mlua` is named only in this folder, its raw C interface only in `lua`, and what our LuaJIT has beyond it only in `luajit`.
+//! Floor 3: scripts see the server only through [`Host`], which the engine implements. Nothing here knows a key, a
+//! client or a clock. `mlua` is named only in this folder, its raw C interface only in `lua`, and our additions to
+//! LuaJIT only in `luajit`.
 //!
-//! From the bottom up; a file knows only those above it in this list:
+//! The files from the bottom up; each one knows only files listed before it:
 //!
-//! - `host`: what a script asks of the server; `program`: what runs, and how it ends; `random`: the generator of `math.random`
-//! - `lua`: the stack of a Lua thread, as C functions see it; `luajit`: what our LuaJIT has beyond Lua's interface;
-//!   `integer`: Lua's numbers as integers; `chunk`: from a text to a function
-//! - `alarm`: brings the hook to scripts that run for long; `memory`: what the state may hold
-//! - `names`: known names of commands; `lists`: KEYS and ARGV; `frame`: the way through a value that is written;
-//!   `failure`: how a script failed, as Redis words it; `debug`: the debugger behind SCRIPT DEBUG, without its hook
+//! - `host`: requests of a script to the server; `program`: programs and their outcomes; `random`: the generator of
+//!   `math.random`
+//! - `integer`: Lua's numbers as integers; `lua`: the stack of a Lua thread, as seen by C functions; `luajit`: functions
+//!   of our LuaJIT beyond Lua's C interface; `chunk`: turns a text into a function
+//! - `alarm`: sets the hook in long runs; `memory`: the limit on memory
+//! - `names`: known names of commands; `lists`: KEYS and ARGV; `frame`: position in a value being written; `failure`:
+//!   the failure of a script, as Redis words it; `debug`: the debugger behind SCRIPT DEBUG, without its hook
 //! - `store`: the script cache; `bundled`: the scripts that are always in it; `library`: libraries of functions
-//! - `context`: the state that all C functions share. It holds what the files before it define, and adds to
-//!   [`Stack`](lua::Stack) the way to it
-//! - `interrupt`: how a script is interrupted and ended; `room`: memory that C functions take outside of Lua, and the C stack
-//! - `convert`: reply tape to Lua values, Lua values to replies
+//! - `context`: the state shared by all C functions. It consists of types that the files before it define, and gives
+//!   `Stack` the methods to reach it
+//! - `interrupt`: interrupts and ends running scripts; `room`: memory that C functions use outside of Lua, and the C
+//!   stack
+//! - `convert`: replies to Lua values, and Lua values to replies
 //! - `stand_in`: read-only tables
-//! - Libraries: `redis`, and `register` while a library is loaded; `strings` and `pattern`, for the functions of `string` that
-//!   could run for ever or exhaust memory; `tables`, and `sort` that can be interrupted; `control`: `pcall` and coroutines;
-//!   `cjson`, `cmsgpack`, `structs`
-//! - `debug::hook`: where a script stops under the debugger
-//! - `sandbox`: puts the libraries together: what a script can name and what it cannot change
-//! - `vm`: the state; compiles and runs scripts
+//! - Libraries: `redis`, and `register` for libraries being loaded; `strings` and `pattern`, with bounds on time and
+//!   memory; `tables`, and a `sort` that can be interrupted; `control`: `pcall` and coroutines; `cjson`, `cmsgpack`,
+//!   `structs`
+//! - `debug::hook`: the debugger's hook and commands
+//! - `sandbox`: assembles the libraries into the globals of scripts
+//! - `vm`: the state, which compiles and runs scripts
 
 mod alarm;
 pub mod bundled;

@@ -1,18 +1,19 @@
-//! Names of commands that scripts call, looked up once.
+//! Names of commands called by scripts, looked up once.
 //!
-//! Lua keeps each string once, so the address of a string that stays alive tells which it is. A name that the engine knows is
-//! kept alive in the registry and noted here by its address; the next `redis.call` with it needs neither hash nor comparison.
+//! Lua stores equal strings once, so the address of a living string identifies it. A name known to the engine is kept
+//! alive in the registry and noted here by its address. The next `redis.call` with it needs neither a hash nor a
+//! comparison.
 
 use super::host::CommandId;
 use super::lua::{REGISTRY, Stack};
 use super::memory::Memory;
 use crate::base::limits::SCRIPT_NAMES_KEPT;
 
-/// Slots of the table. At most half of them are taken, so that a search meets an empty one soon.
+/// Slots of the table. At most half of them are in use, so that a search soon finds an empty one.
 const SLOTS: usize = 2 * SCRIPT_NAMES_KEPT;
 
-/// Known names by the address of their text, in a table with linear probing: which names share a slot depends on where they
-/// happen to be in memory, and none may have to be looked up again for that. 0 is no address.
+/// Known names by the address of their text, in a table with linear probing: collisions depend on the addresses of the
+/// names, and must not make a name unknown. 0 is not an address.
 pub(super) struct Names {
     slots: [(usize, CommandId); SLOTS],
     kept: usize,
@@ -21,7 +22,7 @@ pub(super) struct Names {
 impl Names {
     pub(super) const NONE: Names = Names { slots: [(0, CommandId(0)); SLOTS], kept: 0 };
 
-    /// The command of the name whose text is at `address`.
+    /// The command whose name has its text at `address`.
     #[inline]
     pub(super) fn find(&self, address: usize) -> Option<CommandId> {
         let mut slot = place(address);
@@ -37,8 +38,8 @@ impl Names {
         }
     }
 
-    /// Notes the string at `index` of the stack, which is not known yet, as the name of a command. Names can be written in any
-    /// case: past [`SCRIPT_NAMES_KEPT`] none is noted any more.
+    /// Notes the string at `index` of the stack, which is not known yet, as the name of a command. Names can be written
+    /// in many mixtures of case: beyond [`SCRIPT_NAMES_KEPT`] no more are noted.
     #[cold]
     pub(super) fn note(&mut self, stack: Stack<'_>, memory: &Memory, index: i32, command: CommandId) {
         if self.kept >= SCRIPT_NAMES_KEPT {
@@ -62,7 +63,7 @@ impl Names {
 
 #[inline]
 fn place(address: usize) -> usize {
-    // Strings stand at multiples of eight and are longer than that.
+    // Strings lie at multiples of eight bytes and take more than eight.
     (address >> 5) % SLOTS
 }
 
@@ -73,7 +74,7 @@ mod tests {
     #[test]
     fn names_whose_places_are_the_same_are_all_found() {
         let mut names = Names::NONE;
-        // From the last slot on, so that the search goes on at the first one.
+        // From the last slot on, so that the search wraps around.
         let address = |number: usize| ((SLOTS - 1) << 5) + number * (SLOTS << 5);
         for number in 1..=10 {
             assert_eq!(names.find(address(number)), None);

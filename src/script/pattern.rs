@@ -1,31 +1,31 @@
-//! Lua's patterns, matched within bounds.
+//! Lua's patterns, with bounds on the work.
 //!
-//! LuaJIT's own matcher meets no hook: `('a'):rep(1e5):find('.-.-.-.-b')` would hold the server for hours. This one counts its
-//! steps and asks, every [`SCRIPT_PATTERN_TICK_STEPS`] of them, whether to go on; its recursion is bounded too. Steps count what is
-//! looked at: a set of a million characters takes as many, each time that a byte is looked for in it.
+//! LuaJIT's own matcher runs no hook: `('a'):rep(1e5):find('.-.-.-.-b')` would hold the server for hours. This one
+//! counts its steps and asks after every [`SCRIPT_PATTERN_TICK_STEPS`] whether to go on. Its recursion is bounded, too.
+//! Steps count examined characters: a search in a set of a million characters takes a million steps.
 //!
-//! Source: the Lua 5.1 reference manual, section 5.4.1. Patterns may hold NUL bytes.
+//! Source: the Lua 5.1 reference manual, section 5.4.1. Patterns may contain NUL bytes.
 
 use crate::base::limits::{SCRIPT_PATTERN_MAX_DEPTH, SCRIPT_PATTERN_STEP_BYTES, SCRIPT_PATTERN_TICK_STEPS};
 
-/// Captures that a pattern may have.
+/// The most captures of a pattern.
 pub(super) const CAPTURES_MAX: usize = 32;
 
-/// Why matching stopped without an answer.
+/// Why matching stopped without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     /// The pattern is wrong: Lua's message.
     Malformed(&'static str),
-    /// Whoever is asked from time to time said no.
+    /// `tick` returned false.
     Interrupted,
 }
 
 /// One capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Capture {
-    /// Opened, not closed yet.
+    /// Opened at this byte, and not closed yet.
     Open(usize),
-    /// From a byte to before another.
+    /// Start and end, in bytes.
     Span(usize, usize),
     /// `()`: a position, from 0.
     Position(usize),
@@ -45,12 +45,12 @@ pub(super) struct Matcher<'a, T> {
 type Found = Result<Option<usize>, Stop>;
 
 impl<'a, T: FnMut() -> bool> Matcher<'a, T> {
-    /// `tick` is asked from time to time whether to go on.
+    /// Returns a matcher that asks `tick` from time to time whether to go on.
     pub(super) fn new(subject: &'a [u8], pattern: &'a [u8], tick: T) -> Matcher<'a, T> {
         Matcher { subject, pattern, captures: [Capture::Open(0); CAPTURES_MAX], level: 0, depth: 0, steps: 0, tick }
     }
 
-    /// Matches the pattern from byte `start` on; answers the end of the match.
+    /// Matches the pattern from byte `start` on. Returns the end of the match.
     pub(super) fn match_at(&mut self, start: usize) -> Found {
         self.level = 0;
         self.depth = 0;
@@ -67,7 +67,7 @@ impl<'a, T: FnMut() -> bool> Matcher<'a, T> {
         self.steps(1)
     }
 
-    /// Counts so many steps at once, which are done next or have just been done.
+    /// Counts `n` steps at once, before or after they are done.
     #[inline]
     fn steps(&mut self, n: usize) -> Result<(), Stop> {
         self.steps = self.steps.saturating_add(n);
@@ -117,7 +117,7 @@ impl<'a, T: FnMut() -> bool> Matcher<'a, T> {
                 _ => {}
             }
             let end = self.class_end(p)?;
-            // Twice: it is looked for its end, and the byte in it.
+            // Twice: for the search for its end, and for the byte.
             self.steps((end - p) * 2)?;
             match self.pattern.get(end) {
                 Some(b'?') => {
@@ -194,7 +194,7 @@ impl<'a, T: FnMut() -> bool> Matcher<'a, T> {
         Ok(found)
     }
 
-    /// `%bxy`, whose two bytes are at `p`.
+    /// Matches `%bxy`, whose two bytes are at `p`.
     fn balanced(&mut self, s: usize, p: usize) -> Found {
         let (Some(&opening), Some(&closing)) = (self.pattern.get(p), self.pattern.get(p + 1)) else {
             return Err(Stop::Malformed("unbalanced pattern"));
@@ -218,7 +218,7 @@ impl<'a, T: FnMut() -> bool> Matcher<'a, T> {
         Ok(None)
     }
 
-    /// `%f[set]`, whose set is at `p`: answers where the pattern goes on.
+    /// Matches `%f[set]`, whose set is at `p`. Returns the end of the set.
     fn frontier(&mut self, s: usize, p: usize) -> Found {
         if self.pattern.get(p) != Some(&b'[') {
             return Err(Stop::Malformed("missing '[' after '%f' in pattern"));
@@ -238,13 +238,13 @@ impl<'a, T: FnMut() -> bool> Matcher<'a, T> {
                 let text = &self.subject[from..to];
                 Ok(self.subject[s..].starts_with(text).then_some(s + text.len()))
             }
-            // An empty text is what a position captured.
+            // A position has captured an empty text.
             Some(Capture::Position(_)) => Ok(Some(s)),
             _ => Err(Stop::Malformed("invalid capture index")),
         }
     }
 
-    /// Where the single-byte class at `p` ends.
+    /// The end of the single-byte class at `p`.
     fn class_end(&self, p: usize) -> Result<usize, Stop> {
         match self.pattern[p] {
             b'%' if p + 1 >= self.pattern.len() => Err(Stop::Malformed("malformed pattern (ends with '%')")),
@@ -271,7 +271,7 @@ impl<'a, T: FnMut() -> bool> Matcher<'a, T> {
         }
     }
 
-    /// Whether the byte at `s` is of the class from `p` to before `end`.
+    /// Whether the byte at `s` is in the class from `p` to `end`, exclusive.
     #[inline]
     fn single(&self, s: usize, p: usize, end: usize) -> bool {
         let Some(&byte) = self.subject.get(s) else { return false };
@@ -368,7 +368,7 @@ mod tests {
     fn malformed_patterns_are_refused() {
         for pattern in ["[a", "%", "(x", "%1", "x)", "%bx", "%f", "[^", "[", "[%"] {
             let found = find("xxx", pattern);
-            // An unfinished capture is noticed when captures are read.
+            // An unfinished capture is noticed only when captures are read.
             assert!(matches!(found, Err(Stop::Malformed(_))) || pattern == "(x", "{pattern}: {found:?}");
         }
     }

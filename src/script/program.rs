@@ -1,30 +1,30 @@
-//! Programs, one run of one, and how it ends.
+//! Programs, their runs, and the outcomes of runs.
 
 use std::ffi::c_int;
 
 use crate::resp::request::Argv;
 
-/// A script's name: the SHA-1 of its text in 40 lower-case hexadecimal digits.
+/// A script's name: the SHA-1 of its text as 40 lower-case hexadecimal digits.
 pub type Sha1Hex = [u8; 40];
 
-/// A compiled script, or a function that a library registered, as the state keeps it until [`Vm::release`](super::Vm::release).
+/// A compiled script or a library's function. The state keeps it until [`Vm::release`](super::Vm::release).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
     pub(super) reference: c_int,
-    /// Tells programs apart whose slot is the same, one after the other.
+    /// Distinguishes programs that have used a slot one after the other.
     pub(super) serial: u32,
-    /// It might change the tables KEYS and ARGV, or keep them.
+    /// It might change or keep the tables KEYS and ARGV.
     pub(super) may_keep_lists: bool,
 }
 
 /// One run of a script or function.
 #[derive(Clone, Copy)]
 pub struct Invocation<'a> {
-    /// What runs.
+    /// The program to run.
     pub program: Handle,
-    /// How it gets its keys and arguments.
+    /// How the program gets its keys and arguments.
     pub passing: Passing,
-    /// What it is called in its errors: a script's SHA-1, a function's name.
+    /// Its name in errors: a script's SHA-1, or a function's name.
     pub name: &'a [u8],
     /// The keys.
     pub keys: Argv<'a>,
@@ -42,13 +42,13 @@ pub enum Passing {
 }
 
 impl Handle {
-    /// A small number that no other program has at the same time: an index for what is kept of each.
+    /// A small number, unique among existing programs: an index for data kept about each.
     #[inline]
     pub fn slot(self) -> usize {
         self.reference.unsigned_abs() as usize
     }
 
-    /// A number that no other program of this slot has had.
+    /// A number that no earlier program of this slot has had.
     #[inline]
     pub fn serial(self) -> u32 {
         self.serial
@@ -63,34 +63,34 @@ impl Handle {
 /// How a script or function ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
-    /// With a reply that is no error.
+    /// With a reply that is not an error.
     #[default]
     Value,
-    /// With an error as the value that it chose to return.
+    /// By returning an error as its value.
     Returned(Fault),
-    /// By an error: it failed, or was ended.
+    /// By a raised error: it failed, or was ended.
     Raised(Fault),
 }
 
-/// Whose an error is.
+/// The origin of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The script's own, or Lua's.
+    /// The script itself, or Lua.
     Script,
-    /// A command's that it called, and counted there.
+    /// A command that the script called. The error has been counted there.
     Command,
 }
 
-/// Why a script could not be had.
+/// Why a script could not be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptError {
-    /// The text is not a Lua program. The payload says where and why, as Lua words it.
+    /// The text is not a Lua program. The payload is Lua's message, with the position.
     #[error("ERR Error compiling script (new function): {0}")]
     Syntax(String),
-    /// The state could not be made or is out of memory.
+    /// The state could not be created or is out of memory.
     #[error("ERR Lua: {0}")]
     State(String),
-    /// Compiling it takes more memory than scripts may have.
+    /// Its compilation needs more memory than scripts may have.
     #[error("ERR Compiling the script takes more than script-memory-limit")]
     TooLarge,
 }
@@ -98,10 +98,10 @@ pub enum ScriptError {
 /// Why a library could not be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// The text is not a Lua program. The payload says where and why, as Lua words it.
+    /// The text is not a Lua program. The payload is Lua's message, with the position.
     #[error("ERR Error compiling function: {0}")]
     Syntax(String),
-    /// The program failed. The payload is the error that it raised, its code included.
+    /// The program failed. The payload is the error that it raised, with its code.
     #[error("ERR Error registering functions: {0}")]
     Failed(String),
 }

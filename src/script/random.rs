@@ -1,9 +1,9 @@
-//! The generator behind `math.random`: the 48-bit linear congruential one of `lrand48`, which Redis carries so that a seed
-//! gives the same numbers on every machine.
+//! The generator behind `math.random`: the 48-bit linear congruential generator of `lrand48`. Redis has its own copy,
+//! so that a seed gives equal numbers on every machine.
 //!
 //! Source: POSIX, `drand48`: X(n+1) = (0x5DEECE66D X(n) + 0xB) mod 2^48; a seed fills the upper 32 bits above 0x330E.
 
-/// Largest value that Redis scales by, exclusive.
+/// The divisor with which Redis scales, exclusive.
 const SCALE: u32 = i32::MAX as u32;
 
 /// The state: 48 bits.

@@ -1,4 +1,4 @@
-//! The `redis` table: how a script calls commands, words errors, logs, and tells what it needs of replication.
+//! The `redis` table: functions to call commands, to make errors, to log, and to control replication.
 
 use std::ffi::c_int;
 
@@ -21,8 +21,8 @@ pub(super) fn push_table(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersio
     add_functions(stack, ctx, &SCRIPT_FUNCTIONS);
 }
 
-/// Pushes the `redis` table of functions that run, its fields in the order in which Redis sets them: scripts may iterate over it. May
-/// raise for lack of memory.
+/// Pushes the `redis` table of running functions. Its fields are set in Redis' order, because scripts may iterate over
+/// it. May raise for lack of memory.
 pub(super) fn push_function_table(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion) {
     stack.new_table(0, 0);
     add_functions(stack, ctx, &CALLS);
@@ -32,8 +32,8 @@ pub(super) fn push_function_table(stack: Stack<'_>, ctx: *mut Ctx, version: &Ser
     add_functions(stack, ctx, &[(b"acl_check_cmd", acl_check_cmd)]);
 }
 
-/// Pushes what libraries see of the `redis` table while they are loaded, but for `register_function`. May raise for lack
-/// of memory.
+/// Pushes the `redis` table of libraries that are being loaded, without `register_function`. May raise for lack of
+/// memory.
 pub(super) fn push_load_table(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion) {
     stack.new_table(0, 0);
     add_log_and_version(stack, ctx, version);
@@ -78,7 +78,7 @@ const REPLIES_AND_SETTINGS: [(&[u8], super::lua::CFunction); 5] = [
     (b"set_repl", set_repl),
 ];
 
-/// What scripts have and functions have not.
+/// Functions for scripts only.
 const SCRIPT_FUNCTIONS: [(&[u8], super::lua::CFunction); 3] =
     [(b"breakpoint", breakpoint), (b"debug", debug), (b"replicate_commands", replicate_commands)];
 
@@ -109,7 +109,7 @@ library! {
             return 1;
         }
         let text = stack.bytes(1);
-        // A text without a code of its own gets `ERR`: the code is what stands before the first blank.
+        // A text without an error code gets `ERR`. The code is the part before the first blank.
         let text = text.strip_prefix(b"-").unwrap_or(text);
         let buffer = stack.buffer();
         if !text.contains(&b' ') {
@@ -144,7 +144,7 @@ library! {
             raise_error(stack, b"ERR wrong number of arguments");
         }
         let mut sha1 = Sha1::new();
-        // Raising frees nothing.
+        // If this raises, no destructor is skipped.
         const { assert!(!std::mem::needs_drop::<Sha1>()) };
         for piece in stack.text(1).unwrap_or_default().chunks(SCRIPT_CHUNK_BYTES) {
             stack.tick();
@@ -175,7 +175,7 @@ library! {
                 buffer.extend(text);
             }
         }
-        // SAFETY: the context outlives the state; the engine's `log` does not come back into the VM.
+        // SAFETY: the context outlives the state; the engine's `log` does not call back into the VM.
         unsafe { (*stack.ctx()).log(level) };
         end_if_killed(stack);
         0
@@ -199,7 +199,7 @@ library! {
         if stack.top() == 0 {
             raise_error(stack, b"ERR Please specify at least one argument for this redis.acl_check_cmd() call");
         }
-        // SAFETY: the context outlives the state, and neither `gather` nor the engine comes back into Lua.
+        // SAFETY: the context outlives the state, and neither `gather` nor the engine calls back into Lua.
         let shared = unsafe { &mut *stack.ctx() };
         match gather(stack, shared).and_then(|_| may_call(shared)) {
             Ok(may) => stack.push_boolean(may),
@@ -225,9 +225,9 @@ library! {
         1
     }
 
-    /// Answers whether there is a debugger to stop for.
+    /// Returns whether there is a debugger, which will then stop.
     fn breakpoint(stack: Stack) -> c_int {
-        // SAFETY: the context outlives the state, and holds a debugger only while it is there.
+        // SAFETY: the context outlives the state, and holds a debugger only while it is alive.
         let debugger = unsafe { (*stack.ctx()).debugger.map(|mut debugger| debugger.as_mut()) };
         stack.push_boolean(debugger.is_some());
         debugger.into_iter().for_each(|debugger| debugger.break_next());
@@ -252,14 +252,14 @@ fn is_number(stack: Stack<'_>, i: c_int) -> bool {
     }
 }
 
-/// Raises `{err=text}`: such errors carry no position of their own.
+/// Raises `{err=text}`, an error without a position.
 #[cold]
 pub(super) fn raise_error(stack: Stack<'_>, text: &[u8]) -> ! {
     push_error(stack, text, false);
     stack.raise_top()
 }
 
-/// Raises if the engine gave up on this script.
+/// Raises if the script must die.
 fn end_if_killed(stack: Stack<'_>) {
     let ctx = stack.ctx();
     // SAFETY: the context outlives the state.
@@ -268,24 +268,25 @@ fn end_if_killed(stack: Stack<'_>) {
     }
 }
 
-/// Runs the command in the arguments and pushes its reply. An error is raised if `raises`, otherwise it is the result.
+/// Runs the command given by the arguments and pushes its reply. An error reply is raised if `raises`, otherwise it is
+/// the result.
 #[inline]
 fn call_command(stack: Stack<'_>, raises: bool) -> c_int {
     let ctx = stack.ctx();
     let mut has_collected = false;
-    // A loop, so that what reads the arguments is here once, and inlined.
+    // A loop, so that the code that reads the arguments exists once, inlined.
     let gathered = loop {
-        // SAFETY: the context outlives the state, and `gather` does not come back into Lua.
+        // SAFETY: the context outlives the state, and `gather` does not call back into Lua.
         let shared = unsafe { &mut *ctx };
         let gathered = gather(stack, shared);
         if has_collected || !matches!(gathered, Err(TOO_LONG)) {
             break gathered;
         }
-        // They may fit when garbage makes room.
+        // The arguments may fit after a garbage collection.
         stack.memory().collect_for(usize::MAX);
         has_collected = true;
     };
-    // SAFETY: as above; nor does the engine.
+    // SAFETY: as above; the engine does not call back, either.
     let shared = unsafe { &mut *ctx };
     if shared.loading.is_some() {
         stack.raise(b"Script attempted to access nonexistent global variable 'call'");
@@ -305,7 +306,8 @@ fn call_command(stack: Stack<'_>, raises: bool) -> c_int {
             return 1;
         }
     };
-    // SAFETY: as above; the tape changes only in the next call. Raising while it is borrowed frees nothing.
+    // SAFETY: as above; the tape changes only in the next call. If this raises while it is borrowed, no destructor is
+    // skipped.
     let (tape, resp3) = unsafe { ((*ctx).tape.as_bytes(), (*ctx).resp3) };
     let tape_bytes = tape.len();
     let mut tape = TapeReader::new(tape);
@@ -323,24 +325,24 @@ fn call_command(stack: Stack<'_>, raises: bool) -> c_int {
     1
 }
 
-/// Asks the engine for the command whose name is the first argument, a string, and remembers the answer.
+/// Asks the engine for the command named by the first argument, a string, and remembers the answer.
 #[cold]
 fn learn(stack: Stack<'_>, ctx: &mut Ctx) -> Option<CommandId> {
     let mut host = ctx.host?;
     let name = stack.bytes(1);
-    // SAFETY: the host is the one that `Vm::run` was lent, and that call has not returned.
+    // SAFETY: `Vm::run` has borrowed the host and has not returned.
     let command = unsafe { host.as_mut() }.command_id(name)?;
     ctx.names.note(stack, &ctx.memory, 1, command);
     Some(command)
 }
 
-/// What a script reads whose arguments take more memory than it may have, or than one command may take.
+/// The error for arguments that take more memory than the script may have, or than one command may take.
 const TOO_LONG: &[u8] = b"ERR Lua redis lib command arguments are too long";
 
-/// Copies the arguments into the context: the command sees one buffer. Raises nothing.
+/// Copies the arguments into the context, as one buffer for the command. Never raises.
 #[inline]
 fn gather(stack: Stack<'_>, ctx: &mut Ctx) -> Result<Gathered, &'static [u8]> {
-    // A script may hold a string once and pass it many times.
+    // A script may hold a string once and pass it many times, so the copies are limited.
     let most = ctx.memory.room().min(QUERY_BUFFER_HARD_MAX_BYTES);
     ctx.args.clear();
     ctx.spans.clear();
@@ -356,7 +358,7 @@ fn gather(stack: Stack<'_>, ctx: &mut Ctx) -> Result<Gathered, &'static [u8]> {
     }
 }
 
-/// Copies the first argument that has no span: a number that is no small natural one, or a string for which more room is needed.
+/// Copies the first argument without a span: a number other than a small natural one, or a string that needs more room.
 #[cold]
 fn gather_one(stack: Stack<'_>, ctx: &mut Ctx, most: usize) -> Result<(), &'static [u8]> {
     let start = ctx.args.len();
@@ -379,14 +381,14 @@ fn gather_one(stack: Stack<'_>, ctx: &mut Ctx, most: usize) -> Result<(), &'stat
     Ok(())
 }
 
-/// Asks the engine.
+/// Lets the engine run the gathered command.
 #[inline]
 fn perform(ctx: &mut Ctx, command: Option<CommandId>) -> Result<(), &'static [u8]> {
     let Some(mut host) = ctx.host else { return Err(b"ERR redis.call can only be called inside a script invocation") };
     ctx.tape.truncate(0);
     let argv = Argv::new(&ctx.args, &ctx.spans);
     let tape = &mut ctx.tape;
-    // SAFETY: the host is the one that `Vm::run` was lent, and that call has not returned.
+    // SAFETY: `Vm::run` has borrowed the host and has not returned.
     let host = unsafe { host.as_mut() };
     match command {
         Some(command) => host.call_known(command, argv, tape),
@@ -395,17 +397,17 @@ fn perform(ctx: &mut Ctx, command: Option<CommandId>) -> Result<(), &'static [u8
     Ok(())
 }
 
-/// Asks the engine whether the script's caller may make the call that was gathered.
+/// Asks the engine whether the script's caller may make the gathered call.
 fn may_call(ctx: &mut Ctx) -> Result<bool, &'static [u8]> {
     const NONE: &[u8] = b"ERR redis.acl_check_cmd can only be called inside a script invocation";
     let Some(mut host) = ctx.host else { return Err(NONE) };
-    // SAFETY: the host is the one that `Vm::run` was lent, and that call has not returned.
+    // SAFETY: `Vm::run` has borrowed the host and has not returned.
     let may = unsafe { host.as_mut() }.may_call(Argv::new(&ctx.args, &ctx.spans));
     may.ok_or(b"ERR Invalid command passed to redis.acl_check_cmd()")
 }
 
-/// Writes a number as Redis 7.2 and later pass it to a command: integers up to 2^62 in full, others in the shortest form
-/// that reads back.
+/// Writes a number as Redis 7.2 and later pass it to a command: integers up to 2^62 in full, others in the shortest
+/// form that reads back as the number.
 fn format_number(out: &mut Vec<u8>, number: f64) {
     const LIMIT: f64 = (1u64 << 62) as f64;
     if number.abs() <= LIMIT && number.trunc() == number {

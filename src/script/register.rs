@@ -1,7 +1,7 @@
-//! What a library can name while it is loaded: the `redis` table of that time, above all `redis.register_function`.
+//! `redis.register_function`, for libraries that are being loaded.
 //!
-//! Beside it a library sees nothing: its globals come to it when loading is over ([`super::sandbox`]). What it registers
-//! gathers in the context, where [`super::vm::Vm::load_library`] takes it from, or drops it if loading fails.
+//! Meanwhile a library has no other globals than the `redis` table; it gets the rest after loading (`sandbox`). Its
+//! functions gather in the context. `Vm::load_library` takes them from there, or drops them if loading fails.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) fn add_to(stack: Stack<'_>, ctx: *mut Ctx) {
     stack.raw_set_field(table, b"register_function");
 }
 
-/// Where the parts of a registration lie on the stack, 0 where there is none.
+/// The parts of a registration. Numbers are stack indices, 0 for a missing part.
 #[derive(Clone, Copy, Default)]
 struct Parts {
     name: c_int,
@@ -89,13 +89,13 @@ fn positional_parts(stack: Stack<'_>) -> Parts {
 
 /// `register_function{function_name=..., callback=..., description=..., flags=...}`. Leaves the values on the stack.
 fn named_parts(stack: Stack<'_>) -> Parts {
-    // Slots for name, callback and description; then key and value of the field that is looked at.
+    // Slots for name, callback and description. Above them are the key and value of the current field.
     stack.set_top(4);
     let mut parts = Parts { flags: ScriptFlags { declared: true, ..ScriptFlags::default() }, ..Parts::default() };
     stack.push_nil();
     while stack.next(1) {
         if stack.kind(5) != Kind::String {
-            // Numbers read as strings and are no argument's name.
+            // A number reads as a string, but is not the name of an argument.
             let error: &[u8] = match stack.kind(5) {
                 Kind::Number => b"ERR unknown argument given to redis.register_function",
                 _ => b"ERR named argument key given to redis.register_function is not a string",
@@ -140,7 +140,7 @@ fn named_parts(stack: Stack<'_>) -> Parts {
     parts
 }
 
-/// The flags in the list at `i`, which ends at its first nil.
+/// Reads the flags in the list at `i`, which ends at its first nil.
 fn read_flags(stack: Stack<'_>, i: c_int) -> ScriptFlags {
     if stack.kind(i) != Kind::Table {
         raise_error(
@@ -153,7 +153,7 @@ fn read_flags(stack: Stack<'_>, i: c_int) -> ScriptFlags {
         stack.raw_get_at(i, n);
         match stack.kind(-1) {
             Kind::Nil => break,
-            // Here, unlike in a script's first line, in any case.
+            // In any case, unlike flags in a script's first line.
             Kind::String if flags.set_in_any_case(stack.bytes(-1)) => stack.pop(1),
             _ => raise_error(stack, b"ERR unknown flag given"),
         }

@@ -1,10 +1,10 @@
-//! What C functions of ours take outside of Lua: memory, above all the scratch buffer in which text is built, and the C stack.
+//! Resources that our C functions use outside of Lua: memory, above all the scratch buffer for text, and the C stack.
 
 use super::interrupt::kill;
 use super::lua::{Stack, ffi};
 
-/// Sees to it that there is room for `bytes` that a C function is about to build, be it outside of Lua: collects garbage if
-/// need be, and ends the script if that is of no use.
+/// Makes room for `bytes` that a C function is about to build, in Lua or outside of it: collects garbage if necessary,
+/// and ends the script if that is not enough.
 #[inline]
 pub(super) fn make_room(stack: Stack<'_>, bytes: usize) {
     if stack.memory().would_pass_mark(bytes) {
@@ -20,14 +20,15 @@ fn make_room_slowly(stack: Stack<'_>, bytes: usize) {
     }
 }
 
-/// Ends the script because it is about to take more memory than it may.
+/// Ends the script because it needs more memory than it may have.
 #[cold]
 pub(super) fn refuse(stack: Stack<'_>) -> ! {
     stack.memory().exhaust();
     kill(stack, stack.ctx())
 }
 
-/// Raises when the C stack has grown `limit` bytes below `Vm::run`: to be asked before C calls back into Lua, or itself.
+/// Raises if the C stack has grown `limit` bytes below `Vm::run`. To be called before C calls back into Lua, or
+/// recurses.
 #[inline]
 pub(super) fn check_c_stack(stack: Stack<'_>, limit: usize) {
     let here = 0u8;
@@ -48,7 +49,7 @@ impl<'a> Stack<'a> {
         buffer
     }
 
-    /// The VM's scratch buffer with what is in it.
+    /// The VM's scratch buffer with its contents.
     #[inline(always)]
     pub(super) fn buffer_as_is(self) -> Buffer<'a> {
         // SAFETY: the context outlives the state.
@@ -56,7 +57,7 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// The VM's scratch buffer: text is built here because nothing that must be freed may be alive when Lua raises.
+/// The VM's scratch buffer. Text is built here, because no value that must be freed may be alive when Lua raises.
 #[derive(Clone, Copy)]
 pub(super) struct Buffer<'a> {
     bytes: *mut Vec<u8>,
@@ -79,7 +80,7 @@ impl Buffer<'_> {
         unsafe { (*self.bytes).extend_from_slice(bytes) }
     }
 
-    /// Makes room for so many bytes more. Ends the script if that is more than it may have.
+    /// Makes room for `n` more bytes. Ends the script if that is more than it may have.
     #[inline(always)]
     pub(super) fn reserve(self, n: usize) {
         if unsafe { (*self.bytes).capacity() - (*self.bytes).len() } < n {
@@ -91,10 +92,10 @@ impl Buffer<'_> {
     fn grow(self, n: usize) {
         let (len, capacity) = unsafe { ((*self.bytes).len(), (*self.bytes).capacity()) };
         let least = len.saturating_add(n);
-        // While the bytes are moved both blocks are there.
+        // While the bytes are moved, both blocks exist.
         make_room(self.stack, capacity.saturating_add(least));
-        // What is built becomes a string, which needs as much again beside the buffer: half of the room is the most that is of
-        // use. To grow by the least, time after time, would take quadratic time.
+        // The contents become a string, which needs as much again beside the buffer, so more than half of the room is
+        // useless. Growing by the minimum each time would take quadratic time.
         let wanted = capacity.saturating_mul(2).min(self.stack.memory().room() / 2).max(least);
         unsafe { (*self.bytes).reserve_exact(wanted - len) }
     }
@@ -109,13 +110,13 @@ impl Buffer<'_> {
         unsafe { (*self.bytes).truncate(len) }
     }
 
-    /// Lets `write` append to the buffer what there is room for. It must not raise.
+    /// Lets `write` append to the buffer, no more than there is room for. It must not raise.
     #[inline]
     pub(super) fn write(self, write: impl FnOnce(&mut Vec<u8>)) {
         unsafe { write(&mut *self.bytes) }
     }
 
-    /// Pushes what was built as a string. May raise for lack of memory.
+    /// Pushes the contents as a string. May raise for lack of memory.
     pub(super) fn push_to(self, stack: Stack<'_>) {
         make_room(stack, unsafe { (*self.bytes).capacity() }.saturating_add(self.len()));
         unsafe { ffi::lua_pushlstring_(stack.raw(), (*self.bytes).as_ptr().cast(), (*self.bytes).len()) }

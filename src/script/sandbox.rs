@@ -1,17 +1,18 @@
-//! What a script can name, and what it cannot change.
+//! The sandbox: the names within reach of a script, and protection from changes.
 //!
-//! **Globals** are Redis' list. Reading any other name is an error, and so is assigning one.
+//! **Globals** are those of Redis. It is an error to read any other name, or to assign a global.
 //!
 //! **Read-only tables** are empty stand-ins: see [`stand_in`](super::stand_in).
 //!
-//! **Speed.** A chunk's environment is the *real* table of globals, so `KEYS`, `tonumber` and `redis` are one lookup. No value
-//! of that table ever is the table itself: `_G` is its stand-in, `getfenv` and `debug` are absent. The only other way to write
-//! to it is the instruction that assigns a global: a chunk that has one gets the stand-in as its environment
-//! instead ([`chunk::load`](super::chunk::load)), where the assignment fails when it is reached. Library tables are stand-ins, so
-//! their functions cost one metatable hop; where `redis.call` is written so, the compiler spares it ([`make_calls_constant`]).
+//! **Speed.** A chunk's environment is the *real* table of globals, so `KEYS`, `tonumber` and `redis` take one lookup.
+//! Scripts can't reach that table as a value: `_G` is its stand-in, and `getfenv` and `debug` are absent. The only
+//! other way to write to it is the instruction that assigns a global. A chunk with such an instruction gets the
+//! stand-in as its environment ([`chunk::load`](super::chunk::load)), where the assignment fails when it is executed.
+//! Library tables are stand-ins, so their functions cost a metatable access. For `redis.call` written in this form the
+//! compiler saves it ([`make_calls_constant`]).
 //!
-//! **The C stack.** LuaJIT does not bound calls from C back into Lua. Our own functions that make such calls refuse once they
-//! stand [`SCRIPT_C_STACK_BYTES`] below `Vm::run`.
+//! **The C stack.** LuaJIT does not bound calls from C back into Lua. Our own functions that make such calls fail once
+//! they are [`SCRIPT_C_STACK_BYTES`] below `Vm::run`.
 
 use std::ffi::{CStr, c_int};
 
@@ -27,7 +28,7 @@ use super::stand_in::{MARK, SHOWN, look_behind, protect, push_key, push_real, re
 use super::{cjson, cmsgpack, control, redis, strings, structs, tables};
 use crate::base::limits::{SCRIPT_C_STACK_BYTES, SCRIPT_LOAD_MAX_BYTES};
 
-/// Registers everything and pushes two tables: the globals, and their stand-in. May raise for lack of memory.
+/// Registers all functions and pushes two tables: the globals, and their stand-in. May raise for lack of memory.
 pub(super) fn build(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion<'_>) {
     stack.new_table(0, 64);
     let env = stack.top();
@@ -59,8 +60,8 @@ pub(super) fn build(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion<'_>
     stack.set_top(guarded);
 }
 
-/// Pushes the globals of functions and their stand-in, made of the scripts' globals at `env`, which must not have KEYS and
-/// ARGV yet: functions get those as arguments. May raise for lack of memory.
+/// Pushes the globals of functions and their stand-in, derived from the scripts' globals at `env`. Those must not have
+/// KEYS and ARGV yet, which functions get as arguments. May raise for lack of memory.
 pub(super) fn build_for_functions(stack: Stack<'_>, ctx: *mut Ctx, env: c_int, version: &ServerVersion<'_>) {
     stack.new_table(0, 64);
     let own = stack.top();
@@ -70,7 +71,7 @@ pub(super) fn build_for_functions(stack: Stack<'_>, ctx: *mut Ctx, env: c_int, v
     stack.push_value(guarded);
     stack.raw_set_field(own, b"_G");
     redis::push_function_table(stack, ctx, version);
-    // One function, whoever calls it: compiled functions hold that of scripts.
+    // The functions of scripts, because compiled code refers to those.
     let api = stack.top();
     stack.raw_get_field(env, API[0]);
     push_real(stack, -1);
@@ -84,7 +85,7 @@ pub(super) fn build_for_functions(stack: Stack<'_>, ctx: *mut Ctx, env: c_int, v
     stack.set_top(guarded);
 }
 
-/// Pushes the stand-in of the `redis` table that libraries see while they are loaded. May raise for lack of memory.
+/// Pushes the stand-in of the `redis` table for libraries that are being loaded. May raise for lack of memory.
 pub(super) fn build_for_loading(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion<'_>) {
     redis::push_load_table(stack, ctx, version);
     register::add_to(stack, ctx);
@@ -93,8 +94,8 @@ pub(super) fn build_for_loading(stack: Stack<'_>, ctx: *mut Ctx, version: &Serve
     protect(stack, ctx);
 }
 
-/// Pushes the globals of one library, which hold but the `redis` at `api` under both of its names, and their stand-in. When it
-/// is loaded, [`copy_fields`] gives it those of all functions. May raise for lack of memory.
+/// Pushes the globals of one library and their stand-in. They have only the `redis` table at `api`, under both of its
+/// names. After loading, [`copy_fields`] adds the globals of functions. May raise for lack of memory.
 pub(super) fn push_library_globals(stack: Stack<'_>, ctx: *mut Ctx, api: c_int) {
     stack.new_table(0, 64);
     let own = stack.top();
@@ -115,11 +116,11 @@ pub(super) fn copy_fields(stack: Stack<'_>, from: c_int, to: c_int) {
     }
 }
 
-/// Functions of LuaJIT's that scripts get as they are.
+/// LuaJIT's functions that scripts get unchanged.
 const BUILTINS: &[&[u8]] =
     &[b"_VERSION", b"error", b"ipairs", b"rawequal", b"select", b"tonumber", b"tostring", b"type", b"unpack"];
 
-/// Our own functions of the same or of stricter behaviour.
+/// Our own functions, equal to LuaJIT's or stricter.
 const NATIVES: &[(&[u8], CFunction)] = &[
     (b"assert", assert),
     (b"collectgarbage", collectgarbage),
@@ -129,8 +130,8 @@ const NATIVES: &[(&[u8], CFunction)] = &[
     (b"setmetatable", setmetatable),
 ];
 
-/// A library: its name, its fields in the order in which Lua 5.1 sets them (scripts may iterate over it), how many of these are functions
-/// that come at once, and our own functions. The others are LuaJIT's.
+/// A library: its name; its fields in the order in which Lua 5.1 sets them, because scripts may iterate over it; the
+/// number of functions with which Lua 5.1 creates the table; and our own functions. The others are LuaJIT's.
 type Library = (&'static [u8], &'static [&'static [u8]], usize, &'static [(&'static [u8], CFunction)]);
 
 const LIBRARIES: &[Library] = &[
@@ -234,7 +235,7 @@ fn register(stack: Stack<'_>, ctx: *mut Ctx, table: c_int, functions: &[(&[u8], 
     }
 }
 
-/// Pops a table and makes its stand-in the global `name`.
+/// Pops a table and sets the global `name` to its stand-in.
 fn add_library(stack: Stack<'_>, ctx: *mut Ctx, env: c_int, name: &[u8]) {
     protect(stack, ctx);
     stack.raw_set_field(env, name);
@@ -243,10 +244,11 @@ fn add_library(stack: Stack<'_>, ctx: *mut Ctx, env: c_int, name: &[u8]) {
 /// The names of the `redis` table.
 const API: [&[u8]; 2] = [b"redis", b"server"];
 
-/// Functions of it that compiled chunks hold, rather than look them up through the stand-in, which takes 200 instructions.
+/// Functions of that table which compiled chunks refer to directly: a look-up through the stand-in takes 200
+/// instructions.
 const CALLS: [&[u8]; 2] = [b"call", b"pcall"];
 
-/// Lets chunks that are compiled from here on hold functions of the `redis` table on top.
+/// Makes chunks compiled from here on refer directly to functions of the `redis` table on top.
 fn make_calls_constant(stack: Stack<'_>) {
     let api = stack.top();
     stack.new_table(0, API.len());
@@ -263,7 +265,7 @@ fn make_calls_constant(stack: Stack<'_>) {
     set_constant_functions(stack);
 }
 
-/// Pops a `redis` table and makes its stand-in a global under both of its names.
+/// Pops a `redis` table and sets the globals of both of its names to its stand-in.
 fn add_api(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
     let api = stack.top();
     protect(stack, ctx);
@@ -274,11 +276,11 @@ fn add_api(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
     stack.pop(1);
 }
 
-/// Pushes the stand-in of the globals at `env`, and makes reading a missing global an error.
+/// Pushes the stand-in of the globals at `env`, and makes it an error to read a missing global.
 fn push_guard(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
     refuse_missing(stack, ctx, env);
     stack.push_metatable(env);
-    // What `getmetatable(_G)` shows is that metatable, read-only too.
+    // `getmetatable(_G)` returns that metatable, read-only as well.
     protect(stack, ctx);
     stack.push_value(env);
     protect(stack, ctx);
@@ -290,7 +292,7 @@ fn push_guard(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
     stack.remove(env + 1);
 }
 
-/// Makes reading a missing field of the table at `i` an error.
+/// Makes it an error to read a missing field of the table at `i`.
 fn refuse_missing(stack: Stack<'_>, ctx: *mut Ctx, i: c_int) {
     stack.new_table(0, 1);
     let meta = stack.top();
@@ -299,7 +301,7 @@ fn refuse_missing(stack: Stack<'_>, ctx: *mut Ctx, i: c_int) {
     stack.set_metatable(i);
 }
 
-/// `loadstring` and `load` know the environments of chunks.
+/// Registers `loadstring` and `load`, whose upvalues are the environments of chunks.
 fn register_with_env(stack: Stack<'_>, ctx: *mut Ctx, env: c_int, guarded: c_int) {
     for (name, function) in [(b"loadstring".as_slice(), loadstring as CFunction), (b"load", load_pieces)] {
         stack.push_light(ctx.cast());
@@ -310,7 +312,7 @@ fn register_with_env(stack: Stack<'_>, ctx: *mut Ctx, env: c_int, guarded: c_int
     }
 }
 
-/// `next` and `pairs`: for ordinary tables `pairs` answers LuaJIT's own `next`, whose loops are fast.
+/// Registers `next` and `pairs`. For ordinary tables `pairs` returns LuaJIT's own `next`, whose loops are fast.
 fn register_iterators(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
     register(stack, ctx, env, &[(b"next", next)]);
     stack.push_light(ctx.cast());
@@ -320,7 +322,7 @@ fn register_iterators(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
     stack.raw_set_field(env, b"pairs");
 }
 
-/// Methods of strings come from our `string`, and `getmetatable('')` shows a read-only metatable.
+/// Takes the methods of strings from our `string`, and makes `getmetatable('')` return a read-only metatable.
 fn guard_strings(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
     stack.push_bytes(b"");
     stack.new_table(0, 1);
@@ -342,9 +344,9 @@ fn guard_strings(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
 
 const RADIANS_PER_DEGREE: f64 = std::f64::consts::PI / 180.0;
 
-/// A number as the 32 bits that `bit` works on: rounded to an integer, of which the low bits are taken.
+/// A number as 32 bits for `bit`: the low bits of the nearest integer.
 fn low_bits(number: f64) -> u32 {
-    // 2^52 + 2^51: adding it leaves the integer in the low bits.
+    // Adding 2^52 + 2^51 leaves the integer in the low bits.
     (number + 6_755_399_441_055_744.0).to_bits() as u32
 }
 
@@ -465,7 +467,7 @@ library! {
                 stack.push_number(0.0);
             }
             b"step" => stack.push_boolean(collect(ffi::LUA_GCSTEP) != 0),
-            // The collector's settings are the server's: one script must not stop it for all others.
+            // The server owns the collector's settings: one script must not stop it for all others.
             b"stop" | b"restart" => stack.push_number(0.0),
             b"setpause" | b"setstepmul" => stack.push_number(200.0),
             _ => stack.raise_argument(1, &[b"invalid option '", option, b"'"]),
@@ -523,7 +525,7 @@ library! {
         0
     }
 
-    /// As in Redis' library, at most 8 digits, where LuaJIT's own knows 64-bit numbers.
+    /// At most 8 digits, as in Redis' library. LuaJIT's own function handles 64-bit numbers.
     fn bit_tohex(stack: Stack) -> c_int {
         let number = stack.check_number(1);
         let digits = if stack.kind(2) == Kind::None { 8 } else { low_bits(stack.check_number(2)) as i32 };
@@ -536,7 +538,7 @@ library! {
 
     fn os_clock(stack: Stack) -> c_int {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: fills the record it is given.
+        // SAFETY: fills the given record.
         unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
         // Microseconds, as C's `clock` counts.
         stack.push_number(time.tv_sec as f64 + (time.tv_nsec / 1_000) as f64 / 1e6);
@@ -552,7 +554,7 @@ library! {
         answer_chunk(stack, text, c_name(name))
     }
 
-    /// `load`: the text comes piece by piece from a function.
+    /// `load`, which gets the text piece by piece from a function.
     fn load_pieces(stack: Stack) -> c_int {
         stack.check_function(1);
         let name =
@@ -593,9 +595,9 @@ library! {
     }
 }
 
-/// A string of Lua's up to its first NUL byte.
+/// A Lua string up to its first NUL byte.
 fn c_name(lua_string: &[u8]) -> &CStr {
-    // SAFETY: behind the bytes of a Lua string stands a NUL byte, and both live equally long.
+    // SAFETY: a NUL byte follows the bytes of a Lua string and lives as long.
     unsafe { CStr::from_ptr(lua_string.as_ptr().cast()) }
 }
 

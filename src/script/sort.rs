@@ -1,9 +1,9 @@
-//! `table.sort` that can be interrupted: LuaJIT's own compares in C, where no hook comes, and can be made to take quadratic
-//! time.
+//! A `table.sort` that can be interrupted. LuaJIT's own compares in C, where no hook runs, and can be made to take
+//! quadratic time.
 //!
-//! It is the quicksort of Lua 5.1, step by step, because scripts see the steps: elements that compare equal end up in an
-//! order that depends on them. The pivot is the median of the first, the middle and the last element; the smaller part is
-//! sorted by recursion, the larger by going on.
+//! This is the quicksort of Lua 5.1, step by step, because scripts can see the steps: the final order of equal elements
+//! depends on them. The pivot is the median of the first, the middle and the last element. The smaller part is sorted
+//! by recursion, the larger one in the loop.
 
 use std::ffi::c_int;
 
@@ -80,7 +80,8 @@ impl Sorter<'_> {
         if self.is_less(-1, -2) { self.swap(middle, high) } else { stack.pop(2) }
     }
 
-    /// Splits what lies between by the element at `middle`; answers where that one ends up.
+    /// Partitions the elements between `low` and `high` by the one at `middle`. Returns the final index of that
+    /// element.
     fn partition(self, low: c_int, middle: c_int, high: c_int) -> c_int {
         let Sorter { stack, .. } = self;
         stack.raw_get_at(1, middle);
@@ -124,7 +125,7 @@ impl Sorter<'_> {
         i
     }
 
-    /// Pops the two topmost values, of which the lower stood at `i` and the upper at `j`, and puts each where the other was.
+    /// Pops the two topmost values: the upper one goes to index `i`, the lower one to `j`.
     fn swap(self, i: c_int, j: c_int) {
         self.stack.raw_set_at(1, i);
         self.stack.raw_set_at(1, j);

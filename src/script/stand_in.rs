@@ -1,10 +1,11 @@
 //! Read-only tables for scripts.
 //!
-//! LuaJIT has no read-only flag, and `__newindex` does not guard a slot that is filled. So each protected table is an *empty*
-//! stand-in whose metatable has `__index` = the real table and `__newindex` = refusal. The real table is never handed out.
-//! `__newindex` guards assignments. The functions that write without metamethods (`rawset`, `setmetatable`, `table.insert`)
-//! are our own and refuse stand-ins; those that read without (`rawget`, `next`, `pairs`, `table.foreach`) look behind them.
-//! A stand-in is recognized by a key of its metatable that no script can make ([`MARK`]).
+//! LuaJIT has no read-only flag, and `__newindex` does not guard a slot that is filled. So each protected table is an
+//! *empty* stand-in whose metatable has `__index` = the real table and `__newindex` = refusal. The real table is never
+//! handed out. `__newindex` guards assignments. The functions that write without metamethods (`rawset`, `setmetatable`,
+//! `table.insert`) are our own and refuse stand-ins; those that read without (`rawget`, `next`, `pairs`,
+//! `table.foreach`) look behind them. A stand-in is recognized by a key of its metatable that no script can make
+//! ([`MARK`]).
 
 use std::ffi::c_int;
 
@@ -12,9 +13,9 @@ use super::context::Ctx;
 use super::interrupt::library;
 use super::lua::{Kind, Stack};
 
-/// The key under which a stand-in's metatable holds the real table: its address is known to no script.
+/// The key of the real table in a stand-in's metatable. Its address is unknown to scripts.
 pub(super) static MARK: [u8; 1] = [0];
-/// The key under which a stand-in's metatable holds what `getmetatable` answers for it.
+/// The key of the result of `getmetatable` in a stand-in's metatable.
 pub(super) static SHOWN: [u8; 1] = [0];
 
 pub(super) fn push_key(stack: Stack<'_>, key: &'static [u8; 1]) {
@@ -40,7 +41,7 @@ pub(super) fn protect(stack: Stack<'_>, ctx: *mut Ctx) {
     stack.remove(real);
 }
 
-/// Pushes the table behind the stand-in at `i`; false, with nothing pushed, if there is none.
+/// Pushes the table behind the stand-in at `i`. Returns false, with nothing pushed, if there is no stand-in.
 pub(super) fn push_real(stack: Stack<'_>, i: c_int) -> bool {
     if stack.kind(i) != Kind::Table || !stack.push_metatable(i) {
         return false;

@@ -1,11 +1,11 @@
-//! The script cache: texts by their SHA-1, with what their first line says of them.
+//! The script cache: texts by their SHA-1, with the flags in their first lines.
 //!
-//! A first line `#!lua flags=no-writes,allow-stale` declares how a script behaves. It is cut off before the script is
-//! compiled, its newline is kept so that line numbers fit.
+//! A first line `#!lua flags=no-writes,allow-stale` declares a script's behaviour. It is cut off before the script is
+//! compiled, but its newline is kept, so that line numbers are right.
 //!
-//! Scripts that came by EVAL are kept only as long as there is room for their texts (`script-cache-max-bytes`) and their
-//! number ([`SCRIPT_EVAL_CACHE_MAX`]): the longest unused goes first. The last one stays whatever its size, so that EVALSHA
-//! finds it. Those by SCRIPT LOAD stay until SCRIPT FLUSH, the bundled ones for ever.
+//! Scripts from EVAL are kept while there is room for their texts (`script-cache-max-bytes`) and their number
+//! ([`SCRIPT_EVAL_CACHE_MAX`]). The least recently used one goes first. The last one stays regardless of its size, so
+//! that EVALSHA finds it. Scripts from SCRIPT LOAD stay until SCRIPT FLUSH, bundled ones forever.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ pub(crate) fn sha1_hex(body: &[u8]) -> Sha1Hex {
     hex(Sha1::digest(body).into())
 }
 
-/// Reads a script's name in either case. `None` if it is not 40 bytes long.
+/// Reads a script's name in any case. `None` if it is not 40 bytes long.
 pub(crate) fn parse_sha1(text: &[u8]) -> Option<Sha1Hex> {
     let mut sha: Sha1Hex = text.try_into().ok()?;
     sha.make_ascii_lowercase();
@@ -37,25 +37,25 @@ pub(super) fn hex(digest: [u8; 20]) -> Sha1Hex {
     text
 }
 
-/// What a script says of itself in its first line.
+/// The flags that a script declares in its first line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScriptFlags {
-    /// It has such a line. Without one, what it may do follows from each command it calls.
+    /// It has such a line. Without one, its permissions follow from each command it calls.
     pub declared: bool,
-    /// `no-writes`: it may be run where nothing may be written, and must not write.
+    /// `no-writes`: it must not write, and may run where writes are forbidden.
     pub no_writes: bool,
-    /// `allow-oom`: it may be run out of memory.
+    /// `allow-oom`: it may run when the server is out of memory.
     pub allow_oom: bool,
-    /// `allow-stale`: it may be run on a replica that lost its leader.
+    /// `allow-stale`: it may run on a replica that has lost its leader.
     pub allow_stale: bool,
-    /// `no-cluster`: it may not be run on a cluster.
+    /// `no-cluster`: it must not run on a cluster.
     pub no_cluster: bool,
     /// `allow-cross-slot-keys`: its keys may lie in several slots of a cluster.
     pub allow_cross_slot_keys: bool,
 }
 
 impl ScriptFlags {
-    /// The flags' names with their values, in the order in which they are listed.
+    /// The flags' names with their values, in the order of listings.
     pub fn named(&self) -> [(&'static str, bool); 5] {
         [
             ("no-writes", self.no_writes),
@@ -66,12 +66,12 @@ impl ScriptFlags {
         ]
     }
 
-    /// Sets the flag of this name, written in any case; false if there is none.
+    /// Sets the flag of this name, in any case. Returns false if there is none.
     pub(super) fn set_in_any_case(&mut self, name: &[u8]) -> bool {
         self.set(&name.to_ascii_lowercase())
     }
 
-    /// Sets the flag of this name; false if there is none.
+    /// Sets the flag of this name. Returns false if there is none.
     fn set(&mut self, name: &[u8]) -> bool {
         match name {
             b"no-writes" => self.no_writes = true,
@@ -85,7 +85,7 @@ impl ScriptFlags {
     }
 }
 
-/// Why a first line is refused.
+/// Why a first line was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ShebangError {
     /// No newline ends it.
@@ -97,18 +97,18 @@ pub(crate) enum ShebangError {
     /// It names another language.
     #[error("ERR Unexpected engine in script shebang: {0}")]
     Engine(String),
-    /// An option that is none.
+    /// An unknown option.
     #[error("ERR Unknown lua shebang option: {0}")]
     Option(String),
-    /// A flag that is none.
+    /// An unknown flag.
     #[error("ERR Unexpected flag in script shebang: {0}")]
     Flag(String),
 }
 
-/// Where a script came from, which decides how long it stays.
+/// The origin of a script, which decides how long it stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Part of the server: stays for ever.
+    /// Part of the server: stays forever.
     Bundled,
     /// SCRIPT LOAD: stays until SCRIPT FLUSH.
     Loaded,
@@ -119,18 +119,18 @@ pub enum Origin {
 /// One script.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// Its whole text.
+    /// The whole text.
     pub body: Box<[u8]>,
-    /// What its first line says.
+    /// The flags in its first line.
     pub flags: ScriptFlags,
-    /// What it compiled to.
+    /// The compiled program.
     pub program: Handle,
-    /// Where it came from.
+    /// Its origin.
     pub origin: Origin,
     last_used: u64,
 }
 
-/// Reads the first line of a script: what it declares, and where the program begins.
+/// Reads the first line of a script. Returns its flags and the offset of the program.
 pub(crate) fn parse_shebang(body: &[u8]) -> Result<(ScriptFlags, usize), ShebangError> {
     if !body.starts_with(b"#!") {
         return Ok((ScriptFlags::default(), 0));
@@ -157,7 +157,7 @@ pub(crate) fn parse_shebang(body: &[u8]) -> Result<(ScriptFlags, usize), Shebang
     Ok((flags, end))
 }
 
-/// The words of a first line, quoted as those of an inline command; `None` if the quotes do not match.
+/// The words of a first line, with quotes as in inline commands. `None` if the quotes do not match.
 pub(super) fn first_line_words(line: &[u8]) -> Option<OwnedArgv> {
     let mut decoder = Decoder::new();
     let limits = RequestLimits { bulk_bytes: line.len(), unauthenticated: false };
@@ -173,11 +173,11 @@ fn lossy(bytes: &[u8]) -> String {
 #[derive(Debug)]
 pub struct Store {
     scripts: HashMap<Sha1Hex, Script, ahash::RandomState>,
-    /// The names of those that clients brought, in an order in which they can be walked in slices.
+    /// The names of scripts from clients, ordered, so that they can be walked in slices.
     brought: BTreeSet<Sha1Hex>,
-    /// How many of them came by EVAL.
+    /// Number of scripts from EVAL.
     evals: usize,
-    /// Bytes of the texts of these.
+    /// Bytes of the texts of scripts from EVAL.
     eval_bytes: usize,
     /// Bytes of all texts.
     bytes: usize,
@@ -185,7 +185,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// An empty cache whose hash is seeded with `seed`.
+    /// Creates an empty cache whose hash is seeded with `seed`.
     pub fn new(seed: u64) -> Store {
         let hasher = ahash::RandomState::with_seed(seed as usize);
         let brought = BTreeSet::new();
@@ -198,12 +198,12 @@ impl Store {
         self.scripts.get(sha)
     }
 
-    /// As [`find`](Self::find), with the name as it is kept here.
+    /// As [`find`](Self::find), with a reference to the stored name.
     pub fn find_with_name(&self, sha: &Sha1Hex) -> Option<(&Sha1Hex, &Script)> {
         self.scripts.get_key_value(sha)
     }
 
-    /// Finds a script that is about to run, and notes that it was used.
+    /// Finds a script that is about to run, and notes its use.
     #[inline]
     pub fn use_script(&mut self, sha: &Sha1Hex) -> Option<&Script> {
         let script = self.scripts.get_mut(sha)?;
@@ -212,8 +212,8 @@ impl Store {
         Some(script)
     }
 
-    /// Notes that a script came once more: the longer-lived origin holds from now on. Answers whether that is another one
-    /// than before, `None` if no such script is there.
+    /// Notes that a script arrived again. The longer-lived origin counts from now on. Returns whether the origin has
+    /// changed; `None` if there is no such script.
     pub fn renew(&mut self, sha: &Sha1Hex, origin: Origin) -> Option<bool> {
         let known = self.scripts.get_mut(sha)?;
         self.clock += 1;
@@ -227,7 +227,7 @@ impl Store {
         Some(lives_longer)
     }
 
-    /// Keeps a new script, room or not.
+    /// Adds a new script, even if there is no room.
     pub fn insert(&mut self, sha: Sha1Hex, body: &[u8], flags: ScriptFlags, program: Handle, origin: Origin) {
         self.clock += 1;
         if origin == Origin::Eval {
@@ -241,7 +241,7 @@ impl Store {
         self.scripts.insert(sha, Script { body: body.into(), flags, program, origin, last_used: self.clock });
     }
 
-    /// Takes out a script that came by EVAL: the longest unused, if there are too many or their texts have more than
+    /// Removes the least recently used script from EVAL if there are too many of them, or if their texts exceed
     /// `max_bytes`.
     pub fn evict(&mut self, max_bytes: usize) -> Option<(Sha1Hex, Script)> {
         let is_over = self.evals > SCRIPT_EVAL_CACHE_MAX || self.eval_bytes > max_bytes;
@@ -253,7 +253,7 @@ impl Store {
         Some((oldest, self.remove(&oldest)?))
     }
 
-    /// Takes out a script that came by EVAL.
+    /// Removes a script that came from EVAL.
     pub fn remove(&mut self, sha: &Sha1Hex) -> Option<Script> {
         if self.scripts.get(sha)?.origin != Origin::Eval {
             return None;
@@ -266,7 +266,7 @@ impl Store {
         Some(script)
     }
 
-    /// SCRIPT FLUSH: takes all but the bundled scripts.
+    /// SCRIPT FLUSH: removes and returns all scripts except the bundled ones.
     pub fn flush(&mut self) -> Vec<Script> {
         let gone = self.scripts.extract_if(|_, script| script.origin != Origin::Bundled).map(|(_, script)| script);
         let gone: Vec<Script> = gone.collect();
@@ -277,27 +277,27 @@ impl Store {
         gone
     }
 
-    /// All scripts with their names, in no order that means anything.
+    /// All scripts with their names, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (&Sha1Hex, &Script)> {
         self.scripts.iter()
     }
 
-    /// The scripts that clients brought, from this name on in the order of their names.
+    /// Scripts from clients, ordered by name, from this name on.
     pub fn brought_from(&self, sha: &Sha1Hex) -> impl Iterator<Item = (&Sha1Hex, &Script)> {
         self.brought.range(*sha..).filter_map(|sha| self.find_with_name(sha))
     }
 
-    /// How many scripts there are.
+    /// Number of scripts.
     pub fn len(&self) -> usize {
         self.scripts.len()
     }
 
-    /// How many of them clients brought.
+    /// Number of scripts from clients.
     pub fn cached_len(&self) -> usize {
         self.brought.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no scripts.
     pub fn is_empty(&self) -> bool {
         self.scripts.is_empty()
     }
@@ -376,7 +376,7 @@ mod tests {
         sha
     }
 
-    /// The texts that leave the cache to make room.
+    /// The texts evicted to make room.
     fn evicted(store: &mut Store, max_bytes: usize) -> Vec<String> {
         let texts = std::iter::from_fn(|| store.evict(max_bytes));
         texts.map(|(_, script)| String::from_utf8_lossy(&script.body).into_owned()).collect()

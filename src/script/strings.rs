@@ -1,9 +1,9 @@
-//! The functions of `string` within bounds, of time, of memory, and of their arguments.
+//! Functions of `string`, with bounds on time, memory and arguments.
 //!
-//! `find`, `match`, `gmatch` and `gsub` could run for ever in LuaJIT, and `rep` exhaust memory. `sub`, `upper`, `lower` and `reverse`
-//! make a string as long as their argument: LuaJIT's are written in assembler, from where they allocate without asking whether
-//! there is room. `sub` and `byte` take positions of more than 32 bits, as in Lua 5.1. `format` is LuaJIT's behind a check that
-//! refuses what Lua 5.1 does. All else of `string` is LuaJIT's.
+//! In LuaJIT, `find`, `match`, `gmatch` and `gsub` could run forever, and `rep` could exhaust memory. `sub`, `upper`,
+//! `lower` and `reverse` make a string as long as their argument; LuaJIT's are written in assembler and allocate
+//! without a check for room. `sub` and `byte` take positions of more than 32 bits, as in Lua 5.1. `format` is LuaJIT's,
+//! after a check that refuses the formats that Lua 5.1 refuses. The other functions of `string` are LuaJIT's.
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
@@ -34,14 +34,14 @@ pub(super) const FUNCTIONS: &[(&[u8], CFunction)] = &[
     (b"upper", upper),
 ];
 
-/// LuaJIT's own `format`: a function in C, the same for all states. Kept here, because a script's call would first have to
-/// find the upvalue in which it could be kept.
+/// LuaJIT's own `format`: a C function, equal in all states. It is kept in a static, because a call would first have to
+/// look it up in an upvalue.
 static BUILTIN_FORMAT: OnceLock<CFunction> = OnceLock::new();
 
-/// Pushes `format`, which calls LuaJIT's; LuaJIT's own library is at `from`. May raise for lack of memory.
+/// Pushes our `format`, which calls LuaJIT's. LuaJIT's `string` library is at `from`. May raise for lack of memory.
 pub(super) fn push_format(stack: Stack<'_>, ctx: *mut Ctx, from: c_int) {
     stack.raw_get_field(from, b"format");
-    // SAFETY: what is no C function answers `None`.
+    // SAFETY: the result is `None` for values other than C functions.
     if let Some(builtin) = unsafe { ffi::lua_tocfunction(stack.raw(), -1) } {
         BUILTIN_FORMAT.get_or_init(|| builtin);
     }
@@ -69,7 +69,7 @@ library! {
         1
     }
 
-    /// The iterator of `gmatch`: upvalues are the context, subject, pattern and where to go on.
+    /// The iterator of `gmatch`. Its upvalues are the context, the subject, the pattern and the next position.
     fn gmatch_next(stack: Stack) -> c_int {
         let (subject, pattern) = (stack.bytes(upvalue(2)), until_nul(stack.bytes(upvalue(3))));
         let mut matcher = Matcher::new(subject, pattern, ticker(stack));
@@ -129,7 +129,7 @@ library! {
             buffer.reserve(total);
             buffer.extend(text);
         }
-        // What is there is copied behind itself: whole texts, so that each copy continues the last.
+        // The contents are appended to themselves, in multiples of the text, so that each copy continues the last.
         let most = text.len().max(SCRIPT_CHUNK_BYTES / text.len().max(1) * text.len());
         while buffer.len() < total {
             let piece = most.min(buffer.len()).min(total - buffer.len());
@@ -177,7 +177,7 @@ library! {
 
     fn reverse(stack: Stack) -> c_int {
         push_changed(stack, |text, whole| {
-            // A piece of the new string is the piece of the old that lies as far from its end.
+            // Each piece of the new string is the mirrored piece of the old one.
             text.copy_from_slice(whole);
             text.reverse();
         })
@@ -188,12 +188,13 @@ library! {
         if !is_plain(text) {
             check_format(stack, text);
         }
-        // SAFETY: a C function in C, which finds its arguments on the stack as this one did, and uses no upvalues.
+        // SAFETY: a C function that finds its arguments on the stack like this one, and uses no upvalues.
         BUILTIN_FORMAT.get().map_or(0, |format| unsafe { format(stack.raw()) })
     }
 }
 
-/// The position that argument `i` says, from 1; counted from the end if it is negative. Without a default it must be there.
+/// The position in argument `i`, from 1. A negative one counts from the end. Without a default the argument is
+/// required.
 fn position(stack: Stack<'_>, i: c_int, default: Option<i64>, len: usize) -> i64 {
     let given = match default {
         Some(default) if matches!(stack.kind(i), Kind::None | Kind::Nil) => default,
@@ -203,8 +204,8 @@ fn position(stack: Stack<'_>, i: c_int, default: Option<i64>, len: usize) -> i64
     position.max(0)
 }
 
-/// Pushes the string that `change` makes of argument 1, piece by piece: it gets the place of a piece, which holds
-/// the bytes that stand there in the old string, and the piece of the old one that is as far from the other end.
+/// Pushes a string that `change` makes from argument 1, piece by piece. `change` gets the new piece, which holds the
+/// old bytes, and the piece of the old string at the same distance from its other end.
 #[inline]
 fn push_changed(stack: Stack<'_>, change: impl Fn(&mut [u8], &[u8])) -> c_int {
     let text = stack.check_bytes(1);
@@ -229,13 +230,13 @@ fn push_changed(stack: Stack<'_>, change: impl Fn(&mut [u8], &[u8])) -> c_int {
     1
 }
 
-/// The pieces of a text from its end on, each as long as the one of `chunks` that is as far from the beginning.
+/// The pieces of a text from its end on, each as long as its counterpart in `chunks`.
 fn mirrored_chunks(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.rchunks(SCRIPT_CHUNK_BYTES)
 }
 
-/// Whether a format is short, and has no flags or widths and known options only: [`check_format`] would find nothing, whatever the
-/// arguments. Most are like that.
+/// Whether a format is short, with known options only and no flags or widths. Most formats are like that, and
+/// [`check_format`] would accept them with any arguments.
 #[inline]
 fn is_plain(format: &[u8]) -> bool {
     const SHORT: usize = 32;
@@ -256,8 +257,8 @@ fn is_plain(format: &[u8]) -> bool {
     true
 }
 
-/// Raises for what Lua 5.1 refuses in a format and LuaJIT does not, or in other words. What both refuse in the same words is left
-/// to LuaJIT.
+/// Raises for formats that Lua 5.1 refuses and LuaJIT does not, or with another message. Refusals with equal messages
+/// are left to LuaJIT.
 fn check_format(stack: Stack<'_>, mut format: &[u8]) {
     const FLAGS: &[u8] = b"-+ #0";
     let mut argument = 1;
@@ -302,14 +303,14 @@ fn skip_two_digits(text: &[u8]) -> &[u8] {
     &text[digits..]
 }
 
-/// Asks the engine, as the hook does, whether the script may go on, if the clock has ticked.
+/// Returns a function that, like the hook, asks the engine whether the script may go on, if the clock has ticked.
 fn ticker(stack: Stack<'_>) -> impl FnMut() -> bool + Copy {
     let ctx = stack.ctx();
-    // SAFETY: the context outlives the state; the engine does not come back into the VM.
+    // SAFETY: the context outlives the state; the engine does not call back into the VM.
     move || unsafe { !(*ctx).is_dying() && (!is_due() || (*ctx).ask() == Verdict::Continue) }
 }
 
-/// What was found, or the error raised.
+/// Returns the match, or raises the error.
 #[inline]
 fn checked(stack: Stack<'_>, found: Result<Option<usize>, Stop>) -> Option<usize> {
     match found {
@@ -326,7 +327,7 @@ fn strip_anchor(pattern: &[u8]) -> (&[u8], bool) {
     }
 }
 
-/// `find` answers positions and captures, `match` captures or the whole match.
+/// `find` returns positions and captures; `match` returns captures, or the whole match.
 fn search(stack: Stack<'_>, positions: bool) -> c_int {
     let (subject, pattern) = (stack.check_bytes(1), stack.check_bytes(2));
     let from = match stack.opt_integer(3, 1) {
@@ -366,7 +367,7 @@ fn search(stack: Stack<'_>, positions: bool) -> c_int {
     1
 }
 
-/// Pushes all captures, or, when there is none and it is given, the whole match; answers how many.
+/// Pushes all captures. If there are none, pushes the whole match, if given. Returns the number of values.
 fn push_captures<T: FnMut() -> bool>(
     stack: Stack<'_>,
     subject: &[u8],
@@ -394,8 +395,9 @@ fn push_capture(stack: Stack<'_>, subject: &[u8], capture: Capture) {
     }
 }
 
-/// Where `gsub` builds its result. With a string as replacement no script runs meanwhile: the scratch buffer serves. With a
-/// table or a function, scripts run that may use that buffer: pieces are kept in a Lua table at index 4.
+/// The place where `gsub` builds its result. If the replacement is a string, that is the scratch buffer, because no
+/// script runs meanwhile. With a table or a function, scripts run that may use that buffer, so the pieces are kept in a
+/// Lua table at index 4.
 enum Output {
     Buffer,
     Pieces(c_int),
@@ -404,7 +406,7 @@ enum Output {
 impl Output {
     fn new(stack: Stack<'_>, replacement: Kind) -> Output {
         if matches!(replacement, Kind::Number | Kind::String) {
-            // Its emptiness is what `buffer` gives; `append` must not empty it again.
+            // Empties the buffer; `append` must not empty it again.
             stack.buffer();
             stack.text(3);
             return Output::Buffer;
@@ -440,7 +442,7 @@ impl Output {
             stack.push_value(3);
             let args = push_captures(stack, subject, matcher, Some((start, end)));
             stack.call(args, 1);
-            // The function may be LuaJIT's own and take long.
+            // The function may be LuaJIT's own, and slow.
             stack.tick();
         } else {
             match matcher.captures().first() {
@@ -516,7 +518,7 @@ fn append_template<T: FnMut() -> bool>(stack: Stack<'_>, subject: &[u8], matcher
                 None => stack.raise(b"invalid capture index"),
             },
             Some(&other) => append(stack, &[other]),
-            // Lua 5.1 copies the NUL byte behind the string here.
+            // Lua 5.1 copies the NUL byte after the string here.
             None => append(stack, b"\0"),
         }
     }
@@ -537,7 +539,7 @@ mod tests {
             );
             eval(&mut vm, &mut Toy::default(), Form::Resp2, &script)
         };
-        // Long enough not to be taken for a plain one.
+        // Long enough not to count as a plain format.
         let padding = "~".repeat(40);
         for format in
             ["%d", "%.0f", "a %s b %x", "%g%", "%%", "%", "%.", "%.3", "%5d", "%.12f", "%.123f", "%z", "%n", "plain"]

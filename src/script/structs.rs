@@ -1,8 +1,9 @@
-//! `struct`: packs values into binary strings and back, with the behaviour of the library that Redis bundles.
+//! `struct`: packs values into binary strings and unpacks them. It behaves like the library that Redis bundles.
 //!
-//! A format is a sequence of options: `>` `<` byte order, `!n` alignment, blanks; `b` `B` `h` `H` `l` `L` `T` integers of 1, 2, 8
-//! and 8 bytes, `in` `In` integers of n bytes, `x` a zero byte, `f` `d` floats, `s` a string that ends in a zero byte, `cn` n
-//! bytes, `c0` the whole string (unpacking: as long as the number before it). Lower case is signed.
+//! A format is a sequence of options: `>` `<` byte order, `!n` alignment, blanks; `b` `B` `h` `H` `l` `L` `T` integers
+//! of 1, 2, 8 and 8 bytes, `in` `In` integers of n bytes, `x` a zero byte, `f` `d` floats, `s` a string that ends with
+//! a zero byte, `cn` n bytes, `c0` the whole string (when unpacking, the number before it is its length). Lower case
+//! means signed.
 //!
 //! Source: <http://www.inf.puc-rio.br/~roberto/struct/>
 
@@ -14,7 +15,7 @@ use super::room::Buffer;
 
 const FUNCTIONS: [(&[u8], CFunction); 3] = [(b"pack", pack), (b"unpack", unpack), (b"size", size)];
 
-/// Bytes of the largest integer.
+/// The most bytes of an integer.
 const INTEGER_MAX_BYTES: usize = 32;
 const ALIGNMENT_MAX: usize = 8;
 
@@ -83,7 +84,7 @@ library! {
         if from == 0 {
             stack.raise_argument(3, &[b"offset must be 1 or greater"]);
         }
-        // A negative offset is far behind the end.
+        // A negative offset counts as far beyond the end.
         let mut at = usize::try_from(from - 1).unwrap_or(usize::MAX / 2);
         stack.set_top(2);
         let field = |at: usize, size: usize| match at.checked_add(size).and_then(|end| data.get(at..end)) {
@@ -146,7 +147,7 @@ library! {
     }
 }
 
-/// A format that is being read, and the state that its control options change.
+/// A format being read, with the state set by its control options.
 struct Format<'a> {
     stack: Stack<'a>,
     rest: &'a [u8],
@@ -161,7 +162,7 @@ impl<'a> Format<'a> {
 
     /// The next option and the bytes it takes: 0 for control options, `s` and `c0`.
     fn next(&mut self) -> Option<(u8, usize)> {
-        // A NUL byte ends a format, as it does in C.
+        // A NUL byte ends a format, as in C.
         let (&option, rest) = self.rest.split_first().filter(|(option, _)| **option != 0)?;
         self.rest = rest;
         let size = match option {
@@ -186,7 +187,7 @@ impl<'a> Format<'a> {
         size
     }
 
-    /// The number that stands here, or `default`.
+    /// Reads a number, or returns `default` if there is none.
     fn count(&mut self, default: usize) -> usize {
         let digits = self.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         if digits == 0 {
@@ -201,10 +202,10 @@ impl<'a> Format<'a> {
         }
     }
 
-    /// Zero bytes before an option of `size` bytes at `at`.
+    /// Number of padding bytes before an option of `size` bytes at `at`.
     fn padding(&self, at: usize, option: u8, size: usize) -> usize {
         let size = size.min(self.alignment);
-        // As in the original, an odd size is taken for a mask too.
+        // As in the original, sizes that are no power of two also serve as masks.
         if size == 0 || option == b'c' { 0 } else { size.wrapping_sub(at & (size - 1)) & (size - 1) }
     }
 

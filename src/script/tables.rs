@@ -1,5 +1,5 @@
-//! The functions of `table` that change tables or call back, as C functions of Lua 5.1's behaviour. They refuse the stand-ins of
-//! read-only tables, or look behind them. `concat` and `maxn` are LuaJIT's; `sort` has a file of its own.
+//! Functions of `table` that change tables or call back, as C functions that behave as in Lua 5.1. They refuse the
+//! stand-ins of read-only tables, or look behind them. `concat` and `maxn` are LuaJIT's; `sort` has its own file.
 
 use std::ffi::c_int;
 
@@ -117,7 +117,7 @@ library! {
     }
 }
 
-/// The length of the table at 1, or of the one behind it.
+/// The length of the table at 1.
 fn len(stack: Stack<'_>) -> c_int {
     stack.raw_len(1).min(c_int::MAX as usize) as c_int
 }

@@ -1,4 +1,4 @@
-//! Scripts against a toy engine, compared with what Redis 7.0.15 answered (`golden/`, recorded by `golden/record.py`).
+//! Scripts on a toy engine, compared with replies of Redis 7.0.15 (`golden/`, recorded by `golden/record.py`).
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::*;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::{Argv, OwnedArgv};
 
-/// A handful of commands over a map.
+/// A few commands on a map.
 #[derive(Default)]
 pub(super) struct Toy {
     strings: HashMap<Vec<u8>, Vec<u8>>,
@@ -58,7 +58,7 @@ pub(super) fn vm() -> Vm {
     Vm::new(ServerVersion { text: "7.0.15", number: 0x0007_000f }, 0).expect("a fresh state")
 }
 
-/// Runs a script as EVAL would, with the keys and arguments of the transcripts.
+/// Runs a script like EVAL, with the keys and arguments of the transcripts.
 pub(super) fn eval(vm: &mut Vm, toy: &mut Toy, form: Form, script: &str) -> String {
     let program = match vm.compile(script.as_bytes()) {
         Ok(program) => program,
@@ -69,7 +69,7 @@ pub(super) fn eval(vm: &mut Vm, toy: &mut Toy, form: Form, script: &str) -> Stri
     answer
 }
 
-/// Runs what was compiled.
+/// Runs a compiled script.
 pub(super) fn run(vm: &mut Vm, toy: &mut Toy, form: Form, program: Handle, name: &[u8]) -> String {
     let (mut keys, mut args) = (OwnedArgv::default(), OwnedArgv::default());
     [b"k1".as_slice(), b"k2"].into_iter().for_each(|key| keys.push(key));
@@ -86,7 +86,7 @@ struct Case {
     three: Option<String>,
 }
 
-/// Reads a transcript; what stands behind `=` replaces what Redis answered. Cases marked `?` are left out.
+/// Reads a transcript. A text after `=` replaces the reply of Redis. Cases marked `?` are left out.
 fn read_cases(path: &Path) -> Vec<Case> {
     let text = std::fs::read_to_string(path).expect("a transcript of this repository");
     let mut cases = Vec::new();
@@ -144,7 +144,7 @@ fn answers_equal_those_of_redis() {
     assert!(failures.is_empty(), "{} of {count} differ:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Attempts to leave the sandbox or to change what other scripts share. Each script must fail, or answer `ok`.
+/// Attempts to leave the sandbox or to change shared state. Each script must fail, or return `ok`.
 pub(super) const ESCAPES: &[&str] = &[
     "redis.call = function() return 'evil' end",
     "redis = nil",
@@ -222,7 +222,7 @@ fn nothing_leaves_the_sandbox() {
         for script in ESCAPES {
             let got = eval(&mut vm, &mut Toy::default(), form, script);
             assert!(got.starts_with('-') || got == "$2\\r\\nok\\r\\n", "{script}: {got}");
-            // Whatever it did, the next script finds everything in place.
+            // The next script must find everything in place.
             let check = "local n = 0 for k in pairs(redis) do n = n + 1 end
                 assert(n > 20 and redis.call('echo', 'x') == 'x' and ('x'):len() == 1 and rawget(_G, 'x') == nil)
                 assert(tonumber('1') == 1 and type(math.random()) == 'number' and #redis == 0 and next(string) ~= nil)
@@ -282,7 +282,7 @@ fn a_killed_script_ends_whatever_it_catches() {
     }
 }
 
-/// While the clock ticks without pause, how often a script is asked.
+/// How often the engine is asked about a script while the clock ticks without pause.
 fn times_asked(script: &str) -> usize {
     let (mut vm, mut toy) = (vm(), Toy::default());
     let got = super::alarm::tests::ring_always(|| eval(&mut vm, &mut toy, Form::Resp2, script));
@@ -292,7 +292,7 @@ fn times_asked(script: &str) -> usize {
 
 #[test]
 fn each_call_of_a_library_asks() {
-    // The clock has set no hook here: the functions themselves ask.
+    // The clock sets no hook here: the functions themselves ask.
     for call in [
         "redis.call('echo', 'x')",
         "redis.pcall('nosuch')",
@@ -320,7 +320,7 @@ fn a_hook_leaves_alone_what_lies_on_the_stack() {
         "local max = math.max return max(unpack({3, 1, 4, 1, 5, 9, 2, 6, 5, 3}))",
         "return redis.call(unpack({'echo', 'x'}))",
         "return select('#', unpack({3, 1, 4, 1, 5, 9, 2, 6, 5, 3}))",
-        // The first return stands before the first closure.
+        // The first return precedes the first closure.
         "local function most(early, ...) local sum = 0 if early then return math.max(unpack({...})) end
          local function add(n) sum = sum + n end add(10) return math.max(sum, unpack({...})) end
          return {most(true, 3, 1, 4, 1, 5, 9, 2), most(false, 3, 1, 4, 1, 5, 9, 2)}",
@@ -328,7 +328,7 @@ fn a_hook_leaves_alone_what_lies_on_the_stack() {
         "local function pass(...) return 0, unpack({...}) end return {pass(3, 1, 4, 1, 5, 9, 2, 6, 5, 3)}",
         "return math.max(unpack({3, 1, 4, 1, 5, 9, 2, 6, 5, 3}), unpack({2, 7, 1, 8, 2, 8, 1, 8, 2, 8}))",
     ] {
-        // Once it was asked, a hook comes at each instruction.
+        // After the first check, the hook runs at each instruction.
         let script = format!("redis.call('echo', 'x') {script}");
         let wanted = eval(&mut vm, &mut toy, Form::Resp2, &script);
         assert!(!wanted.starts_with('-'), "{script}: {wanted}");
@@ -341,7 +341,7 @@ fn a_hook_leaves_alone_what_lies_on_the_stack() {
 
 #[test]
 fn c_functions_that_call_others_ask_in_between() {
-    // No instruction of Lua's comes in between; the last of each pair is LuaJIT's own.
+    // No Lua instruction runs in between; the last function of each pair is LuaJIT's own.
     let elements = "local t = {} for i = 1, 1000 do t[i] = 'echo' end ";
     for script in [
         "(('echo x '):rep(1000):gsub('(%a+) (%a)', redis.call))",
@@ -384,7 +384,7 @@ fn long_work_inside_of_one_function_asks() {
     }
 }
 
-/// Wherever in a frame the stack ends, there is room to say so.
+/// The stack may end anywhere in a frame; there must be room for the message.
 #[test]
 fn a_stack_overflow_is_said_for_frames_of_every_size() {
     let mut vm = vm();
@@ -435,7 +435,7 @@ fn deep_recursion_is_an_error() {
     }
 }
 
-/// The depths of Redis, which counts what lies on Lua's stack.
+/// The depths are those of Redis, which counts values on Lua's stack.
 #[test]
 fn replies_nest_as_deep_as_in_redis() {
     let mut vm = vm();
@@ -477,7 +477,7 @@ fn each_script_sees_its_own_keys_and_arguments() {
     let (mut vm, mut toy) = (vm(), Toy::default());
     let program =
         vm.compile(b"return {KEYS[1] or '-', KEYS[5] or '-', #KEYS, ARGV[1] or '-', ARGV[2] or '-', #ARGV}").unwrap();
-    // Short ones and long ones, some of which come again at the same place.
+    // Short and long elements, some of which are repeated at their place.
     let texts: Vec<String> =
         [0, 1, 1, 2, 30, 31, 32, 40].iter().zip('a'..).map(|(&n, c)| c.to_string().repeat(n)).collect();
     let mut rng = crate::base::rng::Rng::seeded(7);
@@ -591,7 +591,7 @@ fn errors_of_calls_returned_before_a_closure_is_made_are_located() {
 
 #[test]
 fn a_script_of_very_many_calls_compiles() {
-    // In linear time: looking through the whole script for each call took minutes.
+    // This takes linear time. A search through the whole script for each call took minutes.
     let script = format!("local f = function() {} end return 1", "redis.call() ".repeat(50_000));
     assert_eq!(eval(&mut vm(), &mut Toy::default(), Form::Resp2, &script), ":1\\r\\n");
 }
@@ -603,7 +603,7 @@ fn scripts_that_assign_globals_fail_only_where_they_do() {
     assert_eq!(eval(&mut vm, &mut Toy::default(), Form::Resp2, script), "$2\\r\\nk1\\r\\n");
 }
 
-/// Loads a library and answers its functions, or the error.
+/// Loads a library and returns its functions, or the error.
 fn load(vm: &mut Vm, toy: &mut Toy, code: &str) -> Result<Vec<std::sync::Arc<library::Function>>, String> {
     vm.load_library(code.as_bytes(), toy).map_err(|error| error.to_string())
 }
@@ -632,7 +632,7 @@ fn functions_get_keys_and_arguments_and_keep_their_librarys_locals() {
     assert_eq!(functions.iter().map(|function| &*function.name).collect::<String>(), "fghi");
     assert_eq!((functions[1].description.as_deref(), functions[1].flags.no_writes), (Some(b"d".as_slice()), true));
     assert_eq!(fcall(&mut vm, &functions[0]), "*3\\r\\n$2\\r\\nk1\\r\\n$2\\r\\na1\\r\\n:1\\r\\n");
-    // A script's KEYS are nothing to a function.
+    // A function does not see a script's KEYS.
     eval(&mut vm, &mut toy, Form::Resp2, "return KEYS[1]");
     let error = "-ERR user_function:4: Script attempted to access nonexistent global variable \\'KEYS\\' \
                  script: g, on @user_function:4.\\r\\n";
@@ -672,7 +672,7 @@ fn a_library_that_fails_to_load_leaves_nothing() {
     let mut slow = Toy { kill_after: Some(3), ..Toy::default() };
     let error = load(&mut vm, &mut slow, &format!("{register}while true do end")).unwrap_err();
     assert_eq!(error, "ERR Error registering functions: ERR FUNCTION LOAD timeout");
-    // The state is as good as new, and what was registered is collected: loading again and again does not grow it.
+    // The state is as good as new, and registered functions are collected: repeated loading does not grow it.
     let load_many = |vm: &mut Vm| {
         (0..200).for_each(|_| assert!(load(vm, &mut Toy::default(), &format!("{register}x = 1")).is_err()));
         vm.collect();

@@ -1,13 +1,13 @@
-//! The Lua state: compiles scripts and runs them.
+//! The Lua state, which compiles and runs scripts.
 //!
-//! One state serves all scripts of the server; it is used by one thread, one script at a time. LuaJIT is built without its
-//! just-in-time compiler: what that makes does not meet the hook, so an endless loop in it could not be stopped.
+//! One state serves all scripts of the server. One thread uses it, for one script at a time. LuaJIT is built without
+//! its just-in-time compiler: compiled code does not check the hook, so an endless loop in it could not be stopped.
 //!
-//! A run is one protected call of the C function `enter`, which sets KEYS and ARGV, calls the script and writes what it
-//! returns; so whatever raises on the way, lack of memory included, arrives in one place ([`Vm::run`]). The message
-//! handler `explain` sees the error while the stack still stands and notes its text and position in the context.
+//! A run is one protected call of the C function `enter`, which sets KEYS and ARGV, calls the script and writes its
+//! result. So every error on the way, lack of memory included, arrives in one place ([`Vm::run`]). The message handler
+//! `explain` sees the error before the stack is unwound, and notes its text and position in the context.
 //!
-//! Mutable state lies in one boxed [`Ctx`] that every C function reaches through its first upvalue.
+//! Mutable state is in one boxed [`Ctx`], which every C function reaches through its first upvalue.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
@@ -45,10 +45,10 @@ pub struct Vm {
     compile: c_int,
     load: c_int,
     evaluate: c_int,
-    // Before `ctx`: closing the state may not outlive what its functions point to.
+    // Before `ctx`: the state must be closed while the data its functions point to is alive.
     lua: Lua,
     pub(super) ctx: Box<Ctx>,
-    /// mlua's own allocator, which frees what belongs to it.
+    /// mlua's own allocator, which must free its own blocks at the end.
     own_allocator: Option<OwnAllocator>,
 }
 
@@ -62,14 +62,14 @@ struct OwnAllocator {
 impl Drop for Vm {
     fn drop(&mut self) {
         if let Some(OwnAllocator { state, allocate, data }) = self.own_allocator {
-            // SAFETY: the state is live until `lua` is dropped; blocks of one allocator may be freed by the other.
+            // SAFETY: the state is live until `lua` is dropped; either allocator may free the blocks of the other.
             unsafe { ffi::lua_setallocf(state, allocate, data) };
         }
     }
 }
 
 impl Vm {
-    /// A fresh state whose `math.random` starts at `seed`.
+    /// Creates a state whose `math.random` starts at `seed`.
     pub fn new(version: ServerVersion<'_>, seed: u32) -> Result<Vm, ScriptError> {
         let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH | StdLib::BIT;
         let lua = Lua::new_with(libraries, LuaOptions::new()).map_err(state_error)?;
@@ -138,29 +138,29 @@ impl Vm {
         result
     }
 
-    /// Gives back a script or a function that is no more.
+    /// Releases a script or a function that is no longer needed.
     pub fn release(&mut self, handle: Handle) {
         // SAFETY: the handle is a reference that `compile` or a registration made.
         unsafe { ffi::luaL_unref(self.state, REGISTRY, handle.reference) };
     }
 
-    /// Collects the memory of what was released, and all garbage.
+    /// Collects all garbage, released programs included.
     pub fn collect(&mut self) {
         self.ctx.memory.collect_all();
     }
 
-    /// Whether scripts may have left so much garbage that it should be collected.
+    /// Whether scripts may have left enough garbage to collect it.
     pub fn is_littered(&self) -> bool {
         self.ctx.memory.is_littered()
     }
 
-    /// Collects garbage that scripts have left, for [`SCRIPT_TIDY_SLICE`] at most. Answers whether there may be more.
+    /// Collects garbage left by scripts, for [`SCRIPT_TIDY_SLICE`] at most. Returns whether more may be left.
     pub fn tidy(&mut self) -> bool {
         let until = Instant::now() + SCRIPT_TIDY_SLICE;
         self.ctx.memory.tidy(|| Instant::now() < until)
     }
 
-    /// Gives back the memory of the buffers that calls share.
+    /// Frees the buffers shared by calls.
     pub fn give_back_scratch(&mut self) {
         let ctx = &mut self.ctx;
         ctx.spans = Vec::new();
@@ -170,12 +170,12 @@ impl Vm {
         }
     }
 
-    /// Runs a script or function and writes its one reply, or its error reply, to `reply`, which is of a client's form.
+    /// Runs a script or function and writes its one reply, or its error, to `reply`, which has a client's form.
     #[inline]
     pub fn run(&mut self, invocation: Invocation<'_>, host: &mut dyn Host, reply: &mut Reply) -> Outcome {
         let start = reply.len();
         self.ctx.c_base = &raw const start as usize;
-        // SAFETY: `enter` uses these only until the protected call below returns.
+        // SAFETY: `enter` uses both only until the protected call below returns.
         let (invocation_, host) = unsafe {
             (
                 std::mem::transmute::<Invocation<'_>, Invocation<'static>>(invocation),
@@ -208,7 +208,8 @@ impl Vm {
         self.ctx.outcome
     }
 
-    /// Runs a script as [`run`](Vm::run) does, under the debugger. `source` is its text, of which the debugger shows lines.
+    /// Runs a script as [`run`](Vm::run) does, under the debugger. `source` is its text, from which the debugger shows
+    /// lines.
     pub fn debug(
         &mut self,
         mut invocation: Invocation<'_>,
@@ -216,15 +217,15 @@ impl Vm {
         console: &mut dyn Console,
         reply: &mut Reply,
     ) -> Outcome {
-        // What the client evaluates may change KEYS and ARGV, or keep them.
+        // Code evaluated by the client may change or keep KEYS and ARGV.
         invocation.program.may_keep_lists = true;
         let mut debugger = Debugger::new(console, source, self.evaluate);
         let debugger = NonNull::from(&mut debugger);
-        // SAFETY: the context forgets the debugger before this function is left.
+        // SAFETY: the context loses the debugger before this function returns.
         self.ctx.debugger =
             Some(unsafe { std::mem::transmute::<NonNull<Debugger<'_>>, NonNull<Debugger<'static>>>(debugger) });
         debugging::begin(self.state);
-        // SAFETY: the debugger is this function's. The hook, which borrows from it too, runs while nothing else does.
+        // SAFETY: this function owns the debugger. The hook also borrows from it, but never at the same time.
         let outcome = self.run(invocation, unsafe { &mut *debugger.as_ptr() }, reply);
         self.ctx.debugger = None;
         // SAFETY: as above.
@@ -232,8 +233,8 @@ impl Vm {
         outcome
     }
 
-    /// Compiles a library and runs it once; answers the functions that it registers. Meanwhile `host` is asked whether it
-    /// may go on. If that fails, nothing of it stays.
+    /// Compiles a library, runs it once, and returns the functions that it registers. `host` is asked meanwhile whether
+    /// it may go on. If it fails, none of its functions stays.
     pub fn load_library(&mut self, code: &[u8], host: &mut dyn Host) -> Result<Vec<Arc<Function>>, LoadError> {
         let base = 0u8;
         self.ctx.c_base = &raw const base as usize;
@@ -270,7 +271,7 @@ impl Vm {
         outcome.map(|()| registered)
     }
 
-    /// Whether scripts find a global of this name.
+    /// Whether scripts have a global of this name.
     pub fn has_global(&self, name: &[u8]) -> bool {
         let stack = self.stack();
         let top = stack.top();
@@ -278,7 +279,7 @@ impl Vm {
         // SAFETY: the function on top is `compile`, whose second upvalue is the table of globals.
         unsafe { ffi::lua_getupvalue(self.state, -1, 2) };
         let globals = stack.top();
-        // By visiting: that takes no memory, for lack of which nothing may raise here.
+        // By a walk, which needs no memory: an error here would not be caught.
         stack.push_nil();
         let mut is_there = false;
         while !is_there && stack.next(globals) {
@@ -289,46 +290,48 @@ impl Vm {
         is_there
     }
 
-    /// Bytes that Lua holds, scripts and their data together.
+    /// Bytes held by Lua: scripts and their data.
     pub fn memory_bytes(&self) -> usize {
         self.ctx.memory.held()
     }
 
-    /// Bytes that what runs may take beyond what Lua holds at rest; 0 for no limit.
+    /// Sets the bytes that a run may take beyond what Lua holds at rest; 0 for no limit.
     pub fn set_memory_limit(&mut self, bytes: usize) {
         self.ctx.memory.set_limit(if bytes == 0 { usize::MAX } else { bytes });
     }
 
-    /// Begins a collection of garbage: what runs next meets the collector wherever it can.
+    /// Starts a garbage collection, so that the next run meets the collector as often as possible.
     #[cfg(test)]
     pub(super) fn start_collection(&mut self) {
         // SAFETY: the state is live, and nothing runs.
         unsafe { ffi::lua_gc(self.state, ffi::LUA_GCRESTART, 0) };
     }
 
-    /// The refusals of memory that a test asks for.
+    /// The refusals of memory ordered by a test.
     #[cfg(test)]
     pub(super) fn faults(&self) -> &memory::Faults {
         &self.ctx.memory.faults
     }
 
     fn stack(&self) -> Stack<'static> {
-        // SAFETY: the state lives as long as `self.lua`; what is borrowed from the stack is used before it is popped.
+        // SAFETY: the state lives as long as `self.lua`; values borrowed from the stack are used before they are
+        // popped.
         unsafe { Stack::new(self.state) }
     }
 
-    /// Makes the sandbox and the C functions that everything runs through.
+    /// Builds the sandbox and the C functions through which everything runs.
     fn furnish(&mut self, version: ServerVersion<'_>) -> Result<(), ScriptError> {
         self.take_over_memory()?;
         let ctx: *mut Ctx = &mut *self.ctx;
         let mut out = (std::ptr::null_mut(), [0; 5]);
-        // SAFETY: the closure runs protected; it pushes and pops on a live state, and holds nothing that must be freed.
+        // SAFETY: the closure runs protected; it pushes and pops on a live state, and holds no value that must be
+        // freed.
         unsafe {
             self.lua
                 .exec_raw::<()>((), |state| {
                     let stack = Stack::new(state);
                     sandbox::build(stack, ctx, &version);
-                    // Above: the environment, and its protected stand-in `_G`, which is the environment of chunks that
+                    // On top are now the environment and its protected stand-in `_G`, the environment of chunks that
                     // assign globals.
                     let (env, guarded) = (stack.top() - 1, stack.top());
                     convert::push_names(stack, ctx);
@@ -359,7 +362,7 @@ impl Vm {
                     stack.push_light(HOOK_KEY.as_ptr().cast_mut().cast());
                     stack.push_light(ctx.cast());
                     stack.raw_set(REGISTRY);
-                    // Room for the programs to come, so that the registry need not grow, and keep that, when there are many.
+                    // Makes room for programs, so that the registry does not grow later, which would be permanent.
                     let programs = [(); PROGRAMS_FORESEEN].map(|()| {
                         stack.push_boolean(true);
                         ffi::luaL_ref(state, REGISTRY)
@@ -380,11 +383,11 @@ impl Vm {
         Ok(())
     }
 
-    /// Lets the state get its memory from an allocator that bounds it.
+    /// Gives the state an allocator that bounds its memory.
     fn take_over_memory(&mut self) -> Result<(), ScriptError> {
         let held = self.lua.used_memory();
         let mut own = None;
-        // SAFETY: the closure does nothing that could raise. Both allocators take their blocks from the same place.
+        // SAFETY: nothing in the closure can raise. Both allocators take their blocks from one source.
         unsafe {
             self.lua
                 .exec_raw::<()>((), |state| {
@@ -402,26 +405,26 @@ impl Vm {
         Ok(())
     }
 
-    /// Lua is about to compile or run what others wrote.
+    /// Notes that Lua begins to compile or run code of clients.
     #[inline]
     fn begin(&mut self) {
         self.ctx.alarm.begin(self.state);
         self.ctx.memory.begin();
     }
 
-    /// It has done so.
+    /// Notes that it has finished.
     #[inline]
     fn end(&mut self) {
         self.ctx.memory.end();
         self.ctx.alarm.end();
     }
 
-    /// After a run: the next script runs as ever, whatever became of this one.
+    /// After a run: restores shared state, so that this run has no effect on the next script.
     #[inline]
     fn recover(&mut self) {
         let Altered { cjson, random } = &mut self.ctx.altered;
         if std::mem::take(cjson) {
-            // SAFETY: the sandbox has noted the pointer; the state is live, and none of its functions runs.
+            // SAFETY: the sandbox set the pointer; the state is live, and none of its functions runs.
             unsafe { (*self.ctx.cjson).reset() };
         }
         if let Some(random) = random.take() {
@@ -432,7 +435,7 @@ impl Vm {
         }
     }
 
-    /// After a death.
+    /// After the death of a script.
     #[cold]
     fn revive(&mut self) {
         self.ctx.killed = false;
@@ -442,13 +445,13 @@ impl Vm {
         }
     }
 
-    /// Sees to it that the failure tells of errors that `explain` could not see.
+    /// Completes the failure with errors that `explain` could not see.
     fn note_failure(&mut self, status: c_int) {
         let last_words = self.ctx.last_words();
         let is_exhausted = self.ctx.memory.is_exhausted();
         let failure = &mut self.ctx.failure;
         match status {
-            // A coroutine hands on what Lua said.
+            // A coroutine passes on Lua's own message.
             ffi::LUA_ERRRUN if is_exhausted => last_words.clone_into(&mut failure.text),
             ffi::LUA_ERRRUN => {}
             _ if is_exhausted => set_text(failure, last_words),
@@ -484,15 +487,15 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-// What stands at the bottom of the state's stack: the message handler, and the function that each run calls.
+// The bottom of the state's stack: the message handler, and the function that each run calls.
 const EXPLAIN: c_int = 1;
 const ENTER: c_int = 2;
 
-/// Programs for which the registry has room from the start: those that EVAL keeps, and some that were loaded. LuaJIT makes room for a
-/// power of two.
+/// Programs for which the registry has room from the start: those that EVAL keeps, and some loaded ones. LuaJIT rounds
+/// up to a power of two.
 const PROGRAMS_FORESEEN: usize = SCRIPT_EVAL_CACHE_MAX + 100;
 
-// Upvalues of `enter`, above those of what converts.
+// Upvalues of `enter`, above those for conversion.
 const ENV: c_int = upvalue(convert::UPVALUES + 1);
 const LISTS: [List; 2] = [
     List { name: b"KEYS", key: upvalue(convert::UPVALUES + 2), table: upvalue(convert::UPVALUES + 4), env: ENV },
@@ -500,7 +503,7 @@ const LISTS: [List; 2] = [
 ];
 
 native! {
-    /// The message handler: notes what failed, and where.
+    /// The message handler: notes the error and its position.
     fn explain(stack: Stack) -> c_int {
         // SAFETY: the context outlives the state, and nothing else uses it while an error is raised.
         unsafe { (*stack.ctx()).failure.note(stack) };
@@ -508,10 +511,10 @@ native! {
         1
     }
 
-    /// Sets KEYS and ARGV or passes them, calls the script or function, writes its value.
+    /// Sets KEYS and ARGV or passes them, calls the script or function, and writes its result.
     fn enter(stack: Stack) -> c_int {
         let ctx = stack.ctx();
-        // SAFETY: `Vm::run` set the run, and it holds until `enter` is left.
+        // SAFETY: `Vm::run` set the run, which stays valid until `enter` returns.
         let Some(run) = (unsafe { (*ctx).run }) else { return 0 };
         let Invocation { program, passing, keys, args, .. } = run.invocation;
         match passing {
@@ -532,14 +535,15 @@ native! {
                 stack.call(2, 1);
             }
         }
-        // The last instruction may have taken what was too much.
+        // The last instruction may have exceeded the limit.
         // SAFETY: the context outlives the state.
         if unsafe { (*ctx).memory.is_exhausted() } {
             refuse(stack);
         }
-        // Writing takes the value away.
+        // Writing pops the value.
         stack.push_value(-1);
-        // SAFETY: the reply is the caller's, which waits; the frames are used by nothing else. Raising frees nothing.
+        // SAFETY: the caller owns the reply and waits; nothing else uses the frames. If this raises, no destructor is
+        // skipped.
         unsafe {
             let reply = &mut *run.reply.as_ptr();
             let start = reply.len();
@@ -553,8 +557,8 @@ native! {
         0
     }
 
-    /// Compiles the bytes at a light userdata (1) of a length (2): answers a reference to the function and whether it may
-    /// keep KEYS and ARGV, or nil and why not.
+    /// Compiles the bytes at a light userdata (1) with a length (2). Returns a reference to the function and whether it
+    /// may keep KEYS and ARGV, or nil and a message.
     fn compile(stack: Stack) -> c_int {
         // SAFETY: `Vm::compile` passes a slice that outlives this call.
         let body = unsafe {
@@ -571,15 +575,15 @@ native! {
         2
     }
 
-    /// Compiles the library at a light userdata (1) of a length (2) and runs it; then gives it the globals of functions.
-    /// Answers nil, or why it does not compile.
+    /// Compiles the library at a light userdata (1) with a length (2) and runs it, then gives it the globals of
+    /// functions. Returns nil, or the message of the compiler.
     fn load_library(stack: Stack) -> c_int {
         // SAFETY: `Vm::load_library` passes a slice that outlives this call.
         let code = unsafe {
             std::slice::from_raw_parts(ffi::lua_touserdata(stack.raw(), 1).cast::<u8>(), stack.number(2) as usize)
         };
         sandbox::push_library_globals(stack, stack.ctx(), upvalue(2));
-        // What a library runs while it is loaded has no `redis.call`.
+        // A library has no `redis.call` while it is loaded.
         let_chunks_load_constant_functions(stack, false);
         let is_compiled = load(stack, code, LIBRARY_CHUNK_NAME, 3, 4).is_some();
         let_chunks_load_constant_functions(stack, true);

@@ -1,13 +1,14 @@
-//! `cjson`: JSON for scripts, with the behaviour of the lua-cjson 2.1.0 that Redis bundles.
+//! `cjson`: JSON for scripts. It behaves like lua-cjson 2.1.0, which Redis bundles.
 //!
-//! Encoding: a table whose keys are positive integers is an array (too many holes are refused, or make it an object), any
-//! other an object, an empty one `{}`; numbers have 14 digits; `/` is escaped. Decoding: null becomes a light userdata,
-//! `cjson.null`; numbers are read as C reads them, so hexadecimal, `inf` and `nan` pass unless that is switched off.
+//! Encoding: a table whose keys are positive integers becomes an array; with too many holes it is refused, or becomes
+//! an object. Any other table becomes an object, an empty one `{}`. Numbers have 14 digits, and `/` is escaped.
+//! Decoding: null becomes a light userdata, `cjson.null`. Numbers are read as in C, so hexadecimal numbers, `inf` and
+//! `nan` are accepted unless switched off.
 //!
-//! Each table that `cjson.new()` gives has settings of its own, in a userdata that is every function's second upvalue. What a
-//! script sets on the global `cjson` holds until the script ends; in Redis it stays for later scripts.
+//! Each table returned by `cjson.new()` has its own settings, in a userdata that is the second upvalue of every
+//! function. Settings of the global `cjson` last until the script ends; in Redis they stay for later scripts.
 //!
-//! Text is built in the VM's scratch buffer; no script runs meanwhile, since tables are read without metamethods.
+//! Text is built in the VM's scratch buffer. No script runs meanwhile, because tables are read without metamethods.
 
 pub(super) mod settings;
 
@@ -23,10 +24,10 @@ use crate::base::limits::{SCRIPT_DATA_STACK_BYTES, SCRIPT_ESCAPE_CHUNK_BYTES};
 use crate::base::num;
 use settings::{Invalid, Settings};
 
-/// Bytes that a number of 14 digits takes at most, with sign, point and exponent, in full if it is an integer.
+/// The most bytes of a number: 14 digits with sign, point and exponent, or an integer in full.
 const NUMBER_MAX_BYTES: usize = 32;
 
-/// In the order in which Redis' library sets them, because scripts may iterate over the table.
+/// In the order of Redis' library, because scripts may iterate over the table.
 const FUNCTIONS: [(&[u8], CFunction); 10] = [
     (b"encode", encode),
     (b"decode", decode),
@@ -40,11 +41,11 @@ const FUNCTIONS: [(&[u8], CFunction); 10] = [
     (b"new", new),
 ];
 
-/// Pushes a `cjson` table with settings of its own. May raise for lack of memory.
+/// Pushes a `cjson` table with its own settings. May raise for lack of memory.
 pub(super) fn push_table(stack: Stack<'_>, ctx: *mut Ctx) {
     stack.new_table(0, 0);
     let table = stack.top();
-    // SAFETY: the userdata has room for the settings, and a memory block of Lua's is aligned for them.
+    // SAFETY: the userdata has room for the settings, and Lua aligns its blocks for them.
     unsafe { ffi::lua_newuserdata(stack.raw(), size_of::<Settings>()).cast::<Settings>().write(Settings::DEFAULTS) };
     for (name, function) in FUNCTIONS {
         stack.push_light(ctx.cast());
@@ -70,7 +71,7 @@ fn settings(stack: Stack<'_>) -> *mut Settings {
     unsafe { ffi::lua_touserdata(stack.raw(), upvalue(2)).cast() }
 }
 
-/// The settings, to be changed: those of the global `cjson` will be put back after the run.
+/// The settings, for a change. Those of the global `cjson` will be restored after the run.
 fn change(stack: Stack<'_>) -> *mut Settings {
     // SAFETY: the context outlives the state.
     unsafe { (*stack.ctx()).altered.cjson = true };
@@ -81,7 +82,8 @@ fn change(stack: Stack<'_>) -> *mut Settings {
 pub(super) fn push_shared_table(stack: Stack<'_>, ctx: *mut Ctx) {
     push_table(stack, ctx);
     stack.raw_get_field(stack.top(), b"encode");
-    // SAFETY: the second upvalue of `encode` is the settings, which live as long as the table: as the state.
+    // SAFETY: the second upvalue of `encode` is the settings, which live as long as the table, and so as long as the
+    // state.
     unsafe {
         ffi::lua_getupvalue(stack.raw(), -1, 2);
         (*ctx).cjson = ffi::lua_touserdata(stack.raw(), -1).cast();
@@ -89,7 +91,7 @@ pub(super) fn push_shared_table(stack: Stack<'_>, ctx: *mut Ctx) {
     stack.pop(2);
 }
 
-// SAFETY of the blocks in these functions: the settings live as long as the function that has them as upvalue.
+// SAFETY of the blocks in these functions: the settings live as long as the function, which has them as an upvalue.
 #[allow(clippy::undocumented_unsafe_blocks, reason = "one reason for all, above")]
 mod functions {
     use super::*;
@@ -116,7 +118,7 @@ mod functions {
                 stack.raise_argument(1, &[b"expected 1 argument"]);
             }
             let text = stack.check_bytes(1);
-            // JSON begins with two ASCII characters.
+            // JSON begins with two ASCII characters, so NUL bytes show another encoding.
             if let [first, second, ..] = text
                 && (*first == 0 || *second == 0)
             {
@@ -162,7 +164,7 @@ mod functions {
             1
         }
 
-        /// The buffer is the VM's and always kept; the switch is there for scripts that set it.
+        /// The VM always keeps the buffer. The switch exists for scripts that set it.
         pub(super) fn encode_keep_buffer(stack: Stack) -> c_int {
             check_arguments(stack, 1);
             unsafe { (*change(stack)).keep_buffer = switch(stack, 1, (*settings(stack)).keep_buffer) };
@@ -201,7 +203,7 @@ mod functions {
 }
 use functions::*;
 
-/// Fills missing arguments up to `most` with nil; more are refused.
+/// Fills missing arguments up to `most` with nil. Refuses more.
 fn check_arguments(stack: Stack<'_>, most: c_int) {
     if stack.top() > most {
         stack.raise_argument(most + 1, &[b"found too many arguments"]);
@@ -213,7 +215,7 @@ fn refuse_option(stack: Stack<'_>, i: c_int, option: &[u8]) -> ! {
     stack.raise_argument(i, &[b"invalid option '", option, b"'"])
 }
 
-/// Reads a switch at argument `i` (nil leaves it) and pushes what it is now.
+/// Reads a switch from argument `i` (nil leaves it as it is) and pushes its new value.
 fn switch(stack: Stack<'_>, i: c_int, current: bool) -> bool {
     let value = match stack.kind(i) {
         Kind::Nil => current,
@@ -228,7 +230,7 @@ fn switch(stack: Stack<'_>, i: c_int, current: bool) -> bool {
     value
 }
 
-/// Reads an integer at argument `i` (nil leaves it) and pushes what it is now.
+/// Reads an integer from argument `i` (nil leaves it as it is) and pushes its new value.
 fn integer(stack: Stack<'_>, i: c_int, least: i32, most: i32, current: i32) -> i32 {
     let mut value = current;
     if stack.kind(i) != Kind::Nil {
@@ -236,7 +238,7 @@ fn integer(stack: Stack<'_>, i: c_int, least: i32, most: i32, current: i32) -> i
         if value < least || value > most {
             let (mut low, mut high) = (itoa::Buffer::new(), itoa::Buffer::new());
             let (low, high) = (low.format(least).as_bytes(), high.format(most).as_bytes());
-            // lua-cjson blames the first argument, whichever it was.
+            // lua-cjson always blames the first argument.
             stack.raise_argument(1, &[b"expected integer between ", low, b" and ", high]);
         }
     }
@@ -252,7 +254,7 @@ struct Encoder<'a> {
 }
 
 impl Encoder<'_> {
-    /// Writes the value on top of the stack, inside of `depth` tables.
+    /// Writes the value on top of the stack, nested in `depth` tables.
     fn value(&self, depth: i32) {
         let Encoder { stack, out, .. } = *self;
         match stack.kind(-1) {
@@ -280,7 +282,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// The largest key if all keys are positive integers and there are not too many holes; otherwise 0 or below.
+    /// The largest key if all keys are positive integers without too many holes. Otherwise 0 or less.
     fn array_len(&self) -> i64 {
         let Encoder { stack, settings, .. } = *self;
         let (mut most, mut items) = (0i64, 0i64);
@@ -293,7 +295,7 @@ impl Encoder<'_> {
                 return -1;
             }
             if key > most as f64 {
-                // A C integer in Redis' library: what does not fit becomes the smallest.
+                // A C integer in Redis' library: a key that does not fit becomes the least one.
                 most = if key > f64::from(i32::MAX) { i64::from(i32::MIN) } else { key as i64 };
             }
             items += 1;
@@ -354,7 +356,7 @@ impl Encoder<'_> {
 
     fn string(&self, text: &[u8]) {
         self.out.push(b'"');
-        // A byte becomes up to six; room for so many is asked for piece by piece.
+        // A byte becomes up to six, for which room is reserved piece by piece.
         for piece in text.chunks(SCRIPT_ESCAPE_CHUNK_BYTES) {
             self.stack.tick();
             self.escape(piece);
@@ -405,14 +407,14 @@ impl Encoder<'_> {
         self.out.write(|out| write_number(out, number, self.settings.precision));
     }
 
-    /// Raises that the value on top cannot be written.
+    /// Raises an error: the value on top can't be written.
     fn refuse(&self, reason: &[u8]) -> ! {
         let name = self.stack.kind_name(-1);
         self.stack.raise_parts(&[b"Cannot serialise ", name.as_bytes(), b": ", reason])
     }
 }
 
-/// Which bytes of a string are not written as they are.
+/// The bytes that are escaped in a string.
 static IS_ESCAPED: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -423,14 +425,14 @@ static IS_ESCAPED: [bool; 256] = {
     table
 };
 
-/// How many bytes of a string stand before its end, an escape or a NUL byte; none if nothing of them comes.
+/// Number of bytes of a string before its end, an escape or a NUL byte. `None` if none of these occurs.
 fn plain_len(text: &[u8]) -> Option<usize> {
     memchr::memchr3(b'"', b'\\', 0, text)
 }
 
 /// Writes a number as C's `%.{precision}g`.
 fn write_number(out: &mut Vec<u8>, number: f64, precision: i32) {
-    // Up to 14 digits an integer is written in full, which is what nearly all numbers are.
+    // An integer of up to 14 digits is written in full. Nearly all numbers are such integers.
     if precision == 14
         && number.abs() < 1e14
         && number.trunc() == number
@@ -447,7 +449,7 @@ enum TokenKind {
     ObjectEnd,
     ArrayBegin,
     ArrayEnd,
-    /// Its text is in the buffer, or if nothing was escaped, the given part of the input.
+    /// The text is in the buffer or, without escapes, is this range of the input.
     String(Option<(usize, usize)>),
     Number(f64),
     Boolean(bool),
@@ -480,7 +482,7 @@ impl TokenKind {
 #[derive(Clone, Copy)]
 struct Token {
     kind: TokenKind,
-    /// Where it begins, or where the error is.
+    /// The start of the token, or the position of the error.
     at: usize,
 }
 
@@ -493,7 +495,7 @@ struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Pushes the value that `token` begins.
+    /// Pushes the value that begins with `token`.
     fn value(&mut self, token: Token) {
         let stack = self.stack;
         match token.kind {
@@ -615,7 +617,7 @@ impl<'a> Decoder<'a> {
         token(kind)
     }
 
-    /// The byte that is due. A NUL byte ends the text, as it does in C.
+    /// The next byte. A NUL byte ends the text, as in C.
     #[inline(always)]
     fn byte(&self) -> u8 {
         self.text.get(self.at).copied().unwrap_or(0)
@@ -638,7 +640,7 @@ impl<'a> Decoder<'a> {
         token(TokenKind::Error("invalid token"))
     }
 
-    /// Whether here stands what C reads as a number and JSON does not: `+1`, `0x1`, `01`, `inf`, `nan`.
+    /// Whether the input continues with a number for C that is none in JSON: `+1`, `0x1`, `01`, `inf`, `nan`.
     fn is_invalid_number(&self) -> bool {
         let rest = &self.text[self.at..];
         let unsigned = match rest {
@@ -664,7 +666,7 @@ impl<'a> Decoder<'a> {
             integer = integer.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
             digits += 1;
         }
-        // A short integer needs no reader of fractions: nearly all numbers are such.
+        // Nearly all numbers are short integers, which need no parser for fractions.
         if (1..16).contains(&digits)
             && self.text[at] != b'0'
             && !matches!(self.text.get(at + digits), Some(b'.' | b'e' | b'E'))
@@ -680,7 +682,7 @@ impl<'a> Decoder<'a> {
         Token { kind: TokenKind::Number(read.value), at }
     }
 
-    /// Reads a string: as a part of the input, or if something is escaped, into the buffer.
+    /// Reads a string: as a range of the input, or, if it has escapes, into the buffer.
     fn string(&mut self) -> Token {
         let at = self.at;
         let start = at + 1;
@@ -732,7 +734,7 @@ impl<'a> Decoder<'a> {
         Token { kind: TokenKind::String(None), at }
     }
 
-    /// Reads `\uXXXX`, or two of them that are one character.
+    /// Reads `\uXXXX`, or two of them that form one character.
     fn unicode(&mut self) -> Option<char> {
         let unit = |at: usize| -> Option<u32> {
             let digits = self.text.get(at..at + 6)?.strip_prefix(b"\\u")?;

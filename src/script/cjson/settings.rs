@@ -15,7 +15,7 @@ pub(in crate::script) struct Settings {
     pub(super) precision: i32,
 }
 
-/// What becomes of NaN and infinities.
+/// The treatment of NaN and infinities.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Invalid {
@@ -37,7 +37,7 @@ impl Settings {
         precision: 14,
     };
 
-    /// Puts all of them back.
+    /// Restores the defaults.
     pub(in crate::script) fn reset(&mut self) {
         *self = Settings::DEFAULTS;
     }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what a real Redis answers to the scripts of the transcripts in this folder.
+"""Records the replies of a real Redis to the scripts of the transcripts in this folder.
 
 Usage: record.py PORT [FILE...]   (a throw-away redis-server; it is flushed, and restarted by hand if a script kills it)
 
@@ -8,12 +8,12 @@ A transcript is a sequence of cases, each separated by an empty line:
     # a remark
     > the script, line
     > by line
-    2 what a RESP2 client reads, escaped
-    3 what a RESP3 client reads, where it differs
-    ! why Tidegate answers otherwise (kept), followed by
-    =2 its answer (kept)
+    2 the RESP2 reply, escaped
+    3 the RESP3 reply, if it differs
+    ! why Tidegate's reply differs (kept), followed by
+    =2 its reply (kept)
     =3 ...
-    ?  the answer is not compared (kept, with its reason)
+    ?  why the reply is not compared (kept)
 """
 import glob, os, socket, sys
 
