@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::frame::Frame;
 use super::host::{Host, LogLevel, UNDO_IS_FULL, Verdict};
 use super::library::Function;
-use super::lists::ListState;
+use super::list_state::ListState;
 use super::lua::{CFunction, REGISTRY, Stack, ffi, upvalue};
 use super::memory::Memory;
 use super::names::Names;

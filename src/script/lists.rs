@@ -5,77 +5,41 @@
 //! own.
 
 use std::ffi::c_int;
-use std::rc::Rc;
 
-use super::lua::Stack;
-use super::memory::Memory;
-use crate::base::limits::{SCRATCH_KEEP_BYTES, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_LIST_KNOWN_ELEMENTS};
+use super::convert;
+use super::list_state::{Known, ListState};
+use super::lua::{Stack, upvalue};
+use crate::base::limits::{SCRATCH_KEEP_BYTES, SCRIPT_LIST_KEEP_ELEMENTS};
 use crate::resp::request::Argv;
+
+// Upvalues of `enter`, after those for conversion.
+const ENV: c_int = upvalue(convert::UPVALUES + 1);
+pub(super) const LISTS: [List; 2] = [
+    List { name: b"KEYS", key: upvalue(convert::UPVALUES + 2), table: upvalue(convert::UPVALUES + 4) },
+    List { name: b"ARGV", key: upvalue(convert::UPVALUES + 3), table: upvalue(convert::UPVALUES + 5) },
+];
 
 /// One of the global lists, with the stack indices of its name and its shared table. The shared table serves all
 /// scripts that can neither change nor keep it; others get a table of their own.
 pub(super) struct List {
     pub(super) name: &'static [u8],
-    pub(super) key: c_int,
-    pub(super) table: c_int,
-    /// The index of the globals.
-    pub(super) env: c_int,
-}
-
-#[derive(Default)]
-pub(super) struct ListState {
-    /// Whether the global is the shared table.
-    is_shared: bool,
-    /// Number of elements in the shared table.
-    len: usize,
-    /// Its first elements. Repeated ones, such as a limit or the only gate of a program, need not be created again.
-    known: [Known; SCRIPT_LIST_KNOWN_ELEMENTS],
-}
-
-/// An element of a shared table, if it is short.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Known {
-    /// The length plus one; 0 if the element is not known.
-    len_and_one: u8,
-    bytes: [u8; 31],
-}
-
-impl Known {
-    #[inline]
-    fn is(&self, bytes: &[u8]) -> bool {
-        usize::from(self.len_and_one) == bytes.len() + 1 && self.bytes[..bytes.len()] == *bytes
-    }
-
-    #[inline]
-    fn note(&mut self, bytes: &[u8]) {
-        self.len_and_one = 0;
-        if let Some(room) = self.bytes.get_mut(..bytes.len()) {
-            room.copy_from_slice(bytes);
-            self.len_and_one = bytes.len() as u8 + 1;
-        }
-    }
+    key: c_int,
+    table: c_int,
 }
 
 /// Sets one of the global lists. May raise for lack of memory.
 #[inline]
-pub(super) fn set_list(
-    stack: Stack<'_>,
-    memory: &Rc<Memory>,
-    list: &List,
-    elements: Argv<'static>,
-    shared: &mut ListState,
-    may_keep: bool,
-) {
+pub(super) fn set_list(stack: Stack<'_>, list: &List, elements: Argv<'static>, shared: &mut ListState, may_keep: bool) {
     if may_keep || elements.len() > SCRIPT_LIST_KEEP_ELEMENTS || elements.bytes() > SCRATCH_KEEP_BYTES {
         shared.is_shared = false;
         stack.push_value(list.key);
         push_list(stack, elements);
-        return memory.granted(|| stack.raw_set(list.env));
+        return stack.memory().granted(|| stack.raw_set(ENV));
     }
     if !shared.is_shared {
         stack.push_value(list.key);
         stack.push_value(list.table);
-        memory.granted(|| stack.raw_set(list.env));
+        stack.memory().granted(|| stack.raw_set(ENV));
         shared.is_shared = true;
     }
     // Until all elements are set: an error on the way leaves the table in an unknown state.

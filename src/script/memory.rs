@@ -271,7 +271,7 @@ impl Memory {
     }
 
     /// Collects garbage if `bytes` more would not fit otherwise, or if they pass the mark and there may be garbage.
-    #[inline]
+    #[cold]
     pub(super) fn collect_for(&self, bytes: usize) {
         if bytes > self.room() {
             self.collection_due.set(true);

@@ -8,17 +8,18 @@
 //!
 //! - `host`: requests of a script to the server; `program`: programs and their outcomes; `random`: the generator of
 //!   `math.random`
-//! - `integer`: Lua's numbers as integers; `lua`: the stack of a Lua thread, as seen by C functions; `luajit`: functions
-//!   of our LuaJIT beyond Lua's C interface; `chunk`: turns a text into a function
+//! - `integer`: Lua's numbers as integers; `lua`: the stack of a Lua thread, as seen by C functions; `luajit`:
+//!   functions of our LuaJIT beyond Lua's C interface; `chunk`: turns a text into a function
 //! - `alarm`: sets the hook in long runs; `memory`: the limit on memory
-//! - `names`: known names of commands; `lists`: KEYS and ARGV; `frame`: position in a value being written; `failure`:
-//!   the failure of a script, as Redis words it; `debug`: the debugger behind SCRIPT DEBUG, without its hook
+//! - `names`: known names of commands; `list_state`: the state of KEYS and ARGV; `frame`: position in a value being
+//!   written; `failure`: the failure of a script, as Redis words it; `debug`: the debugger behind SCRIPT DEBUG, without
+//!   its hook
 //! - `store`: the script cache; `bundled`: the scripts that are always in it; `library`: libraries of functions
 //! - `context`: the state shared by all C functions. It consists of types that the files before it define, and gives
 //!   `Stack` the methods to reach it
 //! - `interrupt`: interrupts and ends running scripts; `room`: memory that C functions use outside of Lua, and the C
 //!   stack
-//! - `convert`: replies to Lua values, and Lua values to replies
+//! - `convert`: replies to Lua values, and Lua values to replies; `lists`: KEYS and ARGV
 //! - `stand_in`: read-only tables
 //! - Libraries: `redis`, and `register` for libraries being loaded; `strings` and `pattern`, with bounds on time and
 //!   memory; `tables`, and a `sort` that can be interrupted; `control`: `pcall` and coroutines; `cjson`, `cmsgpack`,
@@ -42,6 +43,7 @@ mod host;
 mod integer;
 mod interrupt;
 pub mod library;
+mod list_state;
 mod lists;
 mod lua;
 mod luajit;

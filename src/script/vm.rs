@@ -27,7 +27,7 @@ use super::failure::{Failure, is_of_command, set_text};
 use super::host::{Host, ServerVersion, Verdict};
 use super::interrupt::{HOOK_KEY, hook};
 use super::library::Function;
-use super::lists::{List, push_list, set_list};
+use super::lists::{LISTS, push_list, set_list};
 use super::lua::{Kind, REGISTRY, Stack, ffi, native, upvalue};
 use super::luajit::let_chunks_load_constant_functions;
 use super::memory::{self, Memory};
@@ -495,13 +495,6 @@ const ENTER: c_int = 2;
 /// up to a power of two.
 const PROGRAMS_FORESEEN: usize = SCRIPT_EVAL_CACHE_MAX + 100;
 
-// Upvalues of `enter`, above those for conversion.
-const ENV: c_int = upvalue(convert::UPVALUES + 1);
-const LISTS: [List; 2] = [
-    List { name: b"KEYS", key: upvalue(convert::UPVALUES + 2), table: upvalue(convert::UPVALUES + 4), env: ENV },
-    List { name: b"ARGV", key: upvalue(convert::UPVALUES + 3), table: upvalue(convert::UPVALUES + 5), env: ENV },
-];
-
 native! {
     /// The message handler: notes the error and its position.
     fn explain(stack: Stack) -> c_int {
@@ -521,10 +514,8 @@ native! {
             Passing::Globals => {
                 // SAFETY: the context outlives the state; setting globals does not come back here.
                 let [keys_state, args_state] = unsafe { &mut (*ctx).lists };
-                // SAFETY: as above.
-                let memory = unsafe { &(*ctx).memory };
-                set_list(stack, memory, &LISTS[0], keys, keys_state, program.may_keep_lists);
-                set_list(stack, memory, &LISTS[1], args, args_state, program.may_keep_lists);
+                set_list(stack, &LISTS[0], keys, keys_state, program.may_keep_lists);
+                set_list(stack, &LISTS[1], args, args_state, program.may_keep_lists);
                 stack.raw_get_at(REGISTRY, program.reference);
                 stack.call(0, 1);
             }
