@@ -1,6 +1,10 @@
 //! Functions of our LuaJIT beyond Lua's C interface: those of `luajit/interface.c`, which is compiled with it.
 //!
 //! No Rust code knows how LuaJIT lays out its values and frames.
+//!
+//! **What [`gather`] saves**, in the case "script, 50 SET" of `benches/instructions.rs`, where a SET of three arguments
+//! as a statement takes about 1,680 instructions: without it, reading the arguments through Lua's C interface takes
+//! about 300 more per call. Converting the reply, which a statement drops, takes about 800 more.
 
 use std::ffi::{c_char, c_int};
 
