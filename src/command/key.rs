@@ -386,7 +386,9 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         true => Wait::until(deadline_ms, |reply| answer_waitaof(true, reply)),
         false => Wait {
             // Until the sync ends, or a full disk has space again.
-            retry_at_ms: Some(ctx.now_ms() + ctx.server.persistence.look_again_after(&ctx.server.config).as_millis() as i64),
+            retry_at_ms: Some(
+                ctx.now_ms() + ctx.server.persistence.look_again_after(&ctx.server.config).as_millis() as i64,
+            ),
             ..Wait::until(deadline_ms, |reply| answer_waitaof(false, reply))
         },
     }))

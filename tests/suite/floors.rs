@@ -12,9 +12,7 @@ use std::path::Path;
 /// Circles of files that are still there, each by its folder and files. One that is gone, or became smaller, has to be
 /// taken out here. Whoever adds to them says why in the commit: a value and the pre-images of undo and the parts of snapshots need
 /// each other, most other circles want to be cut.
-const KNOWN_CIRCLES: &[&str] = &[
-    "net: conn listener raw_poller serve sign_in socket_table",
-];
+const KNOWN_CIRCLES: &[&str] = &["net: conn listener raw_poller serve sign_in socket_table"];
 
 #[test]
 fn imports_go_downward_as_the_architecture_says() {

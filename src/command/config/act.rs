@@ -45,7 +45,9 @@ pub(super) fn act(ctx: &mut Ctx<'_>, act: Act, before: &Config, doing: Doing) ->
             // The limit for clients may be a percentage of `maxmemory`.
             ctx.server.clients.limit_changed(&ctx.server.config, &mut ctx.server.meters.stats, ctx.session);
         }
-        Act::ClientsMemory => ctx.server.clients.limit_changed(&ctx.server.config, &mut ctx.server.meters.stats, ctx.session),
+        Act::ClientsMemory => {
+            ctx.server.clients.limit_changed(&ctx.server.config, &mut ctx.server.meters.stats, ctx.session)
+        }
         Act::EvictionPolicy => ctx.server.eviction_policy_changed(ctx.ks),
         // Data being loaded was made under limits that must still hold. The new ones apply after loading.
         Act::ScriptMemory | Act::ScriptCache if ctx.server.persistence.loading.is_some() => {}

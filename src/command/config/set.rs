@@ -76,7 +76,10 @@ fn perform(ctx: &mut Ctx<'_>, acts: &[(Act, &'static Parameter)], before: &Confi
 /// That may take long, so only the caller waits for it. Other commands logged in that time become durable in place.
 fn wait_for_log(ctx: &mut Ctx<'_>) -> Option<Wait> {
     // A log that takes no records fails for a reason, which the client gets at once.
-    if !ctx.may_wait() || ctx.server.persistence.journal.is_none() || ctx.server.persistence.is_unlogged(&ctx.server.config) {
+    if !ctx.may_wait()
+        || ctx.server.persistence.journal.is_none()
+        || ctx.server.persistence.is_unlogged(&ctx.server.config)
+    {
         return None;
     }
     if !ctx.is_retry() {
@@ -84,7 +87,9 @@ fn wait_for_log(ctx: &mut Ctx<'_>) -> Option<Wait> {
     }
     let on_timeout = |reply: &mut Reply| reply.error(b"ERR CONFIG SET was cancelled: nothing has changed");
     (!ctx.server.persistence.is_durable(ctx.session.fence)).then(|| Wait {
-        retry_at_ms: Some(ctx.now_ms() + ctx.server.persistence.look_again_after(&ctx.server.config).as_millis() as i64),
+        retry_at_ms: Some(
+            ctx.now_ms() + ctx.server.persistence.look_again_after(&ctx.server.config).as_millis() as i64,
+        ),
         ..Wait::until(None, on_timeout)
     })
 }

@@ -211,7 +211,6 @@ impl Ranking {
 mod tests {
     use super::*;
     use crate::base::os::allocated::{apart, apart_bytes};
-    use crate::spec::Access;
     use crate::resp::request::OwnedArgv;
     use crate::spec::Access;
 
