@@ -1,8 +1,8 @@
 //! One connection: read, let the engine answer, write.
 //!
-//! A connection is one future on the one thread. It reads into a buffer that all connections share, the engine answers
-//! everything complete in it, and the answers go to the session's outbox. What is left of an unfinished command, and what is
-//! unsent, is the only memory a connection holds: an idle one holds none.
+//! A connection is one future on the one thread. It reads into a buffer that all connections share, the engine runs
+//! every complete command in it, and the replies go to the session's outbox. Unfinished input and unsent replies are
+//! the only memory a connection holds: an idle one holds none.
 //!
 //! ```text
 //!            +---- unfinished input ----+
@@ -12,19 +12,20 @@
 //!                                            what others publish ----+
 //! ```
 //!
-//! The outbox is sent at the future's next turn, after all others that are ready have been fed. A send that finds its reader
-//! asleep must wake it, which costs as much as several commands; many sends in a row wake a client of many connections once.
-//! To an [I/O thread](super::io_threads) it is left at once: that is told of all connections together.
-//! Many bytes are sent at once ([`OUTBOX_TAKE_OVER_BYTES`]): beside them waking costs little, and they are still in the cache.
-//! Who takes long on purpose, a slow script or MIGRATE, lets what is unsent go first
-//! ([`ServerState::send_unsent`](crate::engine::ServerState::send_unsent)); another command that takes long holds it up, as in Redis.
-//! What waits for the log stays in the outbox, and the log wakes the future when it is there
-//! ([`ServerState::sendable`](crate::engine::ServerState::sendable)); meanwhile more is read and answered behind it.
+//! The outbox is sent at the future's next turn, after all other ready connections have been fed. A send that finds its
+//! reader asleep must wake it, which costs as much as several commands; many sends in a row wake a client with many
+//! connections once. Replies for an [I/O thread](super::io_threads) are handed over at once, since that thread is
+//! notified once for all connections together. Large replies are sent at once too ([`OUTBOX_TAKE_OVER_BYTES`]): waking
+//! costs little beside them, and they are still in the cache. A command that is slow on purpose, a slow script or
+//! MIGRATE, sends unsent replies first ([`ServerState::send_unsent`](crate::engine::ServerState::send_unsent)); any
+//! other slow command holds them up, as in Redis. Replies that wait for the journal stay in the outbox, and the journal
+//! wakes the future once they may leave ([`ServerState::sendable`](crate::engine::ServerState::sendable)); further
+//! input is read and executed in the meantime.
 //!
-//! A client that sends and does not read fills its outbox; beyond [`OUTBOX_PAUSE_BYTES`] nothing more is read from it until
-//! it has read. When all outboxes together hold more than
-//! [`OUTBOX_TOTAL_PAUSE_BYTES`](crate::base::limits::OUTBOX_TOTAL_PAUSE_BYTES), that holds for each client that holds more
-//! than its share of it.
+//! A client that sends without reading fills its outbox; beyond [`OUTBOX_PAUSE_BYTES`] nothing more is read from it
+//! until it has read. When all outboxes together hold more than
+//! [`OUTBOX_TOTAL_PAUSE_BYTES`](crate::base::limits::OUTBOX_TOTAL_PAUSE_BYTES), the limit for each client is its share
+//! of that total.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -44,22 +45,22 @@ use crate::resp::reply::Reply;
 use crate::resp::request::Decoder;
 use crate::spec::session_key::SessionKey;
 
-/// What a connection keeps of its input between two reads.
+/// Input that a connection keeps between two reads.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    /// How far the input was understood.
+    /// How far the input has been decoded.
     pub decoder: Decoder,
-    /// Bytes that were read and not yet consumed.
+    /// Bytes read but not yet consumed.
     pub pending: Vec<u8>,
     /// Whether `pending` may hold a whole command that was left for later.
     unfed: bool,
 }
 
 impl Inbox {
-    /// Adds what was read.
+    /// Adds bytes just read.
     pub(crate) fn keep(&mut self, input: &[u8]) {
         if let Some(wanted) = self.decoder.wants() {
-            // A large argument: allocate in few steps, but no more than twice what has really come.
+            // For a large argument, allocate in few steps, but never more than twice the bytes that have arrived.
             let more = wanted.saturating_sub(self.pending.len());
             self.pending.reserve(more.min(self.pending.len() + input.len()).max(input.len()));
         }
@@ -67,7 +68,8 @@ impl Inbox {
         self.unfed = true;
     }
 
-    /// Keeps what the decoder has not consumed of `input`, which began with what was kept before; `drained`: nothing whole is left in it.
+    /// Keeps the bytes of `input` that the decoder has not consumed. `input` began with the bytes kept before;
+    /// `drained`: it holds no more whole commands.
     fn keep_rest(&mut self, input: &[u8], drained: bool) {
         self.unfed = !drained;
         self.pending.clear();
@@ -76,7 +78,7 @@ impl Inbox {
         self.shrink();
     }
 
-    /// What came behind a large command must not hold that one's memory.
+    /// Releases the memory of a large command, so that a small remainder does not keep it.
     fn shrink(&mut self) {
         if self.pending.is_empty() {
             self.pending = Vec::new();
@@ -85,13 +87,13 @@ impl Inbox {
         }
     }
 
-    /// Whether it may hold a whole command that was left for later.
+    /// Whether `pending` may hold a whole command that was left for later.
     pub(crate) fn is_unfed(&self) -> bool {
         self.unfed
     }
 
-    /// Whether it holds more than one client may send ahead of being answered: then the connection, that of the session `key`,
-    /// is to be closed.
+    /// Whether the pending input exceeds the bytes one client may send ahead of its replies. If so, the connection of
+    /// the session `key` is to be closed.
     pub(crate) fn is_too_large(&self, server: &mut ServerState, key: SessionKey) -> bool {
         let is_too_large = self.pending.len() + self.decoder.mem_bytes() > server.config.query_limit_bytes();
         if is_too_large {
@@ -101,10 +103,11 @@ impl Inbox {
         is_too_large
     }
 
-    /// Drops what the decoder has consumed of `pending`; `drained`: nothing whole is left in it.
+    /// Drops the bytes of `pending` that the decoder has consumed; `drained`: no whole command is left.
     pub(crate) fn consumed(&mut self, drained: bool) {
         self.unfed = !drained;
-        // While more of the buffer is to be fed, leave it in place: moving it after every pause would be quadratic.
+        // While more of the buffer is still to be fed, leave it in place: moving it after every pause would be
+        // quadratic.
         if drained {
             self.pending.drain(..self.decoder.keep_from());
             self.decoder.rebase();
@@ -121,7 +124,7 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    /// The future of a connection that stands in the socket table under `key`.
+    /// Makes the future of the connection whose key in the socket table is `key`.
     pub(crate) fn new(shared: Rc<Shared>, key: SessionKey, connection: Rc<Connection>) -> Conn {
         Conn { shared, key, connection }
     }
@@ -139,7 +142,7 @@ impl Drop for Conn {
 /// Why the loop stops for now.
 enum Next {
     Continue,
-    /// There is more to do, but others come first.
+    /// There is more to do, but other connections come first.
     Yield,
     Wait,
     Close,
@@ -178,7 +181,7 @@ impl Future for Conn {
 }
 
 impl Conn {
-    /// One round: write what is unsent, then feed what is left, else read.
+    /// Runs one round: writes unsent replies, then feeds input left over, else reads.
     fn turn(&mut self, cx: &mut Context<'_>, engine: &mut Engine, buffers: &mut Buffers) -> Next {
         if let Some(next) = self.send(cx, engine) {
             return next;
@@ -193,7 +196,7 @@ impl Conn {
             return Next::Yield;
         }
         if engine.server.ending.stop_signal.load(Ordering::Relaxed) {
-            // The server ends as soon as it is told: nothing new may hold that up.
+            // The server ends as soon as it is asked to: no new input may hold that up.
             return Next::Wait;
         }
         let suspended = session.is_suspended();
@@ -202,13 +205,14 @@ impl Conn {
         if inbox.unfed && !suspended {
             return self.feed_pending(cx, engine, &mut buffers.out, &mut inbox);
         }
-        // There is room for what was kept of a command in front of what is read, unless it is long.
+        // The kept part of a command is placed in front of the new input, unless it is too long for that.
         let is_short = !suspended && inbox.pending.len() <= READ_BEHIND_BYTES;
         let kept = if is_short { inbox.pending.len() } else { 0 };
         let end = if inbox.decoder.wants().is_some() { READ_LARGE_BYTES } else { kept + READ_CHUNK_BYTES };
         match connection.poll_read(cx, &mut buffers.input[kept..end]) {
             Poll::Pending => Next::Wait,
-            // It sends no more, but may read what waits for the log, or for an I/O thread. A disk that is full may let it wait for ever.
+            // The client sends no more, but may still read replies that wait for the journal or for an I/O thread. A
+            // full disk may let it wait for ever.
             Poll::Ready(Ok(0))
                 if session.outbox.is_fenced() && !session.restrictions.has(Restrictions::UNLOGGED)
                     || connection.is_relayed && !session.outbox.is_empty() =>
@@ -220,7 +224,7 @@ impl Conn {
             Poll::Ready(Ok(n)) => {
                 session.bytes_in += n as u64;
                 engine.server.meters.stats.received(n as u64);
-                // To move what was kept must not cost more than what is read, which may be a byte.
+                // Moving the kept bytes must not cost more than the bytes just read, of which there may be only one.
                 if !is_short || n < kept {
                     let input = &buffers.input[kept..kept + n];
                     return self.keep(cx, engine, &mut buffers.out, &mut inbox, input, suspended);
@@ -233,20 +237,20 @@ impl Conn {
                     return Next::Close;
                 }
                 let next = self.post(cx, engine, &mut buffers.out, fed);
-                // Who fills the whole buffer has more on the way: it must not keep the others waiting.
+                // A client that fills the whole buffer has more on the way: it must not keep the others waiting.
                 if matches!(next, Next::Continue) && kept + n == end { Next::Yield } else { next }
             }
         }
     }
 
-    /// Writes what is unsent, as far as it may leave. `None` when the session may go on.
+    /// Writes as much of the unsent replies as may leave. Returns `None` when the session may go on.
     fn send(&mut self, cx: &mut Context<'_>, engine: &mut Engine) -> Option<Next> {
         let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Some(Next::Close) };
         let is_fenced = session.outbox.is_fenced();
         let mut free = if is_fenced { engine.server.sendable(self.key) } else { session.outbox.len() };
         let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Some(Next::Close) };
         if session.killed {
-            // What was answered before, if the socket takes it.
+            // Tries to send earlier replies; whether the socket takes them does not matter here.
             let _ = self.connection.poll_write(cx, session.outbox.first(free));
             return Some(Next::Close);
         }
@@ -283,14 +287,14 @@ impl Conn {
         let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Some(Next::Close) };
         if session.outbox.is_empty() {
             if session.closing {
-                // What the system does not have yet would be lost.
+                // Bytes not yet handed to the system would be lost by closing.
                 let is_sent = self.connection.poll_sent(cx).is_ready();
                 return Some(if is_sent { Next::Close } else { Next::Wait });
             }
         } else if slice == 0 {
             return Some(Next::Yield);
         } else if has_free && !is_stuck {
-            // The others wait for the log, which is to be told so.
+            // The rest waits for the journal, which must first learn of it.
             return Some(Next::Continue);
         } else if session.closing || is_over_share || held > OUTBOX_PAUSE_BYTES {
             return Some(Next::Wait);
@@ -298,7 +302,7 @@ impl Conn {
         None
     }
 
-    /// Adds what was read to what is pending, and feeds it unless the session waits.
+    /// Adds input just read to the pending bytes, and feeds it unless the session waits.
     fn keep(
         &mut self,
         cx: &mut Context<'_>,
@@ -329,14 +333,14 @@ impl Conn {
         if matches!(next, Next::Continue) { Next::Yield } else { next }
     }
 
-    /// Hands the replies over to be sent. Many bytes are sent at once: they are still in the processor's cache, and waking their
-    /// reader is little beside them.
+    /// Hands the replies over to be sent. Large replies are sent at once: they are still in the processor's cache, and
+    /// waking their reader costs little in comparison.
     fn post(&mut self, cx: &mut Context<'_>, engine: &mut Engine, out: &mut Reply, fed: Fed) -> Next {
         if out.is_empty() {
             return if engine.server.pipeline.has_sent_past() { Next::Yield } else { Next::Continue };
         }
         let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Next::Close };
-        // An I/O thread sends in its own time, and nobody here waits for that.
+        // An I/O thread sends at its own pace, and this thread does not wait for it.
         let is_sent_elsewhere = self.connection.is_relayed;
         let are_many = out.len() >= OUTBOX_TAKE_OVER_BYTES;
         session.outbox.append(out.buffer_mut());
@@ -360,14 +364,14 @@ impl Conn {
 
 /// The buffers that all connections share, one at a time.
 pub(crate) struct Buffers {
-    /// What was read.
+    /// Input just read.
     pub input: Box<[u8]>,
-    /// What is answered.
+    /// Replies being written.
     pub out: Reply,
 }
 
 impl Buffers {
-    /// Gives back what replies took.
+    /// Gives back memory that large replies took.
     pub(crate) fn give_back(&mut self) {
         self.out.buffer_mut().shrink_to(0);
     }

@@ -1,10 +1,11 @@
-//! Threads that receive and send beside the engine's (`io-threads`), for servers with cores to spare: without pipelining, to receive a
-//! request and to send its reply takes the system many times as long as the command itself takes.
+//! Threads that receive and send for the engine's thread (`io-threads`), for servers with cores to spare. Without
+//! pipelining, receiving a request and sending its reply takes the system many times as long as running the command.
 //!
-//! Commands are decoded and run by the engine's thread alone, connection by connection, as they are without such threads. Only the way
-//! that bytes take between the socket and the connection's task differs: they are [relayed](super::relay). An I/O thread waits for
-//! the sockets of its connections, and tells the engine's thread, once for many of them, which have something to read. In return the
-//! engine's thread posts connections that have something to send, also many at a time, and wakes the I/O thread only if that sleeps.
+//! The engine's thread alone decodes and runs commands, connection by connection, exactly as it does without I/O
+//! threads. Only the path of the bytes between the socket and the connection's task differs: they are
+//! [relayed](super::relay). An I/O thread waits for the sockets of its connections, and notifies the engine's thread,
+//! once for many of them, of those that have input. In return the engine's thread posts connections that have replies
+//! to send, also many at a time, and wakes the I/O thread only if it sleeps.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind, IoSlice};
@@ -31,42 +32,42 @@ use crate::engine::meters::stats::IoThreadStats;
 /// The I/O threads, for the engine's thread.
 pub(crate) struct IoThreads {
     threads: Vec<IoThread>,
-    /// Of the connections' tasks, by the place of their relay. `None` for one that does not wait.
+    /// Wakers of the connections' tasks, indexed by the place of their relay. `None` for a task that does not wait.
     wakers: RefCell<Slab<Option<Waker>>>,
-    /// There is something that was not posted yet.
+    /// Some relays have not been posted yet.
     has_unposted: Cell<bool>,
-    /// Of the engine's thread itself, which sends some bytes past the others.
+    /// Counts of the engine's thread itself, which sends some bytes directly.
     own_stats: Arc<IoThreadStats>,
     ready_list: Arc<ReadyList>,
-    /// Where [`ReadyList::told`] is taken to. Empty otherwise.
+    /// Buffer into which [`ReadyList::told`] is swapped. Empty otherwise.
     told: RefCell<Vec<usize>>,
-    /// What all relays hold in large buffers.
+    /// Bytes that all relays hold in large buffers.
     relayed_bytes: Arc<AtomicUsize>,
 }
 
-/// One of them.
+/// One I/O thread, as the engine's thread sees it.
 struct IoThread {
     mailbox: Arc<Mailbox>,
     stats: Arc<IoThreadStats>,
-    /// Relays that it is to look at, and does not know of yet.
+    /// Relays that the thread is to look at, not yet posted to it.
     unposted: RefCell<Vec<Arc<Relay>>>,
     handle: Option<JoinHandle<()>>,
 }
 
-/// What I/O threads tell the engine's thread.
+/// Notifications from the I/O threads to the engine's thread.
 #[derive(Default)]
 struct ReadyList {
-    /// Places of relays whose tasks have something to do, in the order in which that came.
+    /// Places of relays whose tasks have something to do, in order of arrival.
     told: Mutex<Vec<usize>>,
-    /// There is something in it, or to be delivered.
+    /// Notified when `told` has entries, or when posted relays are to be delivered.
     moved: Notify,
 }
 
-/// What the engine's thread tells an I/O thread.
+/// Messages from the engine's thread to an I/O thread.
 struct Mailbox {
     /// Relays to look at.
     posted: Mutex<Vec<Arc<Relay>>>,
-    /// The I/O thread sleeps, or is about to, and has to be woken.
+    /// The I/O thread sleeps, or is about to, and must be woken.
     is_asleep: AtomicBool,
     /// The server ends.
     is_over: AtomicBool,
@@ -76,7 +77,7 @@ struct Mailbox {
 impl Mailbox {
     fn wake(&self) {
         if self.is_asleep.swap(false, Ordering::SeqCst) {
-            // An error would be one of the descriptor that it owns, and there is none that could be handled.
+            // The only possible error is one of a descriptor that the waker owns, and it could not be handled here.
             let _ = self.waker.wake();
         }
     }
@@ -102,13 +103,13 @@ impl IoThreads {
         })
     }
 
-    /// What the engine's thread and each of the others have done.
+    /// Counters of the engine's thread and of each I/O thread.
     pub(crate) fn stats(&self) -> Vec<Arc<IoThreadStats>> {
         let others = self.threads.iter().map(|thread| &thread.stats);
         std::iter::once(&self.own_stats).chain(others).map(Arc::clone).collect()
     }
 
-    /// Hands a socket that does not block over to the thread that has the fewest.
+    /// Hands a non-blocking socket over to the I/O thread that has the fewest connections.
     pub(super) fn relay(self: &Rc<IoThreads>, socket: OwnedFd) -> Relayed {
         let by_clients = |(_, thread): &(usize, &IoThread)| thread.stats.clients.load(Ordering::Relaxed);
         let thread = self.threads.iter().enumerate().min_by_key(by_clients).map_or(0, |(at, _)| at);
@@ -119,18 +120,18 @@ impl IoThreads {
         Relayed { relay, threads: Rc::clone(self) }
     }
 
-    /// Has the I/O thread of `relay` look at it, soon.
+    /// Asks the I/O thread of `relay` to look at it soon.
     fn post(&self, relay: &Arc<Relay>) {
         if relay.begin_post() {
             self.threads[relay.thread].unposted.borrow_mut().push(Arc::clone(relay));
             if !self.has_unposted.replace(true) {
-                // Behind all that is ready to run now, which may have more to post.
+                // Runs after all tasks that are ready now, which may have more to post.
                 self.ready_list.moved.notify_one();
             }
         }
     }
 
-    /// Tells the I/O threads what was posted to them.
+    /// Hands posted relays over to their I/O threads.
     fn deliver(&self) {
         if !self.has_unposted.replace(false) {
             return;
@@ -144,13 +145,13 @@ impl IoThreads {
         }
     }
 
-    /// Wakes the tasks that I/O threads have something for.
+    /// Wakes the tasks for which I/O threads have something.
     fn collect(&self) {
         let told = &mut *self.told.borrow_mut();
         std::mem::swap(&mut *lock(&self.ready_list.told), told);
         let wakers = self.wakers.borrow();
         for place in told.drain(..) {
-            // It may have left by now. Another one in its place is woken for nothing.
+            // The connection may be gone by now; a new one in its place is woken needlessly.
             if let Some(Some(waker)) = wakers.get(place) {
                 waker.wake_by_ref();
             }
@@ -158,13 +159,13 @@ impl IoThreads {
         told.shrink_to(IO_EVENTS_MAX);
     }
 
-    /// Tells the I/O threads what there is for them, and takes what they have told.
+    /// Delivers posted relays to the I/O threads and collects their notifications.
     pub(super) fn exchange(&self) {
         self.collect();
         self.deliver();
     }
 
-    /// Exchanges news with the I/O threads for as long as the server runs.
+    /// Exchanges notifications with the I/O threads for as long as the server runs.
     pub(super) async fn serve(self: Rc<IoThreads>) {
         loop {
             self.ready_list.moved.notified().await;
@@ -178,10 +179,10 @@ impl Drop for IoThreads {
         self.deliver();
         for IoThread { mailbox, handle, .. } in &mut self.threads {
             mailbox.is_over.store(true, Ordering::SeqCst);
-            // It may be about to sleep, whatever it says of that.
+            // The thread may be about to sleep, whatever `is_asleep` says.
             let _ = mailbox.waker.wake();
             if let Some(handle) = handle.take() {
-                // One that has panicked has told so.
+                // A thread that panicked has already reported it.
                 let _ = handle.join();
             }
         }
@@ -210,13 +211,13 @@ impl AsFd for Relayed {
 }
 
 impl Relayed {
-    /// The number of its thread, as INFO and CLIENT LIST tell it: that of the engine is 0.
+    /// The number of its thread, as shown by INFO and CLIENT LIST; the engine's thread is 0.
     pub(super) fn thread(&self) -> u8 {
-        // There are at most 127.
+        // There are at most 127 threads.
         self.relay.thread as u8 + 1
     }
 
-    /// Whether there is something to read, be it the end.
+    /// Whether there are bytes, or the end of the stream, to read.
     pub(super) fn has_incoming(&self) -> bool {
         self.relay.has_incoming()
     }
@@ -231,7 +232,7 @@ impl Relayed {
         self.relay.unsent()
     }
 
-    /// For its task: reads what is there; 0 at the end.
+    /// For its task: reads available bytes; 0 at the end.
     #[inline]
     pub(super) fn poll_read(&self, cx: &mut Context<'_>, input: &mut [u8]) -> Poll<io::Result<usize>> {
         // A client that sends without end must not keep the others waiting.
@@ -256,13 +257,13 @@ impl Relayed {
         self.or_wait(cx, self.posted(written))
     }
 
-    /// For its task: whether all that was written is sent.
+    /// For its task: whether all bytes written have been sent.
     pub(super) fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<()> {
         let sent = if self.relay.is_sent() { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
         self.or_wait(cx, sent).map(drop)
     }
 
-    /// Reads what is there; 0 at the end.
+    /// Reads available bytes; 0 at the end.
     pub(super) fn read_now(&self, input: &mut [u8]) -> io::Result<usize> {
         let (read, has_room_again) = self.relay.read(input);
         if has_room_again {
@@ -271,7 +272,7 @@ impl Relayed {
         read
     }
 
-    /// Sends some of `parts`, from the beginning on: by `send` if nothing waits to be sent before them.
+    /// Sends some of `parts`, from the beginning on; calls `send` directly if no bytes wait before them.
     pub(super) fn send_now(
         &self,
         parts: &[IoSlice<'_>],
@@ -335,33 +336,33 @@ impl IoThread {
     }
 }
 
-/// Of the event that wakes an I/O thread.
+/// The event that wakes an I/O thread.
 const WAKE: Token = Token(usize::MAX);
 
-/// How long to wait when the system has failed to say which sockets have something.
+/// How long to wait when the system has failed to report ready sockets.
 const POLL_RETRY: Duration = Duration::from_millis(10);
 
-/// What an I/O thread has.
+/// The state of an I/O thread.
 struct Worker {
     poll: mio::Poll,
     mailbox: Arc<Mailbox>,
     ready_list: Arc<ReadyList>,
     stats: Arc<IoThreadStats>,
-    /// The relays whose sockets it waits for, by the number of their events.
+    /// The relays whose sockets the thread waits for, indexed by the number of their events.
     relays: Slab<Served>,
-    /// Where [`Mailbox::posted`] is taken to. Empty otherwise.
+    /// Buffer into which [`Mailbox::posted`] is swapped. Empty otherwise.
     posted: Vec<Arc<Relay>>,
-    /// What to tell the engine's thread.
+    /// Notifications for the engine's thread.
     told: Vec<usize>,
-    /// What is received comes here first.
+    /// Buffer into which bytes are received first.
     chunk: Box<[u8]>,
-    /// Changes places with what is to be sent. Empty otherwise.
+    /// Swapped with the bytes to be sent. Empty otherwise.
     spare: Vec<u8>,
 }
 
 struct Served {
     relay: Arc<Relay>,
-    /// The socket takes no more for now; an event tells when it does.
+    /// The socket takes no more for now; an event reports when it does.
     is_waiting: bool,
 }
 
@@ -387,7 +388,7 @@ impl Worker {
         }
     }
 
-    /// From now on it has to be woken. Answers how long it may sleep.
+    /// Marks the thread as asleep, so that it must be woken from now on. Returns how long it may sleep.
     fn fall_asleep(&self) -> Option<Duration> {
         self.mailbox.is_asleep.store(true, Ordering::SeqCst);
         if lock(&self.mailbox.posted).is_empty() { None } else { Some(Duration::ZERO) }
@@ -424,13 +425,13 @@ impl Worker {
         self.posted = posted;
     }
 
-    /// Waits for its socket from now on.
+    /// Starts waiting for the relay's socket.
     fn take_on(&mut self, relay: &Arc<Relay>) {
         let number = self.relays.insert(Served { relay: Arc::clone(relay), is_waiting: false });
         relay.set_number(Number::Given(number));
         let both = Interest::READABLE | Interest::WRITABLE;
         if let Err(error) = self.poll.registry().register(&mut SourceFd(&relay.raw_fd()), Token(number), both) {
-            // The system is out of memory for it.
+            // The system has no memory left for it.
             tracing::warn!(%error, "dropped a connection");
             relay.fail(error.kind());
             self.told.push(relay.place);
@@ -461,23 +462,23 @@ impl Worker {
         }
     }
 
-    /// Waits for its socket no more. The socket is closed when the engine's thread has let go of it, too.
+    /// Stops waiting for the relay's socket. The socket is closed when the engine's thread has let go of it, too.
     fn let_go(&mut self, relay: &Relay) {
         if let Number::Given(number) = relay.number() {
-            // It may not have been possible to wait for it.
+            // It may never have been registered.
             let _ = self.poll.registry().deregister(&mut SourceFd(&relay.raw_fd()));
             self.relays.remove(number);
             relay.set_number(Number::Gone);
         }
     }
 
-    /// Tells the engine's thread what there is for it.
+    /// Notifies the engine's thread of relays that have something for it.
     fn tell(&mut self) {
         if self.told.is_empty() {
             return;
         }
         let mut told = lock(&self.ready_list.told);
-        // Otherwise it has been notified, and takes all that it finds.
+        // Otherwise the engine's thread was notified before, and collects every entry it finds.
         let is_first = told.is_empty();
         told.append(&mut self.told);
         drop(told);

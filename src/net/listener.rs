@@ -26,21 +26,21 @@ use crate::engine::ServerState;
 use crate::engine::session::Peer;
 use crate::spec::session_key::SessionKey;
 
-/// Whether what is sent over TCP is encrypted.
+/// Whether connections over TCP are encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Security {
-    /// It is not.
+    /// Not encrypted.
     Plain,
-    /// By TLS.
+    /// Encrypted by TLS.
     Tls,
 }
 
-/// Where to listen, as the configuration says it.
+/// Where to listen, as the configuration gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// At an address or name, `*` for every IPv4 and `::*` for every IPv6 address, and a port.
     Tcp(String, u16, Security),
-    /// At a path, which is removed at the end.
+    /// At a path, which is removed when the listener closes.
     Unix(PathBuf),
 }
 
@@ -53,7 +53,7 @@ impl Place {
         }
     }
 
-    /// How many connections are accepted there at a time, before others have their turn.
+    /// How many connections to accept there at a time before others have their turn.
     fn accepted_in_turn(&self, config: &Config) -> u32 {
         match self {
             Place::Tcp(.., Security::Tls) => config.max_new_tls_connections_per_cycle,
@@ -62,7 +62,7 @@ impl Place {
     }
 }
 
-/// How a log names it.
+/// Formats the place as log lines show it.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -77,7 +77,7 @@ pub(crate) struct Listener {
     place: Place,
     /// Borrowed for the length of one call. `None` once it is closed.
     socket: RefCell<Option<Bound>>,
-    /// Of the task that accepts.
+    /// The waker of the task that accepts.
     waker: RefCell<Option<Waker>>,
 }
 
@@ -89,7 +89,7 @@ enum Bound {
 /// How long to wait when the system has no more descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// What a remote peer reads when no password guards a server that listens to the world.
+/// Sent to a remote peer when no password guards a server that listens on all addresses.
 const PROTECTED_MODE: &[u8] = b"-DENIED Tidegate runs in protected mode: no password is set, so only clients on this \
 machine are served. Set a password (CONFIG SET requirepass, or --requirepass at start), or, where the network itself is \
 trusted, turn the protection off (CONFIG SET protected-mode no, or --protected-mode no).\r\n";
@@ -113,12 +113,12 @@ impl Listener {
         Ok(())
     }
 
-    /// Whether it has not been closed.
+    /// Whether the listener is still open.
     pub(super) fn is_open(&self) -> bool {
         self.socket.borrow().is_some()
     }
 
-    /// Marks what is sent over TCP for the system's packet filters, if `id` is not 0. Only on Linux.
+    /// Sets the mark for the system's packet filters on connections over TCP, if `id` is not 0. Only on Linux.
     pub(crate) fn mark(&self, id: u32) -> io::Result<()> {
         match &*self.socket.borrow() {
             #[cfg(target_os = "linux")]
@@ -132,7 +132,7 @@ impl Listener {
         &self.place
     }
 
-    /// The same, as the start-up line tells it.
+    /// The place, as the start-up line shows it.
     pub(crate) fn address(&self) -> String {
         match (&*self.socket.borrow(), &self.place) {
             (Some(Bound::Tcp(listener)), Place::Tcp(.., security)) => {
@@ -143,10 +143,10 @@ impl Listener {
         }
     }
 
-    /// Closes it; who is connected stays so. Its task ends.
+    /// Closes the listener; its task ends. Established connections stay.
     pub(crate) fn close(&self) {
         if let (Some(Bound::Unix(_)), Place::Unix(path)) = (self.socket.take(), &self.place) {
-            // Nothing is lost when the file is gone already.
+            // It does not matter if the file is gone already.
             let _ = std::fs::remove_file(path);
         }
         if let Some(waker) = self.waker.take() {
@@ -175,7 +175,7 @@ impl Listener {
         Ok(Connected::Accepted { fd: socket.into(), is_unix: matches!(self.place, Place::Unix(_)) })
     }
 
-    /// The next connection; `None` once it is closed.
+    /// The next connection; `None` once the listener is closed.
     async fn accept(&self) -> Option<io::Result<Connected>> {
         poll_fn(|cx| {
             self.waker.replace(Some(cx.waker().clone()));
@@ -192,7 +192,7 @@ impl Listener {
         .await
     }
 
-    /// Accepts until it is closed.
+    /// Accepts connections until the listener is closed.
     pub(super) async fn accept_all(self: Rc<Listener>, shared: Rc<Shared>) {
         let mut accepted_in_turn = 0;
         while let Some(accepted) = self.accept().await {
@@ -252,7 +252,7 @@ fn bind_unix(path: &Path, permissions: u32, backlog: i32) -> io::Result<UnixList
     UnixListener::from_std(OwnedFd::from(socket).into())
 }
 
-/// The address of a host: `*` and `::*` are all of the machine.
+/// Resolves a host to its address; `*` and `::*` mean all addresses of the machine.
 pub(super) fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
     let ip = match host {
         "*" => IpAddr::from([0, 0, 0, 0]),
@@ -270,7 +270,7 @@ fn first_address(host: &str, port: u16) -> io::Result<SocketAddr> {
     (host, port).to_socket_addrs()?.next().ok_or_else(|| io::Error::other("the name has no address"))
 }
 
-/// Makes a socket that `listener` accepted a connection with a session; or tells its peer why not, and closes it.
+/// Turns a socket that `listener` accepted into a connection with a session, or tells its peer why not and closes it.
 pub(super) fn open(
     server: &mut ServerState,
     table: &SocketTable,
@@ -284,12 +284,12 @@ pub(super) fn open(
     let is_secure = matches!(listener.place(), Place::Tcp(.., Security::Tls));
     let refusal = greet(&SockRef::from(&socket), path.is_some(), server);
     match refusal {
-        // Only who has shaken hands could read it; until then it has a place among the others.
+        // A TLS client can read the refusal only after the handshake; until then it counts as a connection.
         Some(Refusal::Protected) if is_secure && !is_full(server) => {}
         Some(refusal) => {
             server.meters.stats.rejected_connections += 1;
             if !is_secure {
-                // It fits any socket's buffer; a peer that has left does not miss it.
+                // The text fits any socket's buffer, and a peer that has left does not miss it.
                 let _ = SockRef::from(&socket).send(refusal.text());
             }
             return None;
@@ -297,14 +297,14 @@ pub(super) fn open(
         None => {}
     }
     let needs_task = matches!(socket, Connected::Accepted { .. });
-    // tokio could not let go of it: it is closed, and its peer may try again.
+    // tokio could not release the socket: it is closed, and its peer may try again.
     let socket = table.relay(socket).inspect_err(|error| tracing::warn!(%error, "dropped a connection")).ok()?;
     let transport_bytes = if is_secure { TLS_CONNECTION_BYTES } else { 0 };
     let io_thread = socket.thread();
     let peer = Peer { transport_bytes, io_thread, ..peer_of(&SockRef::from(&socket), path.as_deref()) };
     let transport = match is_secure {
         false => Transport::Plain(socket),
-        // Without an acceptor nobody listens for TLS any more.
+        // Without an acceptor the server no longer listens for TLS.
         true => Transport::Tls(Box::new(table.acceptor()?.accept(socket).ok()?)),
     };
     let key = server.open_session(peer);
@@ -322,7 +322,7 @@ pub(super) fn open(
     Some((key, connection))
 }
 
-/// Why somebody is not served.
+/// Why a peer is not served.
 #[derive(Clone, Copy)]
 enum Refusal {
     Protected,
@@ -338,11 +338,11 @@ impl Refusal {
     }
 }
 
-/// Sets an accepted socket's options, and answers why it is not served.
+/// Sets an accepted socket's options. Returns the reason if the peer is not to be served.
 fn greet(socket: &Socket, is_unix: bool, server: &ServerState) -> Option<Refusal> {
     let config = &server.config;
     if !is_unix {
-        // A socket that the peer has reset already takes no options; reading from it will say so.
+        // A socket that the peer has already reset takes no options; reading from it will report that.
         let _ = socket.set_tcp_nodelay(true);
         if config.tcp_keepalive_s > 0 {
             let keepalive = TcpKeepalive::new()
@@ -364,7 +364,7 @@ fn is_full(server: &ServerState) -> bool {
     server.clients.sessions.len() >= server.config.maxclients as usize
 }
 
-/// What CLIENT LIST tells of an accepted socket; `path` is that of a unix socket.
+/// The peer of an accepted socket, as CLIENT LIST shows it; `path` is that of a unix socket.
 fn peer_of(socket: &Socket, path: Option<&str>) -> Peer {
     let fd = socket.as_raw_fd();
     if let Some(path) = path {

@@ -1,9 +1,9 @@
-//! Metrics over HTTP, and whether the server lives and is ready: for Prometheus, and for whoever starts and ends servers.
+//! Metrics over HTTP for Prometheus, and liveness and readiness checks for service managers.
 //!
-//! A thread of its own accepts connections and gives each a short-lived one, past tokio: who asks whether the server lives must be
-//! answered while a script holds the engine. `/health` is answered by that thread, `/ready` by what the engine last said of itself, and
-//! `/metrics` by the engine, which is asked through [`Questions`] and given [some time](METRICS_ENGINE_PATIENCE). Connections, the bytes
-//! of a request and its time are bounded; each connection is one request.
+//! A dedicated thread accepts connections and gives each a short-lived thread, past tokio: liveness checks must succeed
+//! while a script holds the engine. That thread answers `/health` itself, `/ready` from the engine's last report, and
+//! `/metrics` by asking the engine through [`Questions`], for which it has [some time](METRICS_ENGINE_PATIENCE). The
+//! number of connections, the bytes of a request and its time are bounded; each connection carries one request.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -24,11 +24,11 @@ use crate::base::limits::{
 use crate::engine::Engine;
 use crate::engine::session::registry::{Readiness, Registry};
 
-/// Who waits for the engine's metrics.
+/// Threads that wait for the engine's metrics.
 #[derive(Default)]
 pub(crate) struct Questions {
     waiting: Mutex<Vec<(u64, SyncSender<String>)>>,
-    /// Tells those who wait apart.
+    /// Distinguishes the waiting threads.
     last_id: AtomicU64,
     moved: Notify,
 }
@@ -36,14 +36,14 @@ pub(crate) struct Questions {
 impl Questions {
     /// The engine's metrics; `None` when it is too busy to answer within `patience`.
     fn ask(&self, patience: Duration) -> Option<String> {
-        // Room for one: so whoever answers never waits for who has stopped listening.
+        // A capacity of one, so that the engine never blocks on a thread that has stopped listening.
         let (sender, receiver) = sync_channel(1);
         let id = self.last_id.fetch_add(1, Ordering::Relaxed);
         self.waiting().push((id, sender));
         self.moved.notify_one();
         let answer = receiver.recv_timeout(patience).ok();
         if answer.is_none() {
-            // A script may hold the engine for hours, and others ask meanwhile.
+            // A script may hold the engine for hours, during which other threads ask.
             self.waiting().retain(|(other, _)| *other != id);
         }
         answer
@@ -53,21 +53,21 @@ impl Questions {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers what is asked, for ever: a task beside the others of the engine's thread. `render` makes the text.
+    /// Answers questions for ever, as a task beside the others of the engine's thread. `render` makes the text.
     pub(crate) async fn answer(self: Arc<Questions>, shared: Rc<Shared>, render: fn(&mut Engine) -> String) {
         loop {
             self.moved.notified().await;
             let waiting = std::mem::take(&mut *self.waiting());
             if !waiting.is_empty() {
                 let text = render(&mut shared.engine.borrow_mut());
-                // Who does not listen any more has given up.
+                // A thread that no longer listens has given up.
                 waiting.iter().for_each(|(_, sender)| drop(sender.try_send(text.clone())));
             }
         }
     }
 }
 
-/// Opens the sockets; an address that starts with `-` may fail. Answers the address that can't be listened at.
+/// Opens the sockets; an address that starts with `-` may fail. An error names the address that can't be listened on.
 pub(crate) fn listen(addresses: &[String], port: u16) -> Result<Vec<TcpListener>, (String, io::Error)> {
     let mut listeners = Vec::new();
     for address in addresses {
@@ -102,18 +102,18 @@ struct Site {
     crowd: Arc<Crowd>,
 }
 
-/// Who is connected: at most [`METRICS_CONNECTIONS_MAX`] that have not asked yet, and as many that wait for the engine.
+/// Open connections: at most [`METRICS_CONNECTIONS_MAX`] without a request yet, and as many waiting for the engine.
 #[derive(Default)]
 struct Crowd {
-    /// The first that came is the first here.
+    /// In order of arrival, oldest first.
     silent: Mutex<VecDeque<(u64, Arc<TcpStream>)>>,
     last_id: AtomicU64,
     answered: AtomicUsize,
 }
 
 impl Crowd {
-    /// Takes in one more. If there are too many, the one that has been silent for longest has to go: if the newest were refused, a few
-    /// that never say anything would keep all others out.
+    /// Admits a connection. If there are too many, closes the one silent for longest: if the newest were refused, a few
+    /// connections that never send a request would keep all others out.
     fn enter(&self, stream: &Arc<TcpStream>) -> u64 {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed);
         let mut silent = self.silent();
@@ -121,13 +121,13 @@ impl Crowd {
         if silent.len() > METRICS_CONNECTIONS_MAX
             && let Some((_, oldest)) = silent.pop_front()
         {
-            // Its thread sees the end of what it reads. If the peer has hung up that is so already.
+            // Its thread sees the end of the stream. If the peer has hung up, it has seen that already.
             let _ = oldest.shutdown(Shutdown::Both);
         }
         id
     }
 
-    /// It is silent no more, whatever has ended that.
+    /// Removes a connection from the silent ones, whether by a request or by its end.
     fn has_spoken(&self, id: u64) {
         self.silent().retain(|(other, _)| *other != id);
     }
@@ -137,21 +137,21 @@ impl Crowd {
     }
 }
 
-/// A response: its status line's end, and its text.
+/// A response: the rest of its status line, and its text.
 type Response = (&'static str, String);
 
 impl Site {
     fn accept_all(&self, listener: &TcpListener) {
         loop {
             let Ok((stream, _)) = listener.accept() else {
-                // Out of descriptors, say: a moment later there may be some.
+                // The process may be out of descriptors; a moment later some may be free.
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
             };
             let stream = Arc::new(stream);
             let id = self.crowd.enter(&stream);
             let site = self.clone();
-            // A connection that breaks is its peer's to tell of.
+            // A broken connection is reported by its peer.
             let serve = move || drop(site.serve(id, &stream));
             if std::thread::Builder::new().name("metrics-client".to_owned()).spawn(serve).is_err() {
                 self.crowd.has_spoken(id);
@@ -173,14 +173,14 @@ impl Site {
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
         );
-        // HEAD asks for what GET would answer, without the text.
+        // HEAD gets the reply of GET without the text.
         let text = if request.is_some_and(|head| head.starts_with(b"HEAD ")) { String::new() } else { text };
         let sent = write_response(stream, &[head, text].concat().into_bytes());
         self.crowd.answered.fetch_sub(1, Ordering::Relaxed);
         sent
     }
 
-    /// The answer to a request. `may_ask`: the engine may be asked, for which few wait at a time.
+    /// The response to a request. `may_ask`: the engine may be asked, for which only a few may wait at a time.
     fn respond(&self, head: &[u8], may_ask: bool) -> Response {
         let text = |text: &str| text.to_owned();
         match request_path(head) {
@@ -202,7 +202,7 @@ impl Site {
     }
 }
 
-/// Sends all of a response. A client that takes too long for it, however steadily, gets the rest no more: it has one of few places.
+/// Sends a whole response. A client that takes too long, however steadily, is cut off: it holds one of few places.
 fn write_response(mut stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     let deadline = Instant::now() + METRICS_PATIENCE;
     while !bytes.is_empty() {
@@ -220,11 +220,11 @@ fn time_until(deadline: Instant) -> io::Result<Duration> {
     left.ok_or(io::ErrorKind::TimedOut.into())
 }
 
-/// What is said while the engine can't be asked.
+/// Sent while the engine can't be asked.
 const BUSY: &str = "# HELP tidegate_busy Whether a command or script is blocking the server, so no other metric is available.\n\
                     # TYPE tidegate_busy gauge\ntidegate_busy 1\n";
 
-/// Reads up to the empty line behind a request's head; `None` if that is too long. What takes too long is an error.
+/// Reads up to the empty line behind a request's head; `None` if the head is too long. Taking too long is an error.
 fn read_request(mut stream: &TcpStream) -> io::Result<Option<Vec<u8>>> {
     let deadline = Instant::now() + METRICS_PATIENCE;
     let mut head = Vec::new();
@@ -242,7 +242,7 @@ fn read_request(mut stream: &TcpStream) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(head))
 }
 
-/// The path that a request asks for, without what is behind a question mark; else the status that refuses it.
+/// The path of a request, without the part from a question mark on; else the status that refuses it.
 fn request_path(head: &[u8]) -> Result<&str, &'static str> {
     const BAD: &str = "400 Bad Request";
     let line = head.split(|&byte| byte == b'\r').next().unwrap_or_default();

@@ -1,17 +1,17 @@
 //! Serves the other connections while a script holds the thread.
 //!
-//! tokio can't run its tasks then: the thread is inside one of them. So the raw poller works on the bare sockets: it polls
-//! them, reads into the connections' own inboxes, lets the engine answer (mostly -BUSY), accepts newcomers, who become
-//! ordinary connections once the script has ended, and closes the connections that have ended, so that neither descriptors
-//! nor places under `maxclients` run out. tokio's readiness stays right: what it believes readable and is not answers "would
-//! block", and what it does not know yet it learns from the kernel afterwards.
+//! tokio can't run its tasks then: the thread is inside one of them. So the raw poller works on the bare sockets. It
+//! polls them, reads into the connections' own inboxes and lets the engine answer (mostly -BUSY). It accepts newcomers,
+//! who become ordinary connections once the script has ended, and closes connections that have ended, so that neither
+//! descriptors nor places under `maxclients` run out. tokio's readiness stays right: a socket wrongly believed readable
+//! returns "would block", and readiness tokio has missed it learns from the kernel afterwards.
 //!
-//! Every socket is owned by the [`SocketTable`], and a descriptor's number is used only while its socket is borrowed from
-//! there: for the length of one call, in which nothing closes it. The task of a connection that was closed here is woken,
-//! finds its session gone, and ends.
+//! Every socket is owned by the [`SocketTable`]. A descriptor's number is used only while its socket is borrowed from
+//! the table: for the length of one call, in which nothing closes it. When a connection is closed here, its task is
+//! woken, finds its session gone, and ends.
 //!
-//! Of a connection that an I/O thread serves, the inbox is filled from what that has received, so that poll(2) may find nothing where there
-//! is something. Its task is woken afterwards as it would have been.
+//! The inbox of a relayed connection is filled from the bytes its I/O thread has received, so poll(2) may report
+//! nothing although there is input. Its task is woken afterwards as it would have been.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::RawFd;
@@ -27,10 +27,11 @@ use crate::keyspace::Keyspace;
 use crate::resp::reply::{Form, Reply};
 use crate::spec::session_key::SessionKey;
 
-/// What poll(2) is asked about connections: input, and a peer that sends no more. Failures are told unasked.
+/// Events requested from poll(2) for connections: input, and a peer that sends no more. poll(2) reports failures
+/// unasked.
 const EVENTS: libc::c_short = libc::POLLIN | libc::POLLRDHUP;
 
-/// What it tells of a connection that has ended: nobody waits for an answer any more.
+/// Events of a connection that has ended: its peer no longer waits for a reply.
 const ENDED: libc::c_short = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
 
 /// How long the debugger waits for a line that an I/O thread may have received already.
@@ -62,13 +63,13 @@ impl RawPoller {
         for (listener, _) in listeners.iter().zip(ready).filter(|(_, events)| *events != 0) {
             for _ in 0..BUSY_ACCEPTS_MAX {
                 let Ok(socket) = listener.accept_now() else { break };
-                // It is served from the table; nobody else need know it.
+                // The connection is served from the table; no other code needs to know of it.
                 let _ = open(server, &self.table, socket, listener);
             }
         }
     }
 
-    /// Reads from a connection and answers it. `events` is what poll(2) told of it.
+    /// Reads from a connection and answers it. `events` are those poll(2) reported for it.
     fn serve_one(
         &mut self,
         ks: &mut Keyspace,
@@ -83,7 +84,7 @@ impl RawPoller {
         if session.blocking.is_some() {
             return if events & ENDED != 0 { Stay::Close } else { Stay::Open };
         }
-        // Who does not read is answered nothing more. If it is gone, to send to it will fail.
+        // A client that does not read gets no more replies. If it is gone, sending to it will fail.
         if session.is_suspended() || !session.outbox.is_empty() {
             return Stay::Open;
         }
@@ -114,8 +115,8 @@ impl RawPoller {
         Stay::Open
     }
 
-    /// Sends what a connection was answered. One that is to be closed then, or that takes nothing because it has failed, does
-    /// not stay.
+    /// Sends a connection's replies. A connection that is to be closed afterwards, or whose socket has failed, does not
+    /// stay.
     fn send_to(server: &mut ServerState, key: SessionKey, connection: &Connection) -> Stay {
         let mut stay = Stay::Open;
         let mut free = server.sendable(key);
@@ -144,7 +145,7 @@ impl RawPoller {
 impl RawSockets for RawPoller {
     fn send_unsent(&mut self, server: &mut ServerState) {
         for (key, connection) in self.table.connections() {
-            // Whoever is to be closed is closed by its own task, or when it is served.
+            // A connection to be closed is closed by its own task, or when it is served.
             let _ = RawPoller::send_to(server, key, &connection);
         }
         self.table.exchange();
@@ -188,7 +189,7 @@ impl RawSockets for RawPoller {
         let to_send = if unsent.is_empty() { 0 } else { libc::POLLOUT };
         let events = if received.is_some() { to_send | libc::POLLIN } else { to_send };
         let mut poll = libc::pollfd { fd: connection.raw_fd(), events, revents: 0 };
-        // What an I/O thread takes out of the socket in this moment is found the next time.
+        // Bytes that an I/O thread takes out of the socket at this moment are found the next time.
         let patience = if connection.is_relayed { patience.min(RELAYED_LOOK_AGAIN) } else { patience };
         let patience = if received.is_some() && connection.has_more() { Duration::ZERO } else { patience };
         // SAFETY: the pointer is that of one live record, which the call fills in place.
@@ -205,7 +206,7 @@ impl RawSockets for RawPoller {
             return poll.revents & (libc::POLLHUP | libc::POLLERR) == 0;
         };
         let read = connection.read_now(&mut self.chunk);
-        // Nobody else does until the script has ended.
+        // No other task exchanges with the I/O threads until the script has ended.
         self.table.exchange();
         match read {
             Ok(0) => false,
@@ -218,12 +219,12 @@ impl RawSockets for RawPoller {
     }
 }
 
-/// Whether a socket has not failed, but has nothing to do now.
+/// Whether the error only means that the socket has nothing to do now.
 fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// What poll(2) tells of each descriptor now, of [`EVENTS`] and failures.
+/// The events poll(2) reports now for each descriptor: [`EVENTS`] and failures.
 fn poll_now(fds: impl Iterator<Item = RawFd>) -> impl Iterator<Item = libc::c_short> {
     let mut polls: Vec<libc::pollfd> = fds.map(|fd| libc::pollfd { fd, events: EVENTS, revents: 0 }).collect();
     // SAFETY: the pointer and the length are those of a live vector, which the call fills in place.

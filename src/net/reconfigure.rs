@@ -1,8 +1,9 @@
-//! Where the server listens, and as whom it presents itself to clients: at the start, and when CONFIG SET changes it.
+//! The addresses the server listens on and the certificate it presents: at the start, and when CONFIG SET changes them.
 //!
-//! A change is made as a whole or not at all: the certificates are read and the new sockets bound before anything else is touched. A
-//! place that stays keeps its socket, and who is connected stays connected. An old socket may be in the way of a new one, as that of
-//! `127.0.0.1` is in the way of `*` at the same port. Then it is closed first, and opened again if the new one fails.
+//! A change is made as a whole or not at all: the certificates are read and the new sockets bound before anything else
+//! is touched. An address that stays keeps its socket, and its clients stay connected. An old socket may be in the way
+//! of a new one, as that of `127.0.0.1` is in the way of `*` at the same port. Then the old one is closed first, and
+//! opened again if the new one fails.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt as _;
@@ -16,7 +17,7 @@ use super::tls_files::{self, TlsError};
 use crate::config::Config;
 use crate::engine::{NetworkRefusal, Reconfigure};
 
-/// Why a place can't be listened at.
+/// Why a place can't be listened on.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {place}: {source}")]
 pub(crate) struct ListenError {
@@ -29,27 +30,27 @@ pub(crate) struct ListenError {
 /// The network of a running server.
 pub(crate) struct Network {
     table: Rc<SocketTable>,
-    /// The files of certificates and keys, as they were when reading them was last tried.
+    /// The files of certificates and keys, as they were when last read or tried.
     files: Vec<Stamp>,
-    /// When it was last looked whether they have changed, by the steady clock.
+    /// When the files were last checked for changes, by the steady clock.
     looked_ms: i64,
 }
 
 impl Network {
-    /// That of the sockets in `table`, whose certificates were read from files of these stamps.
+    /// The network of the sockets in `table`, whose certificates were read from files with these stamps.
     pub(crate) fn new(table: Rc<SocketTable>, files: Vec<Stamp>) -> Network {
         Network { table, files, looked_ms: 0 }
     }
 }
 
-/// What makes TLS connections as `config` says; `None` without a `tls-port`.
+/// The TLS acceptor that `config` asks for; `None` without a `tls-port`.
 pub(crate) fn acceptor(config: &Config) -> Result<Option<Acceptor>, TlsError> {
     (config.tls_port != 0).then(|| tls_files::load(config)).transpose()
 }
 
 impl Reconfigure for Network {
     fn reconfigure(&mut self, before: &Config, config: &Config) -> Result<(), NetworkRefusal> {
-        // Looked at before they are read: what changes meanwhile is found at the next look.
+        // Stamps are taken before the files are read, so that the next look finds a change made while reading.
         let files = stamps(config);
         let acceptor = read(config)?;
         self.listen(before, config).map_err(|error| {
@@ -71,8 +72,8 @@ impl Reconfigure for Network {
         if files == self.files {
             return;
         }
-        // Noted before it is known whether they are any good: what is not is read again only when it changes again. So of two files that
-        // belong together one may be replaced first.
+        // Noted before the files prove valid: invalid ones are read again only when they change again. So, of two files
+        // that belong together, one may be replaced first.
         self.files = files;
         if let Ok(acceptor) = read(config) {
             tracing::info!("certificates and keys were read again, since their files have changed");
@@ -81,11 +82,11 @@ impl Reconfigure for Network {
     }
 }
 
-/// What tells a file from the one that stood in its place before: when it was written, in seconds and nanoseconds, its length, and its
-/// number on the disk. `None` if there is none.
+/// Tells a file from its predecessor of the same name: modification time in seconds and nanoseconds, length, and inode
+/// number. `None` if there is no file.
 pub(crate) type Stamp = Option<(i64, i64, u64, u64)>;
 
-/// Those of all files that TLS is made of. A folder's changes when a file comes or goes there.
+/// The stamps of all files that TLS uses. A folder's stamp changes when a file in it comes or goes.
 pub(crate) fn stamps(config: &Config) -> Vec<Stamp> {
     let named = [&config.tls_cert_file, &config.tls_key_file, &config.tls_ca_cert_file, &config.tls_ca_cert_dir];
     let stamp = |path: &PathBuf| {
@@ -95,7 +96,7 @@ pub(crate) fn stamps(config: &Config) -> Vec<Stamp> {
     named.into_iter().filter(|path| !path.as_os_str().is_empty()).map(stamp).collect()
 }
 
-/// Reads all files.
+/// Reads all files of certificates and keys.
 fn read(config: &Config) -> Result<Option<Acceptor>, NetworkRefusal> {
     acceptor(config).map_err(|error| {
         tracing::warn!("TLS stays as it was: {error}");
@@ -141,7 +142,7 @@ impl Network {
     }
 }
 
-/// Has a listener go on that was closed for another, which could not be opened all the same.
+/// Reopens a listener that was closed for a new one which then could not be opened.
 fn reopen(config: &Config, listener: &Listener) {
     let again = listener.reopen(backlog(config)).and_then(|()| listener.mark(config.socket_mark_id));
     if let Err(error) = again {
@@ -178,7 +179,7 @@ fn backlog(config: &Config) -> i32 {
     config.tcp_backlog.min(i32::MAX as u32) as i32
 }
 
-/// At which ports of which addresses `config` says to listen, and whether that may fail.
+/// The ports and addresses that `config` says to listen on, and whether each may fail.
 fn ports(config: &Config) -> Vec<(Place, bool)> {
     let mut places = Vec::new();
     for (port, security) in [(config.port, Security::Plain), (config.tls_port, Security::Tls)] {
