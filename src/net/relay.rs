@@ -6,9 +6,9 @@
 //! socket <- send <----- outgoing bytes <----- write
 //! ```
 //!
-//! Each side takes a lock for as long as it takes to copy bytes, and never while it is inside the system. Neither waits for the other: who
-//! has left something says so ([`io_threads`](super::io_threads)). How much is left there is bounded for each connection, and less for each
-//! where all together hold much.
+//! Each side holds a lock only while it copies bytes, never during a system call. Neither waits for the other: the side
+//! that has left something notifies the other ([`io_threads`](super::io_threads)). The bytes in a relay are bounded for
+//! each connection, and more tightly when all relays together hold much.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -25,27 +25,27 @@ pub(super) struct Relay {
     socket: Socket,
     /// The number of its I/O thread, from 0.
     pub thread: usize,
-    /// Its place among those whose tasks the engine's thread can wake.
+    /// Index of its task among those that the engine's thread can wake.
     pub place: usize,
     /// See [`Number`].
     number: AtomicUsize,
-    /// Whether it stands in the list of those that its I/O thread is to look at.
+    /// Whether the relay is in the list of those that its I/O thread is to look at.
     is_posted: AtomicBool,
-    /// The engine's thread has made room for what may still be in the socket.
+    /// The engine's thread has made room for bytes that may still be in the socket.
     has_room_again: AtomicBool,
-    /// Bytes of large buffers, of all relays.
+    /// Bytes in large buffers, over all relays.
     total: Arc<AtomicUsize>,
     incoming: Mutex<Incoming>,
     outgoing: Mutex<Outgoing>,
 }
 
-/// By which an I/O thread knows one of its relays. Nobody else uses it.
+/// The number by which an I/O thread knows one of its relays. Used by that thread only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Number {
-    /// It has not seen it yet.
+    /// The I/O thread has not seen the relay yet.
     New,
     Given(usize),
-    /// It has let it go.
+    /// The I/O thread has let the relay go.
     Gone,
 }
 
@@ -63,12 +63,12 @@ impl Number {
 #[derive(Default)]
 struct Buffer {
     bytes: Vec<u8>,
-    /// How many of `total` are those of this one.
+    /// How many bytes of `total` belong to this relay.
     counted: usize,
 }
 
 impl Buffer {
-    /// Counts what it has come to hold.
+    /// Updates `total` by the bytes now held.
     fn recount(&mut self, total: &AtomicUsize) {
         let capacity = self.bytes.capacity();
         let now = if capacity > RELAY_UNCOUNTED_BYTES { capacity } else { 0 };
@@ -82,13 +82,13 @@ impl Buffer {
 #[derive(Default)]
 struct Incoming {
     buffer: Buffer,
-    /// How many of them the engine's thread has read.
+    /// How many of the bytes the engine's thread has read.
     read: usize,
-    /// How it ended, behind these bytes.
+    /// How the stream ended, after these bytes.
     end: Option<End>,
-    /// The engine's thread knows that there is something.
+    /// The engine's thread has been notified of input.
     is_told: bool,
-    /// There is no room: more may be in the socket.
+    /// There is no room: the socket may hold more.
     is_full: bool,
 }
 
@@ -102,12 +102,12 @@ enum End {
 #[derive(Default)]
 struct Outgoing {
     buffer: Buffer,
-    /// The I/O thread is sending bytes that stood before these.
+    /// The I/O thread is sending bytes that come before these.
     sending: usize,
     failed: Option<ErrorKind>,
     /// The connection's task waits for room.
     wants_room: bool,
-    /// The connection's task waits until all is sent.
+    /// The connection's task waits until all bytes are sent.
     wants_end: bool,
     /// Nothing more is written, or read.
     is_closed: bool,
@@ -119,10 +119,10 @@ impl Outgoing {
     }
 }
 
-/// What a look at a connection's outgoing bytes has come to.
+/// The outcome of a look at a connection's outgoing bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sent {
-    /// The connection's task is to be woken.
+    /// The connection's task must be woken.
     pub tell: bool,
     /// The connection was closed on this side.
     pub is_closed: bool,
@@ -152,19 +152,20 @@ impl Relay {
         self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many bytes may lie on either way.
+    /// How many bytes may wait in either direction.
     fn limit(&self) -> usize {
         if self.total.load(Ordering::Relaxed) > RELAY_TOTAL_BYTES { RELAY_LEAST_BYTES } else { RELAY_BYTES }
     }
 
-    /// Whether it has to be added to the list of those that its I/O thread is to look at. From now on it stands there.
+    /// Marks the relay as posted. Returns whether it must be added to the list of those that its I/O thread is to look
+    /// at.
     pub(super) fn begin_post(&self) -> bool {
         !self.is_posted.swap(true, Ordering::AcqRel)
     }
 
-    /// It stands there no more, and is about to be looked at.
+    /// Marks the relay as no longer posted; it is about to be looked at.
     pub(super) fn end_post(&self) {
-        // Not just a store: this has to see what was done before whoever found it posted already.
+        // Not just a store: the I/O thread must see changes made before the caller that found the relay posted already.
         self.is_posted.swap(false, Ordering::AcqRel);
     }
 }
@@ -182,19 +183,19 @@ impl AsFd for Relay {
     }
 }
 
-/// What a write has come to.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
-    /// So many bytes left by the socket at once.
+    /// This many bytes went into the socket at once.
     Sent(usize),
-    /// So many bytes are for the I/O thread, which has to be told.
+    /// This many bytes were left to the I/O thread, which must be notified.
     Left(usize),
 }
 
-/// For the engine's thread. Where there is nothing to read, or no room to write, that is `WouldBlock`, and the connection's task is woken
-/// once that changes.
+/// For the engine's thread. With nothing to read, or no room to write, calls return `WouldBlock`, and the connection's
+/// task is woken once that changes.
 impl Relay {
-    /// Reads what has come; 0 at the end. The second answer is whether the I/O thread has room again, and has to be told so.
+    /// Reads received bytes; 0 at the end. Also returns whether the I/O thread has room again and must be notified.
     pub(super) fn read(&self, input: &mut [u8]) -> (io::Result<usize>, bool) {
         let mut incoming = self.incoming();
         let unread = &incoming.buffer.bytes[incoming.read..];
@@ -223,7 +224,7 @@ impl Relay {
         (Ok(read), has_room_again)
     }
 
-    /// Whether there is something to read, be it the end.
+    /// Whether there are bytes, or the end of the stream, to read.
     pub(super) fn has_incoming(&self) -> bool {
         let incoming = self.incoming();
         incoming.read < incoming.buffer.bytes.len() || incoming.end.is_some()
@@ -275,26 +276,26 @@ impl Relay {
             Some(kind) => Err(kind.into()),
             None if outgoing.unsent() > 0 => self.leave(&mut outgoing, parts).map(Written::Left),
             None => {
-                // The other side sends nothing that this one has not left there.
+                // The I/O thread sends only bytes that this side has left there.
                 drop(outgoing);
                 send(&self.socket).map(Written::Sent)
             }
         }
     }
 
-    /// How many bytes wait to be sent; none where that has failed.
+    /// How many bytes wait to be sent; 0 after sending has failed.
     pub(super) fn unsent(&self) -> usize {
         self.outgoing().unsent()
     }
 
-    /// Whether no bytes wait to be sent. Otherwise the connection's task is woken once that is so.
+    /// Whether no bytes wait to be sent. If some do, the connection's task is woken once all are sent.
     pub(super) fn is_sent(&self) -> bool {
         let mut outgoing = self.outgoing();
         outgoing.wants_end = outgoing.unsent() > 0;
         !outgoing.wants_end
     }
 
-    /// Nothing more is read or written. The I/O thread sends what the socket takes now, and lets it go.
+    /// Ends reading and writing. The I/O thread sends as much as the socket takes now, and lets the relay go.
     pub(super) fn close(&self) {
         self.outgoing().is_closed = true;
     }
@@ -302,7 +303,7 @@ impl Relay {
 
 /// For the I/O thread.
 impl Relay {
-    /// By what it knows it.
+    /// The number by which the I/O thread knows the relay.
     pub(super) fn number(&self) -> Number {
         let number = self.number.load(Ordering::Relaxed);
         [Number::New, Number::Gone].into_iter().find(|state| state.raw() == number).unwrap_or(Number::Given(number))
@@ -313,8 +314,9 @@ impl Relay {
         self.number.store(number.raw(), Ordering::Relaxed);
     }
 
-    /// Receives what is in the socket by way of `chunk`, as far as there is room. `has_ended`: the system has told of an end, which may stand
-    /// behind what is there. Answers how many times something was received, and whether the engine's thread is to be told.
+    /// Receives bytes from the socket by way of `chunk`, as far as there is room. `has_ended`: the system has reported
+    /// an end, which may come after bytes still in the socket. Returns how many times something was received, and
+    /// whether to notify the engine's thread.
     pub(super) fn receive(&self, chunk: &mut [u8], has_ended: bool) -> (u64, bool) {
         let mut reads = 0;
         loop {
@@ -337,7 +339,7 @@ impl Relay {
                     reads += 1;
                     incoming.buffer.bytes.extend_from_slice(&chunk[..n]);
                     incoming.buffer.recount(&self.total);
-                    // What arrives after all was received is an event of its own.
+                    // Bytes that arrive after this produce an event of their own.
                     if n == most || has_ended {
                         continue;
                     }
@@ -353,13 +355,13 @@ impl Relay {
         }
     }
 
-    /// Whether [`receive`](Self::receive) had stopped for want of room, and there is some now. Answered once.
+    /// Whether [`receive`](Self::receive) had stopped for lack of room and has room now. Returns true only once.
     pub(super) fn has_room_again(&self) -> bool {
         self.has_room_again.load(Ordering::Relaxed) && self.has_room_again.swap(false, Ordering::Acquire)
     }
 
-    /// Sends what the engine's thread has left, as far as the socket takes it. `bytes` is empty, and is so again; it serves to exchange
-    /// buffers. Answers how many times something was sent, and what that has come to.
+    /// Sends the bytes left by the engine's thread, as far as the socket takes them. `bytes` is empty before and after;
+    /// it serves to exchange buffers. Returns how many times something was sent, and the outcome.
     pub(super) fn send(&self, bytes: &mut Vec<u8>) -> (u64, Sent) {
         let mut outgoing = self.outgoing();
         if outgoing.buffer.bytes.is_empty() || outgoing.failed.is_some() {
@@ -404,19 +406,19 @@ impl Relay {
         (writes, sent)
     }
 
-    /// The I/O thread cannot serve it.
+    /// Ends the relay with an error: the I/O thread cannot serve it.
     pub(super) fn fail(&self, kind: ErrorKind) {
         self.incoming().end = Some(End::Failed(kind));
         self.outgoing().failed = Some(kind);
     }
 }
 
-/// Whether the engine's thread is to be told that there is something.
+/// Whether to notify the engine's thread of input.
 fn tell(incoming: &mut Incoming) -> bool {
     !std::mem::replace(&mut incoming.is_told, true)
 }
 
-/// Empties a buffer. One that has grown is given back: an idle connection holds little.
+/// Empties a buffer. A buffer that has grown is freed: an idle connection holds little.
 fn empty(bytes: &mut Vec<u8>) {
     if bytes.capacity() > RELAY_KEPT_BYTES {
         *bytes = Vec::new();
@@ -445,7 +447,7 @@ mod tests {
         done.err().map(|error| error.kind())
     }
 
-    /// All that a peer has been sent.
+    /// All bytes that the peer has received.
     fn arrived(mut peer: &UnixStream) -> Vec<u8> {
         let mut bytes = Vec::new();
         assert_eq!(kind(peer.read_to_end(&mut bytes)), Some(ErrorKind::WouldBlock));
@@ -457,7 +459,7 @@ mod tests {
         let (relay, mut peer) = pair();
         let (mut chunk, mut input) = ([0; 16], [0; 16]);
         assert_eq!((kind(relay.read(&mut input).0), relay.has_incoming()), (Some(ErrorKind::WouldBlock), false));
-        // Woken for nothing.
+        // Woken with nothing to receive.
         assert_eq!(relay.receive(&mut chunk, false), (0, false));
         peer.write_all(b"abc").expect("there is room");
         assert_eq!((relay.receive(&mut chunk, false), relay.has_incoming()), ((1, true), true));
@@ -466,7 +468,7 @@ mod tests {
         let (read, has_room_again) = relay.read(&mut input[..4]);
         assert_eq!((read.ok(), has_room_again, &input[..4]), (Some(4), false, &b"abcd"[..]));
         assert_eq!((relay.read(&mut input).0.ok(), input[0]), (Some(1), b'e'));
-        // Whoever has read all, and does not know that, need not be told.
+        // A side that has read everything without knowing it need not be notified.
         peer.write_all(b"f").expect("there is room");
         assert_eq!(relay.receive(&mut chunk, false), (1, false));
         assert_eq!(relay.read(&mut input).0.ok(), Some(1));
@@ -482,11 +484,11 @@ mod tests {
             let (mut chunk, mut input) = ([0; 4], [0; 16]);
             peer.write_all(b"abcdef").expect("there is room");
             drop(peer);
-            // A chunk that was filled is not the last.
+            // A chunk that was filled is not the last one.
             assert_eq!(relay.receive(&mut chunk, has_ended), (2, true));
             assert_eq!(relay.read(&mut input).0.ok(), Some(6));
             if !has_ended {
-                // The end is told of by an event of its own.
+                // The end arrives as an event of its own.
                 assert_eq!(kind(relay.read(&mut input).0), Some(ErrorKind::WouldBlock));
                 assert_eq!(relay.receive(&mut chunk, true), (0, true));
             }

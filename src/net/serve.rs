@@ -1,4 +1,4 @@
-//! Serving: the listeners, the connections, the clockwork and the end.
+//! Serving: the listeners, the connections, the clockwork, and the end of the server.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -26,7 +26,7 @@ use crate::engine::persistence::recovery::{Step, count_keys};
 use crate::engine::run::ending::Ends;
 use crate::spec::session_key::SessionKey;
 
-/// What the tasks of the one thread share.
+/// State shared by the tasks of the one thread.
 pub(crate) struct Shared {
     /// The engine. Borrowed only inside one poll of one task.
     pub engine: RefCell<Engine>,
@@ -34,20 +34,20 @@ pub(crate) struct Shared {
     pub sockets: Rc<SocketTable>,
     /// Read and reply buffers.
     pub buffers: RefCell<Buffers>,
-    /// Wakes the clockwork when a call waits for a nearer deadline than it knows.
+    /// Wakes the clockwork when a call waits for an earlier deadline than the clockwork knows.
     deadline_moved: Notify,
     /// The deadline the clockwork knows, by the steady clock.
     known_deadline_ms: Cell<i64>,
-    /// The log has got further, or is in another state.
+    /// Notified when the journal has progressed or changed its state.
     log_moved: Arc<Notify>,
-    /// There is something to do for a snapshot.
+    /// Notified when a snapshot has work to do.
     save_moved: Arc<Notify>,
     /// A client asked the server to stop.
     shutdown: Notify,
 }
 
 impl Shared {
-    /// Around a fresh engine, whose log tells `log_moved` what the clockwork is to act on.
+    /// Makes the state around a fresh engine. Its journal notifies `log_moved` when the clockwork must act.
     pub(crate) fn new(mut engine: Engine, log_moved: Arc<Notify>) -> Shared {
         let sockets = Rc::<SocketTable>::default();
         engine.server.network.raw_sockets = Some(Box::new(RawPoller::new(sockets.clone())));
@@ -59,7 +59,7 @@ impl Shared {
             .saving
             .wakes(Arc::new(move || wake.notify_one()), Arc::new(move || wake_for_log.notify_one()));
         let buffers = Buffers::default();
-        // An empty server has them, too: they are no data.
+        // Even an empty server has these buffers: they are not data.
         engine.server.memory.startup_bytes += buffers.input.len() as u64;
         Shared {
             sockets,
@@ -80,7 +80,7 @@ impl Shared {
         if beside > 0 {
             let threads = Rc::new(IoThreads::start(beside)?);
             server.meters.stats.io_threads = threads.stats();
-            // As with the buffers above.
+            // As with the buffers above, these are not data.
             server.memory.startup_bytes += (beside * READ_CHUNK_BYTES) as u64;
             self.sockets.set_io_threads(Rc::clone(&threads));
             spawn_local(threads.serve());
@@ -88,8 +88,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Does what must follow when the engine was fed: tells the clockwork, and takes over connections that were accepted
-    /// while a script was busy, and new listeners.
+    /// Does the work that must follow feeding the engine: informs the clockwork, and takes over new listeners and
+    /// connections accepted while a script was busy.
     #[inline]
     pub(crate) fn after_feed(self: &Rc<Shared>, engine: &Engine) {
         if self.sockets.needs_tasks() {
@@ -112,7 +112,8 @@ impl Shared {
         for key in connections {
             let Some(connection) = self.sockets.connection(key) else { continue };
             if let Err(error) = connection.adopt() {
-                // The system is out of memory for it. It is closed now; its task will find that, and end its session.
+                // The system has no memory left for it. The connection is closed now; its task will find that, and end
+                // its session.
                 tracing::warn!(client = key.id, %error, "dropped a connection");
             }
             self.spawn(key, connection);
@@ -131,7 +132,7 @@ impl Shared {
     /// Expiry, statistics and the deadlines of waiting calls.
     async fn clockwork(self: &Rc<Shared>) {
         let mut next_tick = Instant::now();
-        // Whether there is more to reclaim than one slice has done.
+        // Whether more is left to reclaim than one slice has done.
         let mut more = false;
         loop {
             if Instant::now() >= next_tick {
@@ -143,7 +144,7 @@ impl Shared {
             } else if more || self.engine.borrow().server.memory.is_evicting() {
                 more = self.engine.borrow_mut().reclaim();
             }
-            // A command that waited may have run.
+            // A waiting command may have run.
             if self.sockets.needs_tasks() {
                 self.spawn_missing_tasks();
             }
@@ -156,7 +157,7 @@ impl Shared {
                 (next_tick.min(Instant::now() + Duration::from_millis(left_ms.min(60_000))), has_waits_left)
             };
             if more || has_waits_left {
-                // Others run between two slices, those who wait for the log, too.
+                // Other tasks run between two slices, including those that wait for the journal.
                 self.engine.borrow_mut().server.follow_log();
                 tokio::task::yield_now().await;
                 continue;
@@ -171,7 +172,8 @@ impl Shared {
 }
 
 impl Shared {
-    /// Makes snapshots, a slice at a time, between what others do. While there are requests, these get as much time as the slices.
+    /// Makes snapshots, a slice at a time, between other tasks. While there are requests, these get as much time as the
+    /// slices.
     async fn save(&self) {
         loop {
             let began = Instant::now();
@@ -187,7 +189,7 @@ impl Shared {
         }
     }
 
-    /// Lets others run: once, and then for so long as requests come, but no longer than `time`.
+    /// Lets other tasks run: once, and then for as long as requests come, but no longer than `time`.
     async fn leave_to_requests(&self, time: Duration) {
         let began = Instant::now();
         let received = || self.engine.borrow().server.meters.stats.bytes_in;
@@ -202,7 +204,7 @@ impl Shared {
 }
 
 impl Shared {
-    /// Loads the data, a slice at a time, between what others ask. `step` loads one.
+    /// Loads the data, a slice at a time, between requests. `step` loads one slice.
     async fn load<E>(&self, mut step: impl FnMut(&mut Engine) -> Result<Step, E>) -> Result<(), E> {
         let mut loaded = 0;
         loop {
@@ -217,7 +219,7 @@ impl Shared {
         }
     }
 
-    /// Rests as `key-load-delay` says for so many keys that were loaded; less if it is changed meanwhile.
+    /// Rests after loading `keys` keys, as `key-load-delay` says; less if the parameter is changed during the rest.
     async fn rest_behind(&self, keys: usize) {
         let began = Instant::now();
         loop {
@@ -231,7 +233,7 @@ impl Shared {
 }
 
 impl Shared {
-    /// Sends what was answered and is not sent yet, when the log has it: for as long as somebody reads, and no longer than
+    /// Sends the remaining replies once the journal allows it: for as long as a client reads, and no longer than
     /// `shutdown-timeout`.
     async fn send_rest(&self) {
         let began = Instant::now();
@@ -254,7 +256,7 @@ impl Shared {
             if is_sending {
                 (least, sent_at) = (unsent, Instant::now());
             }
-            // What sockets would take at once I/O threads take a moment for, however hurried the end is.
+            // I/O threads take a moment to send bytes that the sockets would take at once, however hurried the end is.
             let is_relaying = is_sending && self.sockets.unsent() > 0 && began.elapsed() < END_PATIENCE;
             let is_over = began.elapsed() >= patience && !is_relaying;
             if unsent == 0 || is_over || sent_at.elapsed() >= END_PATIENCE {
@@ -269,8 +271,8 @@ impl Shared {
     }
 }
 
-/// Serves until a signal or a client ends it. Runs on a current-thread runtime, inside a `LocalSet`. `load` is called until it
-/// answers that all data is there; if it fails, so does this.
+/// Serves until a signal or a client ends the server. Runs on a current-thread runtime, inside a `LocalSet`. Calls
+/// `load` until it reports that all data is loaded; if `load` fails, so does this function.
 pub(crate) async fn serve<E: From<std::io::Error>>(
     shared: Rc<Shared>,
     listeners: Vec<Rc<Listener>>,
@@ -278,7 +280,7 @@ pub(crate) async fn serve<E: From<std::io::Error>>(
 ) -> Result<(), E> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    // tokio delivers signals only between two tasks; a script in an endless loop must see them too.
+    // tokio delivers signals only between two tasks; a script in an endless loop must see them as well.
     let stop_signal = shared.engine.borrow().server.ending.stop_signal.clone();
     for number in [SIGINT, SIGTERM] {
         signal_hook::flag::register(number, stop_signal.clone())?;
@@ -304,11 +306,11 @@ pub(crate) async fn serve<E: From<std::io::Error>>(
         if shared.engine.borrow_mut().end_by_signal(signal) == Ends::Now {
             break signal;
         }
-        // Until all is saved the others are served, who were told to wait for the end.
+        // Until everything is saved, the other clients, which were told to wait for the end, are served.
         stop_signal.store(false, Ordering::Relaxed);
         shared.engine.borrow_mut().server.clients.sessions.iter_mut().for_each(|session| session.outbox.wake());
     };
-    // No more is read, and no more is accepted.
+    // From here on nothing is read and no connection is accepted.
     stop_signal.store(true, Ordering::Relaxed);
     supervisor::stopping();
     shared.sockets.stop_listening();

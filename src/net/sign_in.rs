@@ -1,8 +1,8 @@
-//! Clients that are known by their certificate: between the handshake and the first command, `tls-auth-clients-user` says which name
-//! in it is that of the user.
+//! Clients known by their certificate. Between the handshake and the first command, `tls-auth-clients-user` says which
+//! name in the certificate is that of the user.
 //!
-//! The task of a connection that uses TLS shakes hands first. So the task of any connection is the same from the first command on, and
-//! one without TLS knows nothing of this.
+//! The task of a TLS connection shakes hands first. So from the first command on, the task of every connection is the
+//! same, and a connection without TLS is not concerned with certificates.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::config::TlsAuthClientsUser;
 use crate::engine::ServerState;
 use crate::spec::session_key::SessionKey;
 
-/// Signs a client in whose handshake has just ended, if its certificate has the name of a user.
+/// Signs in a client whose handshake has just ended, if its certificate names a user.
 pub(super) fn sign_in(server: &mut ServerState, key: SessionKey, connection: &Connection) {
     let Some(certificate) = connection.take_certificate() else { return };
     let names = match server.config.tls_auth_clients_user {
@@ -38,13 +38,13 @@ pub(super) struct TlsConn {
 }
 
 impl TlsConn {
-    /// That of the connection which stands in the socket table under `key`.
+    /// Makes the future of the connection whose key in the socket table is `key`.
     pub(super) fn new(shared: Rc<Shared>, key: SessionKey, connection: Rc<Connection>) -> TlsConn {
         let conn = Conn::new(Rc::clone(&shared), key, Rc::clone(&connection));
         TlsConn { shared, key, connection, conn, is_open: false }
     }
 
-    /// Shakes hands. Ready when that is over, well or not, and when the client is to be closed.
+    /// Shakes hands. Ready when the handshake has ended, successfully or not, and when the client must be closed.
     fn poll_open(&self, cx: &mut Context<'_>) -> Poll<()> {
         let is_over = self.connection.poll_handshake(cx).is_ready();
         let server = &mut self.shared.engine.borrow_mut().server;

@@ -1,8 +1,9 @@
-//! A connected socket, TCP or unix, as tokio knows it or before tokio knows it, or one that an I/O thread serves. All are non-blocking.
+//! A connected TCP or unix socket: registered with tokio, not yet registered, or served by an I/O thread. All are
+//! non-blocking.
 //!
-//! Each has two users, never at the same time: the connection's task, which is woken when there is something to do, and the
-//! [raw poller](super::raw_poller), which works past all tasks. [`Way`] says whose call it is, for code that serves both. Neither notices that
-//! the I/O thread of a relayed one works beside it.
+//! Each socket has two users, never at the same time. One is the connection's task, which is woken when there is
+//! something to do. The other is the [raw poller](super::raw_poller), which works without tasks. [`Way`] says which of
+//! them is calling, for code that serves both. Neither notices that the I/O thread of a relayed socket works beside it.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::num::NonZeroUsize;
@@ -19,11 +20,11 @@ use super::io_threads::{IoThreads, Relayed};
 use super::system_call;
 use crate::base::limits::SEND_REST_MAX_BYTES;
 
-/// Whose call it is.
+/// The caller of an operation.
 pub(super) enum Way<'a, 'b> {
-    /// That of the connection's task, which is woken when the socket has more to give, or to take.
+    /// The connection's task, which is woken when the socket can be read, or written.
     Task(&'a mut Context<'b>),
-    /// Of somebody who works past tokio, and does not wait.
+    /// A caller that works past tokio and does not wait.
     Now,
 }
 
@@ -33,7 +34,7 @@ pub(crate) enum Socket {
     Tcp(TcpStream),
     /// Over a unix socket.
     Unix(UnixStream),
-    /// Not known to tokio yet.
+    /// Not registered with tokio yet.
     Accepted {
         /// The socket.
         fd: OwnedFd,
@@ -45,7 +46,7 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    /// Makes it known to tokio, unless it is.
+    /// Registers the socket with tokio, if it is not registered.
     pub(super) fn adopt(self) -> io::Result<Socket> {
         match self {
             Socket::Accepted { fd, is_unix: false } => Ok(Socket::Tcp(TcpStream::from_std(fd.into())?)),
@@ -54,7 +55,7 @@ impl Socket {
         }
     }
 
-    /// Has an I/O thread serve it.
+    /// Hands the socket over to an I/O thread.
     pub(super) fn relay(self, threads: &Rc<IoThreads>) -> io::Result<Socket> {
         let fd: OwnedFd = match self {
             Socket::Tcp(stream) => stream.into_std()?.into(),
@@ -65,22 +66,22 @@ impl Socket {
         Ok(Socket::Relayed(threads.relay(fd)))
     }
 
-    /// The I/O thread that serves it; 0 where that is the engine's.
+    /// The number of the I/O thread that serves it; 0 for the engine's thread.
     pub(super) fn thread(&self) -> u8 {
         if let Socket::Relayed(relayed) = self { relayed.thread() } else { 0 }
     }
 
-    /// Whether there may be something to read whatever poll(2) says of its descriptor.
+    /// Whether there may be input even if poll(2) reports none for the descriptor.
     pub(super) fn has_more(&self) -> bool {
         matches!(self, Socket::Relayed(relayed) if relayed.has_incoming())
     }
 
-    /// For its task: whether the system has all that was taken.
+    /// For its task: whether the system has taken every byte accepted so far.
     pub(super) fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<()> {
         if let Socket::Relayed(relayed) = self { relayed.poll_sent(cx) } else { Poll::Ready(()) }
     }
 
-    /// How many bytes were taken, and not given to the system yet.
+    /// How many bytes were accepted but not yet handed to the system.
     pub(super) fn unsent(&self) -> usize {
         if let Socket::Relayed(relayed) = self { relayed.unsent() } else { 0 }
     }
@@ -104,7 +105,7 @@ impl AsFd for Socket {
 
 /// For its task.
 impl Socket {
-    /// Reads what is there; 0 at the end.
+    /// Reads available bytes; 0 at the end.
     #[inline]
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut [u8]) -> Poll<io::Result<usize>> {
         let all = input.len();
@@ -133,9 +134,9 @@ impl Socket {
     }
 }
 
-/// Past tokio. None of these calls waits.
+/// For callers past tokio. None of these calls waits.
 impl Socket {
-    /// Reads what is there; 0 at the end.
+    /// Reads available bytes; 0 at the end.
     pub(super) fn read_now(&self, input: &mut [u8]) -> io::Result<usize> {
         match self {
             Socket::Relayed(relayed) => relayed.read_now(input),
@@ -161,8 +162,8 @@ impl Socket {
         }
     }
 
-    /// As [`send_parts_now`](Self::send_parts_now), where more follows right away: a few bytes at the end that would not fill a packet
-    /// are left for that.
+    /// As [`send_parts_now`](Self::send_parts_now), where more follows right away: a few bytes at the end that would
+    /// not fill a packet are left for the next call.
     pub(super) fn send_full_packets_now(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let all = parts.iter().map(|part| part.len()).sum::<usize>();
         let rest = self.packet_bytes().map_or(0, |packet| all % packet);
@@ -178,7 +179,7 @@ impl Socket {
         self.send_parts_now(&full_packets.collect::<Vec<_>>())
     }
 
-    /// What a packet can carry, where the system tells.
+    /// How many bytes a packet can carry, where the system reports it.
     fn packet_bytes(&self) -> Option<NonZeroUsize> {
         match self {
             Socket::Tcp(_) | Socket::Relayed(_) => NonZeroUsize::new(SockRef::from(self).tcp_mss().ok()? as usize),
@@ -187,17 +188,18 @@ impl Socket {
     }
 }
 
-/// Either way. A socket that has nothing to give, or takes nothing, is `Pending`.
+/// For both callers. A socket that has no input, or takes no output, is `Pending`.
 impl Socket {
-    /// Reads what is there; nothing at the end.
+    /// Reads available bytes; nothing at the end.
     pub(super) fn read(&mut self, way: &mut Way<'_, '_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match (way, self) {
-            // Straight into the buffer, which must not be cleared before.
+            // Reads straight into the buffer, which must not be cleared first.
             (Way::Task(cx), Socket::Tcp(stream)) => Pin::new(stream).poll_read(cx, buf),
             (Way::Task(cx), Socket::Unix(stream)) => Pin::new(stream).poll_read(cx, buf),
             (Way::Task(_), Socket::Accepted { .. }) => Poll::Ready(Err(ErrorKind::NotConnected.into())),
             (Way::Task(cx), Socket::Relayed(relayed)) => {
-                // No more is cleared than is read: nothing would look like the end, so that there is always room for a byte.
+                // No more is cleared than is read. An empty read would look like the end, so there is always room for a
+                // byte.
                 let most = relayed.unread().clamp(1, buf.remaining());
                 let read = ready!(relayed.poll_read(cx, buf.initialize_unfilled_to(most)))?;
                 buf.advance(read);
@@ -223,12 +225,12 @@ impl Socket {
     }
 }
 
-/// What is common to tokio's streams.
+/// The operations common to tokio's streams.
 trait Stream: AsFd {
-    /// Waits until it is ready, as far as tokio knows.
+    /// Waits until the stream is ready, as far as tokio knows.
     fn poll_ready(&self, interest: Interest, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Makes a call. Where that would block, it is not ready until the system says so again.
+    /// Makes a call. If it would block, the stream counts as not ready until the system reports it ready again.
     fn try_io(&self, interest: Interest, call: impl FnOnce() -> io::Result<usize>) -> io::Result<usize>;
 }
 
@@ -264,8 +266,8 @@ fn when_ready<S: Stream>(
         let done = socket.try_io(interest, || {
             let done = call(socket.as_fd())?;
             if 0 < done && done < all {
-                // A transfer shorter than asked for has emptied the receive buffer, or filled the send buffer (see epoll(7)): another
-                // call would only say so.
+                // A transfer shorter than asked for has emptied the receive buffer, or filled the send buffer (see
+                // epoll(7)): another call would only find that out.
                 some = Some(done);
                 return Err(ErrorKind::WouldBlock.into());
             }
@@ -299,7 +301,7 @@ mod tests {
 
     use super::*;
 
-    /// Sockets over TCP and unix, known to tokio, and their peers, which wait.
+    /// TCP and unix sockets that are registered with tokio, and their blocking peers.
     fn pairs() -> [(Socket, socket2::Socket); 2] {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let peer = std::net::TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
@@ -327,7 +329,7 @@ mod tests {
     #[tokio::test]
     async fn what_comes_after_all_was_read_is_heard_of() {
         for (mut socket, peer) in pairs() {
-            // Less than there is room for; as much; and nothing that tokio knows of.
+            // Fewer bytes than there is room for; exactly as many; then none that tokio knows of.
             for most in [9, 3, 1] {
                 (&peer).write_all(b"abc").expect("room");
                 assert_eq!(read(&mut socket, most).await, b"abc"[..most.min(3)]);
@@ -353,7 +355,7 @@ mod tests {
             let mut cx = Context::from_waker(Waker::noop());
             while let Poll::Ready(taken) = socket.poll_write(&mut cx, &bytes) {
                 sent += taken.expect("it is connected");
-                // As if others had their turn: a task may not do so much at once.
+                // As if others had their turn: tokio limits how much a task may do at once.
                 tokio::task::yield_now().await;
             }
             let reader = std::thread::spawn(move || {

@@ -1,8 +1,9 @@
 //! Every socket of the server, each owned here and nowhere else.
 //!
-//! A connection's task borrows its transport for the length of one read or write; so does the [raw poller](super::raw_poller)
-//! while tokio's tasks can't run. Either may close it: that takes the transport out of its [`Connection`], after which no
-//! descriptor is left that anybody could use, or close once more when its number belongs to another connection.
+//! A connection's task borrows its transport for the length of one read or write; so does the [raw
+//! poller](super::raw_poller) while tokio's tasks can't run. Either may close the connection, which takes the transport
+//! out of its [`Connection`]. After that, no descriptor is left to use, or to close once more when its number belongs
+//! to another connection.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -28,22 +29,22 @@ use crate::spec::session_key::SessionKey;
 pub(crate) struct SocketTable {
     connections: RefCell<HashMap<SessionKey, Rc<Connection>>>,
     listeners: RefCell<Vec<Rc<Listener>>>,
-    /// There is something in one of the next two.
+    /// `without_task` or `not_accepting` has entries.
     needs_tasks: Cell<bool>,
-    /// Connections that were accepted while tokio's tasks could not run, and have none yet.
+    /// Connections that were accepted while tokio's tasks could not run, and have no task yet.
     without_task: RefCell<BTreeSet<SessionKey>>,
     /// Listeners that have no task yet.
     not_accepting: RefCell<Vec<Rc<Listener>>>,
-    /// What makes TLS connections; `None` where nobody listens for them.
+    /// The TLS acceptor; `None` if the server does not listen for TLS.
     acceptor: RefCell<Option<Acceptor>>,
-    /// Those that receive and send beside the engine's thread, if there are any.
+    /// The I/O threads beside the engine's thread, if there are any.
     io_threads: RefCell<Option<Rc<IoThreads>>>,
-    /// Connections that began a handshake, and when, the oldest first. Those whose handshake is over are taken out now and then.
+    /// Connections that began a handshake, and when, oldest first. Finished handshakes are removed now and then.
     handshakes: RefCell<VecDeque<(SessionKey, Instant)>>,
 }
 
 impl SocketTable {
-    /// Adds a connection whose session is `key`. Until it has a task, somebody must give it one if it `needs_task`.
+    /// Adds a connection whose session is `key`. If it `needs_task`, it is listed until it is given a task.
     pub(crate) fn add(&self, key: SessionKey, transport: Transport, needs_task: bool) -> Rc<Connection> {
         if needs_task {
             self.needs_tasks.set(true);
@@ -61,7 +62,7 @@ impl SocketTable {
         connection
     }
 
-    /// All connections, in no order that means anything.
+    /// All connections, in no particular order.
     pub(crate) fn connections(&self) -> Vec<(SessionKey, Rc<Connection>)> {
         self.connections.borrow().iter().map(|(key, connection)| (*key, connection.clone())).collect()
     }
@@ -71,7 +72,7 @@ impl SocketTable {
         self.connections.borrow().get(&key).cloned()
     }
 
-    /// Closes a connection: its socket, and its session with all that belongs to it.
+    /// Closes a connection: its socket, and its session with everything that belongs to it.
     pub(crate) fn close(&self, server: &mut ServerState, key: SessionKey) {
         self.remove(key);
         server.disconnect(key);
@@ -95,13 +96,13 @@ impl SocketTable {
         self.needs_tasks.get()
     }
 
-    /// Those that need a task: connections in the order in which they came, and listeners.
+    /// Takes the connections that need a task, in order of arrival, and the listeners that need one.
     pub(crate) fn take_without_task(&self) -> (BTreeSet<SessionKey>, Vec<Rc<Listener>>) {
         self.needs_tasks.set(false);
         (self.without_task.take(), self.not_accepting.take())
     }
 
-    /// What makes TLS connections of the sockets that are accepted from now on.
+    /// Sets the TLS acceptor for sockets accepted from now on.
     pub(crate) fn set_acceptor(&self, acceptor: Option<Acceptor>) {
         *self.acceptor.borrow_mut() = acceptor;
     }
@@ -111,12 +112,12 @@ impl SocketTable {
         self.acceptor.borrow().clone()
     }
 
-    /// Has these threads receive and send for the sockets that are accepted from now on.
+    /// Lets these threads receive and send for sockets accepted from now on.
     pub(crate) fn set_io_threads(&self, threads: Rc<IoThreads>) {
         *self.io_threads.borrow_mut() = Some(threads);
     }
 
-    /// A socket that was accepted, as it is to be served: by an I/O thread, if there are any.
+    /// Prepares an accepted socket for serving: hands it to an I/O thread, if there are any.
     pub(super) fn relay(&self, socket: Socket) -> io::Result<Socket> {
         match &*self.io_threads.borrow() {
             Some(threads) => socket.relay(threads),
@@ -124,20 +125,20 @@ impl SocketTable {
         }
     }
 
-    /// Exchanges news with the I/O threads, which is done otherwise when others have had their turn.
+    /// Exchanges notifications with the I/O threads. Otherwise that happens only after other tasks have had their turn.
     pub(super) fn exchange(&self) {
         if let Some(threads) = &*self.io_threads.borrow() {
             threads.exchange();
         }
     }
 
-    /// How many bytes of replies the I/O threads have still to send.
+    /// How many bytes of replies the I/O threads still have to send.
     pub(super) fn unsent(&self) -> usize {
         self.connections.borrow().values().map(|connection| connection.unsent()).sum()
     }
 
-    /// Closes the connections whose handshake takes longer than [`TLS_HANDSHAKE_MAX`], and the oldest of those beyond
-    /// [`TLS_HANDSHAKES_MAX`].
+    /// Closes connections whose handshake takes longer than [`TLS_HANDSHAKE_MAX`], and the oldest beyond
+    /// [`TLS_HANDSHAKES_MAX`] of them.
     pub(crate) fn bound_handshakes(&self, server: &mut ServerState) {
         if self.handshakes.borrow().len() > TLS_HANDSHAKES_MAX {
             self.handshakes.borrow_mut().retain(|&(key, _)| self.is_handshaking(key));
@@ -167,7 +168,7 @@ impl SocketTable {
         transport.is_some_and(|transport| transport.as_ref().is_some_and(Transport::is_handshaking))
     }
 
-    /// These are the listening sockets from now on. Those in `not_accepting` need a task each.
+    /// Replaces the listening sockets. Those in `not_accepting` need a task each.
     pub(crate) fn listen_anew(&self, listeners: Vec<Rc<Listener>>, not_accepting: Vec<Rc<Listener>>) {
         self.needs_tasks.set(true);
         self.listeners.replace(listeners);
@@ -187,11 +188,11 @@ impl SocketTable {
     }
 }
 
-/// A connection's transport and what has come by it.
+/// A connection's transport and its input.
 pub(crate) struct Connection {
-    /// What was read and not answered yet.
+    /// Input that was read and not answered yet.
     pub inbox: RefCell<Inbox>,
-    /// Whether an I/O thread sends what is written.
+    /// Whether an I/O thread sends the bytes that are written.
     pub is_relayed: bool,
     /// Borrowed for the length of one call. `None` once it is closed.
     transport: RefCell<Option<Transport>>,
@@ -199,7 +200,7 @@ pub(crate) struct Connection {
 
 /// For its task.
 impl Connection {
-    /// Reads what is there; 0 at the end, which a connection has reached that was closed here.
+    /// Reads available bytes; 0 at the end, and after the connection was closed on this side.
     #[inline]
     pub(crate) fn poll_read(&self, cx: &mut Context<'_>, input: &mut [u8]) -> Poll<io::Result<usize>> {
         match &mut *self.transport.borrow_mut() {
@@ -217,17 +218,17 @@ impl Connection {
         }
     }
 
-    /// Whether the system has all that was sent.
+    /// Whether the system has taken every byte written.
     pub(crate) fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.transport.borrow().as_ref().map_or(Poll::Ready(()), |transport| transport.poll_sent(cx))
     }
 
-    /// Shakes hands, if that is not over. An error is one for who reads next, too.
+    /// Continues the handshake, unless it has ended. The next reader gets an error as well.
     pub(crate) fn poll_handshake(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.transport.borrow_mut().as_mut().map_or(Poll::Ready(Ok(())), |transport| transport.poll_handshake(cx))
     }
 
-    /// Makes the socket known to tokio. When that fails it is closed.
+    /// Registers the socket with tokio. If that fails the socket is closed.
     pub(crate) fn adopt(&self) -> io::Result<()> {
         let transport = self.transport.take().map(Transport::adopt).transpose()?;
         *self.transport.borrow_mut() = transport;
@@ -235,9 +236,9 @@ impl Connection {
     }
 }
 
-/// Past tokio. None of these calls waits.
+/// For callers past tokio. None of these calls waits.
 impl Connection {
-    /// The certificate that the client has shown. Answered once, as soon as it is known.
+    /// The certificate that the client has shown. Returned once, as soon as it is known.
     pub(crate) fn take_certificate(&self) -> Option<Vec<u8>> {
         self.transport.borrow_mut().as_mut().and_then(Transport::take_certificate)
     }
@@ -247,22 +248,22 @@ impl Connection {
         matches!(&*self.transport.borrow(), Some(Transport::Tls(_)))
     }
 
-    /// Whether there may be something to read whatever poll(2) says of its descriptor.
+    /// Whether there may be input even if poll(2) reports none for the descriptor.
     pub(crate) fn has_more(&self) -> bool {
         self.transport.borrow().as_ref().is_some_and(Transport::has_more)
     }
 
-    /// How many bytes of those sent the system does not have yet.
+    /// How many of the written bytes the system does not have yet.
     pub(crate) fn unsent(&self) -> usize {
         self.transport.borrow().as_ref().map_or(0, Transport::unsent)
     }
 
-    /// Its descriptor; a negative number, which poll(2) passes over, once it is closed.
+    /// Its descriptor; a negative number, which poll(2) ignores, once it is closed.
     pub(crate) fn raw_fd(&self) -> RawFd {
         self.transport.borrow().as_ref().map_or(-1, Transport::raw_fd)
     }
 
-    /// Reads what is there; 0 at the end.
+    /// Reads available bytes; 0 at the end.
     pub(crate) fn read_now(&self, input: &mut [u8]) -> io::Result<usize> {
         self.transport.borrow_mut().as_mut().map_or(Ok(0), |transport| transport.read_now(input))
     }
@@ -299,7 +300,7 @@ mod tests {
     use crate::engine::{CommandTable, Engine};
     use crate::net::socket::Socket;
 
-    /// What shows no certificate to anybody: no handshake is finished here.
+    /// An acceptor without a certificate: no handshake is finished in these tests.
     fn acceptor() -> Acceptor {
         let rules = rustls::ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
@@ -323,10 +324,10 @@ mod tests {
             sockets.add(key, Transport::Tls(Box::new(tls)), true);
             clients.push((key, there));
         }
-        // Two of them began long ago.
+        // Two handshakes began long ago.
         let long_ago = Instant::now().checked_sub(TLS_HANDSHAKE_MAX + Duration::from_secs(1)).expect("an earlier time");
         sockets.handshakes.borrow_mut().iter_mut().take(2).for_each(|(_, began)| *began = long_ago);
-        // One of these has left.
+        // One of these clients has left.
         sockets.close(server, clients[0].0);
         sockets.bound_handshakes(server);
         let is_there = |(key, _): &(SessionKey, UnixStream)| sockets.connection(*key).is_some();

@@ -1,12 +1,12 @@
-//! Receiving and sending by direct system calls, where rustix makes those (on Linux). The functions of glibc are points where a thread
-//! can be cancelled, and that costs some 2 % of the CPU time of a command that comes by itself.
+//! Receiving and sending by direct system calls, where rustix makes those (on Linux). The corresponding functions of
+//! glibc are thread cancellation points, which costs some 2 % of the CPU time of a command that comes by itself.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use rustix::net::{RecvFlags, SendFlags};
 
-/// Receives up to as many bytes as `input` has; 0 at the end.
+/// Receives up to as many bytes as `input` holds; 0 at the end.
 #[inline]
 pub(super) fn receive(socket: impl AsFd, input: &mut [u8]) -> io::Result<usize> {
     let (_, received) = rustix::net::recv(socket, input, RecvFlags::empty())?;

@@ -1,17 +1,18 @@
-//! The server's end of a TLS connection: between a socket, which has the ciphertext, and the connection, which has the plaintext.
+//! The server's end of a TLS connection: between the ciphertext of a socket and the plaintext of a connection.
 //!
-//! rustls does the protocol and no input or output. Reading feeds it what the socket has, answers a handshake on the way, and passes on
-//! what comes out as plaintext; so a handshake needs nobody but the reader, or the writer where there is something to send that nobody
-//! has asked for. Nothing is read or sent for the session before it is over.
+//! rustls does the protocol, but no input or output. Reading feeds it ciphertext from the socket, answers a handshake
+//! on the way, and passes on the resulting plaintext. So only the reader drives a handshake, or the writer if there is
+//! something to send unasked. Nothing is read or sent for the session before the handshake is over.
 //!
-//! **What rustls holds counts as unsent.** Up to [`TLS_UNSENT_MAX_BYTES`] are encrypted at a time, and only when the socket has taken all of
-//! them are they reported as sent. Until then they stay in the session's outbox, where everything that bounds unsent replies, waits
-//! for them or closes behind them already looks. Whoever sends next offers the same bytes again: they are not encrypted twice, `ahead`
-//! says how many of them are on their way. That takes for granted what holds for any socket: what was offered and not taken is offered
-//! next, by whoever it is. What an [I/O thread](super::io_threads) was left to send, which is bounded, counts as taken.
+//! **Bytes held by rustls count as unsent.** At most [`TLS_UNSENT_MAX_BYTES`] are encrypted at a time, and they are
+//! reported as sent only when the socket has taken all of them. Until then they stay in the session's outbox, where the
+//! code that bounds unsent replies, waits for them or closes behind them already looks. The next sender offers the same
+//! bytes again. They are not encrypted twice: `ahead` says how many of them are on their way. That relies on a rule
+//! that holds for any socket: bytes that were offered and not taken are offered next, by any sender. Bytes left to an
+//! [I/O thread](super::io_threads), which are bounded, count as taken.
 //!
-//! What rustls has decrypted and the reader had no room for is not in the socket any more: poll(2) knows nothing of it. So those who poll
-//! ask [`Tls::has_more`] as well.
+//! Bytes that rustls has decrypted and the reader had no room for are no longer in the socket, so poll(2) does not
+//! report them. Code that polls asks [`Tls::has_more`] as well.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -24,17 +25,17 @@ use tokio::io::ReadBuf;
 use super::socket::{Socket, Way};
 use crate::base::limits::{SEND_SLICE_BYTES, TLS_FRUITLESS_READS_MAX, TLS_READ_CHUNK_BYTES, TLS_UNSENT_MAX_BYTES};
 
-/// Makes TLS connections of sockets: a certificate with its key, and what is asked of clients.
+/// Makes TLS connections from sockets: holds the certificate with its key, and the demands on clients.
 #[derive(Clone)]
 pub(crate) struct Acceptor(Arc<ServerConfig>);
 
 impl Acceptor {
-    /// By the rules of `config`.
+    /// Makes an acceptor with the rules of `config`.
     pub(super) fn new(config: ServerConfig) -> Acceptor {
         Acceptor(Arc::new(config))
     }
 
-    /// The server's end on an accepted socket. The client speaks first.
+    /// The server's end of TLS on an accepted socket. The client speaks first.
     pub(super) fn accept(&self, socket: Socket) -> io::Result<Tls> {
         let mut session = ServerConnection::new(Arc::clone(&self.0)).map_err(io::Error::other)?;
         session.set_buffer_limit(Some(TLS_UNSENT_MAX_BYTES));
@@ -56,19 +57,19 @@ impl Acceptor {
 pub(crate) struct Tls {
     socket: Socket,
     session: ServerConnection,
-    /// Ciphertext that was read and that rustls had no room for.
+    /// Ciphertext that was read but did not fit into rustls.
     unopened: Vec<u8>,
     /// rustls may hold plaintext.
     has_more: bool,
-    /// How many of the bytes that were offered last are encrypted, and have not been reported as sent.
+    /// How many of the bytes offered last are encrypted and not yet reported as sent.
     ahead: usize,
     /// The client sends no more.
     has_ended: bool,
-    /// What the client has sent was of no use, or not to be trusted.
+    /// The client's input was invalid, or its certificate not trusted.
     has_failed: bool,
-    /// What the client has sent is TLS, as far as one can tell.
+    /// The client's input looks like TLS so far.
     is_tls: bool,
-    /// Its certificate was looked at, if it has one.
+    /// The client's certificate, if any, was looked at.
     is_known: bool,
 }
 
@@ -78,7 +79,7 @@ impl Tls {
         self.session.is_handshaking()
     }
 
-    /// Whether there is something to do whatever the socket has.
+    /// Whether there is work to do even if the socket has no input.
     pub(super) fn has_more(&self) -> bool {
         self.has_more || !self.unopened.is_empty()
     }
@@ -88,28 +89,28 @@ impl Tls {
         &self.socket
     }
 
-    /// Makes its socket known to tokio, unless it is.
+    /// Registers its socket with tokio, if it is not registered.
     pub(super) fn adopt(self) -> io::Result<Tls> {
         Ok(Tls { socket: self.socket.adopt()?, ..self })
     }
 
-    /// Closes it. The client can tell that from a connection that somebody cut.
+    /// Closes the connection with a notice, so that the client can tell it from a connection that was cut.
     pub(super) fn close(mut self) {
         self.session.send_close_notify();
         let _ = self.flush(&mut Way::Now);
     }
 
-    /// Reads plaintext; 0 at the end. Pending also while there is only a handshake to read.
+    /// Reads plaintext; 0 at the end. Also pending while the input belongs only to a handshake.
     pub(super) fn read(&mut self, way: &mut Way<'_, '_>, input: &mut [u8]) -> Poll<io::Result<usize>> {
         let done = self.read_plaintext(way, input);
         if let Poll::Ready(Err(_)) = &done {
-            // An alert tells the client why, if it listens.
+            // An alert tells the client the reason, if it listens.
             let _ = self.flush(way);
         }
         done
     }
 
-    /// The certificate that the client has shown in the handshake. Answered once, when that is over.
+    /// The certificate that the client has shown in the handshake. Returned once, when the handshake is over.
     pub(super) fn take_certificate(&mut self) -> Option<Vec<u8>> {
         if self.is_known || self.session.is_handshaking() {
             return None;
@@ -118,7 +119,7 @@ impl Tls {
         self.session.peer_certificates()?.first().map(|certificate| certificate.to_vec())
     }
 
-    /// Reads what there is of the handshake, and answers it.
+    /// Reads available input of the handshake and answers it.
     pub(super) fn shake_hands(&mut self, way: &mut Way<'_, '_>) -> Poll<io::Result<()>> {
         while self.session.is_handshaking() {
             ready!(self.flush(way))?;
@@ -132,10 +133,10 @@ impl Tls {
             while !ciphertext.is_empty() && self.session.is_handshaking() {
                 self.feed(&mut ciphertext)?;
             }
-            // What came behind it may be read already.
+            // Bytes behind the handshake may have been read already.
             (self.has_more, self.unopened) = (true, ciphertext.to_vec());
         }
-        // Its end, too, goes before anything else.
+        // The end of the handshake, too, is sent before anything else.
         self.flush(way)
     }
 
@@ -152,7 +153,7 @@ impl Tls {
 
     fn read_plaintext(&mut self, way: &mut Way<'_, '_>, input: &mut [u8]) -> Poll<io::Result<usize>> {
         for _ in 0..TLS_FRUITLESS_READS_MAX {
-            // Of a handshake, or a ticket: what the socket had no room for.
+            // Parts of a handshake, or a ticket, that the socket had no room for.
             if let Poll::Ready(Err(error)) = self.flush(way) {
                 return Poll::Ready(Err(error));
             }
@@ -179,20 +180,20 @@ impl Tls {
                 return Poll::Ready(Ok(filled));
             }
         }
-        // Others come first. What is left in the socket is found there.
+        // Other connections come first. The rest is found in the socket later.
         if let Way::Task(cx) = way {
             cx.waker().wake_by_ref();
         }
         Poll::Pending
     }
 
-    /// Decrypts, until all is decrypted or `input` is full.
+    /// Decrypts until all ciphertext is consumed or `input` is full.
     fn open(&mut self, mut ciphertext: &[u8], input: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         loop {
             match self.session.reader().read(&mut input[filled..]) {
                 Ok(0) if filled < input.len() => {
-                    // The client has closed its side; what comes behind that is not read.
+                    // The client has closed its side; nothing behind that is read.
                     (self.has_ended, self.has_more) = (true, false);
                     return Ok(filled);
                 }
@@ -229,7 +230,7 @@ impl Tls {
                     IoSlice::advance_slices(&mut left, taken);
                     sent += taken;
                 }
-                // Who sends next finds out.
+                // The next send reports the error.
                 _ if sent > 0 => break,
                 failed => return failed,
             }
@@ -237,7 +238,8 @@ impl Tls {
         Poll::Ready(Ok(sent))
     }
 
-    /// Sends what `encrypt` gives to rustls, or what it has given to it the last time. Before the handshake is over it goes on with that.
+    /// Sends the bytes that `encrypt` gives to rustls, or those left from the last call. During a handshake it
+    /// continues that first.
     fn write_by(
         &mut self,
         way: &mut Way<'_, '_>,
@@ -251,7 +253,7 @@ impl Tls {
         Poll::Ready(Ok(std::mem::take(&mut self.ahead)))
     }
 
-    /// Sends what rustls holds, all of it. Who does not speak TLS would take it for an answer.
+    /// Sends all bytes that rustls holds. A client that does not speak TLS would take them for a reply.
     fn flush(&mut self, way: &mut Way<'_, '_>) -> Poll<io::Result<()>> {
         while self.is_tls && self.session.wants_write() {
             let mut sender = Sender { socket: &mut self.socket, way };
@@ -266,7 +268,7 @@ impl Tls {
     }
 }
 
-/// A socket as rustls writes to it.
+/// Adapts a socket to the writer that rustls expects.
 struct Sender<'s, 'w, 'a, 'b> {
     socket: &'s mut Socket,
     way: &'w mut Way<'a, 'b>,

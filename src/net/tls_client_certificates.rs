@@ -1,8 +1,8 @@
-//! Which certificates of clients are taken: those that a trusted authority has signed, and those that are themselves in the file or
-//! folder of the authorities.
+//! Decides which client certificates are accepted: those signed by a trusted authority, and those that are themselves
+//! in the file or folder of the authorities.
 //!
-//! The second is what `openssl req -x509` makes: a certificate that signs itself, and says that it is an authority's. OpenSSL takes it
-//! where it is trusted, and so Redis does; rustls does not take authorities' for clients'.
+//! The second kind is made by `openssl req -x509`: a self-signed certificate that claims to be an authority's. OpenSSL
+//! accepts it where it is trusted, and so does Redis; rustls does not accept authorities' certificates as clients'.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) struct SignedOrOwn {
 }
 
 impl SignedOrOwn {
-    /// Takes what `signed` takes, and these while they are valid.
+    /// Accepts certificates that `signed` accepts, and `own` ones while they are valid.
     pub(super) fn new(signed: Arc<dyn ClientCertVerifier>, own: Vec<CertificateDer<'static>>) -> SignedOrOwn {
         SignedOrOwn { signed, own }
     }

@@ -1,7 +1,8 @@
-//! The TLS parameters, and the files that they name, made into what rustls works by.
+//! Turns the TLS parameters, and the files they name, into a configuration of rustls.
 //!
-//! OpenSSL's names are taken, as Redis takes them, for what rustls has: TLS 1.2 and 1.3, with nine cipher suites, all of which are
-//! authenticated and have forward secrecy. What names something else is refused, with what there is.
+//! OpenSSL's names are accepted, as in Redis, for features that rustls has: TLS 1.2 and 1.3, with nine cipher suites,
+//! all of which are authenticated and have forward secrecy. Any other name is refused with a list of the supported
+//! ones.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -26,38 +27,38 @@ use super::tls_sessions::TlsSessions;
 use crate::base::limits::{TLS_CA_FILES_MAX, TLS_FILE_MAX_BYTES};
 use crate::config::{Config, TlsAuthClients};
 
-/// Why there is no TLS with these parameters.
+/// Why TLS can't be set up with these parameters.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsError {
-    /// A parameter is needed that is empty.
+    /// A required parameter is empty.
     #[error("tls-port needs {0}")]
     Missing(&'static str),
-    /// A file or folder that a parameter names can't be read, or not so.
+    /// A file or folder named by a parameter can't be read, or has unusable content.
     #[error("{parameter} {}: {reason}", path.display())]
     File {
         /// The parameter's name.
         parameter: &'static str,
-        /// What it names.
+        /// The file or folder.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// A parameter has a word that means nothing here.
+    /// A parameter contains an unknown word.
     #[error("{parameter}: \"{word}\" is not there; there are {known}")]
     Word {
         /// The parameter's name.
         parameter: &'static str,
         /// The word.
         word: String,
-        /// All that would do.
+        /// All words that are accepted.
         known: String,
     },
-    /// rustls refuses the whole.
+    /// rustls refuses the configuration.
     #[error("{0}")]
     Refused(String),
 }
 
-/// What makes connections as `config` says. Reads all files.
+/// Makes the acceptor that `config` describes. Reads all files.
 pub(crate) fn load(config: &Config) -> Result<Acceptor, TlsError> {
     let mut provider = default_provider();
     provider.cipher_suites = suites_1_3(&config.tls_ciphersuites)?;
@@ -93,7 +94,7 @@ fn refused(error: Error) -> TlsError {
     TlsError::Refused(error.to_string())
 }
 
-/// A parameter that names a file or folder, and the whole path.
+/// The name of a parameter for a file or folder, and the whole path.
 struct Named {
     parameter: &'static str,
     path: PathBuf,
@@ -113,7 +114,7 @@ impl Named {
     }
 }
 
-/// The bytes of a file that is no longer than it may be.
+/// Reads a file, within the size limit.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if !std::fs::metadata(path)?.is_file() {
@@ -135,7 +136,7 @@ fn certificates(file: &Named) -> Result<Vec<CertificateDer<'static>>, TlsError> 
     }
 }
 
-/// The server's own certificate, those between it and its authority, and the key.
+/// The server's own certificate with its chain and key.
 fn certificate(config: &Config) -> Result<CertifiedKey, TlsError> {
     let named = |parameter, path| Named::new(config, parameter, path).ok_or(TlsError::Missing(parameter));
     let certificate_file = named("tls-cert-file", &config.tls_cert_file)?;
@@ -145,14 +146,14 @@ fn certificate(config: &Config) -> Result<CertifiedKey, TlsError> {
     let certified = CertifiedKey::new(certificates(&certificate_file)?, key);
     match certified.keys_match() {
         Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
-        // rustls reads no certificates of X.509's version 1. To show one to clients nobody has to.
+        // rustls can't read X.509 version 1 certificates, but need not read one to show it to clients.
         Err(Error::InvalidCertificate(CertificateError::Other(_))) if has_public_key(&certified) => Ok(certified),
         Err(Error::InconsistentKeys(_)) => Err(key_file.error("it is not the key of the certificate")),
         Err(error) => Err(certificate_file.error(error)),
     }
 }
 
-/// The key in a file, which may be encrypted by `password`.
+/// The key in a file, which may be encrypted with `password`.
 fn private_key(file: &Named, password: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
     const ENCRYPTED: [&str; 2] = ["-----BEGIN ENCRYPTED PRIVATE KEY-----", "-----END ENCRYPTED PRIVATE KEY-----"];
     let pem = String::from_utf8_lossy(&file.read()?).into_owned();
@@ -182,7 +183,7 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len().max(1)).any(|window| window == part)
 }
 
-/// Who may certify clients, and all certificates in the files of these.
+/// The authorities that may certify clients, and all certificates in their files.
 fn authorities(config: &Config) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), TlsError> {
     let file = Named::new(config, "tls-ca-cert-file", &config.tls_ca_cert_file);
     let folder = Named::new(config, "tls-ca-cert-dir", &config.tls_ca_cert_dir);
@@ -197,7 +198,7 @@ fn authorities(config: &Config) -> Result<(RootCertStore, Vec<CertificateDer<'st
         }
     }
     if let Some(folder) = folder {
-        // As of any folder of them: what is no certificate, or one of no use, is passed over.
+        // As in any folder of certificates: other files, and unusable certificates, are skipped.
         for path in files_of(&folder)? {
             let file = Named { parameter: folder.parameter, path };
             let found = certificates(&file).unwrap_or_default();
@@ -220,7 +221,7 @@ fn files_of(folder: &Named) -> Result<Vec<PathBuf>, TlsError> {
     Ok(paths)
 }
 
-/// The protocols of `tls-protocols`; all for none.
+/// The protocols of `tls-protocols`; all if empty.
 fn versions(text: &[u8]) -> Result<Vec<&'static SupportedProtocolVersion>, TlsError> {
     const KNOWN: [(&str, &SupportedProtocolVersion); 2] = [("TLSv1.2", &version::TLS12), ("TLSv1.3", &version::TLS13)];
     let mut versions = Vec::new();
@@ -243,14 +244,14 @@ fn unknown<'a>(parameter: &'static str, word: &str, known: impl Iterator<Item = 
     TlsError::Word { parameter, word: word.to_owned(), known: known.collect::<Vec<_>>().join(" ") }
 }
 
-/// The suites of TLS 1.3, in the order in which they are preferred.
+/// The suites of TLS 1.3, in order of preference.
 const SUITES_1_3: [(&str, SupportedCipherSuite); 3] = [
     ("TLS_AES_256_GCM_SHA384", suite::TLS13_AES_256_GCM_SHA384),
     ("TLS_AES_128_GCM_SHA256", suite::TLS13_AES_128_GCM_SHA256),
     ("TLS_CHACHA20_POLY1305_SHA256", suite::TLS13_CHACHA20_POLY1305_SHA256),
 ];
 
-/// The suites of `tls-ciphersuites`; all for none.
+/// The suites of `tls-ciphersuites`; all if empty.
 fn suites_1_3(text: &[u8]) -> Result<Vec<SupportedCipherSuite>, TlsError> {
     let names = words(text, &[':', ',', ' ']);
     if names.is_empty() {
@@ -265,7 +266,7 @@ fn suites_1_3(text: &[u8]) -> Result<Vec<SupportedCipherSuite>, TlsError> {
     names.iter().map(find).collect()
 }
 
-/// The suites of TLS 1.2, in the order in which they are preferred: OpenSSL's name, the words by which OpenSSL finds it as well.
+/// The suites of TLS 1.2, in order of preference: OpenSSL's name, and the words by which OpenSSL also finds it.
 const SUITES_1_2: [(&str, &[&str], SupportedCipherSuite); 6] = [
     (
         "ECDHE-ECDSA-AES256-GCM-SHA384",
@@ -287,12 +288,12 @@ const SUITES_1_2: [(&str, &[&str], SupportedCipherSuite); 6] = [
     ("ECDHE-RSA-AES128-GCM-SHA256", &["aRSA", "AES", "AES128", "AESGCM"], suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
 ];
 
-/// The words by which OpenSSL finds each of them.
+/// The words by which OpenSSL finds each of the suites.
 const ALL_1_2: [&str; 9] =
     ["ALL", "DEFAULT", "COMPLEMENTOFDEFAULT", "HIGH", "TLSv1.2", "ECDHE", "EECDH", "kECDHE", "kEECDH"];
 
-/// The suites of `tls-ciphers`, by the rules of `openssl ciphers`: names and words, joined by `+` where all must hold; `-` takes out,
-/// `!` for good, `+` moves to the end. All for none. To take out what is not there is no mistake.
+/// The suites of `tls-ciphers`, by the rules of `openssl ciphers`: names and words, joined by `+` where all must hold;
+/// `-` takes out, `!` for good, `+` moves to the end. All suites if empty. Taking out an absent suite is no mistake.
 fn suites_1_2(text: &[u8]) -> Result<Vec<SupportedCipherSuite>, TlsError> {
     let rules = words(text, &[':', ',', ' ']);
     let all: Vec<usize> = (0..SUITES_1_2.len()).collect();

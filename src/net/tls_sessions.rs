@@ -1,7 +1,7 @@
-//! TLS sessions that clients may resume: a client that connects again with one saves both sides the signatures of a handshake.
+//! TLS sessions that clients may resume: resuming one saves both sides the signatures of a handshake.
 //!
-//! They are remembered here, and not in tickets that clients keep: so `tls-session-cache-size` and `tls-session-cache-timeout` hold, and
-//! a session that was resumed once with TLS 1.3 is gone.
+//! Sessions are remembered here, not in tickets kept by clients. So `tls-session-cache-size` and
+//! `tls-session-cache-timeout` hold, and a session that was resumed once with TLS 1.3 is gone.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::base::limits::TLS_SESSIONS_MAX;
 #[derive(Debug)]
 pub(super) struct TlsSessions {
     most: usize,
-    /// How long each is remembered.
+    /// How long each session is remembered.
     timeout: Duration,
     kept: Mutex<Kept>,
 }
@@ -23,12 +23,12 @@ pub(super) struct TlsSessions {
 #[derive(Debug, Default)]
 struct Kept {
     sessions: HashMap<Vec<u8>, (Vec<u8>, Instant)>,
-    /// Their names, the oldest first, with some that are gone.
+    /// The names of the sessions, oldest first, including some that are gone.
     order: VecDeque<Vec<u8>>,
 }
 
 impl TlsSessions {
-    /// Of so many sessions (0: of as many as there may be) and seconds.
+    /// Makes a cache for `size` sessions (0: as many as the server allows) and `timeout_s` seconds.
     pub(super) fn new(size: usize, timeout_s: u32) -> TlsSessions {
         let most = if size == 0 { TLS_SESSIONS_MAX } else { size.min(TLS_SESSIONS_MAX) };
         TlsSessions { most, timeout: Duration::from_secs(timeout_s.into()), kept: Mutex::default() }
@@ -49,7 +49,7 @@ impl StoresServerSessions for TlsSessions {
             if kept.sessions.insert(key.clone(), (value, Instant::now())).is_none() {
                 kept.order.push_back(key);
             }
-            // Names of sessions that were taken count, too: the list of names must not outgrow them.
+            // Names of taken sessions count, too: the list of names must not outgrow the sessions.
             while let Some(oldest) = kept.order.front() {
                 let is_fresh = kept.sessions.get(oldest).is_some_and(|(_, since)| self.is_fresh(*since));
                 if is_fresh && kept.order.len() <= self.most {

@@ -1,5 +1,6 @@
-//! How the bytes of a connection travel. Whatever is sent to a client or read from one passes through here, whoever does it: the
-//! connection's task, the poller beside busy scripts, the script debugger, and a large string that leaves past the outbox.
+//! How the bytes of a connection travel. All bytes sent to a client or read from one pass through here, whichever code
+//! moves them: the connection's task, the poller beside busy scripts, the script debugger, or a large string sent past
+//! the outbox.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::RawFd;
@@ -10,19 +11,19 @@ use super::tls::Tls;
 
 /// See the module's header.
 pub(crate) enum Transport {
-    /// As they are.
+    /// Unencrypted.
     Plain(Socket),
     /// Encrypted.
     Tls(Box<Tls>),
 }
 
 impl Transport {
-    /// Whether there is no session yet that anything could be read from or sent to.
+    /// Whether the connection can't carry data of a session yet.
     pub(super) fn is_handshaking(&self) -> bool {
         matches!(self, Transport::Tls(tls) if tls.is_handshaking())
     }
 
-    /// Whether there may be something to read whatever poll(2) says of the socket.
+    /// Whether there may be input even if poll(2) reports none for the socket.
     pub(super) fn has_more(&self) -> bool {
         match self {
             Transport::Plain(socket) => socket.has_more(),
@@ -30,12 +31,12 @@ impl Transport {
         }
     }
 
-    /// How many bytes were taken, and not given to the system yet.
+    /// How many bytes were accepted but not yet handed to the system.
     pub(super) fn unsent(&self) -> usize {
         self.socket().unsent()
     }
 
-    /// The I/O thread that serves it; 0 where that is the engine's.
+    /// The number of the I/O thread that serves it; 0 for the engine's thread.
     pub(super) fn thread(&self) -> u8 {
         self.socket().thread()
     }
@@ -47,7 +48,7 @@ impl Transport {
         }
     }
 
-    /// The certificate that the client has shown. Answered once, as soon as it is known.
+    /// The certificate that the client has shown. Returned once, as soon as it is known.
     pub(super) fn take_certificate(&mut self) -> Option<Vec<u8>> {
         match self {
             Transport::Plain(_) => None,
@@ -66,7 +67,7 @@ impl Transport {
 
 /// For the connection's task.
 impl Transport {
-    /// Shakes hands, if that is not over.
+    /// Continues the handshake, unless it has ended.
     pub(super) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Transport::Plain(_) => Poll::Ready(Ok(())),
@@ -74,7 +75,7 @@ impl Transport {
         }
     }
 
-    /// Reads what is there; 0 at the end.
+    /// Reads available bytes; 0 at the end.
     #[inline]
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
@@ -92,12 +93,12 @@ impl Transport {
         }
     }
 
-    /// Whether the system has all that was taken.
+    /// Whether the system has taken every byte accepted so far.
     pub(super) fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.socket().poll_sent(cx)
     }
 
-    /// Makes the socket known to tokio, unless it is.
+    /// Registers the socket with tokio, if it is not registered.
     pub(super) fn adopt(self) -> io::Result<Transport> {
         match self {
             Transport::Plain(socket) => Ok(Transport::Plain(socket.adopt()?)),
@@ -106,14 +107,14 @@ impl Transport {
     }
 }
 
-/// Past tokio. None of these calls waits.
+/// For callers past tokio. None of these calls waits.
 impl Transport {
     /// The socket's descriptor.
     pub(super) fn raw_fd(&self) -> RawFd {
         self.socket().raw_fd()
     }
 
-    /// Reads what is there; 0 at the end.
+    /// Reads available bytes; 0 at the end.
     pub(super) fn read_now(&mut self, input: &mut [u8]) -> io::Result<usize> {
         match self {
             Transport::Plain(socket) => socket.read_now(input),
