@@ -49,39 +49,39 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
-    /// `rename-command` asks for what can't be.
+    /// `rename-command` asks for an impossible change.
     #[error("{0}")]
     Rename(#[from] RenameError),
-    /// The certificates or other parameters of TLS are of no use.
+    /// The certificates or other TLS parameters are unusable.
     #[error("cannot serve TLS: {0}")]
     Tls(String),
     /// Neither a port nor a unix socket is configured.
     #[error("nothing to listen on: set --port, --tls-port, or --unixsocket PATH")]
     NoListener,
-    /// The users can't be had.
+    /// The users can't be set up.
     #[error("cannot set up the users: {0}")]
     Users(String),
     /// The Lua state could not be made.
     #[error("cannot load the bundled scripts: {0}")]
     Scripts(String),
-    /// The data can't be had.
+    /// The data can't be opened or loaded.
     #[error("{source}{}", advice_on_data(source))]
     Recovery {
         /// Why.
         #[from]
         source: RecoveryError,
     },
-    /// The data of Redis that lies here can't be imported.
+    /// Redis' data found here can't be imported.
     #[error(
         "{0}\nThis folder holds the data of Redis, and none of Tidegate's yet. To start without it, choose another --dir"
     )]
     Import(#[from] ImportError),
-    /// The system refused something else.
+    /// The system refused another request.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
 }
 
-/// What to do about an address that can't be listened on.
+/// Advice about an address that can't be listened on.
 fn advice_on_listening(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => ". Another server uses it: choose another port with --port, or end that server",
@@ -93,7 +93,7 @@ fn advice_on_listening(error: &io::Error) -> &'static str {
     }
 }
 
-/// What to do about a folder of data that can't be read and written.
+/// Advice about a data folder that can't be read and written.
 fn advice_on_data(error: &RecoveryError) -> &'static str {
     let RecoveryError::Log(LogError::Io { source, .. }) = error else { return "" };
     match source.kind() {
@@ -134,7 +134,7 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
     count_for_this_thread();
     wait_to_be_told();
     let done = local.block_on(&runtime, async {
-        // Before they are read: what changes meanwhile is found at the first look.
+        // Stamps are taken before the files are read, so that the first look finds a change made while reading.
         let tls_files = stamps(&config);
         let acceptor = acceptor(&config).map_err(|error| StartError::Tls(error.to_string()))?;
         let listeners = open_listeners(&config)?;
@@ -173,12 +173,12 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         serve(shared, listeners, load).await?;
         Ok(())
     });
-    // Before the pidfile goes, which others take for the end.
+    // Flushed before the pidfile goes, because other programs take its absence for the end.
     logging::flush();
     done
 }
 
-/// Writes the process's number to `pidfile`. The file is removed when the value goes.
+/// Writes the process id to `pidfile`. The file is removed when the value is dropped.
 fn write_pid_file(config: &Config) -> Option<PidFile> {
     let path = Some(config.dir.join(&config.pidfile)).filter(|_| !config.pidfile.as_os_str().is_empty())?;
     match PidFile::write(&path) {
@@ -190,7 +190,7 @@ fn write_pid_file(config: &Config) -> Option<PidFile> {
     }
 }
 
-/// Opens the log file anew at each SIGHUP, for those who have moved it away.
+/// Reopens the log file at each SIGHUP, for tools that have moved it away.
 async fn reopen_log(mut hangup: Signal) {
     while hangup.recv().await.is_some() {
         match logging::reopen() {
@@ -210,7 +210,7 @@ fn open_listeners(config: &Config) -> Result<Vec<Rc<Listener>>, StartError> {
     if listeners.is_empty() { Err(StartError::NoListener) } else { Ok(listeners) }
 }
 
-/// Opens the sockets that metrics are asked for at; none unless they are wanted.
+/// Opens the sockets of the metrics server; none unless metrics are wanted.
 fn open_metrics(config: &Config) -> Result<Vec<std::net::TcpListener>, StartError> {
     if config.metrics_port == 0 {
         return Ok(Vec::new());
@@ -219,7 +219,7 @@ fn open_metrics(config: &Config) -> Result<Vec<std::net::TcpListener>, StartErro
         .map_err(|(address, source)| StartError::Listen { address, source })
 }
 
-/// The way from an empty engine to one with its data.
+/// The steps from an empty engine to one with its data.
 struct Start {
     path: PathBuf,
     data: Data,
@@ -228,22 +228,22 @@ struct Start {
 
 /// Where the data comes from.
 enum Data {
-    /// There is none.
+    /// There is no data.
     New,
-    /// From the snapshot and the log.
+    /// From the snapshot and the journal.
     Own(Loading),
     /// From files of Redis.
     Import {
         importing: Importing,
-        /// The files, for people.
+        /// The names of the files, for messages.
         names: String,
-        /// Whether it is saved as well.
+        /// Whether the imported data is saved as well.
         is_saved: bool,
     },
 }
 
 impl Start {
-    /// Finds the data. What Redis has left is imported if there is none of Tidegate's.
+    /// Finds the data. Redis' data is imported if there is none of Tidegate's.
     fn begin(engine: &mut Engine, log_moved: &Arc<Notify>) -> Result<Start, StartError> {
         ignore_file_size_signal();
         let config = &engine.server.config;
@@ -265,7 +265,7 @@ impl Start {
                     let names = import.names();
                     tracing::info!("imports the data of Redis that was found here: {names}");
                     let directory = match own {
-                        // That looks whether it only seems to be empty, because it is damaged.
+                        // Opening checks whether the directory only seems to be empty because it is damaged.
                         Some(own) => Some(own.into_directory()?).filter(|_| has_log),
                         None if has_log => Some(Arc::new(open_directory(&path)?)),
                         None => None,
@@ -294,7 +294,7 @@ impl Start {
         let (step, progress) = match &mut self.data {
             Data::New => return Ok(Step::Complete),
             Data::Own(loading) => {
-                // As little as can be where it rests for each key.
+                // The smallest possible slice where loading rests for each key.
                 let bytes = if engine.server.config.key_load_delay_us == 0 { RECOVERY_SLICE_BYTES } else { 1 };
                 let progress = loading.step(engine, bytes)?;
                 (if progress.is_complete { Step::Complete } else { Step::More }, progress)
@@ -305,7 +305,8 @@ impl Start {
         Ok(step)
     }
 
-    /// All is loaded: has the engine go on behind it. Answers what the start-up line says of the data.
+    /// Called when everything is loaded: continues the engine from there. Returns the text about the data for the
+    /// start-up line.
     fn finish(self, engine: &mut Engine) -> Result<String, StartError> {
         let Start { path, data, log_moved } = self;
         let (keys, last) = match data {
@@ -349,7 +350,7 @@ impl Start {
     }
 }
 
-/// Tells what is known of how the server before this one ended.
+/// Logs how the previous server ended, as far as known.
 fn tell_of_crash(recovered: &Recovered) {
     if let Some(damage) = &recovered.passed_over {
         tracing::warn!("{damage}; what this snapshot had replaced was read in its place: nothing is missing");
@@ -374,7 +375,7 @@ fn open_directory(path: &Path) -> Result<Directory, RecoveryError> {
     Ok(Directory::open(Arc::new(RealDisk), path, DirectoryId::new(id.to_be_bytes()))?)
 }
 
-/// The start-up line: where it listens, where data lives, what is durable.
+/// Logs the start-up line: where the server listens, where its data lives, and how durable it is.
 fn announce(places: &[String], data: &str) {
     tracing::info!(
         "Tidegate {} (pid {}) listens on {}; {data}",
@@ -382,12 +383,12 @@ fn announce(places: &[String], data: &str) {
         std::process::id(),
         places.join(", "),
     );
-    // Test containers and the like wait for these words.
+    // Test containers and similar tools wait for these words.
     tracing::info!("Ready to accept connections");
 }
 
-/// Makes room for `maxclients` sockets; where the system does not allow so many, there are fewer clients, who are then told
-/// so, and not left waiting for a descriptor.
+/// Makes room for `maxclients` sockets. Where the system allows fewer, `maxclients` is lowered: further clients are
+/// then told so, rather than left waiting for a descriptor.
 fn fit_to_descriptors(config: &mut Config) {
     if let Err(possible) = config.make_room_for_clients() {
         let wanted = config.maxclients;

@@ -1,4 +1,4 @@
-//! How a server comes to the data of Redis that it finds at its start: slice by slice, and all of it or nothing.
+//! How a server imports Redis' data found at its start: slice by slice, and all of it or nothing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::spec::session_key::SessionKey;
 
 const KEYS: usize = 20_000;
 
-/// What a file of Redis holds: numbered strings of which each hundredth expires far in the future, a hash and a library.
+/// A dump file of Redis: numbered strings, every hundredth of which expires far in the future, a hash and a library.
 fn dump() -> Vec<u8> {
     let mut writer = Writer::new(Vec::new(), 10);
     writer.library(b"#!lua name=lib\nredis.register_function('f', function() return 7 end)").unwrap();
@@ -35,14 +35,14 @@ fn dump() -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// A folder in which Redis has left this file.
+/// A folder that holds this file, as left by Redis.
 fn folder(name: &str, bytes: impl AsRef<[u8]>) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a folder");
     std::fs::write(dir.path().join(name), bytes).expect("space for a file");
     dir
 }
 
-/// A server that begins in `dir`, with a log. Its hashes have one entry before they become tables.
+/// Starts a server in `dir`, with a journal. Its hashes have one entry before they become tables.
 fn begin(dir: &Path) -> (Engine, Start) {
     try_begin(dir, true).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -52,7 +52,7 @@ fn try_begin(dir: &Path, appendonly: bool) -> Result<(Engine, Start), StartError
         let config = Config { dir: dir.to_owned(), hash_max_listpack_entries: 1, appendonly, ..Config::default() };
         let mut engine = Engine::new(config, command::table(), Clock::system(), Rng::seeded(1)).expect("memory");
         match Start::begin(&mut engine, &Arc::new(Notify::new())) {
-            // The thread of the one before, which was dropped, has not ended yet.
+            // The thread of the previous server, which was dropped, has not ended yet.
             Err(StartError::Recovery { source: RecoveryError::Log(LogError::Locked { .. }) }) => {
                 std::thread::yield_now()
             }
@@ -61,7 +61,7 @@ fn try_begin(dir: &Path, appendonly: bool) -> Result<(Engine, Start), StartError
     }
 }
 
-/// Loads one slice; false when all is there.
+/// Loads one slice; false when everything is loaded.
 fn load_slice(engine: &mut Engine, start: &mut Start) -> bool {
     loop {
         match start.step(engine).unwrap_or_else(|error| panic!("{error}")) {
@@ -71,7 +71,7 @@ fn load_slice(engine: &mut Engine, start: &mut Start) -> bool {
     }
 }
 
-/// Loads until that is refused, and answers why.
+/// Loads until loading is refused. Returns the reason.
 fn refusal(engine: &mut Engine, start: &mut Start) -> String {
     loop {
         match start.step(engine) {
@@ -95,7 +95,7 @@ fn ask(engine: &mut Engine, client: SessionKey, line: &str) -> String {
     String::from_utf8_lossy(reply.as_bytes()).replace("\r\n", " ")
 }
 
-/// Asks as one client, and compares.
+/// Sends commands as one client, and compares the replies.
 fn assert_answers<A: AsRef<str>>(engine: &mut Engine, answers: &[(&str, A)]) {
     let client = engine.server.open_session(Peer::default());
     for (line, answer) in answers {
@@ -132,7 +132,7 @@ fn a_dump_is_loaded_in_slices_and_saved_beside() {
     while load_slice(&mut engine, &mut start) {
         slices += 1;
         assert_eq!(ask(&mut engine, client, "GET key:0"), "-LOADING Redis is loading the dataset in memory ");
-        // Nobody gets out of that by beginning anew.
+        // RESET does not get a client out of that state.
         assert_eq!(ask(&mut engine, client, "RESET"), "+RESET ");
         let progress = engine.server.persistence.loading.expect("it is loading");
         assert!(progress.read >= read && progress.read <= progress.all, "{progress:?} after {read}");
@@ -147,7 +147,7 @@ fn a_dump_is_loaded_in_slices_and_saved_beside() {
     engine.server.persistence.close().unwrap();
     drop(engine);
 
-    // What was imported is not imported again, and what came behind it is there.
+    // Data once imported is not imported again, and later writes are there.
     let mut engine = load_all(dir.path());
     let set_back = ("SET key:7 value:000000000000000000000007", "+OK ");
     assert_answers(&mut engine, &[("GET key:7", "$7 changed "), set_back]);
@@ -169,7 +169,7 @@ fn a_start_that_ends_early_leaves_nothing_to_the_next() {
         ended_early += 1;
     }
     assert!(ended_early > 10, "{ended_early}");
-    // The last one had all, and it was durable before anybody could be answered.
+    // The last server had everything, and it was durable before any client could be answered.
     assert_eq!(snapshots(dir.path()).len(), 1);
     assert_has_all(&mut load_all(dir.path()));
 }
@@ -226,7 +226,7 @@ fn a_torn_end_is_left_out_unless_that_is_forbidden() {
     assert_answers(&mut load_all(dir.path()), &[("GET k", "$1 v ")]);
 }
 
-/// While data is loaded time passes, too. A snapshot that was begun then would take the number of the first write.
+/// Time passes while data is loaded. A snapshot begun in that time would take the number of the first write.
 #[test]
 fn no_snapshot_is_begun_beside_that_of_the_import() {
     let dir = folder("dump.rdb", dump());

@@ -1,4 +1,4 @@
-//! How a server comes back from a snapshot and the log behind it, slice by slice: over a simulated disk.
+//! How a server recovers from a snapshot and the journal after it, slice by slice, over a simulated disk.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::resp::request::Decoder;
 use crate::spec::session_key::SessionKey;
 use crate::value::Layout;
 
-/// A server without sockets, whose units a test takes to where it wants them.
+/// A server without sockets, whose units a test writes where it wants them.
 struct Bench {
     engine: Engine,
     client: SessionKey,
@@ -50,7 +50,7 @@ impl Bench {
         reply.as_bytes().escape_ascii().to_string()
     }
 
-    /// The units that came up since the last time: their bytes, and how many there are.
+    /// The units recorded since the last call: their bytes, and their number.
     fn units(&mut self) -> (Vec<u8>, u32) {
         let tail = self.engine.server.persistence.tail.replace(Tail::default()).expect("it is kept");
         let (mut bytes, mut count) = (Vec::new(), 0);
@@ -78,7 +78,7 @@ fn begin() -> Begin {
     Begin { serial: 1, time_ms: 1_000_000, sizes, notify: Box::new(|| {}) }
 }
 
-/// Makes a snapshot of these units, which are all up to `lsn`.
+/// Makes a snapshot of these units, the last of which is `lsn`.
 fn snapshot(log: &Log, (units, count): (Vec<u8>, u32), lsn: Lsn) {
     let mut writer = log.snapshot(begin());
     writer.push(units, count);
@@ -94,7 +94,7 @@ fn commit(log: &Log, (units, count): (Vec<u8>, u32), first_lsn: Lsn) {
     log.commit(group_commit::Tail { bytes, first_lsn, units: count, time_ms: 1_000_000 }, Commit::InPlace);
 }
 
-/// 300 keys in a snapshot, ten more and a change in the log behind it.
+/// 300 keys in a snapshot, then ten more and a change in the journal.
 fn written() -> SimDisk {
     let (disk, mut bench) = (SimDisk::new(1), Bench::new());
     let log = open(&disk);
@@ -171,7 +171,7 @@ fn what_does_not_fit_in_a_snapshot_is_named() {
     );
 }
 
-/// As [`Bench::new`], with threads to read ahead or without.
+/// As [`Bench::new`], with or without threads to read ahead.
 fn reader(has_threads: bool) -> Bench {
     let mut bench = Bench::new();
     bench.engine.server.set_tail(None);
@@ -179,7 +179,7 @@ fn reader(has_threads: bool) -> Bench {
     bench
 }
 
-/// Makes a snapshot of what these commands do.
+/// Makes a snapshot of the effects of these commands.
 fn snapshot_of(disk: &SimDisk, lines: &[&str]) -> Bench {
     let mut bench = Bench::new();
     for line in lines {
@@ -191,12 +191,12 @@ fn snapshot_of(disk: &SimDisk, lines: &[&str]) -> Bench {
     bench
 }
 
-/// Makes a log of what these commands do, with a block for each.
+/// Makes a journal of the effects of these commands, with a block for each.
 fn log_of(disk: &SimDisk, lines: &[&str]) -> Bench {
     log_in_blocks(disk, lines.chunks(1))
 }
 
-/// Makes a log of what these commands do, with one block for all.
+/// Makes a journal of the effects of these commands, in a single block.
 fn log_in_one_block(disk: &SimDisk, lines: &[&str]) -> Bench {
     log_in_blocks(disk, [lines])
 }
@@ -326,7 +326,7 @@ fn keys_that_are_made_ahead_are_those_that_were_there() {
     }
 }
 
-/// How far a start comes, and why no further.
+/// How far a start gets, and the reason it stops.
 fn outcome(disk: &SimDisk, has_threads: bool) -> (String, usize) {
     let mut bench = reader(has_threads);
     let refused = bench.engine.recover(directory(disk), Box::new(|| {})).unwrap_err();
@@ -343,7 +343,7 @@ fn what_is_wrong_is_told_alike_with_a_thread_and_without() {
         snapshot_of(&disk, &many);
         disk
     };
-    // Behind some keys an effect that changes what is not there, one that can't be read, and a format to come.
+    // After some keys: an effect on an absent key, an unreadable effect, and an unknown future format.
     let unfit = |format: u8, effects: &[u8]| {
         let (disk, mut bench) = (SimDisk::new(1), Bench::new());
         many.iter().for_each(|line| drop(bench.line(line)));
@@ -363,7 +363,7 @@ fn what_is_wrong_is_told_alike_with_a_thread_and_without() {
         disk.flip(path, disk.open(path).unwrap().size().unwrap() / 2, 1);
         disk
     };
-    // Without a log that could take its place, a snapshot is loaded before all of it has been looked at.
+    // Without a journal that could replace it, a snapshot is loaded before all of it has been checked.
     let without_log = flipped();
     for name in disk_names(&without_log).iter().filter(|name| name.ends_with(".seg")) {
         without_log.remove(&Path::new("/data").join(name)).unwrap();
@@ -385,7 +385,7 @@ fn what_is_wrong_is_told_alike_with_a_thread_and_without() {
 
 #[test]
 fn what_is_wrong_in_a_log_is_told_behind_what_is_right() {
-    // More than one piece holds.
+    // More than fits in one piece.
     let many: Vec<String> = (0..3_000).map(|n| format!("SET key:{n} value:{n:0150}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let segment = |disk: &SimDisk| {
@@ -397,7 +397,7 @@ fn what_is_wrong_in_a_log_is_told_behind_what_is_right() {
     let flipped = SimDisk::new(1);
     log_of(&flipped, &many);
     flipped.flip(&segment(&flipped), 40_000, 1);
-    // Behind the keys an effect that changes what is not there, one that can't be read, and a format to come; then more damage.
+    // After the keys: an effect on an absent key, an unreadable effect, and an unknown future format; then more damage.
     let unfit = |format: u8, effects: &[u8]| {
         let (disk, last) = (SimDisk::new(1), Lsn::new(many.len() as u64));
         log_of(&disk, &many);
@@ -412,7 +412,7 @@ fn what_is_wrong_in_a_log_is_told_behind_what_is_right() {
     effects.write(0, &Effect::Put { key: b"one", value: b"v" });
     let unread = [effects.as_bytes(), &[250]].concat();
     effects.write(0, &Effect::Replace { key: b"absent", value: b"v" });
-    // Its bytes make no sense, either.
+    // These bytes are unreadable as well.
     let mut elsewhere = EffectWriter::default();
     elsewhere.write(99, &Effect::Build { key: b"k", layout: Layout::Compact, steps: &[250] });
     let cases = [
@@ -435,7 +435,7 @@ fn what_is_wrong_in_a_log_is_told_behind_what_is_right() {
     let mut bench = reader(true);
     bench.engine.recover(directory(&sound), Box::new(|| {})).unwrap();
     assert_eq!(bench.line("DBSIZE"), ":3000\\r\\n");
-    // That room was made for keys before they came was no change.
+    // Reserving room for keys in advance did not count as a change.
     assert_eq!(bench.engine.ks.changes_by_commands(), 3_000);
 }
 
@@ -453,7 +453,7 @@ fn a_start_that_is_given_up_leaves_no_thread_with_the_files() {
         for _ in 0..100 {
             let mut loading = Loading::begin(&mut bench.engine, directory(&disk)).unwrap();
             assert!(!loading.step(&mut bench.engine, 1).unwrap().is_complete);
-            // The next one can lock the directory.
+            // The next loader can then lock the directory.
             drop(loading);
         }
         let mut bench = reader(true);

@@ -31,7 +31,7 @@ impl Bench {
         Bench { engine, client, stream: Vec::new() }
     }
 
-    /// Runs one command and keeps its effects; answers its reply.
+    /// Runs one command and keeps its effects. Returns its reply.
     fn run<A: AsRef<[u8]>>(&mut self, args: &[A]) -> String {
         let mut request = format!("*{}\r\n", args.len()).into_bytes();
         for arg in args {
@@ -47,12 +47,12 @@ impl Bench {
         reply.as_bytes().escape_ascii().to_string()
     }
 
-    /// A command of words.
+    /// Runs a command given as words.
     fn line(&mut self, line: &str) -> String {
         self.run(&line.split(' ').collect::<Vec<_>>())
     }
 
-    /// How many bytes of effects these commands record.
+    /// How many bytes of effects the commands in `run` record.
     fn recorded(&mut self, run: impl FnOnce(&mut Bench)) -> usize {
         let before = self.stream.len();
         run(self);
@@ -60,7 +60,7 @@ impl Bench {
     }
 }
 
-/// Repeats a stream in an empty server, which must record the same.
+/// Replays a stream in an empty server, which must record the same stream.
 fn replayed(stream: &[u8]) -> Bench {
     let mut copy = Bench::new();
     copy.engine.ks.begin_unit(1_000_000, Recording::Full);
@@ -71,7 +71,7 @@ fn replayed(stream: &[u8]) -> Bench {
     copy
 }
 
-/// A client that repeats the past, and one that looks on.
+/// A client that imports keys with their old deadlines, and another that only watches.
 fn importing() -> (Bench, SessionKey) {
     let mut bench = Bench::new();
     let onlooker = std::mem::replace(&mut bench.client, bench.engine.server.open_session(Peer::default()));
@@ -97,7 +97,7 @@ fn a_restored_key_has_been_idle_for_as_long_as_is_said() {
 #[test]
 fn nothing_expires_while_the_past_is_repeated() {
     let mut bench = Bench::new();
-    // It loses a field to the clock before, which its value remembers.
+    // The hash loses a field to the clock first, and its value remembers that.
     for line in ["HSET h f v g w", "HPEXPIRE h 1 FIELDS 1 f", "SET before v PX 10"] {
         assert!(!bench.line(line).starts_with('-'), "{line}");
     }
@@ -179,7 +179,7 @@ fn of_a_transaction_that_repeats_the_past_all_or_nothing_is_done() {
          transaction that may be rolled back\\r\\n"
     );
     assert!(exec(&mut bench, &["MIGRATE 127.0.0.1 1 n 0 100 COPY"]).contains("command 1: IOERR"));
-    // What can't be taken back stays, as does what others do.
+    // Changes that can't be undone stay, as do those of other clients.
     assert!(exec(&mut bench, &["INCR n", "CONFIG RESETSTAT", "LPUSH n x"]).starts_with("*3\\r\\n:3\\r\\n"));
     assert_eq!(bench.line("CLIENT IMPORT-SOURCE OFF"), "+OK\\r\\n");
     assert!(exec(&mut bench, &["INCR n", "LPUSH n x"]).starts_with("*2\\r\\n:4\\r\\n-WRONGTYPE"));
@@ -202,7 +202,7 @@ fn import_mode_decides_who_may_hold_expiry() {
     bench.client = importer;
     assert_eq!(bench.line("CLIENT IMPORT-SOURCE OFF"), "+OK\\r\\n");
     assert_eq!(bench.line("EXISTS k"), ":0\\r\\n");
-    // It is nothing for applications.
+    // The command is not meant for applications.
     assert_eq!(bench.line("ACL SETUSER app on nopass +@all -@admin"), "+OK\\r\\n");
     assert!(bench.line("ACL DRYRUN app CLIENT IMPORT-SOURCE ON").contains("has no permissions"));
 }
@@ -214,7 +214,7 @@ fn expiry_goes_on_however_a_repeater_of_the_past_ends() {
         |bench| drop(bench.line("RESET")),
         |bench| bench.engine.disconnect(bench.client),
         |bench| bench.engine.server.kill(bench.client),
-        // Closed for being idle, or for what it does not read.
+        // Closed for idling, or for not reading its replies.
         |bench| bench.engine.server.clients.sessions.get_mut(bench.client).expect("it is open").kill(),
         |bench| {
             drop(bench.line("QUIT"));
@@ -255,7 +255,7 @@ fn library(name: &str, function: &str, answer: i64) -> String {
     format!("#!lua name={name}\nredis.register_function('{function}', function() return {answer} end)")
 }
 
-/// What a client can see of keys, scripts and functions.
+/// The keys, scripts and functions that a client can see.
 fn seen(bench: &mut Bench) -> Vec<String> {
     let mut seen = vec![bench.line("DBSIZE"), bench.line("MGET a b s")];
     for body in [SET, FAILS, LOADED, FLUSHED, EVICTED, "return nonsense("] {
@@ -287,13 +287,13 @@ fn scripts_and_libraries_last_as_data_does() {
     bench.run(&["FUNCTION", "LOAD", "REPLACE", &library("one", "f", 4)]);
     bench.run(&["FUNCTION", "LOAD", &library("gone", "gone", 1)]);
     bench.line("FUNCTION DELETE gone");
-    // The two change their functions, which neither could do after the other.
+    // Libraries one and two swap functions, which loading them one after the other could not do.
     let texts = [library("one", "g", 5), library("two", "f", 6), library("three", "h", 7)];
     let payload = libraries::dump(texts.iter().map(String::as_bytes));
     bench.run(&[&b"FUNCTION"[..], b"RESTORE", &payload, b"REPLACE"]);
     assert_eq!(bench.line("FCALL f 0"), ":6\\r\\n");
 
-    // To make room is an effect of its own, for a copy can't know when to.
+    // Eviction is an effect of its own, for a copy can't know when to evict.
     bench.run(&["EVAL", EVICTED, "0"]);
     bench.line("CONFIG SET script-cache-max-bytes 0");
     set(&mut bench, "s");
@@ -302,7 +302,7 @@ fn scripts_and_libraries_last_as_data_does() {
     let of_original = seen(&mut bench);
     assert_eq!(seen(&mut copy), of_original);
     assert!(of_original.iter().any(|reply| reply == ":7\\r\\n"), "{of_original:?}");
-    // What SCRIPT LOAD brought stays in the copy, too; what came by EVAL may go.
+    // Scripts from SCRIPT LOAD stay in the copy as well; those from EVAL may go.
     for server in [&mut bench, &mut copy] {
         server.line("CONFIG SET script-cache-max-bytes 0");
         server.run(&["EVAL", "return 'the last one'", "0"]);
@@ -339,7 +339,7 @@ fn who_does_not_read_while_others_wait_for_room_is_closed_in_the_end() {
     let mut bench = Bench::new();
     bench.line("SETRANGE large 60000000 x");
     let get = b"GET large\r\n";
-    // As a connection does whose socket takes nothing.
+    // As a connection does whose socket accepts no bytes.
     let ask = |bench: &mut Bench, client| {
         let mut reply = Reply::new(Form::Resp2);
         bench.engine.feed(client, &mut Decoder::new(), get, &mut reply);
@@ -374,7 +374,7 @@ fn who_does_not_read_while_others_wait_for_room_is_closed_in_the_end() {
         bench.engine.tick();
         assert_eq!(killed(&mut bench), expected);
     }
-    // Its connection ends, and there is room.
+    // The connection of one client ends, which makes room.
     let gone = clients
         .iter()
         .copied()

@@ -1,4 +1,5 @@
-//! What clients of a server with a log are told when the disk is full or fails: over a simulated disk, without sockets.
+//! Replies to clients of a server with a journal when the disk is full or fails: over a simulated disk, without
+//! sockets.
 
 use std::cell::RefCell;
 use std::io::IoSlice;
@@ -41,7 +42,7 @@ const OPTIONS: Options = Options {
     may_wait_for_space: true,
 };
 
-/// What does not fit in the first segment.
+/// A value that does not fit in the first segment.
 static LARGE: [u8; 40_000] = [b'x'; 40_000];
 
 struct Bench {
@@ -59,7 +60,7 @@ fn engine(config: Config, clock: Clock) -> Engine {
     Engine::new(config, command::table(), clock, Rng::seeded(1)).expect("memory")
 }
 
-/// What leaves now for a client, as a connection sends it.
+/// Takes the bytes that may leave now for a client, as a connection sends them.
 pub(super) fn send(server: &mut ServerState, client: SessionKey) -> Vec<u8> {
     let mut sent = Vec::new();
     while let free @ 1.. = server.sendable(client) {
@@ -105,14 +106,14 @@ impl Bench {
         }
     }
 
-    /// What leaves now for a client; `None` while it is held.
+    /// The bytes that may leave now for a client; `None` while they are held.
     fn sent(&mut self, client: usize) -> Option<String> {
         let sent = send(&mut self.engine.server, self.clients[client]);
         let session = self.engine.server.clients.sessions.get_mut(self.clients[client]).expect("it is open");
         (!sent.is_empty() || session.outbox.is_empty()).then(|| sent.escape_ascii().to_string())
     }
 
-    /// A command of words, and what leaves for it.
+    /// Runs a command given as words. Returns the bytes that may leave for the client.
     fn line(&mut self, client: usize, line: &str) -> Option<String> {
         let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         self.feed(client, &[&words]);
@@ -131,7 +132,7 @@ impl Bench {
         self.disk.set_faults(Faults { fail_at: Some(self.disk.operations()), ..Faults::default() });
     }
 
-    /// The log fails with a change that nobody is told of.
+    /// Makes the journal fail with a change whose client gets no reply.
     fn lose(&mut self, change: &str) {
         self.fail_next_write();
         assert_eq!(self.line(0, change), Some(String::new()));
@@ -155,7 +156,7 @@ fn a_listener_that_is_closed_reads_nothing_out_of_order() {
     assert_eq!(bench.sent(0).as_deref(), Some("+OK\\r\\n"));
     bench.line(0, "HELLO 3");
     (0..3).for_each(|_| bench.feed(0, &[&[b"ECHO", &LARGE]]));
-    // The socket takes a part of it.
+    // The socket takes part of it.
     let session = bench.engine.server.clients.sessions.get_mut(bench.clients[0]).expect("it is open");
     session.sent(10);
     bench.feed(0, &[&[b"PING"], &[b"SUBSCRIBE", b"c"], &[b"PUBLISH", b"c", b"x"], &[b"PING"]]);
@@ -175,7 +176,7 @@ fn who_is_held_is_woken_though_the_log_got_further_by_itself() {
     bench.engine.tick();
     assert_eq!(bell.0.load(Ordering::Relaxed), 0);
     bench.disk.set_capacity(None);
-    // As its threads do.
+    // As the journal's threads do.
     while bench.log().do_chore() {}
     bench.log().step();
     bench.engine.tick();
@@ -206,14 +207,15 @@ fn a_full_disk_refuses_changes_until_there_is_space() {
     while bench.log().do_chore() {}
     bench.engine.tick();
     assert_eq!(bench.sent(0).as_deref(), Some("+OK\\r\\n"), "all is on disk");
-    // Nobody touches a key for WAITAOF.
+    // No command touches a key for WAITAOF.
     bench.clock.advance_ms(1_000);
     bench.engine.time_out_waits();
     assert_eq!(bench.sent(1).as_deref(), Some("*2\\r\\n:1\\r\\n:0\\r\\n"));
     assert_eq!(bench.line(1, "SET a 1").as_deref(), Some("+OK\\r\\n"));
 }
 
-/// The command that makes the log fail, or finds that it has, runs for a client which is out of the registry then.
+/// The command that makes the journal fail, or finds that it has failed, runs for a client that is out of the registry
+/// at that time.
 #[test]
 fn replies_of_the_pipeline_that_meets_the_failure_never_leave() {
     for finds in [&[&b"WAITAOF"[..], b"1", b"0", b"0"][..], &[b"CONFIG", b"SET", b"appendfsync", b"no"]] {
@@ -264,7 +266,8 @@ fn time_changes_nothing_that_the_log_does_not_take() {
     assert!(sent.starts_with("-MISCONF"), "{sent}");
 }
 
-/// Neither who looks nor who waits lets a message become an entry that the log would not know of, and who waits is not refused.
+/// Neither a reader nor a waiter may turn a message into an entry that the journal would not record, and a waiter is
+/// not refused.
 #[test]
 fn messages_stay_delayed_while_the_log_takes_no_changes() {
     for waits in ["XREAD BLOCK 0 STREAMS s $", "XREADGROUP GROUP g c BLOCK 0 STREAMS s >"] {
@@ -284,7 +287,7 @@ fn messages_stay_delayed_while_the_log_takes_no_changes() {
         bench.engine.reclaim_expired();
         assert_eq!(bench.line(2, "XLEN s").as_deref(), Some(":0\\r\\n"), "{waits}");
         bench.disk.set_capacity(None);
-        // Once more when the log has made room for what comes next.
+        // Repeated once the journal has made room for further units.
         for _ in 0..3 {
             while bench.log().do_chore() {}
             bench.clock.advance_ms(1_000);
@@ -299,7 +302,8 @@ fn messages_stay_delayed_while_the_log_takes_no_changes() {
     }
 }
 
-/// Who waits for a lock waits on until there is space, whoever looks at the lock meanwhile, hangs up or times out.
+/// A client waiting for a lock keeps waiting until there is space, whichever clients look at the lock, hang up or time
+/// out in the meantime.
 #[test]
 fn who_waits_for_a_lock_is_not_refused_while_the_disk_is_full() {
     let mut bench = Bench::new();
@@ -357,16 +361,16 @@ fn a_unit_longer_than_the_log_takes_is_refused_before_it_changes_anything() {
     bench.feed(0, &[&[b"MULTI"], &[b"SET", b"a", &half], &[b"SET", b"b", &half], &[b"SET", b"c", b"1"], &[b"EXEC"]]);
     let sent = bench.sent(0).expect("there is space");
     assert!(sent.contains("*3\\r\\n+OK\\r\\n-ERR What one") && sent.ends_with("+OK\\r\\n"), "{sent}");
-    // Units that are large one by one are not left to pile up in one block.
+    // Large units do not pile up in one block.
     let set: &[&[u8]] = &[b"SET", b"a", &half];
     bench.feed(0, &[set; 40]);
     assert!(bench.log().written() > Lsn::new(20));
 }
 
-/// The payload for RESTORE of a string of at least so many bytes, which is short: packed as Redis does it.
+/// The RESTORE payload of a string of at least `bytes` bytes. It is short itself, since it is packed as Redis does it.
 fn packed_string(bytes: usize) -> Vec<u8> {
     let repeats = bytes.div_ceil(264);
-    // A byte, and so many times the 264 bytes that begin one before: LZF.
+    // One byte, then `repeats` copies of the 264 bytes that begin one byte earlier: LZF.
     let packed = [vec![0, b'x'], [0xe0, 255, 0].repeat(repeats)].concat();
     let len = |len: usize| [&[0x80], &u32::try_from(len).expect("it is short").to_be_bytes()[..]].concat();
     let mut payload = [vec![0, 0xc3], len(packed.len()), len(1 + 264 * repeats), packed].concat();
@@ -422,7 +426,7 @@ fn effects_longer_than_their_command_are_refused_before_they_change_anything() {
         let unchanged = ":0\\r\\n:6\\r\\n:6\\r\\n";
         assert!(sent.starts_with(refused) && sent.ends_with(unchanged), "{name}: {}", &sent[..sent.len().min(300)]);
     }
-    // Of entries as many are given, or claimed, as fit.
+    // As many entries are given, or claimed, as fit.
     let mut given = 0;
     while given < 6 {
         bench.feed(0, &[&[b"XREADGROUP", b"GROUP", &part, b"c", b"STREAMS", b"stream", b">"]]);
@@ -434,7 +438,7 @@ fn effects_longer_than_their_command_are_refused_before_they_change_anything() {
     let sent = bench.sent(0).expect("there is space");
     let goes_on_at = "*3\\r\\n$3\\r\\n2-1\\r\\n";
     assert!(sent.starts_with(goes_on_at) && sent.contains("$3\\r\\n1-1"), "{sent}");
-    // What fits is done.
+    // A command whose unit fits is executed.
     for (words, reply) in [
         (&[&b"SPOP"[..], b"set", b"3"][..], "*3"),
         (&[b"XTRIM", b"held", b"MAXLEN", b"3", b"DELREF"], ":3"),
@@ -446,7 +450,7 @@ fn effects_longer_than_their_command_are_refused_before_they_change_anything() {
     }
 }
 
-/// The shorter the members, the more of what SPOP records is not theirs.
+/// The shorter the members, the larger the share of SPOP's unit that is not members.
 #[test]
 fn as_many_members_are_taken_as_the_log_takes() {
     let mut bench = Bench::new();
@@ -500,7 +504,7 @@ fn what_was_kept_comes_back_under_lower_limits() {
             assert!(bench.sent(0).is_some_and(|sent| !sent.contains("-ERR")));
         } else {
             assert!(bench.line(0, "FUNCTION LIST").is_some_and(|sent| sent.contains("library_name")));
-            // Of what EVAL brought the last one stays, though there is no room.
+            // The last script from EVAL stays, though there is no room.
             assert_eq!(bench.engine.server.programs.scripts.cached_len(), 2);
         }
         bench.engine.server.persistence.close().expect("there is space");
@@ -514,7 +518,7 @@ fn a_snapshot_that_ends_late_takes_nothing_back() {
     let (disk, clock) = (SimDisk::new(1), Clock::manual(1_000_000));
     let recovered = || {
         let mut engine = engine(Config::default(), clock.clone());
-        // The thread of a snapshot that is complete may hold the directory for a moment longer.
+        // The thread of a completed snapshot may hold the directory for a moment longer.
         let id = DirectoryId::new([1; 16]);
         let directory =
             (0..10_000).find_map(|_| match Directory::open(Arc::new(disk.clone()), Path::new("/log"), id) {
@@ -531,10 +535,10 @@ fn a_snapshot_that_ends_late_takes_nothing_back() {
     let mut bench = recovered();
     assert_eq!(bench.line(0, "INCR n").as_deref(), Some(":1\\r\\n"));
     assert_eq!(bench.line(0, "BGSAVE").as_deref(), Some("+Background saving started\\r\\n"));
-    // It begins, and then all is copied; what becomes of it is looked at later.
+    // The snapshot begins, and then all data is copied; its outcome is checked later.
     assert!(bench.engine.save_slice() && bench.engine.save_slice());
     for n in 2..=4 {
-        // The last one is in no log.
+        // The last unit is in no journal.
         if n == 4 {
             assert_eq!(bench.line(0, "CONFIG SET appendonly no").as_deref(), Some("+OK\\r\\n"));
         }
@@ -545,7 +549,7 @@ fn a_snapshot_that_ends_late_takes_nothing_back() {
     drop(bench);
     let mut bench = recovered();
     assert_eq!(bench.line(0, "GET n").as_deref(), Some("$1\\r\\n4\\r\\n"), "no older change comes back");
-    // Nor is SAVE content with one that lacks what came after it was copied.
+    // Nor does SAVE accept a snapshot that lacks changes made after the copy.
     assert_eq!(bench.line(0, "CONFIG SET appendonly no").as_deref(), Some("+OK\\r\\n"));
     assert!(bench.line(0, "BGREWRITEAOF").is_some_and(|sent| sent.ends_with("started\\r\\n")));
     assert!(bench.engine.save_slice() && bench.engine.save_slice());
@@ -560,7 +564,7 @@ fn a_snapshot_that_ends_late_takes_nothing_back() {
     assert_eq!(recovered().line(0, "GET n").as_deref(), Some("$1\\r\\n5\\r\\n"));
 }
 
-/// Sockets that only look at what one client would be sent while a command holds the thread.
+/// Sockets that only look at the bytes one client would be sent while a command holds the thread.
 struct Onlooker {
     client: SessionKey,
     seen: Rc<RefCell<Vec<u8>>>,
@@ -590,7 +594,7 @@ fn nobody_hears_of_a_transaction_that_the_log_does_not_have_yet() {
     bench.engine.server.network.raw_sockets = Some(Box::new(Onlooker { client: bench.clients[1], seen: seen.clone() }));
     for script in ["return 1", "redis.call('PUBLISH', 'news', 'of a script') error('fails')"] {
         let eval: [&[u8]; 3] = [b"EVAL", script.as_bytes(), b"0"];
-        // What sleeps lets the sockets send what is there.
+        // A sleeping command lets the sockets send available replies.
         bench.feed(
             0,
             &[
@@ -608,7 +612,7 @@ fn nobody_hears_of_a_transaction_that_the_log_does_not_have_yet() {
     }
 }
 
-/// Sockets that take a few bytes past the replies each time, and note which.
+/// Sockets that take a few bytes beyond the replies each time, and note which bytes.
 struct Narrow {
     takes: usize,
     taken: Rc<RefCell<Vec<u8>>>,
@@ -680,11 +684,11 @@ fn large_values_are_sent_where_they_lie_unless_something_has_to_wait() {
     }
 }
 
-/// Sockets over which one client asks once while a script is busy.
+/// Sockets over which one client sends one command while a script is busy.
 struct Inquirer {
     client: SessionKey,
     question: &'static [u8],
-    /// What has left for it while the script ran; `None` until it has asked.
+    /// The bytes sent to it while the script ran; `None` until it has sent its command.
     heard: Rc<RefCell<Option<Vec<u8>>>>,
 }
 
@@ -712,7 +716,7 @@ fn nobody_hears_of_libraries_that_the_log_does_not_have_yet_while_a_script_is_bu
     for (question, load, waits) in [
         (&b"FUNCTION STATS\r\n"[..], &[&b"FUNCTION"[..], b"LOAD", library][..], true),
         (b"SCRIPT STATS\r\n", &[b"SCRIPT", b"LOAD", b"return 7"], true),
-        // That a script runs, and is kept because it does, is nothing that anybody waits for.
+        // A script that runs, and is cached because it runs, makes no reply wait.
         (b"SCRIPT STATS\r\n", &[b"ECHO", b"hello"], false),
     ] {
         let mut bench = Bench::new();
@@ -726,13 +730,13 @@ fn nobody_hears_of_libraries_that_the_log_does_not_have_yet_while_a_script_is_bu
         bench.feed(0, &[&[b"MULTI"], load, &[b"FCALL", b"slow", b"0"], &[b"EXEC"]]);
         let at_once = heard.borrow_mut().take().expect("the script was busy");
         assert_eq!(at_once.is_empty(), waits, "{question:?}: {}", at_once.escape_ascii());
-        // By now the unit has its number, and is written when somebody waits for it.
+        // By now the unit has its number, and is written when a client waits for it.
         let later = bench.sent(1).expect("the log has it");
         assert_eq!(later.contains("running_script"), waits, "{question:?}: {later}");
     }
 }
 
-/// A lease that was given while the clock was ten years ahead would last ten years, and a restart too long.
+/// A lease granted while the clock was ten years ahead would last ten years, and a restart would take too long.
 #[test]
 fn a_lease_that_a_wrong_clock_has_made_too_long_is_cut() {
     const TEN_YEARS_MS: i64 = 3_653 * 24 * 60 * 60 * 1_000;

@@ -1,5 +1,5 @@
-//! What clients are told while a sync takes long: who reads what nobody changes is answered, and nobody is shown what a crash
-//! could still take back. The disk is done when the test says so; no time passes.
+//! Replies while a sync takes long: a client that reads unchanged keys is answered, and no client sees data that a
+//! crash could still undo. The disk is done when the test says so; no time passes.
 
 use super::*;
 use crate::base::limits::{LOG_BEHIND_MAX_BYTES, LOG_MERGE_MAX_BYTES, LOG_SYNC_IN_PLACE_MAX};
@@ -7,11 +7,11 @@ use crate::engine::persistence::recovery::Loading;
 use crate::engine::session::Restrictions;
 use crate::log::group_commit::State;
 
-/// A script that reads, as a word of a line.
+/// A reading script, as one word of a line.
 const GET: &str = "return~redis.call('GET',KEYS[1])";
 
 impl Bench {
-    /// A disk that is known to be slow, so that the engine does not wait for it.
+    /// A disk known to be slow, so that the engine does not wait for it.
     fn slow() -> Bench {
         let mut bench = Bench::new();
         bench.disk.set_faults(Faults { sync_time: 20 * LOG_SYNC_IN_PLACE_MAX, ..Faults::default() });
@@ -20,7 +20,8 @@ impl Bench {
         bench
     }
 
-    /// A client's commands, each a pipeline of its own. In a word a tilde stands for a space; `SHA1` is the name of [`GET`].
+    /// Sends a client's commands, each as a pipeline of its own. A tilde in a word stands for a space; `SHA1` is
+    /// replaced by the digest of [`GET`].
     fn ask(&mut self, client: usize, lines: &[&str]) {
         let sha1 = crate::script::store::sha1_hex(GET.replace('~', " ").as_bytes());
         let sha1 = String::from_utf8_lossy(&sha1).into_owned();
@@ -31,7 +32,7 @@ impl Bench {
         }
     }
 
-    /// Commands of the first client that are answered when the disk is done.
+    /// Runs commands of the first client, which are answered when the disk is done.
     fn settled(&mut self, lines: &[&str]) {
         self.ask(0, lines);
         self.finish_sync();
@@ -39,14 +40,14 @@ impl Bench {
         assert!(!sent.contains("-ERR"), "{lines:?}: {sent}");
     }
 
-    /// The disk does what it was told to.
+    /// The disk completes the operations it was asked for.
     fn finish_sync(&mut self) {
         self.engine.server.commit_log();
         self.log().step();
         self.engine.server.follow_log();
     }
 
-    /// What leaves for a client while the disk works, and whether something has to wait for it.
+    /// The bytes that may leave for a client while the disk works, and whether more of its output has to wait.
     fn told(&mut self, client: usize) -> (String, bool) {
         let durable = self.log().durable();
         let sent = self.sent(client).unwrap_or_default();
@@ -56,7 +57,7 @@ impl Bench {
     }
 }
 
-/// What was there before, what one client changes, what another one asks for, and whether that has to wait.
+/// The initial commands, the changes by one client, the reads by another, and whether those have to wait.
 type Case = (&'static [&'static str], &'static [&'static str], &'static [&'static str], bool);
 
 const CASES: &[Case] = &[
@@ -124,7 +125,7 @@ fn who_reads_what_nobody_changes_is_answered_while_the_disk_works() {
     }
 }
 
-/// The data that is there after a crash, in memory only.
+/// Recovers after a crash, in memory only.
 fn after_a_crash(bench: Bench) -> Bench {
     let Bench { engine: crashed, clock, disk, .. } = bench;
     disk.crash();
@@ -137,7 +138,7 @@ fn after_a_crash(bench: Bench) -> Bench {
     Bench { engine, clock, disk, clients }
 }
 
-/// The power fails before the first, the second, the third operation of the disk that makes a change durable, and so on.
+/// The power fails before the first, the second, the third disk operation that makes a change durable, and so on.
 #[test]
 fn quiet_keys_are_read_at_once_and_what_a_crash_takes_back_was_shown_to_nobody() {
     let (mut lost, mut shown) = (0, 0);
@@ -177,9 +178,9 @@ fn replies_stay_in_order_and_leave_as_soon_as_they_may() {
     let (get, other): (&[&[u8]], &[&[u8]]) = (&[b"GET", b"k"], &[b"ECHO", b"x"]);
     bench.feed(1, &[other, get, other]);
     assert_eq!(bench.told(1), ("$1\\r\\nx\\r\\n".to_owned(), true));
-    // What comes later stays behind it, and is executed all the same.
+    // Later commands stay behind it, but are executed all the same.
     bench.ask(1, &["SET later v"]);
-    // The disk has been told of the first change only.
+    // The disk has only been asked to write the first change.
     bench.log().step();
     assert_eq!(bench.told(0), ("+OK\\r\\n".to_owned(), false));
     assert_eq!(bench.told(1), ("$1\\r\\nv\\r\\n$1\\r\\nx\\r\\n".to_owned(), true));
@@ -194,7 +195,7 @@ fn replies_of_a_pipeline_that_waits_anyway_still_wait_for_later_changes() {
     assert_eq!(bench.told(0), (String::new(), true));
     bench.ask(0, &["SET l w"]);
     bench.feed(1, &[&[b"GET", b"k"], &[b"GET", b"l"]]);
-    // The disk has been told of the first change only.
+    // The disk has only been asked to write the first change.
     bench.log().step();
     assert_eq!(bench.told(1), (String::new(), true));
     bench.finish_sync();
@@ -306,7 +307,7 @@ fn events_wait_for_the_change_that_they_tell_of() {
         assert!(!bench.told(1).1 && !bench.told(2).1);
         bench.ask(0, changes);
         assert_eq!(bench.told(1), (String::new(), true), "{changes:?}");
-        // That a key is not there may be news, too.
+        // The absence of a key may be a change, too.
         bench.ask(0, &["GET other"]);
         assert_eq!(bench.told(2), (String::new(), true), "{changes:?}");
         bench.finish_sync();
@@ -339,8 +340,8 @@ fn what_is_told_of_grants_waits_for_them() {
     }
 }
 
-/// What a call with a ticket came to is pushed when the disk has it: to another client, and to the one whose command has brought it about,
-/// behind the reply to that.
+/// The outcome of a queued call is pushed when the disk has it: to another client, and to the client whose command
+/// caused it, after the reply to that command.
 #[test]
 fn a_pushed_grant_waits_for_the_disk() {
     let mut bench = Bench::slow();
@@ -360,7 +361,7 @@ fn a_pushed_grant_waits_for_the_disk() {
     bench.finish_sync();
     let (sent, is_held) = bench.told(1);
     assert!(!is_held && sent.starts_with("*2\\r\\n:1\\r\\n") && sent.contains(&push(2)), "{sent}");
-    // What is lost nobody is told.
+    // No client is told of a lost change.
     bench.ask(2, &["HELLO 3", "LOCK.ACQUIRE l d PX 60000 ASYNC 0"]);
     assert!(bench.told(2).0.contains("queued"));
     bench.fail_next_write();
@@ -371,7 +372,8 @@ fn a_pushed_grant_waits_for_the_disk() {
     assert_eq!([bench.told(1).0, bench.told(2).0], [String::new(), String::new()]);
 }
 
-/// Its own replies leave behind a message that another client has published. What it publishes does not.
+/// A client's own replies are no reason to hold a message that another client has published. A message that it
+/// publishes itself waits for them.
 #[test]
 fn a_message_waits_for_what_its_publisher_has_read_in_the_same_pipeline() {
     let mut bench = Bench::slow();
@@ -445,7 +447,7 @@ fn after_a_failure_what_was_lost_is_refused_and_all_else_is_read() {
     assert!(info.contains("aof_last_write_status:err") && !info.contains("keys="), "{info}");
 }
 
-/// Who finds out that the log has failed runs a pipeline, and is not among the sessions that are told so.
+/// The client that finds the journal failed is running a pipeline, and is not among the sessions that are notified.
 #[test]
 fn nothing_is_changed_behind_a_failure_in_the_same_pipeline() {
     let mut bench = Bench::new();
@@ -482,7 +484,7 @@ fn who_publishes_in_a_transaction_what_tells_of_a_loss_learns_that_nobody_heard_
     let mut bench = Bench::slow();
     bench.ask(2, &["SUBSCRIBE news"]);
     assert!(!bench.told(2).1);
-    // The change that is lost has no reply, so that its client is not disconnected with it.
+    // The lost change has no reply, so its client is not disconnected with it.
     bench.ask(0, &["CLIENT REPLY OFF", "SET k v", "CLIENT REPLY ON"]);
     assert_eq!(bench.told(0), ("+OK\\r\\n".to_owned(), false));
     bench.fail_next_write();
@@ -490,13 +492,13 @@ fn who_publishes_in_a_transaction_what_tells_of_a_loss_learns_that_nobody_heard_
         bench.ask(0, lines);
         bench.told(0).0
     };
-    // The first finds the failure when it holds the message already, the second knows of it.
+    // The first transaction finds the failure when it already holds the message; the second knows of it from the start.
     let sent = told(&mut bench, &["MULTI", "PUBLISH news k", "CONFIG SET appendfsync no", "EXEC"]);
     assert!(sent.contains("+QUEUED\\r\\n-MISCONF"), "{sent}");
     let sent = told(&mut bench, &["MULTI", "PUBLISH news k", "EXEC"]);
     assert!(sent.contains("*1\\r\\n-MISCONF"), "{sent}");
     assert_eq!(bench.told(2), (String::new(), false));
-    // Of nobody's change they hear as ever.
+    // Messages that depend on no change arrive as ever.
     bench.ask(1, &["MULTI", "PUBLISH news x", "EXEC"]);
     assert!(bench.told(1).0.ends_with("*1\\r\\n:1\\r\\n") && bench.told(2).0.contains("$1\\r\\nx"));
 }
@@ -515,7 +517,7 @@ fn a_call_that_would_wait_for_what_is_lost_is_answered_once() {
     bench.engine.time_out_waits();
     bench.ask(1, &["ECHO x"]);
     assert_eq!(bench.told(1), ("$1\\r\\nx\\r\\n".to_owned(), false));
-    // Of other keys the timeout is told.
+    // A timeout on other keys is reported.
     bench.ask(1, &["XREAD BLOCK 1000 STREAMS other $"]);
     bench.clock.advance_ms(1_001);
     bench.engine.time_out_waits();
@@ -537,7 +539,7 @@ fn what_has_expired_is_no_change_that_anybody_waits_for() {
     bench.fill_disk();
     bench.ask(1, &["GET l"]);
     assert_eq!(bench.told(1), ("$-1\\r\\n".to_owned(), false));
-    // Somebody waits for a key: so units record which keys they touch, also when the log takes nothing.
+    // A client waits for a key, so units record the keys they touch, even while the journal accepts nothing.
     bench.ask(2, &["BLPOP nosuch 0"]);
     bench.disk.set_capacity(None);
     bench.finish_sync();
@@ -615,7 +617,7 @@ fn waitaof_answers_when_the_disk_is_done_and_holds_nobody_up() {
     assert_eq!(bench.log().durable(), durable);
     wait(&mut bench);
     assert_eq!(bench.told(2), ("*2\\r\\n:0\\r\\n:0\\r\\n".to_owned(), false), "its time is over");
-    // What is changed later does not matter.
+    // Later changes do not matter.
     bench.log().step();
     bench.ask(0, &["SET later v"]);
     wait(&mut bench);
@@ -628,7 +630,7 @@ fn a_reply_that_its_client_does_not_want_holds_no_other() {
     let lines: [&[&[u8]]; 3] = [&[b"CLIENT", b"REPLY", b"SKIP"], &[b"SET", b"k", b"v"], &[b"GET", b"other"]];
     bench.feed(0, &lines);
     assert_eq!(bench.told(0), ("$-1\\r\\n".to_owned(), false));
-    // Nor does anybody wait for it already who reads what it has changed.
+    // Nor does a skipped reply keep a later read of the changed key from waiting.
     let lines: [&[&[u8]]; 3] = [&[b"CLIENT", b"REPLY", b"SKIP"], &[b"SET", b"k", b"w"], &[b"GET", b"k"]];
     bench.feed(0, &lines);
     assert_eq!(bench.told(0), (String::new(), true));
@@ -667,7 +669,7 @@ fn what_has_left_counts_no_more_against_what_may_wait() {
         assert_eq!(bench.log().durable(), durable, "the engine has not waited for the disk");
         bench.engine.server.commit_log();
         bench.log().step();
-        // The disk is one change behind, always.
+        // The disk is always one change behind.
         bench.ask(2, &["SET later v"]);
         bench.engine.server.commit_log();
         assert!(bench.told(1).0.len() > value.len());
@@ -706,13 +708,13 @@ fn who_waits_for_the_log_is_no_slow_reader_and_can_be_closed() {
     assert_eq!((bench.told(1), bench.is_killed(1)), ((String::new(), true), false));
     bench.finish_sync();
     assert!(bench.told(1).0.len() > 60_000);
-    // Who really leaves it unread is closed as ever.
+    // A client that really leaves its output unread is closed as ever.
     bench.ask(0, &[publish, "PUBLISH news more"]);
     assert!(bench.told(0).1);
     bench.finish_sync();
     bench.ask(2, &["PUBLISH news more"]);
     assert!(bench.is_killed(1) && !bench.told(2).1);
-    // What waits for the log does not leave because its client is closed.
+    // Output that waits for the journal does not leave because its client is closed.
     bench.ask(2, &["SET k w"]);
     let kill = format!("CLIENT KILL ID {}", bench.clients[2].id);
     bench.ask(0, &[&kill]);
@@ -720,8 +722,8 @@ fn who_waits_for_the_log_is_no_slow_reader_and_can_be_closed() {
     assert_eq!(bench.told(2), (String::new(), true));
 }
 
-/// What a client is answered while a script is busy is so much that the engine waits for the log, and finds that it has failed, or
-/// is full: this client learns that as all others do.
+/// The replies to a client while a script is busy are so large that the engine waits for the journal, and finds that it
+/// has failed or is full: this client learns that as all others do.
 #[test]
 fn who_is_answered_while_a_script_is_busy_learns_what_has_become_of_the_log() {
     let reply_bytes = 1024 * 1024;
@@ -731,7 +733,7 @@ fn who_is_answered_while_a_script_is_busy_learns_what_has_become_of_the_log() {
         bench.feed(0, &[&[b"SET", b"k", &value]]);
         bench.finish_sync();
         bench.feed(0, &[&[b"SCRIPT", b"LOAD", b"return 7"], &[b"APPEND", b"k", &LARGE]]);
-        // Nearly as much waits as may.
+        // Nearly as much output waits as is allowed.
         (1..LOG_BEHIND_MAX_BYTES / reply_bytes).for_each(|_| bench.feed(1, &[&[b"GET", b"k"]]));
         let rest = reply_bytes - 200;
         bench.feed(1, &[&[b"GETRANGE", b"k", b"0", rest.to_string().as_bytes()]]);

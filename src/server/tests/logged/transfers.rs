@@ -1,11 +1,11 @@
-//! A snapshot that is sent as to a replica shows nothing that a crash could still take back.
+//! A snapshot sent as to a replica shows nothing that a crash could still undo.
 
 use super::*;
 use crate::base::limits::{LOG_BEHIND_MAX_BYTES, LOG_SYNC_IN_PLACE_MAX, OUTBOX_TOTAL_PAUSE_BYTES};
 use crate::engine::session::Restrictions;
 use crate::rdb::file::{Reader, Record};
 
-/// A disk whose syncs take so long, 3,000 keys on it, and a client that begins to be sent them.
+/// A disk whose syncs take `sync_time`, 3,000 keys on it, and a client that begins to receive them.
 fn asked(sync_time: Duration) -> Bench {
     let mut bench = Bench::new();
     bench.disk.set_faults(Faults { sync_time, ..Faults::default() });
@@ -26,7 +26,7 @@ fn finish_sync(bench: &mut Bench) {
     bench.engine.server.follow_log();
 }
 
-/// Makes the next slices until some bytes are there; false when all has been made.
+/// Makes slices until some bytes are ready; false when the transfer is complete.
 fn make_some(bench: &mut Bench) -> bool {
     let client = bench.clients[1];
     loop {
@@ -62,7 +62,8 @@ fn nothing_is_sent_behind_a_log_that_has_failed() {
     assert!(bench.is_killed(1));
 }
 
-/// What was walked and what was not would change places: the file would lack keys that were there all the time.
+/// Keys already walked and keys still to come would change places: the file would lack keys that were there all the
+/// time.
 #[test]
 fn databases_that_are_swapped_end_it() {
     let mut bench = asked(Duration::ZERO);
@@ -92,7 +93,7 @@ fn nothing_is_made_of_it_while_others_hold_all_the_room() {
     while make_some(&mut bench) {}
 }
 
-/// Its session is out of the registry then, where all others are told.
+/// The client's session is out of the registry while all others are notified.
 #[test]
 fn a_disk_that_is_found_full_while_it_is_made_takes_no_change_of_its_client_either() {
     let mut bench = asked(20 * LOG_SYNC_IN_PLACE_MAX);

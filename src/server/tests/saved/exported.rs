@@ -1,4 +1,4 @@
-//! The file that `rdb-export` asks for: the data of one point in time, whole or not at all.
+//! The file that `rdb-export` asks for: the data at one point in time, whole or not at all.
 
 use std::path::Path;
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn has(disk: &SimDisk, suffix: &str) -> bool {
         .any(|name| name.ends_with(suffix))
 }
 
-/// A server that has loaded the file, how many keys that has, and the texts of the libraries.
+/// A server that has loaded the file, the number of its keys, and the texts of its libraries.
 fn load(disk: &SimDisk) -> (Bench, usize, Vec<Vec<u8>>) {
     let mut bench = Bench::start(&SimDisk::new(1), false);
     let bytes = bytes(disk);
@@ -66,10 +66,10 @@ fn load(disk: &SimDisk) -> (Bench, usize, Vec<Vec<u8>>) {
     (bench, keys, libraries)
 }
 
-/// A key: its database, its name, its deadline in Unix ms, and what it holds.
+/// A key: its database, its name, its deadline in Unix ms, and its value.
 type Held = (DbIndex, Vec<u8>, Option<i64>, Vec<u8>);
 
-/// What each key holds, in a form that does not depend on the order of hashes and sets.
+/// The value of each key, in a form that does not depend on the order of hashes and sets.
 fn contents(bench: &mut Bench) -> Vec<Held> {
     let ks = &bench.engine.ks;
     let mut all = Vec::new();
@@ -115,7 +115,7 @@ fn fill(bench: &mut Bench) {
     assert_eq!(bench.line("SELECT 0"), "+OK\\r\\n");
 }
 
-/// A change of anything, large values and names that change among it.
+/// Makes a random change, including changes of large values and of names.
 fn change(bench: &mut Bench, rng: &mut Rng, databases_too: bool) {
     let (n, m) = (rng.below(1_500), rng.below(1_500));
     let kind = ["s", "l", "h"][rng.below(3) as usize];
@@ -167,7 +167,7 @@ fn it_holds_one_point_in_time_whatever_changes_meanwhile() {
         }
         assert!(slices > if seed % 2 == 1 { 3 } else { 20 }, "{slices}: too few to change anything in between");
         let wanted = contents(&mut bench);
-        // This is not in it any more.
+        // This change is no longer part of the file.
         bench.line("SET s1 later");
         until(|| {
             while bench.engine.save_slice() {}
@@ -196,7 +196,7 @@ fn a_save_that_can_not_write_it_has_failed() {
     let saved_s = bench.engine.server.persistence.saving.saved_s();
     bench.engine.server.config.save = vec![SavePoint { seconds: 60, changes: 1 }];
     bench.clock.advance_ms(5_000);
-    // The snapshot is compressed, so that it finds space.
+    // The snapshot is compressed, so there is space for it.
     bench.line(&format!("SET b {}", "x".repeat(300_000)));
     bench.disk.set_capacity(Some(bench.disk.used_bytes() + 100_000));
     assert_eq!(bench.line("SAVE"), "");
@@ -206,7 +206,7 @@ fn a_save_that_can_not_write_it_has_failed() {
     assert!(bench.line("INFO persistence").contains("rdb_last_bgsave_status:err"));
     assert_eq!(bench.engine.server.persistence.saving.saved_s(), saved_s);
     assert!(bench.engine.server.persistence.saving.changes(&bench.engine.ks) > 0, "the file lacks them");
-    // The snapshot has them, so nothing is at risk.
+    // The snapshot has the keys, so nothing is at risk.
     bench.ok("SET c 1");
     assert_eq!(bench.line("DEL c"), ":1\\r\\n");
     assert_eq!(bench.line("SHUTDOWN SAVE"), "");
@@ -231,14 +231,14 @@ fn a_save_that_can_not_write_it_has_failed() {
     assert!(bench.line("INFO persistence").contains("rdb_last_bgsave_status:ok"));
 }
 
-/// Whoever ends the server must lose nothing; who says SAVE counts on the file.
+/// A client that ends the server must lose nothing; one that sends SAVE relies on the file.
 #[test]
 fn a_server_ends_without_it_unless_it_was_told_to_save() {
     for (command, ends) in [("SHUTDOWN", true), ("SHUTDOWN SAVE", false), ("SHUTDOWN SAVE FORCE", true)] {
         let mut bench = start(6);
         bench.engine.server.config.save = vec![SavePoint { seconds: 60, changes: 1 }];
         bench.line(&format!("SET a {}", "x".repeat(300_000)));
-        // The snapshot is compressed, so that it finds space.
+        // The snapshot is compressed, so there is space for it.
         bench.disk.set_capacity(Some(bench.disk.used_bytes() + 100_000));
         let mut said = bench.line(command);
         bench.release_snapshot();
@@ -290,7 +290,7 @@ fn a_crash_or_a_client_that_cancels_it_leaves_the_one_before() {
     for is_crash in [false, true] {
         bench.line(&format!("SET b {is_crash}"));
         bench.hold_snapshot();
-        // The snapshot gets its name, and the other file its own later.
+        // The snapshot gets its name; the export gets its own later.
         bench.disk.hold(Some("create"));
         bench.until_awaited("create", ".part");
         if is_crash {
@@ -315,7 +315,8 @@ fn a_crash_or_a_client_that_cancels_it_leaves_the_one_before() {
 
 #[test]
 fn a_save_that_joins_another_snapshot_writes_it_too() {
-    // SAVE and SHUTDOWN SAVE find the other one copying, or ending so that they wait for the next one.
+    // SAVE and SHUTDOWN SAVE arrive while another snapshot is copying, or too near its end to join it, so that they
+    // wait for the next one.
     for (command, is_ending) in [("SAVE", false), ("SAVE", true), ("SHUTDOWN SAVE", false), ("SHUTDOWN SAVE", true)] {
         let mut bench = start(3);
         bench.line("SET a 1");
@@ -347,7 +348,7 @@ fn who_waits_for_the_next_snapshot_is_not_let_down_if_that_is_a_rewrite() {
         bench.engine.save_slice();
         bench.engine.server.persistence.saving.under_way().is_none()
     });
-    // A log that has grown comes before the SAVE that was scheduled.
+    // Rewriting a grown journal comes before the scheduled SAVE.
     let steady_ms = bench.clock.steady_ms();
     bench.engine.server.persistence.saving.begin(Purpose::Rewrite, steady_ms);
     until(|| {

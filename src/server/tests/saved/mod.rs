@@ -1,4 +1,4 @@
-//! Snapshots, and commands that come while one is under way, over a simulated disk that can be made to stand still.
+//! Snapshots, and commands that arrive during one, over a simulated disk that can be made to stand still.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Bench {
         Bench { engine, clock, disk: disk.clone(), client }
     }
 
-    /// Ends this server as a crash of its process does, and starts another one.
+    /// Ends this server as a crash of its process would, and starts another one.
     fn restart(self, appendonly: bool) -> Bench {
         let disk = self.disk.clone();
         drop(self);
@@ -64,7 +64,7 @@ impl Bench {
         Bench::start(&disk, appendonly)
     }
 
-    /// What a command of words is answered, once the log has what it did. A call that waits is answered later.
+    /// The reply to a command given as words, once the journal has its effects. A waiting call is answered later.
     fn line(&mut self, line: &str) -> String {
         let words: Vec<&str> = line.split(' ').collect();
         let mut request = format!("*{}\r\n", words.len());
@@ -76,7 +76,7 @@ impl Bench {
         format!("{}{later}", out.as_bytes().escape_ascii())
     }
 
-    /// What has been said to the client since it last asked.
+    /// The replies sent to the client since the last call.
     fn heard(&mut self) -> String {
         let session = self.engine.server.clients.sessions.get_mut(self.client).expect("it is open");
         session.outbox.take_from(0).escape_ascii().to_string()
@@ -86,7 +86,7 @@ impl Bench {
         assert_eq!(self.line(line), "+OK\\r\\n", "{line}");
     }
 
-    /// SAVE, which is answered when it is done.
+    /// Runs SAVE, which is answered when it is done.
     fn save(&mut self) {
         assert_eq!(self.line("SAVE"), "");
         self.release_snapshot();
@@ -98,7 +98,7 @@ impl Bench {
         list.split("\\r\\n").skip(2).step_by(2).collect()
     }
 
-    /// Begins a snapshot, and has it wait, complete, for its name.
+    /// Begins a snapshot, and makes it wait, complete, for its name.
     fn hold_snapshot(&mut self) {
         self.hold_snapshot_by("BGSAVE");
     }
@@ -109,7 +109,7 @@ impl Bench {
         self.until_awaited("rename", "snapshot-");
     }
 
-    /// Goes on saving until some thread waits for the disk to do this to such a file.
+    /// Continues saving until a thread waits for the disk to do `operation` on a file whose name contains `part`.
     fn until_awaited(&mut self, operation: &'static str, part: &str) {
         until(|| {
             while self.engine.save_slice() {}
@@ -117,7 +117,7 @@ impl Bench {
         });
     }
 
-    /// A signal ends the server, which saves what has to be. Answers whether it comes to an end.
+    /// A signal ends the server, which then saves. Returns whether the server ends.
     fn ends_by_signal(&mut self) -> bool {
         if self.engine.end_by_signal("SIGTERM") == Ends::Later {
             self.release_snapshot();
@@ -125,7 +125,7 @@ impl Bench {
         self.engine.server.ending.shutdown.is_some()
     }
 
-    /// Lets the snapshot have its name, and everything that follows upon it happen.
+    /// Lets the snapshot have its name, and all its consequences happen.
     fn release_snapshot(&mut self) {
         self.disk.hold(None);
         until(|| {
@@ -135,7 +135,7 @@ impl Bench {
     }
 }
 
-/// A disk that stands still, and will go on.
+/// A disk that stands still and will resume.
 struct Release {
     thread: JoinHandle<()>,
     is_done: Arc<AtomicBool>,
@@ -153,7 +153,7 @@ impl Release {
         Release { thread, is_done }
     }
 
-    /// Whether the disk goes on by now.
+    /// Whether the disk has resumed.
     fn is_done(&self) -> bool {
         self.is_done.load(Ordering::Relaxed)
     }
@@ -204,7 +204,7 @@ fn whoever_saves_saves_what_came_while_another_snapshot_got_its_name() {
     for command in ["SAVE", "SHUTDOWN SAVE", "DEBUG RELOAD"] {
         for begin in ["BGSAVE", "BGREWRITEAOF"] {
             if (command, begin) == ("SAVE", "BGSAVE") {
-                // It is refused, as in Redis.
+                // The command is refused, as in Redis.
                 continue;
             }
             let mut bench = Bench::start(&SimDisk::new(3), false);
@@ -281,7 +281,7 @@ fn a_save_is_cancelled_while_its_directory_is_opened() {
     while bench.engine.save_slice() {}
     assert!(bench.line("BGSAVE CANCEL").starts_with("+Background saving cancelled"));
     assert_eq!(bench.engine.server.persistence.saving.under_way(), None);
-    // It goes on being opened, and the next snapshot finds it.
+    // Opening continues, and the next snapshot finds it.
     assert!(bench.line("BGSAVE").starts_with("+Background saving started"));
     assert!(!bench.engine.save_slice(), "it waits for the directory");
     bench.release_snapshot();
@@ -346,13 +346,13 @@ fn a_log_that_begins_while_the_server_runs_holds_up_nobody() {
     assert_eq!(bench.restart(true).list(), "abc");
 }
 
-/// The mark at its end takes a sync, and its threads may be at work on a disk that is slow.
+/// The mark at the journal's end takes a sync, and its threads may be at work on a slow disk.
 #[test]
 fn a_log_that_is_turned_off_is_closed_without_holding_anybody_up() {
     let mut bench = Bench::start(&SimDisk::new(11), true);
     bench.line("RPUSH list a");
     bench.disk.hold(Some("sync"));
-    // For whoever waits in vain.
+    // Ends the test if the server waits in vain.
     let release = Release::after(&bench.disk, Duration::from_secs(20));
     bench.ok("CONFIG SET appendonly no");
     assert_eq!(bench.line("RPUSH list b"), ":2\\r\\n");
@@ -409,14 +409,14 @@ fn a_log_is_opened_when_the_one_before_has_ended() {
     assert!(!bench.engine.server.persistence.wants_log(&bench.engine.server.config));
 }
 
-/// A log that is wanted, about to be opened on a disk that stands still.
+/// A journal about to be opened on a disk that stands still.
 fn beginning_log(seed: u64) -> Bench {
     let mut bench = Bench::start(&SimDisk::new(seed), false);
     bench.line("RPUSH list a");
     bench.disk.hold(Some("rename"));
     bench.ok("CONFIG SET appendonly yes");
     bench.until_awaited("rename", "snapshot-");
-    // Renaming goes on, so that the snapshot gets its name, and then the log can't have its file.
+    // Renaming goes on, so the snapshot gets its name, but then the journal can't have its file.
     bench.disk.hold(Some("create"));
     bench.until_awaited("create", "log-");
     bench
@@ -430,7 +430,7 @@ fn a_log_that_is_not_wanted_any_more_when_it_is_open_is_given_up() {
     bench.release_snapshot();
     assert!(bench.engine.server.persistence.journal.is_none() && bench.engine.server.persistence.tail.is_none());
     bench.line("RPUSH list c");
-    // The next one begins in its place, with all that has come meanwhile.
+    // The next journal begins in its place, with all the changes made since.
     bench.ok("CONFIG SET appendonly yes");
     bench.release_snapshot();
     assert!(bench.engine.server.persistence.journal.is_some());
@@ -450,7 +450,7 @@ fn a_log_that_lacks_what_has_gathered_while_it_was_opened_is_given_up() {
     bench.release_snapshot();
     assert!(bench.engine.server.persistence.journal.is_none(), "it would have a gap");
     assert!(bench.line("INFO persistence").contains("aof_last_bgrewrite_status:err"));
-    // It is tried again by itself.
+    // The server tries again by itself.
     bench.clock.advance_ms(SAVE_RETRY.as_millis() as i64 + 1);
     bench.engine.tick();
     bench.release_snapshot();
@@ -473,13 +473,13 @@ fn a_snapshot_that_rests_between_keys_goes_on_when_that_is_turned_off() {
     assert_eq!(bench.restart(false).line("DBSIZE"), ":3\\r\\n");
 }
 
-/// Whoever asks for the end has a snapshot of all that there is, and needs no log.
+/// A client that ends the server gets a snapshot of all data, and needs no journal.
 #[test]
 fn a_server_whose_log_can_not_begin_ends_when_its_data_is_saved() {
     let mut bench = Bench::start(&SimDisk::new(8), false);
     bench.line("RPUSH list a");
     bench.ok("CONFIG SET appendonly yes");
-    // There is space for a small snapshot, and not for a segment of the log, however short.
+    // There is space for a small snapshot, but not for a segment of the journal, however short.
     bench.disk.set_capacity(Some(bench.disk.used_bytes() + 3_000));
     assert_eq!(bench.line("SAVE"), "");
     bench.release_snapshot();
@@ -491,7 +491,7 @@ fn a_server_whose_log_can_not_begin_ends_when_its_data_is_saved() {
     assert_eq!(bench.restart(true).list(), "ab");
 }
 
-/// A snapshot says how many keys come before it has copied them.
+/// A snapshot states its number of keys before it has copied them.
 #[test]
 fn room_for_keys_that_were_removed_while_it_was_made_is_given_back_by_the_start() {
     const KEYS: usize = 200_000;
@@ -500,7 +500,7 @@ fn room_for_keys_that_were_removed_while_it_was_made_is_given_back_by_the_start(
     for batch in batches() {
         bench.ok(&format!("MSET{}", batch.map(|n| format!(" key:{n} v")).collect::<String>()));
     }
-    // A key at a time: a table whose keys are removed one by one gets smaller by itself.
+    // Removed one key at a time, because a table whose keys go one by one shrinks by itself.
     let disk = Arc::new(bench.disk.clone());
     let platform = Platform { disk: disk.clone(), clock: disk, slice_bytes: 1, ..Platform::default() };
     bench.engine.server.persistence.saving.runs_on(platform);
@@ -542,7 +542,7 @@ fn a_full_disk_ends_a_snapshot_and_nothing_else() {
     assert_eq!(bench.restart(false).list(), "ac");
 }
 
-/// The seconds of `save`, and the pause after a failure, are not those of a clock that somebody sets.
+/// The seconds of `save`, and the pause after a failure, do not follow a clock that can be set.
 #[test]
 fn snapshots_do_not_follow_the_wall_clock() {
     const HOUR_MS: i64 = 3_600_000;

@@ -1,4 +1,4 @@
-//! One server of the simulation, from its start to its end: what happens to it, and what its clients are told.
+//! One server of the simulation, from its start to its end: the events it meets, and the replies its clients get.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -19,37 +19,37 @@ use crate::spec::session_key::SessionKey;
 
 const CLIENTS: usize = 4;
 
-/// Where clients of RESP2 are told for others which keys have changed.
+/// Channel on which RESP2 clients are notified of changed keys on behalf of others.
 const INVALIDATE: &str = "__redis__:invalidate";
 
 /// See the file's header.
 pub(super) struct Life<'w> {
     world: &'w mut World,
     engine: Engine,
-    /// Repeats each unit of the log.
+    /// Repeats each unit of the journal.
     copy: Engine,
-    /// The data of the copy, behind unit `at`.
+    /// The data of the copy after unit `at`.
     state: Rc<State>,
     at: u64,
-    /// The last unit that has changed a key, other than by its expiry.
+    /// The last unit that changed each key, other than by its expiry.
     changed: BTreeMap<(u16, Vec<u8>), u64>,
-    /// Units that have only removed what had expired: nobody waits for these.
+    /// Units that only removed expired keys: no client waits for these.
     expiries: BTreeSet<u64>,
     clients: Vec<Client>,
     listener: Client,
-    /// Who listens to events of keys.
+    /// The client that listens to events of keys.
     observer: Client,
-    /// How many bytes the observer has been sent.
+    /// How many bytes have been sent to the observer.
     observed: u64,
-    /// What the observer is sent next, in this order.
+    /// The next messages for the observer, in order.
     events: VecDeque<Events>,
-    /// The units since events were noted last, and the keys that they touched.
+    /// Units since events were last noted, and the keys they touched.
     fresh: Vec<(u64, Keys)>,
     /// The unit behind each message.
     published: BTreeMap<u64, u64>,
-    /// What the listener is to be told of changed keys, in this order: the unit, and the keys; `None` for all.
+    /// The next notifications of changed keys for the listener, in order: the unit, and the keys; `None` for all keys.
     touched: VecDeque<(u64, Option<BTreeSet<Vec<u8>>>)>,
-    /// The last unit of the snapshot whose copy was complete last.
+    /// The last unit in the snapshot that was copied last.
     copied: u64,
     snapshots: u64,
     log_state: Option<LogState>,
@@ -57,33 +57,33 @@ pub(super) struct Life<'w> {
 
 struct Client {
     key: SessionKey,
-    /// Replies that have not come yet.
+    /// Replies that have not arrived yet.
     expected: VecDeque<Expected>,
     received: Vec<u8>,
-    /// The last unit of its own.
+    /// The last unit of this client.
     last: u64,
-    /// The list that it waits for.
+    /// The list for which the client waits.
     waits_for: Option<&'static str>,
-    /// The rest of a transaction of which it has sent the first commands, and the last unit before these.
+    /// The rest of a transaction of which the client has sent the first commands, and the last unit before these.
     begun: Option<(Request, u64)>,
 }
 
 type Keys = BTreeSet<(u16, Vec<u8>)>;
 
-/// Events that came together.
+/// Events that arrived together.
 struct Events {
-    /// Up to which byte of all that the observer is sent.
+    /// The position of their end among all bytes sent to the observer.
     end: u64,
-    /// Of which units, and the keys that these touched.
+    /// Their units, and the keys that each touched.
     units: Vec<(u64, Keys)>,
-    /// The last units that had changed keys by then: who is told of a key that no unit has touched is shown these.
+    /// The last units that had changed each key by then: an event of a key that no unit has touched shows these.
     changed: BTreeMap<(u16, Vec<u8>), u64>,
 }
 
-/// A reply that is to come.
+/// A reply still to arrive.
 #[derive(Clone, Copy)]
 struct Expected {
-    /// The last unit that it shows; 0 if that may be lost.
+    /// The last unit that the reply shows; 0 if that may be lost.
     lsn: u64,
     what: What,
 }
@@ -97,7 +97,7 @@ impl Client {
 
 impl<'w> Life<'w> {
     pub(super) fn new(world: &'w mut World, mut engine: Engine, state: Rc<State>) -> Verdict<Life<'w>> {
-        // The limits of its configuration, which are no part of the state.
+        // Sets the limits of its configuration, which are no part of the state.
         let begun = engine.server.persistence.tail.as_ref().map_or(0, |tail| tail.units().count());
         let copy = copy_of(world, &mut engine)?;
         let clients = (0..CLIENTS).map(|_| Client::new(&mut engine)).collect();
@@ -133,7 +133,7 @@ impl<'w> Life<'w> {
         Ok(life)
     }
 
-    /// The listener is told what is published, and in place of another client which keys have changed.
+    /// The listener receives published messages and, on behalf of another client, notifications of changed keys.
     fn listen(&mut self) {
         let caches = self.engine.server.open_session(Peer::default());
         let listener = self.listener.key;
@@ -142,7 +142,7 @@ impl<'w> Life<'w> {
         self.touched.clear();
     }
 
-    /// The observer is told of all events, also that a key was looked for and not there.
+    /// The observer receives all events, including that of a key looked for and not found.
     fn listen_to_events(&mut self) {
         let observer = self.observer.key;
         self.line(observer, "CONFIG SET notify-keyspace-events AEmn");
@@ -151,14 +151,14 @@ impl<'w> Life<'w> {
         self.events.clear();
     }
 
-    /// Runs a command whose reply nobody reads.
+    /// Runs a command whose reply is discarded.
     fn line(&mut self, key: SessionKey, line: &str) {
         let words = line.split(' ').map(str::to_owned).collect();
         let mut out = Reply::new(Form::Resp2);
         self.engine.feed(key, &mut Decoder::new(), &encode(&[words]), &mut out);
     }
 
-    /// Lets so many things happen, then ends the server.
+    /// Lets `steps` events happen, then ends the server.
     pub(super) fn run(mut self, steps: u64) -> Verdict {
         for _ in 0..steps {
             let before = self.at;
@@ -182,7 +182,7 @@ impl<'w> Life<'w> {
             self.world.kept = self.at;
             self.world.reached.clean_ends += 1;
         }
-        // A process that is killed does not tidy up.
+        // A killed process does not tidy up.
         self.world.disk.turn_off();
         Ok(())
     }
@@ -229,7 +229,7 @@ impl<'w> Life<'w> {
         Ok(())
     }
 
-    /// A client asks for something.
+    /// Lets a client send a request.
     fn ask(&mut self, client: usize) -> Verdict {
         let key = self.clients[client].key;
         let waits = |session: &mut crate::engine::session::Session| session.is_suspended();
@@ -241,7 +241,7 @@ impl<'w> Life<'w> {
             return Ok(());
         }
         if matches!(request.what, What::Block(_)) && self.clients.iter().any(|client| client.waits_for.is_some()) {
-            // With two of them nobody could say which unit has served which.
+            // With two waiters on a list, the test could not say which unit has served which.
             return Ok(());
         }
         let (before, policy) = (self.at, self.engine.server.config.appendfsync);
@@ -256,7 +256,7 @@ impl<'w> Life<'w> {
         let shown = match (is_logged, request.what) {
             (false, _) => 0,
             (true, What::WaitAof) => self.clients[client].last,
-            // One that was in force before syncs nothing.
+            // A policy that was already in force syncs nothing.
             (true, What::SyncPolicy) if self.engine.server.config.appendfsync == policy => 0,
             (true, What::SyncPolicy | What::Reload) => before,
             (true, _) => own.max(self.shown(request.shows)),
@@ -289,8 +289,8 @@ impl<'w> Life<'w> {
         Ok(())
     }
 
-    /// What a client asks for next. The commands of a transaction need not come at once: then answers behind which unit it has
-    /// begun.
+    /// Chooses a client's next request. The commands of a transaction need not arrive at once: for its rest, also
+    /// returns the unit after which it began.
     fn next_request(&mut self, client: usize) -> (Request, Option<u64>) {
         if let Some((rest, at)) = self.clients[client].begun.take() {
             return (rest, Some(at));
@@ -306,7 +306,7 @@ impl<'w> Life<'w> {
         (Request { commands: request.commands, shows: Shows::Nothing, what: What::Plain }, None)
     }
 
-    /// The last unit that an answer shows.
+    /// The last unit that a reply shows.
     fn shown(&self, shows: Shows) -> u64 {
         let of = |db: u16, name: &str| self.changed.get(&(db, name.as_bytes().to_vec())).copied().unwrap_or(0);
         match shows {
@@ -317,7 +317,7 @@ impl<'w> Life<'w> {
         }
     }
 
-    /// Whoever has waited and does so no longer was served by the last unit, or its time was over.
+    /// A client that no longer waits was served by the last unit, or its timeout has passed.
     fn settle_waits(&mut self, before: u64) {
         let is_logged = self.engine.server.persistence.journal.is_some();
         for at in 0..CLIENTS {
@@ -337,7 +337,7 @@ impl<'w> Life<'w> {
         }
     }
 
-    /// Repeats on the copy what the log was given since the last time, and notes which events these units have told.
+    /// Repeats on the copy the units given to the journal since the last call, and notes the events they caused.
     fn collect(&mut self) -> Verdict {
         self.collect_units()?;
         let units = std::mem::take(&mut self.fresh);
@@ -358,7 +358,7 @@ impl<'w> Life<'w> {
         if base > self.at {
             return Err(format!("units up to {base} were given away, and {} was the last that was seen", self.at));
         }
-        // What comes before a log has begun nobody is promised.
+        // Data from before a journal has begun is not promised to any client.
         let is_logged = server.persistence.journal.is_some();
         let units: Vec<Vec<u8>> = tail.units().skip((self.at - base) as usize).map(<[u8]>::to_vec).collect();
         for effects in units {
@@ -396,7 +396,7 @@ impl<'w> Life<'w> {
         Ok(())
     }
 
-    /// Notes what the listener is to be told of a unit.
+    /// Notes the notifications that a unit makes for the listener.
     fn note_touched(&mut self, effects: &[u8], lsn: u64) {
         let (mut keys, mut named, mut is_all) = (BTreeSet::new(), Keys::new(), false);
         for (db, effect) in EffectReader::new(effects) {
@@ -418,7 +418,7 @@ impl<'w> Life<'w> {
         self.world.last = self.at;
     }
 
-    /// Whether the copy has what the engine has.
+    /// Checks that the copy has the data of the engine.
     fn compare(&mut self) -> Verdict {
         if self.engine.server.persistence.tail.is_none() {
             return Ok(());
@@ -435,7 +435,7 @@ impl<'w> Life<'w> {
         saving.history(Purpose::Save).done + saving.history(Purpose::Rewrite).done
     }
 
-    /// Notes that what was copied last is durable, if it is. Answers whether a snapshot has ended well since the last time.
+    /// Notes the durability of the data copied last. Returns whether a snapshot has succeeded since the last call.
     fn note_snapshots(&mut self) -> bool {
         let made = self.snapshots_made();
         let before = std::mem::replace(&mut self.snapshots, made);
@@ -444,7 +444,7 @@ impl<'w> Life<'w> {
             self.world.reached.snapshots += made - before;
             self.world.reached.saved_without_log += u64::from(self.engine.server.persistence.journal.is_none());
         }
-        // One ends when the log behind it has begun, or could not; it is on disk before.
+        // A snapshot ends when the journal after it has begun, or could not; the snapshot is on disk before that.
         if has_ended || self.engine.server.persistence.saving.begins_log() {
             self.world.kept = self.world.kept.max(self.copied);
             if let Some(states) = self.world.states.get_mut(&self.copied) {
@@ -454,7 +454,7 @@ impl<'w> Life<'w> {
         has_ended
     }
 
-    /// Does what the tasks and the thread of a snapshot do.
+    /// Does the work of a snapshot's tasks and thread.
     fn go_on_saving(&mut self) -> Verdict {
         let failures = |life: &Life<'_>| {
             let saving = &life.engine.server.persistence.saving;
@@ -466,7 +466,7 @@ impl<'w> Life<'w> {
         let (before, has_log) = (self.snapshots, self.engine.server.persistence.journal.is_some());
         self.engine.save_slice();
         if self.snapshots_made() > before + u64::from(was_ending) {
-            // A reload has made one of all that is there.
+            // A reload has made a snapshot of all data.
             let last = self.engine.server.persistence.last_lsn().get();
             let is_numbered = has_log || self.engine.server.persistence.journal.is_some();
             self.copied(last - u64::from(!is_numbered), has_log)?;
@@ -477,7 +477,7 @@ impl<'w> Life<'w> {
         let has_log = self.engine.server.persistence.journal.is_some();
         self.world.reached.logs_begun += u64::from(wanted_log && has_log);
         if failures(self) > failures_before {
-            // Of a snapshot that has ended well only the log behind it can have failed.
+            // After a successful snapshot, only its new journal can have failed.
             match is_saved && wanted_log && !has_log {
                 true => self.world.reached.logs_not_begun += 1,
                 false => self.world.reached.snapshots_failed += 1,
@@ -487,21 +487,22 @@ impl<'w> Life<'w> {
         Ok(())
     }
 
-    /// All has been copied into a snapshot. Without a log it has a number of its own, and a log that begins goes on from there.
+    /// All data has been copied into a snapshot. Without a journal it has a number of its own, and a journal that
+    /// begins goes on from there.
     fn copied(&mut self, last: u64, has_log: bool) -> Verdict {
         self.copied = last;
         if !has_log {
             self.at = self.copied;
             self.copy = copy_of(self.world, &mut self.engine)?;
             self.state = Rc::new(state_of(&mut self.engine));
-            // Nobody is promised anything before the snapshot is complete; then all of it is durable.
+            // No data is promised to clients before the snapshot is complete; then all of it is durable.
             self.changed.clear();
             self.note_state();
         }
         Ok(())
     }
 
-    /// A client's socket takes what may leave.
+    /// A client's socket takes the bytes that may leave.
     fn send(&mut self, client: usize) -> Verdict {
         let (server, client) = (&mut self.engine.server, &mut self.clients[client]);
         let sent = super::super::logged::send(server, client.key);
@@ -562,7 +563,7 @@ impl<'w> Life<'w> {
         Ok(())
     }
 
-    /// The one who listens is sent what may leave.
+    /// The listener receives the bytes that may leave.
     fn hear(&mut self) -> Verdict {
         let server = &mut self.engine.server;
         self.listener.received.extend(super::super::logged::send(server, self.listener.key));
@@ -571,10 +572,10 @@ impl<'w> Life<'w> {
             let message: Vec<u8> = self.listener.received.drain(..len).collect();
             let text = String::from_utf8_lossy(&message);
             if let Some(told) = text.strip_prefix(&format!("*3\r\n$7\r\nmessage\r\n$20\r\n{INVALIDATE}\r\n")) {
-                // After the head, lengths and keys take turns.
+                // After the head, lengths and keys alternate.
                 let keys = told.lines().skip(2).step_by(2).map(|key| key.as_bytes().to_vec()).collect();
                 let keys = told.starts_with('*').then_some(keys);
-                // Without a tail nothing is collected, and changes are told all the same.
+                // Without a tail no units are collected, but notifications are sent all the same.
                 let Some(at) = self.touched.iter().position(|(_, touched)| *touched == keys) else { continue };
                 if let Some(left_out) = self.touched.iter().take(at).find(|(lsn, _)| *lsn > 0) {
                     return Err(format!("{left_out:?} was left out, and {keys:?} told"));
@@ -597,8 +598,8 @@ impl<'w> Life<'w> {
         Ok(())
     }
 
-    /// The observer is sent what may leave. What an event shows is judged by its key: the unit that has touched that, or the last one that
-    /// had changed it, if the event tells of something that was only looked at.
+    /// The observer receives the bytes that may leave. An event is judged by its key: it shows the unit that touched
+    /// the key or, if the key was only looked at, the last unit that had changed it.
     fn hear_events(&mut self) -> Verdict {
         let server = &mut self.engine.server;
         self.observer.received.extend(super::super::logged::send(server, self.observer.key));
@@ -645,7 +646,7 @@ impl<'w> Life<'w> {
         self.log_state = state;
     }
 
-    /// Clients that the server has disconnected come again.
+    /// Reconnects clients that the server has disconnected.
     fn replace_disconnected(&mut self) {
         let engine = &mut self.engine;
         let mut is_gone = |key| engine.server.clients.sessions.get_mut(key).is_none_or(|session| session.killed);
@@ -668,7 +669,7 @@ impl<'w> Life<'w> {
         }
     }
 
-    /// Others use up the disk, or give it back.
+    /// Lets other programs use up the disk, or give space back.
     fn fill_or_clear(&mut self) {
         let spare = self.world.rng.below(12 * 1024);
         self.world.capacity = match self.world.capacity {
@@ -679,7 +680,7 @@ impl<'w> Life<'w> {
     }
 }
 
-/// The database and the key of an event by its name, from the lines of its message.
+/// The database and the key of a named event, from the lines of its message.
 fn event_key(lines: &[&str]) -> Option<(u16, Vec<u8>)> {
     let (channel, key) = (lines.get(6)?, lines.get(8)?);
     let (db, _) = channel.strip_prefix("__keyevent@")?.split_once("__:")?;
@@ -697,7 +698,8 @@ fn copy_of(world: &mut World, engine: &mut Engine) -> Verdict<Engine> {
     Ok(copy)
 }
 
-/// Whether the log has what leaves now, as far as `appendfsync` asks: it need not take a crash to see that.
+/// Checks that the journal has the data that leaves now, as far as `appendfsync` asks: that can be seen without a
+/// crash.
 fn is_safe(server: &ServerState, told: &Told) -> Verdict {
     let Some(log) = server.persistence.journal.as_ref().map(|journal| journal.log()) else { return Ok(()) };
     let safe = if log.policy() == SyncPolicy::Always { log.durable() } else { log.written() };

@@ -1,16 +1,17 @@
-//! The simulation of a whole server: clients, the engine, its log and its snapshots over a simulated disk and clock, without
-//! threads. One seed decides what clients ask, when the disk works, what fails and where the power goes; the same seed gives the
-//! same run. After each crash a server starts on what is left, and this is compared with what clients were told:
+//! The simulation of a whole server: clients, the engine, its journal and its snapshots over a simulated disk and
+//! clock, without threads. One seed decides the requests, the disk's progress, the failures and the power losses; the
+//! same seed gives the same run. After each crash a server starts on the remaining data, which is compared with the
+//! replies that clients had received:
 //!
-//! - what a client was shown is there, whether it changed that itself, read it, or was told of it as an event: under loss of power if
-//!   `appendfsync` promised so when the reply left, under kill -9 always;
-//! - what is there is what some unit had made: whole units, in order, nothing invented;
-//! - a second engine that repeats the log's units, one by one, has the same data as the first at any time;
+//! - data shown to a client is there, whether the client changed it, read it, or received it as an event: after a loss
+//!   of power if `appendfsync` promised so when the reply left, after kill -9 always;
+//! - the data is the result of whole units, in order, with nothing invented;
+//! - a second engine that repeats the journal's units, one by one, has the same data as the first at any time;
 //! - a crash alone never looks like damage.
 //!
-//! What a reply shows is judged here by the data: the last unit that changed a key it was asked about. The engine's fences are not
-//! looked at. States that are rare are counted, and a run that has not reached them all fails; planted bugs show that it can.
-//! `SUITE_ROUNDS` says how many seeds, from `SUITE_SEED` on.
+//! The data shown by a reply is identified here by the last unit that changed a key of the request. The engine's fences
+//! are not consulted. Rare states are counted, and a run that has not reached them all fails; planted bugs show that
+//! the simulation can fail. `SUITE_ROUNDS` gives the number of seeds, starting at `SUITE_SEED`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -46,7 +47,7 @@ use requests::{Kinds, What};
 const DIRECTORY: &str = "/data/tidegate-data";
 /// Seeds of the test.
 const SEEDS: u64 = 40;
-/// Servers on one disk, one after the other.
+/// Successive servers on one disk.
 const LIVES: u64 = 8;
 const OPTIONS: Options = Options {
     policy: SyncPolicy::Always,
@@ -110,10 +111,10 @@ reached! {
     split_parts "blocks and frames that were read in several pieces, which end with a unit"
 }
 
-/// What the data is: of each key of each database the effects that make it, and the same of what is kept beside the keys.
+/// The data: for each key of each database the effects that make it, and likewise for data kept beside the keys.
 type State = BTreeMap<(u16, Vec<u8>), Vec<u8>>;
 
-/// The database under whose number scripts and libraries are in a [`State`].
+/// The database number under which scripts and libraries are in a [`State`].
 const BESIDE: u16 = u16::MAX;
 
 /// The data of an engine.
@@ -125,7 +126,7 @@ fn state_of(engine: &mut Engine) -> State {
     while !stream.copy_slice(ks, scripts, usize::MAX, &mut effects) {}
     for (db, effect) in EffectReader::new(effects.as_bytes()) {
         let key = match effect {
-            // A library is there once.
+            // There is only one library.
             Effect::LibraryPut { .. } => (BESIDE, b"library".to_vec()),
             Effect::ScriptPut { body, .. } => (BESIDE, body.to_vec()),
             Effect::Limits { .. } | Effect::Expect { .. } => continue,
@@ -136,8 +137,7 @@ fn state_of(engine: &mut Engine) -> State {
     state
 }
 
-/// An effect as bytes, in which the elements of a table are sorted: their order says in which order they came, and nobody is
-/// promised that.
+/// An effect as bytes, with the elements of a table sorted: their order of arrival is not promised to any client.
 fn canonical(db: u16, effect: &Effect<'_>) -> Vec<u8> {
     let bytes = |effect: &Effect<'_>| {
         let mut one = EffectWriter::default();
@@ -159,13 +159,13 @@ fn canonical(db: u16, effect: &Effect<'_>) -> Vec<u8> {
     }
 }
 
-/// What a client was told that must not be lost.
+/// Data shown to a client that must not be lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Told {
-    /// The last unit that it shows.
+    /// The last unit that was shown.
     lsn: u64,
     what: What,
-    /// Whether a loss of power may not take it away either.
+    /// Whether the unit must survive a loss of power as well.
     is_synced: bool,
 }
 
@@ -176,29 +176,29 @@ enum End {
     Power,
 }
 
-/// One disk, and what should be on it.
+/// One disk, and the data that should be on it.
 struct World {
     disk: SimDisk,
     clock: Clock,
     rng: Rng,
-    /// What the data was behind each unit. There may be several, where an attempt has failed and nobody knows how far it got.
+    /// The data after each unit. There may be several versions, where an attempt has failed and its extent is unknown.
     states: BTreeMap<u64, Vec<Rc<State>>>,
-    /// Up to here all is durable.
+    /// All units up to this one are durable.
     kept: u64,
     told: Vec<Told>,
-    /// The last unit there has been.
+    /// The last unit so far.
     last: u64,
     capacity: Option<u64>,
-    /// How many requests there have been.
+    /// The number of requests so far.
     requests: u64,
-    /// Of how many kinds they are.
+    /// The number of kinds of requests.
     kinds: Kinds,
-    /// The worst that has happened since a server has started.
+    /// The worst event since a server started.
     end: End,
     reached: Reached,
 }
 
-/// What is wrong with the server.
+/// A failed check, as text.
 type Verdict<T = ()> = Result<T, String>;
 
 impl World {
@@ -223,7 +223,7 @@ impl World {
         self.rng.below(one_in) == 0
     }
 
-    /// A server from its start to its end.
+    /// Runs a server from its start to its end.
     fn live(&mut self, steps: u64, faults: Faults) -> Verdict {
         let sync_time = Duration::from_micros([20, 200, 3_000][self.rng.below(3) as usize]);
         self.disk.set_faults(Faults { capacity: self.capacity, sync_time, ..faults });
@@ -258,7 +258,7 @@ impl World {
         engine
     }
 
-    /// Starts a server, and compares what it has with what was there; `None` if the disk does not let it.
+    /// Starts a server, and compares its data with the expected data; `None` if the disk prevents the start.
     fn start(&mut self) -> Verdict<Option<Life<'_>>> {
         let appendfsync = [AppendFsync::Always, AppendFsync::Always, AppendFsync::EverySecond, AppendFsync::No]
             [self.rng.below(4) as usize];
@@ -288,7 +288,7 @@ impl World {
         self.told.retain(|told| told.lsn <= last);
         self.end = End::Kill;
         if has_log {
-            // What was recovered is durable when the server has started.
+            // Recovered data is durable once the server has started.
             self.kept = last;
             self.told.clear();
         }
@@ -351,7 +351,7 @@ fn repeat(engine: &mut Engine, effects: &[u8]) -> Verdict {
         .try_for_each(|(db, effect)| engine.apply(db, &effect).map_err(|misfit| format!("{effect:?}: {misfit}")))
 }
 
-/// Several servers on one disk, and a last start to see what is left.
+/// Runs several servers on one disk, then starts a last one to check the remaining data.
 fn run(seed: u64, kinds: Kinds) -> Verdict<World> {
     without_alarm(|| run_lives(seed, kinds))
 }
@@ -402,7 +402,7 @@ fn a_seed_repeats_its_run() {
     }
 }
 
-/// What the simulation says about a server with this bug in it. None of them takes delayed messages to be found.
+/// The simulation's finding about a server with this bug. Delayed messages are not needed to find any of the bugs.
 fn with(bug: Bug) -> String {
     plant(Some(bug));
     let found = run_all(0..SEEDS, Kinds::WithoutDelays);

@@ -1,54 +1,54 @@
-//! What clients ask for in the simulation, and what the answers show.
+//! The requests of clients in the simulation, and the data that the replies show.
 
 use crate::base::rng::Rng;
 
-/// One request: a command, or a pipeline of which the last command does it.
+/// One request: a command, or a pipeline whose last command completes it.
 pub(super) struct Request {
     pub(super) commands: Vec<Vec<String>>,
     pub(super) shows: Shows,
     pub(super) what: What,
 }
 
-/// What an answer that is no error shows, beside what the request itself has changed.
+/// The data that a successful reply shows, beside the request's own changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shows {
     Nothing,
     Key(&'static str),
     Library,
-    /// What is known of all keys.
+    /// All keys, as far as the simulation tracks them.
     Everything,
 }
 
-/// Which sort of request it is.
+/// The sort of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum What {
     Plain,
     Transaction {
-        /// Whether it watches a key.
+        /// Whether the transaction watches a key.
         watches: bool,
     },
     Script,
     FailingScript,
     Function,
-    /// A script that changes something and publishes this.
+    /// A script that changes data and publishes this number.
     Publish(u64),
-    /// It may wait for an element of this list.
+    /// A request that may wait for an element of this list.
     Block(&'static str),
     WaitAof,
     SyncPolicy,
-    /// It has to do with snapshots and with the log as a whole.
+    /// A request that concerns snapshots and the journal as a whole.
     Save,
-    /// All is saved, and read again.
+    /// All data is saved, and read again.
     Reload,
-    /// A group is given entries of a stream.
+    /// Entries of a stream are delivered to a group.
     Deliver,
-    /// One of them is acknowledged.
+    /// A delivered entry is acknowledged.
     Acknowledge,
-    /// A place or units are asked for.
+    /// A lease or units are requested.
     Grant,
     /// A message is to become an entry later.
     Delay,
-    /// None of a client's: an event of a key.
+    /// No request of a client, but an event of a key.
     Event,
 }
 
@@ -61,21 +61,21 @@ const ACKNOWLEDGE: &str = "local oldest = redis.call('XPENDING', KEYS[1], 'group
                            return oldest and redis.call('XACK', KEYS[1], 'group', oldest[1])";
 const SELL: &str = "local held = redis.call('STOCK.RESERVE', KEYS[1], ARGV[1], 'PX', ARGV[2]) \
                     if held[1] == 1 then redis.call('STOCK.COMMIT', KEYS[1], ARGV[1]) end return held[1]";
-/// It is given no token: nobody has seen one that was given in vain, and only this server knows of it.
+/// The lease is given no token. A token granted in vain was shown to no client, and only this server knows of it.
 const FREE_AND_FAIL: &str = "redis.call('LOCK.BREAK', KEYS[1]) redis.call('GATE.RELEASE', KEYS[2], ARGV[1]) \
                              redis.call('GATE.LIMIT', KEYS[2], 1) error('it fails')";
 const CANCEL: &str = "local last = redis.call('XDELAY.LIST', KEYS[1])[2] \
                       last = last[#last] return last and redis.call('XDELAY.CANCEL', KEYS[1], last[2])";
 const READ_GROUP: [&str; 9] = ["XREADGROUP", "GROUP", "group", "consumer", "COUNT", "2", "STREAMS", "stream", ">"];
 
-/// Which requests there are: how many numbers stand for them.
+/// The requests in use, as the number of kinds.
 #[derive(Clone, Copy)]
 pub(super) enum Kinds {
     WithoutDelays = 104,
     All = 110,
 }
 
-/// A request by chance; `number` is given once.
+/// A random request; each `number` is given once.
 pub(super) fn random(rng: &mut Rng, number: u64, kinds: Kinds) -> Request {
     let long = if rng.below(8) == 0 { rng.below(3_000) as usize } else { 0 };
     let value = format!("{number}{}", "x".repeat(long));
@@ -139,7 +139,7 @@ pub(super) fn random(rng: &mut Rng, number: u64, kinds: Kinds) -> Request {
     Request { commands: vec![words.iter().map(|word| (*word).to_owned()).collect()], shows, what }
 }
 
-/// A command made for coordination. Owners are few, so that they come again.
+/// A coordination command. Owners are few, so that they recur.
 fn coordinate(rng: &mut Rng, n: &str, deadline: &str) -> Request {
     let at = rng.below(3) as usize;
     let owner = ["ann", "bob", "eve"][at];
@@ -160,7 +160,7 @@ fn coordinate(rng: &mut Rng, n: &str, deadline: &str) -> Request {
             let rules: &[&str] = &["2", "limit", "FIXED", "5", "400", "gate", "CONCURRENCY", "3", "400"];
             (&[&["LIMIT.TAKE", "ID", request, "RULES"], rules].concat(), "limit", What::Plain)
         }
-        // Where nothing is kept, that is all that is looked at.
+        // If the request's own key is absent, no other key is looked at.
         15 => (&["LIMIT.REFUND", request, "limit", "gate"], request, What::Plain),
         16 => (&["ONCE", owner, "PX", deadline, "INCR", "counter"], owner, What::Plain),
         17 => (&["GUARD", "lock", &token, "INCR", "counter"], "lock", What::Plain),
@@ -176,7 +176,8 @@ fn load_library(number: u64) -> Request {
     Request { commands: vec![words.to_vec()], shows: Shows::Nothing, what: What::Plain }
 }
 
-/// Writes two keys, and reads another one, as one unit. If it watches that, what it answers shows whether it was changed.
+/// A transaction that writes two keys and reads another as one unit. If it watches the third key, its reply shows
+/// whether that was changed.
 fn transaction(n: &str, watches: bool) -> Request {
     let commands: [&[&str]; 6] = [
         &["WATCH", "counter"],
@@ -191,7 +192,7 @@ fn transaction(n: &str, watches: bool) -> Request {
     Request { commands: commands.collect(), shows: Shows::Key("counter"), what: What::Transaction { watches } }
 }
 
-/// A pipeline as a client sends it.
+/// Encodes a pipeline as a client sends it.
 pub(super) fn encode(commands: &[Vec<String>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for words in commands {
@@ -203,7 +204,7 @@ pub(super) fn encode(commands: &[Vec<String>]) -> Vec<u8> {
     bytes
 }
 
-/// How many bytes the first reply of RESP2 has, if all of it is there.
+/// The length in bytes of the first RESP2 reply, if it is complete.
 pub(super) fn reply_len(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
     let number = || std::str::from_utf8(&bytes[1..line - 2]).ok()?.parse::<i64>().ok();
