@@ -1,14 +1,14 @@
-//! What many clients cost, beside peers: `cargo bench --bench clients`.
+//! The cost of many clients, beside peers: `cargo bench --bench clients`.
 //!
 //! | Table | What is measured |
 //! |---|---|
-//! | `fan_out` | one client publishes, a thousand subscribers read: CPU time of the server per message that one of them gets |
-//! | `crowd` | ten thousand connections that ask once a second each: memory per connection, and the waits of one more client |
-//! | `handshakes` | connections that come by TLS, send a PING, and go: CPU time of the server for each |
-//! | `tls` | GET and SET by TLS from 50 connections, 16 at a time each |
+//! | `fan_out` | one client publishes, a thousand subscribers read: CPU time of the server per message delivered |
+//! | `crowd` | ten thousand connections, one request per second each: memory per connection, and the waits of one more client |
+//! | `handshakes` | connections that open with TLS, send a PING, and close: CPU time of the server for each |
+//! | `tls` | GET and SET over TLS from 50 connections, 16 in flight each |
 //!
-//! The server has one core, with all its threads; the client has the other. Both sides of a TLS connection speak TLS 1.3 and have
-//! keys of the same kind; no session is resumed.
+//! The server has one core for all its threads; the client has the other. Both sides of a TLS connection speak TLS 1.3
+//! with keys of the same kind; no session is resumed.
 
 mod figures;
 mod peer;
@@ -34,8 +34,8 @@ use peer::{Server, Setup, UNLOGGED, connection::Connection, pin_self};
 use probe::probe_while;
 use requests::{Random, encode};
 
-/// Measures what many clients cost: fan-out, ten thousand connections, TLS. Takes some 5 minutes in full with two peers; the limit
-/// of open files must allow for ten thousand (it is raised where the system allows it).
+/// Measures the cost of many clients: fan-out, ten thousand connections, TLS. Takes some 5 minutes in full with two
+/// peers; the limit of open files must allow for ten thousand (it is raised where the system allows it).
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
@@ -46,12 +46,12 @@ const SUBSCRIBERS: u64 = 1_000;
 const MESSAGES: u64 = 2_000;
 const MESSAGE: &str = "an order has come: 0123456789012345678901234567890123456789012345";
 
-/// Connections of the crowd, how often each of them asks, and for how long one looks.
+/// Connections of the crowd, the interval at which each sends a request, and the seconds of the measurement.
 const CROWD: u64 = 10_000;
 const CROWD_INTERVAL: Duration = Duration::from_secs(1);
 const CROWD_S: f64 = 10.0;
 
-/// What a server must be told so that it takes the whole crowd and those who measure.
+/// Flags with which a server admits the whole crowd and the measuring connections.
 const MANY_CLIENTS: &[&str] = &["--maxclients", "10100"];
 
 const HANDSHAKES: u64 = 1_000;
@@ -96,8 +96,8 @@ fn fan_out(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
     }
 }
 
-/// Publishes to subscribers that read as fast as they can. Answers the seconds until all have read all, and the CPU seconds of the
-/// server.
+/// Publishes to subscribers that read as fast as they can. Returns the seconds until all have read everything, and the
+/// server's CPU seconds.
 async fn publish(server: &Server, subscribers: u64, messages: u64, at_once: u64) -> (f64, f64) {
     let message = encode(&["message", "orders", MESSAGE]);
     let mut readers = Vec::new();
@@ -130,7 +130,7 @@ async fn publish(server: &Server, subscribers: u64, messages: u64, at_once: u64)
     (begin.elapsed().as_secs_f64(), server.cpu_seconds() - cpu)
 }
 
-/// Reads so many bytes; answers the last ones of them, without the end of the line.
+/// Reads `expected` bytes. Returns the last of them, without the end of the line.
 async fn read_all(mut stream: tokio::net::TcpStream, mut expected: usize) -> Vec<u8> {
     let mut piece = vec![0; 16 * 1024];
     loop {
@@ -170,14 +170,14 @@ fn crowd(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
         let cpu = server.cpu_seconds();
         let length = setup.seconds(CROWD_S);
         let (waits, requests) = probe_while(&server, || ask_in_turn(&mut connections, length));
-        // The probe asks once a millisecond.
+        // The probe sends one request per millisecond.
         let cpu_us = (server.cpu_seconds() - cpu) * 1e6 / (requests as f64 + length.as_secs_f64() * 1e3);
         let [p50, p99, p999] = [50.0, 99.0, 99.9].map(|percent| waits.percentile(percent));
         [idle, each(server.settled_bytes()), cpu_us, p50, p99, p999, waits.longest()]
     });
 }
 
-/// Has the connections ask one after the other, each of them once in an interval; answers how many requests there were.
+/// Sends one request per interval on each connection, one connection after the other. Returns the number of requests.
 fn ask_in_turn(connections: &mut [Connection], length: Duration) -> u64 {
     let request = encode(&["GET", "key"]);
     let step = CROWD_INTERVAL / connections.len() as u32;
@@ -199,7 +199,7 @@ fn ask_in_turn(connections: &mut [Connection], length: Duration) -> u64 {
     u64::from(asked)
 }
 
-/// What is asked by TLS, and what is answered.
+/// The requests sent over TLS, and their replies.
 struct TlsLoad {
     name: &'static str,
     request: fn(&str) -> Vec<u8>,
@@ -272,7 +272,7 @@ fn tls(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
 
 type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 
-/// Sends a request and reads a reply of so many bytes.
+/// Sends a request and reads a reply of `reply_len` bytes.
 fn ask(stream: &mut TlsStream, request: &[u8], reply_len: usize) {
     stream.write_all(request).expect("the server reads");
     let mut reply = vec![0; reply_len];
@@ -286,7 +286,7 @@ struct TlsServer {
     tls_port: u16,
 }
 
-/// A certificate that vouches for itself, in a folder of its own, and a client that trusts it.
+/// A self-signed certificate, in a folder of its own, and a client that trusts it.
 struct Identity {
     dir: tempfile::TempDir,
     client: Arc<ClientConfig>,

@@ -1,20 +1,21 @@
-//! Commands made for coordination beside scripts that do the same on peers: `cargo bench --bench coordination`.
+//! Coordination commands beside scripts that do the same on peers: `cargo bench --bench coordination`.
 //!
 //! | Table | What is measured |
 //! |---|---|
 //! | `coordination` | requests per second and CPU time of the server for each, 50 connections with 16 in flight each |
 //! | `hand_over` | [`WAITERS`] clients that all want one lock: how often it changes hands in a second |
-//! | `wake_up` | how long it takes until one that waits has what another one has given up |
+//! | `wake_up` | how long a waiter takes to get the resource that another client gave up |
 //!
-//! Here every grant is on disk before it is told; the peers keep nothing. All servers run at once, pinned to one core; this client is
-//! pinned to another. They are measured in turn, round after round, from the same data.
+//! Here every grant is on disk before it is reported; the peers keep nothing. All servers run at once, pinned to one
+//! core; this client is pinned to another. They are measured in turn, round after round, from the same data.
 //!
-//! In `wake_up` one client waits and one gives, in turn, on a server that nobody else asks. On peers the one waits by BLPOP, the other
-//! gives by RPUSH. The time is counted from when the one sends what the other waits for. Here it is told twice: with a log, in which
-//! the grant has to be first, and without.
+//! In `wake_up` one client waits and another gives, in turn, on an otherwise idle server. On peers, the waiter uses
+//! BLPOP and the giver RPUSH. The time runs from when the giver sends its command. For Tidegate two numbers are
+//! reported: with a journal, to which the grant must be written first, and without.
 //!
-//! Who waits for the lock waits on the server here (`LOCK.ACQUIRE ... BLOCK 0`). On peers it does as the client library does that most
-//! use for this: it subscribes to the lock's channel, and tries again whenever it is told that the lock was given back.
+//! A client waiting for the lock waits on Tidegate itself (`LOCK.ACQUIRE ... BLOCK 0`). On peers it works like the most
+//! widely used client library for locks: it subscribes to the lock's channel, and tries again whenever a release is
+//! published.
 
 mod figures;
 mod load;
@@ -39,7 +40,7 @@ use peer::connection::{Connection, Replies};
 use peer::{Server, Setup, UNLOGGED, pin_self};
 use requests::encode;
 
-/// Measures commands for coordination beside scripts. Takes some 2 minutes in full with two peers.
+/// Measures coordination commands beside scripts. Takes some 2 minutes in full with two peers.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
@@ -49,14 +50,14 @@ struct Options {
     seconds: f64,
 }
 
-/// Nobody is answered before the disk has it.
+/// Replies are sent only after the disk has the change.
 const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 
 const CONNECTIONS: usize = 50;
 const DEPTH: usize = 16;
 const WAITERS: usize = 200;
 const HAND_OVER_S: f64 = 2.0;
-/// How often one is woken.
+/// The number of wake-ups measured.
 const WAKE_UPS: u64 = 20_000;
 
 fn main() {
@@ -79,7 +80,7 @@ fn main() {
 struct Bench {
     recorder: Recorder,
     options: Options,
-    /// Peers, then the one to judge.
+    /// Peers first, the server under test last.
     judged: Vec<Judged>,
     runtime: Runtime,
 }
@@ -116,7 +117,7 @@ impl Bench {
         self.recorder.case(&WAITERS.to_string(), None, |server| {
             let is_ours = server + 1 == self.judged.len();
             let server = &self.judged[server].server;
-            // Whoever held the lock when the last round ended is gone.
+            // The holder of the lock from the last round is gone.
             Connection::new(server).ask(&["FLUSHALL"]);
             let (before, begin) = (server.cpu_seconds(), Instant::now());
             let count = if is_ours {
@@ -159,14 +160,15 @@ impl Bench {
     }
 }
 
-/// How the one waits that is woken.
+/// How the woken client waits.
 #[derive(Clone, Copy)]
 enum Waiting {
     Blpop,
     Lock,
 }
 
-/// Lets two clients wait for each other's lock, or for elements of a list, so many times. Answers how long each waited, in us.
+/// Lets two clients wait for each other's lock, or for elements of a list, `rounds` times. Returns the wait of each, in
+/// us.
 fn wake_ups(server: &Server, rounds: u64, waiting: Waiting) -> Vec<f64> {
     let mut control = Connection::new(server);
     control.ask(&["FLUSHALL"]);
@@ -187,7 +189,7 @@ fn wake_ups(server: &Server, rounds: u64, waiting: Waiting) -> Vec<f64> {
         let (giver, taker) = if round.is_multiple_of(2) { (0, 1) } else { (1, 0) };
         let (giving, taking) = if giver == 0 { (&mut one, &mut other) } else { (&mut other, &mut one) };
         taking.send(&acquire[taker]);
-        // When both of these are answered, it waits.
+        // Once both of these are answered, the client waits.
         control.ask(&["PING"]);
         control.ask(&["PING"]);
         let begin = Instant::now();
@@ -200,7 +202,8 @@ fn wake_ups(server: &Server, rounds: u64, waiting: Waiting) -> Vec<f64> {
     (0..rounds).map(wait).collect()
 }
 
-/// Lets [`WAITERS`] clients run for this long, and answers how often one of them was given the lock. Each of them gets its number.
+/// Lets [`WAITERS`] clients run for `length`. Returns how often one of them was given the lock. Each client gets its
+/// number.
 async fn contend<F: Future<Output = ()> + 'static>(
     length: Duration,
     client: impl Fn(usize, Rc<Cell<u64>>) -> F,
@@ -210,7 +213,7 @@ async fn contend<F: Future<Output = ()> + 'static>(
     for number in 0..WAITERS {
         clients.spawn_local(client(number, Rc::clone(&count)));
     }
-    // Those that wait end with the set.
+    // Clients still waiting end with the set.
     clients.run_until(tokio::time::sleep(length)).await;
     count.get()
 }
@@ -246,7 +249,7 @@ async fn wait_to_be_told(port: u16, shas: [String; 2], number: usize, count: Rc<
     }
 }
 
-/// A connection that asks one thing at a time.
+/// A connection with one request at a time.
 struct Client {
     stream: TcpStream,
     replies: Replies,
@@ -260,13 +263,13 @@ impl Client {
         Client { stream, replies: Replies::default(), read: Vec::new() }
     }
 
-    /// The reply to a request, as it comes.
+    /// Sends a request and returns its reply as received.
     async fn ask(&mut self, request: &[u8]) -> &[u8] {
         self.stream.write_all(request).await.expect("the server reads");
         self.receive().await
     }
 
-    /// What comes, up to the end of a reply or a message at least.
+    /// Receives up to at least the end of a reply or message.
     async fn receive(&mut self) -> &[u8] {
         self.read.clear();
         self.replies.complete = 0;

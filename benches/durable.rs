@@ -1,17 +1,19 @@
-//! What durability costs, beside peers and in one run: `cargo bench --bench durable`.
+//! The cost of durability, beside peers and in one run: `cargo bench --bench durable`.
 //!
-//! Every server keeps a log and syncs it before it answers (`--appendonly yes --appendfsync always`), or every second (`everysec`). All
-//! run at once, pinned to one core; this client is pinned to another. For every case they are measured in turn, round after round,
-//! each time from the same data. Told are medians of the rounds: requests per second, the 99th percentile of the time that a batch
-//! of P requests takes, and the CPU time of the server's process per request.
+//! Every server keeps a log and syncs it before it answers (`--appendonly yes --appendfsync always`), or every second
+//! (`everysec`). All run at once, pinned to one core; this client is pinned to another. For every case they are
+//! measured in turn, round after round, each time from the same data. Reported are medians of the rounds: requests per
+//! second, the 99th percentile of the time for a batch of P requests, and the CPU time of the server's process per
+//! request.
 //!
 //! Then come two further tables:
 //!
 //! - Tidegate with every OK on disk beside the peers **without** persistence;
-//! - Tidegate on a disk of which each sync takes 2 ms: half of the connections change keys, the others read keys that nobody changes.
-//!   Readers should not wait for the disk. The library that makes the disk slow is compiled from `tests/suite/slow_disk.c` by `cc`.
+//! - Tidegate on a disk whose syncs take 2 ms each: half of the connections change keys, the others read unchanged
+//!   keys. Readers should not wait for the disk. The library that makes the disk slow is compiled from
+//!   `tests/suite/slow_disk.c` by `cc`.
 //!
-//! Logs go to a temporary folder (`TMPDIR`), which should be on a disk and not in memory.
+//! The logs go to a temporary folder (`TMPDIR`), which should be on a disk and not in memory.
 
 mod figures;
 mod load;
@@ -39,7 +41,8 @@ struct Options {
     seconds: f64,
 }
 
-/// Nobody is answered before the disk has it. A log that is made anew in between would hit one server and not another.
+/// Replies are sent only after the disk has the change. Rewrites are off, since one in between would hit one server and
+/// not another.
 const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"];
 
 /// The last second may be lost.
@@ -49,7 +52,7 @@ const EVERY_SECOND: &[&str] =
 /// How long a sync of the slow disk takes, in microseconds.
 const SLOW_SYNC_US: &str = "2000";
 
-/// A load, and how much of it at a time.
+/// A load, the depth of its pipelines, and its number of connections.
 struct Case {
     load: &'static Load,
     depth: usize,
@@ -69,7 +72,7 @@ static CASES: [Case; 6] = [
     case(&load::SECKILL, 16, 50),
 ];
 
-/// Those that are also measured beside peers in memory, and with a sync every second.
+/// Cases that are also measured beside peers in memory, and with a sync every second.
 static FEW_CASES: [Case; 2] = [case(&load::INCR, 16, 50), case(&load::GATE, 16, 50)];
 
 /// On the slow disk: connections of each kind.
@@ -104,7 +107,7 @@ impl Bench {
         [sample.per_second, sample.p99_ms, sample.server_us]
     }
 
-    /// A table of these cases, of servers with these flags.
+    /// Makes a table of these cases, with these flags for peers and for our server.
     fn table(&mut self, name: &str, peers: &[&str], ours: &[&str], cases: &[Case]) {
         self.recorder.table(name, "command", Self::quantities());
         let setup = &self.options.setup;
@@ -120,7 +123,7 @@ impl Bench {
         }
     }
 
-    /// Readers beside writers, while each sync takes long.
+    /// Measures readers beside writers while each sync takes long.
     fn slow_disk(&mut self, command: &str) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let Some(library) = slow_disk(folder.path()) else {
@@ -141,7 +144,7 @@ impl Bench {
     }
 }
 
-/// The library that makes syncs slow, as a path; `None` without a compiler.
+/// The path of the library that makes syncs slow; `None` without a compiler.
 fn slow_disk(folder: &Path) -> Option<String> {
     let library = folder.join("slow_disk.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/slow_disk.c");

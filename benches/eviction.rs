@@ -1,16 +1,17 @@
-//! How well a full cache chooses who goes, and how fast: `cargo bench --bench eviction`.
+//! How well and how fast a full cache chooses keys to evict: `cargo bench --bench eviction`.
 //!
-//! All servers may use the same memory beyond what they take when they are empty: about what a quarter of the keys need. A client
-//! reads keys by Zipf's law (the n-th most popular one is asked for 1/n times as often as the first), 100 at a time, and sets those that
-//! were not there, as programs do with a cache. Told is, of the second half of the requests,
+//! All servers may use the same memory beyond that of an empty server: about enough for a quarter of the keys. A client
+//! reads keys by Zipf's law (the n-th most popular key is read 1/n times as often as the first), 100 at a time, and
+//! sets missing keys, as programs do with a cache. Reported for the second half of the requests are
 //!
-//! - the share that found its key, and how many keys are held in the end: a server whose keys take less memory holds more of them;
-//! - requests per second of the whole, GETs and the SETs that follow upon misses;
+//! - the share of hits, and the number of keys held in the end: a server whose keys take less memory holds more of
+//!   them;
+//! - requests per second overall, counting GETs and the SETs that follow misses;
 //!
-//! and then how many keys that nobody has asked for are set per second, 100 at a time, each of which makes another one go.
+//! and then how many new keys are set per second, 100 at a time, each evicting another key.
 //!
-//! With a policy that evicts only what expires all keys expire, none of them soon. The order of popularity is not that of the numbers
-//! in the keys' names. Each round and each policy begins with an empty server; the servers take turns.
+//! Where a policy evicts only keys with a deadline, all keys have one, far away. The order of popularity is not that of
+//! the numbers in the keys' names. Each round and each policy begins with an empty server; the servers take turns.
 
 mod figures;
 mod peer;
@@ -31,7 +32,7 @@ struct Options {
     /// Keys, each a string of 100 bytes.
     #[arg(long, default_value_t = 2_000_000)]
     keys: u64,
-    /// Requests for each key.
+    /// Requests per key.
     #[arg(long, default_value_t = 3)]
     requests: u64,
     #[command(flatten)]
@@ -41,7 +42,7 @@ struct Options {
 /// Requests in flight.
 const PIPELINE: usize = 100;
 const VALUE_BYTES: usize = 100;
-/// Memory that the servers may use for each of all keys: a quarter of what a key takes, about.
+/// Memory that the servers may use per key in the whole key space: about a quarter of a key's size.
 const BYTES_PER_KEY: u64 = 40;
 
 const POLICIES: [&str; 6] =
@@ -66,7 +67,7 @@ fn main() {
     recorder.finish();
 }
 
-/// One server, from empty to the end.
+/// Measures one server, from empty to the end.
 fn measure(setup: &Setup, command: &str, policy: &str, zipf: &Zipf, requests: u64) -> [f64; 4] {
     let flags = [UNLOGGED, &["--maxmemory-policy", policy]].concat();
     let server = Server::start_with(command, &setup.server_core.to_string(), &flags, &[]);
@@ -86,14 +87,14 @@ fn measure(setup: &Setup, command: &str, policy: &str, zipf: &Zipf, requests: u6
     [found as f64 * 100.0 / (requests / 2) as f64, held as f64, asked_per_s, set_per_s]
 }
 
-/// What a section of INFO says.
+/// Reads a field from a section of INFO.
 fn field(connection: &mut Connection, section: &str, name: &str) -> u64 {
     let info = connection.ask(&["INFO", section]);
     let value = info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name} in {info}"));
     value.split(',').next().and_then(|number| number.parse().ok()).expect("a number")
 }
 
-/// A program that has a server for its cache.
+/// A program that uses a server as its cache.
 struct Cache {
     connection: Connection,
     random: Random,
@@ -101,7 +102,7 @@ struct Cache {
 }
 
 impl Cache {
-    /// Asks for so many keys, and sets those that are not there. Answers how many were.
+    /// Reads `requests` keys, and sets the missing ones. Returns the number of hits.
     fn ask(&mut self, zipf: &Zipf, requests: u64) -> u64 {
         let (mut found, mut left) = (0, requests);
         while left > 0 {
@@ -118,7 +119,7 @@ impl Cache {
         found
     }
 
-    /// Reads one reply of a GET.
+    /// Reads one reply to a GET. Returns whether the key was there.
     fn is_there(&mut self) -> bool {
         let mut head = [0; "$-1\r\n".len()];
         self.connection.stream.read_exact(&mut head).expect("the server answers");
@@ -139,7 +140,7 @@ impl Cache {
         }
     }
 
-    /// Sets so many keys that nobody has asked for.
+    /// Sets `keys` new keys.
     fn fill(&mut self, keys: u64) {
         let request = self.set(&format!("new:{NUMBER}"));
         self.connection.fill(0..keys, PIPELINE, &request);
@@ -150,7 +151,7 @@ fn name(key: u64) -> String {
     format!("key:{key:08}")
 }
 
-/// Numbers below `keys` by Zipf's law.
+/// Draws numbers below `keys` by Zipf's law.
 struct Zipf {
     /// The sum of the weights up to each rank.
     sums: Vec<f64>,

@@ -1,11 +1,11 @@
 //! Where the time of a request goes: `cargo bench --bench hot_path`.
 //!
-//! perf(1) samples the server's threads under a load, addr2line(1) tells to which lines of the source each sample belongs: calls
-//! that the compiler has inlined are told apart by it, and by nothing else. A sample counts for the innermost line that is ours;
-//! one in the kernel counts for the system call that led there. The samples give the shares; what they are shares of is the CPU time
-//! of the server's process per request, from the kernel's books.
+//! perf(1) samples the server's threads under a load, and addr2line(1) maps each sample to lines of the source; only it
+//! can tell inlined calls apart. A sample counts for the innermost line of our source; a sample in the kernel counts
+//! for the system call that led there. The samples give shares of the CPU time of the server's process per request,
+//! which comes from the kernel's books.
 //!
-//! Sampling costs some percent itself, mostly in the kernel.
+//! Sampling itself costs some percent, mostly in the kernel.
 
 mod figures;
 mod load;
@@ -26,8 +26,8 @@ use figures::{Quantity, Recorder};
 use load::{Judged, Load, Pace};
 use peer::{Server, Setup, UNLOGGED, pin_self};
 
-/// Tells where the CPU time of a GET, an INCR that is on disk, and a granted call of the users' gate goes. Needs perf and addr2line;
-/// takes a minute.
+/// Shows where the CPU time of a GET, a durable INCR, and a granted call of the users' gate goes. Needs perf and
+/// addr2line; takes a minute.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
@@ -39,19 +39,19 @@ struct Options {
 
 const CONNECTIONS: usize = 50;
 
-/// Samples per second: no divisor of anything that happens in a server at a fixed rate.
+/// Samples per second: a number that no fixed rate in a server divides.
 const FREQUENCY: &str = "4999";
 
 const LOGGED: &[&str] = &["--appendonly", "yes"];
 
-/// What is measured: how the table calls it, what is asked, how many at a time, and of what server.
+/// Cases: name in the table, load, pipeline depth, and flags of the server.
 const CASES: [(&str, &Load, usize, &[&str]); 3] = [
     ("GET, P=100, ns", &load::GET, 100, UNLOGGED),
     ("INCR on disk, P=16, ns", &load::INCR, 16, LOGGED),
     ("the users' gate, P=16, ns", &load::GATE, 16, UNLOGGED),
 ];
 
-/// Where time goes.
+/// The stages of a request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Receive,
@@ -91,7 +91,7 @@ const STAGES: [(Stage, &str); 16] = [
     (Stage::Other, "all else"),
 ];
 
-/// Stages by the path of a source file in `src`: the first beginning that fits counts.
+/// Stages by the path of a source file in `src`: the first matching prefix counts.
 const SOURCES: [(&str, Stage); 29] = [
     ("net/", Stage::Connections),
     ("engine/session/outbox", Stage::Connections),
@@ -146,12 +146,12 @@ fn main() {
     recorder.finish();
 }
 
-/// Nanoseconds per request: those of each stage, in their order, then their sum.
+/// Nanoseconds per request: of each stage, in order, then their sum.
 fn profile(runtime: &Runtime, setup: &Setup, judged: Judged, load: &Load, depth: usize, length: Duration) -> Vec<f64> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let data = folder.path().join("perf.data");
     let pace = Pace { connections: CONNECTIONS, depth, length };
-    // The data is made before anybody looks.
+    // The data is made before sampling begins.
     runtime.block_on(judged.measure(load, Pace { length: setup.seconds(0.2), ..pace }));
     let mut perf = Command::new("perf")
         .args(["record", "-F", FREQUENCY, "-g", "-p", &judged.server.pid().to_string(), "-o"])
@@ -175,12 +175,12 @@ fn profile(runtime: &Runtime, setup: &Setup, judged: Judged, load: &Load, depth:
     by_stage.chain([sample.server_us * 1e3]).collect()
 }
 
-/// How many samples each stage has.
+/// The number of samples of each stage.
 struct Samples {
     by_stage: BTreeMap<Stage, u64>,
 }
 
-/// One frame of a sample: where it is, and what perf calls it and its file.
+/// One frame of a sample: its address, and perf's names of its symbol and file.
 struct Frame<'a> {
     address: u64,
     symbol: &'a str,
@@ -197,7 +197,7 @@ impl<'a> Frame<'a> {
 }
 
 impl Samples {
-    /// Reads what perf has recorded of a server that still runs.
+    /// Reads the samples that perf has recorded of a server that still runs.
     fn read(data: &Path, server: &Server) -> Samples {
         let mut perf = Command::new("perf");
         perf.args(["script", "-F", "comm,ip,sym,dso", "--no-inline", "-i"]).arg(data).stderr(Stdio::null());
@@ -220,10 +220,10 @@ impl Samples {
     }
 }
 
-/// Where a program was loaded.
+/// The place at which a program was loaded.
 struct Loaded {
     base: u64,
-    /// Of its code: where that begins, and where in the file.
+    /// Start of its code in memory, and that start's offset in the file.
     code: u64,
     code_in_file: u64,
 }
@@ -246,15 +246,15 @@ impl Loaded {
         Loaded { base, code, code_in_file }
     }
 
-    /// The address that the program's file gives to what perf tells of: by where that is in memory, or in the file, for which it depends on
-    /// its version.
+    /// Converts an address from perf to an address in the program's file. Depending on perf's version, it is a position
+    /// in memory or in the file.
     fn in_program(&self, address: u64) -> u64 {
         let in_memory = if address < self.base { address - self.code_in_file + self.code } else { address };
         in_memory - self.base
     }
 }
 
-/// The file in `src` that each address belongs to, as `net/conn.rs`: the innermost of ours, where calls were inlined.
+/// The file in `src` of each address, as `net/conn.rs`: the innermost of our files, where calls were inlined.
 fn sources(program: &Path, loaded: &Loaded, mut addresses: Vec<u64>) -> HashMap<u64, String> {
     addresses.sort_unstable();
     addresses.dedup();
@@ -281,7 +281,7 @@ fn stage_of(frames: &[Frame<'_>], sources: &HashMap<u64, String>) -> Stage {
         return match call.map_or("", |(_, call)| call) {
             "recvfrom" | "recvmsg" | "read" | "readv" => Stage::Receive,
             "sendto" | "sendmsg" | "writev" => Stage::Send,
-            // One thread wakes another by a write.
+            // A write that wakes another thread.
             "epoll_wait" | "epoll_pwait" | "epoll_pwait2" | "futex" | "poll" | "write" => Stage::Wait,
             "pwrite64" | "pwritev" | "pwritev2" | "fdatasync" | "fsync" | "sync_file_range" => Stage::LogCalls,
             _ => Stage::System,
@@ -293,7 +293,7 @@ fn stage_of(frames: &[Frame<'_>], sources: &HashMap<u64, String>) -> Stage {
     }
     let begins = |names: &[&str]| names.iter().any(|name| leaf.symbol.starts_with(name));
     match leaf.symbol {
-        // Machine code that LuaJIT has made has no name.
+        // Machine code made by LuaJIT has no name.
         "[unknown]" if !leaf.file.contains(".so") => Stage::Lua,
         _ if begins(&["lj_", "lua_", "luaL_", "luaJIT_"]) => Stage::Lua,
         _ if begins(&["mi_", "_mi_", "memcpy", "memmove", "memset", "__mem"]) => Stage::Memory,
@@ -308,7 +308,7 @@ fn is_there(tool: &str) -> bool {
     Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-/// What a program answers to `input`.
+/// The output of a program for `input`.
 fn output(command: &mut Command, input: &str) -> String {
     let mut child = command
         .stdin(Stdio::piped())
@@ -317,7 +317,7 @@ fn output(command: &mut Command, input: &str) -> String {
         .unwrap_or_else(|error| panic!("{command:?} cannot run: {error}"));
     let mut stdin = child.stdin.take().expect("a pipe");
     let input = input.to_owned();
-    // Beside the reading of what it answers, for either pipe may be full.
+    // Runs beside the reading of the output, for either pipe may be full.
     let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
     let output = child.wait_with_output().expect("our own child");
     writer.join().expect("it does not panic").expect("it reads");

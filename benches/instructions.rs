@@ -1,15 +1,15 @@
-//! Instructions that one operation takes, counted by callgrind: `.ci/instructions` runs this, nobody else needs to.
+//! Instructions per operation, counted by callgrind; normally run only by `.ci/instructions`.
 //!
-//! Time varies with the machine, the number of instructions hardly does; so a change that makes the hot path longer shows
-//! in CI, where times are worthless. Each case runs in a process of its own. It sets up, runs its operations once to warm up
-//! (caches filled, scripts compiled) and once more inside [`measured`], which callgrind is told to count: what setting up
-//! costs is left out, and so is the calibration of the processor's clock, which depends on the weather.
+//! Time varies with the machine, but the number of instructions hardly does. So a change that makes the hot path longer
+//! shows in CI, where times are worthless. Each case runs in a process of its own. It sets up, runs its operations once
+//! to warm up (caches filled, scripts compiled) and once more inside [`measured`], which callgrind is told to count.
+//! Setting up is not counted, nor is the calibration of the processor's clock, which varies at random.
 //!
-//! The commands go through [`Engine::feed`] as a connection calls it, without a socket. The hashes, the random numbers and
-//! the clocks are fixed. What is "sent" has its replies leave, too, as a connection has them leave, since this is when a log is
-//! written: to a disk in memory, whose syncs take as long as the case says. What is "logged" has a disk so quick that the engine's
-//! thread writes; what is "handed over" a slow one, so that what the log's thread does is counted, too. The difference to what is
-//! sent without a log is what the log costs.
+//! The commands go through [`Engine::feed`] as a connection calls it, without a socket. The hashes, the random numbers
+//! and the clocks are fixed. In "sent" cases the replies leave as they do from a connection, which is when a journal is
+//! written: to a disk in memory, whose syncs take as long as the case says. "Logged" cases have a disk so quick that
+//! the engine's thread writes; "handed over" cases have a slow one, so that the work of the journal's thread is counted
+//! as well. The difference from "sent" without a journal is the cost of the journal.
 //!
 //! `instructions CASE COUNT` runs a case; without arguments the names are listed.
 
@@ -132,17 +132,18 @@ const CASES: &[Case] = &[
     ("script, cjson", |count| script(scripts::JSON, &scripts::an_order(), count)),
 ];
 
-/// Who holds a lock: as long as what clients send, a UUID with a number.
+/// The holder of a lock, as long as those of real clients: a UUID with a number.
 const OWNER: &str = "0e9d1a7c-52b4-4c6f-9b1d-3f3a5f0c7e21:7";
 
 /// Few enough to lie in the processor's cache.
 const KEYS: usize = 1000;
 
-/// Small collections of each kind, with so many elements each. No common factor, so that each is asked for every element.
+/// Small collections of each kind, with [`ELEMENTS`] elements each. The numbers have no common factor, so each
+/// collection is asked for every element.
 const COLLECTIONS: usize = 99;
 const ELEMENTS: usize = 10;
 
-/// Commands that one read brings.
+/// Commands in one read.
 const PIPELINE: usize = 16;
 
 fn main() {
@@ -161,12 +162,12 @@ fn main() {
 #[inline(never)]
 fn measured(work: &mut dyn FnMut()) {
     work();
-    // Without something behind it the call would be a jump, and its end could not be seen.
+    // Without code after it the call would be a jump, and its end could not be seen.
     black_box(());
 }
 
-/// Formatting a number: code of the standard library alone. It moves only when the toolchain does, and then says that a
-/// shift of the other cases may have the same reason.
+/// Formatting a number: code of the standard library alone. The count moves only with the toolchain, and then tells
+/// that a shift of the other cases may have the same reason.
 fn calibration(count: usize) {
     measured(&mut || {
         for i in 0..count {
@@ -196,20 +197,20 @@ fn decode(request: &str, count: usize) {
     measured(&mut pass);
 }
 
-/// Commands that each come alone, over keys that exist.
+/// Runs commands that arrive one at a time, over existing keys.
 fn one_by_one(count: usize, command: impl Fn(usize) -> String) {
     let reads: Vec<String> = (0..count).map(command).collect();
     Client::connect().with_keys().measure(&reads, &reads);
 }
 
-/// One operation is what `commands` says, in pipelines, over keys with collections of ten elements.
+/// Runs the operations that `commands` gives, in pipelines, over keys with collections of ten elements.
 fn small(count: usize, commands: impl Fn(usize) -> Vec<String>) {
     let reads: Vec<Vec<String>> = (0..count).map(commands).collect();
     let reads: Vec<String> = reads.concat().chunks(PIPELINE).map(<[String]>::concat).collect();
     Client::connect().with_collections().measure(&reads, &reads);
 }
 
-/// The collection of this kind that operation `i` is about.
+/// The collection of this kind for operation `i`.
 fn at(kind: &str, i: usize) -> String {
     format!("{kind}:{}", i % COLLECTIONS)
 }
@@ -219,13 +220,13 @@ fn element(i: usize) -> String {
     format!("element:{}", i % ELEMENTS)
 }
 
-/// An element is added and removed.
+/// Adds and removes an element.
 fn coming_and_going(add: &str, key: &str, added: &[&str], remove: &str) -> Vec<String> {
     let member = added.last().expect("something is added");
     vec![encode(&[&[add, key], added].concat()), encode(&[remove, key, member])]
 }
 
-/// A client behind a command that changes what the server does for it or for all.
+/// A client after a command that changes how the server treats it, or all clients.
 fn with_setting(command: &[&str], is_resp3: bool) -> Client {
     let mut client = Client::connect().with_keys();
     if is_resp3 {
@@ -243,7 +244,7 @@ fn limited() -> Client {
     client
 }
 
-/// A rate, a window and a quota of this many a day.
+/// A rate, a window and a daily quota.
 fn three_limits(i: usize, quota: &str) -> String {
     let (rate, window, day) = (at("rate", i), at("window", i), at("day", i));
     let rate = ["LIMIT.TAKE", "RULES", "3", &rate, "GCRA", "1000000", "1000", "1000000"];
@@ -257,7 +258,7 @@ fn gate(mut client: Client, count: usize, limit: &str) {
     client.measure(&reads, &reads);
 }
 
-/// A script with a key and an argument.
+/// Runs a script with a key and an argument.
 fn script(body: &str, argument: &str, count: usize) {
     let mut client = Client::connect();
     let sha = client.load(body);
@@ -275,7 +276,7 @@ fn bundled_gate(count: usize) {
     Client::connect().measure(&reads, &reads);
 }
 
-/// One operation is an order of somebody who has not ordered before.
+/// One operation is an order by a new buyer.
 fn seckill(count: usize) {
     let mut client = Client::connect();
     let sha = client.load(scripts::SECKILL);
@@ -296,7 +297,7 @@ fn encode(args: &[&str]) -> String {
     format!("*{}\r\n{bulks}", args.len())
 }
 
-/// The log's clock. Between two looks at it passes the time that a sync takes; looking costs as much as looking at the real one.
+/// The journal's clock. A sync's time passes between two looks at it; looking costs as much as looking at the real one.
 struct SyncClock {
     real: RealClock,
     sync_ns: u64,
@@ -316,14 +317,14 @@ struct Client {
     session: SessionKey,
     decoder: Decoder,
     out: Reply,
-    /// Replies leave, and if there is a log, it is written.
+    /// Whether replies leave and a journal, if any, is written.
     sends: bool,
 }
 
 impl Client {
     fn connect() -> Client {
         let clock = Clock::manual(1_700_000_000_000);
-        // Under callgrind every script is slow; as anywhere else, none is to be taken for it.
+        // Every script is slow under callgrind; as anywhere else, none must count as slow.
         let config = Config { script_slow_threshold_us: 60_000_000, ..Config::default() };
         let mut engine = Engine::new(config, command::table(), clock, Rng::seeded(1)).expect("a fresh engine");
         let address = "127.0.0.1:1".to_owned();
@@ -332,22 +333,23 @@ impl Client {
         Client { engine, session, decoder: Decoder::new(), out: Reply::new(Form::Resp2), sends: false }
     }
 
-    /// The same, whose replies leave.
+    /// A client whose replies leave.
     fn sending() -> Client {
         Client { sends: true, ..Client::connect() }
     }
 
-    /// The same with a log, which the engine's thread writes.
+    /// A sending client with a journal that the engine's thread writes.
     fn logged() -> Client {
         Client::on_disk(1_000)
     }
 
-    /// The same with a log, which its own thread would write.
+    /// A sending client with a journal that its own thread would write.
     fn handing_over() -> Client {
         Client::on_disk(10_000_000)
     }
 
-    /// The same with a log on a disk whose syncs take so many nanoseconds. There are no threads: what one would do is done in between.
+    /// A sending client with a journal on a disk whose syncs take `sync_ns` nanoseconds. There are no threads: their
+    /// work is done in between.
     fn on_disk(sync_ns: u64) -> Client {
         let mut client = Client::sending();
         let disk = Arc::<MemoryDisk>::default();
@@ -387,14 +389,14 @@ impl Client {
         self.measure(&reads, &reads);
     }
 
-    /// Loads a script; answers its SHA1.
+    /// Loads a script. Returns its SHA1.
     fn load(&mut self, script: &str) -> String {
         self.feed(&encode(&["SCRIPT", "LOAD", script]));
         let reply = String::from_utf8_lossy(self.out.as_bytes()).into_owned();
         reply.lines().nth(1).expect("a bulk string").to_owned()
     }
 
-    /// What one read brings is answered; nothing may fail.
+    /// Feeds one read and checks that no command fails.
     fn feed(&mut self, read: &str) {
         self.out.truncate(0);
         self.engine.feed(self.session, &mut self.decoder, black_box(read.as_bytes()), &mut self.out);
@@ -403,7 +405,7 @@ impl Client {
         assert!(reply.first().is_some_and(|&kind| kind != b'-'), "{}", reply.escape_ascii());
     }
 
-    /// Has the replies leave as a connection does.
+    /// Lets the replies leave as a connection does.
     fn send(&mut self) {
         let server = &mut self.engine.server;
         let session = server.clients.sessions.get_mut(self.session).expect("it is connected");

@@ -1,8 +1,9 @@
-//! Threads that receive and send beside the one that runs the commands: `cargo bench --bench io_threads`.
+//! I/O threads beside the thread that runs the commands: `cargo bench --bench io_threads`.
 //!
-//! Each server is measured with one thread and with several (`--io-threads`), on cores that no other server uses meanwhile; 200 connections
-//! in a closed loop, from a client with as many threads as it has cores. Without `--server-cores` and `--client-cores` each side has half of the machine's cores: it
-//! takes a machine of eight or more to say anything.
+//! Each server is measured with one thread and with several (`--io-threads`), on cores that no other server uses in the
+//! meantime. 200 connections run in a closed loop, from a client with as many threads as it has cores. Without
+//! `--server-cores` and `--client-cores` each side has half of the machine's cores: meaningful results need a machine
+//! of eight or more.
 
 mod figures;
 mod load;
@@ -16,7 +17,7 @@ use figures::{Quantity, Recorder};
 use load::{Judged, Load, Pace};
 use peer::{Server, Setup, UNLOGGED, pin_self_to};
 
-/// Measures what threads that receive and send are worth. Takes some 2 minutes in full with two peers.
+/// Measures the benefit of I/O threads. Takes some 2 minutes in full with two peers.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
@@ -24,7 +25,7 @@ struct Options {
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// Threads of each server, the one that runs the commands among them; half of the machine's cores if not given.
+    /// Threads of each server, including the one that runs the commands; half of the machine's cores if not given.
     #[arg(long)]
     io_threads: Option<usize>,
     /// Cores of the servers, as in "0-7".
@@ -39,7 +40,7 @@ const CONNECTIONS: usize = 200;
 
 fn main() {
     let options = Options::parse();
-    // Of the cores, and so many threads has the client.
+    // Half of the cores for each side, and as many threads for the client.
     let half = std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
     let server_cores = options.server_cores.clone().unwrap_or_else(|| format!("0-{}", half - 1));
     let client_cores = options.client_cores.clone().unwrap_or_else(|| format!("{half}-{}", 2 * half - 1));

@@ -1,7 +1,7 @@
 //! The keyspace alone, on one core, without commands or a socket: `cargo bench --bench keyspace`.
 //!
-//! Each operation is measured with a thousand keys, which lie in the processor's cache, and with a million, which do not:
-//! what the second costs more is memory latency, which pipelines hide by [`warm`](Keyspace::warm). Keys are visited in an
+//! Each operation is measured with a thousand keys, which lie in the processor's cache, and with a million, which do
+//! not. The difference is memory latency, which pipelines hide by [`warm`](Keyspace::warm). Keys are visited in an
 //! order that no prefetcher guesses.
 
 use std::hint::black_box;
@@ -18,7 +18,7 @@ const SIZES: [usize; 2] = [1_000, 1_000_000];
 /// How many keys one slice of active expiry removes here.
 const EXPIRING: usize = 1_000;
 
-/// Keys that one step of a scan asks for.
+/// Keys requested by one step of a scan.
 const SCAN_COUNT: usize = 10;
 
 const NOW_MS: i64 = 1_700_000_000_000;
@@ -30,7 +30,7 @@ fn empty() -> Keyspace {
     ks
 }
 
-/// As many keys, each with a counter.
+/// A keyspace of `size` keys, each with a counter.
 fn filled(size: usize) -> Keyspace {
     let mut ks = empty();
     for i in 0..size {
@@ -43,7 +43,7 @@ fn key(i: usize) -> String {
     format!("key:{i:012}")
 }
 
-/// Names of existing keys in an order that jumps about.
+/// Names of existing keys in a scattered order.
 struct Visits {
     keys: Vec<String>,
     next: usize,

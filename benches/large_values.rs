@@ -1,18 +1,18 @@
 //! Values of a million elements, beside peers: `cargo bench --bench large_values`.
 //!
-//! For each type all servers get the same value; told are
+//! For each type all servers get the same value. Reported are
 //!
-//! - resident memory per element: what the process grew by when it got a second such value, over the number of elements (the
-//!   first one also pays what is needed once, and for huge pages that are not full yet);
+//! - resident memory per element: the growth of the process when it got a second such value, divided by the number of
+//!   elements (the first value also pays one-off costs, and for huge pages that are not full yet);
 //! - for a point read, an insert, a range of ten from the middle and a deletion: the 99th percentile of the time from
-//!   request to reply, and how busy the server was meanwhile; and CPU time of the server's process per request, from
-//!   requests that are pipelined, as the median of the rounds;
-//! - the longest that another client waits while the whole value is deleted.
+//!   request to reply, and how busy the server was in the meantime; and CPU time of the server's process per request,
+//!   from pipelined requests, as the median of the rounds;
+//! - the longest wait of another client while the whole value is deleted.
 //!
-//! The 99th percentile is what many clients see: 50 connections, of which each has always one request underway and sends the
-//! next when the reply is there. With one request at a time the server sleeps in between, and the kernel's wake-ups would be
-//! all that is measured. So the server, on its one core, is what is waited for, and this client never sleeps: it asks without
-//! pause (epoll) which replies are there, notes the time once for all of them, and only then reads them.
+//! The 99th percentile is that of many clients: 50 connections, each of which always has one request underway and sends
+//! the next when the reply arrives. With one request at a time the server would sleep in between, and only the kernel's
+//! wake-ups would be measured. So the wait is for the server, on its one core, and this client never sleeps: it polls
+//! continuously (epoll) for replies, notes the time once for all of them, and only then reads them.
 //!
 //! The servers take turns, round after round.
 
@@ -37,7 +37,7 @@ struct Options {
     /// Elements of each value.
     #[arg(long, default_value_t = 1_000_000)]
     elements: u64,
-    /// Requests of each round: so many of the connections together, and so many that are pipelined.
+    /// Requests per round: this many from all connections together, and as many pipelined.
     #[arg(long, default_value_t = 4_000)]
     requests: u64,
 }
@@ -46,8 +46,8 @@ struct Options {
 const CONNECTIONS: usize = 50;
 const KEY: &str = "big";
 
-/// A type of values: how element `i` gets in, and what is asked, `n` being a number out of the whole range and `i` one that
-/// no other request has.
+/// A type of values: the command that adds element `i`, and the requests measured. `n` is a number out of the whole
+/// range and `i` one that no other request has.
 struct Kind {
     name: &'static str,
     fill: fn(i: u64) -> Vec<String>,
@@ -56,7 +56,7 @@ struct Kind {
 
 type Ask = fn(n: u64, i: u64) -> Vec<String>;
 
-/// A command on the key from words with numbers in them.
+/// Makes a command on the key from words with numbers in them.
 macro_rules! ask {
     ($verb:literal $(, $word:expr)*) => { vec![$verb.to_owned(), KEY.to_owned() $(, $word.to_string())*] };
 }
@@ -107,7 +107,7 @@ const KINDS: [Kind; 5] = [
         fill: |i| ask!("XADD", format!("{}-1", i + 1), "field", format!("value:{i:07}")),
         asks: [
             ("XRANGE of one", |n, _| ask!("XRANGE", format!("{}-1", n + 1), format!("{}-1", n + 1))),
-            // Connections overtake each other, so that the server has to choose the id.
+            // Connections overtake each other, so the server must choose the id.
             ("XADD", |_, _| ask!("XADD", "*", "field", "value")),
             ("XRANGE of ten in the middle", |n, _| ask!("XRANGE", format!("{n}-0"), "+", "COUNT", 10)),
             ("XDEL", |n, _| ask!("XDEL", format!("{}-1", n + 1))),
@@ -161,7 +161,7 @@ fn main() {
     recorder.finish();
 }
 
-/// Fills the value twice; answers how many bytes the process grew by for each element the second time.
+/// Fills the value twice. Returns the process's growth in bytes per element during the second fill.
 fn grown_by_each(server: &Server, kind: &Kind, elements: u64) -> f64 {
     fill(server, kind, elements);
     Connection::new(server).ask(&["RENAME", KEY, "first"]);
@@ -180,10 +180,10 @@ fn fill(server: &Server, kind: &Kind, elements: u64) {
     }
 }
 
-/// What one kind of request costs: the p99 in us, CPU time in us, and the share of the time for which the server was busy in percent.
-/// Takes the numbers from `first` on: the same for all servers, and no element twice.
+/// The cost of one kind of request: the p99 in us, CPU time in us, and the share of time for which the server was busy,
+/// in percent. Takes the numbers from `first` on: the same for all servers, and no element twice.
 fn cost(server: &Server, crowd: &mut Crowd, ask: Ask, first: u64, options: &Options) -> [f64; 3] {
-    // A prime times a number runs through the whole range.
+    // Multiples of a prime run through the whole range.
     let requests: Vec<Vec<u8>> = (first..first + options.requests * 2)
         .map(|i| command(&ask(i.wrapping_mul(611_953) % options.elements, i)))
         .collect();
@@ -198,7 +198,7 @@ fn cost(server: &Server, crowd: &mut Crowd, ask: Ask, first: u64, options: &Opti
     [times_us[times_us.len() * 99 / 100], cpu_us, 100.0 * busy]
 }
 
-/// Deletes the value while another client asks without pause; answers its longest wait in ms.
+/// Deletes the value while another client sends requests without pause. Returns its longest wait in ms.
 fn longest_wait_ms(server: &Server) -> f64 {
     let (mut deleter, mut other, ping) = (Connection::new(server), Connection::new(server), encode(&["PING"]));
     deleter.send(&encode(&["DEL", KEY]));
@@ -216,10 +216,10 @@ fn command(words: &[String]) -> Vec<u8> {
     encode(&words.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Connections of one server, each of which has a request underway.
+/// Connections of one server, each with a request underway.
 struct Crowd {
     clients: Vec<Connection>,
-    /// Tells whose replies are there.
+    /// Reports the connections that have replies.
     epoll: OwnedFd,
 }
 
@@ -229,7 +229,7 @@ impl Crowd {
         // SAFETY: takes no pointer.
         let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         assert!(epoll >= 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: a descriptor that was just made, and that nobody else owns.
+        // SAFETY: the descriptor was just made, and has no other owner.
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
         for (number, client) in clients.iter().enumerate() {
             let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: number as u64 };
@@ -242,8 +242,8 @@ impl Crowd {
         Crowd { clients, epoll }
     }
 
-    /// Asks all this, and answers the microseconds from request to reply where everybody had a request underway: not
-    /// those of the first request of each, nor what comes when there is none left to send.
+    /// Sends all requests. Returns the microseconds from request to reply while every connection had a request
+    /// underway: neither those of the first request of each, nor those at the end, when no request is left to send.
     fn ask(&mut self, requests: &[Vec<u8>]) -> Vec<f64> {
         let (mut requests, mut times_us) = (requests.iter(), Vec::new());
         let mut sent = vec![None; self.clients.len()];
@@ -269,11 +269,11 @@ impl Crowd {
         times_us
     }
 
-    /// Who has a reply, and since when this is known. Waits without sleeping.
+    /// The connections that have a reply, and since when that is known. Waits without sleeping.
     fn ready(&self) -> (impl Iterator<Item = usize> + use<>, Instant) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; CONNECTIONS];
         loop {
-            // SAFETY: as many events may be written as there are.
+            // SAFETY: at most as many events are written as the buffer holds.
             let ready = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), CONNECTIONS as i32, 0) };
             if ready > 0 {
                 return (events.into_iter().take(ready as usize).map(|event| event.u64 as usize), Instant::now());

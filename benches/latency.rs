@@ -1,18 +1,19 @@
-//! How long servers keep a client waiting that asks little, while others ask much: `cargo bench --bench latency`.
+//! How long a light client waits beside a heavy load: `cargo bench --bench latency`.
 //!
-//! The client asks a thousand times a second in an open loop (see `probe`). Its waits beside a busy server are told beside those
-//! of an idle one, for these are the machine's own: a virtual machine that its host stops for 3 ms stops everybody.
+//! The client sends a thousand requests per second in an open loop (see `probe`). Its waits beside a busy server are
+//! reported next to those of an idle one, which belong to the machine: a virtual machine that its host stops for 3 ms
+//! delays every client.
 //!
-//! | Table | What goes on meanwhile |
+//! | Table | Load in the meantime |
 //! |---|---|
-//! | `latency` | nothing; 50 connections that ask in a closed loop, one or 16 requests at a time |
+//! | `latency` | none; 50 connections in a closed loop, with one or 16 requests in flight |
 //! | `growth` | insertion of 20 million keys, as fast as the server answers |
 //! | `expiry` | the deadlines of a million keys pass in one second |
-//! | `leases` | the same of a million leases, of locks and of places of gates |
+//! | `leases` | the same for a million leases, of locks and of places in gates |
 //! | `deletion` | a set of 10 million members is deleted |
 //! | `huge_pages` | insertion of 3 million keys, with and without huge pages |
 //!
-//! The server has one core, with all its threads; the load and the probe share the other, where the load gives way.
+//! The server has one core, with all its threads; the load and the probe share the other, on which the load gives way.
 
 mod figures;
 mod load;
@@ -33,40 +34,40 @@ use peer::{Server, Setup, UNLOGGED, connection::Connection, pin_self};
 use probe::{Waits, give_way, probe_while};
 use requests::{NUMBER, Requests, encode};
 
-/// Measures the waits of a client that asks little while others ask much. Takes some 55 minutes in full with two peers; memory
-/// for 20 million keys, some 2 GiB.
+/// Measures the waits of a light client beside a heavy load. Takes some 55 minutes in full with two peers; memory for
+/// 20 million keys, some 2 GiB.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
     setup: Setup,
 }
 
-/// Keys that a server grows to.
+/// Keys to which a server grows.
 const GROWN_KEYS: u64 = 20_000_000;
 
 /// Keys that expire in one second.
 const EXPIRING_KEYS: u64 = 1_000_000;
 
-/// Members of the set that is deleted.
+/// Members of the deleted set.
 const DELETED_MEMBERS: u64 = 10_000_000;
 
-/// Keys that are inserted with and without huge pages.
+/// Keys inserted with and without huge pages.
 const HUGE_PAGE_KEYS: u64 = 3_000_000;
 
-/// How long each wait of the table `latency` is looked at, in seconds; 20,000 requests tell the longest of 10,000.
+/// How long each case of the table `latency` is observed, in seconds; 20,000 requests show the longest wait of 10,000.
 const LATENCY_S: f64 = 20.0;
 
-/// The same for an idle server beside the other tables.
+/// As [`LATENCY_S`], for an idle server beside the other tables.
 const IDLE_S: f64 = 5.0;
 
-/// Connections that insert, and how much each of them sends at a time.
+/// Connections that insert, and the size of their pipelines.
 const INSERTERS: u64 = 8;
 const INSERTED_AT_ONCE: usize = 16;
 
-/// Beyond this a wait is called a stall, in ms.
+/// A longer wait is called a stall, in ms.
 const STALL_MS: f64 = 2.0;
 
-/// Memory is back when no more of what was added is left than this share of it.
+/// Memory counts as returned when at most this share of the growth is left.
 const LEFT_OVER: f64 = 0.1;
 
 /// Longest time to wait for memory to come back, in seconds.
@@ -104,7 +105,7 @@ fn beside_load(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
     }
 }
 
-/// What a probe meets where there is nothing else to do.
+/// The waits of a probe on an idle server.
 fn idle(server: &Server, length: Duration) -> Waits {
     probe_while(server, || std::thread::sleep(length)).0
 }
@@ -135,7 +136,7 @@ fn growth(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
         let (growing, ()) = probe_while(&server, || insert(&server, keys));
         let (cpu, length) = (server.cpu_seconds() - cpu, begin.elapsed());
         drop(server);
-        // The longer one looks, the longer is the longest wait: so the machine's own are looked for as long.
+        // The longest wait grows with the time observed, so the idle server is observed for as long.
         let idle = idle(&setup.start(&commands[number]), length);
         vec![of(&idle, 0.0, 0.0), of(&growing, keys as f64 / length.as_secs_f64(), cpu * 1e6 / keys as f64)]
     });
@@ -208,7 +209,7 @@ fn expiry(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
     });
 }
 
-/// Only of the server to judge: peers have no leases.
+/// Only for the server under test: peers have no leases.
 fn leases(recorder: &mut Recorder, setup: &Setup) {
     let many = setup.scaled(EXPIRING_KEYS);
     recorder.table_of(
@@ -224,7 +225,7 @@ fn leases(recorder: &mut Recorder, setup: &Setup) {
             stalls(),
         ],
     );
-    // Of locks each is a key of its own.
+    // Each lock is a key of its own.
     let lock = |at_ms: &str| encode(&["LOCK.ACQUIRE", &format!("lock:{NUMBER}"), LEASE_OWNER, "PXAT", at_ms]);
     let gate = |at_ms: &str| {
         encode(&["GATE.ACQUIRE", "gate", &format!("holder:{NUMBER}"), "LIMIT", "4000000000", "PXAT", at_ms])
@@ -252,7 +253,7 @@ fn leases(recorder: &mut Recorder, setup: &Setup) {
     }
 }
 
-/// Makes a request of each number, for something that lasts until this time, Unix ms.
+/// Makes a request for each number, for something that expires at this time, Unix ms.
 type Request = fn(&str) -> Vec<u8>;
 
 /// As long as a UUID.
@@ -262,9 +263,9 @@ const LEASE_OWNER: &str = "7f0b1a2c-3d4e-4f5a-8b6c-9d0e1f2a3b4c";
 struct Passing(Range<u64>);
 
 impl Passing {
-    /// Stores what has deadlines that are spread over a second that has not begun by then.
+    /// Stores keys whose deadlines are spread over one second that begins only after the last is stored.
     fn stored(connection: &mut Connection, keys: u64, request: Request) -> Passing {
-        // Whoever stores 100,000 keys in a second is in time. On a machine that is busy with something else it may take longer.
+        // Storing 100,000 keys per second is fast enough. A machine busy with other work may take longer.
         let mut patience_ms = 2_000 + keys / 100;
         loop {
             let first = unix_ms() + patience_ms;
@@ -277,7 +278,7 @@ impl Passing {
         }
     }
 
-    /// Answers whether all were stored in time.
+    /// Returns whether all were stored in time.
     fn store(&self, connection: &mut Connection, keys: u64, request: Request) -> bool {
         const STEP: u64 = 500;
         for first in (0..keys).step_by(STEP as usize) {
@@ -300,17 +301,17 @@ fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set").as_millis() as u64
 }
 
-/// Memory that is to come back.
+/// Memory expected to be returned.
 struct MemoryBack<'a> {
     server: &'a Server,
-    /// Resident bytes before it was taken.
+    /// Resident bytes before the growth.
     before: u64,
-    /// Resident bytes with it.
+    /// Resident bytes after the growth.
     full: u64,
 }
 
 impl MemoryBack<'_> {
-    /// Seconds from `since` until it is; [`MEMORY_PATIENCE_S`] where it takes longer.
+    /// Seconds from `since` until the memory is returned; [`MEMORY_PATIENCE_S`] where it takes longer.
     fn seconds_until_back(&self, since: Instant) -> f64 {
         let enough = self.before + (self.full.saturating_sub(self.before) as f64 * LEFT_OVER) as u64;
         while self.server.resident_bytes() > enough && since.elapsed().as_secs_f64() < MEMORY_PATIENCE_S {
@@ -350,7 +351,7 @@ fn deletion(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
     });
 }
 
-/// Only of the server to judge: what its default costs and brings.
+/// Only for the server under test: the cost and benefit of its default.
 fn huge_pages(recorder: &mut Recorder, setup: &Setup) {
     let settings = ["yes", "no"];
     recorder.table_of(

@@ -1,8 +1,9 @@
-//! What a key takes, beside peers: `cargo bench --bench memory`.
+//! The memory a key takes, beside peers: `cargo bench --bench memory`.
 //!
-//! A fresh server gets keys of one type through one connection. Told is by how much its resident memory (of /proc, when it no longer
-//! changes) grew, over the number of keys: what the machine has to have, be it for data, for tables, or for what the allocator
-//! keeps. Each server is alone while it is measured, and has the machine's default of huge pages.
+//! A fresh server gets keys of one type through one connection. Reported is the growth of its resident memory (from
+//! /proc, once stable) divided by the number of keys: memory that the machine must have, be it for data, for tables, or
+//! for the allocator's reserves. Each server is alone while it is measured, and has the machine's default of huge
+//! pages.
 
 mod figures;
 mod peer;
@@ -14,8 +15,8 @@ use figures::{Quantity, Recorder};
 use peer::{Setup, connection::Connection, pin_self};
 use requests::{NUMBER, encode};
 
-/// Measures resident bytes for each key, by type and number of keys. Takes some 65 minutes in full with two peers; memory for 10
-/// million collections, some 6 GiB.
+/// Measures resident bytes per key, by type and number of keys. Takes some 65 minutes in full with two peers; memory
+/// for 10 million collections, some 6 GiB.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
@@ -25,7 +26,7 @@ struct Options {
 /// Numbers of keys at which the memory is read, in rising order.
 const SIZES: [u64; 3] = [1_000_000, 4_000_000, 10_000_000];
 
-/// So many streams and no more: of four million, the peers' fill 18 GB.
+/// No more streams than this: four million of them fill 18 GB on the peers.
 const STREAMS: [u64; 1] = [1_000_000];
 
 /// Gates, each of which is held [`HOLDERS`] times.
@@ -35,12 +36,12 @@ const HOLDERS: usize = 60;
 /// Requests in flight while keys are stored.
 const AT_ONCE: usize = 500;
 
-/// A type of keys, and what makes number [`NUMBER`] of them.
+/// A type of keys, and the requests that make key number [`NUMBER`].
 struct Kind {
     name: &'static str,
     sizes: &'static [u64],
     requests: fn() -> Vec<Vec<u8>>,
-    /// What makes it on peers, where they do not have the commands.
+    /// The requests that make it on peers, where they do not have the commands.
     on_peers: Option<fn() -> Vec<Vec<u8>>>,
 }
 
@@ -128,7 +129,7 @@ const KINDS: [Kind; 10] = [
                 |number| encode(&["GATE.ACQUIRE", &key("gate"), &holder(number), "LIMIT", "60", "PX", LEASE_MS]);
             (0..HOLDERS).map(place).collect()
         },
-        // As the script of such a gate keeps it: by when each lease ends.
+        // As the script of such a gate stores it: the end of each lease.
         on_peers: Some(|| {
             let place = |number| encode(&["ZADD", &key("gate"), "1800000000000", &holder(number)]);
             (0..HOLDERS).map(place).collect()
@@ -139,7 +140,7 @@ const KINDS: [Kind; 10] = [
 /// Longer than the bench takes.
 const LEASE_MS: &str = "86400000";
 
-/// A name of 36 bytes, as long as a UUID, which no other holder has.
+/// A name of 36 bytes, as long as a UUID, that no other holder has.
 fn holder(number: usize) -> String {
     format!("7f0b1a2c-3d4e-4f5a-8b{number:02}-{NUMBER}")
 }
@@ -180,12 +181,12 @@ fn main() {
 fn measure(setup: &Setup, command: &str, requests: &[Vec<u8>], sizes: &[u64]) -> Vec<[f64; 1]> {
     let server = setup.start(command);
     let mut connection = Connection::new(&server);
-    // What the server allocates once, for the first client and command, is no part of a key.
+    // Memory that the server allocates once, for the first client and command, is no part of a key.
     connection.ask(&["PING"]);
     let empty = server.settled_bytes();
     let mut stored = 0;
     let mut bytes_per_key = |&size: &u64| {
-        // One request of each key after the other: a collection may grow while others do, too.
+        // Each request runs for all keys before the next one: a collection may grow while others do, too.
         for request in requests {
             connection.fill(stored..size, AT_ONCE, request);
         }

@@ -1,19 +1,19 @@
-//! What a BGSAVE costs those who go on writing, beside peers: `cargo bench --bench saving`.
+//! The cost of a BGSAVE to clients that go on writing, beside peers: `cargo bench --bench saving`.
 //!
-//! Each server is started alone and filled: once with many small strings, once with one hash of as many fields. Then some
-//! connections overwrite random ones of these, pipelined, as fast as the server answers. After a while without a snapshot comes one
-//! with BGSAVE, from the command until INFO says that it has ended. Told are, for the time without and with it:
+//! Each server is started alone and filled: once with many small strings, once with one hash of as many fields. Then
+//! some connections overwrite random ones of these, pipelined, as fast as the server answers. A span without a snapshot
+//! is followed by one with BGSAVE, from the command until INFO says that it has ended. Reported are, for both spans:
 //!
-//! - writes in a second;
-//! - how long the server keeps another client waiting that asks little (see `probe`): the 99th percentile and the longest, beside
-//!   the longest without any load, which is the machine's own;
+//! - writes per second;
+//! - how long the server keeps a light client waiting (see `probe`): the 99th percentile and the longest wait, beside
+//!   the longest without any load, which belongs to the machine;
 //!
-//! and of the snapshot: how long it took, and by how much memory grew for it at most. That is the resident memory of the server, and
-//! what a process that it has forked holds beside it, above the most that the server had before.
+//! and for the snapshot, how long it took, and the largest growth of memory during it. That is the resident memory of
+//! the server, plus memory held only by a forked process, less the server's own peak before the snapshot.
 //!
-//! Server and client share all the cores that they are given, for what saves has to run somewhere, be it a thread or a process. On
-//! few cores a wait would then be as long as the system lets those run who make the load. So these give way to the server.
-//! Snapshots go to a temporary folder (`TMPDIR`).
+//! Server and client share all the cores that they are given, for saving needs a core, be it for a thread or a process.
+//! On few cores, a wait would then last as long as the system lets the load's threads run. So these give way to the
+//! server. Snapshots go to a temporary folder (`TMPDIR`).
 
 mod figures;
 mod peer;
@@ -32,18 +32,18 @@ use peer::{Server, Setup, connection::Connection};
 use probe::{Waits, give_way, probe_while};
 use requests::{NUMBER, Random, encode};
 
-/// Measures what BGSAVE costs under full load of writes. Takes some 10 minutes in full with two peers.
+/// Measures the cost of BGSAVE under a full load of writes. Takes some 10 minutes in full with two peers.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
     setup: Setup,
-    /// Keys, and fields of the hash.
+    /// Number of keys, and of fields of the hash.
     #[arg(long, default_value_t = 5_000_000)]
     keys: u64,
     /// Connections that write.
     #[arg(long, default_value_t = 8)]
     connections: u64,
-    /// Writes that each of them sends at a time.
+    /// Writes in flight on each connection.
     #[arg(long, default_value_t = 16)]
     depth: u64,
     /// For how long the load is measured without a snapshot.
@@ -54,7 +54,7 @@ struct Options {
     cores: String,
 }
 
-/// How a number is written, and the reply to a write of one that is there.
+/// How a number is written, and the reply when its key or field exists.
 struct Kind {
     name: &'static str,
     write: fn(number: &str) -> Vec<u8>,
@@ -74,14 +74,14 @@ const KINDS: [Kind; 2] = [
     },
 ];
 
-/// Longer than any snapshot takes that is not stuck.
+/// Longer than any snapshot takes unless it is stuck.
 const SAVE_MAX: Duration = Duration::from_secs(900);
 
-/// What was measured while the load went on.
+/// Measurements taken while the load ran.
 struct Span {
     writes_per_s: f64,
     waits: Waits,
-    /// The most memory of the server and its children, in bytes.
+    /// The peak memory of the server and its children, in bytes.
     peak_bytes: u64,
     length: Duration,
 }
@@ -131,7 +131,7 @@ fn measure(command: &str, kind: &Kind, options: &Options) -> [f64; 10] {
             });
         }
         ready.wait();
-        // What grows once grows now.
+        // Lets one-off growth happen before the measurement.
         std::thread::sleep(Duration::from_secs(1));
         let (begin, length) = (Instant::now(), options.setup.seconds(options.seconds));
         let without = load.observe(&server, || begin.elapsed() < length);
@@ -161,7 +161,8 @@ fn is_saving(control: &mut Connection) -> bool {
     control.ask(&["INFO", "persistence"]).contains("rdb_bgsave_in_progress:1")
 }
 
-/// What one connection sends, encoded before: writes of random numbers, enough of them to meet every page of memory.
+/// The batches of one connection, encoded in advance: writes of random numbers, enough of them to touch every page of
+/// memory.
 fn batches(kind: &Kind, options: &Options, connection: u64) -> Vec<Vec<u8>> {
     let mut random = Random::new(connection);
     let mut write = || (kind.write)(&format!("{:012}", random.below(options.keys)));
@@ -176,7 +177,7 @@ struct Load {
 }
 
 impl Load {
-    /// One connection: batches out, their replies in, until the end.
+    /// Runs one connection: sends batches and reads their replies, until the end.
     fn write(&self, server: &Server, kind: &Kind, batches: &[Vec<u8>], depth: u64) {
         let expected = kind.reply.repeat(depth as usize);
         let mut replies = vec![0; expected.len()];
@@ -193,7 +194,8 @@ impl Load {
         }
     }
 
-    /// Looks at the server from another connection for as long as `goes_on`, which is asked 20 times a second.
+    /// Observes the server from another connection for as long as `goes_on` returns true; it is called 20 times a
+    /// second.
     fn observe(&self, server: &Server, mut goes_on: impl FnMut() -> bool) -> Span {
         let (begin, before) = (Instant::now(), self.writes.load(Ordering::Relaxed));
         let (waits, peak_bytes) = probe_while(server, || {

@@ -1,7 +1,7 @@
 //! One call of a script, on one core, without a socket: `cargo bench --bench script_call`.
 //!
-//! The engine is a stand-in that answers at once, so this is what Lua and the way through it cost. The number to hold: a
-//! grant of the concurrency gate (three commands) below 700 ns.
+//! The engine is a stub that answers at once, so only the cost of Lua and of the path through it is measured. The
+//! number to hold: a grant of the concurrency gate (three commands) below 700 ns.
 
 use std::hint::black_box;
 

@@ -1,8 +1,9 @@
-//! How soon SCRIPT KILL and `script-time-limit` end scripts that are slow in every way: `cargo bench --bench script_limits`.
+//! How soon SCRIPT KILL and `script-time-limit` end scripts that are slow in various ways: `cargo bench --bench
+//! script_limits`.
 //!
-//! Each of the suite's endless scripts is ended several times by each of the two, at moments that differ. Told is the longest time
-//! from the moment it should have ended until its caller reads the error, as a Markdown table. That is one call's time at most:
-//! the clock ticks every 5 ms, and a script is asked between any two calls.
+//! Each of the suite's endless scripts is ended several times by each of the two, at different moments. Reported is the
+//! longest time from the moment it should have ended until its caller reads the error, as a Markdown table. That is at
+//! most the time of one call: the clock ticks every 5 ms, and a script is checked between any two calls.
 
 #[path = "../tests/suite/slow_turns.rs"]
 mod slow_turns;
@@ -22,26 +23,26 @@ struct Options {
     /// The server to start.
     #[arg(long, default_value = env!("CARGO_BIN_EXE_tidegate"))]
     server: String,
-    /// How large the values are, in units of 4 MB and 20,000 elements.
+    /// Size of the values, in units of 4 MB and 20,000 elements.
     #[arg(long, default_value_t = 10)]
     scale: usize,
-    /// How often each script is ended by each of the two.
+    /// How often each script is ended by either means.
     #[arg(long, default_value_t = 5)]
     rounds: u64,
-    /// Only scripts whose text holds this.
+    /// Only scripts whose text contains this.
     #[arg(long, default_value = "")]
     only: String,
-    /// What cargo passes.
+    /// Passed by cargo.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// A server that ends with this value.
+/// A server that ends when this value is dropped.
 struct Server(Child, u16);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail only when it has ended already.
+        // Both calls fail only when the server has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -97,7 +98,7 @@ fn set(client: &mut Client, parameter: &str, value: &str) {
     assert_eq!(client.command(&["CONFIG", "SET", parameter, value]), "+OK\r\n");
 }
 
-/// From SCRIPT KILL, sent some milliseconds after the script has begun, until the caller knows.
+/// The time from SCRIPT KILL, sent some milliseconds after the script has begun, until the caller reads the error.
 fn killed_after(caller: &mut Client, other: &mut Client, script: &str, round: u64) -> Duration {
     caller.send(&["EVAL", script, "0"]);
     while other.command(&["PING"]) == "+PONG\r\n" {}
@@ -111,7 +112,7 @@ fn killed_after(caller: &mut Client, other: &mut Client, script: &str, round: u6
     took
 }
 
-/// How much longer than it may a script runs.
+/// How far a script overruns its time limit.
 fn late_by(caller: &mut Client, script: &str, round: u64) -> Duration {
     let limit = Duration::from_millis(100 + round * 37 % 100);
     set(caller, "script-time-limit", &limit.as_millis().to_string());

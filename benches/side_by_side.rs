@@ -1,13 +1,14 @@
 //! Tidegate beside peers, in one run: `cargo bench --bench side_by_side`.
 //!
 //! All servers run at once, pinned to one core; this client is pinned to another. For every case they are measured in
-//! turn, round after round, so that what the machine does besides hits all; each round starts from the same data. Told are medians:
+//! turn, round after round, so that other activity of the machine affects all; each round starts from the same data.
+//! Reported are medians:
 //!
 //! - requests per second, closed loop, 50 connections with P requests in flight each;
-//! - CPU time of the server's process per request, from the kernel's books (all threads, user and system): this holds
-//!   even where the client, not the server, is the limit;
-//! - how busy the client was. Above 90% its core was the limit, and the ratio of the requests per second is too small: that of the
-//!   CPU times then says more.
+//! - CPU time of the server's process per request, from the kernel's books (all threads, user and system): valid even
+//!   where the client, not the server, is the limit;
+//! - how busy the client was. Above 90% its core was the limit, and the ratio of requests per second understates the
+//!   difference: then the ratio of CPU times says more.
 
 mod figures;
 mod load;
@@ -22,8 +23,8 @@ use figures::{Quantity, Recorder};
 use load::{Judged, Load, Pace};
 use peer::{Setup, pin_self};
 
-/// Measures throughput and CPU time per request: by depth of the pipeline, command, script, value size, number of keys and clients.
-/// Takes some 15 minutes in full with two peers.
+/// Measures throughput and CPU time per request: by pipeline depth, command, script, value size, number of keys and
+/// clients. Takes some 15 minutes in full with two peers.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]

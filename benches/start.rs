@@ -1,16 +1,17 @@
 //! How long a server takes to start with its data: `cargo bench --bench start`.
 //!
-//! For each server and each of its ways to keep data, the same keys are stored once, and then the server is started again and
-//! again from the files, all of which the system has in memory. Measured is the time from the launch until a command that needs the
-//! data is answered. Each round starts every server once, in turn, so that what the machine does besides hits all; told are medians.
+//! For each server and each of its persistence modes, the same keys are stored once, and then the server is started
+//! again and again from the files, all of which the system has in memory. Measured is the time from the launch until a
+//! command that needs the data is answered. Each round starts every server once, in turn, so that other activity of the
+//! machine affects all; reported are medians.
 //!
-//! | Case | What the peers find | What Tidegate finds |
+//! | Case | Peers start from | Tidegate starts from |
 //! |---|---|---|
-//! | snapshot | their dump.rdb | its own snapshot, and an empty log behind it |
-//! | log | an AOF, one command for each key | nothing but its log, one unit for each key |
-//! | dump.rdb | their dump.rdb | that of the first peer; when it answers, all of it is in its own snapshot, and synced |
+//! | snapshot | their dump.rdb | its own snapshot, and an empty journal after it |
+//! | log | an AOF, one command for each key | only its journal, one unit for each key |
+//! | dump.rdb | their dump.rdb | that of the first peer; it answers once its own snapshot is complete and synced |
 //!
-//! Without a peer the dump.rdb is made by Tidegate. No server is pinned to a core: each may use what it can.
+//! Without a peer the dump.rdb is made by Tidegate. No server is pinned to a core: each may use as many as it can.
 
 mod figures;
 mod peer;
@@ -26,7 +27,8 @@ use figures::{Quantity, Recorder};
 use peer::{Server, Setup, UNLOGGED, connection::Connection};
 use requests::{NUMBER, encode};
 
-/// Measures how long servers take to start. Takes some 10 minutes in full with two peers; space for several times the data.
+/// Measures how long servers take to start. Takes some 10 minutes in full with two peers; space for several times the
+/// data.
 #[derive(Parser)]
 struct Options {
     /// Keys, each a string of 32 bytes.
@@ -34,7 +36,7 @@ struct Options {
     keys: u64,
     #[command(flatten)]
     setup: Setup,
-    /// Folder for the data, of which there will be several times that of the keys. A temporary one if not given.
+    /// Folder for the data, several times the size of the keys. A temporary one if not given.
     #[arg(long)]
     dir: Option<PathBuf>,
 }
@@ -47,13 +49,13 @@ struct Way {
     command: String,
     dir: PathBuf,
     flags: &'static [&'static str],
-    /// What the start makes and the next one must not find.
+    /// A file or folder that the start makes and the next start must not find.
     made: Option<PathBuf>,
 }
 
 const LOGGED: &[&str] = &["--appendonly", "yes", "--auto-aof-rewrite-percentage", "0"];
 
-/// What servers start from, in the order of their ways.
+/// The files that servers start from, in the order of their ways.
 const CASES: [&str; 3] = ["snapshot", "log", "dump.rdb"];
 
 fn main() {
@@ -93,7 +95,7 @@ fn folder(root: &Path, name: &str) -> PathBuf {
     folder
 }
 
-/// Stores the keys in a peer; answers its dump.rdb, too.
+/// Stores the keys in a peer. Returns its dump.rdb as well.
 fn ways_of_peer(command: &str, root: &Path, keys: u64) -> ([Way; 3], PathBuf) {
     let (aof, rdb) = (folder(root, "aof"), folder(root, "rdb"));
     let server = Server::start_in(&aof, command, LOGGED, &[]);
@@ -106,7 +108,7 @@ fn ways_of_peer(command: &str, root: &Path, keys: u64) -> ([Way; 3], PathBuf) {
     ([way(&rdb, UNLOGGED), way(&aof, LOGGED), way(&rdb, UNLOGGED)], dump)
 }
 
-/// Stores the keys in the server to judge, and imports a dump.rdb, or its own if there is none.
+/// Stores the keys in the server under test, and imports a dump.rdb, or its own if there is none.
 fn our_ways(command: &str, root: &Path, keys: u64, dump: Option<PathBuf>) -> [Way; 3] {
     let (log, snapshot, import) = (folder(root, "log"), folder(root, "snapshot"), folder(root, "import"));
     let server = Server::start_in(&log, command, LOGGED, &[]);
@@ -133,7 +135,7 @@ fn store(server: &Server, keys: u64) {
     Connection::new(server).fill(0..keys, PIPELINE, &request);
 }
 
-/// A dump.rdb of what the server at `port` holds.
+/// Makes a dump.rdb of the data of the server at `port`.
 fn export(command: &str, port: u16, to: &Path) {
     let mut words = command.split_whitespace();
     let status = Command::new(words.next().expect("a launch command"))

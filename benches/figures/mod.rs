@@ -1,5 +1,5 @@
-//! What a bench found, declared once: of each case, quantity, server and round one number. The rows that the bench prints, the data
-//! file that it leaves, and the tables, plots and ratios of the report derive from these numbers.
+//! The results of a bench, declared once: one number for each case, quantity, server and round. The bench's printed
+//! rows, its data file, and the report's tables, plots and ratios derive from these numbers.
 
 #![allow(dead_code, reason = "the benches write what the report reads")]
 
@@ -10,47 +10,47 @@ use serde::{Deserialize, Serialize};
 
 use crate::peer::{Setup, machine, median};
 
-/// What one run of a bench found.
+/// The results of one run of a bench.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub bench: String,
-    /// What repeats it.
+    /// The command that repeats the run.
     pub command: String,
     pub machine: String,
-    /// Seconds that it took.
+    /// Duration in seconds.
     pub seconds: f64,
     pub tables: Vec<Table>,
 }
 
-/// Cases that were measured in the same way.
+/// Cases measured in the same way.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Table {
-    /// What the report calls it by.
+    /// The name in the report.
     pub name: String,
-    /// What the cases are, as the head of their column.
+    /// The meaning of the cases, as the head of their column.
     pub cases: String,
-    /// Peers first, the one to judge last.
+    /// Peers first, the server under test last.
     pub servers: Vec<String>,
     pub quantities: Vec<Quantity>,
     pub rows: Vec<Row>,
 }
 
-/// Something that was measured.
+/// A measured quantity.
 #[derive(Serialize, Deserialize, Clone)]
 pub(crate) struct Quantity {
-    /// With its unit, as in "p99 ms".
+    /// The name with its unit, as in "p99 ms".
     pub name: String,
-    /// Digits behind the point.
+    /// Digits after the decimal point.
     pub digits: usize,
     pub better: Better,
 }
 
-/// Which of two numbers is the better one.
+/// Whether higher or lower numbers are better.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq)]
 pub(crate) enum Better {
     Less,
     More,
-    /// A circumstance, which is neither.
+    /// A circumstance, which is neither better nor worse.
     Neither,
 }
 
@@ -58,9 +58,9 @@ pub(crate) enum Better {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Row {
     pub case: String,
-    /// Where the case lies on an axis, if the cases of the table are points of one.
+    /// The position on an axis, if the table's cases are points of one.
     pub x: Option<f64>,
-    /// By quantity, then server, then round.
+    /// Indexed by quantity, then server, then round.
     pub samples: Vec<Vec<Vec<f64>>>,
 }
 
@@ -77,7 +77,7 @@ impl Quantity {
         Quantity { name: name.to_owned(), digits, better: Better::Neither }
     }
 
-    /// The best of some values.
+    /// The best of the values.
     fn best(&self, values: impl Iterator<Item = f64>) -> Option<f64> {
         match self.better {
             Better::Less => values.min_by(f64::total_cmp),
@@ -88,7 +88,7 @@ impl Quantity {
 }
 
 impl Row {
-    /// The median of a server's rounds.
+    /// The median over a server's rounds.
     pub(crate) fn median(&self, quantity: usize, server: usize) -> f64 {
         median(self.samples[quantity][server].clone())
     }
@@ -99,8 +99,8 @@ impl Row {
 }
 
 impl Table {
-    /// The ratio of ours to the better peer: the median of the rounds' ratios, for a machine that is shared may be half as fast from
-    /// one minute to the next. `None` where there is no peer, or nothing to be better at.
+    /// The ratio of our server to the better peer: the median of the rounds' ratios, because a shared machine may be
+    /// half as fast from one minute to the next. `None` without a peer, or for a quantity that has no better side.
     pub(crate) fn ratio(&self, row: &Row, quantity: usize) -> Option<f64> {
         let (ours, peers) = row.samples[quantity].split_last()?;
         let ratio = |round: usize| {
@@ -122,7 +122,8 @@ impl Table {
         self.markdown_head() + &rows.collect::<String>()
     }
 
-    /// With few quantities each server has a column of each, and a case is one line. With more, each server has a line of its own.
+    /// Whether each server has a column per quantity, and each case one line, as for few quantities. With more, each
+    /// server has a line of its own.
     fn is_wide(&self) -> bool {
         self.quantities.len() <= 3
     }
@@ -175,7 +176,7 @@ impl Table {
     }
 }
 
-/// What a bench writes while it runs: the rows to standard output as soon as they are there, and to the data file.
+/// Output of a running bench: rows go to standard output as soon as they are complete, and to the data file.
 pub(crate) struct Recorder {
     figures: Figures,
     servers: Vec<String>,
@@ -186,7 +187,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Begins to record for a bench of this name.
+    /// Begins recording for the bench of this name.
     pub(crate) fn new(bench: &str, setup: &Setup) -> Recorder {
         let servers = setup.names();
         let arguments: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
@@ -208,7 +209,7 @@ impl Recorder {
         self.table_of(name, cases, servers, quantities);
     }
 
-    /// The same, for other servers than those of the setup.
+    /// As [`table`](Self::table), for other servers than those of the setup.
     pub(crate) fn table_of<const N: usize>(
         &mut self,
         name: &str,
@@ -221,13 +222,14 @@ impl Recorder {
         self.figures.tables.push(table);
     }
 
-    /// Whether a case of the latest table is to be measured.
+    /// Whether the user wants this case of the latest table to be measured.
     pub(crate) fn wants(&self, case: &str) -> bool {
         case.contains(&self.only) || self.figures.tables.last().is_some_and(|table| table.name.contains(&self.only))
     }
 
-    /// Measures a case of the latest table on every server in every round: `measure` is told the server's number and answers one
-    /// value for each quantity. Who begins changes from round to round, so that a machine that heats up favours nobody.
+    /// Measures a case of the latest table on every server in every round: `measure` gets the server's number and
+    /// returns one value for each quantity. The first server changes from round to round, so that a machine that heats
+    /// up favours none.
     pub(crate) fn case<const N: usize>(
         &mut self,
         case: &str,
@@ -237,7 +239,7 @@ impl Recorder {
         self.cases(vec![(case.to_owned(), x)], |server| vec![measure(server)]);
     }
 
-    /// The same for cases that are measured together, one after the other.
+    /// As [`case`](Self::case), for cases that are measured together, one after the other.
     pub(crate) fn cases<const N: usize>(
         &mut self,
         cases: Vec<(String, Option<f64>)>,
@@ -268,12 +270,12 @@ impl Recorder {
         self.keep();
     }
 
-    /// Tells how long it took.
+    /// Prints how long the bench took.
     pub(crate) fn finish(self) {
         println!("\n{} took {:.0} s", self.figures.bench, self.begin.elapsed().as_secs_f64());
     }
 
-    /// Writes the data file, if there is to be one: after each case, so that a run that is cut off leaves what it found.
+    /// Writes the data file, if one is wanted: after each case, so that an interrupted run keeps its results.
     fn keep(&mut self) {
         let Some(folder) = &self.data else { return };
         self.figures.seconds = self.begin.elapsed().as_secs_f64();
@@ -282,7 +284,7 @@ impl Recorder {
 }
 
 impl Figures {
-    /// Where a bench's figures lie in a folder.
+    /// The path of a bench's figures in a folder.
     fn path(folder: &Path, bench: &str) -> PathBuf {
         folder.join(bench).with_extension("json")
     }
@@ -293,14 +295,14 @@ impl Figures {
         std::fs::write(Self::path(folder, &self.bench), text + "\n").expect("space for the data");
     }
 
-    /// What a bench left in this folder; `None` if it left nothing.
+    /// Reads a bench's figures from this folder; `None` if there are none.
     pub(crate) fn read(folder: &Path, bench: &str) -> Option<Figures> {
         let text = std::fs::read_to_string(Self::path(folder, bench)).ok()?;
         Some(serde_json::from_str(&text).unwrap_or_else(|error| panic!("the figures of {bench}: {error}")))
     }
 }
 
-/// Arguments as a reader repeats them: without the folder of the data, and launch commands without their folders.
+/// Arguments as a reader would repeat them: without the folder of the data, and launch commands without their folders.
 fn without_paths(arguments: &[String]) -> Vec<String> {
     let mut kept = Vec::new();
     let mut words = arguments.iter();

@@ -1,10 +1,10 @@
-//! What coordinates: each load as this server's own command, and as the best script that does the same on any server.
+//! Coordination loads: each as this server's own command, and as the best script that does the same on any server.
 
 use super::{Draw, Load, PLAIN};
 use crate::requests::{NUMBER, encode};
 use crate::scripts;
 
-/// A load in two forms that do the same.
+/// A load in two forms with the same effect.
 pub(crate) struct Pair {
     pub name: &'static str,
     /// By a command of this server.
@@ -13,9 +13,9 @@ pub(crate) struct Pair {
     pub scripts: Load,
 }
 
-/// Who holds something: as long as a UUID.
+/// A holder's name, as long as a UUID.
 const HOLDER: &str = "7d9f3a52-1c4e-4b8a-9f60-2e5d8c7b1a34";
-/// So many that two clients hardly ever want the same one.
+/// So many keys that two clients hardly ever want the same one.
 const KEYS: u64 = 100_000;
 
 pub(crate) static LOCK: Pair = Pair {
@@ -80,7 +80,7 @@ fn stocks() -> Vec<(Vec<u8>, u64)> {
     vec![(encode(&["STOCK.SET", &format!("stock:{NUMBER}"), "1000000"]), STOCKS)]
 }
 
-/// A call of a script that reserves one unit for an order, and one that ends that.
+/// A call of a script that reserves one unit for an order, then a call that settles it.
 fn reserve_and_settle(draw: &mut Draw, order: &str, to: &str) -> Vec<u8> {
     let stock = draw.one_of("stock", STOCKS);
     let (holds, units) = (format!("holds:{stock}"), format!("units:{stock}"));
@@ -115,7 +115,7 @@ pub(crate) static STOCK_CANCEL: Pair = Pair {
     },
 };
 
-/// Here each order is remembered as sold, and each on a name of its own.
+/// The command remembers each order as sold, each under a name of its own.
 pub(crate) static STOCK_COMMIT: Pair = Pair {
     name: "stock, reserve and commit",
     command: Load {

@@ -1,8 +1,9 @@
-//! A load in a closed loop, shared by the benches that measure throughput: connections with some requests in flight each, random keys,
-//! and what came of it.
+//! A load in a closed loop, shared by the benches that measure throughput: connections with some requests in flight
+//! each, random keys, and the results.
 //!
-//! The client is written here because redis-benchmark costs 0.18 us a request at P=100, as much as a fast server: requests
-//! are encoded before the clock starts, replies are only counted. An error reply ends the run: errors are fast, too.
+//! The client is written here because redis-benchmark costs 0.18 us a request at P=100, as much as a fast server.
+//! Requests are encoded before the clock starts, and replies are only counted. An error reply ends the run: errors are
+//! fast, too.
 
 #![allow(dead_code, reason = "each bench takes what it needs")]
 
@@ -21,36 +22,36 @@ use crate::peer::{Server, connection::Connection, connection::Replies, cpu_secon
 use crate::requests::{NUMBER, Random, Requests, encode};
 use crate::scripts;
 
-/// How long a load goes on before it is measured.
+/// How long a load runs before it is measured.
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// What is asked, again and again, with random numbers in it.
+/// Requests sent again and again, with random numbers in them.
 #[derive(Clone, Copy)]
 pub(crate) struct Load {
     pub name: &'static str,
-    /// Strings that are there, and the length of their values.
+    /// The number of existing strings, and the length of their values.
     keys: u64,
     value_len: usize,
-    /// What else is there: requests, each of them for so many numbers from 0.
+    /// Other existing data: requests, each run for this many numbers from 0.
     data: fn() -> Vec<(Vec<u8>, u64)>,
-    /// Scripts that are loaded before.
+    /// Scripts that are loaded first.
     scripts: &'static [&'static str],
-    /// One request. What has a [`NUMBER`] in it is the same request each time but for that, and no number comes twice.
+    /// One request. A request with a [`NUMBER`] differs only in that number, and no number comes twice.
     request: fn(&mut Draw) -> Vec<u8>,
-    /// How many replies it has.
+    /// The number of its replies.
     replies: u64,
-    /// Whether it adds to the data all the time, which then has to be made anew.
+    /// Whether the load keeps adding data, which must then be made anew.
     grows: bool,
 }
 
 impl Load {
-    /// The same among so many strings, with values of that length.
+    /// The same load among `keys` strings, with values of `value_len` bytes.
     pub(crate) fn among(&self, keys: u64, value_len: usize) -> Load {
         Load { keys, value_len, ..*self }
     }
 }
 
-/// What most loads have in common.
+/// The common part of most loads.
 const PLAIN: Load = Load {
     name: "",
     keys: 100_000,
@@ -173,14 +174,14 @@ pub(crate) static JSON: Load = Load {
 /// A script with one key and one argument.
 const SCRIPT: Load = Load { request: |draw| encode(&["EVALSHA", &draw.sha(0), "1", &draw.key(), "xxx"]), ..PLAIN };
 
-/// Collections of a hundred elements, each of which is written as `words` says.
+/// Collections of a hundred elements, each written with the words that `words` gives.
 fn hundred_elements(command: &str, kind: &str, words: fn(String) -> Vec<String>) -> Vec<(Vec<u8>, u64)> {
     let mut request = vec![command.to_owned(), format!("{kind}:{NUMBER}")];
     request.extend((0..Draw::ELEMENTS).flat_map(|number| words(Draw::element_of(number))));
     vec![(encode(&request.iter().map(String::as_str).collect::<Vec<_>>()), COLLECTIONS)]
 }
 
-/// What requests are made of: a random sequence that depends on the seed alone, so that all servers get the same.
+/// Draws the parts of requests: a random sequence that depends on the seed alone, so that all servers get the same.
 struct Draw {
     random: Random,
     connection: usize,
@@ -191,7 +192,7 @@ struct Draw {
 }
 
 impl Draw {
-    /// Elements that a collection may have.
+    /// Elements per collection.
     const ELEMENTS: u64 = 100;
 
     fn one_of(&mut self, kind: &str, count: u64) -> String {
@@ -221,29 +222,29 @@ impl Draw {
     }
 }
 
-/// How much is asked at a time, and for how long.
+/// How many requests are in flight, and for how long.
 #[derive(Clone, Copy)]
 pub(crate) struct Pace {
     pub connections: usize,
-    /// Requests in flight on each.
+    /// Requests in flight on each connection.
     pub depth: usize,
     pub length: Duration,
 }
 
-/// What came of it.
+/// The results of a measurement.
 #[derive(Clone, Copy)]
 pub(crate) struct Sample {
     pub per_second: f64,
-    /// From the sending of a batch to its last reply: 99 of 100 took no longer.
+    /// Time from sending a batch to its last reply, 99th percentile.
     pub p99_ms: f64,
-    /// CPU time of the server for each request, all threads.
+    /// CPU time of the server per request, all threads.
     pub server_us: f64,
-    /// How much of the time the client's process was busy.
+    /// The share of time that the client's process was busy.
     pub client_busy: f64,
 }
 
 impl Sample {
-    /// `all`: the batches of all loads that went on at the time.
+    /// `all`: the batches of all loads that ran at the time.
     fn new(mut times_ms: Vec<f64>, all: usize, depth: usize, wall: f64, server: f64, client: f64) -> Sample {
         times_ms.sort_by(f64::total_cmp);
         Sample {
@@ -255,13 +256,13 @@ impl Sample {
     }
 }
 
-/// A server, and what it holds.
+/// A server, and the data it holds.
 pub(crate) struct Judged {
     pub server: Server,
     prepared: RefCell<Option<Prepared>>,
 }
 
-/// The data that a server holds: that of this load.
+/// The server's data: that of this load.
 #[derive(Clone)]
 struct Prepared {
     name: &'static str,
@@ -275,7 +276,7 @@ impl Judged {
         Judged { server, prepared: RefCell::default() }
     }
 
-    /// Gives the server the data that the load begins with, and its scripts.
+    /// Gives the server the load's initial data and its scripts.
     fn prepare(&self, load: &Load) {
         let Load { name, keys, value_len, .. } = *load;
         let mut prepared = self.prepared.borrow_mut();
@@ -304,8 +305,8 @@ impl Judged {
         sample
     }
 
-    /// As [`Judged::measure`], for loads that go on beside each other, with so many connections each. The data is that of the first
-    /// one, the CPU times are of all.
+    /// As [`Judged::measure`], for loads that run beside each other, with the pace's connections for each. The data is
+    /// that of the first load, the CPU times are of all.
     pub(crate) async fn measure_together<const N: usize>(&self, loads: [&Load; N], pace: Pace) -> [Sample; N] {
         self.prepare(loads[0]);
         let counts: [Arc<Count>; N] = std::array::from_fn(|_| Arc::default());
@@ -322,7 +323,7 @@ impl Judged {
         let begin = Instant::now();
         counts.iter().for_each(|count| count.begin());
         tokio::time::sleep(pace.length).await;
-        // A machine that is busy with something else may have let nobody be answered yet.
+        // A machine busy with other work may not have let any client be answered yet.
         while counts.iter().any(|count| count.is_empty()) {
             tokio::time::sleep(pace.length).await;
         }
@@ -339,7 +340,7 @@ impl Judged {
         times_ms.map(|times| Sample::new(times, all, pace.depth, wall, server, client))
     }
 
-    /// As [`Judged::measure`], by a client with so many threads, each of which has its share of the connections.
+    /// As [`Judged::measure`], by a client with `threads` threads, each of which has its share of the connections.
     pub(crate) fn measure_by(&self, threads: usize, load: &Load, pace: Pace) -> Sample {
         self.prepare(load);
         let (count, port, replies) = (Arc::<Count>::default(), self.server.port, load.replies * pace.depth as u64);
@@ -365,7 +366,7 @@ impl Judged {
         Sample::new(times_ms, all, pace.depth, wall, server, client)
     }
 
-    /// What one connection sends.
+    /// The batches that one connection sends.
     fn source(&self, load: &Load, pace: Pace, connection: usize) -> Source {
         let shas = self.prepared.borrow().as_ref().map(|prepared| prepared.shas.clone()).unwrap_or_default();
         let mut draw = Draw {
@@ -381,7 +382,7 @@ impl Judged {
             let first = connection as u64 * 1_000_000_000 + 1;
             Source::Numbered { requests: Requests::new(&one, pace.depth), next: first, step: pace.depth as u64 }
         } else {
-            // Enough different batches that the keys cover the key space, few enough to stay in the cache.
+            // Enough different batches to cover the key space, few enough to stay in the cache.
             let variants =
                 (20_000 / pace.connections / pace.depth).min((64 << 20) / pace.connections / one.len()).max(8);
             Source::Drawn((0..variants).map(|_| (0..pace.depth).flat_map(|_| request()).collect()).collect())
@@ -389,11 +390,11 @@ impl Judged {
     }
 }
 
-/// Where a connection's batches come from.
+/// The source of a connection's batches.
 enum Source {
-    /// Encoded before, sent in turn.
+    /// Encoded in advance, sent in turn.
     Drawn(Vec<Vec<u8>>),
-    /// The same one, with fresh numbers.
+    /// The same requests, with fresh numbers.
     Numbered { requests: Requests, next: u64, step: u64 },
 }
 
@@ -409,8 +410,9 @@ impl Source {
     }
 }
 
-/// When the batches of a load count, and how many did. Whoever measures says when, rather than the time: it may come too late to read
-/// the servers' books at a time that was fixed before, and would divide what happened in one span by another.
+/// Says when batches count, and how many did. The measuring code opens and closes the span, rather than a fixed time:
+/// it may come too late to read the servers' books at a fixed time, and would divide the work of one span by the length
+/// of another.
 #[derive(Default)]
 struct Count {
     has_begun: AtomicBool,
@@ -435,7 +437,7 @@ impl Count {
         self.batches.load(Ordering::Relaxed) == 0
     }
 
-    /// Answers whether a batch that was just answered counts.
+    /// Returns whether a batch that was just answered counts.
     fn add(&self) -> bool {
         let counts = self.has_begun.load(Ordering::Relaxed) && !self.is_over();
         self.batches.fetch_add(u64::from(counts), Ordering::Relaxed);
@@ -443,7 +445,7 @@ impl Count {
     }
 }
 
-/// What one thread of a client does: all of its connections, until the end.
+/// Runs one thread of a client: all of its connections, until the end.
 fn drive_all(port: u16, sources: Vec<Source>, replies: u64, count: &Arc<Count>) -> Vec<f64> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
     runtime.block_on(async {
@@ -457,7 +459,8 @@ fn drive_all(port: u16, sources: Vec<Source>, replies: u64, count: &Arc<Count>) 
     })
 }
 
-/// One connection: a batch out, its replies in, until the end. Gives the times in ms of the batches that count.
+/// Runs one connection: sends a batch, reads its replies, until the end. Returns the times in ms of the batches that
+/// count.
 async fn drive(port: u16, mut source: Source, replies: u64, count: Arc<Count>) -> Vec<f64> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("the server accepts");
     stream.set_nodelay(true).expect("TCP_NODELAY");

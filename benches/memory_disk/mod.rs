@@ -1,5 +1,5 @@
-//! A disk in memory, for counting what the log costs without what a disk does: writes and syncs succeed at once. Of each file the
-//! first bytes are kept, beyond them only the length: nobody reads a log again here.
+//! A disk in memory, for counting the cost of the journal without that of a disk: writes and syncs succeed at once.
+//! Only the first bytes of each file are kept, beyond them only the length: no bench reads a journal back.
 
 use std::collections::BTreeMap;
 use std::io;

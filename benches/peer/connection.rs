@@ -1,4 +1,5 @@
-//! A connection to a server: requests out, whole replies in, without looking at more of these than where they end.
+//! A connection to a server: requests out, whole replies in. Replies are parsed only as far as needed to find their
+//! ends.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,11 +8,11 @@ use std::ops::Range;
 use super::Server;
 use crate::requests::{Requests, encode};
 
-/// See the module's header. Where the server hangs up or answers an error, the bench ends: errors are fast, too.
+/// See the module's header. If the server hangs up or answers with an error, the bench ends: errors are fast, too.
 pub(crate) struct Connection {
     pub stream: TcpStream,
     replies: Replies,
-    /// What was read at once.
+    /// Buffer for one read.
     piece: Vec<u8>,
 }
 
@@ -22,7 +23,7 @@ impl Connection {
         Connection { stream, replies: Replies::default(), piece: vec![0; 64 * 1024] }
     }
 
-    /// One command, one reply, as text without its head: what INFO says, or `+OK`.
+    /// Sends one command. Returns its reply as text without the head: the fields of INFO, or `+OK`.
     pub(crate) fn ask(&mut self, words: &[&str]) -> String {
         self.send(&encode(words));
         let mut reply = Vec::new();
@@ -38,7 +39,7 @@ impl Connection {
         }
     }
 
-    /// Requests, and the wait for their replies.
+    /// Sends requests and waits for their replies.
     pub(crate) fn pipeline(&mut self, requests: &[u8], replies: u64) {
         self.send(requests);
         self.receive(replies);
@@ -48,7 +49,7 @@ impl Connection {
         self.stream.write_all(requests).expect("the server reads");
     }
 
-    /// Waits for so many replies.
+    /// Waits for `replies` replies.
     pub(crate) fn receive(&mut self, replies: u64) {
         while self.replies.complete < replies {
             self.read();
@@ -56,7 +57,7 @@ impl Connection {
         self.replies.complete -= replies;
     }
 
-    /// Reads what is there, and answers how many replies it completed.
+    /// Reads available bytes. Returns how many replies they completed.
     pub(crate) fn receive_some(&mut self) -> u64 {
         self.read();
         std::mem::take(&mut self.replies.complete)
@@ -82,16 +83,16 @@ impl Connection {
     }
 }
 
-/// Counts replies of RESP2 in a stream of bytes that comes in pieces.
+/// Counts RESP2 replies in a stream that arrives in pieces.
 #[derive(Default)]
 pub(crate) struct Replies {
-    /// Whole replies since this was last set back.
+    /// Whole replies since the count was last reset.
     pub complete: u64,
-    /// Elements of the arrays that have begun, still to come.
+    /// Elements still to come of arrays that have begun.
     open: u64,
-    /// Bytes of a bulk string, its line end included, still to come.
+    /// Bytes still to come of a bulk string, including its line end.
     skip: usize,
-    /// The beginning of a line whose end has not come yet.
+    /// The beginning of an unfinished line.
     head: Vec<u8>,
 }
 
@@ -126,7 +127,7 @@ impl Replies {
             [b'+' | b':', ..] | [b'$' | b'*', b'-', ..] | [b'*', b'0', ..] => self.end_element(),
             [b'$', ..] => self.skip = 2 + number(),
             [b'*', ..] => {
-                // An array inside another is one of its elements.
+                // A nested array is one of the outer array's elements.
                 self.open = self.open.saturating_sub(1) + number() as u64;
             }
             _ => panic!("the server answered: {}", line.escape_ascii()),

@@ -1,5 +1,5 @@
-//! What the benches share that measure servers beside each other: whom, on which cores, how often; processes pinned to a core, and
-//! their books.
+//! The common part of benches that compare servers: which servers, on which cores, in how many rounds; processes pinned
+//! to a core, and their resource usage.
 
 #![allow(dead_code, reason = "each bench takes what it needs")]
 
@@ -15,22 +15,23 @@ use connection::Connection;
 
 use crate::requests::encode;
 
-/// What every one of these benches can be told.
+/// Options of every comparing bench.
 #[derive(clap::Args)]
 pub(crate) struct Setup {
-    /// Launch command of the server to judge.
+    /// Launch command of the server under test.
     #[arg(long, default_value = env!("CARGO_BIN_EXE_tidegate"))]
     pub server: String,
-    /// Launch commands of the servers to compare with; those of redis-server and valkey-server that are in PATH if not given.
+    /// Launch commands of the servers to compare with; if not given, redis-server and valkey-server where they are in
+    /// PATH.
     #[arg(long = "peer", value_delimiter = ',')]
     given_peers: Vec<String>,
     /// Rounds in which the servers take turns.
     #[arg(long, default_value_t = 5)]
     pub rounds: usize,
-    /// Share of the full sizes and times: with 0.01 a bench takes seconds, and its figures mean little.
+    /// Share of the full sizes and times: at 0.01 a bench takes seconds, and its figures mean little.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
-    /// Only what has this in its name.
+    /// Only cases whose name contains this.
     #[arg(long, default_value = "")]
     pub only: String,
     /// Core of the servers.
@@ -39,7 +40,7 @@ pub(crate) struct Setup {
     /// Core of the client.
     #[arg(long, default_value_t = 1)]
     pub client_core: usize,
-    /// Folder in which to keep the figures, as `NAME.json`, for the report: those of this run, in the place of an earlier one.
+    /// Folder in which to keep the figures, as `NAME.json`, for the report; this run's figures replace earlier ones.
     #[arg(long)]
     pub data: Option<PathBuf>,
     /// Cargo passes this to every bench.
@@ -47,10 +48,10 @@ pub(crate) struct Setup {
     bench: bool,
 }
 
-/// Flags of a server that keeps nothing.
+/// Flags of a server without persistence.
 pub(crate) const UNLOGGED: &[&str] = &["--appendonly", "no"];
 
-/// The peers that are looked for.
+/// The peers looked for in PATH.
 const KNOWN_PEERS: [&str; 2] = ["redis-server", "valkey-server"];
 
 impl Setup {
@@ -64,29 +65,29 @@ impl Setup {
         KNOWN_PEERS.into_iter().filter(is_there).map(str::to_owned).collect()
     }
 
-    /// The launch commands of all servers: those of the peers, then that of the one to judge.
+    /// The launch commands of all servers: those of the peers, then that of the server under test.
     pub(crate) fn commands(&self) -> Vec<String> {
         let mut commands = self.peers();
         commands.push(self.server.clone());
         commands
     }
 
-    /// Starts a server that keeps nothing, on the servers' core.
+    /// Starts a server without persistence on the servers' core.
     pub(crate) fn start(&self, command: &str) -> Server {
         Server::start_on(command, &self.server_core.to_string())
     }
 
-    /// The names of all servers with their versions, in the order of [`Setup::commands`]. Starts each for that.
+    /// The names of all servers with their versions, in the order of [`Setup::commands`]. Starts each server to ask it.
     pub(crate) fn names(&self) -> Vec<String> {
         self.commands().iter().map(|command| self.start(command).version()).collect()
     }
 
-    /// A number of keys or elements, scaled.
+    /// Scales a number of keys or elements.
     pub(crate) fn scaled(&self, number: u64) -> u64 {
         ((number as f64 * self.scale) as u64).max(1)
     }
 
-    /// A time to measure for, scaled, but long enough that something is measured.
+    /// Scales a measurement's duration, but keeps it long enough to measure something.
     pub(crate) fn seconds(&self, seconds: f64) -> Duration {
         Duration::from_secs_f64((seconds * self.scale).max(seconds.min(0.2)))
     }
@@ -96,7 +97,7 @@ impl Setup {
 pub(crate) struct Server {
     child: Child,
     pub port: u16,
-    /// Its data, unless that is to stay.
+    /// The folder of its data, if it is temporary.
     _dir: Option<tempfile::TempDir>,
 }
 
@@ -111,12 +112,13 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts a server that keeps nothing, and is kept to these cores, as taskset takes them.
+    /// Starts a server without persistence, pinned to these cores, given as taskset takes them.
     pub(crate) fn start_on(command: &str, cores: &str) -> Server {
         Server::start_with(command, cores, UNLOGGED, &[])
     }
 
-    /// The same with other flags, and with variables of its environment. Its data lies in a temporary folder (`TMPDIR`).
+    /// As [`start_on`](Self::start_on), with other flags and with environment variables. The data lies in a temporary
+    /// folder (`TMPDIR`).
     pub(crate) fn start_with(command: &str, cores: &str, flags: &[&str], environment: &[(&str, &str)]) -> Server {
         let dir = tempfile::tempdir().expect("a temporary folder");
         // taskset becomes the server (exec), so the child's id is the server's.
@@ -125,7 +127,7 @@ impl Server {
         server
     }
 
-    /// Starts a server on the data of a folder, and waits until it has it.
+    /// Starts a server on the data of a folder, and waits until it is loaded.
     pub(crate) fn start_in(dir: &Path, command: &str, flags: &[&str], environment: &[(&str, &str)]) -> Server {
         let probe = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = probe.local_addr().expect("a bound socket has an address").port();
@@ -151,19 +153,19 @@ impl Server {
         server
     }
 
-    /// Whether it answers what needs its data, rather than that it is loading.
+    /// Whether the server answers a command that needs its data, rather than that it is loading.
     fn has_data(&self) -> bool {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else { return false };
         let mut first = [0];
         stream.write_all(&encode(&["DBSIZE"])).is_ok() && stream.read_exact(&mut first).is_ok() && first == *b":"
     }
 
-    /// Has the system let it stand still: not all servers that nobody asks leave their cores to others.
+    /// Stops the process: not every idle server leaves its cores to others.
     pub(crate) fn pause(&self) {
         self.signal(libc::SIGSTOP);
     }
 
-    /// Has it go on.
+    /// Lets the process continue.
     pub(crate) fn go_on(&self) {
         self.signal(libc::SIGCONT);
     }
@@ -174,14 +176,14 @@ impl Server {
         unsafe { libc::kill(pid, signal) };
     }
 
-    /// Ends it in order.
+    /// Ends the server in order.
     pub(crate) fn stop(mut self) {
         self.signal(libc::SIGTERM);
         let status = self.child.wait().expect("our own child");
         assert!(status.success(), "it did not end well");
     }
 
-    /// The number of its process.
+    /// The process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -197,29 +199,29 @@ impl Server {
         bytes_of(&status, "VmRSS:")
     }
 
-    /// Resident memory of the process, and what processes that it has forked hold alone: pages that they share count once.
+    /// Resident memory of the process, plus memory that only its forked processes hold: shared pages count once.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let pid = self.child.id();
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
         let alone = |child: &str| {
-            // It may have ended by now.
+            // The child may have ended by now.
             let smaps = std::fs::read_to_string(format!("/proc/{child}/smaps_rollup")).unwrap_or_default();
             bytes_of(&smaps, "Private_Clean:") + bytes_of(&smaps, "Private_Dirty:")
         };
         self.resident_bytes() + children.split_whitespace().map(alone).sum::<u64>()
     }
 
-    /// What the server calls itself, with its version, as in "Redis 8.0.6".
+    /// The name and version that the server gives itself, as in "Redis 8.0.6".
     pub(crate) fn version(&self) -> String {
         let info = Connection::new(self).ask(&["INFO", "server"]);
-        // Ours first: it also tells which Redis it speaks like, as Valkey does.
+        // Our name comes first: the server also reports a Redis version for compatibility, as Valkey does.
         let names = [("tidegate_version:", "Tidegate"), ("valkey_version:", "Valkey"), ("redis_version:", "Redis")];
         let version =
             |(field, name)| Some(format!("{name} {}", info.lines().find_map(|line| line.strip_prefix(field))?));
         names.into_iter().find_map(version).unwrap_or_else(|| "unknown".to_owned())
     }
 
-    /// Resident memory when it no longer changes, or after ten seconds in which it went on changing.
+    /// Resident memory once it no longer changes, or after ten seconds of changes.
     pub(crate) fn settled_bytes(&self) -> u64 {
         const STILL: Duration = Duration::from_millis(500);
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -235,7 +237,7 @@ impl Server {
     }
 }
 
-/// A field of a file in /proc that counts kB; 0 where it is not there.
+/// A field in kB from the text of a file in /proc, in bytes; 0 if absent.
 fn bytes_of(text: &str, field: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(field)).unwrap_or("0");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of kB") * 1024
@@ -258,12 +260,12 @@ pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     tasks.map(nanoseconds).sum::<u64>() as f64 / 1e9
 }
 
-/// Keeps this process to one core.
+/// Pins this process to one core.
 pub(crate) fn pin_self(core: usize) {
     pin_self_to(&core.to_string());
 }
 
-/// Keeps this process to these cores, as taskset takes them.
+/// Pins this process to these cores, given as taskset takes them.
 pub(crate) fn pin_self_to(cores: &str) {
     let pinned = Command::new("taskset")
         .args(["-a", "-c", "-p", cores, &std::process::id().to_string()])
@@ -272,12 +274,12 @@ pub(crate) fn pin_self_to(cores: &str) {
     assert!(pinned.is_ok_and(|s| s.success()), "taskset (util-linux) cannot pin the client to {cores}");
 }
 
-/// What the figures were measured on.
+/// The machine that the figures were measured on.
 pub(crate) fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|l| l.strip_prefix("model name")).and_then(|l| l.split_once(": "));
     let model = model.map_or("unknown CPU", |(_, name)| name);
-    // Not those of this process, which keeps to one.
+    // Not the cores of this process, which is pinned to one.
     let cores = info.lines().filter(|line| line.starts_with("processor")).count();
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!(
@@ -287,7 +289,7 @@ pub(crate) fn machine() -> String {
     )
 }
 
-/// The type of the file system that a folder lies on, as in "ext4".
+/// The type of a folder's file system, as in "ext4".
 fn file_system(folder: &Path) -> String {
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
     let holds = |line: &str| {
@@ -295,7 +297,7 @@ fn file_system(folder: &Path) -> String {
         let (point, kind) = (words.next()?, words.next()?);
         folder.starts_with(point).then(|| (point.len(), kind.to_owned()))
     };
-    // Of mounts on the same point the last one counts.
+    // Of several mounts on the same point the last one counts.
     let nearest = mounts.lines().filter_map(holds).max_by_key(|(length, _)| *length);
     nearest.map_or("an unknown file system".to_owned(), |(_, kind)| kind)
 }

@@ -1,8 +1,9 @@
-//! How long a server keeps a client waiting that asks little: a GET every millisecond, from a connection of its own.
+//! How long a server keeps a light client waiting: one GET per millisecond, from a connection of its own.
 //!
-//! The loop is open: a request is sent when its time has come, whether or not the one before was answered, and its wait begins at
-//! that time. So a stall of 10 ms counts ten times, as ten users would feel it. The thread that asks has real-time priority where
-//! the system allows it (root): otherwise it would measure how long the system lets others run on its core.
+//! The loop is open: a request is sent when its time has come, whether or not the previous one was answered, and its
+//! wait begins at that time. So a stall of 10 ms counts ten times, as ten users would feel it. The probing thread has
+//! real-time priority where the system allows it (root): otherwise it would measure how long the system lets others run
+//! on its core.
 
 #![allow(dead_code, reason = "each bench takes what it needs")]
 
@@ -16,17 +17,17 @@ use crate::requests::encode;
 /// The time between two requests.
 const INTERVAL: Duration = Duration::from_millis(1);
 
-/// Longer than the last reply takes to come.
+/// An upper bound for the arrival of the last reply.
 const LAST_REPLY: Duration = Duration::from_secs(10);
 
 /// The waits of a probe.
 pub(crate) struct Waits {
-    /// In rising order.
+    /// In ascending order.
     ms: Vec<f64>,
 }
 
 impl Waits {
-    /// The wait that this share of all, in percent, did not exceed.
+    /// The wait that this share of all waits, in percent, did not exceed.
     pub(crate) fn percentile(&self, percent: f64) -> f64 {
         let rank = (self.ms.len() as f64 * percent / 100.0).ceil() as usize;
         self.ms[rank.clamp(1, self.ms.len()) - 1]
@@ -36,13 +37,13 @@ impl Waits {
         self.percentile(100.0)
     }
 
-    /// How many of a thousand were longer than this.
+    /// How many waits per thousand were longer than `ms`.
     pub(crate) fn per_mille_beyond(&self, ms: f64) -> f64 {
         (self.ms.len() - self.ms.partition_point(|&wait| wait <= ms)) as f64 * 1e3 / self.ms.len() as f64
     }
 }
 
-/// Probes the server for as long as `meanwhile` runs; answers its result, too.
+/// Probes the server for as long as `meanwhile` runs. Returns its result as well.
 pub(crate) fn probe_while<T>(server: &Server, meanwhile: impl FnOnce() -> T) -> (Waits, T) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -85,18 +86,19 @@ fn probe(server: &Server, is_over: &AtomicBool) -> Waits {
 fn is_readable_within(connection: &Connection, patience: Duration) -> bool {
     let mut poll = libc::pollfd { fd: connection.stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let timeout = libc::timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
-    // SAFETY: one descriptor, open while the connection lives, and a time, both read before the call returns; no signal mask.
+    // SAFETY: one descriptor, open while the connection lives, and a time, both read before the call returns; no signal
+    // mask.
     unsafe { libc::ppoll(&raw mut poll, 1, &raw const timeout, std::ptr::null()) > 0 }
 }
 
-/// Has this thread run as soon as it has something to do.
+/// Lets this thread run as soon as it has work.
 fn come_first() {
     let priority = libc::sched_param { sched_priority: 1 };
     // SAFETY: the call reads the struct that it is given. Where it is not allowed, the priority stays.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &priority) };
 }
 
-/// Has this thread run when nobody else needs the core, as clients on other machines would.
+/// Lets this thread run only when no other needs the core, as clients on other machines would.
 pub(crate) fn give_way() {
     // SAFETY: the call takes no pointers. Where it fails, the priority stays.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };

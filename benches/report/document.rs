@@ -1,33 +1,33 @@
-//! The document: a template, and what its placeholders stand for. Each stands alone on a line:
+//! The document: a template, and the text for its placeholders. Each placeholder stands alone on a line:
 //!
-//! | Placeholder | What comes in its place |
+//! | Placeholder | Replaced by |
 //! |---|---|
 //! | `{{run BENCH}}` | the servers, the machine and the command of a bench |
 //! | `{{table NAME}}` | a table |
 //! | `{{plot NAME: QUANTITY}}` | a plot of one of its quantities |
 //! | `{{goals}}` | the goals, and which of them hold |
 //! | `{{instructions}}` | the stored counts of instructions |
-//! | `{{log_cost}}` | what the log adds to these |
+//! | `{{log_cost}}` | the instructions that the journal adds |
 
 use crate::figures::{Figures, Table};
 use crate::{goals, plot};
 
-/// What is to be written.
+/// The document and its plots.
 pub(crate) struct Document {
     pub text: String,
     /// Names of files and their contents.
     pub plots: Vec<(String, String)>,
 }
 
-/// Comes in the place of what no data file has.
+/// Replaces the results that no data file has.
 const NOT_MEASURED: &str = "*Not measured yet.*\n";
 
-/// Instructions per operation, as the judge of the same name compares them.
+/// Instructions per operation: the stored numbers with which `.ci/instructions` compares new ones.
 const INSTRUCTIONS: &str = include_str!("../instructions.txt");
 
 impl Document {
-    /// Fills the template in. Plots are referred to as files of `folder`. Fails at a placeholder that means nothing, and at a table
-    /// that the template does not show.
+    /// Fills the template in. Plots are referred to as files of `folder`. Fails at an unknown placeholder, and at a
+    /// table that the template does not show.
     pub(crate) fn render(template: &str, runs: &[Figures], folder: &str) -> Result<Document, String> {
         let tables: Vec<&Table> =
             runs.iter().flat_map(|run| &run.tables).filter(|table| !table.rows.is_empty()).collect();
@@ -56,7 +56,7 @@ impl Document {
         Ok(document)
     }
 
-    /// Draws what `NAME: QUANTITY` says; answers the line that shows it. `None` where the table was not measured.
+    /// Draws the plot for `NAME: QUANTITY`. Returns the line that shows it; `None` where the table was not measured.
     fn plot(&mut self, what: &str, tables: &[&Table], folder: &str) -> Result<Option<String>, String> {
         let (name, quantity) = what.split_once(": ").ok_or_else(|| format!("a plot of {what} lacks its quantity"))?;
         let Some(table) = find(tables, name) else { return Ok(None) };
@@ -83,7 +83,7 @@ fn instructions() -> String {
     rows.fold("| operation | instructions |\n|---|--:|\n".to_owned(), |text, row| text + &row)
 }
 
-/// By how much an operation that is logged exceeds the same one whose reply is only sent.
+/// The extra instructions of a logged operation, beyond those of the same operation whose reply is only sent.
 fn log_cost() -> String {
     let count = |operation: &str| counted().find(|(name, _)| *name == operation).map(|(_, count)| count as f64);
     let row = |(name, sent): (&str, u64)| {
@@ -101,7 +101,7 @@ fn log_cost() -> String {
 
 /// The stored counts: operations and their instructions.
 fn counted() -> impl Iterator<Item = (&'static str, u64)> {
-    // The calibration is that of the judge.
+    // The calibration concerns only the comparison with new counts.
     let lines = INSTRUCTIONS.lines().filter(|line| !line.starts_with('#') && !line.starts_with("calibration"));
     lines.filter_map(|line| line.split_once('\t')).filter_map(|(name, count)| Some((name, count.parse().ok()?)))
 }

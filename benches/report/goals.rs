@@ -1,27 +1,27 @@
-//! What is promised, as numbers, and whether the data shows it. Ratios are to the better peer.
+//! The performance goals as numbers, and whether the data meets them. Ratios are to the better peer.
 
 use crate::figures::{Row, Table};
 
-/// A number that has to stay on its side of a bound, in every case that it is about.
+/// A number that must stay on its side of a bound, in every case it covers.
 struct Goal {
     what: &'static str,
     number: Number,
     bound: Bound,
 }
 
-/// Where a number comes from. A case is meant by its whole name, or by its first words.
+/// The source of a number. A case is given by its whole name, or by its first words.
 enum Number {
-    /// Ours to the better peer's: table, cases, quantity.
+    /// The ratio of our result to the better peer's: table, cases, quantity.
     Ratio(&'static str, &'static [&'static str], &'static str),
-    /// Ours: table, quantity, in all cases.
+    /// Our result: table, quantity, in all cases.
     Ours(&'static str, &'static str),
-    /// Ours: table, cases, quantity.
+    /// Our result: table, cases, quantity.
     OursOf(&'static str, &'static str, &'static str),
-    /// The same quantity of ours in one case, less that in another: table, case, the other, quantity.
+    /// The difference of our results in two cases: table, case, case to subtract, quantity.
     Excess(&'static str, &'static str, &'static str, &'static str),
-    /// One quantity of ours over another, in all cases: table, quantity, the other.
+    /// The quotient of two of our quantities, in all cases: table, quantity, divisor.
     Quotient(&'static str, &'static str, &'static str),
-    /// One quantity of ours less another, in all cases: table, quantity, the other.
+    /// The difference of two of our quantities, in all cases: table, quantity, quantity to subtract.
     Difference(&'static str, &'static str, &'static str),
 }
 
@@ -33,7 +33,7 @@ enum Bound {
 use Bound::{AtLeast, AtMost};
 use Number::{Difference, Excess, Ours, OursOf, Quotient, Ratio};
 
-/// Policies of eviction that all servers have.
+/// Eviction policies that all servers have.
 const EVICTIONS: &[&str] =
     &["allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-ttl"];
 
@@ -125,7 +125,7 @@ const GOALS: [Goal; 33] = [
     ),
 ];
 
-/// How much longer one waits beside something than at an idle server.
+/// The longest wait beside a load, less the longest at an idle server.
 const fn longest_beside(table: &'static str) -> Number {
     Difference(table, "meanwhile, longest ms", "idle, longest ms")
 }
@@ -158,7 +158,7 @@ impl Goal {
         }
     }
 
-    /// The number in the case in which it is worst; `None` while one of its cases was not measured.
+    /// The number in its worst case; `None` while one of its cases was not measured.
     fn worst(&self, tables: &[&Table]) -> Option<f64> {
         let values = self.number.values(tables)?.into_iter();
         match self.bound {
@@ -204,13 +204,13 @@ impl Number {
     }
 }
 
-/// What comes of two quantities of ours, in all cases.
+/// Combines two of our quantities, in all cases.
 fn of_two(table: &Table, quantity: &str, other: &str, of: fn(f64, f64) -> f64) -> Vec<f64> {
     let (quantity, other) = (number_of(table, quantity), number_of(table, other));
     table.rows.iter().map(|row| of(ours(table, row, quantity), ours(table, row, other))).collect()
 }
 
-/// A goal that names what its table does not have would never be measured.
+/// Panics if the table lacks the quantity: such a goal would never be measured.
 fn number_of(table: &Table, quantity: &str) -> usize {
     let number = table.quantities.iter().position(|known| known.name == quantity);
     number.unwrap_or_else(|| panic!("the table {} has no {quantity}", table.name))
@@ -220,7 +220,7 @@ fn ours(table: &Table, row: &Row, quantity: usize) -> f64 {
     row.median(quantity, table.servers.len() - 1)
 }
 
-/// The rows of a case: those of this name, and those whose name goes on behind it.
+/// The rows of a case: those with this name, and those whose name continues after it.
 fn rows_of<'a>(table: &'a Table, case: &str) -> impl Iterator<Item = &'a Row> {
     let is_meant = move |row: &&Row| {
         let rest = row.case.strip_prefix(case);

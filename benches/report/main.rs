@@ -1,8 +1,9 @@
 //! The performance report: `cargo bench --bench report`.
 //!
-//! It runs the benches that compare servers, each of which leaves a data file, and renders `docs/performance.md` from these: prose from
-//! `performance.md` beside this file, in which tables, plots and the list of goals are named and no figure is written. So one bench
-//! can be run again alone, and the document made anew from what is there (`--render`).
+//! Runs the benches that compare servers, each of which leaves a data file, and renders `docs/performance.md` from
+//! these files. The prose comes from `performance.md` beside this file, which names tables, plots and the list of goals
+//! but contains no figures. So one bench can be run again alone, and the document rendered again from the existing data
+//! (`--render`).
 
 #[path = "../figures/mod.rs"]
 mod figures;
@@ -34,7 +35,7 @@ use figures::Figures;
 ///   clients         5      eviction      40
 ///   coordination    2      io_threads     3 (needs 8 cores or more)
 ///
-/// `--scale 0.01 --rounds 1` shows in 10 that all of it works. Memory: some
+/// `--scale 0.01 --rounds 1` shows in 10 that everything works. Memory: some
 /// 6 GiB. Logs and snapshots go to the folder for temporary files (TMPDIR),
 /// which should be on a disk and have room for 6 GiB.
 #[derive(Parser)]
@@ -43,13 +44,13 @@ struct Options {
     /// The benches to run, in this order.
     #[arg(long, value_delimiter = ',', default_values = SECTIONS)]
     sections: Vec<String>,
-    /// Runs none: makes the document anew from the data of earlier runs.
+    /// Runs no bench: renders the document again from the data of earlier runs.
     #[arg(long)]
     render: bool,
-    /// Folder of data and plots; the document lies beside it, with `.md` behind the same name.
+    /// Folder of data and plots; the document lies beside it, under the same name with `.md`.
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/performance"))]
     out: PathBuf,
-    /// Launch commands of the peers; redis-server and valkey-server where they are in PATH if not given.
+    /// Launch commands of the peers; if not given, redis-server and valkey-server where they are in PATH.
     #[arg(long)]
     peer: Option<String>,
     /// Rounds of each bench.
@@ -94,7 +95,7 @@ fn main() -> ExitCode {
 }
 
 impl Options {
-    /// Runs the benches. All are built first, for a compiler beside them would be measured, too.
+    /// Runs the benches. All are built first, since a compiler running beside them would distort the results.
     fn measure(&self) -> Result<(), String> {
         if self.render {
             return Ok(());
@@ -123,7 +124,7 @@ fn cargo_bench<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<(), S
     status.success().then_some(()).ok_or_else(|| format!("{command:?} failed"))
 }
 
-/// Renders what the data files hold; answers where the document is.
+/// Renders the data files. Returns the document's path.
 fn write(out: &Path) -> Result<PathBuf, String> {
     let runs: Vec<Figures> = SECTIONS.iter().filter_map(|name| Figures::read(out, name)).collect();
     let document = Document::render(include_str!("performance.md"), &runs, &folder_name(out)?)?;
@@ -137,7 +138,7 @@ fn write(out: &Path) -> Result<PathBuf, String> {
     keep(out.with_extension("md"), &document.text)
 }
 
-/// What the document calls the folder beside it.
+/// The document's name for the folder beside it.
 fn folder_name(out: &Path) -> Result<String, String> {
     let name = out.file_name().and_then(|name| name.to_str());
     name.map(str::to_owned).ok_or_else(|| format!("{} names no folder", out.display()))

@@ -1,5 +1,5 @@
-//! Plots as SVG: curves where the cases of a table are points of an axis, bars otherwise. Bars show each server beside the better
-//! peer, for cases differ by more than an axis can show.
+//! Plots as SVG: curves where the cases of a table are points on an axis, bars otherwise. Bars show each server
+//! relative to the better peer, because cases differ by more than an axis can show.
 
 use std::error::Error;
 
@@ -11,10 +11,10 @@ type Canvas<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 const WIDTH: u32 = 900;
 
-/// More than a letter of a case has on average.
+/// More than the average width of a letter in a case's name.
 const LETTER_WIDTH: u32 = 8;
 
-/// Ours is the last.
+/// Our server's colour is the last.
 const COLOURS: [RGBColor; 4] =
     [RGBColor(196, 78, 82), RGBColor(221, 170, 51), RGBColor(120, 120, 120), RGBColor(35, 110, 180)];
 
@@ -74,7 +74,8 @@ fn bars(canvas: &Canvas<'_>, table: &Table, quantity: usize) -> Result<(), Box<d
     let longest = values.filter(|value| value.is_finite()).fold(1.0, f64::max);
     canvas.fill(&WHITE)?;
     let letters = table.rows.iter().map(|row| row.case.chars().count()).max().unwrap_or(0) as u32;
-    // A case takes one unit of height; a fifth of it stays free below its bars. The legend has the one above the first case.
+    // A case takes one unit of height; a fifth of it stays free below its bars. The legend takes the unit above the
+    // first case.
     let mut chart = ChartBuilder::on(canvas)
         .margin(15)
         .x_label_area_size(45)

@@ -1,20 +1,20 @@
-//! Requests that are encoded once and then numbered in place, since a client that encodes each anew is slower than the servers; and
-//! the random numbers in them.
+//! Requests that are encoded once and then numbered in place, since a client that encodes each one anew is slower than
+//! the servers; and the random numbers in them.
 
 #![allow(dead_code, reason = "each bench takes what it needs")]
 
-/// Stands for a number in a request: the same one wherever it stands in this request, another in each request.
+/// Placeholder for a number: the same number everywhere within a request, but different in each request.
 pub(crate) const NUMBER: &str = "############";
 
 /// See the module's header.
 pub(crate) struct Requests {
     bytes: Vec<u8>,
-    /// For each request where its numbers begin.
+    /// The positions of the numbers of each request.
     places: Vec<Vec<usize>>,
 }
 
 impl Requests {
-    /// So many of the same request, one behind the other.
+    /// `count` copies of a request, one after the other.
     pub(crate) fn new(request: &[u8], count: usize) -> Requests {
         let bytes = request.repeat(count);
         let finder = memchr::memmem::Finder::new(NUMBER);
@@ -23,7 +23,7 @@ impl Requests {
         Requests { places: places.collect(), bytes }
     }
 
-    /// The bytes with these numbers in them: `first`, and the next ones.
+    /// The requests numbered from `first` on.
     pub(crate) fn numbered(&mut self, first: u64) -> &[u8] {
         for (number, places) in (first..).zip(&self.places) {
             for &place in places {
@@ -38,7 +38,7 @@ impl Requests {
     }
 }
 
-/// Random numbers (xorshift) that depend on the seed alone, so that all servers are asked the same.
+/// Random numbers (xorshift) that depend on the seed alone, so that all servers get the same requests.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -46,7 +46,7 @@ impl Random {
         Random((seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
-    /// The next one, below `n`.
+    /// The next number, below `n`.
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -1,11 +1,12 @@
-//! The scripts that are measured: two as users send them, then such as stress one thing each, with one key and one argument.
+//! The measured scripts: two as users send them, then scripts that stress one thing each, with one key and one
+//! argument.
 #![allow(dead_code, reason = "each bench takes what it needs")]
 
 /// The gate as its users send it.
 pub(crate) const GATE: &str = "local count = redis.call('get',KEYS[1]);if not count or tonumber(count) < tonumber(ARGV[1]) then \
     count=redis.call('incr',KEYS[1]);redis.call('EXPIRE', KEYS[1], 300);end;return tonumber(count)";
 
-/// A flash sale that queues the order, as its users send it but for their comments. It declares no keys.
+/// A flash sale that queues the order, as its users send it, without their comments. It declares no keys.
 pub(crate) const SECKILL: &str = r#"local voucherId = ARGV[1]
 local userId = ARGV[2]
 local orderId = ARGV[3]
@@ -24,15 +25,16 @@ redis.call('xadd', 'stream.orders', '*', 'userId', userId, 'voucherId', voucherI
 return 0
 "#;
 
-/// Three fixed windows, of which all or none are charged. KEYS: their counters; ARGV: limit and length in ms of each.
+/// Three fixed windows, charged all together or not at all. KEYS: their counters; ARGV: limit and length in ms of each.
 pub(crate) const WINDOWS: &str = "local counts = redis.call('MGET', unpack(KEYS)) \
     for i = 1, 3 do if counts[i] and tonumber(counts[i]) >= tonumber(ARGV[2 * i - 1]) then \
     return {0, i, redis.call('PTTL', KEYS[i])} end end \
     for i = 1, 3 do if redis.call('INCR', KEYS[i]) == 1 then redis.call('PEXPIRE', KEYS[i], ARGV[2 * i]) end end \
     return {1, 0, 0}";
 
-/// Holds ARGV[2] units for the order ARGV[1] for ARGV[3] ms, after holds that are over have given theirs back. KEYS: a hash of what is left and
-/// sold, a sorted set of orders by the ends of their holds, a hash of their units. A stock that nobody has touched has a million.
+/// Holds ARGV[2] units for the order ARGV[1] for ARGV[3] ms, after returning the units of expired holds. KEYS: a hash
+/// of the units left and sold, a sorted set of orders by the ends of their holds, a hash of their units. A new stock
+/// has a million units.
 pub(crate) const STOCK_RESERVE: &str = "local time = redis.call('TIME') \
     local now_ms = time[1] * 1000 + math.floor(time[2] / 1000) \
     for _, order in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now_ms, 'LIMIT', 0, 100)) do \
@@ -53,13 +55,13 @@ pub(crate) const STOCK_SETTLE: &str = "local units = redis.call('HGET', KEYS[3],
 pub(crate) const INCR_ONCE: &str = "local reply = redis.call('GET', KEYS[1]) if reply then return tonumber(reply) end \
     reply = redis.call('INCR', KEYS[2]) redis.call('SET', KEYS[1], reply, 'PX', ARGV[1]) return reply";
 
-/// The lock of clients that are told when it is free: a hash with the number of entries by owner. KEYS[1]: the lock; ARGV: owner and
-/// lease in ms. Answers nil when the lock is taken, else for how long it is held.
+/// A lock whose waiting clients are notified of its release: a hash with the number of entries by owner. KEYS[1]: the
+/// lock; ARGV: owner and lease in ms. Returns nil once the caller has the lock, else how long it is still held.
 pub(crate) const TOLD_LOCK: &str = "if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then \
     redis.call('HINCRBY', KEYS[1], ARGV[1], 1) redis.call('PEXPIRE', KEYS[1], ARGV[2]) return nil end \
     return redis.call('PTTL', KEYS[1])";
 
-/// Gives that lock back and tells its channel KEYS[2].
+/// Releases that lock and publishes the release on its channel KEYS[2].
 pub(crate) const TOLD_UNLOCK: &str = "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return nil end \
     if redis.call('HINCRBY', KEYS[1], ARGV[1], -1) > 0 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) return 0 end \
     redis.call('DEL', KEYS[1]) redis.call('PUBLISH', KEYS[2], '0') return 1";
