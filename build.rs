@@ -1,8 +1,9 @@
-//! Builds the LuaJIT that runs scripts: the source of the crate `luajit-src`, changed by the patches in `luajit/`.
+//! Builds the LuaJIT that runs scripts: the source of the crate `luajit-src`, with the patches in `luajit/` applied.
 //!
-//! `luajit-src` copies the source to a folder of the build and runs `make` there, which is one step with no room between the two.
-//! So the patches are applied by `make` itself: GNU make reads the files named by the variable `MAKEFILES` before the Makefile,
-//! and the one written here runs this program again, in the source folder and with [`PATCHING`] set.
+//! `luajit-src` copies the source to a folder of the build and runs `make` there, both in one step that leaves no room
+//! in between. So the patches are applied by `make` itself. GNU make reads the files named by the variable `MAKEFILES`
+//! before the Makefile, and the one written here runs this program again, in the source folder and with [`PATCHING`]
+//! set.
 //!
 //! Each patch opens with its reason. A patch that no longer fits the source ends the build.
 
@@ -15,7 +16,7 @@ use diffy::patch_set::{ParseOptions, PatchSet};
 /// Set when `make` runs this program: the folder that holds the patches.
 const PATCHING: &str = "TIDEGATE_LUAJIT_PATCHES";
 
-/// The answer by which `make` knows that all patches were applied.
+/// Printed to tell `make` that all patches were applied.
 const DONE: &str = "patched";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -42,17 +43,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         env::set_var("MAKEFILES", &before_make);
         env::set_var(PATCHING, &patches);
         env::set_var("MAKEFLAGS", format!("-j{}", env::var("NUM_JOBS")?));
-        // LuaJIT in one piece: the compiler inlines across its files.
+        // LuaJIT is compiled as one unit, so that the compiler inlines across its files.
         env::set_var("LJCORE_O", "ljamalg.o");
     }
     let artifacts = luajit_src::Build::new().build();
     println!("cargo:rustc-link-search=native={}", artifacts.lib_dir().display());
-    // All of it, whatever comes before it: the crate `mlua` refers to it, too.
+    // Links the whole archive, wherever it comes in the order: the crate `mlua` refers to it, too.
     println!("cargo:rustc-link-lib=static:+whole-archive=luajit");
     Ok(())
 }
 
-/// Applies all patches, in the order of their names, to the source in `source`, and adds the files of ours.
+/// Applies all patches, in the order of their names, to the source in `source`, and adds our own files.
 fn patch(patches: &Path, source: &Path) -> Result<(), Box<dyn Error>> {
     let mut files: Vec<PathBuf> =
         fs::read_dir(patches)?.map(|file| Ok(file?.path())).collect::<Result<_, Box<dyn Error>>>()?;
@@ -70,7 +71,7 @@ fn patch(patches: &Path, source: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Applies one patch, whose files are named from the folder `src` of LuaJIT's.
+/// Applies one patch, whose file names are relative to LuaJIT's folder `src`.
 fn apply(text: &str, source: &Path) -> Result<(), Box<dyn Error>> {
     let (_reason, changes) = text.split_once("\ndiff --git ").ok_or("no reason, or no change")?;
     for change in PatchSet::parse(&format!("diff --git {changes}"), ParseOptions::gitdiff()) {

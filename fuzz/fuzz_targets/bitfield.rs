@@ -1,12 +1,12 @@
-//! BITFIELD's arguments as a client writes them, and the fields that they name: words in threes (type, offset, value),
-//! applied to one string, each judged bit by bit.
+//! BITFIELD's arguments as a client writes them, and the fields they name: words in threes (type, offset, value),
+//! applied to one string, with each result checked bit by bit.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use tidegate::base::num::parse_i64;
 use tidegate::value::bits::{FieldType, Overflow, bit_at, field, increment_field, parse_offset, set_field};
 
-/// Bytes that the string may have: room for every shape of a field, without waiting for memory.
+/// Maximum length of the string: room for every shape of a field, without waiting for memory.
 const MAX_BYTES: u64 = 4096;
 
 fuzz_target!(|data: &[u8]| {

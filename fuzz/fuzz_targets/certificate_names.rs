@@ -1,4 +1,5 @@
-//! Names in certificates, which are bytes of a client. What is found stands in the certificate, and says nothing behind a zero.
+//! Names in certificates, which are bytes from a client. A name that is found occurs in the certificate and contains no
+//! zero byte.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

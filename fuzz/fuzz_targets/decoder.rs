@@ -1,8 +1,8 @@
-//! Requests as they arrive: cut at any point, decoded resumably, and read by a naive decoder that sees all bytes at
-//! once. Both find the same commands and the same error.
+//! Requests as they arrive: cut at any point and decoded resumably, then read by a naive decoder that sees all bytes at
+//! once. Both must find the same commands and the same error.
 //!
-//! The first byte chooses the limits, the second how the rest is cut. Inputs stay below the length at which an
-//! unfinished line is an error, because then the cuts decide whether the line has ended in time.
+//! The first byte chooses the limits, the second the cuts in the rest. Inputs stay below the length at which an
+//! unfinished line is an error, since beyond it the cuts would decide whether the line has ended in time.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -14,7 +14,7 @@ type Outcome = (Vec<Command>, Option<ProtocolError>);
 
 fuzz_target!(|data: &[u8]| {
     let [choice, cuts, bytes @ ..] = data else { return };
-    // Inline lines with a NUL are left out: Redis never finds their end, so there is nothing to agree with.
+    // Inline lines with a NUL are left out: Redis never finds their end, so there is no result to compare with.
     if bytes.len() >= INLINE_MAX_BYTES || bytes.contains(&0) {
         return;
     }
@@ -25,9 +25,9 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(read_in_pieces(bytes, &limits, 0), whole);
 });
 
-/// As a connection reads: bytes are appended, commands taken, and what was read is dropped. Now and then a command is
-/// given back and decoded again, as one that has to wait is. `cuts` seeds the lengths of the pieces; 0: all bytes in
-/// one.
+/// Reads as a connection does: appends bytes, takes commands, and drops consumed input. Now and then a command is given
+/// back and decoded again, as for a command that has to wait. `cuts` seeds the lengths of the pieces; 0: all bytes in
+/// one piece.
 fn read_in_pieces(bytes: &[u8], limits: &RequestLimits, cuts: u32) -> Outcome {
     let (mut decoder, mut buf, mut commands) = (Decoder::new(), Vec::new(), Vec::new());
     let mut random = cuts;
@@ -50,7 +50,7 @@ fn read_in_pieces(bytes: &[u8], limits: &RequestLimits, cuts: u32) -> Outcome {
             }
             let command: Command = decoder.argv(&buf).iter().map(<[u8]>::to_vec).collect();
             if cuts != 0 && next() % 4 == 0 && decoder.keep_from() == decoder.position() {
-                // What stands before the command, blank lines say, is skipped again.
+                // Bytes skipped before the command, such as blank lines, are skipped again.
                 decoder.rewind_to(before);
                 assert_eq!(decoder.decode(&buf, limits), Ok(true));
                 assert!(decoder.argv(&buf).iter().eq(command.iter().map(Vec::as_slice)));
@@ -78,7 +78,7 @@ fn read_naively(bytes: &[u8], limits: &RequestLimits) -> Outcome {
     }
 }
 
-/// One command, which may be empty; `None` where the bytes end first.
+/// Reads one command, which may be empty; `None` where the bytes end first.
 fn read_one(rest: &mut &[u8], limits: &RequestLimits) -> Result<Option<Command>, ProtocolError> {
     if rest.first() != Some(&b'*') {
         let Some(end) = rest.iter().position(|&byte| byte == b'\n') else { return Ok(None) };
@@ -114,15 +114,15 @@ fn read_one(rest: &mut &[u8], limits: &RequestLimits) -> Result<Option<Command>,
             return Ok(None);
         }
         command.push(data[..len].to_vec());
-        // What stands in the place of the line's end is not looked at.
+        // The bytes in the place of the line's end are not checked.
         later = &data[len + 2..];
     }
     *rest = later;
     Ok(Some(command))
 }
 
-/// The number on a line that ends with a carriage return and one more byte, and what follows; `None` while it has no
-/// end.
+/// The number on a line that ends with a carriage return and one more byte, and the bytes after it; `None` if the line
+/// is unfinished.
 fn length_line(bytes: &[u8]) -> Option<(Option<i64>, &[u8])> {
     let end = bytes.iter().position(|&byte| byte == b'\r')?;
     let later = bytes.get(end + 2..)?;

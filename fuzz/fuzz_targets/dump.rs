@@ -1,5 +1,6 @@
-//! What a client gives to RESTORE: type and value, to which version and checksum are added. Sound or corrupt, it never panics
-//! or takes memory that it only claims; and what loads can be dumped and loaded again.
+//! The payload that a client gives to RESTORE: type and value, to which version and checksum are added. Sound or
+//! corrupt, it never causes a panic or an allocation of memory that it only claims; and a value that loads can be
+//! dumped and loaded again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

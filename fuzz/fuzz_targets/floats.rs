@@ -1,4 +1,5 @@
-//! Numbers in text, both ways: what is read is written so that it reads back, in doubles and in long doubles.
+//! Numbers in text, both ways: a number that was read is written so that it reads back the same, as a double and as a
+//! long double.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! A HyperLogLog that a client wrote: the first byte chooses the encoding, the rest are its registers, then its own bytes
-//! are added to it. Sound or corrupt, it never panics, and what it says does not depend on how it is stored.
+//! A HyperLogLog that a client wrote: the first byte chooses the encoding, the rest are its registers, then its own
+//! bytes are added to it. Sound or corrupt, it never causes a panic, and its count does not depend on its encoding.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

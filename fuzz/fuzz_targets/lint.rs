@@ -1,4 +1,4 @@
-//! SCRIPT LINT on any text: it ends, within bounds, and tells of lines that there are.
+//! SCRIPT LINT on any text: it terminates, within bounds, and reports only lines that exist.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

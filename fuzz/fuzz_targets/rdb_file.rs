@@ -1,5 +1,5 @@
-//! A whole RDB file, which may come from anybody: damaged or hostile, it never panics or takes memory that it only claims, and
-//! what it holds is handed to the same code that reads what RESTORE gets.
+//! A whole RDB file from an untrusted source: damaged or hostile, it never causes a panic or an allocation of memory
+//! that it only claims. Its values are handed to the same code that reads payloads of RESTORE.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +10,7 @@ use tidegate::rdb::{self, file::Writer};
 fuzz_target!(|data: &[u8]| {
     let limits = ValueLimits::default();
     let mut writer = Writer::new(Vec::new(), rdb::VERSION_OF_EXPIRING_FIELDS);
-    // The first byte chooses the magic, so that nothing is lost on finding it.
+    // The first byte chooses the magic, so that the fuzzer need not find it.
     let Some((first, body)) = data.split_first() else { return };
     let magic: &[u8] = [&b"REDIS0006"[..], b"REDIS0012", b"VALKEY080", b""][usize::from(first % 4)];
     let Ok(mut reader) = Reader::new(std::io::Cursor::new([magic, body].concat())) else { return };

@@ -1,4 +1,4 @@
-//! Ids of streams as clients write them: what is read is written in one form, which reads back.
+//! Ids of streams as clients write them: an id that was read is written in one canonical form, which reads back.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
