@@ -3,7 +3,7 @@
 //! | Table | What is measured |
 //! |---|---|
 //! | `fan_out` | one client publishes, a thousand subscribers read: CPU time of the server per message delivered |
-//! | `crowd` | ten thousand connections, one request per second each: memory per connection, and the waits of one more client |
+//! | `crowd` | 10,000 connections, one request per second each: memory per connection, and one more client's waits |
 //! | `handshakes` | connections that open with TLS, send a PING, and close: CPU time of the server for each |
 //! | `tls` | GET and SET over TLS from 50 connections, 16 in flight each |
 //!
@@ -72,7 +72,7 @@ fn main() {
     recorder.finish();
 }
 
-/// Raises the limit of open files to what the system allows.
+/// Raises the limit of open files as far as the system allows.
 fn allow_many_files() {
     let wanted = libc::rlimit { rlim_cur: CROWD + 1_000, rlim_max: CROWD + 1_000 };
     // SAFETY: a struct that outlives the call.

@@ -29,7 +29,7 @@ const SIZES: [u64; 3] = [1_000_000, 4_000_000, 10_000_000];
 /// No more streams than this: four million of them fill 18 GB on the peers.
 const STREAMS: [u64; 1] = [1_000_000];
 
-/// Gates, each of which is held [`HOLDERS`] times.
+/// Gates, each held [`HOLDERS`] times.
 const GATES: [u64; 1] = [100_000];
 const HOLDERS: usize = 60;
 

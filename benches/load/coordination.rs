@@ -15,7 +15,7 @@ pub(crate) struct Pair {
 
 /// A holder's name, as long as a UUID.
 const HOLDER: &str = "7d9f3a52-1c4e-4b8a-9f60-2e5d8c7b1a34";
-/// So many keys that two clients hardly ever want the same one.
+/// Enough keys that two clients hardly ever want the same one.
 const KEYS: u64 = 100_000;
 
 pub(crate) static LOCK: Pair = Pair {

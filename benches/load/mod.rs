@@ -152,7 +152,7 @@ pub(crate) static GATE: Load = Load {
     request: |draw| encode(&["EVALSHA", &draw.sha(0), "1", &draw.one_of("gate", 10_000), "1000000000"]),
     ..PLAIN
 };
-/// A buyer who has not bought: GET, SISMEMBER, INCRBY, SADD, XADD.
+/// An order by a new buyer: GET, SISMEMBER, INCRBY, SADD, XADD.
 pub(crate) static SECKILL: Load = Load {
     name: "EVALSHA of the users' seckill",
     scripts: &[scripts::SECKILL],

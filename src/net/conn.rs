@@ -93,7 +93,7 @@ impl Inbox {
     }
 
     /// Whether the pending input exceeds the bytes one client may send ahead of its replies. If so, the connection of
-    /// the session `key` is to be closed.
+    /// the session `key` must be closed.
     pub(crate) fn is_too_large(&self, server: &mut ServerState, key: SessionKey) -> bool {
         let is_too_large = self.pending.len() + self.decoder.mem_bytes() > server.config.query_limit_bytes();
         if is_too_large {

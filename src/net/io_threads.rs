@@ -59,7 +59,7 @@ struct IoThread {
 struct ReadyList {
     /// Places of relays whose tasks have something to do, in order of arrival.
     told: Mutex<Vec<usize>>,
-    /// Notified when `told` has entries, or when posted relays are to be delivered.
+    /// Notified when `told` has entries, or when posted relays wait for delivery.
     moved: Notify,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! tokio can't run its tasks then: the thread is inside one of them. So the raw poller works on the bare sockets. It
 //! polls them, reads into the connections' own inboxes and lets the engine answer (mostly -BUSY). It accepts newcomers,
-//! who become ordinary connections once the script has ended, and closes connections that have ended, so that neither
+//! which become ordinary connections once the script has ended, and closes connections that have ended, so that neither
 //! descriptors nor places under `maxclients` run out. tokio's readiness stays right: a socket wrongly believed readable
 //! returns "would block", and readiness tokio has missed it learns from the kernel afterwards.
 //!
@@ -115,7 +115,7 @@ impl RawPoller {
         Stay::Open
     }
 
-    /// Sends a connection's replies. A connection that is to be closed afterwards, or whose socket has failed, does not
+    /// Sends a connection's replies. A connection that must be closed afterwards, or whose socket has failed, does not
     /// stay.
     fn send_to(server: &mut ServerState, key: SessionKey, connection: &Connection) -> Stay {
         let mut stay = Stay::Open;

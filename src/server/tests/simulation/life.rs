@@ -97,7 +97,7 @@ impl Client {
 
 impl<'w> Life<'w> {
     pub(super) fn new(world: &'w mut World, mut engine: Engine, state: Rc<State>) -> Verdict<Life<'w>> {
-        // Sets the limits of its configuration, which are no part of the state.
+        // The first units set the configuration's limits, which are no part of the state.
         let begun = engine.server.persistence.tail.as_ref().map_or(0, |tail| tail.units().count());
         let copy = copy_of(world, &mut engine)?;
         let clients = (0..CLIENTS).map(|_| Client::new(&mut engine)).collect();
