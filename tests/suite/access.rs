@@ -1,6 +1,6 @@
-//! Users and what they may do. What a client sees of it runs against Redis, too; files of users and lines `user` run on the server
-//! under test alone, and lists of rules drawn at random are compared with Redis 8.0: what ACL GETUSER makes of them, and whether ACL
-//! DRYRUN lets calls through.
+//! Users and their rights. Tests of client-visible behaviour run against Redis, too. ACL files and `user` lines run on
+//! the server under test alone. Randomly drawn lists of rules are compared with Redis 8.0: the output of ACL GETUSER,
+//! and whether ACL DRYRUN lets calls through.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -79,7 +79,7 @@ fn a_user_does_what_its_rules_say(program: Program) {
     assert_eq!(words(&mut ann, "ACL WHOAMI"), Value::bulk("default"));
 }
 
-/// Rules about databases are Valkey's (9.1), and so are the words of what is refused.
+/// Rules about databases are Valkey's (9.1), and so are the words of their refusals.
 #[test]
 fn users_may_be_kept_to_some_databases() {
     const REFUSED: &str = "NOPERM No permissions to access database";
@@ -117,11 +117,12 @@ fn users_may_be_kept_to_some_databases() {
         ],
     );
     assert!(is_error(&words(&mut ann, "SELECT 99"), "ERR DB index is out of range"), "there is none to be kept from");
-    // Who loses the database that it is in may leave it, and say hello.
+    // A user that loses access to its current database may still leave it and send HELLO.
     set_user(&mut raw, "ann db=1");
     check(&mut ann, &[("GET a", false), ("DBSIZE", false), ("KEYS *", false), ("EVAL return(1) 1 a", false)]);
     check(&mut ann, &[("MOVE a 1", false), ("COPY a b DB 1", false), ("HELLO 2", true), ("EVAL return(1) 0", false)]);
-    // A transaction goes where its own commands lead; and one that has lost the right to go there does not.
+    // A transaction is checked against the databases that its own SELECTs lead to. If the user lost access meanwhile,
+    // EXEC refuses its commands.
     check(&mut ann, &[("MULTI", true), ("SELECT 1", true), ("SET c 1", true), ("EXEC", true)]);
     assert_eq!(words(&mut ann, "GET c"), Value::bulk("1"));
     check(&mut ann, &[("MULTI", true), ("GET c", true)]);
@@ -131,7 +132,7 @@ fn users_may_be_kept_to_some_databases() {
     assert!(replies[0].bytes().is_some_and(|text| text.ends_with(b"following reason: no permission")), "{replies:?}");
     check(&mut ann, &[("MULTI", true), ("GET c", false)]);
     assert!(is_error(&words(&mut ann, "EXEC"), "EXECABORT"));
-    // Scripts are kept to them at each call.
+    // Scripts are checked at each call.
     set_user(&mut raw, "ann db=0,1");
     let eval = |ann: &mut Raw, body: &str| ann.command(&["EVAL", body, "0"]);
     assert_eq!(eval(&mut ann, "redis.call('SELECT', 0) return redis.call('SET', 'd', 1)"), Value::ok());
@@ -139,7 +140,7 @@ fn users_may_be_kept_to_some_databases() {
     assert!(is_error(&reply, "ERR ACL failure in script: No permissions to access database"), "{reply:?}");
     assert_eq!(eval(&mut ann, "return redis.acl_check_cmd('SELECT', 2)"), Value::Null);
     assert_eq!(eval(&mut ann, "return redis.acl_check_cmd('SELECT', 0)"), Value::Integer(1));
-    // The rules of one selector do not open what another one closes.
+    // A selector's database rules do not open databases for another selector.
     set_user(&mut raw, "bob on >pw +@all ~own:* db=0 (+@read +select ~* db=0,1)");
     let mut bob = signed_in(&server, "bob");
     check(&mut bob, &[("SET own:1 x", true), ("GET other", true), ("SELECT 1", true), ("GET other", true)]);
@@ -161,7 +162,7 @@ fn users_may_be_kept_to_some_databases() {
         let refusal = format!("ERR Error in ACL SETUSER modifier '{rule}': {why}");
         assert_eq!(words(&mut raw, &format!("ACL SETUSER ann {rule}")), Value::error(&refusal));
     }
-    // It is said how often, and of what.
+    // Refusals are counted, and logged with the database.
     words(&mut raw, "ACL LOG RESET");
     words(&mut ann, "SELECT 2");
     let Value::Array(cases) = words(&mut raw, "ACL LOG") else { panic!("cases") };
@@ -172,7 +173,7 @@ fn users_may_be_kept_to_some_databases() {
     let stats = String::from_utf8_lossy(stats.bytes().expect("text")).into_owned();
     let counted = stats.lines().find_map(|line| line.strip_prefix("acl_access_denied_db:")?.parse::<u32>().ok());
     assert!(counted.is_some_and(|counted| counted > 10), "{stats}");
-    // Rules are shown as they are set again.
+    // Rules are shown in the form in which they can be set again.
     set_user(&mut raw, "eve resetdbs");
     for (user, shown) in
         [("ann", " &* db=0,1 +@all"), ("eve", " resetdbs -@all"), ("bob", " db=0,1 -@all +@read +select)")]
@@ -190,7 +191,7 @@ fn users_may_be_kept_to_some_databases() {
     };
     assert_eq!(fields(&mut raw, "ann"), Some(Value::bulk("db=0,1")));
     assert_eq!(fields(&mut raw, "eve"), Some(Value::bulk("")));
-    // Who is not kept to any sees nothing of such rules, as in Redis; Valkey always tells of them.
+    // For a user without database rules no such field is shown, as in Redis; Valkey always shows one.
     set_user(&mut raw, "ann alldbs");
     assert_eq!((fields(&mut raw, "ann"), fields(&mut raw, "default")), (None, None));
 }
@@ -248,7 +249,7 @@ fn a_call_that_waits_is_judged_again(program: Program) {
     set_user(&mut raw, "ann -blpop");
     words(&mut raw, "RPUSH list v");
     if program != Program::Redis {
-        // Redis 7.0 lets it go on.
+        // Redis 7.0 lets the waiting call continue.
         assert!(is_error(&ann.reply().value, "NOPERM"));
         assert_eq!(words(&mut raw, "LLEN list"), Value::Integer(1));
     }
@@ -300,7 +301,7 @@ fn a_password_makes_strangers_of_newcomers(program: Program) {
 
 fn sort_reads_other_keys_only_for_who_may(program: Program) {
     if program == Program::Redis {
-        // Redis 7.0 does not ask.
+        // Redis 7.0 does not check this.
         return;
     }
     let (server, mut raw) = Server::with_client(program);
@@ -344,7 +345,7 @@ fn what_is_refused_is_logged(program: Program) {
             "2 key toplevel other ann",
         ]
     );
-    // Of what a script or a transaction calls, the client shows the script or EXEC.
+    // For a command called by a script or a transaction, the client field shows the script or EXEC.
     words(&mut ann, "MULTI");
     words(&mut ann, "LPUSH own:list 1");
     set_user(&mut raw, "ann -lpush");
@@ -372,7 +373,7 @@ fn entry_text(entry: &Value) -> String {
     [1, 3, 5, 7, 9].map(|at| shown(&fields[at])).join(" ")
 }
 
-/// The command that an entry of ACL LOG shows its client at.
+/// The command shown in the client field of an ACL LOG entry.
 fn command_of_client(entry: &Value) -> String {
     let Value::Array(fields) = entry else { panic!("RESP2 has lists for maps") };
     let line = String::from_utf8_lossy(fields[13].bytes().expect("a line about the client")).into_owned();
@@ -466,7 +467,7 @@ fn random_rules_mean_what_they_mean_to_redis() {
         line.extend((0..rules).map(|_| rule(&mut dice)));
         let mut both = |command: &[String]| {
             let [ours, theirs] = raws.each_mut().map(|raw| raw.command(command));
-            // Redis writes `~*` beside other patterns, which it does not read again.
+            // Redis writes `~*` beside other patterns, which it cannot read back.
             let [shown, wanted] = [&ours, &theirs].map(|reply| format!("{reply:?}").replace("%RW~*", "~*"));
             assert_eq!(shown, wanted, "seed {begun_with}: {line:?}, then {command:?}");
             ours
@@ -514,7 +515,7 @@ const COMMANDS: [&str; 24] = [
 ];
 const GLOBS: [&str; 8] = ["*", "a*", "b?", "key", "[ab]c", "", "ab", "a"];
 
-/// One rule, now and then a wrong one.
+/// One rule, occasionally an invalid one.
 fn rule(dice: &mut Dice) -> String {
     match dice.below(20) {
         0 => (*dice.pick(&["on", "off", "nopass", "resetpass", "reset", "clearselectors", "sanitize-payload"]))
@@ -549,7 +550,7 @@ fn selector_rule(dice: &mut Dice) -> String {
     }
 }
 
-/// A call, for the most part of the right form.
+/// A call, usually of the right form.
 fn call(dice: &mut Dice) -> Vec<String> {
     let names = ["a", "ab", "bc", "key", "zz"];
     let mut name = || *dice.pick(&names);

@@ -1,8 +1,8 @@
-//! All or nothing, as clients see it: what others learn of a script that failed, and what does not undo.
+//! All or nothing, as clients see it: what others learn of a failed script, and which failures undo nothing.
 
 use crate::harness::{Program, Raw, Server, Value};
 
-/// A server with what scripts below need, and two connections to it.
+/// A server with the data that the scripts below need, and two connections to it.
 fn server(flags: &[&str]) -> (Server, Raw, Raw) {
     let server = Server::start(Program::Tidegate, flags);
     let (one, other) = (server.raw(), server.raw());
@@ -31,7 +31,7 @@ fn who_watches_waits_or_listens_hears_nothing_of_a_script_that_failed() {
     other.command(&["GET", "stock"]);
     assert_eq!(other.command(&["EXEC"]), Value::Array(vec![Value::bulk("10")]), "nothing watched was touched");
     assert_eq!(one.command(&["EXISTS", "buyers", "queue"]), Value::Integer(0));
-    // The first thing that either hears is what came after.
+    // The first message that either client receives comes from the later call.
     one.command(&["EVAL", "redis.call('RPUSH', 'queue', 'a') return redis.call('PUBLISH', 'sold', 'bob')", "0"]);
     assert_eq!(waiting.reply().value, Value::Array(vec![Value::bulk("queue"), Value::bulk("a")]));
     assert_eq!(
@@ -51,7 +51,7 @@ fn what_a_script_caught_or_returned_undoes_nothing_else() {
         redis.call('SET', 'b', '2') return redis.error_reply('REFUSED for a reason')";
     assert_eq!(one.command(&["EVAL", caught, "0"]), Value::error("REFUSED for a reason"));
     assert_eq!(one.command(&["MGET", "a", "b"]), Value::Array(vec![Value::bulk("1"), Value::bulk("2")]));
-    // A transaction goes on after a script that failed, of which nothing stays.
+    // A transaction continues after a failed script, all of whose changes are undone.
     one.command(&["MULTI"]);
     one.command(&["SET", "a", "5"]);
     one.command(&["EVAL", "redis.call('SET', 'a', '6') error('x')", "0"]);

@@ -1,10 +1,10 @@
-//! What one command may ask for: each test asks for far more than the server should hold or spend time on.
+//! Limits on a single command: each test asks for far more than the server should hold or spend time on.
 
 use crate::harness::{Program, Raw, Server, Value};
 
 const TOO_LONG: &str = "ERR reply exceeds maximum allowed size (proto-max-bulk-len)";
 
-/// More than half of what a reply may take.
+/// More than half of the largest allowed reply.
 const LARGE: &str = "300000000";
 
 fn start() -> (Server, Raw) {
@@ -21,7 +21,7 @@ fn the_same_large_value_is_not_answered_again_and_again() {
     let mut words = vec!["MGET"];
     words.extend([&"large"; 10_000]);
     assert_eq!(raw.command(&words), Value::error(TOO_LONG));
-    // In a transaction the bound is one for all replies, and what changes something is done and answered.
+    // In a transaction all replies share one limit; commands that change data are still run and answered.
     raw.command(&["MULTI"]);
     raw.command(&words);
     raw.command(&["INCR", "other"]);
@@ -34,7 +34,7 @@ fn the_same_large_value_is_not_answered_again_and_again() {
     let is_answered = replies.iter().map(|reply| matches!(reply, Value::Bulk(_)));
     assert_eq!(is_answered.collect::<Vec<_>>(), [true, true, false, false], "commands that may write, too");
     assert_eq!(replies[3], Value::error(TOO_LONG));
-    // By way of a pattern, as a reply and as a weight.
+    // Through a SORT pattern, as a reply and as a weight.
     raw.command(&["RPUSH", "list", "large", "large", "large"]);
     for words in [&["SORT", "list", "BY", "nosort", "GET", "*"][..], &["SORT_RO", "list", "ALPHA", "GET", "*"]] {
         assert_eq!(raw.command(words), Value::error(TOO_LONG), "{words:?}");
@@ -89,7 +89,7 @@ fn keys_that_moved_stay_moved() {
         to.command(&["MGET", "a", "b", "c"]),
         Value::Array(vec![Value::bulk("here"), Value::bulk("there"), Value::bulk("here")])
     );
-    // A script could take the deletion back, and the key would be in both places.
+    // A script's rollback could undo the deletion, and the key would exist in both places.
     let script = "return redis.pcall('MIGRATE', '127.0.0.1', ARGV[1], KEYS[1], '1', '5000', ARGV[2])";
     let refused = from.command(&["EVAL", script, "1", "b", &port, "REPLACE"]);
     assert_eq!(

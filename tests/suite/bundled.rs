@@ -1,4 +1,5 @@
-//! The scripts of `lua/`: each kind of reply, bad arguments, expiry, repetition, and what must hold under a crowd.
+//! The scripts of `lua/`: each kind of reply, bad arguments, expiry, repetition, and invariants under a crowd of
+//! clients.
 //!
 //! Every test runs on Redis too, since the scripts are promised to work there unchanged.
 
@@ -40,7 +41,7 @@ on_both!(
     ids_are_unique_and_hold_time_and_number,
 );
 
-/// The script of this name, as it stands in `lua/`.
+/// The text of the script with this name, from `lua/`.
 pub(crate) fn bundled(name: &str) -> Lua {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua").join(format!("{name}.lua"));
     Lua::new(std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
@@ -64,9 +65,9 @@ fn start(program: Program) -> (Server, Connection) {
     (server, connection)
 }
 
-/// A header is: `-- name: what it does`, then these sections in this order; Leaves and Moving where there is something to
-/// say. The example is a call that works, and it touches no key that it doesn't declare; Redis, which knows ACLs, runs it
-/// as a user who may reach no other key.
+/// Checks each header: `-- name: purpose`, then these sections in this order; Leaves and Moving are optional. The
+/// example is a working call that touches only declared keys: on Redis, which has ACLs, it runs as a user without
+/// access to any other key.
 fn headers_are_contracts(program: Program) {
     const SECTIONS: [(&str, bool); 8] = [
         ("KEYS:", true),
@@ -113,7 +114,7 @@ fn headers_are_contracts(program: Program) {
     }
 }
 
-/// Keys and arguments of the call that ends a script's header.
+/// Keys and arguments of the call at the end of a script's header.
 fn example(script: &Lua) -> (Vec<&str>, Vec<&str>) {
     let mut calls = script.text().lines().filter_map(|line| line.strip_prefix("-- Example: EVALSHA <sha1> "));
     let words: Vec<&str> = calls.next().expect("a header has an example").split(' ').collect();
@@ -122,7 +123,7 @@ fn example(script: &Lua) -> (Vec<&str>, Vec<&str>) {
     (keys.to_vec(), args.to_vec())
 }
 
-/// Calls that make no sense, and what the error says of them.
+/// Invalid calls, and the expected errors.
 const BAD: [(&str, &[&str], &[&str], &str); 57] = [
     ("gate_acquire", &["g"], &[], "limit, a whole number from 1"),
     ("gate_acquire", &["g"], &["0"], "limit, a whole number from 1"),
@@ -219,7 +220,7 @@ fn functions_answer_as_the_scripts_do(program: Program) {
         let _: () = run(&mut c, "FLUSHALL");
         let as_function = fcall(&mut c, &name.to_uppercase(), &keys, &args).unwrap_or_else(|e| panic!("{name}: {e}"));
         match name.as_str() {
-            // An ID tells the second in which it was given.
+            // An ID encodes the second in which it was issued.
             "next_id" => assert!(matches!(as_function, Value::BulkString(_)), "{as_function:?}"),
             _ => assert_eq!(as_function, as_script, "{name}"),
         }
@@ -486,7 +487,7 @@ struct Database {
 }
 
 impl Database {
-    /// One transaction: the units of this segment, taken off the row unless somebody did it before.
+    /// One transaction: deducts this segment's units from the row unless that was done before.
     fn take_segment(&mut self, segment: i64, wanted: i64) -> i64 {
         let row = &mut self.row;
         *self.segments.entry(segment).or_insert_with(|| {
@@ -497,8 +498,8 @@ impl Database {
     }
 }
 
-/// Two of three who refill crash, before or after the database commits; a refill lease of 1 ms makes several refill the
-/// same segment at once. Still, exactly what the row held is sold.
+/// Two of three refillers crash, before or after the database commits; a refill lease of 1 ms makes several refill the
+/// same segment at once. Still, exactly the row's units are sold.
 fn stock_survives_crashes_of_those_who_refill(program: Program) {
     const UNITS: i64 = 5_000;
     let (server, mut c) = start(program);
@@ -795,9 +796,9 @@ fn assert_dates(c: &mut Connection, text: &str) {
     }
 }
 
-// --- what only the server of this build does ---
+// --- features of this server alone ---
 
-/// The server knows every bundled script before anybody sends it, and keeps it when the users' scripts are flushed.
+/// The server knows every bundled script before any client sends it, and keeps it when the users' scripts are flushed.
 #[test]
 fn the_server_has_them_loaded() {
     if std::env::var_os("SUITE_SERVER").is_some() {
@@ -807,7 +808,7 @@ fn the_server_has_them_loaded() {
     let (_server, mut c) = start(Program::Tidegate);
     for _ in 0..2 {
         for name in names() {
-            // Without keys each script refuses by its own name; an unknown one would be NOSCRIPT.
+            // Called without keys, each script refuses by its own name; an unknown script would give NOSCRIPT.
             let call = format!("EVALSHA {} 0", bundled(&name).sha1());
             let error = try_run::<Value>(&mut c, &call).expect_err("no script works without keys").to_string();
             assert!(error.contains(&format!("{name}: ")), "{name}: {error}");
@@ -816,7 +817,8 @@ fn the_server_has_them_loaded() {
     }
 }
 
-/// `tidegate scripts` lists the commands, then of each script its name, SHA1 and what it does; `tidegate scripts NAME` prints the file.
+/// `tidegate scripts` lists the commands, then each script's name, SHA1 and purpose; `tidegate scripts NAME` prints the
+/// file.
 #[test]
 fn the_program_shows_them() {
     let scripts = |args: &[&str]| {

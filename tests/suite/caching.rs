@@ -1,4 +1,4 @@
-//! CLIENT TRACKING: who is told which keys have changed, in either protocol, and when.
+//! CLIENT TRACKING: which clients receive which invalidations, in either protocol, and when.
 
 use crate::crowd::on_both;
 use crate::harness::{Program, Raw, Server, Value, encode};
@@ -19,7 +19,7 @@ on_both!(
     who_wants_no_replies_is_told_all_the_same,
 );
 
-/// A client that speaks RESP3 and tracks what it reads, with these options.
+/// A RESP3 client that tracks its reads, with these options.
 fn tracking(server: &Server, options: &[&str]) -> Raw {
     let mut raw = server.raw();
     raw.hello3();
@@ -35,18 +35,18 @@ fn run(raw: &mut Raw, line: &str) -> Value {
     raw.command(&line.split(' ').collect::<Vec<_>>())
 }
 
-/// The message that these keys have changed.
+/// The invalidation message for these keys.
 fn invalidate(keys: &[&str]) -> Value {
     let keys = keys.iter().map(|key| Value::bulk(key)).collect();
     Value::Push(vec![Value::bulk("invalidate"), Value::Array(keys)])
 }
 
-/// The message that all may have changed.
+/// The message that all keys may have changed.
 fn all_gone() -> Value {
     Value::Push(vec![Value::bulk("invalidate"), Value::Null])
 }
 
-/// Everything that comes before the answer to a PING.
+/// All messages received before the answer to a PING.
 fn told(raw: &mut Raw) -> Vec<Value> {
     raw.send_command(&["PING", "end"]);
     let mut told = Vec::new();
@@ -72,7 +72,7 @@ fn a_key_that_was_read_is_told_of_once(program: Program) {
     run(&mut reader, "MGET a b");
     run(&mut other, "STRLEN b");
     run(&mut reader, "EXISTS missing");
-    // A command that writes is no read, whatever it answers.
+    // A command that writes is not a read, even if it returns a value.
     run(&mut reader, "GETEX c");
     assert_eq!([info(&mut writer, "tracking_total_keys"), info(&mut writer, "tracking_total_items")], ["3", "4"]);
     run(&mut writer, "MSET a 1 b 1 c 1 missing 1");
@@ -80,12 +80,12 @@ fn a_key_that_was_read_is_told_of_once(program: Program) {
     assert_eq!(told(&mut other), [invalidate(&["b"])]);
     run(&mut writer, "MSET a 2 b 2 c 2 missing 2");
     assert_eq!((told(&mut reader), told(&mut other)), (vec![], vec![]), "until they are read again");
-    // The same name in another database is the same here, too.
+    // The database does not matter: a key of this name in another one invalidates, too.
     run(&mut reader, "GET a");
     run(&mut writer, "SELECT 1");
     run(&mut writer, "SET a 1");
     assert_eq!(told(&mut reader), [invalidate(&["a"])]);
-    // Who turns it off is told of nothing more.
+    // After tracking is turned off no more invalidations arrive.
     run(&mut reader, "GET a");
     run(&mut reader, "CLIENT TRACKING OFF");
     run(&mut writer, "SET a 2");
@@ -102,7 +102,7 @@ fn a_change_of_ones_own_is_told_behind_the_reply(program: Program) {
     client.send(&[encode(&["GET", "a"]), encode(&["INCR", "a"]), encode(&["GET", "a"])].concat());
     let replies = [(); 4].map(|()| client.reply().value);
     assert_eq!(replies, [Value::bulk("1"), Value::Integer(2), invalidate(&["a"]), Value::bulk("2")]);
-    // Not under NOLOOP, and then the key is not cached any longer either.
+    // Under NOLOOP no message is sent, and yet the key no longer counts as cached.
     track(&mut client, &["NOLOOP"]);
     run(&mut client, "INCR a");
     assert_eq!(told(&mut client), []);
@@ -116,7 +116,7 @@ fn a_change_of_ones_own_is_told_behind_the_reply(program: Program) {
 fn what_is_read_in_transactions_counts(program: Program) {
     let server = Server::start(program, &[]);
     let (mut client, mut writer) = (tracking(&server, &[]), server.raw());
-    // What is changed and then read is known; what is read and then changed is told of.
+    // A change before the read needs no invalidation; a change after it sends one.
     for line in ["MULTI", "SET a 1", "GET a", "GET b", "SET b 1", "GET c"] {
         run(&mut client, line);
     }
@@ -126,7 +126,7 @@ fn what_is_read_in_transactions_counts(program: Program) {
     assert_eq!(told(&mut client), [invalidate(&["a"]), invalidate(&["c"])]);
 }
 
-/// Has the client read a key that is about to expire.
+/// Makes the client read a key that is about to expire.
 fn read_in_time(client: &mut Raw, writer: &mut Raw) {
     loop {
         run(writer, "SET new 1 PX 50");
@@ -153,7 +153,7 @@ fn all_that_changes_keys_is_told(program: Program) {
     told_of(&mut client, &mut writer, "PEXPIRE new 100000", &["new"]);
     told_of(&mut client, &mut writer, "COPY list gone", &["gone"]);
     told_of(&mut client, &mut writer, "UNLINK gone list", &["gone", "list"]);
-    // What expires: by an access, and by itself.
+    // Expired keys: removed by an access, and by active expiry.
     run(&mut writer, "DEBUG SET-ACTIVE-EXPIRE 0");
     read_in_time(&mut client, &mut writer);
     while run(&mut writer, "EXISTS new") == Value::Integer(1) {}
@@ -161,7 +161,7 @@ fn all_that_changes_keys_is_told(program: Program) {
     run(&mut writer, "DEBUG SET-ACTIVE-EXPIRE 1");
     read_in_time(&mut client, &mut writer);
     assert_eq!(client.reply().value, invalidate(&["new"]), "nobody has looked for it");
-    // Everything at once.
+    // All keys at once.
     for flush in ["FLUSHDB", "FLUSHALL ASYNC", "FLUSHALL"] {
         run(&mut writer, "SET a 1");
         run(&mut client, "GET a");
@@ -194,7 +194,7 @@ fn prefixes_are_told_of_whether_they_were_read_or_not(program: Program) {
     assert_eq!(told(&mut all), [invalidate(&["use:1"])]);
     assert_eq!(info(&mut writer, "tracking_total_prefixes"), "4");
     assert_eq!(info(&mut writer, "tracking_total_keys"), "0");
-    // What a client changes itself.
+    // The client's own changes.
     run(&mut client, "SET user:1 2");
     assert_eq!(told(&mut client), [invalidate(&["user:1"])]);
     assert_eq!(told(&mut all), [invalidate(&["user:1"])]);
@@ -207,7 +207,7 @@ fn prefixes_are_told_of_whether_they_were_read_or_not(program: Program) {
     assert_eq!(info(&mut writer, "tracking_total_prefixes"), "1");
 }
 
-/// A client that is told for others, and its id.
+/// A client that receives other clients' invalidations, and its id.
 fn listener(server: &Server) -> (Raw, String) {
     let mut listener = server.raw();
     let Value::Integer(id) = run(&mut listener, "CLIENT ID") else { panic!("an id") };
@@ -234,13 +234,13 @@ fn another_client_is_told_in_place_of_one(program: Program) {
     run(&mut writer, "FLUSHALL");
     assert_eq!(listener.reply().value, message(Value::Null));
     track(&mut new, &["REDIRECT", &id]);
-    // As it is asked in RESP3, it is told without being subscribed.
+    // Asked in RESP3, it receives messages without a subscription.
     run(&mut listener, "UNSUBSCRIBE");
     listener.hello3();
     run(&mut new, "GET b");
     run(&mut writer, "SET b 1");
     assert_eq!(told(&mut listener), [invalidate(&["b"])]);
-    // Without a redirection there is nothing that RESP2 could be told.
+    // Without a redirection RESP2 has no way to receive invalidations.
     run(&mut old, "CLIENT TRACKING OFF");
     track(&mut old, &[]);
     run(&mut old, "GET a");
@@ -286,7 +286,7 @@ fn exceptions_hold_for_one_command_or_transaction(program: Program) {
         run(&mut client, line);
     }
     assert_eq!(touch(&mut client), [invalidate(&["a"]), invalidate(&["b"])]);
-    // A command that fails uses it up.
+    // A failed command uses up CACHING YES.
     for line in ["CLIENT CACHING YES", "GET", "GET a"] {
         run(&mut client, line);
     }
@@ -406,7 +406,7 @@ fn who_has_waited_is_told_behind_the_answer(program: Program) {
     assert_eq!(client.reply().value, invalidate(&["to"]));
 }
 
-/// Of a script that counts what it reads itself, as in Redis 8.
+/// The reads of a script count for the calling client, as in Redis 8.
 #[test]
 fn what_scripts_read_counts() {
     let server = Server::start(Program::Tidegate, &[]);
@@ -419,7 +419,7 @@ fn what_scripts_read_counts() {
     assert_eq!(told(&mut client), [invalidate(&["a"]), invalidate(&["c"]), invalidate(&["d"])]);
 }
 
-/// What a client that has waited was answered at last is what it caches, as in Redis 8.
+/// A waiting client caches the keys that finally answered its call, as in Redis 8.
 #[test]
 fn what_was_waited_for_is_cached() {
     let server = Server::start(Program::Tidegate, &[]);
@@ -446,7 +446,8 @@ fn who_wants_no_replies_is_told_all_the_same(program: Program) {
     assert_eq!(run(&mut client, "CLIENT REPLY ON"), Value::status("OK"));
 }
 
-/// With a log a client is told when the change is in it, and a script that is rolled back changes nothing.
+/// With a journal, a client is invalidated once the change is in the journal; a script that is rolled back changes
+/// nothing.
 #[test]
 fn messages_come_behind_the_log() {
     let server = Server::start(Program::Tidegate, &["--appendonly", "yes"]);
@@ -456,7 +457,7 @@ fn messages_come_behind_the_log() {
     assert_eq!((told(&mut client), told(&mut all)), (vec![], vec![]));
     run(&mut writer, "SET a 1");
     assert_eq!((told(&mut client), told(&mut all)), (vec![invalidate(&["a"])], vec![invalidate(&["a"])]));
-    // In the record of whole effects as well: what is changed and then read, and the reverse.
+    // The same when effects are recorded as whole values: a change before the read, and the reverse.
     for line in ["MULTI", "SET b 1", "APPEND b x", "GET b", "GET c", "APPEND c x", "APPEND c y", "EXEC"] {
         run(&mut client, line);
     }
@@ -466,7 +467,7 @@ fn messages_come_behind_the_log() {
     assert_eq!(told(&mut all), [invalidate(&["b", "c"]), invalidate(&["b"])]);
 }
 
-/// SWAPDB changes what the names in two databases stand for.
+/// SWAPDB exchanges the data behind the names of two databases.
 #[test]
 fn databases_that_change_places_are_told_of() {
     let server = Server::start(Program::Tidegate, &[]);
@@ -477,7 +478,7 @@ fn databases_that_change_places_are_told_of() {
     assert_eq!(told(&mut client), [all_gone()]);
 }
 
-/// That all keys are gone is told in the protocol of whom it is told to, whatever that of the client is for whom.
+/// The flush message is sent in the receiver's protocol, whatever protocol the tracking client speaks.
 #[test]
 fn a_listener_of_resp2_is_told_in_resp2_that_all_is_gone() {
     let server = Server::start(Program::Tidegate, &[]);
@@ -490,7 +491,8 @@ fn a_listener_of_resp2_is_told_in_resp2_that_all_is_gone() {
     assert_eq!(listener.reply().value, Value::Array(message.to_vec()));
 }
 
-/// Whoever tracks prefixes hears of keys that he may read, in databases that he may use, as his rights are when they change.
+/// A client in BCAST mode hears only of keys and databases that its user may read, by the rights at the time of the
+/// change.
 #[test]
 fn prefixes_are_told_of_as_far_as_the_user_may_read() {
     let server = Server::start(Program::Tidegate, &[]);

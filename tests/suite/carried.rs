@@ -1,13 +1,14 @@
-//! Each way by which data leaves a server and comes into another, times each type and feature: what arrives whole, what with less, and what not
-//! at all. To a server of this kind nothing is lost; to Redis' formats goes what Redis has.
+//! Each way for data to leave one server and enter another, times each type and feature: which arrive whole, which with
+//! losses, and which not at all. Between servers of this kind nothing is lost; Redis' formats carry only data that
+//! Redis has.
 
 use std::path::Path;
 
 use crate::harness::{Program, Raw, Server, Value};
 use crate::moving::{import, run, start, text, url};
 
-/// A type or feature: its name, what makes it, what shows it, and what becomes of it by each of [`WAYS`], in their order: `=` the same,
-/// `<` there, but with less, `-` left out.
+/// A type or feature: its name, the calls that make it, the call that shows it, and the result for each of [`WAYS`], in
+/// their order: `=` unchanged, `<` present with losses, `-` left out.
 struct Feature(&'static str, &'static [&'static str], &'static [&'static str], &'static str);
 
 /// The ways, by their names in messages.
@@ -121,7 +122,7 @@ const FEATURES: &[Feature] = &[
     Feature("the last token", &["LOCK.ACQUIRE brief o PX 60000", "LOCK.RELEASE brief o"], &["TOKEN.LAST"], "=---<<"),
 ];
 
-/// A call from a line, in which § stands for a space within a word.
+/// Parses a call from a line; § represents a space within a word.
 fn words(line: &str) -> Vec<String> {
     line.split(' ').map(|word| word.replace('§', " ")).collect()
 }
@@ -130,7 +131,7 @@ fn said(raw: &mut Raw, lines: &[&str]) -> Vec<Value> {
     lines.iter().map(|line| raw.command(&words(line))).collect()
 }
 
-/// A server with everything.
+/// A server with every type and feature.
 fn filled(dir: &Path, flags: &[&str]) -> Server {
     let server = start(Program::Tidegate, dir, flags);
     let mut raw = server.raw();
@@ -148,7 +149,7 @@ fn keys(raw: &mut Raw) -> Vec<String> {
     keys.iter().map(|key| String::from_utf8(key.bytes().expect("a name").to_vec()).expect("plain names")).collect()
 }
 
-/// Carries all that `from` holds to a new server by one of [`WAYS`], with `dir` for files.
+/// Carries everything in `from` to a new server by one of [`WAYS`], with `dir` for files.
 fn carry(way: &str, from: &Server, dir: &Path) -> Server {
     let into = Server::start(Program::Tidegate, &[]);
     let file = dir.join("dump.rdb");

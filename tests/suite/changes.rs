@@ -1,13 +1,13 @@
-//! `rdb_changes_since_last_save`, and with it the points of `save`, counts what Redis counts, and WATCH takes those keys for changed
-//! that Redis takes for changed, also where a command has changed nothing that can be seen.
+//! `rdb_changes_since_last_save`, and with it the points of `save`, counts as Redis counts. WATCH treats the same keys
+//! as changed as Redis does, also where a command makes no visible change.
 //!
-//! Each line of `changes.txt` is a command, behind what Redis 8.0 says of it. Where there is one, it is asked again.
+//! Each line of `changes.txt` holds Redis 8.0's result and the command. If a Redis 8.0 is available, it is asked again.
 
 use crate::differential::split_line;
 use crate::harness::{Program, Raw, Server, Value};
 use crate::oracle::REDIS_SERVER_8;
 
-/// How many keys a command names at most.
+/// The most keys that a command names.
 const WATCHED_MAX: usize = 6;
 
 #[test]
@@ -24,7 +24,7 @@ fn the_numbers_are_those_of_redis_8() {
 
 fn assert_counts(program: Program) {
     let server = Server::start(program, &["--enable-debug-command", "yes"]);
-    // Which keys a command names, our table says: that of Redis knows of none where optional ones are left out.
+    // The keys come from our command table: Redis' table omits keys of commands whose keys are optional.
     let names = Server::start(Program::Tidegate, &[]);
     let (mut raw, mut names) = (server.raw(), names.raw());
     let mut watchers: Vec<Raw> = (0..WATCHED_MAX).map(|_| server.raw()).collect();
@@ -60,7 +60,7 @@ fn assert_counts(program: Program) {
     assert!(watched > 150, "only {watched} keys were told");
 }
 
-/// The keys that a command names, each once; `a` where it names none.
+/// The keys that a command names, each once; `a` if it names none.
 fn keys_of(args: &[Vec<u8>], names: &mut Raw) -> Vec<Vec<u8>> {
     let question = [b"COMMAND".to_vec(), b"GETKEYS".to_vec()];
     let mut keys: Vec<Vec<u8>> = Vec::new();

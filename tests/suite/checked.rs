@@ -11,7 +11,7 @@ fn start(dir: &Path) -> Server {
     Server::start(Program::Tidegate, &["--dir", dir, "--appendonly", "yes"])
 }
 
-/// Runs it: its exit code, and what it says.
+/// Runs the command; returns its exit code and its output.
 fn check(args: &[&str], dir: &Path) -> (i32, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("check").args(args).arg(dir).output();
     let output = output.expect("the program of this build");
@@ -19,7 +19,7 @@ fn check(args: &[&str], dir: &Path) -> (i32, String) {
     (output.status.code().expect("no signal"), String::from_utf8_lossy(&said).into_owned())
 }
 
-/// All files, with what is in them.
+/// All files with their content.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry").path());
     entries.filter(|path| path.is_file()).map(|path| (path.clone(), std::fs::read(&path).expect("a file"))).collect()

@@ -1,4 +1,5 @@
-//! What all clients together may hold: who is closed for it, and who is not. The same tests run against Redis.
+//! Limits on the memory of all clients together: which clients are closed, and which stay. The same tests run against
+//! Redis.
 
 use crate::crowd::on_both;
 use crate::harness::{Program, Raw, Server, Value, encode, until};
@@ -30,7 +31,7 @@ fn evicted(raw: &mut Raw) -> u64 {
     info.lines().find_map(|line| line.strip_prefix("evicted_clients:")).expect("INFO tells").parse().expect("a number")
 }
 
-/// The names of the clients that are there.
+/// The names of the connected clients.
 fn names(raw: &mut Raw) -> Vec<String> {
     let list = raw.command(&["CLIENT", "LIST"]);
     let list = String::from_utf8_lossy(list.bytes().expect("text")).into_owned();
@@ -40,7 +41,7 @@ fn names(raw: &mut Raw) -> Vec<String> {
     names
 }
 
-/// A client that has sent so many bytes of an argument that is not complete.
+/// A client that has sent this many bytes of an incomplete argument.
 fn sends_in_part(server: &Server, name: &str, bytes: usize) -> Raw {
     let mut client = server.raw();
     assert_eq!(client.command(&["CLIENT", "SETNAME", name]), Value::status("OK"));
@@ -49,7 +50,7 @@ fn sends_in_part(server: &Server, name: &str, bytes: usize) -> Raw {
     client
 }
 
-/// How a client comes to hold much.
+/// The ways for a client to hold much memory.
 type Way<'a> = &'a dyn Fn(&mut Raw);
 
 fn whoever_holds_too_much_is_closed(program: Program) {
@@ -127,7 +128,7 @@ fn who_is_protected_stays(program: Program) {
     let mut client = server.raw();
     assert_eq!(client.command(&["CLIENT", "NO-EVICT", "ON"]), Value::status("OK"));
     assert_eq!(client.command(&["ECHO", &"x".repeat(2 * LIMIT)]), Value::bulk(&"x".repeat(2 * LIMIT)));
-    // It counts nevertheless, so that there is no room for another.
+    // A protected client's memory still counts, so there is no room for another client.
     client.send(format!("*2\r\n$4\r\nECHO\r\n${}\r\n", 2 * LIMIT).as_bytes());
     client.send(&vec![b'x'; 2 * LIMIT - 1]);
     let mut other = server.raw();
@@ -151,7 +152,7 @@ fn a_share_of_the_memory_is_a_limit(program: Program) {
     set(&mut raw, "10%");
     let get = raw.command(&["CONFIG", "GET", "maxmemory-clients"]);
     assert_eq!(get, Value::Array(vec![Value::bulk("maxmemory-clients"), Value::bulk("10%")]));
-    // Of no limit it is none.
+    // A percentage of an unset `maxmemory` means no limit.
     let _first = sends_in_part(&server, "first", LIMIT);
     until(|| names(&mut raw) == ["first"], "it is there");
     assert_eq!(evicted(&mut raw), 0);

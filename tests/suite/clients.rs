@@ -1,7 +1,7 @@
 //! Two client crates that share no code with the server or with each other: `redis` (blocking here) and `fred` (async).
 //!
-//! What programs lean on: pipelines, transactions with WATCH, scripts, pub/sub, RESP2 and RESP3, and errors that the
-//! crates must recognise.
+//! Covers features that programs rely on: pipelines, transactions with WATCH, scripts, pub/sub, RESP2 and RESP3, and
+//! errors that the crates must recognise.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -62,7 +62,7 @@ fn redis_crate_transactions(program: Program) {
         redis::pipe().atomic().incr("n", 5).incr("n", 6).query(&mut c).expect("MULTI, two commands, EXEC");
     assert_eq!((old, new), (5, 11));
 
-    // Optimistic locking as the crate does it: WATCH, read, MULTI, write, EXEC, again when somebody else wrote.
+    // Optimistic locking as the crate does it: WATCH, read, MULTI, write, EXEC, again after a concurrent write.
     let mut rival = server.client();
     let mut attempts = 0;
     let (result,): (i64,) = redis::transaction(&mut c, &["n"], |c, pipe| {
@@ -132,7 +132,7 @@ fn redis_crate_resp3(program: Program) {
     let (sender, pushes) = std::sync::mpsc::channel();
     c3.set_push_sender(sender);
     c3.subscribe_resp3("news").expect("SUBSCRIBE");
-    // It is sent, not answered, until another one is.
+    // It is sent but not answered until another message arrives.
     let _: () = run(&mut c3, "PING");
     assert_eq!(c2.publish::<_, _, i64>("news", "hello").expect("PUBLISH"), 1);
     assert_eq!(c3.get::<_, Option<String>>("none").expect("a command between the pushes"), None);

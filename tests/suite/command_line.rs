@@ -1,8 +1,8 @@
-//! The command line as somebody meets it who is new, or has mistyped.
+//! The command line as a newcomer meets it, or a user with a typing error.
 
 use std::process::Command;
 
-/// Runs the program; answers its standard output and its standard error.
+/// Runs the program; returns its standard output and its standard error.
 fn said(args: &[&str]) -> (String, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = env!("CARGO_BIN_EXE_tidegate");

@@ -1,16 +1,18 @@
-//! What COMMAND INFO says of each command equals what Redis says of it: arity, flags, positions of the keys, ACL categories, tips, key
-//! specs. Sets have no order. Redis' own remarks on key specs (`notes`) are left out. So is it with COMMAND DOCS, but for sentences,
-//! and for what tells in which version an argument came. And what the documentation lists is what COMMAND DOCS does.
+//! COMMAND INFO equals Redis' for each command: arity, flags, positions of the keys, ACL categories, tips, key specs.
+//! Sets have no order. Redis' remarks on key specs (`notes`) are left out. COMMAND DOCS is compared likewise, except
+//! for sentences and the versions in which arguments were added. The tables in the documentation list the same commands
+//! as COMMAND DOCS.
 //!
-//! Both are compared with Redis 7.0.15 and with 8.0, which is right where they differ. COMMAND DOCS is compared with 8.0 alone. Flags and
-//! categories are compared with Valkey 9.1 as well, of which each difference stands here with its reason.
+//! Both are compared with Redis 7.0.15 and with 8.0; 8.0 is right where the two differ. COMMAND DOCS is compared with
+//! 8.0 alone. Flags and categories are compared with Valkey 9.1 as well; each difference is listed here with its
+//! reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::harness::{Program, Server, Value, sorted};
 use crate::oracle::{REDIS_SERVER, REDIS_SERVER_8, VALKEY_SERVER};
 
-/// Commands that newer versions of Redis describe otherwise than 7.0.15; the newer description is the one here.
+/// Commands that newer versions of Redis describe differently from 7.0.15; this server follows the newer description.
 const NEWER: [(&str, &str); 25] = [
     ("acl|deluser", "tips since 7.2"),
     ("acl|save", "tips since 7.2"),
@@ -39,10 +41,10 @@ const NEWER: [(&str, &str); 25] = [
     ("zrevrank", "WITHSCORE since 7.2"),
 ];
 
-/// What is stricter here than in any Redis.
+/// Points where this server is stricter than any Redis.
 const STRICTER: [(&str, &str); 1] = [("script|debug", "a session holds the server")];
 
-/// Flags and categories that Valkey 9.1 gives a command otherwise: the flag or category, with a minus if we do not give it, and why.
+/// Flags and categories that differ in Valkey 9.1: the flag or category, with a minus if we do not set it, and why.
 const NOT_AS_IN_VALKEY: [(&str, &[&str], &str); 24] = [
     ("client|caching", &["-allow_busy"], AS_IN_REDIS),
     ("client|capa", &["-allow_busy"], "as its siblings, which are as in Redis"),
@@ -72,7 +74,7 @@ const NOT_AS_IN_VALKEY: [(&str, &[&str], &str); 24] = [
 
 const AS_IN_REDIS: &str = "Redis 8.0 and Valkey differ, and it is as in Redis";
 
-/// What COMMAND DOCS says otherwise than Redis 8.0, by the path to it.
+/// Differences of COMMAND DOCS from Redis 8.0, by their path.
 const OTHERWISE: [(&str, &str); 14] = [
     ("bgsave", "CANCEL, of Valkey"),
     ("client|kill", "MASTER is no type of clients here"),
@@ -90,7 +92,7 @@ const OTHERWISE: [(&str, &str); 14] = [
     ("xinfo|stream/full-block", "the word belongs to the group"),
 ];
 
-/// What the fields behind a command's name mean, in order.
+/// The meaning of the fields behind a command's name, in order.
 const FIELDS: [&str; 8] = ["arity", "flags", "first key", "last key", "step", "categories", "tips", "key specs"];
 
 #[test]
@@ -107,7 +109,7 @@ fn every_command_describes_itself_as_in_redis_8() {
     }
 }
 
-/// Each difference is listed, and each that is listed is one.
+/// Each difference is listed, and each listed difference exists.
 #[test]
 fn flags_and_categories_are_those_of_valkey_but_for_what_is_listed() {
     if VALKEY_SERVER.is_missing() {
@@ -156,7 +158,8 @@ fn assert_described_as_in(program: Program, otherwise: &[(&str, &str)]) {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// Each command, its subcommands and its arguments at any depth, as far as both know them: what is ours alone may stand anywhere.
+/// Compares each command, its subcommands and its arguments at any depth, as far as both know them; arguments of ours
+/// alone are ignored.
 #[test]
 fn every_command_is_documented_as_in_redis_8() {
     if REDIS_SERVER_8.is_missing() {
@@ -201,7 +204,7 @@ const DOCUMENTED: [&str; 10] = [
 
 fn compare_docs(path: &str, ours: &Value, theirs: &Value, differences: &mut Vec<(String, String)>) {
     let (ours, theirs): (BTreeMap<_, _>, BTreeMap<_, _>) = (pairs(ours).collect(), pairs(theirs).collect());
-    // Since when an argument is there is not told.
+    // The version that added an argument is not compared.
     let is_argument = theirs.contains_key("type");
     for field in DOCUMENTED.iter().filter(|field| !is_argument || **field != "since") {
         let (ours, theirs) = (ours.get(*field), theirs.get(*field));
@@ -237,7 +240,7 @@ fn argument_name(argument: &Value) -> String {
     pairs(argument).find(|(field, _)| field == "name").map(|(_, name)| text(name)).unwrap_or_default()
 }
 
-/// The table in `docs/compatibility.md` lists what COMMAND DOCS does, by group.
+/// The table in `docs/compatibility.md` lists the commands of COMMAND DOCS, by group.
 #[test]
 fn the_documentation_lists_the_commands_that_there_are() {
     let server = Server::start(Program::Tidegate, &[]);
@@ -270,7 +273,7 @@ fn the_documentation_lists_the_commands_that_there_are() {
     assert!(missing.is_empty() && wrong.is_empty(), "docs/compatibility.md should have {missing:#?}, not {wrong:#?}");
 }
 
-/// The pairs of a map as RESP2 answers it.
+/// The pairs of a map in its RESP2 form.
 fn pairs(reply: &Value) -> impl Iterator<Item = (String, &Value)> {
     elements(reply).chunks_exact(2).map(|pair| (text(&pair[0]), &pair[1]))
 }

@@ -89,7 +89,7 @@ fn text(value: &Value) -> String {
     String::from_utf8_lossy(value.bytes().unwrap_or_default()).into_owned()
 }
 
-/// A server that reads a file, killed when dropped.
+/// A server started with a configuration file, killed when dropped.
 struct Configured {
     child: Child,
     port: u16,
@@ -106,7 +106,7 @@ impl Configured {
         Configured { child: launch(dir.path(), environment), port, dir }.answering()
     }
 
-    /// Kills it and starts one in its place.
+    /// Kills the server and starts a new one in its place.
     fn restarted(mut self) -> Configured {
         self.child.kill().and_then(|()| self.child.wait()).expect("our own child");
         self.child = launch(self.dir.path(), &[]);
@@ -148,7 +148,7 @@ impl Configured {
 
 impl Drop for Configured {
     fn drop(&mut self) {
-        // Both fail only when it has ended already.
+        // Both fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -175,7 +175,7 @@ fn signal(process: u32, name: &str) {
     assert!(sent.expect("kill is there").success());
 }
 
-/// Runs the program to its end: what it says.
+/// Runs the program to its end; returns its output.
 fn refused(args: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(args).output().expect("the program of this build");
     assert!(!output.status.success(), "{args:?} started a server");
@@ -225,7 +225,7 @@ fn every_parameter_of_redis_is_known() {
         other => panic!("{other:?}"),
     };
     let (known, mut c) = (names(&tidegate), tidegate.raw());
-    // Hidden ones are known to those who name them; one is a line that Redis 8 takes and forgets.
+    // Hidden parameters are shown only if named; one is a line that Redis 8 accepts and ignores.
     let mut is_known = |name: &String| {
         let named = c.command(&["CONFIG", "GET", name]);
         known.contains(name) || named != Value::Array(Vec::new()) || name == "io-threads-do-reads"
@@ -315,7 +315,7 @@ fn what_a_failed_set_has_done_is_undone() {
     let before = score(&server);
     let values = ["oom-score-adj", "absolute", "oom-score-adj-values", "777 1 1"];
     let set = |more: &[&'static str]| [&["CONFIG", "SET"][..], &values, more].concat();
-    // The log can't be ended while it is read, and that is found out when the score has been set.
+    // The journal cannot be closed while it is being read, and this is found only after the save points have been set.
     let reply = text(&c.command(&set(&["AppendOnly", "no"])));
     assert_eq!(reply, "ERR CONFIG SET failed (possibly related to argument 'AppendOnly') - the data is being loaded");
     assert_eq!(score(&server), before);
@@ -362,7 +362,7 @@ fn the_file_is_rewritten_and_stays_its_owners() {
     for (name, value) in [("hz", "30"), ("save", "60 1 70 2"), ("maxmemory", "1073741824"), ("replica-priority", "7")] {
         assert_eq!(get(&mut c, name), value);
     }
-    // Without its folder it can't be written.
+    // Without its folder it cannot be written.
     std::fs::remove_file(server.path("redis.conf")).expect("it is there");
     std::fs::create_dir(server.path("redis.conf")).expect("the name is free");
     assert_eq!(c.command(&["CONFIG", "REWRITE"]), Value::error("ERR Rewriting config file: Is a directory"));
@@ -433,7 +433,7 @@ fn a_service_manager_hears_when_it_is_ready_and_when_it_ends() {
         let length = manager.recv(&mut message).expect("it speaks in time");
         String::from_utf8_lossy(&message[..length]).into_owned()
     };
-    // A service manager wants the process that it started to stay.
+    // A service manager expects the process that it started to stay.
     let file = "supervised auto\ndaemonize yes\npidfile server.pid\nappendonly no\n";
     let mut server = Configured::start(file, &[("NOTIFY_SOCKET", &address)]);
     assert!(heard().starts_with("READY=1\n"));
@@ -444,7 +444,7 @@ fn a_service_manager_hears_when_it_is_ready_and_when_it_ends() {
     assert!(!server.path("server.pid").exists());
 }
 
-/// CONFIG REWRITE keeps a file's mode, which somebody has chosen, but says so where a password comes into it.
+/// CONFIG REWRITE keeps the file's mode, since an administrator chose it, but warns if a password is written into it.
 #[test]
 fn a_password_in_a_file_that_all_can_read_is_told() {
     let server = Configured::start("appendonly no\n", &[]);
@@ -513,7 +513,7 @@ fn the_list_of_processes_says_what_it_is() {
     assert_eq!(shown(), "short");
 }
 
-/// Test containers, and libraries that start a Redis for a test, look for words of Redis.
+/// Test containers, and libraries that start a Redis for a test, look for these words of Redis.
 #[test]
 fn tools_that_start_a_redis_find_their_words() {
     let output =
@@ -527,7 +527,7 @@ fn tools_that_start_a_redis_find_their_words() {
     until(|| server.log().contains("is now ready to exit, bye bye..."), "it says that it has ended");
 }
 
-/// `tidegate scripts | head`: the reader has seen enough. A program in Rust begins by ignoring SIGPIPE.
+/// `tidegate scripts | head`: the reader closes early. A Rust program starts with SIGPIPE ignored.
 #[test]
 fn a_helper_ends_quietly_with_its_reader() {
     for args in [&["scripts"][..], &["scripts", "gate_acquire"], &["--help"], &["--version"]] {

@@ -1,5 +1,5 @@
-//! What connections may take of the server: descriptors, places under `maxclients`, and memory for replies that nobody reads,
-//! also while a script is busy. And that those who leave give it all back.
+//! Limits on connections: descriptors, places under `maxclients`, and memory for unread replies, also while a script is
+//! busy. Connections that end give all of it back.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -35,7 +35,7 @@ fn info(raw: &mut Raw, field: &str) -> u64 {
     line.parse().expect("a number")
 }
 
-/// A number from the line of INFO commandstats about one command.
+/// A number from a command's line of INFO commandstats.
 fn command_stat(raw: &mut Raw, command: &str, field: &str) -> u64 {
     let text = raw.command(&["INFO", "commandstats"]);
     let text = String::from_utf8_lossy(text.bytes().expect("INFO answers text")).into_owned();
@@ -45,16 +45,16 @@ fn command_stat(raw: &mut Raw, command: &str, field: &str) -> u64 {
     value.parse().expect("a number")
 }
 
-/// Sets how many files a server may have open: now, and at most.
+/// Sets a process' limits of open files: soft and hard.
 fn limit_files(server: &Server, soft: u64, hard: u64) {
     let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
     let pid = i32::try_from(server.pid()).expect("a process id");
-    // SAFETY: the call reads the struct that it is given, and acts on a process that this test has started.
+    // SAFETY: the call reads the struct passed to it, and acts on a process that this test has started.
     let set = unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut()) };
     assert_eq!(set, 0, "the limit of our own child can be lowered");
 }
 
-/// Starts an endless script, and waits until others are told that it is busy.
+/// Starts an endless script, and waits until other clients get -BUSY.
 fn keep_busy(server: &Server) -> Raw {
     let (mut runner, mut other) = (server.raw(), server.raw());
     runner.send_command(&["EVAL", "while true do end", "0"]);
@@ -78,7 +78,7 @@ fn a_thousand_connections_come_and_go_while_a_script_is_busy(program: Program) {
     for _ in 0..1_000 {
         assert!(is_busy(&server.raw().command(&["PING"])));
     }
-    // Those who fill the places and leave all at once, too.
+    // Also when clients fill all places and leave at once.
     for _ in 0..5 {
         let mut crowd: Vec<Raw> = (0..40).map(|_| server.raw()).collect();
         assert!(crowd.iter_mut().all(|client| is_busy(&client.command(&["PING"]))));
@@ -123,7 +123,7 @@ fn come_and_go(server: &Server) {
     for words in last_words.repeat(10) {
         let mut raw = server.raw();
         raw.send(words);
-        // The server has read it, or will find it behind what follows.
+        // The server has read it, or will find it behind later input.
         drop(other.command(&["PING"]));
         drop(raw);
     }
@@ -138,7 +138,7 @@ fn who_leaves_leaves_nothing_behind(program: Program) {
     let before = counts(&mut own);
     come_and_go(&server);
     until(|| counts(&mut own) == before, "everybody has left");
-    // In a busy server, too: those who came before, and those who come now.
+    // In a busy server, too: earlier clients and new ones.
     let mut waits = server.raw();
     waits.send_command(&["BLPOP", "list", "0"]);
     until(|| info(&mut own, "blocked_clients") == 1, "the client blocks");
@@ -168,7 +168,7 @@ fn who_waits_is_served_in_order_though_others_leave(program: Program) {
         waiters.push(waiter);
         until(|| info(&mut own, "blocked_clients") == number, "the client blocks");
     }
-    // The first, one in the middle, and the last leave; another one is unblocked.
+    // The first, a middle one and the last leave; another one is unblocked.
     for at in [11, 5, 0] {
         drop(waiters.remove(at));
     }
@@ -179,7 +179,7 @@ fn who_waits_is_served_in_order_though_others_leave(program: Program) {
     let blocked = list.lines().filter(|line| line.contains(" cmd=blpop "));
     let mut ids: Vec<u64> =
         blocked.filter_map(|line| line.strip_prefix("id=")?.split(' ').next()?.parse().ok()).collect();
-    // Redis turns its list of clients round and round.
+    // Redis rotates its list of clients.
     ids.sort_unstable();
     let id = ids[4].to_string();
     assert_eq!(own.command(&["CLIENT", "UNBLOCK", &id]), Value::Integer(1));
@@ -225,7 +225,7 @@ fn maxclients_is_no_more_than_the_system_allows() {
     let hz = raw.command(&["CONFIG", "GET", "hz"]);
     assert_eq!(hz, Value::Array(vec![Value::bulk("hz"), Value::bulk("10")]));
     assert_eq!(set(&mut raw, "268"), Value::status("OK"));
-    // So many have room now.
+    // This many fit now.
     let mut crowd: Vec<Raw> = (0..267).map(|_| server.raw()).collect();
     assert!(crowd.iter_mut().all(|client| client.command(&["PING"]) == Value::status("PONG")));
     let refused = server.raw().read_to_end();
@@ -243,13 +243,13 @@ fn scripts_that_wait_for_their_turn_do_not_hold_up_the_end() {
     // SAFETY: a signal to a process that this test has started.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
     until(|| server.has_ended(), "the server ends");
-    // The script that ran is ended. Those behind it never begin: others were told that the server is busy.
+    // The running script is ended. The scripts queued behind it never begin: their clients got -BUSY.
     let ended = |text: Vec<u8>| text.split(|&byte| byte == b'\n').filter(|line| line.starts_with(b"-ERR")).count();
     let ended: usize = crowd.iter_mut().map(|client| ended(client.read_to_end())).sum();
     assert!(ended < 500, "{ended} scripts began after the signal");
 }
 
-/// Sends a request many times, from a thread: the server stops reading.
+/// Sends a request many times, from a thread, since the server stops reading.
 fn ask(server: &Server, request: &[u8], times: usize) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", server.port())).expect("the server accepts a connection");
     stream.set_read_timeout(Some(REPLY_DEADLINE)).expect("a read deadline on a fresh socket");
@@ -259,7 +259,7 @@ fn ask(server: &Server, request: &[u8], times: usize) -> TcpStream {
     stream
 }
 
-/// The most memory that the server uses for as long as it takes to answer so many commands.
+/// The most memory that the server uses while it answers this many commands.
 fn most_used(raw: &mut Raw, commands: usize) -> u64 {
     (0..commands).map(|_| info(raw, "used_memory")).max().unwrap_or(0)
 }
@@ -301,12 +301,13 @@ fn all_who_do_not_read_make_the_server_hold_256_mib_and_little_each() {
     until(|| info(&mut raw, "used_memory") > before + 256 * MIB, "the outboxes fill");
     let held = most_used(&mut raw, 100) - before;
     assert!(held < (256 + 24 * 5) * MIB, "{held} bytes");
-    // Who reads is served, whoever else does not; and so are those, once they read.
+    // A client that reads is served even if others do not; and the others are served once they read.
     let mut eager = ask(&server, &request, times);
     read_bytes(&mut eager, times * reply);
     slow.iter_mut().for_each(|stream| read_bytes(stream, times * reply));
     until(|| info(&mut raw, "used_memory") < before + 8 * MIB, "the outboxes are freed");
-    // They stay connected. What they have read counts no more: who sends all before it reads is served.
+    // They stay connected. Replies that they have read no longer count: a client that sends everything before it reads
+    // is served.
     send_all_then_read(&server);
 }
 
@@ -327,7 +328,8 @@ fn large_replies_wait_until_there_is_room_for_them() {
     assert_eq!(command_stat(&mut raw, "get", "failed_calls"), 0);
 }
 
-/// What those who do not read make the server hold keeps nobody waiting who holds little, though it sends all before it reads.
+/// Memory held for clients that do not read never delays a client that holds little, though it sends everything before
+/// it reads.
 #[test]
 fn who_holds_little_does_not_wait_for_those_who_hold_much() {
     let server = Server::start(Program::Tidegate, &[]);
@@ -340,7 +342,7 @@ fn who_holds_little_does_not_wait_for_those_who_hold_much() {
     drop(slow);
 }
 
-/// Sends so much that neither it nor the replies fit the sockets, then reads.
+/// Sends so much that neither the requests nor the replies fit the sockets, then reads.
 fn send_all_then_read(server: &Server) {
     let mut patient = server.raw();
     let text = "x".repeat(1_000);
