@@ -315,7 +315,7 @@ fn what_a_failed_set_has_done_is_undone() {
     let before = score(&server);
     let values = ["oom-score-adj", "absolute", "oom-score-adj-values", "777 1 1"];
     let set = |more: &[&'static str]| [&["CONFIG", "SET"][..], &values, more].concat();
-    // The journal cannot be closed while it is being read, and this is found only after the save points have been set.
+    // The journal cannot be closed while it is being read, and this is found only after the OOM score has been set.
     let reply = text(&c.command(&set(&["AppendOnly", "no"])));
     assert_eq!(reply, "ERR CONFIG SET failed (possibly related to argument 'AppendOnly') - the data is being loaded");
     assert_eq!(score(&server), before);

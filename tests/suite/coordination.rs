@@ -1,5 +1,5 @@
-//! Locks and gates: what callers rely on beside what the model of [`histories`](crate::histories) says. The engine runs in this process,
-//! with a clock that is moved by hand.
+//! Locks and gates: guarantees beyond those that the model of [`histories`](crate::histories) checks. The engine runs
+//! in this process, with a clock that is moved by hand.
 
 use std::collections::VecDeque;
 
@@ -8,20 +8,20 @@ use crate::harness::{Program, Raw, Server, Value, decode, encode, until};
 use crate::in_process::{Bench, words};
 use crate::protocol::raise_descriptor_limit;
 
-/// A reply by its strings and numbers, without the structure around them.
+/// The strings and numbers of a reply, without the structure around them.
 pub(crate) fn flat(reply: &[u8]) -> String {
     let text = String::from_utf8_lossy(reply).into_owned();
     let lines = text.split("\r\n").filter(|line| !line.is_empty() && !line.starts_with(['*', '$', '%', '>']));
     lines.map(|line| line.trim_start_matches(':')).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs a line as a client; answers the [`flat`] reply.
+/// Runs a line as a client; returns the [`flat`] reply.
 pub(crate) fn call(bench: &mut Bench, client: usize, line: &str) -> String {
     let reply = bench.call(client, &split_line(line).expect("plain words"));
     flat(&reply)
 }
 
-/// The replies and pushes among what a client that speaks RESP3 was sent, each [`flat`].
+/// The replies and pushes in the output of a RESP3 client, each [`flat`].
 pub(crate) fn parts(mut sent: &[u8]) -> Vec<String> {
     let mut parts = Vec::new();
     while let Some((_, used)) = decode(sent, true).expect("RESP3") {
@@ -33,19 +33,20 @@ pub(crate) fn parts(mut sent: &[u8]) -> Vec<String> {
     parts
 }
 
-/// The payload of a key.
+/// The DUMP payload of a key.
 pub(crate) fn dump(bench: &mut Bench, key: &str) -> Vec<u8> {
     let payload = bench.call(0, &words(&["DUMP", key]));
     let start = payload.iter().position(|byte| *byte == b'\n').expect("a bulk string") + 1;
     payload[start..payload.len() - 2].to_vec()
 }
 
-/// What a client has been answered since that waited.
+/// Output that a client received while waiting, since the last look.
 pub(crate) fn heard(bench: &mut Bench, client: usize) -> String {
     flat(&bench.heard(client))
 }
 
-/// A thousand wait for one lock: each gets it once, in the order of coming, and who has hung up delays nobody.
+/// A thousand clients wait for one lock: each gets it once, in order of arrival, and clients that hang up delay no
+/// others.
 #[test]
 fn a_lock_is_handed_on_in_the_order_of_coming() {
     const CROWD: usize = 1_000;
@@ -68,8 +69,8 @@ fn a_lock_is_handed_on_in_the_order_of_coming() {
     assert!((0..CROWD).all(|client| heard(&mut bench, client).is_empty()));
 }
 
-/// The same through real connections. Who has had the lock and wants it again comes behind all who have not, twice around; who hangs up
-/// delays nobody.
+/// As above, through real connections. A client that asks again queues behind all clients that have not had the lock
+/// yet, for two rounds; clients that hang up delay no others.
 #[test]
 fn a_thousand_clients_take_turns() {
     const CROWD: usize = 1_000;
@@ -93,7 +94,7 @@ fn a_thousand_clients_take_turns() {
     while served.len() < CROWD / 2 {
         served.push(serve_first(&mut line));
     }
-    // A tenth hangs up: of those who have been served, and of those who have not.
+    // A tenth of the clients hang up, both served ones and waiting ones.
     let stays = |number: &usize| number % 10 != 3;
     line.retain(|(number, _)| stays(number));
     until_wait(line.len() - 1);
@@ -106,7 +107,7 @@ fn a_thousand_clients_take_turns() {
     assert!(served.is_sorted_by(|(_, one), (_, next)| one < next), "tokens grow: {served:?}");
 }
 
-/// The first in line has the lock, gives it back, and stands behind all others again. Answers who it is, and its token.
+/// The first in line has the lock, releases it, and queues again behind the others. Returns its number and its token.
 fn serve_first(line: &mut VecDeque<(usize, Raw)>) -> (usize, i64) {
     let (number, mut client) = line.pop_front().expect("all want it for ever");
     let name = format!("c{number}");
@@ -116,7 +117,7 @@ fn serve_first(line: &mut VecDeque<(usize, Raw)>) -> (usize, i64) {
         _ => panic!("{name}: {granted:?}"),
     };
     let Value::Integer(token) = *token else { panic!("{name}: {granted:?}") };
-    // At once, so that nobody comes in between.
+    // In one pipeline, so that no other client comes in between.
     let again = encode(&["LOCK.ACQUIRE", "l", &name, "PX", "600000", "BLOCK", "0"]);
     client.send(&[encode(&["LOCK.RELEASE", "l", &name]), again].concat());
     let released = client.reply().value;
@@ -125,7 +126,7 @@ fn serve_first(line: &mut VecDeque<(usize, Raw)>) -> (usize, i64) {
     (number, token)
 }
 
-/// Those who wait cost nothing while nothing happens, and one place that gets free is looked at by one of them.
+/// Waiters cost nothing while nothing happens, and a freed place wakes only one of them.
 #[test]
 fn many_who_wait_are_left_alone() {
     const CROWD: usize = 3_000;
@@ -144,7 +145,7 @@ fn many_who_wait_are_left_alone() {
     assert_eq!(bench.engine.server.waits.len(), CROWD - 20);
 }
 
-/// Who shares a lock doesn't keep those out who want it alone.
+/// Holders of a shared lock do not starve waiters for the exclusive one.
 #[test]
 fn writers_are_not_starved_by_readers() {
     let mut bench = Bench::new(4);
@@ -162,7 +163,8 @@ fn writers_are_not_starved_by_readers() {
     assert!(heard(&mut bench, 2).starts_with("1 ") && heard(&mut bench, 3).starts_with("1 "));
 }
 
-/// A lease may be said as SET says a deadline. One that is over is not given, ends what is held, and nobody waits for it.
+/// A lease may be given in all forms of a deadline that SET knows. A lease in the past is never granted, ends the held
+/// one, and allows no waiting.
 #[test]
 fn a_lease_may_end_at_a_time() {
     let mut bench = Bench::new(2);
@@ -170,17 +172,17 @@ fn a_lease_may_end_at_a_time() {
     let (at_ms, at_s) = (now_ms + 500, now_ms / 1_000 + 60);
     assert_eq!(call(&mut bench, 0, &format!("LOCK.ACQUIRE l a PXAT {at_ms}")), "1 token 1 depth 1 lease-ms 500");
     assert_eq!(call(&mut bench, 0, &format!("LOCK.EXTEND l a EXAT {at_s}")), "1 token 1 depth 1 lease-ms 60000");
-    // Waiting ends with the lease that is waited for.
+    // Waiting ends at the end of the requested lease.
     assert_eq!(call(&mut bench, 1, &format!("LOCK.ACQUIRE l b PXAT {at_ms} BLOCK 0")), "");
     bench.pass(500);
     assert_eq!(heard(&mut bench, 1), "0 reason timeout");
     assert_eq!(call(&mut bench, 1, &format!("LOCK.ACQUIRE l b PXAT {at_ms} BLOCK 0")), "0 reason over");
-    // A lease that is set to a time in the past ends at once, and the next one is served.
+    // A lease that is set to a time in the past ends at once, and the next waiter is served.
     assert_eq!(call(&mut bench, 1, "LOCK.ACQUIRE l b PX 1000 BLOCK 0"), "");
     assert_eq!(call(&mut bench, 0, &format!("LOCK.EXTEND l a PXAT {at_ms}")), "1 token 1 depth 1 lease-ms 0");
     assert_eq!(heard(&mut bench, 1), "1 token 2 depth 1 lease-ms 1000");
     assert_eq!(call(&mut bench, 0, &format!("LOCK.EXTEND l a PXAT {at_ms}")), "0 reason not-held");
-    // A retry with the same time after it is over keeps what a later call has got.
+    // A late retry with the same time, now past, does not end the grant of a later call.
     assert_eq!(call(&mut bench, 1, &format!("LOCK.ACQUIRE l b PXAT {at_ms}")), "1 token 2 depth 1 lease-ms 1000");
     assert_eq!(call(&mut bench, 0, "GATE.ACQUIRE g a LIMIT 1 EXAT 1"), "0 reason over");
     assert_eq!(call(&mut bench, 0, "EXISTS g"), "0");
@@ -198,7 +200,7 @@ fn a_lease_may_end_at_a_time() {
     assert_eq!(call(&mut bench, 0, "LOCK.EXTEND l b PXAT x"), "-ERR value is not an integer or out of range");
 }
 
-/// A script or a transaction neither waits nor overtakes, and one that fails has taken nothing.
+/// A script or a transaction neither waits nor overtakes, and a failed one has taken nothing.
 #[test]
 fn in_scripts_and_transactions_nothing_waits() {
     let mut bench = Bench::new(3);
@@ -210,7 +212,7 @@ fn in_scripts_and_transactions_nothing_waits() {
     call(&mut bench, 1, "LOCK.ACQUIRE l b PX 1000 BLOCK 0");
     assert_eq!(call(&mut bench, 1, "EXEC"), refused);
     assert_eq!(call(&mut bench, 1, "LOCK.ACQUIRE l b PX 1000 BLOCK 0"), "");
-    // What releases and takes in one unit comes behind those who wait.
+    // A release followed by an acquisition in one unit queues behind the waiters.
     let swap = "EVAL \"redis.call('lock.release', KEYS[1], 'a') return redis.call('lock.acquire', KEYS[1], 'c', 'px', 1000)\" 1 l";
     assert_eq!(call(&mut bench, 2, swap), "0 reason queue waiting 1 retry-after-ms -1");
     assert!(heard(&mut bench, 1).starts_with("1 token"));
@@ -219,7 +221,7 @@ fn in_scripts_and_transactions_nothing_waits() {
     assert!(call(&mut bench, 0, "LOCK.INFO l").contains("owner b") && call(&mut bench, 0, "EXISTS g") == "0");
 }
 
-/// What others do to the key of a lock counts for those who wait.
+/// Changes to the lock's key by other commands affect the waiters.
 #[test]
 fn waiting_ends_however_the_key_is_freed() {
     for (line, is_free) in [
@@ -254,8 +256,7 @@ fn waiting_ends_however_the_key_is_freed() {
     assert!(heard(&mut bench, 1).contains("WRONGTYPE"), "another type never becomes a lock by itself");
 }
 
-/// A lock of `SET NX PX` and one of LOCK exclude each other, and both end in time.
-/// A call that comes while others are served for it, by the call itself, is served as well.
+/// A call whose own cleanup serves other waiters is served as well, if there is a place for it.
 #[test]
 fn who_comes_as_places_become_free_is_not_left_out() {
     let mut bench = Bench::new(4);
@@ -263,13 +264,13 @@ fn who_comes_as_places_become_free_is_not_left_out() {
         assert!(call(&mut bench, 0, &format!("GATE.ACQUIRE g {name} LIMIT 2 PX 500")).starts_with("1 token"));
     }
     assert_eq!(call(&mut bench, 1, "GATE.ACQUIRE g b LIMIT 2 PX 60000 BLOCK 0"), "");
-    // Nobody has looked yet who is over.
+    // The expired lease has not been noticed yet.
     bench.clock.advance_ms(500);
     assert_eq!(call(&mut bench, 2, "GATE.ACQUIRE g a LIMIT 2 PX 60000 BLOCK 0"), "");
     bench.engine.time_out_waits();
     assert!([1, 2].iter().all(|client| heard(&mut bench, *client).starts_with("1 token")));
 
-    // The one that was the next takes nothing.
+    // The waiter that was next takes nothing.
     let lease = call(&mut bench, 0, "LOCK.ACQUIRE guard x PX 500");
     let token = lease.split(' ').nth(2).expect("a token").to_owned();
     assert!(call(&mut bench, 0, "LOCK.ACQUIRE l x PX 500").starts_with("1 token"));
@@ -281,7 +282,7 @@ fn who_comes_as_places_become_free_is_not_left_out() {
     assert!(heard(&mut bench, 2).starts_with("1 token"));
 }
 
-/// While nothing may expire, a lease that is over is looked at now and then, not all the time.
+/// While expiry is off, ended leases are checked for now and then, not all the time.
 #[test]
 fn a_guard_whose_lease_can_not_end_keeps_nobody_busy() {
     let mut bench = Bench::new(2);
@@ -311,7 +312,7 @@ fn strings_are_locks_too() {
     assert_eq!(call(&mut bench, 0, "SET l token NX PX 500"), "+OK");
 }
 
-/// What scripts have counted in a plain counter is not forgotten by the gate that takes its place.
+/// Units that scripts have counted in a plain counter are kept by the gate that replaces the counter.
 #[test]
 fn a_gate_takes_over_a_counter() {
     let mut bench = Bench::new(1);
@@ -333,7 +334,7 @@ fn a_gate_takes_over_a_counter() {
     }
 }
 
-/// Tokens grow whatever becomes of the key.
+/// Tokens grow no matter what happens to the key.
 #[test]
 fn tokens_are_never_given_twice() {
     let mut bench = Bench::new(1);
@@ -354,7 +355,7 @@ fn tokens_are_never_given_twice() {
     }
 }
 
-/// DUMP and RESTORE carry all of it; what is damaged is refused.
+/// DUMP and RESTORE carry the whole value; a damaged payload is refused.
 #[test]
 fn grants_are_dumped_and_restored() {
     let mut from = Bench::new(1);
@@ -380,14 +381,14 @@ fn grants_are_dumped_and_restored() {
     assert!(restore(&mut bench, &damaged).starts_with('-'));
 }
 
-/// A held lock takes little, wherever it goes, and gives it back.
+/// A held lock takes little memory, whatever happens to its key, and gives it back.
 #[test]
 fn a_held_lock_takes_little() {
     let mut bench = Bench::new(1);
     let owner = "7f0b1a2c-3d4e-4f5a-8b6c-000001234567";
     let used = |bench: &mut Bench, key: &str| call(bench, 0, &format!("MEMORY USAGE {key}"));
     assert!(call(&mut bench, 0, &format!("LOCK.ACQUIRE lock:1234567 {owner} PX 1000")).starts_with("1 token 1 "));
-    // Its place of 32 bytes, its share of the index, and a block of 64.
+    // A slot of 32 bytes, its share of the index, and a block of 64.
     assert_eq!(used(&mut bench, "lock:1234567"), "104");
     assert!(call(&mut bench, 0, &format!("LOCK.ACQUIRE lock:7654321 {owner} PX 1000")).starts_with("1 token 2 "));
     assert_eq!(call(&mut bench, 0, "RENAME lock:1234567 lock:0000000"), "+OK");
@@ -396,7 +397,7 @@ fn a_held_lock_takes_little() {
         ("104".to_owned(), "104".to_owned())
     );
     assert_eq!(call(&mut bench, 0, "OBJECT ENCODING lock:0000000"), "grants");
-    // A script that fails has done nothing.
+    // A failed script has done nothing.
     let told = |bench: &mut Bench| {
         ["lock:0000000", "lock:7654321"].map(|key| (call(bench, 0, &format!("LOCK.INFO {key}")), used(bench, key)))
     };
@@ -447,7 +448,7 @@ fn a_watched_lock_changes_with_its_grants() {
     }
 }
 
-/// What was granted is there after a crash, and no token is given twice.
+/// Grants survive a crash, and no token is issued twice.
 #[test]
 fn grants_outlive_a_crash() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -464,15 +465,15 @@ fn grants_outlive_a_crash() {
             let Value::Integer(token) = words[2] else { panic!("{reply:?}") };
             tokens.push(token);
         }
-        // A retry after the crash is answered the same.
+        // A retry after the crash gets the first answer again.
         let again = c.command(&["GATE.ACQUIRE", "g", "r0", "LIMIT", "9", "PX", "600000"]);
         assert!(format!("{again:?}").starts_with(&format!("[1, \"token\", {}", tokens[0])), "{again:?}");
         assert_eq!(c.command(&["DEL", "h"]), Value::Integer(1));
         if round == 1 {
-            // The log is cut, and what it said of tokens with it.
+            // The journal is rewritten, and its records of tokens are gone.
             assert_eq!(c.command(&["SAVE"]), Value::ok());
         }
-        // By SIGKILL.
+        // Ends by SIGKILL.
         drop(server);
     }
     assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]), "{tokens:?}");

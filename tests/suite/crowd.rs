@@ -1,7 +1,8 @@
 //! Many clients at once, and both servers in turn: what the scenario tests and the tests of bundled scripts share.
 //!
 //! A test is a function of the [`Program`] to start; [`on_both!`] makes two tests of it, so that each claim is also
-//! checked against a real Redis. No test waits for time to pass: what must have lapsed is written as lapsed.
+//! checked against a real Redis. No test waits for time to pass: data that must have lapsed is written with a past
+//! deadline.
 
 use std::sync::Barrier;
 
@@ -9,11 +10,11 @@ use redis::{Connection, FromRedisValue, RedisResult, Value};
 
 use crate::harness::Server;
 
-/// How many clients work at the same time.
+/// How many clients work at once.
 pub(crate) const CROWD: usize = 32;
 
-/// Makes each named test function of a `Program` into two tests: `on_tidegate::name`, and `on_redis::name`, which is left out
-/// where there is no Redis.
+/// Makes two tests of each named test function of a `Program`: `on_tidegate::name`, and `on_redis::name`, which is
+/// skipped where there is no Redis.
 macro_rules! on_both {
     ($($name:ident),+ $(,)?) => {
         mod on_redis {
@@ -35,8 +36,8 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
-/// Lets [`CROWD`] clients do `work` at the same time, each with its number and a connection of its own. Returns what each
-/// of them found, in the order of their numbers.
+/// Lets [`CROWD`] clients do `work` at once, each with its number and a connection of its own. Returns their results,
+/// ordered by number.
 pub(crate) fn at_once<T: Send>(server: &Server, work: impl Fn(usize, &mut Connection) -> T + Sync) -> Vec<T> {
     let start = Barrier::new(CROWD);
     std::thread::scope(|scope| {
@@ -59,7 +60,7 @@ pub(crate) fn run<T: FromRedisValue>(connection: &mut Connection, line: &str) ->
     try_run(connection, line).unwrap_or_else(|e| panic!("{line}: {e}"))
 }
 
-/// Like [`run`], for a command that may answer an error.
+/// Like [`run`], for a command that may fail.
 pub(crate) fn try_run<T: FromRedisValue>(connection: &mut Connection, line: &str) -> RedisResult<T> {
     let mut words = line.split_whitespace();
     let mut command = redis::cmd(words.next().expect("a command has a name"));
@@ -81,7 +82,7 @@ impl Lua {
         Lua { text, sha1 }
     }
 
-    /// What stands in the file.
+    /// The script in a file.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }

@@ -1,5 +1,5 @@
-//! What the log promises beyond `kill -9` (that is [`kills`](crate::kills)): an orderly end, damage that is found and named, a
-//! disk that is full or fails, and what clients are told of all that.
+//! Promises of the journal beyond `kill -9` (for which see [`kills`](crate::kills)): an orderly end, damage that is
+//! found and named, a disk that is full or fails, and the replies that clients get in these cases.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::harness::{Program, REPLY_DEADLINE, Raw, Server, Value, free_port, launch_command, until};
 use crate::oracle::{SMALL_DISK, SmallDisk};
 
-/// Bytes of a segment's header; the blocks stand behind it (docs/log-format.md).
+/// Bytes of a segment's header; the blocks follow it (docs/log-format.md).
 const HEADER_BYTES: usize = 4096;
 
 fn start(dir: &Path) -> Server {
@@ -22,12 +22,12 @@ fn start_with(dir: &Path, flags: &[&str]) -> Server {
     Server::start(Program::Tidegate, &[&["--dir", dir, "--appendonly", "yes"], flags].concat())
 }
 
-/// Starts a server that is expected to refuse, and answers what it says.
+/// Starts a server that is expected to refuse; returns its output.
 pub(crate) fn refusal(dir: &Path) -> String {
     refusal_with(dir, &[])
 }
 
-/// The same with flags.
+/// Like the above, with flags.
 pub(crate) fn refusal_with(dir: &Path, flags: &[&str]) -> String {
     let command_line = launch_command(Program::Tidegate);
     let output = Command::new(&command_line[0])
@@ -57,7 +57,7 @@ fn segments(dir: &Path) -> Vec<PathBuf> {
     segments
 }
 
-/// Where the last byte stands that is no zero, rounded up to where the next block would stand.
+/// The end of the last nonzero byte, rounded up to the start of the next block.
 pub(crate) fn end_of_blocks(segment: &Path) -> usize {
     let bytes = std::fs::read(segment).expect("a segment");
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| (last + 1).next_multiple_of(8))
@@ -120,7 +120,7 @@ fn what_a_crash_has_torn_is_cut_off_and_told() {
         c.command(&["SET", &format!("key:{n}"), "v"]);
     }
     drop(server);
-    // A write that had only begun: a block's first bytes, then what happened to be there.
+    // An interrupted write: a block's first bytes, then leftover bytes.
     let segment = segments(dir.path()).pop().expect("a segment with blocks");
     let end = end_of_blocks(&segment);
     overwrite(&segment, &[b"TGB1".as_slice(), &[0xa5; 500]].concat(), end);
@@ -128,7 +128,7 @@ fn what_a_crash_has_torn_is_cut_off_and_told() {
     let cut = format!("{}: cut off at offset {end}, where a crash interrupted a write", segment.display());
     until(|| server.log().contains(&cut), &cut);
     assert_eq!(server.raw().command(&["DBSIZE"]), Value::Integer(10));
-    // It is told once: what is written from now on does not stand behind it.
+    // The torn tail is reported once: later writes do not follow it.
     server.raw().command(&["SET", "later", "v"]);
     drop(server);
     let server = start(dir.path());
@@ -155,7 +155,7 @@ fn a_bit_that_flips_is_found_and_named() {
         let said = refusal(dir.path());
         assert!(said.contains(&format!("{}: damaged at offset {block}, where Lsn ", segment.display())), "{said}");
     }
-    // Nothing was changed: with the right byte all is there again.
+    // Nothing was changed: with the byte restored all data is back.
     overwrite(&segment, &[bytes[middle]], middle);
     assert_eq!(start(dir.path()).raw().command(&["DBSIZE"]), Value::Integer(100));
 }
@@ -218,7 +218,7 @@ fn when_it_is_synced_changes_while_it_runs() {
         assert_eq!(info(&mut c, "log_durable_lsn"), last.to_string());
         assert_eq!(info(&mut c, "aof_last_write_status"), "ok");
     }
-    // What changes nothing is no unit; that a key has expired is one.
+    // A command without effect makes no unit; the expiry of a key makes one.
     c.command(&["GET", "no"]);
     c.command(&["DEL", "nosuch"]);
     assert_eq!(info(&mut c, "log_last_lsn"), last.to_string());
@@ -265,7 +265,7 @@ fn on_a_full_disk_reads_go_on_and_writes_wait_for_space() {
     let of_script = c.command(&["EVAL", script, "1", "key:0"]);
     assert!(is_misconf(&of_script), "{of_script:?}");
     assert!(is_misconf(&c.command(&["PING"])), "a health check learns of it");
-    // What was acknowledged is on the disk, although that is full.
+    // Acknowledged writes are on the disk, although it is full.
     drop(server);
     let server = start(disk.path());
     let mut c = server.raw();
@@ -273,8 +273,8 @@ fn on_a_full_disk_reads_go_on_and_writes_wait_for_space() {
     let is_refused = || {
         let mut c = server.raw();
         c.send_command(&["SET", "key:0", &value]);
-        // On a busy machine the segment may be full before it is known that there is no space for the next one. What was executed
-        // by then is not refused any more: it waits for space.
+        // On a busy machine the segment may fill before the server learns that there is no space for the next one.
+        // Commands executed by then are no longer refused: they wait for space.
         c.try_reply(Duration::from_secs(1)).is_ok_and(|reply| is_misconf(&reply.value))
     };
     until(is_refused, "the disk is full again");
@@ -285,7 +285,7 @@ fn on_a_full_disk_reads_go_on_and_writes_wait_for_space() {
     assert_eq!(start(disk.path()).raw().command(&["GET", "later"]), Value::bulk("v"));
 }
 
-/// Has the system refuse a process to write beyond so many bytes of any file: to it, that is a disk that fails.
+/// Makes writes of a process fail beyond this size of any file, as on a failing disk.
 pub(crate) fn limit_files(pid: u32, bytes: u64) {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
     // SAFETY: the limit is read while the call lasts; the old one is not asked for.
@@ -295,7 +295,8 @@ pub(crate) fn limit_files(pid: u32, bytes: u64) {
 
 #[test]
 fn after_a_failed_write_nothing_is_acknowledged_or_shown_that_may_be_lost() {
-    // The first fails a block of the log, the second the next segment, which is made when the first one is half full.
+    // The first limit fails a block of the journal, the second the next segment, which is created when the first one is
+    // half full.
     for file_bytes in [300_000, 700_000] {
         fail_beyond(file_bytes);
     }
@@ -315,7 +316,7 @@ fn fail_beyond(file_bytes: u64) {
             acknowledged += 1;
             continue;
         }
-        // Whether the first one that failed is on the disk nobody knows, so nobody is told.
+        // Nobody knows whether the first failed write is on the disk, so its client gets no reply.
         let is_refused = answer.as_ref().map_or_else(|why| why.starts_with("hung up"), is_misconf);
         assert!(is_refused, "{answer:?}");
         break;
@@ -324,7 +325,7 @@ fn fail_beyond(file_bytes: u64) {
     let mut c = server.raw();
     let refused = c.command(&["SET", "later", "v"]);
     assert!(is_misconf(&refused) && format!("{refused:?}").contains("File too large"), "{refused:?}");
-    // Keys are shown only if all that they hold is on the disk.
+    // Keys are shown only if all of their content is on the disk.
     let read = c.command(&["GET", "key:0"]);
     assert!(read == Value::bulk(&value) || is_misconf(&read), "{read:?}");
     assert_eq!(c.command(&["ECHO", "hello"]), Value::bulk("hello"));
@@ -341,7 +342,7 @@ fn fail_beyond(file_bytes: u64) {
 
 #[test]
 fn without_its_folder_a_server_acknowledges_nothing() {
-    // The folder of the data, and the one that it is in.
+    // The data folder, and its parent.
     for folder in ["tidegate-data", ""] {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().join("home");
@@ -364,7 +365,7 @@ fn without_its_folder_a_server_acknowledges_nothing() {
     }
 }
 
-/// A log that has nothing to do keeps no more memory than one that never had.
+/// An idle journal keeps no more memory than a fresh one.
 #[test]
 fn a_log_at_rest_gives_its_buffers_back() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,5 @@
-//! The end of the server: who is served until then, what is sent, and who can call it off.
+//! Shutdown of the server: which clients are still served, which output is still sent, and how the shutdown is
+//! cancelled.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ fn info(raw: &mut Raw, section: &str, name: &str) -> Option<u64> {
 }
 
 fn signal(server: &Server, number: i32) {
-    // SAFETY: it is a process that this test has started and not waited for.
+    // SAFETY: the process was started by this test and has not been waited for.
     assert_eq!(unsafe { libc::kill(server.pid() as i32, number) }, 0);
 }
 
@@ -25,7 +26,7 @@ fn is_ending(raw: &mut Raw) -> bool {
     info(raw, "server", "shutdown_in_milliseconds:").is_some()
 }
 
-/// A server whose snapshot takes some seconds, or as long as it is told to.
+/// A server whose snapshot takes some seconds, or as long as configured.
 fn slow_to_save(keys: usize, more: &[&str]) -> (Server, Raw) {
     let (server, mut raw) = start(&[&["--save", "3600 1", "--rdb-key-save-delay", "200000"], more].concat());
     for key in 0..keys {
@@ -51,7 +52,7 @@ fn until_all_is_saved_reads_are_served_and_writes_wait() {
     until(|| info(&mut raw, "clients", "blocked_clients:") == Some(4), "four wait");
     assert_eq!(raw.command(&["GET", "key:0"]), Value::bulk("value"));
     assert_eq!(raw.command(&["GET", "counter"]), Value::Null);
-    // It is called off: all goes on.
+    // Cancelled: everything continues.
     assert_eq!(raw.command(&["SHUTDOWN", "ABORT"]), Value::status("OK"));
     for client in [&mut asks, &mut asks_too] {
         assert_eq!(client.reply().value, Value::error(FAILED));
@@ -59,7 +60,7 @@ fn until_all_is_saved_reads_are_served_and_writes_wait() {
     }
     assert_eq!(writes.reply().value, Value::Integer(1));
     assert!(!is_ending(&mut raw));
-    // Nothing of the other snapshot is needed for the one that counts.
+    // The shutdown's own snapshot needs nothing from the other one.
     assert_eq!(raw.command(&["CONFIG", "SET", "rdb-key-save-delay", "0"]), Value::status("OK"));
     asks.send_command(&["SHUTDOWN"]);
     assert!(server.ends_well());
@@ -82,7 +83,7 @@ fn a_second_signal_and_now_and_nosave_do_not_wait() {
             "signal" => signal(&server, libc::SIGINT),
             "NOSAVE" => raw.send_command(&["SHUTDOWN", "NOSAVE"]),
             _ => {
-                // Without its snapshot the end does not come.
+                // The shutdown does not finish without its snapshot.
                 raw.command(&["BGSAVE", "CANCEL"]);
                 until(|| !is_ending(&mut raw), "the end was called off");
                 assert_eq!(raw.command(&["SET", "k", "v"]), Value::status("OK"));
@@ -111,7 +112,7 @@ fn signals_do_as_they_are_told() {
     assert!(server.ends_well());
 }
 
-/// Who reads gets all that was answered, and who does not read holds nothing up.
+/// A client that reads gets all of its replies; a client that does not read delays nothing.
 #[test]
 fn what_was_answered_is_sent() {
     const REPLIES: usize = 40;

@@ -1,33 +1,33 @@
-//! A catalogue of attempts to get out of the scripts' sandbox: published ones by their number, and what else comes to mind.
+//! A catalogue of attempts to escape the scripts' sandbox: published ones by their number, and others of our own.
 //!
-//! All run one after the other on one server. After each the server must answer, nothing may have been written, and a fresh
-//! script must find everything as it was before the first: the same globals, the same functions in the same tables, the
-//! same settings, no keys and arguments of others.
+//! All run in turn on one server. After each the server must answer, nothing may have been written, and a fresh script
+//! must find everything as it was before the first: unchanged globals, functions, tables and settings, and no keys or
+//! arguments of others.
 
 use crate::harness::{Program, Raw, Server, Value};
 
-/// What must become of an attempt.
+/// The required result of an attempt.
 enum Fate {
-    /// An error that says this.
+    /// It fails with an error that contains this text.
     Fails(&'static str),
-    /// It goes on, and this is what it gets.
+    /// It succeeds and returns this text.
     Gets(&'static str),
-    /// It may end as it will: what counts is that nothing is left of it.
+    /// It may end in any way, as long as nothing of it remains.
     Vanishes,
 }
 use Fate::{Fails, Gets, Vanishes};
 
-/// Its name, where it was published or what it stands for, the script, what must become of it.
+/// Its name, the number of its publication or its idea, the script, and the required result.
 type Attempt = (&'static str, &'static str, &'static str, Fate);
 
 const READONLY: &str = "Attempt to modify a readonly table";
 const OUT_OF_TIME: &str = "ERR Script ran longer than script-time-limit.";
 const OUT_OF_MEMORY: &str = "ERR Script used more than script-memory-limit.";
 
-/// What the attempts to fill the memory meet soon.
+/// A low limit for the attempts to fill the memory.
 const MEMORY_LIMIT: [&str; 2] = ["--script-memory-limit", "64mb"];
 
-/// What the attempts to hang meet soon, in ms. The others have all time that they need.
+/// A short limit for the attempts to hang, in ms. The others have all the time that they need.
 const TIME_LIMIT: &str = "100";
 
 const BYTECODE: &[Attempt] = &[
@@ -358,7 +358,7 @@ const RANGES: &[Attempt] = &[
         "cjson, any nesting",
         "CVE-2022-24834",
         "cjson.decode_max_depth(2147483647) return cjson.decode(('{\"a\":['):rep(500000))",
-        // Lua's stack ends first, or C's: it depends on how large the compiler makes the frames.
+        // Either Lua's stack overflows first or C's, depending on the frame size that the compiler chooses.
         Fails(""),
     ),
     ("cjson, a circle", "CVE-2022-24834", "local t = {} t[1] = t return cjson.encode(t)", Fails("excessive nesting")),
@@ -438,7 +438,8 @@ const COMMANDS: &[Attempt] = &[
     ("functions from a script", "functions", "redis.register_function('f', function() end)", Fails("")),
 ];
 
-/// What a fresh script sees: all globals and all functions of all libraries by their addresses, metatables, settings.
+/// The environment of a fresh script: all globals and all functions of all libraries by their addresses, metatables,
+/// settings.
 const VIEW: &str = r"
 local out = {}
 local function note(name, t)
@@ -488,7 +489,7 @@ fn limit_time(raw: &mut Raw, source: &str, fate: &Fate) {
     assert_eq!(raw.command(&["CONFIG", "SET", "script-time-limit", limit]), Value::status("OK"));
 }
 
-/// The server whose sandbox it is; not the oracle, which some of these crash.
+/// The server under attack; never the oracle, which some of these attempts crash.
 fn server() -> Option<Server> {
     std::env::var("SUITE_SERVER").is_err().then(|| Server::start(Program::Tidegate, &MEMORY_LIMIT))
 }
@@ -515,7 +516,8 @@ fn no_script_gets_out() {
     assert!(faults.is_empty(), "{} attempts end otherwise:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// Libraries: name, code behind the first line, and what must become of loading it, or else of calling its function `f`.
+/// Libraries: name, code after the first line, and the required result of loading it, or else of calling its function
+/// `f`.
 const LIBRARY_ATTEMPTS: &[(&str, &str, Fate)] = &[
     ("commands while it is loaded", "redis.call('set', 'x', 1)", Fails("nonexistent global variable 'call'")),
     ("globals while it is loaded", "evil = 1", Fails(READONLY)),

@@ -1,9 +1,9 @@
-//! Keyspace notifications, where they are not compared with Redis call by call (`differential/events.rs`): who is told, when, and of
-//! what is ours alone.
+//! Keyspace notifications that are not compared with Redis call by call (`differential/events.rs`): receivers, order,
+//! and events of this server alone.
 
 use crate::harness::{Program, Raw, Server, Value, until};
 
-/// A server that tells of these classes, with a caller and somebody who listens to all.
+/// A server that notifies of these classes, a caller, and a subscriber to all events.
 fn start(classes: &str, flags: &[&str]) -> (Server, Raw, Raw) {
     let server = Server::start(Program::Tidegate, &[&["--notify-keyspace-events", classes], flags].concat());
     let (caller, mut listener) = (server.raw(), server.raw());
@@ -12,7 +12,7 @@ fn start(classes: &str, flags: &[&str]) -> (Server, Raw, Raw) {
     (server, caller, listener)
 }
 
-/// What has been told so far: channels without their underscores, and messages.
+/// The events so far: channels without their underscores, and messages.
 fn told(caller: &mut Raw, listener: &mut Raw) -> Vec<String> {
     caller.command(&["PUBLISH", "end", ""]);
     let mut told = Vec::new();

@@ -1,5 +1,5 @@
-//! Which keys go when memory is full, and who learns of it. What may run nevertheless says `maxmemory`. The same tests run against
-//! Redis, where it has the policies.
+//! Which keys are evicted when memory is full, and how clients learn of it. `maxmemory` covers the commands that still
+//! run then. The same tests run against Redis, where it has the policies.
 
 use crate::crowd::on_both;
 use crate::harness::{Program, Raw, Server, Value, encode, until};
@@ -16,7 +16,7 @@ on_both!(
 
 const MIB: u64 = 1 << 20;
 
-/// The policies that a program has.
+/// The policies of a program.
 fn policies(program: Program) -> Vec<&'static str> {
     let mut policies = vec![
         "allkeys-lru",
@@ -54,7 +54,7 @@ fn set(raw: &mut Raw, name: &str, value: &str) {
     assert_eq!(raw.command(&["CONFIG", "SET", name, value]), Value::status("OK"));
 }
 
-/// A server that may use so much more than it does, under a policy.
+/// A server with a policy whose `maxmemory` lies this many bytes above its use.
 fn start(program: Program, policy: &str, more: u64) -> (Server, Raw) {
     let server = Server::start(program, &["--maxmemory-policy", policy]);
     let mut raw = server.raw();
@@ -63,7 +63,7 @@ fn start(program: Program, policy: &str, more: u64) -> (Server, Raw) {
     (server, raw)
 }
 
-/// Sends commands in one go; answers how many were refused.
+/// Sends commands in one pipeline; returns how many were refused.
 fn send_all(raw: &mut Raw, commands: impl Iterator<Item = Vec<String>>) -> usize {
     let (mut sent, mut request) = (0, Vec::new());
     for words in commands {
@@ -74,7 +74,7 @@ fn send_all(raw: &mut Raw, commands: impl Iterator<Item = Vec<String>>) -> usize
     (0..sent).filter(|_| matches!(raw.reply().value, Value::Error(_))).count()
 }
 
-/// SETs of values of 1 KiB under `prefix` and a number, with `also` behind.
+/// SETs of 1 KiB values under `prefix` and a number, with `also` appended.
 fn sets<'a>(
     prefix: &'a str,
     keys: std::ops::Range<u32>,
@@ -88,7 +88,7 @@ fn sets<'a>(
     })
 }
 
-/// How many of these keys are there.
+/// How many of these keys exist.
 fn there(raw: &mut Raw, prefix: &str, keys: std::ops::Range<u32>) -> usize {
     let mut words = vec!["EXISTS".to_owned()];
     words.extend(keys.map(|n| format!("{prefix}{n}")));
@@ -112,7 +112,7 @@ fn each_policy_keeps_the_limit_and_what_must_stay(program: Program) {
         let stays = there(&mut raw, "stays:", 0..1_000);
         if policy.starts_with("volatile") {
             assert_eq!(stays, 1_000, "{policy}");
-            // When none is left that may go, commands are refused.
+            // When no evictable key is left, commands are refused.
             let refused = send_all(&mut raw, sets("too much:", 0..6_000, &[]));
             assert!((1..6_000).contains(&refused), "{policy}: {refused}");
             assert_eq!(there(&mut raw, "goes:", 0..10_000), 0, "{policy}");
@@ -134,13 +134,13 @@ fn what_is_used_stays(program: Program) {
         let (_server, mut raw) = start(program, policy, 4 * MIB);
         assert_eq!(send_all(&mut raw, sets("hot:", 0..200, &[])), 0);
         let touch = || (0..200).map(|n| vec!["GET".to_owned(), format!("hot:{n}")]);
-        // How often has to be more than a new key's.
+        // The frequency must exceed that of a new key.
         (0..40).for_each(|_| assert_eq!(send_all(&mut raw, touch()), 0));
         for part in 0..40 {
             send_all(&mut raw, sets("cold:", part * 250..(part + 1) * 250, &[]));
             send_all(&mut raw, touch());
             if policy == "allkeys-lru" {
-                // Redis tells seconds apart.
+                // Redis measures idle time in seconds.
                 std::thread::sleep(std::time::Duration::from_millis(if program == Program::Tidegate {
                     10
                 } else {
@@ -181,7 +181,7 @@ fn a_transaction_and_a_script_find_all_that_they_wrote(program: Program) {
     let script = "for n = 1, 3000 do redis.call('SET', 'script:' .. n, ('x'):rep(1024)) end \
                   local there = 0 for n = 1, 3000 do there = there + redis.call('EXISTS', 'script:' .. n) end return there";
     assert_eq!(raw.command(&["EVAL", script, "0"]), Value::Integer(3_000));
-    // The next command makes up for it.
+    // The next command evicts the excess.
     let limit = field(&mut raw, "memory", "maxmemory:");
     until(
         || {
@@ -227,7 +227,7 @@ fn how_often_a_key_is_used_is_kept(program: Program) {
     assert_eq!(raw.command(&["OBJECT", "FREQ", "none"]), Value::Null);
     restore(&mut raw, "FREQ", "100");
     assert_eq!(raw.command(&["OBJECT", "FREQ", "r"]), Value::Integer(100));
-    // To look is no use, and neither is a use that does not count.
+    // Neither OBJECT FREQ nor TTL counts as a use.
     raw.command(&["TTL", "r"]);
     assert_eq!(raw.command(&["OBJECT", "FREQ", "r"]), Value::Integer(100));
     raw.command(&["SET", "new", "v"]);
@@ -244,14 +244,14 @@ fn nothing_goes_without_a_limit(program: Program) {
     let mut raw = server.raw();
     assert_eq!(send_all(&mut raw, sets("key:", 0..10_000, &[])), 0);
     assert_eq!((raw.command(&["DBSIZE"]), evicted(&mut raw)), (Value::Integer(10_000), 0));
-    // A limit that is set later is kept from then on, also if nobody comes.
+    // A limit that is set later is kept from then on, even without commands.
     let limit = used(&mut raw) / 2;
     set(&mut raw, "maxmemory", &limit.to_string());
     until(|| used(&mut raw) < limit + MIB / 2, "what is too much goes");
     assert!(evicted(&mut raw) > 1_000);
 }
 
-/// As Redis 8.6 has it: to be read does not save a key, to be changed does.
+/// As in Redis 8.6: a read does not save a key, a change does.
 #[test]
 fn what_is_changed_stays() {
     let (_server, mut raw) = start(Program::Tidegate, "allkeys-lrm", 4 * MIB);
@@ -267,7 +267,7 @@ fn what_is_changed_stays() {
     assert!(read < 50 && changed > 170, "{read} that were read are there, and {changed} that were changed");
 }
 
-/// Keys that went are gone after a crash, and others are not; a snapshot is made meanwhile.
+/// Evicted keys are gone after a crash, and others are not; a snapshot runs at the same time.
 #[test]
 fn what_went_is_gone_after_a_crash() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -300,7 +300,7 @@ fn what_went_is_gone_after_a_crash() {
     assert_eq!(contents(&mut server.raw()), before);
 }
 
-/// Who waits for a group of a stream that goes is told so; who waits for an element goes on waiting.
+/// A client waiting for a group of an evicted stream gets an error; one waiting for an element keeps waiting.
 #[test]
 fn who_waits_for_a_key_that_goes_learns_of_it() {
     let (server, mut raw) = start(Program::Tidegate, "allkeys-random", 4 * MIB);
@@ -320,14 +320,14 @@ fn who_waits_for_a_key_that_goes_learns_of_it() {
     assert_eq!(popper.reply().value, Value::Array(vec![Value::bulk("list"), Value::bulk("element")]));
 }
 
-/// A large value that goes is freed on another thread, and meanwhile must not take others with it.
+/// A large evicted value is freed on another thread, and until then must not cause other evictions.
 #[test]
 fn a_large_value_takes_no_others_with_it() {
     let (_server, mut raw) = start(Program::Tidegate, "allkeys-lru", 48 * MIB);
     let script = "for n = 1, 400 do local t = {} for m = 1, 1000 do t[m] = n * 1000 + m .. ('x'):rep(60) end \
                   redis.call('SADD', KEYS[1], unpack(t)) end return redis.call('SCARD', KEYS[1])";
     assert_eq!(raw.command(&["EVAL", script, "1", "large"]), Value::Integer(400_000));
-    // Few, so that it is drawn soon.
+    // Few keys, so that it is sampled soon.
     let value = "x".repeat(32 * 1_024);
     let add = |raw: &mut Raw, keys: std::ops::Range<u32>| {
         for n in keys {
@@ -336,14 +336,14 @@ fn a_large_value_takes_no_others_with_it() {
     };
     add(&mut raw, 0..160);
     assert_eq!(there(&mut raw, "small:", 0..160), 160, "there was room for all");
-    // Now it has to go, being unused for longest, and then there is room for much.
+    // Now the large value is the longest unused: its eviction makes room for many others.
     add(&mut raw, 160..960);
     assert_eq!(raw.command(&["EXISTS", "large"]), Value::Integer(0));
     let gone = evicted(&mut raw);
     assert!(gone < 300, "{gone} went");
 }
 
-/// Eviction of much takes several turns, between which others are served.
+/// A large eviction takes several turns, and others are served between them.
 #[test]
 fn what_is_far_too_much_goes_in_slices() {
     let server = Server::start(Program::Tidegate, &["--maxmemory-policy", "allkeys-random"]);
@@ -352,7 +352,7 @@ fn what_is_far_too_much_goes_in_slices() {
     let limit = used(&mut raw) / 4;
     set(&mut raw, "maxmemory-eviction-tenacity", "0");
     set(&mut raw, "maxmemory", &limit.to_string());
-    // No command is refused meanwhile.
+    // No command is refused during the eviction.
     while used(&mut raw) > limit {
         assert_eq!(raw.command(&["SET", "k", "v"]), Value::status("OK"));
     }
@@ -360,8 +360,8 @@ fn what_is_far_too_much_goes_in_slices() {
     assert!(evicted(&mut raw) > 10_000);
 }
 
-/// What the server's own tables grow by is made up for by the next command, however short its time for that: on a busy machine another
-/// process may have it.
+/// Growth of the server's own tables is made up for by the next command, even if its time slice is short: on a busy
+/// machine another process may take that time.
 #[test]
 fn a_little_too_much_goes_before_one_command() {
     let server = Server::start(Program::Tidegate, &["--maxmemory-policy", "allkeys-random"]);
@@ -369,7 +369,7 @@ fn a_little_too_much_goes_before_one_command() {
     send_all(&mut raw, sets("key:", 0..1_000, &[]));
     set(&mut raw, "maxmemory-eviction-tenacity", "0");
     let limit = (used(&mut raw) - 64 * 1_024).to_string();
-    // In one go, so that no slice comes between.
+    // In one pipeline, so that no slice comes between.
     raw.send(&[encode(&["CONFIG", "SET", "maxmemory", &limit]), encode(&["INFO", "stats"])].concat());
     assert_eq!(raw.reply().value, Value::status("OK"));
     let gone = number_in(&raw.reply().value, "evicted_keys:");

@@ -1,17 +1,17 @@
-//! Imports go strictly downward, as the table of floors in ARCHITECTURE.md says: what a folder of `src` imports is what its row
-//! lists, no more and no less, and each of it lies further down. Inside a folder files may know each other, but not in
+//! Imports go strictly downward, as the table of floors in ARCHITECTURE.md says: the imports of a folder of `src` are
+//! exactly those of its row, and each of them lies further down. Inside a folder files may know each other, but not in
 //! circles, beyond the known ones below.
 //!
-//! What counts is code as it is written: `use`, and paths that begin with `crate`, `super`, `self` or a child module. Comments,
-//! strings and tests do not.
+//! The test looks at code as written: `use`, and paths that begin with `crate`, `super`, `self` or a child module.
+//! Comments, strings and tests are ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Circles of files that are still there, each by its folder and files. One that is gone, or became smaller, has to be
-/// taken out here. Whoever adds to them says why in the commit: a value and the pre-images of undo and the parts of snapshots need
-/// each other, most other circles want to be cut.
+/// Circles of files that still exist, each by its folder and files. A circle that is gone or has become smaller must be
+/// taken out here. A commit that adds one gives the reason: a value and the pre-images of undo and the parts of
+/// snapshots need each other, but most other circles should be cut.
 const KNOWN_CIRCLES: &[&str] = &["net: conn listener raw_poller serve sign_in socket_table"];
 
 #[test]
@@ -43,8 +43,9 @@ fn no_arrow_runs_up_between_the_subjects_of_the_engine() {
 /// The engine, the folders that it is built on, and the effects of CONFIG SET.
 const NAME_NO_COMMAND: &[&str] = &["engine/", "persist/", "programs/", "lint/", "acl/", "spec/", "command/config/act"];
 
-/// Words in these that are the names of commands or parameters and mean something else there: the file, the words (all: `*`), and
-/// what they mean. What the engine wants to know of a command stands in the command's entry, not in a comparison with its name.
+/// Words in these files that are names of commands or parameters but mean something else there: the file, the words
+/// (all: `*`), and their meaning. Facts about a command belong in the command's entry, not in a comparison with its
+/// name.
 const OTHER_MEANINGS: &[(&str, &[&str], &str)] = &[
     ("engine/session/access.rs", &["user"], "the first word of a line in a file of users"),
     ("acl/file.rs", &["user"], "the first word of a line in a file of users"),
@@ -72,8 +73,8 @@ fn the_engine_names_no_command_and_no_parameter() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Where the engine, or what CONFIG SET does, has one of these names in a string though nothing else is meant by it, and the other
-/// meanings that are not there any more.
+/// Returns the strings in the engine, or in the effects of CONFIG SET, that hold one of these names without another
+/// listed meaning, and the listed meanings that no longer occur.
 fn names_in(sources: &Sources, names: &BTreeSet<&str>, others: &[(&str, &[&str], &str)]) -> Vec<String> {
     let is_looked_at = |file: &str| NAME_NO_COMMAND.iter().any(|folder| file.starts_with(folder));
     let (mut faults, mut met) = (Vec::new(), BTreeSet::new());
@@ -99,15 +100,16 @@ fn names_in(sources: &Sources, names: &BTreeSet<&str>, others: &[(&str, &[&str],
     faults
 }
 
-/// The folders in the table of subjects, from the bottom up. Other words between its backticks begin with a capital letter.
+/// The folders in the table of subjects, from the bottom up. Other words between its backticks begin with a capital
+/// letter.
 fn subjects(text: &str) -> Vec<String> {
     let rows = text.lines().skip_while(|line| !line.starts_with("| Subject |")).skip(2);
     let rows = rows.take_while(|line| line.starts_with('|'));
     rows.filter_map(|row| quoted(row).next().map(str::to_owned)).collect()
 }
 
-/// Returns the imports between the subject folders of a folder that run up. Files directly in it belong to no subject: they
-/// know the subjects, and the subjects know them.
+/// Returns the imports between the subject folders of a folder that run up. Files directly in it belong to no subject:
+/// they and the subjects may import each other.
 fn subject_faults(imports: &Imports, folder: &str, order: &[String]) -> Vec<String> {
     let place = |file: &File| order.iter().position(|name| Some(&**name) == file.subject());
     let mut faults = Vec::new();
@@ -124,7 +126,7 @@ fn subject_faults(imports: &Imports, folder: &str, order: &[String]) -> Vec<Stri
     faults
 }
 
-/// The text of each file of `src`, by its path below that.
+/// The text of each file of `src`, by its path below `src`.
 type Sources = BTreeMap<String, String>;
 
 fn sources() -> Sources {
@@ -149,13 +151,13 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The table of floors: what each folder, or file beside the folders, may import.
+/// The table of floors: the allowed imports of each folder, or of each file beside the folders.
 struct Floors(BTreeMap<String, Floor>);
 
 struct Floor {
     /// Counted from the ground.
     number: u32,
-    /// Its place among those of its floor: of two on one floor the later may import the earlier.
+    /// Its place on its floor: of two on one floor the later may import the earlier.
     place: usize,
     imports: Allowed,
 }
@@ -166,8 +168,8 @@ enum Allowed {
 }
 
 impl Floors {
-    /// Reads the rows `| number | where | what | imports |`. Names stand in backticks; behind a semicolon the imports of one
-    /// of them are listed, if they are not those of all.
+    /// Reads the rows `| number | where | what | imports |`. Names are in backticks; a semicolon introduces the imports
+    /// of a single name, where these are not the imports of all.
     fn read(text: &str) -> Result<Floors, String> {
         let mut floors = BTreeMap::new();
         let rows = text.lines().skip_while(|line| !line.starts_with("| Floor |")).skip(2);
@@ -187,7 +189,7 @@ impl Floors {
         if floors.is_empty() { Err("there is no table of floors".to_owned()) } else { Ok(Floors(floors)) }
     }
 
-    /// What of the imports contradicts the table, or the table itself.
+    /// Contradictions between the imports and the table, or within the table.
     fn faults(&self, imports: &Imports) -> Vec<String> {
         let mut faults = Vec::new();
         let mut used = BTreeSet::new();
@@ -241,28 +243,28 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// A file of `src`, by its path below that.
+/// A file of `src`, by its path below `src`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct File(String);
 
 impl File {
-    /// Its folder directly below `src`; of a file beside the folders, its own name.
+    /// Its folder directly below `src`; for a file beside the folders, its own name.
     fn folder(&self) -> &str {
         self.0.split('/').next().map_or("", |first| first.trim_end_matches(".rs"))
     }
 
-    /// The folder inside of its folder; of a file directly in its folder, none.
+    /// The subfolder of its folder; `None` for a file directly in its folder.
     fn subject(&self) -> Option<&str> {
         self.0.split_once('/')?.1.split_once('/').map(|(subject, _)| subject)
     }
 
-    /// Its path inside of its folder.
+    /// Its path inside its folder.
     fn name(&self) -> &str {
         self.0.split_once('/').map_or(&*self.0, |(_, name)| name).trim_end_matches(".rs")
     }
 }
 
-/// Which file imports which others.
+/// The imports of each file.
 struct Imports(BTreeMap<File, BTreeSet<File>>);
 
 impl Imports {
@@ -285,7 +287,7 @@ impl Imports {
         for (path, (file, parsed)) in &modules {
             let targets = parsed.paths.iter().filter_map(|import| {
                 let absolute = absolute(path, &parsed.children, import)?;
-                // The longest beginning that is a module; the rest names something in it.
+                // The longest prefix that is a module; the rest names an item in it.
                 let found = (1..=absolute.len()).rev().find_map(|len| modules.get(&absolute[..len]));
                 found.map(|(target, _)| target).filter(|target| *target != file).cloned()
             });
@@ -300,7 +302,7 @@ impl Imports {
         all.filter(|(from, to)| from.folder() != to.folder() && from.0 != "lib.rs")
     }
 
-    /// Sets of files of which each needs each other, as they stand in [`KNOWN_CIRCLES`].
+    /// Sets of files that all need each other, in the form of [`KNOWN_CIRCLES`].
     fn circles(&self) -> BTreeSet<String> {
         let reached: BTreeMap<&File, BTreeSet<&File>> = self.0.keys().map(|file| (file, self.reached(file))).collect();
         let circle = |file: &File| {
@@ -313,7 +315,7 @@ impl Imports {
         self.0.keys().filter_map(circle).collect()
     }
 
-    /// The files that a file imports, or that those import.
+    /// The files that a file imports, directly or indirectly.
     fn reached<'a>(&'a self, from: &'a File) -> BTreeSet<&'a File> {
         let (mut reached, mut open) = (BTreeSet::new(), vec![from]);
         while let Some(file) = open.pop() {
@@ -323,7 +325,7 @@ impl Imports {
     }
 }
 
-/// Where a path of a module leads, from the root on; `None` for one that is another crate's or a local name.
+/// The absolute form of a module's path; `None` for a path of another crate or a local name.
 fn absolute(module: &[String], children: &BTreeSet<String>, path: &[String]) -> Option<Vec<String>> {
     let (first, rest) = path.split_first()?;
     let mut base = match first.as_str() {
@@ -343,7 +345,7 @@ fn absolute(module: &[String], children: &BTreeSet<String>, path: &[String]) -> 
     Some(base)
 }
 
-/// What of a file's text says which others it needs.
+/// The parts of a file's text that show which other files it needs.
 struct Parsed {
     /// The modules that it declares in files of their own.
     children: BTreeSet<String>,
@@ -355,7 +357,7 @@ impl Parsed {
     fn of(text: &str) -> Parsed {
         let tokens = without_tests(&tokens(text));
         let (mut children, mut paths) = (BTreeSet::new(), BTreeSet::new());
-        // Inside of a module that is written in the same file, `super` is the file's module.
+        // Inside an inline module, `super` is the file's module.
         let (mut depth, mut inline) = (0, Vec::new());
         for (at, token) in tokens.iter().enumerate() {
             match token.as_str() {
@@ -368,7 +370,7 @@ impl Parsed {
                 _ => {}
             }
             inline.retain(|outside| depth >= *outside);
-            // `pub(in crate::engine)` says who may import, not what is imported.
+            // `pub(in crate::engine)` restricts visibility; it imports nothing.
             let is_visibility = at >= 2 && tokens[at - 1] == "in" && tokens[at - 2] == "(";
             let begins =
                 is_name(token) && !is_visibility && at.checked_sub(1).is_none_or(|before| tokens[before] != "::");
@@ -386,7 +388,7 @@ impl Parsed {
     }
 }
 
-/// Adds the paths that begin here, of `a::{b, c::d}` each; answers how many tokens they take.
+/// Adds the paths that begin here: `a::{b, c::d}` is two. Returns the number of tokens read.
 fn expand(tokens: &[String], before: &[String], found: &mut Vec<Vec<String>>) -> usize {
     let mut path = before.to_vec();
     let mut at = 0;
@@ -423,14 +425,14 @@ fn is_name(token: &str) -> bool {
     token.starts_with(|first: char| first.is_alphabetic() || first == '_')
 }
 
-/// Names, `::`, and every other character by itself; neither comments nor what stands in quotes.
+/// Names, `::`, and every other character by itself; without comments and quoted text.
 fn tokens(text: &str) -> Vec<String> {
     let mut tokens = tokens_and_strings(text);
     tokens.retain(|token| !token.starts_with('"'));
     tokens
 }
 
-/// The same with the strings in double quotes, but for raw ones.
+/// Like [`tokens`], with the strings in double quotes, except for raw ones.
 fn tokens_and_strings(text: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -489,7 +491,7 @@ fn raw_len(text: &str) -> Option<usize> {
     Some(hashes + 1 + at + end.len())
 }
 
-/// The length of a character in quotes, or of the tick alone that begins a lifetime.
+/// The length of a character in quotes, or of the single tick that begins a lifetime.
 fn char_len(text: &str) -> usize {
     let mut chars = text.char_indices().skip(1);
     match (chars.next(), chars.next()) {
@@ -502,7 +504,7 @@ fn char_len(text: &str) -> usize {
     }
 }
 
-/// Without the items, fields and statements that are there for tests only.
+/// The tokens without the items, fields and statements for tests only.
 fn without_tests(tokens: &[String]) -> Vec<String> {
     const MARK: [&str; 7] = ["#", "[", "cfg", "(", "test", ")", "]"];
     let (mut kept, mut at) = (Vec::new(), 0);
@@ -518,7 +520,7 @@ fn without_tests(tokens: &[String]) -> Vec<String> {
     kept
 }
 
-/// How many tokens belong to what stands here: up to its semicolon, comma or closing brace.
+/// The number of tokens in the item at the start: up to its semicolon, comma or closing brace.
 fn item_len(tokens: &[String]) -> usize {
     let mut depth = 0;
     for (at, token) in tokens.iter().enumerate() {
@@ -534,7 +536,7 @@ fn item_len(tokens: &[String]) -> usize {
     tokens.len()
 }
 
-/// The check itself, on sources that are made up.
+/// The check itself, on made-up sources.
 mod made_up {
     use super::*;
 
@@ -585,7 +587,7 @@ mod made_up {
         }
         // Beside each other on a floor: only as the table says.
         assert_eq!(of(("left.rs", "use crate::{base::num, right};"), 2), ["src/left.rs must not import right"]);
-        // What the table does not allow is forbidden even downward, and what it says must be true.
+        // Even downward imports are forbidden unless the table lists them, and each listed import must exist.
         assert_eq!(of(("top.rs", "use crate::base;"), 4), ["src/top.rs must not import base"]);
         assert_eq!(
             of(("right.rs", "use crate::base;"), 3),

@@ -1,9 +1,9 @@
 //! Servers and connections for the black-box tests.
 //!
-//! A [`Server`] is a process of its own on a free port with a folder of its own; it is ready when it has answered a PING,
-//! and it ends with the value. A [`Raw`] connection sends bytes as they are and reads replies as [`Value`]s, decoded by
-//! the `redis-protocol` crate: a judge that shares no code with the server. Every wait has a deadline, so a test against
-//! a silent server fails instead of hanging.
+//! A [`Server`] is a process of its own on a free port with a folder of its own; it is ready once it has answered a
+//! PING, and it is killed when the value is dropped. A [`Raw`] connection sends bytes unchanged and reads replies as
+//! [`Value`]s, decoded by the `redis-protocol` crate: a judge that shares no code with the server. Every wait has a
+//! deadline, so a test against a silent server fails instead of hanging.
 
 use std::fmt;
 use std::fs::File;
@@ -21,7 +21,7 @@ const START_DEADLINE: Duration = Duration::from_secs(60);
 /// How long any single reply may take.
 pub(crate) const REPLY_DEADLINE: Duration = Duration::from_secs(60);
 
-/// Variables that a server is started with, besides those of this process.
+/// Environment variables for a server, besides those of this process.
 pub(crate) type Environment = Vec<(&'static str, String)>;
 
 /// Which program to start.
@@ -33,7 +33,7 @@ pub(crate) enum Program {
     Redis,
     /// Redis 8.0, the other oracle.
     Redis8,
-    /// Valkey 9.1, for what is said of commands.
+    /// Valkey 9.1, for its descriptions of commands.
     Valkey,
 }
 
@@ -51,7 +51,7 @@ impl Server {
         Server::start_in(&Environment::new(), program, flags)
     }
 
-    /// The same in an environment.
+    /// Like [`Server::start`], in an environment.
     pub(crate) fn start_in(environment: &Environment, program: Program, flags: &[&str]) -> Server {
         // Between finding a free port and the server's bind another process may take it: then the server exits, and
         // the next port is tried.
@@ -94,7 +94,7 @@ impl Server {
         }
     }
 
-    /// Any answer counts, but that the data is being loaded: a server that asks for a password has started, too.
+    /// Any reply counts except that the data is being loaded: a server that asks for a password has started, too.
     fn answers_ping(&self) -> bool {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else {
             return false;
@@ -106,7 +106,8 @@ impl Server {
             && &first != b"-LOADING"
     }
 
-    /// Whether the port is this process's: another one may have taken it, and answers instead. Without `/proc` it is.
+    /// Whether the port belongs to this process: another one may have taken it and answer instead. Without `/proc` this
+    /// is assumed.
     fn is_the_listener(&self) -> bool {
         let Ok(table) = std::fs::read_to_string("/proc/net/tcp") else { return true };
         let Ok(descriptors) = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())) else { return true };
@@ -121,7 +122,7 @@ impl Server {
         })
     }
 
-    /// One that runs with nothing set, and a client of it.
+    /// A server with default settings, and a client of it.
     pub(crate) fn with_client(program: Program) -> (Server, Raw) {
         let server = Server::start(program, &[]);
         let raw = server.raw();
@@ -138,7 +139,7 @@ impl Server {
         self.child.id()
     }
 
-    /// A new connection that speaks bytes.
+    /// A new connection for raw bytes.
     pub(crate) fn raw(&self) -> Raw {
         Raw::connect(self.port)
     }
@@ -155,13 +156,13 @@ impl Server {
         self.child.try_wait().expect("the state of our own child").is_some()
     }
 
-    /// Waits until it has ended by itself; answers whether it said that all was well.
+    /// Waits until the process has ended by itself; returns whether it reported success.
     pub(crate) fn ends_well(&mut self) -> bool {
         until(|| self.has_ended(), "the server ends");
         self.child.wait().expect("the state of our own child").success()
     }
 
-    /// What it has written to standard output and standard error.
+    /// Its standard output and standard error so far.
     pub(crate) fn log(&self) -> String {
         let log = std::fs::read(self.dir.path().join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
@@ -180,13 +181,13 @@ impl Drop for Server {
         if std::thread::panicking() {
             eprintln!("{}", self.log_tail());
         }
-        // Both fail only when the process has ended already.
+        // Both fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A port of this machine that nobody listens on, for now.
+/// A port of this machine that is free for now.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("a free port on the loopback").port()
 }
@@ -220,7 +221,7 @@ fn advice(program: Program) -> &'static str {
     }
 }
 
-/// A reply, the same for RESP2 and RESP3. Maps are sorted lists of pairs: the decoder does not keep their order.
+/// A reply, equal for RESP2 and RESP3. Maps are sorted lists of pairs: the decoder does not keep their order.
 #[derive(Clone, PartialEq)]
 pub(crate) enum Value {
     /// A simple string, such as OK.
@@ -231,7 +232,7 @@ pub(crate) enum Value {
     Integer(i64),
     /// A bulk string.
     Bulk(Vec<u8>),
-    /// Null of any kind; what kind it is can be seen in [`Reply::raw`].
+    /// Null of any kind; [`Reply::raw`] tells the kinds apart.
     Null,
     /// An array.
     Array(Vec<Value>),
@@ -252,7 +253,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// The status that most commands answer that have done what they were told, for comparisons.
+    /// The status of most commands that succeed, for comparisons.
     pub(crate) fn ok() -> Value {
         Value::status("OK")
     }
@@ -305,7 +306,7 @@ impl fmt::Debug for Value {
     }
 }
 
-/// One reply: what it says, and the bytes that said it.
+/// One reply: its meaning and its bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     /// The meaning.
@@ -340,7 +341,7 @@ trait ReadWrite: Read + Write {}
 
 impl<T: Read + Write> ReadWrite for T {}
 
-/// A connection that sends bytes as they are.
+/// A connection that sends bytes unchanged.
 pub(crate) struct Raw {
     stream: Stream,
     received: Vec<u8>,
@@ -353,7 +354,7 @@ impl Raw {
         Raw::over(TcpStream::connect(("127.0.0.1", port)).expect("the server accepts a connection"))
     }
 
-    /// On a socket that is connected.
+    /// Uses a connected socket.
     pub(crate) fn over(stream: TcpStream) -> Raw {
         stream.set_nodelay(true).expect("TCP_NODELAY on a fresh socket");
         stream.set_read_timeout(Some(REPLY_DEADLINE)).expect("a read deadline on a fresh socket");
@@ -361,7 +362,7 @@ impl Raw {
         Raw { stream: Stream::Plain(stream), received: Vec::new(), resp3: false }
     }
 
-    /// Goes on encrypted; the handshake comes with the first bytes.
+    /// Continues encrypted; the handshake comes with the first bytes.
     pub(crate) fn with_tls(self, client: rustls::ClientConnection) -> Raw {
         match self.stream {
             Stream::Plain(socket) => {
@@ -390,7 +391,7 @@ impl Raw {
         self.resp3 = false;
     }
 
-    /// Sends bytes. A server that has hung up meanwhile is not an error here: reading will tell.
+    /// Sends bytes. A server that has hung up is not an error here: the next read will fail.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         match self.stream.both().write_all(bytes) {
             Err(e) if matches!(self.stream, Stream::Tls(_)) && e.kind() == ErrorKind::InvalidData => {}
@@ -420,7 +421,7 @@ impl Raw {
         })
     }
 
-    /// The next reply, or why there is none: hung up, silent for so long, or bytes that are not RESP.
+    /// The next reply, or why there is none: hung up, silent for this long, or bytes that are not RESP.
     pub(crate) fn try_reply(&mut self, patience: Duration) -> Result<Reply, String> {
         let deadline = Instant::now() + patience;
         loop {
@@ -445,7 +446,7 @@ impl Raw {
         }
     }
 
-    /// Tells the server that nothing more will be sent.
+    /// Shuts down the sending side of the connection.
     pub(crate) fn send_no_more(&mut self) {
         self.stream.socket().shutdown(std::net::Shutdown::Write).expect("it is open");
     }
@@ -456,7 +457,7 @@ impl Raw {
         let mut bytes = std::mem::take(&mut self.received);
         match self.stream.both().read_to_end(&mut bytes) {
             Ok(_) => {}
-            // A server that closes with our bytes unread resets the connection; what it said before has been read.
+            // If a server closes with our bytes unread, the connection is reset; its earlier output has been read.
             Err(e) if e.kind() == ErrorKind::ConnectionReset => {}
             Err(e) => panic!("the server does not close: {e}; so far: \"{}\"", bytes.escape_ascii()),
         }
@@ -464,7 +465,8 @@ impl Raw {
     }
 }
 
-/// The first reply in `buf` and how many bytes it takes, read by the redis-protocol crate; `None` while it is not whole.
+/// The first reply in `buf` and its length in bytes, decoded by the redis-protocol crate; `None` while it is
+/// incomplete.
 pub(crate) fn decode(buf: &[u8], resp3: bool) -> Result<Option<(Value, usize)>, String> {
     if buf.is_empty() {
         return Ok(None);
@@ -529,13 +531,13 @@ fn from_resp3(buf: &[u8], frame: Frame3) -> Value {
     }
 }
 
-/// Values in a fixed, meaningless order, to compare what has no order.
+/// Values in a fixed, arbitrary order, to compare unordered replies.
 pub(crate) fn sorted(mut values: Vec<Value>) -> Vec<Value> {
     values.sort_by_cached_key(|value| format!("{value:?}"));
     values
 }
 
-/// Asks again and again until the answer is as wanted.
+/// Repeats a check until it holds.
 pub(crate) fn until(mut holds: impl FnMut() -> bool, what: &str) {
     let begun = Instant::now();
     while !holds() {

@@ -1,8 +1,9 @@
-//! HOTKEYS: which keys take the most, in the words of Redis 8.6, of which no server is at hand to compare with.
+//! HOTKEYS: the keys that take the most resources, in the words of Redis 8.6, of which no server is available for
+//! comparison.
 
 use crate::harness::{Program, Raw, Server, Value, until};
 
-/// HOTKEYS GET by the names of its fields; nothing where there is nothing to tell.
+/// HOTKEYS GET by the names of its fields; `None` if there is nothing to report.
 fn found(raw: &mut Raw) -> Option<Vec<(String, Value)>> {
     let reply = match raw.command(&["HOTKEYS", "GET"]) {
         Value::Null => return None,
@@ -30,7 +31,7 @@ fn number(raw: &mut Raw, name: &str) -> i64 {
     }
 }
 
-/// The keys of one of the lists, with what they took.
+/// The keys of one of the lists, with their shares.
 fn keys(raw: &mut Raw, name: &str) -> Vec<(String, i64)> {
     let Value::Array(list) = field(raw, name) else { panic!("{name} is no list") };
     let pairs = list.as_chunks::<2>().0.iter();
