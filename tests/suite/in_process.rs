@@ -1,5 +1,5 @@
-//! An engine in this process, without sockets, with a clock that is moved by hand: for tests that look at what no client can
-//! see. What they use of the engine stands here.
+//! An engine in this process, without sockets, with a clock that is moved by hand: for tests of state that no client
+//! can see. Their access to the engine goes through this file.
 
 mod state;
 
@@ -26,10 +26,10 @@ use crate::differential::generate::Dice;
 use crate::differential::script::Args;
 use crate::harness;
 
-/// When the clock begins, Unix ms.
+/// The clock's first reading, Unix ms.
 pub(crate) const START_MS: i64 = 1_800_000_000_000;
 
-/// Runs a list of calls, each as the number of its words and the words; then fails, or not.
+/// Runs a list of calls, each given as its word count and its words, then succeeds or fails.
 const SCRIPT: &str = "local at = 2 \
     while at <= #ARGV do \
         local words = tonumber(ARGV[at]) \
@@ -50,7 +50,7 @@ pub(crate) fn script(end: &str, calls: &[Args]) -> Args {
     words(&["EVAL", SCRIPT, "0", end]).into_iter().chain(counted).collect()
 }
 
-/// The same call, sometimes as one that is to run once, by one of a few ids.
+/// This call, sometimes wrapped to run once, under one of a few ids.
 pub(crate) fn perhaps_once(call: Args, dice: &mut Dice) -> Args {
     if !dice.once_in(30) || call.first().is_some_and(|name| AS_THEY_ARE.contains(&name.as_slice())) {
         return call;
@@ -64,15 +64,16 @@ pub(crate) fn perhaps_once(call: Args, dice: &mut Dice) -> Args {
     [once, call].concat()
 }
 
-/// Calls that must run, for others to mean anything.
+/// Calls that must run as given, since others depend on them.
 const AS_THEY_ARE: [&[u8]; 4] = [b"CONFIG", b"MULTI", b"EXEC", b"DISCARD"];
 
 pub(crate) fn words(words: &[&str]) -> Args {
     words.iter().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// An engine. The scripts of one that is done with go to the next one on this thread, since the Lua state takes longer to make than a
-/// short history takes. They are as new but for what scripts leave in a state, which is nothing.
+/// An engine on loan. The scripts of a finished engine pass to the next one on this thread, since the Lua state takes
+/// longer to make than a short history takes. They are as new, except for traces that scripts leave in a state, of
+/// which there are none.
 pub(crate) struct Lent(Option<Engine>);
 
 thread_local! {
@@ -92,7 +93,7 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // Of one that has failed nobody knows in what state it is.
+        // After a panic the state of the engine is unknown.
         if let Some(engine) = self.0.take().filter(|_| !thread::panicking()) {
             SPARE.with_borrow_mut(|spare| spare.push(engine.into_scripts()));
         }
@@ -120,10 +121,11 @@ pub(crate) struct Bench {
     clients: Vec<SessionKey>,
 }
 
-/// When changes are repeated, Unix ms. Nothing may expire by that: each removal is in the stream.
+/// The time at which changes are repeated, Unix ms. Nothing may expire on the second engine by itself: each removal is
+/// in the stream.
 const LONG_AFTER_MS: i64 = START_MS + (1 << 40);
 
-/// What a unit has changed, as encoded effects.
+/// The changes of a unit, as encoded effects.
 pub(crate) struct Unit(Vec<u8>);
 
 impl Unit {
@@ -137,7 +139,7 @@ impl Unit {
 }
 
 impl Bench {
-    /// An empty engine with so many clients, which are called by their numbers.
+    /// An empty engine with this many clients, which are named by their numbers.
     pub(crate) fn new(clients: usize) -> Bench {
         Bench::by_clock(clients, Clock::manual(START_MS))
     }
@@ -148,53 +150,53 @@ impl Bench {
         Bench { engine, clock, clients }
     }
 
-    /// Runs a client's call; answers its reply, which is empty while the client waits.
+    /// Runs a client's call; returns its reply, which is empty while the client waits.
     pub(crate) fn call(&mut self, client: usize, args: &Args) -> Vec<u8> {
         self.feed(client, &harness::encode(args))
     }
 
-    /// The same of a pipeline.
+    /// Like [`Self::call`], for a pipeline.
     pub(crate) fn feed(&mut self, client: usize, input: &[u8]) -> Vec<u8> {
         let mut reply = Reply::new(Form::Resp2);
         self.engine.feed(self.clients[client], &mut Decoder::new(), input, &mut reply);
         reply.as_bytes().to_vec()
     }
 
-    /// What a client has been answered that waited, since the last time.
+    /// Output that a client received while waiting, since the last look.
     pub(crate) fn heard(&mut self, client: usize) -> Vec<u8> {
         let session = self.engine.server.clients.sessions.get_mut(self.clients[client]);
         session.map_or_else(Vec::new, |session| session.outbox.take_from(0))
     }
 
-    /// Whether a client can't call anything now, because it waits for a key or was closed.
+    /// Whether a client cannot call now, because it waits for a key or was closed.
     pub(crate) fn is_suspended(&mut self, client: usize) -> bool {
         self.engine.server.clients.sessions.get_mut(self.clients[client]).is_none_or(|session| session.is_suspended())
     }
 
-    /// A new client comes in the place of this one.
+    /// Replaces this client by a new one.
     pub(crate) fn reconnect(&mut self, client: usize) {
         self.engine.disconnect(self.clients[client]);
         self.clients[client] = self.engine.server.open_session(peer());
     }
 
-    /// Lets time pass; the calls that have waited for long enough time out.
+    /// Lets time pass; calls whose waiting time is over time out.
     pub(crate) fn pass(&mut self, ms: i64) {
         self.clock.advance_ms(ms);
         self.engine.time_out_waits();
     }
 
-    /// Sets the wall clock, forward or back; no time passes. The calls that have waited for long enough time out.
+    /// Sets the wall clock, forward or back; no time passes. Calls whose waiting time is over time out.
     pub(crate) fn set_clock(&mut self, by_ms: i64) {
         self.clock.set_wall_by_ms(by_ms);
         self.engine.time_out_waits();
     }
 
-    /// Lets its keys be seen as they are at this time.
+    /// Makes its keys visible as of this time.
     pub(crate) fn look_at(&mut self, now_ms: i64) {
         self.engine.ks.begin_unit(now_ms, Recording::Nothing);
     }
 
-    /// Removes all that has expired.
+    /// Removes all expired data.
     pub(crate) fn reclaim(&mut self) {
         while self.engine.reclaim_expired() {}
     }
@@ -204,14 +206,14 @@ impl Bench {
         self.engine.server.set_tail(Some(Tail::default()));
     }
 
-    /// What has changed since the last time.
+    /// The units since the last call.
     pub(crate) fn take_units(&mut self) -> Vec<Unit> {
         let tail = self.engine.server.persistence.tail.replace(Tail::default()).expect("they are kept");
         tail.units().map(|effects| Unit(effects.to_vec())).collect()
     }
 
-    /// Repeats what another engine has changed, and must record the same, so that others can follow this one. Fails with the
-    /// effect that does not fit or comes out otherwise.
+    /// Repeats another engine's changes, and must record the same effects, so that others can follow this one. Fails
+    /// with the effect that does not fit or comes out differently.
     pub(crate) fn repeat(&mut self, unit: &Unit) -> Result<(), String> {
         self.engine.ks.begin_unit(LONG_AFTER_MS, Recording::Full);
         for (db, effect) in unit.effects() {
@@ -227,7 +229,7 @@ impl Bench {
         }
     }
 
-    /// Ends as by SIGKILL, and starts again on the units of its log, which were made at these times. All clients are new ones.
+    /// Ends as by SIGKILL, and starts again from the units of its journal with their times. All clients are new.
     pub(crate) fn restart(&mut self, log: &[(i64, Unit)]) -> Result<(), String> {
         let mut next = Bench::by_clock(self.clients.len(), self.clock.clone());
         for (at_ms, unit) in log {
@@ -242,7 +244,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Applies what a snapshot has written of another engine. Fails with the effect that does not fit.
+    /// Applies a snapshot of another engine. Fails with the effect that does not fit.
     pub(crate) fn take_in(&mut self, written: &[u8]) -> Result<(), String> {
         self.engine.ks.begin_unit(LONG_AFTER_MS, Recording::Nothing);
         let mut effects = EffectReader::new(written);
@@ -252,17 +254,17 @@ impl Bench {
         if effects.is_empty() { Ok(()) } else { Err("what is written can't be read".to_owned()) }
     }
 
-    /// All keys of all databases, without what has expired, which is hidden once somebody has looked.
+    /// All keys of all databases, without data that had expired at the last look.
     pub(crate) fn contents(&self, told: Told) -> State<'_> {
         State::of(&self.engine.ks, told)
     }
 
-    /// The same as lines of text.
+    /// Like [`Self::contents`], as lines of text.
     pub(crate) fn state(&self, told: Told) -> String {
         self.contents(told).to_string()
     }
 
-    /// The scripts and libraries that clients have brought.
+    /// The scripts and libraries that clients have sent.
     pub(crate) fn programs(&self) -> Vec<String> {
         let scripts = &self.engine.server.programs.scripts;
         let texts = scripts.store().iter().map(|(_, script)| (format!("{:?}", script.origin), script));

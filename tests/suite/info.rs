@@ -1,11 +1,11 @@
-//! INFO: it has every field of Redis 8.0 but those that are listed here, each once; and what it says of itself is true.
+//! INFO: it has every field of Redis 8.0 except those listed here, each once, and its values are true.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::harness::{Program, Server, Value};
 use crate::oracle::REDIS_SERVER_8;
 
-/// Fields of Redis 8.0 that are not there.
+/// Fields of Redis 8.0 that this server lacks.
 const LEFT_OUT: [(&str, &str); 5] = [
     ("allocator_active_lua", "Lua's memory comes from the allocator of all else"),
     ("allocator_allocated_lua", "Lua's memory comes from the allocator of all else"),
@@ -14,7 +14,7 @@ const LEFT_OUT: [(&str, &str); 5] = [
     ("eventloop_cmd_per_cycle_max", "commands are not counted by turns of the event loop: it would cost each of them"),
 ];
 
-/// What the names of fields begin with that tell of one command, one error, one module and so on.
+/// Prefixes of field names that vary by command, error, module and so on.
 const BY_ITEM: [&str; 8] =
     ["cmdstat_", "errorstat_", "latency_percentiles_usec_", "io_thread_", "module", "listener", "db", "slave"];
 
@@ -94,7 +94,7 @@ fn sections_are_shown_to_who_asks_for_them() {
     assert_eq!(shown(&["nosuch"]), BTreeSet::new());
 }
 
-/// Fills databases with all types, and takes something out again.
+/// Fills databases with all types, and removes some of the data.
 fn fill(server: &Server) {
     let mut raw = server.raw();
     let list = |name: &str, len: usize| {
@@ -128,7 +128,7 @@ fn sizes_of_keys_are_told_by_powers_of_two() {
         db0_distrib_hashes_items:1=1,2=1\n\
         db3_distrib_lists_items:2=1\n\
         db3_distrib_sets_items:2=1\n";
-    // How long a HyperLogLog is, every server decides.
+    // The size of a HyperLogLog is up to each server.
     let ours = info(&server, &["KEYSIZES"]).replace("\r\n", "\n");
     assert_eq!(ours.lines().collect::<Vec<_>>()[2..], wanted.lines().collect::<Vec<_>>()[2..]);
     let strings = ours.lines().nth(1).expect("strings").strip_prefix("db0_distrib_strings_sizes:").expect("strings");
@@ -243,7 +243,7 @@ fn debug_gives_long_elements_a_node_for_themselves() {
             Value::status("OK"),
             "{threshold}"
         );
-        // No parameter: this does not undo it.
+        // The threshold is not a parameter, so CONFIG SET does not reset it.
         assert_eq!(raw.command(&["CONFIG", "SET", "maxclients", "1000"]), Value::status("OK"));
         raw.command(&["DEL", "list"]);
         for number in 0..1_000 {
@@ -264,7 +264,7 @@ fn debug_gives_long_elements_a_node_for_themselves() {
     }
 }
 
-/// Scripts make up errors, and parameters take any text.
+/// Error names may come from scripts, and parameters take any text.
 #[test]
 fn nobody_writes_a_field_of_another() {
     let (server, mut raw) = Server::with_client(Program::Tidegate);

@@ -1,6 +1,6 @@
-//! `io-threads`: whoever is served by a thread beside the engine's notices nothing of it, but for what INFO and CLIENT LIST tell.
+//! `io-threads`: a client served by a thread beside the engine's notices no difference, except in INFO and CLIENT LIST.
 //!
-//! The whole suite runs against such a server, too, where `SUITE_SERVER` says so: see CONTRIBUTING.md.
+//! The whole suite runs against such a server, too, if `SUITE_SERVER` asks for it: see CONTRIBUTING.md.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use crate::crowd::at_once;
 use crate::harness::{Program, Raw, Server, Value, encode, until};
 
-/// More than all that may be under way between a client and the engine: in both sockets, and in what the threads hold.
+/// More bytes than can be under way between a client and the engine, in both sockets and in the threads' buffers.
 const MUCH: usize = 24 * 1024 * 1024;
 
 fn server(flags: &[&str]) -> Server {
@@ -46,7 +46,7 @@ fn clients_are_spread_and_told_of() {
         "the one that asked whether the server is there has left",
     );
     assert!(by_thread(&mut clients[0], "reads")[1..].iter().all(|reads| *reads >= 3));
-    // Counted behind the write, which a client may see first.
+    // The count follows the write, so a client may see the reply first.
     until(|| by_thread(&mut clients[0], "writes")[1..].iter().all(|writes| *writes >= 3), "each has written");
     let list = text(clients[0].command(&["CLIENT", "LIST"]));
     for thread in 0..4 {
@@ -71,7 +71,7 @@ fn replies_come_whole_and_in_order() {
     let server = server(&[]);
     at_once(&server, |number, _| {
         let mut client = server.raw();
-        // Each pipeline is of another length, and cut in other places.
+        // Each pipeline has another length and is cut at other places.
         for round in 0..20 {
             let commands = (0..100 + number)
                 .map(|at| encode(&["ECHO", &format!("{number}.{round}.{at}")]))
@@ -99,7 +99,7 @@ fn large_strings_travel_both_ways() {
     });
     assert_eq!(client.reply().value, Value::ok());
     for _ in 0..3 {
-        // What is sent past the outbox, and what is behind it.
+        // A reply that bypasses the outbox, and replies behind it.
         client.send(&[encode(&["PING"]), encode(&["GET", "large"]), encode(&["ECHO", "behind"])].concat());
         assert_eq!(client.reply().value, Value::status("PONG"));
         assert!(client.reply().value.bytes() == Some(&large));
@@ -165,7 +165,7 @@ fn who_is_killed_without_reading_is_gone() {
         let all = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it runs");
         all.map(is_socket).filter(|is_socket| *is_socket).count()
     };
-    // The one that asked whether the server is there may be among them: so there is more than one that must not stay.
+    // The connection of the start-up check may be among them, so more than one must not stay.
     let before = sockets();
     for _ in 0..5 {
         let mut lazy = server.raw();
@@ -248,7 +248,7 @@ fn others_are_answered_beside_a_busy_script() {
     assert_eq!(leaves.command(&["PING"]), Value::status("PONG"));
     runs.send_command(&["EVAL", "while true do end", "0"]);
     until(|| matches!(other.command(&["PING"]), Value::Error(text) if text.starts_with(b"BUSY")), "the script is busy");
-    // One that came meanwhile, and one that leaves.
+    // One client that came during this, and one that leaves.
     let mut newcomer = server.raw();
     assert!(matches!(newcomer.command(&["PING"]), Value::Error(text) if text.starts_with(b"BUSY")));
     drop(leaves);
@@ -268,7 +268,7 @@ fn what_was_answered_before_the_server_ends_arrives() {
     let mut leaves = server.raw();
     leaves.send(&[encode(&["GET", "large"]).repeat(requests), encode(&["QUIT"])].concat());
     reader.send(&encode(&["GET", "large"]).repeat(requests));
-    // All of them are answered, and most of that is not sent.
+    // All of them have their replies, most of which are not sent yet.
     let answered = |other: &mut Raw| {
         text(other.command(&["INFO", "commandstats"])).contains(&format!("cmdstat_get:calls={},", 2 * requests))
     };
@@ -292,7 +292,7 @@ fn a_connection_that_is_cut_is_closed() {
     let server = server(&[]);
     let mut other = server.raw();
     for _ in 0..50 {
-        // It leaves with replies that it has not read: its system resets the connection.
+        // It leaves with unread replies, so its system resets the connection.
         let mut client = server.raw();
         client.send(&encode(&["ECHO", &"x".repeat(1_000)]).repeat(100));
         let _ = client.reply();

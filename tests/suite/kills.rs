@@ -1,14 +1,15 @@
 //! kill -9 and loss of power at random moments, again and again on one directory.
 //!
-//! Each [`Writer`] owns its keys, has one request under way, and notes what it sent and what was acknowledged. So after a kill it
-//! knows what must be there, and the little that may be there or not. When the server is back, each compares: nothing
-//! acknowledged is missing, nothing is there that was not sent, what one unit wrote is there as a whole or not at all. From then
-//! on what was seen counts as known: a reader has been told of it.
+//! Each [`Writer`] owns its keys, has one request under way, and records its requests and the acknowledged ones. So
+//! after a kill it knows which data must be there, and which little may or may not be. When the server is back, each
+//! writer checks that nothing acknowledged is missing, that nothing is there that was not sent, and that each unit's
+//! writes are all there or all missing. From then on data that was seen counts as known, since a reader has seen it.
 //!
-//! When power is lost, what was not synced is lost, too ([`PowerLoss`]): then all that was acknowledged must have been.
+//! A loss of power also takes everything that was not synced ([`PowerLoss`]), so all acknowledged writes must have been
+//! synced.
 //!
-//! `SUITE_ROUNDS` says how many kills, `SUITE_SEED` which: of how much is acknowledged before each, and of what writers do. The
-//! moment of a kill is never the same again.
+//! `SUITE_ROUNDS` sets the number of kills. `SUITE_SEED` sets how much is acknowledged before each and the work of the
+//! writers. The moment of a kill cannot be reproduced.
 
 mod coordination;
 
@@ -32,19 +33,19 @@ use crate::power_loss::PowerLoss;
 const KILLS: u64 = 12;
 /// Losses of power in the default run.
 const POWER_LOSSES: u64 = 6;
-/// Kills after which a new directory is begun: what there is grows, and all of it is compared after each.
+/// Kills after which a new directory is begun: the data grows, and all of it is compared after each kill.
 const ROUNDS_PER_DIRECTORY: u64 = 20;
 /// Clients at work.
 const WRITERS: usize = 32;
-/// At most so many steps of all writers are acknowledged between two kills.
+/// The most steps that all writers together have acknowledged between two kills.
 const MAX_STEPS: u64 = 1500;
 
-/// One client's work, and what it knows of it.
+/// One client's work, and its record of that work.
 trait Writer: Send {
-    /// One request, or a few. `None`: the server has gone, and nobody knows whether it has done the last one.
+    /// One request, or a few. `None`: the server is gone, and the last request may or may not have run.
     fn step(&mut self, link: &mut Link) -> Option<()>;
 
-    /// Compares what there is with what is known, and from then on takes it as known.
+    /// Compares the data with the record, and from then on takes it as known.
     fn check(&mut self, link: &mut Link);
 }
 
@@ -52,7 +53,7 @@ trait Writer: Send {
 struct Link(Raw);
 
 impl Link {
-    /// Sends commands at once and reads their replies, of which none may be an error. `None`: the server has gone.
+    /// Sends commands at once and reads their replies, none of which may be an error. `None`: the server is gone.
     fn pipeline(&mut self, commands: &[&[&str]], mut each: impl FnMut(Value)) -> Option<()> {
         self.0.send(&commands.iter().flat_map(|command| encode(command)).collect::<Vec<u8>>());
         for command in commands {
@@ -73,7 +74,7 @@ impl Link {
         self.pipeline(&[command], |value| answer = value).map(|()| answer)
     }
 
-    /// Asks a server that nobody kills.
+    /// Asks a server that is not being killed.
     fn see(&mut self, command: &[&str]) -> Value {
         self.ask(command).unwrap_or_else(|| panic!("the server ended by itself at {command:?}"))
     }
@@ -87,7 +88,7 @@ impl Link {
     }
 }
 
-/// The number that an integer or a string says; 0 where there is nothing.
+/// The number in an integer or a string; 0 for null.
 fn number(value: &Value) -> i64 {
     match value {
         Value::Integer(n) => *n,
@@ -107,7 +108,7 @@ fn items(value: Value) -> Vec<Value> {
     }
 }
 
-/// A number that grows with each request: the last one that was acknowledged, and the last one sent.
+/// A number that grows with each request: the last acknowledged one, and the last one sent.
 #[derive(Clone, Copy, Default)]
 struct Progress {
     known: i64,
@@ -151,10 +152,10 @@ impl Writer for Counter {
     }
 }
 
-/// Writes values that are long at first, so that the log moves on to further segments, under way and after a kill.
+/// Writes long values at first, so that the journal moves on to further segments, while running and after a kill.
 struct Long(Progress);
 
-/// So many are long: together more than the segment that a start begins with.
+/// The number of long values: together larger than the segment that a start begins with.
 const LONG_VALUES: i64 = 120;
 
 fn long_value(n: i64) -> String {
@@ -241,7 +242,8 @@ impl Writer for Library {
     }
 }
 
-/// Keys that expire: at a time that was given, and after one. The latter's deadline is known when somebody has asked.
+/// Keys that expire: one at an absolute time, and one after a duration. The deadline of a duration is known once it has
+/// been read back.
 #[derive(Default)]
 struct Expiring {
     given: Progress,
@@ -280,10 +282,10 @@ impl Writer for Expiring {
     }
 }
 
-/// Takes and gives back places of a gate, by the bundled scripts.
+/// Acquires and releases places of a gate, by the bundled scripts.
 struct Gate {
     taken: i64,
-    /// What the request that is under way adds.
+    /// The change of the request under way.
     under_way: i64,
     rng: Rng,
 }
@@ -351,7 +353,7 @@ impl Writer for Sale {
     }
 }
 
-/// Counts orders by requests that run once, and repeats each of which nobody knows whether it has run.
+/// Counts orders by requests that run once, and repeats each request whose result is unknown.
 struct Requests(Progress);
 
 impl Requests {
@@ -375,7 +377,7 @@ impl Writer for Requests {
         self.0.send();
         self.ask(link)?;
         self.0.acknowledge();
-        // And again, although the answer has come.
+        // Once more, although the answer has come.
         self.ask(link)
     }
 
@@ -397,7 +399,7 @@ impl Writer for Requests {
     }
 }
 
-/// Appends to a stream, and keeps the ids that it was told.
+/// Appends to a stream, and keeps the ids from the replies.
 #[derive(Default)]
 struct Appender {
     ids: Vec<String>,
@@ -429,8 +431,8 @@ impl Writer for Appender {
     }
 }
 
-/// A queue of numbers: one client pushes, others wait and take. What is taken is gone, whether or not the answer came: at most one
-/// number per client that takes and kill.
+/// A queue of numbers: one client pushes, others wait and pop. A popped number is gone whether or not the reply came,
+/// so each kill loses at most one number per popping client.
 struct Queue {
     role: Role,
     all: Arc<Mutex<Jobs>>,
@@ -448,7 +450,7 @@ struct Jobs {
     taken: BTreeSet<i64>,
 }
 
-/// How many wait for jobs.
+/// Clients that wait for jobs.
 const TAKERS: usize = 2;
 
 impl Writer for Queue {
@@ -486,7 +488,7 @@ impl Writer for Queue {
     }
 }
 
-/// Changes when the log is synced, and asks for it.
+/// Changes the sync policy, and asks for syncs.
 struct Syncs(Rng);
 
 impl Writer for Syncs {
@@ -503,8 +505,8 @@ impl Writer for Syncs {
     fn check(&mut self, _: &mut Link) {}
 }
 
-/// Reads what others write, and notes it: what was seen is there after the server's end, though nobody may have been told that it
-/// was written.
+/// Reads other clients' writes and records them: data that was seen must survive the server's end, even if its writer
+/// got no reply.
 #[derive(Default)]
 struct Reader {
     counter: i64,
@@ -558,7 +560,7 @@ struct Poison {
 const POLICY: &str = "redis.pcall('XGROUP', 'CREATE', KEYS[1], 'g', '0', 'MKSTREAM') \
     return redis.call('XGROUP', 'SETPOLICY', KEYS[1], 'g', 'IDLE', 1, 'MAXDELIVERIES', 2, 'DLQ', KEYS[2])";
 
-/// All there is of the stream, of the dead letters, and of what is pending, and up to where it was delivered, at one moment.
+/// The whole stream, the dead letters, the pending entries, and the group's last delivered id, at one moment.
 const LOOK: &str = "local group = redis.call('XINFO', 'GROUPS', KEYS[1])[1] \
     return {redis.call('XRANGE', KEYS[1], '-', '+'), redis.call('XRANGE', KEYS[2], '-', '+'), \
         redis.call('XPENDING', KEYS[1], 'g', '-', '+', 100000), {group and group[8]}}";
@@ -620,17 +622,17 @@ impl Writer for Poison {
     }
 }
 
-/// Sends messages that become entries a little later, and gives some of them up.
+/// Sends messages that become entries a little later, and cancels some of them.
 #[derive(Default)]
 struct Later {
     sent: Progress,
-    /// The last that it has given up, whose answer it has.
+    /// Messages whose cancellation was acknowledged.
     cancelled: BTreeSet<i64>,
-    /// One that it was about to give up when the server was killed.
+    /// A message whose cancellation was under way when the server was killed.
     in_doubt: Option<i64>,
 }
 
-/// All messages at one moment: as entries, and those that wait.
+/// All messages at one moment: as entries, and those still waiting.
 const LOOK_LATER: &str = "return {redis.call('XRANGE', KEYS[1], '-', '+'), \
     redis.call('XDELAY.LIST', KEYS[1], 'COUNT', 10000)[2]}";
 
@@ -672,7 +674,7 @@ impl Writer for Later {
     }
 }
 
-/// Has snapshots made all the time, in all ways.
+/// Requests snapshots all the time, in all ways.
 struct Snapshots(Rng);
 
 impl Writer for Snapshots {
@@ -720,16 +722,16 @@ fn writers(end: End, seed: u64) -> Vec<Box<dyn Writer>> {
         Box::new(Snapshots(Rng::seeded(seed + 3))),
     ];
     if end == End::Kill {
-        // A loss of power takes what is written without a sync.
+        // A loss of power takes writes that were not synced.
         all.push(Box::new(Syncs(Rng::seeded(seed + 2))));
     }
     all.extend((0..TAKERS).map(|_| Box::new(queue(Role::Take)) as Box<dyn Writer>));
-    // The others buy, all of one stock.
+    // The remaining clients buy, all from one stock.
     all.extend((all.len()..WRITERS).map(|client| Box::new(sale(client as u32)) as Box<dyn Writer>));
     all
 }
 
-/// Has all work until so many steps are acknowledged, and kills the server.
+/// Lets all writers work until this many steps are acknowledged, and kills the server.
 fn work_and_kill(server: Server, writers: &mut [Box<dyn Writer>], steps: u64) {
     let done = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -756,7 +758,7 @@ fn work_and_kill(server: Server, writers: &mut [Box<dyn Writer>], steps: u64) {
     });
 }
 
-/// Begins to start a server, and kills it on the way.
+/// Begins to start a server, and kills it during the start.
 fn kill_at_start(dir: &Path, environment: &Environment, after: Duration) {
     let command_line = launch_command(Program::Tidegate);
     let mut child = Command::new(&command_line[0])
@@ -783,7 +785,7 @@ enum End {
     PowerLoss,
 }
 
-/// One directory, those who write to the servers on it, and the machine under them.
+/// One directory, the writers on its servers, and the machine under them.
 struct Life {
     dir: tempfile::TempDir,
     writers: Vec<Box<dyn Writer>>,
@@ -807,13 +809,13 @@ impl Life {
         Server::start_in(&environment, Program::Tidegate, &["--dir", path, "--appendonly", "yes"])
     }
 
-    /// What goes with the server that has just been killed.
+    /// Cuts the power, where it is to be lost, after the server was killed.
     fn ended(&mut self) {
         self.machine.iter_mut().for_each(PowerLoss::strike);
     }
 }
 
-/// Lets servers end `rounds` times while these write to them, and now and then on their start.
+/// Ends servers `rounds` times while these writers work, and now and then during a start.
 fn outlive(end: End, rounds: u64, writers: fn(End, u64) -> Vec<Box<dyn Writer>>) {
     let first = env_number("SUITE_SEED").unwrap_or(1);
     let rounds = env_number("SUITE_ROUNDS").unwrap_or(rounds);

@@ -1,7 +1,7 @@
-//! What becomes of scripts and libraries: which texts leave the script cache and which stay, and how the library of the
-//! bundled scripts stands beside those of clients.
+//! Lifetimes of scripts and libraries: which texts leave the script cache and which stay, and how the library of the
+//! bundled scripts coexists with those of clients.
 //!
-//! That they last is shown where a stream of effects can be replayed, in `src/server`.
+//! Their durability is tested where a stream of effects can be replayed, in `src/server`.
 
 use redis::{Connection, Value};
 use tidegate::script::bundled::{BUNDLED, Bundled, library_code};
@@ -15,7 +15,7 @@ fn start(flags: &[&str]) -> (Server, Connection) {
     (server, connection)
 }
 
-/// Runs a text by EVAL; answers the SHA1 by which it is known from then on.
+/// Runs a text by EVAL; returns its SHA1, by which EVALSHA finds it from then on.
 fn eval(c: &mut Connection, text: &str) -> String {
     let _: Value = redis::cmd("EVAL").arg(text).arg(0).query(c).unwrap_or_else(|e| panic!("{text}: {e}"));
     redis::Script::new(text).get_hash().to_owned()
@@ -25,7 +25,7 @@ fn exist(c: &mut Connection, names: &[&str]) -> Vec<bool> {
     redis::cmd("SCRIPT").arg("EXISTS").arg(names).query(c).expect("SCRIPT EXISTS takes any names")
 }
 
-/// A script of so many bytes.
+/// A script of this many bytes.
 fn text(mark: char, bytes: usize) -> String {
     let text = format!("return '{}'", mark.to_string().repeat(bytes - 9));
     assert_eq!(text.len(), bytes);
@@ -39,21 +39,21 @@ fn texts_from_eval_share_so_many_bytes() {
     let loaded: String = redis::cmd("SCRIPT").arg("LOAD").arg(text('l', 5000)).query(&mut c).expect("it compiles");
     let [a, b] = ['a', 'b'].map(|mark| eval(&mut c, &text(mark, 400)));
     assert_eq!(exist(&mut c, &[&a, &b]), [true, true]);
-    // The longest unused leaves, not the oldest.
+    // The longest unused script leaves, not the oldest.
     let _: Value = run(&mut c, &format!("EVALSHA {a} 0"));
     let third = eval(&mut c, &text('c', 400));
     assert_eq!(exist(&mut c, &[&a, &b, &third]), [true, false, true]);
     assert_eq!(try_run::<Value>(&mut c, &format!("EVALSHA {b} 0")).unwrap_err().code(), Some("NOSCRIPT"));
-    // One that alone is larger runs, and can be run again, until another one comes.
+    // A script larger than the limit runs, and can be run again until another one comes.
     let large = eval(&mut c, &text('x', 2000));
     let _: Value = run(&mut c, &format!("EVALSHA {large} 0"));
     assert_eq!(exist(&mut c, &[&a, &third, &large]), [false, false, true]);
     let small = eval(&mut c, "return 1");
     assert_eq!(exist(&mut c, &[&large, &small]), [false, true]);
-    // What SCRIPT LOAD has named stays, even if EVAL brought it.
+    // A script named by SCRIPT LOAD stays, even if EVAL brought it.
     let named: String = redis::cmd("SCRIPT").arg("LOAD").arg("return 1").query(&mut c).expect("it compiles");
     assert_eq!(named, small);
-    // A lower limit holds at once.
+    // A lower limit takes effect at once.
     let many: Vec<String> = ('a'..'i').map(|mark| eval(&mut c, &text(mark, 100))).collect();
     let names: Vec<&str> = many.iter().map(String::as_str).collect();
     assert_eq!(exist(&mut c, &names), [true; 8]);
@@ -74,7 +74,7 @@ fn texts_from_eval_are_so_many_however_short() {
     assert!(memory.contains("number_of_cached_scripts:500\r\n"), "{memory}");
 }
 
-/// How many libraries, and functions, FUNCTION STATS counts.
+/// The numbers of libraries and functions in FUNCTION STATS.
 fn counts(c: &mut Connection) -> String {
     format!("{:?}", run::<Value>(c, "FUNCTION STATS"))
 }
@@ -113,7 +113,7 @@ fn what_clients_load_comes_before_what_is_bundled() {
     function(&mut c, &["LOAD", mine]);
     assert_eq!(run::<String>(&mut c, "FCALL gate_acquire 1 gate 60"), "mine");
     assert_eq!(run::<Option<i64>>(&mut c, "FCALL gate_release 1 gate"), None, "the others are as before");
-    // The name of the library is free, too: programs may bring the same text to every server.
+    // The name of the library is free, too: programs may load the same text into every server.
     function(&mut c, &["DELETE", "mine"]);
     assert_eq!(run::<i64>(&mut c, "FCALL gate_acquire 1 gate 60"), 1);
     function(&mut c, &["LOAD", &library_code()]);

@@ -1,5 +1,5 @@
-//! How long commands take, as LATENCY and INFO tell it, against both servers: every call is counted, and what was slow leaves
-//! samples.
+//! Latencies of commands, as LATENCY and INFO report them, against both servers: every call is counted, and slow ones
+//! leave samples.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ on_both!(
     without_a_threshold_nothing_is_kept,
 );
 
-/// LATENCY HISTOGRAM: by command the calls, and how many took so many microseconds at most.
+/// LATENCY HISTOGRAM: for each command the calls, and how many took at most how many microseconds.
 fn histograms(raw: &mut Raw, asked: &[&str]) -> BTreeMap<String, (i64, Vec<(i64, i64)>)> {
     let reply = raw.command(&[&["LATENCY", "HISTOGRAM"], asked].concat());
     let commands = elements(&reply).chunks_exact(2).map(|pair| {
@@ -43,7 +43,7 @@ fn text(value: &Value) -> String {
     String::from_utf8_lossy(value.bytes().expect("text")).into_owned()
 }
 
-/// The line of INFO latencystats about a command, behind its name.
+/// A command's line of INFO latencystats, after its name.
 fn percentiles(raw: &mut Raw, command: &str) -> Option<String> {
     let info = text(&raw.command(&["INFO", "latencystats"]));
     let start = format!("latency_percentiles_usec_{command}:");

@@ -1,7 +1,7 @@
 //! The debugger of scripts: what redis-cli's `--ldb` speaks, against this server and against redis-server.
 //!
-//! A session is a transcript: what the client says stands behind `> `, all else is what it is shown, line by line. `...` at
-//! the end of a line stands for anything. Lines that begin with `*` or `+` are replies that are no screen of the debugger's.
+//! A session is a transcript: the client's input follows `> `, and all other lines are output. `...` at the end of a
+//! line matches anything. Lines that begin with `*` or `+` are replies that are not a screen of the debugger.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -24,7 +24,7 @@ on_both!(
     redis_cli_debugs_a_file,
 );
 
-/// Runs a session against a fresh server, with one key `k` and one argument `a`, and compares what is seen.
+/// Runs a session against a fresh server, with one key `k` and one argument `a`, and compares the output.
 fn transcript(program: Program, script: &str, session: &str) {
     let server = Server::start(program, &[]);
     let mut raw = server.raw();
@@ -47,8 +47,8 @@ fn transcript(program: Program, script: &str, session: &str) {
     assert!(all_fit, "{program:?} shows:\n{}", seen.join("\n"));
 }
 
-/// Says something and answers what is shown; at the end of the session the script's reply, too, behind which the server must
-/// hang up.
+/// Sends a command and returns the output; at the end of the session also the script's reply, after which the server
+/// must hang up.
 fn see(raw: &mut Raw, command: &[&str]) -> Vec<String> {
     let Value::Array(lines) = raw.command(command) else { panic!("{command:?} answers no screen") };
     let mut shown: Vec<String> = lines
@@ -431,7 +431,7 @@ fn what_is_no_session(program: Program) {
     assert_eq!(raw.command(&["EXEC"]), Value::Array(vec![refusal]));
 }
 
-/// A session that writes, and what another client finds when it has ended.
+/// The reply of a session that writes, and another client's view of the data after its end.
 fn written_by_a_session(program: Program, mode: &str) -> (Value, Value) {
     let server = Server::start(program, &[]);
     let mut other = server.raw();
@@ -454,7 +454,7 @@ fn rollback_drops_changes(program: Program) {
     assert_eq!(written_by_a_session(program, "YES"), (neither, Value::Integer(2)));
 }
 
-/// A session that has stopped at its first line, on a server where others are soon answered -BUSY.
+/// A session stopped at its first line, on a server where other clients soon get -BUSY.
 fn stopped(script: &str) -> (Server, Raw) {
     let server = Server::start(Program::Tidegate, &["--busy-reply-threshold", "1"]);
     let mut raw = server.raw();
@@ -480,12 +480,12 @@ fn others_wait_and_may_end_a_session() {
 
 #[test]
 fn a_client_that_hangs_up_ends_its_session() {
-    // While the script stands still, and while it runs on for ever.
+    // While the script is stopped, and while it runs endlessly.
     for says in [None, Some("c")] {
         let (server, mut raw) = stopped("while true do end");
         says.into_iter().for_each(|command| raw.send_command(&[command]));
         drop(raw);
-        // Until the server has seen it, it is busy.
+        // Until the server has noticed the hang-up, it is busy.
         let mut other = server.raw();
         while other.command(&["PING"]) != Value::status("PONG") {}
     }
@@ -529,7 +529,7 @@ fn transactions_are_not_debugged() {
     assert_eq!(raw.command(&["EVAL", "return redis.breakpoint()", "0"]), Value::Null);
 }
 
-/// What redis-cli prints, without colours, when it debugs a file and reads `input`.
+/// The output of redis-cli, without colours, when it debugs a file and reads `input`.
 fn redis_cli(server: &Server, mode: &str, input: &str) -> String {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     let script =
@@ -565,7 +565,7 @@ fn redis_cli_debugs_a_file(program: Program) {
                  n = n + i\n   5   end\n* Stopped at 4, stop reason = break point\n->#4     n = n + i\n<value> 40\n";
     assert!(printed.contains(&(started.to_owned() + steps)), "{printed}");
     let reply = "\n1) \"key\"\n2) (integer) 43\n";
-    // Breakpoints are of a session: the second one goes through.
+    // Breakpoints belong to a session: the second session runs through.
     let again = format!("{started}{reply}\n(Lua debugging session ended -- dataset changes rolled back)\n");
     assert!(printed.contains(&again), "{printed}");
     let printed = redis_cli(&server, "--ldb-sync-mode", "c\nPING\n");

@@ -1,4 +1,5 @@
-//! What a grant promises: its lease lasts as long as the answer says, and its token never comes back once it has ended.
+//! The promises of a grant: its lease lasts as long as the reply says, and its token never comes back once it has
+//! ended.
 
 use crate::coordination::{call, dump, flat};
 use crate::in_process::{Bench, words};
@@ -10,7 +11,7 @@ fn restore(bench: &mut Bench, key: &str, payload: &[u8]) -> String {
     flat(&bench.call(0, &args))
 }
 
-/// What is refused of a value with a grant that was given here and has ended.
+/// The refusal of a value with a grant that was issued here and has ended.
 const STALE: &str = "-STALE The value was not restored: this server has already issued the fencing tokens of its holders, or greater \
                      ones, so their leases have ended. Holders from another server can be restored only before this server has \
                      granted anything";
@@ -20,12 +21,12 @@ fn a_token_that_has_ended_is_not_restored() {
     let mut bench = Bench::new(1);
     assert!(call(&mut bench, 0, "LOCK.ACQUIRE l a PX 60000").starts_with("1 token 1 "));
     let payload = dump(&mut bench, "l");
-    // It is held, so nothing changes, and its lease is the one that was promised last.
+    // It is held, so nothing changes, and its lease is the last promised one.
     assert!(call(&mut bench, 0, "LOCK.EXTEND l a PX 90000").contains("lease-ms 90000"));
     assert_eq!(restore(&mut bench, "l", &payload), "+OK");
     assert!(call(&mut bench, 0, "LOCK.INFO l").contains("lease-ms 90000"));
     assert_eq!(call(&mut bench, 0, "GUARD l 1 SET k 1"), "+OK");
-    // Under another key it is not.
+    // Under another key it is not held.
     assert_eq!(restore(&mut bench, "m", &payload), STALE);
     assert_eq!(call(&mut bench, 0, "EXISTS m"), "0");
     call(&mut bench, 0, "LOCK.BREAK l");
@@ -34,10 +35,10 @@ fn a_token_that_has_ended_is_not_restored() {
     assert_eq!(restore(&mut bench, "l", &payload), STALE);
     assert!(call(&mut bench, 0, "GUARD l 1 SET k 2").starts_with("-STALE The lease"));
     assert_eq!(call(&mut bench, 0, "GUARD l 2 SET k 2"), "+OK");
-    // Nor is it after FLUSHALL, which forgets no token.
+    // It is not held after FLUSHALL either, which forgets no token.
     call(&mut bench, 0, "FLUSHALL");
     assert_eq!(restore(&mut bench, "l", &payload), STALE);
-    // What nobody holds has no token.
+    // A gate without holders has no token.
     call(&mut bench, 0, "GATE.LIMIT g 5");
     let payload = dump(&mut bench, "g");
     assert_eq!(restore(&mut bench, "h", &payload), "+OK");
@@ -60,7 +61,7 @@ fn tokens_of_another_server_come_in_before_its_own() {
     assert_eq!(restore(&mut into, "c", &payloads[2]), "+OK");
     assert_eq!(restore(&mut into, "a", &payloads[0]), "+OK");
     assert_eq!(call(&mut into, 0, "GUARD a 1 SET k 1"), "+OK");
-    // An older grant does not come back behind one that is held.
+    // An older grant does not come back after a newer one that is held.
     assert_eq!(restore(&mut into, "c", &payloads[1]), STALE);
     assert_eq!(call(&mut into, 0, "GUARD c 3 SET k 1"), "+OK");
     assert!(call(&mut into, 0, "LOCK.ACQUIRE own o PX 60000").starts_with("1 token 10 "));
@@ -95,7 +96,7 @@ fn nobody_holds_a_copy() {
     assert!(call(&mut bench, 0, "STOCK.INFO s").starts_with("1 available 7 held 1 sold 2 total 10 holds 1"));
 }
 
-/// Where the key expires, a lease ends with it at the latest; so each answer says.
+/// If the key expires, a lease ends with it at the latest; the replies say so.
 #[test]
 fn a_lease_lasts_as_long_as_its_answer_says() {
     let mut bench = Bench::new(1);
@@ -109,7 +110,7 @@ fn a_lease_lasts_as_long_as_its_answer_says() {
     assert!(call(&mut bench, 0, "LOCK.ACQUIRE l other PX 1").starts_with("0 reason held"));
     bench.pass(1);
     assert!(call(&mut bench, 0, "LOCK.ACQUIRE l other PX 60000").contains("lease-ms 60000"));
-    // What was said holds, also when the key is to last again.
+    // The promised end holds, even if the key is made to last again.
     call(&mut bench, 0, "PEXPIRE l 500");
     call(&mut bench, 0, "LOCK.EXTEND l other PX 60000");
     call(&mut bench, 0, "PERSIST l");
@@ -144,11 +145,11 @@ fn a_lease_lasts_as_long_as_its_answer_says() {
     let said = call(&mut bench, 0, "STOCK.RESERVE s first PX 100");
     assert!(said.contains("refill-ms 300"), "{said}");
     assert!(call(&mut bench, 0, "STOCK.INFO s").contains("refill-ms 300"));
-    // A lease that is shorter ends first.
+    // A shorter lease ends first.
     assert!(call(&mut bench, 0, "STOCK.RESERVE s brief PX 100").contains("lease-ms 100"));
 }
 
-/// What a unit has learned that was taken back is not in the log, so it is recorded once more.
+/// Knowledge gained in a unit that was rolled back is not in the journal, so it is recorded again.
 #[test]
 fn a_raised_counter_is_in_the_log() {
     let mut from = Bench::new(1);
@@ -175,7 +176,7 @@ fn a_lease_that_is_over_is_not_held_although_it_is_still_there() {
         call(&mut bench, 0, &format!("GATE.ACQUIRE g h{holder} LIMIT 1000 PX 1000"));
     }
     call(&mut bench, 0, "GATE.ACQUIRE g long LIMIT 1000 PX 60000");
-    // The clock alone goes on: nobody has removed anything yet.
+    // Only the clock advances: the ended leases have not been removed yet.
     bench.set_clock(1000);
     assert!(call(&mut bench, 0, &format!("GUARD g {HOLDERS} SET k 1")).starts_with("-STALE The lease"));
     let last = HOLDERS - 1;

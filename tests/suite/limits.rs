@@ -1,7 +1,7 @@
-//! LIMIT.TAKE and LIMIT.REFUND against naive models, one for each kind of rule, through random [histories](crate::histories) in which the
-//! clock passes, is set back, and calls are repeated, given back, taken back with the script that made them, and only asked, while servers
-//! are killed; what a transaction, a script, a user, a restart, CL.THROTTLE and GATE
-//! make of them; and GCRA against a naive bucket. What a reply looks like, and each error, stands in `transcripts`.
+//! LIMIT.TAKE and LIMIT.REFUND against naive models, one for each kind of rule, through random
+//! [histories](crate::histories): the clock advances and is set back, calls are repeated, refunded, rolled back with
+//! their script, or only asked, and servers are killed. Further tests cover transactions, scripts, users, restarts,
+//! CL.THROTTLE and GATE, and GCRA against a naive bucket. `transcripts` shows the form of replies and each error.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::harness::{Program, Raw, Server, Value, decode};
 use crate::histories::{Log, run};
 use crate::in_process::{Bench, START_MS, Told, script, words};
 
-/// Keys that rules of one kind take turns at.
+/// Keys shared by the rules of one kind.
 const KEYS: usize = 2;
 
 /// A rule as a model sees it.
@@ -24,17 +24,17 @@ struct Rule {
     model: Model,
 }
 
-/// What a key holds, remembered naively. Each but the bucket keeps every unit.
+/// The content of a key, remembered naively. Each model except the bucket keeps every unit.
 enum Model {
-    /// Nanoseconds between two units, and when the bucket is empty.
+    /// Nanoseconds between two units, and the time at which the bucket is empty.
     Bucket { interval_ns: i64, empty_ns: i64 },
-    /// When the window ends, by when it begins; and the units in the one that is open.
+    /// The end of a window by its begin, the begin of the open window, and its units.
     Counter { ends: fn(i64) -> i64, open: Option<i64>, units: i64 },
-    /// When the last window began, and when that of each unit did.
+    /// The begin of the last window, and the begin of the window of each unit.
     Sliding { window_ms: i64, began: Option<i64>, units: Vec<i64> },
-    /// When each unit came, and for whom; and when the key goes.
+    /// The time and the owner of each unit, and the time at which the key expires.
     Exact { window_ms: i64, until_ms: i64, units: Vec<(i64, usize)> },
-    /// Who holds how many places, and until when.
+    /// Holders, their places, and the ends of their leases.
     Places { lease_ms: i64, held: Vec<Place> },
 }
 
@@ -43,13 +43,13 @@ struct Place {
     id: String,
     units: i64,
     until_ms: i64,
-    /// Which call took it.
+    /// The call that took it.
     call: usize,
-    /// Its fencing token, once that was told.
+    /// Its fencing token, once a reply has shown it.
     token: Option<i64>,
 }
 
-/// What a request took of a rule.
+/// The units that a request took of a rule.
 #[derive(Clone, Copy)]
 enum Trace {
     Bucket,
@@ -83,7 +83,7 @@ impl Rule {
                 (format!("FIXED {max} 700"), Model::Counter { ends, open: None, units: 0 })
             }
             2 => {
-                // Of a zone that is half an hour ahead.
+                // A time zone that is half an hour ahead.
                 let ends = |now_ms: i64| (now_ms + HOUR_MS / 2).div_euclid(HOUR_MS) * HOUR_MS + HOUR_MS / 2;
                 (format!("CALENDAR {max} hour 30"), Model::Counter { ends, open: None, units: 0 })
             }
@@ -96,7 +96,7 @@ impl Rule {
         Rule { key: format!("k{number}"), words, max, model }
     }
 
-    /// Lets what is over be forgotten, as whoever looks at the key does.
+    /// Forgets lapsed data, as every access to the key does.
     fn expire(&mut self, now_ms: i64) {
         match &mut self.model {
             Model::Bucket { empty_ns, .. } if (*empty_ns + 999_999).div_euclid(1_000_000) <= now_ms => {
@@ -111,14 +111,14 @@ impl Rule {
                 *began = None;
                 units.clear();
             }
-            // Until then units that are forgotten stay, and count again should the clock step back.
+            // Until then forgotten units stay, and count again if the clock steps back.
             Model::Exact { until_ms, units, .. } if *until_ms <= now_ms => units.clear(),
             Model::Places { held, .. } => held.retain(|place| place.until_ms > now_ms),
             _ => {}
         }
     }
 
-    /// When the window began that now is in.
+    /// The begin of the current window.
     fn window(&self, now_ms: i64) -> i64 {
         match &self.model {
             Model::Sliding { window_ms, began: Some(began), .. } if *began + window_ms <= now_ms => began + window_ms,
@@ -127,7 +127,7 @@ impl Rule {
         }
     }
 
-    /// How many units are free.
+    /// The number of free units.
     fn free(&self, now_ms: i64) -> i64 {
         let used = match &self.model {
             Model::Bucket { interval_ns, empty_ns } => {
@@ -149,7 +149,7 @@ impl Rule {
         self.max - used
     }
 
-    /// The place that this request holds, of a rule that has places.
+    /// The place that this request holds, for a rule with places.
     fn place(&mut self, id: Option<&str>) -> Option<&mut Place> {
         let Model::Places { held, .. } = &mut self.model else { return None };
         held.iter_mut().find(|place| Some(place.id.as_str()) == id)
@@ -250,7 +250,7 @@ struct World {
     calls: usize,
     last_token: i64,
     is_called_in_vain: bool,
-    /// How often places were told to be lost, and held by a request that is forgotten.
+    /// How often a reply reported a place as lost, and how often a forgotten request held a place.
     lost: u64,
     /// Grants, refusals, repetitions, units given back.
     seen: [u64; 4],
@@ -278,7 +278,7 @@ impl World {
     fn call(&mut self, line: &str) -> Value {
         let args: Args = words(&line.split(' ').collect::<Vec<_>>());
         if self.is_called_in_vain {
-            // First in a script that takes it back.
+            // First in a script that is rolled back.
             self.bench.call(0, &script("fail", std::slice::from_ref(&args)));
             self.assert_recorded(false, line);
         }
@@ -322,7 +322,7 @@ impl World {
         let id = dice.once_in(2).then(|| format!("id{}", dice.below(4)));
         let repeated = id.as_ref().and_then(|id| self.request(id));
         let is_repeated = repeated.is_some();
-        // What is repeated is the same call; anything else is an error that the transcripts show.
+        // A repetition is the same call; anything else is an error, which the transcripts show.
         let (mut numbers, wanted) = match repeated {
             Some(granted) => (granted.traces.iter().map(|(number, _)| *number).collect::<Vec<_>>(), granted.units),
             None => {
@@ -367,7 +367,7 @@ impl World {
             .map(|number| {
                 let rule = &mut self.rules[*number];
                 let is_held = holds(rule).is_some();
-                // What a request was granted it has, but for a place whose lease has ended.
+                // A request keeps its granted units, except a place whose lease has ended.
                 !is_held && if is_repeated { rule.has_places() } else { rule.free(now_ms) < wanted }
             })
             .collect();
@@ -430,7 +430,7 @@ impl World {
         self.seen[if is_repeated { 2 } else { usize::from(!grants) }] += 1;
     }
 
-    /// A request that holds a place is told its token, each time the same, and a new one a larger one.
+    /// The reply to a request with a place carries its token: always the same one, and each new one is larger.
     fn check_token(&mut self, rule: usize, id: Option<&str>, standing: &BTreeMap<String, Value>, line: &str) {
         let Some(told) = standing.get("token") else {
             return assert!(!self.rules[rule].has_places(), "{line}");
@@ -446,12 +446,12 @@ impl World {
         }
     }
 
-    /// What was not taken has changed nothing but by expiry.
+    /// A refused request has changed nothing except by expiry.
     fn assert_recorded(&mut self, takes: bool, line: &str) {
         let units = self.log.follow(&mut self.bench).unwrap_or_else(|told| panic!("{line}: {told}"));
         let is_of_others = |effect: &Effect<'_>| match effect {
             Effect::Del { cause, .. } | Effect::GrantEnd { cause, .. } => *cause == Cause::Expiry,
-            // A script that fails stays known.
+            // The text of a failed script stays known.
             Effect::ScriptPut { .. } => true,
             _ => false,
         };
@@ -487,7 +487,7 @@ impl World {
 }
 
 impl Rule {
-    /// The same at a later time.
+    /// The rule at a later time.
     fn after(&self, at_ms: i64) -> Rule {
         let model = match &self.model {
             Model::Bucket { interval_ns, empty_ns } => Model::Bucket { interval_ns: *interval_ns, empty_ns: *empty_ns },
@@ -542,12 +542,12 @@ fn limits_are_as_a_model_says() {
             world.step(dice);
         }
         let [grants, refusals, repetitions, given_back] = world.seen;
-        // Places are lost in one of ten.
+        // One in ten histories loses places.
         Ok([10 * world.lost, world.log.kills, grants, refusals, repetitions, given_back])
     });
 }
 
-/// Two keys, one of which only CL.THROTTLE uses; the other takes turns.
+/// Two keys: one is used by CL.THROTTLE alone, the other also by LIMIT.TAKE.
 #[test]
 fn a_gcra_rule_is_a_throttle() {
     let mut dice = Dice(7);
@@ -590,8 +590,8 @@ fn a_gcra_rule_is_a_throttle() {
     assert!(refused > 100, "only {refused} were refused");
 }
 
-/// GCRA against a bucket that leaks: its level in microseconds of leaking, its capacity, and what was asked for. A key that only GCRA
-/// uses, and one at which CL.THROTTLE and LIMIT.TAKE take turns with it, where they mean the same rate.
+/// GCRA against a leaky bucket: its level in microseconds of leaking, its capacity, and the requested units. One key is
+/// used by GCRA alone; at another CL.THROTTLE and LIMIT.TAKE take turns with it, at the same rate.
 #[test]
 fn gcra_is_a_leaky_bucket() {
     let mut dice = Dice(8);
@@ -659,7 +659,7 @@ fn gcra_is_a_leaky_bucket() {
     assert!(seen.iter().all(|count| *count > 300), "all must happen often: {seen:?}");
 }
 
-/// A CONCURRENCY rule and GATE have one gate: its own limit, its holders, and those who wait.
+/// A CONCURRENCY rule and GATE share one gate: its own limit, its holders, and its waiters.
 #[test]
 fn places_are_those_of_a_gate() {
     let mut bench = Bench::new(2);
@@ -682,34 +682,34 @@ fn places_are_those_of_a_gate() {
     outcome(&call(&mut bench, "GATE.ACQUIRE g b LIMIT 2 PX 3000"), 1);
     let full = rule(&call(&mut bench, &take("c", 2)), 0);
     assert_eq!((number(&full["retry-after-ms"]), number(&full["reset-after-ms"])), (3_000, 5_000));
-    // Who waits comes first, though there is a place.
+    // A waiter comes first, even if there is a place for the new request.
     bench.call(1, &words(&["GATE.ACQUIRE", "g", "w", "LIMIT", "3", "UNITS", "2", "PX", "9000", "BLOCK", "0"]));
     let queue = rule(&call(&mut bench, &take("c", 3)), 0);
     assert_eq!((number(&queue["remaining"]), number(&queue["retry-after-ms"])), (1, 3_000));
-    // What a request gives back goes to them; a second time there is nothing, and nothing of others.
+    // A request's refund goes to the waiters; a second refund finds nothing, and takes nothing from others.
     let fields = outcome(&call(&mut bench, "LIMIT.REFUND a g"), 1);
     assert_eq!(number(&pairs(elements(&elements(&fields["rules"])[0]))["refunded"]), 1);
     assert!(bench.heard(1).starts_with(b"*9\r\n:1"));
     outcome(&call(&mut bench, "LIMIT.REFUND a g"), 0);
-    // The gate's own limit counts for rules as well, and a closed one grants nothing.
+    // The gate's own limit applies to rules as well, and a closed gate grants nothing.
     call(&mut bench, "GATE.LIMIT g 4");
     assert_eq!(number(&rule(&call(&mut bench, &take("c", 1)), 1)["limit"]), 4);
     call(&mut bench, "GATE.LIMIT g 0");
     assert_eq!(number(&rule(&call(&mut bench, &take("d", 9)), 0)["retry-after-ms"]), -1);
-    // Released by its name, taken anew under another call: the request gives back its own place only.
+    // After a release by name and a new acquisition under another call, the request gives back its own place only.
     call(&mut bench, "GATE.LIMIT g 9");
     outcome(&call(&mut bench, "GATE.RELEASE g c"), 1);
     outcome(&call(&mut bench, "GATE.ACQUIRE g c PX 1000"), 1);
     let fields = outcome(&call(&mut bench, "LIMIT.REFUND c g"), 1);
     assert_eq!(number(&pairs(elements(&elements(&fields["rules"])[0]))["refunded"]), 0);
-    // And a request that is granted where its name holds a place already has that one.
+    // A request granted under a name that already holds a place gets that place.
     let again = rule(&call(&mut bench, &take("c", 1)), 1);
     assert_eq!((number(&again["remaining"]), number(&again["limit"])), (5, 9));
     let fields = outcome(&call(&mut bench, "LIMIT.REFUND c g"), 1);
     assert_eq!(number(&pairs(elements(&elements(&fields["rules"])[0]))["refunded"]), 1);
 }
 
-/// Whatever kinds they are of, rules count in a transaction and in a script as anywhere, and a script that fails has taken nothing.
+/// Rules of all kinds count in a transaction and in a script as anywhere, and a failed script has taken nothing.
 #[test]
 fn what_a_failed_script_took_is_there_again() {
     let mut bench = Bench::new(1);
@@ -734,7 +734,7 @@ fn what_a_failed_script_took_is_there_again() {
     }
 }
 
-/// Each key that is charged or given back counts as one change, however much is written there.
+/// Each charged or refunded key counts as one change, however much is written there.
 #[test]
 fn each_key_counts_as_one_change() {
     let mut bench = Bench::new(1);
@@ -767,11 +767,11 @@ fn what_is_kept_has_an_end() {
         let reply = bench.call(0, &words(&line.split(' ').collect::<Vec<_>>()));
         decode(&reply, false).expect("RESP").expect("a reply").0
     };
-    // A request is forgotten after a day, though the month counts it.
+    // A request is forgotten after a day, though the month still counts it.
     outcome(&call(&mut bench, "LIMIT.TAKE ID r RULES 1 c CALENDAR 9 month 0"), 1);
     assert_eq!(call(&mut bench, "PTTL r"), Value::Integer(24 * HOUR_MS));
     assert!(number(&call(&mut bench, "PTTL c")) > 24 * HOUR_MS);
-    // Names of the units of one millisecond run out; the next one has new ones.
+    // Names of the units of one millisecond run out; the next millisecond has new ones.
     call(&mut bench, &format!("ZADD e {START_MS} {START_MS}-99999998"));
     outcome(&call(&mut bench, "LIMIT.TAKE RULES 1 e EXACT 9 1000"), 1);
     let full = "ERR too many units in this millisecond: delete the key of the EXACT rule";
@@ -843,7 +843,7 @@ fn a_user_needs_each_key() {
         let reply = line(&mut raw, refused);
         assert!(reply.bytes().is_some_and(|text| text.starts_with(b"NOPERM")), "{refused}: {reply:?}");
     }
-    // What can't be read has no keys to be allowed, and is refused as such.
+    // An unreadable call has no keys to check, and is refused as unreadable.
     let broken = line(&mut raw, "LIMIT.TAKE RULES 2 own:a FIXED 1 1000 other");
     assert!(matches!(broken, Value::Error(_)), "{broken:?}");
     assert_eq!(line(&mut admin, "KEYS *"), Value::Array(vec![Value::bulk("own:id")]));
@@ -874,9 +874,9 @@ fn rules_take_no_more_than_a_few_milliseconds_of_units() {
         let reply = line(&mut raw, &refused);
         assert!(reply.bytes().is_some_and(|text| text.starts_with(told.as_bytes())), "{told}: {reply:?}");
     }
-    // Names of units that somebody made up bring nobody out of step.
+    // Made-up names of units do not disturb the others.
     line(&mut raw, "ZADD k 9000000000000 9000000000000-99999999 5 zzz");
     outcome(&line(&mut raw, "LIMIT.TAKE RULES 1 k EXACT 9 60000"), 1);
-    // The one of the past is forgotten, the one of the future counts.
+    // The past unit is forgotten, the future one counts.
     assert_eq!(line(&mut raw, "ZCARD k"), Value::Integer(2));
 }

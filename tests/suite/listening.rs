@@ -1,4 +1,5 @@
-//! Ports and addresses that change while the server runs: who is connected stays so, and an error changes nothing.
+//! Ports and addresses that change while the server runs: connected clients stay connected, and an error changes
+//! nothing.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -36,14 +37,14 @@ fn the_port_moves(program: Program) {
     let (mut client, first, second) = (server.raw(), server.port(), free_port());
     assert_eq!(set(&mut client, &["port", &second.to_string()]), Value::status("OK"));
     assert!(is_closed(first) && answers(second));
-    // Back and forth in one pipeline: what is closed is closed at once.
+    // Back and forth in one pipeline: a closed port is closed at once.
     let there_and_back = [first, second, first].map(|port| encode(&["CONFIG", "SET", "port", &port.to_string()]));
     client.send(&there_and_back.concat());
     for _ in 0..3 {
         assert_eq!(client.reply().value, Value::status("OK"));
     }
     assert!(is_closed(second) && answers(first));
-    // The same once more is no change.
+    // Setting the same value again is no change.
     assert_eq!(set(&mut client, &["port", &first.to_string()]), Value::status("OK"));
     assert!(answers(first));
     let info = client.command(&["INFO", "server"]);
@@ -67,7 +68,7 @@ fn a_port_in_use_changes_nothing(program: Program) {
     assert_eq!(parameter(&mut client, "port"), Value::bulk(&server.port().to_string()));
     assert_eq!(parameter(&mut client, "bind"), Value::bulk("127.0.0.1"));
     assert!(answers(server.port()));
-    // An address that may be missing is none to fail for.
+    // A missing optional address is no failure.
     assert_eq!(set(&mut client, &["bind", "127.0.0.1 -203.0.113.77"]), Value::status("OK"));
     assert!(answers(server.port()));
 }
@@ -75,7 +76,7 @@ fn a_port_in_use_changes_nothing(program: Program) {
 fn addresses_change_at_the_same_port(program: Program) {
     let server = Server::start(program, &[]);
     let (mut client, port) = (server.raw(), server.port());
-    // One is in the way of the other, and of itself where the new one fails.
+    // The old address conflicts with the new one, and with itself when it is restored after a failure.
     assert_eq!(set(&mut client, &["bind", "*"]), Value::status("OK"));
     assert!(answers(port));
     assert!(TcpStream::connect(("127.0.0.2", port)).is_ok());

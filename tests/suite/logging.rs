@@ -1,4 +1,4 @@
-//! The server's log: what clients can make it say, how much of it, and whether anybody waits for it to be written.
+//! The server's text log: which lines clients can cause, how many, and whether writing it delays any client.
 
 use std::fs;
 use std::io::Read as _;
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::harness::{Program, Raw, Server, Value, free_port, launch_command, until};
 
-/// Bytes that no line is longer than, with all that stands around the message.
+/// The longest line in bytes, including everything around the message.
 const LINE_MAX: usize = 5_000;
 
 /// A server whose standard output is a pipe.
@@ -48,7 +48,7 @@ impl Piped {
         })
     }
 
-    /// Ends it as a service manager does, and answers whether it said that all was well.
+    /// Ends the server as a service manager does; returns whether it reported success.
     fn end(&mut self) -> bool {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
@@ -59,13 +59,13 @@ impl Piped {
 
 impl Drop for Piped {
     fn drop(&mut self) {
-        // Both fail only when the process has ended already.
+        // Both fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A number that INFO tells.
+/// A number from INFO.
 fn told(raw: &mut Raw, field: &str) -> i64 {
     let all = raw.command(&["INFO", "everything"]);
     let all = String::from_utf8_lossy(all.bytes().expect("INFO answers a text")).into_owned();
@@ -73,7 +73,7 @@ fn told(raw: &mut Raw, field: &str) -> i64 {
     line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("INFO has no {field}"))
 }
 
-/// Bytes in use outside of the Lua state, whose garbage goes when it is collected.
+/// Bytes in use outside the Lua state, whose garbage is freed only when it is collected.
 fn used(raw: &mut Raw) -> i64 {
     told(raw, "used_memory") - told(raw, "used_memory_lua")
 }
@@ -132,7 +132,7 @@ fn a_log_that_nobody_reads_holds_up_nobody() {
 fn a_log_that_nobody_reads_says_how_many_lines_are_missing() {
     let mut server = Piped::start(&["--loglevel", "debug"]);
     let mut raw = server.raw();
-    // As many as scripts may say in a minute, at each level: more than there is room for.
+    // As many lines as scripts may log in a minute, at each level: more than the buffer holds.
     let script = "for i = 1, 1000 do redis.log(tonumber(ARGV[1]), 'said ' .. string.rep('x', 1000)) end";
     for level in ["0", "1", "2", "3"] {
         assert_eq!(raw.command(&["EVAL", script, "0", level]), Value::Null);
@@ -167,7 +167,7 @@ fn the_log_file_is_for_its_owner_and_the_group() {
     assert_eq!(mode & 0o137, 0, "{mode:o}");
 }
 
-/// Or whoever can make a link there has the server overwrite any file.
+/// Otherwise a user who can create a link there could make the server overwrite any file.
 #[test]
 fn the_pidfile_is_no_link() {
     let dir = tempfile::tempdir().expect("a temporary folder");
