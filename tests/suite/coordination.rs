@@ -298,6 +298,7 @@ fn a_guard_whose_lease_can_not_end_keeps_nobody_busy() {
     assert!(heard(&mut bench, 0).starts_with("-STALE"));
 }
 
+/// A lock taken by `SET NX PX` and one of LOCK exclude each other, and both expire.
 #[test]
 fn strings_are_locks_too() {
     let mut bench = Bench::new(2);

@@ -1,11 +1,11 @@
-//! SCRIPT LIST, SHOW, STATS, SLOW, LINT and TRACE: what the server tells of its scripts and functions.
+//! SCRIPT LIST, SHOW, STATS, SLOW, LINT and TRACE: the server's information about its scripts and functions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::harness::{Program, Raw, Server, Value, sorted, until};
 
-/// The fields of a map, as either protocol answers it.
+/// The fields of a map, in either protocol's form.
 fn fields(value: &Value) -> BTreeMap<String, &Value> {
     match value {
         Value::Map(pairs) => pairs.iter().map(|(name, value)| (text(name), value)).collect(),
@@ -88,7 +88,7 @@ fn calls_are_counted_by_script_and_function() {
         assert!(of("lua_bytes") > 10_000 && of("scripts_bytes") > body.len() as u64);
         assert_eq!((of("libraries_bytes"), stats["running_script"]), (library.len() as u64, &Value::Null));
 
-        // A script that comes back after it left begins anew.
+        // A script that was dropped and comes back starts from zero.
         raw.command(&["SCRIPT", "FLUSH"]);
         raw.command(&["SCRIPT", "LOAD", body]);
         assert_eq!(row(&raw.command(&["SCRIPT", "LIST"]), &sha, "loaded")["calls"], &Value::Integer(0));
@@ -151,7 +151,7 @@ fn the_slowest_calls_are_kept_with_their_commands() {
         assert!(ends(&steps[0]) <= number(steps[1]["at_us"]) + 1.0, "{steps:?}");
         assert!(ends(&steps[1]) <= number(call["duration_us"]) + 1.0);
 
-        // More than there is room for: the slowest stay, in their order.
+        // More than there is room for: the slowest calls stay, sorted.
         for rounds in ["10", "20000000", "1000", "100"] {
             raw.command(&["EVAL", "for i = 1, tonumber(ARGV[1]) do local x = i * i end", "0", rounds]);
         }
@@ -188,7 +188,7 @@ fn lua(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// What looks like a line of the server's own is none.
+/// User text in the form of the server's own lines is not taken for one.
 #[test]
 fn one_call_logs_one_line() {
     let (server, mut raw) = Server::with_client(Program::Tidegate);
@@ -197,7 +197,7 @@ fn one_call_logs_one_line() {
     assert!(server.log().contains("said 2026 WARN forged  [31mred\n"), "{}", server.log());
 }
 
-/// The rules that a script breaks, each behind its line.
+/// The rules that a script breaks, each after its line number.
 fn linted(raw: &mut Raw, script: &str) -> Vec<String> {
     let reply = raw.command(&["SCRIPT", "LINT", script]);
     let warnings = items(&reply).iter().map(fields);
@@ -206,7 +206,7 @@ fn linted(raw: &mut Raw, script: &str) -> Vec<String> {
 
 #[test]
 fn bundled_scripts_are_clean() {
-    // The loops that give back what has lapsed, and hold as many rounds as there are lapsed leases.
+    // The loops that release lapsed leases: they have as many rounds as there are lapsed leases.
     let explained = BTreeMap::from([("gate_acquire", "write-after-loop")]);
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
@@ -224,14 +224,14 @@ fn bundled_scripts_are_clean() {
 fn traps_are_found() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = connect(&server, true);
-    // A flash sale that makes its keys of ARGV.
+    // A flash sale that builds its keys from ARGV.
     let sale = "local stockKey = 'seckill:stock:' .. ARGV[1]\nlocal orderKey = 'seckill:order:' .. ARGV[1]\n\
                 if (redis.call('sismember', orderKey, ARGV[2]) == 1) then\nreturn 2\nend\n\
                 redis.call('incrby', stockKey, -1)\nredis.call('sadd', orderKey, ARGV[2])\n\
                 redis.call('xadd', 'stream.orders', '*', 'userId', ARGV[2])\nreturn 0";
     let wanted = ["3:computed-key", "6:computed-key", "7:computed-key", "8:undeclared-key"];
     assert_eq!(linted(&mut raw, sale), wanted);
-    // A daily limit that gets its arguments as KEYS, which a cluster routes by.
+    // A daily limit that gets its arguments as KEYS, by which a cluster routes.
     let limit = "local key = KEYS[1]\nlocal seconds = tonumber(KEYS[2])\nlocal limit = tonumber(KEYS[3])\n\
                  local val = redis.call('INCRBY', key, 1)\nif val == 1 then\nredis.call('EXPIRE', key, seconds)\nend\n\
                  return val > limit and '1' or '0'";
@@ -240,7 +240,7 @@ fn traps_are_found() {
     assert_eq!(linted(&mut raw, &proper), [""; 0]);
     let sweep = "for _, key in ipairs(redis.call('KEYS', 'a*')) do\nredis.call('DEL', key)\nend\nx = 1";
     assert_eq!(linted(&mut raw, sweep), ["1:write-after-loop", "1:whole-keyspace", "2:computed-key", "4:global"]);
-    // By its name, and a library by that of one of its functions.
+    // By its name, and a library by the name of one of its functions.
     let sha = text(&raw.command(&["SCRIPT", "LOAD", sale]));
     assert_eq!(linted(&mut raw, &sha), wanted);
     let library =
@@ -302,14 +302,14 @@ fn a_traced_call_leaves_nothing_unless_it_is_committed() {
         assert_eq!(items(committed["commands"]).len(), 4);
         assert_eq!(raw.command(&["GET", "k"]), Value::bulk("2"));
         assert_eq!(raw.command(&["HGET", "h", "f"]), Value::bulk("v"));
-        // Of what was published, the first message that arrives is the committed call's only one.
+        // The first message that arrives is the committed call's only one.
         raw.command(&["PUBLISH", "news", "after"]);
         let heard = [listener.reply().value, listener.reply().value].map(|message| text(&items(&message)[2]));
         assert_eq!(heard, ["traced", "after"]);
     }
 }
 
-/// An effect in one line: its name, its database, its fields in the order of their names.
+/// An effect in one line: its name, its database, its fields sorted by name.
 fn effect(value: &Value) -> String {
     let mut fields = fields(value);
     let head = ["effect", "db"].map(|name| shown(fields.remove(name).expect("every effect has it")));
@@ -336,7 +336,7 @@ fn refusals_are_explained_by_traces() {
         (refused["reply"], &commands[..]),
         (&Value::Integer(2), &["TIME", "LLEN", "LINDEX"].map(String::from)[..])
     );
-    // A stream's entries, a command that is refused, a script that fails, one that is not there.
+    // A stream's entries, a refused command, a failed script, a missing one.
     let entry = trace(&["return redis.call('XADD', KEYS[1], '1-1', 'f', 'v')", "1", "s"]);
     let step = fields(&items(fields(&entry)["commands"])[0]);
     assert_eq!(effect(&items(step["effects"])[0]), "StreamAppend 0 id=1-1 key=s pairs=[\"f\", \"v\"]");
@@ -360,7 +360,7 @@ fn refusals_are_explained_by_traces() {
     for counter in ["calls", "errors", "rollbacks"] {
         assert_eq!(fields(&stats)[counter], &Value::Integer(0), "{counter}: traces are not counted");
     }
-    // Who watches a key learns of what stays, and of nothing else.
+    // A watching client sees the committed changes and no others.
     let mut other = server.raw();
     for (commit, fails) in [(&[][..], false), (&["COMMIT"], true)] {
         other.command(&["WATCH", "k"]);

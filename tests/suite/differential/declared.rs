@@ -1,6 +1,6 @@
-//! Which commands random calls are made of: all of the table whose replies can be compared with the oracle's.
+//! Commands for random calls: all of the table whose replies can be compared with the oracle's.
 //!
-//! What Redis 7.0 lacks falls out by itself: the oracle is asked which commands and which words it knows.
+//! Commands and words that Redis 7.0 lacks drop out by themselves: the oracle is asked which ones it knows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,9 +11,9 @@ use tidegate::spec::{Flags, Group};
 
 use crate::harness::{Raw, Value};
 
-/// A command that calls are made of.
+/// A command for random calls.
 pub(crate) struct Declared {
-    /// Its name, and a subcommand's name behind its container's.
+    /// Its name; for a subcommand, the container's name and its own.
     pub words: Vec<String>,
     /// The type of its keys, or [`ANY_FAMILY`], [`LEX`], [`SESSION`].
     pub family: &'static str,
@@ -23,9 +23,9 @@ pub(crate) struct Declared {
 
 /// Commands that take keys of every type.
 pub(crate) const ANY_FAMILY: &str = "";
-/// Ranges by member: they have no meaning where scores differ.
+/// Ranges by member, which have no meaning if scores differ.
 pub(crate) const LEX: &str = "lex";
-/// Commands about the connection and its databases, which move what all others see.
+/// Commands about the connection and its databases, which change the view of all other calls.
 pub(crate) const SESSION: &str = "session";
 
 /// The words that the oracle knows in each command, by full name; commands that it lacks are absent.
@@ -58,7 +58,7 @@ fn learn(name: &str, docs: &Value, known: &mut Words) {
     known.insert(name.to_owned(), words);
 }
 
-/// What stands behind each field `token`, at any depth.
+/// The values of all fields `token`, at any depth.
 fn tokens(value: &Value, words: &mut BTreeSet<String>) {
     let Value::Array(items) = value else {
         return;
@@ -81,14 +81,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A command to make calls of, with the words that are `known` to an oracle; `None` when it is not fit for that.
+/// A command for random calls, with the words that are `known` to an oracle; `None` if it is unfit.
 fn declared(entry: &Entry, known: Option<&BTreeSet<String>>) -> Option<Declared> {
     // Needs a third server.
     const UNFIT: &str = "migrate";
     const UNFIT_TO_COMPARE: [&str; 2] = [
         // Small sets are listpacks since 7.2; the dump knows.
         "object|encoding",
-        // Since 7.2 it minds the largest id that was deleted.
+        // Since 7.2 it checks the largest deleted id.
         "xsetid",
     ];
     let command = entry.command;
@@ -105,7 +105,7 @@ fn declared(entry: &Entry, known: Option<&BTreeSet<String>>) -> Option<Declared>
         Group::Geo => "geo",
         Group::Stream => "stream",
         Group::Generic => ANY_FAMILY,
-        // About the server, connections, messages or scripts, not about data: the corpus and other tests are for them.
+        // Concerns the server, connections, messages or scripts, not data: the corpus and other tests cover these.
         _ => return None,
     };
     let is_container = !entry.sub.is_empty();
@@ -122,8 +122,8 @@ fn declared(entry: &Entry, known: Option<&BTreeSet<String>>) -> Option<Declared>
     Some(Declared { words, family, syntax })
 }
 
-/// The argument without the words that the oracle does not know; `None` when nothing of it is left. What must be there
-/// stays: the oracle's documentation does not list all words of its commands.
+/// The argument without the words that the oracle does not know; `None` if nothing of it remains. Required words stay:
+/// the oracle's documentation does not list all words of its commands.
 fn both_know(arg: &Arg, known: &BTreeSet<String>) -> Option<Arg> {
     if arg.token.as_ref().is_some_and(|token| !known.contains(token)) {
         return (!arg.optional).then(|| arg.clone());
@@ -141,7 +141,7 @@ fn both_know(arg: &Arg, known: &BTreeSet<String>) -> Option<Arg> {
             }
         }
         Kind::Block(parts) => {
-            // A word that begins an optional block and is unknown takes the block with it.
+            // An unknown word at the start of an optional block takes the block with it.
             let begins = parts.first().and_then(|part| part.token.as_ref());
             if arg.optional && begins.is_some_and(|token| !known.contains(token)) {
                 return None;

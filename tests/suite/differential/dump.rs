@@ -1,21 +1,21 @@
-//! The whole keyspace, seen by a client: two servers that answer all this alike hold the same data.
+//! The whole keyspace, as a client sees it: two servers with equal answers to all of these calls hold the same data.
 //!
 //! Three pipelines over a connection of its own: the keys of each database, their types, and for each key its encoding,
-//! its deadline and all of its content, a stream's with its groups, consumers and pending entries. Encodings must be equal,
-//! too, but that small sets and lists are listpacks since Redis 7.2.
+//! its deadline and its whole content, for a stream with its groups, consumers and pending entries. Encodings must be
+//! equal, too, except that small sets and lists are listpacks since Redis 7.2.
 
 use super::pair::Pair;
 use super::rule::{Rule, Version, rule_for};
 use super::script::Args;
 use crate::harness::Value;
 
-/// As many as there are by default.
+/// The default number of databases.
 const DATABASES: usize = 16;
 
-/// What differs between the two keyspaces: a call, and its two answers. `sorted`: SORT has run, by which the oracle turns
-/// any sorted set into a skiplist.
+/// The first difference between the two keyspaces: a call, and its two answers. `sorted`: SORT has run, by which the
+/// oracle turns any sorted set into a skiplist.
 pub(super) fn compare(pair: &mut Pair, resp3: bool, sorted: bool) -> Option<String> {
-    // Redis 8 counts the members that one ZADD names, repeated ones as well, before it chooses a form.
+    // Redis 8 counts the members of one ZADD, repeated ones as well, before it chooses an encoding.
     differs(pair, resp3, sorted || pair.version() == Version::Eight).err().map(|told| format!("(the dump) {told}"))
 }
 

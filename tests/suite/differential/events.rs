@@ -1,7 +1,7 @@
-//! The keyspace notifications of calls, compared with those of Redis 8.0: one call at a time, and after each the events that both
-//! servers have told, in their order.
+//! The keyspace notifications of calls, compared with those of Redis 8.0: one call at a time, and after each the events
+//! of both servers, in order.
 //!
-//! The calls are those of `events.txt`, written for this, and those of the corpus that make sense alone.
+//! The calls are those of `events.txt`, written for this test, and those of the corpus that work on their own.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::script::{Action, Args, corpus_files, read_corpus, show, suite_folder}
 use crate::harness::{Program, Raw, Server, Value};
 use crate::oracle::REDIS_SERVER_8;
 
-/// A server with somebody who calls and somebody who listens.
+/// A server with a caller and a subscriber.
 struct Watched {
     _server: Server,
     caller: Raw,
@@ -26,7 +26,7 @@ impl Watched {
         Watched { _server: server, caller, listener }
     }
 
-    /// Makes a call; answers the reply, and what was told of it: channels and messages.
+    /// Makes a call; returns the reply and its notifications: channels and messages.
     fn call(&mut self, args: &Args) -> (Value, Vec<String>) {
         let reply = self.caller.command(args);
         self.caller.command(&["PUBLISH", "end", ""]);
@@ -45,7 +45,7 @@ impl Watched {
     }
 }
 
-/// Calls of which the two servers choose what happens, or that are not about keys.
+/// Calls whose effect the two servers choose freely, or that are not about keys.
 fn is_left_out(args: &Args) -> bool {
     const NAMES: [&str; 30] = [
         "AUTH",

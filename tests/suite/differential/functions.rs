@@ -1,8 +1,9 @@
-//! Random sequences of FUNCTION and FCALL: libraries that are loaded, replaced, dropped and restored, a few names for them
-//! and for their functions, so that they collide; each part is sometimes broken.
+//! Random sequences of FUNCTION and FCALL: libraries are loaded, replaced, dropped and restored under a few names, so
+//! that they and their functions collide; each part is sometimes broken.
 //!
-//! Payloads of FUNCTION RESTORE are this server's own, so that Redis reads them, too; those of Redis are read in
-//! [`payloads`](crate::payloads). What the two Lua machines word differently is left out of the functions' bodies.
+//! Payloads of FUNCTION RESTORE are this server's own, so this also checks that Redis reads them; Redis' payloads are
+//! read in [`payloads`](crate::payloads). The functions' bodies avoid errors that the two Lua machines word
+//! differently.
 
 use super::generate::Dice;
 use super::script::Args;
@@ -36,7 +37,7 @@ pub(crate) fn call(dice: &mut Dice) -> Args {
 }
 
 const LIBRARIES: &[&str] = &["a", "b", "B", "lib_3"];
-/// None differs from another by its case alone: of two such in one library Redis keeps both and calls either.
+/// No two names differ by case alone: of two such functions in one library Redis keeps both and calls either.
 const FUNCTIONS: &[&str] = &["f", "G", "h", "f_1"];
 const CALLED: &[&str] = &["f", "g", "h", "F", "f_1", "nosuch"];
 const BROKEN_NAMES: &[&str] = &["", "a-b", "a b", "ä", "name=", "'", "*"];
@@ -127,7 +128,7 @@ fn library(dice: &mut Dice) -> String {
     text
 }
 
-/// Texts that are no library, or fail when they are loaded.
+/// Texts that are not libraries, or fail when they are loaded.
 const BROKEN_LIBRARIES: &[&str] = &[
     "",
     "#!",
@@ -184,7 +185,7 @@ const FLAGS: &[&str] = &[
     "'NO-WRITES'",
 ];
 
-/// One fault in each: which of several is told depends on the order of a Lua table.
+/// One fault in each: of several, the reported one depends on the order of a Lua table.
 const BROKEN_ARGUMENTS: &[&str] = &[
     "",
     "'f'",

@@ -1,11 +1,11 @@
-//! Random sequences of calls from the declared syntax of commands: what a new command's table entry says is tried without
-//! a new test.
+//! Random sequences of calls from the declared syntax of commands: the table entry of a new command is tried without a
+//! new test.
 //!
-//! A sequence keeps to a few commands, most of one family, and to eight keys. A key is mostly used as one type, its home,
-//! so that there is data to act on, and now and then as another. Calls are mostly right; some are broken on purpose.
-//! Numbers are small or at the edge of their type, never ones that make a server rightly set aside gigabytes; deadlines are
-//! past or so far away that no key runs out between two servers; waiting lasts a millisecond. Where a test moves the clock by
-//! hand ([`Time::ByHand`]), deadlines come soon, too, and waiting lasts.
+//! A sequence keeps to a few commands, most of one family, and to eight keys. A key is mostly used as one type, its
+//! home, so that there is data to act on, and now and then as another. Calls are mostly right; some are broken on
+//! purpose. Numbers are small or at the edge of their type, and never make a server rightly allocate gigabytes.
+//! Deadlines are past or so far away that no key expires between two servers, and waiting lasts a millisecond. If a
+//! test moves the clock by hand ([`Time::ByHand`]), deadlines come soon, too, and waiting lasts.
 
 use tidegate::spec::syntax::{Arg, Kind};
 
@@ -14,7 +14,7 @@ use super::pair::THRESHOLDS;
 use super::rule::Version;
 use super::script::Args;
 
-/// Calls in a sequence, about.
+/// Approximate number of calls in a sequence.
 const LENGTH: usize = 256;
 const KEYS: usize = 8;
 
@@ -42,22 +42,22 @@ impl Dice {
     }
 }
 
-/// Who decides what time it is while calls run.
+/// The clock under which calls run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Time {
-    /// The system: no answer may depend on it, for an oracle of this version gives another one.
+    /// The system's: no answer may depend on it, since an oracle of this version would give another one.
     OfTheSystem(Version),
-    /// A test, of one server alone. Its clock begins at this Unix time in milliseconds.
+    /// A test's, for one server alone. The clock begins at this Unix time in milliseconds.
     ByHand(i64),
 }
 
-/// A sequence of calls made of these commands, whose answers do not depend on the time, nor on whether it is Redis of this version that
-/// gives them.
+/// A sequence of calls of these commands, whose answers depend neither on the time nor on the server, ours or this
+/// version of Redis.
 pub(crate) fn sequence(version: Version, commands: &[Declared], dice: &mut Dice) -> Vec<Args> {
     sequence_in(Time::OfTheSystem(version), commands, dice)
 }
 
-/// A sequence of calls made of these commands.
+/// A sequence of calls of these commands.
 pub(crate) fn sequence_in(time: Time, commands: &[Declared], dice: &mut Dice) -> Vec<Args> {
     let of = |family: &str| commands.iter().filter(|command| command.family == family).collect::<Vec<_>>();
     let family = loop {
@@ -66,7 +66,8 @@ pub(crate) fn sequence_in(time: Time, commands: &[Declared], dice: &mut Dice) ->
             break family;
         }
     };
-    // Where members are compared, all scores are one: then only commands on sorted sets, and keys of no other type.
+    // If members are compared, all scores are equal: then only commands on sorted sets are used, and keys of no other
+    // type.
     let level = family == LEX;
     let own = if level { "zset" } else { family };
     let mut theme: Vec<&Declared> = (0..10).map(|_| *dice.pick(&of(own))).collect();
@@ -78,10 +79,10 @@ pub(crate) fn sequence_in(time: Time, commands: &[Declared], dice: &mut Dice) ->
     theme.extend((0..1).map(|_| *dice.pick(&of(ANY_FAMILY))));
     let homes = (0..KEYS).map(|i| if level || i < KEYS / 2 { own } else { dice.pick(commands).family }).collect();
     let world = World { homes, level, time };
-    // A string that other commands have edited is a corrupt HyperLogLog, which shows sooner or later.
+    // A string edited by other commands is a corrupt HyperLogLog, which shows sooner or later.
     let other = if own == "hll" { "string" } else { "hll" };
     theme.retain(|command| command.family != other);
-    // Whether changes of groups count as changes of their stream, and what changes nothing, versions may say.
+    // Versions differ on whether changes of groups count as changes of their stream, and on calls without effect.
     let is_vague = |command: &&Declared| match command.words[0].as_str() {
         "LTRIM" | "PFMERGE" => time == Time::OfTheSystem(Version::Seven),
         _ => command.family == "stream",
@@ -114,7 +115,7 @@ pub(crate) fn thresholds(dice: &mut Dice) -> Args {
     let mut args: Args = ["CONFIG", "SET"].map(|word| word.as_bytes().to_vec()).into();
     for (parameter, default) in THRESHOLDS {
         let value = match parameter {
-            // A node of ours takes other bytes than one of theirs.
+            // The two servers count the bytes of a node differently.
             "stream-node-max-bytes" => "0",
             _ if dice.once_in(3) => default,
             "list-max-listpack-size" => *dice.pick(&["1", "2", "4", "-1", "-5"]),
@@ -127,9 +128,9 @@ pub(crate) fn thresholds(dice: &mut Dice) -> Args {
     args
 }
 
-/// What the calls of a sequence have in common.
+/// The common context of the calls in a sequence.
 struct World {
-    /// The family that each key is mostly used as.
+    /// Each key's usual family.
     homes: Vec<&'static str>,
     /// All scores are equal, so that members have an order.
     level: bool,
@@ -180,7 +181,7 @@ impl World {
 struct Call<'a> {
     world: &'a World,
     command: &'a Declared,
-    /// What `numkeys` promised: so many of the next repeated argument follow.
+    /// The number given by `numkeys`: the next repeated argument has this many values.
     announced: Option<usize>,
     args: Args,
 }
@@ -235,7 +236,7 @@ impl Call<'_> {
         }
     }
 
-    /// Strings that mean something to some commands by what the argument is called; any bytes elsewhere.
+    /// A string with a meaning for some commands, chosen by the argument's name; any bytes for other names.
     fn string(&self, name: &str, dice: &mut Dice) -> String {
         let pool: &[&str] = match (name, self.command.family) {
             ("group", _) => &["g1", "g2"],
@@ -335,7 +336,7 @@ fn short_wait(in_milliseconds: bool) -> &'static str {
 
 /// Breaks one call in six: a strange argument in the place of another, the last one missing or one too many.
 pub(crate) fn perhaps_break(mut args: Args, dice: &mut Dice) -> Args {
-    // No count between 100 and 2^63: a server may then rightly set aside gigabytes.
+    // No count between 100 and 2^63: a server may then rightly allocate gigabytes.
     const STRANGE: [&str; 24] = [
         "",
         " ",
@@ -374,16 +375,16 @@ pub(crate) fn perhaps_break(mut args: Args, dice: &mut Dice) -> Args {
     args
 }
 
-/// Whether a call has one answer, and the same in Redis of this version: it does not wait long, asks for no id or deadline that the
-/// clock decides within the time of a test, and uses no value with a later meaning.
+/// Whether a call has one answer, equal in Redis of this version: it does not wait long, asks for no id or deadline
+/// that the clock decides within the time of a test, and uses no value with a later meaning.
 pub(crate) fn is_fit(args: &Args, level: bool, version: Version) -> bool {
     const UNFIT: [(&str, &[&str]); 10] = [
         ("LREM", &["-9223372036854775808"]),
         ("BITOP", &["DIFF", "DIFF1", "ANDOR", "ONE"]),
         ("XADD", &["*"]),
-        // No deadline is as late as that; and small numbers of Redis share how long they have been idle.
+        // No deadline can be that late; and small numbers of Redis share one idle time.
         ("RESTORE", &["9223372036854775807", "IDLETIME"]),
-        // Whether a deadline is later than one that was set a moment ago.
+        // Whether a deadline is later than one that was set a moment ago depends on the clock.
         ("EXPIRE", &["GT", "LT"]),
         ("PEXPIRE", &["GT", "LT"]),
         ("HEXPIRE", &["GT", "LT"]),
@@ -400,9 +401,9 @@ pub(crate) fn is_fit(args: &Args, level: bool, version: Version) -> bool {
     let is_unfit = unfit.iter().any(|(unfit, words)| name == unfit.as_bytes() && words.iter().any(|word| holds(word)));
     // Since 7.2 they take one more argument.
     let is_longer = matches!(name, b"ZRANK" | b"ZREVRANK") && args.len() > 3;
-    // Where an index does not fit an int, Redis 8.0 takes another one.
+    // Redis 8.0 takes another index if it does not fit an int.
     let is_far = name == b"LSET" && args.get(2).is_some_and(|index| index.len() > 9);
-    // Since 8.0 some numbers are read otherwise: cursors, and bounds of scores.
+    // Since 8.0 some numbers are parsed differently: cursors, and bounds of scores.
     let cursor = match name {
         b"SCAN" => args.get(1),
         b"SSCAN" | b"HSCAN" | b"ZSCAN" => args.get(2),
@@ -420,7 +421,8 @@ pub(crate) fn is_fit(args: &Args, level: bool, version: Version) -> bool {
     let waits_long = timeout.and_then(|at| args.get(at)).is_some_and(|timeout| is_long(timeout));
     let soon = durations(args).any(|duration| number(duration).is_some_and(|n| n > 0.0 && n < 1000.0));
     let is_newer = version == Version::Seven && (is_longer || is_odd_cursor || has_odd_bound);
-    // From before the first of a range 8.0 gives nothing of a small sorted set, and of a large one something: here that is nothing.
+    // For an offset before the start of a range 8.0 returns nothing for a small sorted set, but something for a large
+    // one; this server returns nothing.
     let starts_before = |offset: &Vec<u8>| number(offset).is_some_and(|n| n < 0.0);
     let begins_before = version == Version::Eight
         && name.starts_with(b"Z")
@@ -435,12 +437,12 @@ pub(crate) fn is_fit(args: &Args, level: bool, version: Version) -> bool {
         && (level || !holds("BYLEX"))
 }
 
-/// Whether a server would rightly set aside much memory for this call.
+/// Whether a server would rightly allocate much memory for this call.
 fn is_vast(args: &Args) -> bool {
     matches!(args[0].as_slice(), b"SETBIT" | b"SETRANGE" | b"BITFIELD") && args.iter().any(|arg| vast(arg))
 }
 
-/// Where a command that may wait says how long; 0 stands for behind its word BLOCK.
+/// The position of a waiting command's timeout; 0 means behind the word BLOCK.
 fn timeout_place(name: &[u8], len: usize) -> Option<usize> {
     match name {
         b"BLPOP" | b"BRPOP" | b"BZPOPMIN" | b"BZPOPMAX" | b"BRPOPLPUSH" | b"BLMOVE" => Some(len.saturating_sub(1)),
@@ -453,7 +455,7 @@ fn timeout_place(name: &[u8], len: usize) -> Option<usize> {
     }
 }
 
-/// Whether a timeout is neither refused nor a millisecond. (Of those beyond all bounds versions say different things.)
+/// Whether a timeout is valid and longer than a millisecond. (Versions differ on timeouts beyond all bounds.)
 fn is_long(timeout: &[u8]) -> bool {
     !matches!(timeout, b"1" | b"0.001" | b"-1" | b"abc" | b"" | b"nan")
 }
@@ -471,7 +473,7 @@ fn durations(args: &Args) -> impl Iterator<Item = &[u8]> {
     (1..args.len()).filter(move |&at| place == Some(at) || behind(at)).map(|at| args[at].as_slice())
 }
 
-/// Whether this is an offset at which a server sets aside much memory.
+/// Whether a server allocates much memory for this offset.
 fn vast(offset: &[u8]) -> bool {
     number(offset.strip_prefix(b"#").unwrap_or(offset)).is_some_and(|n| (1e6..9e18).contains(&n))
 }

@@ -1,31 +1,33 @@
-//! What both servers tell others of the same calls: keyspace notifications, and to those who cache, which keys have changed.
+//! Messages that both servers send to other clients for the same calls: keyspace notifications and invalidations.
 //!
-//! Three clients listen to each server: one to all events; one in whose place the caller tracks the keys that it reads; one
-//! that is told of all keys that change (BCAST). What they have heard of a pipeline is compared when its replies are there: events word by
-//! word and in order; of the second, how often which key was told; of the third which, for Redis gathers those of one turn of its loop.
+//! Three clients listen to each server: one to all events; one that gets the invalidations for the keys read by the
+//! caller; one that gets those for all changed keys (BCAST). Their messages for a pipeline are compared once its
+//! replies are there: events word by word and in order; for the second client, the count of each key; for the third the
+//! set of keys, since Redis batches those of one turn of its event loop.
 
 use std::collections::BTreeSet;
 
 use crate::harness::{Raw, Server, Value};
 
-/// Where the end of a pipeline is told.
+/// The channel for the mark at the end of a pipeline.
 const END: &str = "end";
 
-/// The flags of a server that tells all events but those of misses: what a broken call has looked for before it is refused, differs.
+/// The flags of a server that notifies of all events except misses: servers differ in the lookups of a broken call
+/// before it is refused.
 pub(super) const FLAGS: [&str; 4] = ["--notify-keyspace-events", "AKEn", "--enable-debug-command", "yes"];
 
-/// Those who listen to one server.
+/// The listeners of one server.
 pub(super) struct Listeners {
     teller: Raw,
     events: Raw,
-    /// Is told what the caller has read.
+    /// Gets the invalidations for the caller's reads.
     tracking: Raw,
-    /// Its number.
+    /// Its client id.
     tracking_id: String,
     broadcast: Raw,
 }
 
-/// What they have heard.
+/// The messages of all listeners.
 #[derive(PartialEq)]
 struct Heard {
     events: Vec<String>,
@@ -49,8 +51,8 @@ impl Listeners {
         Listeners { teller: server.raw(), events, tracking, tracking_id: id.to_string(), broadcast }
     }
 
-    /// From here on one of them is told of what this client reads. It speaks the same protocol: to one of RESP3 Redis tells for one of
-    /// RESP2 in the words of RESP2 that all is gone.
+    /// From here on the tracking listener gets the invalidations for this client's reads. Both speak the same protocol:
+    /// to a RESP3 listener of a RESP2 client Redis reports a flush in the words of RESP2.
     pub(super) fn track(&mut self, caller: &mut Raw, resp3: bool) {
         if resp3 {
             self.tracking.hello3();
@@ -72,7 +74,7 @@ impl Listeners {
     }
 }
 
-/// The messages up to the one that tells the end. One of several keys counts as one for each.
+/// The messages up to the end mark. A message with several keys counts as one for each.
 fn until_end(raw: &mut Raw) -> Vec<String> {
     let mut heard = Vec::new();
     loop {
@@ -89,7 +91,7 @@ fn until_end(raw: &mut Raw) -> Vec<String> {
     }
 }
 
-/// What those have heard otherwise who listen to two servers; or only of events.
+/// The difference between the messages of two servers' listeners, or between their events alone.
 pub(super) fn compare(ours: &mut Listeners, theirs: &mut Listeners, events_only: bool) -> Option<String> {
     let (ours, theirs) = (ours.hear(), theirs.hear());
     let differ = |what: &str, ours: Vec<&String>, theirs: Vec<&String>| {

@@ -1,4 +1,4 @@
-//! The same commands to the server under test and to Redis 7.0.15 and 8.0, the same replies and the same data.
+//! Identical commands to the server under test and to Redis 7.0.15 and 8.0, with comparison of replies and data.
 //!
 //! Four sources of commands, over RESP2 and over RESP3: `corpus/*.txt`, written by hand, family by family (its lines may
 //! use several connections, wait for blocked clients, read pushes); random sequences of the corpus' plain lines; random
@@ -8,14 +8,15 @@
 //! Others are scripts in the style of well-known libraries ([`queues`]), and clients that wait for each other ([`waiting`]).
 //!
 //! Replies are compared by the [`rule`] of their command. Random sequences go out in pipelines; between them the whole
-//! keyspace is compared ([`dump`]). A sequence that differs is run again, to leave out races with the clock, then shrunk and
-//! printed as a script for redis-cli, with its seed ([`search`]). What others are told of the same calls, events and invalidations, is
-//! compared as well ([`heard`]). `SUITE_SEED` and `SUITE_ROUNDS` choose other sequences:
-//! `SUITE_ROUNDS=0` goes on until something differs.
+//! keyspace is compared ([`dump`]). A sequence that differs is run again, to rule out races with the clock, then shrunk
+//! and printed as a script for redis-cli, with its seed ([`search`]). Events and invalidations sent to other clients
+//! are compared as well ([`heard`]). `SUITE_SEED` and `SUITE_ROUNDS` choose other sequences: `SUITE_ROUNDS=0` goes on
+//! until something differs.
 //!
-//! Where the two versions of Redis differ, 8.0 is right: a [`rule`] knows what 7.0 answers otherwise. What a version lacks is left
-//! out by itself. Commands that the server does not have yet stand in `missing.txt`; they are
-//! sent to neither side. A test there sees that each is really unknown, so the list cannot outlive its reason.
+//! Where the two versions of Redis differ, 8.0 is right: a [`rule`] knows the answers of 7.0 that differ. Commands and
+//! words that a version lacks are left out automatically. Commands that the server does not have yet are listed in
+//! `missing.txt`; they are sent to neither side. A test there checks that each is really unknown, so the list cannot
+//! outlive its reason.
 //!
 //! A corpus line is a command as redis-cli reads it, optionally after `[name]`, the connection (a when absent), or:
 //! ```text
@@ -118,7 +119,7 @@ fn random_sequences_of_the_corpus(version: Version) {
     search(version, "random lines", 60, |dice| shuffled(&lines, dice, 150, version));
 }
 
-/// With 7.0 alone: FUNCTION FLUSH makes 8.0.6 crash when it has had some of these.
+/// With 7.0 alone: FUNCTION FLUSH makes 8.0.6 crash after some of these.
 #[test]
 fn random_libraries_of_functions() {
     if REDIS_SERVER.is_missing() {
@@ -133,7 +134,7 @@ fn random_calls_from_the_declarations(version: Version) {
     search(version, "random calls", 100, |dice| generate::sequence(version, &commands, dice));
 }
 
-/// What others are told of calls: with 8.0 alone, for events are told as it tells them.
+/// Messages to other clients: with 8.0 alone, since this server's events are those of 8.0.
 #[test]
 fn random_calls_are_told_as_redis_tells_them() {
     if REDIS_SERVER_8.is_missing() {
@@ -143,8 +144,8 @@ fn random_calls_are_told_as_redis_tells_them() {
     let commands = commands(version);
     search_with(Pair::start_heard(version), "random calls told", 60, |dice| {
         let mut calls = generate::sequence(version, &commands, dice);
-        // Of SWAPDB those are told here who cache. When the others find out that a key has expired is chance, or before they have
-        // read their arguments, or here whatever the pattern.
+        // After SWAPDB this server invalidates tracking clients; Redis does not. The other commands find expired keys
+        // by chance, before they have read their arguments, or, on this server, whatever the pattern.
         const LEFT_OUT: [&[u8]; 5] = [b"SWAPDB", b"RANDOMKEY", b"XAUTOCLAIM", b"XCLAIM", b"SCAN"];
         calls.retain(|args| !LEFT_OUT.contains(&args[0].as_slice()));
         calls
@@ -175,8 +176,8 @@ fn the_declarations_cover_every_family() {
     }
 }
 
-/// The machine must find what is there to find: a planted difference comes out, shrunk to the commands that matter, be it
-/// in a reply or only in the data.
+/// The search must find real differences: a planted one comes out, shrunk to the commands that matter, whether it is in
+/// a reply or only in the data.
 #[test]
 fn finds_and_shrinks_a_planted_difference() {
     if REDIS_SERVER.is_missing() {
@@ -226,7 +227,7 @@ fn missing_commands() -> BTreeSet<String> {
     text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')).map(str::to_ascii_uppercase).collect()
 }
 
-/// The corpus lines that make sense alone, on one connection, at any time, with the same effect on both servers.
+/// The corpus lines that work on their own, on one connection, at any time, with equal effects on both servers.
 fn plain_lines(commands: &[Declared], version: Version) -> Vec<Args> {
     let is_declared = |args: &Args| {
         let begins = |command: &Declared| {
@@ -241,7 +242,7 @@ fn plain_lines(commands: &[Declared], version: Version) -> Vec<Args> {
             Action::Run { args, wait: true, loose: false } if step.connection == "a" => Some(args),
             _ => None,
         })
-        // After a number out of range (1e400), SORT of Redis 7.0 takes no number any more.
+        // After a number out of range (1e400), SORT of Redis 7.0 accepts no number any more.
         .filter(|args| {
             is_declared(args)
                 && generate::is_fit(args, false, version)

@@ -1,4 +1,4 @@
-//! Two servers that get the same calls, one call at a time (the corpus) or many at once (random sequences).
+//! Two servers that get identical calls, one call at a time (the corpus) or many at once (random sequences).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::script::{Action, Args, Step, show};
 use crate::harness::{Program, REPLY_DEADLINE, Raw, Reply, Server, Value, encode};
 
 const NO_REPLY: &str = "no reply: ";
-/// The connection of those who make calls.
+/// The callers' connection.
 pub(super) const CALLER: &str = "a";
 
 /// Two servers and their connections, by name.
@@ -19,19 +19,19 @@ pub(super) struct Pair {
     version: Version,
     links: BTreeMap<String, Link>,
     broken: bool,
-    /// Whether a sequence has changed parameters, which the next one must find as they were.
+    /// Whether a sequence has changed parameters, which must be restored for the next one.
     configured: bool,
-    /// Whether others listen, and those who do, to ours and to theirs.
+    /// Whether there are listeners, and the listeners of ours and of theirs.
     is_heard: bool,
     listeners: Option<[Listeners; 2]>,
 }
 
-/// The same client's connection to both.
+/// A client's connections to both servers.
 pub(super) struct Link {
     pub(super) ours: Raw,
     pub(super) theirs: Raw,
     version: Version,
-    /// The rules of what MULTI has queued.
+    /// The rules of the commands that MULTI has queued.
     queued: Vec<Rule>,
 }
 
@@ -39,29 +39,29 @@ impl Pair {
     /// The server under test and the oracle.
     pub(super) fn start(version: Version) -> Pair {
         const ENABLE: [&str; 2] = ["--enable-debug-command", "yes"];
-        // The oracle looks for ended waits as often as its cron runs.
+        // The oracle checks for ended waits as often as its cron runs.
         let often = [&ENABLE[..], &["--hz", "500"]].concat();
         Pair::of(Server::start(Program::Tidegate, &ENABLE), Server::start(version.program(), &often), version)
     }
 
-    /// The same, with others who listen to both.
+    /// Like [`Self::start`], with listeners on both.
     pub(super) fn start_heard(version: Version) -> Pair {
         let ours = Server::start(Program::Tidegate, &heard::FLAGS);
         let theirs = Server::start(version.program(), &[&heard::FLAGS[..], &["--hz", "500"]].concat());
         for server in [&ours, &theirs] {
-            // When a key is found to have expired is for calls alone to say.
+            // Only calls may discover expired keys, so that both servers do it at the same point.
             server.raw().command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
         }
         Pair { is_heard: true, ..Pair::of(ours, theirs, version) }
     }
 
-    /// Any two.
+    /// Any two servers.
     pub(super) fn of(ours: Server, theirs: Server, version: Version) -> Pair {
         let links = BTreeMap::new();
         Pair { ours, theirs, version, links, broken: false, configured: false, is_heard: false, listeners: None }
     }
 
-    /// The connection of this name; a new one when there is none yet.
+    /// The connection of this name; a new one if there is none yet.
     pub(super) fn link(&mut self, name: &str, resp3: bool) -> &mut Link {
         let (ours, theirs, version) = (&self.ours, &self.theirs, self.version);
         let listeners = self.listeners.as_mut().filter(|_| name == CALLER);
@@ -79,12 +79,12 @@ impl Pair {
         })
     }
 
-    /// Which Redis is compared with.
+    /// The version of Redis in this comparison.
     pub(super) fn version(&self) -> Version {
         self.version
     }
 
-    /// After a hang-up or a lost reply on one side nothing further can be compared.
+    /// After a hang-up or a lost reply on one side no further comparison is possible.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }
@@ -107,13 +107,14 @@ impl Pair {
         self.listeners = self.is_heard.then(|| [&self.ours, &self.theirs].map(Listeners::start));
     }
 
-    /// What others have been told otherwise since they were asked last, or only of events; nobody has where nobody listens.
+    /// The difference between the messages to both sides' listeners since the last look, or between their events alone;
+    /// `None` without listeners.
     pub(super) fn compare_heard(&mut self, events_only: bool) -> Option<String> {
         let [ours, theirs] = self.listeners.as_mut()?;
         heard::compare(ours, theirs, events_only)
     }
 
-    /// Sends calls on one connection, as one pipeline; gives the index of the first that differs, and what differs.
+    /// Sends calls on one connection, as one pipeline; returns the index of the first that differs, and the difference.
     pub(super) fn compare(&mut self, name: &str, resp3: bool, calls: &[(Args, Rule)]) -> Option<(usize, String)> {
         self.configured |= calls.iter().any(|(args, _)| args[0] == b"CONFIG");
         let link = self.link(name, resp3);
@@ -128,7 +129,7 @@ impl Pair {
         difference
     }
 
-    /// What the oracle answers on a connection, where both must answer alike.
+    /// The oracle's answers on a connection; an error if ours differ.
     pub(super) fn ask(&mut self, name: &str, resp3: bool, calls: &[(Args, Rule)]) -> Result<Vec<Value>, String> {
         let link = self.link(name, resp3);
         let bytes: Vec<u8> = calls.iter().flat_map(|(args, _)| encode(args)).collect();
@@ -141,7 +142,7 @@ impl Pair {
         replies
     }
 
-    /// One step of a corpus; tells what differs.
+    /// One step of a corpus; returns the difference.
     pub(super) fn step(&mut self, step: &Step, resp3: bool, missing: &BTreeSet<String>) -> Option<String> {
         let (shown, rule, count) = match &step.action {
             Action::Sleep(time) => {
@@ -175,7 +176,7 @@ impl Pair {
         difference
     }
 
-    /// Waits until so many clients are blocked; tells where that does not come.
+    /// Waits until this many clients are blocked; returns an error text if that does not happen.
     pub(super) fn wait_for_blocked(&mut self, wanted: usize) -> Option<String> {
         let deadline = Instant::now() + REPLY_DEADLINE;
         let field = format!("blocked_clients:{wanted}\r");
@@ -195,7 +196,7 @@ impl Pair {
         None
     }
 
-    /// Frames that nobody has read, on either side.
+    /// Unread frames, on either side.
     pub(super) fn leftovers(&mut self, resp3: bool) -> Vec<String> {
         if self.broken {
             return Vec::new();
@@ -224,7 +225,7 @@ impl Pair {
     }
 }
 
-/// The parameters that say how large a value of which encoding gets, with their defaults.
+/// The parameters that bound the sizes of the small encodings, with their defaults.
 pub(super) const THRESHOLDS: [(&str, &str); 9] = [
     ("hash-max-listpack-entries", "512"),
     ("hash-max-listpack-value", "64"),
@@ -238,7 +239,7 @@ pub(super) const THRESHOLDS: [(&str, &str); 9] = [
 ];
 
 impl Link {
-    /// Compares the next reply of both; what EXEC answers, by the rules of the commands that it ran.
+    /// Compares the next reply of both; the replies in EXEC's by the rules of the queued commands.
     pub(super) fn compare_call(&mut self, args: &Args, rule: &Rule) -> Option<String> {
         match args[0].as_slice() {
             b"EXEC" => {
@@ -258,7 +259,7 @@ impl Link {
         }
     }
 
-    /// The next reply of the oracle, or how ours differs.
+    /// The next reply of the oracle, or the difference of ours.
     fn next(&mut self, rule: &Rule) -> Result<Value, String> {
         let (ours, theirs) = (self.ours.try_reply(REPLY_DEADLINE), self.theirs.try_reply(REPLY_DEADLINE));
         match (ours, theirs) {
@@ -274,7 +275,7 @@ impl Link {
         }
     }
 
-    /// A whole scan from cursor 0 on each side: the same elements, whatever the cursors and their order.
+    /// A whole scan from cursor 0 on each side: equal elements, whatever the cursors and their order.
     fn compare_scans(&mut self, args: &Args, at: usize) -> Option<String> {
         let mut answers = Vec::new();
         for raw in [&mut self.ours, &mut self.theirs] {
@@ -317,7 +318,7 @@ fn scanned(command: &[u8], items: &[Value]) -> Vec<String> {
     }
 }
 
-/// Where the cursor of a scanning command stands.
+/// The position of the cursor among a scanning command's arguments.
 fn scan_position(args: &Args) -> Option<usize> {
     let name = args.first()?.to_ascii_uppercase();
     match name.as_slice() {
@@ -327,7 +328,7 @@ fn scan_position(args: &Args) -> Option<usize> {
     }
 }
 
-/// How many frames a command is answered with: the subscribing ones answer once for each channel.
+/// The number of frames in a command's answer: the subscribing ones answer once for each channel.
 fn reply_count(args: &Args) -> usize {
     match args[0].to_ascii_uppercase().as_slice() {
         b"SUBSCRIBE" | b"PSUBSCRIBE" | b"SSUBSCRIBE" | b"UNSUBSCRIBE" | b"PUNSUBSCRIBE" | b"SUNSUBSCRIBE" => {
@@ -337,7 +338,7 @@ fn reply_count(args: &Args) -> usize {
     }
 }
 
-/// Whether a command is one of those that the server does not have.
+/// Whether the server lacks this command.
 pub(super) fn is_missing(args: &Args, missing: &BTreeSet<String>) -> bool {
     let name = String::from_utf8_lossy(&args[0]).to_ascii_uppercase();
     let with_sub = args.get(1).map(|sub| format!("{name} {}", String::from_utf8_lossy(sub).to_ascii_uppercase()));

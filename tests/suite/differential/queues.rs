@@ -1,10 +1,10 @@
 //! Scripts in the style of the libraries that people run on Redis: reentrant locks, semaphores, rate limiters, job queues whose
 //! arguments are packed with MessagePack, schedules, reliable fetch.
 //!
-//! Each file in `queues/` is one script. Its lines `--@ KEYS | ARGV` are the calls that it is tried with, as redis-cli would
-//! read them; keys and times are such that the scripts meet each other's data. The calls run in the order in which they stand,
-//! and in random orders; replies and the whole keyspace must be the same on both servers. (None fails after it has written:
-//! there we undo what Redis leaves.)
+//! Each file in `queues/` is one script. Its lines `--@ KEYS | ARGV` are the calls to try, as redis-cli would read
+//! them; keys and times are chosen so that the scripts meet each other's data. The calls run in file order and in
+//! random orders; replies and the whole keyspace must be equal on both servers. (No script fails after it has written:
+//! this server would undo the writes, and Redis keeps them.)
 
 use super::pair::Pair;
 use super::script::{split_line, suite_folder};

@@ -1,7 +1,7 @@
-//! When two replies to one command count as equal: byte by byte, or after the command's [`Rule`].
+//! When two replies to one command count as equal: byte by byte, or by the command's [`Rule`].
 //!
-//! A rule says what the protocol leaves open (the order of a set), what the clock decides, and where
-//! `docs/compatibility.md` promises another version's answer. Errors are always compared word by word.
+//! A rule covers freedoms of the protocol (the order of a set), values that the clock decides, and answers of other
+//! versions that `docs/compatibility.md` promises. Errors are always compared word by word.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,52 +11,53 @@ use crate::harness::{Program, Reply, Value, sorted};
 /// How two replies are compared when their bytes differ.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Rule {
-    /// Byte by byte, but for the order inside RESP3 sets and maps, and for doubles written differently.
+    /// Byte by byte, except for the order inside RESP3 sets and maps, and for the notation of doubles.
     Exact,
     /// The elements of an array in any order.
     Unordered,
     /// Pairs of a flat array in any order (HGETALL in RESP2).
     Pairs,
-    /// Integers that are times in milliseconds or seconds: equal within the time that a slow machine takes.
+    /// Integers that are times in milliseconds or seconds: equal within the slack of a slow machine.
     Clock(u64),
-    /// Strings that are equal as doubles are equal.
+    /// Strings that are equal as doubles.
     Doubles,
-    /// As doubles, of which before Redis 7.2 only 17 decimals were written; places that are told with their distance, and have the
-    /// same one, in any order.
+    /// As doubles, of which Redis before 7.2 wrote only 17 decimals. Places with equal distances may come in any order.
     Coordinates,
-    /// A scan's cursor and elements: the same elements when both came to their end.
+    /// A scan's cursor and elements: equal elements once both are complete.
     Scan,
     /// XPENDING with a range: entries whose third part is how long they have been idle.
     Pending,
-    /// XINFO: fields by name, with clocks, and without what only tells how a stream is laid out.
+    /// XINFO: fields by name, with clocks, and without fields about a stream's internal layout.
     Info,
-    /// FUNCTION LOAD: of several names that are taken, any may be told.
+    /// FUNCTION LOAD: of several taken names, any may be reported.
     Taken,
     /// FUNCTION LIST: libraries, and the functions and flags of each, in any order.
     Libraries,
-    /// Chosen at random, or written in a way of its own: as much of the same kind.
+    /// Chosen at random, or written in a way of its own: equal in number and kind.
     Shape,
     /// Integers and strings may differ, the kind may not.
     Kind,
-    /// One reply, or another one that a later version gives.
+    /// One reply, or the one that a later version gives instead.
     Later(&'static [u8], &'static [u8]),
-    /// An encoding of a set. Small ones are listpacks since Redis 7.2, which counts the repeated members of one SADD, too.
+    /// An encoding of a set. Small ones are listpacks since Redis 7.2, which counts the repeated members of one SADD,
+    /// too.
     SetEncoding,
-    /// An encoding of a hash: Redis 8 counts repeated fields of one call, and those that are not there or gone at once, too.
+    /// An encoding of a hash: Redis 8 also counts a call's repeated fields, and fields that are absent or removed at
+    /// once.
     HashEncoding,
-    /// Elements in the order of their numbers. Redis asks whether the last error of the C library was a number out of range, which may have
-    /// been one of a call before, and then says that they are none.
+    /// Elements in the order of their numbers. Redis checks whether the last error of the C library was a number out of
+    /// range. That may stem from an earlier call, and then Redis rejects valid numbers.
     Sorted,
-    /// A later version reads all arguments first, and may find a fault where the earlier one did not look.
+    /// A later version reads all arguments first, and may find a fault that the earlier one did not look for.
     Stricter,
-    /// What EXEC answers: each reply by the rule of its command.
+    /// EXEC: each reply by the rule of its command.
     Each(Vec<Rule>),
 }
 
-/// Which Redis is compared with.
+/// The version of Redis in a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
-    /// 7.0, which is older than what we follow.
+    /// 7.0, which is older than the version that this server follows.
     Seven,
     /// 8.0, whose replies are the right ones.
     Eight,
@@ -76,13 +77,13 @@ impl Version {
     }
 }
 
-/// How far clocks may lie apart on a slow machine, in milliseconds.
+/// The largest clock difference on a slow machine, in milliseconds.
 const SLACK_MS: u64 = 5_000;
 
-/// How long one of them may take for a pipeline on a slow machine, in seconds.
+/// The longest time of one server for a pipeline on a slow machine, in seconds.
 const STALL_S: u64 = 60;
 
-/// The rule of a command; a new command with a reply that is not fixed gets its line here.
+/// The rule of a command; a new command whose reply is not fixed gets its line here.
 pub(super) fn rule_for(args: &Args) -> Rule {
     let word = |i: usize| args.get(i).map(|a| String::from_utf8_lossy(a).to_ascii_uppercase()).unwrap_or_default();
     match (word(0).as_str(), word(1).as_str()) {
@@ -90,8 +91,8 @@ pub(super) fn rule_for(args: &Args) -> Rule {
         ("PUBSUB", "CHANNELS") | ("COMMAND", "LIST") | ("CONFIG", "HELP") => Rule::Unordered,
         ("HGETALL", _) | ("CONFIG", "GET") | ("PUBSUB", "NUMSUB") => Rule::Pairs,
         ("TTL" | "EXPIRETIME", _) => Rule::Clock(SLACK_MS / 1000),
-        // Redis does not look at its clock while it works through a pipeline: what it touches then looks idle for as long as that
-        // has taken.
+        // Redis does not look at its clock during a pipeline: keys touched then look idle for the pipeline's whole
+        // time.
         ("OBJECT", "IDLETIME") => Rule::Clock(STALL_S),
         ("PTTL" | "PEXPIRETIME" | "HPTTL" | "HPEXPIRETIME", _) => Rule::Clock(SLACK_MS),
         ("HTTL" | "HEXPIRETIME", _) => Rule::Clock(SLACK_MS / 1000),
@@ -110,16 +111,16 @@ pub(super) fn rule_for(args: &Args) -> Rule {
         | ("MEMORY", "USAGE" | "STATS" | "DOCTOR" | "MALLOC-STATS")
         | ("OBJECT", "FREQ" | "REFCOUNT")
         | ("SCRIPT" | "FUNCTION" | "COMMAND" | "HELLO" | "XINFO" | "ACL", "HELP") => Rule::Kind,
-        // Since 7.2 who asked before is a consumer already, even if there was nothing to get.
+        // Since 7.2 a client that asked before is a consumer already, even if there was nothing to get.
         ("HELLO", _) | ("XGROUP", "CREATECONSUMER") => Rule::Kind,
         ("XPENDING", _) if args.len() > 3 => Rule::Pending,
         ("XINFO", _) => Rule::Info,
         ("FUNCTION", "LIST") => Rule::Libraries,
         ("FUNCTION", "LOAD" | "RESTORE") => Rule::Taken,
-        // The texts are packed by one of them.
+        // Only one of the servers compresses the texts.
         ("FUNCTION", "DUMP") => Rule::Kind,
         ("SORT" | "SORT_RO", _) => Rule::Sorted,
-        // Since 7.2, also where there is no key.
+        // Since 7.2, also if there is no key.
         ("BITCOUNT" | "BITPOS", _) => Rule::Stricter,
         ("SCAN", "0") => Rule::Scan,
         ("SSCAN" | "HSCAN" | "ZSCAN", _) if word(2) == "0" => Rule::Scan,
@@ -194,7 +195,7 @@ impl Rule {
     }
 }
 
-/// Errors that Redis 7.0 words otherwise, as far as that is so: first ours, then its.
+/// Beginnings of errors that Redis 7.0 words differently: first ours, then Redis'.
 const NEWER_ERRORS: [(&str, &str); 8] = [
     ("ERR redis.set_repl() requires one argument", "ERR redis.set_repl() requires two arguments"),
     ("ERR Invalid log level", "ERR Invalid debug level"),
@@ -211,7 +212,8 @@ fn is_known_error(ours: &[u8], theirs: &[u8], version: Version) -> bool {
     known.iter().any(|(newer, before)| ours.starts_with(newer.as_bytes()) && theirs.starts_with(before.as_bytes()))
 }
 
-/// Whether it is what BITCOUNT and BITPOS answered before they had read all arguments: no key, an empty range, another type.
+/// Whether it is an answer that BITCOUNT and BITPOS gave before reading all arguments: no key, an empty range, another
+/// type.
 fn did_not_look(reply: &Value) -> bool {
     match reply {
         Value::Integer(n) => matches!(n, 0 | -1),
@@ -236,7 +238,7 @@ fn as_pairs(flat: &[Value]) -> Vec<Value> {
     sorted(flat.chunks(2).map(|pair| Value::Array(pair.to_vec())).collect())
 }
 
-/// The number that a string is.
+/// The number in a string.
 pub(super) fn double_of(value: &Value) -> Option<f64> {
     std::str::from_utf8(value.bytes()?).ok()?.parse().ok()
 }
@@ -251,7 +253,7 @@ fn same_to_17_decimals(a: &Value, b: &Value) -> bool {
     number(a).zip(number(b)).is_some_and(|(a, b)| (a - b).abs() < 1e-17)
 }
 
-/// Whether these are places with their distances, the same ones, and only such of the same distance lie in another order.
+/// Whether these are equal places with equal distances, where only places of equal distance differ in order.
 fn same_but_for_ties(a: &[Value], b: &[Value]) -> bool {
     let distance = |place: &Value| match place {
         Value::Array(parts) => parts.get(1)?.bytes().map(<[u8]>::to_vec),
@@ -261,8 +263,8 @@ fn same_but_for_ties(a: &[Value], b: &[Value]) -> bool {
     distances(a).is_some_and(|all| Some(all) == distances(b)) && sorted(a.to_vec()) == sorted(b.to_vec())
 }
 
-/// Elements may come twice; a scan under way has shown what it liked. Pairs are told apart from elements by neither side,
-/// so a set of strings must do: a score counts as the number it is.
+/// Elements may come twice, and an unfinished scan may return any part. Neither side marks pairs, so a set of strings
+/// must do; a score counts as a number.
 fn same_scan(a: &[Value], b: &[Value]) -> bool {
     let ended = |parts: &[Value]| parts.first().is_some_and(|cursor| cursor.bytes() == Some(b"0"));
     let elements = |parts: &[Value]| match parts.get(1) {
@@ -273,7 +275,7 @@ fn same_scan(a: &[Value], b: &[Value]) -> bool {
 }
 
 fn number_or_text(value: &Value) -> String {
-    // Of two zeroes the sign does not count.
+    // The sign of zero does not count.
     double_of(value).map_or_else(|| format!("{value:?}"), |number| (number + 0.0).to_string())
 }
 
@@ -288,7 +290,8 @@ fn same_entries(a: &[Value], b: &[Value]) -> bool {
     })
 }
 
-/// Redis 7.0 says less than later versions: every field of its must be there and be equal. `length` is that of the stream, if it is known.
+/// Redis 7.0 returns fewer fields than later versions: each of its fields must be present here with an equal value.
+/// `length` is the stream's, if known.
 fn same_info(ours: &Value, theirs: &Value, length: Option<i64>) -> bool {
     if let (Value::Array(a), Value::Array(b)) = (ours, theirs)
         && b.iter().all(|item| matches!(item, Value::Array(_) | Value::Map(_)))
@@ -304,7 +307,7 @@ fn same_info(ours: &Value, theirs: &Value, length: Option<i64>) -> bool {
     };
     let length = number(&theirs, b"length").or(length);
     let read = number(&theirs, b"entries-read");
-    // Later versions count a group as having read no more than was added.
+    // Later versions cap a group's entries-read at the entries added.
     let claimed = number(&ours, b"entries-read") < read;
     theirs.iter().all(|(name, theirs)| {
         let Some(ours) = ours.get(name) else {
@@ -315,12 +318,12 @@ fn same_info(ours: &Value, theirs: &Value, length: Option<i64>) -> bool {
             (b"seen-time" | b"active-time" | b"idle", ..) => {
                 Rule::Clock(SLACK_MS).same_value(ours, theirs, Version::Seven)
             }
-            // Since 7.2 who asks and gets nothing is a consumer, too.
+            // Since 7.2 a client that asks and gets nothing is a consumer, too.
             (b"consumers", Value::Integer(a), Value::Integer(b)) => a >= b,
             (b"entries-read" | b"lag", ..) if claimed => true,
             // In an empty stream nothing is left to read.
             (b"lag", Value::Integer(0), _) if length.is_none_or(|length| length == 0) => true,
-            // All is left to who stands before the first entry, whatever the group is said to have read.
+            // A group before the first entry has all entries left to read, whatever its entries-read says.
             (b"lag", Value::Integer(lag), _) if read.is_some() && length.is_none_or(|length| length == *lag) => true,
             (b"lag", Value::Integer(0), Value::Integer(b)) => *b <= 0,
             (b"groups" | b"consumers", Value::Array(a), Value::Array(b)) => same_infos(a, b, length),
@@ -330,7 +333,7 @@ fn same_info(ours: &Value, theirs: &Value, length: Option<i64>) -> bool {
     })
 }
 
-/// Groups or consumers; consumers that have nothing pending may be ours alone.
+/// Groups or consumers; consumers without pending entries may be on our side alone.
 fn same_infos(ours: &[Value], theirs: &[Value], length: Option<i64>) -> bool {
     let name =
         |info: &Value| fields(info).and_then(|mut fields| fields.remove(b"name".as_slice())).map(|n| format!("{n:?}"));
@@ -345,7 +348,7 @@ fn same_infos(ours: &[Value], theirs: &[Value], length: Option<i64>) -> bool {
         && rest.values().all(|info| is_idle(info))
 }
 
-/// An error about a name that is taken without that name.
+/// An error about a taken name, without that name.
 fn without_name(error: &[u8]) -> Vec<&[u8]> {
     let mut words: Vec<&[u8]> = error.split(|&byte| byte == b' ').collect();
     if error.ends_with(b" already exists") && words.len() == 5 {
@@ -370,7 +373,7 @@ pub(crate) fn unordered(value: &Value) -> Value {
     }
 }
 
-/// The fields of a map, or of a flat array that stands for one.
+/// The fields of a map, or of a flat array in its place.
 fn fields(value: &Value) -> Option<BTreeMap<Vec<u8>, Value>> {
     let field = |name: &Value, value: &Value| Some((name.bytes()?.to_vec(), value.clone()));
     match value {
