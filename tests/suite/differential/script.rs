@@ -10,17 +10,17 @@ pub(crate) type Args = Vec<Vec<u8>>;
 
 /// One line of a corpus.
 pub(crate) struct Step {
-    /// Whose command it is.
+    /// The name of the connection that sends the command.
     pub connection: String,
     /// What is done.
     pub action: Action,
     /// Left out over RESP3.
     pub resp2_only: bool,
-    /// Left out against the other version, which answers otherwise.
+    /// Left out against the other version, whose answer differs.
     pub only: Option<Version>,
 }
 
-/// What a line asks for.
+/// The action of a line.
 pub(crate) enum Action {
     /// Send a command; `wait` for its reply; `loose`: compare only the kind of the reply.
     Run { args: Args, wait: bool, loose: bool },
@@ -28,11 +28,11 @@ pub(crate) enum Action {
     Read,
     /// Let time pass.
     Sleep(Duration),
-    /// Wait until so many clients are blocked.
+    /// Wait until this many clients are blocked.
     Blocked(usize),
 }
 
-/// Where the suite keeps its data.
+/// The folder of the suite's data.
 pub(crate) fn suite_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite")
 }
@@ -89,7 +89,8 @@ fn parse_line(line: &str) -> Option<Step> {
     Some(Step { connection: connection.to_owned(), action, resp2_only, only })
 }
 
-/// Splits a line as redis-cli does: words, "double quotes" with escapes, 'single quotes'. None when quotes don't match.
+/// Splits a line as redis-cli does: words, "double quotes" with escapes, 'single quotes'. `None` if the quotes don't
+/// match.
 pub(crate) fn split_line(line: &str) -> Option<Args> {
     let mut args = Args::new();
     let mut rest = line.as_bytes();
@@ -142,7 +143,7 @@ pub(crate) fn split_line(line: &str) -> Option<Args> {
     }
 }
 
-/// What a backslash in double quotes stands for; gives what follows it.
+/// Decodes the escape after a backslash in double quotes into `arg`; returns the rest of the line.
 fn unescape<'a>(rest: &'a [u8], arg: &mut Vec<u8>) -> Option<&'a [u8]> {
     if let [b'x', high, low, tail @ ..] = rest
         && let (Some(high), Some(low)) = ((*high as char).to_digit(16), (*low as char).to_digit(16))
@@ -162,7 +163,7 @@ fn unescape<'a>(rest: &'a [u8], arg: &mut Vec<u8>) -> Option<&'a [u8]> {
     Some(tail)
 }
 
-/// A command as a line that redis-cli reads back.
+/// A command as a line that redis-cli can read back.
 pub(crate) fn show(args: &Args) -> String {
     let word = |arg: &Vec<u8>| {
         let plain = !arg.is_empty() && arg.iter().all(|b| b.is_ascii_graphic() && !b"\"'\\#".contains(b));

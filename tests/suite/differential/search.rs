@@ -1,5 +1,5 @@
-//! Sequence after sequence until one differs: runs it in pipelines, looks at the whole keyspace now and then, runs it again,
-//! shrinks it, and prints it as a script for redis-cli.
+//! Searches sequence after sequence until one differs: runs it in pipelines, compares the whole keyspace now and then,
+//! runs it again, shrinks it, and prints it as a script for redis-cli.
 
 use std::collections::BTreeSet;
 
@@ -13,11 +13,12 @@ use super::script::{Args, show};
 const PIPELINE: usize = 64;
 /// Pipelines from one dump of the keyspace to the next.
 const PIPELINES_PER_DUMP: usize = 2;
-/// Sequences that may differ before the search ends: one fault often hides another.
+/// Differing sequences before the search ends: one fault often hides another.
 const REPORTS: usize = 5;
 
-/// Commands whose changes those notice here who watch or cache a key, and not in Redis: of groups, and of a string that only grows. And
-/// those that are refused for how many keys they name, after which the two servers take others for read.
+/// Commands whose changes reach watching and tracking clients on this server but not on Redis: changes of groups, and
+/// of a string that only grows. Also commands refused for the number of keys that they name, after which the two
+/// servers count different keys as read.
 const TELL_MORE: [&[u8]; 10] = [
     b"XGROUP",
     b"XREADGROUP",
@@ -31,15 +32,15 @@ const TELL_MORE: [&[u8]; 10] = [
     b"SINTERCARD",
 ];
 
-/// Sequences from one sign of life to the next.
+/// Sequences between two progress lines.
 const ROUNDS_PER_SIGN: u64 = 1000;
 
-/// Runs sequences from one seed after the other. `SUITE_SEED` is the first, `SUITE_ROUNDS` says how many, 0 without end.
+/// Runs sequences from one seed after the other. `SUITE_SEED` is the first, `SUITE_ROUNDS` their number, 0 without end.
 pub(super) fn search(version: Version, name: &str, rounds: u64, sequence: impl FnMut(&mut Dice) -> Vec<Args>) {
     search_with(Pair::start(version), name, rounds, sequence);
 }
 
-/// The same with these two servers.
+/// Like [`search`], on these two servers.
 pub(super) fn search_with(mut pair: Pair, name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Vec<Args>) {
     let first = env_number("SUITE_SEED").unwrap_or(20_260_101);
     let last = match env_number("SUITE_ROUNDS").unwrap_or(rounds) {
@@ -57,7 +58,7 @@ pub(super) fn search_with(mut pair: Pair, name: &str, rounds: u64, mut sequence:
                 eprintln!("{name}: once only, with SUITE_SEED={seed}: {difference}");
             }
             Verdict::Differs { report, kind } => {
-                // The same command again tells nothing new.
+                // A second difference in one command is no news.
                 if told.insert(kind) {
                     reports.push(format!("SUITE_SEED={seed} SUITE_ROUNDS=1 repeats this\n{report}"));
                     eprintln!("{name}: {}", reports[reports.len() - 1]);
@@ -75,11 +76,11 @@ pub(super) fn search_with(mut pair: Pair, name: &str, rounds: u64, mut sequence:
     assert!(reports.is_empty(), "{} sequences differ:\n{}", reports.len(), reports.join("\n\n"));
 }
 
-/// What came of a sequence.
+/// The result of a sequence.
 pub(super) enum Verdict {
     /// All replies and all data are equal.
     Same,
-    /// It differed once and then no more: a race with the clock (a key that expired between the two servers).
+    /// It differed once and not again: a race with the clock (a key that expired between the two servers).
     Race(String),
     /// It differs.
     Differs {
@@ -90,7 +91,7 @@ pub(super) enum Verdict {
     },
 }
 
-/// Runs a sequence; a difference that comes again is shrunk and told.
+/// Runs a sequence; a repeatable difference is shrunk and reported.
 pub(super) fn judge(pair: &mut Pair, sequence: &[Args], resp3: bool) -> Verdict {
     let Some((at, difference)) = run(pair, sequence, resp3) else {
         return Verdict::Same;
@@ -109,10 +110,10 @@ pub(super) fn judge(pair: &mut Pair, sequence: &[Args], resp3: bool) -> Verdict 
     Verdict::Differs { report, kind: difference.split_whitespace().take(3).collect() }
 }
 
-/// Runs a sequence from scratch; gives how many calls showed the first difference, and what differs.
+/// Runs a sequence from scratch; returns the number of calls up to the first difference, and the difference.
 fn run(pair: &mut Pair, sequence: &[Args], resp3: bool) -> Option<(usize, String)> {
     pair.reset();
-    // Where those are told of changed keys here who are not told by Redis.
+    // With these commands, clients here are invalidated that Redis leaves alone.
     let has_vague = sequence.iter().any(|args| TELL_MORE.contains(&args[0].as_slice()));
     let sorted = sequence.iter().any(|args| args[0].to_ascii_uppercase().starts_with(b"SORT"));
     let mut done = 0;
@@ -136,14 +137,16 @@ fn run(pair: &mut Pair, sequence: &[Args], resp3: bool) -> Option<(usize, String
     None
 }
 
-/// A call as it is sent: what takes members at random is followed by a DEL, so that both go on with the same data.
+/// A call as sent: one that takes members at random is followed by a DEL, so that both servers continue with equal
+/// data.
 fn sent(args: &Args) -> impl Iterator<Item = Args> + use<> {
     let realign = args[0].eq_ignore_ascii_case(b"SPOP").then(|| args.get(1)).flatten();
     let realign = realign.map(|key| vec![b"DEL".to_vec(), key.clone()]);
     std::iter::once(args.clone()).chain(realign)
 }
 
-/// The least part that still fails. Delta debugging (Zeller and Hildebrandt 2002, the complement half): drops ever smaller chunks while it still fails.
+/// The smallest part that still fails. Delta debugging (Zeller and Hildebrandt 2002, the complement half): drops ever
+/// smaller chunks while it still fails.
 pub(crate) fn shrink<T: Clone>(mut items: Vec<T>, mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let mut chunk = items.len() / 2;
     while chunk > 0 {
@@ -161,7 +164,7 @@ pub(crate) fn shrink<T: Clone>(mut items: Vec<T>, mut fails: impl FnMut(&[T]) ->
     items
 }
 
-/// The number that an environment variable holds.
+/// The number in an environment variable.
 pub(crate) fn env_number(name: &str) -> Option<u64> {
     std::env::var(name)
         .ok()

@@ -1,8 +1,10 @@
-//! Random calls of several clients that wait for each other: who is served by which change, with what, and who goes on waiting.
+//! Random calls of several clients that wait for each other: which change serves which client, with which reply, and
+//! which clients keep waiting.
 //!
-//! Each client makes one call after the other, unless it waits. After every call both servers must say that as many clients wait as
-//! before, or have answered the same ones the same. Nobody waits for a time; keys keep their types, for a call that has waited for a list
-//! finds another type in Redis 8 otherwise than here. At the end of a sequence the whole keyspace is compared.
+//! Each client makes one call after the other, unless it waits. After every call both servers must report as many
+//! waiting clients as before, or have sent equal answers to the same clients. No client waits for a time. Keys keep
+//! their types, since Redis 8 treats a call differently whose list was replaced by another type while it waited. At the
+//! end of a sequence the whole keyspace is compared.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,15 +21,15 @@ use crate::oracle::REDIS_SERVER_8;
 const CLIENTS: usize = 5;
 /// Steps of a sequence.
 const LENGTH: usize = 80;
-/// How long a look at one client takes that may have been answered.
+/// The time of one look at a client that may have a reply.
 const LOOK: Duration = Duration::from_millis(1);
-/// How many looks are taken before a reply counts as missing.
+/// Looks before a reply counts as missing.
 const LOOKS: usize = 20_000;
 
-/// What a client does: one call, or a transaction.
+/// A client's step: one call, or a transaction.
 type Step = (usize, Vec<Args>);
 
-/// With 8.0 alone: 7.0 serves who waits for several keys by the one that came first, not by the first that is named.
+/// With 8.0 alone: 7.0 serves a client with several keys from the key that arrived first, not from the first one named.
 #[test]
 fn clients_that_wait_for_each_other() {
     if REDIS_SERVER_8.is_missing() {
@@ -76,7 +78,7 @@ fn words(line: &str) -> Args {
     split_line(line).expect("plain words")
 }
 
-/// A call; `number` makes elements different and ids grow.
+/// A call; `number` keeps elements distinct and ids growing.
 fn call(dice: &mut Dice, number: &mut u64) -> Args {
     *number += 1;
     let n = *number;
@@ -122,7 +124,7 @@ fn call(dice: &mut Dice, number: &mut u64) -> Args {
     words(&line)
 }
 
-/// Runs a sequence from scratch; an error tells what differs.
+/// Runs a sequence from scratch; an error describes the difference.
 fn run(pair: &mut Pair, steps: &[Step], resp3: bool, served: &mut usize) -> Result<(), String> {
     pair.reset();
     pair.wait_for_blocked(0).map_or(Ok(()), Err)?;
@@ -157,12 +159,12 @@ fn run(pair: &mut Pair, steps: &[Step], resp3: bool, served: &mut usize) -> Resu
     dump::compare(pair, resp3, true).map_or(Ok(()), Err)
 }
 
-/// Only where nothing comes behind it on the connection: in a transaction nobody waits.
+/// Whether a call may wait, if nothing follows it on the connection; in a transaction no call waits.
 fn may_wait(args: &Args) -> bool {
     args[0].starts_with(b"B") || args.iter().any(|arg| arg == b"BLOCK")
 }
 
-/// How many clients wait, as a server says.
+/// The number of waiting clients, by a server's INFO.
 fn blocked(look: &mut Raw) -> usize {
     let info = look.command(&["INFO", "clients"]);
     let text = String::from_utf8_lossy(info.bytes().unwrap_or_default()).into_owned();
@@ -170,7 +172,7 @@ fn blocked(look: &mut Raw) -> usize {
     field.expect("INFO tells").trim().parse().expect("a number")
 }
 
-/// What both answer to a call that may wait; `None` where it does.
+/// Both servers' replies to a call that may wait; `None` while it waits.
 fn outcomes(pair: &mut Pair, name: &str, resp3: bool, waiting: usize) -> Result<[Option<Reply>; 2], String> {
     let mut found = Vec::new();
     for of in [ours as fn(&mut Link) -> &mut Raw, theirs] {
@@ -199,7 +201,7 @@ fn theirs(link: &mut Link) -> &mut Raw {
     &mut link.theirs
 }
 
-/// Reads what those have been answered who had waited, and compares it. Gives how many that were.
+/// Reads and compares the replies to calls that had waited. Returns their number.
 fn settle(pair: &mut Pair, resp3: bool, waiting: &mut BTreeMap<usize, Args>) -> Result<usize, String> {
     let version = pair.version();
     let look = pair.link("look", resp3);

@@ -1,11 +1,11 @@
 //! Locks and gates beside a naive model.
 //!
-//! The engine runs in this process, with a clock that is moved by hand. In a history several clients take, prolong and give back places of
-//! one gate or lock, directly or from scripts, some of which fail; they wait, hang up, change the limit, delete the key, and write
-//! under GUARD with all tokens that there have ever been. Some wait by BLOCK, others by ASYNC, each client with as many tickets as come, in one
-//! queue. Time passes, the clock is set, the server is killed. After each step who holds
-//! what, who was answered, and what, must be as the model says. The waiting of each call ends at a millisecond that is no one else's,
-//! so that no two things happen at once.
+//! The engine runs in this process, with a clock that is moved by hand. In a history several clients acquire, extend
+//! and release places of one gate or lock, directly or from scripts, some of which fail. They wait, hang up, change the
+//! limit, delete the key, and write under GUARD with every token ever issued. Some wait by BLOCK and others by ASYNC,
+//! each client with any number of tickets, in one queue. Time passes, the clock is set, the server is killed. After
+//! each step the holders, the answered clients and their replies must be those of the model. The waiting of each call
+//! ends at a unique millisecond, so that no two things happen at once.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use crate::differential::script::{Args, split_line};
 use crate::in_process::{Bench, Told, script, words};
 
 const CLIENTS: usize = 6;
-/// Names under which places are held: fewer than calls, so that some come again.
+/// Holder names: fewer than calls, so that some repeat.
 const HOLDERS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 /// Steps of a history.
 const LENGTH: i64 = 120;
@@ -29,7 +29,7 @@ enum Family {
     Lock,
 }
 
-/// A place that somebody holds.
+/// A place in use.
 #[derive(Clone, Debug)]
 struct Held {
     name: &'static str,
@@ -40,18 +40,18 @@ struct Held {
     shared: bool,
 }
 
-/// What a call says of a lease.
+/// The lease in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lease {
-    /// So many milliseconds from when it is granted.
+    /// This many milliseconds from the grant.
     For(i64),
-    /// Until then, Unix ms.
+    /// Until this time, Unix ms.
     Until(i64),
 }
 
 impl Lease {
-    /// A lease, in one of the ways to say it. One that is said as a time ends at a millisecond that is no one else's, so that waiting for it
-    /// does, too.
+    /// A lease, in one of its forms. A lease given as a time ends at a unique millisecond, so that waiting for it does,
+    /// too.
     fn some(dice: &mut Dice, now_ms: i64, step: i64) -> (Lease, String) {
         let seconds = 1 + dice.below(12) as i64;
         let for_ms = STEP_MS * seconds;
@@ -62,7 +62,7 @@ impl Lease {
                 (Lease::Until(until_ms), format!("PXAT {until_ms}"))
             }
             3 if dice.once_in(2) => {
-                // Over.
+                // Already over.
                 let until_s = now_ms / 1_000 - dice.below(3) as i64;
                 (Lease::Until(until_s * 1_000), format!("EXAT {until_s}"))
             }
@@ -90,16 +90,17 @@ struct Ask {
     shared: bool,
     /// When waiting ends, by the steady clock; the inner `None`: never.
     wait: Option<Option<i64>>,
-    /// It waits beside its client, which has been told this ticket, or 0 while it was told none; `None`: it blocks the client.
+    /// For a call that waits beside its client: the ticket in the reply, or 0 if none was sent yet. `None`: it blocks
+    /// the client.
     ticket: Option<i64>,
 }
 
-/// What a call came to.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Came {
     Granted {
         token: u64,
-        /// How deep a lock was entered, or how much of a gate is in use.
+        /// The depth of a lock, or the units in use of a gate.
         count: u64,
         lease_ms: i64,
     },
@@ -108,7 +109,7 @@ enum Came {
 }
 
 impl Came {
-    /// What a reply of ACQUIRE says.
+    /// Parses a reply of ACQUIRE.
     fn read(family: Family, reply: &str) -> Came {
         let words: Vec<&str> = reply.split(' ').collect();
         let number = |at: usize| words[at].parse::<i64>().unwrap_or_else(|_| panic!("{reply}"));
@@ -129,10 +130,10 @@ impl Came {
     }
 }
 
-/// What somebody was answered who waited: the client, the ticket of the call if it had one, and what it came to.
+/// An answer to a waiter: the client, the ticket of the call if it had one, and the result.
 type Answered = (usize, Option<i64>, Came);
 
-/// The naive model of one gate or lock, and of what is written under its tokens.
+/// The naive model of one gate or lock, and of the writes under its tokens.
 #[derive(Clone)]
 struct Model {
     family: Family,
@@ -140,14 +141,14 @@ struct Model {
     queue: VecDeque<Ask>,
     own_limit: Option<u64>,
     last_token: u64,
-    /// The last token that a caller was told.
+    /// The last token in a reply.
     last_told: u64,
     now_ms: i64,
-    /// What no one can set.
+    /// The steady clock, which no client can set.
     steady_ms: i64,
-    /// What was counted while a lease was held.
+    /// The count made while a lease was held.
     counted: u64,
-    /// The same by each of a few requests that run once: what they were answered, and until when that is kept.
+    /// For each of a few requests that run once: the reply, and the time until which it is kept.
     once: [Option<(u64, i64)>; 3],
 }
 
@@ -160,13 +161,13 @@ impl Model {
         self.held.iter().any(|held| held.token == token)
     }
 
-    /// What a holder is answered who has what it asked for.
+    /// The reply to a holder whose request is granted.
     fn granted(&self, held: &Held) -> Came {
         let count = if self.family == Family::Lock { held.depth } else { self.in_use() };
         Came::Granted { token: held.token, count, lease_ms: (held.until_ms - self.now_ms).max(0) }
     }
 
-    /// What becomes of a call whose turn it is, or that waits for none; `None` if there is no place for it.
+    /// The result of a call whose turn it is, or that nothing precedes; `None` if there is no place for it.
     fn decide(&mut self, ask: &Ask, has_others_before: bool) -> Option<Came> {
         let until_ms = ask.lease.until_ms(self.now_ms);
         if let Some(own) = self.held.iter_mut().find(|held| held.name == ask.name) {
@@ -201,12 +202,12 @@ impl Model {
         is_hopeless.then_some(Came::Refused("limit"))
     }
 
-    /// A call comes; `None` if it waits.
+    /// A call arrives; `None` if it waits.
     fn ask(&mut self, ask: Ask) -> Option<Came> {
         let has_others_before = !self.queue.is_empty();
         match self.decide(&ask, has_others_before) {
             None if ask.wait.is_some() => {
-                // Nobody waits for a lease that would be over.
+                // A call never waits beyond the end of its lease.
                 let last_ms = match ask.lease {
                     Lease::Until(ms) => Some(self.steady_ms + ms - self.now_ms),
                     Lease::For(_) => None,
@@ -227,7 +228,7 @@ impl Model {
         }
     }
 
-    /// Lets those go on who wait and can, in their order. Answers who was answered what.
+    /// Serves all waiters that can proceed, in order. Returns their answers.
     fn serve(&mut self) -> Vec<Answered> {
         let mut answered = Vec::new();
         while let Some(first) = self.queue.front().cloned() {
@@ -238,7 +239,7 @@ impl Model {
         answered
     }
 
-    /// How long it is until a lease ends next, or somebody's waiting.
+    /// The time until the next end of a lease or of a wait.
     fn next_event_in_ms(&self) -> Option<i64> {
         let leases = self.held.iter().map(|held| held.until_ms - self.now_ms);
         leases.chain(self.queue.iter().filter_map(|ask| ask.wait.flatten()).map(|at_ms| at_ms - self.steady_ms)).min()
@@ -249,7 +250,7 @@ impl Model {
         self.held.retain(|held| held.until_ms > now_ms);
     }
 
-    /// So much time passes.
+    /// Lets this much time pass.
     fn pass(&mut self, ms: i64) -> Vec<Answered> {
         self.now_ms += ms;
         self.steady_ms += ms;
@@ -263,7 +264,7 @@ impl Model {
         answered
     }
 
-    /// Counts under a token, once for a request. Answers what the caller is.
+    /// Counts under a token, once for a request. Returns the expected reply.
     fn guard(&mut self, token: u64, request: Option<(usize, i64)>) -> String {
         if !self.is_live(token) {
             return "-STALE".to_owned();
@@ -283,11 +284,11 @@ impl Model {
 enum Way {
     Directly,
     FromScript,
-    /// It is taken back.
+    /// The script's effects are rolled back.
     FromFailingScript,
 }
 
-/// How often what is rare has happened.
+/// How often rare events have happened.
 #[derive(Default)]
 struct Seen {
     taken_back: u64,
@@ -298,7 +299,7 @@ struct Seen {
     clock_set: u64,
 }
 
-/// A gate or lock, its model, and its log.
+/// A gate or lock, its model, and its journal.
 struct World {
     family: Family,
     key: String,
@@ -306,11 +307,11 @@ struct World {
     log: Log,
     model: Model,
     trace: Vec<String>,
-    /// What each client was sent beside the replies to its calls, and nobody has looked at yet.
+    /// Each client's output beside the replies to its calls, not yet checked.
     unread: Vec<Vec<String>>,
     last_ticket: i64,
     number: i64,
-    /// Whether the clock was ever set: then those who wait are served by what removes the leases that are over.
+    /// Whether the clock was ever set: then waiters are served by the removal of ended leases.
     is_clock_set: bool,
     seen: Seen,
 }
@@ -341,7 +342,7 @@ impl World {
         world
     }
 
-    /// A client comes, and speaks RESP3.
+    /// A client connects, and speaks RESP3.
     fn connect(&mut self, client: usize) {
         self.bench.reconnect(client);
         self.unread[client].clear();
@@ -361,7 +362,7 @@ impl World {
         if self.family == Family::Gate { "GATE" } else { "LOCK" }
     }
 
-    /// Has a client call, in one of the ways. `model` is what the model makes of it. Fails if that is not what the server makes of it.
+    /// Makes a client call, in one of the ways. `model` gives the model's result. Fails if the server's result differs.
     fn call<T: PartialEq + std::fmt::Debug>(
         &mut self,
         (way, client): (Way, usize),
@@ -387,7 +388,8 @@ impl World {
     }
 
     fn step(&mut self, dice: &mut Dice) -> Result<(), String> {
-        // What a script was given that failed may be left out, until the server is killed. What was told is never given again.
+        // Tokens issued to a failed script may be skipped, until the server is killed. A token in a reply is never
+        // issued again.
         let last_token = self.bench.engine.ks.next_token().expect("there are tokens") - 1;
         let told = self.model.last_told;
         if last_token < told {
@@ -433,7 +435,7 @@ impl World {
     fn acquire(&mut self, from: (Way, usize), dice: &mut Dice) -> Result<(), String> {
         let (family, number) = (self.family, self.number);
         let name = *dice.pick(&HOLDERS);
-        // A name always asks for as many.
+        // A name always asks for the same number of units.
         let units = if family == Family::Gate { 1 + u64::from(name.as_bytes()[0]) % 3 } else { 1 };
         let (lease, lease_option) = Lease::some(dice, self.model.now_ms, number + 1);
         let limit = 3 + dice.below(3) as u64;
@@ -460,7 +462,7 @@ impl World {
         let mut told = None;
         let queued = format!("waiting {before}");
         let read = |reply: &str| {
-            // What is answered beside the connection: a ticket, and how many come before.
+            // A reply that does not block the client: a ticket, and how many precede it.
             let said = reply.strip_prefix("0 reason queued ticket ").and_then(|said| said.split_once(' '));
             told = said.filter(|(_, rest)| *rest == queued).and_then(|(ticket, _)| ticket.parse().ok());
             if reply.is_empty() || told.is_some() { None } else { Some(Came::read(family, reply)) }
@@ -475,7 +477,7 @@ impl World {
         Ok(())
     }
 
-    /// A client gives up one of its tickets, or one that it does not have.
+    /// A client gives up one of its tickets, or an unknown one.
     fn give_up(&mut self, client: usize, dice: &mut Dice) -> Result<(), String> {
         let own = self.model.queue.iter().find(|ask| ask.client == client).and_then(|ask| ask.ticket);
         let ticket = own.unwrap_or(self.last_ticket + 1 + dice.below(3) as i64);
@@ -527,7 +529,7 @@ impl World {
         self.call(from, &line, model, token)
     }
 
-    /// Places become free otherwise: by another limit, by an operator, with the key.
+    /// Frees places in other ways: by another limit, by an operator, with the key.
     fn free(&mut self, from: (Way, usize), dice: &mut Dice) -> Result<(), String> {
         let key = self.key.clone();
         if dice.once_in(6) {
@@ -562,9 +564,9 @@ impl World {
         self.call(from, &line, model, yes)
     }
 
-    /// Somebody writes with a token of now or of before.
+    /// Writes with a current or an earlier token.
     fn guard(&mut self, from: (Way, usize), dice: &mut Dice) -> Result<(), String> {
-        // One of the last few, or one that nobody has been given yet.
+        // One of the last few tokens, or one not issued yet.
         let token = (self.model.last_token + 2).saturating_sub(dice.below(8) as u64).max(1);
         let request = dice.once_in(2).then(|| (dice.below(3), STEP_MS * (1 + dice.below(9) as i64)));
         let once = request.map_or(String::new(), |(id, for_ms)| format!("ONCE id:{id} PX {for_ms} "));
@@ -574,9 +576,9 @@ impl World {
         self.call(from, &line, |model| model.guard(token, request), short)
     }
 
-    /// Somebody sets the clock. What is over is over, though it is set back; what is not ends later then.
+    /// Sets the clock. Ended leases stay ended even if it is set back; the end of the others then moves.
     fn set_clock(&mut self, dice: &mut Dice) {
-        // How long is waited for a lease until a time follows from the clock as it was when the call came.
+        // The wait for a lease with an end time is computed from the clock at the time of the call.
         if self.model.queue.iter().any(|ask| matches!(ask.lease, Lease::Until(_))) {
             return;
         }
@@ -617,7 +619,7 @@ impl World {
         self.compare_answers(&answered)
     }
 
-    /// Whether those who waited have been answered this, each in this order, and nobody else anything.
+    /// Checks that the waiters got these answers, each in this order, and other clients nothing.
     fn compare_answers(&mut self, expected: &[Answered]) -> Result<(), String> {
         for client in 0..CLIENTS {
             let later = parts(&self.bench.heard(client));
@@ -642,7 +644,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether those hold places who should, in the order in which they came, and so much was counted.
+    /// Checks the holders, in order of arrival, and the count.
     fn compare_holders(&mut self) -> Result<(), String> {
         let (line, word) = match self.family {
             Family::Gate => (format!("GATE.HOLDERS {} 0", self.key), "holder"),

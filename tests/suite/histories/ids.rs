@@ -1,7 +1,8 @@
-//! IDs beside a naive model, which remembers all that were ever given.
+//! IDs beside a naive model, which remembers all IDs ever issued.
 //!
-//! Blocks are asked for in both shapes, of several nodes and epochs, directly and from scripts, some of which fail; the clock goes on, and is
-//! set back by more than what went by; the server is killed. No ID comes twice, and none that is smaller than one before.
+//! Blocks are requested in both shapes, for several nodes and epochs, directly and from scripts, some of which fail.
+//! The clock advances, and is set back by more than the time that passed; the server is killed. No ID repeats, and none
+//! is smaller than an earlier one.
 
 use super::{Log, run};
 use crate::differential::generate::Dice;
@@ -14,7 +15,7 @@ const LENGTH: usize = 60;
 /// Unix ms of the usual epoch, 2020-01-01.
 const EPOCH_MS: i64 = 1_577_836_800_000;
 
-/// How IDs of a key are asked for.
+/// The form of a key's IDs.
 struct Shape {
     options: String,
     /// For IDs with a time in them: its epoch, and their node.
@@ -37,7 +38,7 @@ impl Shape {
         if self.snowflake.is_some_and(|(_, node)| node.is_some()) { 1_024 } else { 1 }
     }
 
-    /// The next IDs: the first number that will do, and those that follow it.
+    /// The next IDs: the first valid number, and its successors.
     fn next(&self, given: &[i64], count: usize, now_ms: i64) -> Vec<i64> {
         let free = given.last().map_or(1, |last| last + 1);
         let Some((epoch_ms, node)) = self.snowflake else { return (free..).take(count).collect() };
@@ -47,7 +48,7 @@ impl Shape {
         (first..).step_by(self.step() as usize).take(count).collect()
     }
 
-    /// How far the time of the last ID is ahead.
+    /// How far the time of the last ID is ahead of the clock.
     fn ahead_ms(&self, last: i64, now_ms: i64) -> i64 {
         self.snowflake.map_or(0, |(epoch_ms, _)| (last / (1 << 22) + epoch_ms - now_ms).max(0))
     }
@@ -62,7 +63,7 @@ fn number(value: &Value) -> i64 {
     }
 }
 
-/// First and last ID, the step between two, and how far they are ahead.
+/// First and last ID, the step between two, and how far they are ahead of the clock.
 fn read(reply: &[u8]) -> Result<[i64; 4], String> {
     let reply = decode(reply, false)?.ok_or("no whole reply")?.0;
     match &reply {
@@ -95,7 +96,7 @@ fn ids_are_as_a_model_says() {
                     let line = format!("ID.NEXT ids:{at} COUNT {count}{}", shape.options);
                     let args = split_line(&line).expect("plain words");
                     if dice.once_in(6) {
-                        // What a script that fails was given, somebody else is.
+                        // IDs issued to a failed script are issued again.
                         bench.call(0, &script("fail", &[args]));
                         taken_back += 1;
                     } else {

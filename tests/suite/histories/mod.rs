@@ -1,11 +1,13 @@
-//! Random histories beside naive models: which, how many, and the log under the server to which they happen.
+//! Random histories beside naive models: their choice, their number, and the journal of the server on which they run.
 //!
-//! A model says what must be answered, and what must be there. At every point of a history the server might be killed, so at every point
-//! its [`Log`] must say what it holds: each unit is repeated on a second engine as it comes, which then must hold the same. Now and then
-//! the server is killed in fact, and one that has read that log goes on with the history in its place.
+//! A model predicts the replies and the data. The server might be killed at every point of a history, so at every point
+//! its [`Log`] must describe its data: each unit is repeated on a second engine as it comes, which must then hold equal
+//! data. Now and then the server is killed in fact, and one started from that journal continues the history in its
+//! place.
 //!
-//! `SUITE_ROUNDS` says how many histories of each family, `SUITE_SEED` which is the first one, `SUITE_THREADS` how many run at a time
-//! instead of one. Locks and gates are here, and IDs; those of other families are beside their other tests. All have names that end in `as_a_model_says`.
+//! `SUITE_ROUNDS` sets the number of histories of each family, `SUITE_SEED` the first one, `SUITE_THREADS` how many run
+//! at a time instead of one. Locks, gates and IDs are here; the histories of other families are beside their other
+//! tests. All have names that end in `as_a_model_says`.
 
 mod holding;
 mod ids;
@@ -17,8 +19,8 @@ use std::thread;
 use crate::differential::search::env_number;
 use crate::in_process::{Bench, Told, Unit};
 
-/// Runs histories from one seed after the other: `rounds`, if nothing else is said. Each answers how often what is `rare` has happened in
-/// it; fails where that is less often, all in all, than there were histories.
+/// Runs histories from one seed after the other, `rounds` by default. Each returns the counts of its `rare` events; the
+/// test fails if one of these has happened less often, in total, than there were histories.
 pub(crate) fn run<const N: usize>(
     family: &str,
     rounds: u64,
@@ -63,12 +65,12 @@ pub(crate) fn run<const N: usize>(
     }
 }
 
-/// Histories in which something rare should have happened. Of fewer nobody asks that.
+/// Histories after which each rare event must have happened. With fewer this is not checked.
 const ENOUGH: u64 = 50;
 
-/// What a server would find that starts now.
+/// The journal that a restarted server would find.
 pub(crate) struct Log {
-    /// With the times at which they were made.
+    /// Units with the times at which they were made.
     units: Vec<(i64, Unit)>,
     replica: Bench,
     told: Told,
@@ -77,13 +79,13 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// The log of a server that has done nothing yet. `told` is what must be the same in one that repeats it.
+    /// The journal of a server without changes yet. `told` selects the state that must be equal in a repetition.
     pub(crate) fn of(bench: &mut Bench, told: Told) -> Log {
         bench.keep_units();
         Log { units: Vec::new(), replica: Bench::new(0), told, kills: 0 }
     }
 
-    /// Takes in what the server has done since the last time. Answers these units; fails if they do not make what it holds.
+    /// Takes in the server's units since the last call. Returns these units; fails if they do not reproduce its data.
     pub(crate) fn follow(&mut self, bench: &mut Bench) -> Result<&[(i64, Unit)], String> {
         let now_ms = bench.engine.ks.now_ms();
         let from = self.units.len();
@@ -99,7 +101,7 @@ impl Log {
         Ok(&self.units[from..])
     }
 
-    /// Kills the server; another one starts on this log and takes its place.
+    /// Kills the server; another one starts from this journal in its place.
     pub(crate) fn kill(&mut self, bench: &mut Bench) -> Result<(), String> {
         self.kills += 1;
         self.follow(bench)?;

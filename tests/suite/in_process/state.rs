@@ -1,5 +1,5 @@
-//! What an engine holds, so that it can be compared with what another one holds: as values, which is cheap. Text is made of it where
-//! somebody is to read what differs.
+//! The data of an engine, for comparison with another engine's: as values, which is cheap. It is turned into text only
+//! to show a difference.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,12 +12,12 @@ use tidegate::value::packed::Item;
 use tidegate::value::stock::{Memory, Remembered, Stock, Terms};
 use tidegate::value::stream::{Entry, Group, Pending, Policy, Stream, StreamId};
 
-/// What is told of a value.
+/// The detail of a value's description.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// All that there is of it.
+    /// All of its state.
     Everything,
-    /// What a client can see of it.
+    /// Its client-visible state.
     Seen,
 }
 
@@ -28,13 +28,13 @@ pub(crate) struct State<'a>(Vec<Database<'a>>);
 #[derive(PartialEq)]
 struct Database<'a> {
     number: u16,
-    /// Keys, volatile ones, and those of which elements are.
+    /// Keys, keys with a deadline, and keys whose elements have deadlines.
     counts: (usize, usize, usize),
-    /// By their names.
+    /// Sorted by name.
     keys: Vec<Key<'a>>,
 }
 
-/// A key with all that belongs to it.
+/// A key with all of its data.
 #[derive(PartialEq)]
 struct Key<'a> {
     name: &'a [u8],
@@ -47,24 +47,24 @@ struct Key<'a> {
 #[derive(PartialEq, Debug)]
 enum Content<'a> {
     String(Bytes<'a>),
-    /// How a list is laid out later depends on its nodes.
+    /// With its nodes, since a list's later layout depends on them.
     List(Vec<Vec<Bytes<'a>>>),
     /// Members with the bits of their scores.
     ZSet(Vec<(Bytes<'a>, u64)>),
-    /// Members, or fields and values, and until when each is there.
+    /// Members, or fields and values, each with its deadline.
     Elements(Vec<(Element<'a>, Option<Element<'a>>, Option<i64>)>),
     Grants(GrantsState<'a>),
     Stream(StreamState<'a>),
 }
 
-/// An element of a set or a hash. Nobody sees which are kept as numbers: then all are bytes.
+/// An element of a set or a hash. If only client-visible state counts, numbers are kept as bytes.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Element<'a> {
     Int(i64),
     Bytes(Bytes<'a>),
 }
 
-/// Bytes that are readable where they are text.
+/// Bytes, readable if they are text.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Bytes<'a>(Cow<'a, [u8]>);
 
@@ -85,16 +85,17 @@ struct GrantsState<'a> {
     limit: u64,
     is_fixed: bool,
     grants: Vec<Grant<'a>>,
-    /// What a stock has beside its holds.
+    /// The data of a stock beside its holds.
     stock: Option<(&'a Terms, [Memories<'a>; Memory::ALL.len()])>,
 }
 
-/// What a stock remembers, by its names.
+/// A stock's memories, by name.
 type Memories<'a> = Vec<(Bytes<'a>, Remembered)>;
 
 type Pairs<'a> = Vec<(Bytes<'a>, Bytes<'a>)>;
 
-/// What a client can see of a stream: its nodes, and the numbers of consumers inside, differ where it was made otherwise.
+/// The client-visible state of a stream: its nodes, and the internal numbers of its consumers, depend on how it was
+/// made.
 #[derive(PartialEq, Debug)]
 struct StreamState<'a> {
     entries: Vec<(StreamId, Pairs<'a>)>,
@@ -105,7 +106,7 @@ struct StreamState<'a> {
     requests: Option<String>,
     delayed: Vec<(StreamId, Pairs<'a>)>,
     delay_tickets: u64,
-    /// What there is besides, if that is told.
+    /// Its internal state, if requested.
     inside: Option<Inside<'a>>,
 }
 
@@ -188,7 +189,7 @@ impl<'a> Content<'a> {
             .map(|(element, of_it)| (shown(element), of_it.map(shown), until_ms(element)))
             .filter(|(.., until_ms)| until_ms.is_none_or(|until_ms| until_ms > now_ms))
             .collect();
-        // Those of a table have no order.
+        // A hash table's elements have no order.
         if value.encoding() == "hashtable" {
             elements.sort_unstable();
         }
@@ -221,7 +222,7 @@ impl<'a> StreamState<'a> {
             max_deleted_id: stream.max_deleted_id(),
             entries_added: stream.entries_added(),
             groups: stream.groups().map(|(name, group)| (name.into(), GroupState::of(group))).collect(),
-            // Only so does a slab tell what it holds.
+            // A slab shows its content only in its debug output.
             requests: stream.idempotency().map(|requests| format!("{requests:#?}").split_whitespace().collect()),
             delayed: stream.delayed_from(FIRST).map(content).collect(),
             delay_tickets: stream.delay_tickets(),
@@ -250,11 +251,11 @@ impl<'a> GroupState<'a> {
     }
 }
 
-/// All that makes up a stream.
+/// All of a stream's internal state.
 struct Inside<'a>(&'a Stream);
 
 impl Inside<'_> {
-    /// Whether there is nothing but entries, nor ever was.
+    /// Whether the stream has had nothing but entries.
     fn is_plain(&self) -> bool {
         self.0.groups().len() == 0 && self.0.idempotency().is_none() && self.0.delay_tickets() == 0
     }
@@ -268,7 +269,7 @@ impl PartialEq for Inside<'_> {
     }
 }
 
-/// Without the room that tables have to spare.
+/// Without the spare room of tables.
 impl fmt::Debug for Inside<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = format!("{:?}", self.0);

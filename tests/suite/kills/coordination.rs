@@ -1,12 +1,14 @@
-//! Those who coordinate while servers are killed: 32 clients, of which all of a kind want the same thing.
+//! Coordinating clients while servers are killed: 32 clients, where all of one kind compete for one thing.
 //!
-//! Each request is one that may be repeated: who got no answer before the kill asks the same again. What clients were told when must never
-//! contradict what the commands promise, and what is found after a kill must be what they were told, but for requests under way:
+//! Each request may be repeated: a client without an answer before the kill sends it again. The replies over time must
+//! never contradict the promises of the commands, and the data after a kill must match the replies, except for requests
+//! under way:
 //!
-//! - of a lock never two are inside, and of a gate never more than its limit;
-//! - a fencing token is larger than every one that was known when it was asked for, also over a kill, and one that is stale writes nothing;
-//! - units of a limit are taken once and given back once, and never more are taken than there are;
-//! - a request runs once, and all who make it are told the same;
+//! - a lock never has two holders, and a gate never more than its limit;
+//! - a fencing token is larger than every one known when it was requested, also across a kill, and a stale one writes
+//! nothing;
+//! - units of a limit are taken once and given back once, and never exceed the limit;
+//! - a request runs once, and all clients that make it get one and the same reply;
 //! - IDs never repeat, and never go back.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,18 +24,18 @@ const KILLS: u64 = 4;
 /// Losses of power in the default run.
 const POWER_LOSSES: u64 = 2;
 
-/// Leases that no run of this test reaches the end of, ms.
+/// A lease that never ends within a run of this test, ms.
 const LEASE_MS: &str = "86400000";
 
-/// Those who want one lock.
+/// Clients that compete for one lock.
 const LOCKERS: usize = 8;
-/// Those who want places of one gate.
+/// Clients that compete for places of one gate.
 const PASSERS: usize = 7;
-/// Those who share limits.
+/// Clients that share limits.
 const TAKERS: usize = 6;
-/// Those who make the same requests.
+/// Clients that race to make equal requests.
 const RACERS: usize = 5;
-/// Those who ask for IDs; and one who has snapshots made.
+/// Clients that request IDs; one further client requests snapshots.
 const NUMBERERS: usize = WRITERS - LOCKERS - PASSERS - TAKERS - RACERS - 1;
 
 /// Places of the gate.
@@ -48,7 +50,7 @@ fn outcome(answer: Value) -> (bool, BTreeMap<String, Value>) {
     (number(&answer[0]) == 1, fields.collect())
 }
 
-/// Sends what must be refused with an error that begins like this. `None`: the server has gone.
+/// Sends a command that must be refused with an error that begins like this. `None`: the server is gone.
 fn refused(link: &mut Link, command: &[&str], error: &str) -> Option<()> {
     link.0.send_command(command);
     match link.0.try_reply(REPLY_DEADLINE) {
@@ -62,7 +64,7 @@ fn refused(link: &mut Link, command: &[&str], error: &str) -> Option<()> {
     }
 }
 
-/// What clients were told of tokens.
+/// Tokens in replies to clients.
 #[derive(Default)]
 struct Tokens {
     all: BTreeSet<i64>,
@@ -73,25 +75,25 @@ impl Tokens {
         self.all.last().copied().unwrap_or(0)
     }
 
-    /// A client was told a new one, which it had asked for when `floor` was the last.
+    /// Records a new token, requested when `floor` was the last one.
     fn note(&mut self, token: i64, floor: i64) {
         assert!(token > floor, "{token} came after {floor}");
         assert!(self.all.insert(token), "{token} came twice");
     }
 }
 
-/// Where a client is with the place that it wants. Each of these is a request under way, which is repeated after a kill.
+/// A client's progress with the place that it wants. Each state is a request under way, which is repeated after a kill.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum At {
-    /// It asks for a place since this was the last token.
+    /// It requests a place; this was the last token at that time.
     Asks { floor: i64 },
-    /// It holds a place of this token.
+    /// It holds a place with this token.
     Inside { token: i64 },
-    /// It gives its place back.
+    /// It releases its place.
     Leaves { token: i64 },
 }
 
-/// Enters one lock, alone, and writes under its token.
+/// Acquires one lock, alone, and writes under its token.
 struct Locker {
     name: String,
     at: At,
@@ -104,7 +106,7 @@ struct Locker {
 struct Lock {
     tokens: Tokens,
     inside: Option<String>,
-    /// Writes that were acknowledged, and sent.
+    /// Acknowledged writes, and sent ones.
     written: i64,
     sent: i64,
 }
@@ -125,7 +127,7 @@ impl Locker {
         Some(())
     }
 
-    /// Writes once, however often that is tried; what one wrote who was inside before would be refused.
+    /// Writes once, however often this is tried; a write under an earlier token is refused.
     fn write(&mut self, link: &mut Link, token: i64) -> Option<()> {
         let (request, far_ms) = (format!("write:{}:{}", self.name, self.writes), FAR_MS.to_string());
         let token_text = token.to_string();
@@ -167,7 +169,7 @@ impl Writer for Locker {
         });
         let is_own = owner.as_ref().is_some_and(|(name, _)| *name == self.name);
         match self.at {
-            // What it has asked for it may hold, and does not know it.
+            // It may hold the requested place without knowing.
             At::Asks { floor } => assert!(!is_own || owner.is_some_and(|(_, token)| token > floor)),
             At::Inside { token } => assert_eq!(owner, Some((self.name.clone(), token))),
             At::Leaves { token } => assert!(!is_own || owner == Some((self.name.clone(), token))),
@@ -189,9 +191,9 @@ struct Passer {
 #[derive(Default)]
 struct Gate {
     tokens: Tokens,
-    /// Who knows that it is inside.
+    /// Clients that are surely inside.
     inside: BTreeSet<String>,
-    /// Who may be.
+    /// Clients that may be inside.
     perhaps: BTreeSet<String>,
 }
 
@@ -257,7 +259,7 @@ struct Taker {
     all: Arc<Mutex<Ledger>>,
 }
 
-/// What a request is about to do.
+/// The action of a request.
 #[derive(Clone, Copy, PartialEq)]
 enum Stage {
     Take,
@@ -353,7 +355,7 @@ impl Writer for Taker {
     }
 }
 
-/// Makes the same requests as others, at the same time.
+/// Makes the same requests as other clients, at the same time.
 struct Racer {
     next: i64,
     all: Arc<Mutex<Orders>>,
@@ -361,9 +363,9 @@ struct Racer {
 
 #[derive(Default)]
 struct Orders {
-    /// By request what it was answered.
+    /// The known reply to each request.
     known: BTreeMap<i64, i64>,
-    /// The last request that anybody has made.
+    /// The last request made by any client.
     sent: i64,
 }
 
@@ -394,13 +396,13 @@ impl Writer for Racer {
     }
 }
 
-/// Asks for blocks of IDs, of a key that others ask as well.
+/// Requests blocks of IDs, from a key that other clients use as well.
 struct Numberer {
     rng: Rng,
     all: Arc<Mutex<Ids>>,
 }
 
-/// By kind of IDs all blocks: the last ID by the first.
+/// All blocks for each kind of IDs: the last ID by the first.
 #[derive(Default)]
 struct Ids([BTreeMap<i64, i64>; 2]);
 
