@@ -1,4 +1,4 @@
-//! Many clients at once, and both servers in turn: what the scenario tests and the tests of bundled scripts share.
+//! Many clients at once, and both servers in turn: shared by the scenario tests and the tests of bundled scripts.
 //!
 //! A test is a function of the [`Program`] to start; [`on_both!`] makes two tests of it, so that each claim is also
 //! checked against a real Redis. No test waits for time to pass: data that must have lapsed is written with a past

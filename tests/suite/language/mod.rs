@@ -1,11 +1,13 @@
-//! The language of scripts, judged by random programs: what one means on Redis, it means here.
+//! The language of scripts, judged by random programs: each must have its Redis meaning here.
 //!
-//! The programs come from [`programs`]; [`sides`] runs them on both servers. Most run under `pcall` inside [`sides::RUNNER`], whose answer
-//! shows more than a reply can: the order of a table, its length, fractions, each result. Some run plainly by EVAL, as clients call
-//! them. A program whose answers differ is shrunk, line by line and then token by token, and printed with its seed.
+//! The programs come from [`programs`]; [`sides`] runs them on both servers. Most run under `pcall` inside
+//! [`sides::RUNNER`], whose answer shows more than a reply can: the order of a table, its length, fractions, each
+//! result. Some run plainly by EVAL, as clients call them. A program whose answers differ is shrunk, line by line and
+//! then token by token, and printed with its seed.
 //!
-//! Each seed gives [`PROGRAMS_PER_SEED`] programs. `SUITE_SEED` is the first seed, `SUITE_ROUNDS` says how many; 0 goes on without end.
-//! What may differ stands in [`sides::ALLOWED`], each with its reason; `docs/compatibility.md` names the same for users.
+//! Each seed gives [`PROGRAMS_PER_SEED`] programs. `SUITE_SEED` is the first seed, `SUITE_ROUNDS` the number of seeds;
+//! 0 goes on without end. Allowed differences are listed in [`sides::ALLOWED`], each with its reason;
+//! `docs/compatibility.md` lists them for users.
 
 mod programs;
 mod sides;
@@ -18,21 +20,21 @@ use crate::harness::{Program, Raw, Server, Value};
 use crate::oracle::REDIS_SERVER_8;
 use sides::{Call, How, Sides};
 
-/// Programs that one seed gives.
+/// Programs from one seed.
 const PROGRAMS_PER_SEED: usize = 1000;
 /// Programs in one pipeline.
 const PIPELINE: usize = 50;
-/// Differences that are told before a search ends: one fault often shows in many ways.
+/// Differences reported before a search ends: one fault often shows in many ways.
 const REPORTS: usize = 12;
-/// Steps that a shrinking may take; what differs by chance must not keep it busy for ever.
+/// The most steps of one shrinking; a difference by chance must not keep it busy for ever.
 const SHRINK_MAX_STEPS: usize = 4000;
 
 /// The stack of the thread that compares.
 const DEEP_STACK_BYTES: usize = 1 << 29;
-/// So much of either end of an answer is shown.
+/// Bytes shown of either end of an answer.
 const SHOWN_END: usize = 400;
 
-/// The seeds that the environment asks for.
+/// The seeds requested by the environment.
 fn seeds(rounds: u64) -> std::ops::Range<u64> {
     let first = env_number("SUITE_SEED").unwrap_or(20_260_101);
     match env_number("SUITE_ROUNDS").unwrap_or(rounds) {
@@ -56,7 +58,7 @@ fn programs_mean_what_they_mean_on_redis() {
     if REDIS_SERVER_8.is_missing() {
         return;
     }
-    // A table that holds itself becomes a reply of thousands of levels, which are decoded and compared by recursion.
+    // A table that holds itself becomes a reply of thousands of levels, which is decoded and compared by recursion.
     let search = std::thread::Builder::new().stack_size(DEEP_STACK_BYTES).spawn(search);
     search.expect("a thread").join().expect("the search has told why it failed");
 }
@@ -71,7 +73,7 @@ fn search() {
             compared += pipeline.len();
             let differing: Vec<&Call> = sides.differing(pipeline).into_iter().map(|at| &pipeline[at]).collect();
             for call in differing {
-                // What looks like another program's difference tells nothing new.
+                // A difference of a known kind is no news.
                 if let Some((kind, report)) = shrunk(&mut sides, call)
                     && told.insert(kind)
                 {
@@ -92,8 +94,8 @@ fn search() {
     assert!(sides.killed() * 1000 <= compared, "programs end by themselves: {}", sides.summary());
 }
 
-/// The least program that still differs, with both answers, and what kind of difference it shows. `None` where it does not differ again,
-/// and where SCRIPT LINT warns of it.
+/// The smallest program that still differs, with both answers, and the kind of the difference. `None` if it does not
+/// differ again, or if SCRIPT LINT warns of it.
 fn shrunk(sides: &mut Sides, (how, text): &Call) -> Option<(String, String)> {
     let mut steps = 0;
     let mut differs = |text: String| {
@@ -117,7 +119,7 @@ fn shrunk(sides: &mut Sides, (how, text): &Call) -> Option<(String, String)> {
     Some((kind, format!("{how:?}:\n{least}\n Redis: {}\n here:  {}", shown(&theirs), shown(&ours))))
 }
 
-/// Both ends of a long answer: a table that holds itself becomes one of a megabyte.
+/// Both ends of a long answer: a table that holds itself gives a megabyte.
 fn shown(answer: &str) -> String {
     if answer.len() < 3 * SHOWN_END {
         return answer.to_owned();
@@ -132,13 +134,14 @@ fn owned<'a>(parts: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     parts.into_iter().map(str::to_owned).collect()
 }
 
-/// How an answer begins, without numbers and quoted names.
+/// The beginning of an answer, without numbers and quoted names.
 fn kind_of(answer: &str) -> String {
     let unquoted = answer.split("\\'").step_by(2).collect::<String>();
     unquoted.chars().filter(|c| !c.is_ascii_digit()).take(70).collect()
 }
 
-/// LINT reads what the server compiles: it refuses a text exactly if SCRIPT LOAD does, and at the same line.
+/// LINT reads exactly the texts that the server compiles: it refuses a text if and only if SCRIPT LOAD does, and at the
+/// same line.
 #[test]
 fn one_reader() {
     let (_server, mut raw) = Server::with_client(Program::Tidegate);
@@ -159,7 +162,7 @@ fn one_reader() {
     assert!(faults.is_empty(), "{} texts are read differently, such as\n{}", faults.len(), faults[0]);
 }
 
-/// The line that an error names, 0 if it names none; `None` if the reply is no error.
+/// The line named by an error, 0 if it names none; `None` if the reply is not an error.
 fn line_of_error(reply: &Value) -> Option<(u32, String)> {
     let Value::Error(text) = reply else { return None };
     let text = String::from_utf8_lossy(text).into_owned();
@@ -171,7 +174,7 @@ fn line_of_error(reply: &Value) -> Option<(u32, String)> {
     Some((line.unwrap_or(0), refuser))
 }
 
-/// The order of a table depends on what was put into it, not on the server that it lives on or what that has done before.
+/// The order of a table depends on its insertions, not on the server or on earlier scripts.
 #[test]
 fn tables_iterate_alike_whatever_ran_before() {
     let (mut fresh, mut worn, mut crowded) = (here(), here(), here());
@@ -210,12 +213,12 @@ fn here() -> sides::Side {
     sides::Side::start(Program::Tidegate)
 }
 
-/// What EVAL answers without keys.
+/// The reply to EVAL without keys.
 fn eval(raw: &mut Raw, text: &str) -> Value {
     raw.command(&["EVAL", text, "0"])
 }
 
-/// The smallest inputs in which Lua as Redis builds it is neither LuaJIT nor a later Lua, with what Redis answers.
+/// The smallest inputs on which Redis' Lua differs from LuaJIT and from later Luas, with Redis' answers.
 #[test]
 fn every_kind_of_difference_is_gone() {
     let (_server, mut raw) = Server::with_client(Program::Tidegate);
@@ -244,27 +247,27 @@ fn every_kind_of_difference_is_gone() {
     }
 }
 
-/// Programs and what they answer; a number where it is one.
+/// Programs and their results; a number if the result is one.
 const VALUES: &[(&str, &str)] = &[
-    // A field of what is one of two.
+    // A field of an expression that is one of two values.
     ("local a,b=nil,{x={y=5}} return (a or b).x.y", "5"),
     ("local a,b={x=6},true return (b and a).x", "6"),
     ("local a,b=nil,{x=function() return 7 end} return (a or b).x()", "7"),
     ("local a,b=nil,{x={}} (a or b).x.y = 8 return b.x.y", "8"),
     ("local function f() end local a={x=9} return (f() or a).x", "9"),
-    // Functions written in C have addresses, too; that of cjson.null is none.
+    // Functions written in C have addresses, too; cjson.null's address is not one of a function.
     ("return (tostring(tostring):gsub('0x%x+$', 'X'))", "function: X"),
     ("return (tostring(pcall) .. tostring(string.rep)):find('#') or 0", "0"),
     ("return tostring(cjson.null)", "userdata: (nil)"),
-    // The first number stays unless a later one is beyond it.
+    // The first number stays unless a later one exceeds it.
     ("return tostring(math.min(0/0, 56)) .. tostring(math.max(0/0, 56))", "-nan-nan"),
     ("return math.min(5, 0/0, 3) .. ' ' .. math.max(3, 0/0, 5)", "3 5"),
     ("return 1 / math.min(0, tonumber('-0')) .. ' ' .. 1 / math.max(tonumber('-0'), 0)", "inf -inf"),
-    // A vararg function that does not say `...` has the table `arg`.
+    // A vararg function without `...` in its body has the table `arg`.
     ("local function f(...) return arg.n end return f(1,nil,3)", "3"),
     ("local function f(...) return #arg end return f(1,2)", "2"),
     ("local arg = 5 return (function(...) local n = select('#', ...) return tostring(arg) end)(1)", "nil"),
-    // An unknown escape is its character.
+    // An unknown escape stands for its character.
     (r"return '\.'", "."),
     (r"return '\q\%\e'", "q%e"),
     (r#"return "\x23""#, "x23"),
@@ -280,7 +283,7 @@ const VALUES: &[(&str, &str)] = &[
     ("return #{nil,nil,3}", "3"),
     ("local function n(...) local t={...} return #t end return n(1,nil,3)", "3"),
     ("local t = {1,nil,3} return select('#', unpack(t))", "3"),
-    // Items by position are set last.
+    // Positional items are set last.
     ("local t={6,[1]=5} return t[1]", "6"),
     ("local t={[1]=5,6} return t[1]", "6"),
     // Numbers as text and from text.
@@ -293,13 +296,13 @@ const VALUES: &[(&str, &str)] = &[
     ("return tostring(tonumber('0b11'))", "nil"),
     ("return tonumber('0x1p4')", "16"),
     ("return 0x1p4", "16"),
-    // Numbers that no integer holds.
+    // Numbers too large for an integer.
     ("return ('%x'):format(1e308) .. ('%u'):format(1e19) .. ('%c'):format(2^32 + 65)", "010000000000000000000"),
     ("return math.ldexp(5, 2^32 + 3)", "40"),
     ("return ('%f|%.3f'):format(5e-324, -1e-200)", "0.000000|-0.000"),
     ("return ('x'):rep(2^32 + 2)", "xx"),
     ("return struct.unpack('I8', struct.pack('I8', 1e21))", "0"),
-    // A string that was a key finds its place again, whenever garbage is collected.
+    // A string that was once a key is found again, whenever garbage is collected.
     (
         "local function keys(collect) local t, o = {}, {} for i = 1, 30 do t['k' .. i] = i end for i = 1, 30 do t['k' .. i] = nil end \
          if collect then collectgarbage() end for i = 30, 1, -1 do t['k' .. i] = i end \
@@ -326,7 +329,7 @@ const VALUES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Texts that a later Lua, LuaJIT or one of its relatives would compile, and what Redis says of them.
+/// Texts that a later Lua, LuaJIT or one of its relatives would compile, and Redis' errors for them.
 const NOT_COMPILED: &[(&str, &str)] = &[
     ("return 1<<3", "unexpected symbol near '<'"),
     ("return 8>>1", "unexpected symbol near '>'"),
@@ -346,7 +349,7 @@ const NOT_COMPILED: &[(&str, &str)] = &[
     ("local a <const> = 1", "unexpected symbol near '<'"),
 ];
 
-/// Programs that fail, and how: the names in errors are those that Lua finds.
+/// Programs that fail, and their errors, with the names that Lua finds.
 const FAILURES: &[(&str, &str)] = &[
     ("return {} + setmetatable({}, {__add = ''})", "attempt to call a string value"),
     ("return cjson.encode(getmetatable(''))", "Cannot serialise function: type not supported"),
@@ -359,7 +362,7 @@ const FAILURES: &[(&str, &str)] = &[
     ("local t={} return t[1].y", "attempt to index field '?' (a nil value)"),
     ("local t={} t.x()", "attempt to call field 'x' (a nil value)"),
     ("local t={} t:x()", "attempt to call method 'x' (a nil value)"),
-    // A value too many before a field does not make it a method.
+    // A surplus value before a field does not make it a method.
     ("local t={} local a=1,t t.x()", "attempt to call field 'x' (a nil value)"),
     ("local t={} local a=1,t return -t.x", "attempt to perform arithmetic on field 'x' (a nil value)"),
     ("return #nil", "attempt to get length of a nil value"),
@@ -373,7 +376,7 @@ const FAILURES: &[(&str, &str)] = &[
     ("return jit", "Script attempted to access nonexistent global variable 'jit'"),
 ];
 
-/// A function has as many constants as its text has, and calls nest as deep as C Lua's do.
+/// A function may have as many constants as its text holds, and calls nest as deep as in C Lua.
 #[test]
 fn large_functions_and_deep_calls_run() {
     let (_server, mut raw) = Server::with_client(Program::Tidegate);
@@ -383,7 +386,7 @@ fn large_functions_and_deep_calls_run() {
         let wanted = vec![Value::Integer(count), Value::bulk(&format!("{count}.5")), Value::bulk("1.5")];
         assert_eq!(eval(&mut raw, &text), Value::Array(wanted), "{count} constants");
     }
-    // A call as the last item, whose position is then a constant that no instruction has room for.
+    // A call as the last item, whose position is then a constant too large for any instruction's operand.
     let numbers: String = (1..=61_500).map(|i| format!("a={i}.5 ")).collect();
     let items = "1,".repeat(299);
     let calls = format!(

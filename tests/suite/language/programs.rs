@@ -1,21 +1,24 @@
-//! Random programs in Lua 5.1: each construct of the language and each function of a script's libraries, with values at the borders.
+//! Random programs in Lua 5.1: each construct of the language and each function of a script's libraries, with
+//! borderline values.
 //!
-//! A [`Writer`] has one function for each syntactic class. It knows which names stand for locals, whether `...` is allowed, and how deep
-//! it is; otherwise it writes without regard to types, so that programs fail in many ways. Texts that do not compile come from
+//! A [`Writer`] has one function for each syntactic class. It tracks the locals in scope, whether `...` is allowed, and
+//! its depth; otherwise it ignores types, so that programs fail in many ways. Texts that do not compile come from
 //! [`broken`], which spoils a token.
 //!
-//! Programs end by construction. Numeric loops have a few rounds. A loop over a table, and a function that calls, ask [`PROLOGUE`]'s `spent`
-//! first, which is true from the 80th time on: a table may grow while it is visited, and a function may call itself. Nothing takes
-//! a count of repetitions or a position from a random value, and no table gets keys that double far enough for `#` to find a border in the billions.
+//! Programs end by construction. Numeric loops have a few rounds. A loop over a table, and a function with calls, first
+//! ask [`PROLOGUE`]'s `spent`, which is true from the 80th time on: a table may grow while it is visited, and a
+//! function may call itself. Counts of repetitions and positions are never random values, and no table gets keys that
+//! double far enough for `#` to find a border in the billions.
 //!
-//! Results do not depend on time, chance, addresses or what ran before. Tables as keys are the exception, which the caller must bear.
+//! Results do not depend on time, chance, addresses or earlier programs. Tables as keys are the exception, which the
+//! caller must handle.
 
 use crate::differential::generate::Dice;
 
-/// The first line of each program: what bounds loops and recursion.
+/// The first line of each program, which bounds loops and recursion.
 const PROLOGUE: &str = "local steps = 0 local function spent() steps = steps + 1 return steps > 80 end";
 
-/// Levels from which on an expression is a name or a literal.
+/// The depth from which on an expression is a name or a literal.
 const MAX_DEPTH: usize = 4;
 
 /// A program.
@@ -23,8 +26,8 @@ pub(super) fn program(dice: &mut Dice) -> String {
     Writer::new(dice).program()
 }
 
-/// A program that builds a table of literals, changes it, and returns it with what `cjson` and `cmsgpack` make of it. Its keys are texts,
-/// numbers and booleans.
+/// A program that builds a table of literals, changes it, and returns it with its encodings by `cjson` and `cmsgpack`.
+/// Its keys are texts, numbers and booleans.
 pub(super) fn table_program(dice: &mut Dice) -> String {
     let mut writer = Writer::new(dice);
     let mut text = format!("local t = {}\n", writer.plain_table(0));
@@ -121,7 +124,7 @@ pub(super) fn broken(program: &str, dice: &mut Dice) -> String {
     tokens.concat()
 }
 
-/// The program's words, strings, marks and gaps; joined again they are the program.
+/// The program's words, strings, marks and gaps; joined together they are the program.
 pub(super) fn tokens(mut program: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     while let Some(first) = program.chars().next() {
@@ -140,16 +143,16 @@ pub(super) fn tokens(mut program: &str) -> Vec<&str> {
     tokens
 }
 
-/// What writes a program, and what is in scope where it writes.
+/// Writes a program; holds the names in scope at its current place.
 struct Writer<'a> {
     dice: &'a mut Dice,
-    /// Locals in scope; a name that stands here twice is drawn more often.
+    /// Locals in scope; a name listed twice is drawn more often.
     names: Vec<&'static str>,
-    /// Whether `...` is allowed, for each function that is open.
+    /// Whether `...` is allowed, for each enclosing function.
     varargs: Vec<bool>,
-    /// Loops that are open in the innermost function.
+    /// Enclosing loops in the innermost function.
     loops: usize,
-    /// Whether the innermost function calls something.
+    /// Whether the innermost function calls another one.
     calls: bool,
 }
 
@@ -251,7 +254,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A literal string: many read as numbers, some have escapes that Lua does not know.
+    /// A literal string: many can be read as numbers, some have escapes unknown to Lua.
     fn text(&mut self) -> String {
         match self.dice.below(8) {
             0 => format!("\"key{}\"", self.dice.below(100)),
@@ -326,7 +329,7 @@ impl<'a> Writer<'a> {
         if self.varargs.last() == Some(&true) { "...".to_owned() } else { self.name().to_owned() }
     }
 
-    /// Generates `part` as the inside of a function that does not take `...`.
+    /// Generates `part` inside a function that does not take `...`.
     fn without_rest<T>(&mut self, part: impl FnOnce(&mut Self) -> T) -> T {
         self.varargs.push(false);
         let part = part(self);
@@ -356,7 +359,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// What a field is taken of.
+    /// The expression before a field access.
     fn base(&mut self, depth: usize) -> String {
         match self.dice.below(12) {
             0..8 => self.name().to_owned(),
@@ -386,7 +389,7 @@ impl<'a> Writer<'a> {
         self.joined(count, gap, |w| w.expression(depth + 1))
     }
 
-    /// The same with one expression at least.
+    /// Like [`Self::list`], with at least one expression.
     fn some(&mut self, depth: usize) -> String {
         let count = 1 + self.dice.below(2);
         self.joined(count, ",", |w| w.expression(depth + 1))
@@ -417,7 +420,7 @@ impl<'a> Writer<'a> {
         let mut left = vec!["a", "b", "p", "q", "self"];
         let parameters: Vec<_> = (0..self.dice.below(4)).map(|_| left.remove(self.dice.below(left.len()))).collect();
         let is_vararg = self.chance(40);
-        // A function has an `arg` if it is vararg and never says `...`.
+        // A function has an `arg` if it is vararg and its body has no `...`.
         let has_arg = is_vararg && self.chance(50);
         let outer = (self.names.clone(), self.loops, self.calls);
         (self.loops, self.calls) = (0, false);
@@ -487,7 +490,7 @@ impl<'a> Writer<'a> {
 
     fn plain_key(&mut self) -> String {
         match self.dice.below(8) {
-            // NaN is no key.
+            // NaN cannot be a key.
             0 => self.one(&["0", "-0", "-1", "0.5", "2^53", "1/0", "1e308", "-2^31", "1.5", "65536"]).to_owned(),
             1 => self.text(),
             2 => self.one(&["true", "false"]).to_owned(),
@@ -516,7 +519,7 @@ impl<'a> Writer<'a> {
         self.constructor(items)
     }
 
-    /// A loop that lets a table grow or shrink by keys of one kind.
+    /// A loop that grows or shrinks a table by keys of one kind.
     fn growth(&mut self, table: &str) -> String {
         let (from, to, step) = match self.dice.below(6) {
             0 => (-(self.dice.below(12) as i64), self.dice.below(12) as i64, 1),
@@ -796,7 +799,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// What encodes and decodes: there and back again, or what was never encoded.
+    /// Encoders and decoders: there and back again, or decoding of arbitrary text.
     fn encoded(&mut self, depth: usize) -> String {
         const FORMATS: &[&str] = &[
             "'bBhH'", "'>i4<I2'", "'lL'", "'s'", "'c0'", "'!4bi'", "'fd'", "'i3'", "'x>h'", "'c3'", "'I8'", "'i33'",
@@ -878,7 +881,7 @@ impl<'a> Writer<'a> {
         let mut text = String::new();
         for _ in 0..statements {
             let statement = self.statement(depth);
-            // A bracket at the start of a line would be read as a call of what stands before.
+            // A bracket at the start of a line would be read as a call of the expression before it.
             if statement.starts_with('(') && !text.is_empty() {
                 text = format!("{}; ", text.trim_end_matches([' ', '\n', ';']));
             }
@@ -979,7 +982,7 @@ impl<'a> Writer<'a> {
     fn numeric_loop(&mut self, depth: usize) -> String {
         let name = self.one(&["i", "j"]);
         if self.chance(15) {
-            // Bounds and steps that round, that are no numbers, or that would let the loop run for ever.
+            // Bounds and steps that round, that are not numbers, or that would let the loop run for ever.
             let from =
                 self.one(&["0.1", "-0", "0", "1", "3", "2^53", "-2^53", "1/0", "-1/0", "0/0", "1e308", "'0x1p-3'"]);
             let to = self.one(&["1", "0", "-3", "2.5", "2^53+4", "1/0", "-1/0", "0/0", "'7'"]);
@@ -1006,7 +1009,7 @@ impl<'a> Writer<'a> {
         format!("for k,v in {source} do{}if spent() then break end {body}end", self.gap())
     }
 
-    /// A loop that counts in a name that nothing else assigns.
+    /// A loop that counts in a name that is assigned nowhere else.
     fn while_loop(&mut self, depth: usize) -> String {
         let body = self.rounds(depth, &[]);
         if self.chance(50) {
@@ -1060,7 +1063,7 @@ impl<'a> Writer<'a> {
         format!("local s = {table} table.sort(s{})", self.one(COMPARATORS))
     }
 
-    /// A function that calls itself a few times, in a tail call or not, with varargs that grow.
+    /// A function that calls itself a few times, in a tail call or not, with growing varargs.
     fn recursion(&mut self, depth: usize) -> String {
         self.names.push("r");
         let end = self.one(&["...", "n", "select('#', ...)", "{...}", "error('deep')", "error({n})", "debug", "nil"]);
@@ -1104,7 +1107,7 @@ impl<'a> Writer<'a> {
         )
     }
 
-    /// Functions that share a local, and others that each have one of their own.
+    /// Functions that share a local, and others with one each.
     fn closures(&mut self, depth: usize) -> String {
         self.names.push("fs");
         let value = self.without_rest(|w| w.expression(depth + 1));
@@ -1116,7 +1119,7 @@ impl<'a> Writer<'a> {
         )
     }
 
-    /// What stands outside of the program: globals, environments, methods of strings.
+    /// Names from outside the program: globals, environments, methods of strings.
     fn outer_names(&mut self, depth: usize) -> String {
         match self.dice.below(7) {
             0 => format!("undefined = {}", self.expression(depth + 1)),

@@ -1,4 +1,4 @@
-//! Programs on one server and on another: asked in pipelines, their answers as text, and which differences are no fault.
+//! Programs on two servers: asked in pipelines, with their answers as text, and the differences that are allowed.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::harness::{Program, REPLY_DEADLINE, Raw, Server, Value, encode};
 /// How a program is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
-    /// By the [`RUNNER`], which shows everything that it returns.
+    /// By the [`RUNNER`], which shows all results.
     UnderPcall,
     /// By EVAL.
     Plainly,
@@ -16,8 +16,8 @@ pub(super) enum How {
 /// A program and how it is called.
 pub(super) type Call = (How, String);
 
-/// Compiles its argument, runs it under `pcall`, and answers its results as text: tables in the order of `next`, each with its length,
-/// numbers to the last digit.
+/// Compiles its argument, runs it under `pcall`, and returns its results as text: tables in the order of `next`, each
+/// with its length, numbers to the last digit.
 pub(super) const RUNNER: &str = r#"
 local seen = {}
 local function escaped(s) return (string.gsub(s, '[^ -~]', function(c) return '\\' .. string.byte(c) .. '.' end)) end
@@ -55,10 +55,10 @@ pub(super) struct Answers<'a> {
     program: &'a str,
 }
 
-/// A difference that is no fault: why not, and how it is known.
+/// An allowed difference: the reason, and the test that recognizes it.
 pub(super) type Allowed = (&'static str, fn(&Answers<'_>) -> bool);
 
-/// All of them; `docs/compatibility.md` lists them for users.
+/// All allowed differences; `docs/compatibility.md` lists them for users.
 pub(super) const ALLOWED: &[Allowed] = &[
     ("keys are tables or functions, whose order is that of their addresses", |answers| {
         [answers.ours, answers.theirs].iter().all(|answer| has_key_by_address(answer))
@@ -90,7 +90,7 @@ fn has_key_by_address(answer: &str) -> bool {
     answer.match_indices('=').any(|(at, _)| is_by_address(&answer[..at]))
 }
 
-/// An answer in which errors say what was called, but not its name.
+/// An answer whose errors give the kind of the called value, but not its name.
 fn unnamed_calls(answer: &str) -> String {
     const BEFORE: &str = "attempt to call ";
     let mut unnamed = String::new();
@@ -110,7 +110,7 @@ fn unnamed_calls(answer: &str) -> String {
     unnamed + rest
 }
 
-/// An answer as text, each address as the word ADDRESS.
+/// An answer as text, with each address replaced by the word ADDRESS.
 fn without_addresses(answer: &Value) -> String {
     let text = format!("{answer:?}");
     let mut parts = text.split("0x");
@@ -135,7 +135,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// Starts a server that tells soon that a script takes long, so that it can be ended.
+    /// Starts a server that soon reports a slow script as busy, so that the script can be killed.
     pub(super) fn start(program: Program) -> Side {
         let server = Server::start(program, &["--busy-reply-threshold", "500"]);
         let caller = server.raw();
@@ -174,7 +174,7 @@ impl Side {
         self.caller.send(&encoded.collect::<Vec<u8>>());
     }
 
-    /// The next answer. A program that does not end is killed: so may one that was made by shrinking.
+    /// The next answer. A program that does not end is killed: shrinking may make such programs.
     fn answer(&mut self, (_, text): &Call) -> String {
         let begun = Instant::now();
         loop {
@@ -199,7 +199,7 @@ impl Side {
     }
 }
 
-/// Whether a program was ended from outside.
+/// Whether a program was killed.
 fn is_killed(answer: &str) -> bool {
     answer.contains("Script killed by user")
 }
@@ -208,9 +208,9 @@ fn is_killed(answer: &str) -> bool {
 pub(super) struct Sides {
     ours: Side,
     theirs: Side,
-    /// How often each of [`ALLOWED`] was met.
+    /// How often each of [`ALLOWED`] occurred.
     allowed: Vec<usize>,
-    /// How many of those that differ SCRIPT LINT warns of.
+    /// How many of the differing programs SCRIPT LINT warns of.
     warned: usize,
 }
 
@@ -222,7 +222,7 @@ impl Sides {
 
     /// Places of the calls whose answers differ without a reason.
     pub(super) fn differing(&mut self, calls: &[Call]) -> Vec<usize> {
-        // Both work at a time.
+        // Both servers work at once.
         self.ours.send(calls);
         self.theirs.send(calls);
         let answers = calls.iter().map(|call| (self.ours.answer(call), self.theirs.answer(call)));
@@ -249,8 +249,8 @@ impl Sides {
         (!self.is_fine(&call.1, &answers)).then_some(answers)
     }
 
-    /// Whether SCRIPT LINT warns of the order of keys in this program, which differs. To be asked of a least one: a large program may have
-    /// another reason for its warning.
+    /// Whether SCRIPT LINT warns of the order of keys in this differing program. Only a shrunk program should be asked
+    /// about: in a large one the warning may have another reason.
     pub(super) fn is_warned_of(&mut self, program: &str) -> bool {
         let warnings = self.ours.command(&["SCRIPT", "LINT", program]);
         let warnings = format!("{warnings:?}");
@@ -264,7 +264,7 @@ impl Sides {
         self.ours.killed + self.theirs.killed
     }
 
-    /// What was passed over, and why.
+    /// Counts of the tolerated differences, with the reasons.
     pub(super) fn summary(&self) -> String {
         let passed = ALLOWED.iter().zip(&self.allowed).filter(|(_, times)| **times > 0);
         let passed: Vec<String> = passed.map(|((reason, _), times)| format!("{times} times {reason}")).collect();
