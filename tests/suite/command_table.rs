@@ -92,7 +92,7 @@ const OTHERWISE: [(&str, &str); 14] = [
     ("xinfo|stream/full-block", "the word belongs to the group"),
 ];
 
-/// The meaning of the fields behind a command's name, in order.
+/// The fields after a command's name, in order.
 const FIELDS: [&str; 8] = ["arity", "flags", "first key", "last key", "step", "categories", "tips", "key specs"];
 
 #[test]

@@ -1,4 +1,5 @@
-//! Configuration as an operator meets it: Redis' own files, flags, CONFIG SET of several parameters, the process around the server.
+//! Configuration as an operator meets it: Redis' own files, flags, CONFIG SET of several parameters, the process around
+//! the server.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;

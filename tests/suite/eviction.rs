@@ -267,7 +267,7 @@ fn what_is_changed_stays() {
     assert!(read < 50 && changed > 170, "{read} that were read are there, and {changed} that were changed");
 }
 
-/// Evicted keys are gone after a crash, and others are not; a snapshot runs at the same time.
+/// Evicted keys stay gone after a crash, and the others stay; a snapshot runs at the same time.
 #[test]
 fn what_went_is_gone_after_a_crash() {
     let folder = tempfile::tempdir().expect("a temporary folder");

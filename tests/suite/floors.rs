@@ -205,7 +205,7 @@ impl Floors {
         }
         for (name, floor) in &self.0 {
             let Allowed::These(listed) = &floor.imports else { continue };
-            // A row of two may list the first of them, for the second.
+            // A row of two names may list the first as an import of the second.
             for listed in listed.iter().filter(|listed| *listed != name && !used.contains(&(&**name, &***listed))) {
                 faults
                     .push(format!("ARCHITECTURE.md says that {name} imports {listed}, which it does not, or must not"));
@@ -482,7 +482,7 @@ fn quoted_len(text: &str) -> usize {
     end.map_or(text.len(), |(at, _)| at + 1)
 }
 
-/// The length of a raw string behind its `r`; `None` if there is none.
+/// The length of a raw string after its `r`; `None` if it is not one.
 fn raw_len(text: &str) -> Option<usize> {
     let hashes = text.find(|c| c != '#')?;
     text[hashes..].strip_prefix('"')?;

@@ -55,8 +55,8 @@ fn bytes_are_counted_to_the_keys_for_which_they_were_sent() {
     raw.command(&["DEL", "nosuch", "b"]);
     raw.command(&["PING"]);
     raw.command(&["INCR", "a"]);
-    // "*3 $3 SET $1 a $10 0123456789" and "+OK"; "*2 $3 GET $1 a" and "$10 0123456789"; "*3 $3 DEL $6 nosuch $1 b" and ":0";
-    // the error of INCR.
+    // "*3 $3 SET $1 a $10 0123456789" and "+OK"; "*2 $3 GET $1 a" and "$10 0123456789"; "*3 $3 DEL $6 nosuch $1 b" and
+    // ":0"; the error of INCR.
     let (set, get, del) = (4 + 9 + 7 + 17 + 5, 4 + 9 + 7 + 17, 4 + 9 + 12 + 7 + 4);
     let incr = 4 + 10 + 7 + "-ERR value is not an integer or out of range\r\n".len() as i64;
     let sums = [("a", set + get + incr), ("nosuch", del / 2), ("b", del / 2)];

@@ -71,7 +71,7 @@ fn every_call_is_in_the_histogram(program: Program) {
     assert_eq!((*calls, steps.last().map(|(_, calls)| *calls)), (100, Some(100)));
     assert!(steps.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1), "not cumulative: {steps:?}");
     let [(micros, 1)] = found["debug"].1[..] else { panic!("one call is one step: {:?}", found["debug"]) };
-    // A busy machine may take longer; the unit would be a thousand times off.
+    // A busy machine may take longer; a wrong unit would be off by a thousand.
     assert!((20_000..10_000_000).contains(&micros), "20 ms are not {micros} us");
     let all = histograms(&mut raw, &[]);
     assert!(all.contains_key("latency|histogram") && all.contains_key("eval"), "{:?}", all.keys());
@@ -90,7 +90,7 @@ fn percentiles_are_those_asked_for(program: Program) {
         .map(|pair| pair.expect("a field"))
         .collect();
     assert_eq!(micros.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["p50", "p99", "p99.9"]);
-    // A busy machine may take longer; the unit would be a thousand times off.
+    // A busy machine may take longer; a wrong unit would be off by a thousand.
     assert!(micros.iter().all(|(_, micros)| (20_000.0..10_000_000.0).contains(micros)), "{line}");
     set(&mut raw, "latency-tracking-info-percentiles", "0.0 12.50 100");
     let now = raw.command(&["CONFIG", "GET", "latency-tracking-info-percentiles"]);

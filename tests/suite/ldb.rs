@@ -1,4 +1,4 @@
-//! The debugger of scripts: what redis-cli's `--ldb` speaks, against this server and against redis-server.
+//! The debugger of scripts: the protocol of redis-cli's `--ldb`, against this server and against redis-server.
 //!
 //! A session is a transcript: the client's input follows `> `, and all other lines are output. `...` at the end of a
 //! line matches anything. Lines that begin with `*` or `+` are replies that are not a screen of the debugger.

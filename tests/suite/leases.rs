@@ -167,7 +167,7 @@ fn a_raised_counter_is_in_the_log() {
     assert_eq!(call(&mut bench, 0, "TOKEN.LAST"), "1000");
 }
 
-/// However many leases end at once, none is taken for held.
+/// However many leases end at once, none counts as held.
 #[test]
 fn a_lease_that_is_over_is_not_held_although_it_is_still_there() {
     const HOLDERS: usize = 600;

@@ -442,7 +442,7 @@ fn is_vast(args: &Args) -> bool {
     matches!(args[0].as_slice(), b"SETBIT" | b"SETRANGE" | b"BITFIELD") && args.iter().any(|arg| vast(arg))
 }
 
-/// The position of a waiting command's timeout; 0 means behind the word BLOCK.
+/// The position of a waiting command's timeout; 0 means after the word BLOCK.
 fn timeout_place(name: &[u8], len: usize) -> Option<usize> {
     match name {
         b"BLPOP" | b"BRPOP" | b"BZPOPMIN" | b"BZPOPMAX" | b"BRPOPLPUSH" | b"BLMOVE" => Some(len.saturating_sub(1)),

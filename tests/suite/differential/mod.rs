@@ -1,11 +1,12 @@
 //! Identical commands to the server under test and to Redis 7.0.15 and 8.0, with comparison of replies and data.
 //!
-//! Four sources of commands, over RESP2 and over RESP3: `corpus/*.txt`, written by hand, family by family (its lines may
-//! use several connections, wait for blocked clients, read pushes); random sequences of the corpus' plain lines; random
-//! calls made from the declared syntax of the commands ([`generate`]), valid, at the edge, and broken; random libraries of
-//! functions ([`functions`]).
+//! Four sources of commands, over RESP2 and over RESP3: `corpus/*.txt`, written by hand, family by family (its lines
+//! may use several connections, wait for blocked clients, read pushes); random sequences of the corpus' plain lines;
+//! random calls made from the declared syntax of the commands ([`generate`]), valid, at the edge, and broken; random
+//! libraries of functions ([`functions`]).
 //!
-//! Others are scripts in the style of well-known libraries ([`queues`]), and clients that wait for each other ([`waiting`]).
+//! Others are scripts in the style of well-known libraries ([`queues`]), and clients that wait for each other
+//! ([`waiting`]).
 //!
 //! Replies are compared by the [`rule`] of their command. Random sequences go out in pipelines; between them the whole
 //! keyspace is compared ([`dump`]). A sequence that differs is run again, to rule out races with the clock, then shrunk
@@ -20,11 +21,11 @@
 //!
 //! A corpus line is a command as redis-cli reads it, optionally after `[name]`, the connection (a when absent), or:
 //! ```text
-//! # comment            ~ COMMAND   only the kind of the reply is compared, for what is meant to differ
+//! # comment            ~ COMMAND   only the kind of the reply is compared, for intended differences
 //! & COMMAND  sent, its reply read by a later  ?   (one more frame from this connection, e.g. a pushed message)
-//! !sleep MS            !blocked N  waits until so many clients are blocked, on both servers
+//! !sleep MS            !blocked N  waits until N clients are blocked, on both servers
 //! @2 LINE              only over RESP2
-//! @8 LINE              only against Redis 8.0: what 7.0 answers otherwise; so with @7
+//! @8 LINE              only against Redis 8.0, since 7.0 answers differently; likewise @7
 //! ```
 
 pub(crate) mod declared;
@@ -206,7 +207,7 @@ fn finds_and_shrinks_a_planted_difference() {
 #[test]
 fn missing_commands_are_really_missing() {
     if std::env::var("SUITE_SERVER").is_ok() {
-        return; // The list is about the server of this build.
+        return; // The list describes the server of this build.
     }
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();

@@ -1,5 +1,5 @@
-//! Scripts in the style of the libraries that people run on Redis: reentrant locks, semaphores, rate limiters, job queues whose
-//! arguments are packed with MessagePack, schedules, reliable fetch.
+//! Scripts in the style of the libraries that people run on Redis: reentrant locks, semaphores, rate limiters, job
+//! queues whose arguments are packed with MessagePack, schedules, reliable fetch.
 //!
 //! Each file in `queues/` is one script. Its lines `--@ KEYS | ARGV` are the calls to try, as redis-cli would read
 //! them; keys and times are chosen so that the scripts meet each other's data. The calls run in file order and in

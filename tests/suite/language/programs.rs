@@ -41,7 +41,7 @@ pub(super) fn table_program(dice: &mut Dice) -> String {
             return t, json, hex(packed), cmsgpack.unpack(packed), fine and cjson.decode(json), #t, table.maxn(t)"
 }
 
-/// A program with one token spoilt. Mostly it no longer compiles.
+/// A program with one token spoilt. Usually it no longer compiles.
 pub(super) fn broken(program: &str, dice: &mut Dice) -> String {
     const STRAY: &[&str] = &[
         "end",
