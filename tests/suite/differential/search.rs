@@ -113,7 +113,7 @@ pub(super) fn judge(pair: &mut Pair, sequence: &[Args], resp3: bool) -> Verdict 
 /// Runs a sequence from scratch; returns the number of calls up to the first difference, and the difference.
 fn run(pair: &mut Pair, sequence: &[Args], resp3: bool) -> Option<(usize, String)> {
     pair.reset();
-    // With these commands, clients here are invalidated that Redis leaves alone.
+    // These commands invalidate keys for clients that Redis leaves alone: only events are compared then.
     let has_vague = sequence.iter().any(|args| TELL_MORE.contains(&args[0].as_slice()));
     let sorted = sequence.iter().any(|args| args[0].to_ascii_uppercase().starts_with(b"SORT"));
     let mut done = 0;
