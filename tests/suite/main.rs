@@ -1,10 +1,10 @@
-//! The black-box suite: everything that talks to a running server, and what others' crates judge, in one test binary (one
-//! link instead of many).
+//! The black-box suite. Tests that talk to a running server, and suites of other projects that judge it, are one test
+//! binary, so that there is one link instead of many.
 //!
 //! Each module starts the servers it needs through [`harness`]. The server under test is the `tidegate` of this build,
-//! or whatever command `SUITE_SERVER` names (`SUITE_SERVER=redis-server cargo test --test suite` runs the whole suite
-//! against Redis itself: what fails there is a fault of the suite). Tests that compare with Redis are left out, and said to be,
-//! where no redis-server is installed ([`oracle`]).
+//! or the command that `SUITE_SERVER` names. `SUITE_SERVER=redis-server cargo test --test suite` runs the whole suite
+//! against Redis itself: a failure there is a fault of the suite. Tests that compare with Redis are skipped, and
+//! reported as skipped, where no redis-server is installed ([`oracle`]).
 
 mod access;
 mod all_or_nothing;

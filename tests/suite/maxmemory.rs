@@ -1,4 +1,4 @@
-//! What commands, transactions and scripts may do when memory is full. The same tests run against Redis.
+//! Commands, transactions and scripts when memory is full. The same tests run against Redis.
 
 use crate::crowd::on_both;
 use crate::harness::{Program, Raw, Server, Value, encode, until};
@@ -31,7 +31,7 @@ fn commands_are_refused(program: Program) {
         assert_eq!(client.command(&["DEL", "k"]), Value::Integer(0));
     }
     assert_eq!(raw.command(&["LPOP", "list"]), Value::bulk("a"));
-    // CLIENT REPLY counts the same commands.
+    // CLIENT REPLY counts these commands as well.
     raw.send_command(&["CLIENT", "REPLY", "SKIP"]);
     raw.send_command(&["SET", "k", "v"]);
     assert_eq!(raw.command(&["LLEN", "list"]), Value::Integer(1));
@@ -42,7 +42,7 @@ fn commands_are_refused(program: Program) {
 fn transactions_are_refused(program: Program) {
     let server = Server::start(program, &[]);
     let (mut raw, mut other) = (server.raw(), server.raw());
-    // Queued before memory was full: EXEC looks at what it would run.
+    // Queued before memory was full: EXEC checks the commands that it would run.
     raw.command(&["MULTI"]);
     raw.command(&["SET", "k", "v"]);
     limit(&mut other, "1");
@@ -54,7 +54,7 @@ fn transactions_are_refused(program: Program) {
     raw.command(&["GET", "k"]);
     limit(&mut other, "1");
     assert_eq!(raw.command(&["EXEC"]), Value::Array(vec![Value::Null]));
-    // Queued since: nothing that may need memory, and in 7.0 nothing at all.
+    // Queued while memory is full: no command that may need memory, and in 7.0 no command at all.
     assert_eq!(raw.command(&["MULTI"]), Value::status("OK"));
     let queued = if program == Program::Redis { Value::error(OOM) } else { Value::status("QUEUED") };
     assert_eq!(raw.command(&["GET", "k"]), queued);
@@ -89,7 +89,7 @@ fn scripts_are_refused(program: Program) {
     assert!(text.starts_with(OOM.as_bytes()), "{}", text.escape_ascii());
     assert_eq!(eval("return redis.pcall('set', 'k', 'v').err"), Value::bulk(OOM));
     assert_eq!(eval("return redis.call('get', 'k')"), Value::Null);
-    // Who has written goes on: nothing must be left half done.
+    // A script that has written goes on, since it must not be left half done.
     assert_eq!(
         eval("redis.call('del', 'old') redis.call('set', 'k', 'v') return redis.call('get', 'k')"),
         Value::bulk("v")
@@ -111,7 +111,8 @@ fn used_memory(raw: &mut Raw) -> u64 {
     used.parse().expect("a number")
 }
 
-/// What a script has left behind is collected before a command is refused for it, and without that a little later.
+/// Garbage of a script is collected before a command is refused for lack of memory. Without the command it is collected
+/// a little later.
 fn garbage_of_scripts_takes_no_room(program: Program) {
     if program == Program::Redis8 {
         // It refuses the command, and collects the garbage later.
@@ -148,7 +149,7 @@ fn the_limit_holds_and_is_lifted(program: Program) {
     assert_eq!(raw.command(&["SET", "k", "v"]), Value::status("OK"));
 }
 
-/// How many values of 1 kB fit below the limit, under new keys.
+/// Returns how many values of 1 kB fit below the limit, under new keys.
 fn fitting(raw: &mut Raw, prefix: &str) -> usize {
     let value = "x".repeat(1_000);
     let mut stored = 0;
@@ -163,14 +164,14 @@ fn fitting(raw: &mut Raw, prefix: &str) -> usize {
     }
 }
 
-/// Sends commands in one go; answers how many were refused.
+/// Sends the commands as one pipeline; returns how many were refused.
 fn send_all(raw: &mut Raw, commands: &[[String; 3]]) -> usize {
     let request: Vec<u8> = commands.iter().flat_map(|words| encode(words)).collect();
     raw.send(&request);
     commands.iter().filter(|_| raw.reply().value == Value::error(OOM)).count()
 }
 
-/// Small keys until memory is full; answers how many.
+/// Adds small keys until memory is full; returns how many.
 fn fill_with_small_keys(raw: &mut Raw) -> usize {
     let mut stored = 0;
     loop {
@@ -183,10 +184,10 @@ fn fill_with_small_keys(raw: &mut Raw) -> usize {
     }
 }
 
-/// How so many small keys go.
+/// Ways to remove many small keys.
 type Way<'a> = &'a dyn Fn(&mut Raw, usize);
 
-/// Memory that small keys took is there again for large values when they are gone, however they went.
+/// Memory freed by small keys can be used for large values, however the keys were removed.
 #[test]
 fn what_small_keys_took_serves_large_values() {
     let fits_after = |go: Way<'_>| {

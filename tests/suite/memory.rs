@@ -1,4 +1,4 @@
-//! MEMORY: where the server says that its memory is, and what it gives back.
+//! MEMORY: where the server's memory is reported to be, and how much of it is given back.
 
 use std::collections::BTreeMap;
 
@@ -33,14 +33,14 @@ fn integer(stats: &Stats, name: &str) -> i64 {
     }
 }
 
-/// A number as INFO memory tells it.
+/// A number in the form that INFO memory uses.
 fn info(raw: &mut Raw, name: &str) -> i64 {
     let all = text(&raw.command(&["INFO", "memory"]));
     let value = all.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     value.unwrap_or_else(|| panic!("{name} is not there")).parse().unwrap_or_else(|_| panic!("{name} is no integer"))
 }
 
-/// Sets keys `prefix:0` and on, or deletes them, in one go.
+/// Sets or deletes the keys `prefix:0` and up, as one pipeline.
 fn for_keys(raw: &mut Raw, prefix: &str, numbers: impl Iterator<Item = usize>, value: Option<&str>) {
     let command = |number: usize| {
         let key = format!("{prefix}:{number}");
@@ -51,7 +51,7 @@ fn for_keys(raw: &mut Raw, prefix: &str, numbers: impl Iterator<Item = usize>, v
     commands.iter().for_each(|_| assert!(!matches!(raw.reply().value, Value::Error(_))));
 }
 
-/// What every type of value looks like in either protocol, for one field.
+/// Returns the type of a field's value, in words.
 fn shape(value: &Value) -> String {
     match value {
         Value::Map(pairs) => format!("map of {}", pairs.len()),
@@ -77,7 +77,7 @@ fn stats_has_the_fields_of_redis_in_its_shapes() {
             }
             raw.command(&["SET", "k", "v", "PX", "100000"]);
             let mut stats = stats(&mut raw);
-            // In 7.0 it tells of the slots of a cluster, too.
+            // In 7.0 the reply covers the slots of a cluster, too.
             let database = pairs(stats.remove("db.0").expect("a database that holds a key"));
             let names = ["overhead.hashtable.main", "overhead.hashtable.expires"];
             names.iter().for_each(|name| assert!(integer(&database, name) > 0, "{name}"));
@@ -120,7 +120,7 @@ fn stats_and_info_agree_and_add_up() {
     near("allocator.resident", info(&mut raw, "allocator_resident"));
 }
 
-/// What clients hold is told as theirs.
+/// Memory held by clients is reported under clients.
 #[test]
 fn what_a_transaction_has_queued_is_of_clients() {
     let server = Server::start(Program::Tidegate, &[]);
@@ -134,7 +134,7 @@ fn what_a_transaction_has_queued_is_of_clients() {
     assert!(integer(&stats(&mut raw), "overhead.total") > 3 * MIB);
 }
 
-/// Places between keys are no memory in use, and told as fragmentation; without keys they are given back.
+/// Holes between keys are reported as fragmentation, not as memory in use; without keys they are given back.
 #[test]
 fn what_is_no_data_is_not_counted_as_data() {
     let server = Server::start(Program::Tidegate, &["--slowlog-log-slower-than", "-1"]);
@@ -186,7 +186,7 @@ fn what_is_no_data_is_not_counted_as_data() {
     }
 }
 
-/// The most memory that was resident, from the kernel's books: also in the middle of a command.
+/// The peak of resident memory, as the kernel reports it. It also covers peaks in the middle of a command.
 fn most_resident_bytes(server: &Server) -> i64 {
     let text = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
@@ -208,7 +208,7 @@ fn of_a_reply_that_is_too_long_little_is_made() {
     }
     let peak = most_resident_bytes(&server);
     assert!(peak < 200 * MIB, "{peak}");
-    // What fits is answered in full, also where it is long, and each key counts once.
+    // A range that fits is returned in full, even a long one, and each key counts once.
     raw.command(&["CONFIG", "RESETSTAT"]);
     let Value::Array(strings) = raw.command(&ask(20)) else { panic!("MGET answers an array") };
     assert!(strings.iter().all(|string| string.bytes().is_some_and(|bytes| bytes.len() == 4 * MIB as usize)));
@@ -235,19 +235,19 @@ fn free_places_are_told_and_given_back() {
     assert!(one < kept && one < MIB / 8, "{kept} and {one}");
 }
 
-/// What was freed goes back to the system, also where the server has nothing to do any more.
+/// Freed memory goes back to the system, even when the server is idle afterwards.
 #[test]
 fn freed_memory_comes_back_unasked() {
     resident_falls(20_000, 15 * MIB, &[]);
 }
 
-/// So little is kept for what comes next, unless MEMORY PURGE asks for it.
+/// A small reserve is kept for later allocations, unless MEMORY PURGE asks for it.
 #[test]
 fn purge_returns_the_little_that_is_kept() {
     resident_falls(3_000, 2 * MIB, &["MEMORY", "PURGE"]);
 }
 
-/// Deletes so many values of 1 kB, asks for what follows, and waits until the process is smaller by so much.
+/// Deletes `values` values of 1 kB, sends `then`, and waits until the process is smaller by `bytes`.
 fn resident_falls(values: usize, bytes: i64, then: &[&str]) {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
@@ -260,7 +260,7 @@ fn resident_falls(values: usize, bytes: i64, then: &[&str]) {
     until(|| info(&mut raw, "used_memory_rss") < full - bytes, "the process becomes smaller");
 }
 
-/// A script that fails after MEMORY PURGE is taken back like any other: its keys come back to where they were.
+/// A script that fails after MEMORY PURGE is undone like any other: its keys return to their places.
 #[test]
 fn purge_leaves_what_a_script_may_need_again() {
     let server = Server::start(Program::Tidegate, &[]);

@@ -1,5 +1,5 @@
-//! Metrics over HTTP: the text is what Prometheus reads, its figures are INFO's, and whether the server lives and is ready is told
-//! whatever it is busy with.
+//! Metrics over HTTP. The text is in the format that Prometheus reads and its figures are those of INFO. Liveness and
+//! readiness are reported however busy the server is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::harness::{Program, Raw, Server, Value, encode, until};
 
-/// A server with metrics, and where these are.
+/// A server with metrics, and the address of the metrics.
 fn start(flags: &[&str]) -> (Server, SocketAddr) {
     let address = free_address();
     let port = address.port().to_string();
@@ -16,24 +16,24 @@ fn start(flags: &[&str]) -> (Server, SocketAddr) {
     (server, address)
 }
 
-/// Nobody else is likely to take a port that was free a moment ago.
+/// Returns an address whose port was free a moment ago; another process is unlikely to take it.
 fn free_address() -> SocketAddr {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port");
     free.local_addr().expect("an address")
 }
 
-/// Sends bytes, and reads all that comes back.
+/// Sends bytes, and reads the whole response.
 fn exchange(address: SocketAddr, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).expect("somebody listens");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
     stream.write_all(request).expect("it is taken");
     let mut answer = Vec::new();
-    // What is refused in the middle of a request ends in a reset: what came before counts.
+    // A refusal in the middle of a request ends in a reset: the bytes before it count.
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8(answer).expect("text")
 }
 
-/// The status and the text that a path has.
+/// Returns the status and the text of a path.
 fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let answer = exchange(address, format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
     let (head, text) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no response: {answer:?}"));
@@ -46,7 +46,7 @@ fn get(address: SocketAddr, path: &str) -> (u16, String) {
 /// Labels by name.
 type Labels = BTreeMap<String, String>;
 
-/// The samples of the text format, by metric; everything that the format asks for is checked.
+/// The samples of the text format, by metric. Every requirement of the format is checked.
 #[derive(Default)]
 struct Metrics {
     kinds: BTreeMap<String, String>,
@@ -292,13 +292,13 @@ fn waiting_is_counted_when_it_begins_and_when_it_ends() {
     let counted = |family: &str, prefix: &str| waits(family, prefix)[..2].to_vec();
     assert_eq!(waits("lock", "a:"), [0.0, 0.0, 0.0]);
     holder.command(&words("LOCK.ACQUIRE a:lock first PX 600000"));
-    // Granted after waiting, within another command, too.
+    // Granted after waiting, also within another command.
     waiter.send(&encode(&words("ONCE id PX 60000 LOCK.ACQUIRE a:lock second PX 600000 BLOCK 0")));
     until(|| counted("lock", "a:") == [1.0, 0.0], "it waits");
     holder.command(&words("LOCK.RELEASE a:lock first"));
     assert!(matches!(waiter.reply().value, Value::Array(_)));
     assert_eq!(counted("lock", "a:"), [1.0, 1.0]);
-    // In vain, which is a refusal.
+    // A wait in vain, which is a refusal.
     let refusals = || {
         let labels = [("family", "lock"), ("prefix", "a:")];
         metrics(address).value("tidegate_refusals_total", &labels)
@@ -307,7 +307,7 @@ fn waiting_is_counted_when_it_begins_and_when_it_ends() {
     let before_s = waits("lock", "a:")[2];
     waiter.command(&words("LOCK.ACQUIRE a:lock third PX 600000 BLOCK 30"));
     assert_eq!((counted("lock", "a:"), refusals()), (vec![2.0, 2.0], Some(1.0)));
-    // It has waited 30 ms, but for what adding seconds loses.
+    // It has waited 30 ms, less the rounding of added seconds.
     assert!(waits("lock", "a:")[2] >= before_s + 0.0299);
     // The client hangs up.
     leaver.send(&encode(&words("LOCK.ACQUIRE a:lock fourth PX 600000 BLOCK 0")));
@@ -325,7 +325,7 @@ fn waiting_is_counted_when_it_begins_and_when_it_ends() {
     assert_eq!(counted("gate", ""), [1.0, 0.0]);
     beside.command(&["TICKET.CANCEL", &ticket]);
     assert_eq!((counted("gate", ""), counted("gate", "a:")), (vec![1.0, 1.0], vec![0.0, 0.0]));
-    // What began before the counters did is not counted when it ends.
+    // Work that began before the counters is not counted when it ends.
     for forget in ["CONFIG RESETSTAT", "CONFIG SET metrics-key-prefixes b:"] {
         beside.command(&acquire);
         holder.command(&words(forget));
@@ -408,9 +408,9 @@ fn a_crowd_that_says_nothing_is_bounded() {
     let (server, address) = start(&[]);
     let silent: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(address).expect("a connection")).collect();
     assert_eq!(server.raw().command(&["PING"]), Value::status("PONG"));
-    // They keep nobody from an answer.
+    // Stalled connections delay no other client's response.
     (0..50).for_each(|_| assert_eq!(get(address, "/health").0, 200));
-    // Most of them had to go.
+    // Most of the stalled connections had to be closed.
     let tasks = format!("/proc/{}/task", server.pid());
     if std::fs::exists(&tasks).unwrap_or(false) {
         until(|| std::fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() < 40), "they are gone");
@@ -446,7 +446,7 @@ fn who_loads_is_not_ready() {
     let address = free_address();
     let port = address.port().to_string();
     std::thread::scope(|scope| {
-        // As if the data were far more. Starting ends when all is loaded.
+        // Slows loading down as if the data were far larger. The start ends when everything is loaded.
         let flags = ["--appendonly", "yes", "--dir", dir, "--key-load-delay", "1000", "--metrics-port", &port];
         let starting = scope.spawn(move || Server::start(Program::Tidegate, &flags));
         until(|| TcpStream::connect(address).is_ok(), "metrics are served");

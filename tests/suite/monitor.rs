@@ -1,4 +1,5 @@
-//! MONITOR: what it shows of commands, transactions and scripts, to whom and when, and what it shows to nobody.
+//! MONITOR: which commands, transactions and scripts it shows, to which clients and when, and which it shows to no
+//! client.
 
 use crate::crowd::on_both;
 use crate::harness::{Program, Raw, Server, Value, encode};
@@ -11,14 +12,14 @@ on_both!(
     who_does_not_read_what_others_call_is_disconnected,
 );
 
-/// A client that looks on.
+/// A client that runs MONITOR.
 fn look_on(server: &Server) -> Raw {
     let mut raw = server.raw();
     assert_eq!(raw.command(&["MONITOR"]), Value::status("OK"));
     raw
 }
 
-/// What the next lines show, without the time, up to the one that shows `PING end`, which this sends.
+/// Returns the next lines, without the time, up to the one that shows `PING end`, which this sends.
 fn lines(monitor: &mut Raw, by: &mut Raw) -> Vec<String> {
     by.command(&["PING", "end"]);
     let mut lines = Vec::new();
@@ -51,17 +52,17 @@ fn commands_are_shown_as_they_were_called(program: Program) {
     let mut late = look_on(&server);
     client.command(&[b"set".as_slice(), b"a\r\n\"\\", b"\x00\xff~ \t"]);
     client.command(&["GeT", "a"]);
-    // What never ran is not shown, what failed is.
+    // A command that never ran is not shown; a failed one is.
     client.command(&["GET"]);
     client.command(&["NOSUCH", "x"]);
     client.command(&["LPUSH", "list", "x"]);
     client.command(&["INCR", "list"]);
     client.command(&["SELECT", "7"]);
-    // Of administrators nothing is.
+    // Commands of administrators are never shown.
     client.command(&["CONFIG", "GET", "maxmemory"]);
     client.command(&["CLIENT", "LIST"]);
     client.command(&["CLIENT", "GETNAME"]);
-    // Who waits is shown once.
+    // A waiting call is shown once.
     client.send_command(&["BLPOP", "queue", "0"]);
     while !String::from_utf8_lossy(other.command(&["CLIENT", "LIST"]).bytes().expect("text")).contains("flags=b") {}
     other.command(&["SELECT", "7"]);
@@ -92,7 +93,7 @@ fn what_transactions_and_scripts_call_is_shown_in_order(program: Program) {
     {
         client.command(command);
     }
-    // A transaction that is refused is over, too.
+    // A refused transaction is over, too.
     for command in [&["MULTI"][..], &["NOSUCH"], &["EXEC"]] {
         client.command(command);
     }
@@ -125,7 +126,7 @@ fn what_transactions_and_scripts_call_is_shown_in_order(program: Program) {
     assert_eq!(lines(&mut monitor, &mut client), expected);
 }
 
-/// Every command that takes secrets, with `SECRET` where these stand.
+/// Every command that takes secrets, with `SECRET` in their places.
 const WITH_SECRETS: &[&str] = &[
     "AUTH SECRET",
     "AUTH user SECRET",
@@ -137,7 +138,7 @@ const WITH_SECRETS: &[&str] = &[
     "CONFIG SET requirepass ",
 ];
 
-/// Commands are asked about, written behind what takes something else, and written wrong.
+/// Commands that are asked about, written as an option of another command, or misspelt.
 #[test]
 fn a_command_that_does_not_run_shows_no_secret() {
     let server = Server::start(Program::Tidegate, &["--slowlog-log-slower-than", "0"]);
@@ -194,7 +195,7 @@ fn who_looks_on_is_no_ordinary_client_until_reset(program: Program) {
     for command in [&["GET", "a"][..], &["SET", "a", "1"], &["PUBLISH", "c", "m"], &["EVAL", "return 1", "0"]] {
         assert_eq!(monitor.command(command), refused, "{command:?}");
     }
-    // What it calls itself it is shown behind the reply.
+    // The name that it gives itself is shown behind the reply.
     assert_eq!(monitor.command(&["PING", "self"]), Value::bulk("self"));
     assert_eq!(line(&mut monitor), r#"0 client "PING" "self""#);
     // Not in a transaction, whose end it could not see.
@@ -207,7 +208,7 @@ fn who_looks_on_is_no_ordinary_client_until_reset(program: Program) {
     assert_eq!(flags(&mut client), 0);
     client.command(&["SET", "a", "1"]);
     assert_eq!(monitor.command(&["GET", "a"]), Value::bulk("1"));
-    // Who goes without a word leaves nobody behind who is observed.
+    // A monitor that disconnects without a word leaves no observer behind.
     let mut monitor = look_on(&server);
     monitor.send_command(&["QUIT"]);
     monitor.read_to_end();
@@ -223,7 +224,7 @@ fn who_does_not_read_what_others_call_is_disconnected(program: Program) {
         let list = client.command(&["CLIENT", "LIST"]);
         String::from_utf8_lossy(list.bytes().expect("text")).contains("flags=O")
     };
-    // What the sockets hold is some megabytes.
+    // The sockets hold some megabytes.
     let mut sent = 0;
     while is_there(&mut client) {
         assert!(sent < 1_000, "it is still there");
@@ -232,7 +233,7 @@ fn who_does_not_read_what_others_call_is_disconnected(program: Program) {
     }
 }
 
-/// Where ordinary clients have no limit, that of replicas holds.
+/// The limit for replicas holds where ordinary clients have no limit.
 #[test]
 fn who_looks_on_without_a_limit_has_that_of_replicas() {
     let server = Server::start(Program::Tidegate, &["--client-output-buffer-limit", "replica 1000000 0 0"]);
@@ -246,7 +247,8 @@ fn who_looks_on_without_a_limit_has_that_of_replicas() {
     assert!(is_closed);
 }
 
-/// With a log lines come when what they tell of is written; also those of scripts and transactions, whatever became of them.
+/// With a journal, lines come when the effects they show are written. This also holds for scripts and transactions,
+/// whether they succeed or fail.
 #[test]
 fn lines_come_behind_the_log() {
     let server = Server::start(Program::Tidegate, &["--appendonly", "yes"]);
@@ -276,7 +278,7 @@ fn lines_come_behind_the_log() {
     assert_eq!(lines(&mut monitor, &mut client), expected);
 }
 
-/// A client that looks on is served beside a busy script, and sees who is.
+/// A monitor is served beside a busy script, and sees which script is busy.
 #[test]
 fn who_looks_on_sees_who_is_served_beside_a_busy_script() {
     let server = Server::start(Program::Tidegate, &["--busy-reply-threshold", "20"]);
@@ -287,7 +289,7 @@ fn who_looks_on_sees_who_is_served_beside_a_busy_script() {
     while !is_busy(&client.command(&["PING"])) {}
     assert!(matches!(client.command(&["AUTH", "x"]), Value::Error(_)));
     assert_eq!(line(&mut monitor), r#"0 client "AUTH" "(redacted)""#);
-    // Its own follow their replies.
+    // Lines of its own commands follow their replies.
     assert!(matches!(monitor.command(&["HELLO"]), Value::Array(_)));
     assert_eq!(line(&mut monitor), r#"0 client "HELLO""#);
     assert_eq!(monitor.command(&["RESET"]), Value::status("RESET"));

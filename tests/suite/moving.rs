@@ -1,5 +1,5 @@
-//! Moving in from Redis and out again: files, append-only folders, a running server that is followed under load, and the
-//! file that an export writes. Where Redis is compared with, it is asked for a DUMP of each key.
+//! Moving in from Redis and out again: files, append-only folders, a running server that is followed under load, and
+//! the file that an export writes. Where a test compares with Redis, Redis is asked for a DUMP of each key.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex};
 use crate::harness::{Program, Raw, Server, Value, encode, free_port, launch_command, until};
 use crate::oracle::REDIS_SERVER;
 
-/// A command line of the program under test that is no server.
+/// A subcommand of the program under test that does not start a server.
 fn tidegate(args: &[&str]) -> Command {
     let mut command = Command::new(&launch_command(Program::Tidegate)[0]);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-/// Runs it to its end. `Ok` is what it says on standard output, `Err` what it says of its failure.
+/// Runs it to its end. `Ok` is its standard output, `Err` its message about the failure.
 pub(crate) fn run(args: &[&str]) -> Result<String, String> {
     let output = tidegate(args).output().expect("the program that the other tests start");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -42,7 +42,7 @@ pub(crate) fn start(program: Program, dir: &Path, flags: &[&str]) -> Server {
     Server::start(program, &[&["--dir", text(dir)], flags].concat())
 }
 
-/// Sends commands at once, none of which may fail.
+/// Sends commands as one pipeline; none may fail.
 pub(crate) fn fill(raw: &mut Raw, commands: &[Vec<String>]) {
     raw.send(&commands.iter().flat_map(|command| encode(command)).collect::<Vec<u8>>());
     for command in commands {
@@ -95,14 +95,14 @@ pub(crate) fn every_type() -> Vec<Vec<String>> {
     commands
 }
 
-/// Commands that make a key of each type that Redis does not have.
+/// Commands that make a key of each type that Redis lacks.
 pub(crate) fn own_types() -> Vec<Vec<String>> {
     let lines =
         ["LOCK.ACQUIRE own:lock o PX 600000", "GATE.ACQUIRE own:gate h LIMIT 5 PX 600000", "STOCK.SET own:stock 5"];
     lines.map(|line| line.split(' ').map(str::to_owned).collect()).to_vec()
 }
 
-/// What clients can read of all keys, by database and name.
+/// The contents of all keys as clients read them, by database and name.
 pub(crate) fn contents(server: &Server) -> BTreeMap<String, String> {
     let mut raw = server.raw();
     let mut seen = BTreeMap::new();
@@ -123,7 +123,7 @@ pub(crate) fn contents(server: &Server) -> BTreeMap<String, String> {
             let mut said = format!("{:?} {kind:?}", raw.command(&["PEXPIRETIME", &key]));
             for read in reads {
                 let value = raw.command(read);
-                // What has no order is compared without one.
+                // Replies without an order are sorted before they are compared.
                 let value = match (kind.bytes(), value) {
                     (Some(b"set"), Value::Array(items)) => Value::Array(crate::harness::sorted(items)),
                     (Some(b"hash"), Value::Array(items)) => {
@@ -165,7 +165,8 @@ fn data_of_redis_comes_in_by_every_way_and_goes_out_again() {
         assert!(said.starts_with("imported: "), "{said}");
         let mut seen = contents(&tidegate);
         if source == text(&aof) {
-            // Groups are repeated by XCLAIM there, which does not say how many entries they had read. All else is the same.
+            // Redis repeats groups by XCLAIM, which does not carry the number of entries they had read. Everything else
+            // is equal.
             let known = |said: &str| said.split_once("entries-read").map(|(before, _)| before.to_owned());
             assert!(known(&wanted["0:stream"]).is_some(), "{}", wanted["0:stream"]);
             assert_eq!(known(&seen["0:stream"]), known(&wanted["0:stream"]));
@@ -175,12 +176,12 @@ fn data_of_redis_comes_in_by_every_way_and_goes_out_again() {
         last = Some(tidegate);
     }
 
-    // Both at once do not say which is newer.
+    // With both present, it is undecided which is newer.
     let tidegate = Server::start(Program::Tidegate, &[]);
     let refused = import(text(dir.path()), &tidegate, &[]).unwrap_err();
     assert!(refused.contains("name one of them"), "{refused}");
 
-    // And out: the same Redis reads it, and says the same of every key.
+    // Now out again: the same Redis reads the export, and returns the same for every key.
     let out = tempfile::tempdir().unwrap();
     let file = out.path().join("dump.rdb");
     let from = url(last.as_ref().expect("the last one"));
@@ -209,7 +210,7 @@ fn what_a_server_saves_for_redis_is_what_it_holds() {
     let checked =
         check.arg(dir.path().join("dump.rdb")).output().expect("redis-check-rdb is there, as redis-server is");
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
-    // Payloads of Tidegate are not compressed.
+    // Tidegate does not compress payloads.
     let redis = start(Program::Redis, dir.path(), &["--rdbcompression", "no"]);
     assert_same(&wanted, &contents(&redis));
     for db in ["0", "3", "9"] {
@@ -220,7 +221,7 @@ fn what_a_server_saves_for_redis_is_what_it_holds() {
         let Value::Array(keys) = theirs.command(&["KEYS", "*"]) else { panic!("KEYS answers an array") };
         for key in keys {
             let key = String::from_utf8(key.bytes().unwrap().to_vec()).unwrap();
-            // What has no order, and streams, which count what was read, are compared above.
+            // Unordered values, and streams, which count the entries read, are compared above.
             if !["set", "many:set", "many:integers", "many:hash"].contains(&&*key) && !key.ends_with("stream") {
                 assert_eq!(ours.command(&["DUMP", &key]), theirs.command(&["DUMP", &key]), "{db}: {key}");
             }
@@ -264,7 +265,7 @@ fn fields_that_expire_choose_the_version_of_an_export() {
     assert_eq!(times, Value::Array(vec![Value::Integer(4_102_444_800_000), Value::Integer(-1)]));
 }
 
-/// Writes an append-only file as its folder has it: each element a command, as one line.
+/// Writes an append-only file in the form of its folder: each element is a command, as one line.
 fn append_only(dir: &Path, name: &str, lines: &[&str]) -> PathBuf {
     let mut bytes = Vec::new();
     for line in lines {
@@ -294,7 +295,7 @@ fn append_only_files_are_applied_in_whole_transactions() {
     };
     assert_eq!(keys(&server), "[\"1\", \"1\", \"1\", (nil)]");
 
-    // Cut off at every byte of its last command, which then means nothing.
+    // Cut off at every byte of its last command, which is then ignored.
     let whole = std::fs::read(append_only(dir.path(), "two.aof", &["SELECT 2", "SET a 1", "SET a 22"])).unwrap();
     let last = whole.len() - encode(&["SET", "a", "22"]).len();
     for cut in [last + 1, last + 9, whole.len() - 1] {
@@ -305,12 +306,12 @@ fn append_only_files_are_applied_in_whole_transactions() {
         assert_eq!(keys(&server), "[\"1\", (nil), (nil), (nil)]");
     }
 
-    // Where others follow, a file that is cut off is damaged.
+    // A file that is cut off is damaged if other files follow it.
     std::fs::write(dir.path().join("x.manifest"), "file one.aof seq 1 type b\nfile two.aof seq 1 type i\n").unwrap();
     let refused = import(text(dir.path()), &Server::start(Program::Tidegate, &[]), &[]).unwrap_err();
     assert!(refused.contains("one.aof") && refused.contains("cut off"), "{refused}");
 
-    // What is no protocol is refused with its place.
+    // Input that is not the protocol is refused with its position.
     std::fs::write(&path, [&whole[..], b"*1\r\n!oops\r\n"].concat()).unwrap();
     let refused = import(text(&path), &Server::start(Program::Tidegate, &[]), &[]).unwrap_err();
     assert!(refused.contains(&format!("offset {}", whole.len())), "{refused}");
@@ -355,13 +356,13 @@ fn unknown_commands_end_an_import_unless_they_may_be_left_out() {
     assert!(said.contains("left out: the command BF.ADD"), "{said}");
     assert_eq!(server.raw().command(&["EXISTS", "a", "b", "c"]), Value::Integer(3));
 
-    // One that is known and fails says so, and what became of the others.
+    // A known command that fails is reported, with the outcome of the others.
     let path = append_only(dir.path(), "b.aof", &["SET n 1", "LPUSH n x", "SET m 1"]);
     let refused = import(text(&path), &server, &["--replace"]).unwrap_err();
     assert!(refused.contains("WRONGTYPE") && refused.contains("\"LPUSH n x\""), "{refused}");
 }
 
-/// Whoever writes the file does not command the server: what changes no data is left out and counted.
+/// The writer of the file does not command the server: commands that change no data are skipped and counted.
 #[test]
 fn an_import_runs_only_what_changes_data() {
     let lines = [
@@ -424,7 +425,7 @@ fn an_import_runs_only_what_changes_data() {
     }
 }
 
-/// A script without an end ends by itself, and the import says why.
+/// A script without an end is stopped, and the import says why.
 #[test]
 fn a_script_without_end_ends_an_import() {
     let dir = tempfile::tempdir().unwrap();
@@ -452,13 +453,13 @@ fn a_start_in_a_folder_of_redis_imports_once() {
     assert_eq!(server.raw().command(&["GET", "text"]), Value::bulk("changed since"));
     drop(server);
 
-    // Without the data the files are imported again, and a folder that was only made is none.
+    // Without the data the files are imported again. A folder that was only created holds no data.
     std::fs::remove_dir_all(dir.path().join("tidegate-data")).unwrap();
     std::fs::create_dir(dir.path().join("tidegate-data")).unwrap();
     assert_same(&wanted, &contents(&durable()));
 }
 
-/// Killed while it imports, at any point, a server leaves nothing that the next one would take for data.
+/// A server that is killed at any point of its import leaves nothing that the next start would take for data.
 #[test]
 fn a_start_that_is_killed_imports_from_the_beginning() {
     const KEYS: usize = 150_000;
@@ -517,7 +518,7 @@ fn commands_of_files_want_an_empty_target() {
     let refused = import(text(&path), &server, &[]).unwrap_err();
     assert!(refused.contains("it holds keys already") && refused.contains("--replace"), "{refused}");
     assert_eq!(server.raw().command(&["GET", "n"]), Value::bulk("3"));
-    // The commands may stand behind keys, too.
+    // Commands may also follow keys.
     let both = dir.path().join("both.rdb");
     let keys = snapshot(b"\x00\x01k\x01v");
     std::fs::write(&both, [keys, std::fs::read(&path).unwrap()].concat()).unwrap();
@@ -557,7 +558,7 @@ fn a_long_transaction_is_sent_while_its_replies_are_read() {
     assert_eq!(server.raw().command(&["GET", "n"]), Value::bulk(&COMMANDS.to_string()));
 }
 
-/// An RDB file of these entries, without a checksum.
+/// An RDB file with these entries and no checksum.
 fn snapshot(entries: &[u8]) -> Vec<u8> {
     [b"REDIS0011", entries, &[0xff], &[0; 8]].concat()
 }
@@ -588,7 +589,7 @@ fn empty_collections_are_left_out() {
         b"\x10\x01p\x07\x07\0\0\0\0\0\xff",
         b"\x0e\x01q\x01\x0b\x0b\0\0\0\x0a\0\0\0\0\0\xff",
         b"\x12\x01r\x02\x02\x07\x07\0\0\0\0\0\xff\x02\x07\x07\0\0\0\0\0\xff",
-        // One element behind a node without any.
+        // One element behind an empty node.
         b"\x12\x01f\x02\x02\x07\x07\0\0\0\0\0\xff\x01\x01v",
         b"\x0e\x01g\x02\x0b\x0b\0\0\0\x0a\0\0\0\0\0\xff\x0e\x0e\0\0\0\x0a\0\0\0\x01\0\0\x01v\xff",
         b"\x00\x01k\x01v",
@@ -637,7 +638,7 @@ struct Primary {
 }
 
 impl Primary {
-    /// Listens. Answers its address; it goes on until the test ends.
+    /// Listens until the test ends. Returns the address.
     fn start(&self) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("redis://{}", listener.local_addr().expect("it is bound"));
@@ -714,7 +715,7 @@ fn a_refused_command_is_not_passed_over_by_the_next_run() {
         assert!(refused.contains("\"LPUSH n x\"") && refused.contains("WRONGTYPE"), "{refused}");
         assert!(refused.contains("its transaction was not applied, all before it was"), "{refused}");
     }
-    // Nor is what was applied with it repeated, once it can be.
+    // Nor is the rest of its batch repeated, once it can be applied.
     let mut target = into.raw();
     let held = |target: &mut Raw| target.command(&["MGET", "n", "m"]);
     assert_eq!(held(&mut target), Value::Array(vec![Value::Null, Value::Null]));
@@ -733,7 +734,7 @@ fn two_imports_at_once_do_not_apply_anything_twice() {
     let one = follow();
     until(|| n() == Value::bulk("1"), "the first follows");
     let mut other = follow();
-    // Both wait for the next command, unless the second is slow; then it finds it applied.
+    // Both wait for the next command, unless the second is slow; then it finds the command applied.
     until(
         || {
             into.raw()
@@ -780,7 +781,7 @@ impl Follower {
         Follower(tidegate(&args).spawn().expect("the program that the other tests start"))
     }
 
-    /// Ends it as Ctrl-C does. Answers what it says at its end.
+    /// Ends it as Ctrl-C does. Returns its last output.
     fn end(mut self) -> String {
         // SAFETY: a signal to our own child, which has not been waited for.
         assert_eq!(unsafe { libc::kill(self.0.id() as i32, libc::SIGINT) }, 0);
@@ -791,14 +792,14 @@ impl Follower {
         said
     }
 
-    /// What it has said, once it has ended by itself.
+    /// Returns its output, once it has ended by itself.
     fn said(mut self) -> String {
         let output = std::mem::replace(&mut self.0, never()).wait_with_output().expect("our own child");
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 }
 
-/// A child that has nothing to do, in place of one that is waited for.
+/// An idle child process, which takes the place of one that is waited for.
 fn never() -> Child {
     Command::new("true").spawn().expect("a shell's tools")
 }
@@ -818,7 +819,7 @@ fn has_import(server: &Server) -> bool {
     list.split_whitespace().any(|field| field.strip_prefix("flags=").is_some_and(|flags| flags.contains('I')))
 }
 
-/// What INCR has made of some counters, together.
+/// The sum of some counters, which INCR has counted up.
 fn sum(server: &Server, counters: usize) -> i64 {
     let mut raw = server.raw();
     let names: Vec<String> = (0..counters).map(|counter| format!("counter:{counter}")).collect();
@@ -874,9 +875,10 @@ fn a_cut_over_under_load_loses_and_doubles_no_increment() {
     let snapshot = || into.raw().command(&["HGET", "tidegate:import", "snapshot"]);
     until(|| snapshot() == Value::bulk("whole"), "the snapshot is there");
     grown(&into, 2_000);
-    // The import is killed at any moment behind the snapshot, and begun again; then its link breaks.
+    // The import is killed at random moments after the snapshot, and restarted; then its link breaks.
     drop(follower);
-    // What it had sent may still be on its way. One that begins before that is applied says that another is at work, and ends.
+    // Commands it had sent may still be on their way. An import that begins before they are applied reports that
+    // another is at work, and ends.
     until(|| !has_import(&into), "its connection is closed");
     let follower = Follower::start(&redis, &into);
     grown(&into, 2_000);
@@ -904,7 +906,7 @@ fn a_follower_that_lags_keeps_what_was_extended() {
     raw.command(&["SET", "a", "1"]);
     let follower = Follower::start(&redis, &into);
     until(|| into.raw().command(&["GET", "a"]) == Value::bulk("1"), "the snapshot is there");
-    // In a transaction time stands still; when it is sent to replicas, the first deadline is over.
+    // Time stands still within a transaction; by the time it is sent to replicas, the first deadline has passed.
     for line in ["MULTI", "SET s v PX 1", "DEBUG SLEEP 0.05", "PEXPIRE s 1000000000", "EXEC", "SET a 2"] {
         raw.command(&line.split(' ').collect::<Vec<_>>());
     }
@@ -915,7 +917,7 @@ fn a_follower_that_lags_keeps_what_was_extended() {
     assert_eq!(into.raw().command(&["GET", "s"]), Value::bulk("v"));
 }
 
-/// Without either of the two servers there is nothing to wait for.
+/// Without either server there is nothing to wait for.
 #[test]
 fn a_follower_whose_servers_are_both_gone_ends() {
     if REDIS_SERVER.is_missing() {

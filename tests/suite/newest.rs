@@ -1,8 +1,8 @@
-//! Data commands of Redis 8.10, which no server at hand has: against naive models.
+//! Data commands of Redis 8.10, compared with naive models, since no such server is at hand.
 //!
-//! LMOVEM moves what two vectors say; SUNIONCARD and SDIFFCARD count what sets of the standard library hold; XREAD and XREADGROUP
-//! with MAXCOUNT and MAXSIZE answer as many entries as a loop over all of them allows. What blocks, and each error's text, stands in
-//! `transcripts`.
+//! LMOVEM is compared with two vectors, SUNIONCARD and SDIFFCARD with sets of the standard library. XREAD and
+//! XREADGROUP with MAXCOUNT and MAXSIZE must return as many entries as a loop over all of them allows. Blocking, and
+//! the text of each error, are in `transcripts`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,7 +75,7 @@ impl Add for usize {
     }
 }
 
-/// What LMOVEM does, and answers: `None` is null.
+/// Applies LMOVEM and returns its reply: `None` is null.
 fn move_many(
     lists: &mut Lists,
     (source, from): (&'static str, &str),
@@ -91,7 +91,7 @@ fn move_many(
         "LEFT" => list.drain(..count).collect(),
         _ => (0..count).filter_map(|_| list.pop()).collect(),
     };
-    // One by one, in the order in which they were taken.
+    // One by one, in the order in which they were popped.
     let target = lists.entry(destination).or_default();
     let before = target.len();
     let mut in_order = taken;
@@ -198,7 +198,7 @@ fn a_read_ends_where_its_budget_does() {
                 // It ended at the entry that passed the limit.
                 assert!(answered == wanted || bytes >= max_size, "{command:?}: {bytes} bytes");
             }
-            // What is within the limit but for the last entry.
+            // All entries but the last are within the limit.
             let most = max_size + 250;
             assert!(max_size == 0 || bytes <= most, "{command:?}: {bytes} bytes");
         }
@@ -208,7 +208,7 @@ fn a_read_ends_where_its_budget_does() {
     }
 }
 
-/// How many entries of each stream a call answers, and of how many bytes the reply is.
+/// Returns how many entries of each stream a call returned, and the bytes of the reply.
 fn read(raw: &mut Raw, command: &[&str]) -> (Vec<usize>, usize) {
     raw.send_command(command);
     let reply = raw.reply();

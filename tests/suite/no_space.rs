@@ -1,4 +1,4 @@
-//! A start on a disk that has no byte or no inode left, or that can't be written to at all.
+//! A start on a disk that has no byte or no inode left, or that is read-only.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -18,7 +18,7 @@ fn start(disk: &SmallDisk, flags: &[&str]) -> Server {
     Server::start(Program::Tidegate, &[&["--dir", dir, "--appendonly", "yes"], flags].concat())
 }
 
-/// Takes every byte and, where these are counted, every inode. What is answered gives them back when it is removed.
+/// Takes every byte and, where these are counted, every inode. Removing the returned files frees them.
 fn take_all(disk: &SmallDisk) -> PathBuf {
     let others = disk.path().join("others");
     std::fs::create_dir_all(&others).expect("an inode is left");
@@ -36,7 +36,7 @@ fn files(disk: &SmallDisk) -> Vec<PathBuf> {
     files.map(|file| file.expect("a file").path()).collect()
 }
 
-/// Segments that lie ready.
+/// Prepared segments.
 fn ready(disk: &SmallDisk) -> Vec<PathBuf> {
     let is_ready = |path: &PathBuf| {
         path.extension().is_some_and(|extension| extension == "seg") && end_of_blocks(path) <= HEADER_BYTES
@@ -44,7 +44,7 @@ fn ready(disk: &SmallDisk) -> Vec<PathBuf> {
     files(disk).into_iter().filter(is_ready).collect()
 }
 
-/// Writes keys of this name until the server refuses. Answers how many it acknowledged.
+/// Writes keys of this name until the server refuses. Returns how many it acknowledged.
 fn fill(c: &mut Raw, name: &str) -> i64 {
     let value = "x".repeat(10_000);
     for n in 0..5_000 {
@@ -57,12 +57,12 @@ fn fill(c: &mut Raw, name: &str) -> i64 {
     panic!("the disk has no end");
 }
 
-/// Writes until the server refuses, and kills it. Answers how many writes it acknowledged.
+/// Writes until the server refuses, and kills it. Returns how many writes it acknowledged.
 fn write_until_full(disk: &SmallDisk) -> i64 {
     let server = start(disk, &[]);
     let acknowledged = fill(&mut server.raw(), "key");
     drop(server);
-    // A segment that was half made would give its space to the next start.
+    // A half-made segment would give its space to the next start.
     let is_unfinished = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "tmp");
     files(disk)
         .iter()
@@ -71,19 +71,19 @@ fn write_until_full(disk: &SmallDisk) -> i64 {
     acknowledged
 }
 
-/// A server that has come up where nothing can be written shows all that was acknowledged, refuses writes, and goes on when `others`
-/// are gone.
+/// A server that starts where nothing can be written serves all acknowledged data, refuses writes, and resumes when
+/// `others` are removed.
 fn goes_on(server: Server, disk: &SmallDisk, keys: i64, others: &Path) {
     let mut c = server.raw();
     assert_eq!(c.command(&["DBSIZE"]), Value::Integer(keys), "{}", server.log());
     assert_eq!(c.command(&["STRLEN", "key:0"]), Value::Integer(10_000));
-    // What lies ready may take some more.
+    // Prepared segments may take some more.
     let keys = keys + fill(&mut c, "more");
     assert_eq!(c.command(&["DBSIZE"]), Value::Integer(keys));
     assert_eq!(info(&mut c, "aof_last_write_status"), "err");
     let told = "the log's disk is full";
     until(|| server.log().contains(told), told);
-    // It ends in order, as far as it can, and comes up again.
+    // It shuts down in order, as far as it can, and starts again.
     drop(server);
     let server = start(disk, &[]);
     let keys = keys + fill(&mut server.raw(), "again");
@@ -152,7 +152,7 @@ fn a_folder_that_can_not_be_written_to_is_refused_with_advice() {
     let said = refusal(disk.path());
     assert!(said.contains("Read-only file system") && said.contains("mount it for writing"), "{said}");
     disk.remount("rw");
-    // Somebody else's folder.
+    // A folder of another user.
     let command_line = launch_command(Program::Tidegate);
     let output = Command::new(&command_line[0])
         .args(&command_line[1..])

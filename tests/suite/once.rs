@@ -1,5 +1,6 @@
-//! ONCE: what a naive model says of random [histories](crate::histories) of calls, and what others notice of them. Replies of all kinds are
-//! in `transcripts/once.txt`; crashes also in [`kills`](crate::kills) and, with effects, in [`replica`](crate::replica).
+//! ONCE: random [histories](crate::histories) of calls compared with a naive model, and the effects on other clients.
+//! Replies of all kinds are in `transcripts/once.txt`; crashes also in [`kills`](crate::kills) and, with effects, in
+//! [`replica`](crate::replica).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use crate::harness::{Program, Raw, Server, Value, decode, until};
 use crate::histories::{Log, run};
 use crate::in_process::{Bench, START_MS, Told, script, words};
 
-/// What the model knows: lists, counters, and by id the reply that was kept with the time when it ends.
+/// The state of the model: lists, counters, and by id the reply that was kept with the time at which it expires.
 #[derive(Clone, Default)]
 struct Model {
     lists: BTreeMap<String, Vec<String>>,
@@ -17,15 +18,15 @@ struct Model {
     kept: BTreeMap<String, (Value, i64)>,
 }
 
-/// How a command inside can end otherwise than well.
+/// The ways in which a command inside can fail.
 enum Failure {
-    /// By an error that it answers.
+    /// It replies with an error.
     Answered(Value),
-    /// By one that ends the script that it is.
+    /// It is a script, and an error ends it.
     Ended(Value),
 }
 
-/// A script that counts and then answers an error, or fails.
+/// A script that counts and then returns an error, or fails.
 const COUNT_AND_ANSWER: &str = "redis.call('INCR', KEYS[1]) return redis.error_reply('SOLD out')";
 const COUNT_AND_FAIL: &str = "redis.call('INCR', KEYS[1]) redis.call('INCR', KEYS[2])";
 
@@ -94,7 +95,7 @@ enum Way {
     Directly,
     InExec,
     FromScript,
-    /// It is taken back.
+    /// It is undone.
     FromFailingScript,
 }
 
@@ -117,13 +118,13 @@ fn call(bench: &mut Bench, way: Way, args: &Args) -> Value {
     }
 }
 
-/// A server, its log, and the model of it.
+/// A server, its journal, and the model of it.
 struct Pair {
     bench: Bench,
     log: Log,
     model: Model,
     now_ms: i64,
-    /// Repetitions, and how many of them were of an error.
+    /// Repetitions, and how many of them repeated an error.
     repeated: [u64; 2],
 }
 
@@ -142,7 +143,7 @@ impl Pair {
         let inner = command(dice);
         let ways = [Way::Directly, Way::Directly, Way::InExec, Way::FromScript, Way::FromFailingScript];
         let way = *dice.pick(&ways);
-        // A script runs no other one.
+        // A script cannot run another one.
         let is_nested = matches!(way, Way::FromScript | Way::FromFailingScript) && inner[0] == "EVAL";
         let inner = if is_nested { vec!["INCR", "n0"] } else { inner };
         self.make_lists();
@@ -151,7 +152,7 @@ impl Pair {
         self.log.follow(&mut self.bench).map(drop)
     }
 
-    /// What is over is over; what is kept is kept for longer.
+    /// Expired replies are removed; kept ones are kept for longer.
     fn set_clock_back(&mut self, dice: &mut Dice) {
         self.bench.reclaim();
         self.model.kept.retain(|_, (_, until_ms)| self.now_ms < *until_ms);
@@ -160,7 +161,7 @@ impl Pair {
         self.now_ms -= ms;
     }
 
-    /// So that what is to be a list is one.
+    /// Makes sure that the keys used as lists are lists.
     fn make_lists(&mut self) {
         for list in ["l0", "l1"] {
             if !self.model.lists.contains_key(list) {
@@ -186,7 +187,7 @@ impl Pair {
         let wanted = self.model.once(&id, now_ms + ttl_ms, keeps_errors, inner, now_ms);
         let answered = call(&mut self.bench, way, &args);
         let fits = match (&answered, &wanted) {
-            // What ends a script says where.
+            // An error that ends a script names the line.
             (Value::Error(text), Value::Error(wanted)) => text.starts_with(wanted),
             _ => answered == wanted,
         };
@@ -195,7 +196,7 @@ impl Pair {
         if fits { Ok(()) } else { Err(format!("{id} {inner:?} {way:?}: {answered:?}, not {wanted:?}")) }
     }
 
-    /// Whether all there is is what the model has.
+    /// Asserts that the server's contents equal the model's.
     fn compare(&mut self) -> Result<(), String> {
         let mut expected: Vec<(Vec<&str>, Value)> = Vec::new();
         for (key, count) in &self.model.counters {
@@ -229,12 +230,12 @@ fn once_is_as_a_model_says() {
             pair.step(dice).map_err(|told| format!("step {step}: {told}"))?;
         }
         let [repeated, errors] = pair.repeated;
-        // One in five is enough of errors.
+        // One error in five calls is enough.
         Ok([repeated, 5 * errors, pair.log.kills])
     });
 }
 
-/// What a second server makes of the same units.
+/// Builds a second server from the same units.
 #[test]
 fn the_reply_and_what_was_done_are_one_unit() {
     let (mut original, mut copy) = (Bench::new(1), Bench::new(1));
@@ -282,7 +283,7 @@ fn a_reply_that_is_too_long_undoes_the_command() {
     assert!(text.starts_with(b"ERR The reply exceeds"), "{}", text.escape_ascii());
     assert_eq!(raw.command(&["STRLEN", "long"]), Value::Integer(1024 * 1024));
     assert_eq!(raw.command(&["GET", "n"]), Value::bulk("2"));
-    // What is just short enough is kept.
+    // A reply just below the limit is kept.
     raw.command(&["SETRANGE", "long", "0", ""]);
     raw.command(&["SET", "fits", &long[..1024 * 1024 - 9]]);
     let Value::Bulk(first) = raw.command(&["ONCE", "id", "PX", "60000", "GETDEL", "fits"]) else { panic!("a string") };
@@ -329,7 +330,7 @@ fn it_takes_the_rights_for_both() {
     admin.command(&["ACL", "SETUSER", "app", "+incr"]);
     assert_eq!(app.command(&once(&["INCR", "n:1"])), Value::Integer(1));
     assert_eq!(app.command(&once(&["INCR", "n:1"])), Value::Integer(1));
-    // A category for all of its kind.
+    // One category covers all commands of this kind.
     admin.command(&["ACL", "SETUSER", "app", "-@coordination"]);
     refused(app.command(&once(&["INCR", "n:1"])), "NOPERM User app has no permissions to run the 'once' command");
 }
@@ -363,14 +364,14 @@ fn others_are_told_of_what_it_runs() {
     assert_eq!(watcher.command(&["EXEC"]), Value::Null, "what is watched has changed");
     let calls = |raw: &mut Raw, name| stat(raw, "commandstats", &format!("cmdstat_{name}:calls="));
     assert!(calls(&mut raw, "once").starts_with("2,") && calls(&mut raw, "incr").starts_with("1,"));
-    // What it reads is cached, and what others change of it told.
+    // Keys that it reads are cached, and changes by others are reported.
     assert_eq!(raw.command(&["ONCE", "id:2", "PX", "60000", "GET", "n"]), Value::bulk("1"));
     watcher.command(&["SET", "n", "7"]);
     raw.send_command(&["PING"]);
     let told: Vec<Value> = (0..2).map(|_| raw.reply().value).collect();
     let invalidation = Value::Push(vec![Value::bulk("invalidate"), Value::Array(vec![Value::bulk("n")])]);
     assert!(told.contains(&invalidation), "{told:?}");
-    // The call is what is slow, not what it runs.
+    // The call is slow, not the command that it runs.
     raw.command(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
     raw.command(&["SLOWLOG", "RESET"]);
     raw.command(&["ONCE", "id:3", "PX", "60000", "INCR", "n"]);
@@ -379,8 +380,8 @@ fn others_are_told_of_what_it_runs() {
     assert_eq!((slow.matches("\"ONCE\"").count(), slow.matches("[\"INCR\"").count()), (1, 0), "{slow}");
 }
 
-/// GUARD around ONCE: the rights, the keys and the secrets are those of all three, MONITOR shows all three, and what is repeated is answered
-/// only while the lease is held.
+/// GUARD around ONCE: the rights, keys and secrets of all three commands count, MONITOR shows all three, and a reply is
+/// repeated only while the lease is held.
 #[test]
 fn a_guarded_call_runs_once() {
     let server = Server::start(Program::Tidegate, &[]);
@@ -412,7 +413,7 @@ fn a_guarded_call_runs_once() {
         assert!(line.ends_with(&format!("] {shown}")), "{line}, not {shown}");
     }
     assert_eq!(app.command(&guarded("id", &["INCR", "n"])), Value::Integer(1));
-    // Who waits inside is served once, and another one that waits with the same id gets the same.
+    // A waiter inside is served once, and another waiter with the same id gets the same reply.
     admin.command(&["ACL", "SETUSER", "app", "+blpop", "~queue", "~id:q"]);
     let mut other = server.raw();
     other.command(&["AUTH", "app", "x"]);
@@ -424,7 +425,7 @@ fn a_guarded_call_runs_once() {
     let element = Value::Array(vec![Value::bulk("queue"), Value::bulk("x")]);
     assert_eq!((app.reply().value, other.reply().value), (element.clone(), element));
     assert_eq!(admin.command(&["LLEN", "queue"]), Value::Integer(1));
-    // What is waited for under a lease is not taken after it.
+    // An element that is waited for under a lease is not taken after the lease ends.
     app.send_command(&guarded("id", &["BLPOP", "queue", "0"]));
     assert_eq!(app.reply().value, Value::Integer(1), "the id has a reply already");
     admin.command(&["ACL", "SETUSER", "app", "~id:s"]);
@@ -439,7 +440,7 @@ fn a_guarded_call_runs_once() {
     assert_eq!(app.reply().value, Value::error(stale));
     assert_eq!(app.command(&guarded("id", &["INCR", "n"])), Value::error(stale), "not even what it was answered");
     assert_eq!(admin.command(&["EXISTS", "id:s"]), Value::Integer(0));
-    // A command that runs another one has its secrets, and so has that one.
+    // A command that runs another one has its secrets, at every depth.
     admin.command(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
     admin.command(&["GUARD", "lock", "1", "ONCE", "id", "EX", "60", "AUTH", "hidden"]);
     admin.command(&["CONFIG", "SET", "slowlog-log-slower-than", "-1"]);
@@ -466,7 +467,7 @@ fn nothing_is_kept_of_a_call_that_could_not_run() {
     let refused = raw.command(&["ONCE", "id", "PX", "60000", "KEEPERR", "INCR", "n"]);
     assert!(matches!(&refused, Value::Error(text) if text.starts_with(b"OOM")), "{refused:?}");
     raw.command(&["CONFIG", "SET", "maxmemory", "0"]);
-    // A script that was ended from outside, after it has written.
+    // A script that was killed from outside after it had written.
     raw.command(&["CONFIG", "SET", "busy-reply-threshold", "1"]);
     raw.send_command(&[
         "ONCE",
@@ -492,7 +493,7 @@ fn a_script_that_eval_brings_stays_though_the_call_fails() {
     let mut copy = Bench::new(1);
     original.keep_units();
     original.call(0, &words(&["CONFIG", "SET", "script-cache-max-bytes", "100"]));
-    // Each pushes out the one before it, which the copy must have had.
+    // Each pushes out the previous reply, which the copy must have had.
     for n in 0..20 {
         let body = format!("redis.call('INCR', 'n') error('no {n} {}')", "x".repeat(60));
         let reply = original.call(0, &words(&["ONCE", "id", "PX", "1000", "EVAL", &body, "0"]));
@@ -502,7 +503,7 @@ fn a_script_that_eval_brings_stays_though_the_call_fails() {
     assert_eq!(copy.programs(), original.programs());
 }
 
-/// One protocol's shape is kept; the other one gets as much of it as it can say.
+/// A reply is kept in the shape of one protocol; a client of the other gets as much of it as that protocol can express.
 #[test]
 fn a_repetition_over_the_other_protocol_has_the_first_ones_shape() {
     let server = Server::start(Program::Tidegate, &[]);
@@ -522,7 +523,7 @@ fn a_repetition_over_the_other_protocol_has_the_first_ones_shape() {
     assert_eq!(two.command(&all("4")), Value::Array(vec![Value::bulk("f"), Value::bulk("v")]));
 }
 
-/// Who waits for the same id hangs up, times out or is let go: the others wait on.
+/// A waiter for the same id hangs up, times out or is unblocked: the others wait on.
 #[test]
 fn who_waits_with_an_id_holds_up_nobody() {
     let server = Server::start(Program::Tidegate, &[]);
@@ -542,7 +543,7 @@ fn who_waits_with_an_id_holds_up_nobody() {
     let served = |job: &str| Value::Array(vec![Value::bulk("jobs"), Value::bulk(job)]);
     assert_eq!(second.reply().value, served("a"));
     assert_eq!(other.reply().value, served("b"));
-    // Rights that were taken away meanwhile.
+    // Rights that were taken away in between.
     raw.command(&["ACL", "SETUSER", "app", "on", "nopass", "+@all", "~*"]);
     second.command(&["AUTH", "app", "x"]);
     second.send_command(&["ONCE", "id:2", "PX", "60000", "BLPOP", "jobs", "0"]);
@@ -555,7 +556,7 @@ fn who_waits_with_an_id_holds_up_nobody() {
     assert_eq!(raw.command(&["EXISTS", "id:2"]), Value::Integer(0));
 }
 
-/// What is not to run later than a time is not waited for any longer; what is kept for a time from then on is.
+/// A call with a deadline stops waiting at it; a reply's retention counts from then.
 #[test]
 fn nobody_waits_until_it_is_too_late() {
     let at_ms = (START_MS + 100).to_string();
@@ -572,7 +573,7 @@ fn nobody_waits_until_it_is_too_late() {
     }
 }
 
-/// Of many who try the same, however they come, one runs it.
+/// Of many clients that try the same id, however they connect, one runs it.
 #[test]
 fn of_many_at_once_one_runs() {
     const CLIENTS: usize = 16;
@@ -586,7 +587,7 @@ fn of_many_at_once_one_runs() {
                     let Value::Integer(order) = raw.command(&["ONCE", &id, "PX", "600000", "INCR", "orders"]) else {
                         panic!("a number")
                     };
-                    // Whoever gets it first, all get the same.
+                    // Whichever runs it first, all get the same reply.
                     let again = raw.command(&["ONCE", &id, "PX", "600000", "INCR", "orders"]);
                     assert_eq!(again, Value::Integer(order));
                 }

@@ -1,14 +1,15 @@
-//! What some tests need of the machine: redis-server to compare with, redis-cli to type into, leave to mount a small disk.
+//! Programs and rights that some tests need of the machine: redis-server to compare with, redis-cli to type into, leave
+//! to mount a small disk.
 //!
-//! `cargo test` passes on a machine without them: a test that needs one which is not installed returns at once. The test
-//! harness of Rust then reports it as "ok" and knows no other word, so the suite counts these tests itself and says at its
-//! end, behind the harness' own summary, how many ran and how many were left out. Where `SUITE_REDIS` is set, which names the
-//! redis-server to compare with, no comparison is left out: what is not installed fails its tests. CI sets it. Whether a disk may
-//! be mounted is for the machine to say.
+//! `cargo test` passes on a machine without them: a test whose requirement is missing returns at once. The test harness
+//! of Rust then reports it as "ok" and knows no other word, so the suite counts these tests itself. At its end, behind
+//! the harness' own summary, it says how many ran and how many were skipped. Where `SUITE_REDIS` is set, which names
+//! the redis-server to compare with, no comparison is skipped: a missing program fails its tests. CI sets it. Whether a
+//! disk may be mounted is up to the machine.
 //!
-//! Debian's redis-server is version 7.0. `SUITE_REDIS_8` names one of version 8.0, to compare with as well: where the two differ, it
-//! is right. `SUITE_VALKEY` names a valkey-server of version 9.1. No package of Debian has these, so without the variables their tests are left
-//! out. `.ci/peers` builds both.
+//! Debian's redis-server is version 7.0. `SUITE_REDIS_8` names a server of version 8.0 to compare with as well; where
+//! the two differ, 8.0 is right. `SUITE_VALKEY` names a valkey-server of version 9.1. Debian packages neither, so
+//! without the variables their tests are skipped. `.ci/peers` builds both.
 
 use std::io::Write;
 use std::net::{IpAddr, UdpSocket};
@@ -17,14 +18,14 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
 
-/// What tests need beside the server under test.
+/// Requirements of tests beside the server under test.
 pub(crate) struct Tool {
     name: &'static str,
     probe: fn() -> bool,
-    /// What is wrong where it is missing, and how it can be had.
+    /// The problem when it is missing; `advice` says how to get it.
     lack: &'static str,
     advice: &'static str,
-    /// Whether `SUITE_REDIS` demands it.
+    /// Whether it must be present when `SUITE_REDIS` is set.
     is_of_redis: bool,
     is_there: OnceLock<bool>,
     run: AtomicUsize,
@@ -33,7 +34,7 @@ pub(crate) struct Tool {
 
 /// The server to compare with.
 pub(crate) static REDIS_SERVER: Tool = Tool::redis("redis-server", || answers_its_version("redis-server"));
-/// The same in version 8.0.
+/// The server to compare with in version 8.0.
 pub(crate) static REDIS_SERVER_8: Tool = Tool::new(
     "Redis 8.0",
     false,
@@ -51,7 +52,7 @@ pub(crate) static VALKEY_SERVER: Tool = Tool::new(
 );
 /// The client that people type into.
 pub(crate) static REDIS_CLI: Tool = Tool::redis("redis-cli", || answers_its_version("redis-cli"));
-/// The same, built with TLS.
+/// redis-cli built with TLS.
 pub(crate) static REDIS_CLI_TLS: Tool = Tool::new(
     "redis-cli --tls",
     false,
@@ -62,7 +63,7 @@ pub(crate) static REDIS_CLI_TLS: Tool = Tool::new(
     "NOT THERE",
     "apt-get install redis-tools",
 );
-/// What encrypts a key of TLS.
+/// The tool that encrypts a TLS key.
 pub(crate) static OPENSSL: Tool = Tool::new(
     "openssl",
     false,
@@ -70,7 +71,7 @@ pub(crate) static OPENSSL: Tool = Tool::new(
     "NOT INSTALLED",
     "apt-get install openssl",
 );
-/// An address of this machine beside that of the loopback.
+/// An address of this machine other than the loopback's.
 pub(crate) static OTHER_ADDRESS: Tool =
     Tool::new("another address", false, || other_address().is_some(), "NOT THERE", "connect the machine to a network");
 /// A disk of a size that a test chooses.
@@ -82,10 +83,10 @@ pub(crate) static SMALL_DISK: Tool = Tool::new(
     "run them as root, where that may mount",
 );
 
-/// An address of this machine that is not that of the loopback.
+/// Returns an address of this machine other than the loopback's.
 pub(crate) fn other_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // This chooses a way to there, and sends nothing.
+    // This chooses a route, and sends nothing.
     socket.connect("203.0.113.77:9").ok()?;
     socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback())
 }
@@ -106,7 +107,7 @@ impl Tool {
         Tool::new(name, true, probe, "NOT INSTALLED", "apt-get install redis-server redis-tools")
     }
 
-    /// Whether the calling test must be left out for the lack of this program. Each test that needs it asks once.
+    /// Whether the calling test must be skipped because this program is missing. Each test that needs it asks once.
     pub(crate) fn is_missing(&self) -> bool {
         static REPORT: Once = Once::new();
         // SAFETY: a plain function that lives as long as the process, and that does not unwind.
@@ -141,11 +142,11 @@ fn answers_its_version(program: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// A file system in memory that holds so much and no more.
+/// A file system in memory with a fixed size.
 pub(crate) struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    /// Mounts one of `size`, as mount(8) writes it. `None` where that is not allowed.
+    /// Mounts one of `size`, in the notation of mount(8). `None` where that is not allowed.
     pub(crate) fn mount(size: &str) -> Option<SmallDisk> {
         let dir = tempfile::tempdir().expect("a temporary folder");
         mount(&["-t", "tmpfs", "-o", &format!("size={size}"), "tidegate-test"], dir.path()).then_some(SmallDisk(dir))
@@ -179,8 +180,8 @@ fn mount(args: &[&str], at: &Path) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Called by the C library when the process exits, whatever the tests' outcome. Writes to standard error itself, which the
-/// harness does not capture.
+/// Called by the C library when the process exits, whether the tests pass or fail. Writes to standard error directly,
+/// which the harness does not capture.
 extern "C" fn report() {
     let tools = [
         &REDIS_SERVER,
@@ -193,7 +194,7 @@ extern "C" fn report() {
         &SMALL_DISK,
     ];
     for line in tools.into_iter().filter_map(Tool::summary) {
-        // Without anybody who reads it there is nobody to report to.
+        // A closed standard error leaves nowhere to report to.
         let _ = writeln!(std::io::stderr(), "{line}");
     }
 }

@@ -1,4 +1,4 @@
-//! `client-output-buffer-limit`: counted when something is answered, not when a socket takes no more.
+//! `client-output-buffer-limit`: counted when a reply is added, not when a socket stops accepting bytes.
 
 use crate::crowd::on_both;
 use crate::harness::{Program, Raw, Server, Value, encode};
@@ -18,7 +18,7 @@ fn limited(program: Program) -> (Server, Raw) {
     (server, client)
 }
 
-/// Asserts that so many clients were closed, where INFO counts that: before Redis 7.4 it does not.
+/// Asserts how many clients were closed, where INFO counts that: before Redis 7.4 it does not.
 fn closed(client: &mut Raw, count: u64) {
     let info = client.command(&["INFO", "stats"]);
     let text = String::from_utf8_lossy(info.bytes().expect("text")).into_owned();
@@ -36,7 +36,7 @@ fn a_reply_beyond_the_limit_closes_and_is_not_sent(program: Program) {
         assert_eq!(reader.read_to_end(), b"");
         closed(&mut client, already as u64 + 1);
     }
-    // Each reply for itself is no more than may wait.
+    // Each reply alone is within the limit.
     for _ in 0..3 {
         assert!(matches!(client.command(&["LRANGE", "list", "0", "80"]), Value::Array(items) if items.len() == 81));
     }
@@ -70,7 +70,7 @@ fn strangers_may_leave_little_unread(program: Program) {
     // A few errors at once are no attack.
     stranger.send(&encode(&["GET", "a"]).repeat(100));
     (0..100).for_each(|_| assert!(matches!(stranger.reply().value, Value::Error(_))));
-    // This many are; some may have gone before they are counted.
+    // This many are an attack; some may have been sent before they are counted.
     stranger.send(&encode(&["GET", "a"]).repeat(2_000));
     let answered = stranger.read_to_end().len();
     assert!(answered < 2_000 * "-NOAUTH Authentication required.\r\n".len(), "{answered}");
