@@ -1,7 +1,8 @@
-//! The pages that users read. `tests/snippets` takes the fenced blocks out of them, for this and for `tests/clients`, whose programs run those
-//! of their languages. Here redis-cli types what stands in blocks of `console`, one page after the other, each at a server of its own, and
-//! prints what stands there, but for numbers that depend on the time, connections, and what the page leaves out (`...`). What no
-//! test runs says why in `tests/not-run.txt`.
+//! The pages that users read. `tests/snippets` extracts their fenced blocks, for this module and for `tests/clients`,
+//! whose programs run the blocks of their languages. Here redis-cli types the blocks of `console`, page after page,
+//! each page on a server of its own. It must print the text that the page shows, except for numbers that depend on the
+//! time, connections, and the parts that the page omits (`...`). Each block that no test runs has its reason in
+//! `tests/not-run.txt`.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +17,7 @@ const LANGUAGES: [&str; 7] = ["console", "sh", "python", "sql", "go", "java", "j
 pub(crate) struct Block {
     pub(crate) page: String,
     language: String,
-    /// Why it is not run; `-` where it is.
+    /// The reason it is not run; `-` if it is run.
     reason: String,
     first_line: String,
     pub(crate) text: String,
@@ -45,7 +46,7 @@ fn blocks() -> Vec<Block> {
     index.lines().map(block).collect()
 }
 
-/// Those of a language that are to be run.
+/// The blocks of a language that are run.
 pub(crate) fn blocks_of(language: &str) -> Vec<Block> {
     blocks().into_iter().filter(|block| block.language == language && block.reason == "-").collect()
 }
@@ -81,7 +82,7 @@ fn the_pages_show_what_is_printed() {
     if REDIS_CLI.is_missing() {
         return;
     }
-    // The README's are those of tour.rs.
+    // tour.rs runs those of the README.
     let blocks: Vec<Block> = blocks_of("console").into_iter().filter(|block| block.page != "README.md").collect();
     let mut typed = 0;
     for page in blocks.chunk_by(|one, next| one.page == next.page) {
@@ -90,7 +91,7 @@ fn the_pages_show_what_is_printed() {
             let line = command.replacen("redis-cli", &format!("redis-cli --no-raw -p {}", server.port()), 1);
             let output = Command::new("sh").args(["-c", &line]).output().expect("a shell");
             let printed = String::from_utf8(output.stdout).expect("redis-cli prints text");
-            // Behind an error redis-cli prints an empty line.
+            // redis-cli prints an empty line after an error.
             let (printed, shown) = (without_times(printed.trim_end().lines()), without_times(shown.into_iter()));
             assert!(is_shown(&printed, &shown), "{}: {command}\n{printed:#?}\n{shown:#?}", page[0].page);
             typed += 1;
@@ -116,7 +117,7 @@ pub(crate) fn steps(block: &str) -> Vec<(String, Vec<&str>)> {
     steps
 }
 
-/// Whether these lines are what a page shows of them: `...` stands for any lines, or for the rest of one.
+/// Whether printed lines match those that a page shows: `...` stands for any lines, or for the rest of one.
 fn is_shown(printed: &[String], shown: &[String]) -> bool {
     match (printed, shown) {
         (_, [first, rest @ ..]) if first.trim() == "..." => {
@@ -133,8 +134,8 @@ fn is_shown(printed: &[String], shown: &[String]) -> bool {
     }
 }
 
-/// What was printed or shown, without what depends on the time: what is behind the name of a time, or tells a connection, and IDs,
-/// those of streams among them.
+/// Returns printed or shown text without the parts that vary: values of fields that hold times or describe a
+/// connection, and IDs, also those of streams.
 fn without_times<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut is_time = false;
     let mut without = |line: &str| {

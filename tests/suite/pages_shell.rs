@@ -1,6 +1,6 @@
-//! The blocks of `sh` in the pages, line by line, in a folder of their own: hosts, ports and absolute paths of the page become ones of this
-//! machine. A line that starts a server leaves it running, and an import that follows is ended by Ctrl-C when it has caught up, as the pages
-//! tell their readers to do.
+//! The blocks of `sh` in the pages, line by line, in a folder of their own. The page's hosts, ports and absolute paths
+//! are replaced by ones of this machine. A line that starts a server leaves it running. An import that follows is ended
+//! by Ctrl-C when it has caught up, as the pages tell their readers to do.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -25,16 +25,16 @@ fn the_lines_for_a_shell_do_what_the_pages_say() {
     assert!(blocks.len() >= 10, "{} blocks of `sh`", blocks.len());
 }
 
-/// The machines of a page: the one that its reader sits at, with a server at the usual port, and those that it names.
+/// The machines of a page: the reader's own, with a server at the usual port, and those that the page names.
 struct Machine {
     root: tempfile::TempDir,
-    /// The Redis that is left: `old`. Its files are in `/var/lib/redis`.
+    /// The Redis to move away from: `old`. Its files are in `/var/lib/redis`.
     old: Server,
     /// Tidegate at port 6379, whose folder is the reader's: `new`.
     usual: Server,
-    /// One that asks for a password.
+    /// A server that asks for a password.
     host: Server,
-    /// Stands for port 7000, where the pages start another server.
+    /// Replaces port 7000, where the pages start another server.
     other_port: u16,
     started: Vec<Child>,
 }
@@ -93,7 +93,7 @@ impl Machine {
             _ if line.contains("--follow") => follow(command),
             _ => {
                 let output = command.output().expect("a shell");
-                // A server that is shut down answers nothing.
+                // A server that is shut down sends no reply.
                 let says = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
                 assert!(output.status.success() || line.contains("SHUTDOWN"), "{shell_line}: {says}");
                 assert!(!says.contains("(error)") && !says.contains("ERR "), "{shell_line}: {says}");
@@ -137,7 +137,7 @@ impl Machine {
         }
     }
 
-    /// Starts a server that goes on. It has the data that the page speaks of.
+    /// Starts a server that keeps running. It has the data that the page mentions.
     fn start(&mut self, mut command: Command, port: u16) {
         self.started.push(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a shell"));
         until(|| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok(), "the server answers");
@@ -146,14 +146,14 @@ impl Machine {
         }
     }
 
-    /// Makes room for what an import brings.
+    /// Makes room for an import's data.
     fn empty(&self) {
         for port in self.targets() {
             assert_eq!(self.connect(port).command(&["FLUSHALL"]), Value::ok());
         }
     }
 
-    /// Where an import may go to. A port that no server of ours has taken may be another test's.
+    /// Returns the ports that an import may target. Another test may own a port that none of our servers has taken.
     fn targets(&self) -> Vec<u16> {
         let other = (!self.started.is_empty()).then_some(self.other_port);
         [self.usual.port(), self.host.port()].into_iter().chain(other).collect()

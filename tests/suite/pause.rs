@@ -1,5 +1,5 @@
-//! CLIENT PAUSE: who waits for its end and who does not, that nobody's order changes by it, and that the data stands still. The same
-//! tests run against Redis, but for what it does since 7.2 only.
+//! CLIENT PAUSE: which calls wait for its end and which do not. It must not change any client's order, and the data
+//! must stand still. The same tests run against Redis, except for behaviour introduced in 7.2.
 
 use crate::crowd::on_both;
 use crate::harness::{Program, Raw, Server, Value, until};
@@ -45,7 +45,7 @@ fn writes_wait_and_reads_do_not(program: Program) {
     for command in [&["GET", "k"][..], &["PING"], &["CONFIG", "GET", "port"], &["SUBSCRIBE", "c"], &["UNSUBSCRIBE"]] {
         assert!(!matches!(other.command(command), Value::Error(_)), "{command:?}");
     }
-    // What is no command is told so at once.
+    // An unknown command is refused at once.
     assert!(matches!(other.command(&["SET", "k"]), Value::Error(_)));
     for command in [&["SET", "k", "w"][..], &["PFCOUNT", "hll"], &["PUBLISH", "c", "m"], &["DEL", "k"], &["FLUSHALL"]] {
         let mut writer = server.raw();
@@ -60,7 +60,7 @@ fn writes_wait_and_reads_do_not(program: Program) {
     until_blocked(&mut raw, 1);
     let clients = raw.command(&["CLIENT", "LIST"]);
     assert!(String::from_utf8_lossy(clients.bytes().expect("text")).contains(" flags=b "));
-    // Who leaves is forgotten.
+    // A client that leaves is forgotten.
     drop(list);
     until_blocked(&mut raw, 0);
     unpause(&mut raw);
@@ -110,7 +110,7 @@ fn a_transaction_waits_for_what_it_would_do(program: Program) {
     assert_eq!(raw.command(&["GET", "k"]), Value::Null);
     unpause(&mut raw);
     assert_eq!(writer.reply().value, Value::Array(vec![Value::ok()]));
-    // A pause that begins in a transaction begins behind it.
+    // A pause that begins in a transaction takes effect after it.
     for command in [&["MULTI"][..], &["SET", "a", "1"], &["CLIENT", "PAUSE", "60000", "WRITE"], &["SET", "b", "2"]] {
         raw.command(command);
     }
@@ -119,7 +119,7 @@ fn a_transaction_waits_for_what_it_would_do(program: Program) {
     until_blocked(&mut raw, 1);
     let all = Value::Array(vec![Value::bulk("1"), Value::bulk("2"), Value::Null]);
     assert_eq!(raw.command(&["MGET", "a", "b", "c"]), all);
-    // To leave one is not held up.
+    // QUIT is not held up.
     assert_eq!(reader.command(&["MULTI"]), Value::ok());
     assert_eq!(reader.command(&["DISCARD"]), Value::ok());
 }
@@ -128,7 +128,7 @@ fn a_pipeline_goes_on_where_it_stopped(program: Program) {
     const COMMANDS: i64 = 1_000;
     let (server, mut raw) = Server::with_client(program);
     let mut other = server.raw();
-    // The pause begins in the middle of what is one read.
+    // The pause begins in the middle of one read.
     let mut pipeline = Vec::new();
     for n in 0..COMMANDS {
         if n == COMMANDS / 2 {
@@ -148,7 +148,7 @@ fn a_pipeline_goes_on_where_it_stopped(program: Program) {
     assert_eq!(other.reply().value, Value::ok());
     until_blocked(&mut raw, 1);
     assert_eq!(raw.command(&["GET", "n"]), Value::bulk(&(COMMANDS / 2).to_string()));
-    // What a client does not want to read it does not read afterwards either.
+    // A reply that a client has turned off stays off after the pause.
     let mut quiet = server.raw();
     quiet.send_command(&["CLIENT", "REPLY", "SKIP"]);
     quiet.send_command(&["SET", "quiet", "1"]);
@@ -179,7 +179,7 @@ fn a_pause_ends_by_itself(program: Program) {
     let mut other = server.raw();
     assert_eq!(raw.command(&["CLIENT", "PAUSE", "1", "ALL"]), Value::ok());
     assert_eq!(other.command(&["SET", "k", "v"]), Value::ok());
-    // This one waits for its end itself; a milder one that is shorter changes nothing.
+    // This one waits for its own end; a shorter, milder pause changes nothing.
     assert_eq!(raw.command(&["CLIENT", "PAUSE", "100"]), Value::ok());
     assert_eq!(raw.command(&["CLIENT", "PAUSE", "1", "WRITE"]), Value::ok());
     assert_eq!(other.command(&["GET", "k"]), Value::bulk("v"));
@@ -203,7 +203,7 @@ fn nothing_expires_meanwhile(program: Program) {
     assert_eq!(raw.command(&["DBSIZE"]), Value::Integer(2));
     assert_eq!(field(&mut raw, "stats", "expired_keys:"), 0);
     if program == Program::Tidegate {
-        // No key is alive, and one is answered: Redis 7.0 would look for ever.
+        // No key is alive, and yet one is returned: Redis 7.0 would search forever.
         assert!(matches!(raw.command(&["RANDOMKEY"]), Value::Bulk(_)));
     }
     unpause(&mut raw);
@@ -216,7 +216,7 @@ fn who_is_blocked_stays_blocked() {
     let (server, mut raw) = Server::with_client(Program::Tidegate);
     let mut blocks = server.raw();
     let Value::Integer(id) = blocks.command(&["CLIENT", "ID"]) else { panic!("no number") };
-    // What it waits for comes with the pause.
+    // The element it waits for comes with the pause.
     blocks.send_command(&["BLPOP", "list", "0"]);
     until_blocked(&mut raw, 1);
     for command in [&["MULTI"][..], &["CLIENT", "PAUSE", "60000", "WRITE"], &["RPUSH", "list", "a"], &["EXEC"]] {
@@ -226,7 +226,7 @@ fn who_is_blocked_stays_blocked() {
     assert_eq!(blocked(&mut raw), 1);
     unpause(&mut raw);
     assert_eq!(blocks.reply().value, Value::Array(vec![Value::bulk("list"), Value::bulk("a")]));
-    // One that is postponed can't be unblocked.
+    // A postponed call cannot be unblocked.
     pause(&mut raw, "WRITE");
     blocks.send_command(&["BLPOP", "list", "0"]);
     until_blocked(&mut raw, 1);

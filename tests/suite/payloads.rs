@@ -80,7 +80,7 @@ fn elements(value: Value) -> Vec<Value> {
     }
 }
 
-/// All that a client can read of a key, times of consumers left out.
+/// Everything that a client can read of a key, except the times of consumers.
 fn content(raw: &mut Raw, key: &str) -> Vec<Value> {
     let kind = raw.command(&["TYPE", key]);
     let mut content = match text(&kind).as_str() {
@@ -102,7 +102,7 @@ fn content(raw: &mut Raw, key: &str) -> Vec<Value> {
 fn stream_content(raw: &mut Raw, key: &str) -> Vec<Value> {
     let mut content = elements(raw.command(&["XRANGE", key, "-", "+"]));
     let info = elements(raw.command(&["XINFO", "STREAM", key]));
-    // What Redis 7.0 tells, but for the sizes of its own structures.
+    // The fields that Redis 7.0 reports, except the sizes of its own structures.
     let told = [
         "length",
         "last-generated-id",
@@ -140,13 +140,13 @@ fn debug_object_tells_the_size_of_a_payload() {
         fill(&mut raw, "a", &commands);
         let told = text(&raw.command(&["DEBUG", "OBJECT", "a"]));
         let size = told.split_whitespace().find_map(|word| word.strip_prefix("serializedlength:")?.parse().ok());
-        // Its type is before it, behind it a version of two bytes and a checksum of eight.
+        // The type precedes it; a version of two bytes and a checksum of eight follow it.
         let payload = raw.command(&["DUMP", "a"]).bytes().map_or(0, <[u8]>::len);
         assert_eq!(size, Some(payload - 11), "{what}: {told}");
     }
 }
 
-/// What is dumped by one program means the same to the other.
+/// A value dumped by one program means the same to the other.
 fn carry(from: Program, to: Program) {
     let (from, to) = (Server::start(from, &[]), Server::start(to, &[]));
     let (mut from, mut to) = (from.raw(), to.raw());
@@ -159,11 +159,11 @@ fn carry(from: Program, to: Program) {
         assert_eq!(content(&mut to, "a"), content(&mut from, "a"), "{what}");
         let (encoding, native) =
             (to.command(&["OBJECT", "ENCODING", "a"]), to.command(&["OBJECT", "ENCODING", "native"]));
-        // A number that was appended to is text until it is stored anew.
+        // A number that was appended to stays text until it is stored anew.
         if what != "appended text" {
             assert_eq!(encoding, native, "{what}");
         }
-        // And what it became there can be carried on.
+        // And the value restored there can be moved on.
         let again = to.command(&["DUMP", "a"]);
         let again = again.bytes().expect("it was just restored");
         assert_eq!(from.command(&[&b"RESTORE"[..], b"back", b"0", again]), Value::status("OK"), "{what}");
@@ -239,7 +239,8 @@ fn older_representations_mean_the_same() {
     }
 }
 
-/// Libraries move with all that they say of their functions: short texts, ones that Redis packs, and ones that it can't.
+/// Libraries move with all details of their functions: short texts, texts that Redis compresses, and texts that it
+/// cannot.
 fn carry_libraries(from: Program, to: Program) {
     let (from, to) = (Server::start(from, &[]), Server::start(to, &[]));
     let (mut from, mut to) = (from.raw(), to.raw());
@@ -260,7 +261,7 @@ fn carry_libraries(from: Program, to: Program) {
         let answer = Value::Array(vec![Value::Integer(at), Value::bulk("x")]);
         assert_eq!(to.command(&["FCALL_RO", &format!("F{at}"), "0", "x"]), answer);
     }
-    // And back, over those that are there.
+    // And back, over the libraries that exist.
     let again = to.command(&["FUNCTION", "DUMP"]);
     let again = again.bytes().expect("a payload is a string");
     let taken = text(&from.command(&[&b"FUNCTION"[..], b"RESTORE", again]));
@@ -293,7 +294,7 @@ fn migrate(raw: &mut Raw, to: &Server, rest: &[&str]) -> Value {
     raw.command(&[&words, rest].concat())
 }
 
-/// Keys move with their lifetimes; what can't move stays.
+/// Keys move with their lifetimes; values that cannot move stay.
 fn move_keys(from: Program, to: Program) {
     let (source, target) = (Server::start(from, &[]), Server::start(to, &["--requirepass", "secret"]));
     let (mut from, mut to) = (source.raw(), target.raw());
@@ -329,7 +330,7 @@ fn move_keys(from: Program, to: Program) {
     assert_eq!(to.command(&["TTL", "c"]), Value::Integer(-1));
     let Value::Integer(seconds) = to.command(&["TTL", "a"]) else { panic!("TTL answers an integer") };
     assert!((900..=1000).contains(&seconds), "{seconds}");
-    // Nobody listens there any more.
+    // The target no longer listens.
     from.command(&["SET", "d", "4"]);
     let port = target.port();
     drop((to, target));
@@ -371,7 +372,7 @@ fn who_accepts_and_says_nothing_times_out() {
     assert_eq!(raw.command(&["GET", "a"]), Value::bulk("1"));
 }
 
-/// A reply of which each byte comes in time and the whole never does.
+/// A reply whose every byte comes in time but which never ends.
 #[test]
 fn who_answers_byte_after_byte_times_out() {
     let server = Server::start(Program::Tidegate, &[]);
@@ -380,7 +381,7 @@ fn who_answers_byte_after_byte_times_out() {
     let port = slow.local_addr().expect("it is bound").port().to_string();
     let peer = std::thread::spawn(move || {
         let (mut stream, _) = slow.accept().expect("the server connects");
-        // Half a minute, or until nobody listens.
+        // Half a minute, or until the reader hangs up.
         (0..3_000)
             .take_while(|_| {
                 std::thread::sleep(std::time::Duration::from_millis(10));
@@ -394,7 +395,7 @@ fn who_answers_byte_after_byte_times_out() {
     assert!(peer.join().expect("the peer only writes") < 2_000, "the server listened on");
 }
 
-/// Thousands of fields that expired together, of which most are still stored, are not walked over for every draw.
+/// With thousands of fields that expired together, most of them still stored, a draw does not walk over them all.
 #[test]
 fn draws_among_many_expired_fields_are_quick() {
     let server = Server::start(Program::Tidegate, &[]);
@@ -435,7 +436,7 @@ fn a_wrong_checksum_is_passed_over_on_demand() {
     assert_eq!(raw.command(&["DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", "1"]), Value::status("OK"));
     assert_eq!(restore(&mut raw, &payload), Value::status("OK"));
     assert_eq!(raw.command(&["GET", "copy"]), Value::bulk("value"));
-    // What is behind it is looked at all the same.
+    // The bytes behind it are still checked.
     payload[0] = 200;
     assert_eq!(restore(&mut raw, &payload), Value::error("ERR Bad data format"));
     assert_eq!(restore(&mut raw, b"short"), refused);

@@ -1,8 +1,9 @@
-//! A loss of power: what the server has not synced is gone, or there in part, and so is what it has created, renamed and removed in
-//! a directory that it has not synced.
+//! A loss of power: data that the server has not synced is gone, or partly there. So are files that it has created,
+//! renamed and removed in a directory that it has not synced.
 //!
-//! `power_loss.c`, which is loaded before the C library, holds back in the server's own memory what is not synced, so that
-//! SIGKILL loses it, and keeps a journal of the changes of names. [`PowerLoss::strike`] then undoes some of the last of them.
+//! `power_loss.c`, which is loaded before the C library, holds back unsynced data in the server's own memory, so that
+//! SIGKILL loses it. It also keeps a journal of the changes of names. [`PowerLoss::strike`] then undoes some of the
+//! last of them.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -23,13 +24,13 @@ pub(crate) struct PowerLoss {
 }
 
 impl PowerLoss {
-    /// Servers on `dir` are to be started in its [`environment`](Self::environment) from now on.
+    /// Servers on `dir` must be started in its [`environment`](Self::environment) from now on.
     pub(crate) fn new(dir: &Path, seed: u64) -> PowerLoss {
         let journal = tempfile::tempdir().expect("a folder");
         PowerLoss { dir: dir.to_owned(), journal, rng: Rng::seeded(seed), undone: 0 }
     }
 
-    /// What the next server is to be started with.
+    /// The environment of the next server.
     pub(crate) fn environment(&mut self) -> Environment {
         let path = |path: &Path| path.to_str().expect("a path of plain text").to_owned();
         vec![
@@ -40,7 +41,7 @@ impl PowerLoss {
         ]
     }
 
-    /// To be called when the server has been killed.
+    /// Call this when the server has been killed.
     pub(crate) fn strike(&mut self) {
         let journal = self.journal.path().join("journal");
         let changes = std::fs::read_to_string(&journal).unwrap_or_default();
@@ -55,7 +56,7 @@ impl PowerLoss {
                 _ => panic!("not a change of a name: {change:?}"),
             };
             match undone {
-                // The kill came between a later removal and the note of it: that one has reached the disk.
+                // The kill came between a later removal and the note of it: that removal has reached the disk.
                 Err(error) if error.kind() == ErrorKind::NotFound && matches!(change[0], "create" | "rename") => {}
                 Err(error) => panic!("{change:?} cannot be undone: {error}"),
                 Ok(()) => {}
@@ -79,7 +80,7 @@ fn library() -> &'static Path {
     LIBRARY.get_or_init(|| compile("power_loss"))
 }
 
-/// Compiles a library of this folder that is to be loaded before the C library. To be done once for each.
+/// Compiles a library of this folder that is loaded before the C library. Call it once for each library.
 pub(crate) fn compile(name: &str) -> PathBuf {
     let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.so", std::process::id()));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/suite/{name}.c"));

@@ -1,7 +1,7 @@
-//! What the wire protocol owes its clients, and hostile input.
+//! The wire protocol's promises to clients, and hostile input.
 //!
 //! The same tests run against the server under test and against Redis (`on_both!`), so an expectation that Redis itself
-//! does not meet cannot stand here. After every attack [`serves_others`] asks as another client.
+//! does not meet has no place here. After every attack [`serves_others`] asks as another client.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -32,7 +32,7 @@ on_both!(
     talks_to_the_redis_crate,
 );
 
-/// Asserts that a fresh connection is answered correctly and soon.
+/// Asserts that a fresh connection gets a correct reply soon.
 fn serves_others(server: &Server) {
     let mut other = server.raw();
     let begun = Instant::now();
@@ -41,7 +41,8 @@ fn serves_others(server: &Server) {
     assert!(took < Duration::from_secs(5), "another client waited {took:?}");
 }
 
-/// Sends `bytes` on a connection of its own and asserts that `expected` is all that comes back before the server closes.
+/// Sends `bytes` on a connection of its own and asserts that `expected` is all that comes back before the server closes
+/// it.
 fn closes_with(server: &Server, bytes: &[u8], expected: &str) {
     let mut raw = server.raw();
     raw.send(bytes);
@@ -110,7 +111,7 @@ fn limits_apply_before_authentication(program: Program) {
     closes_with(&server, b"*11\r\n", "-ERR Protocol error: unauthenticated multibulk length\r\n");
     closes_with(&server, b"*2\r\n$4\r\nAUTH\r\n$16385\r\n", "-ERR Protocol error: unauthenticated bulk length\r\n");
     let mut raw = server.raw();
-    // Exactly at the limits the command is read, and refused for what it is.
+    // Exactly at the limits the command is read, and then refused for its content.
     let long = "x".repeat(16384);
     assert_eq!(
         raw.command(&["AUTH", &long]),
@@ -203,7 +204,7 @@ fn reads_a_pipeline_cut_anywhere(program: Program) {
     let mut raw = server.raw();
     for cut in 1..pipeline.len() {
         raw.send(&pipeline[..cut]);
-        // The first part must be read on its own: wait until the kernel has handed it over and the server was free.
+        // The first part must be read on its own: wait until the kernel has handed it over and the server was idle.
         serve_pause(&server);
         raw.send(&pipeline[cut..]);
         for value in &expected {
@@ -250,7 +251,7 @@ fn ends_endless_lines(program: Program) {
 fn declared_lengths_cost_nothing(program: Program) {
     let mut server = Server::start(program, &[]);
     let before = resident_bytes(&server);
-    // The largest that are legal: nothing may be set aside for what was only announced.
+    // The largest legal lengths: nothing may be reserved for bytes that were only announced.
     let mut announced: Vec<Raw> = Vec::new();
     for _ in 0..50 {
         let mut many = server.raw();
@@ -274,14 +275,14 @@ fn huge_pages_are_for_those_who_ask_for_them() {
         let line = status.lines().find_map(|line| line.strip_prefix("THP_enabled:")).expect("Linux 5.0 or later");
         line.trim() == "1"
     };
-    // Whoever started this test may have forbidden them to all that it starts.
+    // The process that started this test may have disabled huge pages for its children.
     for (flags, expected) in [(&[][..], false), (&["--disable-thp", "no"], has_huge_pages("self"))] {
         let server = Server::start(Program::Tidegate, flags);
         assert_eq!(has_huge_pages(&server.pid().to_string()), expected, "{flags:?}");
     }
 }
 
-/// The server's resident memory, from the kernel's books.
+/// The server's resident memory, as the kernel reports it.
 fn resident_bytes(server: &Server) -> u64 {
     let statm = std::fs::read_to_string(format!("/proc/{}/statm", server.pid())).expect("our child's /proc entry");
     let pages: u64 = statm.split(' ').nth(1).and_then(|f| f.parse().ok()).expect("statm's second field is a number");
@@ -312,7 +313,7 @@ fn keeps_replies_in_order(program: Program) {
     }
 }
 
-/// What is large is sent sooner than what is small, but not before it.
+/// Large replies are sent sooner than small ones, but not before them.
 fn keeps_large_replies_in_order(program: Program) {
     let server = Server::start(program, &[]);
     let mut raw = server.raw();
@@ -330,7 +331,7 @@ fn keeps_large_replies_in_order(program: Program) {
         assert_eq!(raw.reply().value, Value::bulk(value), "reply {number}");
         assert_eq!(raw.reply().value, Value::Integer(number as i64 + 1));
     }
-    // Where nothing is changed in between, large ones are sent past the replies; more of them than the sockets hold.
+    // Where nothing changes in between, large values are sent past the replies; more of them than the sockets hold.
     let requests = all().map(|value| encode(&["GET", &value.len().to_string()]));
     raw.send(&requests.collect::<Vec<_>>().concat());
     for (number, value) in all().enumerate() {
@@ -373,7 +374,7 @@ fn hangs_up_on_http(program: Program) {
 }
 
 fn outlives_a_client_that_never_reads(program: Program) {
-    // Redis ends such a client only by client-output-buffer-limit; what both owe is that nobody else waits.
+    // Redis ends such a client only by client-output-buffer-limit; both servers must keep serving other clients.
     let server = Server::start(program, &[]);
     let value = "v".repeat(1 << 20);
     let mut raw = server.raw();
@@ -384,7 +385,7 @@ fn outlives_a_client_that_never_reads(program: Program) {
     for _ in 0..4 {
         match deaf.write_all(&requests) {
             Ok(()) => {}
-            // The server has stopped reading from it, or has hung up: both are good answers.
+            // The server has stopped reading from it, or has hung up: both are fine.
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => break,
             Err(e) if matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
                 break;
@@ -411,7 +412,7 @@ fn holds_thousands_of_idle_connections(program: Program) {
     let connect = || TcpStream::connect(("127.0.0.1", server.port())).expect("the server accepts a connection");
     let mut idle: Vec<TcpStream> = (0..count).map(|_| connect()).collect();
     serves_others(&server);
-    // All of them are really accepted: each answers.
+    // All of them are really accepted: each gets a reply.
     for stream in &mut idle {
         stream.write_all(b"PING\r\n").expect("an accepted connection takes six bytes");
     }
@@ -425,7 +426,7 @@ fn holds_thousands_of_idle_connections(program: Program) {
     serves_others(&server);
 }
 
-/// Raises the soft limit on open files to `wanted` or to the hard limit; gives what it is then.
+/// Raises the soft limit on open files to `wanted` or to the hard limit; returns the new limit.
 pub(crate) fn raise_descriptor_limit(wanted: u64) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a valid rlimit for the kernel to fill.
@@ -473,8 +474,9 @@ fn talks_to_the_redis_crate(program: Program) {
     assert_eq!((first.as_str(), sum), ("value", 41));
 }
 
-/// In a database of many keys those of a pipeline, and of a command that has many, are looked up ahead; what is done to the first must
-/// not mislead the others. In one of few keys nothing is. Not on Redis: it is about how this server looks keys up.
+/// In a database of many keys, the keys of a pipeline, and of a command with many keys, are looked up ahead. An
+/// operation on the first must not mislead the lookups of the others. In a database of few keys nothing is looked up
+/// ahead. Not on Redis: this is about how this server looks keys up.
 #[test]
 fn a_pipeline_finds_what_its_commands_find_one_by_one() {
     const FILL: &str = "for i = 1, tonumber(ARGV[1]) do redis.call('SET', 'key:' .. i, i) end";
@@ -498,15 +500,15 @@ fn a_pipeline_finds_what_its_commands_find_one_by_one() {
     }
 }
 
-/// A command of those that move, remove or exchange keys, or look at them, of a few keys that lie close to each other.
+/// A command that moves, removes, exchanges or reads keys, given a few keys that lie close to each other.
 fn any_command(dice: &mut Dice) -> Vec<String> {
     const MANY: [&str; 5] = ["MGET", "MSET", "DEL", "EXISTS", "TOUCH"];
     let key = |dice: &mut Dice| format!("key:{}", dice.below(12));
-    // Of the lengths some share a size class, so that one key comes to where another was.
+    // Some of the lengths share a size class, so that one key moves to where another was.
     let value = |dice: &mut Dice| "x".repeat(*dice.pick(&[1, 2, 3, 30, 31, 100, 300]));
     let script = "redis.call('DEL', KEYS[2]) redis.call('SET', KEYS[1], ARGV[1]) return redis.call('GET', KEYS[2])";
     let (a, b, text) = (key(dice), key(dice), value(dice));
-    // More than are looked up at a time, with some twice.
+    // More than are looked up at a time, some of them twice.
     let many = |name: &str, dice: &mut Dice| -> Vec<String> {
         let keys = (0..40).flat_map(|_| [key(dice)].into_iter().chain((name == "MSET").then(|| value(dice))));
         std::iter::once(name.to_owned()).chain(keys).collect()

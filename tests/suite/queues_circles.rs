@@ -1,4 +1,5 @@
-//! Streams that are each other's dead letters: refused where it can be seen when a policy is set, and ended after some hops where it can't.
+//! Streams that are each other's dead letters. Such a circle is refused where it can be seen when a policy is set, and
+//! otherwise ended after some hops.
 
 use crate::harness::{Program, Server, Value, until};
 use crate::in_process::{Bench, words};
@@ -33,7 +34,7 @@ fn a_circle_of_dead_letters_is_refused() {
     assert_eq!(set_policy(&mut bench, "b", "c"), Value::ok());
     assert_eq!(set_policy(&mut bench, "c", "a"), Value::error(CIRCLE), "a longer one");
     assert_eq!(set_policy(&mut bench, "c", "b"), Value::error(CIRCLE));
-    // Each may be said again, and a way that meets itself further on is none for this stream.
+    // Each policy may be set again. A circle further on that excludes this stream does not matter for it.
     for (stream, dlq) in [("a", "b"), ("b", "c"), ("a", "c"), ("c", "elsewhere")] {
         assert_eq!(set_policy(&mut bench, stream, dlq), Value::ok(), "{stream} to {dlq}");
     }
@@ -46,7 +47,7 @@ fn a_circle_of_dead_letters_is_refused() {
     assert_eq!(call(&mut bench, "XGROUP SETPOLICY c g IDLE 5"), Value::ok());
     assert_eq!(call(&mut bench, back), Value::ok());
     assert_eq!(set_policy(&mut bench, "c", "elsewhere"), Value::error(CIRCLE));
-    // What is no stream, or is in another database, leads nowhere.
+    // A key that is no stream, or is in another database, leads nowhere.
     call(&mut bench, "SET text 1");
     assert_eq!(set_policy(&mut bench, "c", "text"), Value::ok());
     call(&mut bench, "SELECT 1");
@@ -54,7 +55,7 @@ fn a_circle_of_dead_letters_is_refused() {
     assert_eq!(set_policy(&mut bench, "b", "a"), Value::ok());
 }
 
-/// Very many groups are not all looked at: what can't be decided is not refused, and ends by its hops.
+/// With very many groups not all are checked: an undecided case is not refused, and ends by its hops.
 #[test]
 fn looking_for_a_circle_takes_a_bounded_time() {
     let mut bench = Bench::new(1);
@@ -67,7 +68,7 @@ fn looking_for_a_circle_takes_a_bounded_time() {
     assert_eq!(set_policy(&mut bench, "s299", "s0"), Value::ok());
 }
 
-/// A circle that no call has set: by RENAME, the group of `c` comes to be one of `b`.
+/// A circle that no call has set: after RENAME, the group of `c` is one of `b`.
 fn make_circle(bench: &mut Bench) {
     make_groups(bench, &["a", "c"]);
     assert_eq!(set_policy(bench, "a", "b"), Value::ok());
@@ -75,7 +76,7 @@ fn make_circle(bench: &mut Bench) {
     assert_eq!(call(bench, "RENAME c b"), Value::ok());
 }
 
-/// Delivers what is new in both streams, and lets it become dead letters.
+/// Delivers the new entries of both streams, and lets them become dead letters.
 fn go_round(bench: &mut Bench) {
     for stream in ["a", "b"] {
         bench.call(0, &words(&["XREADGROUP", "GROUP", "g", "ann", "STREAMS", stream, ">"]));
@@ -106,14 +107,14 @@ fn messages_leave_a_circle_after_some_hops() {
         let lengths = ["a", "b"].map(|stream| last_fields(&mut bench, stream).len());
         assert_eq!(lengths, [1 + MAX_HOPS / 2, MAX_HOPS / 2], "neither grows any more");
     }
-    // It stays where it is, and nobody has it.
+    // It stays where it is, and no consumer holds it.
     for stream in ["a", "b"] {
         assert_eq!(array(call(&mut bench, &format!("XPENDING {stream} g - + 9"))), []);
     }
     let told = format!("{:?}", call(&mut bench, "EVENTS 0 COUNT 100"));
     assert_eq!(told.matches("\"dead-letter\"").count(), MAX_HOPS);
     assert_eq!(told.matches("\"dead-letter-stays\"").count(), 1);
-    // Others of its group go their way as ever.
+    // The others of its group go on as before.
     call(&mut bench, "XADD a * order 8");
     go_round(&mut bench);
     assert_eq!(last_fields(&mut bench, "b").pop(), Some(["dlq-hops".to_owned(), "1".to_owned()]));
@@ -124,7 +125,7 @@ fn messages_leave_a_circle_after_some_hops() {
     assert!(fields.contains(&["dlq-hops".to_owned(), (MAX_HOPS - 1).to_string()]), "{fields:?}");
 }
 
-/// A dead letter of before there was `dlq-hops` has one hop behind it, and a number that is none counts as none.
+/// A dead letter from before `dlq-hops` existed has one hop behind it, and an invalid number counts as absent.
 #[test]
 fn hops_are_counted_from_what_a_message_says() {
     let old = "dlq-stream s dlq-group g dlq-id 1-1 dlq-consumer c dlq-deliveries 1 dlq-time 1";
@@ -138,7 +139,7 @@ fn hops_are_counted_from_what_a_message_says() {
     }
 }
 
-/// Hops last as long as the message: over a crash, and with what a snapshot has of it.
+/// Hops last as long as the message: over a crash, and in a snapshot.
 #[test]
 fn hops_outlast_a_restart_and_their_end_is_in_the_log() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -189,7 +190,7 @@ fn hops_outlast_a_restart_and_their_end_is_in_the_log() {
     assert!(warning.contains("WARN") && warning.contains("stream=a") && warning.contains("group=g"), "{warning}");
 }
 
-/// Where two groups of each stream send their letters on, there are twice as many after each hop, and an end.
+/// Where two groups of each stream forward their letters, there are twice as many after each hop, and an end.
 #[test]
 fn circles_of_several_groups_end_too() {
     let mut bench = Bench::new(1);

@@ -1,5 +1,5 @@
-//! Delayed messages of streams: what a naive model says of any history of them, and what others notice. Replies of all kinds are in
-//! `transcripts/delay.txt`.
+//! Delayed messages of streams: random histories compared with a naive model, and the effects on other clients. Replies
+//! of all kinds are in `transcripts/delay.txt`.
 //!
 //! `SUITE_SEED` and `SUITE_ROUNDS` choose other histories, and how many.
 
@@ -22,12 +22,12 @@ struct Model {
     max_deleted: Id,
     tickets: u64,
     delivered: Id,
-    /// Messages that are neither: cancelled, deleted, or gone with the stream.
+    /// Messages that are neither delayed nor entries: cancelled, deleted, or gone with the stream.
     gone: BTreeSet<String>,
 }
 
 impl Model {
-    /// What is due becomes entries, in that order.
+    /// Messages that are due become entries, in order.
     fn release(&mut self) {
         while let Some(first) = self.delayed.first_entry().filter(|first| first.key().0 as i64 <= self.now_ms) {
             let (id, payload) = first.remove_entry();
@@ -38,7 +38,7 @@ impl Model {
 
     fn add(&mut self, payload: &str) -> Id {
         let id = next_id(self.now_ms, self.last_id);
-        // None that a message has been told.
+        // Skips the ids of delayed messages.
         let told = self.delayed.range(id..=(id.0, u64::MAX)).next_back();
         self.last_id = told.map_or(id, |(told, _)| (told.0, told.1 + 1));
         self.entries.insert(self.last_id, payload.to_owned());
@@ -60,14 +60,14 @@ impl Model {
         behind.take(most).map(|(id, payload)| (*id, payload.clone())).collect()
     }
 
-    /// What the group is given, two entries at a time.
+    /// Entries given to the group, two at a time.
     fn read(&mut self) -> Vec<(Id, String)> {
         let given = self.behind(self.delivered, 2);
         self.delivered = given.last().map_or(self.delivered, |(id, _)| *id);
         given
     }
 
-    /// Every message is in one place, and none became an entry before its time.
+    /// Asserts that every message is in one place, and that none became an entry before its time.
     fn check(&self, sent: usize) {
         let all: Vec<&String> = self.entries.values().chain(self.delayed.values()).chain(&self.gone).collect();
         assert_eq!(all.len(), sent);
@@ -76,7 +76,7 @@ impl Model {
     }
 }
 
-/// How the group is read.
+/// Ways to read the group.
 const XREADGROUP: [&str; 6] = ["XREADGROUP", "GROUP", "g", "ann", "NOACK", "COUNT"];
 
 /// A server beside the model. Client 1 may wait with XREAD, client 2 with XREADGROUP.
@@ -84,7 +84,7 @@ struct Pair {
     bench: Bench,
     model: Model,
     sent: usize,
-    /// Behind which id client 1 waits.
+    /// The id after which client 1 waits.
     reads_from: Option<Id>,
     waits_for_group: bool,
 }
@@ -151,7 +151,7 @@ impl Pair {
                 self.call(&["XTRIM", "s", "MAXLEN", &most.to_string()]);
             }
             15 => {
-                // Ids that are ahead of the clock: what is delayed gets others when it is due.
+                // Ids that are ahead of the clock: delayed messages get others when they are due.
                 let payload = self.payload();
                 let id = (self.model.last_id.0.max(self.model.now_ms as u64) + dice.below(60) as u64 + 1, 0);
                 self.model.last_id = id;
@@ -190,7 +190,7 @@ impl Pair {
                 let by_ms = *dice.pick(&[-3_000, -40, 25, 4_000]);
                 self.bench.set_clock(by_ms);
                 self.model.now_ms += by_ms;
-                // Somebody has looked since, and will not look again by that clock.
+                // A call has checked since then, and by that clock none will check again.
                 self.model.release();
             }
             22 | 23 => self.fail_in_a_script(dice, &id_text(some_due)),
@@ -203,7 +203,7 @@ impl Pair {
         self.settle(dice);
     }
 
-    /// The stream is what it was, wherever it goes. Who waits for a group is told that it has gone.
+    /// The stream keeps its contents, wherever it moves. A client that waits for a group learns that it has gone.
     fn move_about(&mut self, dice: &mut Dice) {
         match dice.below(3) {
             0 => {
@@ -226,7 +226,7 @@ impl Pair {
         }
     }
 
-    /// What a script did that fails is taken back.
+    /// A failed script is undone.
     fn fail_in_a_script(&mut self, dice: &mut Dice, some_due: &str) {
         let calls = [
             "XADD s DELAY 30 * n lost".to_owned(),
@@ -245,7 +245,7 @@ impl Pair {
         self.bench.call(0, &script("fail", &some));
     }
 
-    /// What happens by itself after a step; then both must be the same.
+    /// Runs the timers after a step; then server and model must be equal.
     fn settle(&mut self, dice: &mut Dice) {
         self.model.release();
         if dice.once_in(2) {
@@ -301,7 +301,8 @@ fn any_history_is_as_the_model_says() {
         let dice = &mut Dice(seed);
         let mut pair = Pair::new();
         let mut at = 0;
-        // What the units say is what was done, and nothing else: who starts again from them has the same, and so has a snapshot.
+        // The units describe exactly the changes made: a server that starts again from them has the same data, and so
+        // has a snapshot.
         let (mut copy, mut snapshot) = (Bench::new(1), None);
         let run = std::panic::AssertUnwindSafe(|| {
             for step in 0..100 {
@@ -328,12 +329,13 @@ fn any_history_is_as_the_model_says() {
     assert!(renamed as u64 > rounds && snapshots > rounds, "{renamed} renamed, {snapshots} snapshots");
 }
 
-/// A call of a client whose words are divided by spaces.
+/// A client's call, with words divided by spaces.
 fn say(bench: &mut Bench, client: usize, call: &str) -> Value {
     value(&bench.call(client, &words(&call.split(' ').collect::<Vec<_>>())))
 }
 
-/// Who waits hears of a message in the millisecond in which it is due, and of one that is due sooner than it knew.
+/// A waiter hears of a message in the millisecond in which it is due, and of one that is due sooner than the waiter
+/// knew.
 #[test]
 fn who_waits_is_woken_when_it_is_due() {
     let reads = ["XREAD BLOCK 0 STREAMS s $", "XREADGROUP GROUP g ann BLOCK 0 STREAMS s >"];
@@ -350,7 +352,7 @@ fn who_waits_is_woken_when_it_is_due() {
     for client in [1, 2] {
         assert_eq!(delivered(&bench.heard(client)), [(id_of(&soon), "soon".to_owned())], "client {client}");
     }
-    // One that is cancelled wakes nobody, and a clock that is set forward lets them come at once.
+    // A cancelled message wakes no client, and a clock that is set forward releases the rest at once.
     let late = say(&mut bench, 0, "XDELAY.LIST s");
     let late = text(&array(array(array(late)[1].clone())[0].clone())[1]);
     assert!(bench.call(1, &words(&reads[0].split(' ').collect::<Vec<_>>())).is_empty());
@@ -363,7 +365,7 @@ fn who_waits_is_woken_when_it_is_due() {
     assert_eq!(delivered(&bench.heard(1))[0].1, "next");
 }
 
-/// A call that waits hears of messages that its own look has left for later.
+/// A waiting call hears of messages that its own pass has left for later.
 #[test]
 fn who_waits_hears_of_all_that_is_due() {
     const MESSAGES: u64 = 1_500;
@@ -373,7 +375,7 @@ fn who_waits_hears_of_all_that_is_due() {
     for n in 1..=MESSAGES {
         last = id_of(&say(&mut bench, 0, &format!("XADD s DELAY 100 * n {n}")));
     }
-    // One look does not get so far.
+    // One pass does not get so far.
     say(&mut bench, 0, &format!("XGROUP SETID s g {}", id_text((last.0, MESSAGES - 100))));
     bench.pass(100);
     let call = format!("{} {MESSAGES} BLOCK 0 STREAMS s >", XREADGROUP.join(" "));
@@ -383,7 +385,7 @@ fn who_waits_hears_of_all_that_is_due() {
     assert!(heard.iter().map(|(id, _)| *id).eq((MESSAGES - 99..=MESSAGES).map(|seq| (last.0, seq))));
 }
 
-/// Whoever appends comes behind all that is due, and no id is told twice.
+/// New entries are appended after all messages that are due, and no id is returned twice.
 #[test]
 fn what_is_appended_comes_behind_all_that_is_due() {
     const MESSAGES: u64 = 2_500;
@@ -402,7 +404,7 @@ fn what_is_appended_comes_behind_all_that_is_due() {
     ];
     for (before, after) in appends {
         let mut bench = Bench::new(1);
-        // Its timer comes later than those of others.
+        // Its timer comes after those of others.
         say(&mut bench, 0, "XADD s DELAY 1000 * n 0");
         before.iter().for_each(|call| assert!(!matches!(say(&mut bench, 0, call), Value::Error(_)), "{call}"));
         let mut told = BTreeSet::new();
@@ -419,7 +421,7 @@ fn what_is_appended_comes_behind_all_that_is_due() {
     }
 }
 
-/// However many are due at once, one look lets a bounded number of them become entries, in their order.
+/// However many are due at once, one pass turns a bounded number of them into entries, in their order.
 #[test]
 fn many_that_are_due_come_in_slices() {
     const MESSAGES: usize = 3_500;
@@ -436,7 +438,7 @@ fn many_that_are_due_come_in_slices() {
     let all = entries(say(&mut bench, 0, "XRANGE s - +"));
     assert!(all.iter().enumerate().all(|(n, (id, pairs))| id.1 == n as u64 + 1 && pairs[1] == n.to_string()));
     assert_eq!(all.len(), MESSAGES);
-    // So are those that are long.
+    // Long ones are bounded, too.
     let long = "x".repeat(600_000);
     (0..5).for_each(|_| _ = say(&mut bench, 0, &format!("XADD long DELAY 100 * n {long}")));
     bench.pass(100);
@@ -445,7 +447,7 @@ fn many_that_are_due_come_in_slices() {
     assert_eq!(say(&mut bench, 0, "XLEN long"), Value::Integer(5));
 }
 
-/// A stream without a further id keeps what is due, and nobody looks after it in vain.
+/// A stream without a further id keeps its due messages, and no timer checks it in vain.
 #[test]
 fn what_can_get_no_id_stays_delayed() {
     const LAST: &str = "18446744073709551615-18446744073709551615";
@@ -463,7 +465,7 @@ fn what_can_get_no_id_stays_delayed() {
     assert_eq!(delivered(&bench.heard(1)), [(id_of(&Value::bulk(&id)), "1".to_owned())]);
 }
 
-/// A transaction is not run if what it watches changed by time alone, and nobody has met that.
+/// A transaction is not run if a key that it watches changed by time alone, before any call noticed.
 #[test]
 fn a_watched_stream_changes_when_a_message_is_due() {
     let mut bench = Bench::new(2);
@@ -477,7 +479,7 @@ fn a_watched_stream_changes_when_a_message_is_due() {
         let wanted = if passes_ms < 100 { Value::Array(vec![Value::Integer(0)]) } else { Value::Null };
         assert_eq!(say(&mut bench, 1, "EXEC"), wanted, "after {passes_ms} ms");
     }
-    // What was due before is no change, whether anybody has met it or not.
+    // A message that was due before is no change, whether or not a call has noticed it.
     say(&mut bench, 0, "XADD s DELAY 100 * n 2");
     bench.pass(100);
     for call in ["WATCH s", "MULTI", "XLEN s"] {
@@ -486,7 +488,7 @@ fn a_watched_stream_changes_when_a_message_is_due() {
     assert_eq!(say(&mut bench, 1, "EXEC"), Value::Array(vec![Value::Integer(2)]));
 }
 
-/// While writing is paused nothing changes, and afterwards it is as if it had not been.
+/// While writing is paused nothing changes; afterwards all is as without the pause.
 #[test]
 fn a_pause_keeps_what_is_due() {
     let mut bench = Bench::new(1);
@@ -499,7 +501,7 @@ fn a_pause_keeps_what_is_due() {
     assert_eq!(entries(say(&mut bench, 0, "XRANGE s - +"))[0].0, id_of(&id));
 }
 
-/// A request that is repeated while its message waits, and later, delays no second one.
+/// A request that is repeated while its message waits, or later, delays no second message.
 #[test]
 fn a_repeated_request_delays_once() {
     let mut bench = Bench::new(1);
@@ -512,7 +514,7 @@ fn a_repeated_request_delays_once() {
     assert_eq!(array(array(say(&mut bench, 0, "XDELAY.LIST s"))[1].clone()).len(), 0);
 }
 
-/// Dead letters that go to a stream come behind what is due there, and a stream may have both kinds of timers.
+/// Dead letters that go to a stream come after its due messages, and a stream may have both kinds of timers.
 #[test]
 fn policies_and_delays_get_along() {
     let mut bench = Bench::new(1);
@@ -565,7 +567,7 @@ fn others_are_told_of_what_changes() {
     assert!(is_touched(&mut || id = text(&line(&mut raw, "XADD s DELAY 60000 * n 1"))));
     assert!(is_touched(&mut || _ = line(&mut raw, &format!("XDELAY.CANCEL s {id}"))));
     assert!(!is_touched(&mut || _ = line(&mut raw, &format!("XDELAY.CANCEL s {id}"))));
-    // It becomes an entry whether anybody looks or not.
+    // It becomes an entry whether a call checks or not.
     line(&mut raw, "XADD s DELAY 1 * n 1");
     let events = ["xdelay", "xdelay-cancel", "xdelay", "xadd"];
     for event in events {
@@ -594,7 +596,7 @@ fn it_takes_the_rights_for_the_key() {
     assert!(reply.bytes().is_some_and(|text| text.starts_with(b"NOPERM")), "{reply:?}");
 }
 
-/// What was due while the server was down is there when it is back, by its id; the rest waits on.
+/// A message that fell due while the server was down is there after the restart, by its id; the rest waits on.
 #[test]
 fn delayed_messages_outlast_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -608,7 +610,7 @@ fn delayed_messages_outlast_a_restart() {
         line(&mut raw, "FLUSHALL");
         let late = text(&line(&mut raw, "XADD s DELAY 3600000 * n late"));
         let (mut soon, mut tries) = (Value::Null, 0);
-        // The server must be down before it is due, which nobody promises.
+        // The server must be down before the message is due, which is not guaranteed.
         while tries < 8 {
             soon = line(&mut raw, &format!("XADD s DELAY {} * n soon", 250 << tries));
             if way == "snapshot" {
@@ -634,7 +636,7 @@ fn delayed_messages_outlast_a_restart() {
     }
 }
 
-/// What waits is counted as memory, and goes with the key.
+/// Waiting messages are counted as memory, and go with the key.
 #[test]
 fn delayed_messages_take_memory() {
     let mut bench = Bench::new(1);

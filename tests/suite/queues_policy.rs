@@ -1,5 +1,5 @@
-//! Policies of consumer groups: what a naive model says of random [histories](crate::histories) of deliveries, and what others notice of
-//! them. Replies of all kinds are in `transcripts/queues.txt`.
+//! Policies of consumer groups: random [histories](crate::histories) of deliveries compared with a naive model, and the
+//! effects on other clients. Replies of all kinds are in `transcripts/queues.txt`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +12,12 @@ use crate::replica::Snapshotted;
 /// An id, as numbers.
 pub(crate) type Id = (u64, u64);
 
-/// What is pending in the model.
+/// A pending entry of the model.
 #[derive(Clone, Debug, PartialEq)]
 struct Delivery {
-    /// Who has it; `None`: it was given back.
+    /// The consumer that holds it; `None`: it was given back.
     consumer: Option<&'static str>,
-    /// Since when, or until when it is held.
+    /// The time of delivery, or the end of the hold.
     time_ms: i64,
     deliveries: i64,
 }
@@ -42,9 +42,9 @@ struct Model {
     /// Payload, id, consumer, deliveries, time.
     dead: BTreeMap<Id, (String, Id, &'static str, i64, i64)>,
     last_dead: Id,
-    /// Something else is where dead letters are to go.
+    /// The key for dead letters holds another type.
     is_stuck: bool,
-    /// Who is done with: acknowledged, deleted, given up with its consumer.
+    /// Finished messages: acknowledged, deleted, or given up with their consumer.
     done: BTreeSet<String>,
 }
 
@@ -68,7 +68,7 @@ impl Model {
         }
     }
 
-    /// What is due by now, in that order: to be delivered again, or exhausted.
+    /// Entries that are due, in order: for another delivery, or exhausted.
     fn due(&self, exhausted: bool) -> Vec<Id> {
         let Some(policy) = self.policy else { return Vec::new() };
         let is_exhausted = |delivery: &Delivery| policy.most > 0 && delivery.deliveries >= policy.most;
@@ -88,7 +88,7 @@ impl Model {
         self.entries.insert(self.last_id, payload.to_owned());
     }
 
-    /// What a consumer is given.
+    /// Entries given to a consumer.
     fn read(&mut self, consumer: &'static str, count: usize) -> Vec<(Id, String)> {
         let mut given = Vec::new();
         for id in self.due(false) {
@@ -113,7 +113,7 @@ impl Model {
         given
     }
 
-    /// What the server does by itself.
+    /// Changes that the server makes by itself.
     fn bury(&mut self) {
         if self.is_stuck {
             return;
@@ -127,7 +127,7 @@ impl Model {
         }
     }
 
-    /// Every message is somewhere, and in one place only.
+    /// Asserts that every message is in one place, and only there.
     fn check(&self, sent: usize) {
         let mut places: BTreeMap<&str, usize> = BTreeMap::new();
         let undelivered = self.entries.iter().filter(|(id, _)| **id > self.delivered).map(|(_, text)| text);
@@ -175,7 +175,7 @@ pub(crate) fn entries(value: Value) -> Vec<(Id, Vec<String>)> {
     array(value).into_iter().map(entry).collect()
 }
 
-/// What XREADGROUP has answered of its one stream.
+/// The reply of XREADGROUP for its one stream.
 pub(crate) fn delivered(reply: &[u8]) -> Vec<(Id, String)> {
     let Some(stream) = array(value(reply)).pop() else { return Vec::new() };
     let all = entries(array(stream).pop().expect("the entries"));
@@ -190,7 +190,7 @@ struct Pair {
     model: Model,
     sent: usize,
     waiting: bool,
-    /// What is stuck may be tried again only then.
+    /// The time at which stuck entries may be tried again.
     stuck_until_ms: i64,
 }
 
@@ -262,7 +262,7 @@ impl Pair {
                 }
                 self.call(&["XCLAIM", "s", "g", consumer, "0", &named, "IDLE", &idle.to_string()]);
             }
-            // What is stuck may be tried again at any time: a message without content must not be among it.
+            // Stuck entries may be tried again at any time: a message without content must not be among them.
             15 if !self.model.is_stuck => {
                 if let Some(payload) = self.model.entries.remove(&id) {
                     self.model.done.insert(payload);
@@ -288,7 +288,7 @@ impl Pair {
                 assert_eq!(if self.waiting { Vec::new() } else { delivered(&reply) }, given);
             }
             21 if !self.waiting && !self.model.is_stuck => {
-                // What could not be moved is put off until then by the same clock.
+                // A letter that could not be moved is postponed by the same clock.
                 let by_ms = (*dice.pick(&[-3_000, -40, 25, 4_000])).max(self.stuck_until_ms - self.model.now_ms);
                 self.bench.set_clock(by_ms);
                 self.model.now_ms += by_ms;
@@ -343,7 +343,7 @@ impl Pair {
         let back: Vec<_> = self.model.dead.keys().copied().take(count).collect();
         for id in &back {
             let (payload, ..) = self.model.dead.remove(id).expect("it is there");
-            // Where it was is no more than an entry that was acknowledged.
+            // Where it was, it is just an acknowledged entry.
             self.model.entries.retain(|_, text| *text != payload);
             self.model.add(&payload);
         }
@@ -353,7 +353,7 @@ impl Pair {
         assert_eq!((reply[0].clone(), reply[2].clone(), id_of(&reply[4])), wanted);
     }
 
-    /// Something else comes where dead letters go, or goes again.
+    /// Puts another type at the key for dead letters, or removes it again.
     fn hinder(&mut self) {
         if self.model.is_stuck {
             self.call(&["DEL", "d"]);
@@ -368,7 +368,7 @@ impl Pair {
         }
     }
 
-    /// What a script did that fails is taken back.
+    /// A failed script is undone.
     fn fail_in_a_script(&mut self, dice: &mut Dice, named: &str) {
         let calls = [
             "XREADGROUP GROUP g ann STREAMS s >".to_owned(),
@@ -386,7 +386,7 @@ impl Pair {
         self.bench.call(0, &script("fail", &some));
     }
 
-    /// What happens by itself after a step; then both must be the same.
+    /// Runs the timers after a step; then server and model must be equal.
     fn settle(&mut self) {
         if self.waiting {
             let given = self.model.read("bob", 2);
@@ -435,7 +435,8 @@ impl Pair {
     }
 }
 
-/// One history. What the units say is what was done, and nothing else: who starts again from them has the same, and so has a snapshot.
+/// One history. The units describe exactly the changes made: a server that starts again from them has the same data,
+/// and so has a snapshot.
 fn history(seed: u64, pair: &mut Pair, log: &mut Log) -> Result<u64, String> {
     let dice = &mut Dice(seed);
     let (mut snapshot, mut snapshots) = (None, 0);
@@ -451,7 +452,7 @@ fn history(seed: u64, pair: &mut Pair, log: &mut Log) -> Result<u64, String> {
         }
         if dice.once_in(40) {
             log.kill(&mut pair.bench)?;
-            // Who has waited hangs up.
+            // The waiting client hangs up.
             (snapshot, pair.waiting) = (None, false);
         }
     }
@@ -473,7 +474,7 @@ pub(crate) fn line(raw: &mut Raw, call: &str) -> Value {
     raw.command(&call.split(' ').collect::<Vec<_>>())
 }
 
-/// Of those who wait, the one that has waited longest gets what is due, and each gets something before another one twice.
+/// Of several waiters, the one that has waited longest gets the due entry, and each gets one before any gets a second.
 #[test]
 fn who_has_waited_longest_is_served() {
     const CLIENTS: usize = 5;
@@ -489,7 +490,7 @@ fn who_has_waited_longest_is_served() {
         call(&mut bench, first, "XREADGROUP GROUP g first STREAMS s >");
         bench.pass(10);
     }
-    // In an order that is not that of their connections.
+    // In an order that differs from that of their connections.
     let order = [3, 0, 4, 1, 2];
     for client in order {
         call(&mut bench, client, &format!("XREADGROUP GROUP g c{client} COUNT 1 BLOCK 0 STREAMS s >"));
@@ -537,7 +538,7 @@ fn others_are_told_of_what_changes() {
         line(watcher, "PING");
         line(watcher, "EXEC") == Value::Null
     };
-    // To set the policy that there is changes nothing; nor does a delivery.
+    // Setting the current policy again changes nothing; nor does a delivery.
     assert!(is_touched(&mut watcher, "s", &mut || assert_eq!(
         line(&mut raw, "XGROUP SETPOLICY s g IDLE 1"),
         Value::ok()
@@ -548,7 +549,7 @@ fn others_are_told_of_what_changes() {
     assert!(!is_touched(&mut watcher, "s", &mut || {
         until(|| line(&mut raw, "XREADGROUP GROUP g bob STREAMS s >") != Value::Null, "it comes again");
     }));
-    // A dead letter touches where it goes, and nothing else.
+    // A dead letter touches the stream it goes to, and no other key.
     listener.command(&["PSUBSCRIBE", "__keyevent*"]);
     let mut waiting = server.raw();
     waiting.send_command(&["XREAD", "BLOCK", "0", "STREAMS", "d", "$"]);
@@ -588,7 +589,8 @@ fn it_takes_the_rights_for_both_keys() {
     assert_eq!(line(&mut app, "XGROUP SETPOLICY own:s g"), Value::ok());
 }
 
-/// What was due while the server was down is due when it is back; what goes with the stream, and what stays.
+/// Entries that fell due while the server was down are due after the restart; some state goes with the stream, and some
+/// stays.
 #[test]
 fn policies_outlast_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -616,7 +618,7 @@ fn policies_outlast_a_restart() {
         let groups = format!("{:?}", line(&mut raw, "XINFO GROUPS s"));
         assert!(groups.contains("\"idle\", 3700000") && groups.contains("\"exhausted\", 1"), "{way}: {groups}");
         assert_eq!(line(&mut raw, "EXISTS d"), Value::Integer(0));
-        // Now it is due, and nobody reads.
+        // Now it is due, and no client reads.
         line(&mut raw, "XGROUP SETPOLICY s g IDLE 3600000 MAXDELIVERIES 3 DLQ d");
         until(|| line(&mut raw, "XLEN d") == Value::Integer(1), "it has moved");
         line(&mut raw, "XGROUP DESTROY s g");
@@ -663,12 +665,12 @@ fn xlen(bench: &mut Bench, key: &str) -> Value {
     value(&bench.call(0, &words(&["XLEN", key])))
 }
 
-/// How many entries are pending in group `g` of stream `s`.
+/// Returns how many entries are pending in group `g` of stream `s`.
 fn pending(bench: &mut Bench) -> Value {
     array(value(&bench.call(0, &words(&["XPENDING", "s", "g"])))).swap_remove(0)
 }
 
-/// By RENAME a stream may get the name of its own dead letters: these stay pending until it has another one.
+/// RENAME may give a stream the name of its own dead letters: these stay pending until it has another one.
 #[test]
 fn a_stream_gets_no_dead_letters_of_its_own() {
     let mut bench = Bench::new(1);
@@ -690,7 +692,7 @@ fn a_stream_gets_no_dead_letters_of_its_own() {
     assert_eq!((xlen(&mut bench, "d"), pending(&mut bench)), (Value::Integer(1), Value::Integer(0)));
 }
 
-/// However much was deleted while it was pending, one call finds out a bounded part of it; who waits goes on by himself.
+/// However many pending entries were deleted, one call finds a bounded number of them; a waiter goes on by itself.
 #[test]
 fn a_read_finds_out_a_part_of_what_was_deleted() {
     for options in [&[][..], &["CLAIM", "100"]] {
@@ -710,7 +712,7 @@ fn a_read_finds_out_a_part_of_what_was_deleted() {
         call(&mut bench, &["XADD", "s", "*", "n", "new"]);
         bench.pass(100);
         assert_eq!(pending(&mut bench), Value::Integer(3_500));
-        // What is new does not wait for the rest.
+        // New entries do not wait for the rest.
         assert_eq!(array(value(&bench.call(0, &read(options)))).len(), 1);
         assert_eq!(pending(&mut bench), Value::Integer(2_501));
         assert_eq!(value(&bench.call(0, &read(options))), Value::Null);
@@ -724,7 +726,7 @@ fn a_read_finds_out_a_part_of_what_was_deleted() {
     }
 }
 
-/// Of those who wait, only who gets something leaves a record when it is looked for them.
+/// Of several waiters, only one that gets an entry leaves a record when the entries are searched.
 #[test]
 fn looking_for_those_who_wait_is_not_recorded() {
     let mut bench = Bench::new(3);
