@@ -34,7 +34,7 @@ fn a_circle_of_dead_letters_is_refused() {
     assert_eq!(set_policy(&mut bench, "b", "c"), Value::ok());
     assert_eq!(set_policy(&mut bench, "c", "a"), Value::error(CIRCLE), "a longer one");
     assert_eq!(set_policy(&mut bench, "c", "b"), Value::error(CIRCLE));
-    // Each policy may be set again. A circle further on that excludes this stream does not matter for it.
+    // Each policy may be set again. A circle further on that does not lead back to this stream is allowed.
     for (stream, dlq) in [("a", "b"), ("b", "c"), ("a", "c"), ("c", "elsewhere")] {
         assert_eq!(set_policy(&mut bench, stream, dlq), Value::ok(), "{stream} to {dlq}");
     }

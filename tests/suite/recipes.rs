@@ -1,5 +1,6 @@
-//! The recipes of `docs/access.md`: users are made by its lines, and may do what it says they may, and nothing that it says they may not. And
-//! each command that names no key is either on that page, with why it may tell of everything, or among those that don't.
+//! The recipes of `docs/access.md`. Their lines create users, who may do everything that the page says they may, and
+//! nothing that it says they may not. Each command that names no key is either on that page, with the reason why it may
+//! disclose everything, or in a list here of those that disclose nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +8,7 @@ use crate::harness::{Program, Raw, Server, Value};
 
 const PAGE: &str = include_str!("../../docs/access.md");
 
-/// A recipe: the call that makes the user, and what he may and may not call.
+/// A recipe: the call that creates the user, and the calls that the user may and may not make.
 struct Recipe {
     rules: &'static str,
     user: &'static str,
@@ -33,7 +34,7 @@ fn pad(mut recipe: Recipe) -> Recipe {
     recipe
 }
 
-/// The two calls of a row, which stand in backticks.
+/// The two calls of a row, which are in backticks.
 fn calls_of_row(line: &'static str) -> Option<[&'static str; 2]> {
     let mut cells = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ");
     let mut call = || cells.next().map(|cell| cell.trim_matches('`'));
@@ -49,7 +50,7 @@ fn is_refused(value: &Value) -> bool {
     matches!(value, Value::Error(text) if text.starts_with(b"NOPERM"))
 }
 
-/// A server with the users of all recipes, and with something for them to see.
+/// A server with the users of all recipes, and with data for them to see.
 fn server() -> Server {
     let server = Server::start(Program::Tidegate, &["--enable-debug-command", "yes"]);
     let mut admin = server.raw();
@@ -86,7 +87,7 @@ fn each_user_may_do_what_the_page_says() {
         for line in may {
             let reply = call(&mut sign_in(&server, user), line);
             assert!(!is_refused(&reply), "{user}: {line}: {reply:?}");
-            // What is refused for another reason would prove nothing.
+            // A refusal for another reason would prove nothing.
             assert!(
                 !matches!(&reply, Value::Error(text) if [&b"ERR unknown"[..], b"ERR syntax", b"ERR wrong number"].iter().any(|start| text.starts_with(start))),
                 "{user}: {line}: {reply:?}"
@@ -126,8 +127,9 @@ fn each_user_sees_the_events_that_are_for_him() {
     assert_eq!(keys_of_events(&mut sign_in(&server, "operator")), all);
 }
 
-/// Commands that name no key and tell nothing of what others have, do, or are: they are about the connection itself, the table of commands, the
-/// time, or the program that is sent; or administrators call them, and the answer is about nobody. A command stands for its subcommands too.
+/// Commands that name no key and disclose nothing about other clients or their data. They concern the connection
+/// itself, the table of commands, the time, or the program that is sent; or administrators call them, and the reply
+/// describes no client. A command includes its subcommands.
 const ABOUT_NOBODY_ELSE: [&str; 56] = [
     "acl|cat",
     "acl|genpass",
@@ -194,7 +196,7 @@ struct Keyless {
     arguments: usize,
 }
 
-/// All of them but HELP, by their full names.
+/// All such commands except HELP, by their full names.
 fn keyless(server: &Server) -> BTreeMap<String, Keyless> {
     let mut found = BTreeMap::new();
     let Value::Array(commands) = server.raw().command(&["COMMAND"]) else { panic!("no table") };
@@ -218,7 +220,8 @@ fn keyless(server: &Server) -> BTreeMap<String, Keyless> {
     found
 }
 
-/// The rows of the page's last table: commands, by their full names, the categories that it names, and what it says of them.
+/// The rows of the page's last table: commands, by their full names, the categories that it names, and the page's
+/// remarks on them.
 fn told_of_everything() -> Vec<(Vec<String>, Vec<&'static str>, &'static str)> {
     let table = PAGE.split_once("## Commands beyond key patterns").expect("the section").1;
     let quoted = |cell: &'static str| cell.split('`').skip(1).step_by(2).collect::<Vec<_>>();
@@ -258,7 +261,7 @@ fn what_tells_of_everything_is_on_the_page() {
     }
 }
 
-/// No recipe for programs has a command that is dangerous.
+/// No recipe for programs has a dangerous command.
 #[test]
 fn programs_get_nothing_dangerous() {
     let server = server();

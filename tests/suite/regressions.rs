@@ -1,4 +1,4 @@
-//! Faults that were found once and must not come back: each test says what went wrong.
+//! Faults that were found once and must not come back: each test describes the fault.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn time_stands_still_in_a_script() {
     assert!(matches!(raw.command(&["EVAL", script, "0"]), Value::Error(_)), "DEBUG is not for scripts");
     raw.command(&["DEBUG", "SET-DISABLE-DENY-SCRIPTS", "1"]);
     assert_eq!(raw.command(&["EVAL", script, "0"]), Value::Integer(1));
-    // Nothing else is let in.
+    // Nothing else is allowed.
     assert!(matches!(raw.command(&["EVAL", "return redis.call('SUBSCRIBE', 'c')", "0"]), Value::Error(_)));
     raw.hello3();
     let attribute = "redis.setresp(3) return redis.call('DEBUG', 'PROTOCOL', 'attrib')";
@@ -65,7 +65,7 @@ fn time_stands_still_in_a_script() {
 fn time_moves_on_in_a_busy_script_and_deadlines_do_not() {
     let server = start(&["--busy-reply-threshold", "1"]);
     let mut raw = server.raw();
-    // Half a minute of the processor's time is the end if it does not.
+    // If it does not, half a minute of processor time ends it.
     let script = "redis.call('SET', KEYS[1], 'v', 'PX', '1')
         local first, now, began = redis.call('TIME'), nil, os.clock()
         repeat now = redis.call('TIME')
@@ -130,7 +130,7 @@ fn info_and_client_list_count_who_listens_watches_and_waits() {
 fn config_resetstat_begins_all_counters_anew() {
     let server = start(&[]);
     let (mut c, mut waits) = (server.raw(), server.raw());
-    // One text more than are kept.
+    // One text more than the limit on kept texts.
     for n in 0..=500 {
         c.command(&["EVAL", &format!("return {n}"), "0"]);
     }
@@ -164,7 +164,7 @@ fn a_waiting_client_that_leaves_takes_nothing() {
     let mut leaver = server.raw();
     leaver.send_command(&["BLPOP", "queue", "0"]);
     until(|| info(&mut other, "blocked_clients") == 1, "the client blocks");
-    // More than is read at once: the end of the connection lies behind it.
+    // More than one read takes: the end of the connection lies behind it.
     leaver.send("PING\r\n".repeat(40_000).as_bytes());
     drop(leaver);
     until(|| info(&mut other, "blocked_clients") == 0, "its leaving is noticed");
@@ -186,7 +186,7 @@ fn a_signal_ends_an_endless_script() {
 
 #[test]
 fn an_answer_does_not_wait_for_the_slow_script_of_another() {
-    // Nobody is served beside a script.
+    // No client is served beside a script.
     let server = start(&["--busy-reply-threshold", "0", "--enable-debug-command", "yes"]);
     let (mut holder, mut quick, mut slow) = (server.raw(), server.raw(), server.raw());
     // Both come while the server sleeps, so that it finds both at once.
@@ -211,7 +211,7 @@ fn a_script_that_moves_keys_to_who_does_not_read_gives_up() {
     drop(deaf);
 }
 
-/// What a target has taken is not held here, too, although the rest can't be sent.
+/// Bytes that a target has taken are not also held here, although the rest can't be sent.
 #[test]
 fn a_key_that_has_arrived_is_moved_whatever_becomes_of_the_next() {
     let server = start(&["--proto-max-bulk-len", "64mb"]);
@@ -297,7 +297,7 @@ fn what_is_queued_for_exec_is_held_to_the_query_limit() {
     raw.read_to_end();
     let mut other = server.raw();
     assert_eq!(info(&mut other, "client_query_buffer_limit_disconnections"), 1);
-    // Short commands weigh what they take in memory, not what they take on the wire.
+    // Short commands weigh their memory, not their bytes on the wire.
     other.command(&["MULTI"]);
     other.send("PING\r\n".repeat(30_000).as_bytes());
     other.read_to_end();
@@ -360,7 +360,8 @@ fn scripts_without_memory_in_fast_functions() {
     assert!(!server.has_ended());
 }
 
-/// The second of two that waited at once for no key kept its deadline for ever, and the server did nothing else any more.
+/// The second of two calls that waited at once for no key kept its deadline for ever, and the server did nothing else
+/// from then on.
 #[test]
 fn two_who_wait_for_replicas() {
     let server = start(&[]);
@@ -373,7 +374,7 @@ fn two_who_wait_for_replicas() {
     }
 }
 
-/// Deadlines were times of the wall clock: set back by an hour, it kept those who waited for an hour longer.
+/// Deadlines were wall-clock times: when the clock was set back by an hour, waiters were kept for an hour longer.
 #[test]
 fn who_waits_does_not_follow_the_wall_clock() {
     let mut bench = Bench::new(2);
@@ -410,8 +411,8 @@ fn a_script_is_compiled_from_its_first_byte_on() {
     assert!(reply.starts_with(b"-ERR Error compiling script"), "{}", reply.escape_ascii());
 }
 
-/// Of a pipeline, commands were decoded up to 32 at a time, and the time that the last of these took was forgotten: what came behind
-/// ran as if it had not passed. Commands written inline are decoded one at a time.
+/// Commands of a pipeline were decoded up to 32 at a time, and the time that the last of these took was forgotten: the
+/// commands behind it ran as if that time had not passed. Commands written inline are decoded one at a time.
 #[test]
 fn time_passes_within_a_pipeline() {
     let server = start(&["--enable-debug-command", "yes"]);
@@ -450,7 +451,7 @@ fn who_is_idle_is_not_told_by_the_wall_clock() {
     assert!(bench.is_suspended(0) && !bench.is_suspended(1));
 }
 
-/// An entry becomes claimable by the wall clock, and who waits for it is called again for as long as that takes.
+/// An entry becomes claimable by the wall clock, and a waiter for it is called again for as long as that takes.
 #[test]
 fn who_waits_to_claim_looks_again_when_the_clock_was_set() {
     let mut bench = Bench::new(2);
@@ -466,8 +467,9 @@ fn who_waits_to_claim_looks_again_when_the_clock_was_set() {
     assert!(!bench.is_suspended(1));
 }
 
-/// While expiry is held, the first moment of all removed a key nevertheless, and of a deadline close to it INFO made a time to live that
-/// overflowed: hundreds of millions of years, where the build had no assertions that ended the server.
+/// While expiry is held, the earliest possible deadline nevertheless removed a key. From a deadline close to it INFO
+/// computed a time to live that overflowed: hundreds of millions of years, or an assertion that ended the server in
+/// builds that have them.
 #[test]
 fn who_imports_may_give_keys_any_deadline() {
     let server = start(&["--import-mode", "yes"]);
@@ -485,7 +487,7 @@ fn who_imports_may_give_keys_any_deadline() {
     assert_eq!(raw.command(&["GET", "k"]), Value::Null);
 }
 
-/// Who tracks by broadcast and does not read was sent what others change without end.
+/// A client that tracks by broadcast and does not read was sent the changes of others without end.
 #[test]
 fn who_does_not_read_what_it_is_told_is_closed() {
     let server = start(&["--client-output-buffer-limit", "replica 1mb 0 0"]);
@@ -501,7 +503,7 @@ fn who_does_not_read_what_it_is_told_is_closed() {
         },
         "it is closed, when the socket holds no more",
     );
-    // Replies that a client has asked for are as long as they are.
+    // Replies that a client has asked for are not bounded in length.
     let mut reader = server.raw();
     reader.hello3();
     reader.command(&["SET", "long", &"v".repeat(10_000_000)]);
@@ -519,7 +521,7 @@ fn who_does_not_read_what_it_is_told_is_closed() {
     }
 }
 
-/// A name of many megabytes was kept once more for each command in the slow log, and for each refusal in that of access control.
+/// A name of many megabytes was copied for each command in the slow log, and for each refusal in the ACL log.
 #[test]
 fn a_long_name_is_not_kept_again_and_again() {
     let server = start(&["--slowlog-log-slower-than", "0"]);

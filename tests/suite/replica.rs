@@ -1,16 +1,17 @@
-//! The stream of effects is the data: a second engine to which it is applied, unit by unit, holds the same keys, scripts and
-//! libraries as the first, which got the calls.
+//! The stream of effects is the data. A second engine to which it is applied, unit by unit, holds the same keys,
+//! scripts and libraries as the first, which received the calls.
 //!
-//! Meanwhile snapshots of the first engine are made, in slices between the calls, with whatever small amount each slice copies. When
-//! a snapshot is complete, a third engine to which it was applied holds the same, too, and goes on as the second.
+//! At the same time snapshots of the first engine are made, in slices between the calls, with whatever small amount
+//! each slice copies. When a snapshot is complete, a third engine to which it was applied also holds the same data, and
+//! continues like the second.
 //!
-//! Three worlds of random calls: of every command that the table declares, on few small values of all types; of those that
-//! change large ones; of those that wait, and that wake who waits. Some run in transactions, in functions, in scripts that
-//! succeed, and in scripts that fail. The clock is moved by hand; so keys and elements expire, met by a call or reclaimed, and
-//! waiting ends. Scripts and libraries come and go, thresholds move.
+//! There are three worlds of random calls: every command that the table declares, on few small values of all types;
+//! commands that change large values; and commands that wait, or wake waiters. Some calls run in transactions, in
+//! functions, in scripts that succeed, and in scripts that fail. The clock is moved by hand. So keys and elements
+//! expire, found by a call or reclaimed, and waits end. Scripts and libraries come and go, thresholds move.
 //!
-//! `SUITE_SEED` and `SUITE_ROUNDS` choose other sequences, as in [`differential`](crate::differential); one that differs is
-//! shrunk. (Which member of a large set is a random one depends on the process, too.)
+//! `SUITE_SEED` and `SUITE_ROUNDS` choose other sequences, as in [`differential`](crate::differential); a sequence that
+//! differs is shrunk. (A random member of a large set depends on the process, too.)
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -48,7 +49,7 @@ fn waiting_clients() {
     search("waiting clients", 30, waiting_world);
 }
 
-/// What is compared shows each sort of change.
+/// The comparison shows each sort of change.
 #[test]
 fn a_change_that_is_not_repeated_is_found() {
     let (mut original, mut copy) = (Bench::new(1), Bench::new(0));
@@ -92,14 +93,15 @@ fn a_change_that_is_not_repeated_is_found() {
         }
         assert_eq!(compare(&mut original, &mut copy), Ok(()), "{line}");
     }
-    // What was not there can't be removed.
+    // An absent item cannot be removed.
     original.call(0, &words(&["SET", "s", "1"]));
     original.call(0, &words(&["DEL", "s"]));
     let removed = original.take_units().pop().expect("the unit of DEL");
     assert!(copy.repeat(&removed).is_err());
 }
 
-/// Puts snapshots into a sequence: they begin here and there, and are copied in slices, often or rarely, of little or more.
+/// Puts snapshots into a sequence: they begin here and there, and are copied in slices, often or rarely, small or
+/// large.
 fn with_snapshots(steps: Vec<Step>, dice: &mut Dice) -> Vec<Step> {
     let begin_once_in = *dice.pick(&[10, 40, 160]);
     let slice_once_in = *dice.pick(&[1, 2, 6, 20]);
@@ -117,7 +119,7 @@ fn with_snapshots(steps: Vec<Step>, dice: &mut Dice) -> Vec<Step> {
     woven
 }
 
-/// Runs sequences from one seed after the other.
+/// Runs one sequence for each of several seeds.
 fn search(name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Vec<Step>) {
     let first = env_number("SUITE_SEED").unwrap_or(1);
     let last = match env_number("SUITE_ROUNDS").unwrap_or(rounds) {
@@ -151,29 +153,29 @@ fn search(name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Vec<St
     assert!(in_parts > snapshots / 2, "of {snapshots} snapshots only {in_parts} values were copied in parts");
 }
 
-/// The least sequence that still differs, with its last unit and what differs first.
+/// The shortest sequence that still differs, with its last unit and the first difference.
 fn report(sequence: &[Step]) -> String {
     let least = shrink(sequence.to_vec(), |part| run(part, 1).is_err());
     let told = run(&least, 1).err().unwrap_or_else(|| "only in the whole sequence".to_owned());
     least.iter().fold(String::new(), |list, step| list + &step.to_string() + "\n") + &told
 }
 
-/// What a run came to.
+/// Counts of a run.
 #[derive(Default)]
 struct Ran {
     /// Units that changed something.
     units: usize,
-    /// Snapshots that were complete, and beside which something was changed.
+    /// Snapshots that completed, and during which something changed.
     snapshots: usize,
-    /// Values that these copied in parts.
+    /// Values that these snapshots copied in parts.
     in_parts: usize,
 }
 
-/// A snapshot of the original, under way or complete, and the engine to which it is applied.
+/// A snapshot of the original, in progress or complete, and the engine to which it is applied.
 pub(crate) struct Snapshotted {
     stream: Option<SnapshotStream>,
     copy: Bench,
-    /// Units that it followed.
+    /// Units applied since it began.
     followed: usize,
     /// Values that it copied in parts.
     in_parts: usize,
@@ -186,7 +188,7 @@ impl Snapshotted {
         Snapshotted { stream: Some(stream), copy: Bench::new(0), followed: 0, in_parts: 0 }
     }
 
-    /// Takes in what a unit of the original changed.
+    /// Takes in the changes of a unit of the original.
     pub(crate) fn follow(&mut self, unit: &Unit) -> Result<(), String> {
         let Some(stream) = &mut self.stream else { return self.copy.repeat(unit) };
         self.followed += 1;
@@ -195,7 +197,7 @@ impl Snapshotted {
         self.take_in(&written)
     }
 
-    /// Copies a slice. Answers whether the snapshot is complete with it; then the copy is the same as the original.
+    /// Copies a slice. Returns whether the snapshot is complete with it; then the copy equals the original.
     pub(crate) fn slice(&mut self, original: &mut Bench, bytes: usize) -> Result<bool, String> {
         let Some(mut stream) = self.stream.take() else { return Ok(false) };
         let mut written = EffectWriter::default();
@@ -219,8 +221,8 @@ impl Snapshotted {
     }
 }
 
-/// Runs a sequence on a new engine and repeats what it changes on another, and on one that a snapshot fills. Compares them after so
-/// many steps each time, and at the end. Fails with the first difference.
+/// Runs a sequence on a new engine and repeats its changes on another, and on one that a snapshot fills. Compares them
+/// at regular intervals of steps, and at the end. Fails with the first difference.
 fn run(sequence: &[Step], stride: usize) -> Result<Ran, String> {
     let (mut original, mut copy) = (Bench::new(CLIENTS), Bench::new(0));
     original.keep_units();
@@ -289,15 +291,15 @@ fn effects(unit: &Unit) -> String {
 /// One step of a sequence.
 #[derive(Clone)]
 enum Step {
-    /// A client calls a command; another client, if this one waits.
+    /// A client calls a command; another client does if this one waits.
     Call { client: usize, args: Args },
     /// Time passes.
     Pass { ms: i64 },
-    /// What has expired is removed.
+    /// Expired keys and elements are removed.
     Reclaim,
-    /// A snapshot begins, unless one is under way; values of more bytes are copied in parts.
+    /// A snapshot begins, unless one is in progress; values of more bytes are copied in parts.
     Snapshot { part_min_bytes: usize },
-    /// So much of the snapshot that is under way is copied.
+    /// This much of the snapshot in progress is copied.
     Slice { bytes: usize },
 }
 
@@ -331,7 +333,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Random calls of all commands on small values, mixed with what else may happen.
+/// Random calls of all commands on small values, mixed with the other kinds of steps.
 fn small_world(commands: &[Declared], dice: &mut Dice) -> Vec<Step> {
     let calls = generate::sequence_in(Time::ByHand(START_MS), commands, dice);
     let mut calls: VecDeque<Args> = calls.into_iter().map(|call| perhaps_once(call, dice)).collect();
@@ -352,7 +354,7 @@ fn small_world(commands: &[Declared], dice: &mut Dice) -> Vec<Step> {
                 steps.push(Step::Call { client, args: a_script(&inside, dice) });
             }
             _ => {
-                // A transaction is one client's.
+                // A transaction belongs to one client.
                 let opens = calls[0] == [b"MULTI"];
                 let ends = |call: &Args| call == &[b"EXEC"] || call == &[b"DISCARD"];
                 let len = if opens { calls.iter().position(ends).map_or(1, |at| at + 1) } else { 1 };
@@ -478,7 +480,7 @@ fn large_world(dice: &mut Dice) -> Vec<Step> {
     steps
 }
 
-/// A script of these calls, with one end or another, sometimes traced.
+/// A script of these calls, which succeeds or fails, and is sometimes traced.
 fn a_script(calls: &[Args], dice: &mut Dice) -> Args {
     let call = script(ENDS[dice.below(ENDS.len())], calls);
     let trace: &[&str] = match dice.below(12) {
@@ -493,7 +495,7 @@ fn passing(dice: &mut Dice) -> Step {
     Step::Pass { ms: *dice.pick(&[1, 1, 5, 20, 60, 500, 1_000, 3_000, 20_000]) }
 }
 
-/// A call that no random one of [`generate`] is: of scripts and of databases, of values as bytes.
+/// A call that [`generate`] never makes: of scripts and of databases, or with values as bytes.
 fn other_call(dice: &mut Dice) -> Args {
     const CALLS: [&str; 21] = [
         "FLUSHALL",

@@ -1,6 +1,6 @@
-//! Both ways of the protocol, judged by a crate that others wrote: what [`Reply`] writes is read by redis-protocol as the
-//! same value, and what redis-protocol writes as a command is read by [`Decoder`] as the same arguments, however the bytes
-//! are cut. No server runs.
+//! Both directions of the protocol, judged by a third-party crate. redis-protocol must read the output of [`Reply`] as
+//! the same value, and [`Decoder`] must read a command written by redis-protocol as the same arguments, however the
+//! bytes are cut. No server runs.
 
 use proptest::prelude::*;
 use redis_protocol::{resp2, resp3};
@@ -9,7 +9,7 @@ use tidegate::resp::request::{Decoder, RequestLimits};
 
 use crate::harness::{Value, decode, sorted};
 
-/// A reply as a command writes it. `bool`: whether an aggregate's length is written after its elements.
+/// A reply in the form that a command writes. `bool`: whether an aggregate's length is written after its elements.
 #[derive(Clone, Debug)]
 enum Node {
     Status(String),
@@ -24,10 +24,10 @@ enum Node {
     BigNumber(String),
     Verbatim(Vec<u8>),
     Array(Vec<Node>, bool),
-    /// Keys are distinct byte strings: the judge keeps maps and sets without repetitions.
+    /// Keys are distinct byte strings: the judge keeps maps and sets without duplicates.
     Map(Vec<(Vec<u8>, Node)>, bool),
     Set(Vec<Vec<u8>>, bool),
-    /// Only outermost.
+    /// Only at the outermost level.
     Push(Vec<Node>),
 }
 
@@ -84,7 +84,7 @@ impl Node {
         }
     }
 
-    /// What a reader of RESP3 must see; a map's pairs in the harness' order.
+    /// The value that a reader of RESP3 must see; a map's pairs are in the harness' order.
     fn in_resp3(&self) -> Value {
         let all = |items: &[Node]| items.iter().map(Node::in_resp3).collect();
         match self {
@@ -110,7 +110,7 @@ impl Node {
         }
     }
 
-    /// What a reader of RESP2 must see. A double is a string there, of which [`reads_as`] compares the number.
+    /// The value that a reader of RESP2 must see. A double is a string there; [`reads_as`] compares its number.
     fn in_resp2(&self) -> Value {
         let all = |items: &[Node]| items.iter().map(Node::in_resp2).collect();
         match self {
@@ -132,7 +132,7 @@ fn one_line(text: &[u8]) -> Vec<u8> {
     text.iter().map(|&byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }).collect()
 }
 
-/// The text of an error as clients get it: without line breaks at its end.
+/// The text of an error that clients get: without line breaks at its end.
 fn without_breaks_at_end(mut text: &[u8]) -> &[u8] {
     while let [before @ .., b'\r' | b'\n'] = text {
         text = before;
@@ -140,7 +140,7 @@ fn without_breaks_at_end(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// Whether what was read is what was meant, doubles to the bit (a NaN is a NaN).
+/// Whether the value read equals the intended one, doubles to the bit (a NaN is a NaN).
 fn reads_as(read: &Value, meant: &Value) -> bool {
     let same = |a: f64, b: f64| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
     let all = |a: &[Value], b: &[Value]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| reads_as(a, b));
@@ -195,7 +195,7 @@ fn nodes() -> impl Strategy<Value = Node> {
     })
 }
 
-/// Several replies behind each other, as a pipeline's answers leave; now and then a push among them.
+/// Several replies in a row, as those to a pipeline; occasionally with a push among them.
 fn replies() -> impl Strategy<Value = Vec<Node>> {
     let push = proptest::collection::vec(nodes(), 1..5).prop_map(Node::Push);
     proptest::collection::vec(prop_oneof![9 => nodes(), 1 => push], 1..5)
@@ -260,7 +260,7 @@ fn encode_resp3(command: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Decodes as a connection does: bytes arrive in pieces, what was consumed is dropped.
+/// Decodes as a connection does: bytes arrive in pieces, and consumed bytes are dropped.
 fn decode_cut(bytes: &[u8], cuts: &[usize]) -> Result<Vec<Vec<Vec<u8>>>, String> {
     const LIMITS: RequestLimits = RequestLimits { bulk_bytes: 512 << 20, unauthenticated: false };
     let mut decoder = Decoder::new();

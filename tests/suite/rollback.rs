@@ -1,10 +1,10 @@
-//! All or nothing: after a script that failed the keyspace is as if it had never run.
+//! All or nothing: after a failed script the keyspace is as if it had never run.
 //!
-//! Random calls of every command that the table declares, over few keys of all types: some run as they are, so that there is
-//! something to change, the others run inside a script that ends in an error. The engine runs in this process, so that what
-//! no client can see is compared, too: counters, effects, the order and form of each value.
+//! Random calls of every command that the table declares, over few keys of all types. Some run directly, so that there
+//! is data to change; the others run inside a script that ends in an error. The engine runs in this process, so that
+//! state invisible to clients is compared, too: counters, effects, the order and form of each value.
 //!
-//! The generator's sequences keep values small. So there is a second world: keys that hold a few elements and many, which
+//! The generator's sequences keep values small. So there is a second world: keys that hold few or many elements, which
 //! long scripts change while deadlines run out and thresholds move.
 //!
 //! `SUITE_SEED` and `SUITE_ROUNDS` choose other scripts, and how many.
@@ -15,14 +15,14 @@ use crate::differential::search::env_number;
 use crate::differential::{Version, declared};
 use crate::in_process::{Bench, Told, perhaps_once, script, words};
 
-/// An engine with a client, and another that watches, so that effects are recorded.
+/// An engine with a client, and another client that monitors, so that effects are recorded.
 fn watched() -> Bench {
     let mut bench = Bench::new(2);
     bench.call(1, &words(&["WATCH", "some key"]));
     bench
 }
 
-/// All that there is, as text.
+/// The whole state, as text.
 fn state(bench: &Bench) -> String {
     let ks = &bench.engine.ks;
     let (expired, expired_elements) = (ks.stats.expired, ks.stats.expired_elements);
@@ -59,12 +59,12 @@ fn a_script_that_fails_leaves_nothing() {
             assert!(reply.starts_with(b"-"), "it fails: {}", reply.escape_ascii());
             let after = state(&bench);
             assert_eq!(before, after, "seed {seed}: {}", told(now));
-            // A value that was changed in pieces may have kept some room.
+            // A value that was changed in pieces may have kept spare capacity.
             let bytes = bytes(&bench);
             assert!(bytes <= bytes_before * 2 + 512, "seed {seed}: {bytes_before} then {bytes}: {}", told(now));
             assert!(bench.engine.ks.effects().is_empty(), "seed {seed}: {}", told(now));
             failed += 1;
-            // The same calls with success: from what they leave the next ones start.
+            // The calls run again and succeed: the next round starts from their results.
             let reply = bench.call(0, &script("succeed", now));
             assert_eq!(reply, b"$4\r\ndone\r\n", "seed {seed}: {}", told(now));
             changed += u64::from(state(&bench) != before);
@@ -84,7 +84,7 @@ pub(crate) const THRESHOLDS: [(&str, [&str; 2]); 6] = [
     ("stream-node-max-entries", ["4", "40"]),
 ];
 
-/// What makes each type again where it is gone: few elements, some and many, under a key each.
+/// Calls that recreate missing keys of each type: few elements, some and many, under a key each.
 pub(crate) const MAKE: &str = "for _, size in ipairs({7, 20, 60}) do \
     local function missing(kind) return redis.call('EXISTS', kind .. size) == 0 end \
     local function fill(kind, call) if missing(kind) then for i = 1, size do call(kind .. size, i) end end end \
@@ -127,7 +127,7 @@ const CALLS: &str = "SET S v|APPEND S v|SETRANGE S n v|SETBIT S n 1|INCR S|GETDE
 /// One call of [`CALLS`].
 pub(crate) fn large_call(dice: &mut Dice, now_ms: i64) -> Args {
     let calls: Vec<&str> = CALLS.split('|').collect();
-    // Databases change places, or are emptied, rarely: little stays of the others' work.
+    // Databases are swapped or emptied rarely, since that undoes much of the others' work.
     let template = loop {
         let call = *dice.pick(&calls);
         if !["SWAPDB", "FLUSHDB", "SELECT"].contains(&call.split(' ').next().unwrap_or_default()) || dice.once_in(8) {
@@ -169,7 +169,7 @@ fn nor_does_a_long_one_that_changes_large_values() {
         for (name, values) in THRESHOLDS {
             bench.call(0, &words(&["CONFIG", "SET", name, values[dice.below(2)]]));
         }
-        // What has expired by now the script is the first to meet.
+        // The script is the first to find the keys that have expired by now.
         let most_ms = if dice.once_in(10) { 2_000 } else { 60 };
         bench.clock.advance_ms(dice.below(most_ms) as i64);
         bench.call(0, &words(&["TIME"]));
@@ -184,7 +184,7 @@ fn nor_does_a_long_one_that_changes_large_values() {
             panic!("seed {seed}: {differs:#?}: {}", told(&calls));
         }
         assert!(bench.engine.ks.effects().is_empty() && bench.engine.ks.undo_bytes() == 0, "seed {seed}");
-        // From what a few of them leave the next ones start.
+        // The next round starts from the results of a few of them.
         assert_eq!(bench.call(0, &script("succeed", &calls[..calls.len().min(12)])), b"$4\r\ndone\r\n", "seed {seed}");
     }
 }

@@ -1,9 +1,9 @@
-//! What users run today, under a crowd: gates, stock, limits, IDs, locks, flash sales, order workers, likes, feeds, nearby
-//! shops, sign-in calendars. Each `row` is one kind of use.
+//! Flows of today's users, under a crowd: gates, stock, limits, IDs, locks, flash sales, order workers, likes, feeds,
+//! nearby shops, sign-in calendars. Each `row` is one kind of use.
 //!
-//! The scripts in `tests/suite/scenarios` are written as such users write them: on one line with semicolons, with comments in
-//! Chinese, without a newline at the end, with keys that are built from arguments. They must run with their very bytes,
-//! because clients send the SHA1 of these. The project's own scripts do the same jobs better and are tested in
+//! The scripts in `tests/suite/scenarios` are written as such users write them: on one line with semicolons, with
+//! comments in Chinese, without a newline at the end, with keys that are built from arguments. They must run byte for
+//! byte, because clients send their SHA1. The project's own scripts do these jobs better and are tested in
 //! [`crate::bundled`]; here the users' flows count, with their known defects.
 
 use std::collections::{HashMap, HashSet};
@@ -87,8 +87,8 @@ fn row_01_gate(program: Program) {
     assert!(left.concat().iter().all(|count| (0..60).contains(count)), "never below 0");
     assert_eq!(run::<i64>(&mut c, "GET gate"), 0);
 
-    // Half of the crowd works through 10 places. Who reads a 10 can't know whether it has one, and gives none back;
-    // so a gate of 100 for 32 holders follows, where no count is in doubt.
+    // Half of the crowd competes for 10 places. A caller that reads a 10 can't know whether it has a place, and gives
+    // none back; so a gate of 100 for 32 holders follows, where no count is in doubt.
     at_once(&server, |_, c| {
         for _ in 0..20 {
             let count: i64 = acquire.call(c, &["gate"], &["10"]);
@@ -130,7 +130,7 @@ fn row_02_inventory(program: Program) {
             if exists {
                 let _: i64 = run(c, "INCRBY stock 1");
             }
-            // Refill under the lock; who doesn't get it polls.
+            // Refill under the lock; a caller that doesn't get it polls.
             if run::<Option<String>>(c, &format!("SET stock:lock {me} NX EX 120")).is_none() {
                 std::thread::yield_now();
                 continue;
@@ -141,7 +141,7 @@ fn row_02_inventory(program: Program) {
                 *row -= segment;
                 segment
             };
-            // Somebody may have refilled between our look and our lock; one more segment does no harm.
+            // Another caller may have refilled between our check and our lock; one more segment does no harm.
             let left: i64 = run(c, &format!("INCRBY stock {segment}"));
             assert_eq!(run::<i64>(c, "DEL stock:lock"), 1);
             if segment == 0 && left <= 0 {
@@ -165,7 +165,8 @@ fn row_03_funnel(program: Program) {
     assert!((1..=1810).contains(&run::<i64>(&mut c, "TTL funnel:phone")));
 }
 
-/// A message through the users' funnel: a lock polled, the hash read, changed by the client's clock, written in a pipeline.
+/// A message through the users' funnel: poll a lock, read the hash, change it by the client's clock, write it in a
+/// pipeline.
 fn funnel_by_client(c: &mut Connection, capacity: f64, rate: f64) -> bool {
     while run::<Option<String>>(c, "SET funnel:lock 1 NX EX 5").is_none() {
         std::thread::yield_now();
@@ -277,8 +278,8 @@ fn row_07_flash_sale(program: Program) {
     }
 }
 
-/// Half of the crowd sells, half works the orders. Every fifth order fails at its first attempt, and one consumer died
-/// with three orders in hand.
+/// Half of the crowd sells, half processes the orders. Every fifth order fails at its first attempt, and one consumer
+/// died with three orders in hand.
 fn row_08_order_worker(program: Program) {
     const ORDERS: usize = 200;
     let (server, mut c) = start(program);
@@ -332,14 +333,15 @@ fn row_08_order_worker(program: Program) {
     assert!(matches!(run(&mut c, "XPENDING stream.orders g1"), StreamPendingReply::Empty), "and acknowledged");
 }
 
-/// Where orders are worked.
+/// Processes orders.
 struct Desk {
     worked: Mutex<HashMap<String, usize>>,
     failed: Mutex<HashSet<String>>,
 }
 
 impl Desk {
-    /// One turn of the users' worker: wait for a new order, work and acknowledge it; after an error, the own pending list.
+    /// One turn of the users' worker: wait for a new order, process and acknowledge it; after an error, its own pending
+    /// list.
     fn work_one(&self, c: &mut Connection, consumer: &str, acknowledged: &AtomicUsize) {
         let new = format!("XREADGROUP GROUP g1 {consumer} COUNT 1 BLOCK 2000 STREAMS stream.orders >");
         let Some(order) = Desk::read(c, &new) else { return };
@@ -377,7 +379,7 @@ fn row_09_likes(program: Program) {
             } else {
                 assert_eq!(run::<i64>(c, &format!("SADD liked {user}")), 1);
             }
-            // The same by time, so that the first who liked can be shown. Scores meet on purpose.
+            // Likes ordered by time, so that the first users can be shown. Some scores are equal on purpose.
             let time = 100 - user / 2;
             match run::<Option<f64>>(c, &format!("ZSCORE likers {user:02}")) {
                 Some(score) => {
@@ -406,7 +408,7 @@ fn row_09_likes(program: Program) {
     assert_eq!(run::<i64>(&mut c, "ZREVRANK board player-00"), 19);
 }
 
-/// A page of a feed continues where the last one ended: at its lowest time, past as many posts of that time as were seen.
+/// A page of a feed continues where the last one ended: at its lowest time, past the posts of that time already seen.
 fn scroll(c: &mut Connection, inbox: &str, from: u64) -> Vec<String> {
     let (mut max, mut offset, mut seen) = (from, 0, Vec::new());
     loop {
@@ -478,7 +480,7 @@ fn row_11_nearby_shops(program: Program) {
     let found = at_once(&server, |_, c| {
         let (mut shops, mut from) = (Vec::<(String, f64)>::new(), 0);
         loop {
-            // A page: as many as all pages so far, less the ones seen.
+            // A page: as many as all pages so far, minus those seen.
             let to = from + 8;
             let near: Vec<(String, f64)> = run(
                 c,

@@ -1,4 +1,4 @@
-//! `script-time-limit`, SCRIPT KILL and `script-memory-limit`, as those meet them who call scripts and functions.
+//! `script-time-limit`, SCRIPT KILL and `script-memory-limit`, as callers of scripts and functions see them.
 
 use crate::harness::{Program, Raw, Server, Value};
 use crate::slow_turns::{TURNS, endless, fill};
@@ -6,7 +6,7 @@ use crate::slow_turns::{TURNS, endless, fill};
 const OUT_OF_TIME: &str = "ERR Script ran longer than script-time-limit.";
 const OUT_OF_MEMORY: &str = "ERR Script used more than script-memory-limit.";
 
-/// A server, unless the suite runs against Redis, which has no such limits.
+/// Starts a server, unless the suite runs against Redis, which has no such limits.
 fn server() -> Option<Server> {
     std::env::var("SUITE_SERVER").is_err().then(|| Server::start(Program::Tidegate, &[]))
 }
@@ -38,7 +38,7 @@ fn scripts_and_functions_end_in_time() {
     assert_eq!(raw.command(&["FUNCTION", "LOAD", library]), Value::bulk("l"));
     assert_fails(&raw.command(&["EVAL", "while true do end", "0"]), OUT_OF_TIME);
     assert_fails(&raw.command(&["FCALL", "hang", "0"]), OUT_OF_TIME);
-    // Inside EXEC it fails alone.
+    // Inside EXEC only this command fails.
     raw.command(&["MULTI"]);
     raw.command(&["SET", "a", "1"]);
     raw.command(&["EVAL", "while true do end", "0"]);
@@ -46,7 +46,7 @@ fn scripts_and_functions_end_in_time() {
     let Value::Array(replies) = raw.command(&["EXEC"]) else { panic!("EXEC answers an array") };
     assert_eq!((&replies[0], &replies[2]), (&Value::status("OK"), &Value::status("OK")));
     assert_fails(&replies[1], OUT_OF_TIME);
-    // Where the script stood is told.
+    // The position of the script is reported.
     let got = raw.command(&["EVAL", "local x = 1\nwhile true do x = x + 1 end", "0"]);
     assert!(String::from_utf8_lossy(got.bytes().unwrap_or_default()).ends_with(", on @user_script:2."), "{got:?}");
     // A limit beyond the threshold of -BUSY holds as well.
@@ -66,7 +66,7 @@ fn scripts_and_functions_hold_no_more_than_they_may() {
     for call in [&["EVAL", "return ('x'):rep(2e7)", "0"][..], &["FCALL", "fill", "0"]] {
         assert_fails(&raw.command(call), OUT_OF_MEMORY);
     }
-    // What a command answers counts, and so does what it is given.
+    // A command's reply counts, and so do its arguments.
     let value = "x".repeat(1 << 20);
     for _ in 0..20 {
         raw.command(&["RPUSH", "list", &value]);
@@ -76,7 +76,7 @@ fn scripts_and_functions_hold_no_more_than_they_may() {
     let script = "local s = redis.call('lindex', 'list', 0) local t = {} for i = 1, 20 do t[i] = s end
         return redis.pcall('rpush', 'copy', unpack(t))";
     assert_fails(&raw.command(&["EVAL", script, "0"]), "ERR Lua redis lib command arguments are too long");
-    // Less than the state itself takes is too little for any script; more lets them run again.
+    // A limit below the size of the Lua state is too small for any script; a larger one lets them run again.
     set(&mut raw, "script-memory-limit", "1");
     assert_fails(&raw.command(&["EVAL", "return {1, {2}}", "0"]), "ERR ");
     set(&mut raw, "script-memory-limit", "0");
@@ -96,11 +96,11 @@ fn what_must_be_kept_to_undo_a_script_is_bounded() {
         assert_fails(&raw.command(&["EVAL", &script, "0"]), "ERR Script changed more than could be undone");
         assert_eq!(raw.command(&["LRANGE", "list", "0", "-1"]), Value::Array(vec![Value::bulk("first")]));
     }
-    // What the script brought itself need not be kept, and reading goes on.
+    // Memory that the script itself brought need not be kept, and reading goes on.
     let own = "local v = ('x'):rep(1e6) for i = 1, 40 do redis.call('SET', i, v) redis.call('DEL', i) end \
         return redis.call('LLEN', 'list')";
     assert_eq!(raw.command(&["EVAL", own, "0"]), Value::Integer(1));
-    // Nothing is kept where nothing is undone.
+    // Nothing is kept when nothing can be undone.
     set(&mut raw, "script-rollback", "no");
     let many = long(turn).replace("1e9", "300");
     assert_eq!(raw.command(&["EVAL", &many, "0"]), Value::Null);
@@ -137,7 +137,7 @@ fn beside_slow_calls_others_are_answered_and_can_end_them() {
     set(&mut caller, "busy-reply-threshold", "1");
     for turn in TURNS {
         caller.send_command(&["EVAL", &endless(turn, SCALE), "0"]);
-        // Until the script has come, and been there for a millisecond, PING is answered as ever.
+        // Until the script has arrived and run for a millisecond, PING gets its normal reply.
         while other.command(&["PING"]) == Value::status("PONG") {}
         assert_eq!(other.command(&["SCRIPT", "KILL"]), Value::status("OK"), "{turn}");
         let got = caller.reply().value;

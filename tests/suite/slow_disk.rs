@@ -1,5 +1,5 @@
-//! A disk that hangs, under a real server: who reads what nobody changes is answered meanwhile, and what hangs is shown to nobody,
-//! also if the server is killed then. `slow_disk.c` is loaded before the C library.
+//! A disk that hangs, under a real server. Clients that read unchanged data are still served, and no client sees a
+//! write that hangs, even if the server is killed then. `slow_disk.c` is loaded before the C library.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -8,17 +8,17 @@ use std::time::Duration;
 use crate::harness::{Program, REPLY_DEADLINE, Raw, Server, Value, encode, until};
 use crate::power_loss::compile;
 
-/// Whoever waits for the disk is silent for longer.
+/// A client that waits for the disk is silent for longer.
 const SILENCE: Duration = Duration::from_millis(100);
 
-/// A server whose disk takes 2 ms for each sync, and hangs when it is told to.
+/// A server whose disk takes 2 ms for each sync, and hangs on request.
 struct SlowDisk {
     dir: tempfile::TempDir,
     server: Option<Server>,
 }
 
 impl SlowDisk {
-    /// The server has learned that the disk is slow.
+    /// Waits until the server has noticed that the disk is slow.
     fn new() -> SlowDisk {
         let mut disk = SlowDisk { dir: tempfile::tempdir().expect("a folder"), server: None };
         disk.start();
@@ -64,7 +64,7 @@ fn is_silent(c: &mut Raw) -> bool {
     c.try_reply(SILENCE).is_err_and(|why| why.starts_with("silence"))
 }
 
-/// A client each for commands whose answers show what `SET k v` and the publishing of it have changed.
+/// One client for each command whose reply shows the effects of `SET k v` and of publishing it.
 fn curious(disk: &SlowDisk) -> Vec<Raw> {
     let asked: [&[&str]; 7] = [
         &["GET", "k"],
@@ -146,7 +146,7 @@ fn who_connects_while_a_lone_client_waits_for_the_disk_is_served() {
     assert_eq!(writer.try_reply(REPLY_DEADLINE).expect("the disk is done").value, Value::status("OK"));
 }
 
-/// What is written is synced only where somebody asks for that, and nobody else waits for it.
+/// Writes are synced only when a client asks for that, and no other client waits for it.
 #[test]
 fn waitaof_holds_nobody_up_whatever_the_policy() {
     let disk = SlowDisk::new();
@@ -187,7 +187,7 @@ fn who_turns_the_log_off_or_syncs_it_otherwise_holds_nobody_up() {
         let now = reader.command(&["CONFIG", "GET", name]);
         assert_eq!(now, Value::Array(vec![Value::bulk(name), Value::bulk(value)]));
     }
-    // In a transaction nobody waits: all of it is done at once, and nothing is answered before the disk is done.
+    // Nothing in a transaction waits: all of it is done at once, and no reply is sent before the disk is done.
     assert_eq!(asks.command(&["CONFIG", "SET", "appendonly", "yes"]), Value::status("OK"));
     until(
         || format!("{:?}", asks.command(&["INFO", "persistence"])).contains("aof_rewrite_in_progress:0"),
@@ -222,7 +222,7 @@ fn a_setting_that_waits_for_the_disk_goes_with_its_client() {
         other.command(&["CONFIG", "GET", "appendonly"]),
         Value::Array(["appendonly", "yes"].map(Value::bulk).into())
     );
-    // Another may change it.
+    // Another client may change it.
     assert_eq!(other.command(&["CONFIG", "SET", "appendonly", "no"]), Value::status("OK"));
 }
 

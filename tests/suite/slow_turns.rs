@@ -1,5 +1,5 @@
-//! What a script may do without end, each turn of it slow: for the tests of what ends scripts, and for the benchmark that measures
-//! how soon (`cargo bench --bench script_limits`).
+//! Things a script may repeat without end, each turn slow: for the tests of script limits, and for the benchmark that
+//! measures how soon they end a script (`cargo bench --bench script_limits`).
 
 /// `s` is a string of 2 MB, `t` a table of 20,000 strings, times the scale; the keys are those of [`fill`].
 pub(crate) const TURNS: &[&str] = &[
@@ -68,7 +68,7 @@ pub(crate) const TURNS: &[&str] = &[
     "redis.status_reply(s)",
     "loadstring('return {' .. ('1,'):rep(1e5) .. '}')",
     "load(function() return ('x = 1 '):rep(100) end)",
-    // Ways round an error.
+    // Ways to survive an error.
     "pcall(redis.call, 'BITCOUNT', 'text')",
     "xpcall(function() redis.call('BITCOUNT', 'text') error('x') end, function() redis.call('BITCOUNT', 'text') end)",
     "coroutine.wrap(function() redis.call('BITCOUNT', 'text') end)()",
@@ -89,7 +89,7 @@ pub(crate) fn fill(scale: usize) -> [String; 5] {
     ]
 }
 
-/// A script that takes this turn again and again, whatever errors it catches.
+/// A script that repeats this turn for ever, whatever errors it catches.
 pub(crate) fn endless(turn: &str, scale: usize) -> String {
     format!(
         "local s, t = ('x'):rep({}), {{}} for i = 1, {} do t[i] = 'text' end

@@ -1,6 +1,6 @@
-//! Snapshots as clients see them: on request, by themselves, beside a log and without one, and what is left when they fail.
+//! Snapshots as clients see them: on request, automatic, with a journal and without one, and the state after a failure.
 //!
-//! That nothing acknowledged is lost while they are made, whenever the server dies, is shown by [`kills`](crate::kills).
+//! [`kills`](crate::kills) shows that nothing acknowledged is lost while they are made, whenever the server dies.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn number(c: &mut Raw, field: &str) -> i64 {
     info(c, field).parse().unwrap_or_else(|_| panic!("{field} is a number"))
 }
 
-/// What the files in the folder of the data are called.
+/// The names of the files in the data folder.
 fn names(dir: &Path) -> Vec<String> {
     let files = std::fs::read_dir(dir.join("tidegate-data")).expect("the folder of the data");
     files.map(|file| file.expect("a file").file_name().into_string().expect("plain text")).collect()
@@ -34,7 +34,7 @@ fn snapshots(dir: &Path) -> usize {
     names(dir).iter().filter(|name| name.ends_with(".snap")).count()
 }
 
-/// Waits until no snapshot is under way or asked for.
+/// Waits until no snapshot is in progress or requested.
 fn until_quiet(c: &mut Raw) {
     until(
         || {
@@ -98,7 +98,7 @@ fn fill(c: &mut Raw) {
     c.command(&["EVAL", "return 'evaluated'", "0"]);
 }
 
-/// All that can be asked of the data, as text.
+/// Everything that can be asked of the data, as text.
 fn picture(c: &mut Raw) -> Vec<String> {
     let mut all = Vec::new();
     for db in ["0", "3"] {
@@ -112,7 +112,8 @@ fn picture(c: &mut Raw) -> Vec<String> {
                 let words: Vec<&str> = words.iter().copied().chain([key.as_str()]).collect();
                 seen += &format!(" {:?}", c.command(&words));
             }
-            // What has no order of its own is compared in one; all of it by its name only, which can be read in a message.
+            // Unordered values are sorted first. Each value is compared by its hash, which keeps failure messages
+            // short.
             let value = match c.command(&["TYPE", &key]) {
                 Value::Status(kind) if kind == b"hash" => pairs(c.command(&["HGETALL", &key])),
                 Value::Status(kind) if kind == b"set" => sorted(items(c.command(&["SMEMBERS", &key]))),
@@ -179,7 +180,7 @@ fn without_a_log_the_data_is_that_of_the_last_snapshot() {
         let server = start(dir.path(), &["--appendonly", "no"]);
         assert_same(&before, &picture(&mut server.raw()));
     }
-    // A log begins behind it, and the next server without one begins with that.
+    // A journal begins after it, and the next server without one begins with that snapshot.
     let server = start(dir.path(), &["--appendonly", "yes"]);
     assert_same(&before, &picture(&mut server.raw()));
     ok(&mut server.raw(), &["SET", "string", "logged"]);
@@ -253,7 +254,7 @@ fn who_asks_is_told_what_redis_tells() {
     let mut c = server.raw();
     fill(&mut c);
     until_quiet(&mut c);
-    // What comes in one piece is answered before a snapshot begins.
+    // Commands that arrive together get their replies before a snapshot begins.
     let pipeline: &[(&[&str], &str)] = &[
         (&["BGSAVE", "CANCEL"], "-ERR Background saving is currently not in progress or scheduled"),
         (&["BGSAVE", "NOW"], "-ERR syntax error"),
@@ -361,7 +362,7 @@ fn points_of_save_are_kept() {
     let mut server = start(dir.path(), &["--appendonly", "no", "--save", "3600 1"]);
     let mut c = server.raw();
     assert_eq!(c.command(&["DBSIZE"]), Value::Integer(3));
-    // With a point of `save` the end is one, too.
+    // With a save point in `save`, a shutdown takes a snapshot, too.
     ok(&mut c, &["SET", "last", "v"]);
     c.send_command(&["SHUTDOWN"]);
     c.read_to_end();
@@ -370,7 +371,7 @@ fn points_of_save_are_kept() {
     let mut c = server.raw();
     assert_eq!(c.command(&["DBSIZE"]), Value::Integer(4));
     ok(&mut c, &["SET", "by signal", "v"]);
-    // SAFETY: a signal to a child of this process that has not been waited for.
+    // SAFETY: a signal to a child of this process, which has not been waited for.
     assert_eq!(unsafe { libc::kill(server.pid() as libc::pid_t, libc::SIGTERM) }, 0);
     assert!(server.ends_well());
     for (how, keys) in [(&["SHUTDOWN", "NOSAVE"][..], 5), (&["SHUTDOWN", "SAVE"], 6)] {
@@ -416,7 +417,7 @@ fn a_log_that_has_grown_is_replaced() {
     let size = number(&mut c, "aof_current_size");
     assert!(size > 2_000_000);
     drop(server);
-    // The next server knows how long it is.
+    // The next server knows its length.
     let server = start(dir.path(), &[&flags[..], &["--auto-aof-rewrite-percentage", "0"]].concat());
     let mut c = server.raw();
     assert!((size - number(&mut c, "aof_current_size")).abs() < size / 10, "{size}");
@@ -438,7 +439,7 @@ fn data_that_is_read_again_is_the_same() {
         ok(&mut c, &["DEBUG", "RELOAD"]);
         assert_eq!(c.command(&["DEBUG", "DIGEST"]), digest);
         assert_same(&before, &picture(&mut c));
-        // What is not saved is forgotten; what was there stays, on demand.
+        // Unsaved changes are forgotten; the earlier data stays, on demand.
         ok(&mut c, &["SET", "later", "v"]);
         if flags[1] == "no" {
             ok(&mut c, &["DEBUG", "RELOAD", "NOSAVE"]);
@@ -459,7 +460,7 @@ fn data_that_is_read_again_is_the_same() {
         let refused = c.command(&["DEBUG", "RELOAD", "NOFLUSH"]);
         assert_eq!(refused, Value::error("ERR Error trying to load the RDB dump, check server logs"));
         assert_same(&before, &picture(&mut c));
-        // Who waits goes on to wait, and others see what changes.
+        // Waiters go on waiting, and others see the changes.
         c.command(&["RPUSH", "jobs", "job"]);
         assert_eq!(waiting.reply().value, Value::Array(vec![Value::bulk("jobs"), Value::bulk("job")]));
     }
@@ -546,7 +547,7 @@ fn a_snapshot_that_fails_leaves_what_was_there_and_stops_writes_if_asked_to() {
     let Value::Error(why) = c.command(&["SAVE"]) else { panic!("it can't be saved") };
     assert!(String::from_utf8_lossy(&why).contains("File too large"), "{}", why.escape_ascii());
     ok(&mut c, &["SET", "small", "still"]);
-    // Whoever wants snapshots is told that there are none.
+    // A server that is configured to save reports that it cannot.
     ok(&mut c, &["CONFIG", "SET", "save", "3600 1"]);
     let refused = c.command(&["SET", "small", "no"]);
     let misconf = b"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.";
@@ -558,7 +559,7 @@ fn a_snapshot_that_fails_leaves_what_was_there_and_stops_writes_if_asked_to() {
     ok(&mut c, &["SET", "small", "again"]);
     ok(&mut c, &["CONFIG", "SET", "stop-writes-on-bgsave-error", "yes"]);
     assert_eq!(c.command(&["SET", "small", "no"]), refused);
-    // With room again all is well.
+    // With room again snapshots succeed.
     ok(&mut c, &["CONFIG", "SET", "stop-writes-on-bgsave-error", "no"]);
     for n in 1..10 {
         c.command(&["DEL", &n.to_string()]);
@@ -578,7 +579,7 @@ fn the_log_is_turned_on_and_off_while_the_server_runs() {
     let mut c = server.raw();
     fill(&mut c);
     ok(&mut c, &["CONFIG", "SET", "appendonly", "yes"]);
-    // From now on until it has begun changes go on.
+    // Changes go on from now until it has begun.
     for n in 0..100 {
         ok(&mut c, &["SET", "meanwhile", &n.to_string()]);
     }
@@ -597,7 +598,7 @@ fn the_log_is_turned_on_and_off_while_the_server_runs() {
         ok(&mut c, &["CONFIG", "SET", "appendonly", "no"]);
         assert_eq!(info(&mut c, "aof_enabled"), "0");
         ok(&mut c, &["SET", "not logged", &n.to_string()]);
-        // All in one piece, and while it begins turned off and on again.
+        // All in one piece, and switched off and on again while it begins.
         c.send(
             &[&["yes"][..], &["no"], &["yes"]]
                 .map(|value| crate::harness::encode(&["CONFIG", "SET", "appendonly", value[0]]))
@@ -623,7 +624,7 @@ fn a_directory_has_one_server_with_a_log_or_without() {
     ok(&mut first.raw(), &["SAVE"]);
     let said = refusal(dir.path());
     assert!(said.contains("tidegate-data: another server is using this directory"), "{said}");
-    // One that began before there was anything is refused when it wants to save.
+    // A server that started while the folder was empty is refused when it wants to save.
     let other = tempfile::tempdir().unwrap();
     let (one, two) = (start(other.path(), &["--appendonly", "no"]), start(other.path(), &["--appendonly", "no"]));
     ok(&mut one.raw(), &["SET", "k", "one"]);
@@ -637,7 +638,7 @@ fn a_directory_has_one_server_with_a_log_or_without() {
     assert_eq!(start(other.path(), &["--appendonly", "no"]).raw().command(&["GET", "k"]), Value::bulk("one"));
 }
 
-/// A server with no options but where it lives and those that are given, which may not be ready yet.
+/// Starts a server with only its folder and the given options; it may not be ready yet.
 struct Plain(Child, u16);
 
 impl Plain {
@@ -677,7 +678,7 @@ fn with_no_option_an_ok_is_on_disk_and_clients_are_told_while_it_is_loaded() {
     ok(&mut c, &["SAVE"]);
     ok(&mut c, &["SET", "last", "v"]);
     drop(server);
-    // As if the data were far more.
+    // Slows the walk down as if the data were far larger.
     let server = Plain::start(dir.path(), &["--key-load-delay", "1000"]);
     let mut c = Raw::connect(server.1);
     let loading = Value::error("LOADING Redis is loading the dataset in memory");
@@ -692,7 +693,7 @@ fn with_no_option_an_ok_is_on_disk_and_clients_are_told_while_it_is_loaded() {
         if told == 3 {
             ok(&mut c, &["CONFIG", "SET", "key-load-delay", "0"]);
         }
-        // In one piece: the data may be there before the next look.
+        // In one piece: the data may be there before the next check.
         let all = [&["MULTI"][..], &["GET", "last"], &["EXEC"], &["INFO", "persistence"]].map(crate::harness::encode);
         c.send(&all.concat());
         let answers: Vec<Value> = (0..4).map(|_| c.reply().value).collect();

@@ -1,4 +1,4 @@
-//! SYNC and PSYNC: a snapshot for whoever asks as a replica does, above all `redis-cli --rdb`.
+//! SYNC and PSYNC: a snapshot for any client that asks as a replica does, above all `redis-cli --rdb`.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use crate::harness::{Program, Raw, Server, Value, until};
 use crate::moving::{assert_same, contents, every_type, fill, own_types, start, text};
 use crate::oracle::{REDIS_CLI, REDIS_SERVER};
 
-/// Has `redis-cli` write what the server holds to a file.
+/// Makes `redis-cli` write the server's contents to a file.
 fn fetch(server: &Server, flag: &str, to: &Path) {
     let output = Command::new("redis-cli").args(["-p", &server.port().to_string(), flag, text(to)]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -21,7 +21,7 @@ fn redis_cli_fetches_a_file_that_redis_loads() {
     let server = Server::start(Program::Tidegate, &["--appendonly", "yes"]);
     fill(&mut server.raw(), &every_type());
     let wanted = contents(&server);
-    // What Redis does not have is left out, and told.
+    // Types that Redis lacks are skipped and reported.
     fill(&mut server.raw(), &own_types());
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("dump.rdb");
@@ -70,7 +70,7 @@ fn who_asks_says_what_it_can() {
     assert_eq!(replica.command(&["REPLCONF", "listening-port", "7000", "capa", "eof"]), Value::status("OK"));
     let refused = format!("{:?}", replica.command(&["PSYNC", "?", "-1"]));
     assert!(refused.contains("keep a replica in sync"), "{refused}");
-    // What only wants the snapshot says so.
+    // A client that only wants the snapshot says so.
     assert_eq!(replica.command(&["REPLCONF", "rdb-only", "1"]), Value::status("OK"));
     replica.send_command(&["PSYNC", "?", "-1"]);
     let begun = line(&mut replica);
@@ -88,7 +88,7 @@ fn who_asks_says_what_it_can() {
     assert!(String::from_utf8_lossy(stats.bytes().unwrap()).contains("sync_full:1\r\n"));
 }
 
-/// A reader that is slow makes the snapshot wait: neither memory nor other clients have to.
+/// A slow reader makes the snapshot wait, but costs neither memory nor other clients' time.
 #[test]
 fn a_slow_reader_takes_no_memory() {
     const KEYS: usize = 2_000;
@@ -107,7 +107,7 @@ fn a_slow_reader_takes_no_memory() {
         let line = list.lines().find(|line| line.contains("cmd=sync")).expect("it is connected").to_owned();
         line.split(' ').find_map(|field| field.strip_prefix("omem=")?.parse::<usize>().ok()).expect("a number")
     };
-    // The walk stops when the socket takes no more.
+    // The walk stops when the socket accepts no more.
     let mut most = 0;
     for n in 0..3_000 {
         most = most.max(unsent(&mut raw));
