@@ -1,5 +1,6 @@
-//! Calls that wait beside their connection (ASYNC): what is pushed, to whom and when, and what ends the waiting otherwise. That locks and gates
-//! serve them in the order of coming, together with those that block, a model says: see [`histories`](crate::histories).
+//! Calls that wait beside their connection (ASYNC): which replies are pushed, to which client and when, and the other
+//! ways in which the wait ends. A model checks that locks and gates serve them in order of arrival, together with
+//! blocked calls: see [`histories`](crate::histories).
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,12 +12,12 @@ use crate::differential::split_line;
 use crate::harness::{Program, Raw, Server, Value, encode, until};
 use crate::in_process::Bench;
 
-/// Runs a line as a client that speaks RESP3; answers the reply and what was pushed behind it.
+/// Runs a line as a client that speaks RESP3; returns the reply and the pushes behind it.
 fn call3(bench: &mut Bench, client: usize, line: &str) -> Vec<String> {
     parts(&bench.call(client, &split_line(line).expect("plain words")))
 }
 
-/// What a client that speaks RESP3 was sent meanwhile.
+/// Returns the pushes that a RESP3 client has received in between.
 fn pushed(bench: &mut Bench, client: usize) -> Vec<String> {
     parts(&bench.heard(client))
 }
@@ -41,7 +42,7 @@ fn a_call_answers_its_ticket_at_once_and_pushes_the_grant_later() {
     );
     assert!(call(&mut bench, 2, "LOCK.RELEASE l first").starts_with("1 token"));
     assert_eq!(pushed(&mut bench, 0), ["ticket 1 1 token 3 depth 1 lease-ms 500"]);
-    // What a client's own call brings about for it follows the reply to that call.
+    // The effects of a client's own call on its tickets follow the reply to that call.
     assert_eq!(
         call3(&mut bench, 0, "LOCK.RELEASE l a"),
         ["1 token 3 depth 0", "ticket 2 1 token 4 depth 1 lease-ms 500"]
@@ -85,12 +86,12 @@ fn waiting_in_vain_is_pushed_too() {
     bench.pass(1);
     assert_eq!(pushed(&mut bench, 0), ["ticket 1 0 reason timeout"]);
     assert!(call(&mut bench, 1, "WHY l a").contains("reason timeout"));
-    // Waiting ends with a lease that is said as a time.
+    // The wait ends with a lease whose end is given as a time.
     let until_ms = bench.engine.ks.now_ms() + 50;
     call3(&mut bench, 0, &format!("LOCK.ACQUIRE l c PXAT {until_ms} ASYNC 0"));
     bench.pass(50);
     assert_eq!(pushed(&mut bench, 0), ["ticket 3 0 reason timeout"]);
-    // And so does an error: another type never becomes a lock.
+    // So does an error: another type never becomes a lock.
     call(&mut bench, 1, "DEL l");
     assert_eq!(pushed(&mut bench, 0).len(), 1);
     call3(&mut bench, 0, "LOCK.ACQUIRE l d PX 500 ASYNC 0");
@@ -121,7 +122,7 @@ fn those_who_block_and_those_who_do_not_stand_in_one_queue() {
     }
 }
 
-/// Ten thousand wait on one key over one connection: each gets the lock once, in the order of coming.
+/// Ten thousand calls wait on one key over one connection: each gets the lock once, in order of arrival.
 #[test]
 fn ten_thousand_wait_over_one_connection() {
     const CROWD: usize = 10_000;
@@ -158,7 +159,7 @@ fn text(value: &Value) -> String {
     format!("{value:?}")
 }
 
-/// What a transaction or script of the client brings about for itself follows the answer to all of it.
+/// The effects of a client's transaction or script on its own tickets follow the reply to the whole of it.
 #[test]
 fn a_transaction_hands_on_when_it_is_over() {
     for line in ["EXEC", "EVAL \"return {redis.call('lock.release', 'l', 'a'), 'done'}\" 1 l"] {
@@ -191,14 +192,14 @@ fn a_ticket_is_withdrawn() {
     bench.engine.time_out_waits();
     call(&mut bench, 2, "LOCK.RELEASE l first");
     assert_eq!(pushed(&mut bench, 0), ["ticket 2 1 token 2 depth 1 lease-ms 500"]);
-    // Too late: what it came to stands before the answer.
+    // Too late: the outcome precedes the reply.
     assert_eq!(call3(&mut bench, 0, "TICKET.CANCEL 2"), ["0 reason no-ticket"]);
-    // A script has no tickets, and what a call gives up can't be taken back.
+    // A script has no tickets, and a call that is cancelled cannot be undone.
     let told = call3(&mut bench, 0, "EVAL \"return redis.call('ticket.cancel', 1)\" 0");
     assert!(told[0].contains("not allowed from script"), "{told:?}");
 }
 
-/// The first of a queue looks when the lease ends. When it leaves, the next one does.
+/// The first of a queue checks when the lease ends. When it leaves, the next one does.
 #[test]
 fn the_next_one_is_served_in_time_when_the_first_has_left() {
     for leave in ["TICKET.CANCEL 1", "RESET", "HELLO 2", "CLIENT KILL SKIPME NO ID 1", "QUIT"] {
@@ -266,7 +267,7 @@ fn options_that_make_no_sense_are_refused() {
     assert_eq!(bench.engine.server.waits.len(), 0);
 }
 
-/// Where nothing waits, the call is answered as without ASYNC, whatever the protocol.
+/// Where nothing waits, the reply is the one without ASYNC, whatever the protocol.
 #[test]
 fn in_scripts_and_transactions_nothing_waits() {
     let mut bench = held(1);
@@ -325,7 +326,7 @@ fn who_has_tickets_is_not_blocked() {
     assert_eq!(pushed(&mut bench, 0), ["list x"]);
 }
 
-/// WHO shows who waits, also beside the connection that asks, by which ticket.
+/// WHO shows waiting calls, also beside the connection that asks, and their tickets.
 #[test]
 fn who_shows_tickets() {
     let mut bench = held(2);
@@ -353,7 +354,7 @@ fn rights_are_asked_for_again() {
     let told = pushed(&mut bench, 0);
     assert!(told.len() == 1 && told[0].starts_with("ticket 1 -NOPERM"), "{told:?}");
     assert_eq!(pushed(&mut bench, 1), ["ticket 2 1 token 2 depth 1 lease-ms 500"], "it acts as another user by now");
-    // Whose user is deleted is disconnected, and forgotten.
+    // A client whose user is deleted is disconnected, and forgotten.
     call(&mut bench, 2, "ACL SETUSER u +lock.acquire");
     call3(&mut bench, 0, "LOCK.ACQUIRE l d PX 500 ASYNC 0");
     call(&mut bench, 2, "ACL DELUSER u");
@@ -373,7 +374,7 @@ fn a_pause_holds_tickets_up() {
     assert_eq!(pushed(&mut bench, 0), ["ticket 1 1 token 2 depth 1 lease-ms 500"]);
 }
 
-/// A push is no reply: it comes whatever CLIENT REPLY says, as invalidations and messages do.
+/// A push is no reply: it is sent whatever CLIENT REPLY says, as invalidations and messages are.
 #[test]
 fn a_client_that_wants_no_replies_is_pushed_to() {
     let mut bench = held(1);
@@ -386,7 +387,8 @@ fn a_client_that_wants_no_replies_is_pushed_to() {
     assert_eq!(call3(&mut bench, 0, "LOCK.RELEASE l a"), ["ticket 2 1 token 3 depth 1 lease-ms 500"]);
 }
 
-/// A call that another one runs waits beside the connection as it would block it: what the whole call comes to is pushed.
+/// A call that another one runs waits beside the connection where it would block; the outcome of the whole call is
+/// pushed.
 #[test]
 fn once_and_guard_run_calls_that_wait_beside() {
     let mut bench = held(1);
@@ -398,7 +400,7 @@ fn once_and_guard_run_calls_that_wait_beside() {
     assert_eq!(pushed(&mut bench, 0), [format!("ticket 1 {granted}"), format!("ticket 2 {granted}")]);
     bench.pass(400);
     assert_eq!(call3(&mut bench, 0, once), [granted], "what was kept is the grant");
-    // A guard's lease that ends before ends the waiting.
+    // A guard's lease that ends earlier ends the wait.
     assert!(call3(&mut bench, 0, "LOCK.ACQUIRE guard g PX 50")[0].starts_with("1 token 3"));
     let guarded = "GUARD guard 3 LOCK.ACQUIRE l b PX 500 ASYNC 0";
     assert_eq!(call3(&mut bench, 0, guarded), ["0 reason queued ticket 3 waiting 0"]);
@@ -407,7 +409,7 @@ fn once_and_guard_run_calls_that_wait_beside() {
     assert!(told.len() == 1 && told[0].starts_with("ticket 3 -STALE"), "{told:?}");
 }
 
-/// Who asks again while the first call still waits stands in the queue twice, and is granted the lock once.
+/// A client that asks again while the first call still waits is in the queue twice, and is granted the lock once.
 #[test]
 fn a_call_that_is_repeated_is_granted_once() {
     let mut bench = held(1);
@@ -442,7 +444,7 @@ fn tickets_are_bounded_and_count_to_the_clients_memory() {
     let told = call3(&mut bench, 0, "LOCK.ACQUIRE l more PX 500 ASYNC 0");
     assert!(told[0].starts_with("-ERR this connection already has 32768 calls waiting with ASYNC"), "{told:?}");
     assert!(call3(&mut bench, 0, "GATE.ACQUIRE h a LIMIT 1 PX 500 ASYNC 0")[0].starts_with("1 "), "it need not wait");
-    // Whose turn comes waits on or is served, however many there are.
+    // A call whose turn comes waits on or is served, however many there are.
     call(&mut bench, 1, "GATE.RELEASE g x");
     assert!(pushed(&mut bench, 0).is_empty(), "one of two units is free");
     call(&mut bench, 1, "GATE.RELEASE g y");
@@ -455,7 +457,7 @@ fn tickets_are_bounded_and_count_to_the_clients_memory() {
     assert_eq!((mem(&mut bench), bench.engine.server.waits.len()), (before, 0), "all is given back");
 }
 
-/// What waits beside a connection is held for it, as what it sends ahead is, and has the same bound.
+/// Calls that wait beside a connection are buffered for it like pipelined requests, and have the same limit.
 #[test]
 fn tickets_may_not_take_any_amount_of_memory() {
     let mut bench = Bench::new(2);
@@ -472,7 +474,7 @@ fn tickets_may_not_take_any_amount_of_memory() {
     assert!(call3(&mut bench, 0, &format!("LOCK.ACQUIRE {key} a PX 500 ASYNC 0"))[0].contains("queued"));
 }
 
-/// `maxmemory-clients` closes a client whose calls take too much, and its calls go with it.
+/// `maxmemory-clients` closes a client whose calls take too much memory, and its calls go with it.
 #[test]
 fn tickets_are_weighed() {
     let server = Server::start(Program::Tidegate, &["--maxmemory-clients", "2mb"]);
@@ -483,7 +485,7 @@ fn tickets_are_weighed() {
     for number in 0..8_000 {
         asked.extend(encode(&["LOCK.ACQUIRE", "l", &format!("w{number}"), "PX", "600000", "ASYNC", "0"]));
     }
-    // In pieces, so that it is what waits that is too much, and not what is read at once.
+    // In pieces, so that the waiting calls exceed the limit, not the bytes read at once.
     asked.chunks(20_000).for_each(|piece| greedy.send(piece));
     until(|| info(&mut holder, "evicted_clients") == 1, "the client is closed");
     until(|| text(&holder.command(&["LOCK.INFO", "l"])).contains("\"waiting\", 0"), "its calls are gone");
@@ -496,7 +498,7 @@ fn info(link: &mut Raw, name: &str) -> u64 {
     line.expect("it is told").parse().expect("a number")
 }
 
-/// A command that makes room for many lets others have their turn before all are served, and nobody comes in between.
+/// A command that makes room for many waiters lets others have their turn before all are served, and no call cuts in.
 #[test]
 fn many_who_can_go_on_do_so_in_slices() {
     const CROWD: usize = 2_500;
@@ -512,7 +514,7 @@ fn many_who_can_go_on_do_so_in_slices() {
     assert!(bench.engine.server.next_deadline_ms().is_some_and(|at_ms| at_ms <= bench.clock.steady_ms()), "soon");
     bench.engine.time_out_waits();
     assert_eq!(pushed(&mut bench, 0).len(), 300);
-    // So do those whose time is over.
+    // So do those that have timed out.
     bench.clock.advance_ms(50_000);
     assert!(bench.engine.time_out_waits());
     let told = pushed(&mut bench, 0);
@@ -521,7 +523,8 @@ fn many_who_can_go_on_do_so_in_slices() {
     assert_eq!((pushed(&mut bench, 0).len(), bench.engine.server.waits.len()), (200, 0));
 }
 
-/// Those who hold the place already by another call of theirs go on in slices, too, and need not wait for the lease to end.
+/// Waiters that already hold the place by another of their calls also go on in slices, and need not wait for the lease
+/// to end.
 #[test]
 fn a_holder_that_asks_very_often_is_answered_before_its_lease_ends() {
     let mut bench = held(1);
@@ -535,7 +538,7 @@ fn a_holder_that_asks_very_often_is_answered_before_its_lease_ends() {
     assert!(told.len() == 500 && told.iter().all(|told| told.contains(" 1 token 2 depth 1 ")), "{told:?}");
 }
 
-/// Whoever is being closed and has not read everything yet is not waited for, however many tickets it has.
+/// A client that is being closed and has not read everything yet is not waited for, however many tickets it has.
 #[test]
 fn who_is_leaving_blocks_no_key() {
     for leaves in ["QUIT", "CLIENT KILL SKIPME NO ID 1", "*x", "(killed)"] {
@@ -560,7 +563,7 @@ fn who_is_leaving_blocks_no_key() {
     }
 }
 
-/// However many go on at a time, those whose time is over hear of it.
+/// However many waiters go on at a time, those that have timed out hear of it.
 #[test]
 fn those_who_go_on_do_not_keep_others_from_timing_out() {
     let mut bench = held(2);
@@ -576,7 +579,7 @@ fn those_who_go_on_do_not_keep_others_from_timing_out() {
     assert_eq!(pushed(&mut bench, 0).len(), 2 * WAITS_SLICE);
 }
 
-/// Keys that one slice has not got to are left to the next ones, and each is served once.
+/// Keys that one slice has not reached are left to the next ones, and each is served once.
 #[test]
 fn many_keys_that_are_freed_at_once_are_served_in_slices() {
     let mut bench = held(1);
@@ -596,7 +599,7 @@ fn many_keys_that_are_freed_at_once_are_served_in_slices() {
     assert!(bench.engine.server.waits.is_empty() && pushed(&mut bench, 0).is_empty());
 }
 
-/// What ONCE has kept is answered in slices, too, to all who asked for it under one id.
+/// A reply kept by ONCE is also sent in slices, to all calls that asked for it under one id.
 #[test]
 fn what_is_kept_once_is_answered_in_slices() {
     let mut bench = held(1);
@@ -605,14 +608,14 @@ fn what_is_kept_once_is_answered_in_slices() {
     for _ in 0..WAITS_SLICE + 500 {
         call3(&mut bench, 0, &lock("l"));
     }
-    // The same id, and another call that is done first: no place that those others wait for becomes free.
+    // The same id, and another call that finishes first: no place that those calls wait for becomes free.
     assert!(call(&mut bench, 1, "ONCE id PX 60000 ECHO done").ends_with("done"));
     assert_eq!(pushed(&mut bench, 0).len(), WAITS_SLICE);
     bench.engine.time_out_waits();
     assert_eq!((pushed(&mut bench, 0).len(), bench.engine.server.waits.len()), (500, 0));
 }
 
-/// A transaction that the client is putting together, and what that selects, is no business of a call that waits beside it.
+/// A transaction that the client is queueing, and its SELECT, do not affect a call that waits beside it.
 #[test]
 fn a_ticket_needs_rights_in_its_own_database() {
     let mut bench = held(1);
@@ -628,7 +631,7 @@ fn a_ticket_needs_rights_in_its_own_database() {
     assert!(refused[0].starts_with("-NOPERM"), "the transaction is still in the other database: {refused:?}");
 }
 
-/// A client that hangs up is forgotten, and nobody waits for it.
+/// A client that hangs up is forgotten, and no call waits for it.
 #[test]
 fn who_hangs_up_delays_nobody() {
     let server = Server::start(Program::Tidegate, &[]);
@@ -644,7 +647,7 @@ fn who_hangs_up_delays_nobody() {
     assert!(matches!(next.reply().value, Value::Push(push) if push[1] == Value::Integer(2)));
 }
 
-/// Time passes on the server, and nobody has to ask for a lease to end or a waiting to be over.
+/// Time passes on the server: a lease or a wait ends without a request.
 #[test]
 fn time_is_the_servers() {
     let server = Server::start(Program::Tidegate, &[]);
@@ -665,7 +668,7 @@ fn time_is_the_servers() {
     assert!(told.contains("\"ticket\", 2, [1, "), "{told}");
 }
 
-/// A transcript of all that one client is sent, in bytes: what a program has to read.
+/// A transcript of all bytes sent to one client: the input of a client program.
 #[test]
 fn the_bytes_are_these() {
     let mut bench = held(1);

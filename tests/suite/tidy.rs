@@ -1,4 +1,4 @@
-//! The repository is tidy: no line is too wide, no link is dead, and no text names a file that is gone.
+//! The repository is tidy: no line is too wide, no link is dead, and no text names a missing file.
 //!
 //! rustfmt wraps code but neither comments nor strings, and nothing at all wraps Markdown. Links and names of files die
 //! quietly when a file moves. So these are tests.
@@ -12,8 +12,8 @@ const RUST_MAX_WIDTH: usize = 120;
 /// Characters of a line of prose in Markdown.
 const PROSE_MAX_WIDTH: usize = 100;
 
-/// Files, and folders with everything below them, that still have lines that are too wide. One that has become narrow
-/// must be taken out; none may be added.
+/// Files, and folders with everything below them, that still have lines that are too wide. An entry whose lines are all
+/// narrow must be removed; none may be added.
 const NOT_YET_NARROW: &[&str] = &[
     "benches",
     "build.rs",
@@ -45,7 +45,7 @@ const NOT_YET_NARROW: &[&str] = &[
     "tests/suite",
 ];
 
-/// Pages that a program writes. The width of their lines is the program's.
+/// Pages that a program writes. The program decides the width of their lines.
 const GENERATED: &[&str] = &["docs/configuration.md", "docs/performance.md"];
 
 #[test]
@@ -122,7 +122,7 @@ fn width_faults(texts: &Texts, excused: &[&str]) -> Vec<String> {
     faults
 }
 
-/// Returns whether a path is that of a file, or lies in that folder.
+/// Returns whether a path equals that of a file, or lies in that folder.
 fn is_in(path: &str, place: &str) -> bool {
     path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -133,7 +133,8 @@ fn is_wide_rust(line: &str) -> bool {
     line.chars().count() > RUST_MAX_WIDTH && line.chars().take(RUST_MAX_WIDTH + 1).skip(indent).any(|c| c == ' ')
 }
 
-/// Returns the same for a line of Markdown. Rows of tables and headings stay on one line, links and code in one piece.
+/// Returns whether a line of Markdown is too wide. Rows of tables and headings stay on one line, links and code in one
+/// piece.
 fn is_wide_prose(line: &str) -> bool {
     let text = line.trim_start();
     if line.chars().count() <= PROSE_MAX_WIDTH || text.starts_with(['|', '#']) {
@@ -164,7 +165,7 @@ fn prose(text: &str) -> Vec<Option<&str>> {
     text.lines().map(line).collect()
 }
 
-/// Replaces what stands between backticks by as many dots.
+/// Replaces the text between backticks by as many dots.
 fn without_code(text: &str) -> String {
     let pieces = text.split('`').enumerate();
     let dots = |piece: &str| piece.chars().map(|c| if c == '\n' { c } else { '.' }).collect();
@@ -196,7 +197,7 @@ fn links(text: &str) -> Vec<Link<'_>> {
     let shown: Vec<&str> = prose(text).into_iter().map(Option::unwrap_or_default).collect();
     let mut links = Vec::new();
     for (number, line) in (1..).zip(shown) {
-        // Code is dots in it, at the same places.
+        // Code is replaced by dots at the same places.
         let plain = without_code(line);
         for (middle, _) in plain.match_indices("](").filter(|_| plain.len() == line.len()) {
             let target = &line[middle + 2..];
@@ -223,11 +224,11 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// Returns the links to files or headings that are not there.
+/// Returns the links to missing files or headings.
 fn link_faults(texts: &Texts, paths: &BTreeSet<String>) -> Vec<String> {
     let mut faults = Vec::new();
     for (page, text) in texts.iter().filter(|(page, _)| page.ends_with(".md")) {
-        // The report's template is read in the place of the page that is made from it.
+        // The report's template is read as if it were at the path of the page that is made from it.
         let place = if page.starts_with("benches/report/") { "docs/performance.md" } else { page };
         for Link { line, target } in links(text) {
             let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
@@ -258,7 +259,7 @@ fn beside(page: &str, link: &str) -> String {
     path.join("/")
 }
 
-/// What a text may name.
+/// Names that a text may use.
 struct Known {
     /// Each path of a file or folder, whole and without any number of its first folders.
     paths: BTreeSet<String>,
@@ -288,7 +289,7 @@ impl Known {
         Known { paths, roots, functions: functions.collect() }
     }
 
-    /// Returns whether a word looks like the name of a source, a folder or a module, and there is none of this name.
+    /// Returns whether a word looks like the name of a source, a folder or a module that does not exist.
     fn is_gone(&self, word: &str) -> bool {
         let (is_path, is_module) = (word.contains('/'), word.contains("::"));
         let path = word.trim_end_matches('/').replace("::", "/");
@@ -319,7 +320,7 @@ fn names(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2).chain(files)
 }
 
-/// Returns the names, in pages and comments, of files that are not there.
+/// Returns the names of missing files in pages and comments.
 fn name_faults(texts: &Texts, known: &Known) -> Vec<String> {
     let mut faults = Vec::new();
     for (path, text) in texts {
@@ -335,7 +336,7 @@ fn name_faults(texts: &Texts, known: &Known) -> Vec<String> {
     faults
 }
 
-/// The checks themselves, on files that are made up.
+/// The checks themselves, on invented files.
 mod made_up {
     use super::*;
 

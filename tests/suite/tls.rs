@@ -1,4 +1,4 @@
-//! TLS: rustls, which the server uses as well, is the client here, and redis-cli, which has OpenSSL, where it was built with it.
+//! TLS. The client is rustls, which the server uses as well, or redis-cli with OpenSSL, where it was built with TLS.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use rustls::{ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion, Roo
 use crate::harness::{Program, Raw, Server, Value, encode, free_port, launch_command, until};
 use crate::oracle::{OPENSSL, OTHER_ADDRESS, REDIS_CLI_TLS, other_address};
 
-/// An authority and what it has certified, as files in a folder.
+/// An authority and the certificates it has issued, as files in a folder.
 struct Authority {
     dir: tempfile::TempDir,
     certificate: rcgen::Certificate,
@@ -59,7 +59,7 @@ impl Authority {
         Identity { certificate: certificate.der().clone(), key, certificate_file, key_file }
     }
 
-    /// How a client behaves that trusts this authority.
+    /// The configuration of a client that trusts this authority.
     fn client(&self, identity: Option<&Identity>) -> Arc<ClientConfig> {
         self.client_with(identity, rustls::ALL_VERSIONS)
     }
@@ -84,7 +84,7 @@ impl Authority {
     }
 }
 
-/// A server that speaks TLS, too.
+/// A server that also speaks TLS.
 struct TlsServer {
     server: Server,
     port: u16,
@@ -93,7 +93,7 @@ struct TlsServer {
 }
 
 impl TlsServer {
-    /// Which asks nobody for a certificate.
+    /// It asks clients for no certificate.
     fn start(flags: &[&str]) -> TlsServer {
         let authority = Authority::new();
         let own = authority.certify("server");
@@ -124,7 +124,7 @@ impl TlsServer {
         self.plain.command(&[&["CONFIG", "SET"], pairs].concat())
     }
 
-    /// Whether a client of this kind is served; the text of the failure if not.
+    /// Returns whether a client of this kind is served, or the text of the failure.
     fn serves(&self, config: &Arc<ClientConfig>) -> Result<(), String> {
         let mut client = self.client_as(config);
         client.send(&encode(&["PING"]));
@@ -183,7 +183,7 @@ fn commands_over_tls_and_beside_it() {
         let of_tls = server.field(id, "tot-mem").expect("a number");
         let plain = id_of_plain(&mut server);
         assert!(of_tls > server.field(plain, "tot-mem").expect("a number") + 8_000, "{of_tls}");
-        // The end of the connection is one that nobody else can have made: rustls would call it unexpected.
+        // The end of the connection cannot be forged: rustls would call it unexpected.
         client.send(b"QUIT\r\n");
         assert_eq!(client.read_to_end(), b"+OK\r\n");
     }
@@ -200,7 +200,7 @@ fn clients_show_certificates() {
         server.set(&["tls-auth-clients", asked]);
         assert_eq!(kinds.each_ref().map(|kind| server.serves(kind).is_ok()), served, "{asked}");
     }
-    // The authorities may lie in a folder as well, between other files.
+    // The authorities may also lie in a folder, among other files.
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::fs::write(folder.path().join("README"), "not a certificate").expect("a file in it");
     assert_eq!(
@@ -230,7 +230,7 @@ fn new_certificates_without_a_restart() {
     let before = shown(&mut old);
     let renewed = server.authority.certify("renewed");
     let [certificate, key] = [&renewed.certificate_file, &renewed.key_file].map(|path| text(path));
-    // One without the other does not fit, and nothing changes.
+    // A certificate does not match another key, and nothing changes.
     assert_eq!(server.try_set(&["tls-cert-file", &certificate]), refused("tls-cert-file"));
     assert_eq!(server.try_set(&["hz", "20", "tls-key-file", "/nonexistent"]), refused("tls-key-file"));
     assert_eq!(server.try_set(&["tls-ciphers", "RC4-MD5"]), refused("tls-ciphers"));
@@ -240,7 +240,7 @@ fn new_certificates_without_a_restart() {
     server.set(&["tls-cert-file", &certificate, "tls-key-file", &key]);
     assert_eq!(shown(&mut server.client()), renewed.certificate);
     assert_eq!(old.command(&["PING"]), Value::status("PONG"));
-    // The same names, other files.
+    // New contents under the same file names.
     let again = server.authority.certify("renewed");
     assert_eq!(shown(&mut server.client()), renewed.certificate);
     server.set(&["tls-cert-file", &certificate]);
@@ -257,7 +257,7 @@ fn new_certificates_are_found_where_somebody_looks_for_them() {
     };
     let (before, mut old) = (shown(&server), server.client());
     assert_eq!(old.command(&["PING"]), Value::status("PONG"));
-    // The certificate comes before its key: a look between the two finds what is of no use, and lets all be.
+    // The certificate is replaced before its key: a check between the two finds a mismatch, and keeps the current pair.
     let renewed = server.authority.certify("renewed");
     let replace = |from: &Path, name| {
         std::fs::copy(from, server.authority.dir.path().join(name)).expect("a file in place of another");
@@ -286,7 +286,7 @@ fn protocols_and_ciphers_as_they_are_set() {
     assert_eq!(agreed(&server, new), None);
     assert_eq!(agreed(&server, rustls::ALL_VERSIONS).map(|(version, _)| version), Some(ProtocolVersion::TLSv1_2));
     server.set(&["tls-ciphers", "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-CHACHA20-POLY1305"]);
-    // What rustls as a client likes best of these two.
+    // The preference of rustls, as a client, among these two.
     let suite = |suite| Some((ProtocolVersion::TLSv1_2, suite));
     let (aes, chacha) = ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256");
     assert_eq!(agreed(&server, old), suite(aes));
@@ -353,9 +353,9 @@ fn what_is_no_tls_is_hung_up_on() {
             let mut socket = TcpStream::connect(("127.0.0.1", server.port)).expect("the server accepts");
             socket.write_all(words).expect("a fresh socket takes it");
             let mut answer = Vec::new();
-            // What is left unread resets the connection.
+            // Unread bytes reset the connection.
             let _ = socket.read_to_end(&mut answer);
-            // An alert only where it is taken for one.
+            // An alert only where the client would understand one.
             let may_read = if words[0] == 0x16 { &[0x15][..] } else { &[] };
             assert!(answer.iter().take(1).all(|first| may_read.contains(first)), "{}", answer.escape_ascii());
         }
@@ -367,7 +367,7 @@ fn what_is_no_tls_is_hung_up_on() {
 fn unfinished_handshakes_are_bounded() {
     const MOST: usize = 1_000;
     let limit = libc::rlimit { rlim_cur: 4_096, rlim_max: 4_096 };
-    // SAFETY: the call reads the struct that it is given. Where it fails the test does, for the lack of descriptors.
+    // SAFETY: the call reads the struct that it is given. If it fails, the test fails for lack of descriptors.
     let _ = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
     let server = TlsServer::start(&[]);
     let mut served = server.client();
@@ -378,7 +378,7 @@ fn unfinished_handshakes_are_bounded() {
         assert!(is_closed(socket, Duration::from_secs(60)), "the {at}th");
     }
     assert!(!is_closed(&mut silent[3], Duration::from_millis(1)));
-    // Nobody who has finished counts, or is closed.
+    // Clients that have finished the handshake neither count nor are closed.
     assert_eq!(served.command(&["PING"]), Value::status("PONG"));
     assert_eq!(server.client().command(&["PING"]), Value::status("PONG"));
 }
@@ -413,7 +413,7 @@ fn busy_scripts_answer_over_tls() {
     runner.send_command(&["EVAL", "while true do end", "0"]);
     let mut other = server.server.raw();
     until(|| is_busy(&other.command(&["PING"])), "the script is busy");
-    // Two records, of which one read takes more than the poller has room for: the rest is not in the socket any more.
+    // Two records, of which one read takes more than the poller has room for: the rest has already left the socket.
     before.send(&b"PING\r\n".repeat(5_000));
     for _ in 0..5_000 {
         assert!(is_busy(&before.reply().value));
@@ -460,7 +460,7 @@ fn large_replies_to_slow_readers() {
     assert_eq!(client.command(&[b"SET".as_slice(), b"big", &value]), Value::status("OK"));
     let id = id(&mut client);
     client.send(&[encode(&["GET", "big"]), encode(&["PING"])].concat());
-    // What the socket has not taken is held for the client, and counted as unread.
+    // Bytes that the socket has not accepted are held for the client, and counted as unread.
     until(|| server.field(id, "omem").is_some_and(|held| held > 50 << 20), "the reply waits to be read");
     assert_eq!(server.client().command(&["PING"]), Value::status("PONG"));
     assert!(client.reply().value == Value::Bulk(value), "the value comes as it was");
@@ -497,7 +497,7 @@ fn waiting_pushes_and_the_end() {
     assert_eq!(waiter.reply().value, Value::Array(vec![Value::bulk("list"), Value::bulk("element")]));
     let message = ["message", "news", "today"].map(Value::bulk);
     assert_eq!(listener.reply().value, Value::Array(message.to_vec()));
-    // Who says that it will send no more is answered what it has asked for.
+    // A client that closes its sending side still gets the replies to its requests.
     let mut last = server.client();
     let id = id(&mut last);
     last.send(b"PING\r\n");
@@ -505,7 +505,7 @@ fn waiting_pushes_and_the_end() {
     last.tls().flush().expect("the server listens");
     assert_eq!(last.read_to_end(), b"+PONG\r\n");
     until(|| server.field(id, "id").is_none(), "it is forgotten");
-    // And who waits and hangs up, with or without saying so, waits no more.
+    // A waiting client that hangs up, announced or not, waits no more.
     for says_so in [true, false] {
         let mut gone = server.client();
         let id = self::id(&mut gone);
@@ -563,7 +563,7 @@ fn a_certificate_in_place_of_a_password() {
     let asked = |server: &TlsServer| {
         [&user, &nobody, &stranger].map(|config| {
             let mut client = server.client_as(config);
-            // Both in one record, behind the end of the handshake.
+            // Both in one record, after the end of the handshake.
             client.send(b"PING\r\nPING\r\n");
             let (first, second) = (client.reply().value, client.reply().value);
             assert_eq!(first, second);
@@ -573,7 +573,7 @@ fn a_certificate_in_place_of_a_password() {
     assert_eq!(asked(&server), [refused.clone(), refused.clone(), refused.clone()]);
     server.set(&["tls-auth-clients-user", "CN"]);
     assert_eq!(asked(&server), [served, refused.clone(), refused.clone()]);
-    // Also with a session that is resumed, and while a script is busy.
+    // Also with a resumed session, and while a script is busy.
     let mut runner = server.client_as(&user);
     assert_eq!(runner.tls().conn.handshake_kind(), None);
     server.set(&["busy-reply-threshold", "20"]);
@@ -606,7 +606,7 @@ fn certificates_name_users() {
     let info = server.plain.command(&["INFO", "stats"]);
     let info = String::from_utf8_lossy(info.bytes().expect("text")).into_owned();
     assert!(info.contains("acl_access_denied_tls_cert:1\r\n"), "{info}");
-    // A user that is off is none; who is in stays so.
+    // A disabled user cannot log in; a client that is logged in stays so.
     assert_eq!(server.plain.command(&["ACL", "SETUSER", "alice", "off"]), Value::status("OK"));
     assert_eq!(server.client_as(&clients[0]).command(&["ACL", "WHOAMI"]), Value::bulk("default"));
     assert_eq!(alice.command(&["ACL", "WHOAMI"]), Value::bulk("alice"));
@@ -658,7 +658,7 @@ fn keys_behind_a_password() {
     assert_eq!(client.command(&["PING"]), Value::status("PONG"));
     let shown = client.tls().conn.peer_certificates().expect("the server shows one")[0].clone();
     assert_eq!(shown, own.certificate);
-    // One that needs none does not mind it.
+    // A key without a password ignores it.
     let other = server.authority.certify("other");
     server.set(&["tls-cert-file", &text(&other.certificate_file), "tls-key-file", &text(&other.key_file)]);
 }
@@ -687,7 +687,7 @@ fn the_tls_port_moves() {
     for client in [&mut old, &mut over_tls, &mut swap] {
         assert_eq!(client.command(&["PING"]), Value::status("PONG"));
     }
-    // Where TLS is off, what is set for it is not looked at until it is on.
+    // Where TLS is off, its settings are not checked until it is on.
     server.set(&["tls-cert-file", "/nonexistent"]);
     assert_eq!(server.try_set(&["tls-port", &second.to_string()]), refused("tls-port"));
 }
@@ -718,7 +718,7 @@ fn redis_cli_over_tls() {
     assert_eq!(ask(&["--cert", &certificate, "--key", &key], &["PING"]), "PONG");
 }
 
-/// Runs one of the program's own clients. Answers whether it went well, and what it said.
+/// Runs one of the program's own clients. Returns whether it succeeded, and its output.
 fn tidegate(args: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(args).env("SSL_CERT_FILE", "/nonexistent").output();
     let output = output.expect("the program of this build");
@@ -749,7 +749,7 @@ fn our_own_clients_speak_tls() {
     let stranger = Authority::new();
     let (is_well, said) = ping(&["--tls", "--cacert", &text(&stranger.file()), "--sni", "localhost"]);
     assert!(!is_well && said.contains("not signed by the trusted authority of this name"), "{said}");
-    // Who must show a certificate, does.
+    // A client that must show a certificate does.
     server.set(&["tls-auth-clients", "yes"]);
     let own = server.authority.certify("client");
     let (cert, key) = (text(&own.certificate_file), text(&own.key_file));
@@ -757,11 +757,11 @@ fn our_own_clients_speak_tls() {
     let shown = ["--cacert", &ca, "--sni", "localhost", "--cert", &cert, "--key", &key];
     assert_eq!(tidegate(&[&["ping", "--url", &url], &shown[..]].concat()), pong);
     assert!(!tidegate(&[&["ping", "--url", &url], &shown[..4]].concat()).0, "it shows none");
-    // The folder of the authority holds more than certificates.
+    // The authority's folder also holds other files than certificates.
     let folder = text(server.authority.dir.path());
     let shown = ["--cacertdir", &folder, "--sni", "localhost", "--cert", &cert, "--key", &key];
     assert_eq!(tidegate(&[&["ping", "--url", &url], &shown[..]].concat()), pong);
-    // Data goes out and in by it, more than fits one record.
+    // Data is exported and imported over TLS, more than fits one record.
     let large = "x".repeat(300_000);
     assert_eq!(server.plain.command(&["SET", "large", &large]), Value::status("OK"));
     let dir = tempfile::tempdir().expect("a temporary folder");
@@ -779,7 +779,7 @@ fn our_own_clients_speak_tls() {
     assert_eq!(server.plain.command(&["GET", "large"]), Value::bulk(&large));
 }
 
-/// The recipes of docs/tls.md are run as they stand there, but for the port.
+/// The recipes of docs/tls.md run exactly as printed, except for the port.
 #[test]
 fn the_recipes_for_certificates_work() {
     if OPENSSL.is_missing() {
@@ -818,7 +818,7 @@ fn the_recipes_for_certificates_work() {
     assert!(pongs >= 3, "{pongs}");
 }
 
-/// A process that is ended with its owner.
+/// A process that ends with its owner.
 struct Ended(std::process::Child);
 
 impl Drop for Ended {
@@ -829,7 +829,7 @@ impl Drop for Ended {
     }
 }
 
-/// A certificate that signs itself, as an authority's does, for these names, and valid in these years.
+/// A self-signed certificate, as an authority has, for these names and years.
 fn own_authority(name: &str, alternatives: &[&str], years: (i32, i32)) -> (tempfile::TempDir, String, String) {
     let names: Vec<String> = alternatives.iter().map(|name| (*name).to_owned()).collect();
     let mut params = CertificateParams::new(names).expect("names");
@@ -846,7 +846,8 @@ fn own_authority(name: &str, alternatives: &[&str], years: (i32, i32)) -> (tempf
     (dir, text(&certificate_file), text(&key_file))
 }
 
-/// What signs itself is trusted where it is named itself, for its names and in its time, and every failure is told in words.
+/// A self-signed certificate is trusted if it is named itself, for its names and its period, and every failure is
+/// explained in words.
 #[test]
 fn certificates_that_sign_themselves_are_taken_where_they_are_named() {
     let mut server = TlsServer::start(&[]);
@@ -870,7 +871,7 @@ fn certificates_that_sign_themselves_are_taken_where_they_are_named() {
     fails(&["--cacert", &nameless.1, "--sni", "localhost"], "has no name");
     let other = own_authority("server", &["localhost"], (2020, 2120));
     serve(&mut server, &other);
-    // Of the same name, and not the same.
+    // A certificate with the same name and another key.
     fails(&["--cacert", &own.1, "--sni", "localhost"], "its certificate");
     let past = own_authority("server", &["localhost"], (2020, 2021));
     serve(&mut server, &past);

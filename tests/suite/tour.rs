@@ -1,4 +1,4 @@
-//! The README's tour, typed by redis-cli as a reader would: what stands there was really printed.
+//! The README's tour, typed by redis-cli as a reader would: every line shown must really be printed.
 
 use std::path::Path;
 use std::process::Command;
@@ -43,7 +43,7 @@ fn is_for_coordination(line: &str) -> bool {
     ["GUARD", "ONCE"].contains(&name) || ["GATE.", "LOCK.", "STOCK."].iter().any(|family| name.starts_with(family))
 }
 
-/// Equal, but for what is left of a lease of 30 s when the next command comes.
+/// Equal, except for the remaining time of a lease of 30 s when the next command comes.
 fn same(printed: &str, shown: &str) -> bool {
     let left_ms = |line: &str| {
         let ms: Option<u32> = line.rsplit_once("(integer) ").and_then(|(_, number)| number.parse().ok());

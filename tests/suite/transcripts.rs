@@ -1,6 +1,6 @@
-//! Replies by hand: what Redis 7.0.15, the oracle of the differential tests, does not have yet.
+//! Replies written by hand, for features that Redis 7.0.15, the oracle of the differential tests, lacks.
 //!
-//! `transcripts/*.txt`, family by family: a command as redis-cli reads it, below it what it answers, in the notation of
+//! `transcripts/*.txt`, family by family: a command as redis-cli reads it, and below it the reply, in the notation of
 //! [`Value`]'s `Debug`. Each file runs over RESP2 and over RESP3, against a server of its own.
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //! > REPLY                   in both protocols; `...` in it stands for anything
 //! 2> REPLY    3> REPLY      in one of them
 //! & COMMAND                 sent only; a later  ?  reads the reply
-//! !sleep MS                 !blocked N  waits until so many clients are blocked
+//! !sleep MS                 !blocked N  waits until N clients are blocked
 //! ```
 
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// What a line of the file says about the last reply.
+/// The expectation that a line of the file has of the last reply.
 enum Expectation<'a> {
     Here(&'a str),
     /// It is about the other protocol.
@@ -89,7 +89,7 @@ fn expectation(line: &str, resp3: bool) -> Option<Expectation<'_>> {
     }
 }
 
-/// Whether `text` is what is wanted, where `...` stands for anything.
+/// Whether `text` matches the wanted text, where `...` stands for anything.
 fn matches(wanted: &str, text: &str) -> bool {
     let Some((first, others)) = wanted.split_once("...") else { return wanted == text };
     let (middle, last) = others.rsplit_once("...").unwrap_or(("", others));
@@ -109,7 +109,7 @@ struct Run {
 }
 
 impl Run {
-    /// Does what a line says; answers the reply, if it reads one.
+    /// Runs a line; returns the reply, if the line reads one.
     fn step(&mut self, line: &str) -> Option<String> {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -141,7 +141,7 @@ impl Run {
             None if rest == "?" => link.reply().value,
             None => link.command(&args(rest)),
         };
-        // In double quotes a single one needs no backslash.
+        // Within double quotes a single quote needs no backslash.
         Some(format!("{answer:?}").replace("\\'", "'"))
     }
 

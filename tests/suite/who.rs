@@ -1,9 +1,9 @@
-//! WHO, WHY and EVENTS beside their transcript: what a walk over the events misses, who may read them, what a client that has gone is
-//! called, and what is told on the channels of keyspace notifications.
+//! WHO, WHY and EVENTS, beyond their transcript: entries that a walk over the events misses, the users who may read
+//! them, the name of a client that has gone, and notifications on the channels of keyspace events.
 
 use crate::harness::{Program, Raw, Server, Value, until};
 
-/// The value of a field in an answer of RESP2, or in one of its maps.
+/// The value of a field in a RESP2 reply, or in one of its maps.
 fn field<'a>(answer: &'a Value, name: &str) -> &'a Value {
     let Value::Array(parts) = answer else { panic!("{answer:?}") };
     let at = parts.iter().position(|part| part.bytes() == Some(name.as_bytes()));
@@ -28,7 +28,7 @@ fn call(link: &mut Raw, line: &str) -> Value {
     link.command(&line.split(' ').collect::<Vec<_>>())
 }
 
-/// All events from a cursor on, page by page: what each says, the last cursor, and whether any was missed.
+/// All events from a cursor on, page by page: their texts, the last cursor, and whether any was missed.
 fn walk(link: &mut Raw, mut cursor: i64, count: usize) -> (Vec<String>, i64, bool) {
     let (mut told, mut missed) = (Vec::new(), false);
     loop {
@@ -68,7 +68,7 @@ fn a_walk_over_the_events_sees_each_once_and_says_what_it_misses() {
         assert_eq!((told, missed), (expected.clone(), false), "{count} at a time");
     }
     let (_, cursor, _) = walk(&mut link, 0, 100);
-    // So many refusals as are remembered push those before them out, and no grant.
+    // Filling the memory of refusals pushes out earlier refusals, but no grant.
     for _ in 0..1_024 {
         call(&mut link, "GATE.ACQUIRE g other LIMIT 1 PX 60000 UNITS 1");
         call(&mut link, "GATE.ACQUIRE g more LIMIT 1 PX 60000");
@@ -81,7 +81,7 @@ fn a_walk_over_the_events_sees_each_once_and_says_what_it_misses() {
     assert!(!walk(&mut link, 0, 100).2, "from 0 on it is all that is known");
 }
 
-/// The keys of all events that a user is shown, with their databases.
+/// The keys of all events that a user may see, with their databases.
 fn shown(link: &mut Raw) -> Vec<String> {
     let page = call(link, "EVENTS 0 COUNT 1000");
     let key = |event: &Value| format!("{}:{}", number(field(event, "db")), text(field(event, "key")));
@@ -108,13 +108,13 @@ fn events_are_of_keys_that_the_user_may_read() {
     }
     assert_eq!(shown(&mut admin), ["0:mine", "0:seen", "0:other", "1:mine"]);
     assert_eq!(shown(&mut app), ["0:mine", "0:seen", "1:mine"]);
-    // Whoever may write a key and not read it, is not told of it; what a script asks is asked for its user.
+    // A user who may write a key but not read it does not see it; calls of a script count as the user's.
     call(&mut admin, "LOCK.ACQUIRE written a PX 60000");
     assert_eq!(shown(&mut app).len(), 3);
     call(&mut admin, "ACL SETUSER app +eval");
     let of_script = call(&mut app, "EVAL return#redis.call('EVENTS',0)[7] 0");
     assert_eq!(of_script, Value::Integer(3));
-    // As the rights change, so does what is shown, from one call to the next.
+    // Changed rights apply from one call to the next.
     call(&mut admin, "ACL SETUSER app resetdbs db=0");
     assert_eq!(shown(&mut app), ["0:mine", "0:seen"]);
     call(&mut admin, "ACL SETUSER app resetkeys ~other");
@@ -128,7 +128,7 @@ fn events_are_of_keys_that_the_user_may_read() {
     assert_eq!(shown(&mut app), shown(&mut admin));
 }
 
-/// What a user may not see is passed over: no page is empty because of it, and the next call does not look at it again.
+/// Events that a user may not see are skipped: they leave no page empty, and the next call does not check them again.
 #[test]
 fn a_walk_passes_over_what_is_not_for_the_user() {
     let server = Server::start(Program::Tidegate, &[]);

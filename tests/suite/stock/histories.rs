@@ -1,9 +1,9 @@
 //! Random histories of a stock beside its [model](super::model).
 //!
-//! The engine runs in this process, with a clock that is moved by hand. In a history orders reserve, are sold, cancelled and forgotten by
-//! those who made them; to commit twice, and to cancel what was sold, is frequent. Some calls run in a script that fails. After each step
-//! every answer, all amounts, the holds, and what the stream was told must be as the model says, and so must what the log makes; see
-//! [`histories`](crate::histories).
+//! The engine runs in this process, with a clock that is moved by hand. In a history orders reserve, are sold,
+//! cancelled or abandoned; committing twice, and cancelling a sold order, is frequent. Some calls run in a script that
+//! fails. After each step every reply, all amounts, the holds and the stream's entries must equal the model's, and so
+//! must the state that the journal restores; see [`histories`](crate::histories).
 
 use super::model::Model;
 use crate::coordination::call;
@@ -16,7 +16,7 @@ use crate::in_process::{Bench, Told, script};
 const LENGTH: i64 = 150;
 const SUBJECTS: [&str; 4] = ["ann", "bob", "cat", "dan"];
 
-/// What the stream was told behind this entry, an entry a line. `last` is the last one then.
+/// The stream's entries after this one, one per line. `last` becomes the id of the last one.
 fn told(bench: &mut Bench, key: &str, last: &mut String) -> Vec<String> {
     let mut lines = Vec::new();
     let from = if last.is_empty() { "-".to_owned() } else { format!("({last}") };
@@ -35,7 +35,7 @@ fn told(bench: &mut Bench, key: &str, last: &mut String) -> Vec<String> {
     lines
 }
 
-/// One history. Fails with what differs.
+/// One history. Fails with the differences.
 fn history(seed: u64, log: &mut Log, bench: &mut Bench) -> Result<(), String> {
     let dice = &mut Dice(seed);
     let key = format!("stock:{seed}");
@@ -95,7 +95,7 @@ fn history(seed: u64, log: &mut Log, bench: &mut Bench) -> Result<(), String> {
                 (line, model.set(total))
             }
             20 if dice.once_in(3) => {
-                // A clock that is set back prolongs leases, but for those that have ended.
+                // A clock that is set back prolongs leases, except those that have ended.
                 bench.reclaim();
                 let by_ms = dice.below(3) as i64 * 1_500 - 1_500;
                 bench.set_clock(by_ms);
@@ -149,7 +149,7 @@ fn history(seed: u64, log: &mut Log, bench: &mut Bench) -> Result<(), String> {
         if !orders.iter().eq(model.holds.iter().map(|hold| &hold.order)) {
             return Err(failed(format!("held by {:?}, but told {holds}", model.holds), &trace));
         }
-        // All of it now and then; in between what is new, and how much there is.
+        // Everything now and then; in between only new entries, and their number.
         if number % 20 == 0 || number + 1 == LENGTH {
             (lines, last) = (Vec::new(), String::new());
         }

@@ -1,5 +1,5 @@
-//! Stocks: what a naive model says of random histories ([`histories`]), and what callers rely on beside it. Replies in both protocols are in
-//! `transcripts/stock.txt`.
+//! Stocks: random histories compared with a naive model ([`histories`]), and other promises to callers. Replies in both
+//! protocols are in `transcripts/stock.txt`.
 
 mod histories;
 mod model;
@@ -13,10 +13,10 @@ use crate::differential::generate::Dice;
 use crate::harness::{Program, Server, Value, until};
 use crate::in_process::{Bench, START_MS, words};
 
-/// What is answered to an order without a hold.
+/// The reply to an order without a hold.
 const NOT_HELD: &str = "0 reason not-held";
 
-/// Whatever a caller does again, units are sold once or given back once.
+/// Whatever calls a client repeats, units are sold once or given back once.
 #[test]
 fn retries_change_nothing() {
     let mut bench = Bench::new(1);
@@ -57,7 +57,7 @@ fn one_caller_is_named_to_refill() {
     assert_eq!(refill_ms(&mut bench, "STOCK.RESERVE s c PX 60000"), 0);
     assert_eq!(refill_ms(&mut bench, "STOCK.RESERVE s b PX 60000"), 1500, "a retry is told the same");
     bench.pass(1500);
-    // It did not refill. Who is refused is named as well as who is granted.
+    // It did not refill. A refused caller may be named as well as a granted one.
     assert_eq!(refill_ms(&mut bench, "STOCK.RESERVE s d UNITS 9 PX 60000"), 2000);
     assert!(call(&mut bench, 0, "STOCK.INFO s").contains("low 3 refiller d refill-ms 2000"));
     assert_eq!(call(&mut bench, 0, "STOCK.ADD s r1 1"), "1 added 1 available 3 total 6");
@@ -68,7 +68,7 @@ fn one_caller_is_named_to_refill() {
     assert_eq!(refill_ms(&mut bench, "STOCK.RESERVE s g PX 60000"), 0);
 }
 
-/// What scripts have counted down in a plain counter is sold on by the stock that takes its place.
+/// A stock that takes the place of a plain counter goes on selling from the count that scripts left.
 #[test]
 fn a_stock_takes_over_a_counter() {
     let mut bench = Bench::new(1);
@@ -93,7 +93,7 @@ fn a_stock_takes_over_a_counter() {
     assert_eq!(run("GET n"), "5");
 }
 
-/// A caller whose stock can't be told of ends is told so, and nothing has happened.
+/// A call whose end can't be written to the stream gets an error, and changes nothing.
 #[test]
 fn ends_are_told_in_the_stream() {
     let mut bench = Bench::new(2);
@@ -108,7 +108,7 @@ fn ends_are_told_in_the_stream() {
     assert_eq!(call(&mut bench, 0, "STOCK.CANCEL s none"), NOT_HELD);
     assert!(call(&mut bench, 0, "STOCK.INFO s").starts_with("1 available 7 held 3 sold 0 "));
     call(&mut bench, 0, "DEL told");
-    // Whoever waits for the stream is woken, also when a lease ends and nobody calls.
+    // A waiter for the stream is woken, also when a lease ends and no call comes.
     assert_eq!(call(&mut bench, 1, "XREAD BLOCK 0 STREAMS told $"), "");
     call(&mut bench, 0, "STOCK.COMMIT s a");
     let of_a = format!("told {START_MS}-0 event sold stock s order a units 1 subject ann token 1");
@@ -120,7 +120,7 @@ fn ends_are_told_in_the_stream() {
     let of_b = format!("told {at_ms}-0 event expired stock s order b units 1 subject ann token 2");
     let of_c = format!("{at_ms}-1 event expired stock s order c units 1 subject ann token 3");
     assert_eq!(flat(&bench.heard(1)), format!("{of_b} {of_c}"));
-    // A copy tells under its own name, and what is deleted is not told.
+    // A copy reports under its own name, and a deleted stock reports nothing.
     call(&mut bench, 0, "STOCK.RESERVE s c PX 1000");
     call(&mut bench, 0, "COPY s t");
     call(&mut bench, 0, "STOCK.RESERVE t d PX 1000");
@@ -130,7 +130,7 @@ fn ends_are_told_in_the_stream() {
     assert_eq!(call(&mut bench, 0, "XLEN told"), "4");
 }
 
-/// DUMP and RESTORE and RENAME carry all of it, COPY what nobody holds; the family of another kind refuses it.
+/// DUMP, RESTORE and RENAME carry all of it, COPY only units without a hold; commands of another kind refuse it.
 #[test]
 fn stocks_are_values_like_others() {
     let mut bench = Bench::new(1);
@@ -169,7 +169,7 @@ fn stocks_are_values_like_others() {
     for line in ["STOCK.SET g 1", "STOCK.INFO g", "STOCK.HOLDS g 0", "STOCK.COMMIT g a", "STOCK.RESERVE g a PX 1"] {
         assert!(call(&mut bench, 0, line).contains("WRONGTYPE"), "{line}");
     }
-    // The token of a hold guards as any other.
+    // The token of a hold guards like any other.
     assert_eq!(call(&mut bench, 0, "GUARD s 2 SET paid yes"), "+OK");
     assert!(call(&mut bench, 0, "GUARD s 1 SET paid yes").starts_with("-STALE"));
 }
@@ -184,7 +184,7 @@ fn line_command(line: &str) -> redis::Cmd {
     command
 }
 
-/// Reserves, sells and cancels, each end twice, until the server is gone.
+/// Reserves, sells and cancels, ending each hold twice, until the server is gone.
 fn trade(mut c: redis::Connection, client: &str, seed: u64, sold: &Sold, steps: &AtomicUsize) -> Option<()> {
     let dice = &mut Dice(seed);
     let mut ask = |line: &str| line_command(line).query::<Vec<redis::Value>>(&mut c).ok();
@@ -204,8 +204,8 @@ fn trade(mut c: redis::Connection, client: &str, seed: u64, sold: &Sold, steps: 
     None
 }
 
-/// 32 clients trade while the server is killed: afterwards every unit is available, held or sold, what was answered as sold is sold, and
-/// each order that the stream was told of has ended once.
+/// 32 clients trade while the server is killed. Afterwards every unit is available, held or sold; units acknowledged as
+/// sold are sold; and each order in the stream has ended once.
 #[test]
 fn no_unit_is_lost_or_doubled_by_a_crash() {
     const CLIENTS: usize = 32;
@@ -270,7 +270,7 @@ fn no_unit_is_lost_or_doubled_by_a_crash() {
     }
 }
 
-/// A user needs the stream's key to name it, and none to sell; how a user's rights are told, too.
+/// A user needs rights to the stream's key to name it, and none to sell. COMMAND GETKEYS lists it, too.
 #[test]
 fn a_user_needs_the_stream_to_name_it() {
     let mut bench = Bench::new(2);
@@ -284,7 +284,7 @@ fn a_user_needs_the_stream_to_name_it() {
     assert_eq!(call(&mut bench, 0, "XLEN other"), "1");
     assert!(call(&mut bench, 1, "XLEN other").starts_with("-NOPERM"));
     assert_eq!(call(&mut bench, 0, "COMMAND GETKEYS STOCK.SET s 5 STREAM told PERIOD 1"), "s told");
-    // Nor does it come to one by a copy or a payload.
+    // A copy or a payload needs these rights, too.
     call(&mut bench, 0, "ACL SETUSER u %R~s +copy +restore");
     call(&mut bench, 0, "STOCK.SET s 5 STREAM other");
     let payload = bench.call(0, &words(&["DUMP", "s"]));

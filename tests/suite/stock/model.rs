@@ -1,4 +1,4 @@
-//! The naive model of a stock: lists, sums, and answers as text.
+//! The naive model of a stock: lists, sums, and replies as text.
 
 use std::collections::BTreeMap;
 
@@ -24,10 +24,10 @@ pub(super) struct Model {
     pub(super) period_ms: i64,
     pub(super) is_told: bool,
     pub(super) holds: Vec<Hold>,
-    /// Units, and when they were sold.
+    /// Units, and the time of the sale.
     sales: BTreeMap<String, (u64, i64)>,
     refills: BTreeMap<String, u64>,
-    /// Units, and when the last were bought.
+    /// Units, and the time of the last purchase.
     pub(super) bought: BTreeMap<String, (u64, i64)>,
     pub(super) refiller: Option<(String, i64)>,
     pub(super) told: Vec<String>,
@@ -66,7 +66,7 @@ impl Model {
         }
     }
 
-    /// How long the caller is to refill, if it is.
+    /// The time for which the caller is named to refill, if it is.
     fn refill_ms(&mut self, order: &str) -> i64 {
         if let Some((refiller, until_ms)) = &self.refiller
             && self.now_ms < *until_ms
@@ -182,7 +182,7 @@ impl Model {
         format!("1 available {} held {} sold {} total {total}", self.available(), self.held(), self.sold)
     }
 
-    /// What is over by now ends.
+    /// Ends everything that has expired by now.
     pub(super) fn end_leases(&mut self) {
         let now_ms = self.now_ms;
         let (mut over, left) = std::mem::take(&mut self.holds).into_iter().partition(|hold| hold.until_ms <= now_ms);
