@@ -15,12 +15,12 @@ use super::dice::Dice;
 use super::scripts;
 use super::wire::Args;
 
-/// Keys of each group.
+/// Number of keys in each group.
 const KEYS: usize = 4;
-/// Databases that FLUSHDB and SWAPDB may meet. The keepers' keys are in database 0.
+/// Databases that FLUSHDB and SWAPDB may touch. The keepers' keys are in database 0.
 pub(crate) const CHAOTIC_DATABASES: [&str; 3] = ["1", "2", "3"];
 
-/// What random calls leave out, by full name, each with its reason.
+/// Commands that random calls leave out, by full name, each with its reason.
 const LEFT_OUT: [(&str, &str); 8] = [
     ("shutdown", "ends the server, as it should"),
     ("flushall", "empties the keepers' database; the end of a run calls it"),
@@ -32,9 +32,9 @@ const LEFT_OUT: [(&str, &str); 8] = [
     ("migrate", "waits for a host as long as it is told; clients call it themselves"),
 ];
 
-/// A command that random calls are made of.
+/// A command that random calls use.
 struct Declared {
-    /// Its name, a subcommand's behind its container's.
+    /// Its name; a subcommand's follows that of its container.
     words: Vec<String>,
     group: &'static str,
     syntax: Vec<Arg>,
@@ -46,7 +46,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Those of the table; `without` names more to leave out.
+    /// The commands of the table; `without` names more to leave out.
     pub(crate) fn new(without: &[String]) -> Calls {
         let entries = command::table().iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub));
         let is_left_out =
@@ -55,7 +55,7 @@ impl Calls {
         Calls { commands: commands.collect() }
     }
 
-    /// How many commands there are.
+    /// Returns the number of commands.
     pub(crate) fn len(&self) -> usize {
         self.commands.len()
     }
@@ -66,7 +66,7 @@ impl Calls {
         perhaps_broken(Call::of(command, dice), dice)
     }
 
-    /// One call of a command about data, of those that scripts and transactions are about.
+    /// One call of a data command, as scripts and transactions use.
     pub(crate) fn about_data(&self, dice: &mut Dice) -> Args {
         loop {
             let command = dice.pick(&self.commands);
@@ -85,7 +85,7 @@ fn declared(entry: &Entry) -> Declared {
         group => group,
     };
     let words = entry.full_name.to_ascii_uppercase().split('|').map(str::to_owned).collect();
-    // The grants of a kind are where its commands look for them.
+    // The grants of a kind are in the database where its commands look for them.
     let family = ["lock", "gate", "stock", "limit"].into_iter().find(|family| entry.full_name.starts_with(family));
     Declared { words, group: family.unwrap_or(group.name()), syntax }
 }
@@ -127,7 +127,7 @@ fn perhaps_broken(mut args: Args, dice: &mut Dice) -> Args {
 /// A call that is being made.
 struct Call<'a> {
     command: &'a Declared,
-    /// What `numkeys` promised: so many of the next repeated argument follow.
+    /// The value of `numkeys`: the next repeated argument occurs this many times.
     announced: Option<usize>,
     args: Args,
 }
@@ -191,7 +191,7 @@ impl<'a> Call<'a> {
                 self.announced = Some(keys);
                 keys.to_string()
             }
-            // Deadlines that are near enough to be met in the run.
+            // Deadlines near enough to pass during the run.
             "seconds" | "milliseconds" | "ttl" if dice.once_in(2) => {
                 (*dice.pick(&["1", "10", "200", "0", "-1"])).to_owned()
             }
@@ -202,7 +202,7 @@ impl<'a> Call<'a> {
         self.push(text);
     }
 
-    /// The past, and edges; what is near comes by the commands that count from now.
+    /// The past, and edges; near times come from the commands that count from now.
     fn unix_time(&mut self, dice: &mut Dice) {
         let text = match dice.below(4) {
             0 => dice.integer(),
@@ -211,7 +211,7 @@ impl<'a> Call<'a> {
         self.push(text);
     }
 
-    /// Strings that mean something to some commands by what the argument is called; any bytes elsewhere.
+    /// Strings with a meaning for some commands, chosen by the argument's name; any bytes elsewhere.
     fn string(&mut self, name: &str, dice: &mut Dice) {
         let pool: &[&str] = match (name, self.command.group) {
             ("script", _) => return self.push(scripts::small(dice)),
@@ -245,7 +245,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Waiting: mostly short, sometimes for ever, and what is no time.
+/// Waiting times: mostly short, sometimes for ever, and some invalid ones.
 fn timeout(dice: &mut Dice) -> String {
     (*dice.pick(&["0.01", "0.05", "0.001", "1", "10", "0", "-1", "1e308", "nan", "inf", "9223372036854775807"]))
         .to_owned()
@@ -262,7 +262,7 @@ fn stream_id(dice: &mut Dice) -> String {
     }
 }
 
-/// What RESTORE and FUNCTION RESTORE are given: any type with any content, its checksum mostly right.
+/// Payloads for RESTORE and FUNCTION RESTORE: any type with any content, mostly with the right checksum.
 fn payload(dice: &mut Dice) -> Vec<u8> {
     let mut payload = match dice.below(4) {
         0 => rdb::libraries::dump([scripts::library(dice).as_bytes()].into_iter()),

@@ -1,5 +1,5 @@
-//! A client that behaves badly: its choices follow from the seed and its number alone, never from replies, so that a
-//! seed repeats what each client sends. It reads what it is answered, mostly, and checks only that it is RESP.
+//! A client that behaves badly. Its choices follow from the seed and its number alone, never from replies, so that a
+//! seed repeats the bytes that each client sends. It mostly reads its replies, and checks only that they are RESP.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,12 @@ use super::wire::{Args, Connection, Counter, encode, show, words};
 use super::world::World;
 use super::{frames, settings};
 
-/// How long it waits for replies before it goes on: many of its calls are never answered.
+/// Time it waits for replies before it goes on: many of its calls never get one.
 const PATIENCE: Duration = Duration::from_millis(60);
-/// How long it leaves a call alone before it vanishes from it.
+/// Time it leaves a call alone before it disconnects from it.
 const MOMENT: Duration = Duration::from_millis(3);
 
-/// Empties a database; in the keepers', removes all but their keys.
+/// Empties a database; in the keepers' database, removes all keys except theirs.
 pub(crate) const EMPTY: &str = "redis.call('SELECT', ARGV[1]) if ARGV[1] ~= '0' then return redis.call('FLUSHDB') end \
     local n = 0 for _, key in ipairs(redis.call('KEYS', '*')) do \
       if string.sub(key, 1, 7) ~= 'keeper:' then redis.call('UNLINK', key) n = n + 1 end \
@@ -28,7 +28,7 @@ pub(crate) struct Client<'a> {
     counter: Counter,
 }
 
-/// Does `world.options.actions` things, or as many as there is time for.
+/// Performs `world.options.actions` actions, or as many as there is time for.
 pub(crate) fn run(world: &World, number: usize) {
     let dice = Dice::new(world.options.seed, number as u64);
     let mut client = Client { world, number, dice, connection: None, counter: Counter::default() };
@@ -89,7 +89,7 @@ impl Client<'_> {
             0 => self.ask(&[call, self.dice.clone().pick(&after).clone()]),
             _ => self.ask(&[call]),
         }
-        // Sometimes gone while it runs.
+        // Sometimes disconnects while it runs.
         if self.dice.once_in(20) {
             self.vanish();
         }
@@ -315,7 +315,7 @@ impl Client<'_> {
         self.ask(&calls);
     }
 
-    /// Leaves, half the time by a reset.
+    /// Disconnects, half the time by a reset.
     fn vanish(&mut self) {
         let by_reset = self.dice.once_in(2);
         self.world.note(self.number, if by_reset { "is gone (reset)" } else { "is gone" }.to_owned());
@@ -342,7 +342,7 @@ impl Client<'_> {
     }
 
     fn send_only(&mut self, bytes: &[u8], text: String) {
-        // Drawn whether it is needed or not: whether the server has hung up must not change the choices.
+        // Drawn whether or not it is needed: the choices must not depend on whether the server has hung up.
         let (database, resp3) = (*self.dice.pick(&["0", "1", "1", "2", "3"]), self.dice.once_in(3));
         if self.connection.is_none() {
             self.connect(database, resp3);
@@ -370,7 +370,7 @@ impl Client<'_> {
         self.await_replies(1 + usize::from(resp3));
     }
 
-    /// Reads until so many more replies have come, nothing comes for a while, or the connection is over.
+    /// Reads until this many more replies have come, nothing comes for a while, or the connection is over.
     fn await_replies(&mut self, replies: usize) {
         let wanted = self.counter.replies + replies;
         let deadline = Instant::now() + PATIENCE;

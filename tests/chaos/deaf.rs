@@ -1,5 +1,6 @@
-//! Clients that never read, wherever the server writes: replies, messages, what MONITOR shows, invalidations, snapshots, the debugger of
-//! scripts, events, elements that come late, metrics, and the handshake of TLS. Some of each stay for a while, beside all others.
+//! Clients that never read, wherever the server writes: replies, messages, the output of MONITOR, invalidations,
+//! snapshots, the script debugger, events, delayed elements, metrics, and the TLS handshake. Some of each stay for a
+//! while, beside all others.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,14 +12,14 @@ use super::world::World;
 
 /// How many stay at a time.
 const STAY: usize = 16;
-/// Between two that come.
+/// Pause between two arrivals.
 const PAUSE: Duration = Duration::from_millis(15);
 const CHANNEL: &str = "deaf-channel";
 const LIST: &str = "chaos:list:deaf";
 /// A ClientHello that ends within its header.
 const HELLO_CUT_SHORT: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
 
-/// Comes and stays, again and again, until the bad clients are to stop.
+/// Connects and stays, again and again, until the bad clients must stop.
 pub(crate) fn run(world: &World) {
     let mut dice = Dice::new(world.options.seed, 3_000);
     let mut staying = VecDeque::new();
@@ -37,7 +38,7 @@ pub(crate) fn run(world: &World) {
     }
 }
 
-/// One more client, that has asked for something.
+/// One more client, which has sent a request.
 fn come(world: &World, dice: &mut Dice) -> Option<Connection> {
     let (port, bytes) = match dice.below(26) {
         0..3 => (world.port, calls(&[&["EVAL", "return string.rep('z', 500000)", "0"][..]; 40])),
@@ -71,12 +72,12 @@ fn come(world: &World, dice: &mut Dice) -> Option<Connection> {
         _ => (world.doors.tls, Vec::new()),
     };
     let mut connection = Connection::open(port).ok()?;
-    // What is not taken is not waited for.
+    // Gives up if the bytes are not accepted.
     connection.send(&bytes).ok()?;
     Some(connection)
 }
 
-/// Gives those that stay something to read.
+/// Gives the clients that stay something to read.
 fn feed(world: &World, dice: &mut Dice) {
     let long = "m".repeat(100_000);
     let call: &[&str] = match dice.below(4) {

@@ -1,4 +1,4 @@
-//! The choices: numbers that follow from a seed for ever, and values at and beyond the edges of their types.
+//! Random choices: numbers that a seed determines for ever, and values at and beyond the edges of their types.
 
 /// Bytes of the longest argument.
 const LONG_BYTES: usize = 1 << 20;
@@ -8,7 +8,7 @@ const LONG_BYTES: usize = 1 << 20;
 pub(crate) struct Dice(u64);
 
 impl Dice {
-    /// The choices of one client: what it draws does not depend on what others draw.
+    /// The choices of one client, which do not depend on the draws of others.
     pub(crate) fn new(seed: u64, client: u64) -> Dice {
         let mut dice = Dice(seed ^ client.wrapping_mul(0xD6E8_FEB8_6659_FD93));
         dice.next();
@@ -23,17 +23,17 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`.
+    /// Returns a number below `n`.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
 
-    /// One of these.
+    /// Returns one of these.
     pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }
 
-    /// True once in `n` times.
+    /// Returns true once in `n` times.
     pub(crate) fn once_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
@@ -70,7 +70,7 @@ impl Dice {
     }
 }
 
-/// Integers at the edges of types and of what servers count with, and texts that are almost integers.
+/// Integers at the edges of types and of the server's counters, and texts that are almost integers.
 pub(crate) const EDGES: [&str; 24] = [
     "9223372036854775807",
     "-9223372036854775808",

@@ -1,4 +1,4 @@
-//! What the server holds when everything is deleted and everybody is gone, compared with what it held at the start.
+//! The server's resources when everything is deleted and every client is gone, compared with those at the start.
 
 use std::time::{Duration, Instant};
 
@@ -6,16 +6,16 @@ use super::client;
 use super::wire::{Connection, Reply, encode, words};
 use super::world::World;
 
-/// What may be kept beyond a tenth more: tables that have grown.
+/// Memory that may be kept beyond a tenth more: tables that have grown.
 const KEPT_BYTES: u64 = 32 << 10;
-/// How long freeing and closing may take.
+/// Time that freeing and closing may take.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a single reply may take.
+/// Time that a single reply may take.
 const REPLY_PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks.
+/// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What INFO says of clients, and of memory beside its history.
+/// The figures of INFO on clients, and on memory other than its history.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     memory_bytes: u64,
@@ -55,7 +55,7 @@ pub(crate) fn look(port: u16) -> Result<Held, String> {
         line.and_then(|value| value.trim().parse().ok()).unwrap_or(u64::MAX)
     };
     Ok(Held {
-        // What has become of grants is remembered whatever is deleted, up to a bound.
+        // The history of grants is kept whatever is deleted, up to a bound.
         memory_bytes: field("used_memory") - field("mem_history"),
         clients: field("connected_clients"),
         blocked: field("blocked_clients"),
@@ -69,7 +69,7 @@ pub(crate) fn settings(port: u16) -> Result<Vec<(String, String)>, String> {
     Ok(texts.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
 }
 
-/// Sets all parameters back that can be set, removes what the bad clients left, and lets the keepers have the memory that
+/// Resets all parameters that can be set, removes the bad clients' leftovers, and leaves the keepers the memory that
 /// they need to end their work.
 pub(crate) fn restore(world: &World, settings: &[(String, String)]) {
     set_back(world, settings);
@@ -97,7 +97,7 @@ fn set_back(world: &World, settings: &[(String, String)]) {
     }
 }
 
-/// Deletes the users that bad clients have made, whose names may be long, and no text.
+/// Deletes the users that bad clients have created, whose names may be long and not text.
 fn delete_users(port: u16) -> Result<(), String> {
     for user in insist(port, &["ACL", "USERS"])?.items().unwrap_or_default() {
         let Reply::Bulk(name) = user else { continue };
@@ -111,7 +111,7 @@ fn delete_users(port: u16) -> Result<(), String> {
     Ok(())
 }
 
-/// Deletes everything and waits until the server holds about what it held `before`.
+/// Deletes everything and waits until the server holds about as much as `before`.
 pub(crate) fn compare(world: &World, before: &Held) {
     let port = world.port;
     let calls: [&[&str]; 13] = [

@@ -27,7 +27,7 @@ pub(crate) fn damaged(calls: &Calls, dice: &mut Dice) -> Vec<u8> {
     bytes
 }
 
-/// Frames that claim much and bring little.
+/// Frames that announce much and contain little.
 pub(crate) fn boastful(dice: &mut Dice) -> Vec<u8> {
     let texts: [&[u8]; 8] = [
         b"*2147483647\r\n$3\r\nDEL\r\n$1\r\na\r\n",
@@ -66,7 +66,7 @@ fn insert(bytes: &mut Vec<u8>, piece: &[u8], dice: &mut Dice) {
     bytes.splice(at..at, piece.iter().copied());
 }
 
-/// Writes another number behind one of the signs that announce a length.
+/// Replaces the number after one of the signs that announce a length.
 fn replace_a_length(bytes: &mut Vec<u8>, dice: &mut Dice) {
     let signs: Vec<usize> = (0..bytes.len()).filter(|&at| b"*$".contains(&bytes[at])).take(64).collect();
     if signs.is_empty() {

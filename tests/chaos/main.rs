@@ -1,20 +1,20 @@
 //! Chaos: bad clients do everything that clients can do to a server, at once, while good ones check that it keeps its
-//! word.
+//! promises.
 //!
 //! `cargo test --test chaos -- --seconds 60 --seed 7` starts a server of its own and fails when that server ends,
-//! hangs, answers what is no RESP, breaks an invariant of the [`keepers`], logs a panic, or holds more memory or
-//! clients at the end than at the start. Plain `cargo test` leaves it out: it takes as long as it is told, and finds
-//! what it finds.
+//! hangs, sends bytes that are not RESP, breaks an invariant of the [`keepers`], logs a panic, or holds more memory or
+//! clients at the end than at the start. Plain `cargo test` leaves it out: its duration is an argument, and its
+//! findings are random.
 //!
-//! A seed repeats what each client sends, in order, however long the run. It does not repeat how the clients' calls
+//! A seed repeats the bytes that each client sends, in order, however long the run. It does not repeat how the clients' calls
 //! interleave, what the clock says, or what the server draws itself. With `--clients 1 --keepers 0` nothing
 //! interleaves, so that only clock and draws differ.
 //!
-//! - `options`: the arguments; `dice`: the choices; `world`: what the threads share
+//! - `options`: the arguments; `dice`: the choices; `world`: state that the threads share
 //! - `server`: starts and watches the process; `wire`: requests and replies
-//! - `client`: a bad client; `calls`, `scripts`, `frames`, `settings`: what it sends
-//! - `restricted`: clients of a user who may do little; `deaf`: clients that never read, at each of the server's doors
-//! - `keepers`: the good clients; `watchdog`: whether the server lives and answers; `ending`: what it holds when all
+//! - `client`: a bad client; `calls`, `scripts`, `frames`, `settings`: its requests
+//! - `restricted`: clients of a user with few rights; `deaf`: clients that never read, at each of the server's ports
+//! - `keepers`: the good clients; `watchdog`: whether the server lives and answers; `ending`: the resources it holds when all
 //!   are gone
 
 mod calls;
@@ -45,11 +45,11 @@ use server::Server;
 use wire::Reply;
 use world::World;
 
-/// Between two lines of progress.
+/// Pause between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
-/// Clients of a user who may do little.
+/// Number of clients of a user with few rights.
 const RESTRICTED: usize = 2;
-/// How often the end of a run is looked for.
+/// Interval between two checks for the end of a run.
 const LOOK: Duration = Duration::from_millis(50);
 
 fn main() -> ExitCode {
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// One run; answers what failed. The error says why there was none.
+/// One run; returns the failure, if any. The error says why there was no run.
 fn run(options: Options) -> Result<Vec<String>, String> {
     let mut server = Server::start(&options.server, &options.server_args)?;
     let port = server.port;
@@ -107,14 +107,14 @@ fn set_up(world: &World) -> Result<(), String> {
     restricted::set_up(world)
 }
 
-/// The time in which all clients are at work, and the keepers' last checks.
+/// The period in which all clients are at work, and the keepers' last checks.
 fn chaos(world: &World, kept: &Kept, server: &mut Server, settings: &[(String, String)]) {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watchdog = scope.spawn(|| watchdog::watch(world, server, || is_done.load(Ordering::Relaxed)));
         let clients = (0..world.options.clients).filter(|client| world.options.only.is_none_or(|only| only == *client));
         let clients: Vec<_> = clients.map(|number| scope.spawn(move || client::run(world, number))).collect();
-        // Without keepers everything is to be repeatable.
+        // Without keepers everything must be repeatable.
         let is_accompanied = world.options.keepers > 0;
         let deaf = is_accompanied.then(|| scope.spawn(|| deaf::run(world)));
         let restricted = (0..RESTRICTED).filter(|_| is_accompanied);

@@ -1,8 +1,8 @@
-//! What a run is told by its arguments.
+//! The options of a run, from its arguments.
 
 use std::time::Duration;
 
-/// How to call it.
+/// The usage text.
 pub(crate) const USAGE: &str = "\
 cargo test --test chaos -- [OPTION VALUE]...
   --seconds N        how long the chaos lasts (60)
@@ -37,7 +37,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Reads the arguments; the error says which one is none.
+    /// Reads the arguments; the error names the invalid one.
     pub(crate) fn read(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let is_debug = cfg!(debug_assertions);
@@ -81,7 +81,7 @@ impl Options {
         Ok(options)
     }
 
-    /// The arguments that repeat the run.
+    /// Returns the arguments that repeat the run.
     pub(crate) fn again(&self) -> String {
         let mut text = format!("--seed {} --seconds {} --clients {}", self.seed, self.duration.as_secs(), self.clients);
         if let Some(only) = self.only {

@@ -1,5 +1,5 @@
-//! Clients of a user who may do much, but only with the bad clients' keys: whatever they send, what the keepers' secret holds is not in a
-//! reply, and calls that name its key are refused.
+//! Clients of a user who may do much, but only with the bad clients' keys. Whatever they send, no reply may contain the
+//! keepers' secret, and calls that name its key must be refused.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ const SECRET_KEY: &str = "keeper:secret";
 const USER: &str = "restricted";
 /// How long a refusal may take while the watchdog is answered.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long replies to other calls are waited for: many never come.
+/// Time to wait for replies to other calls: many never come.
 const MOMENT: Duration = Duration::from_millis(60);
-/// Before a lost connection is made anew.
+/// Pause before a lost connection is replaced.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How else such a call may be refused.
+/// Other refusals that such a call may get.
 const OTHER_REFUSALS: [&str; 4] = ["BUSY ", "OOM ", "ERR max number of clients reached", "UNBLOCKED "];
 
 /// Calls that name the secret's key; `%` stands for it.
@@ -55,7 +55,7 @@ fn secret(world: &World) -> String {
     format!("secret-{:016x}-of-the-keepers", world.options.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// Makes the secret and the user.
+/// Creates the secret and the user.
 pub(crate) fn set_up(world: &World) -> Result<(), String> {
     ask(world.port, &["SET", SECRET_KEY, &secret(world)])?;
     let rules = [
@@ -74,7 +74,7 @@ pub(crate) fn set_up(world: &World) -> Result<(), String> {
     ask(world.port, &rules).map(drop)
 }
 
-/// Sends what it may and what it may not, until the bad clients are to stop.
+/// Sends allowed and forbidden calls, until the bad clients must stop.
 pub(crate) fn run(world: &World, number: usize) {
     let mut dice = Dice::new(world.options.seed, 2_000 + number as u64);
     let secret = secret(world);
@@ -105,7 +105,7 @@ fn log_in(world: &World) -> Option<Connection> {
     matches!(connection.reply(PATIENCE), Ok(Some(Reply::Status(_)))).then_some(connection)
 }
 
-/// Answers whether the connection is still of use.
+/// Returns whether the connection is still usable.
 fn be_refused(world: &World, connection: &mut Connection, dice: &mut Dice) -> bool {
     let call = dice.pick::<&str>(&FORBIDDEN).replace('%', SECRET_KEY);
     let call = words(&match call.strip_prefix("EVAL return 1 ") {
@@ -128,7 +128,7 @@ fn be_refused(world: &World, connection: &mut Connection, dice: &mut Dice) -> bo
     }
 }
 
-/// As above.
+/// Returns whether the connection is still usable.
 fn look_around(world: &World, connection: &mut Connection, secret: &str, dice: &mut Dice) -> bool {
     let mut call = match dice.below(3) {
         0 => {
@@ -157,8 +157,8 @@ fn look_around(world: &World, connection: &mut Connection, secret: &str, dice: &
     connection.send(&bytes).is_ok() && reads_no_secret(world, connection, secret, &calls)
 }
 
-/// Reads the replies to these calls, as far as they come within a moment, and looks for the secret. Answers whether the connection is still
-/// of use: whether all have come.
+/// Reads the replies to these calls, as far as they come within a moment, and looks for the secret. Returns whether the
+/// connection is still usable, which means that all replies have come.
 fn reads_no_secret(world: &World, connection: &mut Connection, secret: &str, calls: &[Args]) -> bool {
     let (mut counter, mut chunk, mut kept) = (Counter::default(), vec![0; 64 * 1024], Vec::new());
     while counter.replies < calls.len() {
@@ -177,7 +177,7 @@ fn reads_no_secret(world: &World, connection: &mut Connection, secret: &str, cal
     counter.replies == calls.len()
 }
 
-/// The secret is what it was.
+/// Checks that the secret has not changed.
 pub(crate) fn check(world: &World) {
     match ask(world.port, &["GET", SECRET_KEY]) {
         Ok(reply) if reply.text().as_deref() == Some(&secret(world)) => {}

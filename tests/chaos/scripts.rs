@@ -1,5 +1,5 @@
-//! Random scripts: every function of the sandbox with values that it does not expect, loops, recursion, errors in
-//! errors, and commands. Most calls are caught, so that a script goes on to the next.
+//! Random scripts: every function of the sandbox with unexpected values, loops, recursion, errors in errors, and
+//! commands. Most calls are caught, so that a script goes on to the next.
 
 use std::fmt::Write;
 
@@ -23,7 +23,7 @@ const HIDDEN: [&str; 12] = [
     "server.pcall",
 ];
 
-/// Lists the functions that scripts find, sorted.
+/// Lists the functions that scripts can reach, sorted.
 pub(crate) const LISTING: &str = "local found = {} \
     for name, value in pairs(_G) do \
       if type(value) == 'function' then found[#found + 1] = name end \
@@ -35,7 +35,7 @@ pub(crate) const LISTING: &str = "local found = {} \
     end \
     table.sort(found) return found";
 
-/// Values as Lua writes them: edges of numbers, strings with meaning, tables of strange shapes, functions.
+/// Values in Lua's notation: edges of numbers, strings with meaning, tables of strange shapes, functions.
 const VALUES: [&str; 52] = [
     "nil",
     "true",
@@ -91,7 +91,7 @@ const VALUES: [&str; 52] = [
     "function(a, b) error({a, b}) end",
 ];
 
-/// A short script, as an argument of commands that take one.
+/// A short script, for commands that take one as an argument.
 pub(crate) fn small(dice: &mut Dice) -> String {
     let texts = [
         "return 1",
@@ -112,7 +112,7 @@ pub(crate) fn small(dice: &mut Dice) -> String {
     (*dice.pick(&texts)).to_owned()
 }
 
-/// A library of functions, sound or not.
+/// A library of functions, valid or not.
 pub(crate) fn library(dice: &mut Dice) -> String {
     let name = dice.below(3);
     let body = small(dice);
@@ -132,7 +132,7 @@ pub(crate) fn library(dice: &mut Dice) -> String {
     }
 }
 
-/// Makes scripts of what the server's sandbox holds.
+/// Makes scripts from the contents of the server's sandbox.
 pub(crate) struct Scripts {
     functions: Vec<String>,
     endless: Vec<&'static str>,
@@ -140,7 +140,7 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    /// With the functions that the server listed; `without` names some to leave out, with the lines of [`ENDLESS`] and
+    /// Uses the functions that the server listed; `without` names some to leave out, with the lines of [`ENDLESS`] and
     /// [`LARGE`] that use them.
     pub(crate) fn new(listed: Vec<String>, without: &[String]) -> Scripts {
         let mut functions: Vec<String> = HIDDEN.iter().map(|&name| name.to_owned()).chain(listed).collect();
@@ -154,7 +154,7 @@ impl Scripts {
         Scripts { functions, endless, large }
     }
 
-    /// How many functions there are.
+    /// Returns the number of functions.
     pub(crate) fn len(&self) -> usize {
         self.functions.len()
     }
@@ -245,7 +245,7 @@ impl Scripts {
     }
 }
 
-/// What only a limit or SCRIPT KILL ends.
+/// Statements that only a limit or SCRIPT KILL ends.
 const ENDLESS: [&str; 6] = [
     "while true do end",
     "while true do pcall(function() while true do end end) end",
@@ -255,7 +255,7 @@ const ENDLESS: [&str; 6] = [
     "for i = 1, 1e15 do redis.call('SET', 'chaos:string:' .. i % 4, i) end",
 ];
 
-/// What asks for much memory.
+/// Statements that ask for much memory.
 const LARGE: [&str; 8] = [
     "pcall(string.rep, 'x', 2^29)",
     "local s = 'x' pcall(function() while true do s = s .. s end end)",

@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use super::wire::{Connection, Reply, encode, words};
 
-/// How long a server may take to answer its first PING. Generous: machines are shared.
+/// Time a server may take to reply to its first PING. Generous: machines are shared.
 const START_PATIENCE: Duration = Duration::from_secs(30);
-/// Files of the door of TLS.
+/// Files for the TLS port.
 const CERTIFICATE: &str = "certificate.pem";
 const KEY: &str = "key.pem";
 /// Lines of the log that a failure shows.
 const LOG_LINES: usize = 60;
 
-/// Limits so small that a minute of chaos meets them, and what lets chaos in.
+/// Limits so small that a minute of chaos reaches them, and settings that let chaos in.
 const FLAGS: [&str; 28] = [
     "--save",
     "",
@@ -55,7 +55,7 @@ pub(crate) struct Server {
     pub doors: Doors,
 }
 
-/// Ports beside that of the protocol.
+/// Ports beside the protocol's.
 #[derive(Clone, Copy)]
 pub(crate) struct Doors {
     pub metrics: u16,
@@ -63,7 +63,7 @@ pub(crate) struct Doors {
 }
 
 impl Server {
-    /// Starts `program` and waits until it answers. `more` comes after, and so overrides, the flags of this file.
+    /// Starts `program` and waits until it replies. `more` comes after, and so overrides, the flags of this file.
     pub(crate) fn start(program: &str, more: &[String]) -> Result<Server, String> {
         let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
         let [port, metrics, tls] = free_ports()?;
@@ -108,12 +108,12 @@ impl Server {
         matches!(answer, Ok(Some(Reply::Status(_))))
     }
 
-    /// How it ended, if it has.
+    /// Returns its exit status, if it has ended.
     pub(crate) fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// What its process has used and is doing.
+    /// Its process, whose CPU time, state and memory can be read.
     pub(crate) fn process(&self) -> Process {
         Process(self.child.id())
     }
@@ -129,7 +129,7 @@ impl Server {
     }
 }
 
-/// Ports that nobody listens on, each another one.
+/// Returns distinct ports on which nothing listens.
 fn free_ports<const N: usize>() -> Result<[u16; N], String> {
     let listener = |_| TcpListener::bind(("127.0.0.1", 0)).map_err(|e| e.to_string());
     let listeners: Vec<TcpListener> = (0..N).map(listener).collect::<Result<_, _>>()?;
@@ -140,7 +140,7 @@ fn free_ports<const N: usize>() -> Result<[u16; N], String> {
     Ok(ports)
 }
 
-/// Writes a certificate, which nobody is to trust, and its key.
+/// Writes a certificate, which no client needs to trust, and its key.
 fn certify(dir: &Path) -> Result<(), String> {
     let key = rcgen::KeyPair::generate().map_err(|e| e.to_string())?;
     let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).map_err(|e| e.to_string())?;
@@ -157,7 +157,7 @@ impl Drop for Server {
     }
 }
 
-/// The flags of this file, but those that `more` sets otherwise, and `more`.
+/// Returns the flags of this file, except those that `more` overrides, followed by `more`.
 fn merged(more: &[String]) -> Vec<String> {
     let own = FLAGS.chunks_exact(2).filter(|pair| !more.iter().any(|flag| flag == pair[0]));
     own.flatten().map(|&word| word.to_owned()).chain(more.iter().cloned()).collect()

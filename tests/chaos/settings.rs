@@ -1,4 +1,4 @@
-//! CONFIG SET of every parameter, to values that are valid, extreme or none.
+//! CONFIG SET of every parameter, to values that are valid, extreme or invalid.
 //!
 //! A few parameters are left alone, and some are given only values that the run can live with: both lists say why.
 
@@ -7,7 +7,7 @@ use tidegate::config::PARAMETERS;
 use super::dice::Dice;
 use super::wire::{Args, words};
 
-/// Parameters that stay as they are.
+/// Parameters that are never set.
 const LEFT_ALONE: [(&str, &str); 9] = [
     ("port", "nobody would find the server again"),
     ("bind", "as above"),
@@ -20,7 +20,7 @@ const LEFT_ALONE: [(&str, &str); 9] = [
     ("dir", "files would appear elsewhere, if the server allowed it"),
 ];
 
-/// Parameters that get only these values when the value is valid, and why.
+/// Parameters whose valid values are limited to these, and why.
 const BOUNDED: [(&str, &[&str], &str); 16] = [
     ("acllog-max-len", &["0", "10", "128"], "long logs take the machine's memory"),
     ("busy-reply-threshold", &["1", "20", "100"], "0 and large numbers let a script hold all others up"),
@@ -44,7 +44,7 @@ const BOUNDED: [(&str, &[&str], &str); 16] = [
     ("timeout", &["0", "100"], "clients that wait for long are the subject"),
 ];
 
-/// Values that no bounded parameter takes.
+/// Values that every bounded parameter refuses.
 const GARBAGE: [&str; 9] = ["", "abc", "-5", "1e3", "99999999999999999999999", "\u{7f}", "1 2", "nan", "normal 1"];
 
 /// A call of CONFIG SET.

@@ -1,8 +1,8 @@
-//! Whether the server lives and answers: one connection that pings all the time.
+//! Checks that the server is alive and responsive, by one connection that pings all the time.
 //!
-//! A silence is a hang if the server's main thread has used the processor for that long meanwhile, or has slept through
-//! several times as much. Time by the clock alone says nothing on a machine that others use. -BUSY is an answer, and
-//! so is a newcomer's refusal.
+//! A silence is a hang if the server's main thread has used the processor for longer than the limit, or has slept
+//! through several times the limit. Wall-clock time alone proves nothing on a shared machine. -BUSY is a reply, and so
+//! is a refusal of a new connection.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use super::server::Server;
 use super::wire::{Connection, encode, words};
 use super::world::World;
 
-/// Between two pings.
+/// Pause between two pings.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How often a silence is looked at.
+/// Interval between two checks of a silence.
 const LOOK: Duration = Duration::from_millis(20);
-/// A server that is idle and silent for so many times the limit is blocked.
+/// A server that is idle and silent for this many times the limit is blocked.
 const BLOCKED_FACTOR: u32 = 5;
 
 /// Watches until the keepers are done or the run has failed.
@@ -42,7 +42,7 @@ pub(crate) fn watch(world: &World, server: &mut Server, is_done: impl Fn() -> bo
     }
 }
 
-/// Sends one PING; answers what is known of the silence if it is one. A lost connection is made anew at the next call.
+/// Sends one PING; returns a diagnosis of the silence if there is one. The next call replaces a lost connection.
 fn ping(world: &World, connection: &mut Option<Connection>) -> Option<String> {
     let (began, cpu_before) = (Instant::now(), world.process.cpu());
     if connection.is_none() {
@@ -70,7 +70,7 @@ fn ping(world: &World, connection: &mut Option<Connection>) -> Option<String> {
         if used > world.options.hang || is_blocked {
             let state = world.process.state();
             let seen = look_closer(world);
-            // Whether it comes back tells a long command from an endless one, and the log has had time to name it.
+            // Waiting for a late reply tells a long command from an endless one, and gives the log time to name it.
             let answer = open.reply(world.options.hang * BLOCKED_FACTOR);
             let end = if matches!(answer, Ok(Some(_))) { "answered" } else { "still silent" };
             let known = format!("silent for {waited:?}, {used:?} of it on the processor, state {state}");
@@ -83,7 +83,7 @@ fn ping(world: &World, connection: &mut Option<Connection>) -> Option<String> {
     None
 }
 
-/// What the command that was given for this case says of the process.
+/// The output of the command that was given for this case, about the process.
 fn look_closer(world: &World) -> String {
     if world.options.at_hang.is_empty() {
         return String::new();

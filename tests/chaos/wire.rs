@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 /// A command with its arguments.
 pub(crate) type Args = Vec<Vec<u8>>;
 
-/// How long the kernel may take to accept a connection or bytes: longer than any pause of the server that is tolerated.
+/// Time the kernel may take to accept a connection or bytes: longer than any tolerated pause of the server.
 const SOCKET_PATIENCE: Duration = Duration::from_secs(5);
-/// Arrays in arrays, at most; deeper ones are taken for a defect.
+/// Maximum depth of nested arrays; deeper ones are taken for a defect.
 const MAX_DEPTH: usize = 10_000;
 
 /// Bytes of an argument that are shown: enough for a script.
 const SHOWN_BYTES: usize = 2_000;
 
-/// Words as a command.
+/// Returns words as a command.
 pub(crate) fn words(words: &[&str]) -> Args {
     words.iter().map(|word| word.as_bytes().to_vec()).collect()
 }
@@ -42,7 +42,7 @@ pub(crate) fn show(args: &[Vec<u8>]) -> String {
     args.iter().take(20).map(word).collect::<Vec<_>>().join(" ") + &more
 }
 
-/// A reply. What RESP3 adds is read as its nearest kin: maps and sets as arrays, doubles as strings.
+/// A reply. Types that RESP3 adds are read as their nearest relative: maps and sets as arrays, doubles as strings.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reply {
     Status(String),
@@ -54,12 +54,12 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    /// The integer that it is.
+    /// Returns its integer.
     pub(crate) fn integer(&self) -> Option<i64> {
         if let Reply::Integer(number) = self { Some(*number) } else { None }
     }
 
-    /// The text that it is or holds.
+    /// Returns the text that it is or holds.
     pub(crate) fn text(&self) -> Option<String> {
         match self {
             Reply::Status(text) => Some(text.clone()),
@@ -68,13 +68,14 @@ impl Reply {
         }
     }
 
-    /// The items of the array that it is.
+    /// Returns the items of an array.
     pub(crate) fn items(&self) -> Option<&[Reply]> {
         if let Reply::Array(items) = self { Some(items) } else { None }
     }
 }
 
-/// The first reply in `bytes`, with its length; `None` while it is not whole. The error says what is no RESP.
+/// Returns the first reply in `bytes`, with its length; `None` while it is incomplete. The error describes bytes that
+/// are not RESP.
 pub(crate) fn parse(bytes: &[u8], depth: usize) -> Result<Option<(Reply, usize)>, String> {
     let Some((line, mut used)) = first_line(bytes)? else { return Ok(None) };
     let (kind, rest) = (line[0], &line[1..]);
@@ -113,13 +114,13 @@ pub(crate) fn parse(bytes: &[u8], depth: usize) -> Result<Option<(Reply, usize)>
     Ok(Some((reply, used)))
 }
 
-/// How many items follow the head of an aggregate; `None`: it is null.
+/// Returns how many items follow the head of an aggregate; `None`: it is null.
 fn item_count(kind: u8, count: i64) -> Result<Option<usize>, String> {
     let Ok(count) = usize::try_from(count) else { return Ok(None) };
     match kind {
         b'*' | b'~' | b'>' => Ok(Some(count)),
         b'%' => Ok(Some(count * 2)),
-        // An attribute, and what it belongs to.
+        // An attribute, and the value it belongs to.
         b'|' => Ok(Some(count * 2 + 1)),
         _ => Err(format!("a reply that begins with '{}'", kind.escape_ascii())),
     }
@@ -139,12 +140,12 @@ fn number(text: &[u8]) -> Result<i64, String> {
     text.parse().map_err(|_| format!("a length or integer that is none: {text:?}"))
 }
 
-/// Counts whole replies in a stream of bytes without keeping them: its memory does not grow with what the server sends.
+/// Counts whole replies in a stream of bytes without keeping them: its memory does not grow with the bytes received.
 #[derive(Default)]
 pub(crate) struct Counter {
     /// Items still to come, of the innermost aggregate last.
     open: Vec<usize>,
-    /// Bytes of a string, its end included, that are still to come.
+    /// Bytes of a string still to come, including its end.
     body: usize,
     line: Vec<u8>,
     /// Whole replies so far.
@@ -207,7 +208,7 @@ impl Counter {
     }
 }
 
-/// A connection that answers errors instead of panicking.
+/// A connection that returns errors instead of panicking.
 pub(crate) struct Connection {
     stream: TcpStream,
     received: Vec<u8>,
@@ -221,7 +222,7 @@ impl Connection {
         Ok(Connection { stream, received: Vec::new() })
     }
 
-    /// By what the server's log knows it.
+    /// Returns the port by which the server's log names it.
     pub(crate) fn local_port(&self) -> u16 {
         self.stream.local_addr().map_or(0, |address| address.port())
     }
@@ -230,7 +231,7 @@ impl Connection {
         self.stream.write_all(bytes)
     }
 
-    /// Whatever comes within `patience`; nothing: silence. An error: the connection is over.
+    /// Returns the bytes that come within `patience`; none means silence. An error: the connection is over.
     pub(crate) fn receive(&mut self, chunk: &mut [u8], patience: Duration) -> std::io::Result<usize> {
         self.stream.set_read_timeout(Some(patience.max(Duration::from_millis(1))))?;
         match self.stream.read(chunk) {

@@ -1,4 +1,4 @@
-//! What all threads of a run share: the options, what was sent last, what was counted, and what failed.
+//! State that all threads of a run share: the options, the calls sent last, the counts, and the failure.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -9,9 +9,9 @@ use super::options::Options;
 use super::scripts::Scripts;
 use super::server::{Doors, Process};
 
-/// Things that a client did last and that a failure shows.
+/// Number of a client's last actions that a failure shows.
 const SHOWN: usize = 8;
-/// Things that are kept: those on connections that the server's log names are shown, too.
+/// Number of actions that are kept: those on connections that the server's log names are shown, too.
 const NOTED: usize = 200;
 
 pub(crate) struct World {
@@ -28,7 +28,7 @@ pub(crate) struct World {
     failures: Mutex<Vec<String>>,
 }
 
-/// What a run counts.
+/// The counts of a run.
 #[derive(Default)]
 pub(crate) struct Stats {
     pub commands: Count,
@@ -36,11 +36,11 @@ pub(crate) struct Stats {
     pub vanished: Count,
     pub kills: Count,
     pub pings: Count,
-    /// Calls of keepers that were answered.
+    /// Calls of keepers that succeeded.
     pub kept: Count,
-    /// Calls of keepers that were refused by name, or whose connection was lost.
+    /// Calls of keepers that got an expected refusal, or whose connection was lost.
     pub refused: Count,
-    /// The longest that a PING waited, in milliseconds, and how much of it the server used the processor.
+    /// The longest wait for a reply to PING, in milliseconds, and how much of it the server used the processor.
     pub longest_wait_ms: Count,
     pub longest_wait_cpu_ms: Count,
     pub largest_rss_bytes: Count,
@@ -77,7 +77,7 @@ impl World {
         World { options, port, doors, process, calls, scripts, stats, over, settled, noted, failures }
     }
 
-    /// Whether the bad clients are to stop.
+    /// Whether the bad clients must stop.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
@@ -95,7 +95,7 @@ impl World {
         self.settled.store(true, Ordering::Relaxed);
     }
 
-    /// Notes what a client does.
+    /// Notes an action of a client.
     pub(crate) fn note(&self, client: usize, text: String) {
         let mut noted = self.noted[client].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if noted.len() == NOTED {

@@ -1,4 +1,4 @@
-//! Delayed messages: each that was surely left becomes an entry, once, and none before its time.
+//! Delayed messages: each that was surely accepted becomes an entry, once, and none before its time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -7,9 +7,9 @@ use super::super::wire::{Reply, words};
 use super::{Keeper, Kept, Outcome, locked};
 
 const STREAM: &str = "keeper:delayed";
-/// Messages that are left at most, by each keeper: the stream keeps them all.
+/// Maximum number of messages that each keeper sends: the stream keeps them all.
 const MESSAGES: usize = 4_000;
-/// How long the last messages may wait beyond their time, in looks at the stream.
+/// Time the last messages may wait beyond their due time, in checks of the stream.
 const LOOKS: usize = 2_000;
 
 #[derive(Default)]
@@ -30,7 +30,7 @@ pub(super) fn work(keeper: &mut Keeper<'_>, kept: &Kept) {
         match keeper.call(&words(&["XADD", STREAM, "DELAY", &delay_ms, "*", "name", &name])) {
             Outcome::Answer(Reply::Bulk(_)) => drop(locked(&kept.delays.surely).insert(name)),
             Outcome::Answer(reply) => keeper.fail(format!("a delayed message was answered {reply:?}")),
-            // Perhaps it was left, and perhaps not.
+            // Perhaps it was accepted, and perhaps not.
             Outcome::Refused | Outcome::Unknown => {}
         }
         std::thread::sleep(super::PAUSE);
@@ -38,7 +38,7 @@ pub(super) fn work(keeper: &mut Keeper<'_>, kept: &Kept) {
 }
 
 pub(super) fn check(keeper: &mut Keeper<'_>, kept: &Kept) {
-    // Timers that a bad client has stopped.
+    // Restarts timers that a bad client has stopped.
     keeper.insist(&words(&["DEBUG", "SET-ACTIVE-EXPIRE", "1"]));
     let surely = locked(&kept.delays.surely).clone();
     for look in 0.. {

@@ -1,7 +1,7 @@
 //! A gate of few places that many holders want, by the bundled scripts: never more holders than places, and none left
 //! when all have given theirs back.
 //!
-//! A holder counts itself after it was let in and before it leaves, so that the count is at most the number of true
+//! A holder counts itself after it was admitted and until it leaves, so that the count is at most the number of true
 //! holders.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use super::{Keeper, Kept, Outcome};
 
 const GATE: &str = "keeper:gate";
 const PLACES: usize = 3;
-/// So long that no lease ends in a run.
+/// Lease, long enough that none ends in a run.
 const LEASE_MS: &str = "86400000";
 const ACQUIRE: &str = include_str!("../../../lua/lease_gate_acquire.lua");
 const RELEASE: &str = include_str!("../../../lua/lease_gate_release.lua");
@@ -30,7 +30,7 @@ pub(super) fn work(keeper: &mut Keeper<'_>, kept: &Kept) {
         let inside = holders.iter().filter(|holder| enter(keeper, kept, holder)).count();
         std::thread::yield_now();
         kept.gates.inside.fetch_sub(inside, Ordering::SeqCst);
-        // All of them: one whose call was lost may be inside, too.
+        // Releases all of them: a holder whose call was lost may be inside, too.
         for holder in &holders {
             let Some(reply) = keeper.insist(&release(holder)) else { return };
             if reply.items().and_then(|items| items[0].integer()).is_none() {
@@ -40,7 +40,7 @@ pub(super) fn work(keeper: &mut Keeper<'_>, kept: &Kept) {
     }
 }
 
-/// Asks for a place; answers whether it surely got one, and has counted itself then.
+/// Asks for a place; returns whether it surely got one, and if so has counted itself.
 fn enter(keeper: &mut Keeper<'_>, kept: &Kept, holder: &str) -> bool {
     let places = PLACES.to_string();
     let outcome = keeper.call(&words(&["EVAL", ACQUIRE, "1", GATE, holder, &places, LEASE_MS]));

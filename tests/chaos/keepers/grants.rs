@@ -1,7 +1,8 @@
-//! A lock and a gate by the commands made for them: one owner at a time, never more units held than there are, tokens that only grow, and nothing
-//! held when all have given back theirs.
+//! A lock and a gate by the commands made for them: one owner at a time, never more units held than exist, tokens that
+//! only grow, and nothing held when all grants have been given back.
 //!
-//! Each attempt has a name of its own, so that one whose outcome is unknown can be given back, whether it was granted or not.
+//! Each attempt has a name of its own, so that an attempt with an unknown outcome can be given back, whether it was
+//! granted or not.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,14 +12,14 @@ use super::{Keeper, Kept, Outcome, field, is_granted, locked};
 
 const LOCK: &str = "keeper:command-lock";
 const GATE: &str = "keeper:command-gate";
-/// Two holders would be more than the gate has places.
+/// Units per holder: two holders would exceed the gate's places.
 const UNITS: [&str; 4] = ["LIMIT", "3", "UNITS", "2"];
-/// So long that no lease ends in a run.
+/// Lease, long enough that none ends in a run.
 const LEASE_MS: &str = "86400000";
-/// How often one name may be given back before it holds nothing: it is granted once.
+/// Maximum number of times that one name is given back before it holds nothing: it is granted once.
 const RELEASES: usize = 2;
 
-/// What is held by the keepers' own account.
+/// Grants held by the keepers' own account.
 #[derive(Default)]
 pub(super) struct Grants {
     inside: AtomicUsize,
@@ -52,8 +53,8 @@ fn acquire(key: &str, name: &str, units: &[&str], waits: bool) -> Args {
     words(&[&[&*command, key, name], units, &["PX", LEASE_MS], wait].concat())
 }
 
-/// Asks for a grant, holds it for a moment if it is given, and gives it back in any case. `count`: how many hold one surely, and how many
-/// may; `largest`: the largest token seen, where tokens are compared.
+/// Asks for a grant, holds it for a moment if it is given, and gives it back in any case. `count`: how many surely hold
+/// one, and how many may; `largest`: the largest token seen, where tokens are compared.
 fn turn(
     keeper: &mut Keeper<'_>,
     key: &str,

@@ -1,4 +1,4 @@
-//! IDs: each is given once, and those that are asked for later are larger.
+//! IDs: each is given once, and later requests get larger ones.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

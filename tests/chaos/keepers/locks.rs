@@ -8,7 +8,7 @@ use super::{Keeper, Kept, Outcome, locked};
 
 const LOCK: &str = "keeper:lock";
 const FENCE: &str = "keeper:lock:fence";
-/// So long that no lease ends in a run.
+/// Lease, long enough that none ends in a run.
 const LEASE_MS: &str = "86400000";
 const ACQUIRE: &str = include_str!("../../../lua/lock_acquire.lua");
 const RELEASE: &str = include_str!("../../../lua/lock_release.lua");
@@ -33,12 +33,12 @@ pub(super) fn work(keeper: &mut Keeper<'_>, kept: &Kept) {
                 _ => keeper.fail(format!("lock_acquire was answered {reply:?}")),
             }
         }
-        // Also where the outcome is unknown. Who never owned it changes nothing.
+        // Releases even where the outcome is unknown: a release by a non-owner changes nothing.
         keeper.insist(&words(&["EVAL", RELEASE, "1", LOCK, &owner]));
     }
 }
 
-/// Is the owner for a moment. `before`: the largest token that anybody had seen when it asked.
+/// Owns the lock for a moment. `before`: the largest token seen by any keeper when it asked.
 fn own(keeper: &Keeper<'_>, kept: &Kept, before: i64, token: i64) {
     if token <= before {
         keeper.fail(format!("token {token} was given after {before}"));

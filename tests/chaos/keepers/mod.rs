@@ -1,9 +1,9 @@
-//! Well-behaved clients beside the chaos: each kind keeps something that must hold, on keys of its own that start with
+//! Well-behaved clients beside the chaos: each kind maintains an invariant, on keys of its own that start with
 //! `keeper:`, which random calls never name.
 //!
-//! A keeper is answered rightly or refused by one of the errors that it knows ([`REFUSALS`]), which means that nothing
-//! was done. When its connection is lost, it does not know what became of its last call; so every call can be repeated,
-//! or names what it does by an id.
+//! A keeper gets a correct reply or one of the errors that it knows ([`REFUSALS`]), which means that nothing was done.
+//! When its connection is lost, the outcome of its last call is unknown; so every call can be repeated, or identifies
+//! its effect by an id.
 
 mod delays;
 mod gates;
@@ -22,7 +22,7 @@ use super::dice::Dice;
 use super::wire::{Args, Connection, Reply, encode, show};
 use super::world::World;
 
-/// How errors begin that a well-behaved client may meet here. None of them leaves anything done.
+/// Beginnings of errors that a well-behaved client may get here. After any of them nothing has been done.
 const REFUSALS: [&str; 11] = [
     "BUSY ",
     "OOM ",
@@ -36,14 +36,14 @@ const REFUSALS: [&str; 11] = [
     "ERR Compiling the script takes more than script-memory-limit",
     "ERR user_script:1: keeper fails on purpose",
 ];
-/// How long a single reply may take while the watchdog is answered.
+/// Time that a single reply may take while the watchdog gets its replies.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Before a refused call is repeated.
+/// Pause before a refused call is repeated.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How often a call that must succeed is repeated, once the chaos is over. With [`PAUSE`]: half a minute.
+/// Number of times that a call that must succeed is repeated, once the chaos is over. With [`PAUSE`]: half a minute.
 const ATTEMPTS: usize = 6_000;
 
-/// What all keepers of a run keep, each kind its own.
+/// The records of all keepers of a run, by kind.
 #[derive(Default)]
 pub(crate) struct Kept {
     delays: delays::Delays,
@@ -71,7 +71,7 @@ pub(crate) const KINDS: [Kind; 9] = [
     ("delays", |_| {}, delays::work, delays::check),
 ];
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Answer(Reply),
@@ -108,7 +108,7 @@ impl<'a> Keeper<'a> {
         self.calls(std::slice::from_ref(args)).pop().unwrap_or(Outcome::Unknown)
     }
 
-    /// Calls sent together. As many outcomes.
+    /// Calls sent together. Returns one outcome for each.
     pub(crate) fn calls(&mut self, calls: &[Args]) -> Vec<Outcome> {
         if self.connection.is_none() {
             self.connection = Connection::open(self.world.port).ok();
@@ -116,7 +116,8 @@ impl<'a> Keeper<'a> {
         self.calls_of_this_connection(calls)
     }
 
-    /// As [`calls`](Self::calls); none is sent if the connection was lost, for they mean something else on a new one.
+    /// Like [`calls`](Self::calls), but sends nothing if the connection was lost, because the calls would mean
+    /// something else on a new one.
     pub(crate) fn calls_of_this_connection(&mut self, calls: &[Args]) -> Vec<Outcome> {
         let mut bytes = Vec::new();
         calls.iter().for_each(|args| encode(args, &mut bytes));
@@ -160,7 +161,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Repeats a call that may be repeated, until it is answered. `None`: the run has failed.
+    /// Repeats a repeatable call until it gets a reply. `None`: the run has failed.
     pub(crate) fn insist(&mut self, args: &Args) -> Option<Reply> {
         let mut attempts = 0;
         while !self.world.has_failed() {
@@ -175,13 +176,13 @@ impl<'a> Keeper<'a> {
         None
     }
 
-    /// What is kept does not hold.
+    /// Reports a broken invariant.
     pub(crate) fn fail(&self, why: String) {
         self.world.fail(format!("keeper of {} {}: {why}", self.kind, self.number));
     }
 }
 
-/// Whether a command made for coordination has done what it was asked for; `None`: that is not what it answers.
+/// Whether a coordination command did its work; `None`: the reply has another shape.
 fn is_granted(reply: &Reply) -> Option<bool> {
     match reply.items()?.first()? {
         Reply::Integer(done) => Some(*done == 1),
@@ -189,14 +190,14 @@ fn is_granted(reply: &Reply) -> Option<bool> {
     }
 }
 
-/// What such a command says under a name, behind its first item: a number.
+/// The number under a name in such a command's reply, after its first item.
 fn field(reply: &Reply, name: &str) -> Option<i64> {
     let pairs = reply.items()?.get(1..)?;
     let [_, value] = pairs.chunks_exact(2).find(|pair| pair[0].text().as_deref() == Some(name))? else { return None };
     value.integer().or_else(|| value.text()?.parse().ok())
 }
 
-/// The value behind a lock, whoever panicked with it.
+/// The value behind a lock, even if a thread panicked while it held the lock.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

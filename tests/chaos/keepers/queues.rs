@@ -1,5 +1,5 @@
-//! A queue whose elements are moved to a worker's own list and removed when they are done: what was pushed comes out
-//! once.
+//! A queue whose elements are moved to a worker's own list and removed when they are done: each element pushed comes
+//! out once.
 //!
 //! A push whose connection was lost may have happened or not. A move whose connection was lost leaves its element in
 //! the worker's list, where the worker looks first.
@@ -11,13 +11,13 @@ use super::super::wire::words;
 use super::{Keeper, Kept, Outcome, locked};
 
 const QUEUE: &str = "keeper:queue";
-/// Elements that wait at most, about: more would only fill the memory.
+/// Approximate maximum of waiting elements: more would only fill the memory.
 const WAITING: i64 = 500;
 
 #[derive(Default)]
 pub(super) struct Queues {
     pushed: Mutex<Pushed>,
-    /// How often each element came out.
+    /// The number of times that each element came out.
     popped: Mutex<HashMap<String, usize>>,
 }
 
@@ -60,7 +60,7 @@ fn push(keeper: &mut Keeper<'_>, kept: &Kept, pushes: &mut usize) {
     }
 }
 
-/// Notes what is in the worker's own list and removes it; if nothing is there, waits for an element.
+/// Notes the elements in the worker's own list and removes them; if it is empty, waits for an element.
 fn work_off(keeper: &mut Keeper<'_>, kept: &Kept, wait_s: &str) {
     let own = format!("keeper:queue:worker:{}", keeper.number);
     let Some(reply) = keeper.insist(&words(&["LRANGE", &own, "0", "-1"])) else { return };
@@ -84,7 +84,7 @@ pub(super) fn check(keeper: &mut Keeper<'_>, kept: &Kept) {
             break;
         }
     }
-    // The last keeper finds the queue empty and all lists worked off.
+    // The last keeper finds the queue empty and all lists finished.
     if keeper.number + 1 < keeper.world.options.keepers {
         return;
     }

@@ -1,5 +1,5 @@
-//! A stock whose units are reserved, then sold or given back: what was sold is what the keepers sold, nothing stays held, and nothing is
-//! lost. An order has a name of its own, so each of its calls can be repeated.
+//! A stock whose units are reserved, then sold or given back. The units sold are those that the keepers sold, nothing
+//! stays held, and nothing is lost. Each order has a name of its own, so each of its calls can be repeated.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -8,9 +8,9 @@ use super::{Keeper, Kept, Outcome, field, is_granted};
 
 const STOCK: &str = "keeper:stock";
 const TOTAL: i64 = 1_000_000;
-/// So long that no lease ends in a run.
+/// Lease, long enough that none ends in a run.
 const LEASE_MS: &str = "86400000";
-/// Orders that are sold at most, by each keeper: the stock remembers them, and may not fill the memory.
+/// Maximum number of orders that each keeper sells: the stock remembers them, and must not fill the memory.
 const SALES: usize = 10_000;
 
 #[derive(Default)]

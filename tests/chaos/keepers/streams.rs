@@ -14,7 +14,7 @@ const STREAM: &str = "keeper:stream";
 pub(super) struct Streams {
     /// Ids of entries that were surely added.
     added: Mutex<HashSet<String>>,
-    /// Which consumer an entry was delivered to.
+    /// The consumer to which each entry was delivered.
     delivered: Mutex<HashMap<String, usize>>,
 }
 
@@ -36,14 +36,14 @@ pub(super) fn work(keeper: &mut Keeper<'_>, kept: &Kept) {
             }
         }
         deliver(keeper, kept);
-        // What all have acknowledged may go: old entries only, of which nothing is pending.
+        // Entries that all have acknowledged may go: only old ones, none of them pending.
         if keeper.number == 0 && keeper.dice.once_in(50) {
             trim(keeper);
         }
     }
 }
 
-/// Takes what is pending, else what is new; answers how much.
+/// Takes pending entries, or else new ones; returns how many.
 fn deliver(keeper: &mut Keeper<'_>, kept: &Kept) -> usize {
     let consumer = format!("consumer-{}", keeper.number);
     let mut taken = 0;
@@ -68,7 +68,7 @@ fn keeper_cannot_read(keeper: &Keeper<'_>, reply: &Reply) -> usize {
     0
 }
 
-/// The ids in a reply of XREADGROUP; none when nothing came.
+/// Returns the ids in a reply of XREADGROUP; none when nothing came.
 fn ids(reply: &Reply) -> Option<Vec<String>> {
     if *reply == Reply::Null {
         return Some(Vec::new());
@@ -77,8 +77,8 @@ fn ids(reply: &Reply) -> Option<Vec<String>> {
     entries.iter().map(|entry| entry.items()?.first()?.text()).collect()
 }
 
-/// Keeps the stream short: only entries before the oldest pending one and the group's last, so nothing undelivered
-/// goes.
+/// Keeps the stream short: removes only entries before the oldest pending one and the group's last, so no undelivered
+/// entry goes.
 fn trim(keeper: &mut Keeper<'_>) {
     let script = "local groups = redis.call('XINFO', 'GROUPS', KEYS[1])[1] \
         local last = '' for i = 1, #groups, 2 do if groups[i] == 'last-delivered-id' then last = groups[i + 1] end end \

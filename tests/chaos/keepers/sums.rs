@@ -1,5 +1,6 @@
-//! Transfers between counters, by scripts and by transactions, and members moved between sets: the totals stay,
-//! whatever is refused, killed, or lost on its way. Some scripts take long between the two halves, or fail behind them.
+//! Transfers between counters, by scripts and by transactions, and members moved between sets. The totals stay the
+//! same, whatever is refused, killed, or lost on its way. Some scripts take long between the two halves, or fail after
+//! them.
 
 use super::super::wire::{Args, words};
 use super::{Keeper, Kept, Outcome};
@@ -9,7 +10,7 @@ const START: i64 = 1_000_000;
 const SETS: usize = 3;
 const MEMBERS: usize = 200;
 
-/// Moves ARGV[1] from KEYS[1] to KEYS[2], with ARGV[2] reads between the two in which it may be killed.
+/// Moves ARGV[1] from KEYS[1] to KEYS[2], with ARGV[2] reads between the halves, during which it may be killed.
 const TRANSFER: &str = "redis.call('DECRBY', KEYS[1], ARGV[1]) \
     for i = 1, ARGV[2] do redis.call('GET', KEYS[1]) end \
     redis.call('INCRBY', KEYS[2], ARGV[1]) \
@@ -55,7 +56,7 @@ pub(super) fn work(keeper: &mut Keeper<'_>, _: &Kept) {
     }
 }
 
-/// Waits until MULTI is answered: a server that is busy then and free a moment later would run the rest without it.
+/// Waits for the reply to MULTI: a server that is busy then and free a moment later would run the rest without it.
 fn transfer_by_transaction(keeper: &mut Keeper<'_>, from: &str, to: &str, amount: &str) {
     if matches!(keeper.call(&words(&["MULTI"])), Outcome::Answer(_)) {
         let rest: [Args; 3] = [words(&["DECRBY", from, amount]), words(&["INCRBY", to, amount]), words(&["EXEC"])];
