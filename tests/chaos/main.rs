@@ -6,16 +6,16 @@
 //! clients at the end than at the start. Plain `cargo test` leaves it out: its duration is an argument, and its
 //! findings are random.
 //!
-//! A seed repeats the bytes that each client sends, in order, however long the run. It does not repeat how the clients' calls
-//! interleave, what the clock says, or what the server draws itself. With `--clients 1 --keepers 0` nothing
+//! A seed repeats the bytes that each client sends, in order, however long the run. It does not repeat how the clients'
+//! calls interleave, what the clock says, or what the server draws itself. With `--clients 1 --keepers 0` nothing
 //! interleaves, so that only clock and draws differ.
 //!
 //! - `options`: the arguments; `dice`: the choices; `world`: state that the threads share
 //! - `server`: starts and watches the process; `wire`: requests and replies
 //! - `client`: a bad client; `calls`, `scripts`, `frames`, `settings`: its requests
 //! - `restricted`: clients of a user with few rights; `deaf`: clients that never read, at each of the server's ports
-//! - `keepers`: the good clients; `watchdog`: whether the server lives and answers; `ending`: the resources it holds when all
-//!   are gone
+//! - `keepers`: the good clients; `watchdog`: whether the server lives and answers; `ending`: the resources it holds
+//!   when all are gone
 
 mod calls;
 mod client;

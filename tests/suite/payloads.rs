@@ -1,5 +1,6 @@
 //! DUMP, RESTORE and MIGRATE between this server and Redis 7.0: every value means the same on both sides, and gets the
-//! representation that the receiving server would have given it. Libraries of functions move by FUNCTION DUMP and RESTORE.
+//! representation that the receiving server would have given it. Libraries of functions move by FUNCTION DUMP and
+//! RESTORE.
 
 use std::io::Write;
 

@@ -370,8 +370,8 @@ fn small_world(commands: &[Declared], dice: &mut Dice) -> Vec<Step> {
     steps
 }
 
-/// Calls of the third world. `L`, `Z`, `X`: a key of that type; `K`: of any; `e`: an element; `n`: a small number; `T`, `M`: for
-/// how long to wait, in seconds and in milliseconds; `c`: a consumer.
+/// Calls of the third world. `L`, `Z`, `X`: a key of that type; `K`: of any; `e`: an element; `n`: a small number; `T`,
+/// `M`: for how long to wait, in seconds and in milliseconds; `c`: a consumer.
 const QUEUES: &str = "BLPOP L L T|BRPOP L Z T|BLMOVE L L LEFT RIGHT T|BRPOPLPUSH L L T|BLMPOP T 2 L L LEFT COUNT n\
     |BZPOPMIN Z Z T|BZPOPMAX Z T|BZMPOP T 1 Z MIN COUNT n|XREAD BLOCK M STREAMS X $|XREAD COUNT 1 BLOCK M STREAMS X X $ $\
     |XREADGROUP GROUP g c BLOCK M STREAMS X >|XREADGROUP GROUP g c COUNT 1 BLOCK M NOACK STREAMS X >\

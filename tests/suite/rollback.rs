@@ -105,9 +105,9 @@ pub(crate) const MAKE: &str = "for _, size in ipairs({7, 20, 60}) do \
     end \
 end";
 
-/// Calls of the second world. `S`, `P`, `L`, `H`, `M`, `Z`, `X`: a key of that type; `K`: of any; `e`: an element; `n`, `N`: a small and a
-/// larger number; `i`:
-/// an id; `g`, `c`: a group, a consumer; `t`: a time that comes soon or later; `v`: some text.
+/// Calls of the second world. `S`, `P`, `L`, `H`, `M`, `Z`, `X`: a key of that type; `K`: of any; `e`: an element; `n`,
+/// `N`: a small and a larger number; `i`: an id; `g`, `c`: a group, a consumer; `t`: a time that comes soon or later;
+/// `v`: some text.
 const CALLS: &str = "SET S v|APPEND S v|SETRANGE S n v|SETBIT S n 1|INCR S|GETDEL S|SET S n KEEPTTL|GETEX S PXAT t|BITOP NOT S S\
     |PFADD P e|PFADD P v e|PFMERGE P P|LPUSH L e|RPUSH L e e|LPOP L|RPOP L n|LSET L n e|LSET L 5000 e|LINSERT L AFTER e v|LREM L n e|LREM L -n e|LTRIM L n -1|LTRIM L 0 N\
     |LMOVE L L LEFT RIGHT|LMOVE L L RIGHT RIGHT|LMOVE L L RIGHT LEFT|LMOVE L L LEFT LEFT|SORT L ALPHA STORE L\
