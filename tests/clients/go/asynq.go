@@ -12,7 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// asynqJobs works a queue with retries, delays and unique jobs: none is lost, and none succeeds twice.
+// asynqJobs processes a queue with retries, delays and unique jobs: none is lost, and none succeeds twice.
 func asynqJobs() []check {
 	at := asynq.RedisClientOpt{Addr: address(), DB: 3}
 	return []check{

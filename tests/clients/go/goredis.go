@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// expect answers an error unless both are equal.
+// expect returns an error unless both are equal.
 func expect[T any](what string, got, want T) error {
 	if !reflect.DeepEqual(got, want) {
 		return fmt.Errorf("%s: got %v, want %v", what, got, want)
@@ -34,7 +34,7 @@ func goRedis() []check {
 			if _, err := pipe.Exec(ctx); err != nil {
 				return err
 			}
-			// Optimistic increments of many: each succeeds once in the end.
+			// Optimistic increments by many goroutines: each finally succeeds once.
 			increment := func() error {
 				for {
 					err := client.Watch(ctx, func(tx *redis.Tx) error {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// check is a thing that must hold.
+// check is a condition that must hold.
 type check struct {
 	name string
 	run  func() error

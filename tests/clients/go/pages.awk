@@ -1,5 +1,5 @@
-# Makes a program of the Go snippets that the index lists: a function for each, which takes what the snippet names and returns what it was
-# granted. The block that makes the connection has a function of its own. Go refuses variables that nobody uses, so each is used.
+# Makes a program of the Go snippets that the index lists: a function for each, which takes the names that the snippet uses and returns
+# the grant that it got. The block that opens the connection has a function of its own. Go refuses unused variables, so each is used.
 BEGIN {
     FS = "\t"
     port = ENVIRON["PORT"]
@@ -26,7 +26,7 @@ BEGIN {
         }
     }
     close($1)
-    # In a block of its own the snippet may make variables that the function has already.
+    # In a block of its own the snippet may redefine variables of the function.
     print "\t\t{"
     printf "%s", text
     printf "%s", used

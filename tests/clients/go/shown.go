@@ -11,14 +11,14 @@ import (
 
 const overview = "docs/coordination/README.md"
 
-// page is a snippet of a page as it stands there, but for the port: the script run has made them into pages.go.
+// page is a snippet of a page, unchanged except for the port: the script run has put them into pages.go.
 type page struct {
 	name string
 	run  func(ctx context.Context, rdb *redis.Client, job, owner, order string, token int64) (answer, error)
 	text string
 }
 
-// answer is what a snippet has made.
+// answer is the result of a snippet.
 type answer struct {
 	connection *redis.Client
 	reply      []any
@@ -27,7 +27,7 @@ type answer struct {
 
 var waits = regexp.MustCompile(`"([A-Z.]+)", "([^"]+)".*"BLOCK"`)
 
-// whatPagesShow runs the snippets of the pages with the connection that the overview makes.
+// whatPagesShow runs the snippets of the pages with the connection that the overview opens.
 func whatPagesShow() (checks []check) {
 	ctx := context.Background()
 	var client *redis.Client
@@ -60,7 +60,7 @@ func whatPagesShow() (checks []check) {
 	return checks
 }
 
-// waitsInVain runs a snippet that waits for a key while somebody else holds it, and frees that afterwards.
+// waitsInVain runs a snippet that waits for a key while another holder has it, and frees the key afterwards.
 func waitsInVain(ctx context.Context, client *redis.Client, command, key string, shows func() (answer, error)) error {
 	client.Do(ctx, "LOCK.BREAK", key)
 	client.Do(ctx, "LOCK.ACQUIRE", key, "somebody else", "PX", 60000)

@@ -1,5 +1,5 @@
-# Makes a class of the Java snippets that the index lists: a function for each, which takes what the snippet names, unless it makes that
-# itself, and answers what it was granted. The block that makes the connection keeps it.
+# Makes a class of the Java snippets that the index lists: a function for each, which takes the names that the snippet uses, unless it
+# defines them itself, and returns the grant that it got. The block that opens the connection keeps it.
 BEGIN {
     FS = "\t"
     port = ENVIRON["PORT"]

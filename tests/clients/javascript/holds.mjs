@@ -1,4 +1,4 @@
-// Runs the functions of a program, and says of each that it holds.
+// Runs the functions of a program, and reports each that holds.
 export const port = Number(process.env.PORT);
 
 export async function run(program, checks) {

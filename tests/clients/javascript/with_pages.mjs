@@ -1,4 +1,4 @@
-// ioredis and node-redis, as the pages show them: each of their snippets, as it stands there, but for the port.
+// ioredis and node-redis, as the pages show them: each of their snippets, unchanged except for the port.
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -14,7 +14,7 @@ const snippets = readFileSync(process.env.SNIPPETS, 'utf8')
 const own = await createClient({ url: `redis://127.0.0.1:${port}` }).connect();
 const isImport = (line) => line.startsWith('import ');
 
-// A module of the snippet: its imports, and the rest as a function that answers the names that it makes.
+// A module of the snippet: its imports, and the rest as a function that returns the names it defines.
 async function made({ text }, file, known, makes) {
   const lines = text.split('\n');
   const body = lines.filter((line) => !isImport(line)).join('\n');
@@ -31,7 +31,7 @@ async function calls(command) {
   return Number(count);
 }
 
-// Runs a snippet with what its page has told of before. One that waits runs in vain first.
+// Runs a snippet in the state that its page describes before it. A snippet that waits is first run in vain.
 async function shows(snippet, connections, file) {
   await own.flushAll();
   await own.set('stock:42', '10');
@@ -53,7 +53,7 @@ async function shows(snippet, connections, file) {
   }
   const { granted, fields } = await program(names);
   assert.ok(granted === undefined || granted === 1);
-  // An object, or a list of names and values; not a list of one of these.
+  // An object, or a list of names and values, but not a list that holds one of these.
   assert.notEqual(typeof fields?.[0], 'object', JSON.stringify(fields));
 }
 

@@ -1,4 +1,4 @@
-"""Runs the functions of a program, and says of each that it holds."""
+"""Runs the functions of a program, and reports each that holds."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ def run(program, checks):
 
 
 def fails_with(text, call):
-    """That the call raises an error whose message begins with this text."""
+    """Asserts that the call raises an error whose message begins with this text."""
     try:
         got = call()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Celery with the server as broker and as store of results."""
+"""Celery with the server as broker and as result store."""
 
 import collections
 import logging

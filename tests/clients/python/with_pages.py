@@ -1,4 +1,4 @@
-"""redis-py, as the pages show it: each of their snippets, as it stands there, but for the port."""
+"""redis-py, as the pages show it: each of their snippets, unchanged except for the port."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ OVERVIEW = "docs/coordination/README.md"
 
 
 class TooManyRequests(Exception):
-    """What a snippet raises that is refused."""
+    """Raised by a snippet that is refused."""
 
 
 def snippets(language):
@@ -29,7 +29,7 @@ def calls(r, command):
 
 
 def shows(page, text, connection):
-    """Runs a snippet with what its page has told of before. One that waits runs in vain first."""
+    """Runs a snippet in the state that its page describes before it. A snippet that waits is first run in vain."""
     r = redis.Redis.from_url(URL, decode_responses=True)
     r.flushall()
     r.set("stock:42", 10)
@@ -56,7 +56,7 @@ def shows(page, text, connection):
 
 
 def database(text):
-    """Runs statements of SQL, each with the names that it has."""
+    """Runs SQL statements, each with the names that it uses."""
     store = sqlite3.connect(":memory:", isolation_level=None)
     store.execute("CREATE TABLE stock (item, units)")
     store.execute("CREATE TABLE segment (item, number, units, added, UNIQUE (item, number))")

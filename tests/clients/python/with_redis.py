@@ -1,4 +1,4 @@
-"""redis-py, as services use it: the scenarios of gates, locks, stock and streams, and what the library itself sends."""
+"""redis-py, as services use it: the scenarios of gates, locks, stock and streams, and the commands that the library itself sends."""
 
 import threading
 import time
@@ -84,7 +84,7 @@ def scripts_by_hash():
     r.script_flush()
     r.delete("py:gate")
     gate = r.register_script(GATE)
-    # The first call finds no script, and the library sends it.
+    # The first call finds the script missing, and the library sends it.
     assert [gate(keys=["py:gate"], args=[3, 60_000]) for _ in range(5)] == [1, 2, 3, 0, 0]
     assert r.script_exists(gate.sha) == [True]
     r.function_flush()

@@ -1,5 +1,5 @@
-# Makes a class of the Java snippets that the index lists: a function for each, which takes what the snippet names and answers what it was
-# granted.
+# Makes a class of the Java snippets that the index lists: a function for each, which takes the names that the snippet uses and returns
+# the grant that it got.
 BEGIN {
     FS = "\t"
     print "package programs;\n"

@@ -44,7 +44,7 @@ public final class Main {
         }
     }
 
-    /** Runs the same task on many threads at once, and answers what each returned. */
+    /** Runs one task on many threads at once, and returns their results. */
     static <T> List<T> together(int threads, Callable<T> task) throws Exception {
         ExecutorService pool = Executors.newFixedThreadPool(threads);
         try {

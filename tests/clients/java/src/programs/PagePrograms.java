@@ -10,21 +10,21 @@ import java.util.regex.Pattern;
 import redis.clients.jedis.Jedis;
 import redis.clients.jedis.util.SafeEncoder;
 
-/** The snippets of the pages, as they stand there but for the port: the script "run" has made them into the class Pages. */
+/** The snippets of the pages, unchanged except for the port: the script "run" has turned them into the class Pages. */
 final class PagePrograms {
     private static final String OVERVIEW = "docs/coordination/README.md";
     private static final Pattern WAITS = Pattern.compile("\"([A-Z.]+)\"[^\"]*\"([^\"]+)\".*\"BLOCK\"");
 
     static void run() {
         try (Jedis own = new Jedis("127.0.0.1", PORT)) {
-            // The overview makes the connection of the others.
+            // The overview opens the connection that the others use.
             Pages.ALL.stream().filter(page -> page.name().startsWith(OVERVIEW)).forEach(page -> shows(page, own));
             Pages.ALL.stream().filter(page -> !page.name().startsWith(OVERVIEW)).forEach(page -> shows(page, own));
         }
         Pages.connection.close();
     }
 
-    /** Runs a snippet with what its page has told of before. One that waits runs in vain first. */
+    /** Runs a snippet in the state that its page describes before it. A snippet that waits is first run in vain. */
     private static void shows(Pages.Page page, Jedis own) {
         check("pages: " + page.name(), () -> {
             own.flushAll();

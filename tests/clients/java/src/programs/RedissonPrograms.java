@@ -26,7 +26,7 @@ import org.redisson.api.RateType;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
-/** Redisson's objects, each used by 16 threads; what is checked is what must never happen. */
+/** Redisson's objects, each used by 16 threads; the checks are of things that must never happen. */
 final class RedissonPrograms {
     private static final int THREADS = 16;
 

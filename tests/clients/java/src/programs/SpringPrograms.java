@@ -33,7 +33,7 @@ import org.springframework.data.redis.domain.geo.Metrics;
 import org.springframework.data.redis.listener.ChannelTopic;
 import org.springframework.data.redis.listener.RedisMessageListenerContainer;
 
-/** Spring Data Redis: what shops and gateways do with a StringRedisTemplate. */
+/** Spring Data Redis: the ways in which shops and gateways use a StringRedisTemplate. */
 final class SpringPrograms {
     private static final DefaultRedisScript<Long> ENTER = new DefaultRedisScript<>("""
             local inside = tonumber(redis.call('GET', KEYS[1]) or '0')
@@ -90,7 +90,7 @@ final class SpringPrograms {
             List<List<Long>> replies = together(16, () -> {
                 List<Long> mine = new ArrayList<>();
                 for (int n = 0; n < 10; n++) {
-                    // Every second attempt is of a buyer who has tried before.
+                    // Every second attempt comes from a buyer who has tried before.
                     mine.add(redis.execute(SELL, Collections.emptyList(), "7", "user" + next.getAndIncrement() / 2));
                 }
                 return mine;

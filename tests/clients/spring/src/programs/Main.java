@@ -15,7 +15,7 @@ import org.springframework.data.redis.core.RedisCallback;
 import org.springframework.data.redis.core.StringRedisTemplate;
 import org.springframework.data.redis.core.script.RedisScript;
 
-/** What docs/coordination/spring.md says, in an application as Spring Boot configures it. Each prints "ok NAME" if it holds. */
+/** The statements of docs/coordination/spring.md, in an application that Spring Boot configures. Each prints "ok NAME" if it holds. */
 @EnableAutoConfiguration
 public class Main {
     private static final Pattern WAITS = Pattern.compile("\"([A-Z.]+)\"[^\"]*\"([^\"]+)\".*\"BLOCK\"", Pattern.DOTALL);
@@ -83,7 +83,7 @@ public class Main {
         return (Long) info.get(info.indexOf("waiting") + 1);
     }
 
-    /** Runs a snippet with what the page has told of before. One that waits runs in vain first. */
+    /** Runs a snippet in the state that the page describes before it. A snippet that waits is first run in vain. */
     private static void shows(Pages.Page page, StringRedisTemplate template) {
         flush(template);
         if (page.text().contains("GATE.RELEASE")) {
