@@ -1,5 +1,5 @@
--- Reliable fetch: takes from the first queue that is not paused and has something, into the private list of a process; or
--- puts everything of a dead process back where it came from. KEYS: private list, set of paused queues, queues.
+-- Reliable fetch: moves a job from the first queue that is neither paused nor empty into the private list of a process; or
+-- returns all jobs of a dead process to their queues. KEYS: private list, set of paused queues, queues.
 -- ARGV: fetch or recover.
 --@ private:p1 paused queue:default queue:low | fetch
 --@ private:p2 paused queue:low queue:default | fetch

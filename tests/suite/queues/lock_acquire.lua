@@ -1,5 +1,5 @@
--- A reentrant lock in a hash: one field, the owner, that counts how often it has entered. Answers nil when it is taken, or for
--- how many 10 s it will be held by another.
+-- A reentrant lock in a hash: one field, the owner, counts its entries. Returns nil when the lock is acquired, or else
+-- for how many units of 10 s another owner will hold it.
 -- KEYS: lock. ARGV: lease in ms, owner.
 --@ lock:{a} | 35000 conn-1:7
 --@ lock:{a} | 35000 conn-1:7

@@ -1,5 +1,5 @@
--- Leaves a reentrant lock once; the last one out deletes it and wakes who waits. Answers nil to strangers, 0 while it is still
--- held, 1 when it is free. A reply that is remembered under a request's name answers a repeated release.
+-- Leaves a reentrant lock once; the last exit deletes it and wakes waiters. Returns nil to non-owners, 0 while it is still
+-- held, 1 when it is free. A repeated release gets the reply that is remembered under the request's name.
 -- KEYS: lock, channel, remembered reply. ARGV: message, lease in ms, owner, ms to remember.
 --@ lock:{a} chan:{a} done:{a}:1 | 0 35000 conn-1:7 60000
 --@ lock:{a} chan:{a} done:{a}:2 | 0 35000 conn-1:7 60000

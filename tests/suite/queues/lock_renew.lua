@@ -1,4 +1,4 @@
--- The watchdog of reentrant locks: prolongs those of the given locks that the owner still holds. Answers a 1 or 0 for each.
+-- The watchdog of reentrant locks: prolongs those of the given locks that the owner still holds. Returns 1 or 0 for each.
 -- KEYS: locks. ARGV: lease in ms, then the owner of each.
 --@ lock:{a} lock:{b} | 35000 conn-1:7 conn-2:1
 --@ lock:{b} | 55000 conn-1:7

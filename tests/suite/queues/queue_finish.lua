@@ -1,5 +1,5 @@
--- A worker is done with a job, one way or the other: checks its lock, moves the job to the finished ones of which so many are
--- kept, tells a parent, or lets it be tried again after a delay. Answers 0, or a negative number that says what is wrong.
+-- A worker has finished a job, with success or not: checks its lock, moves the job to the finished ones, of which a limited number
+-- is kept, and notifies a parent; or schedules a retry after a delay. Returns 0, or a negative error code.
 -- KEYS: active, completed, failed, events, delayed, wait, meta, stalled. ARGV: prefix, job, token, now in ms, outcome, result,
 -- packed {keep = {count, age}, backoff}.
 --@ q:active q:completed q:failed q:events q:delayed q:wait q:meta q:stalled | q: a t1 1000300 completed "{\"ok\":true}" "\x81\xa4keep\x81\xa5count\x02"

@@ -1,4 +1,4 @@
--- Pauses a queue or lets it go on: the waiting list changes its name. KEYS: from, to, meta, prioritized, marker. ARGV: paused
+-- Pauses or resumes a queue: the waiting list changes its name. KEYS: from, to, meta, prioritized, marker. ARGV: paused
 -- or resumed.
 --@ q:wait q:paused q:meta q:prio q:marker | paused
 --@ q:paused q:wait q:meta q:prio q:marker | resumed

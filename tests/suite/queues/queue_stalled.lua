@@ -1,6 +1,6 @@
--- Finds jobs whose worker has died: those that were marked in the last round and hold no lock any more go back to the list, or
--- fail when that happened too often. Then marks all that are active. Answers {failed, put back}.
--- KEYS: stalled, wait, active, failed, check, meta, events. ARGV: most often, prefix, now in ms, ms between checks.
+-- Finds jobs whose worker has died: jobs that were marked in the last round and no longer hold a lock go back to the list, or
+-- fail if that has happened too often. Then marks all active jobs. Returns {failed, put back}.
+-- KEYS: stalled, wait, active, failed, check, meta, events. ARGV: maximum of returns, prefix, now in ms, ms between checks.
 --@ q:stalled q:wait q:active q:failed q:check q:meta q:events | 1 q: 1100000 0
 --@ q:stalled q:wait q:active q:failed q:check q:meta q:events | 1 q: 1200000 35000
 local rcall = redis.call

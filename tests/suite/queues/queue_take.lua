@@ -1,5 +1,5 @@
--- Takes the next job for a worker: first moves what is due out of the delays, then takes from the list or the priorities,
--- mindful of a limiter. Answers {job as pairs, id, ms until the limiter lets go, next delayed timestamp}.
+-- Takes the next job for a worker: first moves due jobs out of the delays, then takes from the list or the priorities,
+-- subject to a rate limiter. Returns {job as pairs, id, ms until the limiter allows a job, next delayed timestamp}.
 -- KEYS: wait, active, prioritized, events, stalled, limiter, delayed, paused, meta, marker.
 -- ARGV: prefix, now in ms, packed {token, lock ms, limiter {max, duration}}.
 --@ q:wait q:active q:prio q:events q:stalled q:limiter q:delayed q:paused q:meta q:marker | q: 1000100 "\x82\xa5token\xa2t1\xaclockDuration\xcd\x88\xb8"
@@ -15,7 +15,7 @@ local function next_sequence()
     return '1-' .. rcall('INCR', prefix .. 'seq')
 end
 
--- What is due, at most 1000 at a time.
+-- Jobs that are due, at most 1000 at a time.
 local function promote()
     local due = rcall('ZRANGEBYSCORE', delayed, 0, (now + 1) * 0x1000 - 1, 'LIMIT', 0, 1000)
     if #due == 0 then

@@ -1,5 +1,5 @@
--- So many permits in each interval: what was granted lies in a sorted set as packed binary, what is left in a string. Answers
--- nil for a grant, otherwise the ms to wait.
+-- A fixed number of permits in each interval: grants are in a sorted set as packed binary, the remaining count in a string.
+-- Returns nil for a grant, otherwise the ms to wait.
 -- KEYS: settings, left, granted. ARGV: permits, now in ms, eight random bytes.
 --@ rl rl:left rl:granted | 1 100000 aaaaaaaa
 --@ rl rl:left rl:granted | 2 100200 bbbbbbbb

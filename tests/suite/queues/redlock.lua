@@ -1,4 +1,4 @@
--- The single-instance half of a quorum lock over several resources: all or none. Answers how many keys it touched.
+-- The single-instance half of a quorum lock over several resources: all or none. Returns how many keys it touched.
 -- KEYS: resources. ARGV: acquire, extend or release; value of the owner; lease in ms.
 --@ red:1 red:2 red:3 | acquire v1 35000
 --@ red:2 | acquire v2 35000

@@ -1,6 +1,6 @@
--- Moves jobs that are due from a schedule to their queues. A job is JSON that names its queue; what is no JSON goes to the dead
--- set. Answers how many moved, by queue.
--- KEYS: schedule, dead, known queues. ARGV: now in s, how many at most.
+-- Moves jobs that are due from a schedule to their queues. A job is JSON that names its queue; invalid JSON goes to the dead
+-- set. Returns how many moved, by queue.
+-- KEYS: schedule, dead, known queues. ARGV: now in s, maximum number of jobs.
 --@ schedule dead queues | 1500.5 10
 --@ schedule dead queues | 1600 1
 local moved, order = {}, {}

@@ -1,5 +1,5 @@
--- A job has run: one like it may be scheduled again. Answers whether it was held.
--- KEYS: unique prefix. ARGV: what the digest is made of.
+-- A job has run: an equal one may be scheduled again. Returns whether its digest was held.
+-- KEYS: unique prefix. ARGV: parts of the digest.
 --@ unique | Mail 1 a/b
 --@ unique | Mail 2.5 nil
 --@ unique | Scan

@@ -1,4 +1,4 @@
--- Puts a job on the schedule unless one like it is there: a digest of its class and arguments is held for a while.
+-- Puts a job on the schedule unless an equal one is there: a digest of its class and arguments is held for a while.
 -- KEYS: schedule, unique prefix. ARGV: at in s, job as JSON, ms for which it is unique.
 --@ schedule unique | 1400.25 "{\"class\":\"Mail\",\"args\":[1,\"a/b\"],\"jid\":\"j1\",\"queue\":\"default\"}" 65000
 --@ schedule unique | 1450 "{\"class\":\"Mail\",\"args\":[2.5,null],\"jid\":\"j2\",\"queue\":\"low\"}" 65000

@@ -1,5 +1,5 @@
--- A semaphore whose permits expire: a counter of what is free, and a sorted set of what is lent, by deadline. Overdue permits
--- come back first. Answers the permit, or `:` and the nearest deadline.
+-- A semaphore whose permits expire: a counter of free permits, and a sorted set of those lent, by deadline. Overdue permits
+-- come back first. Returns the permit, or `:` and the nearest deadline.
 -- KEYS: counter, lent, channel. ARGV: permits, now in ms, lease in ms, a name for the permit.
 --@ sem sem:lent sem:channel | 1 1000 500 p1
 --@ sem sem:lent sem:channel | 1 1100 500 p2
