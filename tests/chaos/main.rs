@@ -7,7 +7,7 @@
 //! findings are random.
 //!
 //! A seed repeats the bytes that each client sends, in order, however long the run. It does not repeat how the clients'
-//! calls interleave, what the clock says, or what the server draws itself. With `--clients 1 --keepers 0` nothing
+//! calls interleave, the time, or the server's own random draws. With `--clients 1 --keepers 0` nothing
 //! interleaves, so that only clock and draws differ.
 //!
 //! - `options`: the arguments; `dice`: the choices; `world`: state that the threads share

@@ -12,7 +12,7 @@ use super::world::World;
 /// A key that only the user `default` may read.
 const SECRET_KEY: &str = "keeper:secret";
 const USER: &str = "restricted";
-/// How long a refusal may take while the watchdog is answered.
+/// Time that a refusal may take while the watchdog gets its replies.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Time to wait for replies to other calls: many never come.
 const MOMENT: Duration = Duration::from_millis(60);

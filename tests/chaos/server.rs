@@ -188,7 +188,7 @@ impl Process {
         line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
     }
 
-    /// Ends it at once.
+    /// Kills it at once.
     pub(crate) fn kill(self) {
         // SAFETY: sending a signal has no conditions; the process is a child that has not been waited for.
         unsafe { libc::kill(self.0 as libc::pid_t, libc::SIGKILL) };

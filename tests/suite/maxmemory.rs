@@ -54,7 +54,7 @@ fn transactions_are_refused(program: Program) {
     raw.command(&["GET", "k"]);
     limit(&mut other, "1");
     assert_eq!(raw.command(&["EXEC"]), Value::Array(vec![Value::Null]));
-    // Queued while memory is full: no command that may need memory, and in 7.0 no command at all.
+    // While memory is full no command that may need memory is queued, and in 7.0 no command at all.
     assert_eq!(raw.command(&["MULTI"]), Value::status("OK"));
     let queued = if program == Program::Redis { Value::error(OOM) } else { Value::status("QUEUED") };
     assert_eq!(raw.command(&["GET", "k"]), queued);
@@ -111,8 +111,8 @@ fn used_memory(raw: &mut Raw) -> u64 {
     used.parse().expect("a number")
 }
 
-/// Garbage of a script is collected before a command is refused for lack of memory. Without the command it is collected
-/// a little later.
+/// Garbage of a script is collected before a command is refused for lack of memory. If no command needs the memory, it
+/// is collected a little later.
 fn garbage_of_scripts_takes_no_room(program: Program) {
     if program == Program::Redis8 {
         // It refuses the command, and collects the garbage later.

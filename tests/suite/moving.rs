@@ -715,7 +715,7 @@ fn a_refused_command_is_not_passed_over_by_the_next_run() {
         assert!(refused.contains("\"LPUSH n x\"") && refused.contains("WRONGTYPE"), "{refused}");
         assert!(refused.contains("its transaction was not applied, all before it was"), "{refused}");
     }
-    // Nor is the rest of its batch repeated, once it can be applied.
+    // No part of the refused transaction was applied.
     let mut target = into.raw();
     let held = |target: &mut Raw| target.command(&["MGET", "n", "m"]);
     assert_eq!(held(&mut target), Value::Array(vec![Value::Null, Value::Null]));
@@ -772,7 +772,7 @@ fn swapped_databases_do_not_take_the_checkpoint_along() {
     assert_eq!([keys("0"), keys("3")], ["[\"b\"]", "[\"a\"]"]);
 }
 
-/// An import that follows.
+/// A running `import --follow`.
 struct Follower(Child);
 
 impl Follower {

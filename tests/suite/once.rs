@@ -89,7 +89,7 @@ fn command(dice: &mut Dice) -> Vec<&'static str> {
     }
 }
 
-/// How the call reaches the server.
+/// Ways in which the call reaches the server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     Directly,
@@ -274,7 +274,7 @@ fn a_reply_that_is_too_long_undoes_the_command() {
     assert_eq!(raw.command(&["STRLEN", "long"]), Value::Integer(1024 * 1024));
     assert_eq!(raw.command(&["LLEN", "jobs"]), Value::Integer(2));
     assert_eq!(raw.command(&["EXISTS", "id", "n"]), Value::Integer(0));
-    // In a script, which goes on.
+    // In a script, which goes on after the error.
     let script = "redis.call('INCR', 'n') \
         local reply = redis.pcall('ONCE', 'id', 'PX', 60000, 'GETDEL', 'long') \
         redis.call('INCR', 'n') \
@@ -556,7 +556,7 @@ fn who_waits_with_an_id_holds_up_nobody() {
     assert_eq!(raw.command(&["EXISTS", "id:2"]), Value::Integer(0));
 }
 
-/// A call with a deadline stops waiting at it; a reply's retention counts from then.
+/// With PXAT a call stops waiting at that time; with PX the term begins when the call has run.
 #[test]
 fn nobody_waits_until_it_is_too_late() {
     let at_ms = (START_MS + 100).to_string();

@@ -50,7 +50,7 @@ pub(crate) static VALKEY_SERVER: Tool = Tool::new(
     "NOT NAMED",
     "SUITE_VALKEY=/path/to/valkey-server",
 );
-/// The client that people type into.
+/// The interactive client.
 pub(crate) static REDIS_CLI: Tool = Tool::redis("redis-cli", || answers_its_version("redis-cli"));
 /// redis-cli built with TLS.
 pub(crate) static REDIS_CLI_TLS: Tool = Tool::new(

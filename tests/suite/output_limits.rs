@@ -70,7 +70,7 @@ fn strangers_may_leave_little_unread(program: Program) {
     // A few errors at once are no attack.
     stranger.send(&encode(&["GET", "a"]).repeat(100));
     (0..100).for_each(|_| assert!(matches!(stranger.reply().value, Value::Error(_))));
-    // This many are an attack; some may have been sent before they are counted.
+    // This many are an attack; some errors may have been sent before the others are counted.
     stranger.send(&encode(&["GET", "a"]).repeat(2_000));
     let answered = stranger.read_to_end().len();
     assert!(answered < 2_000 * "-NOAUTH Authentication required.\r\n".len(), "{answered}");

@@ -164,7 +164,7 @@ fn carry(from: Program, to: Program) {
         if what != "appended text" {
             assert_eq!(encoding, native, "{what}");
         }
-        // And the value restored there can be moved on.
+        // The restored value can also be dumped there and restored at its origin.
         let again = to.command(&["DUMP", "a"]);
         let again = again.bytes().expect("it was just restored");
         assert_eq!(from.command(&[&b"RESTORE"[..], b"back", b"0", again]), Value::status("OK"), "{what}");

@@ -2,7 +2,7 @@
 //! renamed and removed in a directory that it has not synced.
 //!
 //! `power_loss.c`, which is loaded before the C library, holds back unsynced data in the server's own memory, so that
-//! SIGKILL loses it. It also keeps a journal of the changes of names. [`PowerLoss::strike`] then undoes some of the
+//! SIGKILL loses it. It also keeps a record of the changes of names. [`PowerLoss::strike`] then undoes some of the
 //! last of them.
 
 use std::io::ErrorKind;

@@ -630,7 +630,7 @@ fn delayed_messages_outlast_a_restart() {
         let info = format!("{:?}", line(&mut raw, "XINFO STREAM s"));
         assert!(info.contains("\"delayed\", 1"), "{way}: {info}");
         assert_eq!(line(&mut raw, &format!("XDELAY.CANCEL s {late}")), Value::Integer(1), "{way}");
-        // Its ticket is not given out again.
+        // Its ticket is not issued again.
         let next = text(&line(&mut raw, "XADD s DELAY 3600000 * n next"));
         assert!(id_of(&Value::bulk(&next)).1 > id_of(&Value::bulk(&late)).1 + 1, "{way}: {next} behind {late}");
     }

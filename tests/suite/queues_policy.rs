@@ -630,7 +630,7 @@ fn policies_outlast_a_restart() {
     }
 }
 
-/// More dead letters than one slice moves, and more than one that is large.
+/// More dead letters than one slice moves, several of them large.
 #[test]
 fn many_dead_letters_move_in_slices() {
     const LETTERS: usize = 700;

@@ -100,7 +100,7 @@ fn each_user_may_do_what_the_page_says() {
     }
 }
 
-/// The keys of the events that a user is shown.
+/// The keys of the events that a user may see.
 fn keys_of_events(raw: &mut Raw) -> BTreeSet<String> {
     let Value::Array(page) = call(raw, "EVENTS 0 COUNT 1000") else { panic!("no page") };
     let Some(Value::Array(events)) = page.last() else { panic!("{page:?}") };
@@ -192,7 +192,7 @@ const ABOUT_NOBODY_ELSE: [&str; 56] = [
 /// A command that names no key.
 struct Keyless {
     categories: BTreeSet<String>,
-    /// Arguments that are enough for it.
+    /// Arguments that satisfy it.
     arguments: usize,
 }
 

@@ -390,7 +390,7 @@ fn who_waits_does_not_follow_the_wall_clock() {
     assert!(!bench.is_suspended(0) && !bench.is_suspended(1));
 }
 
-/// LuaJIT passed over a first line that begins with `#`, and over a byte order mark, as it does in files.
+/// LuaJIT skipped a first line that begins with `#`, and over a byte order mark, as it does in files.
 #[test]
 fn a_script_is_compiled_from_its_first_byte_on() {
     let mut bench = Bench::new(1);
@@ -535,7 +535,7 @@ fn a_long_name_is_not_kept_again_and_again() {
     }
 }
 
-/// ACL DRYRUN showed the password of the call that it was asked about.
+/// ACL DRYRUN showed the password in the call that it checked.
 #[test]
 fn a_call_that_is_only_asked_about_is_not_shown() {
     let server = start(&["--slowlog-log-slower-than", "0"]);

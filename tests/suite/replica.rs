@@ -28,7 +28,7 @@ use crate::differential::search::{env_number, shrink};
 use crate::in_process::{Bench, ENDS, START_MS, Told, Unit, effect_text, perhaps_once, script, words};
 use crate::rollback;
 
-/// Clients of the engine.
+/// Number of clients of the engine.
 const CLIENTS: usize = 5;
 /// Steps of a sequence after which the two engines are compared.
 const STRIDE: usize = 16;
@@ -359,7 +359,7 @@ fn small_world(commands: &[Declared], dice: &mut Dice) -> Vec<Step> {
                 let ends = |call: &Args| call == &[b"EXEC"] || call == &[b"DISCARD"];
                 let len = if opens { calls.iter().position(ends).map_or(1, |at| at + 1) } else { 1 };
                 for (at, call) in calls.drain(..len).enumerate() {
-                    // Several scripts in one unit, of which some fail.
+                    // Several scripts in one unit, some of which fail.
                     let is_inside = at > 0 && at + 1 < len;
                     let args = if is_inside && dice.once_in(4) { a_script(&[call], dice) } else { call };
                     steps.push(Step::Call { client, args });

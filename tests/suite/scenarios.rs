@@ -498,7 +498,7 @@ fn row_11_nearby_shops(program: Program) {
     for shops in &found {
         assert_eq!(shops.len(), expected.len(), "each shop on one page");
         for ((name, metres), (expected_name, expected_metres)) in shops.iter().zip(&expected) {
-            // A position is kept to about half a metre.
+            // Positions are stored to within about half a metre.
             assert!((metres - expected_metres).abs() < 2.0, "{name}: {metres}, {expected_name}: {expected_metres}");
         }
     }

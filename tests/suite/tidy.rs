@@ -261,7 +261,7 @@ fn beside(page: &str, link: &str) -> String {
 
 /// Names that a text may use.
 struct Known {
-    /// Each path of a file or folder, whole and without any number of its first folders.
+    /// Each path of a file or folder, whole and with any number of its leading folders removed.
     paths: BTreeSet<String>,
     /// The folders of the repository, and those of `src`.
     roots: BTreeSet<String>,

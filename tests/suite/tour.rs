@@ -37,7 +37,7 @@ fn the_readme_shows_what_is_printed(program: Program) {
     assert!(typed >= 8, "the tour is gone from README.md");
 }
 
-/// Whether a line calls a command that Redis does not have.
+/// Whether a line calls a command that Redis lacks.
 fn is_for_coordination(line: &str) -> bool {
     let name = line.split(' ').skip(1).find(|word| !word.starts_with('-')).unwrap_or_default();
     ["GUARD", "ONCE"].contains(&name) || ["GATE.", "LOCK.", "STOCK."].iter().any(|family| name.starts_with(family))

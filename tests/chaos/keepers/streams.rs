@@ -1,6 +1,6 @@
 //! A stream with a group: every entry is delivered to one of its consumers, once, and acknowledged.
 //!
-//! A delivery whose connection was lost stays pending; its consumer looks at what it has pending first.
+//! A delivery whose connection was lost stays pending; its consumer checks its pending entries first.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;

@@ -12,7 +12,7 @@ use crate::differential::script::split_line;
 use crate::histories::{Log, run};
 use crate::in_process::{Bench, Told, script};
 
-/// Steps of a history.
+/// Number of steps in a history.
 const LENGTH: i64 = 150;
 const SUBJECTS: [&str; 4] = ["ann", "bob", "cat", "dan"];
 

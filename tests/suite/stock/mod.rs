@@ -177,7 +177,7 @@ fn stocks_are_values_like_others() {
 /// Orders that clients were told are sold, with their units.
 type Sold = Mutex<BTreeMap<String, i64>>;
 
-/// A command of plain words.
+/// Splits a line of plain words into a command.
 fn line_command(line: &str) -> redis::Cmd {
     let mut command = redis::Cmd::new();
     line.split(' ').for_each(|word| _ = command.arg(word));
