@@ -1,8 +1,8 @@
 //! The engine: one thread that admits, runs and answers commands.
 //!
-//! [`Engine::feed`] takes what a connection has read and answers every complete command in it. Each command, EXEC and
-//! script is one unit: it runs against the keyspace with time standing still, then the observers see its effects. The
-//! engine knows neither sockets nor the commands themselves: it is handed a [`CommandTable`].
+//! [`Engine::feed`] takes the bytes that a connection has read and answers every complete command in them. Each
+//! command, EXEC and script is one unit: it runs against the keyspace while time stands still, then the observers see
+//! its effects. The engine knows neither sockets nor the commands themselves: it is handed a [`CommandTable`].
 
 pub mod memory;
 pub mod meters;

@@ -1,8 +1,9 @@
-//! The state of the engine, and what a command's handler gets to see of it. What acts on it stands in the files above.
+//! The state of the engine, and the context that a command's handler gets. The methods belong to the parts of the state
+//! that they touch.
 //!
-//! These types know each other: the [`ServerState`] holds the table of commands, a command's [`Run`] is a function of a [`Ctx`], and
-//! that lends it the [`ServerState`] again. All that they are made of lies below and knows none of them: who is connected
-//! ([`Session`]), who watches, listens and waits, what was counted, the log, the scripts.
+//! These types know each other: the [`ServerState`] holds the table of commands, a command's [`Run`] is a function of a
+//! [`Ctx`], and the context lends the function the [`ServerState`] again. Their parts lie below and know none of them:
+//! connections ([`Session`]), watchers, subscribers, waiters, statistics, the journal and the scripts.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
 use crate::spec::table;
 
-/// The one thread's state. See the engine's header.
+/// The state of the engine's one thread. See the header of the engine.
 pub struct Engine {
     /// All keys.
     pub ks: Keyspace,
@@ -53,18 +54,19 @@ pub struct Engine {
     pub(super) batch: Batch<Run>,
 }
 
-/// How long a look at the wall clock holds for the commands of clients. Reading it takes as long as many commands do, and keys
-/// expire by the millisecond.
+/// How long one reading of the wall clock is used for clients' commands. A reading costs as much as many commands take,
+/// and expiry is only precise to the millisecond.
 const LOOK_HOLDS_US: u64 = 50;
 
 impl Engine {
-    /// An empty server with the given commands. Fails when the system has no memory for the Lua state.
+    /// Makes an empty server with the given commands. Fails when the system has no memory for the Lua state.
     pub fn new(config: Config, table: &'static CommandTable, clock: Clock, mut rng: Rng) -> Result<Engine, Error> {
         let scripts = Scripts::new(rng.next_u64(), config.script_cache_max_bytes)?;
         Ok(Engine::with_scripts(config, table, clock, rng, scripts))
     }
 
-    /// The same with the scripts that [another engine](Self::into_scripts) has left: to make a Lua state takes longer than all else.
+    /// Makes an empty server that takes over the scripts of [another engine](Self::into_scripts): making a Lua state
+    /// takes longer than everything else here.
     pub fn with_scripts(
         config: Config,
         table: &'static CommandTable,
@@ -124,7 +126,7 @@ impl Engine {
         Engine { ks, server, batch: Batch::default() }
     }
 
-    /// Ends the engine. What is left are its scripts, as those of a new one: without any that clients have brought.
+    /// Ends the engine and returns its script state for use in a new one, without the scripts that clients loaded.
     pub fn into_scripts(self) -> Scripts {
         let Engine { mut ks, server, .. } = self;
         let mut scripts = server.programs.scripts;
@@ -133,12 +135,12 @@ impl Engine {
     }
 }
 
-/// 40 hexadecimal digits.
+/// Makes a random name of 40 hexadecimal digits.
 pub(crate) fn hex_id(rng: &mut Rng) -> String {
     (0..5).map(|_| format!("{:08x}", rng.next_u64() as u32)).collect()
 }
 
-/// What the server holds besides the keys: parts that own their fields.
+/// The state of the server besides the keys, in parts that own their fields.
 pub struct ServerState {
     /// The configuration.
     pub config: Config,
@@ -148,7 +150,7 @@ pub struct ServerState {
     pub acl: Acl,
     /// Connections.
     pub clients: Clients,
-    /// Clients that hear of what others do.
+    /// The clients that observe what other clients do.
     pub audience: Audience,
     /// Calls that wait for a key.
     pub waits: Waits,
@@ -160,13 +162,13 @@ pub struct ServerState {
     pub time: Time,
     /// Memory, beside the keyspace's own.
     pub memory: Memory,
-    /// What lasts.
+    /// The journal, snapshots and loading.
     pub persistence: Persistence,
-    /// The end of the server.
+    /// The shutdown, once it was asked for.
     pub ending: Ending,
     /// The sockets.
     pub network: Network,
-    /// The pipeline that runs.
+    /// The pipeline that is running.
     pub(crate) pipeline: Pipeline,
     /// Switches of DEBUG.
     pub switches: Switches,
@@ -176,9 +178,9 @@ pub struct ServerState {
 
 /// Names of this server, each of 40 hexadecimal digits.
 pub struct Identity {
-    /// Names this run.
+    /// Identifies this run.
     pub run_id: String,
-    /// Names the history of the data to replicas.
+    /// Identifies the history of the data to replicas.
     pub replication_id: String,
 }
 
@@ -216,9 +218,9 @@ pub struct Network {
 pub enum Fed {
     /// Every complete command was answered.
     Drained,
-    /// There is more to answer, but what was answered should be written first.
+    /// More commands are left, but the replies so far should be written first.
     Paused,
-    /// The session waits for a key or is to be closed: nothing more may run for it now.
+    /// The session waits for a key or is about to be closed: no further command of the session may run now.
     Suspended,
 }
 
@@ -232,27 +234,27 @@ pub type Entry = table::Entry<Run>;
 pub type CommandTable = table::CommandTable<Run>;
 
 impl Command {
-    /// An entry that says nothing: base for `..Command::EMPTY`.
+    /// An empty entry, as the base for `..Command::EMPTY`.
     pub const EMPTY: Command = spec::Command::new(Run::Container);
 }
 
-/// What a handler answers: the reply is written to [`Ctx::reply`]; an error takes back what it wrote.
+/// The result of a handler. The reply is written to [`Ctx::reply`]; on an error the part already written is taken back.
 pub type Done = Result<(), Error>;
 
-/// What a handler that may wait answers.
+/// The result of a handler that may wait.
 pub type MayWait = Result<Flow, Error>;
 
-/// How a call went that may wait.
+/// The outcome of a call that may wait.
 #[derive(Debug)]
 pub enum Flow {
     /// The reply is written.
     Replied,
-    /// Nothing can be answered yet. Boxed, since most calls answer: they don't pay for its size.
+    /// The call cannot be answered yet. Boxed, so that the many calls that need not wait do not pay for its size.
     Wait(Box<Wait>),
 }
 
 impl Flow {
-    /// Nothing can be answered yet.
+    /// Returns the outcome of a call that cannot be answered yet.
     pub fn wait(wait: Wait) -> Flow {
         Flow::Wait(Box::new(wait))
     }
@@ -261,9 +263,9 @@ impl Flow {
 /// The function behind a command.
 #[derive(Clone, Copy)]
 pub enum Run {
-    /// Answers at once.
+    /// Replies at once.
     Now(fn(&mut Ctx<'_>, Args<'_>) -> Done),
-    /// Answers, or waits for one of its keys.
+    /// Replies, or waits for one of the call's keys.
     MayWait(fn(&mut Ctx<'_>, Args<'_>) -> MayWait),
     /// Only holds subcommands.
     Container,
@@ -280,16 +282,16 @@ pub enum Origin {
     Script,
     /// A call that waited and is dispatched again.
     Retry,
-    /// Another command, which runs it. It does not wait.
+    /// Another command, inside which the call runs. The call does not wait.
     Inner,
-    /// The same, where the call may wait, with its client or beside it.
+    /// Another command, inside which the call may wait, blocking its client or beside it.
     InnerMayWait,
-    /// The same, dispatched again with that call.
+    /// Another command that waited and is dispatched again.
     InnerRetry,
 }
 
 impl Origin {
-    /// Whether what is called is a part of something else that is noted as a whole: of a script, or of another command.
+    /// Whether the call is a part of a script or of another command, which is recorded as a whole.
     pub(super) fn is_inside(self) -> bool {
         matches!(self, Origin::Script | Origin::Inner | Origin::InnerMayWait | Origin::InnerRetry)
     }
@@ -301,11 +303,11 @@ pub struct Ctx<'a> {
     pub ks: &'a mut Keyspace,
     /// Everything else that the server holds.
     pub server: &'a mut ServerState,
-    /// Whose call it is.
+    /// The session that calls.
     pub session: &'a mut Session,
-    /// Where the answer is written.
+    /// Receives the reply.
     pub reply: &'a mut Reply,
-    /// Which command it is.
+    /// The command.
     pub entry: &'static Entry,
     /// Where the call comes from.
     pub origin: Origin,
@@ -329,7 +331,7 @@ impl Ctx<'_> {
         &self.entry.full_name
     }
 
-    /// Runs a handler whose changes count as one, however many effects they take: that is how Redis counts them.
+    /// Runs a handler whose changes count as one change, however many effects they produce. Redis counts them so.
     pub fn as_one_change<A>(&mut self, run: impl FnOnce(&mut Self) -> Result<A, Error>) -> Result<A, Error> {
         let before = self.ks.changes_by_commands();
         let done = run(self);
@@ -344,33 +346,36 @@ impl Ctx<'_> {
         matches!(self.origin, Origin::Client | Origin::Retry | Origin::InnerMayWait | Origin::InnerRetry)
     }
 
-    /// Lets calls that wait for a key look again when the unit is over, although nothing has changed that they would be told of.
+    /// Has the calls that wait for a key look again after the unit, although the unit has no effect that would wake
+    /// them.
     pub fn wake_waiting(&mut self, key: &[u8]) {
         self.server.waits.touch(self.session.db, key);
     }
 
-    /// Whether the call waited and a key of its was touched.
+    /// Whether the call waited before and runs again, because one of its keys was touched.
     pub fn is_retry(&self) -> bool {
         matches!(self.origin, Origin::Retry | Origin::InnerRetry)
     }
 }
 
-/// The sockets, used past tokio, whose tasks can't run while the engine's thread is inside a script. The connection whose
-/// command runs is left alone, but for [`exchange`](RawSockets::exchange) and [`send_past`](RawSockets::send_past).
+/// Direct access to the sockets, past tokio, whose tasks can't run while the engine's thread is inside a script. Only
+/// [`exchange`](RawSockets::exchange) and [`send_past`](RawSockets::send_past) touch the connection whose command is
+/// running.
 pub trait RawSockets {
-    /// Sends what others have been answered, as far as their sockets take it.
+    /// Sends the replies to other clients, as far as their sockets take them.
     fn send_unsent(&mut self, server: &mut ServerState);
-    /// The same; accepts who wants to connect, answers who has sent something, and closes the connections that have ended or
-    /// are to be closed. Does not wait.
+    /// Sends the replies to other clients, accepts new connections, answers commands that have arrived, and closes
+    /// connections that have ended or must be closed. Does not wait.
     fn serve(&mut self, ks: &mut Keyspace, server: &mut ServerState);
-    /// Sends what the socket of one connection takes of `parts` at once, from the beginning on, and answers how many bytes: none as
-    /// well where it has failed, which who sends next finds out. If `more_follows` right away, up to
-    /// [`SEND_REST_MAX_BYTES`](crate::base::limits::SEND_REST_MAX_BYTES) that would not fill a packet may be left for that.
+    /// Sends as much of `parts`, from the start, as the connection's socket takes at once. Returns the number of bytes
+    /// sent; 0 also when the socket has failed, which the next send reports. If `more_follows` right away, up to
+    /// [`SEND_REST_MAX_BYTES`](crate::base::limits::SEND_REST_MAX_BYTES) that would not fill a packet may be left for
+    /// the next send.
     fn send_past(&mut self, _key: SessionKey, _parts: &[IoSlice<'_>], _more_follows: bool) -> usize {
         0
     }
-    /// Sends what the socket of one connection takes of `unsent`, which it removes, and appends to `received` what came in, if
-    /// that is given. Waits for either, no longer than `patience`. Answers false when the peer has hung up.
+    /// Sends as much of `unsent` as the connection's socket takes and removes it from there; appends the bytes that
+    /// arrived to `received`, if given. Waits up to `patience` for either. Returns false when the peer has hung up.
     fn exchange(
         &mut self,
         key: SessionKey,
@@ -380,34 +385,34 @@ pub trait RawSockets {
     ) -> bool;
 }
 
-/// What the network floor does by the configuration, and does anew when that changes.
+/// Applies changes of the configuration to the network floor.
 pub trait Reconfigure {
-    /// Listens and presents certificates as `config` says and not, as until now, as `before` says. Reads files again that are the same
-    /// by name. Who is connected stays so. With an error everything is as before.
+    /// Changes the listeners and certificates from those of `before` to those of `config`. Files whose names did not
+    /// change are read again. Open connections stay open. On an error nothing has changed.
     fn reconfigure(&mut self, before: &Config, config: &Config) -> Result<(), NetworkRefusal>;
 
-    /// Reads the files of certificates and keys again if they have changed, as often as `tls-auto-reload-interval` says. What is of no
-    /// use is not taken, and tried again the next time. `now_ms` is by the steady clock.
+    /// Reads the files of certificates and keys again if they have changed, as often as `tls-auto-reload-interval`
+    /// says. Unusable files are ignored and tried again the next time. `now_ms` is a time of the steady clock.
     fn follow_files(&mut self, config: &Config, now_ms: i64);
 }
 
-/// Why [`Reconfigure`] changed nothing; the log says more. The texts are Redis'.
+/// Why [`Reconfigure`] changed nothing; the text log has the details. The texts are Redis'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkRefusal {
-    /// The certificates, keys or other parameters of TLS are of no use.
+    /// The certificates, keys or other parameters of TLS are unusable.
     #[error("Unable to update TLS configuration. Check server logs.")]
     Tls,
     /// A port is in use, or must not be used.
     #[error("Unable to listen on this port. Check server logs.")]
     Port,
-    /// The same, or there is no such address.
+    /// An address does not exist, or its port is in use or must not be used.
     #[error("Failed to bind to specified addresses.")]
     Address,
 }
 
-/// Who reads what units change.
+/// The readers of effects.
 impl ServerState {
-    /// Computes anew who there is: to be called wherever a reader comes or goes.
+    /// Recomputes the set of readers. Must be called wherever a reader comes or goes.
     pub(super) fn readers_changed(&mut self) {
         self.audience.readers = self.compute_readers();
         self.audience.recording = self.audience.readers.recording();
@@ -424,12 +429,12 @@ impl ServerState {
             .and_if(Readers::EVENTS, self.tells_events())
     }
 
-    /// Whether events are told: not while the data is loaded, which changes nothing.
+    /// Whether keyspace events are published. Loading the data is no change and publishes none.
     fn tells_events(&self) -> bool {
         self.config.notify_keyspace_events.tell_anything() && self.persistence.loading.is_none()
     }
 
-    /// Other events are to be told than before, beginning with those of the unit that is underway.
+    /// Applies a change of the published event classes, from the events of the current unit on.
     pub fn events_changed(&mut self, ks: &mut Keyspace) {
         let classes = self.config.notify_keyspace_events;
         self.readers_changed();
@@ -437,14 +442,15 @@ impl ServerState {
         ks.record_from_now(self.audience.recording);
     }
 
-    /// A change that the log does not see is the worst that could follow from a reader of which nobody has told.
+    /// Checks that no reader came or went without [`Self::readers_changed`]: in the worst case a change would miss the
+    /// journal.
     #[inline]
     pub(super) fn assert_readers_are_known(&self) {
         debug_assert_eq!(self.audience.readers, self.compute_readers(), "a reader came or went, and nobody has told");
         debug_assert_eq!(self.audience.recording, self.audience.readers.recording());
     }
 
-    /// From here on units are kept in this tail, or in none.
+    /// Sets the tail that receives the units from here on; `None` keeps no units.
     pub fn set_tail(&mut self, tail: Option<Tail>) {
         self.persistence.tail = tail;
         self.readers_changed();
@@ -456,7 +462,7 @@ impl ServerState {
         self.readers_changed();
     }
 
-    /// Ends all watching of a session.
+    /// Unwatches all keys of a session.
     pub fn unwatch(&mut self, session: &mut Session) {
         if self.audience.watches.clear(session) {
             self.readers_changed();

@@ -6,16 +6,16 @@ use crate::base::clock::Clock;
 pub struct Time {
     /// Wall time.
     pub clock: Clock,
-    /// The time when the server started, Unix ms.
+    /// When the server started, Unix ms.
     pub started_ms: i64,
-    /// The reply of TIME in the unit that runs, Unix us, once it was called: time stands still in EXEC and in a script, until the script
-    /// is [busy](crate::engine::ServerState::script_interrupted).
+    /// The reply of TIME in the running unit, Unix us, once TIME was called. Time stands still in EXEC and in a script,
+    /// until the script is [busy](crate::engine::ServerState::script_interrupted).
     pub unit_time_us: Option<i64>,
     /// Reading of the processor's clock when the last command ended.
     pub(in crate::engine) last_ticks: u64,
     /// Reading of the processor's clock when the wall clock was last read for a client's command.
     pub(in crate::engine) looked_ticks: u64,
-    /// Ticks for which that reading of the wall clock holds. A unit that sets the keyspace's time to anything else
-    /// [ends it](crate::engine::ServerState::end_look_at_clock).
+    /// For how many ticks that reading of the wall clock is used. A unit that sets the keyspace's time to another value
+    /// [ends the use](crate::engine::ServerState::end_look_at_clock).
     pub(in crate::engine) look_holds_ticks: u64,
 }

@@ -1,4 +1,4 @@
-//! What the engine knows of each connection.
+//! The engine's state of each connection.
 
 pub(crate) mod access;
 pub(crate) mod caching;
@@ -33,7 +33,7 @@ use crate::resp::request::{Argv, OwnedArgv};
 use crate::spec::Flags;
 use crate::spec::table::{CommandId, Entry};
 
-/// Which replies the client wants (CLIENT REPLY).
+/// The replies that the client wants (CLIENT REPLY).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ReplyMode {
     /// All.
@@ -41,13 +41,14 @@ pub enum ReplyMode {
     On,
     /// None.
     Off,
-    /// None for the command that comes next.
+    /// None for the next command.
     SkipNext,
-    /// None for the command that is running.
+    /// None for the running command.
     SkipThis,
 }
 
-/// What keeps the commands of a session from running at once; each bit needs a check by [`admit`](crate::engine::run::admit). None: the hot path.
+/// Conditions under which a session's commands may not simply run; each bit needs a check by
+/// [`admit`](crate::engine::run::admit). With no bit set a command takes the hot path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Restrictions(u32);
 
@@ -62,22 +63,22 @@ impl Restrictions {
     pub const MUTED: Restrictions = Restrictions(1 << 3);
     /// Reading a key does not count as using it.
     pub const NO_TOUCH: Restrictions = Restrictions(1 << 4);
-    /// There is a limit on memory, which may have been reached.
+    /// Memory has a limit, which may be reached.
     pub const METERED: Restrictions = Restrictions(1 << 5);
-    /// The log takes no changes.
+    /// The journal takes no changes.
     pub const UNLOGGED: Restrictions = Restrictions(1 << 6);
     /// The data is being loaded.
     pub const LOADING: Restrictions = Restrictions(1 << 7);
-    /// The user that it acts as may not do everything.
+    /// The session's user has limited rights.
     pub const LIMITED: Restrictions = Restrictions(1 << 8);
-    /// Commands are held up by a [pause](pause), all or those that may change something.
+    /// A [pause](pause) holds up all commands, or those that may change something.
     pub const PAUSED: Restrictions = Restrictions(1 << 9);
-    /// It tracks the keys that it reads.
+    /// The client tracks the keys that it reads.
     pub const TRACKED: Restrictions = Restrictions(1 << 10);
-    /// Somebody wants to see what all clients call.
+    /// Some client sees all calls.
     pub const OBSERVED: Restrictions = Restrictions(1 << 11);
 
-    /// Whether there are none.
+    /// Whether no bit is set.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.0 == 0
@@ -102,24 +103,24 @@ impl std::ops::BitOr for Restrictions {
     }
 }
 
-/// A kind of client, by what limits and CLIENT LIST TYPE tell apart.
+/// A kind of client, as output limits and CLIENT LIST TYPE distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientType {
-    /// Commands and replies.
+    /// A client of commands and replies.
     Normal,
-    /// Has subscriptions.
+    /// A client with subscriptions.
     Pubsub,
 }
 
-/// What SCRIPT DEBUG asked for.
+/// The mode set with SCRIPT DEBUG.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DebugMode {
-    /// Scripts run as ever.
+    /// Scripts are not debugged.
     #[default]
     Off,
-    /// The next EVAL is debugged, and changes nothing in the end.
+    /// The next EVAL is debugged, and its changes are undone.
     Rollback,
-    /// The next EVAL is debugged.
+    /// The next EVAL is debugged, and its changes stay.
     Keep,
 }
 
@@ -136,13 +137,13 @@ pub struct Transaction {
     pub(in crate::engine) may_change: bool,
     /// All flags that any of the commands has.
     pub(in crate::engine) flags: Flags,
-    /// The database that a queued SELECT has chosen for those behind it.
+    /// The database that a queued SELECT chose for the commands after it.
     pub(in crate::engine) selected: Option<DbIndex>,
     bytes: usize,
 }
 
 impl Transaction {
-    /// Queues a command. Once the transaction is broken nothing of it will run, so nothing is kept.
+    /// Queues a command. A broken transaction never runs, so it keeps nothing.
     pub fn push<R>(&mut self, entry: &Entry<R>, argv: Argv<'_>) {
         if !self.broken {
             self.needs_memory |= entry.command.flags.has(Flags::DENYOOM);
@@ -164,26 +165,26 @@ impl Transaction {
 pub struct Watched {
     /// Its database.
     pub db: DbIndex,
-    /// Its name, shared with all who watch it.
+    /// Its name, shared by all watchers of the key.
     pub key: Rc<[u8]>,
 }
 
-/// A session that repeats what happened in the past: as long as this lives nothing expires, for anybody.
+/// Marks a session that replays past changes. As long as this lives, no key expires for any client.
 #[derive(Debug)]
 pub struct ImportSource {
     _hold: ExpiryHold,
-    /// Whom the log names at the end; nobody while the server loads its own data.
+    /// The client named in the log at the end of the import; `None` while the server loads its own data.
     client: Option<u64>,
 }
 
 impl ImportSource {
-    /// The client of this number repeats. The log tells of it, since others are concerned.
+    /// Begins an import by the client of this id. The text log says so, since other clients are affected.
     pub fn of_client(client: u64, hold: ExpiryHold) -> ImportSource {
         tracing::warn!(client, "CLIENT IMPORT-SOURCE ON: until this client has ended its import, nothing expires");
         ImportSource { _hold: hold, client: Some(client) }
     }
 
-    /// The server itself does, before it has clients.
+    /// Begins an import by the server itself, before it has clients.
     pub fn of_server(hold: ExpiryHold) -> ImportSource {
         ImportSource { _hold: hold, client: None }
     }
@@ -200,9 +201,9 @@ impl Drop for ImportSource {
     }
 }
 
-/// One connection. Public fields are plain facts that commands read and set.
+/// One connection. Commands read and set the public fields freely.
 pub struct Session {
-    /// Names it.
+    /// The connection's key.
     pub key: SessionKey,
     /// The selected database.
     pub db: DbIndex,
@@ -210,9 +211,9 @@ pub struct Session {
     pub protocol: u8,
     /// See [`Restrictions`].
     pub restrictions: Restrictions,
-    /// Whether the last password was right, or none is needed.
+    /// Whether the last password was right, or no password is needed.
     pub authenticated: bool,
-    /// Who it acts as.
+    /// The user that the session acts as.
     pub user: UserId,
     /// CLIENT SETNAME.
     pub name: Vec<u8>,
@@ -230,13 +231,13 @@ pub struct Session {
     pub fd: i32,
     /// Connected by loopback or a unix socket.
     pub is_local: bool,
-    /// Bytes that its transport holds for it: none, or what TLS takes.
+    /// Bytes that the transport holds for the connection: 0, or the memory of TLS.
     transport_bytes: u32,
-    /// The thread that receives and sends for it, for CLIENT LIST; 0 is the engine's.
+    /// The thread that receives and sends for the connection, for CLIENT LIST; 0 is the engine's.
     pub io_thread: u8,
     /// CLIENT NO-EVICT.
     pub no_evict: bool,
-    /// CLIENT IMPORT-SOURCE. Ends with the session, however that ends.
+    /// CLIENT IMPORT-SOURCE. Ends with the session at the latest, however the session ends.
     pub import_source: Option<ImportSource>,
     /// CLIENT REPLY.
     pub reply_mode: ReplyMode,
@@ -244,45 +245,47 @@ pub struct Session {
     pub debug: DebugMode,
     /// Commands queued since MULTI.
     pub transaction: Option<Box<Transaction>>,
-    /// Keys of WATCH, each once.
+    /// The keys watched with WATCH, each once.
     pub watched: Vec<Watched>,
-    /// Bytes that it takes to watch them.
+    /// Bytes held for the watched keys.
     pub(in crate::engine) watched_bytes: usize,
     /// A watched key has changed.
     pub watch_dirty: bool,
-    /// What it listens to.
+    /// Its channels and patterns.
     pub subscriptions: Subscriptions,
     /// MONITOR.
     pub is_monitor: bool,
     /// CLIENT TRACKING.
     pub tracking: Option<Box<CachingClient>>,
-    /// The call that waits and lets no other run before it is answered. It is kept where [those who wait](crate::engine::wait::wait_queues) stand.
+    /// The waiting call that blocks the session until it is answered. The call itself is kept in the [wait
+    /// queues](crate::engine::wait::wait_queues).
     pub blocking: Option<Ticket>,
-    /// The calls that wait beside it (ASYNC); `None` if there are none.
+    /// The calls that wait beside the session (ASYNC); `None` without such calls.
     pub tickets: Option<Box<Tickets>>,
     /// REPLCONF.
     pub replica: Replica,
-    /// The snapshot that it is being sent.
+    /// The snapshot that is being sent to the client.
     pub transfer: Option<Box<Transfer>>,
-    /// What waits to be sent.
+    /// Replies and pushes that wait to be sent.
     pub outbox: Outbox,
-    /// The last unit that it has been shown, or will be when its replies may leave: what it publishes follows that.
+    /// The last unit that the client has seen, or will have seen once its replies leave. Messages that it publishes
+    /// must not overtake this unit.
     pub fence: Lsn,
-    /// Bytes of its outbox that are counted among those of all; see [`room`](room).
+    /// Bytes of the outbox that are counted in the sum over all clients; see [`room`](room).
     pub(in crate::engine) counted_unsent: usize,
-    /// Bytes of it that are counted among those of all; see [`client_memory`](client_memory).
+    /// Bytes of the session that are counted in the sum over all clients; see [`client_memory`](client_memory).
     pub(in crate::engine) weight: usize,
-    /// Its next command has found no room for the answer; see [`room`](room).
+    /// The next command waits for room for its reply; see [`room`](room).
     pub(crate) waits_for_room: bool,
-    /// Its next command is held up by a [pause](pause).
+    /// A [pause](pause) holds up the next command.
     pub(in crate::engine) is_postponed: bool,
-    /// Close when everything is sent.
+    /// Close once everything is sent.
     pub closing: bool,
-    /// Close now, whatever is unsent.
+    /// Close now, even with unsent replies.
     pub killed: bool,
-    /// Since when its unsent output exceeds its kind's soft limit, by the steady clock.
+    /// When its unsent output began to exceed the soft limit of its kind, by the steady clock.
     pub over_soft_since_ms: Option<i64>,
-    /// Bytes in which it was told what it caches no longer, since it had read all that was sent.
+    /// Bytes of invalidations sent to the client since its outbox was last empty.
     pub(in crate::engine) told_bytes: usize,
     /// When it connected, by the clock of [`Stats`](crate::engine::meters::stats::Stats).
     pub connected_ticks: u64,
@@ -290,7 +293,7 @@ pub struct Session {
     pub active_ticks: u64,
     /// The last command.
     pub last_command: Option<CommandId>,
-    /// Bytes of input that wait for the rest of their command.
+    /// Bytes of an incomplete command that wait for the rest.
     pub pending_input: usize,
     /// Commands processed.
     pub commands: u64,
@@ -301,54 +304,55 @@ pub struct Session {
 }
 
 impl Session {
-    /// Whether its outbox was found to hold something that all clients' sum counts.
+    /// Whether a part of the outbox is counted in the sum over all clients.
     #[inline]
     pub(crate) fn is_counted(&self) -> bool {
         self.counted_unsent != 0
     }
 
-    /// The form of its replies.
+    /// The form of the session's replies.
     #[inline]
     pub fn form(&self) -> Form {
         if self.protocol == 3 { Form::Resp3 } else { Form::Resp2 }
     }
 
-    /// Bytes held for it: its state, its names, what it has sent in part or queued, what it watches and listens to, the calls that wait beside it,
-    /// and replies that it has not taken.
+    /// Bytes held for the client: its state, its names, incomplete and queued commands, watched keys, subscriptions,
+    /// the calls that wait beside it, and unread replies.
     pub fn mem_bytes(&self) -> usize {
         let queued = self.transaction.as_ref().map_or(0, |transaction| transaction.bytes());
         let prefixes = self.tracking.as_ref().map_or(0, |client| client.mem_bytes());
         let waiting = self.tickets.as_ref().map_or(0, |tickets| tickets.mem_bytes());
-        // The registry has the client's name once more.
+        // The registry holds a second copy of the name.
         let own = 2 * self.name.len() + self.lib_name.len() + self.lib_version.len();
         let names = own + self.watched_bytes + self.subscriptions.mem_bytes() + prefixes + waiting;
         let held = size_of::<Session>() + self.transport_bytes as usize + self.outbox.held();
         held + self.pending_input + queued + names
     }
 
-    /// What kind of client it is.
+    /// The kind of the client.
     pub fn client_type(&self) -> ClientType {
         if self.subscriptions.is_empty() { ClientType::Normal } else { ClientType::Pubsub }
     }
 
-    /// Whether its next command must wait: it is blocked by a call, is sent a snapshot, waits for room, is postponed, or is about to be closed.
+    /// Whether the next command must wait: the session is blocked by a call, is being sent a snapshot, waits for room,
+    /// is postponed, or is about to be closed.
     #[inline]
     pub fn is_suspended(&self) -> bool {
         let waits = self.blocking.is_some() || self.transfer.is_some() || self.waits_for_room || self.is_postponed;
         waits || self.closing || self.killed
     }
 
-    /// Whether a command of its waits: for a key, or for the end of a pause.
+    /// Whether a command of the session waits for a key or for the end of a pause.
     pub fn is_blocked(&self) -> bool {
         self.blocking.is_some() || self.is_postponed
     }
 
-    /// Whether it is about to be closed, and is sent nothing new.
+    /// Whether the session is about to be closed and gets nothing new.
     pub(in crate::engine) fn is_leaving(&self) -> bool {
         self.closing || self.killed
     }
 
-    /// Drops bytes from the front of the outbox, which the socket has taken; answers how many.
+    /// Drops bytes that the socket has taken from the front of the outbox; returns their number.
     #[inline]
     pub fn sent(&mut self, bytes: usize) -> u64 {
         self.outbox.sent(bytes);
@@ -356,25 +360,25 @@ impl Session {
         bytes as u64
     }
 
-    /// Whether one of the calls that wait beside it has this ticket.
+    /// Whether a call that waits beside the session has this ticket.
     pub fn has_ticket(&self, ticket: Ticket) -> bool {
         self.tickets.as_ref().is_some_and(|tickets| tickets.has(ticket))
     }
 
-    /// Closes it. What was answered before is sent as far as the socket takes it at once.
+    /// Closes the session. Earlier replies are sent as far as the socket takes them at once.
     pub fn kill(&mut self) {
         self.killed = true;
         self.import_source = None;
         self.outbox.wake();
     }
 
-    /// Closes it, and sends nothing more, not even what was answered before.
+    /// Closes the session and sends nothing more, not even earlier replies.
     pub(in crate::engine) fn close_at_once(&mut self) {
         self.outbox.close();
         self.kill();
     }
 
-    /// Whether the client asked to see no reply of the command that runs, or of any. Pushed messages still reach it.
+    /// Whether the client wants no reply to the running command, or to any. Pushed messages still reach the client.
     pub fn is_muted(&self) -> bool {
         matches!(self.reply_mode, ReplyMode::Off | ReplyMode::SkipThis)
     }
@@ -397,9 +401,9 @@ pub struct Peer {
     pub fd: i32,
     /// Connected by loopback or a unix socket.
     pub is_local: bool,
-    /// Bytes that its transport holds for it: none, or what TLS takes.
+    /// Bytes that the transport holds for the connection: 0, or the memory of TLS.
     pub transport_bytes: u32,
-    /// The thread that receives and sends for it; 0 is the engine's.
+    /// The thread that receives and sends for the connection; 0 is the engine's.
     pub io_thread: u8,
 }
 
@@ -479,7 +483,7 @@ impl Sessions {
         self.slab.len()
     }
 
-    /// Whether nobody is connected.
+    /// Whether there are no connections.
     pub fn is_empty(&self) -> bool {
         self.slab.is_empty()
     }
@@ -494,7 +498,7 @@ impl Sessions {
         place.take()
     }
 
-    /// Puts a session back that was taken out.
+    /// Puts back a session that was taken out.
     #[inline]
     pub fn put(&mut self, session: Box<Session>) {
         if let Some(place) = self.slab.get_mut(session.key.slot) {
@@ -523,7 +527,7 @@ impl Sessions {
         Some(session)
     }
 
-    /// Gives back the memory of sessions that have gone. Takes time for each slot there is.
+    /// Frees the memory of closed sessions. Takes time proportional to the number of slots.
     pub(in crate::engine) fn give_back(&mut self) {
         fit_slab(&mut self.slab);
     }
