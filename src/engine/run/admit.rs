@@ -1,12 +1,12 @@
-//! Admission: what is asked of a command before it runs, whoever calls it. Each question is a function of its subject (users, log,
-//! memory, pause); here are the lists, and which of the questions concern whom:
+//! Admission: the checks before a command runs. Each check is a function of its subject (users, journal, memory,
+//! pause); this file lists which checks apply to which caller:
 //!
-//! - a client whose session is not in its usual state: not authenticated, not allowed everything, inside MULTI, listening to channels,
-//!   held to a limit on memory, before a log that takes nothing, or there before the data is ([`ServerState::admit`]). The commands that
-//!   EXEC runs were asked when they were queued; only the user's rights are looked at again, since they may have changed
-//!   ([`ServerState::admit_queued`]);
+//! - a client whose session has restrictions: not authenticated, limited rights, inside MULTI, subscribed to channels,
+//!   under a memory limit, with a journal that takes nothing, or while the data is loaded ([`ServerState::admit`]).
+//!   Commands that EXEC runs were checked when they were queued; only the user's rights are checked again, since they
+//!   may have changed ([`ServerState::admit_queued`]);
 //! - a call that waited and is dispatched again ([`ServerState::admit_retry`]);
-//! - a script or function ([`ServerState::admit_in_script`]), whose own call has answered for the session.
+//! - a script or function ([`ServerState::admit_in_script`]); the checks of the session were made for its own call.
 
 use crate::acl::log::Context;
 use crate::engine::session::{Restrictions, Session};
@@ -18,11 +18,11 @@ use crate::script::store::ScriptFlags;
 use crate::spec::Flags;
 use crate::spec::error::Error;
 
-/// What happens to an admitted command.
+/// The way of an admitted command.
 pub(in crate::engine) enum Admission {
-    /// It runs now.
+    /// The command runs now.
     Run,
-    /// It is kept for EXEC.
+    /// The command is queued for EXEC.
     Queue,
 }
 
@@ -30,12 +30,12 @@ pub(in crate::engine) enum Admission {
 #[derive(Clone, Copy)]
 pub(in crate::engine) struct Caller {
     pub(in crate::engine) flags: ScriptFlags,
-    /// It must not change anything.
+    /// Whether it must not change anything.
     pub(in crate::engine) read_only: bool,
 }
 
 impl ServerState {
-    /// Decides about a command whose name and arity are right.
+    /// Checks a command whose name and arity are right.
     pub(in crate::engine) fn admit(
         &mut self,
         session: &Session,
@@ -67,7 +67,7 @@ impl ServerState {
             return Err(Error::text("LOADING Redis is loading the dataset in memory"));
         }
         if session.is_monitor && flags.has(Flags::READONLY | Flags::WRITE | Flags::MAY_REPLICATE) {
-            // In Redis it counts as a replica, and may do no more.
+            // In Redis such a session counts as a replica and may not do this.
             return Err(Error::text("ERR Replica can't interact with the keyspace"));
         }
         if session.restrictions.has(Restrictions::QUEUEING) && !flags.has(Flags::WHILE_QUEUEING) {
@@ -82,7 +82,8 @@ impl ServerState {
         Ok(Admission::Run)
     }
 
-    /// Decides about a call that waited and is dispatched again: the log may have failed meanwhile, and its user's rights have changed.
+    /// Checks a call that waited and is dispatched again: the journal may have failed in between, or the user's rights
+    /// may have changed.
     pub(in crate::engine) fn admit_retry(
         &mut self,
         session: &Session,
@@ -95,7 +96,7 @@ impl ServerState {
         self.persistence.admit_logged(&self.config, entry.command.flags)
     }
 
-    /// Decides about a command that a script or function calls.
+    /// Checks a command that a script or function calls.
     #[inline]
     pub(in crate::engine) fn admit_in_script(
         &mut self,
@@ -106,7 +107,7 @@ impl ServerState {
         argv: Argv<'_>,
     ) -> Result<(), Error> {
         let flags = entry.command.flags;
-        // Most commands of most scripts just read.
+        // Most commands of most scripts only read.
         if flags.has(Flags::NOSCRIPT | Flags::WRITE | Flags::MAY_REPLICATE | Flags::DENYOOM) {
             self.admit_change_in_script(ks, caller, entry)?;
         }
@@ -117,7 +118,7 @@ impl ServerState {
         Ok(())
     }
 
-    /// What [`admit_in_script`](Self::admit_in_script) asks of commands that do more than read.
+    /// The checks of [`admit_in_script`](Self::admit_in_script) for commands that do more than read.
     #[inline]
     fn admit_change_in_script(&self, ks: &Keyspace, caller: Caller, entry: &Entry) -> Result<(), Error> {
         let flags = entry.command.flags;
@@ -134,7 +135,7 @@ impl ServerState {
         self.memory.admit_call(self.programs.running.as_ref(), caller.flags, entry)
     }
 
-    /// Whether what would take a script back fills the memory that scripts may have.
+    /// Whether the undo record of a script fills the memory that scripts may use.
     #[inline]
     pub(in crate::engine) fn undo_is_full(&self, ks: &Keyspace) -> bool {
         let limit = self.config.script_memory_limit;

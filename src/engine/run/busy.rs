@@ -1,9 +1,10 @@
-//! A script that takes long: who else is served meanwhile, and how it is ended.
+//! A busy script: which other commands are served while it runs, and how it is ended.
 //!
-//! The Lua state asks again and again whether its script may go on ([`ServerState::script_interrupted`]). Once the script has run
-//! for `busy-reply-threshold`, the engine lets the network floor serve the other connections ([`RawSockets`](crate::engine::RawSockets)) from inside
-//! that question: commands flagged `allow_busy` run, all others are answered -BUSY. SCRIPT KILL, FUNCTION KILL and SHUTDOWN
-//! NOSAVE are such commands; what they note here ends the script at its next step. So does `script-time-limit`.
+//! The Lua state asks again and again whether its script may go on ([`ServerState::script_interrupted`]). Once the
+//! script has run for `busy-reply-threshold`, the engine lets the network floor serve the other connections
+//! ([`RawSockets`](crate::engine::RawSockets)) from inside that check: commands flagged `allow_busy` run, all others
+//! get -BUSY. SCRIPT KILL, FUNCTION KILL and SHUTDOWN NOSAVE are flagged so; each sets a mark here that ends the script
+//! at its next step. `script-time-limit` ends it, too.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,10 +23,10 @@ use crate::script::Verdict;
 use crate::spec::session_key::SessionKey;
 use crate::spec::{Flags, Group};
 
-/// How often the other connections are looked at while a script is busy.
+/// How often the other connections are served while a script is busy.
 pub(in crate::engine) const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Whether a script that ran so long may go on. An import has a limit where there is none.
+/// Whether a script that `ran` this long may go on. An import has a limit even where none is configured.
 fn verdict_on_time(ran: Duration, limit_ms: i64, is_import: bool) -> Verdict {
     match limit_ms {
         1.. if ran >= Duration::from_millis(limit_ms.unsigned_abs()) => Verdict::OutOfTime,
@@ -35,7 +36,7 @@ fn verdict_on_time(ran: Duration, limit_ms: i64, is_import: bool) -> Verdict {
 }
 
 impl ServerState {
-    /// Asked while a script runs. Answers whether it may go on, or why not.
+    /// Called again and again while a script runs. Returns whether the script may go on, or why not.
     pub fn script_interrupted(&mut self, ks: &mut Keyspace) -> Verdict {
         let threshold_ms = self.config.busy_reply_threshold_ms;
         let limit_ms = self.config.script_time_limit_ms;
@@ -57,12 +58,13 @@ impl ServerState {
             }
             if since(script.last_look_ticks) >= LOOK_EVERY {
                 script.last_look_ticks = now_ticks;
-                // As in Redis, TIME moves on with each look, so that a script which waits for it ends. Deadlines keep the unit's time.
+                // As in Redis, TIME advances here, so that a script which waits for a time ends. Deadlines keep the
+                // unit's time.
                 self.time.unit_time_us = None;
                 self.with_raw_sockets(|sockets, server| sockets.serve(ks, server));
             }
         }
-        // What the script's next command takes begins now, not before what has run meanwhile.
+        // The duration of the script's next command begins now, after the commands served in between.
         self.time.last_ticks = self.meters.stats.clock.raw();
         let kill = self.programs.running.as_ref().is_some_and(|script| script.kill_requested);
         if kill || self.ending.shutdown.is_some() || self.ending.stop_signal.load(Ordering::Relaxed) {
@@ -162,12 +164,12 @@ impl ServerState {
         if session.restrictions.has(Restrictions::OBSERVED) {
             self.observe_beside(session, entry, argv);
         }
-        // None of them shows what keys hold. Some tell how many libraries there are.
+        // None of these commands shows the data of keys. Some show the number of libraries.
         let fence = if entry.command.group == Group::Scripting { self.persistence.fence_beside(ks) } else { Lsn::NONE };
         if fence > self.persistence.safe() {
             let _ = self.fence_reply(session, fence, out, start);
         }
-        // WATCH may have come while the script's unit is underway: what the script does from here on must be seen.
+        // A WATCH may have been served during the script's unit: the script's changes from here on must be recorded.
         ks.record_from_now(self.audience.recording);
     }
 }

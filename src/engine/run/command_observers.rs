@@ -1,12 +1,14 @@
-//! Who looks on behind a call: MONITOR, and the [table](crate::engine::observe::tracking) of what clients cache, which remembers what they read.
+//! The observers of calls: MONITOR, and the [table](crate::engine::observe::tracking) of keys that clients cache, which
+//! remembers the keys that they read.
 //!
-//! A call is shown when it has run, and one that runs a script or another command before, so that it stands above what that calls. Nobody looks on
-//! at what costs: a session whose calls somebody wants to see has a restriction ([`OBSERVED`](Restrictions::OBSERVED), or
-//! [`TRACKED`](Restrictions::TRACKED)), and goes the way of those who have any; EXEC and scripts find out once.
+//! A call is shown after it has run. A call that runs a script or another command is shown before it runs, so that it
+//! precedes the calls that it makes. Without observers this costs nothing: an observed session has a restriction
+//! ([`OBSERVED`](Restrictions::OBSERVED) or [`TRACKED`](Restrictions::TRACKED)) and leaves the hot path, as with any
+//! restriction; EXEC and scripts check once.
 //!
-//! With a log nobody is shown what a crash may take back. What a client called is shown with the fence of what it was
-//! answered. What EXEC and scripts call waits until their unit is over, for only then is it known which one that is; what belongs
-//! to a script that was rolled back is shown, too: it was called.
+//! With a journal, no observer sees a call that a crash may take back. A client's call is shown with the fence of its
+//! reply. Calls of EXEC and of scripts are held back until their unit is over, since only then the Lsn of the unit is
+//! known. Calls of a script that was rolled back are shown, too, since they were made.
 
 use crate::base::lsn::Lsn;
 use crate::engine::observe::audience::Audience;
@@ -21,12 +23,12 @@ use crate::spec::secrets::REDACTED;
 use crate::spec::{Flags, Group};
 
 impl Audience {
-    /// Whether somebody wants to see what all sessions call.
+    /// Whether some client sees the calls of all sessions.
     pub(in crate::engine) fn is_observed(&self) -> bool {
         !self.monitors.is_empty()
     }
 
-    /// Lets a session that tracks keys be told of these prefixes, too.
+    /// Adds prefixes whose keys are announced to a tracking session.
     pub fn track_prefixes(&mut self, session: &mut Session, prefixes: &[&[u8]]) {
         if let Some(client) = &mut session.tracking {
             prefixes.iter().for_each(|prefix| self.tracking.add_prefix(session.key.id, client, prefix));
@@ -35,7 +37,7 @@ impl Audience {
 }
 
 impl ServerState {
-    /// Tells all sessions whether somebody wants to see what they call. `current` is one that is out of the registry.
+    /// Updates in all sessions whether their calls are observed. `current` is the session that is out of the registry.
     fn refresh_observed(&mut self, current: &mut Session) {
         let is_observed = self.audience.is_observed();
         for session in self.clients.sessions.iter_mut().chain(std::iter::once(current)) {
@@ -43,7 +45,7 @@ impl ServerState {
         }
     }
 
-    /// Lets a session track keys, as `ask` says.
+    /// Makes a session track keys, as `ask` says.
     pub fn begin_tracking(&mut self, session: &mut Session, ask: impl FnOnce(&mut CachingClient)) {
         if session.tracking.is_none() {
             self.audience.tracking.add_client();
@@ -54,7 +56,7 @@ impl ServerState {
         session.restrictions.set(Restrictions::TRACKED, !client.broadcasts);
     }
 
-    /// Ends that a session tracks keys, if it does.
+    /// Stops the tracking of keys by a session, if it tracks any.
     pub fn end_tracking(&mut self, session: &mut Session) {
         if let Some(client) = session.tracking.take() {
             self.audience.tracking.remove_client(session.key.id, &client);
@@ -62,8 +64,8 @@ impl ServerState {
         }
     }
 
-    /// Ends what CLIENT CACHING said, behind a call of the session, unless it still waits or is followed by the rest of a
-    /// transaction. CLIENT's own calls do not count.
+    /// Ends the effect of CLIENT CACHING after a call of the session, unless the call still waits or the rest of a
+    /// transaction follows. Calls of CLIENT itself do not count.
     pub(in crate::engine) fn end_caching(&mut self, session: &mut Session, entry: Option<&Entry>) {
         let is_of_client = entry.is_some_and(|entry| entry.name_args() > 1 && entry.command.group == Group::Connection);
         if session.transaction.is_none()
@@ -75,7 +77,7 @@ impl ServerState {
         }
     }
 
-    /// Keeps the table of what clients cache small, `hz` times a second.
+    /// Keeps the table of cached keys within its limit, `hz` times a second.
     pub(in crate::engine) fn look_after_tracking(&mut self) {
         if !self.audience.tracking.reads_changes() {
             return;
@@ -87,7 +89,7 @@ impl ServerState {
         }
     }
 
-    /// Lets a session see what all call.
+    /// Makes a session a monitor, which sees all calls.
     pub fn begin_monitoring(&mut self, session: &mut Session) {
         let is_first = self.audience.monitors.is_empty();
         session.is_monitor = true;
@@ -97,7 +99,7 @@ impl ServerState {
         }
     }
 
-    /// Ends that, if it has begun.
+    /// Ends the monitoring by a session, if it is a monitor.
     pub fn end_monitoring(&mut self, session: &mut Session) {
         if std::mem::take(&mut session.is_monitor) {
             self.audience.monitors.remove(session.key);
@@ -107,7 +109,7 @@ impl ServerState {
         }
     }
 
-    /// A call of a session that is observed begins.
+    /// Notes that a call of an observed session begins.
     #[cold]
     pub(crate) fn observe_begin(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>, origin: Origin) {
         if entry.command.flags.has(Flags::SKIP_MONITOR) {
@@ -115,7 +117,7 @@ impl ServerState {
         }
     }
 
-    /// A call of a session that is observed has run. One that came from its client directly is committed.
+    /// Notes that a call of an observed session has run. A call directly from the client is committed already.
     #[cold]
     pub(crate) fn observe_call(
         &mut self,
@@ -132,26 +134,26 @@ impl ServerState {
         if !entry.command.flags.has(Flags::SKIP_MONITOR) {
             self.show(session, entry, argv, origin);
         }
-        // Who looked on may have left while this session was out of the registry.
+        // The last monitor may have left while this session was out of the registry.
         session.restrictions.set(Restrictions::OBSERVED, self.audience.is_observed());
     }
 
-    /// Shows a call that was no unit of its own: it was refused, and has ended a transaction all the same, or ran beside a busy
+    /// Shows a call that was not a unit: it was refused but ended a transaction all the same, or it ran beside a busy
     /// script.
     #[cold]
     pub(in crate::engine) fn observe_beside(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>) {
         self.show(session, entry, argv, Origin::Client);
     }
 
-    /// Remembers what a call has read that has just run, if its client tracks keys. Of one that runs a script those commands count
-    /// which that calls.
+    /// Remembers the keys that the last call read, if its client tracks keys. For a call that runs a script, the
+    /// script's own calls count instead.
     #[cold]
     pub(in crate::engine) fn remember_read(&mut self, ks: &Keyspace, session: &Session, entry: &Entry, argv: Argv<'_>) {
         let reads = entry.command.flags.has(Flags::READONLY) && entry.command.group != Group::Scripting;
         if !reads || !session.tracking.as_ref().is_some_and(|client| client.caches()) {
             return;
         }
-        // What the unit has touched before, the client has seen.
+        // The client has seen what the unit touched before.
         self.audience.see_touched(ks);
         let (max_keys, sessions) = (self.config.tracking_table_max_keys, &self.clients.sessions);
         for key in self.table.keys_of(entry.command, argv).unwrap_or_default() {
@@ -161,7 +163,7 @@ impl ServerState {
         }
     }
 
-    /// Shows a call to those who want to see all. What administrators call is nobody else's business.
+    /// Shows a call to the monitors. Administrative commands are not shown.
     fn show(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>, origin: Origin) {
         if self.audience.monitors.is_empty()
             || self.persistence.loading.is_some()
@@ -181,7 +183,7 @@ impl ServerState {
         }
     }
 
-    /// Shows what was held back until the unit of this session's call was over.
+    /// Shows the calls that were held back until the unit of this session's call was over.
     fn show_held(&mut self, session: &mut Session) {
         if self.audience.monitors.holds_nothing() {
             return;
@@ -202,7 +204,7 @@ impl ServerState {
         }
     }
 
-    /// `current` is the session whose call is shown, which is not among [`sessions`](ServerState::sessions).
+    /// Pushes lines to all monitors. `current` is the session whose call is shown, which is out of the registry.
     fn push_to_monitors(&mut self, current: &mut Session, lines: &[u8], fence: Lsn) {
         if self.persistence.is_lost(fence) {
             return;

@@ -1,4 +1,4 @@
-//! Connections come and go.
+//! Opening and closing of connections.
 
 use crate::engine::session::{Peer, Restrictions, Session, Sessions};
 use crate::engine::state::{Ctx, Engine, Origin, ServerState};
@@ -7,12 +7,13 @@ use crate::resp::reply::Reply;
 use crate::spec::session_key::SessionKey;
 
 impl Engine {
-    /// Forgets a connection and all it was subscribed to, watched or waited for.
+    /// Forgets a connection and its subscriptions, watches and waiting calls.
     pub fn disconnect(&mut self, key: SessionKey) {
         self.server.disconnect(key);
     }
 
-    /// Looks at the server between two units, as a command does, but for nobody. What is seen may still be lost.
+    /// Looks at the server between two units, in the context of a command but without a client. The data seen may still
+    /// be lost by a crash.
     pub fn look<A>(&mut self, look: impl FnOnce(&Ctx<'_>) -> A) -> A {
         let mut nobody = Sessions::default();
         let key = nobody.open(Peer::default(), false, self.server.meters.stats.clock.raw());
@@ -41,7 +42,7 @@ impl ServerState {
         key
     }
 
-    /// What the state of the server, and not its own, keeps every session from.
+    /// The restrictions of every session, which follow from the state of the server.
     pub fn restrictions_of_all(&self) -> Restrictions {
         let mut of_all = Restrictions::default();
         of_all.set(Restrictions::METERED, self.config.maxmemory > 0);
@@ -52,7 +53,7 @@ impl ServerState {
         of_all
     }
 
-    /// The data has been loaded so far; `None`: all of it is there.
+    /// Sets how far the data has been loaded; `None` when all of it is there.
     pub fn set_loading(&mut self, progress: Option<Progress>) {
         self.persistence.loading = progress;
         self.readers_changed();
@@ -61,8 +62,8 @@ impl ServerState {
         }
     }
 
-    /// Forgets a connection and all it was subscribed to, watched or waited for. Its task, if it has one, ends when it runs
-    /// next.
+    /// Forgets a connection and its subscriptions, watches and waiting calls. Its task, if it has one, ends when it
+    /// runs next.
     pub fn disconnect(&mut self, key: SessionKey) {
         let Some(mut session) = self.clients.sessions.close(key) else { return };
         self.clients.recount_unsent(session.counted_unsent, 0);
@@ -72,7 +73,7 @@ impl ServerState {
         session.outbox.wake();
     }
 
-    /// Ends all that a session subscribed to, watched or waited for.
+    /// Ends the subscriptions, watches and waiting calls of a session.
     fn release(&mut self, session: &mut Session) {
         self.audience.pubsub.forget(session);
         self.unwatch(session);
@@ -87,7 +88,7 @@ impl ServerState {
         }
     }
 
-    /// Closes another connection than the one whose command runs.
+    /// Closes a connection other than the one whose command runs.
     pub fn kill(&mut self, key: SessionKey) {
         let Some(mut session) = self.clients.sessions.take(key) else { return };
         self.release(&mut session);

@@ -1,13 +1,14 @@
-//! A client that debugs a script: the conversation between the two, and how it ends.
+//! Debugging of a script by a client: the conversation between them, and how it ends.
 //!
-//! SCRIPT DEBUG puts a session into a [`DebugMode`]; its next EVAL is a debugging session, at whose end the connection is
-//! closed, as in Redis. Redis forks a process for it. Here the session holds the one thread, as a slow script does: others
-//! wait, and are answered -BUSY once it has lasted for `busy-reply-threshold`. So it is bounded. It ends when the client
-//! hangs up, or says or reads nothing for `script-debug-timeout`, or has had `script-debug-session-limit`, or when somebody else
-//! calls SCRIPT KILL or SHUTDOWN NOSAVE. What the client does not read is bounded, too: nothing is taken from it meanwhile.
+//! SCRIPT DEBUG puts a session into a [`DebugMode`]; its next EVAL is a debugging session, at whose end the connection
+//! is closed, as in Redis. Redis forks a process for it. Here the debugging session holds the one thread, as a slow
+//! script does: other clients wait, and get -BUSY once it has lasted for `busy-reply-threshold`. So its length is
+//! limited. It ends when the client hangs up, sends or reads nothing for `script-debug-timeout`, or has used up
+//! `script-debug-session-limit`, or when another client calls SCRIPT KILL or SHUTDOWN NOSAVE. Unread output is limited,
+//! too: while there is too much of it, no input is taken from the client.
 //!
-//! The client's socket is used past tokio, whose tasks can't run meanwhile, through the [`RawSockets`] by which the other
-//! connections are served: [`Conversation`] keeps what is on its way in either direction.
+//! The client's socket is used past tokio, whose tasks can't run during the session, through the [`RawSockets`] that
+//! also serve the other connections. [`Conversation`] holds the bytes on their way in either direction.
 //!
 //! [`RawSockets`]: crate::engine::RawSockets
 
@@ -24,34 +25,34 @@ use crate::resp::request::{Argv, Decoder, OwnedArgv, RequestLimits};
 use crate::script::debug::{Answer, Console};
 use crate::script::{Host, LogLevel, Verdict};
 
-/// What is on its way between a script that is debugged and its client.
+/// The bytes on their way between a debugged script and its client.
 pub(crate) struct Conversation {
-    /// What the session's end does to the changes.
+    /// Whether the script's changes are kept at the end.
     pub mode: DebugMode,
-    /// What the client's socket has not taken yet.
+    /// Bytes that the client's socket has not taken yet.
     unsent: Vec<u8>,
-    /// What the client sent and the debugger has not read yet.
+    /// Bytes from the client that the debugger has not read yet.
     received: Vec<u8>,
     decoder: Decoder,
     /// When the session began, by the processor's clock.
     begun_ticks: u64,
-    /// When the client last said something, by the same.
+    /// When the client last sent something, by the same clock.
     heard_ticks: u64,
     hung_up: bool,
-    /// The log has been told that the session has lasted for long enough.
+    /// Whether the text log says already that the session reached its time limit.
     has_lasted: bool,
-    /// Lines that the client has not seen when the script has ended.
+    /// Lines that the client has not seen at the end of the script.
     last_lines: Vec<Vec<u8>>,
 }
 
-/// Makes an EVAL a debugging session. `run` runs the script and writes its reply. Whatever comes of it, the session ends, and
-/// then the connection.
+/// Makes an EVAL a debugging session. `run` runs the script and writes its reply. Whatever the result, the session ends
+/// and the connection is closed.
 pub(crate) fn debug_session(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &mut Conversation) -> Done) -> Done {
-    // What was answered before leaves with the debugger's lines, and these show what is there.
+    // Earlier replies leave together with the debugger's lines, and the lines show the current data.
     ctx.server.settle_log(ctx.ks)?;
     let mut conversation = Conversation {
         mode: ctx.session.debug,
-        // What was answered before goes first.
+        // Earlier replies go first.
         unsent: ctx.session.outbox.take_from(0),
         received: Vec::new(),
         decoder: Decoder::new(),
@@ -66,8 +67,8 @@ pub(crate) fn debug_session(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &m
     tracing::info!(client = ctx.session.key.id, "a client debugs a script: it holds the server");
     let done = run(ctx, &mut conversation);
     conversation.exchange(ctx, Duration::ZERO);
-    // What the socket does not take now goes before the script's last lines, and these before its reply, when the log has what they
-    // show. What the script published to this session comes after it.
+    // Bytes that the socket does not take now go before the script's last lines, and the lines before its reply, once
+    // the journal holds what they show. Messages that the script published to this session come after the reply.
     let fence = ctx.server.persistence.fence_so_far(ctx.ks, ctx.session.fence);
     let is_lost = ctx.server.persistence.is_lost(fence);
     let outbox = &mut ctx.session.outbox;
@@ -98,13 +99,13 @@ impl Conversation {
         }
     }
 
-    /// Sends what is unsent and takes what came, and waits for either, no longer than `patience`.
+    /// Sends unsent bytes and takes received ones; waits up to `patience` for either.
     fn exchange(&mut self, ctx: &mut Ctx<'_>, patience: Duration) {
         if self.hung_up {
             return;
         }
         let (unsent, received) = (self.unsent.len(), self.received.len());
-        // Neither what the client says ahead nor what it has not read may grow without bound.
+        // Neither input sent ahead nor unread output may grow without bound.
         let may_receive = received <= DEBUG_COMMAND_MAX_BYTES && unsent <= DEBUG_UNSENT_MAX_BYTES;
         let is_open = ctx.server.with_raw_sockets(|sockets, _| {
             let received = may_receive.then_some(&mut self.received);
@@ -121,7 +122,7 @@ impl Conversation {
         ctx.server.meters.stats.received(came);
     }
 
-    /// The next command of those that came; `None` while there is no whole one, and while the client has more than
+    /// Returns the next received command; `None` while there is no complete command, or while the client has more than
     /// [`DEBUG_UNSENT_MAX_BYTES`] to read.
     fn next_command(&mut self) -> Result<Option<OwnedArgv>, &'static str> {
         if self.unsent.len() > DEBUG_UNSENT_MAX_BYTES {
@@ -141,7 +142,7 @@ impl Conversation {
     }
 }
 
-/// The engine, as a script sees it that is debugged.
+/// The engine, as a debugged script sees it.
 pub(in crate::engine) struct DebugHost<'h, 'c> {
     pub(in crate::engine) host: ScriptHost<'h, 'c>,
     pub(in crate::engine) conversation: &'h mut Conversation,
@@ -153,7 +154,7 @@ impl DebugHost<'_, '_> {
         Duration::from_nanos(clock.delta_as_nanos(ticks, clock.raw()))
     }
 
-    /// Whether the session has lasted for as long as it may.
+    /// Whether the session has reached its time limit.
     fn has_lasted(&self) -> bool {
         let limit_s = self.host.ctx.server.config.script_debug_session_limit_s;
         limit_s > 0 && self.since(self.conversation.begun_ticks) >= Duration::from_secs(limit_s.into())
@@ -167,7 +168,7 @@ impl Host for DebugHost<'_, '_> {
 
     fn interrupted(&mut self) -> Verdict {
         self.conversation.exchange(self.host.ctx, Duration::ZERO);
-        // Whoever looks on decides how long the script may take: it is stopped when it is overdue.
+        // The debugging client decides how long the script may take; `script-time-limit` does not end it.
         match self.host.interrupted() {
             _ if self.conversation.hung_up => Verdict::Kill,
             _ if self.has_lasted() => {

@@ -25,7 +25,7 @@ use crate::spec::error::Error;
 use crate::spec::secrets::REDACTED;
 use crate::spec::{Databases, Flags, Group};
 
-/// Answered to what would make a unit longer than the log takes.
+/// The reply to a call that would make a unit longer than the journal takes.
 const UNIT_IS_FULL: Error = Error::text(
     "ERR What one command, transaction or script changes would take more than 1 GB of the log. Change less at a time",
 );
@@ -48,13 +48,13 @@ impl Session {
 }
 
 impl Meters {
-    /// Begins to look for the keys that take the most, and forgets what was found before.
+    /// Begins to track the hottest keys, and forgets earlier results.
     pub fn start_hotkeys(&mut self, config: &Config, clock: &Clock, wanted: Wanted) {
         self.hotkeys = Some(Box::new(HotKeys::start(wanted, clock.now_ms(), clock.steady_ms())));
         self.command_log.attend_to_all(true, config, &self.stats.clock);
     }
 
-    /// Ends that, if it runs; answers whether it did.
+    /// Ends the tracking of hot keys, if it runs; returns whether it did.
     pub fn stop_hotkeys(&mut self, config: &Config, clock: &Clock) -> bool {
         let Some(hot_keys) = self.hotkeys.as_mut().filter(|hot_keys| hot_keys.is_running()) else {
             return false;
@@ -64,7 +64,7 @@ impl Meters {
         true
     }
 
-    /// Ends it when its time is over.
+    /// Ends the tracking of hot keys when its time is over.
     pub fn end_hotkeys_if_due(&mut self, config: &Config, clock: &Clock) {
         if self.hotkeys.as_ref().is_some_and(|hot_keys| hot_keys.is_due(clock.steady_ms())) {
             self.stop_hotkeys(config, clock);
@@ -73,8 +73,8 @@ impl Meters {
 }
 
 impl ServerState {
-    /// Notes a command that [may stand out](crate::engine::meters::command_log::CommandLog::may_stand_out). What scripts and others call belongs to
-    /// them.
+    /// Records a command that [may stand out](crate::engine::meters::command_log::CommandLog::may_stand_out). Calls
+    /// made by scripts and other commands belong to their callers.
     #[cold]
     fn note_outstanding(
         &mut self,
@@ -117,10 +117,10 @@ impl ServerState {
         });
     }
 
-    /// Answers a command that does not exist, or not with so many arguments.
+    /// Writes the error for an unknown command or a wrong number of arguments.
     #[cold]
     pub(in crate::engine) fn refuse_unresolved(&mut self, session: &mut Session, argv: Argv<'_>, out: &mut Reply) {
-        // A browser that was tricked into talking to this port: nothing of its request may be taken for a command.
+        // A browser was tricked into talking to this port: no part of its request may be taken for a command.
         if argv[0].eq_ignore_ascii_case(b"post") || argv[0].eq_ignore_ascii_case(b"host:") {
             tracing::warn!(client = session.key.id, address = session.address, "closed: it speaks HTTP");
             session.killed = true;
@@ -134,7 +134,7 @@ impl ServerState {
         session.mute(out, start);
     }
 
-    /// Answers a command that does not run.
+    /// Replies to a command that is refused.
     #[cold]
     pub(in crate::engine) fn refuse(
         &mut self,
@@ -145,7 +145,7 @@ impl ServerState {
     ) {
         let mut text = error.to_string();
         if entry.is_some_and(|entry| entry.command.flags.has(Flags::RUNS_QUEUE)) {
-            // An EXEC that is refused ends its transaction, whatever the reason.
+            // A refused EXEC ends its transaction, whatever the reason.
             self.discard(session);
             text = format!("EXECABORT Transaction discarded because of: {}", text.trim_start_matches("ERR "));
         }
@@ -159,14 +159,14 @@ impl ServerState {
         out.error(text.as_bytes());
     }
 
-    /// Drops what a session has queued and watched.
+    /// Drops the queued commands and watched keys of a session.
     pub fn discard(&mut self, session: &mut Session) {
         session.transaction = None;
         session.restrictions.set(Restrictions::QUEUEING, false);
         self.unwatch(session);
     }
 
-    /// Keeps a command for EXEC. What waits there counts as input that is not answered yet, and is bounded like it.
+    /// Queues a command for EXEC. Queued commands count as unanswered input and are limited alike.
     pub(in crate::engine) fn queue(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>, out: &mut Reply) {
         let may_change = self.programs.may_change_by_itself(entry, argv);
         let Some(transaction) = &mut session.transaction else { return };
@@ -185,7 +185,7 @@ impl ServerState {
         out.status("QUEUED");
     }
 
-    /// Has a call wait that has just come. One that waits beside its session is answered its ticket in `out`.
+    /// Makes a new call wait. If it waits beside its session, its ticket is written to `out`.
     #[inline(never)]
     pub(in crate::engine) fn park(
         &mut self,
@@ -237,8 +237,8 @@ impl ServerState {
     }
 }
 
-/// Runs one call of one command inside the current unit: the one way for clients, transactions, scripts and calls that
-/// waited. Answers `Some` when the call must wait, which only those two origins get that may.
+/// Runs one call of one command inside the current unit, whether it comes from a client, a transaction, a script or a
+/// call that waited. Returns `Some` when the call must wait, which only happens for origins that may wait.
 #[inline]
 pub(crate) fn call(
     ks: &mut Keyspace,
@@ -253,7 +253,7 @@ pub(crate) fn call(
     let start = reply.len();
     let changes_before = ks.changes_by_commands();
     if origin == Origin::Exec && reply.is_long() {
-        // The replies of the commands before it fill what EXEC may answer.
+        // The replies of the earlier commands have used up the length of EXEC's reply.
         fail(server, entry, &Error::ReplyTooLong, reply, start);
         return None;
     }
@@ -264,7 +264,7 @@ pub(crate) fn call(
     if server.persistence.journal.is_some() && entry.command.group == Group::Scripting {
         ks.see_scripts();
     }
-    // Of a command that changes something the reply is bounded by what it takes out, or by the value it reads.
+    // The reply of a command that changes something is bounded by the data it removes, or by the value it reads.
     let must_fit = !entry.command.flags.has(Flags::WRITE | Flags::MAY_REPLICATE);
     let outer_must_fit = reply.set_must_fit(must_fit);
     reply.fit_longest(server.config.proto_max_bulk_len);
@@ -314,13 +314,13 @@ pub(crate) fn call(
     let mut took = ticks.saturating_sub(start_ticks);
     let mut reply_end = reply.len();
     if server.pipeline.past_of_call.bytes > 0 {
-        // To send is no part of any other command's time either.
+        // Sending does not count in the time of any other command either.
         let Past { bytes, ticks } = std::mem::take(&mut server.pipeline.past_of_call);
         (took, reply_end) = (took.saturating_sub(ticks), reply_end + bytes);
     }
     let stats = &mut server.meters.stats.commands[entry.id.index()];
     stats.ticks += took;
-    // A call that waits is counted when it ends.
+    // A waiting call is counted when it ends.
     if waits.is_none() {
         stats.calls += 1;
         match &mut stats.latencies {
@@ -335,7 +335,7 @@ pub(crate) fn call(
     waits
 }
 
-/// The most bytes that a call may answer now, if it is one that can be taken back.
+/// The maximum length of the call's reply now, in bytes, if the call can be taken back.
 #[inline]
 fn room_for(clients: &Clients, entry: &Entry, origin: Origin, session: &Session) -> Option<usize> {
     if !clients.room.is_full() {
@@ -347,7 +347,7 @@ fn room_for(clients: &Clients, entry: &Entry, origin: Origin, session: &Session)
     can_run_again.then_some(OUTBOX_LEAST_SHARE_BYTES)
 }
 
-/// Begins a command of which whole effects are recorded; answers whether it may run.
+/// Begins a command whose effects are recorded in full; returns whether it may run.
 fn begin_recorded(ks: &mut Keyspace, entry: &Entry, argv: Argv<'_>) -> bool {
     if ks.effects().are_annotated() {
         ks.note_command(entry.id.index() as u16);
@@ -355,8 +355,8 @@ fn begin_recorded(ks: &mut Keyspace, entry: &Entry, argv: Argv<'_>) -> bool {
     !is_too_much(ks, entry, argv)
 }
 
-/// Whether a command might change more than the log can still take of the unit that is underway, by the length of its arguments.
-/// Those whose effects may be longer ask for themselves: see [`Ctx::room_in_unit`].
+/// Whether a command might change more than the journal can still take in the current unit, judged by the length of its
+/// arguments. Commands whose effects may be longer check for themselves: see [`Ctx::room_in_unit`].
 fn is_too_much(ks: &Keyspace, entry: &Entry, argv: Argv<'_>) -> bool {
     entry.command.flags.has(Flags::WRITE) && !argv.fit_into(room_in_unit(ks))
 }
@@ -367,29 +367,30 @@ fn room_in_unit(ks: &Keyspace) -> usize {
 }
 
 impl Ctx<'_> {
-    /// Bytes of effects that the unit may still record; any number unless somebody reads whole effects.
+    /// Bytes of effects that the unit may still record; unlimited unless some reader needs whole effects.
     pub fn room_in_unit(&self) -> usize {
         room_in_unit(self.ks)
     }
 
-    /// Refuses a command that would record so many bytes of effects, if the log does not take them. For commands whose effects
-    /// may be longer than their arguments, before they change anything.
+    /// Refuses a command that would record `bytes` of effects, if the journal does not take them. Commands whose
+    /// effects may be longer than their arguments call this before they change anything.
     pub fn admit_effects(&self, bytes: usize) -> Result<(), Error> {
         if bytes > self.room_in_unit() { Err(UNIT_IS_FULL) } else { Ok(()) }
     }
 
-    /// [Stores](Keyspace::put_value) a whole value in the selected database, unless it is more than the log takes.
+    /// [Stores](Keyspace::put_value) a whole value in the selected database, unless it is too long for the journal.
     pub fn put_value(&mut self, key: &[u8], value: Value) -> Result<Slot, Error> {
         self.put_value_in(self.db(), key, value)
     }
 
-    /// The same in a database.
+    /// [Stores](Keyspace::put_value) a whole value in the given database, unless it is too long for the journal.
     pub fn put_value_in(&mut self, db: DbIndex, key: &[u8], value: Value) -> Result<Slot, Error> {
         let room = self.room_in_unit();
         self.ks.put_value_within(db, key, value, room).ok_or(UNIT_IS_FULL)
     }
 
-    /// Answers an error after changes that can't be taken back, where a handler would answer `Err` if there were none.
+    /// Replies with an error after changes that can't be taken back. Without such changes a handler would return `Err`
+    /// instead.
     pub fn fail_half_way(&mut self, error: &Error) {
         let start = self.reply.len();
         fail(self.server, self.entry, error, self.reply, start);

@@ -1,19 +1,20 @@
-//! The end of the server: SHUTDOWN, and signals.
+//! The shutdown of the server, by SHUTDOWN or by a signal.
 //!
-//! What is asked for may take a while: a snapshot. It is made in slices, as BGSAVE makes one, and meanwhile reads are served and writes
-//! [paused](crate::engine::session::pause), so that the snapshot holds the last change. Whoever asked waits. Then, or at once where nothing is to be
-//! saved, [`Ending::shutdown`] is set, and the network floor ends: it takes no more requests, sends what was answered, for no longer
-//! than `shutdown-timeout`, and closes.
+//! A shutdown may need a snapshot, which takes a while. The snapshot is made in slices, as by BGSAVE. During it reads
+//! are served and writes [paused](crate::engine::session::pause), so that the snapshot holds the last change; the
+//! client that asked for the shutdown waits. Then, or at once if there is nothing to save, [`Ending::shutdown`] is set,
+//! and the network floor ends: it takes no more requests, sends the replies for up to `shutdown-timeout`, and closes.
 //!
 //! ```text
-//! asked ----> snapshot ----> shutdown is set ----> replies are sent, the log is closed
+//! asked ----> snapshot ----> shutdown is set ----> replies are sent, the journal is closed
 //!   |             | fails, or SHUTDOWN ABORT
 //!   |             v
-//!   |         goes on as before: writes go on, those who asked are answered an error
-//!   +---- nothing is to be saved, NOW, a second signal ----> shutdown is set
+//!   |         goes on as before: writes go on, clients that asked get an error
+//!   +---- nothing to save, NOW, a second signal ----> shutdown is set
 //! ```
 //!
-//! Clients hear of the end by the end of their connections: there is no error that their libraries would take for "come again".
+//! Clients notice the shutdown by the end of their connections: there is no error that their libraries would take for
+//! "come again".
 
 use super::shutdown::{Awaited, Ending, Shutdown};
 use crate::config::EndOptions;
@@ -27,10 +28,10 @@ use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
 use crate::spec::table::CommandId;
 
-/// What those are answered who asked for an end that does not come.
+/// The reply to clients whose requested shutdown does not happen.
 const FAILED: &str = "ERR Errors trying to SHUTDOWN. Check logs.";
 
-/// Whether the server ends at once, or when something is done.
+/// Whether the server ends at once or later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
     /// At once: [`Ending::shutdown`] is set.
@@ -40,7 +41,8 @@ pub enum Ends {
 }
 
 impl Engine {
-    /// A signal of this name asks the server to end, as its options say. The second one does not wait for what the first one began.
+    /// Begins the shutdown asked for by a signal of this name, with the configured options. A second signal does not
+    /// wait for the snapshot that the first one began.
     pub fn end_by_signal(&mut self, signal: &'static str) -> Ends {
         let Engine { ks, server, .. } = self;
         let options = match signal {
@@ -60,14 +62,14 @@ impl Engine {
 }
 
 impl Persistence {
-    /// Whether somebody counts on a file for Redis that could not be written: who says SAVE.
+    /// Whether a needed RDB file could not be written. Only SAVE needs it.
     fn lacks_rdb(&self, save: Option<bool>) -> bool {
         save == Some(true) && self.saving.has_export_failed
     }
 }
 
 impl Ending {
-    /// How long the end that is coming may take by `shutdown-timeout`, in ms; `None` where none is coming.
+    /// How much longer the coming shutdown may take by `shutdown-timeout`, in ms; `None` if none is coming.
     pub fn ends_in_ms(&self, steady_ms: i64) -> Option<i64> {
         let ending = self.awaited.as_ref()?;
         Some((ending.until_ms - steady_ms).max(0))
@@ -75,7 +77,7 @@ impl Ending {
 }
 
 impl ServerState {
-    /// SHUTDOWN of a client: answers what it is to wait for, if it has to.
+    /// Begins the SHUTDOWN of a client; returns a wait, if the client has to wait.
     pub fn end_for(
         &mut self,
         ks: &mut Keyspace,
@@ -110,7 +112,7 @@ impl ServerState {
             return Ok(Ends::Now);
         }
         if options.now {
-            // Whoever is in a hurry has nobody else served meanwhile.
+            // A shutdown with NOW serves no other client before it.
             let is_saved = self.persist(ks, |persistence, ks, env| persistence.save_at_once(ks, env)).is_ok()
                 && !self.persistence.lacks_rdb(options.save);
             if !is_saved && !options.force {
@@ -136,7 +138,7 @@ impl ServerState {
         Ok(Ends::Later)
     }
 
-    /// Looks whether the snapshot is made that the end waits for. Called between two units.
+    /// Checks whether the snapshot that the shutdown waits for is finished. Called between two units.
     pub(in crate::engine) fn go_on_ending(&mut self, ks: &Keyspace) {
         let Some(ending) = &self.ending.awaited else { return };
         if self.persistence.saving.is_wanted() || self.ending.shutdown.is_some() {
@@ -152,7 +154,7 @@ impl ServerState {
         self.stop_ending(ks, None);
     }
 
-    /// SHUTDOWN ABORT. Answers whether there was anything to end.
+    /// SHUTDOWN ABORT. Returns whether there was a shutdown to abort.
     pub fn abort_ending(&mut self, ks: &Keyspace, current: &mut Session) -> bool {
         if self.ending.awaited.is_none() || self.ending.shutdown.is_some() {
             return false;
@@ -162,7 +164,7 @@ impl ServerState {
         true
     }
 
-    /// All goes on as before. `current` is the session whose command that is, if it is one.
+    /// Returns to normal operation. `current` is the session whose command does this, if a command does.
     fn stop_ending(&mut self, ks: &Keyspace, current: Option<&mut Session>) {
         let Some(ending) = self.ending.awaited.take() else { return };
         self.clients.pause_for_ending(false, current);

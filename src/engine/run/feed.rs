@@ -1,4 +1,4 @@
-//! From the bytes that a connection has read to the replies: decodes, admits and runs one command after the other.
+//! Turns the bytes that a connection has read into replies: decodes, admits and runs one command after the other.
 
 use super::admit::Admission;
 use super::dispatch::call;
@@ -82,7 +82,8 @@ impl Engine {
         fed
     }
 
-    /// Runs the commands of a batch in order. Stops before the first that may not run now, and lets the decoder stand there.
+    /// Runs the commands of a batch in order. Stops before the first command that may not run now, and sets the decoder
+    /// to its start.
     fn run_batch(
         &mut self,
         session: &mut Session,
@@ -114,19 +115,20 @@ impl Engine {
         }
     }
 
-    /// Lets the keyspace know the time, unless that was looked at a moment ago.
+    /// Sets the keyspace's time, unless the clock was read a moment ago.
     #[inline]
     fn look_at_clock(&mut self) {
         let server = &mut self.server;
-        // If the ticks have gone back, as on a virtual machine that moves to another processor, this looks again.
+        // If the ticks have gone back, as on a virtual machine that moves to another processor, this reads the clock
+        // again.
         if server.time.last_ticks.wrapping_sub(server.time.looked_ticks) >= server.time.look_holds_ticks {
             server.time.looked_ticks = server.time.last_ticks;
             self.ks.set_now_ms(server.time.clock.now_ms());
         }
     }
 
-    /// Admits and runs one command of a client as a unit, and lets the observers see it. `entry` is what its name was
-    /// resolved to, `None` if that failed.
+    /// Admits and runs one command of a client as a unit, and shows it to the observers. `entry` is the command that
+    /// its name resolved to, `None` if there is no such command.
     #[inline]
     fn execute(&mut self, session: &mut Session, entry: Option<&'static Entry>, argv: Argv<'_>, out: &mut Reply) {
         match entry {
@@ -134,11 +136,11 @@ impl Engine {
             Some(entry) if session.restrictions.is_empty() => self.run::<false>(session, entry, argv, out),
             Some(entry) => self.run_gated(session, entry, argv, out),
         }
-        // What the command published to its own session follows its reply.
+        // Messages that the command published to its own session follow its reply.
         session.outbox.drain_fresh(out.buffer_mut());
     }
 
-    /// Runs one command of a client; if the session `IS_TRACKED`, what it reads is remembered.
+    /// Runs one command of a client; if the session `IS_TRACKED`, the keys that it reads are remembered.
     #[inline]
     fn run<const IS_TRACKED: bool>(
         &mut self,
@@ -170,7 +172,7 @@ impl Engine {
         }
     }
 
-    /// The way of a session that is not in its usual state.
+    /// Runs one command of a session that has restrictions.
     #[cold]
     fn run_gated(&mut self, session: &mut Session, entry: &'static Entry, argv: Argv<'_>, out: &mut Reply) {
         let is_tracked = session.restrictions.has(Restrictions::TRACKED);
@@ -180,7 +182,7 @@ impl Engine {
         if session.restrictions.has(Restrictions::METERED) {
             self.make_memory(session);
         }
-        // What that brings about for the session comes before what the command is answered.
+        // Pushes to the session that this causes come before the command's reply.
         session.outbox.drain_fresh(out.buffer_mut());
         let start = out.len();
         let is_queueing = session.transaction.is_some();
@@ -224,13 +226,13 @@ impl Engine {
             self.server.end_caching(session, Some(entry));
         }
         session.mute(out, start);
-        // What is not answered holds nothing back.
+        // A command without a reply holds nothing back.
         self.begin_fence_behind(session);
     }
 }
 
 impl Time {
-    /// Has the next command look at the wall clock, whenever that was done last.
+    /// Makes the next command read the wall clock, however recent the last reading is.
     pub fn end_look_at_clock(&mut self) {
         self.looked_ticks = self.last_ticks.wrapping_sub(self.look_holds_ticks);
     }

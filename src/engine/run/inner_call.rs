@@ -1,9 +1,10 @@
-//! Commands that run another one, which is given to them: ONCE and GUARD. It runs through [`call`] inside the unit that is underway, as what a script
-//! calls does, and counts as a call of its own.
+//! Commands that run another command, given in their arguments: ONCE and GUARD. The inner command runs through [`call`]
+//! inside the current unit, as the calls of a script do, and counts as a call of its own.
 //!
-//! Whether the user may make it was asked together with the call that brings it ([`check`](crate::acl::check::check)), and which keys
-//! it has is known from the [table](crate::spec::table::CommandTable::keys_of). What else a client's command is asked for, the outer one answers
-//! for: it changes data, and is refused where nothing may be changed. What is left is asked here.
+//! The user's right to make the inner call was checked together with the outer call
+//! ([`check`](crate::acl::check::check)), and its keys are known from the
+//! [table](crate::spec::table::CommandTable::keys_of). Most other checks are made for the outer command: it changes
+//! data, and is refused where nothing may be changed. The remaining checks are made here.
 
 use super::dispatch::call;
 use crate::engine::meters::Meters;
@@ -18,7 +19,7 @@ use crate::spec::table::Inner;
 use crate::spec::{Flags, Runs};
 
 impl Ctx<'_> {
-    /// The command that this one is to run, if that may run here. `argv` is the whole call.
+    /// Returns the inner command, if it may run here. `argv` is the whole call.
     pub(crate) fn admit_inner<'a>(&mut self, argv: Argv<'a>) -> Result<Inner<'static, 'a, Run>, Error> {
         let table = self.server.table;
         let inner = table.inner_of(self.entry.command, argv)?.ok_or(Error::Syntax)?;
@@ -29,25 +30,26 @@ impl Ctx<'_> {
         Ok(inner)
     }
 
-    /// From here on everything can be taken back that the inner command does, until [`commit`](Self::commit) or
+    /// Makes everything that the inner command does revocable, until [`commit`](Self::commit) or
     /// [`roll_back`](Self::roll_back).
     pub(crate) fn begin_inner(&mut self, inner: &Inner<'_, '_, Run>) {
-        // The script that EVAL brings is kept beside the keys, and not taken back with them: it is there before.
+        // The script of an EVAL is kept beside the keys and not taken back with them, so it is added before.
         if inner.entry.command.runs == Some(Runs::Text)
             && let Some(body) = inner.argv.get(inner.entry.name_args())
         {
-            // What is wrong with it, EVAL says.
+            // EVAL itself reports what is wrong with the script.
             _ = self.server.programs.scripts.add(self.ks, body, store::Origin::Eval);
         }
         self.ks.begin_undo();
         self.server.audience.hold_messages(self.server.persistence.tail.is_some(), true);
     }
 
-    /// Runs the inner command, which writes its reply as the outer one would. Answers `Some` when it must wait, and the outer one with
-    /// it.
+    /// Runs the inner command, whose reply becomes that of the outer one. Returns `Some` when the inner command, and so
+    /// the outer one, must wait.
     pub(crate) fn call_inner(&mut self, inner: &Inner<'static, '_, Run>) -> Option<Box<Wait>> {
         let &Inner { entry, argv, .. } = inner;
-        // Others wait for what they have begun, which must not stay without their reply.
+        // Commands without the BLOCKING flag wait for something that they began themselves, which must not go on
+        // without their reply.
         let may_wait = self.may_wait() && entry.command.flags.has(Flags::BLOCKING);
         let origin = match self.origin {
             Origin::Script => Origin::Script,
@@ -63,12 +65,12 @@ impl Ctx<'_> {
         let wait = call(ks, server, session, entry, argv, reply, origin);
         match origin {
             _ if !is_observed => {}
-            // It was shown when it began to wait.
+            // The call was shown when it began to wait.
             Origin::InnerRetry => server.remember_read(ks, session, entry, argv),
             _ => server.observe_call(ks, session, entry, argv, origin),
         }
         if ks.effects().are_annotated() {
-            // What follows is the outer one's doing.
+            // Further changes are made by the outer command.
             ks.note_command(self.entry.id.index() as u16);
         }
         wait
@@ -76,7 +78,8 @@ impl Ctx<'_> {
 }
 
 impl Inner<'_, '_, Run> {
-    /// What the whole call `outer` waits for where this command of its waits: when its turn comes, all of it is dispatched again.
+    /// Returns the wait of the whole call `outer` for that of its inner command: when the turn comes, the whole call is
+    /// dispatched again.
     pub(crate) fn wait_as_part_of(&self, outer: Argv<'_>, wait: Wait) -> Wait {
         let again = wait.again.map(|inner| {
             let mut again = OwnedArgv::from_argv(outer.slice(0, self.at));
@@ -88,7 +91,7 @@ impl Inner<'_, '_, Run> {
 }
 
 impl Meters {
-    /// Counts a call that another one made and that was refused.
+    /// Counts an inner call that was refused.
     #[cold]
     pub(in crate::engine) fn count_rejected(&mut self, table: &CommandTable, argv: Argv<'_>) {
         if let Some(entry) = table.named_by(argv) {

@@ -1,4 +1,4 @@
-//! Runs commands: from what a client has sent to its replies, and the clock ticks between.
+//! Runs commands, from the bytes that a client has sent to its replies, and the periodic work between commands.
 
 pub(crate) mod admit;
 pub(crate) mod busy;

@@ -1,15 +1,15 @@
-//! The pipeline of commands that runs.
+//! The pipeline of commands that is running.
 
-/// Facts of the pipeline that runs, and of its current command.
+/// Facts about the running pipeline and its current command.
 #[derive(Debug, Default)]
 pub(crate) struct Pipeline {
-    /// It has taken so long, or been sent so much, that other clients come first.
+    /// Whether the pipeline has run so long, or was sent so much, that other clients come first.
     pub(in crate::engine) others_come_first: bool,
-    /// How many commands its session will have run at the end of the batch, if none is refused.
+    /// The session's count of commands at the end of the batch, if none is refused.
     pub(in crate::engine) batch_ends_at: u64,
-    /// Bytes it was [sent past its replies](crate::engine::ServerState::answer_large).
+    /// Bytes [sent past the replies](crate::engine::ServerState::answer_large) of the pipeline.
     pub(in crate::engine) sent_past: usize,
-    /// As above, for the command that runs.
+    /// Bytes sent past the reply of the running command.
     pub(in crate::engine) past_of_call: Past,
 }
 
@@ -17,6 +17,6 @@ pub(crate) struct Pipeline {
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::engine) struct Past {
     pub(super) bytes: usize,
-    /// The time that took, in ticks of the processor's clock.
+    /// How long the sending took, in ticks of the processor's clock.
     pub(super) ticks: u64,
 }

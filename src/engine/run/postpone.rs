@@ -1,8 +1,9 @@
-//! What a [pause](crate::engine::session::pause) does: which commands it holds up, and how it begins and ends for all sessions.
+//! The effect of a [pause](crate::engine::session::pause): which commands it holds up, and how it begins and ends for
+//! all sessions.
 //!
-//! During a pause of writes the data stands still: nothing is changed by commands, nothing expires and nothing is evicted. A key whose
-//! time is over is hidden from those who read and stays where it is. So whoever moves clients from one server to another finds on both
-//! the same, and the last changes of a server that ends are those it has saved.
+//! During a pause of writes the data does not change: no command changes it, nothing expires and nothing is evicted. An
+//! expired key is hidden from readers but stays in place. So an operator who moves clients from one server to another
+//! finds equal data on both, and a server that shuts down has saved its last changes.
 
 use crate::engine::session::clients::Clients;
 use crate::engine::session::pause::Paused;
@@ -14,8 +15,8 @@ use crate::script::store::{ScriptFlags, parse_sha1, parse_shebang};
 use crate::spec::{Flags, Runs};
 
 impl Clients {
-    /// CLIENT PAUSE: holds commands up until `until_ms`, by the steady clock. `current` is the session whose command that is. What
-    /// runs now, EXEC perhaps, runs to its end.
+    /// CLIENT PAUSE: holds commands up until `until_ms`, by the steady clock. `current` is the session that sent it.
+    /// The running command, perhaps EXEC, runs to its end.
     pub fn pause(&mut self, paused: Paused, until_ms: i64, current: &mut Session) {
         let before = self.pause.paused();
         self.pause.begin(paused, until_ms);
@@ -29,16 +30,16 @@ impl Clients {
         self.pause_changed(before, Some(current));
     }
 
-    /// The server is about to end, or is not any more: pauses what changes data. `current` is the session whose command that is, if
-    /// it is one.
+    /// Pauses writes when a shutdown begins, and ends that pause when the shutdown is called off. `current` is the
+    /// session whose command does this, if a command does.
     pub(in crate::engine) fn pause_for_ending(&mut self, is_ending: bool, current: Option<&mut Session>) {
         let before = self.pause.paused();
         self.pause.set_ending(is_ending);
         self.pause_changed(before, current);
     }
 
-    /// Tells all sessions whether there is a pause. If it is milder than `before`, those go on that were postponed; who is still held
-    /// up is postponed again, in the same order.
+    /// Updates all sessions about the pause. If the pause is milder than `before`, the postponed sessions go on;
+    /// sessions that are still held up are postponed again, in the same order.
     fn pause_changed(&mut self, before: Paused, current: Option<&mut Session>) {
         let is_on = self.pause.is_on();
         for session in self.sessions.iter_mut().chain(current) {
@@ -54,7 +55,7 @@ impl Clients {
         }
     }
 
-    /// Ends a pause whose time is over.
+    /// Ends the pause when its time is over.
     pub(in crate::engine) fn end_pause_in_time(&mut self, steady_ms: i64) {
         if self.pause.ends_ms().is_some_and(|at_ms| at_ms <= steady_ms) {
             let before = self.pause.paused();
@@ -63,7 +64,8 @@ impl Clients {
         }
     }
 
-    /// Has a session wait for the end of the pause, if that holds its command up. The command runs then.
+    /// Makes a session wait for the end of the pause, if the pause holds up its command. The command runs after the
+    /// pause.
     pub(in crate::engine) fn postpones(
         &mut self,
         programs: &Programs,
@@ -85,7 +87,7 @@ impl Clients {
 }
 
 impl Programs {
-    /// What the script that a command runs says of itself, if it is there and says anything.
+    /// Returns the declared flags of the script that a command runs, if the script is known and declares any.
     fn declared(&self, entry: &Entry, argv: Argv<'_>) -> Option<ScriptFlags> {
         let name = argv.get(entry.name_args())?;
         let flags = match entry.command.runs? {
@@ -96,14 +98,14 @@ impl Programs {
         flags.declared.then_some(flags)
     }
 
-    /// The same, for one that is not EXEC.
+    /// Whether a command other than EXEC may change data or publish.
     pub(in crate::engine) fn may_change_by_itself(&self, entry: &Entry, argv: Argv<'_>) -> bool {
         let may = entry.command.flags.has(Flags::WRITE | Flags::MAY_REPLICATE);
         may && !self.declared(entry, argv).is_some_and(|flags| flags.no_writes)
     }
 
-    /// Whether a command may change data, or tell others something: EXEC does if any of its commands does, a script unless it has
-    /// declared that it does not.
+    /// Whether a command may change data or publish. EXEC may if any of its commands may; a script may unless it
+    /// declares otherwise.
     fn may_change(&self, session: &Session, entry: &Entry, argv: Argv<'_>) -> bool {
         match &session.transaction {
             Some(transaction) if entry.command.flags.has(Flags::RUNS_QUEUE) => transaction.may_change,

@@ -1,5 +1,5 @@
-//! What a running script may ask of the server: commands above all. Each runs through [`call`], inside the unit of the call that
-//! started the script.
+//! A running script's access to the server, above all to commands. Each command runs through [`call`], inside the unit
+//! of the call that started the script.
 
 use super::admit::Caller;
 use super::dispatch::call;
@@ -26,14 +26,14 @@ pub(in crate::engine) struct Call<'a> {
     pub(in crate::engine) purpose: Purpose,
 }
 
-/// What a script runs for.
+/// The purpose of a script's run.
 #[derive(Clone, Copy, PartialEq)]
 pub(in crate::engine) enum Purpose {
-    /// For what it does. Such calls are counted.
+    /// A normal run, which counts in the statistics.
     Work,
-    /// To be looked at, traced or debugged. What it changes stays.
+    /// The script is traced or debugged, and its changes stay.
     Study,
-    /// The same, and nothing of it stays.
+    /// The script is traced or debugged, and its changes are undone.
     Trial,
 }
 
@@ -44,13 +44,13 @@ pub(in crate::engine) struct ScriptHost<'h, 'c> {
     /// The script's SHA1 or the function's name.
     pub(in crate::engine) name: &'h [u8],
     pub(in crate::engine) read_only: bool,
-    /// When it began, by the processor's clock.
+    /// When the script began, by the processor's clock.
     pub(in crate::engine) started: u64,
-    /// From when on its commands are noted in a trail; see [`script_slow`](crate::programs::slow).
+    /// The time from which its commands are recorded in a trail; see [`script_slow`](crate::programs::slow).
     pub(in crate::engine) watched_from: u64,
-    /// From when on somebody looks at its commands: from then, or from the beginning.
+    /// The time from which its commands are observed: `watched_from`, or the beginning.
     pub(in crate::engine) looked_at_from: u64,
-    /// It is that late.
+    /// Whether `watched_from` has passed.
     pub(in crate::engine) is_watched: bool,
 }
 
@@ -76,7 +76,7 @@ impl ScriptHost<'_, '_> {
         Ok(entry)
     }
 
-    /// Shows a command to whom wants to see it.
+    /// Shows a command to its observers.
     #[cold]
     fn look_at(&mut self, entry: &Entry, argv: Argv<'_>, reply: &Reply, began: u64, is_timed: bool) {
         if self.ctx.server.time.last_ticks >= self.watched_from {
@@ -87,7 +87,7 @@ impl ScriptHost<'_, '_> {
         }
     }
 
-    /// Notes a command that ended late in the script. Its beginning is exact if it `is_timed`.
+    /// Records a command that ended late in the script. Its start is exact if it `is_timed`.
     #[cold]
     fn watch(&mut self, argv: Argv<'_>, reply: &Reply, began: u64, is_timed: bool) {
         self.is_watched = true;
@@ -156,7 +156,7 @@ impl Host for ScriptHost<'_, '_> {
     }
 
     fn interrupted(&mut self) -> Verdict {
-        // Only a script that runs for long is ever asked about.
+        // This is only called for scripts that run long.
         if let Some(script) = &mut self.ctx.server.programs.running
             && script.subject.is_none()
         {

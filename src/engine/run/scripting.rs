@@ -1,9 +1,8 @@
-//! Running scripts and functions: how they get the Lua state. What they may ask of the server meanwhile is
-//! [`ScriptHost`]'s.
+//! Runs scripts and functions: lends them the Lua state. [`ScriptHost`] is their access to the server.
 //!
-//! A script is one unit: every command that it calls runs through [`call`](super::dispatch::call) inside the unit of the call that started it,
-//! and the observers see the effects when all is done. While Lua runs no borrow of the keyspace is held: each
-//! `redis.call` borrows anew, through the context of the command that started the script.
+//! A script is one unit. Every command that it calls runs through [`call`](super::dispatch::call) inside the unit of
+//! the call that started the script, and the observers see the effects at the end. While Lua runs, no borrow of the
+//! keyspace is held: each `redis.call` borrows anew, through the context of the command that started the script.
 
 use super::debugging::{Conversation, DebugHost};
 use super::script_host::{Call, Purpose, ScriptHost};
@@ -22,29 +21,29 @@ use crate::spec::error::Error;
 
 const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");
 
-/// A script or function that is to run.
+/// A script or function to run.
 #[derive(Clone, Copy)]
 pub(crate) struct Callee<'a> {
-    /// Which of the two.
+    /// Whether it is a script or a function.
     pub kind: ScriptKind,
-    /// What it is called in its errors.
+    /// Its name in error texts.
     pub name: &'a [u8],
-    /// What the state runs.
+    /// The compiled program in the Lua state.
     pub program: Handle,
-    /// How it gets its keys and arguments.
+    /// How its keys and arguments are passed.
     pub passing: Passing,
-    /// How it behaves.
+    /// Its declared flags.
     pub flags: ScriptFlags,
 }
 
 impl<'a> Callee<'a> {
-    /// The script called `sha`, which counts as used now.
+    /// Returns the script called `sha` and counts it as used now.
     pub(crate) fn script(scripts: &mut Scripts, sha: &'a Sha1Hex) -> Result<Callee<'a>, Error> {
         let Some(&Script { flags, program, .. }) = scripts.store.use_script(sha) else { return Err(NO_SCRIPT) };
         Ok(Callee { kind: ScriptKind::Script, name: sha, program, passing: Passing::Globals, flags })
     }
 
-    /// This function.
+    /// Returns the callee of this function.
     pub(crate) fn function(function: &'a Function) -> Callee<'a> {
         let &Function { ref name, handle: program, passing, flags, .. } = function;
         Callee { kind: ScriptKind::Function, name: name.as_bytes(), program, passing, flags }
@@ -54,8 +53,8 @@ impl<'a> Callee<'a> {
 /// The conversation with the client that debugs a script, and the script's text.
 pub(crate) type Debugging<'a> = (&'a mut Conversation, &'a [u8]);
 
-/// Runs a script or function with its keys and arguments and writes its reply. `command` is the whole call; if that only
-/// reads, what runs must not write.
+/// Runs a script or function with its keys and arguments and writes its reply. `command` is the whole call; a read-only
+/// command's script must not write.
 pub(crate) fn run(
     ctx: &mut Ctx<'_>,
     callee: Callee<'_>,
@@ -75,8 +74,8 @@ pub(crate) fn run(
     enter(ctx, call, Invocation { program, passing, name, keys, args }, debug)
 }
 
-/// SCRIPT TRACE: runs a script or function with its keys and arguments, writes its reply, and answers what it did. Unless
-/// `commit`, nothing of that stays. Such a call is not counted among those of the script.
+/// SCRIPT TRACE: runs a script or function with its keys and arguments, writes its reply, and returns the trace.
+/// Without `commit` all changes are undone. The call does not count in the statistics of the script.
 pub(crate) fn trace(
     ctx: &mut Ctx<'_>,
     callee: Callee<'_>,
@@ -95,7 +94,7 @@ pub(crate) fn trace(
     done.map(|()| *trace)
 }
 
-/// Lends the state and the server to a call, and takes them back.
+/// Lends the Lua state and the server to a call, and takes them back.
 #[inline]
 fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: Option<Debugging<'_>>) -> Done {
     let flags = call.flags;
@@ -104,7 +103,7 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
     }
     ctx.server.memory.admit_script(flags, ctx.origin == Origin::Exec)?;
     let Some(mut vm) = ctx.server.programs.scripts.vm.take() else { return Err(NESTED) };
-    // The reading that the duration of the client's command begins with.
+    // The reading with which the duration of the client's command begins.
     let started = ctx.server.time.last_ticks;
     let is_import = ctx.session.import_source.is_some();
     ctx.server.programs.running = Some(RunningScript::new(call.kind, ctx.session.key, is_import, started));
@@ -123,7 +122,7 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
     let is_watched = watched_from == 0;
     let is_observed = ctx.session.restrictions.has(Restrictions::OBSERVED | Restrictions::TRACKED);
     let looked_at_from = if is_observed { 0 } else { watched_from };
-    // The script's own reply is written when all its calls are over; what answers those must not reach it.
+    // The script's own reply is written when all its calls are over; the replies to its calls must not get into it.
     let (start, mut aside) = (ctx.reply.len(), Reply::new(ctx.reply.form()));
     let mut inner = Ctx {
         ks: &mut *ctx.ks,
@@ -165,8 +164,8 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
     Ok(())
 }
 
-/// From when on the commands of a call are noted, by the processor's clock: in a trace all, otherwise those of a call that may
-/// be slow.
+/// Returns the time from which the commands of a call are recorded, by the processor's clock: in a trace all commands,
+/// otherwise those of a call that may be slow.
 #[inline]
 fn watched_from(server: &ServerState, call: Call<'_>, started: u64) -> u64 {
     match call.purpose {
@@ -176,7 +175,7 @@ fn watched_from(server: &ServerState, call: Call<'_>, started: u64) -> u64 {
     }
 }
 
-/// Notes what a call took that has ended.
+/// Records the duration of a call that has ended.
 #[inline]
 fn note_duration(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, started: u64) {
     let ticks = ctx.server.meters.stats.clock.raw().saturating_sub(started);
@@ -194,7 +193,7 @@ fn note_duration(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, 
 }
 
 impl Ctx<'_> {
-    /// Nothing stays of a script that failed, or was only tried.
+    /// Undoes the changes of a script that failed or only ran on trial.
     #[cold]
     fn roll_back_script(&mut self) {
         let (changes, messages) = self.roll_back();
@@ -205,7 +204,8 @@ impl Ctx<'_> {
     }
 }
 
-/// Counts a script that answered an error as failed. What a command answered was counted there. Its reply begins at `start`.
+/// Counts a script whose reply is an error as failed. Errors of its commands were counted with the commands. The
+/// script's reply begins at `start`.
 #[inline]
 fn count_outcome(ctx: &mut Ctx<'_>, call: Call<'_>, program: Handle, outcome: Outcome, start: usize) {
     let (Outcome::Returned(fault) | Outcome::Raised(fault)) = outcome else { return };

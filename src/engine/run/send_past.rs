@@ -1,13 +1,14 @@
-//! Large values are sent where they lie.
+//! Sends large values from where they lie in memory.
 //!
-//! To copy 64 KB into a reply, only to have the system copy them once more, takes about as long as to send them. So a string that is
-//! large goes out of the value itself, in one call of the system with the replies before it, and only what the socket does not take
-//! becomes part of the reply. That is so where all of it may leave at once: no reply waits for the log or for its reader, and it is
-//! the client's own command, whose reply nobody takes back. Nor does it go so where the client is to be closed for leaving that much
-//! unread. Smaller ones leave later, together with others.
+//! Copying 64 KB into a reply, which the system then copies once more, takes about as long as sending them. So a large
+//! string is sent from the value itself, in one system call with the replies before it; only the part that the socket
+//! does not take becomes part of the reply. This requires that everything may leave at once: no reply waits for the
+//! journal or for its reader, and the command is the client's own, whose reply is never taken back. It is not done
+//! either if the client would be closed for leaving that much unread. Smaller values leave later, together with others.
 //!
-//! Where another command follows in the same pipeline, the few bytes that would not fill a packet are left for its reply. Over the
-//! loopback interface, with packets of 65,483 bytes, a value of 64 KiB would otherwise take two, and the short one costs nearly as much.
+//! If another command follows in the same pipeline, the few bytes that would not fill a packet are left for its reply.
+//! Over the loopback interface, with packets of 65,483 bytes, a value of 64 KiB would otherwise take two packets, and
+//! the short one costs nearly as much.
 
 use crate::base::limits::{SEND_REST_MAX_BYTES, SEND_SLICE_BYTES};
 use crate::base::lsn::Lsn;
@@ -18,14 +19,14 @@ use crate::engine::state::{Origin, ServerState};
 use crate::resp::reply::Reply;
 
 impl Pipeline {
-    /// Whether the pipeline that ran last was sent something past its replies.
+    /// Whether anything was sent past the replies of the last pipeline.
     pub(crate) fn has_sent_past(&self) -> bool {
         self.sent_past > 0
     }
 }
 
 impl ServerState {
-    /// Answers a large string to a command that came from `origin`. What was read for it shows the data as of unit `fence`.
+    /// Replies with a large string to a command that came from `origin`. The string shows the data as of unit `fence`.
     #[cold]
     pub fn answer_large(&mut self, session: &mut Session, reply: &mut Reply, origin: Origin, fence: Lsn, bytes: &[u8]) {
         let is_too_much = self.is_too_much_unread(session, reply.len() + bytes.len());
@@ -45,13 +46,13 @@ impl ServerState {
         session.bytes_out += sent as u64;
         self.meters.stats.sent(sent as u64);
         self.pipeline.sent_past += sent;
-        // What the socket has not taken would be offered to it with each further reply.
+        // The unsent rest would be offered to the socket again with each further reply.
         self.pipeline.others_come_first |=
             self.pipeline.sent_past >= SEND_SLICE_BYTES || reply.len() > SEND_REST_MAX_BYTES;
     }
 }
 
-/// Whether what a client is answered next may leave, and with it the replies before.
+/// Whether the client's next reply may leave at once, together with the replies before it.
 fn may_leave(session: &Session) -> bool {
     let is_wanted = !session.restrictions.has(Restrictions::MUTED);
     is_wanted && session.outbox.is_empty() && session.outbox.coming().is_none()

@@ -1,4 +1,4 @@
-//! What must be done now and then, whatever clients do.
+//! Periodic work, independent of what clients do.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use crate::engine::session::registry::Readiness;
 use crate::engine::state::{Engine, ServerState};
 
 impl Engine {
-    /// Runs what must run `hz` times a second: reclaiming memory, statistics, idle clients. Answers whether there is more to
-    /// reclaim than one slice does.
+    /// Does the periodic work, `hz` times a second: reclaims memory, updates statistics, closes idle clients. Returns
+    /// whether there is more to reclaim than one slice handles.
     pub fn tick(&mut self) -> bool {
         let readiness = match () {
             () if self.server.persistence.loading.is_some() => Readiness::Loading,
             () if self.server.persistence.is_unlogged(&self.server.config) => Readiness::Unlogged,
             () => Readiness::Ready,
         };
-        // Where no script is ever called busy, others wait for it all the same.
+        // Other clients wait for a script even where none is ever called busy.
         let busy_after_ms = match self.server.config.busy_reply_threshold_ms {
             ..=0 => READY_PATIENCE_MS,
             threshold_ms => threshold_ms as u64,
         };
         self.server.clients.registry.is(readiness, busy_after_ms);
         if self.server.switches.pauses_cron {
-            // Whoever waits for the disk, or for room, must not wait for ever.
+            // Clients that wait for the disk or for room must not wait for ever.
             self.server.look_after_log();
             self.server.clients.make_room(
                 &mut self.server.meters.stats,
@@ -66,8 +66,8 @@ impl Engine {
         self.reclaim()
     }
 
-    /// Does what is next for a snapshot, between two units. Answers whether there is more to do at once; if not, the task
-    /// that calls this is woken when there is.
+    /// Does the next slice of a snapshot, between two units. Returns whether there is more to do at once; if not, the
+    /// task that calls this is woken when there is.
     pub fn save_slice(&mut self) -> bool {
         if let Some(reload) = self.server.persistence.saving.reload.take() {
             self.reload(&reload);
@@ -77,7 +77,7 @@ impl Engine {
         more
     }
 
-    /// Gives back the memory of the buffers that are used again and again, so that a quiet server holds none of it.
+    /// Frees the memory of reused buffers, so that a quiet server holds none of it.
     fn give_back_scratch(&mut self) {
         self.batch.give_back();
         self.ks.give_back_scratch(self.server.persistence.safe());
@@ -90,8 +90,8 @@ impl Engine {
         meters.stats.scripts.forget_gone(programs.scripts.programs_len(), programs.scripts.programs());
     }
 
-    /// Removes one slice of expired keys, of those to be evicted, and of the garbage that scripts have left, and cuts leases that are too
-    /// long. Answers whether there may be more.
+    /// Removes one slice of expired keys, of keys to evict and of the garbage of scripts, and shortens leases that are
+    /// too long. Returns whether there may be more.
     pub fn reclaim(&mut self) -> bool {
         self.cut_long_leases();
         let more_keys = self.reclaim_expired();

@@ -1,12 +1,12 @@
-//! A unit from its beginning to all that follows from it.
+//! A unit, from its beginning to all its consequences.
 //!
-//! Whatever changes the keyspace does so inside of a unit, which happens whole or not at all: a client's command (EXEC, a script
-//! and a function are commands), a call that waited and is dispatched again, and the expiry of keys by the clock. Each of
-//! them begins its unit here ([`Engine::begin`]) and ends it here ([`Engine::commit`]), which shows what the unit changed to
-//! the [observers](crate::engine::observe::observe). Nobody reads an answer that belongs to a unit before the unit is committed.
+//! Every change of the keyspace happens inside a unit, which happens whole or not at all. A unit is a client's command
+//! (EXEC, a script and a function are commands), a call that waited and is dispatched again, or the expiry of keys by
+//! the clock. Each unit begins ([`Engine::begin`]) and ends ([`Engine::commit`]) here; the commit shows its effects to
+//! the [observers](crate::engine::observe::observe). No client reads a reply of a unit before the unit is committed.
 //!
-//! What a unit changed may be what others wait for. Their calls are dispatched again, each as a unit of its own, until nobody is
-//! left who can go on ([`Engine::wake`]).
+//! The changes of a unit may be what other calls wait for. These calls are dispatched again, each as a unit of its own,
+//! until no waiting call can go on ([`Engine::wake`]).
 
 use super::dispatch::call;
 use crate::base::limits::{
@@ -25,30 +25,31 @@ use crate::keyspace::{DbIndex, Keyspace, Misfit};
 use crate::persist::tail::UnitOrigin;
 use crate::resp::reply::Reply;
 
-/// What has become of a waiting call that was to be dispatched again.
+/// The outcome of dispatching a waiting call again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Again {
-    /// It waits no longer.
+    /// The call waits no longer.
     Done,
-    /// It was dispatched and waits on.
+    /// The call was dispatched and waits on.
     WaitsOn,
-    /// It could not be dispatched now.
+    /// The call could not be dispatched now.
     NotNow,
 }
 
-/// A unit that has begun and is to be committed.
+/// A unit that has begun and must be committed.
 #[must_use = "a unit that changed something must be committed"]
 pub(in crate::engine) struct Unit(UnitOrigin);
 
 impl Engine {
-    /// Begins a unit, in which time stands still, and of which somebody hears who has not heard of others before.
+    /// Begins a unit, in which time stands still. Its audience need not have waited for any earlier unit.
     #[inline]
     pub(in crate::engine) fn begin(&mut self, origin: UnitOrigin) -> Unit {
         self.begin_fence(Lsn::NONE);
         self.begin_behind(origin)
     }
 
-    /// The same for a unit of which nobody hears before all that was done since the [fence began](Self::begin_fence).
+    /// Begins a unit behind the current fence: its audience hears of all units since the [fence
+    /// began](Self::begin_fence) first.
     #[inline]
     pub(in crate::engine) fn begin_behind(&mut self, origin: UnitOrigin) -> Unit {
         self.server.assert_readers_are_known();
@@ -57,7 +58,7 @@ impl Engine {
         Unit(origin)
     }
 
-    /// Begins a fence: who hears of the units to come has waited for unit `awaited` anyway.
+    /// Begins a fence. The audience of the units to come has waited for unit `awaited` anyway.
     #[inline]
     pub(in crate::engine) fn begin_fence(&mut self, awaited: Lsn) {
         if let Some(journal) = &self.server.persistence.journal {
@@ -65,16 +66,18 @@ impl Engine {
         }
     }
 
-    /// Begins the fence of the replies to come: they leave behind those before them, and what those wait for is no news.
+    /// Begins the fence of the next replies. They leave after the earlier replies, so they need not wait again for the
+    /// units that those wait for.
     pub(in crate::engine) fn begin_fence_behind(&mut self, session: &Session) {
-        // Only what this session has seen itself: among the replies may be messages of others, whose fence what it publishes does not
-        // have.
+        // Limited to what this session has seen itself: the outbox may hold messages of other clients, and their fence
+        // is not part of what the session publishes.
         self.begin_fence(session.outbox.fence_of_next().min(session.fence));
     }
 
-    /// Ends a unit: shows what it changed to the observers. `out` are the sessions that are out of the registry and must be
-    /// told, too. Answers whether it changed anything. What must be durable before anybody hears of the unit is then the keyspace's
-    /// [fence](crate::keyspace::Keyspace::fence).
+    /// Ends a unit: shows its effects to the observers. `out` are the sessions that are out of the registry and must be
+    /// shown the effects, too. Returns whether the unit changed anything. The keyspace's
+    /// [fence](crate::keyspace::Keyspace::fence) is then the unit that must be durable before any client hears of this
+    /// one.
     #[inline(always)]
     pub(in crate::engine) fn commit(&mut self, Unit(origin): Unit, out: &mut [&mut Session]) -> bool {
         let has_changed = !self.ks.effects().is_empty();
@@ -84,25 +87,26 @@ impl Engine {
         has_changed
     }
 
-    /// Runs the calls that may go on since something was changed, the longest waiting first, while there is what they want.
-    /// What they change may wake others. `current` is the session whose command runs, if one does.
+    /// Runs the waiting calls that may go on after a change, the longest waiting first, as long as their keys hold what
+    /// they want. Their changes may wake further calls. `current` is the session whose command runs, if any.
     ///
-    /// One command may let very many go on that wait for places, or for what ONCE keeps: after [`WAITS_SLICE`] calls those are left to
-    /// [`time_out_waits`](Self::time_out_waits), soon. What ONCE keeps is not used up, and those who come meanwhile queue for places behind
-    /// them; a command that stores something else under such a key is not held up. All others are served here, before the next command may
-    /// take what they wait for.
+    /// One command may wake very many calls that wait for places or for a result of ONCE: after [`WAITS_SLICE`] calls
+    /// the rest is left to [`time_out_waits`](Self::time_out_waits), which runs soon. That is safe, since a result of
+    /// ONCE is not used up, and newcomers queue for places behind the rest; a command that stores something else under
+    /// such a key is not held up. All other calls are served here, before the next command could take what they wait
+    /// for.
     pub(in crate::engine) fn wake(&mut self, current: Option<&mut Session>) {
         self.wake_within(current, &mut 0);
     }
 
-    /// The same in a slice in which so many calls were `dispatched` before; counts on.
+    /// Like [`wake`](Self::wake), in a slice that has `dispatched` this many calls before; counts on.
     fn wake_within(&mut self, mut current: Option<&mut Session>, dispatched: &mut usize) {
         if self.server.waits.has_ready() {
             if self.server.clients.pause.is_on() {
-                // What they would do changes something.
+                // The calls might change something.
                 return;
             }
-            // What woke them may have taken long, and what they get must not have expired meanwhile.
+            // The waking command may have taken long, and the calls must not get keys that have expired since.
             self.ks.set_now_ms(self.server.time.clock.now_ms());
         }
         while let Some(ready) = self.server.waits.take_ready() {
@@ -112,7 +116,7 @@ impl Engine {
         }
     }
 
-    /// Goes on with those whom earlier slices have not got to, as far as this one has not `dispatched` enough.
+    /// Goes on with the calls that earlier slices did not reach, until this slice has `dispatched` enough.
     fn wake_put_off(&mut self, dispatched: &mut usize) {
         while *dispatched < WAITS_SLICE && !self.server.clients.pause.is_on() {
             let Some(ready) = self.server.waits.take_put_off() else { return };
@@ -123,7 +127,7 @@ impl Engine {
         }
     }
 
-    /// Serves those who wait for one key, and counts them. Answers whether all were served that could be.
+    /// Serves the calls that wait for one key, and counts them. Returns whether all calls were served that could go on.
     fn serve(&mut self, ready: &Ready, mut current: Option<&mut Session>, dispatched: &mut usize) -> bool {
         let mut is_done = true;
         for want in Want::ALL {
@@ -152,14 +156,14 @@ impl Engine {
             }
         }
         if is_done {
-            // Else its turn comes with the next slice, whether it finds a place or holds one already.
+            // Otherwise the first call's turn comes with the next slice, whether it finds a place or holds one already.
             self.server.time_first_for_place(&self.ks, ready.db, &ready.key);
         }
         is_done
     }
 
-    /// Dispatches a waiting call again from the start, as a unit of its own. `current` is the session whose command runs, and which the
-    /// call may wait beside.
+    /// Dispatches a waiting call again from the start, as a unit of its own. `current` is the session whose command
+    /// runs; the call may be waiting beside this very session.
     fn retry(&mut self, ticket: Ticket, current: Option<&mut Session>) -> Again {
         if self.server.awaits_log(ticket) {
             self.server.waits.look_again_later(self.server.time.clock.steady_ms(), ticket);
@@ -167,9 +171,9 @@ impl Engine {
         }
         let Some(parked) = self.server.waits.take(ticket) else { return Again::Done };
         match current {
-            // What blocks the session has only begun to wait, and its session is at work. What its own unit changed it has seen; what comes
-            // about for it by those who are served now it sees when the session is back. A group's reader misses nothing by that: it
-            // is touched by its own look.
+            // The call has only just begun to block its session, whose command still runs. It has seen the changes of
+            // its own unit; changes by the calls served now it sees once the session is back. A group's reader misses
+            // nothing by that: it is touched by its own look.
             Some(own) if own.key == parked.session && parked.mode != Mode::Beside => {
                 let is_reader = parked.want == Want::Group && parked.or_string.is_none();
                 self.server.waits.put(parked);
@@ -185,10 +189,10 @@ impl Engine {
                 session.outbox.begin_batch();
                 let waits_on = self.dispatch_again(&mut session, parked, other);
                 if session.outbox.is_fenced() {
-                    // The log may have got further while the session was out.
+                    // The journal may have advanced while the session was out.
                     session.outbox.wake();
                 }
-                // What it was answered is in its outbox already.
+                // Its reply is in the outbox already.
                 let (key, form) = (session.key, session.form());
                 self.server.catch_up(&mut session, had_failed, &mut Reply::new(form));
                 self.server.clients.sessions.put(session);
@@ -198,15 +202,16 @@ impl Engine {
         }
     }
 
-    /// The same, of a session that is out of the registry. `other` is one that is out, too.
+    /// Dispatches a call of a session that is out of the registry. `other` is a second session that is out.
     fn dispatch_again(&mut self, session: &mut Session, parked: Box<Parked>, other: Option<&mut Session>) -> Again {
         if session.is_leaving() {
-            // A client that is being closed must not take anything, nor may its calls come up again and again before it is gone.
+            // A client that is being closed must not take anything, and its calls must not come up again and again
+            // until it is gone.
             self.server.stop_waiting(session, &parked);
             return Again::Done;
         }
         let selected = std::mem::replace(&mut session.db, parked.db);
-        // What a transaction that is being put together selects is not where this call was made.
+        // The database selected inside an open MULTI is not the database of this call.
         let to_select = session.transaction.as_mut().and_then(|transaction| transaction.selected.take());
         let waits_on = self.run_again(session, parked, other);
         session.db = selected;
@@ -244,7 +249,7 @@ impl Engine {
         if let Mode::Blocking { is_muted } = parked.mode {
             self.server.end_caching(session, Some(entry));
             if !is_muted {
-                // What it is told of its own change follows the answer.
+                // Pushes about the client's own change follow the reply.
                 session.outbox.drain_fresh(reply.buffer_mut());
             }
         }
@@ -253,7 +258,8 @@ impl Engine {
         Again::Done
     }
 
-    /// Runs an admitted call as a unit. Answers what it waits for, if it waits on, and the unit that must be safe before anybody hears of it.
+    /// Runs an admitted call as a unit. Returns the new wait, if the call waits on, and the unit that must be durable
+    /// before any client hears of this one.
     fn call_again(
         &mut self,
         session: &mut Session,
@@ -263,7 +269,7 @@ impl Engine {
     ) -> (Option<Box<Wait>>, Lsn) {
         let (entry, argv) = (self.server.table.by_id(parked.command), parked.argv.as_argv());
         let unit = self.begin(UnitOrigin::Woken);
-        // What it takes begins now: the last command may have ended long ago.
+        // The call's duration begins now: the last command may have ended long ago.
         self.server.time.last_ticks = self.server.meters.stats.clock.raw();
         self.ks.set_keeps_delayed(session.restrictions.has(Restrictions::UNLOGGED));
         let wait = call(&mut self.ks, &mut self.server, session, entry, argv, reply, Origin::Retry);
@@ -278,8 +284,8 @@ impl Engine {
         (wait, self.ks.fence())
     }
 
-    /// Times out the calls that have waited long enough, and dispatches those again that asked for it at this time. Answers whether there
-    /// is more to do right away, when others have had their turn.
+    /// Times out the calls that have waited long enough, and dispatches again the calls that asked for it at this time.
+    /// Returns whether there is more to do at once, after other clients have had their turn.
     pub fn time_out_waits(&mut self) -> bool {
         self.ks.set_now_ms(self.server.time.clock.now_ms());
         let now_ms = self.server.time.clock.steady_ms();
@@ -287,7 +293,7 @@ impl Engine {
         let mut done = 0;
         self.wake_within(None, &mut done);
         self.wake_put_off(&mut done);
-        // However many others go on, some time out.
+        // Some calls time out in each slice, however many calls go on.
         let mut timed_out = 0;
         while let Some(ticket) = self.server.waits.due(now_ms) {
             if done >= WAITS_SLICE && timed_out >= WAITS_SLICE_TIMEOUTS {
@@ -301,7 +307,7 @@ impl Engine {
                 continue;
             }
             if self.server.clients.pause.is_on() || self.server.awaits_log(ticket) {
-                // What it would do changes something: that is done a little later.
+                // The call might change something, so it runs a little later.
                 self.server.waits.look_again_later(self.server.time.clock.steady_ms(), ticket);
                 continue;
             }
@@ -310,19 +316,19 @@ impl Engine {
             }
             self.wake_within(None, &mut done);
         }
-        // Who has left a queue may have been its first.
+        // A call that left its queue may have been the first.
         self.wake_within(None, &mut done);
         self.server.waits.has_work() && !self.server.clients.pause.is_on()
     }
 
-    /// Repeats a recorded change, of scripts where these are kept, else of keys, as part of the unit that is underway; fails
-    /// when it does not fit what is there, which a stream of this server's own effects always does.
+    /// Replays a recorded effect, on the scripts or on the keys, as part of the current unit. Fails when the effect
+    /// does not fit the data; the effects of this server's own journal always fit.
     pub fn apply(&mut self, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
         let Engine { ks, server, .. } = self;
         server.programs.scripts.apply(ks, effect).unwrap_or_else(|| ks.apply(db, effect))
     }
 
-    /// Removes one slice of expired keys; answers whether more are due.
+    /// Removes one slice of expired keys; returns whether more are due.
     pub fn reclaim_expired(&mut self) -> bool {
         let is_held_up = self.server.persistence.is_unlogged(&self.server.config)
             || self.server.persistence.loading.is_some()
@@ -348,7 +354,7 @@ impl Engine {
         more
     }
 
-    /// Cuts leases that a clock made too long which was years ahead and is set right.
+    /// Shortens leases that are too long because the clock was years ahead when they were given.
     pub(in crate::engine) fn cut_long_leases(&mut self) {
         let now_ms = self.server.time.clock.now_ms();
         let is_held_up = self.server.persistence.is_unlogged(&self.server.config)
@@ -371,8 +377,8 @@ impl Engine {
 }
 
 impl Waits {
-    /// Lets the keys of a call be looked at that waits for a place or a group, if it does, since its time to do so has come: all that
-    /// wait for the same may go on, too, and do so in their order.
+    /// If the due call waits for a place or a group, touches its keys instead of running it alone: every call that
+    /// waits for the same key may go on, too, and all run in their order. Returns whether it did.
     fn look_in_turn(&mut self, ticket: Ticket) -> bool {
         let Some(parked) = self.get(ticket) else { return false };
         if !matches!(parked.want, Want::Place | Want::Group) || parked.keys.as_argv().is_empty() {
@@ -384,19 +390,20 @@ impl Waits {
         true
     }
 
-    /// Whether a call that waits for a place has not been dispatched again since it became the first: it may hold the place already, by
-    /// another call.
+    /// Whether a call that waits for a place was not dispatched again since it became the first. It may hold the place
+    /// already, through another call.
     fn has_not_looked(&self, ticket: Ticket) -> bool {
         self.get(ticket).is_some_and(|parked| parked.retry_at_ms.is_none())
     }
 
-    /// Has a call dispatched again that can't be now, whatever becomes of what it waits for.
+    /// Schedules a call, which can't be dispatched now, to be dispatched again soon, whether or not its keys are
+    /// touched.
     fn look_again_later(&mut self, steady_ms: i64, ticket: Ticket) {
         let at_ms = steady_ms + PAUSE_LOOK_AGAIN.as_millis() as i64;
         self.retry_at(ticket, Some(at_ms));
     }
 
-    /// Whether a call's time is over, or its client leaves.
+    /// Whether a call has timed out or its client is leaving.
     fn has_waited_enough(&self, sessions: &Sessions, ticket: Ticket, now_ms: i64) -> bool {
         self.get(ticket).is_none_or(|parked| {
             parked.has_timed_out(now_ms) || sessions.get(parked.session).is_none_or(Session::is_leaving)
@@ -405,7 +412,7 @@ impl Waits {
 }
 
 impl ServerState {
-    /// Ends a call's waiting with an answer made by `answer`. Answers whether it was waiting.
+    /// Ends the waiting of a call with the reply that `answer` writes. Returns whether the call was waiting.
     pub(crate) fn end_waiting(
         &mut self,
         ks: &Keyspace,
@@ -414,7 +421,8 @@ impl ServerState {
     ) -> bool {
         let Some(parked) = self.waits.take(ticket) else { return false };
         let Some(mut session) = self.clients.sessions.take(parked.session) else {
-            // It has left without giving up its calls, which must not happen; nor must this call come up for ever.
+            // The session left without giving up its calls, which must not happen; but this call must not come up for
+            // ever.
             debug_assert!(false, "a call without a session");
             self.leave_queues(&parked);
             return false;
@@ -423,7 +431,7 @@ impl ServerState {
         self.meters.stats.commands[parked.command.index()].calls += 1;
         let mut reply = parked.begin_answer(session.form());
         answer(&parked, &mut reply);
-        // That there was nothing for it is a fact about its keys.
+        // The reply says that the keys held nothing for the call, so it depends on their last changes.
         let changes = parked.wants().map(|(key, _)| ks.last_change_of(parked.db, key));
         let fence = changes.max().unwrap_or_default();
         self.answer_parked(&mut session, &parked, &mut reply, fence);
@@ -433,25 +441,26 @@ impl ServerState {
         true
     }
 
-    /// Has the first of those who wait for a place under a key dispatched again when a lease ends there, or the key expires.
+    /// Schedules the first call that waits for a place of a key, to be dispatched again when a lease there ends or the
+    /// key expires.
     fn time_first_for_place(&mut self, ks: &Keyspace, db: DbIndex, key: &[u8]) {
         let Some(first) = self.waits.first(db, key, Want::Place) else { return };
         if self.awaits_log(first) {
-            // It looks again in any case.
+            // The call looks again in any case.
             return self.waits.look_again_later(self.time.clock.steady_ms(), first);
         }
         let at_ms = ks.place_may_be_free_at(db, key).map(|at_ms| self.time.clock.steady_at_ms(at_ms, ks.now_ms()));
         self.waits.retry_at(first, at_ms);
     }
 
-    /// When [`Engine::time_out_waits`] has something to do, by the steady clock.
+    /// When [`Engine::time_out_waits`] next has something to do, by the steady clock.
     pub fn next_deadline_ms(&self) -> Option<i64> {
         let has_work = self.waits.has_work() && !self.clients.pause.is_on();
         let now_ms = (has_work || self.memory.eviction_is_behind).then(|| self.time.clock.steady_ms());
         [self.waits.next_deadline_ms(), self.clients.pause.ends_ms(), now_ms].into_iter().flatten().min()
     }
 
-    /// Sends what a call that waited is answered, of which unit `fence` is the last that it shows.
+    /// Sends the reply of a call that waited. `fence` is the last unit that the reply shows.
     fn answer_parked(&mut self, session: &mut Session, parked: &Parked, reply: &mut Reply, fence: Lsn) {
         let mut fence = fence;
         if self.persistence.is_lost(fence) {

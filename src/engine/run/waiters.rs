@@ -1,4 +1,4 @@
-//! How a call begins to wait and how it stops, in the queues and in its session alike.
+//! How a call begins and stops to wait, both in the queues and in its session.
 
 use crate::engine::session::Session;
 use crate::engine::session::Sessions;
@@ -10,8 +10,8 @@ use crate::spec::session_key::SessionKey;
 use crate::spec::table::CommandId;
 
 impl Waits {
-    /// The call that blocks a client, if it is one of this command. That it was one before need not mean that it still is: CLIENT UNBLOCK
-    /// may have ended it, and the client may wait for something else by now.
+    /// Returns the call that blocks a client, if it is a call of this command. CLIENT UNBLOCK may have ended the call
+    /// that blocked the client before, and the client may wait for something else by now.
     pub(in crate::engine) fn blocking_call(
         &self,
         sessions: &Sessions,
@@ -24,7 +24,7 @@ impl Waits {
 }
 
 impl ServerState {
-    /// Has a call of a session wait from now on.
+    /// Makes a call of a session wait from now on.
     pub(in crate::engine) fn begin_waiting(&mut self, session: &mut Session, parked: Box<Parked>) {
         match parked.mode {
             Mode::Blocking { .. } => session.blocking = Some(parked.ticket),
@@ -34,7 +34,8 @@ impl ServerState {
         self.readers_changed();
     }
 
-    /// A call of a session, which was [taken](crate::engine::wait::wait_queues::Waits::take), waits no longer.
+    /// Ends the waiting of a session's call, which was [taken](crate::engine::wait::wait_queues::Waits::take) from the
+    /// queues.
     pub(in crate::engine) fn stop_waiting(&mut self, session: &mut Session, parked: &Parked) {
         match parked.mode {
             Mode::Blocking { .. } => session.blocking = None,
@@ -48,7 +49,7 @@ impl ServerState {
         self.leave_queues(parked);
     }
 
-    /// The same, where its session is no more.
+    /// Ends the waiting of a taken call whose session is gone.
     pub(in crate::engine) fn leave_queues(&mut self, parked: &Parked) {
         self.waits.remove(parked);
         if let Some(counted) = parked.counted {
@@ -56,40 +57,41 @@ impl ServerState {
             self.meters.stats.coordination.end_wait(counted, waited_ms.try_into().unwrap_or(0));
         }
         if parked.want == Want::Place {
-            // If it was the first, the next one must be told when to look.
+            // If the call was the first of its queue, the next one must learn when to look.
             parked.keys.as_argv().iter().for_each(|key| self.waits.touch(parked.db, key));
         }
         self.readers_changed();
     }
 
-    /// Gives up a call of a session, which is answered nothing.
+    /// Gives up a call of a session without a reply.
     pub(in crate::engine) fn give_up(&mut self, session: &mut Session, ticket: Ticket) {
         if let Some(parked) = self.waits.take(ticket) {
             self.stop_waiting(session, &parked);
         }
     }
 
-    /// Gives up one of the calls that wait beside a session. Answers since when it has waited, by the steady clock; `None` if it did not.
+    /// Gives up one of the calls that wait beside a session. Returns the time of the steady clock since which it has
+    /// waited; `None` if it did not wait.
     pub fn withdraw(&mut self, session: &mut Session, ticket: Ticket) -> Option<i64> {
         let since_ms = self.waits.get(ticket).filter(|_| session.has_ticket(ticket))?.since_ms;
         self.give_up(session, ticket);
         Some(since_ms)
     }
 
-    /// Gives up all of them: what they come to could not be pushed.
+    /// Gives up all calls that wait beside a session, since their results could not be pushed.
     pub fn withdraw_all(&mut self, session: &mut Session) {
         for ticket in session.tickets.take().into_iter().flat_map(|tickets| tickets.into_all()) {
             self.give_up(session, ticket);
         }
     }
 
-    /// The client reads what it was answered, and is closed then. Nothing is pushed to it any more.
+    /// Closes the client after it has read its replies. Nothing is pushed to it any more.
     pub fn close_soon(&mut self, session: &mut Session) {
         session.closing = true;
         self.withdraw_all(session);
     }
 
-    /// The same for a client whose command does not run.
+    /// Closes a client, whose command is not running, after it has read its replies.
     pub fn close_when_sent(&mut self, key: SessionKey) {
         if let Some(mut session) = self.clients.sessions.take(key) {
             self.close_soon(&mut session);
