@@ -1,4 +1,4 @@
-//! Clients that hear of what others do: subscribers, monitors, watchers, caching clients.
+//! The clients that observe what other clients do: subscribers, monitors, watchers and caching clients.
 
 use super::history::History;
 use super::monitor::Monitors;
@@ -18,7 +18,7 @@ pub struct Audience {
     pub tracking: TrackingTable,
     /// Watched keys.
     pub watches: Watches,
-    /// The recent past of locks and gates, and the holders they have refused.
+    /// The recent past of locks and gates, and the holders that they refused.
     pub(crate) history: History,
     /// Messages of the running script, if it may be rolled back.
     pub(in crate::engine) held_messages: HeldMessages,
@@ -29,7 +29,7 @@ pub struct Audience {
 }
 
 impl Audience {
-    /// Nobody listens yet.
+    /// Makes an audience without clients.
     pub(in crate::engine) fn new(now_ms: i64) -> Audience {
         Audience {
             pubsub: PubSub::default(),

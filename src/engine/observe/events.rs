@@ -1,10 +1,12 @@
 //! From what a unit has recorded to the events that Redis tells of it.
 //!
-//! Nearly every event follows from an effect and the command that made it: the effect says what happened to which key, and the command's
-//! table entry names it where one effect serves several ([`Command::event`](crate::spec::Command::event)). Handlers tell an event
-//! themselves ([`Keyspace::tell`](crate::keyspace::Keyspace::tell)) only where Redis tells one and nothing has changed.
+//! Nearly every event follows from an effect and the command that made it: the effect says what happened to which key,
+//! and the command's table entry names it where one effect serves several
+//! ([`Command::event`](crate::spec::Command::event)). Handlers tell an event themselves
+//! ([`Keyspace::tell`](crate::keyspace::Keyspace::tell)) only where Redis tells one and nothing has changed.
 //!
-//! A command that changes many elements of a key is told once. A key that loses its last element is told as deleted behind that.
+//! A command that changes many elements of a key is told once. A key that loses its last element is told as deleted
+//! behind that.
 
 use std::collections::HashSet;
 
@@ -23,7 +25,8 @@ pub(in crate::engine) struct Event<'a> {
     pub(in crate::engine) key: &'a [u8],
 }
 
-/// The event of commands that push to one list before they pop from another, where ours pop first, for it may be the same list.
+/// The event of commands that push to one list before they pop from another, where ours pop first, for it may be the
+/// same list.
 pub(crate) const PUSH_FIRST: &str = "push first";
 
 /// The event of commands that change how something is kept, and not what it means.

@@ -1,9 +1,10 @@
-//! What has become of locks, gates and stocks lately, whom they and limits have refused, and which messages became dead letters: what WHO, WHY
-//! and EVENTS tell.
+//! What has become of locks, gates and stocks lately, whom they and limits have refused, and which messages became dead
+//! letters: what WHO, WHY and EVENTS tell.
 //!
-//! Three rings of fixed size, so that however many are refused, or given up as dead letters, what was granted is not forgotten for it. Each place of a ring keeps its
-//! buffer, so to remember something costs a copy of its names. Nothing of this is logged: a start begins without it. What a script or
-//! transaction has granted and taken back is not here; whom it was refused is.
+//! Three rings of fixed size, so that however many are refused, or given up as dead letters, what was granted is not
+//! forgotten for it. Each place of a ring keeps its buffer, so to remember something costs a copy of its names. Nothing
+//! of this is logged: a start begins without it. What a script or transaction has granted and taken back is not here;
+//! whom it was refused is.
 
 use std::iter::Peekable;
 
@@ -162,8 +163,8 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Begins at `started_ms`, Unix ms. The ids are larger than those of a start before unless more than 4,096 things have happened in each
-    /// millisecond since; like fencing tokens, a double holds them exactly.
+    /// Begins at `started_ms`, Unix ms. The ids are larger than those of a start before unless more than 4,096 things
+    /// have happened in each millisecond since; like fencing tokens, a double holds them exactly.
     pub(in crate::engine) fn new(started_ms: i64) -> History {
         let last_id = u64::try_from(started_ms).unwrap_or(0) << 12;
         let (turns, refusals, dead_letters) = Default::default();
@@ -207,8 +208,9 @@ impl History {
         self.refusals.iter().rev().filter(move |past| past.db == db && past.key == key)
     }
 
-    /// All that has happened after what has this id, the oldest first, and whether some of that is forgotten, or the id was never given, which
-    /// says that a clock was set back: after an id of 0, all that is known, of which nothing is missed.
+    /// All that has happened after what has this id, the oldest first, and whether some of that is forgotten, or the id
+    /// was never given, which says that a clock was set back: after an id of 0, all that is known, of which nothing is
+    /// missed.
     pub(crate) fn after(&self, id: u64) -> (impl Iterator<Item = Past<'_>>, bool) {
         let later = move |past: &Past<'_>| past.id > id;
         let of_grants = Merged::new(self.turns.iter().filter(later), self.refusals.iter().filter(later));

@@ -1,11 +1,12 @@
 //! Tells clients that what they cache has changed.
 //!
-//! Whoever tracks keys reads the effects of every unit that way: its touches say which keys may hold something else now. The
-//! message carries the unit's fence: nobody drops a value, reads the key, and caches what a crash takes back. To the client whose
-//! command it was it comes behind the reply, for its outbox keeps what is pushed apart from that ([`Outbox::drain_fresh`](crate::engine::session::outbox::Outbox::drain_fresh)).
+//! Whoever tracks keys reads the effects of every unit that way: its touches say which keys may hold something else
+//! now. The message carries the unit's fence: nobody drops a value, reads the key, and caches what a crash takes back.
+//! To the client whose command it was it comes behind the reply, for its outbox keeps what is pushed apart from that
+//! ([`Outbox::drain_fresh`](crate::engine::session::outbox::Outbox::drain_fresh)).
 //!
-//! **What is read inside a unit.** A transaction or script may change a key and read it, or read it and change it; only in the
-//! second case is its client to be told. So at each read the table takes notice of what was touched up to there
+//! **What is read inside a unit.** A transaction or script may change a key and read it, or read it and change it; only
+//! in the second case is its client to be told. So at each read the table takes notice of what was touched up to there
 //! ([`ServerState::see_touched`]), before it remembers the key. When the record of the unit was cut or condensed
 //! meanwhile, it takes notice of all of it again, and tells perhaps once too often.
 
@@ -81,8 +82,8 @@ impl Audience {
 }
 
 impl ServerState {
-    /// A unit that changed something is over, and `fence` its number. `out` are the sessions that are out of the registry, the one
-    /// first whose command it was.
+    /// A unit that changed something is over, and `fence` its number. `out` are the sessions that are out of the
+    /// registry, the one first whose command it was.
     pub(in crate::engine) fn invalidate(
         &mut self,
         ks: &Keyspace,
@@ -114,7 +115,8 @@ impl ServerState {
         self.tell_unfenced(&due, &mut [current]);
     }
 
-    /// Tells all who track keys to drop everything, for a command that has changed nothing itself. `current` is its session.
+    /// Tells all who track keys to drop everything, for a command that has changed nothing itself. `current` is its
+    /// session.
     pub fn flush_tracked(&mut self, current: &mut Session) {
         if self.audience.tracking.reads_changes() {
             self.audience.tracking.forget_all();

@@ -1,8 +1,8 @@
-//! What happens after a unit, in one written order: the log takes its effects, a snapshot under way follows, WATCH learns what was
-//! touched, then those who wait, then those who cache it.
+//! The observers of a unit, in one written order: the journal takes its effects, then a running snapshot; then WATCH
+//! learns the touched keys, then waiting calls, then caching clients.
 //!
-//! Observers read what the unit recorded and nothing else. While nobody keeps the whole stream that is only which
-//! keys it touched, and nothing while nobody watches, waits or caches.
+//! Observers read what the unit recorded and nothing else. Without a reader of whole effects a unit records only the
+//! keys that it touched, and nothing while no client watches, waits or caches.
 
 pub(crate) mod audience;
 pub(crate) mod events;
@@ -82,8 +82,8 @@ impl Audience {
 }
 
 impl ServerState {
-    /// Shows a finished unit's effects to the observers. `out` are the sessions that are out of the registry and
-    /// must be told too.
+    /// Shows a finished unit's effects to the observers. `out` are the sessions that are out of the registry and must
+    /// be notified too.
     #[inline(always)]
     pub(in crate::engine) fn observe(&mut self, origin: UnitOrigin, ks: &mut Keyspace, out: &mut [&mut Session]) {
         self.assert_readers_are_known();
@@ -92,7 +92,7 @@ impl ServerState {
             self.audience.remember_grants(&mut self.meters.stats, origin, ks, out);
         }
         if !ks.effects().has_changes() {
-            // Nothing has changed, but there is something to tell.
+            // Nothing has changed, but there are events to publish.
             return self.tell_events(ks, out);
         }
         let (mut is_long, mut fence) = (false, Lsn::NONE);
@@ -100,13 +100,13 @@ impl ServerState {
             (Some(tail), journal) => {
                 tail.append(origin, ks.effects().as_bytes(), ks.now_ms());
                 is_long = tail.bytes.len() >= LOG_MERGE_MAX_BYTES;
-                // Before a log has begun there may be a tail already, and nobody waits for it.
+                // There may be a tail before the journal begins, and no reply waits for it.
                 if let Some(journal) = journal {
                     fence = journal.lsn_of(tail);
                     ks.mark_in_flight(fence);
                 }
             }
-            // The log has failed while the unit was underway: nothing reaches this number.
+            // The journal failed during the unit: nothing will reach this Lsn.
             (None, Some(_)) => {
                 fence = Lsn::MAX;
                 ks.mark_in_flight(fence);
@@ -129,13 +129,13 @@ impl ServerState {
             self.tell_events(ks, out);
         }
         if is_long {
-            // One block could not take much more.
+            // The block could not take much more.
             self.commit_log();
         }
     }
 }
 
-/// Lets a session's next EXEC fail, wherever the session is.
+/// Makes a session's next EXEC fail, wherever the session is.
 fn mark_dirty(sessions: &mut Sessions, out: &mut [&mut Session], key: SessionKey) {
     match sessions.get_mut(key) {
         Some(session) => session.watch_dirty = true,

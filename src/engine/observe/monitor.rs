@@ -1,7 +1,8 @@
-//! MONITOR: who is shown the commands that are called, and the lines in which they are.
+//! MONITOR: the sessions that are shown all calls, and the lines that show them.
 //!
-//! A line is the time, the database, who called, and the arguments as a program could read them back:
-//! `+1700000000.123456 [0 127.0.0.1:6000] "set" "key" "value"`. What a script calls is its own: `[0 lua]`.
+//! A line holds the time, the database, the caller, and the arguments in a form that a program could read back:
+//! `+1700000000.123456 [0 127.0.0.1:6000] "set" "key" "value"`. The caller of a script's commands is the script: `[0
+//! lua]`.
 
 use std::io::Write;
 
@@ -9,7 +10,7 @@ use crate::base::limits::HELD_LINES_MAX_BYTES;
 use crate::keyspace::DbIndex;
 use crate::spec::session_key::SessionKey;
 
-/// Who reads what others call, and what they will be shown when the unit that is underway is over.
+/// The sessions that see all calls, and the lines held back until the current unit is over.
 #[derive(Default)]
 pub struct Monitors {
     /// In the order in which they came.
@@ -21,28 +22,28 @@ pub struct Monitors {
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Held {
     pub(in crate::engine) lines: Vec<u8>,
-    /// There were more than may be held: all of them are gone.
+    /// There were more lines than may be held: all of them were dropped.
     pub(in crate::engine) are_too_many: bool,
 }
 
 impl Monitors {
-    /// Whether nobody looks on.
+    /// Whether there are no monitors.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }
 
-    /// Who looks on.
+    /// The monitors.
     pub(in crate::engine) fn sessions(&self) -> &[SessionKey] {
         &self.sessions
     }
 
-    /// Adds one that does not look on yet.
+    /// Adds a session that is not a monitor yet.
     pub(in crate::engine) fn add(&mut self, session: SessionKey) {
         self.sessions.push(session);
     }
 
-    /// Removes one.
+    /// Removes a monitor.
     pub(in crate::engine) fn remove(&mut self, session: SessionKey) {
         self.sessions.retain(|known| *known != session);
         if self.sessions.is_empty() {
@@ -65,13 +66,13 @@ impl Monitors {
         self.held.lines.is_empty() && !self.held.are_too_many
     }
 
-    /// Takes what is held back.
+    /// Takes the lines that were held back.
     pub(in crate::engine) fn take_held(&mut self) -> Held {
         std::mem::take(&mut self.held)
     }
 }
 
-/// Who called a command.
+/// The caller of a command.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) enum Caller<'a> {
     /// The client with this address.
@@ -80,7 +81,7 @@ pub(in crate::engine) enum Caller<'a> {
     Script,
 }
 
-/// The line of one call, which ended at `at_us`, Unix us.
+/// Writes the line of one call, which ended at `at_us`, Unix us.
 pub(in crate::engine) fn line<'a>(
     at_us: i64,
     db: DbIndex,
@@ -105,7 +106,7 @@ pub(in crate::engine) fn line<'a>(
     line
 }
 
-/// Appends bytes in quotation marks, on one line whatever they are.
+/// Appends bytes in quotation marks, escaped so that they stay on one line.
 fn quote(line: &mut Vec<u8>, bytes: &[u8]) {
     line.push(b'"');
     for &byte in bytes {

@@ -1,7 +1,7 @@
-//! Keyspace notifications: what a unit has changed is published, for everybody who listens to a key or to a kind of event.
+//! Keyspace notifications: the changes of a unit are published, for subscribers of a key or of a kind of event.
 //!
-//! A message waits for its unit as replies do: nobody hears of a change that a crash takes back. So events come when the unit is
-//! committed: those of a script or transaction together, behind what it has published itself.
+//! A message waits for its unit as replies do, so that no client hears of a change that a crash takes back. So the
+//! events are published when the unit is committed: those of a script or transaction together, after its own messages.
 
 use super::events::{Event, of_unit};
 use crate::base::lsn::Lsn;
@@ -13,14 +13,14 @@ use crate::keyspace::Keyspace;
 use crate::log::planted::{self, Bug};
 
 impl ServerState {
-    /// Publishes what the unit has done that was just shown to the log. `out` are the sessions that are out of the registry.
+    /// Publishes the events of the unit just shown to the journal. `out` are the sessions that are out of the registry.
     #[inline(never)]
     pub(in crate::engine) fn tell_events(&mut self, ks: &Keyspace, out: &mut [&mut Session]) {
         let classes = self.config.notify_keyspace_events;
         if self.audience.pubsub.channels.is_empty() && self.audience.pubsub.patterns.is_empty() {
             return;
         }
-        // A unit that has changed nothing tells of what it has seen, which some unit up to here has made.
+        // The events of a unit without changes are about data that some earlier unit made.
         let is_fenced = self.persistence.journal.is_some() && !planted::is(Bug::NoFenceOnEvents);
         let fence = if is_fenced { self.persistence.lsn_of_tail() } else { Lsn::NONE };
         let mut channel = Vec::new();
@@ -47,7 +47,7 @@ impl ServerState {
             channel.clear();
             channel.extend_from_slice(format!("__{space}@{}__:", event.db).as_bytes());
             channel.extend_from_slice(about);
-            // Of what is lost nobody hears.
+            // Events about lost data are dropped.
             _ = self.fan_out(out, fence, Space::Global, channel, message);
         }
     }

@@ -1,4 +1,4 @@
-//! Delivery of what is published: at once, or held back until the script or transaction that publishes is done.
+//! Delivery of published messages: at once, or held back until the publishing script or transaction is done.
 
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
 
 impl Audience {
-    /// Forgets what has come since it was held back; answers how many messages that were.
+    /// Drops the messages held back since the last beginning; returns their number.
     fn drop_held(&mut self) -> usize {
         let held = &mut self.held_messages;
         let begin = held.begins.pop().unwrap_or(0);
@@ -26,9 +26,10 @@ impl Audience {
         count
     }
 
-    /// A script or transaction begins. Messages wait for its end if it may be rolled back then; and with a log, for others may be
-    /// served meanwhile, and nobody may hear of changes before the log has them. Answers whether they wait: then
-    /// [`deliver_held`](Self::deliver_held), [`Ctx::commit`] or [`Ctx::roll_back`] is to be called once.
+    /// Notes that a script or transaction begins. Its messages are held back until its end if it may be rolled back
+    /// then. They are also held back with a journal, since other clients may be served before the end, and no client
+    /// may hear of changes before the journal has them. Returns whether messages are held back: then
+    /// [`deliver_held`](Self::deliver_held), [`Ctx::commit`] or [`Ctx::roll_back`] must be called once.
     #[inline]
     pub(crate) fn hold_messages(&mut self, keeps_stream: bool, may_roll_back: bool) -> bool {
         let holds = may_roll_back || keeps_stream;
@@ -40,7 +41,8 @@ impl Audience {
 }
 
 impl ServerState {
-    /// Delivers what waits, unless somebody else still holds it back. `current` as in [`publish`](Self::publish).
+    /// Delivers the messages held back, unless an outer transaction still holds them. `current` as in
+    /// [`publish`](Self::publish).
     #[inline]
     pub(crate) fn deliver_held(&mut self, ks: &Keyspace, current: &mut Session) {
         self.audience.held_messages.begins.pop();
@@ -53,15 +55,16 @@ impl ServerState {
     fn deliver_all_held(&mut self, ks: &Keyspace, current: &mut Session) {
         for Message { space, channel, text } in std::mem::take(&mut self.audience.held_messages).messages {
             if self.deliver(ks, current, space, &channel, &text).is_err() {
-                // It tells of something that is lost, and nobody hears it. Its publisher learns that from its own reply, which is
-                // refused as if it showed what is lost.
+                // The message is about data that was lost, so it is not delivered. Its publisher learns of the loss
+                // from its own reply, which is refused as if it showed the lost data.
                 ks.see_everything();
             }
         }
     }
 
-    /// Delivers a message to everybody who listens, at once or when the script or transaction that publishes is done; answers how many
-    /// times. `current` is the session whose command runs and which therefore is not among [`sessions`](ServerState::sessions).
+    /// Delivers a message to all its subscribers, at once or when the publishing script or transaction is done; returns
+    /// the number of deliveries. `current` is the session whose command runs and which therefore is out of the
+    /// registry.
     pub fn publish(
         &mut self,
         ks: &Keyspace,
@@ -87,7 +90,7 @@ impl ServerState {
         Ok(listeners + matching.sum::<usize>())
     }
 
-    /// Delivers a message of somebody who has been shown what `current` has.
+    /// Delivers a message of a publisher that has seen what `current` has seen.
     fn deliver(
         &mut self,
         ks: &Keyspace,
@@ -100,9 +103,10 @@ impl ServerState {
         self.fan_out(&mut [current], fence, space, channel, message).ok_or_else(|| self.persistence.refusal())
     }
 
-    /// Sends a message that nobody may read before unit `fence` is safe to everybody who listens; answers how many times. `out` are the
-    /// sessions that are out of the registry. `None` if the log has lost that unit, or is found to have lost it on the way: then those
-    /// who were told are disconnected.
+    /// Sends a message to all its subscribers, which may read it only when unit `fence` is safe; returns the number of
+    /// deliveries. `out` are the sessions that are out of the registry. Returns `None` if the journal has lost that
+    /// unit, or turns out during the delivery to have lost it: then the subscribers that got the message are
+    /// disconnected.
     pub(in crate::engine) fn fan_out(
         &mut self,
         out: &mut [&mut Session],
@@ -123,7 +127,7 @@ impl ServerState {
         let patterns = self.audience.pubsub.matching(space, channel);
         groups.extend(patterns.map(|pattern| (Some(pattern.glob.clone()), pattern.listeners.clone())));
         for (pattern, listeners) in &groups {
-            // Written once for all who speak the same protocol.
+            // Written once per protocol version.
             let mut written: [Option<Reply>; 2] = [None, None];
             for listener in listeners {
                 let Some(session) = find(&mut self.clients.sessions, out, *listener).filter(|session| !session.killed)
@@ -150,10 +154,10 @@ impl ServerState {
     }
 }
 
-/// Those who listen to a pattern, or to the channel itself.
+/// The subscribers of one pattern, or of the channel itself.
 type Group = (Option<Rc<[u8]>>, Vec<SessionKey>);
 
-/// The session of this key, in the registry or among those that are `out` of it.
+/// Returns the session of this key, from the registry or from those that are `out` of it.
 fn find<'a>(sessions: &'a mut Sessions, out: &'a mut [&mut Session], key: SessionKey) -> Option<&'a mut Session> {
     match sessions.get_mut(key) {
         Some(session) => Some(session),
@@ -161,7 +165,7 @@ fn find<'a>(sessions: &'a mut Sessions, out: &'a mut [&mut Session], key: Sessio
     }
 }
 
-/// Writes a message as those read it who listen to its channel, or to a pattern that matches that.
+/// Writes a message in the form for subscribers of its channel, or of a pattern that matches the channel.
 fn write_message(push: &mut Reply, space: Space, pattern: Option<&[u8]>, channel: &[u8], message: &[u8]) {
     match pattern {
         None => {
@@ -179,15 +183,15 @@ fn write_message(push: &mut Reply, space: Space, pattern: Option<&[u8]>, channel
 }
 
 impl Ctx<'_> {
-    /// What was done since changes can be taken back stays, and what was published is delivered.
+    /// Keeps the changes since they became revocable, and delivers the messages published since.
     #[inline]
     pub(crate) fn commit(&mut self) {
         self.ks.commit_undo();
         self.server.deliver_held(self.ks, self.session);
     }
 
-    /// Nothing stays of what was done since changes can be taken back, and nobody hears of it. Answers how many changes and messages
-    /// there were.
+    /// Undoes the changes since they became revocable, and drops the messages published since. Returns the numbers of
+    /// changes and messages.
     pub(crate) fn roll_back(&mut self) -> (usize, usize) {
         (self.ks.roll_back(), self.server.audience.drop_held())
     }

@@ -1,4 +1,5 @@
-//! Publish and subscribe: who listens to which channel or pattern, and what waits to be delivered ([`super::publish`]).
+//! Publish and subscribe: the subscribers of channels and patterns, and the messages that wait for delivery
+//! ([`super::publish`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -9,43 +10,43 @@ use crate::engine::session::Session;
 use crate::engine::session::subscriptions::{Kind, Space};
 use crate::spec::session_key::SessionKey;
 
-/// Who listens.
+/// All subscribers.
 #[derive(Default)]
 pub struct PubSub {
-    /// To channels, by name.
+    /// The subscribers of channels, by name.
     pub channels: Channels,
-    /// To patterns, which stand for channels.
+    /// The subscribers of patterns.
     pub patterns: Patterns,
-    /// To sharded channels, by name.
+    /// The subscribers of sharded channels, by name.
     pub sharded: Channels,
 }
 
-/// Channels with their listeners, in the order in which these came.
+/// Channels with their subscribers, in the order of subscription.
 #[derive(Default)]
 pub struct Channels(HashMap<Box<[u8]>, Vec<SessionKey>>);
 
 impl Channels {
-    /// How many channels somebody listens to.
+    /// The number of channels with subscribers.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nobody listens to any.
+    /// Whether no channel has subscribers.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The names of those that somebody listens to, in no order that means anything.
+    /// The names of the channels with subscribers, in no particular order.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.0.keys().map(|name| &**name)
     }
 
-    /// Who listens to a channel.
+    /// The subscribers of a channel.
     pub fn listeners(&self, name: &[u8]) -> &[SessionKey] {
         self.0.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Adds a listener that does not listen to this channel yet.
+    /// Adds a subscriber that is not subscribed to this channel yet.
     fn add(&mut self, name: &[u8], listener: SessionKey) {
         self.0.entry(name.into()).or_default().push(listener);
     }
@@ -60,11 +61,11 @@ impl Channels {
     }
 }
 
-/// Patterns with their listeners. Delivery visits every pattern, in the order of their first subscriptions; to subscribe
-/// or unsubscribe visits none.
+/// Patterns with their subscribers. Delivery visits every pattern, in the order of their first subscriptions;
+/// subscribing and unsubscribing visit none.
 #[derive(Default)]
 pub struct Patterns {
-    /// The number under which each pattern stands in `in_order`.
+    /// The key of each pattern in `in_order`.
     numbers: HashMap<Rc<[u8]>, u64>,
     in_order: BTreeMap<u64, Pattern>,
     last_number: u64,
@@ -82,12 +83,12 @@ impl Patterns {
         self.in_order.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no patterns.
     pub fn is_empty(&self) -> bool {
         self.in_order.is_empty()
     }
 
-    /// Adds a listener that does not listen to this pattern yet.
+    /// Adds a subscriber that is not subscribed to this pattern yet.
     fn add(&mut self, glob: &[u8], listener: SessionKey) {
         if let Some(pattern) = self.numbers.get(glob).and_then(|number| self.in_order.get_mut(number)) {
             return pattern.listeners.push(listener);
@@ -116,7 +117,7 @@ impl Patterns {
 }
 
 impl PubSub {
-    /// The channels of one space.
+    /// Returns the channels of one space.
     pub fn channels_of(&self, space: Space) -> &Channels {
         match space {
             Space::Global => &self.channels,
@@ -169,10 +170,10 @@ impl PubSub {
     }
 }
 
-/// What was published by a script that may yet be rolled back, or inside of a unit that the log does not have yet.
+/// Messages published by a script that may yet be rolled back, or inside a unit that the journal does not have yet.
 #[derive(Default)]
 pub(crate) struct HeldMessages {
-    /// Where the messages begin of each who holds them back: an EXEC, and the script that runs in it.
+    /// Where the messages of each holder begin: those of an EXEC, and those of a script that runs in it.
     pub(in crate::engine) begins: Vec<usize>,
     pub(in crate::engine) messages: Vec<Message>,
     pub(in crate::engine) bytes: usize,

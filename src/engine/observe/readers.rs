@@ -1,8 +1,8 @@
-//! Who reads what a unit changes, and how much of it a unit must therefore record.
+//! The readers of a unit's changes, which decide how much a unit must record.
 //!
-//! Readers come and go rarely, and every unit needs to know whether there are any. So the answer is kept
-//! ([`ServerState::readers`](crate::engine::ServerState)), and whoever makes a reader come or go has it computed anew
-//! ([`ServerState::readers_changed`](crate::engine::ServerState)). Debug builds compare it with what it should be at every unit.
+//! Readers come and go rarely, and every unit needs to know whether there are any. So the set is kept in
+//! [`Audience::readers`](super::audience::Audience), and any code that adds or removes a reader has it recomputed
+//! ([`ServerState::readers_changed`](crate::engine::ServerState)). Debug builds check the kept set at every unit.
 
 use crate::keyspace::effect::Recording;
 
@@ -11,44 +11,44 @@ use crate::keyspace::effect::Recording;
 pub(in crate::engine) struct Readers(u8);
 
 impl Readers {
-    /// The log, or whoever keeps the whole stream otherwise.
+    /// The journal, or another tail that keeps the whole stream.
     pub(in crate::engine) const LOG: Readers = Readers(1);
-    /// A snapshot under way.
+    /// A running snapshot.
     pub(in crate::engine) const SNAPSHOT: Readers = Readers(1 << 1);
     /// Clients that watch keys.
     pub(in crate::engine) const WATCH: Readers = Readers(1 << 2);
     /// Clients that wait for keys.
     pub(in crate::engine) const WAIT: Readers = Readers(1 << 3);
 
-    /// Eviction, where keys go that were changed longest ago.
+    /// Eviction, under a policy that removes the keys changed longest ago.
     pub(in crate::engine) const USAGE: Readers = Readers(1 << 4);
 
-    /// Clients that are told what they may cache no longer.
+    /// Clients that cache keys.
     pub(in crate::engine) const TRACKING: Readers = Readers(1 << 5);
 
-    /// Those who are told of events.
+    /// Subscribers of keyspace events.
     pub(in crate::engine) const EVENTS: Readers = Readers(1 << 6);
 
-    /// Those who read whole effects.
+    /// Readers of whole effects.
     pub(in crate::engine) const OF_ALL: Readers = Readers(Readers::LOG.0 | Readers::SNAPSHOT.0 | Readers::EVENTS.0);
-    /// Clients that want to know which keys were touched.
+    /// Clients that need the touched keys.
     pub(in crate::engine) const WATCH_OR_WAIT: Readers = Readers(Readers::WATCH.0 | Readers::WAIT.0);
-    /// Those who read which keys were touched.
+    /// All readers of the touched keys.
     pub(in crate::engine) const OF_KEYS: Readers =
         Readers(Readers::WATCH_OR_WAIT.0 | Readers::USAGE.0 | Readers::TRACKING.0);
 
-    /// Whether any of `others` is among them.
+    /// Whether any of `others` is in the set.
     #[inline]
     pub(in crate::engine) fn has(self, others: Readers) -> bool {
         self.0 & others.0 != 0
     }
 
-    /// These, and `others` if that is so.
+    /// Adds `others` if `are_there`.
     pub(in crate::engine) fn and_if(self, others: Readers, are_there: bool) -> Readers {
         if are_there { Readers(self.0 | others.0) } else { self }
     }
 
-    /// What a unit records for them.
+    /// Returns how much a unit records for these readers.
     pub(in crate::engine) fn recording(self) -> Recording {
         match (self.has(Readers::OF_ALL), self.has(Readers::OF_KEYS)) {
             (true, _) => Recording::Full,

@@ -34,8 +34,8 @@ impl Ctx<'_> {
 }
 
 impl Audience {
-    /// Counts and remembers what has become of grants in a unit that has ended. `out` are the sessions that are out of the registry: first the one
-    /// whose command it was.
+    /// Counts and remembers what has become of grants in a unit that has ended. `out` are the sessions that are out of
+    /// the registry: first the one whose command it was.
     #[inline(never)]
     pub(in crate::engine) fn remember_grants(
         &mut self,
@@ -110,7 +110,8 @@ impl ServerState {
     }
 }
 
-/// Warns of messages that have gone from one stream of dead letters to the next too often: once for all of a unit, which may be many.
+/// Warns of messages that have gone from one stream of dead letters to the next too often: once for all of a unit,
+/// which may be many.
 #[cold]
 fn warn_of_circle(ks: &Keyspace) {
     let mut staying = ks.effects().grant_turns().filter(|(_, turn)| turn.turn == Turn::DeadLetterStays);

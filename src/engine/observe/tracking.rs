@@ -1,11 +1,12 @@
 //! Client-side caching: which client may hold which keys in a cache of its own, and is to be told when they change.
 //!
-//! A client that tracks keys ([`CachingClient`]) is remembered in a [table](TrackingTable) for each key that it reads, until that key
-//! changes: it is told once, and has to read the key again to be told again. One that tracks by broadcast is told of every change of
-//! keys that begin with its prefixes, whether it has read them or not, and takes no place in the table.
+//! A client that tracks keys ([`CachingClient`]) is remembered in a [table](TrackingTable) for each key that it reads,
+//! until that key changes: it is told once, and has to read the key again to be told again. One that tracks by
+//! broadcast is told of every change of keys that begin with its prefixes, whether it has read them or not, and takes
+//! no place in the table.
 //!
-//! Keys have no database here, as in Redis: a change of the same name in another one is told, too. Who leaves stays in the table
-//! until the key changes, or until the list of the key's clients would grow.
+//! Keys have no database here, as in Redis: a change of the same name in another one is told, too. Who leaves stays in
+//! the table until the key changes, or until the list of the key's clients would grow.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -160,8 +161,8 @@ impl TrackingTable {
         self.prefixes.clients.get(prefix).map_or(&[], Vec::as_slice)
     }
 
-    /// Remembers that a client may have cached a key. Answers whether there are far too many keys now, of which there may be
-    /// `max_keys`; 0 is any number.
+    /// Remembers that a client may have cached a key. Answers whether there are far too many keys now, of which there
+    /// may be `max_keys`; 0 is any number.
     pub(in crate::engine) fn remember(
         &mut self,
         key: &[u8],
@@ -190,7 +191,8 @@ impl TrackingTable {
         Some(clients)
     }
 
-    /// Ends to be told of changes if no client tracks keys any longer. Who turns it off and on again at once has lost nothing.
+    /// Ends to be told of changes if no client tracks keys any longer. Who turns it off and on again at once has lost
+    /// nothing.
     pub(in crate::engine) fn end_unless_used(&mut self) {
         if self.clients == 0 {
             self.forget_all();
@@ -222,7 +224,8 @@ impl TrackingTable {
         }
     }
 
-    /// Takes out some of the keys that are more than `max_keys`; 0 is any number. The more, the more often in a row that was not enough.
+    /// Takes out some of the keys that are more than `max_keys`; 0 is any number. The more, the more often in a row
+    /// that was not enough.
     pub(in crate::engine) fn take_excess(&mut self, max_keys: usize) -> Vec<Gone> {
         let mut gone = Vec::new();
         let is_over = |table: &TrackingTable| max_keys > 0 && table.keys.len() > max_keys;
@@ -326,7 +329,8 @@ mod tests {
     }
 
     proptest! {
-        /// Who is told of a change are those that have read the key since it last changed, and may be others only who have left.
+        /// Who is told of a change are those that have read the key since it last changed, and may be others only who
+        /// have left.
         #[test]
         fn those_are_told_who_may_cache_a_key(steps in prop::collection::vec(steps(), 1..200)) {
             let mut table = TrackingTable::default();

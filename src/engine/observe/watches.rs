@@ -1,7 +1,7 @@
-//! What WATCH guards.
+//! The keys guarded by WATCH.
 //!
-//! A watched key is registered with the database and name it had; the observer of a unit's effects marks every session that
-//! watches a touched key. Whether the key existed at WATCH tells whether emptying its database changed it.
+//! A watched key is registered with the database and name it had; the observer of a unit's effects marks every session
+//! that watches a touched key. Whether the key existed at WATCH tells whether emptying its database changed it.
 
 use std::collections::btree_map::Entry as Place;
 use std::collections::{BTreeMap, HashMap};
@@ -12,16 +12,16 @@ use crate::engine::session::{Session, Watched};
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::spec::session_key::SessionKey;
 
-/// Watched keys for which a session keeps room.
+/// The number of watched keys for which a session keeps its memory.
 const WATCHED_KEEP: usize = 64;
 
-/// Bytes that it takes to watch a key beside its name, about: who watches it, and what the session knows of it.
+/// Approximate bytes held for a watched key besides its name: in the table and in the session.
 const WATCHED_BYTES: usize = size_of::<Watched>() + size_of::<(Rc<[u8]>, Watchers)>() + 2 * size_of::<usize>();
 
-/// Who watches one key, and whether it existed when they began.
+/// The watchers of one key, each with whether the key existed at its WATCH.
 type Watchers = BTreeMap<SessionKey, bool>;
 
-/// Who watches what.
+/// The watchers of all keys.
 #[derive(Default)]
 pub struct Watches {
     /// By database, then key: a touched key is looked up without being copied.
@@ -29,7 +29,7 @@ pub struct Watches {
 }
 
 impl Watches {
-    /// Whether nobody watches anything.
+    /// Whether no key is watched.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.by_db.is_empty()
@@ -40,7 +40,7 @@ impl Watches {
         self.by_db.values().map(HashMap::len).sum()
     }
 
-    /// Lets a session watch a key of its database. Watching twice counts once.
+    /// Makes a session watch a key of its database. Watching twice counts once.
     pub(in crate::engine) fn add(&mut self, session: &mut Session, key: &[u8], existed: bool) {
         let keys = self.by_db.entry(session.db).or_default();
         let key: Rc<[u8]> = match keys.get_key_value(key) {
@@ -55,7 +55,7 @@ impl Watches {
         }
     }
 
-    /// Ends all watching of a session. Answers whether it watched anything.
+    /// Unwatches all keys of a session. Returns whether it watched any.
     pub(in crate::engine) fn clear(&mut self, session: &mut Session) -> bool {
         session.watch_dirty = false;
         if session.watched.is_empty() {
@@ -79,14 +79,15 @@ impl Watches {
         true
     }
 
-    /// Whose transaction a change of this key ends. A key that was absent at WATCH and now is deleted was there but expired,
-    /// so that nothing has changed: had it been created since, it would have been noted then.
+    /// Returns the sessions whose transaction a change of this key aborts. A key that was absent at WATCH and is
+    /// deleted now existed but was expired, so nothing has changed: a later creation would have been noted then.
     pub(in crate::engine) fn of(&self, db: DbIndex, key: &[u8], is_deletion: bool) -> impl Iterator<Item = SessionKey> {
         let watchers = self.by_db.get(&db).and_then(|keys| keys.get(key)).into_iter().flatten();
         watchers.filter(move |(_, existed)| **existed || !is_deletion).map(|(session, _)| *session)
     }
 
-    /// Whose transaction ends when all keys of a database are replaced: who watches one that existed, or `exists` now.
+    /// Returns the sessions whose transaction aborts when all keys of a database are replaced: those that watch a key
+    /// that existed, or that `exists` now.
     pub(in crate::engine) fn of_database(
         &self,
         db: DbIndex,
@@ -99,8 +100,8 @@ impl Watches {
         })
     }
 
-    /// Whether time has changed a key that the session watches, and nobody has met that: it was there at WATCH and has expired since, or
-    /// it is a stream of which a delayed message is due.
+    /// Whether time has changed a key that the session watches, without any effect yet: the key existed at WATCH and
+    /// has expired since, or it is a stream with a due delayed message.
     pub fn any_overdue(&self, session: &Session, ks: &Keyspace) -> bool {
         session.watched.iter().any(|Watched { db, key }| {
             let existed = self.by_db.get(db).and_then(|keys| keys.get(key)?.get(&session.key));
