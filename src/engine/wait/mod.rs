@@ -1,19 +1,20 @@
 //! Waiting: one mechanism for every command that blocks. [`wait_queues`] has the queues.
 //!
-//! A handler that can't answer yet says [`Wait`]: for which keys, for what in them, and until when. The whole call is parked in a
-//! first-come-first-served queue per key, and its session waits with it. When a unit's effects touch such a key, the calls that
-//! wait for what it now holds are dispatched again from the start, the longest waiting first, and each answers or waits on.
-//! What such a call changes may wake others: that goes on until no touched key has anybody left to serve.
+//! A handler that can't answer yet returns a [`Wait`]: the keys, what it wants to find there, and the deadline. The
+//! whole call is parked in a first-come-first-served queue per key, and its session waits with it. When a unit's
+//! effects touch such a key, the calls that wait for its new content are dispatched again from the start, the longest
+//! waiting first, and each replies or waits on. The changes of such a call may wake further calls, until no touched key
+//! has a call left to serve.
 //!
-//! **Places** of locks and gates are given out strictly in order: a call that waits on when it is dispatched again ends the round for its
-//! key, and handlers refuse who comes while others wait. So the first of a queue is the only one that has to look when a lease ends
-//! (`Engine::serve`), and ten thousand behind it cost nothing.
+//! **Places** of locks and gates are given out strictly in order: a call that waits on when it is dispatched again ends
+//! the round for its key, and handlers refuse newcomers while others wait. So only the first call of a queue has to
+//! look when a lease ends (`Engine::serve`), and ten thousand calls behind it cost nothing.
 //!
-//! **Tickets.** A call that says ASYNC waits in the same queues and does not block its session: it is answered at once with the number
-//! that it has in them, its [`Ticket`], and what it comes to follows as a push. A session may have many of those, beside one call that
-//! blocks it.
+//! **Tickets.** A call with ASYNC waits in the same queues and does not block its session. Its reply comes at once and
+//! holds its number in the queues, the [`Ticket`]; its result follows as a push. A session may have many such calls,
+//! beside one call that blocks it.
 //!
-//! In a script or EXEC nothing waits: the call times out at once. And nobody is served before the whole unit is over.
+//! In a script or EXEC no call waits: it times out at once. No waiting call is served before the whole unit is over.
 
 pub(crate) mod tickets;
 pub(crate) mod wait_queues;
@@ -29,7 +30,7 @@ use crate::resp::reply::Reply;
 use crate::resp::request::OwnedArgv;
 use crate::spec::error::Error;
 
-/// What a call waits to find under its keys. A call is not dispatched again while there is something else.
+/// What a call waits to find at its keys. A call is not dispatched again while a key holds something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
     /// A list with an element.
@@ -38,7 +39,7 @@ pub enum Want {
     ZSet,
     /// A stream, with entries or without.
     Stream,
-    /// Any change: who reads for a consumer group must learn that stream or group is gone.
+    /// Any change: a consumer group's reader must learn that the stream or group is gone.
     Group,
     /// A place of a lock or gate, each of which has one queue.
     Place,
@@ -50,7 +51,7 @@ impl Want {
     pub(in crate::engine) const ALL: [Want; 6] =
         [Want::List, Want::ZSet, Want::Stream, Want::Group, Want::Place, Want::String];
 
-    /// Whether it makes sense to dispatch again who wants this.
+    /// Whether a call with this want could succeed now.
     pub(in crate::engine) fn is_met(self, ks: &Keyspace, db: DbIndex, key: &[u8]) -> bool {
         if self == Want::Group {
             return true;
@@ -58,7 +59,7 @@ impl Want {
         if self == Want::Place {
             return ks.may_have_place(db, key);
         }
-        // Between two units nothing may be removed, not even what has expired: no effect would tell of it.
+        // Between two units no key may be removed, not even an expired one: no effect would record the removal.
         match ks.live(db, key).map(Entry::value) {
             Some(ValueRef::List(_)) => self == Want::List,
             Some(ValueRef::ZSet(_)) => self == Want::ZSet,
@@ -69,61 +70,62 @@ impl Want {
     }
 }
 
-/// Names a call that waits, and says where it stands: calls that came later have larger numbers, whatever they wait for. Never reused.
+/// Identifies a waiting call and orders it: later calls have larger numbers, whatever they wait for. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(NonZeroU64);
 
 impl Ticket {
-    /// The smallest of all.
+    /// The smallest ticket.
     pub(in crate::engine) const FIRST: Ticket = Ticket(NonZeroU64::MIN);
 
-    /// The ticket of this number, if there may be one.
+    /// Returns the ticket of this number, if the number is valid.
     pub fn from_number(number: i64) -> Option<Ticket> {
         u64::try_from(number).ok().and_then(NonZeroU64::new).map(Ticket)
     }
 
-    /// The one that is given next. No server lives to give the last one.
+    /// Returns the next ticket. No server lives long enough to issue the last one.
     pub(in crate::engine) fn next(self) -> Ticket {
         Ticket(self.0.saturating_add(1))
     }
 
-    /// The number, as clients are told it.
+    /// The number that clients see.
     pub fn number(self) -> i64 {
         self.0.get() as i64
     }
 }
 
-/// Answers a call that is to wait beside its session: with its ticket, and how many calls come before it.
+/// Writes the reply to a call that begins to wait beside its session, from its ticket and the number of calls ahead of
+/// it.
 pub(crate) type OnTicket = fn(&mut Reply, Ticket, usize);
 
 /// Why a call can't be answered yet.
 #[derive(Debug)]
 pub struct Wait {
-    /// What may end the waiting.
+    /// What the call wants to find.
     pub want: Want,
-    /// The keys of which any may.
+    /// The keys to find it at; any of them suffices.
     pub keys: OwnedArgv,
     /// When waiting ends without a result, Unix ms; `None`: never.
     pub deadline_ms: Option<i64>,
-    /// When it makes sense to dispatch it again although no key was touched, Unix ms (XREADGROUP CLAIM: an entry has been idle
+    /// When to dispatch the call again although no key was touched, Unix ms (XREADGROUP CLAIM: an entry has been idle
     /// for long enough). Later than now.
     pub retry_at_ms: Option<i64>,
-    /// What is answered when waiting ends without a result.
+    /// Writes the reply when waiting ends without a result.
     pub on_timeout: fn(&mut Reply),
-    /// What is answered at once where the call waits beside its session; `None`: it blocks the session.
+    /// Writes the immediate reply of a call that waits beside its session; `None` if the call blocks the session.
     pub on_ticket: Option<OnTicket>,
-    /// The command to dispatch again, when it is not the one that came (XREAD resolves `$` once).
+    /// The command to dispatch again, if it differs from the original one (XREAD resolves `$` once).
     pub again: Option<OwnedArgv>,
-    /// Whose place it waits for, which is counted for its first key.
+    /// The family of the place that the call waits for; the wait is counted for its first key.
     pub family: Option<Family>,
-    /// What is remembered as the reason when waiting for a place ends without a result, which is a refusal.
+    /// The reason that the history records when waiting for a place ends without a result, which is a refusal.
     pub in_vain: &'static str,
-    /// A string in this key ends the waiting, too: that of a call with the same id, which ONCE has kept.
+    /// A string at this key ends the waiting, too: the result that ONCE kept of a call with the same id.
     pub or_string: Option<Box<[u8]>>,
 }
 
 impl Wait {
-    /// For any of `keys`.
+    /// Waits for any of `keys`.
     pub fn new<'a>(
         want: Want,
         keys: impl Iterator<Item = &'a [u8]>,
@@ -146,13 +148,13 @@ impl Wait {
         }
     }
 
-    /// For nothing but the time.
+    /// Waits only for the deadline.
     pub fn until(deadline_ms: Option<i64>, on_timeout: fn(&mut Reply)) -> Wait {
         Wait::new(Want::Group, std::iter::empty(), deadline_ms, on_timeout)
     }
 }
 
-/// Reads a timeout in seconds, with fractions: the time at which it is over, Unix ms; `None` for 0, which means never.
+/// Parses a timeout in seconds, with fractions, into its end, Unix ms; `None` for 0, which means never.
 pub(crate) fn deadline_after_seconds(text: &[u8], now_ms: i64) -> Result<Option<i64>, Error> {
     let seconds = num::parse_f64(text).ok_or(Error::TimeoutNotFloat)?;
     let timeout_ms = (seconds * 1_000.0).ceil();

@@ -1,4 +1,4 @@
-//! The calls that wait beside a session: their tickets, and what they take. The calls themselves stand in the
+//! The calls that wait beside a session: their tickets and memory. The calls themselves are kept in the
 //! [queues](super::wait_queues).
 
 use std::collections::BTreeSet;
@@ -14,17 +14,17 @@ pub struct Tickets {
 }
 
 impl Tickets {
-    /// How many there are.
+    /// The number of calls.
     pub fn len(&self) -> usize {
         self.tickets.len()
     }
 
-    /// Whether there are none.
+    /// Whether no call waits.
     pub fn is_empty(&self) -> bool {
         self.tickets.is_empty()
     }
 
-    /// Bytes that their calls take, wherever these stand.
+    /// Bytes that the calls take in the queues and here.
     pub fn mem_bytes(&self) -> usize {
         self.bytes
     }
@@ -33,18 +33,18 @@ impl Tickets {
         self.tickets.contains(&ticket)
     }
 
-    /// All of them, in the order in which they came.
+    /// Returns all tickets, in the order in which the calls came.
     pub(in crate::engine) fn into_all(self) -> impl Iterator<Item = Ticket> {
         self.tickets.into_iter()
     }
 
-    /// A call that takes so many bytes waits from now on.
+    /// Adds a waiting call that takes this many bytes.
     pub(in crate::engine) fn add(&mut self, ticket: Ticket, bytes: usize) {
         self.tickets.insert(ticket);
         self.bytes += bytes;
     }
 
-    /// That call waits no longer.
+    /// Removes a call that waits no longer.
     pub(in crate::engine) fn remove(&mut self, ticket: Ticket, bytes: usize) {
         if self.tickets.remove(&ticket) {
             self.bytes -= bytes;

@@ -1,4 +1,4 @@
-//! Who waits for which key, in which order, and until when. What waiting is says [`super`].
+//! The queues of waiting calls per key, with their deadlines. [`super`] explains waiting.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -11,56 +11,58 @@ use crate::resp::request::OwnedArgv;
 use crate::spec::session_key::SessionKey;
 use crate::spec::table::CommandId;
 
-/// Touched keys for which room is kept.
+/// The number of touched keys for which memory is kept.
 const READY_KEEP: usize = 1_024;
 
-/// What it takes to keep a call beside its own bytes: its places in the tables here and in that of its session, as they are when half full.
+/// Bytes of a waiting call besides its own: its places in the tables here and in that of its session, assumed half
+/// full.
 const PLACES_BYTES: usize = 128;
 
-/// What it takes to wait for a key for which nobody else does, beside the key's bytes: its queues, their place in their table, and a leaf.
+/// Bytes of waiting for a key without other waiters, besides the key's bytes: its queues, their place in their table,
+/// and a leaf.
 const QUEUES_BYTES: usize = 350;
 
-/// The kind of the message that tells what a call with a ticket has come to.
+/// The kind of the push with the result of a call with a ticket.
 const PUSH: &[u8] = b"ticket";
 
 /// How a call waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Its session waits with it.
+    /// The call blocks its session.
     Blocking {
         /// The client does not want the reply (CLIENT REPLY).
         is_muted: bool,
     },
-    /// Beside its session, which has been told its ticket.
+    /// The call waits beside its session, whose client knows the ticket.
     Beside,
 }
 
-/// A call that waits.
+/// A waiting call.
 pub struct Parked {
     /// Its place in every queue.
     pub ticket: Ticket,
-    /// Whose it is.
+    /// The session that made the call.
     pub session: SessionKey,
-    /// How it waits.
+    /// How the call waits.
     pub mode: Mode,
-    /// Which command it is.
+    /// The command.
     pub command: CommandId,
     /// Its arguments.
     pub argv: OwnedArgv,
-    /// Its database. A session that it does not block may have selected another one meanwhile.
+    /// Its database. A session that is not blocked may have selected another one since.
     pub db: DbIndex,
     /// See [`Wait`](super::Wait).
     pub want: Want,
     /// See [`Wait`](super::Wait).
     pub keys: OwnedArgv,
-    /// See [`Wait`](super::Wait); but by the [steady](crate::base::clock::Clock::steady_ms) clock, as [`Parked::retry_at_ms`] is:
-    /// however somebody sets the other one meanwhile, the call waits for as long as it was told to.
+    /// See [`Wait`](super::Wait); but by the [steady](crate::base::clock::Clock::steady_ms) clock, as is
+    /// [`Parked::retry_at_ms`]: setting the wall clock does not change how long the call waits.
     pub deadline_ms: Option<i64>,
     /// See [`Wait`](super::Wait).
     pub retry_at_ms: Option<i64>,
     /// See [`Wait`](super::Wait).
     pub on_timeout: fn(&mut Reply),
-    /// How its waiting is counted, if it is.
+    /// How its waiting is counted, if at all.
     pub(in crate::engine) counted: Option<CountedWait>,
     /// See [`Wait`](super::Wait).
     pub in_vain: &'static str,
@@ -71,28 +73,28 @@ pub struct Parked {
 }
 
 impl Parked {
-    /// When something is to be done about it whatever happens to its keys, by the steady clock.
+    /// When the call needs attention even if its keys are not touched, by the steady clock.
     fn due_ms(&self) -> Option<i64> {
         [self.deadline_ms, self.retry_at_ms].into_iter().flatten().min()
     }
 
-    /// The keys for which it waits, each with what it wants to find there.
+    /// The keys that the call waits for, each with what it wants to find there.
     pub(in crate::engine) fn wants(&self) -> impl Iterator<Item = (&[u8], Want)> {
         let keys = self.keys.as_argv().iter().map(|key| (key, self.want));
         keys.chain(self.or_string.iter().map(|key| (&key[..], Want::String)))
     }
 
-    /// Whether its waiting is over at `now_ms`, by the steady clock.
+    /// Whether the call has timed out at `now_ms`, by the steady clock.
     pub(in crate::engine) fn has_timed_out(&self, now_ms: i64) -> bool {
         self.deadline_ms.is_some_and(|at_ms| at_ms <= now_ms)
     }
 
-    /// The ticket that its client was told, if it was told one.
+    /// The ticket that its client knows, if it has one.
     pub(crate) fn told_ticket(&self) -> Option<Ticket> {
         (self.mode == Mode::Beside).then_some(self.ticket)
     }
 
-    /// The beginning of what its client is sent in the end, behind which the reply is to be written.
+    /// Begins the final message to its client; the reply must be written after it.
     pub(in crate::engine) fn begin_answer(&self, form: Form) -> Reply {
         let mut answer = Reply::new(form);
         if self.mode == Mode::Beside {
@@ -103,7 +105,7 @@ impl Parked {
         answer
     }
 
-    /// Bytes that it takes, if nobody else waits for its keys.
+    /// Bytes that the call takes, if no other call waits for its keys.
     pub(in crate::engine) fn mem_bytes(&self) -> usize {
         let queues: usize = self.wants().map(|(key, _)| QUEUES_BYTES + key.len()).sum();
         let id = self.or_string.as_ref().map_or(0, |id| id.len());
@@ -111,14 +113,14 @@ impl Parked {
     }
 }
 
-/// Who waits for one key, by what they want. They never compete for the same thing. A call leaves its queue from anywhere without a
-/// search, however many wait.
+/// The calls that wait for one key, by want. Calls of different wants never compete for the same thing. A call leaves
+/// its queue from any position without a search, however many wait.
 #[derive(Default)]
 struct Queues {
     waiting: [BTreeSet<Ticket>; Want::ALL.len()],
-    /// Whether the key stands in [`Waits::ready`].
+    /// Whether the key is in [`Waits::ready`].
     ready: bool,
-    /// Whether it stands in [`Waits::put_off`].
+    /// Whether the key is in [`Waits::put_off`].
     put_off: bool,
 }
 
@@ -134,53 +136,54 @@ pub(in crate::engine) struct Ready {
     pub key: Box<[u8]>,
 }
 
-/// Who waits for what.
+/// All waiting calls.
 #[derive(Default)]
 pub struct Waits {
-    /// The calls, but for one that was [taken](Self::take).
+    /// The calls, except those that were [taken](Self::take).
     calls: BTreeMap<Ticket, Box<Parked>>,
     /// By database, then key: a touched key is looked up without being copied.
     queues: HashMap<DbIndex, HashMap<Box<[u8]>, Queues>>,
     deadlines: BTreeSet<(i64, Ticket)>,
     ready: VecDeque<Ready>,
-    /// Those of which not all were served that could be, because one slice has served enough.
+    /// Touched keys with calls left to serve, because one slice has served enough.
     put_off: VecDeque<Ready>,
-    /// How many calls there are.
+    /// The number of calls.
     len: usize,
-    /// How many of them block their sessions.
+    /// The number of calls that block their sessions.
     blocking: usize,
     last: Option<Ticket>,
 }
 
 impl Waits {
-    /// Whether nobody waits.
+    /// Whether no call waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many calls wait.
+    /// The number of waiting calls.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// How many of them block their sessions.
+    /// The number of calls that block their sessions.
     pub fn blocking(&self) -> usize {
         self.blocking
     }
 
-    /// How many keys are waited for, and for how many of them by calls that mind if the key goes (XREADGROUP).
+    /// The number of keys that calls wait for, and the number of those with a call that also waits for the key's end
+    /// (XREADGROUP).
     pub fn keys(&self) -> (usize, usize) {
         let all = || self.queues.values().flat_map(HashMap::values);
         (all().count(), all().filter(|queues| !queues.waiting[Want::Group as usize].is_empty()).count())
     }
 
-    /// A call that waits.
+    /// A waiting call.
     pub fn get(&self, ticket: Ticket) -> Option<&Parked> {
         self.calls.get(&ticket).map(|parked| &**parked)
     }
 
-    /// The ticket of a call that is about to be queued, behind all that are there.
+    /// Issues the ticket of a call about to be queued, behind all present calls.
     pub(in crate::engine) fn issue(&mut self) -> Ticket {
         let ticket = self.last.map_or(Ticket::FIRST, Ticket::next);
         self.last = Some(ticket);
@@ -203,22 +206,22 @@ impl Waits {
         self.calls.insert(ticket, parked);
     }
 
-    /// Takes a call out, to be dispatched again or answered. It keeps its places in the queues until it is [put](Self::put) back or
-    /// [removed](Self::remove).
+    /// Takes a call out, to dispatch it again or to reply. It keeps its places in the queues until it is
+    /// [put](Self::put) back or [removed](Self::remove).
     pub(in crate::engine) fn take(&mut self, ticket: Ticket) -> Option<Box<Parked>> {
         self.calls.remove(&ticket)
     }
 
-    /// A call that was taken waits on.
+    /// Puts back a taken call, which waits on.
     pub(in crate::engine) fn put(&mut self, parked: Box<Parked>) {
         self.calls.insert(parked.ticket, parked);
     }
 
-    /// Takes a call out of all queues that was taken.
+    /// Removes a taken call from all queues.
     pub(in crate::engine) fn remove(&mut self, parked: &Parked) {
         self.len -= 1;
         self.blocking -= usize::from(parked.mode != Mode::Beside);
-        // Also of those who wait for no key: WAIT.
+        // Also for calls that wait for no key: WAIT.
         if let Some(at_ms) = parked.due_ms() {
             self.deadlines.remove(&(at_ms, parked.ticket));
         }
@@ -249,7 +252,7 @@ impl Waits {
         }
     }
 
-    /// Whether a key was touched for which somebody waits.
+    /// Whether a key with waiting calls was touched.
     #[inline]
     pub(in crate::engine) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
@@ -285,13 +288,13 @@ impl Waits {
         Some(ready)
     }
 
-    /// Gives back the room of touched keys that are looked after.
+    /// Frees memory kept for touched keys that were served.
     pub(in crate::engine) fn give_back(&mut self) {
         fit_queue(&mut self.ready);
         fit_queue(&mut self.put_off);
     }
 
-    /// Leaves a key that was [taken](Self::take_ready) to another slice.
+    /// Leaves a [taken](Self::take_ready) key to a later slice.
     pub(in crate::engine) fn put_off(&mut self, ready: Ready) {
         let queues = self.queues.get_mut(&ready.db).and_then(|by_key| by_key.get_mut(&ready.key));
         if queues.is_some_and(|queues| !std::mem::replace(&mut queues.put_off, true)) {
@@ -299,7 +302,7 @@ impl Waits {
         }
     }
 
-    /// Takes the next key that was left to this slice.
+    /// Takes the next key that an earlier slice left.
     pub(in crate::engine) fn take_put_off(&mut self) -> Option<Ready> {
         let ready = self.put_off.pop_front()?;
         if self.put_off.is_empty() && self.put_off.capacity() > READY_KEEP {
@@ -311,13 +314,13 @@ impl Waits {
         Some(ready)
     }
 
-    /// Whether a key is to be looked at, now or in another slice.
+    /// Whether a touched key is left to serve, now or in a later slice.
     #[inline]
     pub(in crate::engine) fn has_work(&self) -> bool {
         self.has_ready() || !self.put_off.is_empty()
     }
 
-    /// The longest waiting call of a queue; with `after`, among those that came later than that.
+    /// Returns the longest waiting call of a queue; with `after`, among the calls that came later than `after`.
     pub(in crate::engine) fn next_after(&self, ready: &Ready, want: Want, after: Option<Ticket>) -> Option<Ticket> {
         let queue = self.queue(ready.db, &ready.key, want)?;
         let from = after.map_or(Ticket::FIRST, Ticket::next);
@@ -343,13 +346,13 @@ impl Waits {
         Some(&self.queues.get(&db)?.get(key)?.waiting[want as usize])
     }
 
-    /// When the next call times out or is to be dispatched again, by the steady clock.
+    /// When the next call times out or must be dispatched again, by the steady clock.
     #[inline]
     pub fn next_deadline_ms(&self) -> Option<i64> {
         self.deadlines.first().map(|(at_ms, _)| *at_ms)
     }
 
-    /// A call of which that time has come.
+    /// Returns a call whose time has come.
     pub(in crate::engine) fn due(&self, now_ms: i64) -> Option<Ticket> {
         self.deadlines.first().filter(|(at_ms, _)| *at_ms <= now_ms).map(|(_, ticket)| *ticket)
     }
