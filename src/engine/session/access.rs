@@ -1,5 +1,5 @@
-//! Who a session acts as, and what of that keeps its commands from running: [`acl`](crate::acl) decides, this asks it, notes what was
-//! refused, and carries changes of users to the sessions.
+//! The user that a session acts as, and the refusals that follow: [`acl`](crate::acl) decides; this file asks it,
+//! records refusals, and applies changes of users to the sessions.
 
 use super::client_line::describe_calling;
 use super::subscriptions::{Kind, Space};
@@ -21,7 +21,7 @@ const WRONG_PASSWORD: Error = Error::text("WRONGPASS invalid username-password p
 
 /// Logging in.
 impl ServerState {
-    /// Makes a session that of a user, if the password is right.
+    /// Makes a session act as a user, if the password is right.
     pub fn log_in(&mut self, session: &mut Session, argv: Argv<'_>, name: &[u8], password: &[u8]) -> Result<(), Error> {
         match self.acl.find(name) {
             Some((id, user)) if user.accepts(password) => {
@@ -37,8 +37,8 @@ impl ServerState {
         }
     }
 
-    /// A client has shown a certificate that gives it these names: it acts as the first of them that is a user, and needs no password. If
-    /// none is, it stays who it is, and ACL LOG has the last name.
+    /// Signs a client in by the names of its certificate: it acts as the first name that is a user, without a password.
+    /// If none is a user, the client's user does not change and ACL LOG records the last name.
     pub fn sign_in_by_certificate(&mut self, key: SessionKey, names: &[&[u8]]) {
         let user = |name: &&[u8]| self.acl.find(name).filter(|(_, user)| user.is_on).map(|(id, _)| id);
         let (user, last) = (names.iter().find_map(user), names.last());
@@ -53,7 +53,7 @@ impl ServerState {
         self.clients.sessions.put(session);
     }
 
-    /// Brings a session back to who it was when it connected.
+    /// Resets a session to the user it had when it connected.
     pub fn log_out(&self, session: &mut Session) {
         self.become_user(session, DEFAULT, self.acl.is_open());
     }
@@ -64,7 +64,7 @@ impl ServerState {
         self.restrict_to_user(session);
     }
 
-    /// Sets the restrictions that follow from who a session acts as.
+    /// Sets the restrictions that follow from a session's user.
     pub(in crate::engine) fn restrict_to_user(&self, session: &mut Session) {
         let is_stranger = !session.authenticated && !self.acl.is_open();
         let is_limited = !self.acl.get(session.user).is_some_and(|user| user.may_do_everything());
@@ -75,7 +75,7 @@ impl ServerState {
 
 /// Changes of users.
 impl ServerState {
-    /// Makes the users that the configuration names, by its lines or by a file. Fails with what is wrong.
+    /// Makes the users that the configuration names, in its lines or in a file. Fails with a description of the error.
     pub fn configure_users(&mut self) -> Result<(), String> {
         let config = &self.config;
         let all_channels = config.acl_pubsub_default == AclPubsubDefault::AllChannels;
@@ -106,14 +106,14 @@ impl ServerState {
         Ok(())
     }
 
-    /// Carries what has changed of users to all sessions: those whose user is gone are closed, and so are those that listen to what their
-    /// user may not any more.
+    /// Applies changes of users to all sessions. Sessions whose user is gone are closed, and so are sessions subscribed
+    /// to channels that their user may no longer read.
     pub fn users_changed(&mut self, current: &mut Session) {
         let gone: Vec<SessionKey> =
             self.clients.sessions.iter().filter(|session| self.must_go(session)).map(|session| session.key).collect();
         gone.into_iter().for_each(|key| self.kill(key));
         if self.must_go(current) {
-            // It still reads the answer.
+            // The current session still gets the reply.
             self.close_soon(current);
         }
         let mut sessions = std::mem::take(&mut self.clients.sessions);
@@ -140,7 +140,7 @@ impl ServerState {
             && may_listen(Kind::Pattern, true))
     }
 
-    /// Acts on a new `requirepass`: those who are in stay in.
+    /// Applies a new `requirepass`. Authenticated sessions stay authenticated.
     pub fn password_changed(&mut self, current: &mut Session) {
         let password = self.config.requirepass.clone();
         self.acl.set_default_password(&password, self.table);
@@ -148,7 +148,7 @@ impl ServerState {
     }
 }
 
-/// What is said of a wrong line about a user in the configuration.
+/// The error text for a wrong line about a user in the configuration.
 fn declaration_error(fault: Fault) -> String {
     let (what, why) = match fault {
         Fault::NoUser => return "Error in user declaration: a name is missing".to_owned(),
@@ -164,7 +164,7 @@ fn declaration_error(fault: Fault) -> String {
 
 /// Calls.
 impl ServerState {
-    /// Whether a session's user may make a call. What is refused is noted, and said in the words for a client.
+    /// Checks whether a session's user may make a call. A refusal is recorded and returned as the client's error.
     #[cold]
     pub(in crate::engine) fn admit_user(
         &mut self,
@@ -181,7 +181,7 @@ impl ServerState {
         }))
     }
 
-    /// The same for what was queued: whether it may still run when EXEC comes.
+    /// Checks whether a queued call may still run when EXEC comes.
     #[cold]
     pub fn admit_queued(&mut self, session: &Session, entry: &Entry, argv: Argv<'_>) -> Result<(), Error> {
         let Some(denied) = self.refused_to(session, entry, argv) else { return Ok(()) };
@@ -198,32 +198,33 @@ impl ServerState {
         )))
     }
 
-    /// What of a call is not allowed, if anything is. One whose user is gone may do nothing.
+    /// Returns the part of a call that is denied, if any. A session whose user is gone may do nothing.
     pub(in crate::engine) fn refused_to(&self, session: &Session, entry: &Entry, argv: Argv<'_>) -> Option<Denied> {
         let Some(user) = self.acl.get(session.user) else { return Some(Denied::Command(0)) };
         check(user, self.table, entry, argv, self.place_of(session)).err()
     }
 
-    /// Where a session's next call is made: in a transaction that is put together, behind what that selects.
+    /// Returns the place of a session's next call: inside MULTI, the database of the last queued SELECT counts.
     pub fn place_of(&self, session: &Session) -> Place {
         let selected = session.transaction.as_ref().and_then(|transaction| transaction.selected);
         Place { db: selected.unwrap_or(session.db), databases: self.config.databases }
     }
 
-    /// Whether a call may read keys whose names it makes of what it finds (SORT BY and GET).
+    /// Whether a call may read keys whose names it builds from data (SORT BY and GET).
     pub fn may_read_any_key(&self, session: &Session, entry: &Entry, argv: Argv<'_>) -> bool {
         !session.restrictions.has(Restrictions::LIMITED)
             || self.acl.get(session.user).is_some_and(|user| reads_all_keys(user, entry, argv, self.place_of(session)))
     }
 
-    /// Whether a call that is about all keys may tell of this one.
+    /// Whether a call about all keys may show this key.
     pub fn may_tell_of(&self, session: &Session, entry: &Entry, argv: Argv<'_>, db: DbIndex, key: &[u8]) -> bool {
         let place = Place { db, ..self.place_of(session) };
         !session.restrictions.has(Restrictions::LIMITED)
             || self.acl.get(session.user).is_some_and(|user| also_reads(user, entry, argv, place, key))
     }
 
-    /// Whether a call may bring about a value that writes these keys by itself: a stock its stream, a stream its dead letters.
+    /// Whether a call may create a value that writes these keys by itself: a stock its stream, a stream its dead
+    /// letters.
     pub fn may_also_write(&self, session: &Session, entry: &Entry, argv: Argv<'_>, keys: &[&[u8]]) -> bool {
         if keys.is_empty() || !session.restrictions.has(Restrictions::LIMITED) {
             return true;
@@ -232,7 +233,8 @@ impl ServerState {
         user.is_some_and(|user| also_writes(user, entry, argv, self.place_of(session), keys))
     }
 
-    /// If the call `is_inner`, the client itself has called EXEC or a script, and that is what ACL LOG shows it doing.
+    /// Records a refusal. If the call `is_inner`, the client itself called EXEC or a script, and ACL LOG shows that
+    /// call.
     fn note_denied(
         &mut self,
         session: &Session,
@@ -285,7 +287,7 @@ impl ServerState {
     ) {
         self.meters.stats.refusals[reason as usize] += 1;
         let mut client = Vec::new();
-        // A client that is refused again and again must not have long names copied each time.
+        // Long names of a client that is refused again and again must not be copied each time.
         describe_calling(&mut client, self, session, command, ACL_LOG_MAX_NAME_BYTES);
         client.pop_if(|byte| *byte == b'\n');
         let case = Case {
@@ -300,7 +302,8 @@ impl ServerState {
     }
 }
 
-/// What a user is told of a refusal, by which `entry` is the command if that is denied; with the `object` that was asked for, if that is to be named.
+/// The error text of a refusal. `entry` is the command, if the command is denied; `object` is the requested object, if
+/// it should be named.
 pub(crate) fn refusal(user: &[u8], entry: &Entry, denied: Denied, object: Option<&[u8]>) -> String {
     let user = String::from_utf8_lossy(user);
     let object = object.map(String::from_utf8_lossy);

@@ -1,45 +1,45 @@
-//! What a session with CLIENT TRACKING ON has asked for.
+//! The CLIENT TRACKING options of a session.
 
 use std::collections::BTreeSet;
 
-/// What a client with CLIENT TRACKING ON has asked for.
+/// The options of a client with CLIENT TRACKING ON.
 #[derive(Debug, Default)]
 pub struct CachingClient {
-    /// Is told of prefixes, and not of what it reads.
+    /// Whether it gets the invalidations of whole prefixes, not of the keys that it reads (BCAST).
     pub broadcasts: bool,
-    /// Which of its reads count.
+    /// Which of its reads are tracked.
     pub choice: Choice,
-    /// Is not told of what it changes itself.
+    /// Whether it gets no invalidations of its own changes.
     pub is_noloop: bool,
-    /// Who is told in its place.
+    /// The client that gets the invalidations in its place.
     pub redirect: Option<u64>,
-    /// That one was gone when it was to be told something.
+    /// Whether the redirect client was gone when an invalidation was due.
     pub is_redirect_broken: bool,
-    /// The prefixes that it is told of, if it `broadcasts`.
+    /// The prefixes of which it gets invalidations, if it `broadcasts`.
     pub prefixes: BTreeSet<Box<[u8]>>,
-    /// CLIENT CACHING was called: the next command, or transaction, is an exception from what `choice` says.
+    /// CLIENT CACHING was called: the next command, or transaction, is an exception to `choice`.
     pub is_exception: bool,
 }
 
-/// The client that is told in place of the caller; 0 is the caller, -1 nobody.
+/// The client that gets the invalidations in place of the caller; 0 for the caller itself, -1 without tracking.
 pub(crate) fn redirect(client: Option<&CachingClient>) -> i64 {
     client.map_or(-1, |client| client.redirect.unwrap_or(0) as i64)
 }
 
-/// Which reads of a client count.
+/// Which reads of a client are tracked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// All.
+    /// All reads.
     #[default]
     All,
-    /// Those behind CLIENT CACHING YES.
+    /// Reads after CLIENT CACHING YES.
     OptIn,
-    /// All but those behind CLIENT CACHING NO.
+    /// All reads except those after CLIENT CACHING NO.
     OptOut,
 }
 
 impl CachingClient {
-    /// Whether what it reads now is to be remembered.
+    /// Whether the client's current reads are tracked.
     pub(in crate::engine) fn caches(&self) -> bool {
         match self.choice {
             _ if self.broadcasts => false,
@@ -49,7 +49,7 @@ impl CachingClient {
         }
     }
 
-    /// Bytes that it takes.
+    /// Bytes that the options take.
     pub(in crate::engine) fn mem_bytes(&self) -> usize {
         size_of::<CachingClient>()
             + self.prefixes.iter().map(|prefix| prefix.len() + size_of::<Box<[u8]>>()).sum::<usize>()

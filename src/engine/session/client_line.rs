@@ -1,4 +1,4 @@
-//! What CLIENT LIST says of one connection.
+//! The line of CLIENT LIST for one connection.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -9,14 +9,16 @@ use super::{Restrictions, Session};
 use crate::engine::state::ServerState;
 use crate::resp::request::abridge;
 
-/// One line of CLIENT LIST: the fields of Redis 8.0, and behind them those that Valkey 9.1 has beside them. What a session keeps only while one of its commands runs (argument buffers and the one in which
-/// replies are made are shared by all) counts as 0; replies on their way to the socket count as unsent.
+/// Writes one line of CLIENT LIST: the fields of Redis 8.0, then the further fields of Valkey 9.1. Memory that a
+/// session has only while one of its commands runs counts as 0, since all sessions share the argument and reply
+/// buffers; replies on their way to the socket count as unsent.
 pub(crate) fn describe(text: &mut Vec<u8>, server: &ServerState, session: &Session) {
     let command = session.last_command.map_or("NULL", |command| &server.table.by_id(command).full_name);
     describe_calling(text, server, session, command, usize::MAX);
 }
 
-/// The same of a client whose command is still being looked at; of each name that it has given itself no more than `longest_name` bytes.
+/// Writes the line of a client whose command is still being checked, with at most `longest_name` bytes of each name
+/// that the client gave itself.
 pub(in crate::engine) fn describe_calling(
     text: &mut Vec<u8>,
     server: &ServerState,
@@ -69,7 +71,7 @@ pub(in crate::engine) fn describe_calling(
     );
 }
 
-/// Whose name a client acts in.
+/// The name of the user that a client acts as.
 pub(crate) fn user_of<'s>(server: &'s ServerState, session: &Session) -> Cow<'s, str> {
     String::from_utf8_lossy(server.acl.name(session.user))
 }

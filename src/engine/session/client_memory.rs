@@ -1,11 +1,12 @@
-//! `maxmemory-clients`: what all clients together may hold.
+//! `maxmemory-clients`: the memory that all clients together may hold.
 //!
-//! A client holds what it has sent and is not answered yet, what it has queued for EXEC, the names of what it watches and listens to, and
-//! what it has not read ([`Session::mem_bytes`]). While there is a limit each session is *weighed* whenever it has been fed, and whenever
-//! something was pushed to it: the sum is kept, and beyond the limit the clients that hold most are closed, until the rest fits. So a
-//! crowd of clients, or a few greedy ones, can't take the memory that the data should have, and evict that.
+//! A client holds its unanswered input, its queue for EXEC, the names of its watched keys and subscriptions, and its
+//! unread output ([`Session::mem_bytes`]). While there is a limit, each session is *weighed* whenever it has been fed
+//! and whenever something was pushed to it. The sum is kept; above the limit the clients that hold most are closed
+//! until the rest fits. So neither a crowd of clients nor a few greedy ones can take the memory of the data and have
+//! the data evicted.
 //!
-//! CLIENT NO-EVICT protects a client: it counts, and is not closed.
+//! CLIENT NO-EVICT protects a client: its memory counts, but it is not closed.
 
 use super::Session;
 use super::clients::Clients;
@@ -14,12 +15,12 @@ use crate::engine::meters::stats::Stats;
 use crate::spec::session_key::SessionKey;
 
 impl Clients {
-    /// A session is gone.
+    /// Subtracts the weight of a session that is gone.
     pub(in crate::engine) fn forget_weight(&mut self, weight: usize) {
         self.bytes = self.bytes.saturating_sub(weight as u64);
     }
 
-    /// Weighs a session whose memory may have changed, if there is a limit, and makes room for it if it is too much.
+    /// Weighs a session whose memory may have changed, if there is a limit, and closes clients if the sum is too large.
     #[inline]
     pub fn weigh(&mut self, stats: &mut Stats, key: SessionKey) {
         if self.limit > 0 {
@@ -27,7 +28,8 @@ impl Clients {
         }
     }
 
-    /// Weighs a session that has so many bytes of input. Before what is complete of it runs: it may be one command that is too large.
+    /// Weighs a session that has `input` bytes of input, before its complete commands run: a single command may be too
+    /// large.
     #[inline]
     pub(in crate::engine) fn weigh_input(&mut self, stats: &mut Stats, key: SessionKey, bytes: usize) {
         if self.limit > 0 {
@@ -49,7 +51,7 @@ impl Clients {
         }
     }
 
-    /// Closes those that hold most until the rest fits.
+    /// Closes the clients that hold most until the rest fits.
     fn evict(&mut self, stats: &mut Stats) {
         while self.limit > 0 && self.bytes > self.limit {
             let may_go = self.sessions.iter_mut().filter(|session| !session.no_evict && !session.killed);
@@ -62,8 +64,8 @@ impl Clients {
         }
     }
 
-    /// Acts on a new `maxmemory-clients`, or on a new `maxmemory`, of which it may be a share. `current` is the session whose command
-    /// set it; it is weighed when that is over.
+    /// Applies a new `maxmemory-clients`, or a new `maxmemory` of which it may be a share. `current` is the session
+    /// whose command set it; the session is weighed after that command.
     pub fn limit_changed(&mut self, config: &Config, stats: &mut Stats, current: &mut Session) {
         self.limit = config.maxmemory_clients.bytes(config.maxmemory);
         self.bytes = 0;
@@ -112,13 +114,13 @@ mod tests {
         hold(server, 0, 100_000);
         let limit = |server: &mut crate::engine::ServerState, bytes: &str| {
             server.config.set([(&b"maxmemory-clients"[..], bytes.as_bytes())], Default::default()).expect("a limit");
-            // Whose command that is was not weighed yet.
+            // The session of the running command was not weighed yet.
             let mut current = server.clients.sessions.take(keys[5]).expect("it is connected");
             server.clients.limit_changed(&server.config, &mut server.meters.stats, &mut current);
             server.clients.sessions.put(current);
             server.clients.weigh(&mut server.meters.stats, keys[5]);
         };
-        // What was held before counts from the beginning on.
+        // Memory held before the limit was set counts at once.
         limit(server, "1000000");
         hold(server, 1, 300_000);
         hold(server, 2, 300_000);

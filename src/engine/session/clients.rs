@@ -1,4 +1,4 @@
-//! All connections, and what they take together.
+//! All connections and the memory they take together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::engine::meters::stats::Stats;
 use crate::spec::session_key::SessionKey;
 
-/// The connections, and what they take together.
+/// The connections and the memory they take together.
 #[derive(Default)]
 pub struct Clients {
     /// All sessions but the one whose command runs.
@@ -36,9 +36,9 @@ pub struct Clients {
 pub(in crate::engine) struct Room {
     /// Bytes that the outboxes of all sessions hold, as far as [`Clients::count_unsent`] was told.
     pub(in crate::engine) held: usize,
-    /// The command that has just run is to run again.
+    /// The last command was taken back and must run again.
     pub(in crate::engine) takes_back: bool,
-    /// Since when somebody waits, by the steady clock.
+    /// Since when a client waits for room, by the steady clock.
     pub(in crate::engine) missed_since_ms: Option<i64>,
 }
 
@@ -48,7 +48,7 @@ impl Room {
         self.held > OUTBOX_TOTAL_PAUSE_BYTES
     }
 
-    /// Whether the command that has just run was taken back. Asked once.
+    /// Whether the last command was taken back. The answer is cleared by asking.
     #[inline]
     pub(in crate::engine) fn has_taken_back(&mut self) -> bool {
         std::mem::take(&mut self.takes_back)
@@ -56,7 +56,7 @@ impl Room {
 }
 
 impl Clients {
-    /// Closes clients that neither sent a command nor wait for one to be answered for `timeout` seconds.
+    /// Closes clients that have sent no command for `timeout` seconds and wait for no reply.
     pub(in crate::engine) fn close_idle(&mut self, config: &Config, stats: &Stats, safe: Lsn) {
         if config.timeout_s == 0 {
             return;

@@ -1,12 +1,13 @@
 //! Bytes on their way to a client: replies, from when they are made until the socket takes them, and what is pushed.
 //!
-//! They lie in chunks, in the order in which they are sent. A chunk is freed as soon as it is sent, so that what is held
-//! ([`Outbox::held`]) stays close to what is unsent, and grows without copying what is there already. Most outboxes hold
-//! one small reply for a moment: that is `front` alone.
+//! They lie in chunks, in the order in which they are sent. A chunk is freed as soon as it is sent, so that what is
+//! held ([`Outbox::held`]) stays close to what is unsent, and grows without copying what is there already. Most
+//! outboxes hold one small reply for a moment: that is `front` alone.
 //!
-//! **Fences.** What a client reads must not be lost by a crash afterwards. So bytes come with a fence, the last unit that they
-//! show ([`Lsn::NONE`] if they show none), and leave when the log has reached it. The order stays: what stands behind a fence
-//! waits for it, too. [`Outbox::sendable`] is the one way out; without a log there are no fences, and all may leave.
+//! **Fences.** What a client reads must not be lost by a crash afterwards. So bytes come with a fence, the last unit
+//! that they show ([`Lsn::NONE`] if they show none), and leave when the log has reached it. The order stays: what
+//! stands behind a fence waits for it, too. [`Outbox::sendable`] is the one way out; without a log there are no fences,
+//! and all may leave.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -36,7 +37,8 @@ pub struct Outbox {
     gone: u64,
     /// From which position on bytes wait for which unit. Both only grow from one to the next.
     fences: Fences,
-    /// The same of the replies that are appended next, from an offset among them on; for no unit while there is no fence.
+    /// The same of the replies that are appended next, from an offset among them on; for no unit while there is no
+    /// fence.
     coming: (usize, Lsn),
     /// For which unit the connection is known to wait.
     awaited: Lsn,
@@ -122,7 +124,8 @@ impl Outbox {
         self.wake();
     }
 
-    /// Of the replies that are [appended](Self::append) next those from offset `from` on show the data as of unit `fence`.
+    /// Of the replies that are [appended](Self::append) next those from offset `from` on show the data as of unit
+    /// `fence`.
     #[inline]
     pub fn fence_coming(&mut self, from: usize, fence: Lsn) {
         let (first, lsn) = self.coming;
@@ -135,13 +138,15 @@ impl Outbox {
         Some(self.coming).filter(|(_, lsn)| *lsn > Lsn::NONE)
     }
 
-    /// Which unit the next bytes among the replies that are [appended](Self::append) next wait for in any case: those before them do.
+    /// Which unit the next bytes among the replies that are [appended](Self::append) next wait for in any case: those
+    /// before them do.
     #[inline]
     pub(in crate::engine) fn fence_of_next(&self) -> Lsn {
         self.coming.1
     }
 
-    /// The replies that would be [appended](Self::append) next are taken back from offset `start` on, and so are their fences.
+    /// The replies that would be [appended](Self::append) next are taken back from offset `start` on, and so are their
+    /// fences.
     pub(in crate::engine) fn take_back_coming(&mut self, start: usize) {
         if self.coming.0 >= start {
             self.coming = (0, Lsn::NONE);
@@ -186,8 +191,8 @@ impl Outbox {
         !self.fences.is_empty()
     }
 
-    /// The one way out: how many of the unsent bytes, from the first on, may leave when no crash can take away what units up to
-    /// `safe` have changed.
+    /// The one way out: how many of the unsent bytes, from the first on, may leave when no crash can take away what
+    /// units up to `safe` have changed.
     pub fn sendable(&mut self, safe: Lsn) -> usize {
         while self.fences.front().is_some_and(|fence| fence.lsn <= safe) {
             self.fences.pop_front();
@@ -198,22 +203,22 @@ impl Outbox {
         }
     }
 
-    /// How many of the bytes count as left unread. What waits for the log is not the reader's fault; but a log that takes nothing,
-    /// as of a full disk, may take nothing for ever, and memory ends.
+    /// How many of the bytes count as left unread. What waits for the log is not the reader's fault; but a log that
+    /// takes nothing, as of a full disk, may take nothing for ever, and memory ends.
     pub(in crate::engine) fn unread(&mut self, reach: Reach) -> usize {
         if reach.is_unlogged { self.len() } else { self.sendable(reach.safe) }
     }
 
-    /// The unit that the first bytes wait for, as of the last look at [`sendable`](Self::sendable); `None` if they wait for none, or
-    /// this was answered before.
+    /// The unit that the first bytes wait for, as of the last look at [`sendable`](Self::sendable); `None` if they wait
+    /// for none, or this was answered before.
     pub(in crate::engine) fn begin_waiting(&mut self) -> Option<Lsn> {
         let lsn = self.fences.front().map(|fence| fence.lsn).filter(|lsn| *lsn != self.awaited)?;
         self.awaited = lsn;
         Some(lsn)
     }
 
-    /// Whether there is something, also among the replies that are appended next, that must not leave unless units behind `safe`
-    /// become safe.
+    /// Whether there is something, also among the replies that are appended next, that must not leave unless units
+    /// behind `safe` become safe.
     pub fn shows_more_than(&self, safe: Lsn) -> bool {
         self.fences.back().map_or(Lsn::NONE, |fence| fence.lsn).max(self.coming.1) > safe
     }
@@ -331,8 +336,8 @@ impl Outbox {
         }
     }
 
-    /// Drops what is unsent, and all that is appended later: part of a reply may have left, and the reader would take what came
-    /// behind that for the rest of it.
+    /// Drops what is unsent, and all that is appended later: part of a reply may have left, and the reader would take
+    /// what came behind that for the rest of it.
     pub(in crate::engine) fn close(&mut self) {
         *self = Outbox { is_closed: true, waker: self.waker.take(), ..Outbox::default() };
     }

@@ -1,15 +1,17 @@
 //! What a client may leave unread: `client-output-buffer-limit`, counted as Redis counts.
 //!
-//! Redis compares when it adds to a client's replies, before the socket is offered any of them. So do we, in three places: when
-//! what a connection has sent is answered (all of it counts, though the socket might take it at once), when something is pushed to
-//! a client, and when a socket takes no more. Up to [`OUTPUT_UNCOUNTED_BYTES`] count for nothing: in Redis they lie in a buffer that
-//! each client has.
+//! Redis compares when it adds to a client's replies, before the socket is offered any of them. So do we, in three
+//! places: when what a connection has sent is answered (all of it counts, though the socket might take it at once),
+//! when something is pushed to a client, and when a socket takes no more. Up to [`OUTPUT_UNCOUNTED_BYTES`] count for
+//! nothing: in Redis they lie in a buffer that each client has.
 //!
-//! Who has more unread than the hard limit of its class is closed at once, and gets nothing of it. What waits for the log is not
-//! the reader's fault: it does not count towards soft limits, nor for those to whom others push, who have asked for nothing.
+//! Who has more unread than the hard limit of its class is closed at once, and gets nothing of it. What waits for the
+//! log is not the reader's fault: it does not count towards soft limits, nor for those to whom others push, who have
+//! asked for nothing.
 //!
-//! MONITOR's clients are ordinary ones, for whom there mostly is no limit. Then that of replicas holds for them, so that
-//! nobody fills the memory by looking on. The same hard limit holds for the invalidations of a client that caches keys, without its replies.
+//! MONITOR's clients are ordinary ones, for whom there mostly is no limit. Then that of replicas holds for them, so
+//! that nobody fills the memory by looking on. The same hard limit holds for the invalidations of a client that caches
+//! keys, without its replies.
 
 use super::{ClientType, Restrictions, Session};
 use crate::base::limits::{
@@ -80,8 +82,8 @@ impl PushLimits<'_> {
         }
     }
 
-    /// This session was told in so many bytes what it caches no longer. Others cause that without end; its replies, which it asked
-    /// for, do not count.
+    /// This session was told in so many bytes what it caches no longer. Others cause that without end; its replies,
+    /// which it asked for, do not count.
     pub(in crate::engine) fn hold_told(&mut self, session: &mut Session, bytes: usize) {
         session.told_bytes += bytes;
         self.hold(session);
@@ -107,8 +109,8 @@ impl Clients {
         PushLimits { config, stats, limits_due: &mut self.limits_due, reach }.hold(session);
     }
 
-    /// What a session was sent is answered with `out`, which is more than never counts. Closes it if that is too much with what it has
-    /// not read before.
+    /// What a session was sent is answered with `out`, which is more than never counts. Closes it if that is too much
+    /// with what it has not read before.
     #[cold]
     pub(in crate::engine) fn hold_answers_to_limit(
         &mut self,
@@ -185,7 +187,8 @@ impl Clients {
         }
     }
 
-    /// A client's command answers more than a reply may hold: does that meet the client's limit, it is closed as for such a reply.
+    /// A client's command answers more than a reply may hold: does that meet the client's limit, it is closed as for
+    /// such a reply.
     #[cold]
     pub(in crate::engine) fn hold_endless_reply_to_limit(
         &mut self,
@@ -201,8 +204,8 @@ impl Clients {
 }
 
 impl ServerState {
-    /// Whether a pipeline has gathered so many replies that these are to be sent first. Where there is a hard limit it is to be met
-    /// before anything is sent.
+    /// Whether a pipeline has gathered so many replies that these are to be sent first. Where there is a hard limit it
+    /// is to be met before anything is sent.
     #[inline]
     pub(in crate::engine) fn has_answered_enough(&self, out: &Reply) -> bool {
         out.len() >= REPLY_PAUSE_BYTES && self.has_met_limit(out.len())

@@ -1,17 +1,19 @@
-//! CLIENT PAUSE: who has paused what, and who waits for the end of it. What a pause does to commands is [`crate::engine::run::postpone`]'s.
+//! CLIENT PAUSE: the pauses in force, and the sessions that wait for their end. [`crate::engine::run::postpone`]
+//! applies a pause to commands.
 //!
-//! There are two reasons for a pause: a client asked for one, or the server is about to end. They hold independently of each other, and
-//! the stricter one counts. A command that comes during a pause and is not let through stays where it is in its connection's input, unread, and its session is
-//! *postponed*: nothing more runs for it until the pause is over. Then those sessions go on in the order in which they were postponed.
+//! There are two reasons for a pause: a client asked for one, or the server is about to end. Both hold independently,
+//! and the stricter one counts. A command that a pause holds up stays unread in its connection's input, and its session
+//! is *postponed*: none of its commands runs until the pause is over. Then the postponed sessions go on in the order in
+//! which they were postponed.
 
 use std::collections::VecDeque;
 
 use crate::spec::session_key::SessionKey;
 
-/// What a pause holds up.
+/// The commands that a pause holds up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Paused {
-    /// Nothing: there is no pause.
+    /// None: there is no pause.
     #[default]
     Nothing,
     /// Commands that may change something.
@@ -23,28 +25,28 @@ pub enum Paused {
 /// See the module's header.
 #[derive(Debug, Default)]
 pub struct Pause {
-    /// By CLIENT PAUSE, until then, by the steady clock.
+    /// The pause of CLIENT PAUSE and its end, by the steady clock.
     by_client: Option<(Paused, i64)>,
-    /// The server is about to end.
+    /// Whether the server is about to end, which pauses writes.
     by_ending: bool,
     /// In the order in which they came.
     postponed: VecDeque<SessionKey>,
 }
 
 impl Pause {
-    /// What is held up.
+    /// The commands held up now.
     pub fn paused(&self) -> Paused {
         let by_client = self.by_client.map_or(Paused::Nothing, |(paused, _)| paused);
         if self.by_ending { by_client.max(Paused::Writes) } else { by_client }
     }
 
-    /// Whether anything is held up.
+    /// Whether there is a pause.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.by_ending || self.by_client.is_some()
     }
 
-    /// A client asks for a pause until `until_ms`, by the steady clock. One that it asked for before gets no shorter and no milder.
+    /// Begins a client's pause until `until_ms`, by the steady clock. An earlier pause gets neither shorter nor milder.
     pub(in crate::engine) fn begin(&mut self, paused: Paused, until_ms: i64) {
         let (before, until_before_ms) = self.by_client.unwrap_or((paused, until_ms));
         self.by_client = Some((paused.max(before), until_ms.max(until_before_ms)));
@@ -55,12 +57,12 @@ impl Pause {
         self.by_client = None;
     }
 
-    /// When that ends by itself, by the steady clock.
+    /// When the client's pause ends by itself, by the steady clock.
     pub(in crate::engine) fn ends_ms(&self) -> Option<i64> {
         self.by_client.map(|(_, until_ms)| until_ms)
     }
 
-    /// The server is about to end, or is not any more.
+    /// Sets whether the server is about to end.
     pub(in crate::engine) fn set_ending(&mut self, is_ending: bool) {
         self.by_ending = is_ending;
     }
@@ -70,17 +72,17 @@ impl Pause {
         self.postponed.len()
     }
 
-    /// A session is postponed from now on.
+    /// Postpones a session.
     pub(in crate::engine) fn postpone(&mut self, session: SessionKey) {
         self.postponed.push_back(session);
     }
 
-    /// A session is not postponed any more, if it was.
+    /// Forgets a postponed session, if it is one.
     pub(in crate::engine) fn forget(&mut self, session: SessionKey) {
         self.postponed.retain(|postponed| *postponed != session);
     }
 
-    /// Takes all that are postponed, in the order in which they came.
+    /// Takes all postponed sessions, in the order in which they were postponed.
     pub(in crate::engine) fn take_postponed(&mut self) -> VecDeque<SessionKey> {
         std::mem::take(&mut self.postponed)
     }

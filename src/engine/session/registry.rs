@@ -1,8 +1,8 @@
-//! Who is connected, and which command holds the engine now: what threads other than the engine's may read.
+//! The connections and the running command, for threads other than the engine's.
 //!
-//! The engine notes a command's begin with three relaxed stores into one cache line, and the end of a batch with one. The
-//! watch ([`watch_for_stalls`]) reads them twice a second, so that a command that holds up everybody is named in the log
-//! while it still runs, not after.
+//! The engine notes the beginning of a command with three relaxed stores into one cache line, and the end of a batch
+//! with one. The watch ([`watch_for_stalls`]) reads them twice a second, so that the text log names a command that
+//! holds up all clients while it still runs, not after.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,7 +16,7 @@ use crate::base::limits::STALL_WARNING;
 use crate::spec::session_key::SessionKey;
 use crate::spec::table::CommandTable;
 
-/// What others may know of a connection.
+/// Facts about a connection for other threads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Client {
     /// Peer address.
@@ -30,11 +30,11 @@ pub(crate) struct Client {
 pub enum Readiness {
     /// Its data is being loaded.
     Loading,
-    /// Changes can't be saved, and are refused.
+    /// Changes can't be saved and are refused.
     Unlogged,
-    /// Everything.
+    /// Everything is served.
     Ready,
-    /// A command or script holds it: others are told so, or wait.
+    /// A command or script holds it: other clients get -BUSY or wait.
     Busy,
 }
 
@@ -42,7 +42,7 @@ pub enum Readiness {
 #[derive(Debug, Default)]
 pub struct Registry {
     readiness: AtomicU8,
-    /// Milliseconds after which what runs holds the others up.
+    /// After how many ms a running command counts as holding up the others.
     busy_after_ms: AtomicU64,
     clock: Clock,
     clients: DashMap<u64, Client>,
@@ -79,18 +79,18 @@ impl Registry {
         self.clients.remove(&key.id);
     }
 
-    /// Gives back the memory of connections that have gone. Locks every part of the table.
+    /// Frees the memory of closed connections. Locks every part of the table.
     pub(in crate::engine) fn give_back(&self) {
         fit_shared_map(&self.clients);
     }
 
-    /// Notes whether the server can serve. While something runs for as long as `busy_after_ms`, it can't.
+    /// Notes whether the server can serve. A command that runs for `busy_after_ms` makes it busy.
     pub fn is(&self, readiness: Readiness, busy_after_ms: u64) {
         self.readiness.store(readiness as u8, Ordering::Relaxed);
         self.busy_after_ms.store(busy_after_ms, Ordering::Relaxed);
     }
 
-    /// Whether the server can serve its clients. It is ready if it would answer PING by PONG.
+    /// Returns whether the server can serve its clients. It is ready if it would answer PING with PONG.
     pub fn readiness(&self) -> Readiness {
         let busy_after = Duration::from_millis(self.busy_after_ms.load(Ordering::Relaxed));
         let ran = self.running().map(|(.., since_ticks)| self.clock.delta(since_ticks, self.clock.raw()));
@@ -112,13 +112,14 @@ impl Registry {
         self.running.since_ticks.store(ticks, Ordering::Relaxed);
     }
 
-    /// Notes that nothing runs.
+    /// Notes that no command runs.
     #[inline]
     pub fn rests(&self) {
         self.running.since_ticks.store(0, Ordering::Relaxed);
     }
 
-    /// The client and command that run, and since when in ticks; `None` when nothing does, or it has just changed.
+    /// Returns the running client and command, and since when in ticks; `None` when no command runs or it has just
+    /// changed.
     fn running(&self) -> Option<(u64, usize, u64)> {
         let since_ticks = self.running.since_ticks.load(Ordering::Acquire);
         let client = self.running.client.load(Ordering::Acquire);
@@ -128,8 +129,8 @@ impl Registry {
     }
 }
 
-/// Watches from a thread of its own, until the registry is gone, and warns of each command that holds the engine for longer
-/// than [`STALL_WARNING`]: then, and whenever it has taken twice as long again.
+/// Watches from a thread of its own, until the registry is gone, and warns of each command that holds the engine for
+/// longer than [`STALL_WARNING`]: then, and whenever it has taken twice as long again.
 pub(crate) fn watch_for_stalls<R: Sync>(
     registry: &Arc<Registry>,
     table: &'static CommandTable<R>,

@@ -1,11 +1,11 @@
-//! Room for unsent replies: what all clients together may leave unread.
+//! Room for unsent replies: how much all clients together may leave unread.
 //!
-//! Beyond [`OUTBOX_TOTAL_PAUSE_BYTES`] two things keep what is held from growing. Of a client that holds more than its share
-//! nothing more is read. And a command that only reads, and would answer more than a client's least share, is taken back: it
-//! runs again when there is room. Others are answered meanwhile.
+//! Above [`OUTBOX_TOTAL_PAUSE_BYTES`] two rules keep the unsent bytes from growing. The server reads nothing more from
+//! a client that holds more than its share. And a read-only command whose reply would exceed a client's least share is
+//! taken back: it runs again when there is room. Other commands are answered in the meantime.
 //!
-//! Who waits so depends on others to read. Those who hold most do not stay for ever: one of them is closed each time
-//! [`ROOM_PATIENCE`] is over and there still is no room.
+//! A client that waits for room depends on other clients to read. The clients that hold most do not stay for ever: one
+//! of them is closed each time [`ROOM_PATIENCE`] is over and there still is no room.
 
 use super::Session;
 use super::clients::Clients;
@@ -21,7 +21,7 @@ impl Clients {
         if was_full && !self.room.is_full() {
             self.room.missed_since_ms = None;
             for session in self.sessions.iter_mut() {
-                // Those who had to wait for it may be read from again, or run what was taken back.
+                // Clients that had to wait may be read from again, or run the command that was taken back.
                 if std::mem::take(&mut session.waits_for_room) || !session.outbox.is_empty() {
                     session.outbox.wake();
                 }
@@ -29,14 +29,16 @@ impl Clients {
         }
     }
 
-    /// Whether a client whose outbox holds so much must read some of it first, because all clients together hold too much.
+    /// Whether a client whose outbox holds this much must read some of it first, because all clients together hold too
+    /// much.
     #[inline]
     pub fn is_over_share(&self, held: usize) -> bool {
         let share = || OUTBOX_LEAST_SHARE_BYTES.max(OUTBOX_TOTAL_PAUSE_BYTES / self.sessions.len().max(1));
         self.room.is_full() && held > share()
     }
 
-    /// Counts what a session's outbox holds now among what all hold. Told whenever it may have become much, or was much.
+    /// Updates the sum over all clients by the current size of a session's outbox. Called whenever the outbox may have
+    /// become large, or was large.
     #[inline]
     pub fn count_unsent(&mut self, stats: &mut Stats, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else { return };
@@ -48,14 +50,14 @@ impl Clients {
         self.weigh(stats, key);
     }
 
-    /// The call that has just run found no room for its answer, and is to run again.
+    /// Notes that the last call found no room for its reply and must run again.
     #[cold]
     pub(in crate::engine) fn take_back(&mut self, steady_ms: i64) {
         self.room.takes_back = true;
         self.room.missed_since_ms.get_or_insert(steady_ms);
     }
 
-    /// Whether there is no room for what a client that has asked for a transfer is to be sent next. Then it is woken when there is.
+    /// Whether there is no room for the next part of a client's transfer. The client is woken once there is room.
     pub fn has_no_room_for(&mut self, steady_ms: i64, key: SessionKey) -> bool {
         if !self.room.is_full() {
             return false;
@@ -67,7 +69,7 @@ impl Clients {
         true
     }
 
-    /// Closes the client that holds most if others have waited for room for too long.
+    /// Closes the client that holds most if other clients have waited too long for room.
     pub(in crate::engine) fn make_room(&mut self, stats: &mut Stats, reach: Reach, steady_ms: i64) {
         let is_over = |since_ms| steady_ms - since_ms > ROOM_PATIENCE.as_millis() as i64;
         if !self.room.missed_since_ms.is_some_and(is_over) {

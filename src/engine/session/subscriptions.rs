@@ -1,18 +1,18 @@
-//! What one session listens to.
+//! The subscriptions of one session.
 
 use std::collections::HashSet;
 
-/// Which channels a name is looked up among.
+/// The namespace of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
-    /// Those that patterns match as well.
+    /// The global channels, which patterns match as well.
     Global,
-    /// The sharded ones, which patterns do not match. In Redis Cluster each belongs to a slot as a key does, and its messages stay
-    /// on the servers that hold the slot.
+    /// The sharded channels, which patterns do not match. In Redis Cluster each belongs to a slot, as a key does, and
+    /// its messages stay on the servers that hold the slot.
     Sharded,
 }
 
-/// What a subscription is for.
+/// The kind of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A channel by name.
@@ -26,7 +26,7 @@ impl Kind {
     pub const ALL: [Kind; 3] = [Kind::Channel(Space::Global), Kind::Pattern, Kind::Channel(Space::Sharded)];
 }
 
-/// Names of channels and patterns. Most sessions have none, and pay for no more than a pointer.
+/// Names of channels and patterns. Most sessions have none and pay only for a pointer.
 #[derive(Default)]
 pub struct Subscriptions {
     /// `None` if there are none.
@@ -39,11 +39,11 @@ struct Names {
     channels: HashSet<Box<[u8]>>,
     patterns: HashSet<Box<[u8]>>,
     sharded: HashSet<Box<[u8]>>,
-    /// Bytes of all of them.
+    /// Bytes of all names.
     bytes: usize,
 }
 
-/// Bytes that a subscription takes beside its name, about: its place here, and among those who listen.
+/// Approximate bytes of a subscription besides its name: its place here and among the subscribers.
 const SUBSCRIPTION_BYTES: usize = 4 * size_of::<Box<[u8]>>();
 
 impl Names {
@@ -69,12 +69,12 @@ impl Names {
 }
 
 impl Subscriptions {
-    /// The names of one kind, in no order that means anything.
+    /// The names of one kind, in no particular order.
     pub fn of(&self, kind: Kind) -> impl Iterator<Item = &[u8]> {
         self.names.iter().flat_map(move |names| names.of(kind)).map(|name| &**name)
     }
 
-    /// How many there are of one kind.
+    /// The number of subscriptions of one kind.
     pub fn count(&self, kind: Kind) -> usize {
         self.names.as_ref().map_or(0, |names| names.of(kind).len())
     }
@@ -98,7 +98,7 @@ impl Subscriptions {
         was_there
     }
 
-    /// How many there are in the space that a kind belongs to: a client is told the sum.
+    /// The number of subscriptions in the space of a kind: replies to the client show the sum.
     pub fn count_beside(&self, kind: Kind) -> usize {
         match kind {
             Kind::Channel(Space::Global) | Kind::Pattern => {
@@ -108,13 +108,13 @@ impl Subscriptions {
         }
     }
 
-    /// Bytes that they take, about.
+    /// Approximate bytes of the subscriptions.
     pub fn mem_bytes(&self) -> usize {
         let held = |names: &Names| size_of::<Names>() + names.count() * SUBSCRIPTION_BYTES + names.bytes;
         self.names.as_ref().map_or(0, |names| held(names))
     }
 
-    /// Whether there is none.
+    /// Whether there are no subscriptions.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.names.is_none()
