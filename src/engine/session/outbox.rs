@@ -1,13 +1,13 @@
-//! Bytes on their way to a client: replies, from when they are made until the socket takes them, and what is pushed.
+//! Bytes on their way to a client: replies, from their making until the socket takes them, and pushed messages.
 //!
-//! They lie in chunks, in the order in which they are sent. A chunk is freed as soon as it is sent, so that what is
-//! held ([`Outbox::held`]) stays close to what is unsent, and grows without copying what is there already. Most
-//! outboxes hold one small reply for a moment: that is `front` alone.
+//! The bytes lie in chunks, in the order in which they are sent. A chunk is freed as soon as it is sent, so that the
+//! memory held ([`Outbox::held`]) stays close to the unsent bytes, and it grows without copying the bytes already
+//! there. Most outboxes hold one small reply for a moment, in `front` alone.
 //!
-//! **Fences.** What a client reads must not be lost by a crash afterwards. So bytes come with a fence, the last unit
-//! that they show ([`Lsn::NONE`] if they show none), and leave when the log has reached it. The order stays: what
-//! stands behind a fence waits for it, too. [`Outbox::sendable`] is the one way out; without a log there are no fences,
-//! and all may leave.
+//! **Fences.** Data that a client has read must not be lost by a later crash. So bytes come with a fence, the last unit
+//! that they show ([`Lsn::NONE`] if they show none), and leave when the journal has reached it. The order is kept:
+//! bytes behind a fence wait for it, too. [`Outbox::sendable`] is the one way out; without a journal there are no
+//! fences, and all bytes may leave.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -29,20 +29,20 @@ pub struct Outbox {
     more_len: usize,
     /// Bytes that the chunks in `more` have allocated.
     more_held: usize,
-    /// How many of the bytes were here before the batch of commands that runs now.
+    /// How many of the bytes were here before the current batch of commands.
     older: usize,
-    /// Something was pushed since that batch began.
+    /// Whether something was pushed since that batch began.
     has_fresh: bool,
-    /// How many bytes have gone: the position of the first that is unsent.
+    /// How many bytes were sent: the position of the first unsent byte.
     gone: u64,
-    /// From which position on bytes wait for which unit. Both only grow from one to the next.
+    /// The positions from which bytes wait for a unit. Position and unit only grow from one fence to the next.
     fences: Fences,
-    /// The same of the replies that are appended next, from an offset among them on; for no unit while there is no
-    /// fence.
+    /// The fence of the replies that are appended next, and the offset among them from which it holds; [`Lsn::NONE`]
+    /// without a fence.
     coming: (usize, Lsn),
-    /// For which unit the connection is known to wait.
+    /// The unit that the connection is known to wait for.
     awaited: Lsn,
-    /// Nothing is sent any more.
+    /// Whether the outbox is closed and sends nothing more.
     is_closed: bool,
     waker: Option<Waker>,
 }
@@ -53,10 +53,10 @@ struct Fence {
     lsn: Lsn,
 }
 
-/// Fences in their order. Mostly there is one, which needs no memory of its own.
+/// Fences in order. Mostly there is one, which needs no memory of its own.
 #[derive(Default)]
 struct Fences {
-    /// `None` only if there are no others.
+    /// `None` only if there are no fences.
     first: Option<Fence>,
     more: VecDeque<Fence>,
 }
@@ -94,7 +94,7 @@ impl Fences {
         }
     }
 
-    /// Drops the first one; with the last one all memory.
+    /// Drops the first fence; with the last one, all memory.
     #[inline]
     fn pop_front(&mut self) {
         self.first = self.more.pop_front();
@@ -103,7 +103,7 @@ impl Fences {
         }
     }
 
-    /// Drops all from position `end` on.
+    /// Drops all fences from position `end` on.
     fn cut(&mut self, end: u64) {
         self.first.take_if(|fence| fence.from >= end);
         self.more.retain(|fence| fence.from < end);
@@ -124,7 +124,7 @@ impl Outbox {
         self.wake();
     }
 
-    /// Of the replies that are [appended](Self::append) next those from offset `from` on show the data as of unit
+    /// Notes that among the replies [appended](Self::append) next, those from offset `from` on show the data as of unit
     /// `fence`.
     #[inline]
     pub fn fence_coming(&mut self, from: usize, fence: Lsn) {
@@ -132,28 +132,28 @@ impl Outbox {
         self.coming = (if lsn == Lsn::NONE { from } else { first.min(from) }, lsn.max(fence));
     }
 
-    /// From which offset on the replies that are [appended](Self::append) next wait, and for which unit.
+    /// Returns the offset from which the replies [appended](Self::append) next wait, and the unit they wait for.
     #[inline]
     pub(in crate::engine) fn coming(&self) -> Option<(usize, Lsn)> {
         Some(self.coming).filter(|(_, lsn)| *lsn > Lsn::NONE)
     }
 
-    /// Which unit the next bytes among the replies that are [appended](Self::append) next wait for in any case: those
-    /// before them do.
+    /// Returns the unit that further replies [appended](Self::append) next wait for in any case, since the bytes before
+    /// them do.
     #[inline]
     pub(in crate::engine) fn fence_of_next(&self) -> Lsn {
         self.coming.1
     }
 
-    /// The replies that would be [appended](Self::append) next are taken back from offset `start` on, and so are their
-    /// fences.
+    /// Takes back the fences of the replies that would be [appended](Self::append) next, from offset `start` on,
+    /// together with those replies.
     pub(in crate::engine) fn take_back_coming(&mut self, start: usize) {
         if self.coming.0 >= start {
             self.coming = (0, Lsn::NONE);
         }
     }
 
-    /// Appends replies and empties their buffer, which it takes over where copying would cost more.
+    /// Appends replies and empties their buffer. Takes the buffer over where copying would cost more.
     #[inline]
     pub fn append(&mut self, replies: &mut Vec<u8>) {
         if self.is_closed {
@@ -173,26 +173,26 @@ impl Outbox {
         }
     }
 
-    /// Lets what comes `offset` bytes behind all that is here wait for a unit, and what comes behind that.
+    /// Makes all bytes from `offset` bytes after the present end wait for a unit.
     fn fence_from(&mut self, offset: usize, lsn: Lsn) {
         let from = self.gone + (self.len() + offset) as u64;
         let is_full = self.fences.len() >= OUTBOX_FENCES_MAX;
         match self.fences.back_mut() {
             Some(last) if last.lsn >= lsn => {}
-            // With many, some wait for more than they show.
+            // With many fences, some bytes wait for more than they show.
             Some(last) if last.from >= from || is_full => last.lsn = lsn,
             _ => self.fences.push_back(Fence { from, lsn }),
         }
     }
 
-    /// Whether some of the bytes may have to wait for the log. If not, all may leave.
+    /// Whether some of the bytes may have to wait for the journal. If not, all may leave.
     #[inline]
     pub fn is_fenced(&self) -> bool {
         !self.fences.is_empty()
     }
 
-    /// The one way out: how many of the unsent bytes, from the first on, may leave when no crash can take away what
-    /// units up to `safe` have changed.
+    /// The one way out: returns how many of the unsent bytes, from the first on, may leave when the units up to `safe`
+    /// survive any crash.
     pub fn sendable(&mut self, safe: Lsn) -> usize {
         while self.fences.front().is_some_and(|fence| fence.lsn <= safe) {
             self.fences.pop_front();
@@ -203,22 +203,22 @@ impl Outbox {
         }
     }
 
-    /// How many of the bytes count as left unread. What waits for the log is not the reader's fault; but a log that
-    /// takes nothing, as of a full disk, may take nothing for ever, and memory ends.
+    /// Returns how many of the bytes count as unread. Bytes that wait for the journal are not the reader's fault; but a
+    /// journal that takes nothing, as on a full disk, may do so for ever, and memory is finite.
     pub(in crate::engine) fn unread(&mut self, reach: Reach) -> usize {
         if reach.is_unlogged { self.len() } else { self.sendable(reach.safe) }
     }
 
-    /// The unit that the first bytes wait for, as of the last look at [`sendable`](Self::sendable); `None` if they wait
-    /// for none, or this was answered before.
+    /// Returns the unit that the first bytes wait for, as of the last call of [`sendable`](Self::sendable); `None` if
+    /// they wait for none or the unit was returned before.
     pub(in crate::engine) fn begin_waiting(&mut self) -> Option<Lsn> {
         let lsn = self.fences.front().map(|fence| fence.lsn).filter(|lsn| *lsn != self.awaited)?;
         self.awaited = lsn;
         Some(lsn)
     }
 
-    /// Whether there is something, also among the replies that are appended next, that must not leave unless units
-    /// behind `safe` become safe.
+    /// Whether some bytes, including replies that are appended next, must not leave until units after `safe` become
+    /// safe.
     pub fn shows_more_than(&self, safe: Lsn) -> bool {
         self.fences.back().map_or(Lsn::NONE, |fence| fence.lsn).max(self.coming.1) > safe
     }
@@ -265,7 +265,7 @@ impl Outbox {
         }
     }
 
-    /// Remembers that all bytes that are here now precede the replies of the batch that begins.
+    /// Notes that all present bytes precede the replies of the batch that begins.
     #[inline]
     pub fn begin_batch(&mut self) {
         self.older = self.len();
@@ -273,7 +273,7 @@ impl Outbox {
         self.coming = (0, Lsn::NONE);
     }
 
-    /// Moves what was pushed since the batch began behind the replies so far.
+    /// Moves the messages pushed since the batch began behind the replies so far.
     #[inline]
     pub fn drain_fresh(&mut self, replies: &mut Vec<u8>) {
         if self.has_fresh {
@@ -293,7 +293,7 @@ impl Outbox {
         }
     }
 
-    /// Takes out the unsent bytes behind the first `keep` of them.
+    /// Takes out the unsent bytes after the first `keep` of them.
     pub fn take_from(&mut self, keep: usize) -> Vec<u8> {
         let mut taken = Vec::with_capacity(self.len().saturating_sub(keep));
         let chunks = std::mem::take(&mut self.more);
@@ -318,7 +318,7 @@ impl Outbox {
         taken
     }
 
-    /// Drops bytes from the front, no more than [`Outbox::front`] has. An empty outbox holds no memory.
+    /// Drops bytes from the front, at most as many as [`Outbox::front`] has. An empty outbox holds no memory.
     #[inline]
     pub(in crate::engine) fn sent(&mut self, bytes: usize) {
         self.front_sent += bytes;
@@ -336,19 +336,19 @@ impl Outbox {
         }
     }
 
-    /// Drops what is unsent, and all that is appended later: part of a reply may have left, and the reader would take
-    /// what came behind that for the rest of it.
+    /// Drops the unsent bytes and everything appended later: a part of a reply may have left, and the reader would take
+    /// later bytes for the rest of it.
     pub(in crate::engine) fn close(&mut self) {
         *self = Outbox { is_closed: true, waker: self.waker.take(), ..Outbox::default() };
     }
 
-    /// The unsent bytes that come first: all of them, or those that lie together.
+    /// The first unsent bytes: all of them, or those in the first chunk.
     #[inline]
     pub fn front(&self) -> &[u8] {
         self.front.get(self.front_sent..).unwrap_or_default()
     }
 
-    /// The first of the bytes that may leave, of which there are `free`: all of them, or those that lie together.
+    /// The first of the `free` bytes that may leave: all of them, or those in the first chunk.
     #[inline]
     pub fn first(&self, free: usize) -> &[u8] {
         let front = self.front();
@@ -361,18 +361,18 @@ impl Outbox {
         self.front.len() - self.front_sent + self.more_len
     }
 
-    /// How many bytes of memory it takes to hold them.
+    /// Bytes of memory that hold them.
     #[inline]
     pub fn held(&self) -> usize {
         self.front.capacity() + self.more_held
     }
 
-    /// How many chunks they lie in.
+    /// The number of chunks.
     pub fn chunks(&self) -> usize {
         usize::from(!self.front.is_empty()) + self.more.len()
     }
 
-    /// Whether all was sent.
+    /// Whether everything was sent.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.front.is_empty()
@@ -385,7 +385,7 @@ impl Outbox {
         }
     }
 
-    /// Remembers whom to wake.
+    /// Remembers the task to wake.
     #[inline]
     pub fn set_waker(&mut self, waker: &Waker) {
         match &mut self.waker {
@@ -400,7 +400,7 @@ mod tests {
     use super::*;
     use crate::base::rng::Rng;
 
-    /// All unsent bytes, taken as a socket takes them.
+    /// Drains all unsent bytes as a socket would.
     fn drained(outbox: &mut Outbox, at_once: usize) -> Vec<u8> {
         let mut all = Vec::new();
         while !outbox.is_empty() {
@@ -471,7 +471,7 @@ mod tests {
         assert_eq!(drained(&mut outbox, 3), b"before reply pushed");
     }
 
-    /// What leaves when everything up to `safe` can't be lost.
+    /// Returns the bytes that leave when the units up to `safe` can't be lost.
     fn leaves(outbox: &mut Outbox, safe: u64) -> String {
         let mut all = Vec::new();
         while let free @ 1.. = outbox.sendable(Lsn::new(safe)) {
@@ -523,7 +523,7 @@ mod tests {
     fn fences_are_bounded_and_never_come_too_early() {
         let mut rng = Rng::seeded(7);
         let mut outbox = Outbox::default();
-        // The Lsn that each byte shows, from the first one unsent on.
+        // The Lsn that each byte shows, from the first unsent byte on.
         let mut shown = VecDeque::new();
         for _ in 0..20_000 {
             let (lsn, len) = (rng.below(1_000), rng.below(4) as usize);

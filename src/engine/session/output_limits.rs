@@ -1,17 +1,17 @@
-//! What a client may leave unread: `client-output-buffer-limit`, counted as Redis counts.
+//! How much a client may leave unread: `client-output-buffer-limit`, counted as in Redis.
 //!
-//! Redis compares when it adds to a client's replies, before the socket is offered any of them. So do we, in three
-//! places: when what a connection has sent is answered (all of it counts, though the socket might take it at once),
-//! when something is pushed to a client, and when a socket takes no more. Up to [`OUTPUT_UNCOUNTED_BYTES`] count for
-//! nothing: in Redis they lie in a buffer that each client has.
+//! Redis checks when it adds to a client's replies, before any of them is offered to the socket. So do we, in three
+//! places: when the input of a connection was answered (all replies count, though the socket might take them at once),
+//! when something is pushed to a client, and when a socket takes no more. Up to [`OUTPUT_UNCOUNTED_BYTES`] do not
+//! count: in Redis they lie in a fixed buffer of each client.
 //!
-//! Who has more unread than the hard limit of its class is closed at once, and gets nothing of it. What waits for the
-//! log is not the reader's fault: it does not count towards soft limits, nor for those to whom others push, who have
-//! asked for nothing.
+//! A client with more unread bytes than the hard limit of its class is closed at once and gets none of them. Bytes that
+//! wait for the journal are not the reader's fault: they do not count towards soft limits, nor for clients that others
+//! push to, which asked for nothing.
 //!
-//! MONITOR's clients are ordinary ones, for whom there mostly is no limit. Then that of replicas holds for them, so
-//! that nobody fills the memory by looking on. The same hard limit holds for the invalidations of a client that caches
-//! keys, without its replies.
+//! Monitors are normal clients, which mostly have no limit. Then the limit of replicas holds for them, so that no
+//! monitor fills the memory. The same hard limit holds for the invalidations, but not the replies, of a client that
+//! caches keys.
 
 use super::{ClientType, Restrictions, Session};
 use crate::base::limits::{
@@ -25,13 +25,13 @@ use crate::persist::fences::Reach;
 use crate::resp::reply::Reply;
 use crate::spec::session_key::SessionKey;
 
-/// What of so many unsent bytes counts.
+/// Returns how many of the unsent bytes count.
 #[inline]
 fn counted(unsent: usize) -> u64 {
     if unsent > OUTPUT_UNCOUNTED_BYTES { unsent as u64 } else { 0 }
 }
 
-/// Whether a limit is exceeded; 0 is none.
+/// Whether a limit is exceeded; 0 means no limit.
 #[inline]
 fn exceeds(counted: u64, limit: u64) -> bool {
     limit > 0 && counted >= limit
@@ -61,7 +61,7 @@ fn note_closed(stats: &mut Stats, session: &Session, unsent: usize) {
     stats.output_limit_disconnections += 1;
 }
 
-/// Who is held to the limits of what is pushed.
+/// Checks the output limits of sessions that something is pushed to.
 pub(in crate::engine) struct PushLimits<'a> {
     pub(in crate::engine) config: &'a Config,
     pub(in crate::engine) stats: &'a mut Stats,
@@ -70,7 +70,7 @@ pub(in crate::engine) struct PushLimits<'a> {
 }
 
 impl PushLimits<'_> {
-    /// Something was pushed to this session. At once, not after the command: a script may push without end.
+    /// Checks a session after a push, at once and not after the command: a script may push without end.
     pub(in crate::engine) fn hold(&mut self, session: &mut Session) {
         let limit = limit_of(self.config, session);
         let unsent = session.outbox.unread(self.reach);
@@ -82,8 +82,8 @@ impl PushLimits<'_> {
         }
     }
 
-    /// This session was told in so many bytes what it caches no longer. Others cause that without end; its replies,
-    /// which it asked for, do not count.
+    /// Checks a session after invalidations of this many bytes. Other clients can cause them without end; the session's
+    /// own replies do not count here.
     pub(in crate::engine) fn hold_told(&mut self, session: &mut Session, bytes: usize) {
         session.told_bytes += bytes;
         self.hold(session);
@@ -98,7 +98,7 @@ impl PushLimits<'_> {
 }
 
 impl Clients {
-    /// Something was pushed to a session that is out of the registry.
+    /// Checks a session out of the registry after a push.
     pub(in crate::engine) fn hold_pushed(
         &mut self,
         config: &Config,
@@ -109,8 +109,8 @@ impl Clients {
         PushLimits { config, stats, limits_due: &mut self.limits_due, reach }.hold(session);
     }
 
-    /// What a session was sent is answered with `out`, which is more than never counts. Closes it if that is too much
-    /// with what it has not read before.
+    /// Checks the replies `out` to a session's input, which are longer than the uncounted bytes. Closes the session if
+    /// they are too many together with its unread bytes.
     #[cold]
     pub(in crate::engine) fn hold_answers_to_limit(
         &mut self,
@@ -132,7 +132,7 @@ impl Clients {
         }
     }
 
-    /// Holds one client's unsent output against the limit of its kind.
+    /// Checks one client's unsent output against the limit of its kind.
     pub(crate) fn hold_to_output_limit(
         &mut self,
         config: &Config,
@@ -145,7 +145,7 @@ impl Clients {
         self.enforce_output_limits(config, stats, reach, steady_ms);
     }
 
-    /// Soft limits are exceeded by time passing, too.
+    /// Checks soft limits, which are exceeded by time passing, too.
     pub(in crate::engine) fn check_soft_limits(
         &mut self,
         config: &Config,
@@ -187,8 +187,8 @@ impl Clients {
         }
     }
 
-    /// A client's command answers more than a reply may hold: does that meet the client's limit, it is closed as for
-    /// such a reply.
+    /// Handles a reply that is longer than a reply may be: if it would exceed the client's limit, the client is closed
+    /// as for such a reply.
     #[cold]
     pub(in crate::engine) fn hold_endless_reply_to_limit(
         &mut self,
@@ -204,8 +204,8 @@ impl Clients {
 }
 
 impl ServerState {
-    /// Whether a pipeline has gathered so many replies that these are to be sent first. Where there is a hard limit it
-    /// is to be met before anything is sent.
+    /// Whether a pipeline has gathered so many replies that they should be sent first. With a hard limit, the limit
+    /// must be checked before anything is sent.
     #[inline]
     pub(in crate::engine) fn has_answered_enough(&self, out: &Reply) -> bool {
         out.len() >= REPLY_PAUSE_BYTES && self.has_met_limit(out.len())
@@ -217,7 +217,7 @@ impl ServerState {
         hard == 0 || bytes >= usize::try_from(hard).unwrap_or(usize::MAX).min(OUTBOX_PAUSE_BYTES)
     }
 
-    /// Whether a client is to be closed that has so many bytes unread.
+    /// Whether a client with this many unread bytes must be closed.
     pub(in crate::engine) fn is_too_much_unread(&self, session: &Session, bytes: usize) -> bool {
         is_too_much(&self.config, session, bytes)
     }
