@@ -1,10 +1,11 @@
-//! Data that comes from elsewhere when the server starts. It is put into the keyspace directly and, with a log, into a snapshot at
-//! the same time, behind which the log begins.
+//! Data that comes from elsewhere when the server starts. It is put into the keyspace directly and, with a log, into a
+//! snapshot at the same time, behind which the log begins.
 //!
-//! Whoever reads the foreign data adds keys slice by slice, which a thread has made ready with the effects that make them. Each slice
-//! is a unit, and its effects go to the writer of the snapshot, which works beside: so nothing is read or made a second time. The
-//! file has a temporary name until all is in it and durable. A directory therefore holds all of the data or, after a crash at any
-//! point before that, nothing of it; then the next start finds an empty directory and begins again.
+//! Whoever reads the foreign data adds keys slice by slice, which a thread has made ready with the effects that make
+//! them. Each slice is a unit, and its effects go to the writer of the snapshot, which works beside: so nothing is read
+//! or made a second time. The file has a temporary name until all is in it and durable. A directory therefore holds all
+//! of the data or, after a crash at any point before that, nothing of it; then the next start finds an empty directory
+//! and begins again.
 //!
 //! Nobody else changes the keyspace meanwhile: the server is loading. Nothing expires before all is there.
 
@@ -214,8 +215,8 @@ impl Slice<'_> {
         self.engine.ks.raise_tokens(to);
     }
 
-    /// Adds keys, all but those behind one that is refused. What the processor has to wait for to find their places is waited for
-    /// once for some of them.
+    /// Adds keys, all but those behind one that is refused. What the processor has to wait for to find their places is
+    /// waited for once for some of them.
     pub fn add(&mut self, batch: &mut Batch) -> Result<(), Refused> {
         let ks = &mut self.engine.ks;
         let mut keys = std::mem::take(&mut batch.keys);

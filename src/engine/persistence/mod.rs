@@ -1,4 +1,4 @@
-//! How the engine takes part in what lasts: see [`persist`](crate::persist).
+//! The engine's side of persistence; see [`persist`](crate::persist).
 
 pub mod bulk_load;
 pub mod recovery;
@@ -12,7 +12,7 @@ use crate::keyspace::Keyspace;
 use crate::persist::{Env, News, Persistence};
 
 impl ServerState {
-    /// Runs `act` on what lasts, then tells the other parts the consequences.
+    /// Runs `act` on the persistence, then applies the consequences to the other parts.
     pub(crate) fn persist<A>(
         &mut self,
         ks: &mut Keyspace,
@@ -30,7 +30,7 @@ impl ServerState {
         let News { answers, changes_admission, releases_all, has_freed_memory } =
             std::mem::take(&mut self.persistence.news);
         if has_freed_memory {
-            // The counts of this thread do not show it.
+            // The memory counts of this thread do not show it.
             self.memory.freed.want();
         }
         for ((client, command), outcome) in answers {

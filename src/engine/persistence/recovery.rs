@@ -1,7 +1,7 @@
 //! From the files of the log back to the keyspace, when the server starts.
 //!
-//! [`Loading`] reads the newest snapshot and the log behind it in slices, so that whoever owns the thread can answer others
-//! between two of them.
+//! [`Loading`] reads the newest snapshot and the log behind it in slices, so that whoever owns the thread can answer
+//! others between two of them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -210,7 +210,8 @@ impl Loading {
         Ok(Recovered::new(engine, end, passed_over))
     }
 
-    /// Loads the rest, and has the engine go on in memory only. Answers the directory, too, in which snapshots can be made.
+    /// Loads the rest, and has the engine go on in memory only. Answers the directory, too, in which snapshots can be
+    /// made.
     pub fn finish_without_log(mut self, engine: &mut Engine) -> Result<(Recovered, Arc<Directory>), RecoveryError> {
         while !self.step(engine, usize::MAX)?.is_complete {}
         let restore = self.pieces.into_source().restore;
@@ -256,8 +257,8 @@ impl ServerState {
 }
 
 impl Engine {
-    /// Repeats all that the snapshot and the log in `directory` hold, and goes on behind it. For a keyspace that is empty.
-    /// `notify` is as for [`Loading::finish`].
+    /// Repeats all that the snapshot and the log in `directory` hold, and goes on behind it. For a keyspace that is
+    /// empty. `notify` is as for [`Loading::finish`].
     pub fn recover(
         &mut self,
         directory: Directory,
@@ -296,7 +297,8 @@ impl Engine {
         let mut changes = std::mem::take(&mut piece.changes);
         for together in changes.chunks_mut(LOAD_AHEAD_KEYS) {
             self.ks.warm(together.iter().filter_map(Change::key));
-            // They stay where they are: what was just moved is not there to be read before the processor has written all before it.
+            // They stay where they are: what was just moved is not there to be read before the processor has written
+            // all before it.
             for Change { lsn, index, what } in together {
                 let unfit = |index, what| Unfit { lsn: *lsn, index, what };
                 match what {

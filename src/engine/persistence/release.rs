@@ -1,20 +1,21 @@
-//! What of the data is on disk, and so, which replies may leave.
+//! Which data is durable, and therefore which replies may leave.
 //!
-//! Every unit that changed something has a number, its Lsn, and is added to the log's [tail](crate::persist::tail) when it is committed.
-//! Until the log has it, its changes are *in flight*: a crash could take them back. So bytes for a client come with a
-//! [fence](crate::engine::session::outbox), the last unit in flight of which they show anything: for a change that is the unit itself, for a read
-//! the last one that changed a key it looked for. [`ServerState::sendable`] lets out what the log has reached, and has the tail written
-//! when somebody waits for it: by then all connections that were ready have been served, and one write and one sync are for all
-//! of them. Who reads what nobody changes never waits.
+//! Every unit that changed something has a number, its Lsn, and is added to the journal's [tail](crate::persist::tail)
+//! when it is committed. Until the journal has it, its changes are *in flight*: a crash could take them back. So bytes
+//! for a client come with a [fence](crate::engine::session::outbox), the last unit in flight that they show: for a
+//! change the unit itself, for a read the last unit that changed a key it looked up. [`ServerState::sendable`] lets the
+//! bytes out whose fence the journal has reached, and has the tail written when a client waits for it. By then all
+//! ready connections have been served, so one write and one sync serve all of them (group commit). Reads of unchanging
+//! data never wait.
 //!
-//! **Who writes** is decided in one place, [`ServerState::committer`]. The engine's thread itself is the shortest way, but holds up
-//! all others for as long as the sync takes. A thread of the log's lets the engine go on; when it has got further, those
-//! are woken who wait for that ([`ServerState::follow_log`]). While it syncs, the next block gathers, so neither needs a timer. What may wait for
-//! the disk is bounded: beyond that the engine waits as well.
+//! **The writing thread** is chosen in one place, [`ServerState::committer`]. Writing on the engine's own thread is
+//! fastest, but holds up all clients during the sync. The journal's thread lets the engine go on; when it has advanced,
+//! the sessions that wait for it are woken ([`ServerState::follow_log`]). While it syncs, the next block gathers, so
+//! neither needs a timer. The bytes that may wait for the disk are limited: above the limit the engine waits as well.
 //!
-//! A log whose disk is full refuses commands that write, and takes them again when there is space. One that has failed
-//! ([`State::Poisoned`]) takes nothing any more. What it could not make durable nobody has been told of: whoever waits for such
-//! an answer is disconnected, and who asks for such a key is refused. All other keys can still be read.
+//! A journal whose disk is full refuses commands that write, and takes them again when there is space. A failed journal
+//! ([`State::Poisoned`]) takes nothing any more. No client has seen the changes that it could not make durable: clients
+//! that wait for such a reply are disconnected, and reads of such a key are refused. All other keys can still be read.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -40,7 +41,7 @@ use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
 
 impl Clients {
-    /// Tells all sessions whether the log, or what stands for it, takes changes.
+    /// Updates in all sessions whether the journal, or its substitute, takes changes.
     pub(in crate::engine) fn set_unlogged(&mut self, is_unlogged: bool) {
         for session in self.sessions.iter_mut() {
             session.restrictions.set(Restrictions::UNLOGGED, is_unlogged);
@@ -49,7 +50,7 @@ impl Clients {
 }
 
 impl Meters {
-    /// Tells the latency monitor of the longest write and the longest sync since it was told last.
+    /// Passes the longest write and the longest sync since the last call to the latency monitor.
     fn note_log_latency(&mut self, journal: Option<&Journal>, clock: &Clock) {
         let Some(journal) = &journal else { return };
         let (write, sync) = journal.log.take_longest();
@@ -60,16 +61,16 @@ impl Meters {
 }
 
 impl ServerState {
-    /// Goes on with a log that holds everything up to unit `last`.
+    /// Attaches a journal that holds everything up to unit `last`.
     pub(crate) fn attach_log(&mut self, log: Log, last: Lsn) {
         self.set_tail(Some(Tail::new(log.buffer())));
         self.persistence.journal = Some(Journal::new(log, last));
-        // A start on a full disk finds it so before the first command.
+        // A start on a full disk notices it before the first command.
         self.follow_log();
     }
 
-    /// How many of a session's unsent bytes may leave now. If none of those may that come first, their changes are on the way to
-    /// the disk, and the session is woken when these are there.
+    /// Returns how many of a session's unsent bytes may leave now. If not even the first may, their changes are on the
+    /// way to the disk, and the session is woken when the changes are there.
     #[inline]
     pub fn sendable(&mut self, key: SessionKey) -> usize {
         match self.clients.sessions.get_mut(key) {
@@ -104,16 +105,17 @@ impl ServerState {
         0
     }
 
-    /// Who writes the tail. Where replies do not wait for a sync, the engine's thread does. Else it does so while syncs are so fast
-    /// that having them done costs as much; alone with one client, while they are so fast that somebody who connects meanwhile
-    /// would not notice. How long the next sync takes nobody knows: a disk that stops all of a sudden holds up the engine once.
+    /// Chooses the thread that writes the tail. If replies do not wait for a sync, it is the engine's thread. Otherwise
+    /// it is the engine's thread while syncs are so fast that handing them over would cost as much, or, with a single
+    /// client, so fast that a newly connecting client would not notice. The duration of the next sync is unknown: a
+    /// disk that suddenly stalls holds up the engine once.
     fn committer(&self, log: &Log) -> Commit {
         let longest = if self.clients.sessions.len() > 1 { LOG_SYNC_IN_PLACE_MAX } else { LOG_SYNC_ALONE_MAX };
         let holds_others_up = log.policy() == SyncPolicy::Always && log.sync_time() > longest;
         if holds_others_up { Commit::HandOver } else { Commit::InPlace }
     }
 
-    /// Gives the log what is in the tail.
+    /// Hands the tail to the journal.
     pub(crate) fn commit_log(&mut self) {
         let Some(journal) = &self.persistence.journal else { return };
         let how = self.committer(&journal.log);
@@ -125,11 +127,11 @@ impl ServerState {
         self.follow_log();
     }
 
-    /// Wakes those who wait for what the log has reached, and acts on what has become of it. To be called when it has got further
-    /// on a thread of its own.
+    /// Wakes the sessions that wait for what the journal has now reached, and acts on changes of its state. Must be
+    /// called when the journal's own thread has advanced.
     pub fn follow_log(&mut self) {
         let Some(journal) = &mut self.persistence.journal else { return };
-        // In this order: what is safe when the log is seen to have failed has been safe before.
+        // The order matters: what is safe when the journal is seen to have failed was safe before.
         let (state, safe) = (journal.log.state(), journal.safe());
         journal.release_held();
         while journal.waiting.peek().is_some_and(|Reverse((lsn, _))| *lsn <= safe) {
@@ -143,30 +145,32 @@ impl ServerState {
         }
     }
 
-    /// Makes all committed units as safe as `appendfsync` asks, and waits for it. Returns whether they are.
+    /// Makes all committed units as safe as `appendfsync` asks, and waits. Returns whether they are safe.
     fn settle(&mut self) -> bool {
         let is_safe = self.persistence.settle();
         self.follow_log();
         is_safe
     }
 
-    /// Something is about to take long: what was answered before need not wait for it.
+    /// Sends earlier replies before something that takes long, so that they need not wait for it.
     pub fn send_unsent(&mut self) {
-        // Where nothing can leave, nothing need be durable for that: a test that runs a script on a busy machine stays as it is.
+        // If nothing can leave, nothing need be durable for it; so a test that runs a script on a busy machine is not
+        // affected.
         if self.network.raw_sockets.is_some() {
             self.settle();
             self.with_raw_sockets(|sockets, server| sockets.send_unsent(server));
         }
     }
 
-    /// For those who show the data to others while they hold the thread: makes sure that nothing committed can still be lost.
+    /// Makes sure that nothing committed can still be lost, for callers that show the data to clients while they hold
+    /// the thread.
     pub(crate) fn settle_log(&mut self, ks: &Keyspace) -> Result<(), Error> {
         if self.settle() && !self.persistence.has_lost(ks) { Ok(()) } else { Err(self.persistence.refusal()) }
     }
 
-    /// Lets a session's reply, `out` from `start` on, wait for unit `fence`; what shows something that is lost is refused. When the
-    /// replies of a read are complete, they are [counted](Self::end_read). Answers whether the reply stays: if not, the call must not wait
-    /// for another one.
+    /// Makes a session's reply, `out` from `start` on, wait for unit `fence`. A reply that shows lost data is replaced
+    /// by an error. When the replies of a read are complete, they are [counted](Self::end_read). Returns whether the
+    /// reply stays: if not, the call must not wait for another one.
     #[inline]
     pub(in crate::engine) fn fence_reply(
         &mut self,
@@ -191,7 +195,7 @@ impl ServerState {
 
     #[cold]
     fn refuse_lost(&mut self, out: &mut Reply, start: usize) {
-        // The one answer to the command, which does not run again.
+        // This is the only reply to the command, which does not run again.
         self.clients.room.has_taken_back();
         out.take_back(start);
         let refusal = self.persistence.refusal().to_string();
@@ -199,8 +203,8 @@ impl ServerState {
         out.error(refusal.as_bytes());
     }
 
-    /// Ends a read of a session that is out of the registry: all of it is answered with `out`. Counts those of the replies that
-    /// wait for a unit, all at once, for they are bounded for each read; then [catches up](Self::catch_up).
+    /// Ends a read of a session that is out of the registry, whose replies are `out`. Counts the replies that wait for
+    /// a unit, all at once, since they are limited per read; then [catches up](Self::catch_up).
     #[inline]
     pub(in crate::engine) fn end_read(&mut self, session: &mut Session, had_failed: bool, out: &mut Reply) {
         if let Some((from, fence)) = session.outbox.coming() {
@@ -209,7 +213,8 @@ impl ServerState {
         self.catch_up(session, had_failed, out);
     }
 
-    /// Counts bytes that wait for unit `fence`, unless it is safe. When there are too many, the engine waits as well.
+    /// Counts bytes that wait for unit `fence`, unless the unit is safe. When there are too many, the engine waits as
+    /// well.
     pub(in crate::engine) fn hold(&mut self, bytes: usize, fence: Lsn) {
         let Some(journal) = &mut self.persistence.journal else { return };
         if fence <= journal.safe() {
@@ -226,28 +231,31 @@ impl ServerState {
         }
     }
 
-    /// Starts to make all committed units durable, whatever `appendfsync` says, and does not wait. Returns the last of them.
+    /// Starts to make all committed units durable, whatever `appendfsync` says, without waiting. Returns the last of
+    /// them.
     pub(crate) fn begin_sync(&mut self) -> Lsn {
         self.commit_log();
         self.persistence.begin_sync()
     }
 
-    /// Makes all committed units durable, whatever `appendfsync` says, and waits for it. Returns whether they are; false without
-    /// a journal.
+    /// Makes all committed units durable, whatever `appendfsync` says, and waits. Returns whether they are durable;
+    /// false without a journal.
     pub(crate) fn drain_log(&mut self) -> bool {
         let is_done = self.persistence.drain();
         self.follow_log();
         is_done
     }
 
-    /// Sets when the journal is synced from now on, once all committed units are durable. Fails if they cannot be made so.
+    /// Sets when the journal is synced from now on, once all committed units are durable. Fails if they cannot be made
+    /// durable.
     pub(crate) fn set_sync_policy(&mut self, policy: AppendFsync) -> Result<(), String> {
         let set = self.persistence.set_sync_policy(policy);
         self.follow_log();
         set
     }
 
-    /// Looks after the log, `hz` times a second: has written what nobody waits for, and tries again what did not fit on the disk.
+    /// Maintains the journal, `hz` times a second: writes units that no client waits for, and retries writes that did
+    /// not fit on the disk.
     pub fn look_after_log(&mut self) {
         self.commit_log();
         if let Some(journal) = &self.persistence.journal
@@ -259,8 +267,9 @@ impl ServerState {
         self.meters.note_log_latency(self.persistence.journal.as_ref(), &self.time.clock);
     }
 
-    /// Tells a session what has become of the log while it was out of the registry. `out` is what it is answered: if it shows what
-    /// the log has failed to keep since the session was taken out, when it `had_failed` or not, the session ends.
+    /// Applies changes of the journal's state to a session that was out of the registry. `had_failed` is the state when
+    /// the session was taken out. If the journal has failed since, and the replies `out` show data that it lost, the
+    /// session ends.
     #[inline]
     pub(in crate::engine) fn catch_up(&self, session: &mut Session, had_failed: bool, out: &mut Reply) {
         if self.persistence.is_unlogged(&self.config) != session.restrictions.has(Restrictions::UNLOGGED)
@@ -293,7 +302,7 @@ impl ServerState {
                 journal.last = safe;
                 journal.waiting = BinaryHeap::new();
                 self.set_tail(None);
-                // They wait for an answer to what is lost, or for a value that is.
+                // They wait for a reply about lost data or for a lost value.
                 for session in self.clients.sessions.iter_mut().filter(|session| session.outbox.shows_more_than(safe)) {
                     let free = session.outbox.sendable(safe);
                     session.outbox.take_from(free);
@@ -301,27 +310,28 @@ impl ServerState {
                 }
             }
         }
-        // The client whose pipeline runs is not among the sessions. What comes next in it is admitted anew.
+        // The client whose pipeline runs is not among the sessions. Its next commands are admitted anew.
         self.pipeline.others_come_first = true;
         for session in self.clients.sessions.iter_mut() {
             session.restrictions.set(Restrictions::UNLOGGED, state != State::Good);
         }
     }
 
-    /// Refuses a client's command for which the log is in no state.
+    /// Refuses a client's command that the journal's state does not allow.
     pub(in crate::engine) fn admit_to_log(&self, session: &Session, entry: &Entry) -> Result<(), Error> {
         let flags = entry.command.flags;
         match &session.transaction {
             Some(transaction) if flags.has(Flags::RUNS_QUEUE) => {
                 self.persistence.admit_logged(&self.config, transaction.flags)
             }
-            // As in Redis: whoever asks whether the server is well is to learn that it is not.
+            // As in Redis, a command that asks about the server's health must learn that it is not healthy.
             _ if flags.has(Flags::TELLS_HEALTH) => self.persistence.admit_logged(&self.config, Flags::WRITE),
             _ => self.persistence.admit_logged(&self.config, flags),
         }
     }
 
-    /// Whether a call that waits would be refused now, and may be served when there is space again: it should wait on until then.
+    /// Whether a waiting call would be refused now but may be served when there is space again, so that it should wait
+    /// on until then.
     pub(in crate::engine) fn awaits_log(&self, ticket: Ticket) -> bool {
         if !self.persistence.is_unlogged(&self.config) || self.persistence.has_failed() {
             return false;

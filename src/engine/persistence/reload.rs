@@ -1,8 +1,8 @@
 //! DEBUG RELOAD and DEBUG LOADAOF: the data is read again from disk while the server runs, for tests.
 //!
-//! It is read into an engine beside this one, whose data takes the place of what is here when all is there: so a file that
-//! can't be read costs nothing. If it is the same data, nothing has changed, and nobody is told. Else the data comes in units
-//! of changes, which the log keeps and those who watch or wait learn of, like any others.
+//! It is read into an engine beside this one, whose data takes the place of what is here when all is there: so a file
+//! that can't be read costs nothing. If it is the same data, nothing has changed, and nobody is told. Else the data
+//! comes in units of changes, which the log keeps and those who watch or wait learn of, like any others.
 
 use std::sync::Arc;
 

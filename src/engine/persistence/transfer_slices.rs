@@ -6,8 +6,8 @@ use crate::resp::reply::Reply;
 use crate::spec::session_key::SessionKey;
 
 impl Engine {
-    /// Makes the next slice of what is sent to a client that has asked for a transfer, and closes the connection behind the last one:
-    /// a replica must not take silence for news.
+    /// Makes the next slice of a client's transfer, and closes the connection after the last slice: a replica must not
+    /// take silence for being up to date.
     pub fn transfer_slice(&mut self, key: SessionKey) {
         let Some(mut session) = self.server.clients.sessions.take(key) else { return };
         if let Some(transfer) = session.transfer.take() {
@@ -20,7 +20,7 @@ impl Engine {
             self.commit(unit, &mut []);
             let fence = self.ks.fence();
             if let Ok((made, _)) = &made {
-                // The disk may be found to have failed now.
+                // The call may find that the disk has failed.
                 self.server.hold(made.len(), fence);
             }
             match made {
