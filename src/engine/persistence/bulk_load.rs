@@ -1,13 +1,13 @@
-//! Data that comes from elsewhere when the server starts. It is put into the keyspace directly and, with a log, into a
-//! snapshot at the same time, behind which the log begins.
+//! Loads foreign data when the server starts. The data goes directly into the keyspace and, with a journal, at the same
+//! time into a snapshot, after which the journal begins.
 //!
-//! Whoever reads the foreign data adds keys slice by slice, which a thread has made ready with the effects that make
-//! them. Each slice is a unit, and its effects go to the writer of the snapshot, which works beside: so nothing is read
-//! or made a second time. The file has a temporary name until all is in it and durable. A directory therefore holds all
-//! of the data or, after a crash at any point before that, nothing of it; then the next start finds an empty directory
-//! and begins again.
+//! The reader of the foreign data adds keys slice by slice; a thread has prepared them together with the effects that
+//! make them. Each slice is a unit, and its effects go to the writer of the snapshot, which works in parallel, so
+//! nothing is read or made twice. The file has a temporary name until it is complete and durable. A directory therefore
+//! holds all of the data or, after an earlier crash, none of it; then the next start finds an empty directory and
+//! begins again.
 //!
-//! Nobody else changes the keyspace meanwhile: the server is loading. Nothing expires before all is there.
+//! Nothing else changes the keyspace during the load, and nothing expires before all of the data is there.
 
 use std::sync::Arc;
 
@@ -26,31 +26,31 @@ use crate::log::snapshot::writer::{Begin, LogBeside, Sizes, SnapshotWriter};
 use crate::persist::tail::Tail;
 use crate::persist::tail::UnitOrigin;
 
-/// Data on its way into an engine that is empty. See the module's header.
+/// Data on its way into an empty engine. See the module's header.
 pub struct BulkLoad {
     saved: Option<Saved>,
-    /// The log that is opened behind it, and the Lsn it begins behind.
+    /// The journal that is opened for the time after the load, and the Lsn after which it begins.
     beginning: Option<(Job<Log>, Lsn)>,
-    /// What is overdue expires when all is there, as if it had been here before.
+    /// Overdue keys expire once everything is loaded, as if they had always been here.
     _hold: ExpiryHold,
 }
 
-/// The snapshot that is written beside.
+/// The snapshot that is written in parallel.
 struct Saved {
     directory: Arc<Directory>,
     writer: SnapshotWriter,
-    /// The number that it gets, once all has been handed over.
+    /// The snapshot's Lsn, once everything has been handed over.
     lsn: Option<Lsn>,
 }
 
-/// Keys that are added together, and what says the same to those who follow.
+/// Keys that are added together, and the effects that say so to the journal's readers.
 #[derive(Default)]
 pub struct Batch {
-    /// Each with the seconds since it was used last, where that is known.
+    /// The keys, each with the seconds since its last use, if known.
     keys: Vec<(PreparedKey, Option<u64>)>,
     /// The effects that make them.
     effects: EffectWriter,
-    /// How many effects these are.
+    /// The number of effects.
     effect_count: u64,
 }
 
@@ -66,7 +66,7 @@ impl Batch {
         self.effects.len()
     }
 
-    /// Forgets all, to be filled again.
+    /// Empties the batch for reuse.
     fn clear(&mut self) {
         self.keys.clear();
         self.effects.clear(LOAD_AHEAD_KEEP_BYTES);
@@ -74,30 +74,30 @@ impl Batch {
     }
 }
 
-/// A key that is not added.
+/// A key that was refused.
 #[derive(Debug)]
 pub struct Refused {
     /// The number of its database.
     pub db: u64,
     /// Its name.
     pub name: Vec<u8>,
-    /// Why not.
+    /// Why it was refused.
     pub why: NotAdded,
 }
 
-/// Why a key is not added.
+/// Why a key was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAdded {
     /// There is no such database.
     #[error("there is no such database: see `databases`")]
     NoDatabase,
-    /// A key of this name has been added before.
+    /// A key of this name was added before.
     #[error("it is there twice")]
     Exists,
 }
 
 impl BulkLoad {
-    /// Begins to load into `engine`, which is empty. With a directory, which is empty, too, what comes is saved in it.
+    /// Begins to load into `engine`, which is empty. If an empty directory is given, the data is saved in it.
     pub fn begin(engine: &mut Engine, directory: Option<Arc<Directory>>) -> Result<BulkLoad, RecoveryError> {
         let saved = match directory {
             None => None,
@@ -106,16 +106,16 @@ impl BulkLoad {
                     serial: Rng::from_entropy().next_u64(),
                     time_ms: engine.server.time.clock.now_ms(),
                     sizes: Sizes::default(),
-                    // Whoever loads looks again by itself.
+                    // The caller checks again by itself.
                     notify: Box::new(|| {}),
                 };
                 let mut writer = SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin);
                 let what = "the thread that writes the snapshot";
-                // Nobody is served before all is loaded.
+                // No client is served before everything is loaded.
                 writer.hurry();
                 writer.start().map_err(|error| RecoveryError::Thread { what, error })?;
                 engine.server.set_tail(Some(Tail::new(Vec::new())));
-                // A snapshot is read under these limits, until its first unit sets others.
+                // A snapshot is read under these limits until its first unit sets others.
                 engine.ks.set_limits(ValueLimits::default());
                 Some(Saved { directory, writer, lsn: None })
             }
@@ -124,7 +124,7 @@ impl BulkLoad {
         Ok(BulkLoad { saved, beginning: None, _hold: engine.ks.hold_expiry() })
     }
 
-    /// Adds what `add` adds, as one unit. After an error the engine is not to be used any more.
+    /// Runs `add` as one unit. After an error the engine must not be used any more.
     pub fn slice<T>(&mut self, engine: &mut Engine, add: impl FnOnce(&mut Slice<'_>) -> T) -> T {
         engine.ks.set_now_ms(engine.server.time.clock.now_ms());
         let unit = engine.begin(UnitOrigin::Snapshot);
@@ -134,7 +134,7 @@ impl BulkLoad {
         answer
     }
 
-    /// Hands what has changed since the last slice over to be saved. For those who change the data by other ways.
+    /// Hands the changes since the last slice over to be saved, for callers that change the data in other ways.
     pub fn hand_over(&mut self, engine: &mut Engine) {
         let (Some(saved), Some(tail)) = (&mut self.saved, &mut engine.server.persistence.tail) else { return };
         if tail.units > 0 {
@@ -143,7 +143,7 @@ impl BulkLoad {
         }
     }
 
-    /// Whether the disk is behind, so that the next slice should wait. Fails if nothing can be saved.
+    /// Whether the disk lags behind, so that the next slice should wait. Fails if nothing can be saved.
     pub fn is_behind(&self) -> Result<bool, RecoveryError> {
         let Some(Saved { writer, .. }) = &self.saved else { return Ok(false) };
         match writer.outcome() {
@@ -152,7 +152,7 @@ impl BulkLoad {
         }
     }
 
-    /// All has been added. Answers whether it is saved; if not, it must be asked again.
+    /// Finishes the load. Returns whether everything is saved; if not, it must be called again.
     pub fn finish(&mut self, engine: &mut Engine) -> Result<bool, RecoveryError> {
         if let Some((job, lsn)) = &self.beginning {
             let Some(opened) = job.outcome() else { return Ok(false) };
@@ -174,7 +174,7 @@ impl BulkLoad {
             let server = &mut engine.server;
             let lsn = server.persistence.last_lsn();
             writer.finish(lsn, server.time.clock.now_ms());
-            // What clients change while data is loaded, such as limits, is what the log begins with.
+            // Changes by clients during the load, such as limits, are the first in the journal.
             server.set_tail(Some(Tail::default()));
             lsn
         });
@@ -196,13 +196,13 @@ impl BulkLoad {
     }
 }
 
-/// A unit in which keys and libraries are added.
+/// A unit that adds keys and libraries.
 pub struct Slice<'e> {
     engine: &'e mut Engine,
 }
 
 impl Slice<'_> {
-    /// About so many keys are to come in a database. No more than a hint.
+    /// Announces about how many keys will be added to a database. Only a hint.
     pub fn expect(&mut self, db: u64, keys: u64) {
         let ks = &mut self.engine.ks;
         if let Some(db) = DbIndex::try_from(db).ok().filter(|db| *db < ks.databases() && ks.db(*db).is_empty()) {
@@ -210,13 +210,13 @@ impl Slice<'_> {
         }
     }
 
-    /// Gives out no fencing token up to this one, which is another server's.
+    /// Makes fencing tokens begin above `to`, which is another server's last one.
     pub fn raise_tokens(&mut self, to: u64) {
         self.engine.ks.raise_tokens(to);
     }
 
-    /// Adds keys, all but those behind one that is refused. What the processor has to wait for to find their places is
-    /// waited for once for some of them.
+    /// Adds keys, up to the first one that is refused. The keys are looked up in groups, so that their cache misses
+    /// overlap.
     pub fn add(&mut self, batch: &mut Batch) -> Result<(), Refused> {
         let ks = &mut self.engine.ks;
         let mut keys = std::mem::take(&mut batch.keys);
@@ -225,7 +225,7 @@ impl Slice<'_> {
             together.iter_mut().try_for_each(|(key, idle_s)| add(ks, key, *idle_s))?;
         }
         ks.record_encoded(batch.effects.as_bytes(), batch.effect_count);
-        // Its memory is used again.
+        // Its memory is reused.
         batch.keys = keys;
         batch.clear();
         Ok(())

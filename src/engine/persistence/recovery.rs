@@ -1,7 +1,7 @@
-//! From the files of the log back to the keyspace, when the server starts.
+//! Recovers the keyspace from the journal's files when the server starts.
 //!
-//! [`Loading`] reads the newest snapshot and the log behind it in slices, so that whoever owns the thread can answer
-//! others between two of them.
+//! [`Loading`] reads the newest snapshot and the journal after it in slices, so that the owner of the thread can serve
+//! clients in between.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use crate::persist::rdb_export::remove_leftovers;
 use crate::persist::saving::Progress;
 use crate::persist::tail::UnitOrigin;
 
-/// How often a long recovery tells how far it is.
+/// How often a long recovery reports its progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
-/// Why the data can't be had again. Nothing has been changed on disk.
+/// Why the data can't be recovered. Nothing has been changed on disk.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoveryError {
     /// The files can't be read.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The files are whole, and what they say does not fit what they said before.
+    /// The files are intact, but an effect does not fit the data before it.
     #[error("{}: effect {index} of Lsn {lsn}, in the block that ends at offset {offset}, {what}", path.display())]
     Misfit {
         /// The segment.
@@ -47,7 +47,7 @@ pub enum RecoveryError {
         /// What is wrong with it.
         what: String,
     },
-    /// The same, in a snapshot.
+    /// An effect in an intact snapshot does not fit the data before it.
     #[error("{}: effect {index} of a unit in the frame that ends at offset {offset} {what}", path.display())]
     SnapshotMisfit {
         /// The snapshot.
@@ -64,80 +64,80 @@ pub enum RecoveryError {
     Thread {
         /// The thread, or what it belongs to.
         what: &'static str,
-        /// What the system says.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// What was loaded from elsewhere can't be saved.
+    /// The loaded foreign data can't be saved.
     #[error("the data that was loaded can't be saved: {0}")]
     Unsaved(String),
 }
 
-/// What is left to do after a slice.
+/// The work left after a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The next slice.
     More,
-    /// The next slice, when the disk has had some time.
+    /// The next slice, after the disk has had some time.
     Wait,
-    /// Nothing: all is there.
+    /// None: everything is loaded.
     Complete,
 }
 
-/// What was recovered.
+/// The result of a recovery.
 #[derive(Debug)]
 pub struct Recovered {
     /// The last unit.
     pub last: Lsn,
-    /// How many keys there are.
+    /// The number of keys.
     pub keys: usize,
-    /// Whether the log had been closed by the server before.
+    /// Whether the server had closed the journal cleanly.
     pub is_clean: bool,
-    /// What a crash has left, and was cut off.
+    /// The torn tail that a crash left and that was cut off.
     pub torn: Option<TornTail>,
-    /// What is wrong with the newest snapshot, if what it had replaced was read in its place.
+    /// What is wrong with the newest snapshot, if the files it had replaced were read in its place.
     pub passed_over: Option<String>,
 }
 
-/// The data of a directory on its way into an engine that is empty.
+/// The data of a directory on its way into an empty engine.
 pub struct Loading {
-    /// Snapshot and log, read ahead.
+    /// Snapshot and journal, read ahead.
     pieces: Ahead<LoadPieces>,
     directory: Arc<Directory>,
-    /// Behind the frame or block that is being loaded.
+    /// The position after the frame or block that is being loaded.
     position: Position,
     began: Instant,
-    /// When it was last told how far it is.
+    /// When the progress was last reported.
     told: Instant,
-    /// Bytes that have been loaded, and that there are.
+    /// Bytes loaded so far, and bytes in all.
     progress: (u64, u64),
     is_complete: bool,
-    /// Bytes of the units of the log that were loaded.
+    /// Bytes of the journal's units that were loaded.
     log_bytes: u64,
 }
 
 impl Loading {
-    /// Begins to load what is in `directory` into `engine`, whose keyspace is empty.
+    /// Begins to load `directory` into `engine`, whose keyspace is empty.
     pub fn begin(engine: &mut Engine, directory: impl Into<Arc<Directory>>) -> Result<Loading, RecoveryError> {
         let restore = Restore::open(directory)?;
-        // The files say which limits their effects were made under: their first units set them.
+        // The first units of the files set the limits under which their effects were made.
         engine.ks.set_limits(ValueLimits::default());
-        // What was kept is kept, though it may have been brought under a greater limit.
+        // Stored scripts are kept, even if they were added under a greater limit.
         engine.server.programs.scripts.set_memory_limit(0);
         let (progress, position) = (restore.progress(), restore.position());
         let directory = Arc::clone(restore.directory());
         let pieces = LoadPieces::new(restore, engine.server.persistence.saving.platform.load_piece_bytes);
-        // Where there is nothing to read, whoever gives it up is to look at it: nothing may have been read ahead.
+        // An empty directory may be given up and handed back, so nothing may be read ahead from it.
         let pieces = if progress.1 == 0 { Ahead::here(pieces) } else { engine.read_ahead(pieces)? };
         let began = Instant::now();
         Ok(Loading { pieces, directory, position, began, told: began, progress, is_complete: false, log_bytes: 0 })
     }
 
-    /// Whether there is nothing to load: the directory is new, or what would have been put there never was complete.
+    /// Whether there is nothing to load: the directory is new, or an earlier load into it was never completed.
     pub fn is_empty(&self) -> bool {
         self.progress.1 == 0
     }
 
-    /// Gives up to load from the directory, which is empty, and removes what is not complete in it.
+    /// Gives up the load from the directory, which is empty, and removes incomplete files from it.
     pub fn into_directory(self) -> Result<Arc<Directory>, RecoveryError> {
         Ok(self.pieces.into_source().restore.finish_without_log()?)
     }
@@ -157,13 +157,13 @@ impl Loading {
         Ok(Progress { began: self.began, read, all, is_complete })
     }
 
-    /// Whether the piece that was loaded last ends inside a unit, where it does not end with a block or a frame.
+    /// Whether the last loaded piece ends inside a unit, not at the end of a block or frame.
     #[cfg(test)]
     pub(crate) fn is_inside_unit(&mut self) -> Option<bool> {
         self.pieces.source().is_inside_unit()
     }
 
-    /// Loads a piece. Answers for how many bytes that counts.
+    /// Loads a piece. Returns the number of bytes that it counts for.
     fn load_piece(&mut self, engine: &mut Engine) -> Result<usize, RecoveryError> {
         let Some(mut piece) = self.pieces.next_piece() else {
             self.is_complete = true;
@@ -182,13 +182,13 @@ impl Loading {
         }
         self.log_bytes += piece.log_bytes as u64;
         let weight = piece.weight();
-        // Now, not when it is filled again: one piece may have been huge.
+        // The piece is cleared now, not before it is filled again, since it may have been huge.
         piece.clear();
         self.pieces.give_back(piece);
         Ok(weight)
     }
 
-    /// Loads the rest, and has the engine go on behind it with a log. `notify` is called, on any thread, when
+    /// Loads the rest, and makes the engine go on with a journal. `notify` is called, on any thread, when
     /// [`ServerState::look_after_log`](crate::engine::ServerState::look_after_log) has something to do.
     pub fn finish(
         mut self,
@@ -210,7 +210,7 @@ impl Loading {
         Ok(Recovered::new(engine, end, passed_over))
     }
 
-    /// Loads the rest, and has the engine go on in memory only. Answers the directory, too, in which snapshots can be
+    /// Loads the rest, and makes the engine go on in memory only. Also returns the directory, in which snapshots can be
     /// made.
     pub fn finish_without_log(mut self, engine: &mut Engine) -> Result<(Recovered, Arc<Directory>), RecoveryError> {
         while !self.step(engine, usize::MAX)?.is_complete {}
@@ -223,7 +223,7 @@ impl Loading {
     }
 }
 
-/// Snapshots go on in the directory that was restored.
+/// Makes later snapshots go to the restored directory.
 fn tell_saving(engine: &mut Engine, restore: &Restore, last: Lsn, log_bytes: u64) {
     let keys = count_keys(engine);
     let directory = Arc::clone(restore.directory());
@@ -244,21 +244,21 @@ impl Recovered {
     }
 }
 
-/// How many keys there are, in all databases.
+/// The number of keys in all databases.
 pub(crate) fn count_keys(engine: &Engine) -> usize {
     (0..engine.ks.databases()).map(|db| engine.ks.db(db).len()).sum()
 }
 
 impl ServerState {
-    /// How long a start rests behind so many keys that it has loaded: `key-load-delay`.
+    /// How long a start rests after loading this many keys: `key-load-delay`.
     pub(crate) fn rest_behind(&self, keys: usize) -> Duration {
         rest_per_key(self.config.key_load_delay_us).saturating_mul(u32::try_from(keys).unwrap_or(u32::MAX))
     }
 }
 
 impl Engine {
-    /// Repeats all that the snapshot and the log in `directory` hold, and goes on behind it. For a keyspace that is
-    /// empty. `notify` is as for [`Loading::finish`].
+    /// Replays the snapshot and the journal in `directory` into an empty keyspace, and goes on after them. `notify` is
+    /// as for [`Loading::finish`].
     pub fn recover(
         &mut self,
         directory: Directory,
@@ -269,7 +269,7 @@ impl Engine {
         loading.finish(self, notify)
     }
 
-    /// Has a thread read ahead what is to be loaded, where there are threads.
+    /// Reads ahead on a thread of its own, where there are threads.
     pub(crate) fn read_ahead<S: Source>(&self, source: S) -> Result<Ahead<S>, RecoveryError> {
         if !self.server.persistence.saving.platform.has_threads {
             return Ok(Ahead::here(source));
@@ -278,7 +278,7 @@ impl Engine {
         Ahead::on_thread("load", LOAD_AHEAD_BYTES, source).map_err(|error| RecoveryError::Thread { what, error })
     }
 
-    /// The past has been repeated: from here on time and limits are the server's own.
+    /// Ends the replay: from here on time and limits are the server's own.
     pub(in crate::engine) fn begin_own_time(&mut self) {
         self.ks.set_now_ms(self.server.time.clock.now_ms());
         self.ks.fit();
@@ -290,15 +290,15 @@ impl Engine {
         self.commit(unit, &mut []);
     }
 
-    /// Repeats what was read; tells in `position` how far that is. The lookups of some keys begin together.
+    /// Replays a piece and updates `position`. The lookups of several keys begin together.
     fn repeat(&mut self, piece: &mut Piece, position: &mut Position) -> Result<(), Unfit> {
-        // Clients may be served between two pieces, and what is repeated has its own time.
+        // Clients may be served between two pieces, and replayed units have their own time.
         self.server.time.end_look_at_clock();
         let mut changes = std::mem::take(&mut piece.changes);
         for together in changes.chunks_mut(LOAD_AHEAD_KEYS) {
             self.ks.warm(together.iter().filter_map(Change::key));
-            // They stay where they are: what was just moved is not there to be read before the processor has written
-            // all before it.
+            // The changes are read in place: moved data could not be read before the processor's earlier writes are
+            // done.
             for Change { lsn, index, what } in together {
                 let unfit = |index, what| Unfit { lsn: *lsn, index, what };
                 match what {
@@ -324,13 +324,13 @@ impl Engine {
             }
         }
         changes.clear();
-        // Its memory is used again.
+        // Its memory is reused.
         piece.changes = changes;
         Ok(())
     }
 }
 
-/// A unit that does not fit what is there.
+/// A unit that does not fit the data.
 struct Unfit {
     lsn: Lsn,
     /// Which of its effects, from 0.

@@ -1,8 +1,8 @@
-//! DEBUG RELOAD and DEBUG LOADAOF: the data is read again from disk while the server runs, for tests.
+//! DEBUG RELOAD and DEBUG LOADAOF: read the data again from disk while the server runs, for tests.
 //!
-//! It is read into an engine beside this one, whose data takes the place of what is here when all is there: so a file
-//! that can't be read costs nothing. If it is the same data, nothing has changed, and nobody is told. Else the data
-//! comes in units of changes, which the log keeps and those who watch or wait learn of, like any others.
+//! The data is read into a second engine, and replaces the present data once it is complete; so an unreadable file does
+//! no harm. If both are equal, nothing has changed, and no client is notified. Otherwise the data comes in as ordinary
+//! units, which the journal keeps and which watchers and waiters see.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::persist::snapshot_stream::SnapshotStream;
 use crate::persist::tail::UnitOrigin;
 
 impl Engine {
-    /// Reads the data again as a client has asked for, and answers it.
+    /// Reads the data again for a client, and replies.
     pub(in crate::engine) fn reload(&mut self, reload: &Reload) {
         let done = self.read_again(reload);
         if let Err(error) = &done {
@@ -43,11 +43,11 @@ impl Engine {
         self.server.persistence.saving.loaded_keys = count_keys(&fresh);
         let is_same = reload.save || self.server.persistence.journal.is_some();
         if is_same && !reload.keep {
-            // A copy that has begun can't go on with other tables.
+            // A snapshot in progress can't go on with other tables.
             self.server.persist(&mut self.ks, |persistence, _, _| persistence.cancel_save());
             self.ks.take_over(fresh.ks);
             self.server.programs.scripts.take_over(fresh.server.programs.scripts);
-            // They are counted by their places in a Lua state that is gone.
+            // Scripts are counted by their places in a Lua state that is gone.
             self.server.meters.stats.scripts.reset();
             return Ok(());
         }
@@ -59,7 +59,7 @@ impl Engine {
         self.add_from(&mut fresh)
     }
 
-    /// An engine with the data that is on disk.
+    /// Makes a second engine with the data on disk.
     fn beside(&self) -> Result<Engine, String> {
         let Home::Open(directory) = &self.server.persistence.saving.home else {
             return Err("nothing was saved yet".to_owned());
@@ -91,7 +91,7 @@ impl Engine {
             || other.server.programs.scripts.libraries().iter().any(|library| libraries.has(&library.name))
     }
 
-    /// Adds the data of another engine to what is here, which it replaces under the same names, in units.
+    /// Adds the data of another engine in units. It replaces present keys of equal names.
     fn add_from(&mut self, other: &mut Engine) -> Result<(), String> {
         let mut stream = SnapshotStream::begin(&other.ks);
         let mut is_complete = false;
