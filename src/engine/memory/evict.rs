@@ -1,17 +1,18 @@
-//! Eviction: making memory before a command runs that may need some.
+//! Eviction: frees memory before a command runs that may need some.
 //!
-//! While there is a limit, each command of a client begins with a look at what is allocated. If that is too much, keys are evicted, as
-//! `maxmemory-policy` says ([`Keyspace::evict`](crate::keyspace::Keyspace::evict)), until it is not, until nothing is left that may go,
-//! or until that has taken as long as `maxmemory-eviction-tenacity` allows. Then the command runs, and the rest is done in slices
-//! between others. Only where nothing may go any more is memory *full*, and commands are refused that may need some.
+//! While there is a limit, each client command begins with a look at the allocated memory. If it is too much, keys are
+//! evicted, as `maxmemory-policy` says ([`Keyspace::evict`](crate::keyspace::Keyspace::evict)), until it fits, until no
+//! key is left that may go, or until the time allowed by `maxmemory-eviction-tenacity` is over. Then the command runs,
+//! and the rest is evicted in slices between commands. Only if no key may go any more is memory *full*, and commands
+//! that may need memory are refused.
 //!
-//! Evicted keys go in units of their own, of up to 128 keys, or 16 in a slice: the log, WATCH, those who wait and a snapshot under way learn of them as of
-//! any change. Nothing is evicted inside of a unit: EXEC and scripts find at their end what they found at their begin, and what is undone
-//! is all there. They may go beyond the limit by what they write.
+//! Keys are evicted in units of their own, of up to 128 keys, or 16 in a slice: the journal, WATCH, waiting calls and a
+//! running snapshot see them as any change. Nothing is evicted inside a unit: EXEC and scripts keep the keys they found
+//! at their beginning, and an undo finds all data. Their own writes may exceed the limit.
 //!
-//! What follows upon eviction must not cause more of it. So what waits to be written to the log does not count, nor what waits to be
-//! freed on another thread; both become less by themselves. And how much has to go is fixed when eviction begins: what clients are
-//! told of evicted keys takes memory until they have read it, which may be more than the keys took.
+//! The consequences of eviction must not cause more eviction. So bytes that wait for the journal, or to be freed on
+//! another thread, do not count; both shrink by themselves. And the amount to evict is fixed when eviction begins:
+//! messages to clients about evicted keys take memory until they are read, which may be more than the keys took.
 
 use std::time::Duration;
 
@@ -23,29 +24,30 @@ use crate::engine::session::Session;
 use crate::engine::state::Engine;
 use crate::persist::tail::UnitOrigin;
 
-/// Up to this tenacity the time grows by as much at each step.
+/// Up to this tenacity the time grows linearly.
 const LINEAR_TENACITY: u32 = 10;
 
-/// Microseconds that each of those steps adds, and by what factor the time grows at those behind them.
+/// Microseconds that each linear step adds, and the factor by which the time grows at each later step.
 const STEP_US: u32 = 50;
 const STEP_FACTOR: f64 = 1.15;
 
-/// The tenacity that ends only when there is memory enough.
+/// The tenacity at which eviction has no time limit.
 const ENDLESS_TENACITY: u32 = 100;
 
 /// How eviction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Evicted {
-    /// There is memory enough.
+    /// There is enough memory.
     Enough,
     /// Time is over.
     TooLate,
-    /// Nothing is left that may go.
+    /// No key is left that may go.
     Everything,
 }
 
 impl Engine {
-    /// Makes memory for a client's command that is about to run, if there is too little. What it found holds for the whole command.
+    /// Frees memory for a client's command that is about to run, if there is too little. The finding holds for the
+    /// whole command.
     pub(in crate::engine) fn make_memory(&mut self, session: &mut Session) {
         self.server.memory.is_full = false;
         if !self.server.is_over_limit(&self.ks) {
@@ -65,11 +67,11 @@ impl Engine {
         let evicted = self.evict(most, Some(session));
         self.server.memory.is_full = evicted == Evicted::Everything && self.server.is_over_limit_for_good(&self.ks);
         self.server.memory.note_evicted(&mut self.server.meters.stats, self.server.time.clock.steady_ms(), evicted);
-        // What was evicted is no news to who does not ask for it.
+        // A reply that does not show the evicted keys need not wait for their eviction.
         self.begin_fence_behind(session);
     }
 
-    /// Goes on with eviction that took too long for the command that it began before. Answers whether there is more to evict.
+    /// Continues an eviction that took too long before its command. Returns whether there is more to evict.
     pub(in crate::engine) fn evict_slice(&mut self) -> bool {
         if !self.server.memory.eviction_is_behind {
             return false;
@@ -85,7 +87,7 @@ impl Engine {
         self.server.memory.eviction_is_behind
     }
 
-    /// Whether keys may be removed now at all: not while the data stands still, or is not there yet.
+    /// Whether keys may be removed now: not while the data is paused or still loading.
     fn may_evict(&self) -> bool {
         let server = &self.server;
         server.config.maxmemory > 0
@@ -94,7 +96,7 @@ impl Engine {
             && !server.clients.pause.is_on()
     }
 
-    /// Evicts keys for no longer than `most`. `session` is out of the registry.
+    /// Evicts keys for at most `most`. `session` is out of the registry.
     fn evict(&mut self, most: Option<Duration>, mut session: Option<&mut Session>) -> Evicted {
         let (policy, samples) = (self.server.config.maxmemory_policy, self.server.config.maxmemory_samples as usize);
         let began = self.server.meters.stats.clock.raw();
@@ -130,7 +132,7 @@ impl Engine {
     }
 }
 
-/// How long one command may be held up by eviction; `None`: as long as it takes. The times are Redis'.
+/// How long eviction may hold up one command; `None` for as long as it takes. The times are Redis'.
 fn time_for(config: &Config) -> Option<Duration> {
     let tenacity = config.maxmemory_eviction_tenacity;
     let base = f64::from(STEP_US * tenacity.min(LINEAR_TENACITY));
@@ -145,7 +147,7 @@ impl Memory {
         self.eviction_is_behind
     }
 
-    /// Counts for how long there was too little memory.
+    /// Counts how long there has been too little memory.
     fn note_evicted(&mut self, stats: &mut Stats, steady_ms: i64, evicted: Evicted) {
         self.eviction_is_behind = evicted == Evicted::TooLate;
         match (evicted, stats.over_limit_since_ms) {

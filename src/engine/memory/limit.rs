@@ -1,8 +1,9 @@
-//! `maxmemory`: what a command may do when the server holds more memory than it should; and giving back what it does not need.
+//! `maxmemory`: what a command may do when the server holds more memory than it should, and how unneeded memory is
+//! given back.
 //!
-//! While a limit is set every session is [admitted](crate::engine::run::admit) command by command. Before that what is allocated is compared with the
-//! limit, and keys are [evicted](super::evict). What is found there holds for the whole command, be it a script or EXEC: where memory is
-//! full, for nothing may go, commands that may need some are refused.
+//! While a limit is set, every session is [admitted](crate::engine::run::admit) command by command. Before that the
+//! allocated memory is compared with the limit, and keys are [evicted](super::evict). The finding holds for the whole
+//! command, even a script or EXEC: if memory is full, since no key may go, commands that may need memory are refused.
 
 use super::Memory;
 use crate::base::os::allocated::allocated_bytes;
@@ -15,25 +16,26 @@ use crate::script::store::ScriptFlags;
 use crate::spec::Flags;
 use crate::spec::error::Error;
 
-/// What a client reads whose command may need memory.
+/// The error for a command that may need memory.
 const OUT_OF_MEMORY: Error = Error::text("OOM command not allowed when used memory > 'maxmemory'.");
 
 impl Memory {
-    /// Refuses a client's command when memory is full and it may need some.
+    /// Refuses a client's command that may need memory when memory is full.
     pub(in crate::engine) fn admit(
         &mut self,
         script_runs: bool,
         session: &Session,
         entry: &Entry,
     ) -> Result<(), Error> {
-        // While a script is busy what was found at its begin holds.
+        // While a script is busy, the finding at its beginning holds.
         if script_runs {
             return Ok(());
         }
         if self.is_full && needs_memory(session, entry) { Err(OUT_OF_MEMORY) } else { Ok(()) }
     }
 
-    /// Refuses to start a script that declares its flags and not `allow-oom` when memory is full. `queued`: EXEC runs it.
+    /// Refuses, when memory is full, to start a script that declares its flags without `allow-oom`. `queued`: EXEC runs
+    /// it.
     #[inline]
     pub(in crate::engine) fn admit_script(&self, flags: ScriptFlags, queued: bool) -> Result<(), Error> {
         if !self.is_full || !flags.declared || flags.allow_oom || flags.no_writes {
@@ -47,8 +49,8 @@ impl Memory {
         Err(OUT_OF_MEMORY)
     }
 
-    /// Refuses a script's command when memory is full and it may need some, unless the script has written before: it must
-    /// not end half-way.
+    /// Refuses a script's command that may need memory when memory is full, unless the script has written before: it
+    /// must not end half-way.
     #[inline]
     pub(in crate::engine) fn admit_call(
         &self,
@@ -65,7 +67,7 @@ impl Memory {
 }
 
 impl ServerState {
-    /// Acts on a new `maxmemory`. `current` is the session whose command set it. What is too much now is evicted in slices.
+    /// Applies a new `maxmemory`. `current` is the session whose command set it. Excess memory is evicted in slices.
     pub fn memory_limit_changed(&mut self, ks: &Keyspace, current: &mut Session) {
         self.memory.is_full = false;
         let is_limited = self.config.maxmemory > 0;
@@ -82,8 +84,8 @@ impl ServerState {
         }
     }
 
-    /// Whether more is allocated than may be. What is not [counted](Self::not_counted_bytes) is not, and garbage of scripts goes first if
-    /// it is much.
+    /// Whether more memory is allocated than allowed. [Uncounted](Self::not_counted_bytes) bytes are left out, and the
+    /// garbage of scripts is freed first if there is much.
     #[inline]
     pub(in crate::engine) fn is_over_limit(&mut self, ks: &Keyspace) -> bool {
         allocated_bytes() > self.config.maxmemory && self.is_over_counted(ks)
@@ -95,7 +97,7 @@ impl ServerState {
         is_over(self) && (!self.programs.scripts.collect_litter() || is_over(self))
     }
 
-    /// The same where no key may go: the buffers of scripts are given back, too.
+    /// Whether memory is over the limit where no key may go: the buffers of scripts are freed first, too.
     pub(in crate::engine) fn is_over_limit_for_good(&mut self, ks: &Keyspace) -> bool {
         self.programs.scripts.give_back_scratch();
         self.is_over_limit(ks)
@@ -106,19 +108,20 @@ impl ServerState {
         allocated_bytes().saturating_sub(self.not_counted_bytes(ks))
     }
 
-    /// Bytes that are allocated and become free by themselves: of changes that wait for the log, and of values that are gone and wait to
-    /// be freed. Keys that are evicted add to both, and must not be the reason why more are.
+    /// Allocated bytes that become free by themselves: changes that wait for the journal, and removed values that wait
+    /// to be freed. Evicted keys add to both, which must not cause more eviction.
     pub fn not_counted_bytes(&self, ks: &Keyspace) -> u64 {
         self.persistence.buffer_bytes() as u64 + ks.bytes_to_free()
     }
 
-    /// Acts on a new `maxmemory-policy`, or on how it counts.
+    /// Applies a new `maxmemory-policy` or its parameters.
     pub fn eviction_policy_changed(&mut self, ks: &mut Keyspace) {
         self.readers_changed();
         ks.set_usage(Usage::from(&self.config));
     }
 
-    /// Has all memory given back that holds nothing, from the next tick on. In a script, or where changes may be taken back, less of it.
+    /// Has all unused memory given back, from the next tick on. In a script, or where changes may be taken back, less
+    /// is given back.
     pub fn purge(&mut self, ks: &mut Keyspace) {
         ks.release_free();
         self.programs.scripts.give_back_scratch();
