@@ -1,10 +1,9 @@
-//! What has become of locks, gates and stocks lately, whom they and limits have refused, and which messages became dead
-//! letters: what WHO, WHY and EVENTS tell.
+//! The recent history of locks, gates and stocks, of refusals by them and by limits, and of messages that became dead
+//! letters: the source of WHO, WHY and EVENTS.
 //!
-//! Three rings of fixed size, so that however many are refused, or given up as dead letters, what was granted is not
-//! forgotten for it. Each place of a ring keeps its buffer, so to remember something costs a copy of its names. Nothing
-//! of this is logged: a start begins without it. What a script or transaction has granted and taken back is not here;
-//! whom it was refused is.
+//! There are three rings of fixed size, so that many refusals or dead letters do not push out the grants. Each place of
+//! a ring keeps its buffer, so remembering an event costs a copy of its names. Nothing of this goes to the journal: a
+//! start begins without history. Grants that a script or transaction took back are not here; its refusals are.
 
 use std::iter::Peekable;
 
@@ -16,7 +15,7 @@ use crate::keyspace::effect::{Family, Turn};
 /// A connection, as it was when something happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Client<'a> {
-    /// As CLIENT ID answers it; 0 where no client did it.
+    /// The number that CLIENT ID returns; 0 if no client did it.
     pub(crate) id: u64,
     /// Its address.
     pub(crate) address: &'a [u8],
@@ -31,10 +30,10 @@ impl<'a> Client<'a> {
     }
 }
 
-/// What has happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// To a grant.
+    /// A change of a grant.
     Turn { turn: Turn, token: u64, units: u64 },
     /// A call was refused.
     Refused {
@@ -42,31 +41,31 @@ pub(crate) enum What {
         command: &'static str,
         /// The reason, or the kind of the rule.
         reason: &'static str,
-        /// How much was in use then.
+        /// How much was in use.
         in_use: i64,
         /// Of how much.
         limit: i64,
     },
 }
 
-/// Something that has happened.
+/// A past event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Past<'a> {
     /// Grows from one to the next, also over a restart.
     pub(crate) id: u64,
     /// When it happened, Unix ms.
     pub(crate) at_ms: i64,
-    /// What it was.
+    /// The kind of the event.
     pub(crate) what: What,
-    /// In which database.
+    /// The database.
     pub(crate) db: DbIndex,
-    /// To which key.
+    /// The key.
     pub(crate) key: &'a [u8],
-    /// Who holds, did hold, or asked; empty where the call named nobody.
+    /// The present or former holder, or the caller; empty if the call named none.
     pub(crate) subject: &'a [u8],
-    /// What was said about it.
+    /// The note given with it.
     pub(crate) note: &'a [u8],
-    /// Whose command it was; of an [expired](Turn::Expired) grant nobody's.
+    /// The client whose command it was; none for an [expired](Turn::Expired) grant.
     pub(crate) client: Client<'a>,
 }
 
@@ -77,7 +76,7 @@ pub(crate) fn split_note(note: &[u8]) -> (&[u8], &[u8]) {
     (message, group.get(1..).unwrap_or_default())
 }
 
-/// What one place of a ring keeps.
+/// The content of one place of a ring.
 struct Stored {
     id: u64,
     at_ms: i64,
@@ -115,7 +114,7 @@ impl Stored {
     }
 }
 
-/// The last so many things that happened.
+/// A ring of the last events.
 #[derive(Default)]
 struct Ring {
     places: Vec<Stored>,
@@ -124,7 +123,7 @@ struct Ring {
 }
 
 impl Ring {
-    /// Answers the id of what is forgotten for it.
+    /// Adds an event; returns the id of the event that is forgotten for it.
     fn push(&mut self, past: Past<'_>) -> Option<u64> {
         if self.places.len() < HISTORY_PLACES {
             let mut stored =
@@ -145,7 +144,7 @@ impl Ring {
         self.places.capacity() * size_of::<Stored>() + texts
     }
 
-    /// All of it, the oldest first.
+    /// All events, the oldest first.
     fn iter(&self) -> impl DoubleEndedIterator<Item = Past<'_>> {
         let (later, earlier) = self.places.split_at(self.oldest);
         earlier.iter().chain(later).map(Stored::as_past)
@@ -158,7 +157,7 @@ pub(crate) struct History {
     refusals: Ring,
     dead_letters: Ring,
     last_id: u64,
-    /// The last that is not here any more.
+    /// The id of the last forgotten event.
     forgotten: u64,
 }
 
@@ -171,7 +170,7 @@ impl History {
         History { turns, refusals, dead_letters, last_id, forgotten: last_id }
     }
 
-    /// Remembers something, unless its names are too long. Its id is given here.
+    /// Remembers an event and gives it its id, unless its names are too long.
     pub(in crate::engine) fn add(&mut self, past: Past<'_>) {
         if past.key.len() > HISTORY_KEY_MAX_BYTES || past.subject.len() > HOLDER_MAX_BYTES {
             return;
@@ -198,12 +197,12 @@ impl History {
         self.last_id
     }
 
-    /// What has become of grants under a key, the newest first.
+    /// The events of grants of a key, the newest first.
     pub(crate) fn turns_of<'a>(&'a self, db: DbIndex, key: &'a [u8]) -> impl Iterator<Item = Past<'a>> {
         self.turns.iter().rev().filter(move |past| past.db == db && past.key == key)
     }
 
-    /// Whom a key has refused, the newest first.
+    /// The refusals by a key, the newest first.
     pub(crate) fn refusals_of<'a>(&'a self, db: DbIndex, key: &'a [u8]) -> impl Iterator<Item = Past<'a>> {
         self.refusals.iter().rev().filter(move |past| past.db == db && past.key == key)
     }
@@ -243,14 +242,14 @@ impl<'a, L: Iterator<Item = Past<'a>>, R: Iterator<Item = Past<'a>>> Iterator fo
     }
 }
 
-/// Why a call was refused, to be remembered.
+/// The reason for the refusal of a call, to be remembered.
 #[derive(Clone, Copy)]
 pub(crate) struct Refusal<'a> {
     /// The family of the command or rule.
     pub(crate) family: Family,
     /// The key that refused it.
     pub(crate) key: &'a [u8],
-    /// Who asked; empty where the call names nobody.
+    /// The caller; empty if the call names none.
     pub(crate) subject: &'a [u8],
     /// The reason, or the kind of the rule.
     pub(crate) reason: &'static str,
@@ -280,7 +279,7 @@ mod tests {
     fn what_is_counted_is_what_is_held() {
         apart(|| {
             let mut history = History::new(1_000);
-            // One more than fit into what the growing places had before.
+            // One more than fits into the initial places.
             (0..=HISTORY_PLACES as u64 / 2).for_each(|token| {
                 history.add(granted(b"k", token));
                 history.add(refused(b"key", b"subject"));

@@ -1,14 +1,14 @@
-//! Tells clients that what they cache has changed.
+//! Sends invalidations to clients whose cached keys have changed.
 //!
-//! Whoever tracks keys reads the effects of every unit that way: its touches say which keys may hold something else
-//! now. The message carries the unit's fence: nobody drops a value, reads the key, and caches what a crash takes back.
-//! To the client whose command it was it comes behind the reply, for its outbox keeps what is pushed apart from that
+//! The touches of every unit show which keys may have changed. The message carries the unit's fence, so that no client
+//! drops a value, reads the key again, and caches a value that a crash takes back. The client whose command it was gets
+//! the message after its reply, since its outbox keeps pushes apart from replies
 //! ([`Outbox::drain_fresh`](crate::engine::session::outbox::Outbox::drain_fresh)).
 //!
-//! **What is read inside a unit.** A transaction or script may change a key and read it, or read it and change it; only
-//! in the second case is its client to be told. So at each read the table takes notice of what was touched up to there
-//! ([`ServerState::see_touched`]), before it remembers the key. When the record of the unit was cut or condensed
-//! meanwhile, it takes notice of all of it again, and tells perhaps once too often.
+//! **Reads inside a unit.** A transaction or script may change a key and then read it, or read it and then change it;
+//! only in the second case must its client get an invalidation. So at each read the table first notes what was touched
+//! up to there ([`ServerState::see_touched`]), and then remembers the key. If the unit's record was cut or condensed in
+//! between, the table notes all of it again, which may send one invalidation too many.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,18 +25,18 @@ use crate::log::planted::{self, Bug};
 use crate::persist::tail::UnitOrigin;
 use crate::resp::reply::Reply;
 
-/// What clients of RESP2 listen to for those who have them told.
+/// The channel on which RESP2 clients get invalidations redirected to them.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
 
 /// Keys that a unit has changed, and in which databases.
 type ChangedKeys<'a> = BTreeSet<(&'a [u8], DbIndex)>;
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Copy)]
 enum Message<'a> {
     /// These keys have changed.
     Keys(&'a [&'a [u8]]),
-    /// Any key may have.
+    /// Any key may have changed.
     All,
 }
 
@@ -52,10 +52,10 @@ impl Message<'_> {
     }
 }
 
-/// What is told because of one unit.
+/// The invalidations of one unit.
 struct Telling<'a, 's> {
     fence: Lsn,
-    /// Who is not told of it under NOLOOP.
+    /// The client that gets no message under NOLOOP.
     changer: Option<u64>,
     /// The sessions that are out of the registry.
     out: &'a mut [&'s mut Session],
@@ -64,7 +64,7 @@ struct Telling<'a, 's> {
 }
 
 impl Audience {
-    /// Takes notice of what the unit that is underway has touched so far: that is told when it is over.
+    /// Notes the keys that the current unit has touched so far; their invalidations are sent when the unit is over.
     pub(in crate::engine) fn see_touched(&mut self, ks: &Keyspace) {
         let table = &mut self.tracking;
         for touch in ks.effects().touches_from(&table.seen) {
@@ -82,8 +82,8 @@ impl Audience {
 }
 
 impl ServerState {
-    /// A unit that changed something is over, and `fence` its number. `out` are the sessions that are out of the
-    /// registry, the one first whose command it was.
+    /// Sends the invalidations of a unit that changed something; `fence` is its Lsn. `out` are the sessions that are
+    /// out of the registry, first the one whose command it was.
     pub(in crate::engine) fn invalidate(
         &mut self,
         ks: &Keyspace,
@@ -109,13 +109,13 @@ impl ServerState {
         self.hold(pushed, fence);
     }
 
-    /// Tells what is due though the unit of the session `current` has changed nothing in the end.
+    /// Sends the invalidations that are due although the unit of the session `current` has changed nothing in the end.
     pub(in crate::engine) fn tell_due(&mut self, current: &mut Session) {
         let due = self.audience.tracking.take_due();
         self.tell_unfenced(&due, &mut [current]);
     }
 
-    /// Tells all who track keys to drop everything, for a command that has changed nothing itself. `current` is its
+    /// Tells all tracking clients to drop everything, for a command that changed nothing itself. `current` is its
     /// session.
     pub fn flush_tracked(&mut self, current: &mut Session) {
         if self.audience.tracking.reads_changes() {
@@ -133,7 +133,7 @@ impl ServerState {
         }
     }
 
-    /// That a key may be cached no longer shows nothing of what it holds.
+    /// Sends invalidations without a fence: that a key may be cached no longer shows nothing of its value.
     fn tell_unfenced(&mut self, gone: &[Gone], out: &mut [&mut Session]) {
         let mut telling = Telling { fence: Lsn::NONE, changer: None, out, pushed: 0 };
         gone.iter().for_each(|gone| self.tell_gone(&mut telling, gone));
@@ -155,7 +155,7 @@ impl ServerState {
     fn tell_of_key(&mut self, telling: &mut Telling<'_, '_>, key: &[u8], clients: &Clients) {
         for &id in clients.as_slice() {
             let Some(session) = session_of(&mut self.clients.sessions, telling.out, id) else { continue };
-            // It may have turned to broadcast, or off, since it read the key.
+            // The client may have switched to broadcast, or tracking off, since it read the key.
             let Some(client) = session.tracking.as_ref().filter(|client| !client.broadcasts) else { continue };
             if !(client.is_noloop && telling.changer == Some(id)) {
                 self.tell(telling, id, Message::Keys(&[key]));
@@ -163,7 +163,7 @@ impl ServerState {
         }
     }
 
-    /// Tells those who track prefixes, of all keys with one prefix at once that their users may read.
+    /// Tells the clients that track prefixes, with one message per prefix, of the keys that their users may read.
     fn broadcast(&mut self, ks: &Keyspace, telling: &mut Telling<'_, '_>) {
         let mut changed: BTreeMap<Box<[u8]>, ChangedKeys<'_>> = BTreeMap::new();
         for touch in ks.effects().touches() {
@@ -185,7 +185,7 @@ impl ServerState {
                     continue;
                 }
                 let mut keys: Vec<&[u8]> = if is_limited {
-                    // It has named no key, so its rights are asked here.
+                    // The client has named no key, so its rights are checked here.
                     let user = self.acl.get(session.user);
                     let may_read = |(key, db): &&(&[u8], DbIndex)| user.is_some_and(|user| reads(user, *db, key));
                     keys.iter().filter(may_read).map(|(key, _)| *key).collect()
@@ -201,7 +201,7 @@ impl ServerState {
         }
     }
 
-    /// Sends a message to a client that tracks keys, or to whom it names.
+    /// Sends a message to a tracking client, or to the client it redirects to.
     fn tell(&mut self, telling: &mut Telling<'_, '_>, id: u64, message: Message<'_>) {
         let Some(session) = session_of(&mut self.clients.sessions, telling.out, id) else { return };
         let Some(redirect) = session.tracking.as_ref().and_then(|client| client.redirect) else {
@@ -235,7 +235,7 @@ impl ServerState {
         }
     }
 
-    /// Pushes a message of this kind, of which `write` writes the rest.
+    /// Pushes a message of this kind; `write` writes the rest of it.
     fn push(&mut self, telling: &mut Telling<'_, '_>, id: u64, kind: &[u8], write: impl FnOnce(&mut Reply)) {
         let reach = self.persistence.reach(&self.config);
         let Some(session) = session_of(&mut self.clients.sessions, telling.out, id).filter(|session| !session.killed)
@@ -259,7 +259,7 @@ impl ServerState {
     }
 }
 
-/// The session with this id, in the registry or out of it.
+/// Returns the session with this id, in the registry or out of it.
 fn session_of<'s>(sessions: &'s mut Sessions, out: &'s mut [&mut Session], id: u64) -> Option<&'s mut Session> {
     match sessions.by_id(id) {
         Some(session) => Some(session),

@@ -1,12 +1,12 @@
-//! Client-side caching: which client may hold which keys in a cache of its own, and is to be told when they change.
+//! Client-side caching: the table of clients that may cache keys and must be told when the keys change.
 //!
 //! A client that tracks keys ([`CachingClient`]) is remembered in a [table](TrackingTable) for each key that it reads,
-//! until that key changes: it is told once, and has to read the key again to be told again. One that tracks by
-//! broadcast is told of every change of keys that begin with its prefixes, whether it has read them or not, and takes
-//! no place in the table.
+//! until that key changes: it gets one invalidation, and must read the key again to get another. A client in broadcast
+//! mode gets every change of keys that begin with its prefixes, whether it has read them or not, and takes no place in
+//! the table.
 //!
-//! Keys have no database here, as in Redis: a change of the same name in another one is told, too. Who leaves stays in
-//! the table until the key changes, or until the list of the key's clients would grow.
+//! Keys have no database here, as in Redis: a change of an equal name in another database is reported, too. A client
+//! that leaves stays in the table until the key changes, or until the list of the key's clients would grow.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -33,7 +33,7 @@ impl Clients {
         }
     }
 
-    /// Adds one; before the list grows those are removed that are gone.
+    /// Adds a client; before the list grows, clients that are gone are removed.
     fn add(&mut self, id: u64, is_there: impl Fn(u64) -> bool) {
         match self {
             Clients::One(known) if *known == id => {}
@@ -53,14 +53,14 @@ impl Clients {
     }
 }
 
-/// A key that somebody caches.
+/// A key that clients may cache.
 #[derive(Debug)]
 struct Cached {
     key: Box<[u8]>,
     clients: Clients,
 }
 
-/// Something that clients are to be told.
+/// An invalidation that clients must get.
 #[derive(Debug)]
 pub(in crate::engine) enum Gone {
     /// These clients may cache this key no longer.
@@ -73,18 +73,18 @@ pub(in crate::engine) enum Gone {
 pub struct TrackingTable {
     keys: DenseTable<Cached>,
     items: usize,
-    /// Who is told of what begins so.
+    /// The broadcast clients, by prefix.
     prefixes: Prefixes,
     /// How many clients track keys.
     clients: usize,
-    /// Some do, or did until a moment ago.
+    /// Whether some do, or did until a moment ago.
     reads_changes: bool,
-    /// How often in a row the table was found to be too large, and still was when something had been done about it.
+    /// How often in a row the table was still too large after keys were removed.
     overruns: usize,
     rng: Rng,
-    /// How far it is known what the unit that is underway has touched: up to the last read in it.
+    /// The place up to which the current unit's touches were noted: its last read.
     pub(in crate::engine) seen: Place,
-    /// What is to be told of that when the unit is over.
+    /// The invalidations due when the unit is over.
     pub(in crate::engine) due: Vec<Gone>,
 }
 
@@ -97,7 +97,7 @@ impl Default for TrackingTable {
             clients: 0,
             reads_changes: false,
             overruns: 0,
-            // Which keys a full table loses is nobody's secret.
+            // The choice of keys that a full table loses need not be secret.
             rng: Rng::seeded(0),
             seen: Place::default(),
             due: Vec::new(),
@@ -106,7 +106,7 @@ impl Default for TrackingTable {
 }
 
 impl TrackingTable {
-    /// Whether somebody is to be told what changes. When nobody tracks keys any longer, that ends a little later.
+    /// Whether changes must be read for tracking clients. Ends a little after the last client stops tracking.
     #[inline]
     pub(in crate::engine) fn reads_changes(&self) -> bool {
         self.reads_changes
@@ -117,17 +117,17 @@ impl TrackingTable {
         self.clients
     }
 
-    /// How many keys somebody caches.
+    /// The number of keys that clients may cache.
     pub fn keys(&self) -> usize {
         self.keys.len()
     }
 
-    /// How many clients that is for each of them, added up.
+    /// The number of pairs of key and client.
     pub fn items(&self) -> usize {
         self.items
     }
 
-    /// How many prefixes somebody is told of.
+    /// The number of prefixes with broadcast clients.
     pub fn prefixes(&self) -> usize {
         self.prefixes.clients.len()
     }
@@ -138,13 +138,13 @@ impl TrackingTable {
         self.reads_changes = true;
     }
 
-    /// Counts one that does so no longer.
+    /// Counts a client that tracks keys no longer.
     pub(in crate::engine) fn remove_client(&mut self, id: u64, client: &CachingClient) {
         self.clients -= 1;
         client.prefixes.iter().for_each(|prefix| self.prefixes.remove(prefix, id));
     }
 
-    /// Lets a client be told of what begins so.
+    /// Adds a prefix of a broadcast client.
     pub(in crate::engine) fn add_prefix(&mut self, id: u64, client: &mut CachingClient, prefix: &[u8]) {
         if client.prefixes.insert(prefix.into()) {
             self.prefixes.add(prefix, id);
@@ -156,13 +156,13 @@ impl TrackingTable {
         self.prefixes.of(key)
     }
 
-    /// The clients that are told of a prefix.
+    /// The broadcast clients of a prefix.
     pub(in crate::engine) fn clients_of(&self, prefix: &[u8]) -> &[u64] {
         self.prefixes.clients.get(prefix).map_or(&[], Vec::as_slice)
     }
 
-    /// Remembers that a client may have cached a key. Answers whether there are far too many keys now, of which there
-    /// may be `max_keys`; 0 is any number.
+    /// Remembers that a client may have cached a key. Returns whether the table holds far more than `max_keys` keys
+    /// now; 0 means no limit.
     pub(in crate::engine) fn remember(
         &mut self,
         key: &[u8],
@@ -183,7 +183,7 @@ impl TrackingTable {
         max_keys > 0 && self.keys.len() > max_keys.saturating_add(TRACKED_KEYS_OVERRUN)
     }
 
-    /// Takes out a key that has changed, with those who may have cached it.
+    /// Takes out a changed key, with the clients that may have cached it.
     pub(in crate::engine) fn forget(&mut self, key: &[u8]) -> Option<Clients> {
         let is_it = |cached: &Cached| *cached.key == *key;
         let Cached { clients, .. } = self.keys.remove(hash_bytes(key), is_it, |cached| hash_bytes(&cached.key))?;
@@ -191,8 +191,8 @@ impl TrackingTable {
         Some(clients)
     }
 
-    /// Ends to be told of changes if no client tracks keys any longer. Who turns it off and on again at once has lost
-    /// nothing.
+    /// Stops reading changes if no client tracks keys any longer. A client that turns tracking off and on again at once
+    /// loses nothing.
     pub(in crate::engine) fn end_unless_used(&mut self) {
         if self.clients == 0 {
             self.forget_all();
@@ -210,13 +210,13 @@ impl TrackingTable {
         }
     }
 
-    /// Takes what is due, of a unit that is over.
+    /// Takes the invalidations due of a unit that is over.
     pub(in crate::engine) fn take_due(&mut self) -> Vec<Gone> {
         self.seen = Place::default();
         std::mem::take(&mut self.due)
     }
 
-    /// Forgets all keys, and has that told when the unit is over.
+    /// Forgets all keys, and tells clients so when the unit is over.
     pub(in crate::engine) fn drop_all(&mut self) {
         self.forget_all();
         if !matches!(self.due.last(), Some(Gone::All)) {
@@ -224,8 +224,8 @@ impl TrackingTable {
         }
     }
 
-    /// Takes out some of the keys that are more than `max_keys`; 0 is any number. The more, the more often in a row
-    /// that was not enough.
+    /// Takes out some of the keys in excess of `max_keys`; 0 means no limit. Takes more the more often in a row that
+    /// was not enough.
     pub(in crate::engine) fn take_excess(&mut self, max_keys: usize) -> Vec<Gone> {
         let mut gone = Vec::new();
         let is_over = |table: &TrackingTable| max_keys > 0 && table.keys.len() > max_keys;
@@ -243,11 +243,11 @@ impl TrackingTable {
     }
 }
 
-/// Prefixes, each with the ids of those who are told of what begins so.
+/// Prefixes, each with the ids of its broadcast clients.
 #[derive(Debug, Default)]
 struct Prefixes {
     clients: HashMap<Box<[u8]>, Vec<u64>>,
-    /// How many there are of each length: only these are looked up.
+    /// The number of prefixes of each length: only these lengths are looked up.
     lengths: BTreeMap<usize, usize>,
 }
 
@@ -329,8 +329,8 @@ mod tests {
     }
 
     proptest! {
-        /// Who is told of a change are those that have read the key since it last changed, and may be others only who
-        /// have left.
+        /// A change is reported to the clients that have read the key since it last changed, and otherwise at most to
+        /// clients that have left.
         #[test]
         fn those_are_told_who_may_cache_a_key(steps in prop::collection::vec(steps(), 1..200)) {
             let mut table = TrackingTable::default();
@@ -339,7 +339,7 @@ mod tests {
             let mut gone: BTreeSet<u64> = BTreeSet::new();
             for step in steps {
                 match step {
-                    // Ids do not come back.
+                    // Ids are not reused.
                     Step::Read { id, .. } if gone.contains(&id) => {}
                     Step::Read { key, id } => {
                         table.remember(&name(key), id, 0, |id| !gone.contains(&id));
