@@ -1,12 +1,12 @@
-//! From what a unit has recorded to the events that Redis tells of it.
+//! Turns the record of a unit into the keyspace events that Redis publishes for it.
 //!
 //! Nearly every event follows from an effect and the command that made it: the effect says what happened to which key,
-//! and the command's table entry names it where one effect serves several
-//! ([`Command::event`](crate::spec::Command::event)). Handlers tell an event themselves
-//! ([`Keyspace::tell`](crate::keyspace::Keyspace::tell)) only where Redis tells one and nothing has changed.
+//! and the command's table entry names the event if one effect serves several commands
+//! ([`Command::event`](crate::spec::Command::event)). Handlers report an event themselves
+//! ([`Keyspace::tell`](crate::keyspace::Keyspace::tell)) only if Redis publishes one although nothing has changed.
 //!
-//! A command that changes many elements of a key is told once. A key that loses its last element is told as deleted
-//! behind that.
+//! A command that changes many elements of a key gives one event. A key that loses its last element then gives an event
+//! of its deletion.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ use crate::keyspace::NEVER;
 use crate::keyspace::effect::{Cause, Effect, Effects, Note, What};
 use crate::spec::Group;
 
-/// What is told of one key.
+/// An event of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct Event<'a> {
     pub(in crate::engine) class: EventClasses,
@@ -25,14 +25,14 @@ pub(in crate::engine) struct Event<'a> {
     pub(in crate::engine) key: &'a [u8],
 }
 
-/// The event of commands that push to one list before they pop from another, where ours pop first, for it may be the
-/// same list.
+/// The event of commands that in Redis push to one list before they pop from another. Ours pop first, since both may be
+/// one list.
 pub(crate) const PUSH_FIRST: &str = "push first";
 
-/// The event of commands that change how something is kept, and not what it means.
+/// The event of commands that change how a value is stored, not its meaning.
 pub(crate) const SILENT: &str = "silent";
 
-/// Tells all events of a unit, in their order.
+/// Reports all events of a unit, in order.
 pub(in crate::engine) fn of_unit<'a>(
     effects: &'a Effects,
     table: &'static CommandTable,
@@ -64,7 +64,7 @@ pub(in crate::engine) fn of_unit<'a>(
         }
         let Some((db, effect)) = reader.next() else { break };
         let end = all - reader.bytes_left();
-        // The key may have been made after that was recorded.
+        // The key may have been created after the note was recorded.
         while let Some(note) =
             notes.next_if(|note| note.at == end && matches!(note.what, What::Created | What::Overdue))
         {
@@ -78,27 +78,27 @@ pub(in crate::engine) fn of_unit<'a>(
     call.end(&mut tell);
 }
 
-/// Among up to so many events one is searched for by looking at each.
+/// Up to this number of events are searched linearly.
 const SEARCHED_EVENTS: usize = 32;
 
-/// What one command has done.
+/// The events of one command.
 #[derive(Default)]
 struct Call<'a> {
     entry: Option<&'static Entry>,
-    /// What its changes are told as, if that does not follow from them.
+    /// The command's name for its changes, if it does not follow from them.
     name: &'static str,
     events: Vec<Event<'a>>,
     /// The same, as far as `indexed`: looked up once there are many, as of a command about many keys.
     said: HashSet<Event<'a>>,
     indexed: usize,
-    /// Keys that have come of which this has not been told.
+    /// New keys whose events were not reported yet.
     created: Vec<Note<'a>>,
     /// Whether the next key that is removed, which has lost every element, is a set.
     drained: Option<bool>,
 }
 
 impl<'a> Call<'a> {
-    /// Tells all that has come, and begins anew.
+    /// Reports all events so far, and begins anew.
     fn end(&mut self, tell: &mut impl FnMut(Event<'a>)) {
         if self.name == PUSH_FIRST {
             let is_push = |event: &Event<'_>| matches!(event.name, "new" | "lpush" | "rpush");
@@ -111,13 +111,13 @@ impl<'a> Call<'a> {
         self.name = "";
     }
 
-    /// A key that had expired comes anew.
+    /// Handles an expired key that is created anew.
     fn replace_overdue(&mut self, note: Note<'a>) {
         self.say_gone(EventClasses::EXPIRED, "expired", note.db, note.key);
         self.created.push(note);
     }
 
-    /// Adds an event of a key that is there behind it.
+    /// Adds an event after which the key exists.
     fn say(&mut self, class: EventClasses, name: &'static str, db: u16, key: &'a [u8]) {
         if name == SILENT {
             return;
@@ -147,12 +147,12 @@ impl<'a> Call<'a> {
         before.is_some_and(|event| matches!(event.name, "hexpired" | "sexpired") && (event.db, event.key) == (db, key))
     }
 
-    /// Adds an event of a key that is not there behind it.
+    /// Adds an event after which the key does not exist.
     fn say_gone(&mut self, class: EventClasses, name: &'static str, db: u16, key: &'a [u8]) {
         self.events.push(Event { class, name, db, key });
     }
 
-    /// Adds an event of a string. One that the command names is said once.
+    /// Adds an event of a string. An event named by the command is added once.
     fn say_string(&mut self, db: u16, key: &'a [u8]) {
         match self.named("") {
             "" => self.say(EventClasses::STRING, "set", db, key),
@@ -160,7 +160,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Adds an event of an effect on an element, unless the command has said it already.
+    /// Adds an event of an effect on an element, unless the command has added it already.
     fn say_once(&mut self, class: EventClasses, name: &'static str, db: u16, key: &'a [u8], emptied: bool) {
         let event = Event { class, name, db, key };
         if !self.has_said(&event) {
@@ -231,7 +231,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A key that is stored with its expiry is told of once.
+    /// Handles an expiry: a key stored together with its expiry gives one event.
     fn add_expiry(&mut self, db: u16, key: &'a [u8], at_ms: i64) {
         if self.name != "restore" {
             self.say(EventClasses::GENERIC, if at_ms == NEVER { "persist" } else { "expire" }, db, key);
@@ -303,7 +303,7 @@ impl<'a> Call<'a> {
             Effect::StreamCancel { key, .. } => (key, "xdelay-cancel"),
             Effect::StreamTrim { key, .. } => (key, self.named("xtrim")),
             Effect::StreamDelete { key, .. } => (key, self.named("xdel")),
-            // These are told of only where they are what the command is about.
+            // These effects give events only for the commands that are about them.
             Effect::StreamCounters { key, .. } if self.name == "xsetid" => (key, "xsetid"),
             Effect::GroupSetId { key, .. } if self.name == "xgroup-setid" => (key, "xgroup-setid"),
             Effect::GroupCreate { key, .. } => (key, "xgroup-create"),
@@ -316,7 +316,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The events that tell of a whole value which was stored in place of what was there, with their classes.
+/// The events of a whole value that replaced the old one, with their classes.
 const STORES: [(EventClasses, &str); 10] = [
     (EventClasses::LIST, "sortstore"),
     (EventClasses::SET, "sinterstore"),
@@ -330,7 +330,7 @@ const STORES: [(EventClasses, &str); 10] = [
     (EventClasses::ZSET, "georadiusstore"),
 ];
 
-/// The class of an event that tells of a whole value.
+/// The class of an event of a whole value.
 fn class_of_stored(name: &str) -> EventClasses {
     let store = STORES.iter().find(|(_, store)| *store == name).map(|(class, _)| *class);
     let is_generic = ["restore", "copy_to"].contains(&name);

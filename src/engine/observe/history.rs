@@ -43,7 +43,7 @@ pub(crate) enum What {
         reason: &'static str,
         /// How much was in use.
         in_use: i64,
-        /// Of how much.
+        /// The limit of the key or rule.
         limit: i64,
     },
 }
@@ -255,7 +255,7 @@ pub(crate) struct Refusal<'a> {
     pub(crate) reason: &'static str,
     /// How much was in use.
     pub(crate) in_use: i64,
-    /// Of how much.
+    /// The limit of the key or rule.
     pub(crate) limit: i64,
 }
 

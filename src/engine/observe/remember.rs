@@ -1,4 +1,4 @@
-//! What goes into the [history](super::history): what a unit has done to grants, and which calls were refused.
+//! Fills the [history](super::history) with the changes of grants by units, and with refused calls.
 
 use super::history::{Client, Past, Refusal, What, split_note};
 use crate::base::key_prefixes::KeyPrefixes;
@@ -17,7 +17,7 @@ use crate::persist::tail::UnitOrigin;
 use crate::resp::request::{Argv, abridge};
 
 impl Ctx<'_> {
-    /// Counts and remembers that this call is refused.
+    /// Counts and remembers a refusal.
     pub(crate) fn remember_refusal(&mut self, refusal: Refusal<'_>) {
         let Refusal { family, key, subject, reason, in_use, limit } = refusal;
         self.count_refusal(family, key);
@@ -26,7 +26,7 @@ impl Ctx<'_> {
         self.server.audience.history.add(Past { id: 0, at_ms, what, db, key, subject, note: b"", client });
     }
 
-    /// Counts that this call is refused by a key.
+    /// Counts a refusal by a key.
     pub(crate) fn count_refusal(&mut self, family: Family, key: &[u8]) {
         let group = self.ks.counted_prefixes().group_of(key);
         self.server.meters.stats.coordination.of(family, group).refusals += 1;
@@ -34,8 +34,8 @@ impl Ctx<'_> {
 }
 
 impl Audience {
-    /// Counts and remembers what has become of grants in a unit that has ended. `out` are the sessions that are out of
-    /// the registry: first the one whose command it was.
+    /// Counts and remembers the changes of grants by a finished unit. `out` are the sessions that are out of the
+    /// registry, first the one whose command it was.
     #[inline(never)]
     pub(in crate::engine) fn remember_grants(
         &mut self,
@@ -46,10 +46,10 @@ impl Audience {
     ) {
         stats.coordination.add_all(ks.effects().tallies());
         if ks.effects().grant_turns().next().is_none() {
-            // What limiters have granted leaves nothing to remember.
+            // Grants of limiters are not remembered.
             return;
         }
-        // What is evicted is nobody's doing, whose command it was that found no room.
+        // An eviction is not attributed to the client whose command found no room.
         let by = out
             .first()
             .filter(|_| origin != UnitOrigin::Eviction)
@@ -70,7 +70,7 @@ impl Audience {
 }
 
 impl Meters {
-    /// Counts by the prefixes that the configuration names, from nothing on.
+    /// Starts the counts anew, by the prefixes that the configuration names.
     pub(crate) fn key_prefixes_changed(&mut self, config: &Config, ks: &mut Keyspace) {
         ks.count_by(KeyPrefixes::new(config.metrics_key_prefixes.iter().map(String::as_bytes)));
         self.stats.coordination.reset();
@@ -78,13 +78,13 @@ impl Meters {
 }
 
 impl ServerState {
-    /// Who is to hold the place that a call waits for.
+    /// The holder for whom a call waits for a place.
     pub(crate) fn waiting_holder<'p>(&self, parked: &'p Parked) -> &'p [u8] {
         let (argv, _) = self.innermost(parked);
         argv.get(2).unwrap_or_default()
     }
 
-    /// The call that waits: of commands that run another one, that one, and its name.
+    /// Returns the waiting call and its name: the inner one for commands that run another.
     fn innermost<'p>(&self, parked: &'p Parked) -> (Argv<'p>, &'static str) {
         let (mut argv, mut entry) = (parked.argv.as_argv(), self.table.by_id(parked.command));
         while let Some(at) = entry.command.inner.and_then(|find| find(argv))
@@ -95,7 +95,7 @@ impl ServerState {
         (argv, &entry.full_name)
     }
 
-    /// Counts and remembers that a call has waited for a place in vain, and not only because its client leaves.
+    /// Counts and remembers that a call waited for a place in vain, unless only its client leaves.
     pub(crate) fn remember_timeout(&mut self, ticket: Ticket, ks: &Keyspace) {
         let Some(parked) = self.waits.get(ticket) else { return };
         let Some(session) = self.clients.sessions.get(parked.session).filter(|session| !session.is_leaving()) else {
@@ -110,8 +110,8 @@ impl ServerState {
     }
 }
 
-/// Warns of messages that have gone from one stream of dead letters to the next too often: once for all of a unit,
-/// which may be many.
+/// Warns of messages that were passed from one stream of dead letters to the next too often; once per unit, which may
+/// have many.
 #[cold]
 fn warn_of_circle(ks: &Keyspace) {
     let mut staying = ks.effects().grant_turns().filter(|(_, turn)| turn.turn == Turn::DeadLetterStays);
@@ -128,7 +128,7 @@ fn warn_of_circle(ks: &Keyspace) {
     );
 }
 
-/// Names in a line of the log, readable and short.
+/// A name for a line of the text log, readable and short.
 fn abridged(name: &[u8]) -> String {
     abridge(name, HISTORY_NAME_MAX_BYTES).escape_ascii().to_string()
 }

@@ -75,7 +75,7 @@ pub struct TrackingTable {
     items: usize,
     /// The broadcast clients, by prefix.
     prefixes: Prefixes,
-    /// How many clients track keys.
+    /// The number of clients that track keys.
     clients: usize,
     /// Whether some do, or did until a moment ago.
     reads_changes: bool,
@@ -112,7 +112,7 @@ impl TrackingTable {
         self.reads_changes
     }
 
-    /// How many clients track keys.
+    /// The number of clients that track keys.
     pub fn clients(&self) -> usize {
         self.clients
     }
