@@ -1,8 +1,8 @@
-//! Which commands stood out lately: because they took long, or because their request or reply was large. SLOWLOG and COMMANDLOG
-//! tell of them.
+//! The commands that stood out lately because they took long, or because their request or reply was large. SLOWLOG and
+//! COMMANDLOG show them.
 //!
-//! A command that does not stand out costs three comparisons, which are also the place where somebody may
-//! [look at every command](CommandLog::attend_to_all). What stood out is kept abridged, and without passwords.
+//! A command that does not stand out costs three comparisons, which also serve to [look at every
+//! command](CommandLog::attend_to_all) if needed. Recorded commands are kept abridged and without passwords.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use crate::base::ticks::ticks_of_micros;
 use crate::config::Config;
 use crate::resp::request::{Argv, OwnedArgv, abridge};
 
-/// In what a command stood out.
+/// How a command stood out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trait {
     /// It took long.
@@ -87,9 +87,9 @@ impl Log {
 #[derive(Debug)]
 pub struct CommandLog {
     least_ticks: u64,
-    /// The ticks from which on a command took so long that somebody wants to know: this log, or the latency monitor.
+    /// The ticks from which on a command is slow for this log or the latency monitor.
     attention_ticks: u64,
-    /// Somebody wants to know of all.
+    /// Whether every command must be looked at.
     attends_to_all: bool,
     least_request_bytes: usize,
     least_reply_bytes: usize,
@@ -120,7 +120,7 @@ impl CommandLog {
         log
     }
 
-    /// Takes over the parameters. What is too much for a log that became shorter goes when something is added to it.
+    /// Applies the parameters. A log that became shorter drops its excess when something is added to it.
     pub fn configure(&mut self, config: &Config, clock: &Clock) {
         self.slow.max_len = config.slowlog_max_len;
         self.large_requests.max_len = config.commandlog_large_request_max_len;
@@ -161,7 +161,8 @@ impl CommandLog {
         }
     }
 
-    /// Whether a command may stand out. Of a few that do not stand out it says so, too: a request's length takes time to tell.
+    /// Whether a command may stand out. Also true for a few that do not, since the exact length of a request takes time
+    /// to compute.
     #[inline]
     pub(in crate::engine) fn may_stand_out(&self, ticks: u64, argv: Argv<'_>, reply_bytes: usize) -> bool {
         ticks >= self.attention_ticks
@@ -169,8 +170,8 @@ impl CommandLog {
             || argv.may_take(self.least_request_bytes)
     }
 
-    /// Notes a command that [may stand out](Self::may_stand_out) in the logs in which it does. `by` are the client's address and
-    /// name; `abridged` makes what is kept of it.
+    /// Notes a command that [may stand out](Self::may_stand_out) in the logs in which it does. `by` are the client's
+    /// address and name; `abridged` makes what is kept of it.
     pub(in crate::engine) fn note(
         &mut self,
         argv: Argv<'_>,
@@ -199,9 +200,9 @@ impl CommandLog {
 pub(in crate::engine) struct Ended {
     /// When, Unix s.
     pub(in crate::engine) at_s: i64,
-    /// What it took, in ticks of the processor's clock.
+    /// How long it took, in ticks of the processor's clock.
     pub(in crate::engine) ticks: u64,
-    /// The same in microseconds.
+    /// How long it took, us.
     pub(in crate::engine) micros: u64,
     /// The length of its reply.
     pub(in crate::engine) reply_bytes: usize,

@@ -1,5 +1,5 @@
-//! What metrics tell of grants: how many were given, refused and ended, and how many calls waited, by family and by the prefixes of keys
-//! that `metrics-key-prefixes` names.
+//! What metrics tell of grants: how many were given, refused and ended, and how many calls waited, by family and by the
+//! prefixes of keys that `metrics-key-prefixes` names.
 
 use crate::keyspace::effect::{Family, Tally, Turn};
 

@@ -1,10 +1,11 @@
 //! HOTKEYS: which keys take the most time, and the most bytes of requests and replies.
 //!
-//! While a collection runs, the [command log](super::command_log) looks at every command, so a server without one
-//! pays nothing. What a command takes is divided among its keys. Each metric has a table of some hundred keys by the algorithm
-//! *space-saving* (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data streams", 2005): a
-//! key that has no place takes that of the key with the least, and is credited with what that one had. So whatever takes more than its
-//! share of the table is in it. What is shown is without the credit, hence never more than was seen.
+//! While a collection runs, the [command log](super::command_log) looks at every command, so a server without one pays
+//! nothing. What a command takes is divided among its keys. Each metric has a table of some hundred keys by the
+//! algorithm *space-saving* (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in
+//! data streams", 2005): a key that has no place takes that of the key with the least, and is credited with what that
+//! one had. So whatever takes more than its share of the table is in it. What is shown is without the credit, hence
+//! never more than was seen.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -99,8 +100,8 @@ impl HotKeys {
         self.ended.unwrap_or_else(|| (steady_ms - self.started_steady_ms, cpu_time().since(self.cpu_at_start)))
     }
 
-    /// Counts a call of a command that has keys, which took so many ticks, and so many bytes of request and reply. `find_keys` is asked
-    /// only if it is one that is looked at.
+    /// Counts a call of a command that has keys, which took so many ticks, and so many bytes of request and reply.
+    /// `find_keys` is asked only if it is one that is looked at.
     pub(in crate::engine) fn note(
         &mut self,
         argv: Argv<'_>,

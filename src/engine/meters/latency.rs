@@ -1,9 +1,10 @@
-//! What held others up lately, and for how long: the samples that LATENCY shows.
+//! What held clients up lately, and for how long: the samples that LATENCY shows.
 //!
-//! An event is a kind of work during which nobody else is served, or for which replies wait: a command, a slice of expiry, a write
-//! or a sync of the log. One that takes `latency-monitor-threshold` or longer leaves a sample; of those in the same second the
-//! longest one stays. Nothing is measured for this: commands are timed anyway (the threshold is one with the slow log's, see
-//! [`CommandLog`](super::command_log::CommandLog)), and the rest happens a few times a second.
+//! An event is a kind of work during which no other client is served, or for which replies wait: a command, a slice of
+//! expiry, a write or a sync of the journal. An event that takes `latency-monitor-threshold` or longer leaves a sample;
+//! of the samples in one second the longest stays. This needs no extra measurements: commands are timed anyway (one
+//! check serves this threshold and the slow log's, see [`CommandLog`](super::command_log::CommandLog)), and the rest
+//! happens a few times a second.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,22 +17,22 @@ use crate::base::limits::LATENCY_SAMPLES_MAX;
 pub enum Event {
     /// A command that is not declared to be fast.
     Command,
-    /// One that is.
+    /// A command that is declared to be fast.
     FastCommand,
     /// A command that waited, when it was dispatched again.
     CommandUnblocking,
     /// A slice of removing expired keys.
     ExpireCycle,
-    /// Writing the log.
+    /// Writing the journal.
     LogWrite,
-    /// Syncing it while replies wait for that.
+    /// Syncing the journal while replies wait for it.
     LogSyncAlways,
-    /// Syncing it otherwise.
+    /// Syncing the journal otherwise.
     LogSync,
 }
 
 impl Event {
-    /// All of them.
+    /// All events.
     pub const ALL: [Event; 7] = [
         Event::Command,
         Event::FastCommand,
@@ -61,7 +62,7 @@ impl Event {
 pub struct Sample {
     /// Unix s.
     pub at_s: i64,
-    /// What the longest one took, ms.
+    /// How long the longest event took, ms.
     pub took_ms: u64,
 }
 
@@ -101,12 +102,12 @@ pub struct LatencyMonitor {
 }
 
 impl LatencyMonitor {
-    /// Takes over `latency-monitor-threshold`; 0 ends the watch, and keeps what was seen.
+    /// Applies `latency-monitor-threshold`; 0 stops the monitor and keeps its samples.
     pub fn set_threshold_ms(&mut self, threshold_ms: u64) {
         self.threshold_ms = threshold_ms;
     }
 
-    /// Notes an event that took so long, if that is long enough.
+    /// Records an event if it took long enough.
     #[inline]
     pub(in crate::engine) fn note(&mut self, event: Event, took: Duration, clock: &Clock) {
         let took_ms = took.as_millis() as u64;
@@ -130,7 +131,7 @@ impl LatencyMonitor {
         self.seen().find(|(event, _)| event.name().as_bytes() == name)
     }
 
-    /// Forgets the samples of the events whose names `wanted` takes. Answers of how many events there were any.
+    /// Forgets the samples of the events whose names `wanted` accepts. Returns how many of these events had samples.
     pub fn reset(&mut self, wanted: impl Fn(&str) -> bool) -> usize {
         let all = Event::ALL.into_iter().zip(&mut self.series);
         let forgotten = all.filter(|(event, series)| !series.samples.is_empty() && wanted(event.name()));

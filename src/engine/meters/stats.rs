@@ -289,8 +289,8 @@ impl Rate {
     }
 }
 
-/// A character of an error's code as it is counted: scripts make codes up, and INFO shows each in a line with marks of its own. As in
-/// Redis, an underscore takes the place of what can't stand there.
+/// A character of an error's code as it is counted: scripts make codes up, and INFO shows each in a line with marks of
+/// its own. As in Redis, an underscore takes the place of what can't stand there.
 fn plain(byte: u8) -> char {
     match byte {
         b'#' | b':' | b',' | b'=' => '_',

@@ -1,4 +1,5 @@
-//! The turns of the event loop: from the moment when something wakes the thread to the moment when it has nothing left to do.
+//! The turns of the event loop: from the moment when something wakes the thread to the moment when it has nothing left
+//! to do.
 //!
 //! The runtime tells both moments; INFO and metrics tell how many turns there were, and how long they took.
 
