@@ -1,9 +1,9 @@
-//! What metrics tell of grants: how many were given, refused and ended, and how many calls waited, by family and by the
-//! prefixes of keys that `metrics-key-prefixes` names.
+//! The metrics of grants: how many were given, refused and ended, and how many calls waited, by family and by the key
+//! prefixes that `metrics-key-prefixes` names.
 
 use crate::keyspace::effect::{Family, Tally, Turn};
 
-/// What was counted of one family, for the keys of one prefix.
+/// The counters of one family, for the keys of one prefix.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// By [`Turn`].
@@ -14,12 +14,12 @@ pub struct Counts {
     pub waits: u64,
     /// Calls that have waited.
     pub waits_ended: u64,
-    /// For how long they did, ms.
+    /// For how long calls have waited, ms.
     pub waited_ms: u64,
 }
 
 impl Counts {
-    /// How often this has become of a grant.
+    /// How often grants took this turn.
     pub fn turns(&self, turn: Turn) -> u64 {
         self.turns[turn as usize]
     }
@@ -30,21 +30,21 @@ impl Counts {
 pub struct CoordinationStats {
     /// By family, then by the group of keys, as far as anything was counted.
     counts: [Vec<Counts>; Family::ALL.len()],
-    /// How often all counters have begun anew.
+    /// How often all counters were reset.
     epoch: u64,
 }
 
-/// Where the waiting of a call is counted that has begun to wait.
+/// Where the waiting of a call is counted.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct CountedWait {
     pub(in crate::engine) family: Family,
     group: usize,
-    /// Whose beginning is no longer counted, or counted by other prefixes, is not counted when it ends.
+    /// The epoch of its beginning. A wait that began in an earlier epoch is not counted when it ends.
     epoch: u64,
 }
 
 impl CoordinationStats {
-    /// All counters begin anew.
+    /// Resets all counters.
     pub(in crate::engine) fn reset(&mut self) {
         *self = CoordinationStats { epoch: self.epoch + 1, ..CoordinationStats::default() };
     }
@@ -55,7 +55,7 @@ impl CoordinationStats {
         CountedWait { family, group, epoch: self.epoch }
     }
 
-    /// Counts that such a call waits no longer.
+    /// Counts that a call waits no longer.
     pub(in crate::engine) fn end_wait(&mut self, CountedWait { family, group, epoch }: CountedWait, waited_ms: u64) {
         if epoch == self.epoch {
             let counts = self.of(family, group);
@@ -64,7 +64,7 @@ impl CoordinationStats {
         }
     }
 
-    /// Adds what a unit has done.
+    /// Adds the tallies of a unit.
     pub(in crate::engine) fn add_all(&mut self, tallies: impl Iterator<Item = Tally>) {
         for Tally { turn, family, group, count } in tallies {
             self.of(family, group).turns[turn as usize] += count;
@@ -80,7 +80,7 @@ impl CoordinationStats {
         &mut counts[group]
     }
 
-    /// What was counted of a family, for the keys of a group.
+    /// Returns the counters of a family, for the keys of a group.
     pub fn get(&self, family: Family, group: usize) -> Counts {
         self.counts[family as usize].get(group).copied().unwrap_or_default()
     }

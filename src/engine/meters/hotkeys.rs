@@ -1,10 +1,10 @@
-//! HOTKEYS: which keys take the most time, and the most bytes of requests and replies.
+//! HOTKEYS: the keys that take the most time, and the most bytes of requests and replies.
 //!
 //! While a collection runs, the [command log](super::command_log) looks at every command, so a server without one pays
-//! nothing. What a command takes is divided among its keys. Each metric has a table of some hundred keys by the
+//! nothing. The cost of a command is divided among its keys. Each metric has a table of some hundred keys by the
 //! algorithm *space-saving* (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in
-//! data streams", 2005): a key that has no place takes that of the key with the least, and is credited with what that
-//! one had. So whatever takes more than its share of the table is in it. What is shown is without the credit, hence
+//! data streams", 2005): a key without a place takes the place of the key with the least sum, and is credited with that
+//! sum. So every key that takes more than its share of the table is in it. The sums shown exclude the credit, hence are
 //! never more than was seen.
 
 use std::collections::{BTreeSet, HashMap};
@@ -16,38 +16,38 @@ use crate::base::rng::Rng;
 use crate::resp::request::Argv;
 use crate::spec::KeyArg;
 
-/// What HOTKEYS START asks for.
+/// The options of HOTKEYS START.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// Whether time is measured.
     pub cpu: bool,
     /// Whether bytes are.
     pub net: bool,
-    /// How many keys are shown of each.
+    /// How many keys are shown per metric.
     pub count: usize,
     /// How long the collection lasts; without end if `None`.
     pub duration_ms: Option<i64>,
-    /// One of so many commands is looked at.
+    /// One of this many commands is sampled.
     pub sample_ratio: u64,
 }
 
-/// A collection, and what it has found.
+/// A collection and its results.
 #[derive(Debug)]
 pub struct HotKeys {
-    /// What was asked for.
+    /// Its options.
     pub wanted: Wanted,
     /// When it began, Unix ms.
     pub started_ms: i64,
-    /// The same by the steady clock, which all durations are taken from.
+    /// When it began by the steady clock, from which all durations are taken.
     started_steady_ms: i64,
     cpu_at_start: CpuTime,
-    /// When it ended, and what it took; while it runs, nothing.
+    /// When it ended and how much processor time it took; `None` while it runs.
     ended: Option<(i64, CpuTime)>,
-    /// Ticks that all commands with keys took, whether they were looked at or not.
+    /// Ticks that all commands with keys took, sampled or not.
     pub ticks: u64,
     /// Bytes of their requests and replies.
     pub bytes: u64,
-    /// The same of those that were looked at.
+    /// Bytes of the requests and replies of sampled commands.
     pub sampled_bytes: u64,
     by_ticks: Ranking,
     by_bytes: Ranking,
@@ -83,7 +83,7 @@ impl HotKeys {
         self.ended.is_none()
     }
 
-    /// Ends it, if it runs; what it has found stays.
+    /// Ends the collection, if it runs; its results stay.
     pub(in crate::engine) fn stop(&mut self, steady_ms: i64) {
         let took_ms = steady_ms - self.started_steady_ms;
         self.ended.get_or_insert_with(|| (took_ms, cpu_time().since(self.cpu_at_start)));
@@ -95,13 +95,13 @@ impl HotKeys {
         self.is_running() && self.wanted.duration_ms.is_some_and(|duration_ms| took_ms >= duration_ms)
     }
 
-    /// How long it has run by now, ms, and the time of the processor that the server has taken meanwhile.
+    /// How long the collection has run, ms, and the processor time of the server during it.
     pub fn took(&self, steady_ms: i64) -> (i64, CpuTime) {
         self.ended.unwrap_or_else(|| (steady_ms - self.started_steady_ms, cpu_time().since(self.cpu_at_start)))
     }
 
-    /// Counts a call of a command that has keys, which took so many ticks, and so many bytes of request and reply.
-    /// `find_keys` is asked only if it is one that is looked at.
+    /// Counts a call of a command with keys, by its ticks and its bytes of request and reply. `find_keys` is only
+    /// called for a sampled call.
     pub(in crate::engine) fn note(
         &mut self,
         argv: Argv<'_>,
@@ -133,17 +133,17 @@ impl HotKeys {
     }
 }
 
-/// What an `Arc` counts beside what it holds.
+/// Bytes of an `Arc`'s counters.
 const COUNTS_BYTES: usize = 2 * size_of::<usize>();
 
-/// The keys with the largest sums, about. See the module's header.
+/// The keys with the largest sums, approximately. See the module's header.
 #[derive(Debug)]
 struct Ranking {
     max_places: usize,
     places: Vec<Place>,
-    /// Which place a key has.
+    /// The place of each key.
     place_of: HashMap<Arc<[u8]>, usize>,
-    /// The sums of all places, and where they are: whoever has the least is found at once.
+    /// The sums of all places, in order, so that the least is found at once.
     by_sum: BTreeSet<(u64, usize)>,
 }
 
@@ -162,7 +162,7 @@ impl Ranking {
 struct Place {
     key: Arc<[u8]>,
     sum: u64,
-    /// What of the sum belongs to others.
+    /// The part of the sum that belongs to other keys.
     credit: u64,
 }
 

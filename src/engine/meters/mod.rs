@@ -1,4 +1,4 @@
-//! What the engine counts and times.
+//! The counts and timings of the engine.
 
 pub(crate) mod command_log;
 pub(crate) mod coordination_stats;
@@ -18,8 +18,8 @@ pub struct Meters {
     pub stats: Stats,
     /// Commands that took long or were large.
     pub command_log: CommandLog,
-    /// The keys that take the most, in the last collection that was started.
+    /// The hot keys of the last collection that was started.
     pub hotkeys: Option<Box<HotKeys>>,
-    /// Events that held others up.
+    /// Events that held clients up.
     pub latency: LatencyMonitor,
 }

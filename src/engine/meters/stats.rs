@@ -21,9 +21,9 @@ pub struct CommandStats {
     pub ticks: u64,
     /// Times it was refused before it ran.
     pub rejected: u64,
-    /// Times it ran and answered an error.
+    /// Times it ran and replied with an error.
     pub failed: u64,
-    /// What each run took, in ticks, from the first one on that is counted.
+    /// The durations of its counted runs, in ticks.
     pub(in crate::engine) latencies: Option<Box<Histogram>>,
 }
 
@@ -46,11 +46,11 @@ pub struct Stats {
     pub commands: Vec<CommandStats>,
     /// Whether the latencies of commands are counted (`latency-tracking`).
     tracks_latencies: bool,
-    /// What was counted of them before that was turned off.
+    /// The latencies counted before that was turned off.
     latencies_before: Vec<Option<Box<Histogram>>>,
     /// By script and function.
     pub scripts: ScriptStats,
-    /// Of grants and refusals.
+    /// Counters of grants and refusals.
     pub coordination: CoordinationStats,
     /// Error replies by their code.
     pub errors: HashMap<String, u64>,
@@ -60,13 +60,13 @@ pub struct Stats {
     pub connections: u64,
     /// Connections refused by `maxclients`.
     pub rejected_connections: u64,
-    /// What was refused to users, by [`Reason`](crate::acl::log::Reason).
+    /// Refusals to users, by [`Reason`](crate::acl::log::Reason).
     pub refusals: [u64; 6],
     /// Bytes read from clients.
     pub bytes_in: u64,
     /// Bytes written to clients.
     pub bytes_out: u64,
-    /// Of the threads that receive and send, the engine's first; none where that does it alone.
+    /// The threads that receive and send, the engine's first; empty if the engine's thread does it alone.
     pub io_threads: Vec<Arc<IoThreadStats>>,
     /// Times something was read from a client.
     pub reads: u64,
@@ -74,9 +74,9 @@ pub struct Stats {
     pub writes: u64,
     /// Commands processed.
     pub processed: u64,
-    /// Time that clients' commands took in all, in ticks.
+    /// Total time of clients' commands, in ticks.
     pub command_ticks: u64,
-    /// Time that the work took that is done `hz` times a second, in ticks.
+    /// Time of the periodic work, in ticks.
     pub tick_ticks: u64,
     /// Time that removing expired keys took, in ticks.
     pub expire_ticks: u64,
@@ -90,11 +90,11 @@ pub struct Stats {
     pub evicted_clients: u64,
     /// Clients closed because a command was too large.
     pub query_limit_disconnections: u64,
-    /// Since when there is too little memory though keys are evicted, by the steady clock, if there is.
+    /// Since when memory has been over the limit in spite of eviction, by the steady clock, if it is.
     pub over_limit_since_ms: Option<i64>,
-    /// For how long there was before that.
+    /// How long memory was over the limit before that, ms.
     pub over_limit_ms: i64,
-    /// Snapshots that were sent as to replicas, or begun.
+    /// Snapshots whose sending to a replica was begun.
     pub full_syncs: u64,
     /// Messages published.
     pub published: u64,
@@ -106,7 +106,7 @@ pub struct Stats {
     pub out_per_second: Rate,
     /// Turns of the event loop per second.
     pub turns_per_second: Rate,
-    /// Microseconds that they take of each second.
+    /// Microseconds of each second that the turns take.
     pub turn_us_per_second: Rate,
 }
 
@@ -161,7 +161,7 @@ impl Stats {
         self.nanos(ticks) / 1_000
     }
 
-    /// Counts the first latency of a command, if they are counted at all: later ones find their histogram.
+    /// Counts the first latency of a command, if latencies are counted; later ones find the histogram.
     #[cold]
     pub(in crate::engine) fn begin_latencies(&mut self, command: CommandId, ticks: u64) {
         if self.tracks_latencies {
@@ -169,13 +169,13 @@ impl Stats {
         }
     }
 
-    /// What each run of a command took, in ticks; `None` if none was counted.
+    /// The durations of a command's runs, in ticks; `None` if none was counted.
     pub fn latencies(&self, command: CommandId) -> Option<&Histogram> {
         let before = self.latencies_before.get(command.index()).and_then(Option::as_deref);
         self.commands[command.index()].latencies.as_deref().or(before)
     }
 
-    /// `latency-tracking`: counts latencies or stops to. What was counted stays, and is gone on with.
+    /// `latency-tracking`: starts or stops counting latencies. Earlier counts stay and are continued.
     pub fn track_latencies(&mut self, on: bool) {
         if on == self.tracks_latencies {
             return;
@@ -185,12 +185,12 @@ impl Stats {
             let before = std::mem::take(&mut self.latencies_before);
             self.commands.iter_mut().zip(before).for_each(|(stats, before)| stats.latencies = before);
         } else {
-            // So that there is none to be found, and the calls need not ask.
+            // Without histograms to find, calls need not check whether latencies are counted.
             self.latencies_before = self.commands.iter_mut().map(|stats| stats.latencies.take()).collect();
         }
     }
 
-    /// Counts an error reply under its code: the first word. As in Redis, what has none that is short counts as ERR.
+    /// Counts an error reply under its code, the first word. As in Redis, an error without a short code counts as ERR.
     #[cold]
     pub fn count_error(&mut self, text: &[u8]) {
         self.error_replies += 1;
@@ -222,14 +222,14 @@ impl Stats {
         };
     }
 
-    /// Something was read from a client.
+    /// Counts a read from a client.
     #[inline]
     pub fn received(&mut self, bytes: u64) {
         self.bytes_in += bytes;
         self.reads += 1;
     }
 
-    /// Something was written to a client.
+    /// Counts a write to a client.
     #[inline]
     pub fn sent(&mut self, bytes: u64) {
         self.bytes_out += bytes;
@@ -269,7 +269,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// How many samples the mean is taken over.
+    /// The number of samples in the mean.
     pub const SAMPLES: usize = 16;
 
     fn sample(&mut self, now_ms: i64, count: u64) {
@@ -289,8 +289,8 @@ impl Rate {
     }
 }
 
-/// A character of an error's code as it is counted: scripts make codes up, and INFO shows each in a line with marks of
-/// its own. As in Redis, an underscore takes the place of what can't stand there.
+/// Replaces a character of an error's code that INFO can't show by an underscore, as Redis does: scripts make codes up,
+/// and the lines of INFO have separators of their own.
 fn plain(byte: u8) -> char {
     match byte {
         b'#' | b':' | b',' | b'=' => '_',

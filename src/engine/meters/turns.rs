@@ -1,7 +1,7 @@
 //! The turns of the event loop: from the moment when something wakes the thread to the moment when it has nothing left
 //! to do.
 //!
-//! The runtime tells both moments; INFO and metrics tell how many turns there were, and how long they took.
+//! The runtime reports both moments; INFO and metrics show the number of turns and their duration.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -10,7 +10,7 @@ use std::time::Instant;
 #[derive(Debug)]
 pub struct Turns {
     origin: Instant,
-    /// When the turn that runs began, ns since `origin`.
+    /// When the current turn began, ns since `origin`.
     began_ns: AtomicU64,
     count: AtomicU64,
     sum_ns: AtomicU64,
@@ -29,12 +29,12 @@ impl Turns {
         u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The thread wakes.
+    /// Notes that the thread wakes.
     pub fn begin(&self) {
         self.began_ns.store(self.now_ns(), Ordering::Relaxed);
     }
 
-    /// The thread is about to sleep.
+    /// Notes that the thread is about to sleep.
     pub fn end(&self) {
         let took_ns = self.now_ns().saturating_sub(self.began_ns.load(Ordering::Relaxed));
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -42,17 +42,17 @@ impl Turns {
         self.max_ns.fetch_max(took_ns, Ordering::Relaxed);
     }
 
-    /// How many turns there were.
+    /// The number of turns.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// What all of them took, us.
+    /// The total duration of all turns, us.
     pub fn sum_us(&self) -> u64 {
         self.sum_ns.load(Ordering::Relaxed) / 1_000
     }
 
-    /// What the longest took, us.
+    /// The duration of the longest turn, us.
     pub fn max_us(&self) -> u64 {
         self.max_ns.load(Ordering::Relaxed) / 1_000
     }
