@@ -346,7 +346,7 @@ impl Ctx<'_> {
         matches!(self.origin, Origin::Client | Origin::Retry | Origin::InnerMayWait | Origin::InnerRetry)
     }
 
-    /// Has the calls that wait for a key look again after the unit, although the unit has no effect that would wake
+    /// Makes the calls that wait for a key look again after the unit, although the unit has no effect that would wake
     /// them.
     pub fn wake_waiting(&mut self, key: &[u8]) {
         self.server.waits.touch(self.session.db, key);
@@ -456,7 +456,7 @@ impl ServerState {
         self.readers_changed();
     }
 
-    /// Lets a session watch a key of its database, which existed or not.
+    /// Makes a session watch a key of its database; `existed` says whether the key exists now.
     pub fn watch(&mut self, session: &mut Session, key: &[u8], existed: bool) {
         self.audience.watches.add(session, key, existed);
         self.readers_changed();

@@ -51,7 +51,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// What was noted, the newest first.
+    /// The recorded commands, the newest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Noted> {
         self.notes.iter()
     }
@@ -152,7 +152,7 @@ impl CommandLog {
         }
     }
 
-    /// The same, to be cleared.
+    /// Returns the log of one trait, to be cleared.
     pub fn of_mut(&mut self, what: Trait) -> &mut Log {
         match what {
             Trait::Slow => &mut self.slow,

@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(hot_keys.by_bytes(), [(b"a".as_slice(), hot_keys.sampled_bytes)]);
     }
 
-    /// But for how its trees lie in their nodes, which nobody tells.
+    /// Exact except for the fill of the trees' nodes, which is unknown.
     #[test]
     fn what_is_counted_is_about_what_is_held() {
         apart(|| {

@@ -88,7 +88,7 @@ struct Call<'a> {
     /// The command's name for its changes, if it does not follow from them.
     name: &'static str,
     events: Vec<Event<'a>>,
-    /// The same, as far as `indexed`: looked up once there are many, as of a command about many keys.
+    /// An index of the first `indexed` events, used once there are many, as with a command about many keys.
     said: HashSet<Event<'a>>,
     indexed: usize,
     /// New keys whose events were not reported yet.

@@ -69,7 +69,7 @@ pub(crate) struct Past<'a> {
     pub(crate) client: Client<'a>,
 }
 
-/// The id of a message and the name of its group, as what is said of a dead letter has them.
+/// Splits the note of a dead letter into the id of the message and the name of its group.
 pub(crate) fn split_note(note: &[u8]) -> (&[u8], &[u8]) {
     let space = note.iter().position(|byte| *byte == b' ').unwrap_or(note.len());
     let (message, group) = note.split_at(space);
@@ -207,9 +207,9 @@ impl History {
         self.refusals.iter().rev().filter(move |past| past.db == db && past.key == key)
     }
 
-    /// All that has happened after what has this id, the oldest first, and whether some of that is forgotten, or the id
-    /// was never given, which says that a clock was set back: after an id of 0, all that is known, of which nothing is
-    /// missed.
+    /// Returns the events after this id, the oldest first, and whether some were missed: they were forgotten, or the id
+    /// was never given, which means that a clock was set back. For an id of 0, returns all known events and misses
+    /// none.
     pub(crate) fn after(&self, id: u64) -> (impl Iterator<Item = Past<'_>>, bool) {
         let later = move |past: &Past<'_>| past.id > id;
         let of_grants = Merged::new(self.turns.iter().filter(later), self.refusals.iter().filter(later));

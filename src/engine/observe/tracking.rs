@@ -151,7 +151,7 @@ impl TrackingTable {
         }
     }
 
-    /// The prefixes that a key begins with, each with the clients that are told of it.
+    /// The prefixes that a key begins with, each with its broadcast clients.
     pub(in crate::engine) fn prefixes_of<'t>(&'t self, key: &'t [u8]) -> impl Iterator<Item = (&'t [u8], &'t [u64])> {
         self.prefixes.of(key)
     }
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What happens to a table.
+    /// A step of a test of the table.
     #[derive(Clone, Debug)]
     enum Step {
         Read { key: u8, id: u64 },
