@@ -1,7 +1,9 @@
-//! `tidegate check`: looks at the files of a directory as a start would, and further, and says what is there.
+//! `tidegate check`: reads the files of a directory as a start would, checks them more thoroughly, and reports the
+//! result.
 //!
-//! Every snapshot and the whole log are read, also where a start would not need them: checksums, order, gaps, and whether each
-//! effect can be decoded. Whether effects fit the data only a start finds out. Nothing is written, unless a repair is asked for.
+//! It reads every snapshot and the whole journal, including parts that a start would skip, and checks checksums, order,
+//! gaps, and whether each effect can be decoded. Only a start can find out whether the effects fit the data. It writes
+//! nothing unless a repair is requested.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,19 +23,19 @@ use crate::log::scan::Recovery;
 use crate::log::snapshot::reader::SnapshotReader;
 use crate::persist::tail::EFFECTS_FORMAT;
 
-/// What a look at a directory finds.
+/// The verdict on a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All is as it was written, up to the last unit.
+    /// All files are intact up to the last unit.
     Good,
-    /// There is a torn tail, which the next start cuts off, or damage, which it may refuse.
+    /// The journal has a torn tail, which the next start cuts off, or there is damage, which a start may refuse.
     Faulty,
 }
 
-/// Why a directory can't be looked at, or not be repaired.
+/// Reasons why a directory can't be checked or repaired.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// It is in use.
+    /// A server is using the directory.
     #[error("{}: a server is using this directory: stop it, or check a copy", path.display())]
     Locked {
         /// The directory.
@@ -42,12 +44,12 @@ pub enum CheckError {
     /// The files can't be read.
     #[error(transparent)]
     Log(LogError),
-    /// Only the log is repaired.
+    /// Only the journal can be repaired.
     #[error(
         "nothing was repaired: a damaged snapshot can only be brought back from a backup, or moved away if an older one is there"
     )]
     Snapshot,
-    /// What is there may be whole: what it follows upon is missing.
+    /// The remaining files may be intact, but the data they build on is missing.
     #[error("{0}. Nothing was repaired: bring back that segment, or the snapshot that the log follows upon")]
     Missing(LogError),
 }
@@ -61,7 +63,7 @@ impl From<LogError> for CheckError {
     }
 }
 
-/// Looks at the directory `path`, and hands `say` each line about it. Changes nothing.
+/// Checks the directory `path` and passes each line of the report to `say`. Changes nothing.
 pub fn check(path: &Path, say: &mut dyn FnMut(&str)) -> Result<Verdict, CheckError> {
     let directory = Arc::new(Directory::open_existing(Arc::new(ReadOnlyDisk), path)?);
     let mut report = Report { directory, say, faults: 0 };
@@ -76,8 +78,8 @@ pub fn check(path: &Path, say: &mut dyn FnMut(&str)) -> Result<Verdict, CheckErr
     Ok(if faults == 0 { Verdict::Good } else { Verdict::Faulty })
 }
 
-/// Has the log in the directory `path` end where its damage begins, and hands `say` each line about what was done and what is
-/// lost. What is changed is copied into a folder of the directory first.
+/// Truncates the journal in the directory `path` where its damage begins. Passes each line about the changes and losses
+/// to `say`. Everything to be changed is first copied into a folder of the directory.
 pub fn repair(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), CheckError> {
     let snapshots = {
         let directory = Arc::new(Directory::open_existing(Arc::new(ReadOnlyDisk), path)?);
@@ -109,23 +111,23 @@ pub fn repair(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), CheckError> 
     Ok(())
 }
 
-/// A look at a directory.
+/// A check in progress.
 struct Report<'a> {
     directory: Arc<Directory>,
     say: &'a mut dyn FnMut(&str),
     faults: u64,
 }
 
-/// What there is of snapshots.
+/// The snapshots found.
 struct Snapshots {
-    /// The Lsn of the newest one that is sound; [`Lsn::NONE`] without one.
+    /// Lsn of the newest intact snapshot; [`Lsn::NONE`] if there is none.
     sound: Lsn,
-    /// The Lsn of the newest one.
+    /// Lsn of the newest snapshot.
     newest: Lsn,
     is_newest_damaged: bool,
 }
 
-/// What is found in a segment.
+/// The contents found in a segment.
 struct Contents {
     first: Lsn,
     last: Lsn,
@@ -139,7 +141,7 @@ impl Report<'_> {
         (self.say)(line);
     }
 
-    /// Tells a fault. Fails if it is one of those that leave nothing to be said about the files.
+    /// Reports a fault. Fails for a fault that leaves nothing to report about the files.
     fn fault(&mut self, error: LogError) -> Result<(), CheckError> {
         if matches!(error, LogError::Io { .. } | LogError::Version { .. }) {
             return Err(error.into());
@@ -185,12 +187,12 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// Looks at the log. Answers the last unit that a start would have.
+    /// Checks the journal. Returns the last unit that a start would recover.
     fn log(&mut self, snapshots: &Snapshots) -> Result<Lsn, CheckError> {
         let snapshot = snapshots.sound;
         let open = |from| Recovery::open_all(Arc::clone(&self.directory), from);
         let opened = match open(snapshot) {
-            // The log may well go on where the damaged snapshot ends: that this one is damaged has been said.
+            // The journal may well continue where the damaged snapshot ends, and the damage has been reported.
             Err(LogError::Missing { .. } | LogError::Gap { .. }) if snapshots.is_newest_damaged => {
                 open(snapshots.newest)
             }
@@ -233,7 +235,7 @@ impl Report<'_> {
         Ok(end.lsn)
     }
 
-    /// Tells of the segments, of each what has been found in it.
+    /// Reports each segment and its contents.
     fn segments(&mut self, recovery: &Recovery, found: &BTreeMap<PathBuf, Contents>) -> Result<(), CheckError> {
         for (path, first_lsn) in recovery.chain() {
             let io = |source| LogError::Io { path: path.clone(), source };
@@ -250,7 +252,7 @@ impl Report<'_> {
     }
 }
 
-/// Reads a block and notes what is in it. Answers what of it can't be decoded; `None` at the end.
+/// Reads a block and records its contents. Returns the reason if part of it can't be decoded; `None` at the end.
 fn read_block(
     recovery: &mut Recovery,
     found: &mut BTreeMap<PathBuf, Contents>,
@@ -274,7 +276,7 @@ fn read_block(
     Ok(Some(Vec::new()))
 }
 
-/// What is wrong with the effects of a unit, if they can't be decoded.
+/// Returns the fault in a unit's effects if they can't be decoded.
 fn undecodable(unit: &Unit<'_>) -> Option<String> {
     if unit.format != EFFECTS_FORMAT {
         return Some(format!("the effects have format {}, which this version of Tidegate does not know", unit.format));
@@ -290,7 +292,7 @@ fn undecodable(unit: &Unit<'_>) -> Option<String> {
     (!effects.is_empty()).then(|| format!("effect {decoded} of a unit can't be decoded"))
 }
 
-/// Whether these are effects of which a value is built.
+/// Returns whether these are effects that build up a value.
 fn are_steps(bytes: &[u8]) -> bool {
     let mut steps = EffectReader::new(bytes);
     let fits = |(db, step): (u16, Effect<'_>)| db == 0 && step.key() == Some(NAMELESS) && !step.builds();
@@ -345,7 +347,7 @@ mod tests {
         writer.outcome().unwrap().unwrap();
     }
 
-    /// A folder with a snapshot at 40 and a log to 80.
+    /// Creates a folder with a snapshot at 40 and a journal up to 80.
     fn written() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data");
@@ -460,7 +462,7 @@ mod tests {
         }
     }
 
-    /// A length that no file of a server has must not be taken for memory.
+    /// A length that no server's file has must not lead to an allocation of that size.
     #[test]
     fn files_of_absurd_length_are_refused() {
         for name in ["ID", "log-00000000000000ff.seg"] {
@@ -511,7 +513,7 @@ mod tests {
         for (copy, bytes) in &copies {
             assert!(before[&path.join(copy.file_name().unwrap())] == *bytes);
         }
-        // A mistake is taken back by putting the copies where they were, and removing what the repair has added.
+        // A mistaken repair is undone by restoring the copies and removing the files that the repair added.
         let added: Vec<_> = files(&path).into_keys().filter(|file| !before.contains_key(file)).collect();
         assert_eq!(added.len(), 1);
         let mut again = String::new();

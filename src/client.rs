@@ -1,7 +1,7 @@
 //! Connections that this program makes itself, as a client: for `tidegate ping`, `import` and `export`.
 //!
-//! They stand on the `redis-protocol` crate, so that what asks a server shares no code with the server that it asks. A
-//! connection may lead to a socket, or to an engine in this process: to whoever speaks the protocol.
+//! They use the `redis-protocol` crate, so the client shares no code with the server it queries. A connection leads to
+//! a socket or to an engine in this process; anything that speaks the protocol will do.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -19,57 +19,57 @@ use crate::base::limits::{CLIENT_REPLY_MAX_DEPTH, CLIENT_REPLY_MAX_ITEMS, CLIENT
 use crate::base::num::parse_i64;
 use crate::client_tls::{TlsFlags, TlsStream};
 
-/// The port where an address names none.
+/// The port used when an address names none.
 const DEFAULT_PORT: u16 = 6379;
 
-/// The variable of the environment with the password of a Tidegate whose address carries none: command lines are seen by
-/// everybody.
+/// The environment variable that holds the password of a Tidegate whose address carries none, because every user of a
+/// machine can see command lines.
 pub const TIDEGATE_AUTH: &str = "TIDEGATE_AUTH";
 
-/// The same for the server that an import reads; redis-cli looks there, too.
+/// The environment variable that holds the password of the server an import reads; redis-cli reads the same one.
 pub const REDIS_AUTH: &str = "REDISCLI_AUTH";
 
-/// What every address must look like.
+/// The form of every address.
 pub const ADDRESSES: &str = "redis://[[USER]:PASSWORD@]HOST[:PORT], rediss://... for TLS, or unix:///PATH";
 
-/// Where a server is.
+/// The address of a server and how to connect to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Address<'a> {
-    /// What it looks like, [`ADDRESSES`] tell.
+    /// The address, in the form given by [`ADDRESSES`].
     pub url: &'a str,
-    /// How TLS is used there, if it is.
+    /// The TLS settings for servers that use TLS.
     pub tls: &'a TlsFlags,
 }
 
-/// Why a server can't be asked.
+/// Reasons why a server can't be queried.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The address can't be read.
     #[error("{0}: want {ADDRESSES}")]
     Url(String),
-    /// Nothing answers there, or no longer.
+    /// Nothing answers at this address, or the connection was lost.
     #[error("no answer from {0}: {1}")]
     Io(String, io::Error),
-    /// It accepts the connection, and then is silent.
+    /// The server accepts the connection but sends no reply in time.
     #[error("no answer from {0} within {1} s")]
     Silent(String, u64),
-    /// What came back is not the protocol.
+    /// The reply is not valid protocol.
     #[error("{0} answered something that is not the Redis protocol")]
     Protocol(String),
-    /// An answer is longer than it can be, or nested deeper.
+    /// The reply is longer or more deeply nested than allowed.
     #[error(
         "{0} answered more than {1} bytes, {CLIENT_REPLY_MAX_ITEMS} items or {CLIENT_REPLY_MAX_DEPTH} lists in each other"
     )]
     TooLong(String, usize),
-    /// The server refused.
+    /// The server replied with an error.
     #[error("{0} answered: {1}")]
     Refused(String, String),
 }
 
-/// What a connection leads through.
+/// The byte stream beneath a connection.
 pub(crate) trait Stream: Read + Write {
-    /// How long a single read or write may take. Longer ones fail with [`ErrorKind::WouldBlock`] or
-    /// [`ErrorKind::TimedOut`].
+    /// Sets the time limit of a single read or write. A read or write that exceeds it fails with
+    /// [`ErrorKind::WouldBlock`] or [`ErrorKind::TimedOut`].
     fn set_timeout(&mut self, timeout: Duration) -> io::Result<()>;
 }
 
@@ -93,23 +93,24 @@ impl Stream for TlsStream {
     }
 }
 
-/// A connection that asks.
+/// A client connection.
 pub(crate) struct Connection<'s> {
     stream: Box<dyn Stream + 's>,
-    /// Who answers, as errors tell it: without the password.
+    /// The server's address for error messages, without the password.
     peer: String,
-    /// What was read and not taken yet.
+    /// Bytes received but not yet consumed.
     received: BytesMut,
-    /// How far the reply at its beginning is complete.
+    /// The scan for the end of the first reply in `received`.
     scan: ReplyScan,
-    /// Bytes of the longest reply that is taken.
+    /// Longest reply accepted, in bytes.
     reply_max_bytes: usize,
     timeout: Duration,
 }
 
 impl<'s> Connection<'s> {
-    /// Connects to the server at an address, and authenticates if that carries a password, or else the environment in the variable
-    /// `auth`. `timeout` is how long connecting and each read and write may take. Replies have at most [`CLIENT_STATUS_MAX_BYTES`].
+    /// Connects to the server at an address and authenticates with the address's password or, failing that, with the
+    /// one in the environment variable `auth`. `timeout` limits connecting and each read and write. Replies may have at
+    /// most [`CLIENT_STATUS_MAX_BYTES`].
     pub(crate) fn open(
         address: Address<'_>,
         auth: &str,
@@ -147,7 +148,7 @@ impl<'s> Connection<'s> {
         Ok(connection)
     }
 
-    /// A connection through `stream` to `peer`, as errors tell it.
+    /// Makes a connection over `stream`; errors name the server as `peer`.
     pub(crate) fn through(stream: Box<dyn Stream + 's>, peer: &str) -> Connection<'s> {
         Connection {
             stream,
@@ -159,17 +160,17 @@ impl<'s> Connection<'s> {
         }
     }
 
-    /// Takes replies of so many bytes.
+    /// Sets the longest reply accepted, in bytes.
     pub(crate) fn set_reply_max_bytes(&mut self, bytes: usize) {
         self.reply_max_bytes = bytes;
     }
 
-    /// Who answers: the address without a password.
+    /// Returns the server's address without the password.
     pub(crate) fn peer(&self) -> &str {
         &self.peer
     }
 
-    /// Sets how long a single read or write may take.
+    /// Sets the time limit of a single read or write.
     pub(crate) fn set_timeout(&mut self, timeout: Duration) -> Result<(), ClientError> {
         self.timeout = timeout;
         self.stream.set_timeout(timeout).map_err(|error| self.failed(error))
@@ -191,10 +192,11 @@ impl<'s> Connection<'s> {
         self.stream.write_all(bytes).map_err(|error| self.failed(error))
     }
 
-    /// The next reply, whatever it says.
+    /// Reads the next reply, even if it is an error.
     pub(crate) fn reply(&mut self) -> Result<BytesFrame, ClientError> {
         loop {
-            // The decoder begins at the beginning each time and goes as deep as what it reads: it gets what is complete.
+            // The decoder starts over on each call and recurses as deep as its input, so it is given only complete
+            // replies.
             match self.scan.advance(&self.received, self.reply_max_bytes) {
                 Ok(true) => break,
                 Ok(false) => self.receive().map_err(|error| self.failed(error))?,
@@ -211,7 +213,7 @@ impl<'s> Connection<'s> {
         }
     }
 
-    /// The next line, without its end: what answers in lines and not in the protocol's frames.
+    /// Reads the next line, without its line ending, from a server that replies in lines instead of protocol frames.
     pub(crate) fn line(&mut self, max_bytes: usize) -> Result<Vec<u8>, ClientError> {
         loop {
             if let Some(len) = memchr::memchr(b'\n', &self.received) {
@@ -225,7 +227,7 @@ impl<'s> Connection<'s> {
         }
     }
 
-    /// An error of reading or writing, with the name of who should have answered.
+    /// Wraps a read or write error with the server's address.
     pub(crate) fn failed(&self, error: io::Error) -> ClientError {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
@@ -235,17 +237,17 @@ impl<'s> Connection<'s> {
         }
     }
 
-    /// The error that says that the server refused.
+    /// Makes the error for a request that the server refused.
     pub(crate) fn refused(&self, text: &str) -> ClientError {
         ClientError::Refused(self.peer.clone(), excerpt::of_text(text))
     }
 
-    /// The error for a reply that is none.
+    /// Makes the error for a reply that is not valid protocol.
     pub(crate) fn not_the_protocol(&self) -> ClientError {
         ClientError::Protocol(self.peer.clone())
     }
 
-    /// Reads some more.
+    /// Reads more bytes.
     fn receive(&mut self) -> io::Result<()> {
         let start = self.received.len();
         self.received.resize(start + READ_CHUNK_BYTES, 0);
@@ -258,7 +260,7 @@ impl<'s> Connection<'s> {
     }
 }
 
-/// The bytes behind what was taken as replies and lines.
+/// Reads the bytes that follow the replies and lines consumed so far.
 impl Read for Connection<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.received.is_empty() {
@@ -282,7 +284,7 @@ fn read_some(stream: &mut dyn Stream, out: &mut [u8]) -> io::Result<usize> {
 /// Appends a command.
 pub(crate) fn put_command(request: &mut BytesMut, words: &[&[u8]]) {
     let words: Vec<BorrowedFrame<'_>> = words.iter().map(|word| BorrowedFrame::BulkString(word)).collect();
-    // It fails only where there is no room, and this buffer grows.
+    // Encoding fails only when the buffer is full, and this buffer grows.
     let _ = extend_encode_borrowed(request, &BorrowedFrame::Array(&words), false);
 }
 
@@ -317,12 +319,12 @@ fn tcp(url: &Url, timeout: Duration) -> io::Result<TcpStream> {
 
 fn without_password(url: &Url) -> String {
     let mut url = url.clone();
-    // An address that can't carry a password has none.
+    // Fails only for an address that can't carry a password, and such an address has none.
     let _ = url.set_password(None);
     url.to_string()
 }
 
-/// What stands in an address and would not be heeded.
+/// Returns a part of the address that would be ignored.
 fn unused_part(url: &Url) -> Option<String> {
     let database = Some(url.path()).filter(|path| url.scheme() != "unix" && !matches!(*path, "" | "/"));
     let query = url.query().map(|query| format!("?{query}"));
@@ -330,31 +332,31 @@ fn unused_part(url: &Url) -> Option<String> {
     database.map(str::to_owned).or(query).or(fragment)
 }
 
-/// `url` keeps user and password as they were written; `%40` is `@`.
+/// Decodes percent escapes: `url` keeps user and password as written, with `%40` for `@`.
 fn percent_decode(text: &str) -> String {
     let query = text.replace('+', "%2B");
     url::form_urlencoded::parse(query.as_bytes()).next().map_or_else(String::new, |(key, _)| key.into_owned())
 }
 
-/// Why a reply is not taken.
+/// Reasons to reject a reply.
 #[derive(Debug, PartialEq, Eq)]
 enum Unacceptable {
     Malformed,
     TooLong,
 }
 
-/// Looks for the end of a reply. It goes on where it was when more has come.
+/// Finds the end of a reply, and resumes where it stopped when more bytes arrive.
 #[derive(Debug, Default)]
 struct ReplyScan {
-    /// Where the next part begins.
+    /// Offset of the next element.
     position: usize,
     items: usize,
-    /// How many parts are missing in each of the lists that are open.
+    /// Elements still missing from each open list.
     open: Vec<usize>,
 }
 
 impl ReplyScan {
-    /// Whether `received` begins with a whole reply.
+    /// Returns whether `received` begins with a complete reply.
     fn advance(&mut self, received: &[u8], max_bytes: usize) -> Result<bool, Unacceptable> {
         use Unacceptable::{Malformed, TooLong};
         loop {
@@ -364,7 +366,7 @@ impl ReplyScan {
             };
             let line = unread[..end].strip_suffix(b"\r").ok_or(Malformed)?;
             let (kind, rest) = line.split_first().ok_or(Malformed)?;
-            // A null is a string or a list of length -1.
+            // A null is a string or list of length -1.
             let len = || parse_i64(rest).filter(|len| *len >= -1).ok_or(Malformed);
             let (mut bytes, mut parts) = (end + 1, 0);
             match kind {
@@ -392,7 +394,7 @@ impl ReplyScan {
                 self.open.push(parts);
                 continue;
             }
-            // A part is complete, and with it perhaps the lists that it is the last one of.
+            // A complete element may also complete the lists that it ends.
             loop {
                 match self.open.last_mut() {
                     None => return Ok(true),
@@ -418,7 +420,7 @@ mod tests {
         assert_eq!(without_password(&url), "redis://ann@host:7000/2");
     }
 
-    /// Scans a reply that comes byte by byte.
+    /// Scans a reply that arrives byte by byte.
     fn scan(reply: &[u8]) -> Result<bool, Unacceptable> {
         let mut scan = ReplyScan::default();
         for len in 0..reply.len() {

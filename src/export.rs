@@ -1,7 +1,8 @@
-//! `tidegate export`: the keys and libraries of a running server as a file that Redis loads.
+//! `tidegate export`: writes the keys and libraries of a running server to a file that Redis loads.
 //!
-//! A client that walks the keys by SCAN, which here answers each key exactly once, and asks for each by DUMP. Nothing is held up,
-//! neither on the server nor by the size of the data, and so each key is written as it is at an instant of its own.
+//! The export is a client that walks the keys with SCAN, which here returns each key exactly once, and fetches each
+//! with DUMP. This blocks nothing on the server and copes with data of any size. In return, each key is written as it
+//! is at its own instant.
 
 use std::fmt;
 use std::io;
@@ -22,42 +23,42 @@ use crate::rdb::file::Writer;
 use crate::rdb::value::{has_delayed, is_own, without_own_part};
 use crate::rdb::{self, libraries};
 
-/// Why there is no file.
+/// Reasons why the export failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The server does not answer, or refuses.
+    /// The server does not respond, or refuses.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The file can't be written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which one.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The I/O error.
         source: io::Error,
     },
-    /// A value needs a newer version of RDB than the file has.
+    /// A value needs a newer RDB version than the file has.
     #[error("a value needs a version of RDB that is not known here")]
     NeedsNewer,
-    /// A file of this name must not be lost.
+    /// A file of this name exists and must not be lost.
     #[error("{} is there already: add --replace to overwrite it", .0.display())]
     Exists(PathBuf),
 }
 
-/// What was written.
+/// The result of an export.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Keys.
+    /// Keys written.
     pub keys: u64,
-    /// Locks, gates and stocks, which were left out: Redis does not have them.
+    /// Locks, gates and stocks, left out because Redis does not have them.
     pub left_out: u64,
-    /// Streams of which the delayed messages were left out, for the same reason.
+    /// Streams whose delayed messages were left out, because Redis does not have these.
     pub without_delayed: u64,
-    /// Libraries of functions.
+    /// Libraries of functions written.
     pub libraries: usize,
-    /// The version of RDB.
+    /// RDB version of the file.
     pub version: u16,
-    /// The time that it took.
+    /// Time taken, in ms.
     pub milliseconds: u128,
 }
 
@@ -79,7 +80,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Writes all that the server at `from` holds to `path`, whole or not at all. `tell` hears how far it is.
+/// Writes all data of the server at `from` to `path`, whole or not at all. `tell` receives progress reports.
 pub fn export(
     from: Address<'_>,
     path: &Path,
@@ -99,7 +100,7 @@ pub fn export(
         Walk { server, path: part, tell: &mut *tell, begun, told: Instant::now() }.write(file, version)
     };
     let (file, mut report) = match write(rdb::VERSION) {
-        // The file says at its beginning that it holds what older versions do not know.
+        // The header must declare a newer version when the file holds types that older versions do not know.
         Err(ExportError::NeedsNewer) => write(rdb::VERSION_OF_EXPIRING_FIELDS),
         written => written,
     }?;
@@ -108,10 +109,10 @@ pub fn export(
     Ok(report)
 }
 
-/// A walk over all keys.
+/// A walk over all keys in progress.
 struct Walk<'a> {
     server: Connection<'static>,
-    /// The file that is written.
+    /// The file to write.
     path: PathBuf,
     tell: &'a mut dyn FnMut(&str),
     begun: Instant,
@@ -119,7 +120,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Writes the file in a version of RDB.
+    /// Writes the file in the given RDB version.
     fn write(&mut self, file: Replacement, version: u16) -> Result<(Replacement, Report), ExportError> {
         let mut writer = Writer::new(file, version);
         let mut report = Report { version, ..Report::default() };
@@ -146,7 +147,7 @@ impl Walk<'_> {
         Ok(texts.into_iter().map(|text| text.into_owned()).collect())
     }
 
-    /// The numbers of the databases that hold keys.
+    /// Returns the numbers of the databases that hold keys.
     fn databases(&mut self) -> Result<Vec<u64>, ExportError> {
         let BytesFrame::BulkString(text) = self.server.call(&[b"INFO", b"keyspace"])? else {
             return Err(self.server.not_the_protocol().into());
@@ -182,7 +183,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Writes some keys, each with the deadline that it has at the same instant.
+    /// Writes a page of keys, each with the deadline that it has at the same instant.
     fn page(
         &mut self,
         db: u64,
@@ -210,7 +211,7 @@ impl Walk<'_> {
             };
             let (at_ms, payload) = match &replies[..] {
                 [BytesFrame::Integer(at_ms), BytesFrame::BulkString(payload)] => (*at_ms, payload),
-                // It has been deleted since it was found.
+                // The key was deleted after SCAN returned it.
                 [_, BytesFrame::Null] => continue,
                 [.., BytesFrame::Error(text)] => return Err(self.server.refused(text).into()),
                 _ => return Err(self.server.not_the_protocol().into()),
@@ -224,7 +225,7 @@ impl Walk<'_> {
                 continue;
             }
             let expires_at_ms = Some(at_ms).filter(|at_ms| *at_ms >= 0);
-            // Redis knows neither policies of groups nor delayed messages.
+            // Redis has neither group policies nor delayed messages.
             report.without_delayed += u64::from(has_delayed(value));
             let value = without_own_part(value).ok_or_else(|| self.server.not_the_protocol())?;
             writer.key(db, key, expires_at_ms, &value).map_err(|error| self.failed(error))?;

@@ -1,7 +1,7 @@
-//! TLS for the connections that this program makes as a client: what flags say, made into a connection by rustls.
+//! TLS for the connections that this program makes as a client, built with rustls from command-line flags.
 //!
-//! The flags are those of redis-cli. Unlike there, the server's certificate must be for the name that is asked for: that of the
-//! address, or of `--sni`.
+//! The flags are those of redis-cli. Unlike in redis-cli, the server's certificate must match the requested name: the
+//! host of the address, or `--sni`.
 
 mod trust;
 mod words;
@@ -20,7 +20,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use crate::base::limits::TLS_CA_FILES_MAX;
 use trust::{Anybody, SignedOrOwn};
 
-/// Where systems keep the authorities that they trust, in one file.
+/// Files in which systems keep the authorities they trust.
 const AUTHORITIES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -28,37 +28,37 @@ const AUTHORITIES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// The variable of the environment that names another one, as for OpenSSL.
+/// The environment variable that names another such file, as for OpenSSL.
 const AUTHORITIES_VARIABLE: &str = "SSL_CERT_FILE";
 
-/// What flags say of TLS.
+/// The TLS flags.
 #[derive(Clone, Debug, Default)]
 pub struct TlsFlags {
-    /// All addresses with a host lead to servers that use it, not only those that begin with `rediss://`.
+    /// Use TLS for all addresses with a host, not only those that begin with `rediss://`.
     pub always: bool,
-    /// Authorities to trust, in PEM; without these two, those of the system.
+    /// Trusted authorities, in PEM. Without `cacert` and `cacertdir`, the system's authorities are trusted.
     pub cacert: Option<PathBuf>,
-    /// A folder of such files.
+    /// A folder of PEM files with trusted authorities.
     pub cacertdir: Option<PathBuf>,
-    /// A certificate to show, in PEM, and those between it and its authority.
+    /// The client certificate, in PEM, with the intermediate certificates.
     pub cert: Option<PathBuf>,
-    /// Its key.
+    /// The private key of the client certificate.
     pub key: Option<PathBuf>,
-    /// The name to ask for instead of that of the address.
+    /// The name to request instead of the address's host.
     pub sni: Option<String>,
-    /// Whether any certificate of the server's will do.
+    /// Accept any server certificate.
     pub insecure: bool,
 }
 
 impl TlsFlags {
-    /// Whether anything is said of how TLS is to be used.
+    /// Returns whether any flag configures how TLS is used.
     pub fn say_how(&self) -> bool {
         let TlsFlags { always: _, cacert, cacertdir, cert, key, sni, insecure } = self;
         let files = [cacert, cacertdir, cert, key];
         *insecure || sni.is_some() || files.iter().any(|file| file.is_some())
     }
 
-    /// Shakes hands with the server behind `socket`, which the address calls `host`.
+    /// Performs the handshake over `socket` with the server that the address calls `host`.
     pub(crate) fn connect(&self, host: &str, mut socket: TcpStream) -> io::Result<TlsStream> {
         let name = self.sni.as_deref().unwrap_or(host);
         let name =
@@ -95,7 +95,7 @@ impl TlsFlags {
         }
     }
 
-    /// Authorities to trust, and the certificates that the flags name.
+    /// Returns the trusted authorities and the certificates named by the flags.
     fn authorities(&self) -> io::Result<(RootCertStore, Vec<CertificateDer<'static>>)> {
         let (mut roots, mut own) = (RootCertStore::empty(), Vec::new());
         if let Some(file) = &self.cacert {
@@ -106,7 +106,7 @@ impl TlsFlags {
         }
         if let Some(folder) = &self.cacertdir {
             let entries = std::fs::read_dir(folder).map_err(|error| unusable(folder, error))?;
-            // What is no certificate, or one of no use, is passed over.
+            // Files that hold no usable certificate are skipped.
             for entry in entries.flatten().take(TLS_CA_FILES_MAX) {
                 let found = certificates(&entry.path()).unwrap_or_default();
                 own.extend_from_slice(&found);
@@ -128,11 +128,11 @@ impl TlsFlags {
     }
 }
 
-/// A connection by TLS, whose failures are told in words.
+/// A TLS connection whose failures are explained in words.
 pub(crate) struct TlsStream(StreamOwned<ClientConnection, TcpStream>);
 
 impl TlsStream {
-    /// How long a single read or write of the socket may take.
+    /// Sets the time limit of a single read or write of the socket.
     pub(crate) fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
         self.0.sock.set_read_timeout(Some(timeout))?;
         self.0.sock.set_write_timeout(Some(timeout))
@@ -160,7 +160,7 @@ fn authorities_of_system() -> Option<PathBuf> {
     named.or_else(|| AUTHORITIES.into_iter().map(PathBuf::from).find(|path| path.is_file()))
 }
 
-/// The certificates of a file, of which there is at least one.
+/// Reads the certificates of a file; fails if there are none.
 fn certificates(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let found: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(file).map_err(|error| unusable(file, error))?.collect();

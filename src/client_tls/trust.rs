@@ -1,4 +1,4 @@
-//! Which servers are trusted.
+//! Verifiers of server certificates.
 
 use std::io;
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
 use crate::base::certificate::verify_dates;
 
-/// Takes servers whose certificate a trusted authority has signed, and those whose certificate is itself among the trusted ones:
-/// what `openssl req -x509` makes signs itself, and says that it is an authority's, which rustls takes for no server's.
+/// Accepts a server whose certificate is signed by a trusted authority or is itself trusted. The second case covers
+/// certificates made by `openssl req -x509`: they are self-signed and marked as an authority's, and rustls rejects
+/// these as server certificates.
 #[derive(Debug)]
 pub(super) struct SignedOrOwn {
     signed: Arc<WebPkiServerVerifier>,
@@ -73,7 +74,7 @@ impl ServerCertVerifier for SignedOrOwn {
     }
 }
 
-/// Takes any server that holds the key of the certificate that it shows.
+/// Accepts any server that holds the key of the certificate it presents.
 #[derive(Debug)]
 pub(super) struct Anybody(pub(super) Arc<CryptoProvider>);
 

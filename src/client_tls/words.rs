@@ -1,4 +1,4 @@
-//! What a failure of TLS means, in words, and what to do about it.
+//! Explanations of TLS failures, with remedies.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use rustls::{AlertDescription, CertificateError, Error};
 
 use crate::base::calendar::utc;
 
-/// The words for an error of the handshake.
+/// Explains a handshake error.
 pub(super) fn of_handshake(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
@@ -17,7 +17,7 @@ pub(super) fn of_handshake(error: io::Error) -> io::Error {
     }
 }
 
-/// The words for an error of reading or writing.
+/// Explains a read or write error.
 pub(super) fn of_io(error: io::Error) -> io::Error {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(inner) => io::Error::new(error.kind(), of(inner)),
@@ -25,7 +25,7 @@ pub(super) fn of_io(error: io::Error) -> io::Error {
     }
 }
 
-/// The words for an error of rustls.
+/// Explains a rustls error.
 pub(super) fn of(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(error) => of_certificate(error),
@@ -77,7 +77,7 @@ fn of_certificate(error: &CertificateError) -> String {
         | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
             "its certificate is signed in a way that is not known here, or no longer safe, such as SHA-1"
         }
-        // webpki's errors have no other words.
+        // webpki's errors are available only as text.
         CertificateError::Other(other) => match other.to_string().as_str() {
             "CaUsedAsEndEntity" => {
                 "its certificate is an authority's (CA:TRUE): such a one is taken only if it is itself in the file of --cacert"
@@ -101,7 +101,7 @@ fn of_names(expected: &ServerName<'_>, presented: &[String]) -> String {
     format!("its certificate is not for {expected}, but for {}: ask for one of these, by --sni", presented.join(", "))
 }
 
-/// A name as people write it: rustls has the kind around it, as in `DnsName("a")`.
+/// Returns the plain name, without the kind that rustls adds, as in `DnsName("a")`.
 fn plain(name: &str) -> String {
     let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')')).unwrap_or(name);
     inner.trim_matches('"').to_owned()
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(of(&expired.into()), "its certificate has expired, at 1970-01-01T00:00:00Z");
     }
 
-    /// None shows the name of a variant, as people who debug print it.
+    /// No message shows the name of an enum variant, as Debug output does.
     #[test]
     fn alerts_and_certificates_are_told_in_words() {
         for alert in (0..=u8::MAX).map(AlertDescription::from) {

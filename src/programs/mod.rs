@@ -1,5 +1,5 @@
-//! The scripts and libraries that clients have brought: the cache with its Lua state, the script that runs now, and what is known of
-//! calls that have ended. Lua itself is a floor below, in [`script`](crate::script).
+//! Scripts and libraries loaded by clients: the cache with its Lua state, the running script, and statistics of
+//! finished calls. Lua itself is one floor below, in [`script`](crate::script).
 
 pub(crate) mod running;
 pub mod scripts;
@@ -11,12 +11,12 @@ use running::RunningScript;
 use scripts::Scripts;
 use trace::Trace;
 
-/// Scripts, and the one that runs.
+/// The scripts, the running script and the statistics.
 pub struct Programs {
     /// The script cache and the Lua state.
     pub scripts: Scripts,
-    /// The script that runs now.
+    /// The running script.
     pub running: Option<RunningScript>,
-    /// Its calls so far, if it is traced.
+    /// The calls made so far by the running script, if it is traced.
     pub(crate) trace: Option<Box<Trace>>,
 }

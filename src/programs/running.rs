@@ -1,20 +1,20 @@
-//! The script that runs now: what others may know of it, and how they ask for its end.
+//! The running script: the state visible to other clients, and their requests to kill it.
 
 use crate::resp::request::OwnedArgv;
 use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
 
-/// What is running.
+/// The kind of a running program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptKind {
-    /// A script of EVAL and its kin.
+    /// A script run by EVAL or a variant of it.
     Script,
     /// A function of a library.
     Function,
 }
 
 impl ScriptKind {
-    /// What other clients are told while it runs for long.
+    /// Returns the error that other clients get while the script is busy.
     pub fn busy_error(self) -> Error {
         match self {
             ScriptKind::Script => {
@@ -27,7 +27,7 @@ impl ScriptKind {
     }
 }
 
-/// Which script runs, and for whom: noted once it has run for a while.
+/// The running script and the command that started it; recorded once the script has run for a while.
 #[derive(Debug)]
 pub struct Subject {
     /// The script's SHA1 or the function's name.
@@ -36,32 +36,32 @@ pub struct Subject {
     pub command: OwnedArgv,
 }
 
-/// The script or function that runs now.
+/// The running script or function.
 #[derive(Debug)]
 pub struct RunningScript {
-    /// Which of the two.
+    /// Script or function.
     pub kind: ScriptKind,
-    /// Which one.
+    /// The script's name and command, once recorded.
     pub subject: Option<Subject>,
-    /// Whose call it is.
+    /// The session that called it.
     pub caller: SessionKey,
-    /// Whether its caller repeats the past.
+    /// The caller is an import that replays the past.
     pub is_import: bool,
-    /// When it began, by the processor's clock.
+    /// When it began, in ticks of the processor's clock.
     pub started_ticks: u64,
-    /// It has run for longer than `busy-reply-threshold`: others are answered -BUSY.
+    /// It has run longer than `busy-reply-threshold`, so other clients get -BUSY.
     pub is_busy: bool,
     /// It has changed the keyspace.
     pub has_written: bool,
-    /// What it has written can be undone.
+    /// Its writes can be rolled back.
     pub can_undo: bool,
-    /// Somebody asked for its end.
+    /// A client has asked to kill it.
     pub kill_requested: bool,
     pub(crate) last_look_ticks: u64,
 }
 
 impl RunningScript {
-    /// A script that begins now.
+    /// Starts tracking a script that begins now.
     #[inline]
     pub fn new(kind: ScriptKind, caller: SessionKey, is_import: bool, started_ticks: u64) -> RunningScript {
         RunningScript {

@@ -1,15 +1,16 @@
-//! The scripts and functions that are there: the cache, the libraries, and the Lua state that holds what they compile to.
-//! Running them is [`crate::engine::run::scripting`]'s.
+//! The loaded scripts and functions: the cache, the libraries, and the Lua state that holds their compiled code.
+//! [`crate::engine::run::scripting`] runs them.
 //!
-//! They last as data does: whatever comes or goes is recorded in the stream of effects, and [`Scripts::apply`] repeats it.
-//! - A script enters the stream when it enters the cache: once it compiles, whatever its first run answers. A run that fails
-//!   leaves the script cached, as in Redis; its text alone changes no data.
-//! - One that is there already and comes again records nothing, unless SCRIPT LOAD makes it stay longer.
-//! - One that has to make room is recorded as gone: which is the longest unused depends on calls, and what room there is on
-//!   this server's configuration, neither of which is in the stream. So repeating makes no room by itself.
-//! - A library is loaded again from its text, by the same steps; only the limit on the time that this takes doesn't hold.
+//! Scripts and libraries are as durable as data: each addition and removal is recorded in the stream of effects, and
+//! [`Scripts::apply`] replays it.
+//! - A script enters the stream when it enters the cache, that is, once it compiles, whatever its first run returns. A
+//!   script whose run fails stays cached, as in Redis; its text alone changes no data.
+//! - Adding a cached script again records nothing, unless SCRIPT LOAD makes it stay longer.
+//! - An eviction is recorded. The least recently used script depends on calls, and the room on this server's
+//!   configuration, and the stream contains neither. Replay therefore never evicts on its own.
+//! - A library is loaded again from its text by the same steps, but without the time limit on loading.
 //!
-//! The bundled scripts are in no stream: every server brings its own.
+//! The bundled scripts are in no stream, because every server ships its own.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,25 +35,25 @@ use crate::script::{Handle, Host, LogLevel, Passing, ScriptError, ServerVersion,
 use crate::spec::error::Error;
 use crate::spec::table::CommandTable;
 
-/// All scripts, and the state that runs them. See the module's header.
+/// All scripts and the Lua state that runs them. See the module's header.
 pub struct Scripts {
     pub(crate) store: Store,
-    /// Bytes of the texts from EVAL that are kept.
+    /// Limit on the texts cached by EVAL, in bytes.
     cache_max_bytes: usize,
     libraries: Libraries,
-    /// The bundled scripts as functions, behind those of clients.
+    /// The bundled scripts as functions; clients' functions take precedence.
     bundled: Libraries,
-    /// Scripts that made room for others.
+    /// Scripts evicted from the cache.
     evicted: u64,
-    /// The last script or function that answered an error has returned it, and was not ended by it. Whoever asks sets it to false before
-    /// the call.
+    /// The last script or function returned an error of its own, instead of being ended by one. The caller resets this
+    /// to false before the call.
     pub has_answered_error: bool,
-    /// Out while a script runs.
+    /// The Lua state; taken out while a script runs.
     pub(crate) vm: Option<Box<Vm>>,
 }
 
 impl Scripts {
-    /// The bundled scripts, compiled. Texts from EVAL are kept up to `cache_max_bytes`.
+    /// Compiles the bundled scripts. Texts from EVAL are cached up to `cache_max_bytes`.
     pub fn new(seed: u64, cache_max_bytes: usize) -> Result<Scripts, Error> {
         let vm = Vm::new(ServerVersion { text: REDIS_VERSION, number: version_number() }, seed as u32);
         let mut scripts = Scripts {
@@ -78,7 +79,7 @@ impl Scripts {
         Ok(scripts)
     }
 
-    /// Repeats a change of scripts or libraries; `None` for any other.
+    /// Replays a change to scripts or libraries; returns `None` for any other effect.
     pub fn apply(&mut self, ks: &mut Keyspace, effect: &Effect<'_>) -> Option<Result<(), Misfit>> {
         Some(match *effect {
             Effect::ScriptPut { body, loaded } => {
@@ -108,7 +109,7 @@ impl Scripts {
         })
     }
 
-    /// Compiles and keeps a script, and makes room for it. Answers its name.
+    /// Compiles and caches a script, evicting others if necessary. Returns its name.
     pub fn add(&mut self, ks: &mut Keyspace, body: &[u8], origin: store::Origin) -> Result<Sha1Hex, Error> {
         let (sha, is_news) = self.keep(ks, body, origin)?;
         if is_news {
@@ -117,7 +118,7 @@ impl Scripts {
         Ok(sha)
     }
 
-    /// Compiles and keeps a script, room or not. Answers its name, and whether that changed anything.
+    /// Compiles and caches a script without evicting others. Returns its name and whether anything changed.
     fn keep(&mut self, ks: &mut Keyspace, body: &[u8], origin: store::Origin) -> Result<(Sha1Hex, bool), Error> {
         let sha = store::sha1_hex(body);
         let is_news = match self.store.renew(&sha, origin) {
@@ -134,13 +135,13 @@ impl Scripts {
         Ok((sha, is_news))
     }
 
-    /// `script-cache-max-bytes` is this from now on.
+    /// Applies a new `script-cache-max-bytes`.
     pub fn limit_cache(&mut self, ks: &mut Keyspace, max_bytes: usize) {
         self.set_cache_max_bytes(max_bytes);
         self.make_room(ks);
     }
 
-    /// The same where no client has brought a script yet.
+    /// Sets `script-cache-max-bytes` before any client has loaded a script.
     pub(crate) fn set_cache_max_bytes(&mut self, max_bytes: usize) {
         self.cache_max_bytes = max_bytes;
     }
@@ -152,18 +153,18 @@ impl Scripts {
         }
     }
 
-    /// Records that a script is gone, and gives the state back what it had in it.
+    /// Records that a script is gone and releases its compiled code.
     fn drop_script(&mut self, ks: &mut Keyspace, sha: &Sha1Hex, gone: &Script) {
         ks.record_beside(Effect::ScriptDrop { sha1: sha });
         self.forget(gone.program);
     }
 
-    /// Whether a script of this name is there.
+    /// Returns whether a script of this name is cached.
     pub fn has(&self, sha: &[u8]) -> bool {
         store::parse_sha1(sha).is_some_and(|sha| self.store.find(&sha).is_some())
     }
 
-    /// SCRIPT FLUSH: drops all scripts but the bundled ones.
+    /// SCRIPT FLUSH: drops all scripts except the bundled ones.
     pub fn flush(&mut self, ks: &mut Keyspace) {
         let gone = self.store.flush();
         if gone.is_empty() {
@@ -176,39 +177,40 @@ impl Scripts {
         }
     }
 
-    /// Drops all that clients have brought, and what has become of it: as new, but for the numbers that `math.random` has given.
+    /// Drops all scripts and libraries of clients and everything they left behind. The state is then as new, except for
+    /// the numbers that `math.random` has already given.
     pub(crate) fn forget_clients(&mut self, ks: &mut Keyspace) {
         self.flush(ks);
         self.flush_libraries(ks);
         (self.evicted, self.has_answered_error) = (0, false);
     }
 
-    /// Acts on a new `script-memory-limit`; 0 for no limit.
+    /// Applies a new `script-memory-limit`, in bytes; 0 means no limit.
     pub fn set_memory_limit(&mut self, bytes: usize) {
-        // While a script runs, nobody can change it.
+        // The limit can't change while a script runs.
         if let Some(vm) = &mut self.vm {
             vm.set_memory_limit(bytes);
         }
     }
 
-    /// The libraries that clients have loaded.
+    /// Returns the libraries loaded by clients.
     pub fn libraries(&self) -> &Libraries {
         &self.libraries
     }
 
-    /// The bundled scripts as a library, unless a client has loaded one of its name.
+    /// Returns the bundled scripts as a library, unless a client has loaded a library of that name.
     pub fn bundled_library(&self) -> Option<&Library> {
         self.bundled.iter().find(|library| !self.libraries.has(&library.name))
     }
 
-    /// The function that a call means: a client's, else that of a bundled script.
+    /// Returns the function to call: a client's function, or else a bundled script's.
     #[inline]
     pub fn function(&self, name: &[u8]) -> Option<&Arc<Function>> {
         self.libraries.function(name).or_else(|| self.bundled.function(name))
     }
 
-    /// FUNCTION LOAD: compiles and runs a library and keeps the functions that it registers. Answers its name. If that
-    /// fails, everything is as before.
+    /// FUNCTION LOAD: compiles and runs a library and keeps the functions it registers. Returns its name. A failure
+    /// changes nothing.
     pub fn load_library(
         &mut self,
         ks: &mut Keyspace,
@@ -235,7 +237,7 @@ impl Scripts {
         Ok(name)
     }
 
-    /// FUNCTION RESTORE: loads all these libraries. If one fails, everything is as before.
+    /// FUNCTION RESTORE: loads all these libraries. If one fails, nothing changes.
     pub fn restore_libraries<C: AsRef<[u8]>>(
         &mut self,
         ks: &mut Keyspace,
@@ -264,11 +266,11 @@ impl Scripts {
             _ => fresh.iter().filter_map(|library| self.libraries.remove(&library.name)).collect(),
         };
         if let Err((error, gone)) = self.libraries.insert_all(fresh) {
-            // They stood together before.
+            // This can't fail: these libraries coexisted before.
             let _ = self.libraries.insert_all(replaced);
             return Err(self.refuse(error, &gone));
         }
-        // All go before the first comes: a function may have moved from one to another.
+        // Old libraries are removed before new ones are added, because a function may have moved between libraries.
         match policy {
             RestorePolicy::Flush if replaced.is_empty() => {}
             RestorePolicy::Flush => ks.record_beside(Effect::LibraryFlush {}),
@@ -279,7 +281,7 @@ impl Scripts {
         Ok(())
     }
 
-    /// Compiles and runs a library, if its name `is_free`; without a clock, however long that takes.
+    /// Compiles and runs a library if `is_free` accepts its name; without a clock there is no time limit.
     fn compile_library(
         &mut self,
         code: &[u8],
@@ -297,7 +299,7 @@ impl Scripts {
         Ok(Library { name, code: code.into(), functions })
     }
 
-    /// FUNCTION DELETE: drops a library; false if there is none of this name.
+    /// FUNCTION DELETE: drops a library; returns false if there is none of this name.
     pub fn delete_library(&mut self, ks: &mut Keyspace, name: &[u8]) -> bool {
         let gone = std::str::from_utf8(name).ok().and_then(|name| self.libraries.remove(name));
         if gone.is_some() {
@@ -307,7 +309,7 @@ impl Scripts {
         gone.is_some()
     }
 
-    /// FUNCTION FLUSH: drops all libraries but that of the bundled scripts.
+    /// FUNCTION FLUSH: drops all libraries except that of the bundled scripts.
     pub fn flush_libraries(&mut self, ks: &mut Keyspace) {
         let gone = self.libraries.take_all();
         if gone.is_empty() {
@@ -320,20 +322,20 @@ impl Scripts {
         }
     }
 
-    /// Drops libraries that can't be kept; answers why.
+    /// Drops libraries that can't be kept, and returns the reason as an error.
     fn refuse(&mut self, why: LibraryError, refused: &[Library]) -> Error {
         self.release(refused);
         library_error(why)
     }
 
-    /// Gives the state back what libraries that are gone had in it.
+    /// Releases the compiled code of removed libraries.
     fn release(&mut self, gone: &[Library]) {
         if let Some(vm) = &mut self.vm {
             gone.iter().flat_map(|library| &library.functions).for_each(|function| vm.release(function.handle));
         }
     }
 
-    /// Holds the scripts and libraries of another server in place of its own, without recording that: they must be the same.
+    /// Replaces these scripts and libraries with another server's without recording a change; both sets must be equal.
     pub fn take_over(&mut self, other: Scripts) {
         self.store = other.store;
         self.libraries = other.libraries;
@@ -341,29 +343,29 @@ impl Scripts {
         self.vm = other.vm;
     }
 
-    /// All scripts.
+    /// Returns the script cache.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// How many programs there are: scripts, and functions of libraries.
+    /// Counts the programs: scripts, and functions of libraries.
     pub(crate) fn programs_len(&self) -> usize {
         self.store.len() + self.libraries.functions_len() + self.bundled.functions_len()
     }
 
-    /// All programs. A bundled script comes twice, for it is a function, too.
+    /// Iterates over all programs. A bundled script occurs twice, because it is also a function.
     pub(crate) fn programs(&self) -> impl Iterator<Item = Handle> {
         let libraries = self.libraries.iter().chain(self.bundled.iter());
         let functions = libraries.flat_map(|library| &library.functions).map(|function| function.handle);
         self.store.iter().map(|(_, script)| script.program).chain(functions)
     }
 
-    /// How many scripts clients have brought.
+    /// Counts the scripts loaded by clients.
     pub fn cached_len(&self) -> usize {
         self.store.cached_len()
     }
 
-    /// Compiles a script that is not kept: give it back by [`forget`](Self::forget).
+    /// Compiles a script without caching it; release it with [`forget`](Self::forget).
     pub fn compile(&mut self, body: &[u8]) -> Result<(ScriptFlags, Handle), Error> {
         let (flags, start) = store::parse_shebang(body).map_err(|error| Error::owned(error.to_string()))?;
         let vm = self.vm.as_mut().ok_or(NESTED)?;
@@ -371,20 +373,20 @@ impl Scripts {
         Ok((flags, program))
     }
 
-    /// Gives the state back what [`compile`](Self::compile) made.
+    /// Releases a program made by [`compile`](Self::compile).
     pub fn forget(&mut self, program: Handle) {
         if let Some(vm) = &mut self.vm {
             vm.release(program);
         }
     }
 
-    /// What SCRIPT LINT finds in the text of a script or a library.
+    /// SCRIPT LINT: returns the findings for the text of a script or a library.
     pub fn lint<R>(&mut self, text: &[u8], table: &CommandTable<R>) -> Result<BTreeSet<Warning>, Error> {
         if text.len() > SCRIPT_LINT_MAX_BYTES {
             return Err(Error::owned(format!("ERR LINT looks at scripts of at most {SCRIPT_LINT_MAX_BYTES} bytes")));
         }
         let vm = self.vm.as_mut().ok_or(NESTED)?;
-        // Whoever wrote it knows the compiler's own words.
+        // Compile errors are reported in the compiler's own words, which script authors know.
         let start = if text.starts_with(b"#!") { memchr::memchr(b'\n', text).unwrap_or(text.len()) } else { 0 };
         let program = vm.compile(&text[start..]).map_err(script_error)?;
         vm.release(program);
@@ -392,51 +394,51 @@ impl Scripts {
         found.map_err(|error| Error::owned(format!("ERR LINT can't read the script: {error}")))
     }
 
-    /// How many scripts have made room for others.
+    /// Counts the scripts evicted from the cache.
     pub fn evicted(&self) -> u64 {
         self.evicted
     }
 
-    /// Begins the counter anew.
+    /// Resets the eviction counter.
     pub fn reset_stats(&mut self) {
         self.evicted = 0;
     }
 
-    /// Collects garbage that scripts have left, for half a millisecond. Answers whether there may be more.
+    /// Collects garbage left by scripts, for half a millisecond. Returns whether more may remain.
     pub fn tidy(&mut self) -> bool {
         self.vm.as_mut().is_some_and(|vm| vm.tidy())
     }
 
-    /// Collects all garbage at once, if there is much. Answers whether there was.
+    /// Collects all garbage at once if there is much. Returns whether there was.
     pub fn collect_litter(&mut self) -> bool {
         let littered = self.vm.as_mut().filter(|vm| vm.is_littered());
         littered.map(|vm| vm.collect()).is_some()
     }
 
-    /// Gives back the memory of the buffers through which arguments and replies pass.
+    /// Frees the buffers that carry arguments and replies.
     pub fn give_back_scratch(&mut self) {
         self.vm.iter_mut().for_each(|vm| vm.give_back_scratch());
     }
 
-    /// Bytes that Lua holds; 0 while a script runs.
+    /// Returns the bytes that Lua holds; 0 while a script runs.
     pub fn memory_bytes(&self) -> usize {
         self.vm.as_ref().map_or(0, |vm| vm.memory_bytes())
     }
 
-    /// Bytes of the scripts' texts.
+    /// Returns the bytes of the scripts' texts.
     pub fn text_bytes(&self) -> usize {
         self.store.bytes()
     }
 }
 
-/// What FUNCTION RESTORE does with the libraries that are there.
+/// How FUNCTION RESTORE treats existing libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestorePolicy {
-    /// They stay; names may not collide.
+    /// Existing libraries stay; a name collision is an error.
     Append,
-    /// Those of the same name go, the others stay.
+    /// Existing libraries of the same name are replaced; others stay.
     Replace,
-    /// They go.
+    /// Existing libraries are removed.
     Flush,
 }
 
@@ -446,7 +448,7 @@ fn script_error(error: ScriptError) -> Error {
     Error::owned(error.to_string())
 }
 
-/// The version as one number: 0x00MMmmpp.
+/// Returns the version as one number: 0x00MMmmpp.
 fn version_number() -> u32 {
     REDIS_VERSION.split('.').fold(0, |number, part| number << 8 | part.parse::<u32>().unwrap_or(0))
 }
@@ -455,9 +457,9 @@ fn library_error(error: LibraryError) -> Error {
     Error::owned(error.to_string())
 }
 
-/// The engine, as a library sees it while it is loaded: nothing but a clock, if its time is limited.
+/// The host of a library while it loads: it offers only a clock, and that only if loading time is limited.
 struct LoadHost<'a> {
-    /// With its reading when loading began.
+    /// The clock, and its reading when loading began.
     started: Option<(&'a Clock, u64)>,
 }
 
@@ -478,7 +480,7 @@ impl Host for LoadHost<'_> {
     fn set_resp(&mut self, _: u8) {}
 }
 
-/// `redis.log`.
+/// Implements `redis.log`.
 pub(crate) fn log(level: LogLevel, message: &[u8]) {
     let severity = match level {
         LogLevel::Debug => Level::TRACE,
@@ -489,7 +491,7 @@ pub(crate) fn log(level: LogLevel, message: &[u8]) {
     if severity > LevelFilter::current() {
         return;
     }
-    // One call is one line, so that no script can write what looks like another's.
+    // Each call writes one line, so that a script can't forge another log line.
     let message = abridge(message, LOG_SCRIPT_MESSAGE_MAX_BYTES);
     let message = String::from_utf8_lossy(&message).replace(char::is_control, " ");
     match level {

@@ -1,14 +1,14 @@
-//! SCRIPT SLOW: the slowest calls of scripts and functions, each with its trail, the commands that it ran.
+//! SCRIPT SLOW: the slowest calls of scripts and functions, each with the trail of commands that it ran.
 //!
-//! Kept are not the latest calls but the slowest, so that a bad minute at night is still there in the morning. Most
-//! calls are fast and must not pay for those that are not: a trail begins once a call has taken a tenth of
-//! `script-slow-threshold`, so what it misses took less than that in all. Of more commands than a trail has room for,
-//! the slowest stay.
+//! It keeps the slowest calls instead of the latest, so that a bad minute at night is still there in the morning. Most
+//! calls are fast and must not pay for the slow ones. A trail therefore begins once a call has taken a tenth of
+//! `script-slow-threshold`, and the commands it misses took less than that in total. When a trail is full, the slowest
+//! commands stay.
 //!
-//! The time of a command begins where the one before ended, which spares a reading of the clock but counts the Lua code in
-//! between. That would lay a slow loop at the door of the GET behind it. So before a command the clock is read as well
-//! where the command is not flagged as fast, and always once the trail has begun. Only of a fast command with which the
-//! trail begins it stays unknown what it took.
+//! The time of a command begins where the previous command ended. This saves a clock reading but includes the Lua code
+//! in between, and a slow loop would be blamed on the GET that follows it. The clock is therefore also read before a
+//! command that is not flagged as fast, and before every command once the trail has begun. The cost stays unknown only
+//! for a fast command that starts the trail.
 
 use quanta::Clock;
 
@@ -23,42 +23,43 @@ use crate::resp::request::{Argv, OwnedArgv, abridge};
 /// The share of `script-slow-threshold` after which a trail begins.
 const TRAIL_SHARE: u64 = 10;
 
-/// A call that was slow.
+/// A slow call.
 #[derive(Debug)]
 pub struct SlowCall {
-    /// Counts the calls that were kept since the server started.
+    /// Sequence number among the calls kept since the server started.
     pub id: u64,
     /// When it began, Unix ms.
     pub began_ms: i64,
-    /// What it took, in ticks of the processor's clock.
+    /// Duration, in ticks of the processor's clock.
     pub ticks: u64,
     /// The script's SHA1 or the function's name.
     pub name: Box<[u8]>,
     /// The client's command, abridged.
     pub command: OwnedArgv,
-    /// The client's address and name, that abridged.
+    /// The client's address, and its name, abridged.
     pub client: (Box<str>, Box<[u8]>),
-    /// What it ran.
+    /// The commands that it ran.
     pub trail: Trail,
 }
 
-/// The commands that a call ran, since it was on its way to be slow.
+/// The commands of a call since it began to look slow.
 #[derive(Debug, Default)]
 pub struct Trail {
-    /// In the order in which they ran.
+    /// In execution order.
     pub steps: Vec<Step>,
-    /// How many others were left out, each faster than those that are here.
+    /// Commands left out, each faster than those kept.
     pub omitted: u64,
 }
 
 /// A command of a trail. Times are ticks of the processor's clock.
 #[derive(Debug)]
 pub struct Step {
-    /// How long the script had run when it began, or when the command before ended, if it is not known what it took.
+    /// Time since the script began, taken when the command began, or when the previous one ended if its duration is
+    /// unknown.
     pub at_ticks: u64,
-    /// What it took, if that is known.
+    /// Duration, if known.
     pub ticks: Option<u64>,
-    /// What was called, abridged.
+    /// The command, abridged.
     pub command: OwnedArgv,
 }
 
@@ -87,21 +88,21 @@ impl Trail {
 /// The slowest calls. See the module's header.
 #[derive(Debug)]
 pub struct SlowCalls {
-    /// The slowest first.
+    /// Slowest first.
     calls: Vec<SlowCall>,
-    /// The trail of the call that runs.
+    /// The trail of the running call.
     trail: Trail,
-    /// How many are kept.
+    /// Maximum number of calls kept.
     max_len: usize,
-    /// The least that a call must take to be kept at all.
+    /// Minimum duration of a call that is kept.
     threshold_ticks: u64,
-    /// How long a call runs before its trail begins.
+    /// Running time after which a call's trail begins.
     pub(crate) trail_after_ticks: u64,
     next_id: u64,
 }
 
 impl Default for SlowCalls {
-    /// Keeps nothing.
+    /// Returns a list that keeps nothing.
     fn default() -> SlowCalls {
         let never = u64::MAX;
         let (calls, trail) = (Vec::new(), Trail::default());
@@ -110,7 +111,7 @@ impl Default for SlowCalls {
 }
 
 impl SlowCalls {
-    /// Bytes that they hold.
+    /// Returns the bytes that the calls hold.
     pub(crate) fn mem_bytes(&self) -> usize {
         let texts =
             |call: &SlowCall| call.name.len() + call.command.bytes() + call.client.0.len() + call.client.1.len();
@@ -118,7 +119,7 @@ impl SlowCalls {
         self.calls.capacity() * size_of::<SlowCall>() + beside + self.trail.mem_bytes()
     }
 
-    /// Takes over `script-slow-threshold` and `script-slow-max-len`.
+    /// Applies `script-slow-threshold` and `script-slow-max-len`.
     pub fn configure(&mut self, config: &Config, clock: &Clock) {
         self.max_len = config.script_slow_max_len;
         self.calls.truncate(self.max_len);
@@ -128,34 +129,34 @@ impl SlowCalls {
         self.trail_after_ticks = threshold_us.map_or(u64::MAX, |_| self.threshold_ticks / TRAIL_SHARE);
     }
 
-    /// The calls, the slowest first.
+    /// Iterates over the calls, slowest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &SlowCall> {
         self.calls.iter()
     }
 
-    /// How many are kept.
+    /// Returns the number of calls kept.
     pub fn len(&self) -> usize {
         self.calls.len()
     }
 
-    /// Whether none is.
+    /// Returns whether no calls are kept.
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
-    /// Forgets them all, and gives their memory back.
+    /// Drops all calls and frees their memory.
     pub fn clear(&mut self) {
         self.calls = Vec::new();
     }
 
-    /// Notes a command of the call that runs, which may become slow.
+    /// Records a command of the running call, which may become slow.
     #[cold]
     pub(crate) fn note_step(&mut self, argv: Argv<'_>, at_ticks: u64, ticks: Option<u64>) {
         self.trail.note(argv, at_ticks, ticks);
     }
 
-    /// A call that has a trail has ended after `ticks`; `describe` tells what is to be known of it if it is kept: name,
-    /// command, the client's address and name.
+    /// Records the end, after `ticks`, of a call that has a trail. `describe` supplies the name, the command, and the
+    /// client's address and name if the call is kept.
     #[cold]
     pub(crate) fn end<'a>(
         &mut self,
@@ -228,7 +229,7 @@ mod tests {
                 (0..5).for_each(|at| slow.note_step(step.as_argv(), at, Some(at)));
                 end(&mut slow, ticks);
             }
-            // Of the call that runs.
+            // A step of the running call.
             slow.note_step(step.as_argv(), 1, Some(1));
             assert_eq!(slow.mem_bytes() as isize, apart_bytes() - before);
             let config = Config { script_slow_max_len: 1, ..Config::default() };

@@ -1,8 +1,9 @@
-//! What is known of the calls of scripts and functions: how many, how long, when the last; and the slowest of them.
+//! Statistics of the calls of scripts and functions: counts, durations, the time of the last call, and the slowest
+//! calls.
 //!
-//! It is counted by the slot that a program has in the Lua state, so that a call finds its counters by an index. Slots are
-//! used again: a serial number tells whose counts they are, so nothing is to be done at the moment when a program leaves. What
-//! is kept of those that are gone is given up now and then ([`ScriptStats::forget_gone`]).
+//! Counters are indexed by the program's slot in the Lua state, so that a call finds them by an index. Slots are
+//! reused. A serial number tells which program the counters belong to, so removing a program costs nothing here.
+//! Counters of removed programs are dropped now and then ([`ScriptStats::forget_gone`]).
 
 use super::slow::SlowCalls;
 use crate::base::histogram::Histogram;
@@ -12,20 +13,20 @@ use crate::script::Handle;
 #[derive(Clone, Debug, Default)]
 pub struct CallStats {
     serial: u32,
-    /// Calls that have ended.
+    /// Finished calls.
     pub calls: u64,
-    /// Those of them that answered an error.
+    /// Finished calls that returned an error.
     pub errors: u64,
-    /// When the last one began, Unix ms.
+    /// When the last call began, Unix ms.
     pub last_ms: i64,
-    /// The longest, in ticks of the processor's clock.
+    /// Longest duration, in ticks of the processor's clock.
     pub max_ticks: u64,
-    /// What each took, in ticks.
+    /// Distribution of durations, in ticks.
     pub ticks: Histogram,
 }
 
 impl CallStats {
-    /// What `percent` percent of the calls took at most, in ticks.
+    /// Returns the duration within which `percent` percent of the calls finished, in ticks.
     pub fn percentile_ticks(&self, percent: f64) -> u64 {
         self.ticks.percentile(percent).min(self.max_ticks)
     }
@@ -34,22 +35,22 @@ impl CallStats {
 /// The calls of all programs. See the module's header.
 #[derive(Debug, Default)]
 pub struct ScriptStats {
-    /// By slot; those that were called.
+    /// Counters of called programs, by slot.
     programs: Vec<Option<Box<CallStats>>>,
-    /// How many of the slots are taken.
+    /// Number of slots in use.
     held: usize,
-    /// Calls of programs that are gone, and errors among them.
+    /// Calls of removed programs, and errors among them.
     gone: (u64, u64),
-    /// Calls that were ended from outside.
+    /// Calls killed from outside.
     pub kills: u64,
-    /// Calls that were rolled back because they failed or were ended.
+    /// Calls rolled back because they failed or were killed.
     pub rollbacks: u64,
-    /// The slowest.
+    /// The slowest calls.
     pub slow: SlowCalls,
 }
 
 impl ScriptStats {
-    /// Counts a call of a program that took so many ticks of the processor's clock and began at `began_ms`, Unix ms.
+    /// Counts a call with its duration in ticks of the processor's clock; it began at `began_ms`, Unix ms.
     #[inline]
     pub fn count(&mut self, program: Handle, ticks: u64, began_ms: i64) {
         let stats = self.entry(program);
@@ -59,7 +60,7 @@ impl ScriptStats {
         stats.ticks.add(ticks);
     }
 
-    /// Counts that a call, which is counted too, answered an error; whether it was ended from outside, and rolled back.
+    /// Counts the error of a call that is itself counted, whether it was killed, and whether it was rolled back.
     #[cold]
     pub fn count_error(&mut self, program: Handle, is_killed: bool, is_rolled_back: bool) {
         self.entry(program).errors += 1;
@@ -67,7 +68,7 @@ impl ScriptStats {
         self.rollbacks += u64::from(is_rolled_back);
     }
 
-    /// Calls that have ended, and errors among them, also of programs that are gone.
+    /// Returns the finished calls and the errors among them, including those of removed programs.
     pub fn totals(&self) -> (u64, u64) {
         let programs = self.programs.iter().flatten();
         programs.fold(self.gone, |(calls, errors), stats| (calls + stats.calls, errors + stats.errors))
@@ -83,7 +84,7 @@ impl ScriptStats {
         self.programs[slot].as_mut().expect("it is there by now")
     }
 
-    /// The calls of a program; `None` if there was none.
+    /// Returns the statistics of a program; `None` if it was never called.
     pub fn of(&self, program: Handle) -> Option<&CallStats> {
         self.programs.get(program.slot())?.as_deref().filter(|stats| stats.serial == program.serial())
     }
@@ -101,8 +102,8 @@ impl ScriptStats {
         }
     }
 
-    /// Gives up what is kept of programs that are gone, if it is kept of more programs than there are: of `programs`, `count`
-    /// of them.
+    /// Drops the counters of removed programs if counters are held for more programs than exist. `programs` yields the
+    /// `count` existing programs.
     pub fn forget_gone(&mut self, count: usize, programs: impl Iterator<Item = Handle>) {
         if self.held <= count {
             return;

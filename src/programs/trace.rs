@@ -1,43 +1,43 @@
-//! SCRIPT TRACE: what a script does, command by command, each with its reply, its cost and its effects.
+//! SCRIPT TRACE: records each command of a script, with its reply, its cost and its effects.
 //!
-//! While [`Programs::trace`](crate::programs::Programs) is there, the script that runs is traced: it is noted here instead of in the trail
-//! of a slow call.
+//! While [`Programs::trace`](crate::programs::Programs) is set, the running script is traced: commands are recorded
+//! here instead of in the trail of a slow call.
 
 use crate::base::limits::SCRIPT_TRACE_MAX_BYTES;
 use crate::resp::request::{Argv, OwnedArgv};
 
-/// What a script did.
+/// The record of a script's run.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
-    /// What it called, in order.
+    /// The calls, in order.
     pub steps: Vec<Step>,
-    /// How many further calls there was no room for.
+    /// Calls left out for lack of room.
     pub omitted: u64,
-    /// What the whole script took, in ticks of the processor's clock.
+    /// Duration of the whole script, in ticks of the processor's clock.
     pub ticks: u64,
-    /// Its changes were taken back.
+    /// Its changes were rolled back.
     pub rolled_back: bool,
     bytes: usize,
-    /// Bytes of the unit's effects that the steps so far account for.
+    /// Bytes of the unit's effects covered by the steps so far.
     told_effects: usize,
 }
 
 /// A command that a traced script called.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// What was called.
+    /// The command.
     pub command: OwnedArgv,
-    /// What it answered, as a [tape](crate::resp::tape).
+    /// The reply, as a [tape](crate::resp::tape).
     pub reply: Box<[u8]>,
-    /// What it took, in ticks of the processor's clock.
+    /// Duration, in ticks of the processor's clock.
     pub ticks: u64,
-    /// What it changed, as a stream of [effects](crate::keyspace::effect).
+    /// Its changes, as a stream of [effects](crate::keyspace::effect).
     pub effects: Box<[u8]>,
 }
 
 impl Trace {
-    /// Notes a call. `reply` is a tape, `effects` what the unit has recorded up to now: nothing but commands changes keys.
-    /// Answers whether there was room for it; effects need not be recorded once there was none.
+    /// Records a call. `reply` is a tape; `effects` are those the unit has recorded so far, and only commands add
+    /// effects. Returns whether there was room; after the first call without room, effects need not be recorded.
     pub(crate) fn note(&mut self, argv: Argv<'_>, reply: &[u8], ticks: u64, effects: &[u8]) -> bool {
         let fresh = effects.get(self.told_effects..).unwrap_or_default();
         self.told_effects = effects.len();
@@ -78,7 +78,7 @@ mod tests {
             trace.note(Argv::new(&[], &[]), b"", 1, effects.as_bytes());
         }
         let told: Vec<&[u8]> = trace.steps.iter().map(|step| &*step.effects).collect();
-        // What was cut off was taken back inside the script.
+        // The missing effects were rolled back inside the script.
         assert_eq!(told, [&b"ab"[..], b"", b"c", b"", b"d"]);
     }
 }
