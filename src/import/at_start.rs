@@ -1,8 +1,8 @@
-//! A server that starts in a folder of Redis, and has no data of its own yet, imports what it finds there.
+//! At its first start in a Redis folder, a server without data of its own imports the data found there.
 //!
-//! It does so in slices, as it loads its own data, and answers others between them. Keys of RDB are made by a thread
-//! ([`RdbPieces`]) and go to the engine directly ([`BulkLoad`], which also sees to it that all of it is saved or nothing). Commands,
-//! which an append-only file has, pass the door of clients ([`in_process`]).
+//! The import runs in slices, like loading the server's own data, and other clients get replies in between. A thread
+//! builds keys from RDB ([`RdbPieces`]), and they go directly to the engine ([`BulkLoad`], which also ensures that all
+//! or nothing is saved). The commands of an append-only file go through the same checks as a client's ([`in_process`]).
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -24,26 +24,26 @@ use crate::engine::persistence::recovery::Step;
 use crate::log::directory::Directory;
 use crate::persist::saving::Progress;
 
-/// What a server finds when it starts.
+/// Redis data found when the server starts.
 pub(crate) struct AtStart {
     files: Files,
 }
 
 impl AtStart {
-    /// Looks for the data of Redis in the folder of `config`, under the names that are set there.
+    /// Looks for Redis data in the folder of `config`, under the file names configured there.
     pub(crate) fn look(config: &Config) -> Result<Option<AtStart>, ImportError> {
         let Config { dbfilename, appenddirname, appendfilename, .. } = config;
         let names = Names { rdb: dbfilename.clone(), aof_dir: appenddirname.clone(), aof: appendfilename.clone() };
         Ok(Files::of_server(&config.dir, &names)?.map(|files| AtStart { files }))
     }
 
-    /// The files, for people.
+    /// Returns the file names for people to read.
     pub(crate) fn names(&self) -> String {
         let names: Vec<String> = self.files.paths().iter().map(|path| path.display().to_string()).collect();
         names.join(", ")
     }
 
-    /// Begins to import all into an engine that is empty, and to save it in a directory that is empty, if there is one.
+    /// Begins to import all files into an empty engine and to save the result in an empty directory, if there is one.
     pub(crate) fn begin(
         &self,
         engine: &mut Engine,
@@ -61,28 +61,28 @@ impl AtStart {
     }
 }
 
-/// An import under way.
+/// An import in progress.
 pub(crate) struct Importing {
     bulk: BulkLoad,
-    /// The files that come after the one in hand.
+    /// Files still to read after the current one.
     files: VecDeque<PathBuf>,
     reading: Option<Reading>,
     known: Known,
-    /// Bytes of the files before the one in hand.
+    /// Total size in bytes of the files before the current one.
     before: u64,
     began: Instant,
-    /// Bytes of all files.
+    /// Total size in bytes of all files.
     bytes: u64,
 }
 
-/// The file in hand.
+/// The current file.
 enum Reading {
     Rdb(PathBuf, Ahead<RdbPieces>),
     Commands(Commands),
 }
 
 impl Importing {
-    /// Imports a slice.
+    /// Imports one slice.
     pub(crate) fn step(&mut self, engine: &mut Engine) -> Result<Step, ImportError> {
         if self.bulk.is_behind()? {
             return Ok(Step::Wait);
@@ -104,17 +104,17 @@ impl Importing {
         Ok(Step::More)
     }
 
-    /// How far it is.
+    /// Returns the import's progress.
     pub(crate) fn progress(&self) -> Progress {
         Progress { began: self.began, read: self.known.report.bytes, all: self.bytes, is_complete: false }
     }
 
-    /// What was and was not imported.
+    /// Returns the report of imported and omitted data.
     pub(crate) fn into_report(self) -> Report {
         self.known.report
     }
 
-    /// Adds some of the keys of a file. Answers what comes then.
+    /// Adds some of a file's keys. Returns the next state of reading.
     fn read_rdb(
         &mut self,
         engine: &mut Engine,
@@ -133,7 +133,7 @@ impl Importing {
         Ok(Reading::Rdb(path, pieces))
     }
 
-    /// Applies some of the commands of a file. Answers them if there may be more.
+    /// Applies some of a file's commands. Returns the commands if more may follow.
     fn apply(&mut self, engine: &mut Engine, mut commands: Commands) -> Result<Option<Commands>, ImportError> {
         let has_more = commands.has_more()?;
         if has_more {

@@ -1,8 +1,9 @@
-//! Streams of commands, of an append-only file or from a primary, taken apart into whole units.
+//! Splits a stream of commands, from an append-only file or a primary, into whole units.
 //!
-//! Both are what a client would send: commands, among them SELECT, and MULTI and EXEC around what belongs together. A unit is one
-//! command, or all between MULTI and EXEC; it is applied whole or not at all. An append-only file may have lines between them
-//! that tell the time (`#TS:1700000000`), and a primary sends PING so that the line is not silent.
+//! Both sources contain the commands that a client would send, including SELECT, and MULTI and EXEC around
+//! transactions. A unit is one command, or all commands between MULTI and EXEC, and is applied whole or not at all. An
+//! append-only file may also contain timestamp lines (`#TS:1700000000`), and a primary sends PING to keep the
+//! connection alive.
 
 use std::io::{self, Read};
 
@@ -12,42 +13,42 @@ use crate::base::limits::{IMPORT_BATCH_BYTES, IMPORT_BATCH_COMMANDS, IMPORT_UNIT
 use crate::base::num::parse_i64;
 use crate::resp::request::{Argv, Decoder, OwnedArgv, RequestLimits};
 
-/// Far above what a primary sends: it has the same limit on what it was sent.
+/// Far above anything a primary sends, because the primary limits its own clients the same way.
 const LIMITS: RequestLimits = RequestLimits { bulk_bytes: IMPORT_UNIT_MAX_BYTES, unauthenticated: false };
 
-/// A command, with the database in which it runs.
+/// A command and the database in which it runs.
 pub(super) struct Command {
     pub(super) db: u64,
     pub(super) argv: OwnedArgv,
 }
 
 impl Command {
-    /// Whether it is called `name`, in small letters.
+    /// Returns whether the command is called `name`, in lower case.
     pub(super) fn is(&self, name: &str) -> bool {
         self.argv.as_argv()[0].eq_ignore_ascii_case(name.as_bytes())
     }
 }
 
-/// What became of the bytes in hand.
+/// The result of decoding the buffered bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decoded {
     /// A command was read.
     Command,
-    /// A command that changes no data: it is left out.
+    /// A command that changes no data; it is left out.
     Idle { name: String },
-    /// The primary asks how far this replica is.
+    /// The primary asks for this replica's offset.
     AckRequested,
-    /// A command that the target does not know. It is left out, or nothing behind it may be read.
+    /// A command unknown to the target. It is left out, or reading stops here.
     Unknown { name: String, offset: u64 },
     /// More bytes are needed.
     Incomplete,
 }
 
-/// Whether a command of the stream is run, left out, or not known to the target.
+/// Whether a command of the stream is run, left out, or unknown to the target.
 pub(super) enum Judgement {
     /// It runs.
     Runs,
-    /// The target has it, and it changes no data. By this name it is told.
+    /// The target has the command, but it changes no data. The name is for the report.
     Idle(String),
     /// The target does not have it.
     Unknown(String),
@@ -55,36 +56,36 @@ pub(super) enum Judgement {
 
 /// See the module's header.
 pub(super) struct Units {
-    /// Where the commands come from, as errors tell it.
+    /// The source of the commands, for error messages.
     place: String,
     buffer: Vec<u8>,
     filled: usize,
     decoder: Decoder,
-    /// Where the buffer begins in the stream.
+    /// Offset of the buffer in the stream.
     base: u64,
     db: u64,
     commands: Vec<Command>,
-    /// What they take in memory.
+    /// Memory held by the commands, in bytes.
     bytes: usize,
-    /// Where the transaction in hand begins.
+    /// Offset at which the open transaction begins.
     open_since: Option<u64>,
     whole: Whole,
 }
 
-/// How far whole units go.
+/// The end of the last whole unit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Whole {
-    /// How many of the commands in hand they have, and what these take in memory.
+    /// Number of decoded commands in whole units, and their memory in bytes.
     commands: usize,
     bytes: usize,
-    /// Where the next one begins in the stream.
+    /// Offset of the next unit in the stream.
     pub(super) offset: u64,
-    /// The database at that place.
+    /// The database selected at that offset.
     pub(super) db: u64,
 }
 
 impl Units {
-    /// Begins at `offset` of a stream, in a database.
+    /// Begins at `offset` of a stream, with database `db` selected.
     pub(super) fn new(place: String, offset: u64, db: u64) -> Units {
         Units {
             place,
@@ -100,22 +101,22 @@ impl Units {
         }
     }
 
-    /// Where the commands come from.
+    /// Returns the source of the commands.
     pub(super) fn place(&self) -> &str {
         &self.place
     }
 
-    /// Bytes of the stream that were read as commands.
+    /// Returns the number of bytes of the stream decoded so far.
     pub(super) fn offset(&self) -> u64 {
         self.base + self.decoder.keep_from() as u64
     }
 
-    /// How far whole units go.
+    /// Returns the end of the last whole unit.
     pub(super) fn whole(&self) -> Whole {
         self.whole
     }
 
-    /// Reads some more. Answers how many bytes came; 0 at the end.
+    /// Reads more bytes. Returns their number; 0 at the end.
     pub(super) fn fill(&mut self, input: &mut dyn Read) -> io::Result<usize> {
         let dropped = self.decoder.keep_from();
         self.buffer.copy_within(dropped..self.filled, 0);
@@ -135,8 +136,8 @@ impl Units {
         }
     }
 
-    /// Reads one command, if there is a whole one. What `judge` finds to be idle is left out. `skips_unknown`: so is one that is not
-    /// known.
+    /// Decodes one command, if a whole one is buffered. Commands that `judge` finds idle are left out, and with
+    /// `skips_unknown` unknown commands are, too.
     pub(super) fn next(
         &mut self,
         judge: impl FnOnce(Argv<'_>) -> Judgement,
@@ -161,7 +162,7 @@ impl Units {
         let argv = self.decoder.argv(buffer);
         let is_note = self.decoder.is_inline() && argv[0].starts_with(b"#");
         if self.decoder.is_inline() && !is_note {
-            // A person at a terminal writes commands as lines. In a file they are what damage looks like.
+            // A person at a terminal may send commands as plain lines. In a file, such a line is a sign of damage.
             return Err(self.no_command(begins_at));
         }
         let is = |name: &str| argv[0].eq_ignore_ascii_case(name.as_bytes());
@@ -175,7 +176,7 @@ impl Units {
         } else if is("replconf") {
             decoded = Decoded::AckRequested;
         } else if is("ping") || is_note {
-            // Neither changes anything.
+            // Neither command changes anything.
         } else {
             let gives_up = is("discard") || is("reset");
             match judge(argv) {
@@ -188,13 +189,13 @@ impl Units {
                 Judgement::Unknown(name) => {
                     decoded = Decoded::Unknown { name, offset: begins_at };
                     if !skips_unknown {
-                        // What was read before it can still be applied; this one stands in the way of all that follows.
+                        // Commands decoded earlier can still be applied; this one blocks all later ones.
                         return Ok(decoded);
                     }
                 }
             }
             if gives_up && self.open_since.take().is_some() {
-                // What was in its transaction never ran.
+                // The commands of a discarded transaction never ran.
                 self.commands.truncate(self.whole.commands);
                 self.bytes = self.whole.bytes;
             }
@@ -209,19 +210,19 @@ impl Units {
         Ok(decoded)
     }
 
-    /// The error that one of these commands ends an import with.
+    /// Returns the error for an unknown command that ends the import.
     pub(super) fn unknown(&self, name: String, offset: u64) -> ImportError {
         ImportError::Unknown { place: self.place.clone(), offset, name }
     }
 
-    /// Whether there are so many whole units that they should be applied before more are read.
+    /// Returns whether enough whole units are decoded that they should be applied before more is read.
     pub(super) fn is_full(&self) -> bool {
         self.whole.bytes >= IMPORT_BATCH_BYTES || self.whole.commands >= IMPORT_BATCH_COMMANDS
     }
 
     /// Takes the whole units.
     pub(super) fn take_whole(&mut self) -> Vec<Command> {
-        // What belongs to a long transaction stays where it is until its end has come.
+        // The commands of a long transaction stay in place until its end has arrived.
         if self.whole.commands == 0 {
             return Vec::new();
         }
@@ -231,7 +232,7 @@ impl Units {
         std::mem::replace(&mut self.commands, rest)
     }
 
-    /// Where what is not whole begins, if there is any.
+    /// Returns the offset at which an incomplete unit begins, if there is one.
     pub(super) fn torn(&self) -> Option<u64> {
         let is_whole = self.open_since.is_none() && self.decoder.keep_from() == self.filled;
         (!is_whole).then_some(self.whole.offset)
@@ -252,12 +253,12 @@ impl Units {
     }
 }
 
-/// The number that SELECT names.
+/// Parses the database number of SELECT.
 fn database(argv: Argv<'_>) -> Option<u64> {
     argv.get(1).and_then(parse_i64).and_then(|db| u64::try_from(db).ok())
 }
 
-/// The beginning of a command, for people.
+/// Returns the beginning of a command for people to read.
 pub(super) fn readable(argv: Argv<'_>) -> String {
     const ARGS: usize = 6;
     const BYTES: usize = 40;

@@ -1,4 +1,4 @@
-//! Why an import ends early. Nothing that was imported before is taken back.
+//! Errors that end an import early. Data imported before the error stays.
 
 use std::path::PathBuf;
 
@@ -9,61 +9,61 @@ use crate::engine::persistence::recovery::RecoveryError;
 use crate::rdb::file::FileError;
 use crate::resp::request::ProtocolError;
 
-/// How a target forgets what was imported.
+/// How to make a target forget imported data.
 pub(super) const START_AGAIN: &str = "FLUSHALL and FUNCTION FLUSH it, and begin again";
 
-/// Why an import ended early.
+/// Reasons why an import ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// A server did not answer, or refused.
+    /// A server did not respond, or refused.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// What was imported at the start can't be kept.
+    /// The data imported at the start can't be kept.
     #[error(transparent)]
     Keep(#[from] RecoveryError),
-    /// There is nothing to import, or too much to choose from.
+    /// There is nothing to import, or the choice is ambiguous.
     #[error("{}: {what}", path.display())]
     Files {
-        /// What was looked at.
+        /// The path searched.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         what: String,
     },
     /// A file can't be read.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which one.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The read error.
         source: FileError,
     },
-    /// The snapshot that a server sends can't be read.
+    /// The snapshot sent by a server can't be read.
     #[error("the snapshot of {peer}: {source}")]
     Snapshot {
-        /// Who sends it.
+        /// The server that sent the snapshot.
         peer: String,
-        /// What is wrong with it.
+        /// The read error.
         source: FileError,
     },
-    /// Commands can't be read on.
+    /// The stream of commands can't be decoded further.
     #[error("{place}, offset {offset}: {source}")]
     Commands {
-        /// The file, or who sends them.
+        /// The file or the sending server.
         place: String,
-        /// Where the first one begins that can't be read.
+        /// Offset of the first command that can't be decoded.
         offset: u64,
-        /// What is wrong with it.
+        /// The protocol error.
         source: ProtocolError,
     },
-    /// What should be a command is none.
+    /// The bytes are not a command.
     #[error("{place}, offset {offset}: Bad file format reading the append only file or stream: no command begins here")]
     NoCommand {
-        /// The file, or who sends it.
+        /// The file or the sending server.
         place: String,
-        /// Where it stands.
+        /// Offset of these bytes.
         offset: u64,
     },
-    /// The last command or transaction of a file was not written to its end, and `aof-load-truncated` forbids to do without it.
+    /// The last command or transaction of a file is incomplete, and `aof-load-truncated` forbids dropping it.
     #[error(
         "{}, offset {offset}: Unexpected end of file reading the append only file: a command or transaction begins here that was not \
          written to its end. To do without it, set aof-load-truncated yes",
@@ -72,7 +72,7 @@ pub enum ImportError {
     Torn {
         /// The file.
         path: PathBuf,
-        /// Where it begins.
+        /// Offset of the incomplete part.
         offset: u64,
     },
     /// The target holds data that commands could change.
@@ -81,71 +81,71 @@ pub enum ImportError {
         /// The target.
         peer: String,
     },
-    /// The target's checkpoint was changed by somebody else.
+    /// Another client changed the target's checkpoint.
     #[error("{peer}: another import is at work there; this one has ended, and nothing was applied twice")]
     Concurrent {
         /// The target.
         peer: String,
     },
-    /// The target has a key of this name.
+    /// The target already has a key of this name.
     #[error(
         "the target has a key \"{}\" in database {db} already; what was imported before it stays. To overwrite keys of the same \
          name, add --replace",
         excerpt::of_bytes(key)
     )]
     Exists {
-        /// The name.
+        /// The key's name.
         key: Vec<u8>,
-        /// The number of its database.
+        /// The number of the key's database.
         db: u64,
     },
-    /// The target does not take a key or a library.
+    /// The target refused a key or a library.
     #[error("the target refused {what}: {text}")]
     Refused {
-        /// What, with its name.
+        /// The kind and name of the refused item.
         what: String,
-        /// Its answer.
+        /// The target's reply.
         text: String,
     },
-    /// A command that the target does not know. Nothing of its transaction was applied.
+    /// A command unknown to the target. Nothing of its transaction was applied.
     #[error(
         "{place}, offset {offset}: Unknown command '{name}' reading the append only file or stream: the target has none of this \
          name; all before it was applied. To leave out such commands, add --skip-unknown"
     )]
     Unknown {
-        /// The file, or who sends it.
+        /// The file or the sending server.
         place: String,
-        /// Where it stands.
+        /// The command's offset.
         offset: u64,
-        /// Its name.
+        /// The command's name.
         name: String,
     },
     /// A command that the target refused.
     #[error("{place}: the target refused \"{command}\": {text}; {state}")]
     Command {
-        /// The file, or who sends it.
+        /// The file or the sending server.
         place: String,
-        /// Its beginning.
+        /// The beginning of the command.
         command: String,
-        /// The target's answer.
+        /// The target's reply.
         text: String,
-        /// What became of the others.
+        /// The outcome of the other commands.
         state: &'static str,
     },
-    /// A command or a transaction without an end.
+    /// A command or transaction is incomplete.
     #[error("{place}: the command or transaction at offset {offset} takes more than {IMPORT_UNIT_MAX_BYTES} bytes")]
     TooLong {
-        /// The file, or who sends it.
+        /// The file or the sending server.
         place: String,
-        /// Where it begins.
+        /// Offset at which it begins.
         offset: u64,
     },
     /// A running server can't be followed.
     #[error("{peer}: {what}")]
     Follow {
-        /// Which one.
+        /// The server.
         peer: String,
-        /// Why.
+        /// The reason.
         what: String,
     },
 }

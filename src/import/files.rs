@@ -1,4 +1,4 @@
-//! Which files to import: one that is named, or those of a folder.
+//! Selects the files to import: a named file, or those of a folder.
 //!
 //! A folder of Redis holds a `dump.rdb`, an `appendonly.aof` (up to Redis 6), or an `appendonlydir` (since Redis 7), whose
 //! manifest names its files in order:
@@ -8,9 +8,10 @@
 //! file appendonly.aof.1.incr.aof seq 1 type i
 //! ```
 //!
-//! `b` is the base, `i` what came after it, `h` is no longer needed. The first base can be the `appendonly.aof` of a Redis that was
-//! then upgraded, which that may not have moved into the folder yet. A folder with both a snapshot and append-only files does not say
-//! which is up to date: that depends on a configuration that is not there. Then somebody has to say so.
+//! `b` marks the base, `i` an increment after it, and `h` a file that is no longer needed. The first base can be the
+//! `appendonly.aof` of a Redis that was later upgraded; the upgrade may not have moved it into the folder yet. A folder
+//! that has both a snapshot and append-only files does not show which is up to date, because that depends on the
+//! missing configuration. The user must then choose.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -22,34 +23,34 @@ use super::error::ImportError;
 use crate::rdb::file::FileError;
 use crate::resp::request::{Argv, Span, split_line};
 
-/// How a Redis names its files.
+/// The file names that a Redis server uses.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     /// The snapshot.
     pub rdb: PathBuf,
     /// The folder of append-only files.
     pub aof_dir: PathBuf,
-    /// How these begin; up to Redis 6 the name of the only one.
+    /// Prefix of the append-only files; up to Redis 6, the name of the only one.
     pub aof: PathBuf,
 }
 
 impl Default for Names {
-    /// Unless it is configured otherwise.
+    /// Returns Redis' default names.
     fn default() -> Names {
         Names { rdb: "dump.rdb".into(), aof_dir: "appendonlydir".into(), aof: "appendonly.aof".into() }
     }
 }
 
-/// Bytes of a manifest, which has a line of some 50 bytes for each file.
+/// Maximum size of a manifest in bytes; each file takes a line of about 50 bytes.
 const MANIFEST_MAX_BYTES: u64 = 1024 * 1024;
 
-/// Bytes of one of its lines: as in Redis.
+/// Maximum length of a manifest line in bytes, as in Redis.
 const MANIFEST_LINE_MAX_BYTES: usize = 1024;
 
-/// What a manifest's name ends with.
+/// The suffix of a manifest's file name.
 const MANIFEST: &str = "manifest";
 
-/// Files in the order in which they are read: one at least.
+/// The files in reading order; at least one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Files {
     paths: Vec<PathBuf>,
@@ -57,7 +58,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// What `path` is or holds.
+    /// Finds the files at `path`: that file, or the data of that folder.
     pub(super) fn at(path: &Path) -> Result<Files, ImportError> {
         let kind = fs::metadata(path).map_err(|error| wrong(path, error))?;
         if !kind.is_dir() {
@@ -75,19 +76,19 @@ impl Files {
         })
     }
 
-    /// What the folder that a server of Redis runs in holds; `None` if it is none.
+    /// Finds the data in a Redis server's working folder; `None` if there is none.
     pub(super) fn of_server(folder: &Path, names: &Names) -> Result<Option<Files>, ImportError> {
         let there = |name: &Path| Some(folder.join(name)).filter(|path| path.exists());
         let (rdb, aof_dir, aof) = (there(&names.rdb), there(&names.aof_dir), there(&names.aof));
         let mut manifest = None;
         if let Some(aof_dir) = &aof_dir {
             manifest = manifest_of(aof_dir, names)?;
-            // Redis makes the folder before it writes anything into it.
+            // Redis creates the folder before it writes anything into it.
             if manifest.is_none() && fs::read_dir(aof_dir).map_err(|error| wrong(aof_dir, error))?.next().is_some() {
                 return Err(wrong(aof_dir, "it holds no manifest, which says what files there are"));
             }
         }
-        // A manifest is younger than the one file of Redis 6, which it may name.
+        // A manifest is newer than the single file of Redis 6, which it may name.
         let log = manifest.or(aof);
         match (rdb, log) {
             (None, None) => Ok(None),
@@ -104,12 +105,12 @@ impl Files {
         }
     }
 
-    /// Their paths, in order.
+    /// Returns the paths in order.
     pub(super) fn paths(&self) -> &[PathBuf] {
         &self.paths
     }
 
-    /// How many bytes they have together.
+    /// Returns the total size in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -138,7 +139,7 @@ impl Files {
         }
         let folder = manifest.parent().unwrap_or(Path::new("."));
         let mut paths: Vec<PathBuf> = listed.iter().map(|name| folder.join(name)).collect();
-        // An upgrade that was interrupted has written the manifest, and not moved the file yet.
+        // An interrupted upgrade has written the manifest but not yet moved the file.
         let before = folder.parent().map(|above| above.join(&listed[0]));
         if let Some(before) = before.filter(|before| !paths[0].exists() && before.is_file()) {
             paths[0] = before;
@@ -151,7 +152,7 @@ fn wrong(path: &Path, what: impl ToString) -> ImportError {
     ImportError::Files { path: path.to_owned(), what: what.to_string() }
 }
 
-/// Whether a file begins as RDB does.
+/// Returns whether a file begins with the RDB signature.
 pub(super) fn is_rdb(path: &Path) -> Result<bool, ImportError> {
     let unreadable = |source| ImportError::File { path: path.to_owned(), source: FileError::Io { offset: 0, source } };
     let mut start = Vec::new();
@@ -159,7 +160,7 @@ pub(super) fn is_rdb(path: &Path) -> Result<bool, ImportError> {
     Ok(start.starts_with(b"REDIS") || start.starts_with(b"VALKEY") || path.extension().is_some_and(|e| e == "rdb"))
 }
 
-/// The manifest that a server of Redis writes in its folder of append-only files, or the only one there.
+/// Returns the manifest that a Redis server writes in its append-only folder, or the only manifest there.
 fn manifest_of(aof_dir: &Path, names: &Names) -> Result<Option<PathBuf>, ImportError> {
     let mut name = names.aof.clone().into_os_string();
     name.push(".");
@@ -182,7 +183,8 @@ fn manifest_in(folder: &Path) -> Result<Option<PathBuf>, ImportError> {
     }
 }
 
-/// The names of a manifest's files in order; else the number of the line that can't be, and why. The texts are Redis'.
+/// Returns the file names of a manifest in order, or the number of the invalid line and the reason. The texts are those
+/// of Redis.
 fn listed(manifest: &[u8]) -> Result<Vec<PathBuf>, (usize, &'static str)> {
     if manifest.is_empty() {
         return Err((0, "Found an empty AOF manifest"));
@@ -197,7 +199,7 @@ fn listed(manifest: &[u8]) -> Result<Vec<PathBuf>, (usize, &'static str)> {
             continue;
         }
         let File { name, sequence, kind } = file(line).ok_or(refuse("Invalid AOF manifest file format"))?;
-        // A manifest names files beside itself.
+        // A manifest names only files in its own folder.
         if name.file_name() != Some(name.as_os_str()) {
             return Err(refuse("File can't be a path, just a filename"));
         }
@@ -223,7 +225,7 @@ struct File {
     kind: u8,
 }
 
-/// Reads a line: pairs of a word and a value. Words that are not known belong to later versions and change nothing here.
+/// Parses a line of word-value pairs. Unknown words belong to later versions and have no effect here.
 fn file(line: &[u8]) -> Option<File> {
     let (mut bytes, mut spans) = (Vec::new(), Vec::<Span>::new());
     split_line(line, &mut bytes, &mut spans)?;
@@ -290,7 +292,7 @@ mod tests {
             fs::write(&manifest, text).unwrap();
             assert!(refused(folder.path()).contains(what), "{what}");
         }
-        // A manifest of something else, beside the data of Redis or without it.
+        // An unrelated manifest, beside Redis data or without any.
         let other = tempfile::tempdir().unwrap();
         fs::write(other.path().join("app.manifest"), "not of Redis").unwrap();
         assert_eq!(of_server(other.path()).unwrap(), None);

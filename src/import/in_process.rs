@@ -1,5 +1,5 @@
-//! A connection to the engine of this process, without a socket: what is imported as commands at the start passes the same door
-//! as those of clients.
+//! A connection to the engine of this process without a socket, so that commands imported at the start pass the same
+//! checks as clients' commands.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,14 +12,15 @@ use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
 use crate::spec::session_key::SessionKey;
 
-/// Connects to `engine`, which may be loading.
+/// Connects to `engine`, which may still be loading.
 pub(super) fn connect(engine: &mut Engine) -> Connection<'_> {
     let session =
         engine.server.open_session(Peer { address: "import:0".to_owned(), is_local: true, ..Peer::default() });
     let hold = engine.ks.hold_expiry();
     if let Some(session) = engine.server.clients.sessions.get_mut(session) {
         session.import_source = Some(ImportSource::of_server(hold));
-        // Whoever starts the server needs no password, what is there already has its place, and this is what is loaded.
+        // This import needs no password, may exceed limits that the existing data already meets, and is itself the
+        // loading.
         [Restrictions::UNAUTHENTICATED, Restrictions::LIMITED, Restrictions::METERED, Restrictions::LOADING]
             .into_iter()
             .for_each(|bit| session.restrictions.set(bit, false));
@@ -28,14 +29,14 @@ pub(super) fn connect(engine: &mut Engine) -> Connection<'_> {
     Connection::through(Box::new(stream), "this server")
 }
 
-/// What a socket would be: requests in, replies out.
+/// Takes the place of a socket: requests in, replies out.
 struct InProcess<'e> {
     engine: &'e mut Engine,
     session: SessionKey,
     decoder: Decoder,
-    /// Bytes of requests that are not complete.
+    /// Bytes of incomplete requests.
     unread: Vec<u8>,
-    /// Replies that were not read yet.
+    /// Bytes of unread replies.
     replies: VecDeque<u8>,
 }
 

@@ -1,7 +1,7 @@
-//! Which commands of a file or stream an import runs: those that change data.
+//! Selects the commands of a file or stream that an import runs: those that change data.
 //!
-//! A file is data, and whoever wrote it is not to command the server: ACL SETUSER, CONFIG SET, CLIENT PAUSE or SHUTDOWN in it do nothing.
-//! What changes data the target says itself, by the flags in its answer to COMMAND.
+//! A file is data, and its author must not control the server: ACL SETUSER, CONFIG SET, CLIENT PAUSE or SHUTDOWN in it
+//! have no effect. The target itself identifies the commands that change data, by the flags in its reply to COMMAND.
 
 use std::collections::HashMap;
 
@@ -11,27 +11,27 @@ use super::commands::Judgement;
 use crate::base::excerpt;
 use crate::resp::request::Argv;
 
-/// Those that Redis writes to its files and streams although they are not flagged as writes: they make others write, tell
-/// subscribers, or bring what later ones call.
+/// Commands that Redis writes to its files and streams although they are not flagged as writes. They run other
+/// commands, notify subscribers, or load code for later calls.
 const RUN_AS_WELL: [&[u8]; 7] = [b"eval", b"evalsha", b"fcall", b"publish", b"spublish", b"pfcount", b"script|load"];
 
-/// Flagged as a write, and talks to another server.
+/// Flagged as a write, but talks to another server.
 const MIGRATE: &[u8] = b"migrate";
 
-/// The commands that a target has.
+/// The commands that a target supports.
 #[derive(Default)]
 pub(super) struct KnownCommands(HashMap<Vec<u8>, Kind>);
 
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Whether it runs.
+    /// A command, and whether the import runs it.
     Command(bool),
-    /// Its first argument names one of several, whose names begin with its own and `|`.
+    /// A container whose first argument selects a subcommand; subcommand names begin with the container's name and `|`.
     Container,
 }
 
 impl KnownCommands {
-    /// Those of an answer to COMMAND; `None` if it is none.
+    /// Parses a reply to COMMAND; `None` if it is malformed.
     pub(super) fn of(table: BytesFrame) -> Option<KnownCommands> {
         let BytesFrame::Array(entries) = table else { return None };
         let mut known = KnownCommands::default();
@@ -77,7 +77,7 @@ impl KnownCommands {
             Some(Kind::Command(false) | Kind::Container) => {
                 Judgement::Idle(excerpt::of_bytes(&shown.to_ascii_uppercase()))
             }
-            // As it is written there, so that it can be found.
+            // Spelled as in the source, so that users can find it.
             None => Judgement::Unknown(excerpt::of_bytes(&shown)),
         }
     }

@@ -1,4 +1,4 @@
-//! From files to a target.
+//! Feeds files to a target.
 
 use std::fs::File;
 use std::io::{Cursor, Read};
@@ -13,10 +13,10 @@ use crate::base::excerpt;
 use crate::engine::persistence::bulk_load::Refused;
 use crate::rdb::file::{FileError, KeyRecord, Reader, Record, TOKENS_NOTE};
 
-/// Imports files into `target`. `tell` hears how far it is.
+/// Imports files into `target`. `tell` receives progress reports.
 pub(super) fn files(files: &Files, target: &mut Target<'_>, tell: &mut dyn FnMut(&str)) -> Result<(), ImportError> {
     let mut progress = Progress::new(tell, Some(files.bytes()));
-    // RESTORE refuses what is there. Commands would change it, and do so again each time.
+    // RESTORE refuses existing keys, but commands would change them, and again on every run.
     let takes_commands = target.may_replace() || target.is_empty()?;
     for path in files.paths() {
         if !takes_commands && !is_rdb(path)? {
@@ -49,11 +49,11 @@ pub(super) fn files(files: &Files, target: &mut Target<'_>, tell: &mut dyn FnMut
     Ok(())
 }
 
-/// A file that was opened.
+/// An opened file.
 pub(super) enum Opened {
-    /// It begins as RDB, and may go on with commands.
+    /// The file begins as RDB and may continue with commands.
     Rdb(Reader<File>),
-    /// It has nothing but commands.
+    /// The file contains only commands.
     Commands(Commands),
 }
 
@@ -80,26 +80,26 @@ impl Commands {
         Commands { path: path.to_owned(), units: Units::new(path.display().to_string(), offset, 0), rest }
     }
 
-    /// Those behind the RDB that was read.
+    /// Returns the commands that follow the RDB part.
     pub(super) fn behind(path: &Path, reader: Reader<File>) -> Commands {
         let offset = reader.offset();
         let (ahead, file) = reader.into_rest();
         Commands::new(path, offset, Box::new(Cursor::new(ahead).chain(file)))
     }
 
-    /// How far they were read in the file.
+    /// Returns the offset in the file up to which commands were decoded.
     pub(super) fn offset(&self) -> u64 {
         self.units.offset()
     }
 
-    /// Reads some more; false at the end.
+    /// Reads more bytes; returns false at the end.
     pub(super) fn has_more(&mut self) -> Result<bool, ImportError> {
         let read = self.units.fill(&mut *self.rest);
         let offset = self.units.offset();
         read.map(|bytes| bytes > 0).map_err(|source| self.in_file(FileError::Io { offset, source }))
     }
 
-    /// Applies what was read.
+    /// Applies the decoded commands.
     pub(super) fn apply_read(&mut self, target: &mut Target<'_>) -> Result<(), ImportError> {
         loop {
             let decoded = target.next(&mut self.units)?;
@@ -114,12 +114,12 @@ impl Commands {
         }
     }
 
-    /// All has been read. `may_be_torn`: what is not whole at the end of the last file is left out.
+    /// Ends the file. With `may_be_torn`, an incomplete end of the last file is dropped.
     pub(super) fn end(&self, report: &mut Report, is_last: bool, may_be_torn: bool) -> Result<(), ImportError> {
         match self.units.torn() {
             None => Ok(()),
             Some(offset) if is_last && !may_be_torn => Err(ImportError::Torn { path: self.path.clone(), offset }),
-            // As Redis does: the server was killed while it wrote, and what it wrote of its last command means nothing.
+            // As in Redis: the server was killed while writing, and an incomplete last command means nothing.
             Some(offset) if is_last => {
                 report.leave_out(format!(
                     "the end of {} from offset {offset} on: a command or transaction that was not written to its end",
@@ -136,7 +136,7 @@ impl Commands {
     }
 }
 
-/// Why an RDB file was not imported to its end.
+/// Reasons why an RDB file was not imported to its end.
 pub(super) enum Stop {
     File(FileError),
     Import(ImportError),
@@ -150,7 +150,7 @@ impl From<Refused> for Stop {
 }
 
 impl Stop {
-    /// Says which file it is.
+    /// Adds the name of the file to the error.
     pub(super) fn named(self, name: impl FnOnce(FileError) -> ImportError) -> ImportError {
         match self {
             Stop::File(error) => name(error),
@@ -159,7 +159,7 @@ impl Stop {
     }
 }
 
-/// Imports what a reader reads. Answers the database that a stream behind it begins in.
+/// Imports everything from an RDB reader. Returns the database in which a stream after the file begins.
 pub(super) fn rdb<R: Read>(
     reader: &mut Reader<R>,
     target: &mut Target<'_>,
@@ -180,21 +180,21 @@ pub(super) fn rdb<R: Read>(
     Ok(stream_db)
 }
 
-/// Where the keys and libraries of an RDB file go.
+/// The destination for the keys and libraries of an RDB file.
 pub(super) trait Destination {
-    /// Hears how many keys are said to come in a database.
+    /// Receives the number of keys that the file announces for a database.
     fn expect(&mut self, _db: u64, _keys: u64) {}
 
-    /// Hears which fencing token the source has given out last.
+    /// Receives the last fencing token that the source has issued.
     fn tokens(&mut self, last: u64) -> Result<(), Stop>;
 
-    /// Takes a key.
+    /// Receives a key.
     fn key(&mut self, record: &KeyRecord<'_>) -> Result<(), Stop>;
 
-    /// Takes a library of functions.
+    /// Receives a library of functions.
     fn library(&mut self, text: &[u8]) -> Result<(), Stop>;
 
-    /// What was imported so far.
+    /// Returns the report on the import so far.
     fn report(&mut self) -> &mut Report;
 }
 
@@ -216,17 +216,17 @@ impl Destination for Target<'_> {
     }
 }
 
-/// What was read next of an RDB file.
+/// The result of reading one item of an RDB file.
 pub(super) enum Next {
-    /// Something, which has gone where it goes.
+    /// An item was read and passed to the destination.
     Some,
-    /// The database that a stream behind the file begins in.
+    /// The database in which a stream after the file begins.
     StreamDb(u64),
-    /// The end.
+    /// The end of the file.
     End,
 }
 
-/// Reads on, and hands over what comes.
+/// Reads the next item and passes it to the destination.
 pub(super) fn next<R: Read>(reader: &mut Reader<R>, to: &mut impl Destination) -> Result<Next, Stop> {
     let number = |text: &[u8]| std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     match reader.next_record().map_err(Stop::File)? {

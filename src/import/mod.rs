@@ -1,14 +1,15 @@
 //! Moving in from Redis or Valkey: files, append-only folders, and running servers.
 //!
-//! The import is a client. It reads a source (a file, a folder, a running server), and tells a [`Target`] what to do in plain
-//! commands: RESTORE for each key of a file or snapshot, FUNCTION LOAD for each library, and the commands of an append-only file
-//! or of a replication stream as they are. So whatever the server promises for commands (the log, the limits, all or nothing)
-//! holds for what is imported. A server that starts imports into itself ([`at_start`]): keys directly, which takes a fraction of the
-//! time, and commands through the same door, by a connection without a socket.
+//! The import is a client. It reads a source (a file, a folder, or a running server) and sends a [`Target`] plain
+//! commands: RESTORE for each key of a file or snapshot, FUNCTION LOAD for each library, and the commands of an
+//! append-only file or replication stream unchanged. Imported data therefore has every guarantee that the server gives
+//! for commands (the journal, the limits, all or nothing). A server that starts imports into itself ([`at_start`]).
+//! Keys then go directly to the engine, in a fraction of the time, and commands pass the usual checks over a connection
+//! without a socket.
 //!
-//! Nothing is overwritten unless that was asked for. Commands are applied in whole transactions, never a part of one.
+//! Nothing is overwritten unless requested. Commands are applied in whole transactions, never in part.
 //!
-//! [`replica`] has what is particular to a running server.
+//! [`replica`] holds the code particular to a running server.
 
 pub(crate) mod at_start;
 mod commands;
@@ -32,9 +33,9 @@ use files::Files;
 pub use report::{Options, Report};
 use target::Target;
 
-/// Imports `source`, a path or the address of a server, into the server at `into`; certificates and server name of `into` hold for both.
-/// `tell` hears how far it is. A server is followed until its operator sets `stop`, if one is given; else no more than its snapshot is
-/// imported.
+/// Imports `source`, a path or a server address, into the server at `into`; the TLS certificates and server name of
+/// `into` apply to both. `tell` receives progress reports. With `stop`, a source server is followed until its operator
+/// sets it; without `stop`, only the server's snapshot is imported.
 pub fn import(
     source: &str,
     into: Address<'_>,

@@ -1,4 +1,4 @@
-//! An RDB file on its way into a server that starts: what a thread reads ahead, in pieces that are ready to be put in.
+//! An RDB file loaded at the start of a server: a thread reads ahead and prepares pieces for the engine.
 
 use std::fs::File;
 
@@ -16,32 +16,32 @@ use crate::keyspace::{DbIndex, NEVER, ValueLimits};
 use crate::rdb;
 use crate::rdb::file::{FileError, KeyRecord, Reader};
 
-/// Reads a file to its end.
+/// Reads a file to its end, piece by piece.
 pub(super) struct RdbPieces {
     reader: Reader<File>,
-    /// Where values change their representation.
+    /// Sizes at which values change their representation.
     limits: ValueLimits,
     is_at_end: bool,
 }
 
-/// What was read in one go.
+/// One piece of a file.
 #[derive(Default)]
 pub(super) struct Piece {
-    /// What is told or added before the keys.
+    /// Items to apply before the keys.
     first: Vec<BeforeKeys>,
     batch: Batch,
-    /// What of it is done when all of it is added.
+    /// Report that holds once the whole piece is added.
     pub(super) report: Report,
-    /// Bytes of the file that were read.
+    /// Bytes of the file read so far.
     pub(super) offset: u64,
-    /// Why there is no more.
+    /// The reason why no piece follows.
     stop: Option<Stop>,
 }
 
 enum BeforeKeys {
-    /// So many keys are said to come in a database.
+    /// The number of keys announced for a database.
     Expect { db: u64, keys: u64 },
-    /// The fencing token that the source has given out last.
+    /// The last fencing token issued by the source.
     Tokens(u64),
     /// The text of a library of functions.
     Library(Vec<u8>),
@@ -52,7 +52,7 @@ impl RdbPieces {
         RdbPieces { reader, limits, is_at_end: false }
     }
 
-    /// The reader, behind what was read.
+    /// Returns the reader, positioned after the bytes read.
     pub(super) fn into_reader(self) -> Reader<File> {
         self.reader
     }
@@ -84,7 +84,7 @@ impl Source for RdbPieces {
 impl ahead::Piece for Piece {
     fn weight(&self) -> usize {
         let first: usize = self.first.iter().map(BeforeKeys::bytes).sum();
-        // What was only read, such as keys that are left out, counts as much as a slice of the file holds.
+        // Skipped data, such as omitted keys, counts for as much as a slice of the file holds.
         (first + self.batch.effect_bytes()).max(BULK_SLICE_BYTES)
     }
 }
@@ -100,11 +100,11 @@ impl BeforeKeys {
 }
 
 impl Piece {
-    /// Adds all of it, and leaves it empty. `file_bytes` are those of all files.
+    /// Adds the whole piece and leaves it empty. `file_bytes` is the total size of all files.
     pub(super) fn add_to(&mut self, slice: &mut Slice<'_>, file_bytes: u64) -> Result<(), Stop> {
         for what in self.first.drain(..) {
             match what {
-                // However many a damaged file may claim.
+                // Limited, because a damaged file may announce any number.
                 BeforeKeys::Expect { db, keys } => slice.expect(db, keys.min(file_bytes / RDB_KEY_MIN_BYTES)),
                 BeforeKeys::Tokens(last) => slice.raise_tokens(last),
                 BeforeKeys::Library(text) => slice.add_library(&text).map_err(|error| {
@@ -118,7 +118,7 @@ impl Piece {
     }
 }
 
-/// A piece that takes what a file holds.
+/// A piece that collects the contents of a file.
 struct Gathering<'p> {
     piece: &'p mut Piece,
     limits: &'p ValueLimits,
@@ -142,7 +142,7 @@ impl Destination for Gathering<'_> {
             Some(text) => PreparedKey::text(db, &record.key, &text),
             None => {
                 let value = rdb::load_value(record.dialect, record.code, record.value, self.limits);
-                // The file's checksum is looked at when all has been read: it may be damaged.
+                // The file may be damaged, because its checksum is verified only at the end.
                 let what = "a value that is none of its type";
                 let leaves_tokens = |value: &Value| match value {
                     Value::Grants(grants) => grants.last_token() <= RESTORED_TOKEN_MAX,
@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    /// What the pieces of a file with these entries count for.
+    /// Returns the weights of the pieces of a file with these entries.
     fn weights(entries: &[u8]) -> Vec<usize> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[b"REDIS0011", entries, &[0xff], &[0; 8]].concat()).unwrap();
@@ -200,9 +200,9 @@ mod tests {
         let slice = BULK_SLICE_BYTES;
         let library = |bytes: usize| [&[0xf5, 0x80], &(bytes as u32).to_be_bytes()[..], &vec![b'x'; bytes]].concat();
         let hint = [0xfb, 1, 0];
-        // A set of no members.
+        // A set without members.
         let empty_key = [2, 1, b'k', 0];
-        // Each with the bytes that it takes in memory, at least.
+        // Each case has the least memory that it takes, in bytes.
         let cases = [
             ("hints", hint.repeat(100_000), 100_000 * 16),
             ("libraries", library(slice / 2).repeat(6), 6 * slice / 2),

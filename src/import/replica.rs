@@ -1,4 +1,4 @@
-//! A running server as a source: it is asked for what a replica gets, a snapshot and then its stream of commands.
+//! Imports from a running server by acting as its replica: it receives a snapshot and then the stream of commands.
 //!
 //! ```text
 //! -> REPLCONF capa eof capa psync2 capa tidegate, PSYNC ? -1
@@ -8,12 +8,13 @@
 //! -> REPLCONF ACK offset                           every second: so far all is applied
 //! ```
 //!
-//! The offset counts the bytes of the stream. It is written to the target in the same transaction as the commands up to it
-//! ([`Checkpoint`]); so an import that is interrupted, at either end or on the way, goes on with exactly the next command, or says that
-//! the primary no longer has it. What is acknowledged to the primary is what the target has acknowledged.
+//! The offset counts the bytes of the stream. It is written to the target in the same transaction as the commands up to
+//! it ([`Checkpoint`]). An import interrupted at either end or in between therefore resumes with exactly the next
+//! command, or reports that the primary no longer has it. The import acknowledges to the primary only what the target
+//! has acknowledged.
 //!
-//! The cut-over: writers are told to stop, the operator ends the import, which asks the primary for its offset, applies all
-//! up to it, and says so.
+//! The cut-over: writers stop, and the operator ends the import. The import then asks the primary for its offset,
+//! applies all commands up to it, and reports that it is done.
 
 use std::io::{self, Cursor, ErrorKind, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,26 +34,26 @@ use crate::client::{Address, ClientError, Connection, REDIS_AUTH, put_command};
 use crate::persist::transfer::OWN_TYPES;
 use crate::rdb::file::Reader;
 
-/// The newest Valkey whose snapshots are known here.
+/// The newest Valkey version whose snapshots can be read here.
 const NEWEST_VALKEY: &[u8] = b"9.1.0";
 
-/// How the snapshot ends.
+/// How the end of the snapshot is marked.
 enum End {
-    /// After so many bytes.
+    /// By its length in bytes.
     Length(u64),
-    /// With these bytes.
+    /// By this delimiter.
     Delimiter(Vec<u8>),
 }
 
-/// How a primary answers PSYNC.
+/// A primary's reply to PSYNC.
 enum Answer {
-    /// With a snapshot, and the stream from `offset` of history `id` on.
+    /// A snapshot follows, then the stream from `offset` of history `id`.
     Snapshot { id: String, offset: u64 },
-    /// With the stream from where it was asked for; its history may have a new name.
+    /// The stream continues where requested; its history may have a new name.
     Continue { id: Option<String> },
 }
 
-/// Imports the snapshot of a `server`, and no more.
+/// Imports only the snapshot of a `server`.
 pub(super) fn snapshot(
     server: Address<'_>,
     target: &mut Target<'_>,
@@ -71,8 +72,8 @@ pub(super) fn snapshot(
     Ok(())
 }
 
-/// Imports the snapshot of a `server` and then all that it does, until `stop` is set and all that the server had done
-/// by then is applied. An import that was interrupted goes on where it was.
+/// Imports the snapshot of a `server` and follows its changes until `stop` is set and everything the server had done by
+/// then is applied. An interrupted import resumes where it stopped.
 pub(super) fn follow(
     server: Address<'_>,
     target: &mut Target<'_>,
@@ -108,7 +109,7 @@ pub(super) fn follow(
                 },
             ) {
                 Ok(primary) => break primary,
-                // It may come back, if there is still something to import into.
+                // The primary may come back, as long as there is still a target to import into.
                 Err(ImportError::Client(ClientError::Io(..))) if !stop.load(Ordering::Relaxed) => target.ping()?,
                 Err(error) => return Err(error),
             }
@@ -119,19 +120,19 @@ pub(super) fn follow(
     Ok(())
 }
 
-/// Tells a primary what kind of replica comes.
+/// Declares the replica's capabilities to a primary.
 fn introduce(primary: &mut Connection<'_>) -> Result<(), ImportError> {
     primary.call(&[b"PING"])?;
     let introductions: [&[&[u8]]; 3] = [
         &[b"REPLCONF", b"listening-port", b"0"],
         &[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2", b"capa", OWN_TYPES],
-        // Valkey writes the snapshot in the version that a replica of this version reads.
+        // Valkey writes the snapshot in the version that a replica of this version can read.
         &[b"REPLCONF", b"version", NEWEST_VALKEY],
     ];
     for words in introductions {
         match primary.call(words) {
             Ok(_) => {}
-            // One that does not know the one or the other has no use for it.
+            // A primary that does not know one of these options does not need it.
             Err(ClientError::Refused(..)) => {}
             Err(error) => return Err(error.into()),
         }
@@ -139,7 +140,7 @@ fn introduce(primary: &mut Connection<'_>) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Asks for the stream behind `checkpoint`, or for a snapshot.
+/// Requests the stream after `checkpoint`, or a snapshot.
 fn ask(primary: &mut Connection<'_>, checkpoint: Option<&Checkpoint>) -> Result<Answer, ImportError> {
     let (id, next) = checkpoint
         .map_or(("?", "-1".to_owned()), |checkpoint| (checkpoint.id.as_str(), (checkpoint.offset + 1).to_string()));
@@ -163,7 +164,7 @@ fn ask(primary: &mut Connection<'_>, checkpoint: Option<&Checkpoint>) -> Result<
     }
 }
 
-/// The next line that is not empty: empty ones say that the primary is busy and alive.
+/// Reads the next non-empty line; empty lines mean that the primary is busy but alive.
 fn some_line(primary: &mut Connection<'_>) -> Result<Vec<u8>, ImportError> {
     loop {
         let line = primary.line(IMPORT_LINE_MAX_BYTES)?;
@@ -173,7 +174,8 @@ fn some_line(primary: &mut Connection<'_>) -> Result<Vec<u8>, ImportError> {
     }
 }
 
-/// Imports the snapshot that a primary sends now. Answers what came behind it, and the database that the stream begins in.
+/// Imports the snapshot that a primary now sends. Returns the bytes received after it, and the database in which the
+/// stream begins.
 fn load_snapshot(
     primary: &mut Connection<'_>,
     target: &mut Target<'_>,
@@ -209,7 +211,7 @@ fn load_snapshot(
     Ok((rest, stream_db))
 }
 
-/// Begins to follow: applies the snapshot, and notes where the stream goes on.
+/// Begins to follow: applies the snapshot and records where the stream continues.
 fn begin(
     primary: &mut Connection<'_>,
     target: &mut Target<'_>,
@@ -232,7 +234,7 @@ fn begin(
     Ok((checkpoint, rest))
 }
 
-/// Goes on behind `checkpoint`.
+/// Resumes after `checkpoint`.
 fn resume(
     primary: &mut Connection<'_>,
     checkpoint: &Checkpoint,
@@ -263,18 +265,18 @@ fn resume(
     }
 }
 
-/// Applies a stream.
+/// Applies a stream to the target.
 struct Follower<'f> {
     server: Address<'f>,
     stop: &'f AtomicBool,
-    /// How far all is applied.
+    /// The point up to which everything is applied.
     checkpoint: Checkpoint,
-    /// How far all must be applied, once the operator has ended the import.
+    /// The offset up to which everything must be applied, once the operator has ended the import.
     stop_at: Option<u64>,
 }
 
 impl Follower<'_> {
-    /// Applies what comes until the operator ends it, or the link breaks: then answers why.
+    /// Applies incoming commands until the operator ends the import or the link breaks; then returns the reason.
     fn apply_all(
         &mut self,
         primary: &mut Connection<'_>,
@@ -322,7 +324,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Whether the operator has ended the import, and all that the primary has done is applied.
+    /// Returns whether the operator has ended the import and everything the primary has done is applied.
     fn is_done(&mut self) -> Result<bool, ImportError> {
         if self.stop_at.is_none() && self.stop.load(Ordering::Relaxed) {
             self.stop_at = Some(primary_offset(self.server)?);
@@ -337,7 +339,7 @@ fn acknowledge(primary: &mut Connection<'_>, offset: u64) -> Result<(), ClientEr
     primary.send(&request)
 }
 
-/// How far the primary is in its history.
+/// Returns the primary's current offset.
 fn primary_offset(server: Address<'_>) -> Result<u64, ImportError> {
     let mut primary = Connection::open(server, REDIS_AUTH, IMPORT_TIMEOUT)?;
     let BytesFrame::BulkString(text) = primary.call(&[b"INFO", b"replication"])? else {
@@ -348,12 +350,12 @@ fn primary_offset(server: Address<'_>) -> Result<u64, ImportError> {
     offset.ok_or_else(|| primary.not_the_protocol().into())
 }
 
-/// Whether a read only came too late.
+/// Returns whether a read failed only because it timed out.
 fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// Tells how far behind the follower is.
+/// Reports how far the follower lags behind.
 struct Status<'f> {
     server: Address<'f>,
     told: Instant,
@@ -374,7 +376,7 @@ impl<'f> Status<'f> {
         (self.told, self.commands) = (Instant::now(), target.report.commands);
         let lag = match primary_offset(self.server) {
             Ok(primary) => format!("{} bytes behind", primary.saturating_sub(offset)),
-            // Following goes on by its own connection, which will say what is wrong.
+            // The following uses its own connection, which will report any error.
             Err(error) => format!("how far behind is not known: {error}"),
         };
         progress

@@ -1,4 +1,4 @@
-//! What an import is asked for, how far it is, and what it has done.
+//! The options, progress and result of an import.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,27 +6,27 @@ use std::time::{Duration, Instant};
 
 use crate::base::limits::{IMPORT_LEFT_OUT_MAX_KINDS, IMPORT_TELL_EVERY};
 
-/// What an import is asked for.
+/// The options of an import.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Keys and libraries that the target has may be overwritten.
+    /// Existing keys and libraries of the target may be overwritten.
     pub replace: bool,
-    /// Commands that the target does not know are left out, and told.
+    /// Commands unknown to the target are left out and reported.
     pub skip_unknown: bool,
 }
 
-/// What was imported, and what was not.
+/// The result of an import.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Keys.
+    /// Keys imported.
     pub keys: u64,
-    /// Libraries of functions.
+    /// Libraries of functions imported.
     pub libraries: u64,
-    /// Commands of append-only files or of a stream.
+    /// Commands of append-only files or of a stream applied.
     pub commands: u64,
-    /// Bytes that were read.
+    /// Bytes read.
     pub bytes: u64,
-    /// What was left out, and how often.
+    /// Omitted items, each with its count.
     pub left_out: BTreeMap<String, u64>,
 }
 
@@ -35,7 +35,7 @@ impl Report {
         self.leave_out_times(what, 1);
     }
 
-    /// Adds what was done elsewhere: all but the bytes.
+    /// Adds another report's results, except for its bytes.
     pub(super) fn add(&mut self, other: Report) {
         let Report { keys, libraries, commands, bytes: _, left_out } = other;
         self.keys += keys;
@@ -60,12 +60,12 @@ impl fmt::Display for Report {
     }
 }
 
-/// Tells how far a long import is, now and then.
+/// Reports the progress of a long import from time to time.
 pub(super) struct Progress<'t> {
     tell: &'t mut dyn FnMut(&str),
     begun: Instant,
     told: Instant,
-    /// Bytes that there are to read, where that is known.
+    /// Total bytes to read, if known.
     total: Option<u64>,
 }
 

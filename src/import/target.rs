@@ -1,4 +1,4 @@
-//! The server that is imported into, seen from the import: keys by RESTORE, many under way at once; commands in transactions.
+//! The server that receives the import: keys by RESTORE, with many requests in flight; commands in transactions.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -15,11 +15,12 @@ use crate::client::{ClientError, Connection, put_command};
 use crate::rdb::file::KeyRecord;
 use crate::spec::error::ROLLED_BACK;
 
-/// The key of the [`Checkpoint`], in database 0. It is changed in the same transaction as the data, so that an import that
-/// begins again knows exactly what was applied, and watched, so that two imports at once do not apply it twice.
+/// The key of the [`Checkpoint`], in database 0. It changes in the same transaction as the data, so that a resumed
+/// import knows exactly what was applied. It is also watched, so that two concurrent imports do not apply the same
+/// commands twice.
 const CHECKPOINT: &[u8] = b"tidegate:import";
 
-/// What a reply that is still to come answers.
+/// The request that a pending reply belongs to.
 enum Sent {
     Key { db: u64, key: Vec<u8> },
     Library { name: String },
@@ -29,49 +30,49 @@ enum Sent {
 pub(super) struct Target<'s> {
     connection: Connection<'s>,
     options: Options,
-    /// What was and was not imported.
+    /// The report so far.
     pub(super) report: Report,
-    /// Requests that are not sent yet, and what they ask; what was asked before and is not answered yet.
+    /// Requests not yet sent with their meanings, and earlier requests not yet answered.
     request: BytesMut,
     asked: Vec<Sent>,
     under_way: VecDeque<Vec<Sent>>,
-    /// The database that the connection is in once all that was asked is done.
+    /// The database that the connection will be in once all requests are executed.
     db: u64,
-    /// The databases that the target is known to have.
+    /// Databases known to exist on the target.
     databases: HashSet<u64>,
     payload: Vec<u8>,
-    /// The commands that the target has; empty until they are needed.
+    /// The commands that the target supports; empty until needed.
     commands: KnownCommands,
 }
 
-/// What one target leaves to the next.
+/// State handed from one target to the next.
 #[derive(Default)]
 pub(super) struct Known {
-    /// What was and was not imported.
+    /// The report so far.
     pub(super) report: Report,
     /// See [`Target`].
     commands: KnownCommands,
 }
 
-/// How far the server is followed: a place in its stream.
+/// The position in the followed server's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Checkpoint {
     /// The address of the primary, without a password.
     pub(super) source: String,
-    /// The name of its history.
+    /// The name of the primary's history.
     pub(super) id: String,
     /// Bytes of that history that were applied.
     pub(super) offset: u64,
-    /// The database in which it goes on.
+    /// The database in which the stream continues.
     pub(super) db: u64,
-    /// Whether the snapshot before the stream was applied to its end.
+    /// Whether the snapshot before the stream was applied completely.
     pub(super) has_snapshot: bool,
-    /// A command before that place which the target has refused, and why: then nothing may follow it.
+    /// An earlier command that the target refused, and the reason; nothing after it may be applied.
     pub(super) refused: Option<String>,
 }
 
 impl<'s> Target<'s> {
-    /// Imports through a connection that is in database 0, and at whose other end nothing expires, see [`Target::hold_expiry`].
+    /// Imports through a connection in database 0 to a server on which nothing expires, see [`Target::hold_expiry`].
     pub(super) fn new(mut connection: Connection<'s>, options: Options) -> Target<'s> {
         connection.set_reply_max_bytes(IMPORT_REPLY_MAX_BYTES);
         Target {
@@ -88,9 +89,9 @@ impl<'s> Target<'s> {
         }
     }
 
-    /// Lets nothing expire at the server as long as the connection lives: what comes happened in the past, and a key whose deadline is
-    /// over by now may be given a later one by the next command. What has expired at the source its own DEL removes, or the target
-    /// once the import ends.
+    /// Suspends expiry at the server while the connection lives. Imported commands happened in the past, and a key
+    /// whose deadline has passed may be given a later one by the next command. Keys expired at the source are removed
+    /// by the source's own DEL, or by the target once the import ends.
     pub(super) fn hold_expiry(&mut self) -> Result<(), ImportError> {
         const HOLD: &[&[u8]] = &[b"CLIENT", b"IMPORT-SOURCE", b"ON"];
         match self.connection.call(HOLD) {
@@ -99,40 +100,40 @@ impl<'s> Target<'s> {
         }
         self.connection.call(&[b"CONFIG", b"SET", b"import-mode", b"yes"])?;
         let held = self.connection.call(HOLD);
-        // The hold stays, and nobody else is let in because of this import.
+        // Expiry stays suspended, but this import gives no other client import privileges.
         self.connection.call(&[b"CONFIG", b"SET", b"import-mode", b"no"])?;
         held?;
         Ok(())
     }
 
-    /// Goes on where another target of the same server has ended.
+    /// Continues where another target of the same server ended.
     pub(super) fn resume(self, Known { report, commands }: Known) -> Target<'s> {
         Target { report, commands, ..self }
     }
 
-    /// What is worth knowing for the next target of the same server.
+    /// Returns the state that the next target of the same server can use.
     pub(super) fn into_known(self) -> Known {
         Known { report: self.report, commands: self.commands }
     }
 
-    /// Who it is.
+    /// Returns the server's address.
     pub(super) fn peer(&self) -> &str {
         self.connection.peer()
     }
 
-    /// Asks whether it is still there.
+    /// Checks that the server is still there.
     pub(super) fn ping(&mut self) -> Result<(), ImportError> {
         self.settle()?;
         self.connection.call(&[b"PING"])?;
         Ok(())
     }
 
-    /// Whether keys may be overwritten.
+    /// Returns whether keys may be overwritten.
     pub(super) fn may_replace(&self) -> bool {
         self.options.replace
     }
 
-    /// Restores a key. Errors of earlier ones may come to light here.
+    /// Restores a key. May return errors of earlier keys.
     pub(super) fn key(&mut self, record: &KeyRecord<'_>) -> Result<(), ImportError> {
         self.select(record.db)?;
         record.payload(&mut self.payload);
@@ -156,7 +157,7 @@ impl<'s> Target<'s> {
         if self.request.len() >= IMPORT_WINDOW_BYTES { self.send_window() } else { Ok(()) }
     }
 
-    /// Has the target give out no fencing token that the source has given out.
+    /// Makes the target issue only fencing tokens above those issued by the source.
     pub(super) fn raise_tokens(&mut self, last: u64) -> Result<(), ImportError> {
         if last > 0 {
             self.settle()?;
@@ -176,7 +177,7 @@ impl<'s> Target<'s> {
         self.send_window()
     }
 
-    /// Waits until all that was asked is done.
+    /// Waits until all requests are executed.
     pub(super) fn settle(&mut self) -> Result<(), ImportError> {
         self.send_window()?;
         while !self.under_way.is_empty() {
@@ -185,7 +186,8 @@ impl<'s> Target<'s> {
         Ok(())
     }
 
-    /// Goes to a database. Nothing may be sent before it is known that the target has it: what follows would land in another.
+    /// Selects a database. Nothing may be sent before the target is known to have it, because later commands would run
+    /// in another database.
     fn select(&mut self, db: u64) -> Result<(), ImportError> {
         if self.db != db {
             self.settle()?;
@@ -201,8 +203,8 @@ impl<'s> Target<'s> {
         Ok(())
     }
 
-    /// Sends what is gathered, and reads the replies to what was sent before it: while the target works on one window, the next
-    /// one is made.
+    /// Sends the requests gathered so far and reads the replies to the previous window. The next window is built while
+    /// the target works on this one.
     fn send_window(&mut self) -> Result<(), ImportError> {
         if !self.asked.is_empty() {
             self.connection.send(&self.request)?;
@@ -228,8 +230,8 @@ impl<'s> Target<'s> {
         Ok(())
     }
 
-    /// Reads the next command of a stream. One that the target does not know ends the import, once all before it is applied,
-    /// or is left out, if that was asked for.
+    /// Reads the next command of a stream. A command unknown to the target ends the import once all earlier ones are
+    /// applied, or is left out if that was requested.
     pub(super) fn next(&mut self, units: &mut Units) -> Result<Decoded, ImportError> {
         if self.commands.is_empty() {
             self.settle()?;
@@ -249,7 +251,8 @@ impl<'s> Target<'s> {
         Ok(Decoded::Command)
     }
 
-    /// Applies the whole units in hand as one transaction. It moves the checkpoint, if there is one, behind them.
+    /// Applies the decoded whole units as one transaction, which also moves the checkpoint, if there is one, to their
+    /// end.
     pub(super) fn apply(&mut self, units: &mut Units, checkpoint: Option<&mut Checkpoint>) -> Result<(), ImportError> {
         let Whole { offset, db, .. } = units.whole();
         let commands = units.take_whole();
@@ -275,14 +278,14 @@ impl<'s> Target<'s> {
     ) -> Result<(), ImportError> {
         self.settle()?;
         for command in commands {
-            // Inside, a SELECT that is refused would not keep the commands behind it from running.
+            // Inside a transaction, a refused SELECT would not stop the commands after it.
             if !self.databases.contains(&command.db) {
                 self.select(command.db)?;
             }
         }
         let mut transaction = Transaction::new(self);
         if checkpoint.is_some() && commands.iter().any(|command| command.is("swapdb")) {
-            // It would take the checkpoint along. The one at the end is whole again.
+            // SWAPDB would move the checkpoint; the one written at the end restores it.
             transaction.select(0)?;
             transaction.queue(None, &[b"DEL", CHECKPOINT])?;
         }
@@ -310,7 +313,7 @@ impl<'s> Target<'s> {
         Err(ImportError::Command { place, command, text, state })
     }
 
-    /// Whether no database holds a key.
+    /// Returns whether all databases are empty.
     pub(super) fn is_empty(&mut self) -> Result<bool, ImportError> {
         match self.connection.call(&[b"INFO", b"keyspace"])? {
             BytesFrame::BulkString(text) => Ok(!text.windows(5).any(|word| word == b"keys=")),
@@ -318,7 +321,7 @@ impl<'s> Target<'s> {
         }
     }
 
-    /// How far an import that was interrupted had come.
+    /// Returns the checkpoint of an interrupted import.
     pub(super) fn checkpoint(&mut self) -> Result<Option<Checkpoint>, ImportError> {
         self.connection.call(&[b"WATCH", CHECKPOINT])?;
         let BytesFrame::Array(pairs) = self.connection.call(&[b"HGETALL", CHECKPOINT])? else {
@@ -342,12 +345,12 @@ impl<'s> Target<'s> {
         }))
     }
 
-    /// Notes how far the import is.
+    /// Writes the checkpoint.
     pub(super) fn set_checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<(), ImportError> {
         self.transact(checkpoint.source.clone(), &[], Some(checkpoint))
     }
 
-    /// The import is done.
+    /// Removes the checkpoint when the import is done.
     pub(super) fn remove_checkpoint(&mut self) -> Result<(), ImportError> {
         self.select(0)?;
         self.connection.call(&[b"DEL", CHECKPOINT])?;
@@ -356,7 +359,7 @@ impl<'s> Target<'s> {
 }
 
 impl Checkpoint {
-    /// Calls with the command that writes it.
+    /// Calls `call` with the words of the command that writes the checkpoint.
     fn with_words<T>(&self, call: impl FnOnce(&[&[u8]]) -> T) -> T {
         let (offset, db) = (self.offset.to_string(), self.db.to_string());
         let snapshot = if self.has_snapshot { "whole" } else { "under way" };
@@ -375,25 +378,26 @@ impl Checkpoint {
     }
 }
 
-/// A transaction on its way to the target. Replies are read while it is sent: two that only write would wait for each other.
+/// A transaction being sent to the target. Replies are read while it is sent, because two sides that only write would
+/// wait for each other.
 struct Transaction<'t, 's> {
     target: &'t mut Target<'s>,
     request: BytesMut,
-    /// What was queued: which of the caller's commands, or one of the import's own.
+    /// The queued commands: an index into the caller's commands, or `None` for one of the import's own.
     queued: Vec<Option<usize>>,
-    /// How many replies to MULTI and to what was queued were read.
+    /// Replies to MULTI and to queued commands read so far.
     answered: usize,
-    /// How many of them are due from what was sent before the last window.
+    /// Replies due for everything sent before the last window.
     due: usize,
     refusal: Option<Refusal>,
 }
 
 /// A command that the target refused.
 struct Refusal {
-    /// Which of the caller's.
+    /// Index among the caller's commands.
     index: Option<usize>,
     text: String,
-    /// Whether the transaction was run, with all the others: what only a target does that can't take it back (see
+    /// Whether the rest of the transaction ran. This happens only on a target that can't roll back (see
     /// `command/transaction.rs`).
     was_run: bool,
 }
@@ -437,7 +441,7 @@ impl<'t, 's> Transaction<'t, 's> {
         Ok(())
     }
 
-    /// Runs it. Answers what was refused, if anything was. Behind it, the checkpoint is watched again.
+    /// Executes the transaction. Returns the refused command, if any. The checkpoint is watched again afterwards.
     fn execute(mut self, checkpoint: Option<&Checkpoint>) -> Result<Option<Refusal>, ImportError> {
         put_command(&mut self.request, &[b"EXEC"]);
         if checkpoint.is_some() {
@@ -479,13 +483,14 @@ impl<'t, 's> Transaction<'t, 's> {
     }
 }
 
-/// Which of the commands that were queued a target names that has rolled a transaction back, counted from 1, and its error.
+/// Parses a rollback error: returns the position of the queued command that caused it, counted from 1, and that
+/// command's error.
 fn rolled_back(text: &str) -> Option<(usize, &str)> {
     let (number, text) = text.strip_prefix(ROLLED_BACK)?.split_once(": ")?;
     Some((number.parse().ok()?, text))
 }
 
-/// The name that a library gives itself in its first line: `#!lua name=NAME`.
+/// Returns the name in a library's first line: `#!lua name=NAME`.
 pub(super) fn library_name(text: &[u8]) -> String {
     let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let name = line.split(u8::is_ascii_whitespace).find_map(|word| word.strip_prefix(b"name="));
