@@ -1,4 +1,4 @@
-//! Whether a user may make one call.
+//! Decides whether a user may make a call.
 
 use super::super::spec::{Access, Channels, Command, Databases, Flags};
 use super::selector::Selector;
@@ -10,12 +10,13 @@ use crate::spec::categories::belongs_to;
 use crate::spec::keys::keys_of;
 use crate::spec::table::{CommandTable, Entry, Inner};
 
-/// What of a call is not allowed. Among several selectors the one counts that came furthest, which is the greatest of these.
+/// The part of a call that is not allowed. If several selectors deny a call, the one that came furthest counts, which
+/// is the greatest of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denied {
-    /// A database: that at this argument, or at 0 that of the connection.
+    /// The database at this argument; 0 means the connection's database.
     Database(usize),
-    /// The command whose name is this argument: at 0 the call's own, else the one that it is to run.
+    /// The command whose name is at this argument: the call's own at 0, otherwise a command to be run by it.
     Command(usize),
     /// The key at this argument.
     Key(usize),
@@ -24,7 +25,7 @@ pub enum Denied {
 }
 
 impl Denied {
-    /// The same of a call that begins at argument `at` of another one.
+    /// Shifts the argument index for a call that begins at argument `at` of another call.
     fn inside(self, at: usize) -> Denied {
         match self {
             Denied::Database(0) => self,
@@ -36,17 +37,17 @@ impl Denied {
     }
 }
 
-/// Where a call is made.
+/// The databases available to a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     /// The connection's database.
     pub db: DbIndex,
-    /// How many the server has.
+    /// Number of databases of the server.
     pub databases: u16,
 }
 
-/// Decides about a call of the right number of arguments. One that runs another command must be allowed, and so must the other one, and
-/// what that runs.
+/// Checks a call with a valid number of arguments. If the command runs another command, both must be allowed, and so on
+/// for nested commands.
 pub fn check<R>(
     user: &User,
     table: &CommandTable<R>,
@@ -58,7 +59,7 @@ pub fn check<R>(
     if entry.command.inner.is_none() {
         return Ok(());
     }
-    // What must not run inside of another command, that answers with an error.
+    // A command that must not run inside another is rejected by the outer command itself.
     match table.inner_of(entry.command, argv) {
         Ok(Some(Inner { at, entry, argv })) => {
             check(user, table, entry, argv, place).map_err(|denied| denied.inside(at))
@@ -67,7 +68,7 @@ pub fn check<R>(
     }
 }
 
-/// Decides about a call, whatever it runs.
+/// Checks a call without regard to commands nested in it.
 fn check_alone<R>(user: &User, entry: &Entry<R>, argv: Argv<'_>, place: Place) -> Result<(), Denied> {
     let mut furthest = Denied::Database(0);
     for selector in user.selectors() {
@@ -79,13 +80,14 @@ fn check_alone<R>(user: &User, entry: &Entry<R>, argv: Argv<'_>, place: Place) -
     Err(furthest)
 }
 
-/// Whether a user may make a call by a selector that lets it read every key.
+/// Returns whether a user may make a call under a selector that lets it read every key.
 pub fn reads_all_keys<R>(user: &User, entry: &Entry<R>, argv: Argv<'_>, place: Place) -> bool {
     let all = user.selectors().iter().filter(|selector| selector.allows_reading_all_keys());
     all.into_iter().any(|selector| check_selector(selector, entry, argv, place).is_ok())
 }
 
-/// Whether a user may make a call by a selector that lets it write these keys, too, which its arguments do not tell.
+/// Returns whether a user may make a call under a selector that also lets it write these keys, which the arguments do
+/// not show.
 pub fn also_writes<R>(user: &User, entry: &Entry<R>, argv: Argv<'_>, place: Place, keys: &[&[u8]]) -> bool {
     let may_write = |selector: &&Selector| {
         selector.allows_all_keys() || keys.iter().all(|key| selector.allows_key(key, false, true))
@@ -93,14 +95,14 @@ pub fn also_writes<R>(user: &User, entry: &Entry<R>, argv: Argv<'_>, place: Plac
     user.selectors().iter().filter(may_write).any(|selector| check_selector(selector, entry, argv, place).is_ok())
 }
 
-/// Whether a user may make a call by a selector that lets it read this key, too, in this database: one of those that the call is about and that its
-/// arguments do not tell.
+/// Returns whether a user may make a call under a selector that also lets it read this key in this database. The key is
+/// one that the call accesses but that its arguments do not show.
 pub fn also_reads<R>(user: &User, entry: &Entry<R>, argv: Argv<'_>, place: Place, key: &[u8]) -> bool {
     let may_read = |selector: &&Selector| selector.allows_reading(place.db.into(), key);
     user.selectors().iter().filter(may_read).any(|selector| check_selector(selector, entry, argv, place).is_ok())
 }
 
-/// Whether a user may read a key of this database, by whatever command.
+/// Returns whether a user may read a key of this database by any command.
 pub fn reads(user: &User, db: DbIndex, key: &[u8]) -> bool {
     user.selectors().iter().any(|selector| selector.allows_reading(db.into(), key))
 }
@@ -110,14 +112,14 @@ fn check_selector<R>(selector: &Selector, entry: &Entry<R>, argv: Argv<'_>, plac
     if !selector.allows_all_databases() {
         check_databases(selector, command, argv, place)?;
     }
-    // What may be said before anybody has logged in may always be said.
+    // Commands allowed before login are always allowed.
     let is_allowed =
         command.flags.has(Flags::NO_AUTH) || selector.allows_command(entry.id.index(), argv.get(entry.name_args()));
     if !is_allowed {
         return Err(Denied::Command(0));
     }
     if !selector.allows_all_keys() && command.has_keys() {
-        // Where the arguments do not tell which keys are meant, the command answers with an error.
+        // If the arguments do not determine the keys, the command itself returns an error.
         for key in keys_of(command, argv).unwrap_or_default() {
             let (reads, writes) = needs(key.access);
             let is_allowed = argv.get(key.index).is_none_or(|name| selector.allows_key(name, reads, writes));
@@ -153,7 +155,7 @@ fn check_databases<R>(selector: &Selector, command: &Command<R>, argv: Argv<'_>,
         }
     };
     for at in named {
-        // What is no database of this server, the command answers with an error.
+        // If this is not a database of the server, the command itself returns an error.
         let db = argv.get(at).and_then(parse_i64).and_then(|db| u16::try_from(db).ok());
         if db.is_some_and(|db| db < place.databases && !selector.allows_database(db.into())) {
             return Err(Denied::Database(at));
@@ -166,7 +168,8 @@ fn has_to_do_with_keys<R>(command: &Command<R>) -> bool {
     command.has_keys() || ["@keyspace", "@read", "@write"].iter().any(|category| belongs_to(command, category))
 }
 
-/// Whether what happens to a key takes the right to read it, and that to write it: what [`Access::flag_names`] says, in one step.
+/// Returns whether an access to a key needs the right to read it, and the right to write it: [`Access::flag_names`] in
+/// one step.
 fn needs(access: Access) -> (bool, bool) {
     match access {
         Access::Read | Access::Note => (true, false),

@@ -1,4 +1,4 @@
-//! Lists of users in a file, one to a line: `user NAME RULES...`. They apply as a whole or not at all.
+//! ACL files, with one user per line: `user NAME RULES...`. A file applies as a whole or not at all.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::users::{Acl, DEFAULT_NAME};
 use crate::resp::request::OwnedArgv;
 use crate::spec::table::CommandTable;
 
-/// The users of the file at `path`. Fails with what is wrong, in the words of Redis.
+/// Reads the users of the file at `path`. Errors use Redis' wording.
 pub fn load<R>(path: &Path, table: &CommandTable<R>, all_channels: bool) -> Result<BTreeMap<Vec<u8>, User>, String> {
     let place = path.display().to_string();
     let text = std::fs::read(path).map_err(|error| format!("Error loading ACLs, opening file '{place}': {error}"))?;
@@ -18,7 +18,7 @@ pub fn load<R>(path: &Path, table: &CommandTable<R>, all_channels: bool) -> Resu
     })
 }
 
-/// All users as lines of a file.
+/// Formats all users as lines of a file.
 pub fn write(acl: &Acl) -> Vec<u8> {
     let mut text = Vec::new();
     for (name, user) in acl.iter() {
@@ -31,8 +31,8 @@ pub fn write(acl: &Acl) -> Vec<u8> {
     text
 }
 
-/// The users of a file; one called `default` that may do everything if it has none. Fails with what is wrong with each line; `place`
-/// names the file in that.
+/// Parses the users of a file, adding an all-powerful `default` if the file has none. Fails with the faults of each
+/// line, in which `place` names the file.
 pub fn read<R>(
     text: &[u8],
     place: &str,
@@ -66,21 +66,21 @@ pub fn read<R>(
     if faults.is_empty() { Ok(users) } else { Err(faults) }
 }
 
-/// What is wrong with the line of a user.
+/// Faults of a user's line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It does not begin with `user` and a name.
+    /// The line does not begin with `user` and a name.
     NoUser,
-    /// The name can't be one.
+    /// The name is not valid.
     Name(Vec<u8>),
-    /// A parenthesis that is not closed, in this rule.
+    /// A rule opens a parenthesis that is never closed.
     Parenthesis(Vec<u8>),
-    /// Rules that do not apply, and why.
+    /// Rules that do not apply, each with the reason.
     Rules(Vec<(Vec<u8>, RuleError)>),
 }
 
 impl Fault {
-    /// What the log of a file's faults says of one at `place`: all names that there are not, and of other faults the first.
+    /// Appends the messages for a line's fault at `place`: all unknown names, but only the first of other faults.
     fn tell(&self, place: &str, faults: &mut String) {
         let lossy = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
         match self {
@@ -105,7 +105,7 @@ impl Fault {
     }
 }
 
-/// A user by the words of its line.
+/// Builds a user from the words of its line.
 pub fn read_user<R>(words: &[&[u8]], table: &CommandTable<R>, all_channels: bool) -> Result<(Vec<u8>, User), Fault> {
     let [b"user", name, rules @ ..] = words else { return Err(Fault::NoUser) };
     if is_no_name(name) {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever rules were taken: a file that says them can be read, and means the same.
+        /// Whatever rules were applied, a file with the resulting rules can be read back and means the same.
         #[test]
         fn whatever_was_set_can_be_saved(
             rules in prop::collection::vec(prop::sample::select(vec![
@@ -164,7 +164,7 @@ mod tests {
             let table = CommandTable::new(&[COMMANDS]);
             let mut user = User::new(all_channels);
             for rule in rules {
-                // Those that do not apply change nothing.
+                // Rules that do not apply change nothing.
                 _ = user.apply(rule.as_bytes(), &table, all_channels);
             }
             let mut acl = Acl::new(&table);

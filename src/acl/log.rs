@@ -1,4 +1,4 @@
-//! What was refused to users, for ACL LOG: the last cases, those that are alike as one.
+//! Denied calls and logins for ACL LOG: the latest cases, with similar cases merged.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::base::limits::{ACL_LOG_MAX_TEXT_BYTES, ACL_LOG_MERGE_AMONG, ACL_LOG_MERGE_WITHIN_MS};
 use crate::resp::request::abridge;
 
-/// What was refused.
+/// The kind of denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// A command.
@@ -15,16 +15,16 @@ pub enum Reason {
     Key,
     /// A channel.
     Channel,
-    /// To become a user.
+    /// A login as a user.
     Auth,
-    /// The same by a certificate.
+    /// A login by a TLS certificate.
     TlsCert,
     /// A database.
     Database,
 }
 
 impl Reason {
-    /// As ACL LOG shows it.
+    /// Returns the name that ACL LOG shows.
     pub fn name(self) -> &'static str {
         match self {
             Reason::Command => "command",
@@ -37,10 +37,10 @@ impl Reason {
     }
 }
 
-/// Where the call came from.
+/// The context of the denied call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {
-    /// A client.
+    /// A direct call by a client.
     Toplevel,
     /// A transaction, or a command queued for one.
     Multi,
@@ -49,7 +49,7 @@ pub enum Context {
 }
 
 impl Context {
-    /// As ACL LOG shows it.
+    /// Returns the name that ACL LOG shows.
     pub fn name(self) -> &'static str {
         match self {
             Context::Toplevel => "toplevel",
@@ -59,46 +59,47 @@ impl Context {
     }
 }
 
-/// One case.
+/// One denial.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What was refused.
+    /// The kind of denial.
     pub reason: Reason,
-    /// Where.
+    /// The context of the call.
     pub context: Context,
-    /// The command, key or channel.
+    /// The denied command, key or channel.
     pub object: Vec<u8>,
-    /// To whom.
+    /// The user's name.
     pub user: Vec<u8>,
-    /// The last client's line of CLIENT LIST.
+    /// The line in CLIENT LIST of the last client.
     pub client: Vec<u8>,
 }
 
-/// Cases that are alike.
+/// Similar denials merged into one entry.
 #[derive(Clone, Debug)]
 pub struct Cases {
-    /// The last of them.
+    /// The latest denial.
     pub case: Case,
-    /// How many there were.
+    /// Number of denials.
     pub count: u64,
-    /// Names them.
+    /// The entry's id.
     pub id: u64,
-    /// When the first came, Unix ms.
+    /// Time of the first denial, Unix ms.
     pub created_ms: i64,
-    /// When the last came, Unix ms.
+    /// Time of the latest denial, Unix ms.
     pub updated_ms: i64,
 }
 
 /// See the module's header.
 #[derive(Default)]
 pub struct AclLog {
-    /// The newest first.
+    /// Newest first.
     cases: VecDeque<Cases>,
     next_id: u64,
 }
 
 impl AclLog {
-    /// Notes a case, and forgets the oldest beyond `max_len`. Of long texts the beginning is kept: who is refused chooses them.
+    /// Records a denial and drops the oldest entries beyond `max_len`. Long texts are truncated, because the denied
+    /// client chooses them.
     pub fn note(&mut self, mut case: Case, now_ms: i64, max_len: usize) {
         for text in [&mut case.object, &mut case.user, &mut case.client] {
             if let Cow::Owned(short) = abridge(text, ACL_LOG_MAX_TEXT_BYTES) {
@@ -124,18 +125,18 @@ impl AclLog {
         self.cases.truncate(max_len);
     }
 
-    /// The newest cases first.
+    /// Iterates over the entries, newest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Cases> {
         self.cases.iter()
     }
 
-    /// Bytes that it holds.
+    /// Returns the bytes that the log holds.
     pub(super) fn mem_bytes(&self) -> usize {
         let texts = |case: &Case| case.object.capacity() + case.user.capacity() + case.client.capacity();
         self.cases.capacity() * size_of::<Cases>() + self.cases.iter().map(|cases| texts(&cases.case)).sum::<usize>()
     }
 
-    /// Forgets all, and gives its memory back.
+    /// Drops all entries and frees their memory.
     pub fn clear(&mut self) {
         self.cases = VecDeque::new();
     }

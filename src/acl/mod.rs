@@ -1,12 +1,12 @@
-//! Access control: who may call what, with which keys and channels.
+//! Access control: which users may run which commands on which keys and channels.
 //!
-//! A [`User`](user::User) has passwords and [`Selector`](selector::Selector)s, of which one must allow a call as a whole. Selectors are
-//! changed by [rules](selector::Selector::apply), in the language of Redis, and show themselves in it again. [`check`] decides about one
-//! call and touches nothing else. [`Acl`](users::Acl) keeps the users by name, [`log`] what was refused, and [`file`](mod@file) reads and writes
-//! whole lists of users.
+//! A [`User`](user::User) has passwords and [`Selector`](selector::Selector)s, one of which must allow a call as a
+//! whole. [Rules](selector::Selector::apply) in Redis' language change selectors, and selectors are displayed in the
+//! same language. [`check`] decides about a single call and changes nothing. [`Acl`](users::Acl) keeps the users by
+//! name, [`log`] records denials, and [`file`](mod@file) reads and writes whole lists of users.
 //!
-//! A session remembers its user by a [`UserId`](users::UserId). One whose user may do everything has no restriction, and nothing is asked
-//! for its commands.
+//! A session remembers its user by a [`UserId`](users::UserId). A session whose user may do everything has no
+//! restriction, so its commands are not checked.
 
 pub mod check;
 pub mod file;

@@ -1,44 +1,44 @@
-//! What can be wrong with a rule of access control, and how the arguments of ACL SETUSER are put together to rules.
+//! Errors in access control rules, and the grouping of ACL SETUSER arguments into rules.
 
 use crate::resp::request::Argv;
 
-/// Why a rule does not apply. The texts are Redis'.
+/// Reasons why a rule does not apply. The texts are those of Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// A command or category of this name is not there.
+    /// No command or category has this name.
     #[error("Unknown command or category name in ACL")]
     UnknownCommand,
-    /// It is no rule.
+    /// The text is not a rule.
     #[error("Syntax error")]
     Syntax,
-    /// A pattern of keys where all are allowed.
+    /// A key pattern follows a rule that already allows all keys.
     #[error(
         "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect. Try \
          'resetkeys' to start with an empty list of patterns"
     )]
     AllKeys,
-    /// A pattern of channels where all are allowed.
+    /// A channel pattern follows a rule that already allows all channels.
     #[error(
         "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any effect. Try \
          'resetchannels' to start with an empty list of channels"
     )]
     AllChannels,
-    /// A password to remove that is not there.
+    /// The user does not have the password to remove.
     #[error("The password you are trying to remove from the user does not exist")]
     NoSuchPassword,
-    /// A hash that is none.
+    /// The password hash is malformed.
     #[error("The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters")]
     BadHash,
-    /// A first argument of what is a subcommand itself.
+    /// A first argument is given for a subcommand.
     #[error("Allowing first-arg of a subcommand is not supported")]
     FirstArgOfSubcommand,
-    /// A database that no server can have. The text is Valkey's.
+    /// The database number exceeds that of any server. The text is Valkey's.
     #[error("The provided database ID is out of range")]
     DatabaseRange,
 }
 
-/// Puts the words of a selector in parentheses together to one rule each: `(~a*`, `+get)` becomes `(~a* +get)`. Fails with the word
-/// whose parenthesis is not closed.
+/// Joins the words of each parenthesized selector into one rule: `(~a*`, `+get)` becomes `(~a* +get)`. Fails with the
+/// word whose parenthesis is not closed.
 pub fn merge_selectors(words: Argv<'_>) -> Result<Vec<Vec<u8>>, Vec<u8>> {
     let mut rules = Vec::new();
     let mut open: Option<(usize, Vec<u8>)> = None;
@@ -64,13 +64,13 @@ pub fn merge_selectors(words: Argv<'_>) -> Result<Vec<Vec<u8>>, Vec<u8>> {
     }
 }
 
-/// Whether a user can't have this name, because a line of rules could not be read back with it, or because it would drive the terminal
-/// of whoever is shown it.
+/// Returns whether a text is unsuitable as a user name, because a line of rules with it could not be read back, or
+/// because it could control a terminal that displays it.
 pub fn is_no_name(name: &[u8]) -> bool {
     name.is_empty() || has_spaces(name) || name.iter().any(u8::is_ascii_control)
 }
 
-/// Whether a name or pattern has what would take a line of rules apart.
+/// Returns whether a name or pattern contains characters that would split a line of rules.
 pub fn has_spaces(text: &[u8]) -> bool {
     text.iter().any(|byte| byte.is_ascii_whitespace() || matches!(byte, 0 | 0x0b))
 }

@@ -1,8 +1,8 @@
-//! What one selector of a user allows: commands, keys, channels and databases.
+//! A selector: the commands, keys, channels and databases that it allows a user.
 //!
-//! Which commands are allowed is a bit for each [`CommandId`](crate::spec::table::CommandId); the rules that made it so are kept as
-//! well, as far as they still matter, so that a selector can say in a few words what it allows, and a later version with other commands
-//! can apply them again.
+//! Allowed commands are stored as one bit per [`CommandId`](crate::spec::table::CommandId). The selector also keeps the
+//! rules that still matter. It can therefore describe itself in a few words, and a later version with other commands
+//! can apply the rules again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,47 +12,48 @@ use crate::base::num::parse_i64;
 use crate::spec::categories::{belongs_to, category};
 use crate::spec::table::{CommandTable, Entry};
 
-/// Keys that may be read, written, or both.
+/// A pattern of keys that may be read, written, or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPattern {
-    /// A glob.
+    /// The glob pattern.
     pub glob: Vec<u8>,
-    /// What is in them may be read.
+    /// The keys' values may be read.
     pub reads: bool,
-    /// They may be changed.
+    /// The keys may be changed.
     pub writes: bool,
 }
 
-/// A rule about commands, as it is shown.
+/// A rule about commands, as displayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CommandRule {
     allows: bool,
-    /// A command, a subcommand, a command with its first argument, or a category; in lower case.
+    /// The lower-case name of a command, a subcommand, a command with its first argument, or a category.
     name: Vec<u8>,
 }
 
 /// See the module's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
-    /// By the index of each command: whether it is allowed. Those behind the end are not.
+    /// Whether each command is allowed, by its index; commands past the end are not.
     commands: Vec<bool>,
-    /// All commands are allowed and none was taken back.
+    /// All commands are allowed, with no exceptions.
     all_commands: bool,
-    /// What comes to be in a later version is allowed, too.
+    /// Commands added by later versions are allowed, too.
     future_commands: bool,
-    /// Commands that are allowed with these first arguments only.
+    /// Commands that are allowed only with these first arguments.
     first_args: BTreeMap<usize, Vec<Vec<u8>>>,
     rules: Vec<CommandRule>,
     all_keys: bool,
     keys: Vec<KeyPattern>,
     all_channels: bool,
     channels: Vec<Vec<u8>>,
-    /// All if `None`, which is how it begins. Then they are not shown, so that replies equal those of Redis, which has no such rules.
+    /// `None`, the initial state, allows all databases. They are then not displayed, so that replies equal those of
+    /// Redis, which has no such rules.
     databases: Option<BTreeSet<u32>>,
 }
 
 impl Selector {
-    /// Bytes that it holds.
+    /// Returns the bytes that the selector holds.
     pub(super) fn mem_bytes(&self) -> usize {
         let args = self.first_args.values().flatten().map(|arg| size_of::<Vec<u8>>() + arg.len());
         let rules = self.rules.iter().map(|rule| size_of::<CommandRule>() + rule.name.len());
@@ -62,9 +63,9 @@ impl Selector {
     }
 }
 
-/// Making and changing it.
+/// Construction and changes.
 impl Selector {
-    /// Allows nothing but, if that is so, all channels.
+    /// Makes a selector that allows nothing, except all channels if `all_channels` is set.
     pub fn new(all_channels: bool) -> Selector {
         Selector {
             commands: Vec::new(),
@@ -80,7 +81,7 @@ impl Selector {
         }
     }
 
-    /// Forbids nothing any more.
+    /// Allows everything.
     pub fn allow_everything<R>(&mut self, table: &CommandTable<R>) {
         self.set_all(true, table);
         (self.all_keys, self.keys) = (true, Vec::new());
@@ -88,7 +89,7 @@ impl Selector {
         self.databases = None;
     }
 
-    /// Applies one rule. With an error it is as before.
+    /// Applies one rule. An error changes nothing.
     pub fn apply<R>(&mut self, rule: &[u8], table: &CommandTable<R>) -> Result<(), RuleError> {
         let is = |word: &str| rule.eq_ignore_ascii_case(word.as_bytes());
         if is("allkeys") || rule == b"~*" {
@@ -132,7 +133,8 @@ impl Selector {
         if self.all_keys {
             return Err(RuleError::AllKeys);
         }
-        // Redis takes letters without a pattern for those of the empty one, and so must its users' files be taken.
+        // Redis reads letters without a pattern as permissions for the empty pattern, so files of its users must be
+        // read that way, too.
         let tilde = rest.iter().position(|byte| *byte == b'~').unwrap_or(rest.len());
         let (mut reads, mut writes) = (false, false);
         for letter in &rest[..tilde] {
@@ -178,7 +180,7 @@ impl Selector {
         Ok(())
     }
 
-    /// Allows or forbids what is called so: a category, a command with its subcommands, a subcommand, or a first argument.
+    /// Allows or forbids the named category, command with its subcommands, subcommand, or first argument.
     fn allow_named<R>(&mut self, name: &[u8], allows: bool, table: &CommandTable<R>) -> Result<(), RuleError> {
         if name.first() == Some(&b'@') {
             let category = category(name).ok_or(RuleError::UnknownCommand)?;
@@ -203,7 +205,7 @@ impl Selector {
         Ok(())
     }
 
-    /// Allows a subcommand, or a command with one first argument; `name` has a bar there.
+    /// Allows a subcommand, or a command with one first argument; `bar` is the position of the `|` in `name`.
     fn allow_part<R>(&mut self, name: &[u8], bar: usize, table: &CommandTable<R>) -> Result<(), RuleError> {
         let (of, part) = (&name[..bar], &name[bar + 1..]);
         let entry = table.find_full(of).ok_or(RuleError::UnknownCommand)?;
@@ -226,7 +228,7 @@ impl Selector {
         Ok(())
     }
 
-    /// Allows or forbids a command and its subcommands, whatever their arguments.
+    /// Allows or forbids a command and its subcommands with any arguments.
     fn set<R>(&mut self, entry: &Entry<R>, allows: bool, table: &CommandTable<R>) {
         self.commands.resize(table.ids(), false);
         for entry in std::iter::once(entry).chain(&entry.sub) {
@@ -236,7 +238,8 @@ impl Selector {
         self.all_commands &= allows;
     }
 
-    /// Notes a rule in the place of those that it makes void: the same of before, and those about parts of its command.
+    /// Records a rule in place of the rules that it supersedes: an earlier rule of the same name, and rules about parts
+    /// of its command.
     fn note_rule(&mut self, name: Vec<u8>, allows: bool) {
         self.rules.retain(|rule| {
             let is_part = rule.name.len() > name.len() && rule.name.starts_with(&name) && rule.name[name.len()] == b'|';
@@ -246,7 +249,7 @@ impl Selector {
     }
 }
 
-/// The numbers of `db=`.
+/// Parses the numbers of a `db=` rule.
 fn parse_databases(list: &[u8]) -> Result<BTreeSet<u32>, RuleError> {
     let parse = |number: &[u8]| match parse_i64(number) {
         Some(number @ 0..=0x7fff_ffff) => Ok(number as u32),
@@ -256,14 +259,14 @@ fn parse_databases(list: &[u8]) -> Result<BTreeSet<u32>, RuleError> {
     list.split(|byte| *byte == b',').map(parse).collect()
 }
 
-/// Asking it.
+/// Queries.
 impl Selector {
-    /// Whether nothing is forbidden.
+    /// Returns whether nothing is forbidden.
     pub fn allows_everything(&self) -> bool {
         self.all_commands && self.all_keys && self.all_channels && self.databases.is_none()
     }
 
-    /// Whether a command may be called; `first_arg` is its first argument behind its names.
+    /// Returns whether a command may be called; `first_arg` is the first argument after the command's names.
     pub fn allows_command(&self, index: usize, first_arg: Option<&[u8]>) -> bool {
         if self.all_commands || self.commands.get(index).copied().unwrap_or(false) {
             return true;
@@ -272,33 +275,33 @@ impl Selector {
         args.is_some_and(|args| args.iter().any(|arg| first_arg.is_some_and(|given| given.eq_ignore_ascii_case(arg))))
     }
 
-    /// Whether all keys may be read and written.
+    /// Returns whether all keys may be read and written.
     pub fn allows_all_keys(&self) -> bool {
         self.all_keys
     }
 
-    /// Whether a key may be read, written, or both.
+    /// Returns whether a key may be read, written, or both.
     pub fn allows_key(&self, key: &[u8], reads: bool, writes: bool) -> bool {
         let fits = |pattern: &&KeyPattern| (pattern.reads || !reads) && (pattern.writes || !writes);
         self.all_keys || self.keys.iter().filter(fits).any(|pattern| glob::matches(&pattern.glob, key))
     }
 
-    /// Whether a key of this database may be read.
+    /// Returns whether a key of this database may be read.
     pub fn allows_reading(&self, db: u32, key: &[u8]) -> bool {
         self.allows_database(db) && self.allows_key(key, true, false)
     }
 
-    /// Whether every key may be read: what reads keys whose names it finds in others asks this.
+    /// Returns whether every key may be read; needed by commands that read keys whose names they find in other keys.
     pub fn allows_reading_all_keys(&self) -> bool {
         self.all_keys || self.keys.iter().any(|pattern| pattern.reads && pattern.glob == b"*")
     }
 
-    /// Whether all channels are allowed.
+    /// Returns whether all channels are allowed.
     pub fn allows_all_channels(&self) -> bool {
         self.all_channels
     }
 
-    /// Whether a channel is allowed. A pattern of channels is, if it stands among the allowed ones as it is.
+    /// Returns whether a channel is allowed. A channel pattern is allowed only if the same pattern is listed.
     pub fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         self.all_channels
             || self.channels.iter().any(|allowed| match is_pattern {
@@ -308,22 +311,22 @@ impl Selector {
     }
 }
 
-/// Asking it about databases.
+/// Queries about databases.
 impl Selector {
-    /// Whether all are allowed, also those that a server with more of them would have.
+    /// Returns whether all databases are allowed, even those that only a server with more databases has.
     pub fn allows_all_databases(&self) -> bool {
         self.databases.is_none()
     }
 
-    /// Whether one is.
+    /// Returns whether a database is allowed.
     pub fn allows_database(&self, db: u32) -> bool {
         self.databases.as_ref().is_none_or(|databases| databases.contains(&db))
     }
 }
 
-/// Showing it.
+/// Display.
 impl Selector {
-    /// Its rules about commands, such as `-@all +get`.
+    /// Returns the rules about commands, such as `-@all +get`.
     pub fn show_commands(&self) -> Vec<u8> {
         let mut text = if self.future_commands { b"+@all".to_vec() } else { b"-@all".to_vec() };
         for rule in &self.rules {
@@ -333,14 +336,14 @@ impl Selector {
         text
     }
 
-    /// Its patterns of keys, such as `~a* %R~b*`.
+    /// Returns the key patterns, such as `~a* %R~b*`.
     pub fn show_keys(&self) -> Vec<u8> {
         if self.all_keys {
             return b"~*".to_vec();
         }
         let show = |pattern: &KeyPattern| {
             let access: &[u8] = match (pattern.reads, pattern.writes) {
-                // A `~*` that is read again takes no other pattern beside it.
+                // When read back, `~*` allows no other pattern beside it.
                 (true, true) if pattern.glob == b"*" && self.keys.len() > 1 => b"%RW~",
                 (true, true) => b"~",
                 (true, false) => b"%R~",
@@ -351,7 +354,7 @@ impl Selector {
         self.keys.iter().map(show).collect::<Vec<_>>().join(&b' ')
     }
 
-    /// Its patterns of channels, such as `&news.*`.
+    /// Returns the channel patterns, such as `&news.*`.
     pub fn show_channels(&self) -> Vec<u8> {
         if self.all_channels {
             return b"&*".to_vec();
@@ -359,13 +362,13 @@ impl Selector {
         self.channels.iter().map(|channel| [b"&", channel.as_slice()].concat()).collect::<Vec<_>>().join(&b' ')
     }
 
-    /// Its databases, such as `db=0,3`; nothing if none is allowed. `None` if all are.
+    /// Returns the databases, such as `db=0,3`; an empty text if none is allowed, `None` if all are.
     pub fn show_databases(&self) -> Option<Vec<u8>> {
         let numbers: Vec<String> = self.databases.as_ref()?.iter().map(u32::to_string).collect();
         Some(if numbers.is_empty() { Vec::new() } else { format!("db={}", numbers.join(",")).into_bytes() })
     }
 
-    /// All its rules, from which it can be made again.
+    /// Returns all rules, from which the selector can be rebuilt.
     pub fn show(&self) -> Vec<u8> {
         let mut parts = Vec::new();
         let keys = self.show_keys();

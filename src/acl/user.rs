@@ -1,4 +1,4 @@
-//! A user: whether it may log in, by which passwords, and what it may do then.
+//! A user: whether and with which passwords it may log in, and its permissions.
 
 use sha2::{Digest, Sha256};
 
@@ -6,37 +6,37 @@ use super::rule::RuleError;
 use super::selector::Selector;
 use crate::spec::table::CommandTable;
 
-/// What is kept of a password: its SHA-256 hash.
+/// The stored form of a password: its SHA-256 hash.
 pub type PasswordHash = [u8; 32];
 
 /// See the module's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Whether anybody may become this user.
+    /// Clients may log in as this user.
     pub is_on: bool,
-    /// Any password will do.
+    /// Any password is accepted.
     pub no_password: bool,
-    /// Whether what it restores is validated with care, which here it always is: kept to be shown.
+    /// The `sanitize-payload` flag, kept only for display: payloads of RESTORE are always validated.
     sanitizes: bool,
     passwords: Vec<PasswordHash>,
-    /// The first is what rules outside of parentheses change.
+    /// The first selector is the one changed by rules outside parentheses.
     selectors: Vec<Selector>,
 }
 
 impl User {
-    /// One that may do nothing, as ACL SETUSER makes it before its rules.
+    /// Makes a user without permissions, the starting point of ACL SETUSER.
     pub fn new(all_channels: bool) -> User {
         let selectors = vec![Selector::new(all_channels)];
         User { is_on: false, no_password: false, sanitizes: true, passwords: Vec::new(), selectors }
     }
 
-    /// Bytes that it holds.
+    /// Returns the bytes that the user holds.
     pub(super) fn mem_bytes(&self) -> usize {
         let selectors = self.selectors.iter().map(Selector::mem_bytes).sum::<usize>();
         size_of::<User>() + size_of_val(&self.passwords[..]) + selectors
     }
 
-    /// The user `default` of a server without a configuration: it may do all, and needs no password.
+    /// Returns the user `default` of a server without a configuration: it may do everything and needs no password.
     pub fn all_powerful<R>(table: &CommandTable<R>) -> User {
         let mut user = User::new(true);
         (user.is_on, user.no_password) = (true, true);
@@ -44,7 +44,8 @@ impl User {
         user
     }
 
-    /// Applies one rule. With an error it is as before. `all_channels` is what `acl-pubsub-default` says of new selectors.
+    /// Applies one rule. An error changes nothing. `all_channels` is the default that `acl-pubsub-default` sets for new
+    /// selectors.
     pub fn apply<R>(&mut self, rule: &[u8], table: &CommandTable<R>, all_channels: bool) -> Result<(), RuleError> {
         let is = |word: &str| rule.eq_ignore_ascii_case(word.as_bytes());
         if is("on") || is("off") {
@@ -88,7 +89,7 @@ impl User {
         let inner = rest.strip_suffix(b")").ok_or(RuleError::Syntax)?;
         let mut selector = Selector::new(all_channels);
         for rule in inner.split(u8::is_ascii_whitespace).filter(|rule| !rule.is_empty()) {
-            // Where rules are read word by word the selector would end behind it.
+            // When rules are read word by word, the selector would end at this word.
             if rule.ends_with(b")") {
                 return Err(RuleError::Syntax);
             }
@@ -98,7 +99,7 @@ impl User {
         Ok(())
     }
 
-    /// Applies all rules, or none; fails with the one that does not apply and why.
+    /// Applies all rules or none; fails with the rule that does not apply and the reason.
     pub fn apply_all<'r, R>(
         &mut self,
         rules: impl Iterator<Item = &'r [u8]>,
@@ -113,7 +114,7 @@ impl User {
         Ok(())
     }
 
-    /// Whether it may log in with a password. Takes as long for one that is nearly right as for one that is all wrong.
+    /// Returns whether a password is accepted. The time taken does not depend on how much of the password is right.
     pub fn accepts(&self, password: &[u8]) -> bool {
         if !self.is_on {
             return false;
@@ -125,17 +126,17 @@ impl User {
         self.passwords.iter().fold(false, |found, hash| found | equal_in_constant_time(hash, &given))
     }
 
-    /// Whether nothing is forbidden to it.
+    /// Returns whether nothing is forbidden to the user.
     pub fn may_do_everything(&self) -> bool {
         self.selectors.iter().any(Selector::allows_everything)
     }
 
-    /// What it may do; any of these must allow a call.
+    /// Returns the selectors, any one of which suffices to allow a call.
     pub fn selectors(&self) -> &[Selector] {
         &self.selectors
     }
 
-    /// The words that say what it is, as GETUSER shows them.
+    /// Returns the flags that ACL GETUSER shows.
     pub fn flags(&self) -> impl Iterator<Item = &'static str> {
         let sanitizes = if self.sanitizes { "sanitize-payload" } else { "skip-sanitize-payload" };
         let words =
@@ -143,12 +144,12 @@ impl User {
         words.into_iter().flatten()
     }
 
-    /// The hashes of its passwords, in hexadecimal digits.
+    /// Returns the password hashes in hexadecimal.
     pub fn passwords(&self) -> impl ExactSizeIterator<Item = String> {
         self.passwords.iter().map(|hash| hash.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// All its rules, from which it can be made again, as ACL LIST and files have them.
+    /// Returns all rules, from which the user can be rebuilt, in the form used by ACL LIST and files.
     pub fn show(&self) -> Vec<u8> {
         let mut text = self.flags().collect::<Vec<_>>().join(" ").into_bytes();
         for hash in self.passwords() {
