@@ -1,4 +1,5 @@
-//! The log that the engine writes, how far it is, and who waits for that. [`crate::engine::persistence::release`] acts on it.
+//! The journal that the engine writes, its progress, and the sessions waiting for it.
+//! [`crate::engine::persistence::release`] acts on this state.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,29 +11,29 @@ use crate::config::AppendFsync;
 use crate::log::group_commit::{self, Commit, Log, State, SyncPolicy};
 use crate::spec::session_key::SessionKey;
 
-/// The log, and what of the data it has.
+/// The journal and its progress.
 pub(crate) struct Journal {
     pub(crate) log: Log,
-    /// The last unit that the log was given.
+    /// The last unit handed to the journal.
     pub(crate) last: Lsn,
-    /// What the log was found to be when it was last looked at.
+    /// The journal's state when last checked.
     pub(crate) state: State,
-    /// Who is to be woken when the log has reached which unit, the nearest first.
+    /// Sessions to wake, ordered by the Lsn they wait for.
     pub(crate) waiting: BinaryHeap<Reverse<(Lsn, SessionKey)>>,
     pub(crate) held: Held,
-    /// With so many entries in `waiting` it is looked through for those of connections that have gone.
+    /// Length of `waiting` at which entries of closed connections are removed.
     pub(crate) waiting_max: usize,
-    /// The last unit that the log had been given when buffers were last given back.
+    /// The last unit handed to the journal when buffers were last freed.
     last_at_rest: Lsn,
 }
 
-/// Bytes that were given a fence since the engine waited last: no fewer than those that are held back.
+/// Bytes that were given a fence since the engine last waited; an upper bound of the bytes held back.
 #[derive(Default)]
 pub(crate) struct Held {
-    /// When this unit is safe, the bytes before it have left.
+    /// Once this unit is safe, the bytes before it have been sent.
     mark: Lsn,
     before: usize,
-    /// The last unit that any of them waits for.
+    /// The newest unit that any of the bytes wait for.
     pub(crate) newest: Lsn,
     pub(crate) since: usize,
 }
@@ -47,7 +48,7 @@ impl Held {
 pub(crate) const WAITING_MIN: usize = 1024;
 
 impl Journal {
-    /// Goes on behind unit `last`, the last one in the log.
+    /// Continues after unit `last`, the last one in the journal.
     pub(crate) fn new(log: Log, last: Lsn) -> Journal {
         Journal {
             log,
@@ -60,7 +61,7 @@ impl Journal {
         }
     }
 
-    /// Forgets the held bytes that wait for nothing any more.
+    /// Stops counting held bytes whose units are safe.
     pub(crate) fn release_held(&mut self) {
         let safe = self.safe();
         if safe >= self.held.mark {
@@ -72,13 +73,13 @@ impl Journal {
         }
     }
 
-    /// The number of the last unit of the tail.
+    /// Returns the Lsn of the last unit of the tail.
     #[inline]
     pub(crate) fn lsn_of(&self, tail: &Tail) -> Lsn {
         self.last.plus(u64::from(tail.units))
     }
 
-    /// Gives the units of the tail to the log.
+    /// Hands the units of the tail to the journal.
     pub(crate) fn commit(&mut self, tail: &mut Tail, how: Commit) {
         let Tail { bytes, units, time_ms } = std::mem::replace(tail, Tail::new(Vec::new()));
         let first_lsn = self.last.next();
@@ -86,7 +87,7 @@ impl Journal {
         *tail = Tail::new(self.log.commit(group_commit::Tail { bytes, first_lsn, units, time_ms }, how));
     }
 
-    /// Gives back the memory of buffers if the log was given nothing since the last call, and nothing waits.
+    /// Frees the buffers if nothing was handed to the journal since the last call and nothing waits.
     pub(crate) fn give_back(&mut self, tail: &mut Tail) {
         if self.last == self.last_at_rest && self.is_safe() {
             tail.give_back();
@@ -96,7 +97,7 @@ impl Journal {
         self.last_at_rest = self.last;
     }
 
-    /// The last unit that is as safe as `appendfsync` asks.
+    /// Returns the last unit that is as safe as `appendfsync` asks.
     #[inline]
     pub(crate) fn safe(&self) -> Lsn {
         match self.log.policy() {
@@ -109,25 +110,25 @@ impl Journal {
         self.safe() >= self.last
     }
 
-    /// Waits for the disk if too much waits to be written.
+    /// Waits for the disk if the write backlog is too large.
     pub(crate) fn bound_backlog(&self) {
         if self.log.backlog_bytes() > LOG_BEHIND_MAX_BYTES {
-            // Of a disk that is full, or has failed, the state tells.
+            // A full or failed disk shows in the state.
             let _ = self.log.settle();
         }
     }
 
-    /// Whether the log takes changes.
+    /// Returns whether the journal accepts changes.
     pub(crate) fn is_good(&self) -> bool {
         self.state == State::Good
     }
 
-    /// The last unit that the log was given.
+    /// Returns the last unit handed to the journal.
     pub(crate) fn last(&self) -> Lsn {
         self.last
     }
 
-    /// The log, for those who tell of it.
+    /// Returns the underlying log, for reports about it.
     pub(crate) fn log(&self) -> &Log {
         &self.log
     }

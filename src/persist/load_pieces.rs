@@ -1,12 +1,15 @@
-//! Snapshot and log on their way into the keyspace: what a thread reads ahead, in pieces that are ready to be put in.
+//! Loads the snapshot and the journal into the keyspace: a thread reads ahead and prepares pieces that are ready to be
+//! added.
 //!
-//! The thread reads, checks, unpacks and decodes. Of effects that give a key a whole value, which nearly all of a snapshot are and many
-//! of a log, it makes the key ([`Preparation`]), and a deadline that follows upon it belongs to the key. All other effects need what is
-//! there: they stay encoded, in their place between the keys.
+//! The thread reads, verifies, decompresses and decodes. An effect that gives a key a whole value becomes a finished
+//! key ([`Preparation`]), and a deadline that directly follows it is included. Nearly all effects of a snapshot and
+//! many of a journal are of this kind. All other effects depend on existing data: they stay encoded, in their place
+//! between the keys.
 //!
-//! A piece holds a frame of the snapshot, or what many small blocks of the log hold together, or a part of either: then the next piece
-//! goes on where this one ends, if need be in the middle of a unit. It is measured by the memory that it takes, not by the bytes that
-//! were read: an effect of a few bytes repeats the key before it, and makes another key of that name.
+//! A piece holds a frame of the snapshot, several small blocks of the journal, or a part of either. In the last case
+//! the next piece continues where this one ends, possibly in the middle of a unit. A piece is measured by the memory
+//! that it takes, not by the bytes read: an effect of a few bytes can repeat the previous key and create another key
+//! with that name.
 
 use std::ops::Range;
 
@@ -22,90 +25,90 @@ use crate::log::block::{UNIT_HEAD_BYTES, Unit};
 use crate::log::error::LogError;
 use crate::log::restore::{Part, Position, Restore};
 
-/// Reads snapshot and log to their end.
+/// Reads the snapshot and the journal to their end.
 pub(crate) struct LoadPieces {
-    /// Where it reads.
+    /// The source of the data.
     pub(crate) restore: Restore,
-    /// Bytes that a piece takes, about.
+    /// Approximate memory of a piece, in bytes.
     piece_bytes: usize,
     preparation: Preparation,
-    /// What is left of the part that was read last.
+    /// The unread remainder of the last frame or block.
     left: Option<Left>,
-    /// Whether it has guessed how many keys the log holds.
+    /// Whether the number of keys in the journal has been estimated.
     has_guessed: bool,
     has_ended: bool,
 }
 
-/// What is left of a block, or of a frame of the snapshot.
+/// The unread remainder of a block or of a snapshot frame.
 struct Left {
-    /// When it was made, Unix ms, and whether it is a block.
+    /// When it was written, Unix ms, and whether it is a block.
     time_ms: i64,
     is_of_log: bool,
-    /// Bytes of those of its units that are left, and the Lsn of the first of them.
+    /// Bytes of the remaining units, and the Lsn of the first of these.
     bytes: usize,
     lsn: Lsn,
-    /// How far that one has been read.
+    /// Progress within that first unit.
     begun: Begun,
 }
 
-/// How far a unit has been read.
+/// Progress within a unit.
 #[derive(Default)]
 struct Begun {
-    /// Effects, and their bytes.
+    /// Number of effects read, and their bytes.
     effects: usize,
     bytes: usize,
-    /// The database and the key of the last of them that is about one.
+    /// Database and key of the last effect read that concerns a key.
     last_key: Option<(DbIndex, Vec<u8>)>,
 }
 
-/// What was read in one go.
+/// One piece of the data.
 #[derive(Default)]
 pub(crate) struct Piece {
-    /// About how many keys are to come in these databases, if they are empty.
+    /// Approximate number of keys to expect in these databases, if they are empty.
     pub(crate) expected: Vec<(DbIndex, u64)>,
-    /// What is to be done, in this order.
+    /// The changes, in order.
     pub(crate) changes: Vec<Change>,
-    /// Effects that need what is there.
+    /// Effects that depend on existing data.
     encoded: EffectWriter,
-    /// Bytes that it takes, about: those of the effects, which are in the values or encoded, and what stands around them.
+    /// Approximate memory of the piece in bytes: its effects, in values or encoded, and their overhead.
     held_bytes: usize,
-    /// Bytes of the units that it is made of, with their heads.
+    /// Bytes of its units, including their headers.
     unit_bytes: usize,
-    /// Those of them that are of the log.
+    /// Bytes of its units that come from the journal.
     pub(crate) log_bytes: usize,
-    /// Bytes that have been read, and that there are.
+    /// Bytes read so far, and in total.
     pub(crate) progress: (u64, u64),
-    /// Why nothing can be read behind it.
+    /// The reason why nothing can be read after this piece.
     pub(crate) error: Option<LogError>,
 }
 
-/// A change of the keyspace, or of what is kept beside it.
+/// A change to the keyspace, or to data stored beside it.
 pub(crate) struct Change {
-    /// The unit. Those of a snapshot have that of the snapshot.
+    /// The Lsn of the unit; units of a snapshot have that of the snapshot.
     pub(crate) lsn: Lsn,
-    /// Which effect of its unit it is, or the first of them, from 0.
+    /// Index, from 0, of the effect in its unit, or of the first effect.
     pub(crate) index: usize,
     pub(crate) what: What,
 }
 
 pub(crate) enum What {
-    /// What follows is of this time, Unix ms, and was read before this position.
+    /// The changes that follow were made at this time, Unix ms, and were read before this position.
     Begin {
         time_ms: i64,
         position: Position,
     },
     Key(PreparedKey),
-    /// Effects that stand here in [`Piece::encoded`], all on one key or on none: its database and its hash.
+    /// Effects in [`Piece::encoded`], all on one key, given by database and hash, or all on none.
     Effects {
         at: Range<usize>,
         key: Option<(DbIndex, u64)>,
     },
-    /// Something that can't be repeated, and why.
+    /// An effect that can't be replayed, and the reason.
     Unfit(String),
 }
 
 impl Change {
-    /// The key that it is about, if it is about one: its database and its hash.
+    /// Returns the database and hash of the key concerned, if any.
     pub(crate) fn key(&self) -> Option<(DbIndex, u64)> {
         match &self.what {
             What::Key(key) => Some((key.db(), key.hash())),
@@ -121,7 +124,7 @@ impl LoadPieces {
         LoadPieces { restore, piece_bytes, preparation, left: None, has_guessed: false, has_ended: false }
     }
 
-    /// Reads on, and adds to the piece what it has room for. Answers whether there may be more for it.
+    /// Reads on and adds to the piece while there is room. Returns whether more may be added.
     fn read_on(&mut self, piece: &mut Piece) -> bool {
         if let Some(left) = self.left.take() {
             return self.add(left, piece);
@@ -146,15 +149,15 @@ impl LoadPieces {
         self.left.is_some()
     }
 
-    /// Adds what is left of a part, until the piece is full. Answers whether there may be more for it: beside what is of a frame it
-    /// holds nothing.
+    /// Adds the remainder of a frame or block until the piece is full. Returns whether more may be added: a piece that
+    /// holds part of a frame takes nothing else.
     fn add(&mut self, left: Left, piece: &mut Piece) -> bool {
         let Left { time_ms, is_of_log, mut bytes, lsn, mut begun } = left;
         let Some(mut units) = self.restore.last_units(bytes, lsn) else { return true };
         piece.push(lsn, 0, What::Begin { time_ms, position: self.restore.position() });
         let (all, before) = (bytes, piece.unit_bytes);
         while let Some(unit) = units.next() {
-            // Each piece gets at least a little further.
+            // Each piece makes at least some progress.
             let stopped = match bytes < all && piece.is_full(self.piece_bytes) {
                 true => Some(begun),
                 false => piece.add(&unit, begun, self.piece_bytes, &mut self.preparation),
@@ -171,7 +174,7 @@ impl LoadPieces {
         is_of_log && !piece.is_full(self.piece_bytes)
     }
 
-    /// Whether the last piece ends inside a unit, where it does not end with a block or a frame.
+    /// Returns whether the last piece ends inside a unit instead of at the end of a block or frame.
     #[cfg(test)]
     pub(crate) fn is_inside_unit(&self) -> Option<bool> {
         self.left.as_ref().map(|left| left.begun.effects > 0)
@@ -199,18 +202,18 @@ impl Source for LoadPieces {
 
 impl ahead::Piece for Piece {
     fn weight(&self) -> usize {
-        // What was only checked, or is a part of one long unit of a snapshot, counts as much as a frame holds.
+        // Data that was only verified, or that is part of one long unit of a snapshot, counts for a whole frame.
         if self.unit_bytes == 0 { SNAPSHOT_FRAME_BYTES } else { self.held_bytes }
     }
 }
 
 impl Piece {
-    /// The effects that stand there.
+    /// Returns the encoded effects in this range.
     pub(crate) fn effects(&self, at: Range<usize>) -> EffectReader<'_> {
         EffectReader::new(&self.encoded.as_bytes()[at])
     }
 
-    /// Forgets all, to be filled again.
+    /// Empties the piece for reuse.
     pub(crate) fn clear(&mut self) {
         self.expected.clear();
         self.changes.clear();
@@ -219,9 +222,9 @@ impl Piece {
         self.error = None;
     }
 
-    /// Guesses how many keys are to come: as many in each part of the log as in this one, which is the first, and behind which `unread`
-    /// bytes are left. Nothing in a log says it, and tables that split as they grow take a third of the time of a start. A guess that
-    /// is too high costs a few bytes for each key that comes, until all are there.
+    /// Estimates the number of keys to come, assuming the rest of the journal, `unread` bytes, resembles this first
+    /// part. The journal does not record the number, and tables that split as they grow take a third of the time of a
+    /// start. An estimate that is too high costs a few bytes per expected key until loading ends.
     fn guess(&mut self, unread: u64) {
         let mut keys: Vec<(DbIndex, u64)> = self.changes.iter().filter_map(Change::key).collect();
         keys.sort_unstable();
@@ -238,8 +241,8 @@ impl Piece {
         self.held_bytes >= piece_bytes
     }
 
-    /// Adds what has not been read of a unit: one effect, and more until the piece is full. Answers how far it has been read if that is
-    /// not to its end.
+    /// Adds unread effects of a unit: at least one, then more until the piece is full. Returns the progress within the
+    /// unit unless it was read to its end.
     fn add(
         &mut self,
         unit: &Unit<'_>,
@@ -262,7 +265,7 @@ impl Piece {
             match preparation.prepare(db, &effect) {
                 Some(Ok(prepared)) => self.push(unit.lsn, index, What::Key(prepared)),
                 None if self.expires(db, &effect) => {}
-                // Nothing can be made of it: whoever repeats it will tell why it does not fit.
+                // No key can be made of this effect; replaying it will report why it does not fit.
                 Some(Err(_)) | None => self.encode(first, (unit.lsn, index), db, &effect),
             }
             index += 1;
@@ -280,13 +283,13 @@ impl Piece {
         None
     }
 
-    /// Counts bytes of a unit that have been read. It holds about as many of what they say.
+    /// Counts bytes read from a unit, which take about as much memory in the piece.
     fn count(&mut self, bytes: usize) {
         self.unit_bytes += bytes;
         self.held_bytes += bytes;
     }
 
-    /// Whether an effect says when the key expires that was made last. It does so then.
+    /// Returns whether an effect sets the deadline of the last finished key; if so, applies it.
     fn expires(&mut self, db: DbIndex, effect: &Effect<'_>) -> bool {
         let Effect::ExpireAt { key, at_ms } = *effect else { return false };
         let Some(Change { what: What::Key(prepared), .. }) = self.changes.last_mut() else { return false };
@@ -297,7 +300,8 @@ impl Piece {
         is_same
     }
 
-    /// Keeps an effect that needs what is there, which is number `index` of its unit. The unit's changes begin at `first`.
+    /// Stores an effect that depends on existing data, with number `index` in its unit. The unit's changes begin at
+    /// `first`.
     fn encode(&mut self, first: usize, (lsn, index): (Lsn, usize), db: DbIndex, effect: &Effect<'_>) {
         let start = self.encoded.len();
         let key = effect.key().map(|key| (db, hash_bytes(key)));
@@ -377,7 +381,7 @@ mod tests {
         assert_eq!(seen, expected);
     }
 
-    /// The units of a log, block by block, each unit with its effects in writing; and how many bytes these units have.
+    /// The units of a journal by block, each unit with its effects as text, and the total bytes of the units.
     type Blocks = (Vec<Vec<Vec<String>>>, usize);
 
     fn open(disk: &SimDisk) -> Log {
@@ -386,7 +390,7 @@ mod tests {
         restore.finish(options, Arc::new(disk.clone()), Box::new(|| {})).unwrap()
     }
 
-    /// Writes a log with small blocks of few units, large ones of many, and units that are longer than a piece.
+    /// Writes a journal with small blocks of few units, large blocks of many, and units longer than a piece.
     fn write_log(disk: &SimDisk) -> Blocks {
         let (log, mut blocks, mut next, mut unit_bytes) = (open(disk), Vec::new(), Lsn::FIRST, 0);
         for (units, effects) in [(1, 1), (3, 2), (40_000, 1), (1, 60_000), (2, 0), (5, 20_000), (1, 1)] {
@@ -471,7 +475,7 @@ mod tests {
         }
         let first_other = expected.iter().zip(&found).position(|(expected, found)| expected != found);
         assert_eq!((first_other, found.len()), (None, expected.len()));
-        // None is larger than it has to be, and only the last is smaller.
+        // No piece is larger than necessary, and only the last is smaller.
         let last = sizes.pop().unwrap();
         assert!(sizes.len() > 8 && last < LOAD_PIECE_BYTES, "{sizes:?}");
         for size in &sizes {
@@ -484,7 +488,7 @@ mod tests {
         assert_eq!(source.restore.unread_log_bytes(), 0);
     }
 
-    /// The memory that its keys and effects take.
+    /// Returns the memory taken by a piece's keys and effects.
     fn taken(piece: &Piece) -> usize {
         let names = piece.changes.iter().map(|change| match &change.what {
             What::Key(key) => key.name().len(),
@@ -493,7 +497,7 @@ mod tests {
         size_of_val(&piece.changes[..]) + names.sum::<usize>() + piece.encoded.len()
     }
 
-    /// A log and a snapshot, each of this unit alone.
+    /// A journal and a snapshot, each with only this unit.
     fn written_twice(effects: &[u8]) -> [SimDisk; 2] {
         let unit = [&unit_head(EFFECTS_FORMAT, 0, effects.len() as u32), effects].concat();
         let (in_log, in_snapshot) = (SimDisk::new(1), SimDisk::new(2));
@@ -514,7 +518,7 @@ mod tests {
     fn a_piece_takes_little_more_than_it_may_however_short_its_effects_are() {
         const PIECE_BYTES: usize = 50_000;
         for key in [&[b'k'; 2_000][..], b"k"] {
-            // Each of them repeats the key, which takes a byte, and makes another key of its name or is written with it.
+            // Each effect repeats the key, in one byte, and creates another key of that name or is stored with it.
             let (mut writer, effects) = (EffectWriter::default(), 5_000);
             for value in 0..effects {
                 writer.write(0, &Effect::SetInteger { key, value });
@@ -536,7 +540,7 @@ mod tests {
 
     #[test]
     fn the_first_piece_of_a_log_guesses_from_what_it_holds_how_many_keys_are_to_come() {
-        // Every unit sets a key of its own, in two databases, or all the same one.
+        // Each unit sets its own key, in two databases, or all units set the same key.
         let guess = |is_other: fn(u64) -> u64| {
             let mut piece = Piece::default();
             let (mut preparation, mut n) = (Preparation::default(), 0);
@@ -547,7 +551,7 @@ mod tests {
                 piece.add(&unit, Begun::default(), usize::MAX, &mut preparation);
                 n += 1;
             }
-            // It is a tenth.
+            // This part is a tenth of the whole.
             piece.guess(9 * piece.unit_bytes as u64);
             (piece, n)
         };

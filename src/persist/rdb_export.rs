@@ -1,24 +1,27 @@
-//! From a snapshot to the same data as a file that Redis loads: what `rdb-export` asks for.
+//! Converts a snapshot to a file that Redis loads, as configured by `rdb-export`.
 //!
-//! A thread reads the snapshot that has just been completed, so the file shows the same point in time, and nobody is held up,
-//! however large a value is. Its stream has behind the copy of a key what changed that key later, so that most keys are final
-//! as soon as they are there, and some only at the end. It is read several times:
+//! A thread reads the snapshot that was just completed. The file therefore shows the same point in time, and nothing
+//! else is blocked, however large a value is. In the snapshot's stream, later changes to a key follow the key's copy.
+//! Most keys are therefore final as soon as they are read, and some only at the end. The thread reads the stream
+//! several times:
 //!
-//! 1. to learn which libraries there are at its end, and which keys change behind their copy ([`Survey`]);
-//! 2. to write all other keys: each is made in a keyspace of the thread's own, and removed as soon as it is written;
-//! 3. to make those that change, and write them at the end: as many at a time as may be held, and so once more for the next.
+//! 1. to find the libraries that exist at its end, and the keys that change after their copy ([`Survey`]);
+//! 2. to write all other keys: each is built in the thread's own keyspace and removed once written;
+//! 3. to build the changed keys and write them at the end, as many per reading as memory allows.
 //!
-//! So the memory that it takes is that of one frame, of the largest value, of a share of all keys ([`EXPORT_HELD_SHARE`]),
-//! and of a few bytes for each key that was renamed or copied. It does not count towards `maxmemory`: no client is refused a write
-//! because a file is made ([`apart`]).
+//! The export thus takes the memory of one frame, of the largest value, of a share of all keys ([`EXPORT_HELD_SHARE`]),
+//! and a few bytes for each key that was renamed or copied. This memory does not count towards `maxmemory`: no client's
+//! write is refused because a file is made ([`apart`]).
 //!
-//! One thing has no bound: keys between which RENAME or COPY carried values behind their copies are made together ([`Links`]), and each
-//! value counts once, though copies of it take as much again. So all keys that got their values by RENAME from one temporary name
-//! while the snapshot was made are held at a time. To divide them, each life of that name would have to be told from the others.
+//! One case has no bound. Keys between which RENAME or COPY moved values after their copies are built together
+//! ([`Links`]), and each value counts once, although its copies take memory, too. All keys that got their values by
+//! RENAME from one temporary name during the snapshot are therefore held at once. Dividing them would require telling
+//! the successive lives of that name apart.
 //!
-//! The file is written beside the one that it replaces ([`Replacement`]), so that there is a whole one at any moment. Like the
-//! snapshot it gives up when the log needs the space. Readers choose a type's form by its number; the version at the beginning of the
-//! file says to older ones that there is something they do not know, so if such a value is met the file is begun again.
+//! The new file is written beside the old one and then replaces it ([`Replacement`]), so a complete file exists at any
+//! moment. Like the snapshot, the export gives up when the journal needs the space. Readers identify a type's encoding
+//! by its number. The version in the header tells older readers that the file holds unknown types, so the file is begun
+//! again when such a value is met.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -48,59 +51,59 @@ use crate::rdb::file::Writer;
 use crate::rdb::{VERSION, VERSION_OF_EXPIRING_FIELDS, value};
 use crate::script::library::parse_header;
 
-/// Who makes the file, in the name that it has until it is complete. `tidegate export` may make one beside it.
+/// The maker's name in the temporary file name; `tidegate export` may make a file beside it.
 const MAKER: &str = "save";
 
-/// What is exported, and where to.
+/// The source and destination of an export.
 pub(crate) struct Export {
-    /// Where the snapshot is.
+    /// The directory with the snapshot.
     pub(crate) directory: Arc<Directory>,
     /// The Lsn of the snapshot.
     pub(crate) lsn: Lsn,
-    /// How many databases the server has.
+    /// The server's number of databases.
     pub(crate) databases: DbIndex,
-    /// The name of the file, which lies beside the directory.
+    /// The file name, relative to the folder that holds the directory.
     pub(crate) name: PathBuf,
-    /// Is held while a file is made: one that was given up may still be about to end.
+    /// Held while a file is made, because an abandoned export may still be ending.
     pub(crate) turn: Arc<Mutex<()>>,
-    /// Whether the log beside it has space, and works.
+    /// Whether the journal in the directory has space and works.
     pub(crate) is_well: Box<dyn Fn() -> bool + Send>,
 }
 
-/// A file that is complete and durable.
+/// A complete and durable file.
 pub(crate) struct Exported {
     pub(crate) path: PathBuf,
     pub(crate) keys: u64,
 }
 
-/// An export under way. Dropping it gives it up.
+/// An export in progress. Dropping it cancels it.
 pub(crate) struct Exporting {
     job: Job<Exported>,
     is_given_up: Arc<AtomicBool>,
 }
 
-/// Why there is no file.
+/// Reasons why the export failed.
 #[derive(Debug, thiserror::Error)]
 enum ExportError {
-    /// What the text says.
+    /// The text gives the reason.
     #[error("{0}")]
     Failed(String),
-    /// The file can't be written, of which the text says nothing yet.
+    /// The file can't be written.
     #[error(transparent)]
     File(#[from] io::Error),
-    /// The log is full or has failed.
+    /// The journal is full or has failed.
     #[error("given up, because the log needs the space or has failed")]
     LogFirst,
     /// A value needs a newer version of RDB than the file has.
     #[error("a value needs a newer version of RDB")]
     NeedsNewer,
-    /// Nobody wants it any more.
+    /// The export was cancelled.
     #[error("the export was cancelled")]
     GivenUp,
 }
 
 impl Exporting {
-    /// Has a thread make the file, and then call `done`.
+    /// Starts a thread that makes the file and then calls `done`.
     pub(crate) fn begin(
         export: Export,
         platform: &Platform,
@@ -113,7 +116,8 @@ impl Exporting {
         Ok(Exporting { job, is_given_up })
     }
 
-    /// The file, or why there is none; `None` while it is being made. To be asked until it has answered once.
+    /// Returns the file or the reason for its absence; `None` while in progress. Must not be called again after it has
+    /// returned an outcome.
     pub(crate) fn outcome(&self) -> Option<Result<Exported, String>> {
         self.job.outcome()
     }
@@ -125,12 +129,12 @@ impl Drop for Exporting {
     }
 }
 
-/// Removes what a crash has left of a file of this name beside `directory`, into which nobody exports yet.
+/// Removes leftovers of a crashed export of this name beside `directory`; no export to it may be running.
 pub(crate) fn remove_leftovers(directory: &Directory, name: &Path) {
     replacement::remove_leftovers(&**directory.disk(), &path_beside(directory, name), MAKER);
 }
 
-/// The path of a file beside the directory.
+/// Returns the path of a file beside the directory.
 fn path_beside(directory: &Directory, name: &Path) -> PathBuf {
     directory.path().parent().unwrap_or(Path::new("")).join(name)
 }
@@ -150,7 +154,7 @@ impl Export {
         Ok(Exported { path, keys })
     }
 
-    /// Whether it should go on.
+    /// Fails if the export should stop.
     fn check(&self, is_given_up: &AtomicBool) -> Result<(), ExportError> {
         if is_given_up.load(Ordering::Relaxed) {
             return Err(ExportError::GivenUp);
@@ -162,7 +166,7 @@ impl Export {
         SnapshotReader::open(&self.directory, self.lsn).map_err(unreadable)
     }
 
-    /// Calls `take` with each unit of the snapshot, and when that was begun, Unix ms.
+    /// Calls `take` with each unit of the snapshot and the time the snapshot was begun, Unix ms.
     fn read(
         &self,
         check: Check<'_>,
@@ -182,7 +186,7 @@ impl Export {
         Ok(survey)
     }
 
-    /// Writes the file under a name of its own, and answers how many keys it has.
+    /// Writes the file under its temporary name and returns the number of keys.
     fn write(
         &self,
         path: &Path,
@@ -232,7 +236,7 @@ impl Export {
     }
 }
 
-/// Whether the export should go on: it is asked again and again.
+/// Fails if the export should stop; called again and again.
 type Check<'a> = &'a dyn Fn() -> Result<(), ExportError>;
 
 fn unreadable(error: LogError) -> ExportError {
@@ -243,7 +247,7 @@ fn failed(path: &Path, source: io::Error) -> ExportError {
     ExportError::Failed(format!("{}: {source}", path.display()))
 }
 
-/// Calls `take` with each effect of a unit, and how many bytes it has. Fails if the unit can't be read to its end.
+/// Calls `take` with each effect of a unit and its length in bytes. Fails if the unit can't be read to its end.
 fn each_effect<'u>(
     unit: &Unit<'u>,
     mut take: impl FnMut(DbIndex, Effect<'u>, usize) -> Result<(), ExportError>,
@@ -263,8 +267,8 @@ fn each_effect<'u>(
     }
 }
 
-/// What an effect adds to what its key takes in memory, about, given how many bytes say it. Only those count for a key of their own that
-/// a copied key begins with: one that is changed a million times is not a million keys.
+/// Returns roughly how much memory an effect adds to its key, given the effect's encoded length. The cost of a key
+/// itself counts only for an effect that begins a copied key: a key changed a million times is not a million keys.
 fn taken_bytes(effect: &Effect<'_>, bytes: usize) -> u64 {
     let of_key = match effect {
         Effect::Put { .. } | Effect::Build { .. } | Effect::Complete { .. } => EXPORT_KEY_BYTES,
@@ -273,18 +277,18 @@ fn taken_bytes(effect: &Effect<'_>, bytes: usize) -> u64 {
     (bytes + of_key) as u64
 }
 
-/// In so many classes keys are put by their hashes, those that change: as many classes are made at a time as may be held.
+/// Number of hash classes of changed keys. As many classes are built at a time as memory allows.
 const CLASSES: usize = 256;
 
-/// What must be known of a snapshot before its first key can be written.
+/// Facts about a snapshot needed before its first key can be written.
 struct Survey {
-    /// What all keys together take, about: see [`taken_bytes`].
+    /// Approximate memory of all keys: see [`taken_bytes`].
     taken_bytes: u64,
-    /// The texts of the libraries, as they are at the end.
+    /// The texts of the libraries at the end of the snapshot.
     libraries: BTreeMap<Box<str>, Box<[u8]>>,
-    /// Of these databases any key may change behind its copy: they are flushed or swapped.
+    /// Databases in which any key may change after its copy, because they are flushed or swapped.
     unsettled: Vec<bool>,
-    /// In any other these do.
+    /// Keys that change after their copy in other databases.
     changed: KeyFilter,
     links: Links,
 }
@@ -300,7 +304,7 @@ impl Survey {
         }
     }
 
-    /// How much the keys may take that are made at a time.
+    /// Returns the memory allowed for keys built at a time, in bytes.
     fn held_bytes(&self) -> u64 {
         EXPORT_HELD_MIN_BYTES.max(self.taken_bytes / EXPORT_HELD_SHARE)
     }
@@ -329,7 +333,7 @@ impl Survey {
         for (_, target) in targets.into_iter().flatten() {
             match target {
                 Target::Key(_, key) => self.changed.add(hash_bytes(key)),
-                // One that does not exist is found when the effect is applied.
+                // A missing database is reported when the effect is applied.
                 Target::Database(db) => {
                     self.unsettled.get_mut(usize::from(db)).into_iter().for_each(|is_unsettled| *is_unsettled = true);
                 }
@@ -340,7 +344,7 @@ impl Survey {
         }
     }
 
-    /// The class of a key that may change behind its copy; `None` if it stays as it is.
+    /// Returns the class of a key that may change after its copy; `None` if it stays as copied.
     fn class(&self, db: DbIndex, key: &[u8]) -> Option<usize> {
         let hash = hash_bytes(key);
         let changes = self.unsettled.get(usize::from(db)) != Some(&false) || self.changed.may_have(hash);
@@ -348,7 +352,7 @@ impl Survey {
     }
 }
 
-/// Keys by one bit each, at a place that their hashes tell: others may seem to be among them, too.
+/// A set of keys with one bit per key at a place given by its hash. Other keys may match by accident.
 struct KeyFilter {
     bits: Vec<u64>,
 }
@@ -375,11 +379,11 @@ impl KeyFilter {
     }
 }
 
-/// Keys between which a value was carried, by their hashes: they must be made together, so they are of one class.
+/// Keys between which a value was moved, by hash. They must be built together, so they share a class.
 #[derive(Default)]
 struct Links {
-    /// From each but one of those that are joined to another one. The other one's hash is less: since hashes are random, no way to the
-    /// root is long.
+    /// Maps each joined hash except the root to a smaller one of the group. Hashes are random, so paths to the root are
+    /// short.
     to: HashMap<u64, u64>,
 }
 
@@ -391,7 +395,7 @@ impl Links {
         }
     }
 
-    /// The hash that stands for all that are joined to this one.
+    /// Returns the root hash of this hash's group.
     fn root(&self, mut hash: u64) -> u64 {
         while let Some(next) = self.to.get(&hash) {
             hash = *next;
@@ -400,7 +404,7 @@ impl Links {
     }
 }
 
-/// Puts neighbouring classes together while they take no more than `most` bytes. Those without any key are left out.
+/// Groups neighbouring classes while their total stays within `most` bytes. Empty classes are left out.
 fn groups(of_classes: &[u64], most: u64) -> Vec<Range<usize>> {
     let mut groups: Vec<(Range<usize>, u64)> = Vec::new();
     for (class, bytes) in of_classes.iter().enumerate().filter(|(_, bytes)| **bytes > 0) {
@@ -415,7 +419,7 @@ fn groups(of_classes: &[u64], most: u64) -> Vec<Range<usize>> {
     groups.into_iter().map(|(classes, _)| classes).collect()
 }
 
-/// The keys on their way from the snapshot to the file.
+/// The transfer of keys from the snapshot to the file.
 struct Copy<'a> {
     export: &'a Export,
     check: Check<'a>,
@@ -425,19 +429,19 @@ struct Copy<'a> {
     keys: u64,
     /// Keys that Redis could not read.
     left_out: u64,
-    /// Streams of which the delayed messages were left out.
+    /// Streams whose delayed messages were left out.
     without_delayed: u64,
 }
 
 impl Copy<'_> {
-    /// Writes the keys that stay as they were copied, each when all of it is there. Answers how much those of each class take about
-    /// that do not.
+    /// Writes the keys that stay as copied, each once it is complete. Returns the approximate memory of the changed
+    /// keys in each class.
     fn write_settled(&mut self) -> Result<Vec<u64>, ExportError> {
         let (export, check, survey) = (self.export, self.check, self.survey);
         let mut of_classes = vec![0; CLASSES];
         let mut ks = empty_keyspace(export.databases);
         let _hold = ks.hold_expiry();
-        // Of a value that comes in parts the key is known in the end, and other keys may change in between.
+        // The key of a value that comes in parts is known only at its end, and other keys may change in between.
         let mut of_parts = 0;
         export.read(check, |unit, time_ms| {
             let mut complete: Vec<(DbIndex, &[u8])> = Vec::new();
@@ -467,7 +471,7 @@ impl Copy<'_> {
         Ok(of_classes)
     }
 
-    /// Writes the keys of these classes as they are at the end.
+    /// Writes the keys of these classes in their final state.
     fn write_changed(&mut self, classes: Range<usize>) -> Result<(), ExportError> {
         let (export, check, survey) = (self.export, self.check, self.survey);
         let mut ks = empty_keyspace(export.databases);
@@ -508,15 +512,15 @@ impl Copy<'_> {
     }
 }
 
-/// One that holds no more than it must, and is filled and emptied on one thread.
+/// Makes a keyspace of minimal size, to be filled and emptied on one thread.
 fn empty_keyspace(databases: DbIndex) -> Keyspace {
     let mut ks = Keyspace::new(databases, Rng::seeded(0));
     ks.free_in_place();
     ks
 }
 
-/// Repeats those effects of a unit for which `is_wanted` answers true, given each of them and its length. The parts of a large value
-/// are always wanted: which key it belongs to is known in the end.
+/// Replays the effects of a unit accepted by `is_wanted`, which receives each effect and its length. Parts of a large
+/// value are always replayed, because its key is known only at the end.
 fn repeat<'u>(
     ks: &mut Keyspace,
     unit: &Unit<'u>,
@@ -532,7 +536,7 @@ fn repeat<'u>(
             return apply(ks, db, &effect);
         }
         if let Effect::Complete { key, .. } = effect {
-            // The parts of its value are given up with it.
+            // The parts of the key's value are dropped with it.
             apply(ks, db, &effect)?;
             remove(ks, db, key)?;
         }
@@ -550,7 +554,7 @@ fn remove(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> Result<(), ExportError>
     apply(ks, db, &Effect::Del { key, cause: Cause::Command })
 }
 
-/// Whether an effect is about scripts or libraries.
+/// Returns whether an effect concerns scripts or libraries.
 fn is_program(effect: &Effect<'_>) -> bool {
     matches!(
         effect,
@@ -576,13 +580,13 @@ mod tests {
     use crate::log::snapshot::writer::{Begin, LogBeside, Sizes, SnapshotWriter};
     use crate::value::Layout;
 
-    /// An export of a snapshot that has these units.
+    /// Makes an export of a snapshot with these units.
     fn export_of(disk: &SimDisk, units: &[Vec<u8>]) -> Export {
         let copied: Vec<_> = units.iter().map(|effects| (UnitOrigin::Snapshot, effects.clone())).collect();
         export_of_stream(disk, &copied)
     }
 
-    /// The same, each with its origin.
+    /// As `export_of`, with the origin of each unit.
     fn export_of_stream(disk: &SimDisk, units: &[(UnitOrigin, Vec<u8>)]) -> Export {
         let id = DirectoryId::new([1; 16]);
         let directory = Arc::new(Directory::open(Arc::new(disk.clone()), Path::new("/data"), id).unwrap());
@@ -599,7 +603,7 @@ mod tests {
         Export { directory, lsn: Lsn::new(7), databases: 2, name: "dump.rdb".into(), turn: Arc::default(), is_well }
     }
 
-    /// What a survey finds out, and what the keys of each class take that change.
+    /// Returns the result of a survey, and the memory of the changed keys in each class.
     fn surveyed(units: &[(UnitOrigin, Vec<u8>)]) -> (Survey, Vec<u64>) {
         let disk = SimDisk::new(5);
         let export = export_of_stream(&disk, units);
@@ -621,7 +625,7 @@ mod tests {
         (survey, of_classes)
     }
 
-    /// A unit of effects on database 0.
+    /// Makes a unit of effects on database 0.
     fn unit_of(unit: &[Effect<'_>]) -> Vec<u8> {
         let mut effects = EffectWriter::default();
         unit.iter().for_each(|effect| effects.write(0, effect));
@@ -688,7 +692,7 @@ mod tests {
             let before = disk.operations();
             assert_eq!(export.run(&AtomicBool::new(false)).unwrap().keys, 40);
             let opened = disk.trace(before).iter().filter(|event| event.operation == "open").count();
-            // Once to look at its end, and once to learn which keys change.
+            // One reading looks at the snapshot's end, and one finds the changed keys.
             assert!(reads.contains(&(opened - 2)), "{changed}: {opened}");
             let file = disk.open(Path::new("/dump.rdb")).unwrap();
             let mut bytes = vec![0; file.size().unwrap() as usize];
@@ -704,7 +708,8 @@ mod tests {
             let steps = unit_of(&[Effect::HashSet { key: b"", field: &[b'f'; 9], value: &vec![b'v'; bytes] }]);
             unit_of(&[Effect::Part { fresh, layout: Layout::Large, steps: &steps }])
         };
-        // Their hashes differ from run to run, and in one of 128 either would be in the class of the large key.
+        // Hashes differ from run to run, and with a chance of 1 in 128 one of the two keys would be in the large key's
+        // class.
         let class = |key: &[u8]| hash_bytes(key) >> (u64::BITS - CLASSES.ilog2());
         let names = (0..).map(|number| format!("other:{number}").into_bytes());
         let others: Vec<Vec<u8>> = names.filter(|name| class(name) != class(b"large")).take(2).collect();
@@ -738,9 +743,9 @@ mod tests {
         let (survey, of_classes) = surveyed(&units);
         let of_all: u64 = of_classes.iter().sum();
         assert!(of_all > 1_000 * EXPORT_KEY_BYTES as u64);
-        // But for the swap itself, which is on no key.
+        // The margin covers the swap itself, which concerns no key.
         assert!((of_all..of_all + 16).contains(&survey.taken_bytes), "{of_all} of {}", survey.taken_bytes);
-        // If there were more of them, it would be read so often.
+        // With more groups, the snapshot would be read that often.
         let reads = groups(&of_classes, survey.taken_bytes / EXPORT_HELD_SHARE).len() as u64;
         assert!((EXPORT_HELD_SHARE..2 * EXPORT_HELD_SHARE).contains(&reads), "{reads}");
     }
