@@ -1,12 +1,12 @@
-//! A cursor over a command's arguments that answers the exact Redis error for what does not fit.
+//! A cursor over a command's arguments that returns the exact Redis error for arguments that do not fit.
 //!
-//! Arity was checked before a handler runs, so that a missing argument is a syntax error of the options behind it.
+//! Arity is checked before a handler runs, so a missing argument is a syntax error of the options.
 
 use super::error::Error;
 use crate::base::num;
 use crate::resp::request::Argv;
 
-/// The arguments behind the command's name (and its subcommand's). See the module's header.
+/// The arguments after the command's name (and its subcommand's). See the module's header.
 #[derive(Clone, Copy)]
 pub struct Args<'a> {
     argv: Argv<'a>,
@@ -14,65 +14,65 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// The arguments of `argv` from index `next` on.
+    /// Makes a cursor over `argv` that begins at index `next`.
     #[inline]
     pub fn new(argv: Argv<'a>, next: usize) -> Args<'a> {
         Args { argv, next }
     }
 
-    /// The whole command, its name included.
+    /// Returns the whole command, including its name.
     #[inline]
     pub fn argv(&self) -> Argv<'a> {
         self.argv
     }
 
-    /// Index in [`argv`](Self::argv) of the next argument.
+    /// Returns the index in [`argv`](Self::argv) of the next argument.
     #[inline]
     pub fn position(&self) -> usize {
         self.next
     }
 
-    /// How many arguments are left.
+    /// Returns the number of remaining arguments.
     #[inline]
     pub fn len(&self) -> usize {
         self.argv.len() - self.next.min(self.argv.len())
     }
 
-    /// Whether none is left.
+    /// Returns whether no argument remains.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The next argument, left in place.
+    /// Returns the next argument without consuming it.
     #[inline]
     pub fn peek(&self) -> Option<&'a [u8]> {
         self.argv.get(self.next)
     }
 
-    /// The next argument.
+    /// Takes the next argument.
     #[inline]
     pub fn bytes(&mut self) -> Result<&'a [u8], Error> {
-        // On the hot path of every command: `ok_or` would make an error each time, and drop it.
+        // This is on the hot path of every command: `ok_or` would build an error each time and drop it.
         let Some(arg) = self.argv.get(self.next) else { return Err(Error::Syntax) };
         self.next += 1;
         Ok(arg)
     }
 
-    /// The next argument as a 64-bit integer.
+    /// Takes the next argument as a 64-bit integer.
     #[inline]
     pub fn int(&mut self) -> Result<i64, Error> {
         let Some(value) = num::parse_i64(self.bytes()?) else { return Err(Error::NotInteger) };
         Ok(value)
     }
 
-    /// The next argument as a 64-bit integer; `error` when it is none.
+    /// Takes the next argument as a 64-bit integer; fails with `error` if it is not one.
     #[inline]
     pub fn int_or(&mut self, error: Error) -> Result<i64, Error> {
         num::parse_i64(self.bytes()?).ok_or(error)
     }
 
-    /// The next argument as an integer from 0 on.
+    /// Takes the next argument as an integer that is not negative.
     pub fn positive(&mut self) -> Result<i64, Error> {
         match self.int()? {
             value if value < 0 => Err(Error::NotPositive),
@@ -80,7 +80,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// The next argument as a double (never NaN).
+    /// Takes the next argument as a double (never NaN).
     pub fn double(&mut self) -> Result<f64, Error> {
         num::parse_f64(self.bytes()?).ok_or(Error::NotFloat)
     }
@@ -99,18 +99,18 @@ impl<'a> Args<'a> {
         self.len() > values && self.flag(word)
     }
 
-    /// Takes the next argument if it is one of these words, in any case, and answers which.
+    /// Takes the next argument if it is one of these words, in any case, and returns which.
     pub fn one_of<T: Copy>(&mut self, words: &[(&str, T)]) -> Option<T> {
         words.iter().find(|(word, _)| self.flag(word)).map(|(_, value)| *value)
     }
 
-    /// The remaining arguments, left in place.
+    /// Returns the remaining arguments without consuming them.
     #[inline]
     pub fn rest(&self) -> Argv<'a> {
         self.argv.skip(self.next)
     }
 
-    /// Takes the next `n` arguments as a cursor of their own; a syntax error if fewer are left.
+    /// Takes the next `n` arguments as a separate cursor; a syntax error if fewer remain.
     pub fn take(&mut self, n: usize) -> Result<Argv<'a>, Error> {
         if n > self.len() {
             return Err(Error::Syntax);
@@ -120,7 +120,7 @@ impl<'a> Args<'a> {
         Ok(taken)
     }
 
-    /// A syntax error if anything is left.
+    /// Returns a syntax error if any argument remains.
     #[inline]
     pub fn end(&self) -> Result<(), Error> {
         if self.is_empty() { Ok(()) } else { Err(Error::Syntax) }

@@ -1,33 +1,33 @@
 //! Commands decoded ahead of running them.
 //!
-//! A pipeline's lookups mostly miss the processor's cache when there are many keys, and one after the other they would
-//! wait for memory one after the other. So up to [`BATCH_MAX`] commands are decoded first, then the lookups of their first
-//! keys are begun all together ([`Batch::warm`]), then the commands run. Before each the keyspace is told where its key seems to
-//! live, so that it need not go through the index again. What they answer does not depend on it.
+//! With many keys, a pipeline's lookups mostly miss the processor's cache, and run one by one, each would wait for
+//! memory in turn. So up to [`BATCH_MAX`] commands are decoded first, then the lookups of their first keys are started
+//! together ([`Batch::warm`]), and then the commands run. Before each command, the keyspace is given the probable
+//! location of its key and need not search the index again. Replies do not depend on this hint.
 
 use super::table::{CommandTable, Entry, Finder};
 use super::{Begin, Find};
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::request::{Argv, Decoder, ProtocolError, RequestLimits, Span};
 
-/// Most commands that are decoded ahead: enough to hide the latency of memory, few enough for their lines to stay in L1.
+/// Maximum number of commands decoded ahead: enough to hide memory latency, few enough that their lines stay in L1.
 const BATCH_MAX: usize = 32;
 
-/// A command that will run.
+/// A decoded command.
 pub(crate) struct Planned<R: 'static> {
-    /// What its name was resolved to; `None` if that failed.
+    /// The entry that its name resolved to; `None` if there is none.
     pub(crate) entry: Option<&'static Entry<R>>,
-    /// Where it begins in the input.
+    /// Offset at which it begins in the input.
     pub(crate) starts_at: usize,
-    /// Its arguments lie in the decoder, not in the input.
+    /// Its arguments are in the decoder, not in the input.
     pub(crate) is_inline: bool,
     first_span: u32,
     spans: u32,
-    /// Where its first key seems to live.
+    /// Probable location of its first key.
     pub(crate) slot: Option<Slot>,
 }
 
-/// Some commands, decoded. See the module's header.
+/// A batch of decoded commands. See the module's header.
 pub(crate) struct Batch<R: 'static> {
     spans: Vec<Span>,
     commands: Vec<Planned<R>>,
@@ -41,8 +41,8 @@ impl<R> Default for Batch<R> {
 }
 
 impl<R> Batch<R> {
-    /// Decodes what is there, up to the limits; answers how many commands. An error is reported only when it is the first
-    /// thing met: those before it run first.
+    /// Decodes buffered commands up to the limits; returns their number. An error is reported only when it comes first,
+    /// so that the commands before it run.
     #[inline]
     pub(crate) fn fill(
         &mut self,
@@ -53,7 +53,7 @@ impl<R> Batch<R> {
     ) -> Result<usize, ProtocolError> {
         self.spans.clear();
         self.commands.clear();
-        // A stranger's next command may be AUTH, after which larger ones are welcome.
+        // An unauthenticated client's next command may be AUTH, after which larger commands are allowed.
         let most = if limits.unauthenticated { 1 } else { BATCH_MAX };
         while self.commands.len() < most && decoder.position() < input.len() {
             let starts_at = decoder.keep_from();
@@ -80,7 +80,8 @@ impl<R> Batch<R> {
                 }
             }
             if decoder.is_inline() && !self.commands.is_empty() {
-                // Its arguments lie in the decoder, which holds one such command at a time: it makes a batch of its own.
+                // Its arguments are in the decoder, which holds only one such command at a time, so it forms its own
+                // batch.
                 decoder.rewind_to(starts_at);
                 break;
             }
@@ -100,13 +101,13 @@ impl<R> Batch<R> {
         Ok(self.commands.len())
     }
 
-    /// Gives its memory back.
+    /// Frees the batch's memory.
     pub(crate) fn give_back(&mut self) {
         self.spans = Vec::new();
         self.commands = Vec::new();
     }
 
-    /// Begins the lookups of the commands' first keys, and notes where these seem to live.
+    /// Starts the lookups of the commands' first keys and records their probable locations.
     pub(crate) fn warm(&mut self, ks: &Keyspace, db: DbIndex, input: &[u8]) {
         let keys = self.commands.iter().map(|planned| self.first_key(planned, input));
         let slots = ks.look_ahead::<BATCH_MAX>(db, keys);
@@ -115,7 +116,7 @@ impl<R> Batch<R> {
         }
     }
 
-    /// The first key of a command; `None` where it would have to be searched for.
+    /// Returns the first key of a command; `None` if it would have to be searched for.
     #[inline]
     fn first_key<'a>(&'a self, planned: &Planned<R>, input: &'a [u8]) -> Option<&'a [u8]> {
         let keys = planned.entry?.command.keys.first()?;
@@ -135,7 +136,7 @@ impl<R> Batch<R> {
         self.commands.iter()
     }
 
-    /// The arguments of a command that was not an inline one.
+    /// Returns the arguments of a command that was not sent inline.
     #[inline]
     pub(crate) fn argv<'a>(&'a self, planned: &Planned<R>, input: &'a [u8]) -> Argv<'a> {
         let first = planned.first_span as usize;

@@ -1,5 +1,5 @@
-//! The categories of commands, by which COMMAND lists them and users are allowed them. A command's follow from its flags and its group;
-//! what these do not say its entry adds.
+//! Command categories, used by COMMAND listings and in ACL rules. They follow from a command's flags and group; its
+//! table entry adds any others.
 
 use super::{Command, Flags, Group};
 
@@ -31,17 +31,17 @@ pub(crate) const CATEGORIES: [&str; 23] = [
     "@coordination",
 ];
 
-/// The category of this name, which begins with `@`, in any case.
+/// Returns the category of this name, which begins with `@`, in any case.
 pub(crate) fn category(name: &[u8]) -> Option<&'static str> {
     CATEGORIES.into_iter().find(|category| category.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// The categories of a command, in their order.
+/// Returns the categories of a command, in their order.
 pub(crate) fn categories_of<R>(command: &Command<R>) -> impl Iterator<Item = &'static str> + '_ {
     CATEGORIES.into_iter().filter(|category| belongs_to(command, category))
 }
 
-/// Whether a command belongs to one of the [`CATEGORIES`].
+/// Returns whether a command belongs to one of the [`CATEGORIES`].
 pub(crate) fn belongs_to<R>(command: &Command<R>, category: &str) -> bool {
     let flags = command.flags;
     command.categories.contains(&category)
@@ -60,9 +60,10 @@ pub(crate) fn belongs_to<R>(command: &Command<R>, category: &str) -> bool {
 
 fn category_of_group<R>(command: &Command<R>) -> Option<&'static str> {
     match command.group {
-        // What only holds subcommands, or only asks about channels, belongs to no group; the flag tells.
+        // A command that only holds subcommands or only queries channels belongs to no group; its flags show this.
         Group::Pubsub => None,
-        // What serves some types of values only is of theirs, and what waits for other servers is about none.
+        // A command for certain value types belongs only to their groups; one that waits for other servers belongs to
+        // none.
         Group::Generic if ["@list", "@connection"].iter().any(|other| command.categories.contains(other)) => None,
         group if command.sub.is_empty() => group.category(),
         _ => None,

@@ -1,17 +1,18 @@
-//! Why a command is refused, and the text the client reads. The texts are Redis' own: programs match on them.
+//! Reasons for refusing a command, and the text that the client reads. The texts are those of Redis, because programs
+//! match on them.
 
 use std::borrow::Cow;
 
 use crate::keyspace::WrongType;
 
-/// What EXEC answers that was rolled back as a whole: then follow which of the commands has failed, counted from 1, a colon, a blank,
-/// and its error.
+/// Beginning of EXEC's error after a full rollback. It is followed by the number of the failed command, counted from 1,
+/// a colon, a blank, and that command's error.
 pub(crate) const ROLLED_BACK: &str = "EXECABORT Transaction rolled back because of command ";
 
-/// Why a command failed. `Display` gives the error reply: a code, a blank, a message.
+/// Reasons why a command failed. `Display` gives the error reply: a code, a blank, a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The arguments are not of the command's form.
+    /// The arguments do not have the form that the command requires.
     #[error("ERR syntax error")]
     Syntax,
     /// The key holds another type.
@@ -26,16 +27,16 @@ pub enum Error {
     /// An argument should be positive.
     #[error("ERR value is out of range, must be positive")]
     NotPositive,
-    /// A number lies outside what the command takes.
+    /// A number is outside the range that the command accepts.
     #[error("ERR value is out of range")]
     OutOfRange,
-    /// An index lies outside the value.
+    /// An index is outside the value.
     #[error("ERR index out of range")]
     IndexOutOfRange,
-    /// A key that must exist does not.
+    /// A required key does not exist.
     #[error("ERR no such key")]
     NoSuchKey,
-    /// An increment does not fit 64 bits.
+    /// The result of an increment does not fit 64 bits.
     #[error("ERR increment or decrement would overflow")]
     Overflow,
     /// A string would grow beyond `proto-max-bulk-len`.
@@ -44,36 +45,36 @@ pub enum Error {
     /// A reply would be larger than the largest string; see `REPLY_MAX_BYTES`.
     #[error("ERR reply exceeds maximum allowed size (proto-max-bulk-len)")]
     ReplyTooLong,
-    /// A TTL that can't be.
+    /// An invalid TTL.
     #[error("ERR invalid expire time in '{0}' command")]
     InvalidExpire(Cow<'static, str>),
-    /// The number of arguments does not fit.
+    /// The number of arguments is wrong.
     #[error("ERR wrong number of arguments for '{0}' command")]
     Arity(Cow<'static, str>),
-    /// A timeout argument is no number.
+    /// A timeout argument is not a number.
     #[error("ERR timeout is not a float or out of range")]
     TimeoutNotFloat,
     /// A timeout argument is negative.
     #[error("ERR timeout is negative")]
     TimeoutNegative,
-    /// Two ranges or counts that exclude each other, and other one-off texts.
+    /// Ranges or counts that exclude each other, and other one-off texts.
     #[error("{0}")]
     Text(Cow<'static, str>),
 }
 
 impl Error {
-    /// An error with a fixed text.
+    /// Makes an error with a fixed text.
     pub const fn text(text: &'static str) -> Error {
         Error::Text(Cow::Borrowed(text))
     }
 
-    /// An error with a text made for the occasion. What a client sent may end it with newlines, which are cut off.
+    /// Makes an error with a computed text. Text sent by a client may end with newlines, which are cut off.
     pub fn owned(mut text: String) -> Error {
         text.truncate(text.trim_end_matches(['\r', '\n']).len());
         Error::Text(Cow::Owned(text))
     }
 
-    /// Reads an error from client bytes; what is not UTF-8 is replaced.
+    /// Reads an error from client bytes, replacing invalid UTF-8.
     pub fn lossy(text: &[u8]) -> Error {
         Error::owned(String::from_utf8_lossy(text).into_owned())
     }
@@ -85,7 +86,7 @@ impl From<WrongType> for Error {
     }
 }
 
-/// Client bytes inside an error text: at most `max` of them, what is not UTF-8 replaced.
+/// Formats at most `max` client bytes for an error text, replacing invalid UTF-8.
 pub(crate) fn excerpt(bytes: &[u8], max: usize) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(max)]).into_owned()
 }

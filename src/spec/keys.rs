@@ -1,13 +1,13 @@
-//! Which arguments of a command are keys.
+//! Finds the arguments of a command that are keys.
 //!
-//! The declared key specs answer it for every command; what happens to the keys depends on the options for the few
-//! commands whose spec says [`Access::Varying`].
+//! The declared key specs locate the keys of every command. How the keys are accessed depends on options only for the
+//! few commands whose spec says [`Access::Varying`].
 
 use super::{Access, Begin, Command, Find, Flags, KeyArg, KeySpec};
 use crate::resp::request::Argv;
 
-/// The keys that `argv` names, a call of `command` of the right arity. `None` when a count or a word that tells where they
-/// are does not fit the arguments.
+/// Returns the keys in `argv`, a call of `command` with valid arity. `None` if a count or word that locates the keys
+/// does not fit the arguments.
 pub(crate) fn keys_of<R>(command: &Command<R>, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
     if let Some(find) = command.find_keys {
         return find(argv);
@@ -29,8 +29,8 @@ pub(crate) fn keys_of<R>(command: &Command<R>, argv: Argv<'_>) -> Option<Vec<Key
     (sound && !found.is_empty()).then_some(found)
 }
 
-/// The positions that COMMAND INFO shows: the first key, the last (from the end when negative), and the step between.
-/// Zeroes when no single range covers them.
+/// Returns the positions that COMMAND INFO shows: the first key, the last (from the end when negative), and the step.
+/// All are zero when no single range covers the keys.
 pub(crate) fn legacy_range<R>(command: &Command<R>) -> (i64, i64, i64) {
     if let [KeySpec { begin: Begin::Index(index), find: Find::Range { last, step, .. }, .. }] = command.keys {
         let (index, last) = (*index as i64, i64::from(*last));
@@ -45,7 +45,7 @@ pub(crate) fn legacy_range<R>(command: &Command<R>) -> (i64, i64, i64) {
         let end = if *last < 0 { i64::from(*last) } else { index + i64::from(*last) };
         covered = match covered {
             None => Some((index, end)),
-            // Ranges that do not follow each other can't be shown as one.
+            // Ranges that are not adjacent can't be shown as one.
             Some((_, before)) if before + 1 != index => continue,
             Some((first, _)) => Some((first, end)),
         };
@@ -57,7 +57,7 @@ fn keys_of_spec(spec: &KeySpec, argv: Argv<'_>, found: &mut Vec<KeyArg>) -> Opti
     let begin = match spec.begin {
         Begin::Index(index) => index,
         Begin::Keyword(word, from) => {
-            // An option that was not given brings no keys.
+            // An absent option brings no keys.
             let is_word = |at: &usize| argv[*at].eq_ignore_ascii_case(word.as_bytes());
             let found = match usize::try_from(from) {
                 Ok(from) => (from..argv.len()).find(is_word),

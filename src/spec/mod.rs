@@ -1,9 +1,9 @@
-//! What a command is: one table entry from which everything else derives.
+//! The definition of a command: one table entry from which everything else derives.
 //!
-//! Lookup, arity, admission, COMMAND INFO, COMMAND DOCS, COMMAND GETKEYS, ACL categories, the generator of random calls in
-//! the tests: all read this entry, so nothing about a command is written twice. Every family's file in
-//! [`command`](crate::command) ends in its entries. What runs a command is a parameter here: nobody who only asks what it is need
-//! know the functions behind it, and what these work with.
+//! Lookup, arity, admission, COMMAND INFO, COMMAND DOCS, COMMAND GETKEYS, ACL categories and the tests' generator of
+//! random calls all read this entry, so no fact about a command is written twice. Every family's file in
+//! [`command`](crate::command) ends in its entries. The function that runs a command is a generic parameter: code that
+//! only queries entries need not know the functions, or the state they work with.
 
 pub(crate) mod args;
 pub(crate) mod batch;
@@ -28,25 +28,25 @@ impl Flags {
     pub const WRITE: Flags = Flags(1);
     /// Reads keys, changes nothing.
     pub const READONLY: Flags = Flags(1 << 1);
-    /// May need memory: refused when there is none left.
+    /// May need memory; refused when memory is exhausted.
     pub const DENYOOM: Flags = Flags(1 << 2);
     /// For administrators.
     pub const ADMIN: Flags = Flags(1 << 3);
     /// Publish and subscribe.
     pub const PUBSUB: Flags = Flags(1 << 4);
-    /// Not from scripts.
+    /// Not allowed in scripts.
     pub const NOSCRIPT: Flags = Flags(1 << 5);
     /// May wait for a key.
     pub const BLOCKING: Flags = Flags(1 << 6);
     /// Served while data is loading.
     pub const LOADING: Flags = Flags(1 << 7);
-    /// Served by a replica that lost its leader.
+    /// Served by a replica that has lost its leader.
     pub const STALE: Flags = Flags(1 << 8);
     /// Constant or logarithmic time.
     pub const FAST: Flags = Flags(1 << 9);
     /// Served before authentication.
     pub const NO_AUTH: Flags = Flags(1 << 10);
-    /// Not inside MULTI.
+    /// Not allowed inside MULTI.
     pub const NO_MULTI: Flags = Flags(1 << 11);
     /// Its keys depend on its arguments in a way that key specs can't express.
     pub const MOVABLEKEYS: Flags = Flags(1 << 12);
@@ -60,37 +60,38 @@ impl Flags {
     pub const MAY_REPLICATE: Flags = Flags(1 << 16);
     /// Not while data is loading in the background.
     pub const NO_ASYNC_LOADING: Flags = Flags(1 << 17);
-    /// Has no key arguments that must exist (ACL and cluster hint).
+    /// No key argument has to exist (ACL and cluster hint).
     pub const NO_MANDATORY_KEYS: Flags = Flags(1 << 18);
 
-    /// Served to a client of RESP2 that has subscriptions. This flag and those below are not shown by COMMAND INFO.
+    /// Served to a RESP2 client that has subscriptions. COMMAND INFO does not show this flag or those below.
     pub const WHILE_SUBSCRIBED: Flags = Flags(1 << 19);
-    /// Runs at once though MULTI is open, and is not queued.
+    /// Runs at once even when MULTI is open, instead of being queued.
     pub const WHILE_QUEUEING: Flags = Flags(1 << 20);
-    /// Runs what was queued: what it may do is what all of that may do.
+    /// Runs the queued commands, so it may do anything that they may.
     pub const RUNS_QUEUE: Flags = Flags(1 << 21);
-    /// Asks whether the server is well: fails where a write would, because nothing can be saved.
+    /// A health check: fails where a write would fail because nothing can be saved.
     pub const TELLS_HEALTH: Flags = Flags(1 << 22);
-    /// For those only whom `enable-debug-command` allows it. DEBUG SET-DISABLE-DENY-SCRIPTS lets scripts call it.
+    /// Requires `enable-debug-command`. DEBUG SET-DISABLE-DENY-SCRIPTS lets scripts call it.
     pub const PROTECTED: Flags = Flags(1 << 23);
-    /// Visits every key of a database at one go.
+    /// Visits every key of a database in one go.
     pub const VISITS_ALL_KEYS: Flags = Flags(1 << 24);
-    /// Blocks only for what it does itself, and not until others have done something.
+    /// Blocks only for its own work, not until other clients act.
     pub const WAITS_FOR_ITSELF: Flags = Flags(1 << 25);
 
-    /// Both sets.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn and(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
 
-    /// Whether any flag of `other` is here.
+    /// Returns whether any flag of `other` is in the set.
     #[inline]
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// The names COMMAND INFO gives, in Redis' order. It does not show [`MAY_REPLICATE`](Flags::MAY_REPLICATE).
+    /// Returns the names that COMMAND INFO gives, in Redis' order. It does not show
+    /// [`MAY_REPLICATE`](Flags::MAY_REPLICATE).
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         const NAMES: [(Flags, &str); 18] = [
             (Flags::WRITE, "write"),
@@ -123,7 +124,7 @@ impl std::ops::BitOr for Flags {
     }
 }
 
-/// What a command is about; as COMMAND DOCS groups it.
+/// A command's subject, as grouped by COMMAND DOCS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Group {
@@ -148,7 +149,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// The name COMMAND DOCS gives.
+    /// Returns the name that COMMAND DOCS gives.
     pub fn name(self) -> &'static str {
         match self {
             Group::Bitmap => "bitmap",
@@ -172,7 +173,7 @@ impl Group {
         }
     }
 
-    /// The ACL category that membership in the group brings, if any.
+    /// Returns the ACL category that the group implies, if any.
     pub fn category(self) -> Option<&'static str> {
         Some(match self {
             Group::Bitmap => "@bitmap",
@@ -196,16 +197,16 @@ impl Group {
     }
 }
 
-/// What a command does with the keys of one key spec.
+/// How a command accesses the keys of one key spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reads the value (`RO ACCESS`).
     Read,
-    /// May change and answer data: its options say (`RW ACCESS UPDATE VARIABLE_FLAGS`).
+    /// May change and return data, depending on its options (`RW ACCESS UPDATE VARIABLE_FLAGS`).
     Varying,
     /// Reads only metadata such as type or length (`RO`).
     Inspect,
-    /// Reads the value, and may note what it found in it (`RW ACCESS`).
+    /// Reads the value, and may record what it found in it (`RW ACCESS`).
     Note,
     /// Reads the value and adds to it (`RW ACCESS INSERT`).
     Merge,
@@ -215,26 +216,26 @@ pub enum Access {
     Overwrite,
     /// Creates without looking (`OW INSERT`).
     Create,
-    /// Changes and answers data (`RW ACCESS UPDATE`).
+    /// Changes and returns data (`RW ACCESS UPDATE`).
     Update,
-    /// Changes without answering data (`RW UPDATE`).
+    /// Changes without returning data (`RW UPDATE`).
     Modify,
     /// Adds data (`RW INSERT`).
     Insert,
     /// Removes data (`RW DELETE`).
     Remove,
-    /// Takes data out and answers it (`RW ACCESS DELETE`).
+    /// Takes data out and returns it (`RW ACCESS DELETE`).
     Take,
     /// As [`Take`](Access::Take), of keys that the spec may miss (`RW ACCESS DELETE INCOMPLETE`).
     TakeSome,
     /// Deletes the key (`RM DELETE`).
     Delete,
-    /// Is no key: the name of a channel that belongs to a slot as keys do (`NOT_KEY`).
+    /// Not a key, but the name of a channel, which belongs to a slot like a key (`NOT_KEY`).
     Channel,
 }
 
 impl Access {
-    /// The flag names that COMMAND INFO gives for the key spec.
+    /// Returns the flag names that COMMAND INFO gives for the key spec.
     pub fn flag_names(self) -> &'static [&'static str] {
         match self {
             Access::Read => &["RO", "access"],
@@ -257,18 +258,18 @@ impl Access {
     }
 }
 
-/// Where a key spec begins.
+/// The start of a key spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
     /// At this argument (the name is 0).
     Index(usize),
-    /// Behind this word, searched from this argument on; negative: from this one of the last arguments back.
+    /// After this word, searched from this argument on; if negative, backward from this argument counted from the end.
     Keyword(&'static str, i32),
-    /// Somewhere: only the command itself knows.
+    /// Unknown; only the command itself can find it.
     Unknown,
 }
 
-/// Which arguments from there on are keys.
+/// The arguments from the start on that are keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Find {
     /// Up to `last` relative to the beginning (negative: from the command's end), every `step`-th; `limit` above 1 divides
@@ -278,25 +279,25 @@ pub enum Find {
         last: i32,
         /// Distance from one key to the next.
         step: usize,
-        /// Only the first `1/limit` of the remaining arguments; 0 and 1: all.
+        /// Only the first `1/limit` of the remaining arguments; 0 and 1 mean all.
         limit: usize,
     },
-    /// As many as the argument at the beginning says, behind it.
+    /// The count is at the start; that many keys follow.
     Counted,
-    /// Those that the command itself knows.
+    /// Only the command itself can find the keys.
     Unknown,
-    /// The same, each with a value behind it.
+    /// The count is at the start; that many keys follow, each with a value after it.
     CountedPairs,
 }
 
-/// Where a command's keys are among its arguments.
+/// The location of a command's keys among its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeySpec {
-    /// Where to begin.
+    /// The start.
     pub begin: Begin,
-    /// How many.
+    /// The range from the start.
     pub find: Find,
-    /// What happens to them.
+    /// How the keys are accessed.
     pub access: Access,
 }
 
@@ -316,7 +317,7 @@ impl KeySpec {
         KeySpec { begin: Begin::Index(index), find: Find::Range { last, step, limit: 0 }, access }
     }
 
-    /// Keys that no rule tells, because data or the order of options does.
+    /// Keys that no rule locates, because they depend on data or on the order of options.
     pub const fn unknown(access: Access) -> KeySpec {
         KeySpec { begin: Begin::Unknown, find: Find::Unknown, access }
     }
@@ -326,13 +327,13 @@ impl KeySpec {
         KeySpec { begin: Begin::Index(index), find: Find::Counted, access }
     }
 
-    /// Argument `index` counts the keys that follow it, each with a value behind it.
+    /// Argument `index` counts the keys that follow it, each with a value after it.
     pub const fn counted_pairs(index: usize, access: Access) -> KeySpec {
         KeySpec { begin: Begin::Index(index), find: Find::CountedPairs, access }
     }
 }
 
-/// What the first argument of a command says that runs a script.
+/// How the first argument of a script command identifies the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runs {
     /// The script's text.
@@ -343,65 +344,66 @@ pub enum Runs {
     Function,
 }
 
-/// Which databases a command has to do with.
+/// The databases that a command uses.
 #[derive(Clone, Copy, Debug)]
 pub enum Databases {
-    /// That of the connection, if it has to do with keys at all.
+    /// The connection's database, if the command has keys.
     Current,
-    /// The one that it selects, which is its first argument.
+    /// The database selected by the first argument.
     Selected,
-    /// Those at the arguments that this finds, and that of the connection if it has keys there.
+    /// The databases at the arguments found by this function, and the connection's if the command has keys in it.
     Named(fn(Argv<'_>) -> Vec<usize>),
-    /// All.
+    /// All databases.
     All,
 }
 
-/// Whether a call answers as much as is stored, however much that is.
+/// Whether a reply grows without bound with the stored data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswersAll {
-    /// It does not.
+    /// It never does.
     Never,
     /// It does.
     Always,
-    /// It does without this option.
+    /// It does unless this option is given.
     Without(&'static str),
-    /// It does if the range in its arguments 2 and 3 goes to the last one, without LIMIT.
+    /// It does if the range in arguments 2 and 3 reaches the last element, without LIMIT.
     ToTheLast,
 }
 
-/// Which arguments of a command are channels.
+/// The arguments of a command that are channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channels {
     /// None.
     None,
-    /// The first.
+    /// The first argument.
     First,
-    /// All.
+    /// All arguments.
     All,
-    /// All, and they are patterns of channels.
+    /// All arguments, which are channel patterns.
     Patterns,
 }
 
-/// Which arguments of a command are secret. The name is argument 0.
+/// The secret arguments of a command. The name is argument 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Secret {
-    /// All from this one on.
+    /// All arguments from this one on.
     From(usize),
-    /// So many behind a word, which is searched from argument `first` on.
+    /// A number of arguments after a word, which is searched for from argument `first` on.
     After {
         /// The word, in any case.
         word: &'static str,
         /// Where the search begins.
         first: usize,
-        /// How many arguments behind it are secret.
+        /// Number of secret arguments after the word.
         count: usize,
     },
-    /// From argument `first` on stands a command as it would be called: what is secret there. It is asked about and not run.
+    /// A complete command begins at argument `first`, with its own secrets. It is queried but not run.
     Call {
         /// The command's name.
         first: usize,
     },
-    /// From argument `first` on names and values of parameters take turns: the values of those that are secret or not known.
+    /// Parameter names and values alternate from argument `first` on. Values of secret or unknown parameters are
+    /// secret.
     Settings {
         /// The first name.
         first: usize,
@@ -413,71 +415,72 @@ pub enum Secret {
 pub struct KeyArg {
     /// Its index among the arguments, the command's name being 0.
     pub index: usize,
-    /// What happens to it.
+    /// How the key is accessed.
     pub access: Access,
 }
 
-/// Finds the argument at which the command begins that a call is to run; `None` if there is none.
+/// Finds the argument at which a nested command to be run begins; `None` if there is none.
 pub type FindInner = fn(Argv<'_>) -> Option<usize>;
 
 /// Finds the keys among the arguments of a call.
 pub type FindKeys = fn(Argv<'_>) -> Option<Vec<KeyArg>>;
 
-/// One command or subcommand, run by an `R`.
+/// A command or subcommand, run by an `R`.
 #[derive(Clone, Copy)]
 pub struct Command<R: 'static> {
-    /// Lower-case name; a subcommand's without its container's.
+    /// Lower-case name; for a subcommand, without its container's.
     pub name: &'static str,
-    /// Arguments including the name (and the container's); negative: at least that many.
+    /// Number of arguments including the name (and the container's); a negative number is a minimum.
     pub arity: i32,
     /// See [`Flags`].
     pub flags: Flags,
-    /// Where its keys are.
+    /// The location of its keys.
     pub keys: &'static [KeySpec],
-    /// Finds its keys, where `keys` can't say where they are. `None` if the arguments do not fit.
+    /// Finds its keys where `keys` can't describe them. `None` if the arguments do not fit.
     pub find_keys: Option<FindKeys>,
-    /// What happens to a key that `keys` says is [`Varying`](Access::Varying), or [modified](Access::Modify) in general, by the options of
-    /// a call.
+    /// Determines from a call's options the access to a key that `keys` lists as [`Varying`](Access::Varying), or as
+    /// [modified](Access::Modify) in general.
     pub access_by: Option<fn(Argv<'_>) -> Access>,
-    /// Whether it answers as much as is stored.
+    /// Whether its reply grows without bound with the stored data.
     pub answers_all: AnswersAll,
-    /// What it is about.
+    /// Its group.
     pub group: Group,
-    /// The Redis version that brought it.
+    /// The Redis version that introduced it.
     pub since: &'static str,
-    /// Its cost.
+    /// Its time complexity.
     pub complexity: &'static str,
-    /// One sentence.
+    /// A summary of one sentence.
     pub summary: &'static str,
     /// Its arguments, in the notation of [`syntax`](self::syntax).
     pub syntax: &'static str,
-    /// ACL categories beyond those that group and flags bring, such as `@dangerous`.
+    /// ACL categories in addition to those implied by group and flags, such as `@dangerous`.
     pub categories: &'static [&'static str],
     /// Subcommands.
     pub sub: &'static [Command<R>],
     /// Its arguments that are channels.
     pub channels: Channels,
-    /// The databases that a user must be allowed.
+    /// The databases for which a user needs permission.
     pub databases: Databases,
-    /// Arguments that nobody is shown.
+    /// Its secret arguments.
     pub secrets: &'static [Secret],
-    /// What script it runs, if it runs one.
+    /// The script that it runs, if any.
     pub runs: Option<Runs>,
-    /// Where among its arguments another command stands that it runs, if it does: a call needs the rights for both, and its keys are
-    /// those of both.
+    /// Finds the nested command that it runs, if any. A call needs the rights for both commands and has the keys of
+    /// both.
     pub inner: Option<FindInner>,
-    /// Whether that command may run another one itself, unless it is of this sort, too: so there are never more than three.
+    /// Whether the nested command may itself run another one. Commands of this kind can't be nested, so there are never
+    /// more than three.
     pub nests: bool,
-    /// The event that its changes are told as, where that does not follow from these changes alone.
+    /// The keyspace event of its changes, where the event does not follow from the changes alone.
     pub event: &'static str,
     /// Hints for clients as COMMAND INFO gives them, such as `nondeterministic_output`.
     pub tips: &'static [&'static str],
-    /// What runs it.
+    /// Runs the command.
     pub run: R,
 }
 
 impl<R> Command<R> {
-    /// An entry that says nothing but what runs it.
+    /// An entry with nothing but the function that runs the command.
     pub const fn new(run: R) -> Command<R> {
         Command {
             name: "",
