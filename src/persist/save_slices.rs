@@ -30,7 +30,7 @@ use crate::programs::scripts::Scripts;
 use crate::spec::session_key::SessionKey;
 use crate::spec::table::CommandId;
 
-/// How often a snapshot that the whole server waits for is looked at.
+/// How often the server polls a snapshot while it does nothing but wait for it.
 const WAIT_STEP: Duration = Duration::from_millis(1);
 
 impl Persistence {
@@ -81,7 +81,7 @@ impl Persistence {
             },
             Stage::Exporting(exporting, ended) => {
                 let Some(exported) = exporting.outcome() else { return false };
-                // Its thread has freed what it worked with, of which the counts of this one tell nothing.
+                // The snapshot's thread has freed its memory, which this thread's counts do not show.
                 self.news.has_freed_memory = true;
                 match exported {
                     Ok(Exported { path, keys }) => {
@@ -96,7 +96,7 @@ impl Persistence {
         true
     }
 
-    /// Begins the copy. Answers whether the directory is there for it.
+    /// Begins the copy. Returns whether the directory is ready for it.
     fn begin_copy(&mut self, ks: &Keyspace, env: &Env<'_>) -> Result<bool, String> {
         let Some(directory) = self.saving.directory()? else { return Ok(false) };
         let wake = Arc::clone(&self.saving.wake);
@@ -121,7 +121,7 @@ impl Persistence {
         Ok(true)
     }
 
-    /// All has been copied, as of the last unit that was committed.
+    /// Ends the copy: everything is copied, as of the last committed unit.
     fn end_copy(&mut self, ks: &Keyspace, env: &Env<'_>) {
         let log_bytes = self.journal.as_ref().map_or(0, |journal| journal.log().written_bytes());
         let begins_log = self.wants_log(env.config);
@@ -138,12 +138,12 @@ impl Persistence {
             );
         }
         if begins_log {
-            // What changes from here on is not in the snapshot: the log begins with it.
+            // Later changes are not in the snapshot: the journal begins with them.
             self.tail = Some(Tail::default());
         }
     }
 
-    /// The number that a snapshot of all that was committed has: that of the last unit, or, without a log, a new one.
+    /// Returns the Lsn for a snapshot of all committed units: the last unit's or, without a journal, a new one.
     pub(crate) fn last_lsn(&self) -> Lsn {
         match (&self.journal, &self.tail) {
             (Some(journal), Some(tail)) => journal.lsn_of(tail),
@@ -152,12 +152,12 @@ impl Persistence {
         }
     }
 
-    /// Whether `appendonly` asks for a log that is not there.
+    /// Returns whether `appendonly` asks for a journal that does not exist yet.
     pub(crate) fn wants_log(&self, config: &Config) -> bool {
         config.appendonly && self.journal.is_none() && !matches!(self.saving.home, Home::None)
     }
 
-    /// The snapshot under way is complete. It is concluded at once, or when the log has begun that is to follow upon it.
+    /// Completes the current snapshot. It is concluded at once, or when the journal that follows it has begun.
     fn complete(&mut self, ks: &Keyspace, env: &Env<'_>, done: &Done) {
         let Some(Run { began, stage: Stage::Ending(_, ended), .. }) = &self.saving.run else { return };
         let (took, ended) = (began.elapsed(), *ended);
@@ -176,8 +176,8 @@ impl Persistence {
         }
     }
 
-    /// The snapshot under way is complete, and so is, or `begun` says why not, what had to follow upon it at once. What is left
-    /// to do is the file that `rdb-export` asks for.
+    /// The current snapshot is complete, and the journal that follows it has begun, or `begun` gives the error.
+    /// Continues with the file that `rdb-export` asks for, if any.
     fn export_or_conclude(&mut self, ks: &Keyspace, env: &Env<'_>, ended: Ended, begun: Result<(), String>) {
         let is_asked_for = env.config.rdb_export && self.saving.run.as_ref().is_some_and(|run| run.wants_rdb);
         match begun {
@@ -197,7 +197,7 @@ impl Persistence {
         }
     }
 
-    /// Has the snapshot up to `lsn` written as RDB.
+    /// Starts to write the snapshot up to `lsn` as RDB.
     fn begin_export(&self, config: &Config, lsn: Lsn, databases: DbIndex) -> Result<Exporting, String> {
         let saving = &self.saving;
         let Home::Open(directory) = &saving.home else { return Err("there is no directory for it".to_owned()) };
@@ -216,8 +216,8 @@ impl Persistence {
         Exporting::begin(export, &saving.platform, move || wake()).map_err(no_thread)
     }
 
-    /// Ends the snapshot under way: tells what became of it, of the log that was to begin behind it, and of the file for Redis, and
-    /// acts on that.
+    /// Concludes the current snapshot: reports the outcome of the snapshot, of the journal that was to follow it and of
+    /// the RDB file, and acts on it.
     pub(crate) fn conclude(&mut self, env: &Env<'_>, outcome: Result<(Ended, Rdb), String>, begun: Result<(), String>) {
         let Some(Run { purpose, wants_rdb, began, .. }) = self.saving.run.take() else { return };
         self.saving.concluded += 1;
@@ -249,7 +249,7 @@ impl Persistence {
         self.news.changes_admission = true;
     }
 
-    /// A snapshot is complete. Answers whether that is all that was asked for.
+    /// Records a complete snapshot. Returns whether it fulfils everything that was requested.
     fn note_saved(
         &mut self,
         env: &Env<'_>,
@@ -268,7 +268,8 @@ impl Persistence {
             return Err(error);
         }
         saving.history_mut(purpose).done += 1;
-        // With `rdb-export`, when the last one was made tells how old the file is, which others do not write.
+        // With `rdb-export`, the time of the last save gives the age of the RDB file, which other snapshots do not
+        // write.
         if matches!(rdb, Rdb::Written) || !env.config.rdb_export {
             saving.saved_ms = env.clock.now_ms();
             saving.points_since_ms = env.clock.steady_ms();
@@ -277,7 +278,7 @@ impl Persistence {
         Ok(())
     }
 
-    /// A start reads this snapshot from now on.
+    /// Makes this snapshot the base from which a start loads.
     fn base_replaced(&mut self, done: &Done, ended: &Ended, took: Duration) {
         tracing::info!(
             "snapshot: {} keys, {} bytes, up to Lsn {}, in {:.1} s",
@@ -289,51 +290,52 @@ impl Persistence {
         let saving = &mut self.saving;
         saving.base_bytes = done.file_bytes;
         saving.log_bytes_offset = -i64::try_from(ended.log_bytes).unwrap_or(i64::MAX);
-        // The log may have gone on, and been closed, since all was copied.
+        // The journal may have continued, and been closed, since the copy ended.
         saving.last = saving.last.max(ended.lsn);
     }
 
-    /// Notes the outcome for the clients that wait for a snapshot.
+    /// Records the outcome for the clients that wait for a snapshot.
     fn answer(&mut self, waiting: Vec<(SessionKey, CommandId)>, outcome: &Result<(), String>) {
         self.news.answers.extend(waiting.into_iter().map(|client| (client, outcome.clone())));
     }
 
-    /// Without a journal the tail is kept for one that has not begun. Drops it.
+    /// Drops the tail if there is no journal: it was kept for one that has not begun.
     fn drop_unattached_tail(&mut self) {
         if self.journal.is_none() {
             self.tail = None;
         }
     }
 
-    /// Gives up the snapshot under way. Answers whether there was time for that: one that is complete stays.
+    /// Cancels the current snapshot. Returns whether it was in time: a complete snapshot stays.
     pub(crate) fn cancel_save(&mut self) -> bool {
-        // The thread that writes is told when its writer is dropped.
-        // That which begins the log can't be called back.
+        // Dropping the writer tells its thread to stop.
+        // A snapshot that begins the journal can't be cancelled.
         let is_cancelled = |run: &mut Run| !matches!(run.stage, Stage::Beginning(..));
         if self.saving.run.take_if(is_cancelled).is_none() {
             return false;
         }
         self.drop_unattached_tail();
         tracing::warn!("the snapshot was cancelled");
-        // Somebody may wait for it who is not told otherwise.
+        // A waiter may have no other way to notice the end.
         (self.saving.wake)();
         let waiting = std::mem::take(&mut self.saving.waiting);
         self.answer(waiting, &Err("the snapshot was cancelled".to_owned()));
         true
     }
 
-    /// Forgets the snapshot that is to follow upon the one under way. Answers whether there was one.
+    /// Cancels the snapshot scheduled after the current one. Returns whether there was one.
     pub(crate) fn cancel_scheduled_save(&mut self) -> bool {
         let waiting = std::mem::take(&mut self.saving.waiting_for_next);
         self.answer(waiting, &Err("the snapshot was cancelled".to_owned()));
         self.saving.unschedule(Purpose::Save)
     }
 
-    /// Makes a snapshot of all that is there, or completes the one under way if it will hold that, while nobody is served. Not
-    /// inside of a unit that has changed something. Whether it could be written as RDB says [`Saving::has_export_failed`].
+    /// Makes a snapshot of all data while no clients are served, or completes the current one if it will hold all data.
+    /// Must not be called within a unit that has changed data. [`Saving::has_export_failed`] tells whether the RDB file
+    /// could be written.
     pub(crate) fn save_at_once(&mut self, ks: &Keyspace, env: &Env<'_>) -> Result<(), String> {
         if self.saving.is_ending() {
-            // It may lack what has changed of late.
+            // The current snapshot may lack recent changes.
             self.complete_save(ks, env);
         }
         self.saving.begin_or_join(env.clock.steady_ms());
@@ -353,7 +355,8 @@ impl Persistence {
         }
     }
 
-    /// Has the log opened that begins behind the snapshot up to `lsn`. What changes meanwhile gathers in the tail.
+    /// Starts to open the journal that follows the snapshot up to `lsn`. Changes made in the meantime gather in the
+    /// tail.
     pub(crate) fn open_log(&mut self, config: &Config, lsn: Lsn) -> Result<Job<Log>, String> {
         ignore_file_size_signal();
         let Home::Open(directory) = &self.saving.home else {
@@ -361,7 +364,7 @@ impl Persistence {
         };
         let (directory, platform) = (Arc::clone(directory), self.saving.platform.clone());
         let ended = self.saving.ended_log.clone();
-        // Until there is space for it the server goes on as before.
+        // Until there is space for the journal, the server continues as before.
         let options = Options { policy: config.appendfsync.into(), may_wait_for_space: false, ..platform.options };
         let (wake, done) = (Arc::clone(&self.saving.wake_for_log), Arc::clone(&self.saving.wake));
         let work = {
@@ -385,7 +388,7 @@ impl Persistence {
         platform.begin("log-begin", work, move || done()).map_err(no_thread)
     }
 
-    /// Goes on with the log that was opened behind the snapshot up to `lsn`, and with what has gathered since.
+    /// Continues with the journal opened after the snapshot up to `lsn`, and hands it the changes gathered since.
     pub(crate) fn begin_log(&mut self, env: &Env<'_>, log: Log, lsn: Lsn) -> Result<(), String> {
         if !self.wants_log(env.config) {
             self.tail = None;

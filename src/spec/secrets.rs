@@ -1,13 +1,13 @@
-//! Arguments that nobody is to read who is shown what others have called: passwords.
+//! Arguments hidden from MONITOR, SLOWLOG and other displays of calls, such as passwords.
 
 use super::{Command, Secret};
 use crate::config::Parameter;
 use crate::resp::request::Argv;
 
-/// What stands in a secret's place, as in Redis.
+/// The replacement shown for a secret, as in Redis.
 pub(crate) const REDACTED: &[u8] = b"(redacted)";
 
-/// Which arguments of a call of `command` are secret, by index; those behind the end are not.
+/// Returns which arguments of a call of `command` are secret, by index; arguments past the end are not.
 pub(crate) fn secrets_of<R>(command: &Command<R>, argv: Argv<'_>) -> Vec<bool> {
     if command.secrets.is_empty() {
         return Vec::new();
@@ -22,7 +22,7 @@ pub(crate) fn secrets_of<R>(command: &Command<R>, argv: Argv<'_>) -> Vec<bool> {
                 let is_word = |at: &usize| argv[*at].eq_ignore_ascii_case(word.as_bytes());
                 (first..argv.len()).filter(is_word).for_each(|at| hide(at + 1, count));
             }
-            // For whoever has the commands' table.
+            // Resolved by the command table, which knows the other command.
             Secret::Call { .. } => {}
             Secret::Settings { first } => {
                 // Wherever a name stands, for one value that is missing shifts all behind it.

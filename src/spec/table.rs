@@ -1,4 +1,4 @@
-//! The command table: finds a command by name, and numbers all of them for statistics.
+//! The command table: finds commands by name and numbers them for statistics.
 
 use super::error::{Error, excerpt};
 use super::keys::keys_of;
@@ -6,44 +6,45 @@ use super::secrets::secrets_of;
 use super::{Command, Databases, Flags, KeyArg, Secret};
 use crate::resp::request::Argv;
 
-/// Names a command or subcommand of the table, for as long as the program runs. Those who only note which it was keep this.
+/// Identifies a command or subcommand of the table for the life of the program; for code that only records which
+/// command it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandId(u16);
 
 impl CommandId {
-    /// Its place among all commands and subcommands.
+    /// Its index among all commands and subcommands.
     #[inline]
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }
 
-/// A command in its table. `R` is what [runs](Command::run) it.
+/// A command in its table. `R` is the type that [runs](Command::run) it.
 pub struct Entry<R: 'static> {
-    /// What it is.
+    /// The command's definition.
     pub command: &'static Command<R>,
-    /// Names it.
+    /// The command's id.
     pub id: CommandId,
-    /// Lower-case name, a subcommand's with its container's: `client|kill`.
+    /// Lower-case name; a subcommand's includes its container's: `client|kill`.
     pub full_name: String,
     /// Subcommands.
     pub sub: Vec<Entry<R>>,
-    /// What clients call it, in lower case: its name, unless the configuration gives it another.
+    /// The name for clients, in lower case: its own name unless the configuration renames it.
     called: String,
-    /// The same as [`NameKey`].
+    /// The name for clients as a [`NameKey`].
     key: NameKey,
-    /// The fewest arguments with which it runs as it stands, its names included, and how many more it takes. A container takes none:
-    /// there its subcommand must be found.
+    /// The minimum number of arguments for running this entry directly, including its names, and the number of further
+    /// arguments that it accepts. A container accepts none, so its subcommand must be found.
     plain_args: (usize, usize),
 }
 
-/// Why a command can't have another name. The texts are Redis'.
+/// Reasons why a command can't be renamed. The texts are those of Redis.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenameError {
-    /// There is none of the old name.
+    /// No command has the old name.
     #[error("No such command in rename-command: '{0}'")]
     Unknown(String),
-    /// There is one of the new name.
+    /// The new name is taken.
     #[error("Target command name already exists: '{0}'")]
     Taken(String),
 }
@@ -56,7 +57,7 @@ impl<R> Entry<R> {
         argc.wrapping_sub(fewest) <= more
     }
 
-    /// How many leading arguments are names: 1, or 2 for a subcommand.
+    /// Number of leading arguments that are names: 1, or 2 for a subcommand.
     #[inline]
     pub fn name_args(&self) -> usize {
         1 + usize::from(self.full_name.len() > self.command.name.len())
@@ -66,17 +67,17 @@ impl<R> Entry<R> {
         self.called.as_bytes().eq_ignore_ascii_case(name)
     }
 
-    /// The subcommand of this name, in any case.
+    /// Returns the subcommand of this name, in any case.
     pub fn find_sub(&self, name: &[u8]) -> Option<&Entry<R>> {
         self.sub.iter().find(|sub| sub.command.name.as_bytes().eq_ignore_ascii_case(name))
     }
 }
 
-/// A command that is given to another one to run.
+/// A nested command, given to another one to run.
 pub struct Inner<'t, 'a, R: 'static> {
-    /// At which argument of the call it begins.
+    /// The argument of the call at which it begins.
     pub at: usize,
-    /// Which one it is.
+    /// Its table entry.
     pub entry: &'t Entry<R>,
     /// Its own arguments.
     pub argv: Argv<'a>,
@@ -87,20 +88,21 @@ pub struct CommandTable<R: 'static> {
     entries: Vec<Entry<R>>,
     /// Open addressing over a case-folded hash of the name; holds index + 1, 0 is empty.
     slots: Vec<u16>,
-    /// By id: the place in `entries`, and that among its subcommands.
+    /// By id: the index in `entries`, and the index among its subcommands.
     places: Vec<(u16, Option<u16>)>,
 }
 
 impl<R> CommandTable<R> {
-    /// A table of the commands of all families.
+    /// Builds the table from the commands of all families.
     ///
     /// # Panics
-    /// When two commands have one name: the table is a constant of the program.
+    /// When two commands have the same name: the table is a constant of the program.
     pub fn new(families: &[&'static [Command<R>]]) -> CommandTable<R> {
         CommandTable::renamed(families, &[]).unwrap_or_else(|error| unreachable!("nothing is renamed: {error}"))
     }
 
-    /// The same, where some commands have other names, or, with an empty one, are not there. `names` are pairs of old and new.
+    /// Builds the table with some commands renamed or, with an empty new name, removed. `names` holds pairs of old and
+    /// new names.
     pub fn renamed(
         families: &[&'static [Command<R>]],
         names: &[(Vec<u8>, Vec<u8>)],
@@ -128,17 +130,17 @@ impl<R> CommandTable<R> {
         table
     }
 
-    /// All commands in the order of their names.
+    /// Iterates over the commands in the order of their names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Entry<R>> {
         self.entries.iter()
     }
 
-    /// How many ids there are: commands and subcommands together.
+    /// Returns the number of ids: commands and subcommands together.
     pub fn ids(&self) -> usize {
         self.places.len()
     }
 
-    /// The command or subcommand of this id, which must be this table's.
+    /// Returns the command or subcommand of this id, which must be from this table.
     #[inline]
     pub fn by_id(&self, id: CommandId) -> &Entry<R> {
         let (place, sub) = self.places[id.index()];
@@ -146,12 +148,12 @@ impl<R> CommandTable<R> {
         sub.map_or(entry, |sub| &entry.sub[usize::from(sub)])
     }
 
-    /// The same by the id's [index](CommandId::index), if there is one of it.
+    /// Returns the command or subcommand with this [index](CommandId::index), if there is one.
     pub fn by_index(&self, index: usize) -> Option<&Entry<R>> {
         (index < self.ids()).then(|| self.by_id(CommandId(index as u16)))
     }
 
-    /// The command or subcommand of this full name (`client|kill`), in any case.
+    /// Finds the command or subcommand of this full name (`client|kill`), in any case.
     pub fn find_full(&self, name: &[u8]) -> Option<&Entry<R>> {
         match name.iter().position(|byte| *byte == b'|') {
             None => self.find(name),
@@ -159,7 +161,7 @@ impl<R> CommandTable<R> {
         }
     }
 
-    /// The command that `argv` names, whatever its arguments.
+    /// Finds the command that `argv` names, without checking its arguments.
     pub fn named_by(&self, argv: Argv<'_>) -> Option<&Entry<R>> {
         let entry = self.find(argv.get(0)?)?;
         match argv.get(1) {
@@ -168,7 +170,7 @@ impl<R> CommandTable<R> {
         }
     }
 
-    /// The command of this name, in any case.
+    /// Finds the command of this name, in any case.
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<&Entry<R>> {
         let key = NameKey::new(name);
@@ -182,28 +184,29 @@ impl<R> CommandTable<R> {
         }
     }
 
-    /// The command of this name by its place in the table.
+    /// Finds the index in the table of the command of this name.
     pub fn place(&self, name: &[u8]) -> Option<u16> {
         let name = self.find(name)?.command.name;
         self.entries.binary_search_by_key(&name, |entry| entry.command.name).ok().map(|place| place as u16)
     }
 
-    /// The command at a place.
+    /// Returns the command at an index.
     #[inline]
     pub fn at(&self, place: u16) -> Option<&Entry<R>> {
         self.entries.get(usize::from(place))
     }
 
-    /// The command or subcommand that `argv` calls, its number of arguments checked.
+    /// Finds the command or subcommand that `argv` calls, and checks its number of arguments.
     #[inline]
     pub fn resolve(&self, argv: Argv<'_>) -> Result<&Entry<R>, Error> {
         let entry = argv.get(0).and_then(|name| self.find(name)).ok_or_else(|| unknown_command(argv))?;
         self.resolve_in(entry, argv)
     }
 
-    /// The command that a call of `command` is to run, if it [runs](Command::inner) others. Fails if that is none, has not the right
-    /// number of arguments, or must not be run by another one: what belongs to a connection or a transaction, and what runs others itself
-    /// where `command` does not take [that](Command::nests).
+    /// Finds the nested command that a call of `command` runs, if it [runs](Command::inner) others. Fails if there is
+    /// no such command, if its number of arguments is wrong, or if it must not be nested. The last case covers commands
+    /// that concern a connection or a transaction, and commands that run others themselves unless `command` allows
+    /// [that](Command::nests).
     pub fn inner_of<'a>(&self, command: &Command<R>, argv: Argv<'a>) -> Result<Option<Inner<'_, 'a, R>>, Error> {
         let Some(find) = command.inner else { return Ok(None) };
         let at = find(argv).ok_or(Error::Syntax)?;
@@ -222,12 +225,12 @@ impl<R> CommandTable<R> {
         Ok(Some(Inner { at, entry, argv }))
     }
 
-    /// The command whose name stands at argument `at` of a call of `entry`: at 0 that one.
+    /// Returns the command whose name is at argument `at` of a call of `entry`; `entry` itself at 0.
     pub fn named_at<'t>(&'t self, entry: &'t Entry<R>, argv: Argv<'_>, at: usize) -> &'t Entry<R> {
         if at == 0 { entry } else { self.named_by(argv.skip(at)).unwrap_or(entry) }
     }
 
-    /// Which arguments of a call are keys: the [command's own](keys_of), and those of what it runs.
+    /// Returns which arguments of a call are keys: the [command's own](keys_of), and those of its nested commands.
     #[inline]
     pub fn keys_of(&self, command: &Command<R>, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
         if command.inner.is_none() { keys_of(command, argv) } else { self.keys_of_all(command, argv) }
@@ -244,8 +247,8 @@ impl<R> CommandTable<R> {
         Some(keys)
     }
 
-    /// Which arguments of a call are secret, by index: the [command's own](secrets_of), and those of what it is to run or is asked about,
-    /// whether that may run or not.
+    /// Returns which arguments of a call are secret, by index: the [command's own](secrets_of), and those of a nested
+    /// or queried command, whether or not that may run.
     pub(crate) fn secrets_of(&self, command: &Command<R>, argv: Argv<'_>) -> Vec<bool> {
         let mut are_secret = secrets_of(command, argv);
         let (mut command, mut rest, mut begin) = (command, argv, 0);
@@ -253,15 +256,15 @@ impl<R> CommandTable<R> {
             are_secret.resize(at.min(argv.len()), false);
             are_secret.resize(argv.len(), true);
         };
-        // The command that this one is asked about. It is looked for once, since a call may nest such questions a million times over.
+        // The queried command is looked up only once, because a call may nest such queries a million deep.
         let mut asked = command.secrets.iter().find_map(|secret| match *secret {
             Secret::Call { first } => Some(first),
             _ => None,
         });
-        // A loop, for a call may name such commands many times over.
+        // This is a loop, because a call may nest such commands very deeply.
         while asked.is_some() || command.inner.is_some() {
             let Some(at) = asked.take().or_else(|| command.inner.and_then(|find| find(rest))) else {
-                // Somewhere behind the key there may be a command that takes a password.
+                // A command that takes a password may follow somewhere after the key.
                 hide_from(&mut are_secret, begin + 2);
                 break;
             };
@@ -277,19 +280,19 @@ impl<R> CommandTable<R> {
         are_secret
     }
 
-    /// As [`resolve`](Self::resolve), where the command of the first argument is known.
+    /// As [`resolve`](Self::resolve), when the command of the first argument is known.
     #[inline]
     pub fn resolve_in<'t>(&'t self, entry: &'t Entry<R>, argv: Argv<'_>) -> Result<&'t Entry<R>, Error> {
         if entry.is_plain(argv.len()) { Ok(entry) } else { resolve_sub(entry, argv) }
     }
 }
 
-/// Whether a command may be given one to run that runs another one itself.
+/// Returns whether a command may run a nested command that runs another one itself.
 fn takes_runner<R>(outer: &Command<R>, inner: &Command<R>) -> bool {
     outer.nests && !inner.nests
 }
 
-/// As [`CommandTable::resolve_in`], for what is not [plain](Entry::is_plain).
+/// As [`CommandTable::resolve_in`], for entries that are not [plain](Entry::is_plain).
 #[inline(never)]
 fn resolve_sub<'t, R>(mut entry: &'t Entry<R>, argv: Argv<'_>) -> Result<&'t Entry<R>, Error> {
     if !entry.sub.is_empty()
@@ -313,7 +316,7 @@ fn entry<R>(command: &'static Command<R>, parent: Option<&'static Command<R>>, i
     Entry { command, id, full_name, sub, key: NameKey::new(called.as_bytes()), called, plain_args }
 }
 
-/// Gives a command another name, or removes it.
+/// Renames or removes a command.
 fn rename<R>(entries: &mut Vec<Entry<R>>, old: &[u8], new: &[u8]) -> Result<(), RenameError> {
     let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     let place = |name: &[u8]| entries.iter().position(|entry| entry.is_called(name));
@@ -331,7 +334,7 @@ fn rename<R>(entries: &mut Vec<Entry<R>>, old: &[u8], new: &[u8]) -> Result<(), 
     Ok(())
 }
 
-/// Where each of so many ids is found. Those of commands that were removed are nobody's, and lead to the first.
+/// Maps each id to its location in the table. Ids of removed commands are unused and map to the first entry.
 fn places<R>(entries: &[Entry<R>], ids: u16) -> Vec<(u16, Option<u16>)> {
     let mut places = vec![(0, None); usize::from(ids)];
     for (entry, place) in entries.iter().zip(0..) {
@@ -343,9 +346,10 @@ fn places<R>(entries: &[Entry<R>], ids: u16) -> Vec<(u16, Option<u16>)> {
     places
 }
 
-/// Finds commands by name, and remembers the last one: a client, and a pipeline most of all, calls one command many times.
+/// Finds commands by name and remembers the last one, because a client, above all in a pipeline, often repeats a
+/// command.
 pub struct Finder<R: 'static> {
-    /// The name as it was written; at first the empty one, which no command has.
+    /// The last name as written; initially empty, which no command is.
     name: NameKey,
     entry: Option<&'static Entry<R>>,
 }
@@ -357,7 +361,7 @@ impl<R> Default for Finder<R> {
 }
 
 impl<R> Finder<R> {
-    /// As [`CommandTable::resolve`]. It must be the same table each time.
+    /// As [`CommandTable::resolve`]. Must be called with the same table each time.
     #[inline]
     pub fn resolve(&mut self, table: &'static CommandTable<R>, argv: Argv<'_>) -> Option<&'static Entry<R>> {
         let name = argv.get(0)?;
@@ -373,8 +377,8 @@ impl<R> Finder<R> {
     }
 }
 
-/// A name in a form that is compared and hashed in a few steps, its letters in lower case: its length and, in two words,
-/// its first and last eight bytes. Up to 16 bytes that is all of it.
+/// A name in a form that is quick to compare and hash, with letters in lower case: its length and, in two words, its
+/// first and last eight bytes. A name of up to 16 bytes is fully contained.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct NameKey {
     len: usize,
@@ -391,13 +395,13 @@ impl NameKey {
         NameKey { len, words: words.map(lower_case) }
     }
 
-    /// The same with its letters as they are.
+    /// Makes a key without changing the case of letters.
     #[inline]
     fn as_written(name: &[u8]) -> NameKey {
         let words = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
             (Some(first), Some(last)) => [u64::from_le_bytes(*first), u64::from_le_bytes(*last)],
             _ => match (name.first_chunk::<4>(), name.last_chunk::<4>()) {
-                // Four to seven bytes: both chunks together cover them.
+                // Four to seven bytes: the two chunks together cover them.
                 (Some(first), Some(last)) => {
                     [u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << 32, 0]
                 }
@@ -420,7 +424,7 @@ impl NameKey {
     }
 }
 
-/// Eight bytes with their ASCII letters in lower case.
+/// Converts the ASCII letters in eight bytes to lower case.
 #[inline]
 fn lower_case(word: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
