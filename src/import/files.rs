@@ -1,7 +1,7 @@
 //! Selects the files to import: a named file, or those of a folder.
 //!
-//! A folder of Redis holds a `dump.rdb`, an `appendonly.aof` (up to Redis 6), or an `appendonlydir` (since Redis 7), whose
-//! manifest names its files in order:
+//! A folder of Redis holds a `dump.rdb`, an `appendonly.aof` (up to Redis 6), or an `appendonlydir` (since Redis 7),
+//! whose manifest names its files in order:
 //!
 //! ```text
 //! file appendonly.aof.1.base.rdb seq 1 type b

@@ -52,28 +52,30 @@ impl Persistence {
         if let Some(journal) = &self.journal
             && !journal.is_safe()
         {
-            // The journal's thread is at work, or was left units that take a sync first. Whether the disk is full or has failed, the
-            // state tells.
+            // The journal's thread is at work, or was left units that take a sync first. Whether the disk is full or
+            // has failed, the state tells.
             let _ = journal.log.settle();
         }
         self.journal.as_ref().is_none_or(Journal::is_safe)
     }
 
-    /// Makes all committed units durable, whatever `appendfsync` says, and waits for it. Returns whether they are; false without
-    /// a journal.
+    /// Makes all committed units durable, whatever `appendfsync` says, and waits for it. Returns whether they are;
+    /// false without a journal.
     pub(crate) fn drain(&mut self) -> bool {
         self.commit(Commit::InPlace);
         self.journal.as_ref().is_some_and(|journal| journal.log.drain().is_ok())
     }
 
-    /// Sets when the journal is synced from now on, once all committed units are durable. Fails if they cannot be made so.
+    /// Sets when the journal is synced from now on, once all committed units are durable. Fails if they cannot be made
+    /// so.
     pub(crate) fn set_sync_policy(&mut self, policy: AppendFsync) -> Result<(), String> {
         self.commit(Commit::InPlace);
         let Some(journal) = &self.journal else { return Ok(()) };
         journal.log.set_policy(policy.into()).map_err(|error| error.to_string())
     }
 
-    /// Makes all committed units durable and marks the journal's end as clean, also that of a journal that was turned off before.
+    /// Makes all committed units durable and marks the journal's end as clean, also that of a journal that was turned
+    /// off before.
     pub(crate) fn close(&mut self) -> Result<(), CommitError> {
         self.commit(Commit::InPlace);
         let closed = self.journal.take().map_or(Ok(()), |journal| journal.log.close());
@@ -81,8 +83,8 @@ impl Persistence {
         closed
     }
 
-    /// Starts to make all units that the journal was given durable, whatever `appendfsync` says, and does not wait. Returns the last
-    /// of them.
+    /// Starts to make all units that the journal was given durable, whatever `appendfsync` says, and does not wait.
+    /// Returns the last of them.
     pub(crate) fn begin_sync(&mut self) -> Lsn {
         let Some(journal) = &self.journal else { return Lsn::NONE };
         // With `always` a sync is on its way anyway.
@@ -109,8 +111,9 @@ impl Persistence {
         self.is_lost(ks.last_in_flight())
     }
 
-    /// Returns the unit that must be safe before a client beside the running unit may see how many scripts and libraries there are.
-    /// Loading or dropping them is never rolled back: if the running unit has done so, it is the unit.
+    /// Returns the unit that must be safe before a client beside the running unit may see how many scripts and
+    /// libraries there are. Loading or dropping them is never rolled back: if the running unit has done so, it is the
+    /// unit.
     pub(crate) fn fence_beside(&self, ks: &Keyspace) -> Lsn {
         let has_loaded = self.journal.is_some() && ks.has_loaded_scripts();
         let own = if has_loaded { self.lsn_of_tail().next() } else { Lsn::NONE };
@@ -165,8 +168,8 @@ impl Persistence {
             && !self.saving.history(Purpose::Save).is_ok
     }
 
-    /// Whether changes are not taken now: by the journal, or without one, by the rules of `save`. Each session has this as a
-    /// restriction.
+    /// Whether changes are not taken now: by the journal, or without one, by the rules of `save`. Each session has this
+    /// as a restriction.
     #[inline]
     pub(crate) fn is_unlogged(&self, config: &Config) -> bool {
         self.journal.as_ref().map_or_else(|| self.stops_writes(config), |journal| !journal.is_good())
@@ -190,8 +193,8 @@ impl Persistence {
         if self.is_unlogged(config) { LOG_FULL_RETRY } else { LOG_SYNC_RETRY }
     }
 
-    /// Returns the unit that must be safe before the changes and reads of the running unit so far may be seen. `earlier` is the fence of
-    /// the client's earlier replies: its messages must not overtake them.
+    /// Returns the unit that must be safe before the changes and reads of the running unit so far may be seen.
+    /// `earlier` is the fence of the client's earlier replies: its messages must not overtake them.
     pub(crate) fn fence_so_far(&self, ks: &Keyspace, earlier: Lsn) -> Lsn {
         let has_changed = self.journal.is_some() && ks.has_changed();
         let own = if has_changed { self.lsn_of_tail().next() } else { Lsn::NONE };

@@ -412,7 +412,8 @@ impl Persistence {
         Ok(())
     }
 
-    /// Ends a log that nobody writes to any more. Its threads may be at work on a disk that is slow, so another one waits for them.
+    /// Ends a log that nobody writes to any more. Its threads may be at work on a disk that is slow, so another one
+    /// waits for them.
     pub(crate) fn end_beside(&mut self, end: impl FnOnce() + Send + 'static) {
         let before = self.saving.ended_log.take();
         self.saving.ended_log = Some(self.saving.platform.begin_or_do("log-end", move || {
@@ -503,8 +504,8 @@ impl Rdb {
 }
 
 impl Saving {
-    /// The directory that snapshots go to, and the log behind them. When it is needed for the first time, it is opened, and there
-    /// is none until then.
+    /// The directory that snapshots go to, and the log behind them. When it is needed for the first time, it is opened,
+    /// and there is none until then.
     fn directory(&mut self) -> Result<Option<Arc<Directory>>, String> {
         if let Home::At(path) = &self.home {
             let path = path.clone();

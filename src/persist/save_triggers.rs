@@ -1,12 +1,13 @@
-//! When a snapshot is made that nobody has asked for. What is refused when none can be made says [`crate::engine::persistence::release`].
+//! When a snapshot is made that nobody has asked for. What is refused when none can be made says
+//! [`crate::engine::persistence::release`].
 //!
 //! - Without a log the points of `save` say when: so many seconds and so many changes after the last one.
 //! - With a log nothing is at risk. One is made when the log behind the last one has become long
 //!   (`auto-aof-rewrite-percentage`), so that a start need not read it; points of `save` are honoured, too.
 //! - A log that `appendonly` asks for while the server runs begins behind a snapshot.
 //!
-//! What has failed is tried again: after 5 s what `save` asks for, as in Redis; what `appendonly` and a log that has grown ask
-//! for doubles that with each failure.
+//! What has failed is tried again: after 5 s what `save` asks for, as in Redis; what `appendonly` and a log that has
+//! grown ask for doubles that with each failure.
 
 use super::saving::{Home, Purpose, Run, Stage};
 use super::{Env, Persistence};
@@ -87,14 +88,15 @@ impl Persistence {
         self.saving.base_bytes() + written.saturating_add_signed(self.saving.log_bytes_offset)
     }
 
-    /// Whether the server makes a snapshot before it ends. What SHUTDOWN says comes first; else what has changed is in the log,
-    /// and without a log `save` asks for one, or `appendonly`, whose log has not begun yet.
+    /// Whether the server makes a snapshot before it ends. What SHUTDOWN says comes first; else what has changed is in
+    /// the log, and without a log `save` asks for one, or `appendonly`, whose log has not begun yet.
     pub(crate) fn saves_at_end(&self, config: &Config, said: Option<bool>) -> bool {
         let is_asked_for = || self.wants_log(config) || (self.journal.is_none() && !config.save.is_empty());
         self.loading.is_none() && said.unwrap_or_else(is_asked_for)
     }
 
-    /// CONFIG SET appendonly yes: begins the snapshot that the log is to begin behind, unless one is under way that will do.
+    /// CONFIG SET appendonly yes: begins the snapshot that the log is to begin behind, unless one is under way that
+    /// will do.
     pub(crate) fn request_log(&mut self, steady_ms: i64) {
         match &self.saving.run {
             None => self.saving.begin(Purpose::Rewrite, steady_ms),

@@ -1,9 +1,9 @@
 //! The snapshot that is being made: who wants one, and how far it is.
 //!
-//! A snapshot is a stream of effects that make the data of nothing ([`super::snapshot_stream`]), written to a file by a thread
-//! of its own ([`crate::log::snapshot`]). It is made while the server works: a slice of the copy between two units, and what each
-//! unit changes in the meantime behind it. It ends with the number of the last unit that it holds, and the log up to there is
-//! given up. There is one snapshot at a time:
+//! A snapshot is a stream of effects that make the data of nothing ([`super::snapshot_stream`]), written to a file by a
+//! thread of its own ([`crate::log::snapshot`]). It is made while the server works: a slice of the copy between two
+//! units, and what each unit changes in the meantime behind it. It ends with the number of the last unit that it holds,
+//! and the log up to there is given up. There is one snapshot at a time:
 //!
 //! ```text
 //! Wanted ----> Copying ----> Ending ----> concluded: told in the server's log and in INFO; those who wait are answered
@@ -13,11 +13,11 @@
 //!                            Exporting: the same data as RDB, if `rdb-export` asks for it
 //! ```
 //!
-//! What takes as long as a disk does is left to threads: the file's, those of the two in the lower lines, and the one that opens
-//! the directory ([`Home`]), for which the first snapshot waits.
+//! What takes as long as a disk does is left to threads: the file's, those of the two in the lower lines, and the one
+//! that opens the directory ([`Home`]), for which the first snapshot waits.
 //!
-//! This file holds the state; [`super::save_slices`] moves it on, [`super::save_triggers`] says when one is made that nobody has
-//! asked for.
+//! This file holds the state; [`super::save_slices`] moves it on, [`super::save_triggers`] says when one is made that
+//! nobody has asked for.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -105,12 +105,14 @@ pub struct Saving {
     /// Which are to follow upon the one under way.
     scheduled: [bool; 2],
     history: [History; 2],
-    /// When the last one was complete, and where `rdb-export` asks for that, written as RDB; or when the server started: Unix ms.
+    /// When the last one was complete, and where `rdb-export` asks for that, written as RDB; or when the server
+    /// started: Unix ms.
     pub(crate) saved_ms: i64,
     /// Changes that had been counted by then.
     pub(crate) saved_changes: u64,
-    /// Since when the points of `save` count their seconds, by the steady clock: from [`Saving::saved_ms`] on, or from the end of one
-    /// that a client has cancelled or that could not be written as RDB, so that the next one is not made at once.
+    /// Since when the points of `save` count their seconds, by the steady clock: from [`Saving::saved_ms`] on, or from
+    /// the end of one that a client has cancelled or that could not be written as RDB, so that the next one is not made
+    /// at once.
     pub(crate) points_since_ms: i64,
     /// Whether the last one that was to be written as RDB could not be.
     pub(crate) has_export_failed: bool,
@@ -163,15 +165,16 @@ pub struct Progress {
     pub read: u64,
     /// Bytes that there are, about.
     pub all: u64,
-    /// Whether all is there, so that [`Loading::finish`](crate::engine::persistence::recovery::Loading::finish) has nothing left to read.
+    /// Whether all is there, so that [`Loading::finish`](crate::engine::persistence::recovery::Loading::finish) has
+    /// nothing left to read.
     pub is_complete: bool,
 }
 
 /// A snapshot under way.
 pub(crate) struct Run {
     pub(crate) purpose: Purpose,
-    /// Whether somebody wants the data saved, so that `rdb-export` concerns it: a [`Purpose::Save`], or SAVE or the end of the
-    /// server that has joined a [`Purpose::Rewrite`].
+    /// Whether somebody wants the data saved, so that `rdb-export` concerns it: a [`Purpose::Save`], or SAVE or the end
+    /// of the server that has joined a [`Purpose::Rewrite`].
     pub(crate) wants_rdb: bool,
     pub(crate) began: Instant,
     pub(crate) stage: Stage,
@@ -286,7 +289,8 @@ impl Saving {
         }
     }
 
-    /// Says who is to be woken when there is something to do: for snapshots, and for a log that begins while the server runs.
+    /// Says who is to be woken when there is something to do: for snapshots, and for a log that begins while the server
+    /// runs.
     pub fn wakes(&mut self, wake: Wake, wake_for_log: Wake) {
         self.wake = wake;
         self.wake_for_log = wake_for_log;
@@ -320,8 +324,8 @@ impl Saving {
         self.home = Home::At(data);
     }
 
-    /// Snapshots go to this directory, from which so many keys were loaded: of a snapshot of so many bytes, and of a log behind
-    /// it, up to unit `last`.
+    /// Snapshots go to this directory, from which so many keys were loaded: of a snapshot of so many bytes, and of a
+    /// log behind it, up to unit `last`.
     pub(crate) fn goes_on(
         &mut self,
         directory: Arc<Directory>,
@@ -471,7 +475,8 @@ impl Saving {
         }
     }
 
-    /// Asks for the data to be read again, between two units. Answers whether it will be: not if somebody else waits for that.
+    /// Asks for the data to be read again, between two units. Answers whether it will be: not if somebody else waits
+    /// for that.
     pub(crate) fn reload(&mut self, reload: Reload) -> bool {
         let is_free = self.reload.is_none();
         self.reload.get_or_insert(reload);

@@ -1,9 +1,9 @@
-//! All that lasts as one stream of effects, made in slices between units: the keys, which [`Snapshot`] copies, and the scripts
-//! and libraries, which are kept beside them.
+//! All that lasts as one stream of effects, made in slices between units: the keys, which [`Snapshot`] copies, and the
+//! scripts and libraries, which are kept beside them.
 //!
-//! Scripts and libraries are copied by the same rule as keys: one walk in a fixed order, here that of their names, and of what
-//! units do meanwhile only what concerns names that have been passed. So libraries never collide for whoever applies the
-//! stream: at any point it has some of those that were there at that point.
+//! Scripts and libraries are copied by the same rule as keys: one walk in a fixed order, here that of their names, and
+//! of what units do meanwhile only what concerns names that have been passed. So libraries never collide for whoever
+//! applies the stream: at any point it has some of those that were there at that point.
 
 use crate::base::limits::SNAPSHOT_KEY_WORK_BYTES;
 use crate::keyspace::Keyspace;
@@ -31,8 +31,8 @@ impl SnapshotStream {
         SnapshotStream { keys, programs: ProgramsCopied::Scripts { next: [0; 40] } }
     }
 
-    /// Copies on, between two units: appends effects to `out`, one or more whole units, until they have about so many bytes, or
-    /// took as long to make. Answers whether all is copied; if so, the stream is complete as of now.
+    /// Copies on, between two units: appends effects to `out`, one or more whole units, until they have about so many
+    /// bytes, or took as long to make. Answers whether all is copied; if so, the stream is complete as of now.
     pub fn copy_slice(&mut self, ks: &Keyspace, scripts: &Scripts, bytes: usize, out: &mut EffectWriter) -> bool {
         if !self.programs.copy_slice(scripts, bytes, out) {
             return false;

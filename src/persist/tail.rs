@@ -24,7 +24,8 @@ pub(crate) enum UnitOrigin {
     Eviction = 6,
 }
 
-/// See the file's header. As the log wants it: room for its own head, then each unit behind a head that tells its length.
+/// See the file's header. As the log wants it: room for its own head, then each unit behind a head that tells its
+/// length.
 #[derive(Debug)]
 pub struct Tail {
     pub(crate) bytes: Vec<u8>,

@@ -1,17 +1,17 @@
 //! All data as RDB for a client that asks as a replica does: SYNC and PSYNC, which `redis-cli --rdb` uses.
 //!
-//! The data is walked in slices, each when the connection has sent most of what was made before: so nobody is held up, and a reader
-//! that is slow makes the walk wait, not the outbox grow. Only one value is held in full, the one that is written. What a slice
-//! shows leaves when no crash can take it back, like any reply.
+//! The data is walked in slices, each when the connection has sent most of what was made before: so nobody is held up,
+//! and a reader that is slow makes the walk wait, not the outbox grow. Only one value is held in full, the one that is
+//! written. What a slice shows leaves when no crash can take it back, like any reply.
 //!
-//! A key that is there from the beginning to the end is sent once, with the value and the deadline of one instant. It is not the
-//! same instant for all keys: one that is renamed meanwhile may be sent under both names, or under none. Who wants one point in
-//! time stops the writers. Databases that are swapped end the transfer.
+//! A key that is there from the beginning to the end is sent once, with the value and the deadline of one instant. It
+//! is not the same instant for all keys: one that is renamed meanwhile may be sent under both names, or under none. Who
+//! wants one point in time stops the writers. Databases that are swapped end the transfer.
 //!
-//! The file says that it is of the version of Redis 7.0. Readers look at the type of each value, so newer ones read what is newer
-//! (hashes with fields that expire), and older ones refuse just that. What Redis does not have is left out, and the log says how much:
-//! locks, gates and stocks, and of streams the delayed messages. Who [knows](OWN_TYPES) these types gets them, and at the beginning the last
-//! fencing token, so that it gives out none once more.
+//! The file says that it is of the version of Redis 7.0. Readers look at the type of each value, so newer ones read
+//! what is newer (hashes with fields that expire), and older ones refuse just that. What Redis does not have is left
+//! out, and the log says how much: locks, gates and stocks, and of streams the delayed messages. Who [knows](OWN_TYPES)
+//! these types gets them, and at the beginning the last fencing token, so that it gives out none once more.
 //!
 //! This file holds a transfer; [`crate::engine::persistence::transfer_slices`] moves it on.
 
@@ -85,7 +85,8 @@ impl Transfer {
         })
     }
 
-    /// Writes on. `libraries` are the texts of the libraries of functions. Answers what is to be sent, and itself if that is not all.
+    /// Writes on. `libraries` are the texts of the libraries of functions. Answers what is to be sent, and itself if
+    /// that is not all.
     pub(crate) fn slice<'a>(
         mut self: Box<Self>,
         ks: &Keyspace,

@@ -3,8 +3,8 @@
 
 use super::{Command, Flags, Group};
 
-/// The categories, in Redis' order, behind them that which came to Redis with GCRA and went with it, and this server's own, as COMMAND
-/// INFO shows them.
+/// The categories, in Redis' order, behind them that which came to Redis with GCRA and went with it, and this server's
+/// own, as COMMAND INFO shows them.
 pub(crate) const CATEGORIES: [&str; 23] = [
     "@keyspace",
     "@read",

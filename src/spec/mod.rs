@@ -272,8 +272,8 @@ pub enum Begin {
 /// The arguments from the start on that are keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Find {
-    /// Up to `last` relative to the beginning (negative: from the command's end), every `step`-th; `limit` above 1 divides
-    /// what remains (XREAD: 2, for the ids that follow the keys).
+    /// Up to `last` relative to the beginning (negative: from the command's end), every `step`-th; `limit` above 1
+    /// divides what remains (XREAD: 2, for the ids that follow the keys).
     Range {
         /// Last key relative to the first, or from the command's end when negative.
         last: i32,

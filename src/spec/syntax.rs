@@ -5,10 +5,11 @@
 //! - lower case is a value, upper case a word to be typed as it stands; a word before values belongs to them;
 //! - `[ ]` may be left out, `< >` chooses one, `( )` groups, `|` separates choices;
 //! - `...` repeats what stands before it; behind `[WORD value]` the word, too;
-//! - `:name` right behind a bracket or a word to be typed names what stands before it, which else has the name of its first part.
+//! - `:name` right behind a bracket or a word to be typed names what stands before it, which else has the name of its
+//!   first part.
 //!
-//! A value's type follows from its name (`seconds` is an integer, `increment:double` says its own). COMMAND DOCS answers
-//! this tree, redis-cli shows its hints from it, and the tests generate random calls from it.
+//! A value's type follows from its name (`seconds` is an integer, `increment:double` says its own). COMMAND DOCS
+//! answers this tree, redis-cli shows its hints from it, and the tests generate random calls from it.
 
 /// One argument, or a group of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
