@@ -36,8 +36,8 @@ pub(crate) fn fit_table<T>(table: &mut HashTable<T>, hash: impl Fn(&T) -> u64) {
     }
 }
 
-/// Gives back the room of a map that threads share, if it has lost most of its entries. This locks each of its parts, so it
-/// should not follow every removal.
+/// Gives back the room of a map that threads share, if it has lost most of its entries. This locks each of its parts,
+/// so it should not follow every removal.
 pub(crate) fn fit_shared_map<K: Eq + Hash, V, S: BuildHasher + Clone>(map: &DashMap<K, V, S>) {
     if is_slack(map.len(), map.capacity()) {
         map.shrink_to_fit();

@@ -16,6 +16,6 @@ pub struct Time {
     /// Reading of the processor's clock when the wall clock was last read for a client's command.
     pub(in crate::engine) looked_ticks: u64,
     /// For how many ticks that reading of the wall clock is used. A unit that sets the keyspace's time to another value
-    /// [ends the use](crate::engine::ServerState::end_look_at_clock).
+    /// [ends the use](Time::end_look_at_clock).
     pub(in crate::engine) look_holds_ticks: u64,
 }

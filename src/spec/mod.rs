@@ -451,7 +451,7 @@ pub struct Command<R: 'static> {
     pub complexity: &'static str,
     /// A summary of one sentence.
     pub summary: &'static str,
-    /// Its arguments, in the notation of [`syntax`](self::syntax).
+    /// Its arguments, in the notation of [`syntax`].
     pub syntax: &'static str,
     /// ACL categories in addition to those implied by group and flags, such as `@dangerous`.
     pub categories: &'static [&'static str],

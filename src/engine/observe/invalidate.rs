@@ -7,7 +7,7 @@
 //!
 //! **Reads inside a unit.** A transaction or script may change a key and then read it, or read it and then change it;
 //! only in the second case must its client get an invalidation. So at each read the table first notes what was touched
-//! up to there ([`ServerState::see_touched`]), and then remembers the key. If the unit's record was cut or condensed in
+//! up to there ([`Audience::see_touched`]), and then remembers the key. If the unit's record was cut or condensed in
 //! between, the table notes all of it again, which may send one invalidation too many.
 
 use std::collections::{BTreeMap, BTreeSet};

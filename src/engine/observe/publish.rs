@@ -29,7 +29,8 @@ impl Audience {
     /// Notes that a script or transaction begins. Its messages are held back until its end if it may be rolled back
     /// then. They are also held back with a journal, since other clients may be served before the end, and no client
     /// may hear of changes before the journal has them. Returns whether messages are held back: then
-    /// [`deliver_held`](Self::deliver_held), [`Ctx::commit`] or [`Ctx::roll_back`] must be called once.
+    /// [`deliver_held`](crate::engine::ServerState::deliver_held), [`Ctx::commit`] or [`Ctx::roll_back`] must be called
+    /// once.
     #[inline]
     pub(crate) fn hold_messages(&mut self, keeps_stream: bool, may_roll_back: bool) -> bool {
         let holds = may_roll_back || keeps_stream;

@@ -17,7 +17,7 @@ pub struct Ending {
     pub stop_signal: Arc<AtomicBool>,
 }
 
-/// A shutdown that waits for a snapshot; see [`ending`](super::run::ending).
+/// A shutdown that waits for a snapshot; see [`ending`](super::ending).
 #[derive(Debug)]
 pub(in crate::engine) struct Awaited {
     pub(in crate::engine) how: Shutdown,

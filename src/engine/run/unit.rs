@@ -3,7 +3,7 @@
 //! Every change of the keyspace happens inside a unit, which happens whole or not at all. A unit is a client's command
 //! (EXEC, a script and a function are commands), a call that waited and is dispatched again, or the expiry of keys by
 //! the clock. Each unit begins ([`Engine::begin`]) and ends ([`Engine::commit`]) here; the commit shows its effects to
-//! the [observers](crate::engine::observe::observe). No client reads a reply of a unit before the unit is committed.
+//! the [observers](crate::engine::observe). No client reads a reply of a unit before the unit is committed.
 //!
 //! The changes of a unit may be what other calls wait for. These calls are dispatched again, each as a unit of its own,
 //! until no waiting call can go on ([`Engine::wake`]).

@@ -71,7 +71,7 @@ impl Restrictions {
     pub const LOADING: Restrictions = Restrictions(1 << 7);
     /// The session's user has limited rights.
     pub const LIMITED: Restrictions = Restrictions(1 << 8);
-    /// A [pause](pause) holds up all commands, or those that may change something.
+    /// A [`pause`] holds up all commands, or those that may change something.
     pub const PAUSED: Restrictions = Restrictions(1 << 9);
     /// The client tracks the keys that it reads.
     pub const TRACKED: Restrictions = Restrictions(1 << 10);
@@ -271,13 +271,13 @@ pub struct Session {
     /// The last unit that the client has seen, or will have seen once its replies leave. Messages that it publishes
     /// must not overtake this unit.
     pub fence: Lsn,
-    /// Bytes of the outbox that are counted in the sum over all clients; see [`room`](room).
+    /// Bytes of the outbox that are counted in the sum over all clients; see [`room`].
     pub(in crate::engine) counted_unsent: usize,
-    /// Bytes of the session that are counted in the sum over all clients; see [`client_memory`](client_memory).
+    /// Bytes of the session that are counted in the sum over all clients; see [`client_memory`].
     pub(in crate::engine) weight: usize,
-    /// The next command waits for room for its reply; see [`room`](room).
+    /// The next command waits for room for its reply; see [`room`].
     pub(crate) waits_for_room: bool,
-    /// A [pause](pause) holds up the next command.
+    /// A [`pause`] holds up the next command.
     pub(in crate::engine) is_postponed: bool,
     /// Close once everything is sent.
     pub closing: bool,
