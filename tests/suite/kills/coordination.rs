@@ -6,7 +6,7 @@
 //!
 //! - a lock never has two holders, and a gate never more than its limit;
 //! - a fencing token is larger than every one known when it was requested, also across a kill, and a stale one writes
-//! nothing;
+//!   nothing;
 //! - units of a limit are taken once and given back once, and never exceed the limit;
 //! - a request runs once, and all clients that make it get one and the same reply;
 //! - IDs never repeat, and never go back.
