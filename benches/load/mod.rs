@@ -394,7 +394,7 @@ impl Judged {
 enum Source {
     /// Encoded in advance, sent in turn.
     Drawn(Vec<Vec<u8>>),
-    /// The same requests, with fresh numbers.
+    /// Requests encoded one by one, each with the next numbers.
     Numbered { requests: Requests, next: u64, step: u64 },
 }
 

@@ -123,7 +123,7 @@ const _: () = {
     assert!((HAS_DEADLINE | HAS_WORD | LONG_KEY | EXPIRES | ARMED | MARK | ELEMENTS_EXPIRE) & FREE_BIT == 0);
     // The places of word and key are computed from these flags.
     assert!(HAS_DEADLINE == 1 && HAS_WORD == 2);
-    // What lies in the word, and in the place of a long key.
+    // Each of these fits the word; a long key takes two.
     assert!(size_of::<List>() == WORD && size_of::<Set>() == WORD && size_of::<ZSet>() == WORD);
     assert!(size_of::<Hash>() == WORD && size_of::<Box<Stream>>() == WORD && size_of::<ThinBytes>() == WORD);
     assert!(size_of::<Grants>() == WORD);

@@ -11,7 +11,7 @@ use crate::base::limits::{LOG_FULL_RETRY, LOG_SYNC_RETRY};
 use crate::base::lsn::Lsn;
 use crate::config::{AppendFsync, Config};
 use crate::keyspace::Keyspace;
-use crate::log::group_commit::{Commit, CommitError, State, SyncPolicy};
+use crate::log::group_commit::{Commit, CommitError, State};
 use crate::spec::Flags;
 use crate::spec::error::Error;
 
@@ -22,7 +22,7 @@ const NOT_SAVED: Error = Error::text(
      (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
 );
 
-/// How far output may go: what the limits of unread output need to know.
+/// The journal's state as the limits of unread output see it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reach {
     /// The last unit that cannot be lost.
@@ -88,7 +88,7 @@ impl Persistence {
     pub(crate) fn begin_sync(&mut self) -> Lsn {
         let Some(journal) = &self.journal else { return Lsn::NONE };
         // With `always` a sync is on its way anyway.
-        if journal.log.policy() != SyncPolicy::Always {
+        if !journal.syncs_always() {
             journal.log.begin_sync();
         }
         journal.last

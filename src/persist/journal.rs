@@ -106,6 +106,11 @@ impl Journal {
         }
     }
 
+    /// Whether each unit is synced before its reply leaves (`appendfsync always`).
+    pub(crate) fn syncs_always(&self) -> bool {
+        self.log.policy() == SyncPolicy::Always
+    }
+
     pub(crate) fn is_safe(&self) -> bool {
         self.safe() >= self.last
     }

@@ -1,4 +1,4 @@
-//! What lasts: the units that wait for the journal, snapshots of the keyspace, and what is read when the server starts.
+//! Persistence: units that wait for the journal, snapshots of the keyspace, and the files that a start reads.
 
 pub(crate) mod fences;
 pub(crate) mod journal;
@@ -20,10 +20,10 @@ use crate::spec::table::CommandId;
 use saving::{Progress, Saving};
 use tail::Tail;
 
-/// What lasts.
+/// The journal, the snapshots, and the progress of loading.
 pub struct Persistence {
-    /// Units recorded since they were last taken; `None` while nobody keeps the whole stream. Is
-    /// [set](crate::engine::ServerState::set_tail), not assigned.
+    /// Units recorded since they were last taken; `None` while nobody keeps the whole stream. The engine
+    /// [sets](crate::engine::ServerState::set_tail) it, so that its readers of effects are known.
     pub tail: Option<Tail>,
     /// The journal, which takes the tail; `None` with `appendonly no`.
     pub(crate) journal: Option<Journal>,
@@ -56,7 +56,7 @@ pub(crate) struct News {
 }
 
 impl Persistence {
-    /// Nothing lasts yet.
+    /// Makes one without a journal and without a directory.
     pub(crate) fn new(clock: &Clock) -> Persistence {
         Persistence { tail: None, journal: None, saving: Saving::new(clock), loading: None, news: News::default() }
     }

@@ -1,5 +1,5 @@
-//! When a snapshot is made that nobody has asked for. What is refused when none can be made says
-//! [`crate::engine::persistence::release`].
+//! When a snapshot starts without a request. Whether writes are refused after a failure is decided in
+//! [`fences`](super::fences).
 //!
 //! - Without a log the points of `save` say when: so many seconds and so many changes after the last one.
 //! - With a log nothing is at risk. One is made when the log behind the last one has become long

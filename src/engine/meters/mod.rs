@@ -9,8 +9,11 @@ pub mod turns;
 
 use command_log::CommandLog;
 use hotkeys::HotKeys;
-use latency::LatencyMonitor;
+use latency::{Event, LatencyMonitor};
 use stats::Stats;
+
+use crate::base::clock::Clock;
+use crate::persist::journal::Journal;
 
 /// Counts and times.
 pub struct Meters {
@@ -22,4 +25,14 @@ pub struct Meters {
     pub hotkeys: Option<Box<HotKeys>>,
     /// Events that held clients up.
     pub latency: LatencyMonitor,
+}
+
+impl Meters {
+    /// Passes the longest write and the longest sync since the last call to the latency monitor.
+    pub(in crate::engine) fn note_journal_latency(&mut self, journal: &Journal, clock: &Clock) {
+        let (write, sync) = journal.log().take_longest();
+        let sync_event = if journal.syncs_always() { Event::LogSyncAlways } else { Event::LogSync };
+        self.latency.note(Event::LogWrite, write, clock);
+        self.latency.note(sync_event, sync, clock);
+    }
 }

@@ -51,7 +51,8 @@ impl ServerState {
 
     /// `save` or `stop-writes-on-bgsave-error` has changed. `session` is out of the registry.
     pub(crate) fn saving_rules_changed(&mut self, session: &mut Session) {
-        self.clients.set_unlogged(self.persistence.is_unlogged(&self.config));
-        session.restrictions.set(Restrictions::UNLOGGED, self.persistence.is_unlogged(&self.config));
+        let is_unlogged = self.persistence.is_unlogged(&self.config);
+        self.clients.set_unlogged(is_unlogged);
+        session.restrictions.set(Restrictions::UNLOGGED, is_unlogged);
     }
 }

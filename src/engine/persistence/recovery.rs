@@ -94,7 +94,7 @@ pub struct Recovered {
     pub is_clean: bool,
     /// The torn tail that a crash left and that was cut off.
     pub torn: Option<TornTail>,
-    /// What is wrong with the newest snapshot, if the files it had replaced were read in its place.
+    /// The damage of the newest snapshot, if the files that it had replaced were read instead.
     pub passed_over: Option<String>,
 }
 

@@ -20,13 +20,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::base::clock::Clock;
 use crate::base::limits::{LOG_BEHIND_MAX_BYTES, LOG_SYNC_ALONE_MAX, LOG_SYNC_IN_PLACE_MAX};
 use crate::base::lsn::Lsn;
 use crate::config::AppendFsync;
-use crate::engine::meters::Meters;
-use crate::engine::meters::latency::Event;
-use crate::engine::session::clients::Clients;
 use crate::engine::session::{Restrictions, Session};
 use crate::engine::state::{Entry, ServerState};
 use crate::engine::wait::Ticket;
@@ -39,26 +35,6 @@ use crate::resp::reply::Reply;
 use crate::spec::Flags;
 use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
-
-impl Clients {
-    /// Updates in all sessions whether the journal, or its substitute, takes changes.
-    pub(in crate::engine) fn set_unlogged(&mut self, is_unlogged: bool) {
-        for session in self.sessions.iter_mut() {
-            session.restrictions.set(Restrictions::UNLOGGED, is_unlogged);
-        }
-    }
-}
-
-impl Meters {
-    /// Passes the longest write and the longest sync since the last call to the latency monitor.
-    fn note_log_latency(&mut self, journal: Option<&Journal>, clock: &Clock) {
-        let Some(journal) = &journal else { return };
-        let (write, sync) = journal.log.take_longest();
-        let is_always = journal.log.policy() == SyncPolicy::Always;
-        self.latency.note(Event::LogWrite, write, clock);
-        self.latency.note(if is_always { Event::LogSyncAlways } else { Event::LogSync }, sync, clock);
-    }
-}
 
 impl ServerState {
     /// Attaches a journal that holds everything up to unit `last`.
@@ -264,7 +240,9 @@ impl ServerState {
             journal.log.nudge();
             self.follow_log();
         }
-        self.meters.note_log_latency(self.persistence.journal.as_ref(), &self.time.clock);
+        if let Some(journal) = &self.persistence.journal {
+            self.meters.note_journal_latency(journal, &self.time.clock);
+        }
     }
 
     /// Applies changes of the journal's state to a session that was out of the registry. `had_failed` is the state when

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Sessions;
 use super::pause::Pause;
 use super::registry::Registry;
+use super::{Restrictions, Sessions};
 use crate::base::limits::OUTBOX_TOTAL_PAUSE_BYTES;
 use crate::base::lsn::Lsn;
 use crate::config::Config;
@@ -74,6 +74,13 @@ impl Clients {
             if !waits && clock.delta(session.active_ticks, now_ticks) > timeout {
                 session.kill();
             }
+        }
+    }
+
+    /// Updates in all sessions whether the journal, or its substitute, takes changes.
+    pub(in crate::engine) fn set_unlogged(&mut self, is_unlogged: bool) {
+        for session in self.sessions.iter_mut() {
+            session.restrictions.set(Restrictions::UNLOGGED, is_unlogged);
         }
     }
 }

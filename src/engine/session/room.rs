@@ -93,6 +93,7 @@ impl Clients {
 mod tests {
     use super::*;
     use crate::base::clock::Clock;
+    use crate::base::lsn::Lsn;
     use crate::base::rng::Rng;
     use crate::config::Config;
     use crate::engine::session::Peer;
@@ -109,14 +110,7 @@ mod tests {
             clock.advance_ms(ms);
             engine.server.clients.room.held = OUTBOX_TOTAL_PAUSE_BYTES + 1;
             assert!(engine.server.clients.has_no_room_for(engine.server.time.clock.steady_ms(), key));
-            engine
-                .server
-                .clients
-                .sessions
-                .get_mut(key)
-                .expect("it is connected")
-                .outbox
-                .push(b"unread", crate::base::lsn::Lsn::NONE);
+            engine.server.clients.sessions.get_mut(key).expect("it is connected").outbox.push(b"unread", Lsn::NONE);
             engine.tick();
             engine.server.clients.sessions.get_mut(key).expect("its task has not run").killed
         };
