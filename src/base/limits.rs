@@ -163,10 +163,13 @@ pub const OUTPUT_UNCOUNTED_BYTES: usize = 16 * 1024;
 pub const OUTBOX_PAUSE_BYTES: usize = 64 * 1024 * 1024;
 
 /// Bytes of unsent replies of all clients together beyond which clients that hold more than their share are not read
-/// from, and commands that read run only if their reply fits the [least share](OUTBOX_LEAST_SHARE_BYTES). So the total
-/// for all clients is bounded by this value plus, for each client, twice its least share, one pause of a pipeline, and
-/// the one reply of a command that writes, EXEC or a script.
+/// from, and commands that read run only if their reply fits the [least share](OUTBOX_LEAST_SHARE_BYTES). Only replies
+/// of commands that write, EXEC and scripts go on beyond it, up to [`OUTBOX_TOTAL_MAX_BYTES`].
 pub const OUTBOX_TOTAL_PAUSE_BYTES: usize = 4 * OUTBOX_PAUSE_BYTES;
+
+/// Bytes of unsent replies of all clients together beyond which the client that holds most is closed at once: two of
+/// the [longest replies](REPLY_MAX_BYTES).
+pub const OUTBOX_TOTAL_MAX_BYTES: usize = 2 * REPLY_MAX_BYTES;
 
 /// How long a command waits for other clients to read before the client that holds most is closed.
 pub const ROOM_PATIENCE: Duration = Duration::from_secs(5);
@@ -192,6 +195,10 @@ pub const OUTBOX_FENCES_MAX: usize = 64;
 
 /// Size in bytes from which replies are sent without a copy, and without waiting for the connection's next turn.
 pub const OUTBOX_TAKE_OVER_BYTES: usize = 32 * 1024;
+
+/// Bytes of a block from which the system itself provides it, and takes it back at once when it is freed: that takes
+/// some 4 ms for this many, a quarter of the time that filling them took.
+pub const HUGE_BLOCK_BYTES: usize = 64 * 1024 * 1024;
 
 /// Freed bytes from which memory is returned to the system at once.
 pub const GIVE_BACK_BYTES: u64 = 32 * 1024 * 1024;

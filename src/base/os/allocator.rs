@@ -4,13 +4,15 @@
 //! again. A server with little to do would keep them for good, and returning 100 MiB takes some ten milliseconds. So
 //! mimalloc is set to wait for a call ([`wait_to_be_told`]), which is made on a thread of its own ([`Freed`]). If much
 //! was freed, the call comes at once, or as soon as no more is being freed; if little, a second later; and if next to
-//! nothing, not at all.
+//! nothing, not at all. Blocks of more than 64 MiB are none of mimalloc's business ([`Huge`](super::huge_blocks)).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::allocated::{Counting, allocated_bytes};
+#[cfg(all(not(any(miri, sanitizer)), target_os = "linux"))]
+use super::huge_blocks::Huge;
 use super::priority::{give_way, run_when_idle};
 use crate::base::limits::{
     GIVE_BACK_BYTES, GIVE_BACK_LEAST_BYTES, GIVE_BACK_LEAST_SHARE, GIVE_BACK_PATIENCE_MS, GIVE_BACK_PAUSE_MS,
@@ -18,7 +20,12 @@ use crate::base::limits::{
 };
 
 /// The server allocates many small values of the same few sizes.
-#[cfg(not(any(miri, sanitizer)))]
+#[cfg(all(not(any(miri, sanitizer)), target_os = "linux"))]
+#[global_allocator]
+static ALLOCATOR: Counting<Huge<mimalloc::Mimalloc>> = Counting(Huge(mimalloc::Mimalloc));
+
+/// Mappings that grow without a copy are known to Linux alone.
+#[cfg(not(any(miri, sanitizer, target_os = "linux")))]
 #[global_allocator]
 static ALLOCATOR: Counting<mimalloc::Mimalloc> = Counting(mimalloc::Mimalloc);
 

@@ -3,6 +3,8 @@
 pub(crate) mod allocated;
 pub(crate) mod allocator;
 pub mod descriptors;
+#[cfg(target_os = "linux")]
+pub(crate) mod huge_blocks;
 pub mod huge_pages;
 pub mod logging;
 pub(crate) mod oom_score;
