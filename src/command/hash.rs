@@ -258,8 +258,8 @@ fn sample_fields(ctx: &mut Ctx<'_>, key: &[u8], count: Count, with_values: bool)
         }
         Count::Repeated(count) => {
             let living: Vec<_> = if hash.is_mostly_dead() { hash.iter().collect() } else { Vec::new() };
-            sample::repeat(ctx.reply, count, |reply| {
-                let drawn = sample::one_of(&living, &mut rng).or_else(|| hash.random(|n| rng.below(n)));
+            sample::repeat(ctx.reply, count, rng, |reply, rng| {
+                let drawn = sample::one_of(&living, rng).or_else(|| hash.random(|n| rng.below(n)));
                 if let Some((field, value)) = drawn {
                     write(reply, field, value);
                 }

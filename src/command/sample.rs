@@ -1,6 +1,6 @@
 //! Shared by HRANDFIELD, SRANDMEMBER and ZRANDMEMBER: a count that may be negative, and a bound on its draws.
 
-use crate::base::limits::RANDOM_DRAWS_MAX;
+use crate::base::limits::{RANDOM_DRAWS_MAX, REPLY_FORESEEN_BYTES, REPLY_FORESEEN_ITEMS};
 use crate::base::rng::Rng;
 use crate::engine::Ctx;
 use crate::resp::reply::Reply;
@@ -46,20 +46,39 @@ pub(super) fn one_of<T: Copy>(items: &[T], rng: &mut Rng) -> Option<T> {
     if items.is_empty() { None } else { items.get(rng.below(items.len() as u64) as usize).copied() }
 }
 
-/// Writes `count` draws with repetition, each by a call of `write`. The count may exceed the number of elements by far,
-/// so it is bounded.
-pub(super) fn repeat(reply: &mut Reply, count: usize, mut write: impl FnMut(&mut Reply)) -> Result<(), Error> {
+/// Writes `count` draws with repetition, each by a call of `write`, which takes its chances from `rng`. The count may
+/// exceed the number of elements by far, so it is bounded.
+pub(super) fn repeat(
+    reply: &mut Reply,
+    count: usize,
+    mut rng: Rng,
+    mut write: impl FnMut(&mut Reply, &mut Rng),
+) -> Result<(), Error> {
     if count > RANDOM_DRAWS_MAX {
         return Err(Error::OutOfRange);
     }
-    for _ in 0..count {
+    let start = reply.len();
+    for drawn in 0..count {
+        if drawn == REPLY_FORESEEN_ITEMS && reply.len() - start > REPLY_FORESEEN_BYTES {
+            reply.announce(bytes_of(count - drawn, Reply::new(reply.form()), rng.clone(), &mut write));
+        }
         // Only once the reply is cut, because its head has already announced the number of elements.
         if reply.is_cut() {
             break;
         }
-        write(reply);
+        write(reply, &mut rng);
     }
     Ok(())
+}
+
+/// Returns the bytes that the next draws will take: with a copy of the generator they are the same.
+fn bytes_of(draws: usize, mut scratch: Reply, mut rng: Rng, write: &mut impl FnMut(&mut Reply, &mut Rng)) -> usize {
+    let of_one = |_| {
+        scratch.truncate(0);
+        write(&mut scratch, &mut rng);
+        scratch.len()
+    };
+    (0..draws).map(of_one).sum()
 }
 
 #[cfg(test)]
@@ -84,15 +103,16 @@ mod tests {
 
     #[test]
     fn repeated_draws_are_bounded() {
+        let rng = || Rng::seeded(1);
         let mut reply = Reply::new(Form::Resp2);
-        assert_eq!(repeat(&mut reply, 10, |reply| reply.integer(1)), Ok(()));
+        assert_eq!(repeat(&mut reply, 10, rng(), |reply, _| reply.integer(1)), Ok(()));
         assert_eq!(reply.len(), 40);
         for count in [RANDOM_DRAWS_MAX + 1, usize::MAX] {
-            assert_eq!(repeat(&mut reply, count, |reply| reply.integer(1)), Err(Error::OutOfRange));
+            assert_eq!(repeat(&mut reply, count, rng(), |reply, _| reply.integer(1)), Err(Error::OutOfRange));
         }
         reply.set_must_fit(true);
         reply.set_limit(100);
-        assert_eq!(repeat(&mut reply, RANDOM_DRAWS_MAX, |reply| reply.bulk(b"member")), Ok(()));
+        assert_eq!(repeat(&mut reply, RANDOM_DRAWS_MAX, rng(), |reply, _| reply.bulk(b"member")), Ok(()));
         assert!(reply.is_cut() && reply.len() <= 200);
     }
 }

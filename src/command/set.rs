@@ -208,8 +208,8 @@ fn srandmember(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         (Some(set), Some(Count::Repeated(count))) => {
             ctx.reply.array(count);
             let living: Vec<_> = if set.is_mostly_dead() { set.iter().collect() } else { Vec::new() };
-            return sample::repeat(ctx.reply, count, |reply| {
-                let drawn = sample::one_of(&living, &mut rng).or_else(|| set.random(|n| rng.below(n)));
+            return sample::repeat(ctx.reply, count, rng, |reply, rng| {
+                let drawn = sample::one_of(&living, rng).or_else(|| set.random(|n| rng.below(n)));
                 drawn.into_iter().for_each(|member| bulk_item(reply, member));
             });
         }

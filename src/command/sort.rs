@@ -10,10 +10,11 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::item::bulk_item;
-use crate::base::limits::SORT_MAX_BYTES;
+use crate::base::limits::{REPLY_FORESEEN_BYTES, REPLY_FORESEEN_ITEMS, SORT_MAX_BYTES};
 use crate::base::num::strtod_plain;
 use crate::engine::{Command, Ctx, Done, Origin, Run};
 use crate::keyspace::any_value::{Value, ValueRef};
+use crate::keyspace::entry::Entry;
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::resp::request::Argv;
 use crate::spec::args::Args;
@@ -104,14 +105,34 @@ impl<'a> Pattern<'a> {
         key: &mut Vec<u8>,
         then: impl FnOnce(Option<Item<'_>>) -> T,
     ) -> T {
-        let (prefix, suffix, field) = match self {
-            Pattern::Element => return then(Some(Item::Bytes(element))),
-            Pattern::Nothing => return then(None),
-            Pattern::Key { prefix, suffix, field } => (prefix, suffix, field),
-        };
+        match self.write_key(element, key) {
+            true => self.take(ks.read(db, key), then),
+            false => then(matches!(self, Pattern::Element).then_some(Item::Bytes(element))),
+        }
+    }
+
+    /// The bytes of the value that [`follow`](Self::follow) would find. This look leaves no trace: each key counts as
+    /// used once, when its value is written.
+    fn bytes(&self, (ks, db): (&Keyspace, DbIndex), element: &[u8], key: &mut Vec<u8>) -> usize {
+        let len = |item: Option<Item<'_>>| item.map_or(0, |item| item.as_bytes(&mut Digits::new()).len());
+        match self.write_key(element, key) {
+            true => self.take(ks.live(db, key).map(Entry::value), len),
+            false => element.len(),
+        }
+    }
+
+    /// Writes the name of the key that the pattern names for an element. Returns false if it names none.
+    fn write_key(&self, element: &[u8], key: &mut Vec<u8>) -> bool {
+        let Pattern::Key { prefix, suffix, .. } = self else { return false };
         key.clear();
         [prefix, element, suffix].iter().for_each(|part| key.extend_from_slice(part));
-        match (ks.read(db, key), field) {
+        true
+    }
+
+    /// Calls `then` with what the pattern takes from the value of a key.
+    fn take<T>(&self, value: Option<ValueRef<'_>>, then: impl FnOnce(Option<Item<'_>>) -> T) -> T {
+        let field = if let Pattern::Key { field, .. } = self { *field } else { None };
+        match (value, field) {
             (Some(ValueRef::String(string)), None) => then(Some(Item::Bytes(string.as_bytes(&mut Digits::new())))),
             (Some(ValueRef::Hash(hash)), Some(field)) => then(hash.get(field)),
             _ => then(None),
@@ -298,20 +319,26 @@ fn reply(ctx: &mut Ctx<'_>, rows: &Rows, chosen: &[Row], options: &Options<'_>) 
     ctx.reply.array(chosen.len() * options.get.len().max(1));
     let db = ctx.session.db;
     let mut key = Vec::new();
-    for row in chosen {
+    if options.get.is_empty() {
+        chosen.iter().for_each(|row| ctx.reply.bulk(rows.element(row)));
+        return;
+    }
+    let start = ctx.reply.len();
+    let gets = chosen.iter().flat_map(|row| options.get.iter().map(move |pattern| (rows.element(row), pattern)));
+    for (at, (element, pattern)) in gets.clone().enumerate() {
+        if at == REPLY_FORESEEN_ITEMS && ctx.reply.len() - start > REPLY_FORESEEN_BYTES {
+            let bytes = |(element, pattern): (&[u8], &Pattern<'_>)| pattern.bytes((ctx.ks, db), element, &mut key);
+            let bytes = gets.clone().skip(at).map(bytes).sum();
+            ctx.reply.announce(bytes);
+        }
         if ctx.reply.is_long() {
             return;
         }
-        if options.get.is_empty() {
-            ctx.reply.bulk(rows.element(row));
-        }
-        for pattern in &options.get {
-            let reply = &mut *ctx.reply;
-            pattern.follow((ctx.ks, db), rows.element(row), &mut key, |item| match item {
-                Some(item) => bulk_item(reply, item),
-                None => reply.null(),
-            });
-        }
+        let reply = &mut *ctx.reply;
+        pattern.follow((ctx.ks, db), element, &mut key, |item| match item {
+            Some(item) => bulk_item(reply, item),
+            None => reply.null(),
+        });
     }
 }
 

@@ -200,14 +200,36 @@ fn of_a_reply_that_is_too_long_little_is_made() {
     let large = "x".repeat(4 * MIB as usize);
     raw.command(&["SET", "k", &large]);
     raw.command(&["HSET", "h", "k", &large]);
+    fn line(words: &str) -> Vec<&str> {
+        words.split(' ').collect()
+    }
     let ask = |times: usize| [&["MGET"][..], &vec!["k"; times]].concat();
     let of_a_hash = [&["HMGET", "h"][..], &vec!["k"; 200]].concat();
-    for too_long in [ask(200), of_a_hash] {
-        let refusal = raw.command(&too_long);
-        assert!(refusal.bytes().is_some_and(|text| text.starts_with(b"ERR reply exceeds")), "{refusal:?}");
+    for call in ["SADD of-a-set", "ZADD of-a-zset 1", "RPUSH list"] {
+        raw.command(&[&line(call)[..], &[&large]].concat());
     }
-    let peak = most_resident_bytes(&server);
-    assert!(peak < 200 * MIB, "{peak}");
+    raw.command(&["RPUSH", "numbers", "1", "2"]);
+    raw.command(&["HSET", "hash", "f", &large]);
+    raw.command(&["SET", "w1", &large]);
+    let gets = ["GET", "w*"].repeat(200);
+    let by_field = ["GET", "*->k"].repeat(100);
+    raw.command(&["RPUSH", "names", "h", "h"]);
+    let calls = [
+        line("SRANDMEMBER of-a-set -200"),
+        line("ZRANDMEMBER of-a-zset -200 WITHSCORES"),
+        line("HRANDFIELD hash -200 WITHVALUES"),
+        [&["SORT", "numbers"][..], &gets].concat(),
+        [&["SORT_RO", "names", "BY", "nosort"][..], &by_field].concat(),
+        ask(200),
+        of_a_hash,
+    ];
+    for too_long in calls {
+        let refusal = raw.command(&too_long);
+        let is_refused = refusal.bytes().is_some_and(|text| text.starts_with(b"ERR reply exceeds"));
+        assert!(is_refused, "{} is answered", too_long[0]);
+        let peak = most_resident_bytes(&server);
+        assert!(peak < 250 * MIB, "{peak} after {}", too_long[0]);
+    }
     // A range that fits is returned in full, even a long one, and each key counts once.
     raw.command(&["CONFIG", "RESETSTAT"]);
     let Value::Array(strings) = raw.command(&ask(20)) else { panic!("MGET answers an array") };
@@ -215,6 +237,16 @@ fn of_a_reply_that_is_too_long_little_is_made() {
     assert_eq!(strings.len(), 20);
     let told = raw.command(&["INFO", "stats"]);
     assert!(String::from_utf8_lossy(told.bytes().unwrap()).contains("keyspace_hits:20\r\n"), "{told:?}");
+    let Value::Array(drawn) = raw.command(&line("SRANDMEMBER of-a-set -20")) else { panic!("an array") };
+    assert!(drawn.len() == 20 && drawn.iter().all(|member| member.bytes() == Some(large.as_bytes())));
+    raw.command(&["CONFIG", "RESETSTAT"]);
+    let sort = [&["SORT", "numbers"][..], &["GET", "w*"].repeat(10)].concat();
+    let Value::Array(found) = raw.command(&sort) else { panic!("SORT answers an array") };
+    assert!(found[..10].iter().all(|value| value.bytes() == Some(large.as_bytes())));
+    assert!(found[10..].iter().all(|value| *value == Value::Null) && found.len() == 20);
+    let told = raw.command(&["INFO", "stats"]);
+    // The list, and each key once.
+    assert!(String::from_utf8_lossy(told.bytes().unwrap()).contains("keyspace_hits:11\r\n"), "{told:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::super::scan;
 use super::common::{find, members_reply, read, signless_zero};
-use crate::base::limits::RANDOM_DRAWS_MAX;
+use crate::base::limits::{RANDOM_DRAWS_MAX, REPLY_FORESEEN_BYTES, REPLY_FORESEEN_ITEMS};
 use crate::base::num;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::{DbIndex, Slot};
@@ -280,6 +280,10 @@ pub(super) fn zrandmember(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let len = ctx.ks.zset(db, slot)?.len();
     let ranks = draw(ctx, len, count)?;
     let zset = ctx.ks.zset(db, slot)?;
+    let bytes = |rank: &usize| zset.by_rank(*rank).map_or(0, |(member, _)| member.len());
+    if ranks.iter().take(REPLY_FORESEEN_ITEMS).map(bytes).sum::<usize>() > REPLY_FORESEEN_BYTES {
+        ctx.reply.announce(ranks.iter().map(bytes).sum());
+    }
     members_reply(ctx.reply, ranks.iter().map(|&rank| zset.by_rank(rank).unwrap_or_default()), with_scores);
     Ok(())
 }
