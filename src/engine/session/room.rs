@@ -5,11 +5,12 @@
 //! taken back: it runs again when there is room. Other commands are answered in the meantime.
 //!
 //! A client that waits for room depends on other clients to read. The clients that hold most do not stay for ever: one
-//! of them is closed each time [`ROOM_PATIENCE`] is over and there still is no room.
+//! of them is closed each time [`ROOM_PATIENCE`] is over and there still is no room. Replies of commands that write, EXEC
+//! and scripts can't be taken back; if they go beyond [`OUTBOX_TOTAL_MAX_BYTES`], nobody waits.
 
 use super::Session;
 use super::clients::Clients;
-use crate::base::limits::{OUTBOX_LEAST_SHARE_BYTES, OUTBOX_TOTAL_PAUSE_BYTES, ROOM_PATIENCE};
+use crate::base::limits::{OUTBOX_LEAST_SHARE_BYTES, OUTBOX_TOTAL_MAX_BYTES, OUTBOX_TOTAL_PAUSE_BYTES, ROOM_PATIENCE};
 use crate::engine::meters::stats::Stats;
 use crate::persist::fences::Reach;
 use crate::spec::session_key::SessionKey;
@@ -69,23 +70,44 @@ impl Clients {
         true
     }
 
-    /// Closes the client that holds most if other clients have waited too long for room.
+    /// Closes clients that do not read: the one that holds most if others have waited too long for room, and as many as
+    /// it takes if all together hold too much.
     pub(in crate::engine) fn make_room(&mut self, stats: &mut Stats, reach: Reach, steady_ms: i64) {
         let is_over = |since_ms| steady_ms - since_ms > ROOM_PATIENCE.as_millis() as i64;
-        if !self.room.missed_since_ms.is_some_and(is_over) {
-            return;
+        if self.room.missed_since_ms.is_some_and(is_over) {
+            self.room.missed_since_ms = Some(steady_ms);
+            self.close_the_largest(stats, reach, |_| true, "others wait for the memory");
         }
-        self.room.missed_since_ms = Some(steady_ms);
-        let can_read = |session: &mut Session| session.outbox.unread(reach) > 0;
+        if self.room.held > OUTBOX_TOTAL_MAX_BYTES {
+            // What others push to a subscriber has the limit of its class alone.
+            let asks = |session: &Session| session.subscriptions.is_empty() && !session.is_monitor;
+            // What a closed client held is counted until its connection is gone.
+            let open = self.sessions.iter_mut().filter(|session| asks(session) && !session.killed);
+            let mut held: usize = open.map(|session| session.counted_unsent).sum();
+            while held > OUTBOX_TOTAL_MAX_BYTES {
+                let freed = self.close_the_largest(stats, reach, asks, "all together hold too much");
+                let Some(freed) = freed else { break };
+                held -= freed;
+            }
+        }
+    }
+
+    /// Closes the client that holds most of those that could read some of it, and returns how many bytes it held.
+    fn close_the_largest(
+        &mut self,
+        stats: &mut Stats,
+        reach: Reach,
+        may_close: impl Fn(&Session) -> bool,
+        why: &str,
+    ) -> Option<usize> {
+        let can_read = |session: &mut Session| !session.killed && session.outbox.unread(reach) > 0;
         let readers = self.sessions.iter_mut().filter_map(|session| can_read(session).then_some(session));
-        let Some(most) = readers.max_by_key(|session| session.counted_unsent) else { return };
-        tracing::warn!(
-            client = most.key.id,
-            unsent = most.counted_unsent,
-            "closed: does not read its output, and others wait for the memory"
-        );
+        let most = readers.filter(|session| may_close(session)).max_by_key(|session| session.counted_unsent)?;
+        let unsent = most.counted_unsent;
+        tracing::warn!(client = most.key.id, unsent, "closed: does not read its output, and {why}");
         most.kill();
         stats.output_limit_disconnections += 1;
+        Some(unsent)
     }
 }
 
@@ -118,5 +140,27 @@ mod tests {
         assert!(!is_closed(0, 0));
         assert!(!is_closed(HOUR_MS, patience_ms));
         assert!(is_closed(-2 * HOUR_MS, 1));
+    }
+
+    #[test]
+    fn the_largest_are_closed_at_once_if_all_together_hold_too_much() {
+        let (clock, table) = (Clock::manual(1_000_000), Box::leak(Box::new(CommandTable::new(&[]))));
+        let mut engine = Engine::new(Config::default(), table, clock, Rng::seeded(1)).expect("memory for Lua");
+        let shares = [1, 5, 2, 4, 3].map(|tenths| OUTBOX_TOTAL_MAX_BYTES / 10 * tenths);
+        let keys = shares.map(|share| {
+            let key = engine.server.open_session(Peer::default());
+            let session = engine.server.clients.sessions.get_mut(key).expect("it is connected");
+            session.outbox.push(b"unread", Lsn::NONE);
+            session.counted_unsent = share;
+            engine.server.clients.room.held += share;
+            key
+        });
+        let mut closed = || {
+            engine.tick();
+            keys.map(|key| engine.server.clients.sessions.get_mut(key).expect("its task has not run").killed)
+        };
+        // They hold 15 tenths; without the largest, 10.
+        assert_eq!(closed(), [false, true, false, false, false]);
+        assert_eq!(closed(), [false, true, false, false, false]);
     }
 }
