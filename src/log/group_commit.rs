@@ -248,6 +248,11 @@ impl Log {
         self.shared.do_chore()
     }
 
+    /// Returns the state that readers share with the writer.
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     fn checked(&self, state: State) -> Result<(), CommitError> {
         match (state, self.failure()) {
             (State::Good, _) => Ok(()),

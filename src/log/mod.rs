@@ -4,7 +4,8 @@
 //! people read. The names of types, files and parameters are older and say `log`.
 //!
 //! The engine encodes units and commits them ([`group_commit`]). `writer` packs them into blocks ([`block`]) and writes
-//! these to segments (`segment` has the bytes, `segments` the files). After a restart, [`scan`] reads them back. A
+//! these to segments (`segment` has the bytes, `segments` the files). After a restart, [`scan`] reads them back;
+//! [`follow`] reads them meanwhile. A
 //! [`snapshot`] takes the place of the journal before it; [`restore`] reads the newest one and the journal behind it.
 //! [`replacement`] writes other files with the same care. docs/log-format.md specifies the format. All files are
 //! reached through [`disk`], so that `sim` can stand in for it.
@@ -14,6 +15,7 @@ mod checksum;
 pub mod directory;
 pub mod disk;
 pub mod error;
+pub mod follow;
 pub mod group_commit;
 mod identity;
 mod names;

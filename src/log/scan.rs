@@ -285,11 +285,16 @@ impl Recovery {
     /// Reads past the next block with needed units.
     pub(super) fn find_block(&mut self) -> Result<Option<Passed>, LogError> {
         while let Some(passed) = self.advance()? {
-            if passed.contents.end() > self.from.next() && passed.contents.units > 0 {
+            if self.needs(&passed) {
                 return Ok(Some(passed));
             }
         }
         Ok(None)
+    }
+
+    /// Whether the block has needed units.
+    pub(super) fn needs(&self, passed: &Passed) -> bool {
+        passed.contents.end() > self.from.next() && passed.contents.units > 0
     }
 
     /// Returns the block found last.
@@ -308,7 +313,7 @@ impl Recovery {
     }
 
     /// Reads one block and checks that it is the one that comes next.
-    fn advance(&mut self) -> Result<Option<Passed>, LogError> {
+    pub(super) fn advance(&mut self) -> Result<Option<Passed>, LogError> {
         if self.end.is_some() {
             return Ok(None);
         }
@@ -424,7 +429,7 @@ impl Recovery {
     }
 
     /// Returns the last unit that was passed.
-    fn last_lsn(&self) -> Lsn {
+    pub(super) fn last_lsn(&self) -> Lsn {
         self.next.previous()
     }
 

@@ -131,6 +131,11 @@ impl Segments {
         }
     }
 
+    /// Returns the first unit that the journal still holds, or will hold.
+    pub(super) fn first_lsn(&self) -> Lsn {
+        self.live.front().map_or(Lsn::FIRST, |oldest| oldest.first_lsn)
+    }
+
     /// Begins to prepare segments ahead.
     pub(super) fn be_eager(&mut self) {
         self.is_eager = true;
