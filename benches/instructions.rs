@@ -419,7 +419,7 @@ impl Client {
             let sent = black_box(session.outbox.first(free)).len();
             session.sent(sent);
             if sent == 0 {
-                server.look_after_log();
+                server.look_after_journal();
             }
         }
     }

@@ -375,7 +375,7 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     }
     if !ctx.is_retry() {
         // Later writes need not be waited for.
-        ctx.session.fence = ctx.session.fence.max(ctx.server.begin_sync());
+        ctx.session.fence = ctx.session.fence.max(ctx.begin_sync());
     }
     let is_logged = ctx.server.persistence.is_durable(ctx.session.fence);
     if replicas == 0 && (local == 0 || is_logged) {

@@ -112,7 +112,7 @@ fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     ctx.server.send_unsent();
     // The target must not receive changes that could still be lost here.
-    ctx.server.settle_log(ctx.ks)?;
+    ctx.server.settle_units(ctx.ks)?;
     let mut target = Target::connect(host, port, Duration::from_millis(timeout_ms), MIGRATE_MAX)?;
     let mut request = Vec::new();
     put_preamble(&mut request, &options, to_db)?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::base::excerpt;
 use crate::base::limits::IMPORT_UNIT_MAX_BYTES;
 use crate::client::ClientError;
-use crate::engine::persistence::recovery::RecoveryError;
+use crate::persist::error::RecoveryError;
 use crate::rdb::file::FileError;
 use crate::resp::request::ProtocolError;
 

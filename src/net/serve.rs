@@ -158,14 +158,14 @@ impl Shared {
             };
             if more || has_waits_left {
                 // Other tasks run between two slices, including those that wait for the journal.
-                self.engine.borrow_mut().server.follow_log();
+                self.engine.borrow_mut().server.follow_journal();
                 tokio::task::yield_now().await;
                 continue;
             }
             tokio::select! {
                 () = sleep_until(wake_at) => {}
                 () = self.deadline_moved.notified() => {}
-                () = self.log_moved.notified() => self.engine.borrow_mut().server.follow_log(),
+                () = self.log_moved.notified() => self.engine.borrow_mut().server.follow_journal(),
             }
         }
     }
@@ -238,8 +238,8 @@ impl Shared {
     async fn send_rest(&self) {
         let began = Instant::now();
         let (patience, clients) = {
-            let server = &mut self.engine.borrow_mut().server;
-            server.drain_log();
+            let Engine { server, ks, .. } = &mut *self.engine.borrow_mut();
+            server.persist(ks, |persistence, _, _| persistence.drain());
             let is_hurried = server.ending.shutdown.is_some_and(|how| how.now);
             let patience_s = if is_hurried { 0 } else { server.config.shutdown_timeout_s };
             (Duration::from_secs(patience_s.into()), server.clients.sessions.len())

@@ -9,9 +9,9 @@ use super::saving::Purpose;
 use super::tail::Tail;
 use crate::base::limits::{LOG_FULL_RETRY, LOG_SYNC_RETRY};
 use crate::base::lsn::Lsn;
-use crate::config::{AppendFsync, Config};
+use crate::config::Config;
 use crate::keyspace::Keyspace;
-use crate::log::group_commit::{Commit, CommitError, State};
+use crate::log::group_commit::{Commit, State};
 use crate::spec::Flags;
 use crate::spec::error::Error;
 
@@ -37,61 +37,29 @@ impl Persistence {
         Reach { safe: self.safe(), is_unlogged: self.is_unlogged(config) }
     }
 
-    /// Gives the journal the units of the tail.
-    pub(crate) fn commit(&mut self, how: Commit) {
+    /// Gives the journal the units of the tail, for a server that has this many `clients`.
+    pub(crate) fn commit(&mut self, clients: usize) {
+        if let Some(journal) = &self.journal {
+            let how = journal.committer(clients);
+            self.commit_by(how);
+        }
+    }
+
+    pub(super) fn commit_by(&mut self, how: Commit) {
         let (Some(journal), Some(tail)) = (&mut self.journal, &mut self.tail) else { return };
         if tail.units > 0 {
-            journal.commit(tail, how);
-            journal.bound_backlog();
+            journal.append(tail, how);
+            self.bound_backlog();
         }
     }
 
-    /// Makes all committed units as safe as `appendfsync` asks, and waits for it. Returns whether they are.
-    pub(crate) fn settle(&mut self) -> bool {
-        self.commit(Commit::InPlace);
-        if let Some(journal) = &self.journal
-            && !journal.is_safe()
-        {
-            // The journal's thread is at work, or was left units that take a sync first. Whether the disk is full or
-            // has failed, the state tells.
-            let _ = journal.log.settle();
-        }
-        self.journal.as_ref().is_none_or(Journal::is_safe)
-    }
-
-    /// Makes all committed units durable, whatever `appendfsync` says, and waits for it. Returns whether they are;
-    /// false without a journal.
-    pub(crate) fn drain(&mut self) -> bool {
-        self.commit(Commit::InPlace);
-        self.journal.as_ref().is_some_and(|journal| journal.log.drain().is_ok())
-    }
-
-    /// Sets when the journal is synced from now on, once all committed units are durable. Fails if they cannot be made
-    /// so.
-    pub(crate) fn set_sync_policy(&mut self, policy: AppendFsync) -> Result<(), String> {
-        self.commit(Commit::InPlace);
-        let Some(journal) = &self.journal else { return Ok(()) };
-        journal.log.set_policy(policy.into()).map_err(|error| error.to_string())
-    }
-
-    /// Makes all committed units durable and marks the journal's end as clean, also that of a journal that was turned
-    /// off before.
-    pub(crate) fn close(&mut self) -> Result<(), CommitError> {
-        self.commit(Commit::InPlace);
-        let closed = self.journal.take().map_or(Ok(()), |journal| journal.log.close());
-        self.saving.await_ended_log();
-        closed
-    }
-
-    /// Starts to make all units that the journal was given durable, whatever `appendfsync` says, and does not wait.
-    /// Returns the last of them.
-    pub(crate) fn begin_sync(&mut self) -> Lsn {
+    /// Begins to make all committed units durable, whatever `appendfsync` says, for a server that has this many
+    /// `clients`. Returns the last of them.
+    pub(crate) fn begin_sync(&mut self, clients: usize) -> Lsn {
+        self.commit(clients);
         let Some(journal) = &self.journal else { return Lsn::NONE };
-        // With `always` a sync is on its way anyway.
-        if !journal.syncs_always() {
-            journal.log.begin_sync();
-        }
-        journal.last
+        journal.begin_sync();
+        journal.last()
     }
 
     /// Returns the last unit that cannot be lost, as far as `appendfsync` promises. Without a journal nothing waits.
@@ -144,7 +112,7 @@ impl Persistence {
     /// Whether the journal is known to have failed for good.
     #[inline]
     pub(crate) fn has_failed(&self) -> bool {
-        self.journal.as_ref().is_some_and(|journal| journal.state == State::Poisoned)
+        self.journal.as_ref().is_some_and(|journal| journal.state() == State::Poisoned)
     }
 
     /// Gives back the memory of the journal's buffers when it has had nothing to do for a while.

@@ -1,51 +1,75 @@
-//! The journal that the engine writes, its progress, and the sessions waiting for it.
-//! [`crate::engine::persistence::release`] acts on this state.
+//! The journal as the engine sees it: the contract of whatever keeps its units.
+//!
+//! | Call | Contract |
+//! |---|---|
+//! | [`append`](Journal::append) | takes the next units in order; never waits for the disk unless told to write [in place](Commit::InPlace) |
+//! | [`safe`](Journal::safe) | the last unit that nothing can take away, as far as `appendfsync` promises; only grows |
+//! | [`state`](Journal::state) | whether units are taken: yes, not for now, or never again |
+//! | [`begin_sync`](Journal::begin_sync) | makes all units durable soon, whatever `appendfsync` says; does not wait |
+//! | [`read_after`](Journal::read_after) | the units after an Lsn, in order and byte for byte, and none that could still be lost |
+//! | [`cut`](Journal::cut) | gives up the units that a durable snapshot covers |
+//!
+//! [`conformance`](super::conformance) judges every kind of journal by this table. Today there are two: the local one,
+//! and the local one without threads, as the simulations run it. Whoever waits for a unit is parked and woken by
+//! [`follow`](Journal::follow). The few callers that wait in place use [`in_place`](super::in_place).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::tail::Tail;
-use crate::base::limits::LOG_BEHIND_MAX_BYTES;
+use crate::base::limits::{LOG_BEHIND_MAX_BYTES, LOG_SYNC_ALONE_MAX, LOG_SYNC_IN_PLACE_MAX};
 use crate::base::lsn::Lsn;
 use crate::config::AppendFsync;
+use crate::log::follow::{ReadError, UnitReader};
 use crate::log::group_commit::{self, Commit, Log, State, SyncPolicy};
 use crate::spec::session_key::SessionKey;
 
 /// The journal and its progress.
 pub(crate) struct Journal {
-    pub(crate) log: Log,
+    pub(super) log: Log,
     /// The last unit handed to the journal.
-    pub(crate) last: Lsn,
+    last: Lsn,
     /// The journal's state when last checked.
-    pub(crate) state: State,
+    state: State,
     /// Sessions to wake, ordered by the Lsn they wait for.
-    pub(crate) waiting: BinaryHeap<Reverse<(Lsn, SessionKey)>>,
-    pub(crate) held: Held,
+    waiting: BinaryHeap<Reverse<(Lsn, SessionKey)>>,
+    held: Held,
     /// Length of `waiting` at which entries of closed connections are removed.
-    pub(crate) waiting_max: usize,
+    waiting_max: usize,
     /// The last unit handed to the journal when buffers were last freed.
     last_at_rest: Lsn,
 }
 
+/// A change of the journal's state that clients are affected by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It takes units again.
+    Good,
+    /// It takes none until there is space on the disk.
+    Full,
+    /// It takes none any more, and those after `safe` are lost.
+    Failed { safe: Lsn },
+}
+
 /// Bytes that were given a fence since the engine last waited; an upper bound of the bytes held back.
 #[derive(Default)]
-pub(crate) struct Held {
+struct Held {
     /// Once this unit is safe, the bytes before it have been sent.
     mark: Lsn,
     before: usize,
     /// The newest unit that any of the bytes wait for.
-    pub(crate) newest: Lsn,
-    pub(crate) since: usize,
+    newest: Lsn,
+    since: usize,
 }
 
 impl Held {
-    pub(crate) fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.before + self.since
     }
 }
 
 /// See [`Journal::waiting_max`].
-pub(crate) const WAITING_MIN: usize = 1024;
+const WAITING_MIN: usize = 1024;
 
 impl Journal {
     /// Continues after unit `last`, the last one in the journal.
@@ -61,8 +85,122 @@ impl Journal {
         }
     }
 
+    /// Takes the units of the tail, which follow the last one taken. `how` chooses the thread that writes them: see
+    /// [`Commit`]. A journal that is full keeps them until there is space; one that has failed drops them.
+    pub(crate) fn append(&mut self, tail: &mut Tail, how: Commit) {
+        let Tail { bytes, units, time_ms } = std::mem::replace(tail, Tail::new(Vec::new()));
+        let first_lsn = self.last.next();
+        self.last = self.last.plus(u64::from(units));
+        *tail = Tail::new(self.log.commit(group_commit::Tail { bytes, first_lsn, units, time_ms }, how));
+    }
+
+    /// Returns the last unit that is as safe as `appendfsync` asks.
+    #[inline]
+    pub(crate) fn safe(&self) -> Lsn {
+        match self.log.policy() {
+            SyncPolicy::Always => self.log.durable(),
+            SyncPolicy::EverySec | SyncPolicy::No => self.log.written(),
+        }
+    }
+
+    /// Returns the state as of the last [`follow`](Self::follow): what clients have been told.
+    pub(crate) fn state(&self) -> State {
+        self.state
+    }
+
+    /// Begins to make all units durable that were taken so far, whatever `appendfsync` says.
+    pub(crate) fn begin_sync(&self) {
+        // With `always` a sync is on its way anyway.
+        if !self.syncs_always() {
+            self.log.begin_sync();
+        }
+    }
+
+    /// Reads the units after `lsn`, as far as they are durable now. Fails if a snapshot has taken their place.
+    #[cfg_attr(not(test), expect(dead_code, reason = "replicas and feeds read the journal from here"))]
+    pub(crate) fn read_after(&self, lsn: Lsn) -> Result<UnitReader, ReadError> {
+        self.log.read_after(lsn)
+    }
+
+    /// Gives up the units up to `snapshot`, as far as whole segments hold nothing else. A durable snapshot that covers
+    /// them must exist. Snapshots of this server do so by themselves when they are complete.
+    #[cfg_attr(not(test), expect(dead_code, reason = "snapshots that come from elsewhere cut from here"))]
+    pub(crate) fn cut(&self, snapshot: Lsn) {
+        self.log.cut(snapshot);
+    }
+
+    /// Chooses the thread that writes the next units. If replies do not wait for a sync, it is the calling thread.
+    /// Otherwise it is the calling thread while syncs are so fast that handing the units over would cost as much, or,
+    /// with a single client, so fast that a newly connecting client would not notice. The duration of the next sync is
+    /// unknown: a disk that suddenly stalls holds up the engine once.
+    pub(crate) fn committer(&self, clients: usize) -> Commit {
+        let longest = if clients > 1 { LOG_SYNC_IN_PLACE_MAX } else { LOG_SYNC_ALONE_MAX };
+        let holds_others_up = self.syncs_always() && self.log.sync_time() > longest;
+        if holds_others_up { Commit::HandOver } else { Commit::InPlace }
+    }
+
+    /// Notes that a session waits for unit `lsn`. `is_open` tells whether a session still exists.
+    pub(crate) fn wait_for(&mut self, lsn: Lsn, key: SessionKey, mut is_open: impl FnMut(SessionKey) -> bool) {
+        if self.waiting.len() >= self.waiting_max {
+            self.waiting.retain(|Reverse((_, key))| is_open(*key));
+            self.waiting_max = WAITING_MIN.max(2 * self.waiting.len());
+        }
+        self.waiting.push(Reverse((lsn, key)));
+    }
+
+    /// Calls `wake` for each session that waits for a unit which is safe by now, and returns the change of the state
+    /// since the last call. Must be called when the journal's own thread has advanced.
+    pub(crate) fn follow(&mut self, mut wake: impl FnMut(SessionKey)) -> Option<Change> {
+        // The order matters: what is safe when the journal is seen to have failed was safe before.
+        let (state, safe) = (self.log.state(), self.safe());
+        self.release_held();
+        while self.waiting.peek().is_some_and(|Reverse((lsn, _))| *lsn <= safe) {
+            let Some(Reverse((_, key))) = self.waiting.pop() else { break };
+            wake(key);
+        }
+        if state == self.state {
+            return None;
+        }
+        self.state = state;
+        Some(match state {
+            State::Good => {
+                tracing::warn!("the journal is written again: commands that write are taken");
+                Change::Good
+            }
+            State::Full => {
+                tracing::error!("the journal's disk is full: commands that write are refused until there is space");
+                Change::Full
+            }
+            State::Poisoned => {
+                let why = self.log.failure().map(ToString::to_string).unwrap_or_default();
+                tracing::error!("{why}: commands that write are refused until a restart");
+                self.last = safe;
+                self.waiting = BinaryHeap::new();
+                Change::Failed { safe }
+            }
+        })
+    }
+
+    /// Counts bytes of replies that wait for unit `fence`, unless the unit is safe. Returns whether so many wait that
+    /// the caller must [wait](super::Persistence::settle), too.
+    pub(crate) fn hold(&mut self, bytes: usize, fence: Lsn) -> bool {
+        if fence <= self.safe() {
+            return false;
+        }
+        self.held.since += bytes;
+        self.held.newest = self.held.newest.max(fence);
+        if self.held.bytes() > LOG_BEHIND_MAX_BYTES {
+            self.release_held();
+        }
+        let is_too_much = self.held.bytes() > LOG_BEHIND_MAX_BYTES;
+        if is_too_much {
+            self.held = Held::default();
+        }
+        is_too_much
+    }
+
     /// Stops counting held bytes whose units are safe.
-    pub(crate) fn release_held(&mut self) {
+    fn release_held(&mut self) {
         let safe = self.safe();
         if safe >= self.held.mark {
             let Held { newest, since, .. } = self.held;
@@ -79,14 +217,6 @@ impl Journal {
         self.last.plus(u64::from(tail.units))
     }
 
-    /// Hands the units of the tail to the journal.
-    pub(crate) fn commit(&mut self, tail: &mut Tail, how: Commit) {
-        let Tail { bytes, units, time_ms } = std::mem::replace(tail, Tail::new(Vec::new()));
-        let first_lsn = self.last.next();
-        self.last = self.last.plus(u64::from(units));
-        *tail = Tail::new(self.log.commit(group_commit::Tail { bytes, first_lsn, units, time_ms }, how));
-    }
-
     /// Frees the buffers if nothing was handed to the journal since the last call and nothing waits.
     pub(crate) fn give_back(&mut self, tail: &mut Tail) {
         if self.last == self.last_at_rest && self.is_safe() {
@@ -97,15 +227,6 @@ impl Journal {
         self.last_at_rest = self.last;
     }
 
-    /// Returns the last unit that is as safe as `appendfsync` asks.
-    #[inline]
-    pub(crate) fn safe(&self) -> Lsn {
-        match self.log.policy() {
-            SyncPolicy::Always => self.log.durable(),
-            SyncPolicy::EverySec | SyncPolicy::No => self.log.written(),
-        }
-    }
-
     /// Whether each unit is synced before its reply leaves (`appendfsync always`).
     pub(crate) fn syncs_always(&self) -> bool {
         self.log.policy() == SyncPolicy::Always
@@ -113,14 +234,6 @@ impl Journal {
 
     pub(crate) fn is_safe(&self) -> bool {
         self.safe() >= self.last
-    }
-
-    /// Waits for the disk if the write backlog is too large.
-    pub(crate) fn bound_backlog(&self) {
-        if self.log.backlog_bytes() > LOG_BEHIND_MAX_BYTES {
-            // A full or failed disk shows in the state.
-            let _ = self.log.settle();
-        }
     }
 
     /// Returns whether the journal accepts changes.
@@ -133,7 +246,7 @@ impl Journal {
         self.last
     }
 
-    /// Returns the underlying log, for reports about it.
+    /// Returns the files and threads of this machine, for reports about them.
     pub(crate) fn log(&self) -> &Log {
         &self.log
     }

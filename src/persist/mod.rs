@@ -1,9 +1,14 @@
 //! Persistence: units that wait for the journal, snapshots of the keyspace, and the files that a start reads.
 
+#[cfg(test)]
+mod conformance;
+pub mod error;
 pub(crate) mod fences;
+mod in_place;
 pub(crate) mod journal;
 pub(crate) mod load_pieces;
 pub(crate) mod rdb_export;
+mod resume;
 mod save_slices;
 mod save_triggers;
 pub mod saving;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::journal::Journal;
 use super::rdb_export::{Export, Exported, Exporting};
-use super::saving::{Copying, Ended, Home, Purpose, Rdb, Run, Saving, Stage};
+use super::saving::{Copying, Ended, Home, Opening, Purpose, Rdb, Run, Saving, Stage};
 use super::snapshot_stream::SnapshotStream;
 use super::tail::{Tail, UnitOrigin};
 use super::{Env, Persistence};
@@ -357,7 +357,7 @@ impl Persistence {
 
     /// Starts to open the journal that follows the snapshot up to `lsn`. Changes made in the meantime gather in the
     /// tail.
-    pub(crate) fn open_log(&mut self, config: &Config, lsn: Lsn) -> Result<Job<Log>, String> {
+    pub(crate) fn open_log(&mut self, config: &Config, lsn: Lsn) -> Result<Opening, String> {
         ignore_file_size_signal();
         let Home::Open(directory) = &self.saving.home else {
             return Err("there is no directory for it".to_owned());

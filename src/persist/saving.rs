@@ -138,7 +138,7 @@ pub struct Saving {
     pub(crate) failure: Option<String>,
     /// Wakes who calls [`Engine::save_slice`](crate::engine::Engine::save_slice).
     pub(crate) wake: Wake,
-    /// Wakes who calls [`ServerState::look_after_log`](crate::engine::ServerState::look_after_log).
+    /// Wakes who calls [`ServerState::look_after_journal`](crate::engine::ServerState::look_after_journal).
     pub(crate) wake_for_log: Wake,
 }
 
@@ -180,13 +180,16 @@ pub(crate) struct Run {
     pub(crate) stage: Stage,
 }
 
+/// A journal that a thread is opening.
+pub(crate) type Opening = Job<Log>;
+
 pub(crate) enum Stage {
     /// It begins with the next slice: between two units. The first one waits until the directory is open.
     Wanted,
     Copying(Box<Copying>),
     Ending(Box<SnapshotWriter>, Ended),
     /// The snapshot is complete. The log that begins behind it is opened.
-    Beginning(Job<Log>, Ended),
+    Beginning(Opening, Ended),
     /// The snapshot is complete. It is written as RDB, too.
     Exporting(Exporting, Ended),
 }

@@ -23,7 +23,7 @@ use crate::command;
 use crate::config::{AppendFsync, Config};
 use crate::engine::Engine;
 use crate::engine::meters::turns::Turns;
-use crate::engine::persistence::recovery::{Loading, Recovered, RecoveryError, Step};
+use crate::engine::persistence::recovery::{Loading, Recovered, Step};
 use crate::engine::session::registry::watch_for_stalls;
 use crate::import::ImportError;
 use crate::import::at_start::{AtStart, Importing};
@@ -35,6 +35,7 @@ use crate::net::listener::Listener;
 use crate::net::metrics_http::{self, Questions};
 use crate::net::reconfigure::{ListenError, Network, acceptor, listen, stamps};
 use crate::net::serve::{Shared, serve};
+use crate::persist::error::RecoveryError;
 use crate::persist::saving::DATA_DIR;
 use crate::spec::table::RenameError;
 

@@ -56,6 +56,7 @@ const OTHER_MEANINGS: &[(&str, &[&str], &str)] = &[
     ("lint/parse/lexer.rs", &["function"], "a word of Lua"),
     ("lint/parse/parser.rs", &["function"], "a word of Lua"),
     ("lint/walk.rs", &["type"], "a function of Lua"),
+    ("persist/conformance.rs", &["sync"], "an operation of the simulated disk"),
     ("persist/rdb_export.rs", &["rdb-export", "save"], "a thread, and who is said to have made a file"),
     ("spec/mod.rs", &["cluster", "pubsub", "readonly", "set"], "groups and flags as COMMAND shows them"),
     ("spec/syntax.rs", &["timeout"], "a name of arguments"),

@@ -112,7 +112,8 @@ fn network(ctx: &mut Ctx<'_>, before: &Config) -> Result<(), Failure> {
 
 fn sync_policy(ctx: &mut Ctx<'_>) -> Result<(), Refusal> {
     let policy = ctx.server.config.appendfsync;
-    ctx.server.set_sync_policy(policy).map_err(|error| Refusal::Failed(error.to_string()))
+    let set = ctx.server.persist(ctx.ks, |persistence, _, _| persistence.set_sync_policy(policy));
+    set.map_err(Refusal::Failed)
 }
 
 fn log(ctx: &mut Ctx<'_>, doing: Doing) -> Result<(), Refusal> {

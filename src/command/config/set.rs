@@ -83,7 +83,7 @@ fn wait_for_log(ctx: &mut Ctx<'_>) -> Option<Wait> {
         return None;
     }
     if !ctx.is_retry() {
-        ctx.session.fence = ctx.session.fence.max(ctx.server.begin_sync());
+        ctx.session.fence = ctx.session.fence.max(ctx.begin_sync());
     }
     let on_timeout = |reply: &mut Reply| reply.error(b"ERR CONFIG SET was cancelled: nothing has changed");
     (!ctx.server.persistence.is_durable(ctx.session.fence)).then(|| Wait {

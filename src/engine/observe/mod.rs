@@ -130,7 +130,7 @@ impl ServerState {
         }
         if is_long {
             // The block could not take much more.
-            self.commit_log();
+            self.commit_units();
         }
     }
 }

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use super::recovery::{RecoveryError, count_keys};
+use super::recovery::count_keys;
 use crate::base::limits::{LOAD_AHEAD_KEEP_BYTES, LOAD_AHEAD_KEYS, SNAPSHOT_PAUSE_BYTES};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
@@ -20,9 +20,9 @@ use crate::keyspace::effect::EffectWriter;
 use crate::keyspace::prepared::PreparedKey;
 use crate::keyspace::{DbIndex, ExpiryHold, Keyspace, ValueLimits};
 use crate::log::directory::Directory;
-use crate::log::group_commit::Log;
-use crate::log::platform::Job;
 use crate::log::snapshot::writer::{Begin, LogBeside, Sizes, SnapshotWriter};
+use crate::persist::error::RecoveryError;
+use crate::persist::saving::Opening;
 use crate::persist::tail::Tail;
 use crate::persist::tail::UnitOrigin;
 
@@ -30,7 +30,7 @@ use crate::persist::tail::UnitOrigin;
 pub struct BulkLoad {
     saved: Option<Saved>,
     /// The journal that is opened for the time after the load, and the Lsn after which it begins.
-    beginning: Option<(Job<Log>, Lsn)>,
+    beginning: Option<(Opening, Lsn)>,
     /// Overdue keys expire once everything is loaded, as if they had always been here.
     _hold: ExpiryHold,
 }

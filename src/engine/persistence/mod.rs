@@ -26,7 +26,7 @@ impl ServerState {
 
     fn follow_persistence(&mut self, ks: &Keyspace) {
         self.readers_changed();
-        self.follow_log();
+        self.follow_journal();
         let News { answers, changes_admission, releases_all, has_freed_memory } =
             std::mem::take(&mut self.persistence.news);
         if has_freed_memory {

@@ -3,7 +3,6 @@
 //! [`Loading`] reads the newest snapshot and the journal after it in slices, so that the owner of the thread can serve
 //! clients in between.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,10 +14,9 @@ use crate::engine::{Engine, ServerState};
 use crate::keyspace::ValueLimits;
 use crate::keyspace::effect::Recording;
 use crate::log::directory::Directory;
-use crate::log::error::LogError;
-use crate::log::group_commit::Options;
 use crate::log::restore::{Position, Restore};
 use crate::log::scan::{End, TornTail};
+use crate::persist::error::RecoveryError;
 use crate::persist::load_pieces::{Change, LoadPieces, Piece, What};
 use crate::persist::rdb_export::remove_leftovers;
 use crate::persist::saving::Progress;
@@ -26,51 +24,6 @@ use crate::persist::tail::UnitOrigin;
 
 /// How often a long recovery reports its progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
-
-/// Why the data can't be recovered. Nothing has been changed on disk.
-#[derive(Debug, thiserror::Error)]
-pub enum RecoveryError {
-    /// The files can't be read.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// The files are intact, but an effect does not fit the data before it.
-    #[error("{}: effect {index} of Lsn {lsn}, in the block that ends at offset {offset}, {what}", path.display())]
-    Misfit {
-        /// The segment.
-        path: PathBuf,
-        /// Where the block ends.
-        offset: u64,
-        /// The unit.
-        lsn: Lsn,
-        /// Which of its effects, from 0.
-        index: usize,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// An effect in an intact snapshot does not fit the data before it.
-    #[error("{}: effect {index} of a unit in the frame that ends at offset {offset} {what}", path.display())]
-    SnapshotMisfit {
-        /// The snapshot.
-        path: PathBuf,
-        /// Where the frame ends.
-        offset: u64,
-        /// Which effect of the unit, from 0.
-        index: usize,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// A thread can't be started.
-    #[error("cannot start {what}: {error}")]
-    Thread {
-        /// The thread, or what it belongs to.
-        what: &'static str,
-        /// The system's error.
-        error: std::io::Error,
-    },
-    /// The loaded foreign data can't be saved.
-    #[error("the data that was loaded can't be saved: {0}")]
-    Unsaved(String),
-}
 
 /// The work left after a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,7 +142,7 @@ impl Loading {
     }
 
     /// Loads the rest, and makes the engine go on with a journal. `notify` is called, on any thread, when
-    /// [`ServerState::look_after_log`](crate::engine::ServerState::look_after_log) has something to do.
+    /// [`ServerState::look_after_journal`](crate::engine::ServerState::look_after_journal) has something to do.
     pub fn finish(
         mut self,
         engine: &mut Engine,
@@ -199,13 +152,9 @@ impl Loading {
         let restore = self.pieces.into_source().restore;
         let (end, passed_over) = told_of_files(&restore);
         tell_saving(engine, &restore, end.lsn, self.log_bytes);
-        let platform = engine.server.persistence.saving.platform.clone();
-        let options = Options { policy: engine.server.config.appendfsync.into(), ..platform.options };
-        let mut log = restore.finish(options, platform.clock, notify)?;
-        if platform.has_threads {
-            log.start().map_err(|error| RecoveryError::Thread { what: "the log's threads", error })?;
-        }
-        engine.server.attach_log(log, end.lsn);
+        engine.server.persist(&mut engine.ks, |persistence, _, env| {
+            persistence.resume_journal(env.config, restore, end.lsn, notify)
+        })?;
         engine.begin_own_time();
         Ok(Recovered::new(engine, end, passed_over))
     }

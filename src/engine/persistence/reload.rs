@@ -35,8 +35,9 @@ impl Engine {
         if reload.save {
             self.server.persist(&mut self.ks, |persistence, ks, env| persistence.save_at_once(ks, env))?;
         }
-        if self.server.persistence.journal.is_some() && !self.server.drain_log() {
-            return Err("the log takes nothing".to_owned());
+        let is_on_disk = self.server.persist(&mut self.ks, |persistence, _, _| persistence.drain());
+        if self.server.persistence.journal.is_some() && !is_on_disk {
+            return Err("the journal takes nothing".to_owned());
         }
         self.server.persistence.saving.await_ended_log();
         let mut fresh = self.beside()?;

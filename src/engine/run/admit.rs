@@ -52,7 +52,7 @@ impl ServerState {
             self.admit_user(session, entry, argv, context)?;
         }
         if session.restrictions.has(Restrictions::UNLOGGED) {
-            self.admit_to_log(session, entry)?;
+            self.persistence.admit_logged(&self.config, session.flags_to_run(entry.command.flags))?;
         }
         if session.restrictions.has(Restrictions::METERED) {
             self.memory.admit(self.programs.running.is_some(), session, entry)?;

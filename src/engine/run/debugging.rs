@@ -49,7 +49,7 @@ pub(crate) struct Conversation {
 /// and the connection is closed.
 pub(crate) fn debug_session(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &mut Conversation) -> Done) -> Done {
     // Earlier replies leave together with the debugger's lines, and the lines show the current data.
-    ctx.server.settle_log(ctx.ks)?;
+    ctx.server.settle_units(ctx.ks)?;
     let mut conversation = Conversation {
         mode: ctx.session.debug,
         // Earlier replies go first.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::base::clock::Clock;
 use crate::base::limits::{COMMAND_LOG_MAX_ARG_BYTES, COMMAND_LOG_MAX_ARGS, OUTBOX_LEAST_SHARE_BYTES, UNIT_MAX_BYTES};
+use crate::base::lsn::Lsn;
 use crate::base::num::parse_i64;
 use crate::config::Config;
 use crate::engine::meters::Meters;
@@ -367,6 +368,12 @@ fn room_in_unit(ks: &Keyspace) -> usize {
 }
 
 impl Ctx<'_> {
+    /// Begins to make all committed units durable, whatever `appendfsync` says. Returns the last of them.
+    pub fn begin_sync(&mut self) -> Lsn {
+        let clients = self.server.clients.sessions.len();
+        self.server.persist(self.ks, |persistence, _, _| persistence.begin_sync(clients))
+    }
+
     /// Bytes of effects that the unit may still record; unlimited unless some reader needs whole effects.
     pub fn room_in_unit(&self) -> usize {
         room_in_unit(self.ks)

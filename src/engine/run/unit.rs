@@ -165,7 +165,7 @@ impl Engine {
     /// Dispatches a waiting call again from the start, as a unit of its own. `current` is the session whose command
     /// runs; the call may be waiting beside this very session.
     fn retry(&mut self, ticket: Ticket, current: Option<&mut Session>) -> Again {
-        if self.server.awaits_log(ticket) {
+        if self.server.awaits_journal(ticket) {
             self.server.waits.look_again_later(self.server.time.clock.steady_ms(), ticket);
             return Again::WaitsOn;
         }
@@ -194,7 +194,7 @@ impl Engine {
                 }
                 // Its reply is in the outbox already.
                 let (key, form) = (session.key, session.form());
-                self.server.catch_up(&mut session, had_failed, &mut Reply::new(form));
+                session.catch_up(&self.server.persistence, &self.server.config, had_failed, &mut Reply::new(form));
                 self.server.clients.sessions.put(session);
                 self.server.clients.weigh(&mut self.server.meters.stats, key);
                 waits_on
@@ -306,7 +306,7 @@ impl Engine {
                 self.server.end_waiting(&self.ks, ticket, |parked, reply| (parked.on_timeout)(reply));
                 continue;
             }
-            if self.server.clients.pause.is_on() || self.server.awaits_log(ticket) {
+            if self.server.clients.pause.is_on() || self.server.awaits_journal(ticket) {
                 // The call might change something, so it runs a little later.
                 self.server.waits.look_again_later(self.server.time.clock.steady_ms(), ticket);
                 continue;
@@ -445,7 +445,7 @@ impl ServerState {
     /// key expires.
     fn time_first_for_place(&mut self, ks: &Keyspace, db: DbIndex, key: &[u8]) {
         let Some(first) = self.waits.first(db, key, Want::Place) else { return };
-        if self.awaits_log(first) {
+        if self.awaits_journal(first) {
             // The call looks again in any case.
             return self.waits.look_again_later(self.time.clock.steady_ms(), first);
         }

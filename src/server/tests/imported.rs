@@ -11,9 +11,10 @@ use crate::base::rng::Rng;
 use crate::command;
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::engine::persistence::recovery::{RecoveryError, Step};
+use crate::engine::persistence::recovery::Step;
 use crate::engine::session::Peer;
 use crate::log::error::LogError;
+use crate::persist::error::RecoveryError;
 use crate::rdb::file::Writer;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
@@ -245,7 +246,7 @@ fn no_snapshot_is_begun_beside_that_of_the_import() {
     }
     start.finish(&mut engine).unwrap_or_else(|error| panic!("{error}"));
     assert_answers(&mut engine, &[("SET first write", "+OK ")]);
-    engine.server.drain_log();
+    engine.server.persist(&mut engine.ks, |persistence, _, _| persistence.drain());
     assert_eq!(snapshots(dir.path()).len(), 1);
     drop(engine);
     assert_answers(&mut load_all(dir.path()), &[("GET first", "$5 write ")]);

@@ -78,7 +78,7 @@ impl Bench {
         let recovery = Recovery::open(directory(&disk), Lsn::NONE).expect("nothing is there");
         let log = recovery.finish(OPTIONS, Arc::new(disk.clone()), Box::new(|| {})).expect("there is space");
         let mut engine = engine(Config::default(), clock.clone());
-        engine.server.attach_log(log, Lsn::NONE);
+        engine.server.persist(&mut engine.ks, |persistence, _, _| persistence.attach(log, Lsn::NONE));
         let clients = [(); 3].map(|()| engine.server.open_session(Peer::default()));
         Bench { engine, clock, disk, clients }
     }
@@ -276,7 +276,7 @@ fn messages_stay_delayed_while_the_log_takes_no_changes() {
             assert!(bench.line(0, line).is_some_and(|sent| !sent.starts_with('-')), "{line}");
         }
         assert_eq!(bench.line(1, waits).as_deref(), Some(""));
-        bench.engine.server.commit_log();
+        bench.engine.server.commit_units();
         bench.fill_disk();
         bench.feed(0, &[&[b"SET", b"k", &LARGE]]);
         assert_eq!(bench.sent(0), None);
@@ -296,7 +296,7 @@ fn messages_stay_delayed_while_the_log_takes_no_changes() {
         assert!(!bench.engine.server.persistence.is_unlogged(&bench.engine.server.config));
         assert_eq!(bench.sent(0).as_deref(), Some("+OK\\r\\n"));
         bench.engine.reclaim_expired();
-        bench.engine.server.commit_log();
+        bench.engine.server.commit_units();
         assert!(bench.sent(1).is_some_and(|sent| sent.contains("\\r\\nf\\r\\n")), "{waits}");
         assert_eq!(bench.line(2, "XLEN s").as_deref(), Some(":1\\r\\n"), "{waits}");
     }
@@ -309,7 +309,7 @@ fn who_waits_for_a_lock_is_not_refused_while_the_disk_is_full() {
     let mut bench = Bench::new();
     assert!(bench.line(0, "LOCK.ACQUIRE l first PX 500").is_some_and(|sent| sent.contains("token")));
     assert_eq!(bench.line(1, "LOCK.ACQUIRE l next PX 60000 BLOCK 0").as_deref(), Some(""));
-    bench.engine.server.commit_log();
+    bench.engine.server.commit_units();
     bench.fill_disk();
     bench.feed(0, &[&[b"SET", b"k", &LARGE]]);
     assert_eq!(bench.sent(0), None);
@@ -326,7 +326,7 @@ fn who_waits_for_a_lock_is_not_refused_while_the_disk_is_full() {
         bench.engine.tick();
         bench.engine.time_out_waits();
     }
-    bench.engine.server.commit_log();
+    bench.engine.server.commit_units();
     assert!(bench.sent(1).is_some_and(|sent| sent.contains("token")), "it is its turn");
 }
 
@@ -754,11 +754,11 @@ fn a_lease_that_a_wrong_clock_has_made_too_long_is_cut() {
             bench = Bench { engine, clock, disk, clients };
         }
         bench.engine.tick();
-        bench.engine.server.commit_log();
+        bench.engine.server.commit_units();
         let effects = |bench: &Bench| bench.log().written_bytes();
         let written = effects(&bench);
         bench.engine.tick();
-        bench.engine.server.commit_log();
+        bench.engine.server.commit_units();
         assert_eq!(effects(&bench), written, "once");
         let who = bench.line(1, "WHO l").expect("nothing is in flight");
         let until_ms = now_ms + LEASE_MAX_MS;

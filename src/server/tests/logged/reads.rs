@@ -42,9 +42,9 @@ impl Bench {
 
     /// The disk completes the operations it was asked for.
     fn finish_sync(&mut self) {
-        self.engine.server.commit_log();
+        self.engine.server.commit_units();
         self.log().step();
-        self.engine.server.follow_log();
+        self.engine.server.follow_journal();
     }
 
     /// The bytes that may leave for a client while the disk works, and whether more of its output has to wait.
@@ -216,10 +216,10 @@ fn who_waits_for_the_log_is_woken_when_it_is_there_and_not_before() {
         session.outbox.set_waker(&Waker::from(Arc::clone(bell)));
     }
     let rung = || bells.each_ref().map(|bell| bell.0.load(Ordering::Relaxed));
-    bench.engine.server.follow_log();
+    bench.engine.server.follow_journal();
     assert_eq!(rung(), [0, 0, 0]);
     bench.log().step();
-    bench.engine.server.follow_log();
+    bench.engine.server.follow_journal();
     assert_eq!(rung(), [1, 1, 0]);
     assert!(bench.told(2).1);
     let session = bench.engine.server.clients.sessions.get_mut(bench.clients[2]).expect("it is open");
@@ -667,11 +667,11 @@ fn what_has_left_counts_no_more_against_what_may_wait() {
         let durable = bench.log().durable();
         bench.feed(1, &[get]);
         assert_eq!(bench.log().durable(), durable, "the engine has not waited for the disk");
-        bench.engine.server.commit_log();
+        bench.engine.server.commit_units();
         bench.log().step();
         // The disk is always one change behind.
         bench.ask(2, &["SET later v"]);
-        bench.engine.server.commit_log();
+        bench.engine.server.commit_units();
         assert!(bench.told(1).0.len() > value.len());
     }
 }

@@ -21,9 +21,9 @@ fn asked(sync_time: Duration) -> Bench {
 }
 
 fn finish_sync(bench: &mut Bench) {
-    bench.engine.server.commit_log();
+    bench.engine.server.commit_units();
     bench.log().step();
-    bench.engine.server.follow_log();
+    bench.engine.server.follow_journal();
 }
 
 /// Makes slices until some bytes are ready; false when the transfer is complete.

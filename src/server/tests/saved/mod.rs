@@ -71,7 +71,7 @@ impl Bench {
         words.iter().for_each(|word| request += &format!("${}\r\n{word}\r\n", word.len()));
         let mut out = Reply::new(Form::Resp2);
         self.engine.feed(self.client, &mut Decoder::new(), request.as_bytes(), &mut out);
-        self.engine.server.drain_log();
+        self.engine.server.persist(&mut self.engine.ks, |persistence, _, _| persistence.drain());
         let later = self.heard();
         format!("{}{later}", out.as_bytes().escape_ascii())
     }

@@ -206,13 +206,13 @@ impl<'w> Life<'w> {
                 if let Some(journal) = &self.engine.server.persistence.journal {
                     journal.log().step();
                 }
-                self.engine.server.follow_log();
+                self.engine.server.follow_journal();
             }
             72..78 => {
                 if let Some(journal) = &self.engine.server.persistence.journal {
                     journal.log().do_chore();
                 }
-                self.engine.server.follow_log();
+                self.engine.server.follow_journal();
             }
             78..90 => self.go_on_saving()?,
             90..97 => {
