@@ -412,8 +412,8 @@ impl Persistence {
         Ok(())
     }
 
-    /// Ends a log that nobody writes to any more. Its threads may be at work on a disk that is slow, so another one
-    /// waits for them.
+    /// Ends a journal that takes no more writes. Its threads may be busy on a slow disk, so a further thread waits for
+    /// them.
     pub(crate) fn end_beside(&mut self, end: impl FnOnce() + Send + 'static) {
         let before = self.saving.ended_log.take();
         self.saving.ended_log = Some(self.saving.platform.begin_or_do("log-end", move || {
@@ -424,9 +424,9 @@ impl Persistence {
         }));
     }
 
-    /// CONFIG SET appendonly no: all is made durable and the log closed. Fails, and leaves it open, if that can't be.
+    /// CONFIG SET appendonly no: makes everything durable and closes the journal. On failure the journal stays open.
     pub(crate) fn end_log(&mut self, ks: &mut Keyspace) -> Result<(), String> {
-        // First: it can fail, and then nothing must have happened.
+        // Draining comes first: it can fail, and then nothing must have changed.
         if self.journal.is_some() && !self.drain() {
             let failure = self.journal.as_ref().and_then(|journal| journal.log().failure());
             return Err(failure.map_or_else(|| "No space left on device".to_owned(), ToString::to_string));
@@ -442,7 +442,7 @@ impl Persistence {
         if let Some(journal) = self.journal.take() {
             self.end_beside(move || {
                 if let Err(error) = journal.log.close() {
-                    // All is durable: only the mark is missing that says that nothing follows.
+                    // Everything is durable; only the mark that nothing follows is missing.
                     tracing::warn!("the log could not be marked as closed: {error}");
                 }
             });
@@ -463,7 +463,7 @@ enum Slice {
     Complete,
 }
 
-/// Copies one slice of about so many bytes. `key_delay_us` is `rdb-key-save-delay`.
+/// Copies one slice of about `slice_bytes`. `key_delay_us` is `rdb-key-save-delay`.
 fn copy_on(
     copying: &mut Copying,
     ks: &Keyspace,
@@ -483,7 +483,7 @@ fn copy_on(
     }
     let mut effects = EffectWriter::default();
     let before = copying.stream.progress(ks).0;
-    // One key at a time where it rests for each.
+    // With a delay per key, one key at a time.
     let bytes = if key_delay_us == 0 { slice_bytes } else { 1 };
     let is_complete = copying.stream.copy_slice(ks, scripts, bytes, &mut effects);
     copying.add(UnitOrigin::Snapshot, &effects);
@@ -491,7 +491,7 @@ fn copy_on(
     if key_delay_us != 0 {
         let keys = copying.stream.progress(ks).0.saturating_sub(before);
         copying.rests_until += rest_per_key(key_delay_us) * u32::try_from(keys).unwrap_or(u32::MAX);
-        // Complete is what is complete when it goes on.
+        // The next slice decides whether the copy is complete, because it runs after the pause.
         return Ok(if is_complete && keys == 0 { Slice::Complete } else { Slice::More });
     }
     Ok(if is_complete { Slice::Complete } else { Slice::More })
@@ -504,8 +504,8 @@ impl Rdb {
 }
 
 impl Saving {
-    /// The directory that snapshots go to, and the log behind them. When it is needed for the first time, it is opened,
-    /// and there is none until then.
+    /// Returns the directory of the snapshots and of the journal. The first call starts to open it; until it is open,
+    /// there is none.
     fn directory(&mut self) -> Result<Option<Arc<Directory>>, String> {
         if let Home::At(path) = &self.home {
             let path = path.clone();
@@ -535,7 +535,7 @@ impl Saving {
             let id = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
             let opened = Directory::open(disk, &path, DirectoryId::new(id.to_be_bytes()));
             let directory = Arc::new(opened.map_err(|error| error.to_string())?);
-            // Somebody may have put data there since this server has started, which knows nothing of it.
+            // Another process may have put data there after this server started without any.
             let found = Restore::open(Arc::clone(&directory)).map_err(|error| error.to_string())?;
             if found.progress().1 > 0 {
                 return Err(format!("{}: holds the data of another server", path.display()));

@@ -1,13 +1,13 @@
 //! When a snapshot starts without a request. Whether writes are refused after a failure is decided in
 //! [`fences`](super::fences).
 //!
-//! - Without a log the points of `save` say when: so many seconds and so many changes after the last one.
-//! - With a log nothing is at risk. One is made when the log behind the last one has become long
-//!   (`auto-aof-rewrite-percentage`), so that a start need not read it; points of `save` are honoured, too.
-//! - A log that `appendonly` asks for while the server runs begins behind a snapshot.
+//! - Without a journal the points of `save` decide: after a number of seconds and of changes since the last snapshot.
+//! - With a journal no data is at risk. A snapshot starts when the journal behind the last one has grown long
+//!   (`auto-aof-rewrite-percentage`), so that a start need not read it; points of `save` apply, too.
+//! - A journal that `appendonly` requests while the server runs begins behind a snapshot.
 //!
-//! What has failed is tried again: after 5 s what `save` asks for, as in Redis; what `appendonly` and a log that has
-//! grown ask for doubles that with each failure.
+//! A failed snapshot is tried again. One for `save` is tried after 5 s, as in Redis; for `appendonly` and for a grown
+//! journal that pause doubles with each failure.
 
 use super::saving::{Home, Purpose, Run, Stage};
 use super::{Env, Persistence};
@@ -21,7 +21,8 @@ impl Persistence {
         let gathered = self.tail.as_ref().filter(|_| self.journal.is_none()).map_or(0, |tail| tail.bytes.len());
         if gathered > LOG_BEGIN_MAX_BYTES {
             match &self.saving.run {
-                // Its thread can't be called back. When it is done, the log that lacks this is not begun.
+                // Opening a journal can't be cancelled. When it is done, it is not begun, because it would lack these
+                // changes.
                 Some(Run { stage: Stage::Beginning(..), .. }) => self.tail = None,
                 Some(_) => {
                     let error = format!(
@@ -33,10 +34,10 @@ impl Persistence {
             }
         }
         if self.saving.is_too_slow() || self.saving.rests() {
-            // The disk may stand still, and wake nobody; nor does the end of a rest.
+            // Neither a stalled disk nor the end of a pause wakes the snapshot's task.
             (self.saving.wake)();
         }
-        // What is loaded is saved by who loads it.
+        // Data being loaded is saved by its loader.
         if self.loading.is_some() || self.saving.run.is_some() || matches!(self.saving.home, Home::None) {
             return;
         }
@@ -71,7 +72,7 @@ impl Persistence {
         self.wants_log(config) || self.has_log_grown(config)
     }
 
-    /// Whether the log behind the last snapshot is as long as `auto-aof-rewrite-percentage` and `-min-size` say.
+    /// Whether the journal behind the last snapshot has reached `auto-aof-rewrite-percentage` and `-min-size`.
     fn has_log_grown(&self, config: &Config) -> bool {
         let percentage = u64::from(config.auto_aof_rewrite_percentage);
         if percentage == 0 || !self.journal.as_ref().is_some_and(|journal| journal.is_good()) {
@@ -82,25 +83,25 @@ impl Persistence {
         all >= config.auto_aof_rewrite_min_size && growth >= percentage
     }
 
-    /// Bytes that a start reads: the newest snapshot, and the log behind it.
+    /// Returns the bytes that a start reads: the newest snapshot, and the journal behind it.
     pub(crate) fn aof_bytes(&self) -> u64 {
         let written = self.journal.as_ref().map_or(0, |journal| journal.log().written_bytes());
         self.saving.base_bytes() + written.saturating_add_signed(self.saving.log_bytes_offset)
     }
 
-    /// Whether the server makes a snapshot before it ends. What SHUTDOWN says comes first; else what has changed is in
-    /// the log, and without a log `save` asks for one, or `appendonly`, whose log has not begun yet.
+    /// Whether the server makes a snapshot before it ends. An argument of SHUTDOWN comes first. Without one, changes
+    /// are safe in a journal; with no journal, a snapshot is made if `save` asks for it, or `appendonly`, whose journal
+    /// has not begun yet.
     pub(crate) fn saves_at_end(&self, config: &Config, said: Option<bool>) -> bool {
         let is_asked_for = || self.wants_log(config) || (self.journal.is_none() && !config.save.is_empty());
         self.loading.is_none() && said.unwrap_or_else(is_asked_for)
     }
 
-    /// CONFIG SET appendonly yes: begins the snapshot that the log is to begin behind, unless one is under way that
-    /// will do.
+    /// CONFIG SET appendonly yes: begins the snapshot that the journal will follow, unless a suitable one is under way.
     pub(crate) fn request_log(&mut self, steady_ms: i64) {
         match &self.saving.run {
             None => self.saving.begin(Purpose::Rewrite, steady_ms),
-            // All has been copied, and what changes now is in no log.
+            // Everything has been copied, so later changes would be in neither the snapshot nor a journal.
             Some(Run { stage: Stage::Ending(..) | Stage::Exporting(..), .. }) => self.saving.schedule(Purpose::Rewrite),
             Some(_) => {}
         }

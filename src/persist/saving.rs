@@ -1,23 +1,23 @@
-//! The snapshot that is being made: who wants one, and how far it is.
+//! State of the current snapshot: its purpose, its stage and the clients that wait for it.
 //!
-//! A snapshot is a stream of effects that make the data of nothing ([`super::snapshot_stream`]), written to a file by a
-//! thread of its own ([`crate::log::snapshot`]). It is made while the server works: a slice of the copy between two
-//! units, and what each unit changes in the meantime behind it. It ends with the number of the last unit that it holds,
-//! and the log up to there is given up. There is one snapshot at a time:
+//! A snapshot is a stream of effects that rebuilds the data from nothing ([`super::snapshot_stream`]). A thread of its
+//! own writes it to a file ([`crate::log::snapshot`]). It is made while the server works: between two units a slice of
+//! the data is copied, and the changes of each unit are appended behind it. It ends with the number of the last unit
+//! that it holds, and the journal up to that unit is dropped. Only one snapshot is made at a time:
 //!
 //! ```text
-//! Wanted ----> Copying ----> Ending ----> concluded: told in the server's log and in INFO; those who wait are answered
-//!        slices,       the file's  |     (a failure leads there from everywhere, and changes nothing that was there before)
+//! Wanted ----> Copying ----> Ending ----> concluded: reported in the log and in INFO; waiting clients get replies
+//!        slices,       the file's  |     (a failure in any stage leads there, and leaves earlier files unchanged)
 //!        units         thread ends |
-//!                            Beginning: the log that follows upon the snapshot, if there is none yet
-//!                            Exporting: the same data as RDB, if `rdb-export` asks for it
+//!                            Beginning: opens the journal that follows the snapshot, if there is none yet
+//!                            Exporting: writes the same data as RDB, if `rdb-export` asks for it
 //! ```
 //!
-//! What takes as long as a disk does is left to threads: the file's, those of the two in the lower lines, and the one
-//! that opens the directory ([`Home`]), for which the first snapshot waits.
+//! Work that depends on the disk's speed is left to threads: one writes the snapshot's file, one serves each of the two
+//! lower stages, and one opens the directory ([`Home`]), for which the first snapshot waits.
 //!
-//! This file holds the state; [`super::save_slices`] moves it on, [`super::save_triggers`] says when one is made that
-//! nobody has asked for.
+//! This file holds the state; [`super::save_slices`] advances it, and [`super::save_triggers`] decides when a snapshot
+//! starts without a request.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -39,35 +39,35 @@ use crate::log::snapshot::writer::SnapshotWriter;
 use crate::spec::session_key::SessionKey;
 use crate::spec::table::CommandId;
 
-/// The folder of the data, below `dir`.
+/// The data folder, below `dir`.
 pub const DATA_DIR: &str = "tidegate-data";
 
-/// What a snapshot is made for. It decides what INFO tells of it.
+/// The purpose of a snapshot, which decides how INFO reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To have the data in it: SAVE, BGSAVE, the points of `save`, the end of the server.
+    /// To save the data: SAVE, BGSAVE, the points of `save`, the end of the server.
     Save,
-    /// To give up the log before it, or to begin one behind it: BGREWRITEAOF, a log that has grown, `appendonly yes`.
+    /// To drop the journal before it, or to begin one behind it: BGREWRITEAOF, a grown journal, `appendonly yes`.
     Rewrite,
 }
 
-/// What became of the snapshots of one purpose.
+/// Statistics on the snapshots of one purpose.
 #[derive(Clone, Copy, Debug)]
 pub struct History {
-    /// Whether the last one succeeded, or there was none.
+    /// Whether the last snapshot succeeded; true if there was none.
     pub is_ok: bool,
-    /// How long the last one took.
+    /// How long the last snapshot took, in seconds.
     pub last_s: Option<u64>,
-    /// When the last one began, by the steady clock.
+    /// When the last snapshot began, in ms of the steady clock.
     pub tried_ms: i64,
-    /// How many have succeeded.
+    /// Snapshots that have succeeded.
     pub done: u64,
-    /// How many have failed since.
+    /// Snapshots that have failed since the last success.
     pub failures_in_a_row: u32,
 }
 
 impl History {
-    /// Notes how one has ended.
+    /// Records the outcome of a snapshot.
     pub(crate) fn end(&mut self, is_ok: bool) {
         self.is_ok = is_ok;
         self.failures_in_a_row = if is_ok { 0 } else { self.failures_in_a_row + 1 };
@@ -83,98 +83,98 @@ impl Default for History {
 /// Wakes a task from any thread.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// Where the data lies.
+/// Location of the data.
 pub(crate) enum Home {
-    /// This server keeps nothing: a test or a benchmark.
+    /// None: the server keeps no data, as in a test or a benchmark.
     None,
-    /// In this folder, which has not been needed yet.
+    /// In this folder, which nothing has needed yet.
     At(PathBuf),
-    /// In this folder, which is being opened. That goes on when the snapshot is cancelled that it was needed for.
+    /// In this folder, which is being opened. Opening continues even if the snapshot that needed it is cancelled.
     Opening(PathBuf, Job<Arc<Directory>>),
-    /// In this one, which is locked.
+    /// In this directory, which is locked.
     Open(Arc<Directory>),
 }
 
-/// See the module's header.
+/// State of snapshots, current and past. See the module's header.
 pub struct Saving {
     pub(crate) home: Home,
     pub(crate) platform: Platform,
-    /// Without a log: the last unit that the directory knows of.
+    /// Without a journal: the last unit that the directory knows of.
     pub(crate) last: Lsn,
     pub(crate) run: Option<Run>,
-    /// Which are to follow upon the one under way.
+    /// Snapshots to make after the current one, by purpose.
     scheduled: [bool; 2],
     history: [History; 2],
-    /// When the last one was complete, and where `rdb-export` asks for that, written as RDB; or when the server
-    /// started: Unix ms.
+    /// When the last snapshot was complete and, if `rdb-export` asks for it, written as RDB; at first, when the server
+    /// started. Unix ms.
     pub(crate) saved_ms: i64,
-    /// Changes that had been counted by then.
+    /// Changes counted up to [`Saving::saved_ms`].
     pub(crate) saved_changes: u64,
-    /// Since when the points of `save` count their seconds, by the steady clock: from [`Saving::saved_ms`] on, or from
-    /// the end of one that a client has cancelled or that could not be written as RDB, so that the next one is not made
-    /// at once.
+    /// Start of the seconds that the points of `save` count, in ms of the steady clock. This is [`Saving::saved_ms`],
+    /// or the end of a snapshot that a client cancelled or that could not be written as RDB, so that the next one does
+    /// not start at once.
     pub(crate) points_since_ms: i64,
-    /// Whether the last one that was to be written as RDB could not be.
+    /// Whether the last snapshot that should have been written as RDB could not be.
     pub(crate) has_export_failed: bool,
-    /// Keys that were there when the server had started.
+    /// Keys present when the server had started.
     pub(crate) loaded_keys: usize,
     /// Bytes of the newest snapshot's file.
     pub(crate) base_bytes: u64,
-    /// What the log's count of written bytes must be corrected by to be those behind the newest snapshot.
+    /// Added to the journal's count of written bytes, gives the bytes behind the newest snapshot.
     pub(crate) log_bytes_offset: i64,
-    /// A log that was given up, whose end a thread brings about: the next one must not be opened before.
+    /// A journal that was given up and that a thread is closing. The next one must not be opened before it has ended.
     pub(crate) ended_log: Option<Ending>,
-    /// Is held by the thread that writes one as RDB.
+    /// Held by the thread that writes a snapshot as RDB.
     pub(crate) export_turn: Arc<Mutex<()>>,
-    /// Clients that wait for the one that is under way.
+    /// Clients that wait for the current snapshot.
     pub(crate) waiting: Vec<(SessionKey, CommandId)>,
-    /// Clients that wait for the one after that.
+    /// Clients that wait for the snapshot after the current one.
     pub(crate) waiting_for_next: Vec<(SessionKey, CommandId)>,
-    /// DEBUG RELOAD and DEBUG LOADAOF.
+    /// A pending DEBUG RELOAD or DEBUG LOADAOF.
     pub(crate) reload: Option<Reload>,
-    /// How many have ended so far, well or not.
+    /// Snapshots that have ended so far, successfully or not.
     pub(crate) concluded: u64,
-    /// Why the last one failed, if it did.
+    /// The error of the last snapshot, if it failed.
     pub(crate) failure: Option<String>,
-    /// Wakes who calls [`Engine::save_slice`](crate::engine::Engine::save_slice).
+    /// Wakes the task that calls [`Engine::save_slice`](crate::engine::Engine::save_slice).
     pub(crate) wake: Wake,
-    /// Wakes who calls [`ServerState::look_after_journal`](crate::engine::ServerState::look_after_journal).
+    /// Wakes the task that calls [`ServerState::look_after_journal`](crate::engine::ServerState::look_after_journal).
     pub(crate) wake_for_log: Wake,
 }
 
-/// Data to be read again from disk.
+/// A request to read the data from disk again.
 pub struct Reload {
-    /// Who is answered then.
+    /// The client to reply to afterwards, and its command.
     pub client: (SessionKey, CommandId),
     /// Make a snapshot first.
     pub save: bool,
-    /// Keep what is there beside what is read.
+    /// Keep the current data beside the data read.
     pub keep: bool,
-    /// What is read replaces what is there under the same names.
+    /// Data read replaces current data of the same names.
     pub merge: bool,
-    /// What the client is answered if that fails.
+    /// The client's reply if the reload fails.
     pub failed: &'static str,
 }
 
-/// How far the data has been loaded.
+/// How far loading has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// When it began.
+    /// When loading began.
     pub began: Instant,
-    /// Bytes of the files that have been read.
+    /// Bytes of the files read so far.
     pub read: u64,
-    /// Bytes that there are, about.
+    /// Approximate bytes in all.
     pub all: u64,
-    /// Whether all is there, so that [`Loading::finish`](crate::engine::persistence::recovery::Loading::finish) has
-    /// nothing left to read.
+    /// Whether all data is loaded, so that [`Loading::finish`](crate::engine::persistence::recovery::Loading::finish)
+    /// has nothing left to read.
     pub is_complete: bool,
 }
 
-/// A snapshot under way.
+/// The current snapshot.
 pub(crate) struct Run {
     pub(crate) purpose: Purpose,
-    /// Whether somebody wants the data saved, so that `rdb-export` concerns it: a [`Purpose::Save`], or SAVE or the end
-    /// of the server that has joined a [`Purpose::Rewrite`].
+    /// Whether a client or the end of the server wants the data saved, so that `rdb-export` applies: true for a
+    /// [`Purpose::Save`], and for a [`Purpose::Rewrite`] that SAVE or the end of the server has joined.
     pub(crate) wants_rdb: bool,
     pub(crate) began: Instant,
     pub(crate) stage: Stage,
@@ -184,45 +184,45 @@ pub(crate) struct Run {
 pub(crate) type Opening = Job<Log>;
 
 pub(crate) enum Stage {
-    /// It begins with the next slice: between two units. The first one waits until the directory is open.
+    /// Begins with the next slice, between two units. The first snapshot waits until the directory is open.
     Wanted,
     Copying(Box<Copying>),
     Ending(Box<SnapshotWriter>, Ended),
-    /// The snapshot is complete. The log that begins behind it is opened.
+    /// The snapshot is complete, and the journal that follows it is being opened.
     Beginning(Opening, Ended),
-    /// The snapshot is complete. It is written as RDB, too.
+    /// The snapshot is complete, and is being written as RDB, too.
     Exporting(Exporting, Ended),
 }
 
-/// What became of the file that `rdb-export` asks for, behind a snapshot that is complete.
+/// Outcome of the RDB file that `rdb-export` asks for behind a complete snapshot.
 pub(crate) enum Rdb {
     NotAskedFor,
     Written,
-    /// Why not.
+    /// The error.
     Failed(String),
 }
 
-/// What is known when all has been copied.
+/// Facts about a snapshot, known once everything has been copied.
 #[derive(Clone, Copy)]
 pub(crate) struct Ended {
     pub(crate) lsn: Lsn,
     pub(crate) keys: usize,
-    /// Changes that were counted up to then.
+    /// Changes counted up to the end of the copy.
     pub(crate) changes: u64,
-    /// Bytes that the log had written by then.
+    /// Bytes that the journal had written up to the end of the copy.
     pub(crate) log_bytes: u64,
-    /// Whether a log is to begin behind it.
+    /// Whether a journal begins behind it.
     pub(crate) begins_log: bool,
 }
 
-/// A copy under way, with where it goes.
+/// A copy in progress, and its destination.
 pub(crate) struct Copying {
     pub(crate) writer: SnapshotWriter,
     pub(crate) stream: SnapshotStream,
     units: Vec<u8>,
     count: u32,
     pub(crate) began: Instant,
-    /// When it may go on; later than `began` only with `rdb-key-save-delay`.
+    /// When copying may continue; later than `began` only with `rdb-key-save-delay`.
     pub(crate) rests_until: Instant,
 }
 
@@ -232,7 +232,7 @@ impl Copying {
         Copying { writer, stream, units: Vec::new(), count: 0, began: now, rests_until: now }
     }
 
-    /// Adds what the unit has changed that was just committed, as far as it concerns what has been copied.
+    /// Adds the changes of the unit just committed, as far as they concern data already copied.
     #[inline(never)]
     fn follow(&mut self, origin: UnitOrigin, ks: &Keyspace) {
         let mut effects = EffectWriter::default();
@@ -245,7 +245,7 @@ impl Copying {
         if effects.is_empty() {
             return;
         }
-        // One whose length can't be told is too long for the writer, too.
+        // Effects whose length does not fit in a u32 are too long for the writer, too.
         let len = u32::try_from(effects.len()).unwrap_or(u32::MAX);
         self.units.extend_from_slice(&unit_head(EFFECTS_FORMAT, origin as u8, len));
         self.units.extend_from_slice(effects.as_bytes());
@@ -255,7 +255,7 @@ impl Copying {
         }
     }
 
-    /// Hands over what was gathered to be written.
+    /// Hands the gathered units to the writer.
     pub(crate) fn hand_over(&mut self) {
         if self.count > 0 {
             self.writer.push(std::mem::take(&mut self.units), std::mem::take(&mut self.count));
@@ -264,7 +264,7 @@ impl Copying {
 }
 
 impl Saving {
-    /// Nothing is saved before [`Saving::lives_at`] or a log says where.
+    /// Creates a state that saves nothing until [`Saving::lives_at`] or a journal names the folder.
     pub(crate) fn new(clock: &Clock) -> Saving {
         Saving {
             home: Home::None,
@@ -292,19 +292,19 @@ impl Saving {
         }
     }
 
-    /// Says who is to be woken when there is something to do: for snapshots, and for a log that begins while the server
-    /// runs.
+    /// Sets the functions that wake the two maintenance tasks: `wake` for snapshots, `wake_for_log` for a journal that
+    /// begins while the server runs.
     pub fn wakes(&mut self, wake: Wake, wake_for_log: Wake) {
         self.wake = wake;
         self.wake_for_log = wake_for_log;
     }
 
-    /// Has the log and its snapshots run on this. To be said before there are any.
+    /// Sets the platform for the journal and its snapshots. Must be called before there are any.
     pub fn runs_on(&mut self, platform: Platform) {
         self.platform = platform;
     }
 
-    /// Somebody waits for the snapshot, and nobody is served meanwhile.
+    /// Makes the writer hurry: a client waits for the snapshot, and no others are served until it is done.
     pub(crate) fn hurry(&self) {
         match self.run.as_ref().map(|run| &run.stage) {
             Some(Stage::Copying(copying)) => copying.writer.hurry(),
@@ -313,7 +313,7 @@ impl Saving {
         }
     }
 
-    /// Does what the thread of the snapshot does, where there are no threads.
+    /// Does the work of the snapshot's thread on platforms without threads.
     pub fn step(&mut self) {
         match self.run.as_mut().map(|run| &mut run.stage) {
             Some(Stage::Copying(copying)) => copying.writer.step(),
@@ -322,13 +322,13 @@ impl Saving {
         }
     }
 
-    /// Snapshots go to this folder, which is made when the first one begins.
+    /// Sends snapshots to this folder, which is created when the first one begins.
     pub fn lives_at(&mut self, data: PathBuf) {
         self.home = Home::At(data);
     }
 
-    /// Snapshots go to this directory, from which so many keys were loaded: of a snapshot of so many bytes, and of a
-    /// log behind it, up to unit `last`.
+    /// Sends snapshots to `directory`, from which `keys` keys were loaded: from a snapshot of `snapshot_bytes` and a
+    /// journal of `log_bytes` behind it, up to unit `last`.
     pub(crate) fn goes_on(
         &mut self,
         directory: Arc<Directory>,
@@ -344,7 +344,7 @@ impl Saving {
         self.log_bytes_offset = i64::try_from(log_bytes).unwrap_or(i64::MAX);
     }
 
-    /// Asks for a snapshot, which must not be under way, at this time of the steady clock.
+    /// Requests a snapshot at `steady_ms` of the steady clock. None may be under way.
     pub(crate) fn begin(&mut self, purpose: Purpose, steady_ms: i64) {
         self.scheduled[purpose as usize] = false;
         self.history[purpose as usize].tried_ms = steady_ms;
@@ -354,7 +354,7 @@ impl Saving {
         (self.wake)();
     }
 
-    /// Asks for a snapshot that holds all changes up to now: the one under way, if it still can, else the next one.
+    /// Requests a snapshot that holds all changes up to now: the current one if it still can, else the next one.
     pub(crate) fn save_again(&mut self, steady_ms: i64) {
         if self.is_ending() {
             self.schedule(Purpose::Save);
@@ -363,40 +363,40 @@ impl Saving {
         }
     }
 
-    /// Whether one is under way, or is to follow that somebody wants to have the data in.
+    /// Whether a snapshot is under way, or one that saves the data is scheduled.
     pub(crate) fn is_wanted(&self) -> bool {
         self.run.is_some() || self.is_scheduled(Purpose::Save)
     }
 
-    /// Asks for a snapshot as soon as the one under way has ended.
+    /// Requests a snapshot as soon as the current one has ended.
     pub(crate) fn schedule(&mut self, purpose: Purpose) {
         self.scheduled[purpose as usize] = true;
         (self.wake)();
     }
 
-    /// Takes the next one that was scheduled.
+    /// Takes the next scheduled snapshot.
     pub(crate) fn take_scheduled(&mut self) -> Option<Purpose> {
         let next = [Purpose::Save, Purpose::Rewrite].into_iter().find(|purpose| self.is_scheduled(*purpose))?;
         self.scheduled[next as usize] = false;
         Some(next)
     }
 
-    /// Whether one is to follow upon the one under way.
+    /// Whether a snapshot of this purpose is scheduled after the current one.
     pub(crate) fn is_scheduled(&self, purpose: Purpose) -> bool {
         self.scheduled[purpose as usize]
     }
 
-    /// Forgets what was scheduled. Answers whether it was.
+    /// Cancels a scheduled snapshot. Returns whether there was one.
     pub(crate) fn unschedule(&mut self, purpose: Purpose) -> bool {
         std::mem::take(&mut self.scheduled[purpose as usize])
     }
 
-    /// What the one is made for that is under way.
+    /// Returns the purpose of the current snapshot.
     pub(crate) fn under_way(&self) -> Option<Purpose> {
         self.run.as_ref().map(|run| run.purpose)
     }
 
-    /// Whether keys are being copied, and whether only a part of one of them has been.
+    /// Whether keys are being copied, and whether one of them has been copied only in part.
     #[cfg(test)]
     pub(crate) fn copying(&self) -> (bool, bool) {
         match self.run.as_ref().map(|run| &run.stage) {
@@ -405,18 +405,18 @@ impl Saving {
         }
     }
 
-    /// Whether one is complete, and the log that follows upon it is opened.
+    /// Whether the snapshot is complete and the journal that follows it is being opened.
     #[cfg(test)]
     pub(crate) fn begins_log(&self) -> bool {
         matches!(&self.run, Some(Run { stage: Stage::Beginning(..), .. }))
     }
 
-    /// For how many seconds one of this purpose has been under way.
+    /// Returns the age in seconds of the current snapshot, if it has this purpose.
     pub(crate) fn running_s(&self, purpose: Purpose) -> Option<u64> {
         self.run.as_ref().filter(|run| run.purpose == purpose).map(|run| run.began.elapsed().as_secs())
     }
 
-    /// Keys that were copied, of how many; 0 when none is under way.
+    /// Returns the keys copied and the keys in all; zeros when no snapshot is under way.
     pub(crate) fn progress(&self, ks: &Keyspace) -> (usize, usize) {
         match self.run.as_ref().map(|run| &run.stage) {
             Some(Stage::Copying(copying)) => copying.stream.progress(ks),
@@ -425,7 +425,7 @@ impl Saving {
         }
     }
 
-    /// What became of those of this purpose.
+    /// Returns the statistics on snapshots of this purpose.
     pub(crate) fn history(&self, purpose: Purpose) -> &History {
         &self.history[purpose as usize]
     }
@@ -434,32 +434,32 @@ impl Saving {
         &mut self.history[purpose as usize]
     }
 
-    /// When the last one was complete, as [`Saving::saved_ms`] says: Unix seconds.
+    /// Returns [`Saving::saved_ms`] in Unix seconds.
     pub(crate) fn saved_s(&self) -> i64 {
         self.saved_ms / 1_000
     }
 
-    /// Changes since the last one.
+    /// Returns the number of changes since the last snapshot.
     pub(crate) fn changes(&self, ks: &Keyspace) -> u64 {
         ks.effects().count().saturating_sub(self.saved_changes)
     }
 
-    /// Keys that were there when the server had started.
+    /// Returns the number of keys present when the server had started.
     pub(crate) fn loaded_keys(&self) -> usize {
         self.loaded_keys
     }
 
-    /// Bytes of the newest snapshot's file.
+    /// Returns the bytes of the newest snapshot's file.
     pub(crate) fn base_bytes(&self) -> u64 {
         self.base_bytes
     }
 
-    /// Whether the one under way lacks what changes from now on.
+    /// Whether the current snapshot will lack changes made from now on.
     pub(crate) fn is_ending(&self) -> bool {
         matches!(&self.run, Some(Run { stage: Stage::Ending(..) | Stage::Beginning(..) | Stage::Exporting(..), .. }))
     }
 
-    /// Asks for one that holds all that there is now, and lets a client wait for it.
+    /// Requests a snapshot of all current data, and lets a client wait for it.
     pub(crate) fn save_for(&mut self, client: SessionKey, command: CommandId, steady_ms: i64) {
         if self.is_ending() {
             self.waiting_for_next.push((client, command));
@@ -470,7 +470,7 @@ impl Saving {
         self.begin_or_join(steady_ms);
     }
 
-    /// Asks for the data to be saved: by the snapshot under way, which must not be ending, or by one that begins.
+    /// Requests the data to be saved by the current snapshot, which must not be ending, or by a new one.
     pub(crate) fn begin_or_join(&mut self, steady_ms: i64) {
         match &mut self.run {
             Some(run) => run.wants_rdb = true,
@@ -478,8 +478,8 @@ impl Saving {
         }
     }
 
-    /// Asks for the data to be read again, between two units. Answers whether it will be: not if somebody else waits
-    /// for that.
+    /// Requests the data to be read again, between two units. Returns false if another client's request is still
+    /// pending.
     pub(crate) fn reload(&mut self, reload: Reload) -> bool {
         let is_free = self.reload.is_none();
         self.reload.get_or_insert(reload);
@@ -487,20 +487,21 @@ impl Saving {
         is_free
     }
 
-    /// Waits until a log that was given up has ended: it changes the directory until then.
+    /// Waits until a journal that was given up has ended, because it changes the directory until then.
     pub(crate) fn await_ended_log(&self) {
         if let Some(ended) = &self.ended_log {
             ended.wait();
         }
     }
 
-    /// Whether the disk does not keep up even with what changes while it is copied, so that it must be given up.
+    /// Whether the disk cannot even keep up with the changes made during the copy, so that the snapshot must be given
+    /// up.
     pub(crate) fn is_too_slow(&self) -> bool {
         let Some(Run { stage: Stage::Copying(copying), .. }) = &self.run else { return false };
         copying.writer.backlog() > SNAPSHOT_GIVE_UP_BYTES
     }
 
-    /// Whether a copy rests that nobody else wakes.
+    /// Whether a copy pauses with `rdb-key-save-delay`, and nothing else will wake it.
     pub(crate) fn rests(&self) -> bool {
         let Some(Run { stage: Stage::Copying(copying), .. }) = &self.run else { return false };
         copying.rests_until > copying.began
@@ -512,7 +513,7 @@ impl Saving {
         matches!(&self.run, Some(Run { stage: Stage::Copying(_), .. }))
     }
 
-    /// Takes what the unit has changed that was just committed.
+    /// Takes the changes of the unit just committed.
     #[inline]
     pub(crate) fn follow(&mut self, origin: UnitOrigin, ks: &Keyspace) {
         if let Some(Run { stage: Stage::Copying(copying), .. }) = &mut self.run {
