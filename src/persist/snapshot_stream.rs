@@ -1,9 +1,9 @@
-//! All that lasts as one stream of effects, made in slices between units: the keys, which [`Snapshot`] copies, and the
-//! scripts and libraries, which are kept beside them.
+//! All durable data as one stream of effects, made in slices between units: the keys, which [`Snapshot`] copies, and
+//! the scripts and libraries, which are kept apart from the keys.
 //!
-//! Scripts and libraries are copied by the same rule as keys: one walk in a fixed order, here that of their names, and
-//! of what units do meanwhile only what concerns names that have been passed. So libraries never collide for whoever
-//! applies the stream: at any point it has some of those that were there at that point.
+//! Scripts and libraries are copied by the same rule as keys: in one walk in a fixed order, here by name. Of changes
+//! that units make during the walk, only those to names already passed are added. So libraries never collide when the
+//! stream is applied: at any point it holds a subset of the libraries that existed at that point.
 
 use crate::base::limits::SNAPSHOT_KEY_WORK_BYTES;
 use crate::keyspace::Keyspace;
@@ -14,7 +14,7 @@ use crate::script::Sha1Hex;
 use crate::script::library::parse_header;
 use crate::script::store::{Origin, parse_sha1, sha1_hex};
 
-/// A copy of keys, scripts and libraries that is under way.
+/// A copy of keys, scripts and libraries in progress.
 pub struct SnapshotStream {
     keys: Snapshot,
     programs: ProgramsCopied,
@@ -26,13 +26,14 @@ impl SnapshotStream {
         SnapshotStream::of(Snapshot::begin(ks))
     }
 
-    /// As [`begin`](Self::begin), with a copy of the keys that has begun.
+    /// As [`begin`](Self::begin), with a copy of the keys that has already begun.
     pub fn of(keys: Snapshot) -> SnapshotStream {
         SnapshotStream { keys, programs: ProgramsCopied::Scripts { next: [0; 40] } }
     }
 
-    /// Copies on, between two units: appends effects to `out`, one or more whole units, until they have about so many
-    /// bytes, or took as long to make. Answers whether all is copied; if so, the stream is complete as of now.
+    /// Copies the next slice, between two units: appends the effects of one or more whole units to `out`, until they
+    /// hold about `bytes` bytes or took as long to make. Returns whether everything is copied; if so, the stream is
+    /// complete as of now.
     pub fn copy_slice(&mut self, ks: &Keyspace, scripts: &Scripts, bytes: usize, out: &mut EffectWriter) -> bool {
         if !self.programs.copy_slice(scripts, bytes, out) {
             return false;
@@ -40,7 +41,7 @@ impl SnapshotStream {
         self.keys.copy_slice(ks, bytes, out)
     }
 
-    /// Passes on what the unit that was just committed did to what has been copied.
+    /// Passes on changes of the unit just committed to data already copied.
     pub fn follow(&mut self, ks: &Keyspace, out: &mut EffectWriter) {
         self.follow_unit(ks.effects().as_bytes(), out);
     }
@@ -55,13 +56,13 @@ impl SnapshotStream {
         }
     }
 
-    /// Whether only a part of a large value has been copied.
+    /// Whether a large value has been copied only in part.
     #[cfg(test)]
     pub fn is_inside_value(&self) -> bool {
         self.keys.is_inside_value()
     }
 
-    /// How many keys have been copied, of how many. Not exact: keys come and go.
+    /// Returns the keys copied and the keys in all. Not exact: keys come and go.
     pub fn progress(&self, ks: &Keyspace) -> (usize, usize) {
         self.keys.progress(ks)
     }
@@ -71,14 +72,14 @@ impl SnapshotStream {
 enum ProgramsCopied {
     /// The scripts before this name.
     Scripts { next: Sha1Hex },
-    /// All scripts, and the libraries up to this name and with it.
+    /// All scripts, and the libraries up to and including this name.
     Libraries { last: Box<str> },
-    /// All.
+    /// All scripts and libraries.
     All,
 }
 
 impl ProgramsCopied {
-    /// Copies on; answers whether all is copied.
+    /// Copies the next slice; returns whether everything is copied.
     fn copy_slice(&mut self, scripts: &Scripts, bytes: usize, out: &mut EffectWriter) -> bool {
         let mut left = bytes;
         let mut pay = |effect: &Effect<'_>, out: &mut EffectWriter| {
@@ -110,7 +111,7 @@ impl ProgramsCopied {
         true
     }
 
-    /// Whether an effect is one on scripts or libraries that have been copied.
+    /// Whether an effect concerns scripts or libraries already copied.
     fn concerns(&self, effect: &Effect<'_>) -> bool {
         match *effect {
             Effect::ScriptPut { body, .. } => self.has_script(|| Some(sha1_hex(body))),
@@ -140,7 +141,7 @@ impl ProgramsCopied {
     }
 }
 
-/// The least name behind this one: names are text, in which the last byte can be raised.
+/// Returns the smallest name greater than `sha`: names are text, whose last byte can be raised.
 fn following(mut sha: Sha1Hex) -> Sha1Hex {
     sha[39] += 1;
     sha

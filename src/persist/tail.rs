@@ -1,31 +1,31 @@
-//! The tail of the log: finished units that have not been given to it yet.
+//! The tail of the journal: finished units that have not been handed to it yet.
 
 use crate::base::lsn::Lsn;
 use crate::log::block::{HEAD_BYTES, unit_head, units_in};
 
-/// The version of the effects' encoding, which each unit names.
+/// The version of the effects' encoding, which each unit states.
 pub const EFFECTS_FORMAT: u8 = 1;
 
-/// What a unit is, as the log tells it.
+/// The origin of a unit, as recorded in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum UnitOrigin {
     /// A client's command.
     Command = 1,
-    /// A call that had waited.
+    /// A call that had been waiting.
     Woken = 2,
-    /// Keys or elements whose time had come.
+    /// Keys or elements that expired.
     Expiry = 3,
-    /// A start of the server, with another configuration than before.
+    /// A start of the server with a changed configuration.
     Start = 4,
-    /// Part of a snapshot, which copies what was there.
+    /// Part of a snapshot, which copies existing data.
     Snapshot = 5,
-    /// Keys that had to go because memory was full.
+    /// Keys evicted because memory was full.
     Eviction = 6,
 }
 
-/// See the file's header. As the log wants it: room for its own head, then each unit behind a head that tells its
-/// length.
+/// See the file's header. The bytes have the journal's layout: room for the head of a block, then each unit behind a
+/// head that gives its length.
 #[derive(Debug)]
 pub struct Tail {
     pub(crate) bytes: Vec<u8>,
@@ -41,7 +41,7 @@ impl Default for Tail {
 }
 
 impl Tail {
-    /// An empty one in a buffer that has nothing but the room for the log's head.
+    /// Creates an empty tail in a buffer that holds only the room for the block's head.
     pub(crate) fn new(bytes: Vec<u8>) -> Tail {
         Tail { bytes, units: 0, time_ms: 0 }
     }
@@ -60,16 +60,16 @@ impl Tail {
         self.bytes.capacity()
     }
 
-    /// Gives back what memory it does not need while it is empty.
+    /// Releases spare memory if the tail is empty.
     pub(crate) fn give_back(&mut self) {
         if self.units == 0 {
             self.bytes.shrink_to(HEAD_BYTES);
         }
     }
 
-    /// The encoded effects of each unit.
+    /// Returns the encoded effects of each unit.
     pub fn units(&self) -> impl Iterator<Item = &[u8]> {
-        // Which Lsns they will have does not matter here.
+        // The Lsns do not matter here.
         units_in(&self.bytes[HEAD_BYTES..], Lsn::FIRST).map(|unit| unit.effects)
     }
 }

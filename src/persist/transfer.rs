@@ -1,19 +1,20 @@
-//! All data as RDB for a client that asks as a replica does: SYNC and PSYNC, which `redis-cli --rdb` uses.
+//! A transfer of all data as RDB to a client that asks like a replica: SYNC and PSYNC, which `redis-cli --rdb` uses.
 //!
-//! The data is walked in slices, each when the connection has sent most of what was made before: so nobody is held up,
-//! and a reader that is slow makes the walk wait, not the outbox grow. Only one value is held in full, the one that is
-//! written. What a slice shows leaves when no crash can take it back, like any reply.
+//! The data is walked in slices; each is made when the connection has sent most of the previous ones. So no client is
+//! held up, and a slow reader delays the walk instead of filling the outbox. Only one value is held in full: the one
+//! being written. Like any reply, a slice is sent only when no crash can take back the data that it shows.
 //!
-//! A key that is there from the beginning to the end is sent once, with the value and the deadline of one instant. It
-//! is not the same instant for all keys: one that is renamed meanwhile may be sent under both names, or under none. Who
-//! wants one point in time stops the writers. Databases that are swapped end the transfer.
+//! A key that exists from the beginning to the end is sent once, with its value and deadline of one instant. That
+//! instant differs from key to key: a key renamed during the transfer may be sent under both names, or under neither.
+//! For data of a single point in time, stop the writers. Swapping databases ends the transfer.
 //!
-//! The file says that it is of the version of Redis 7.0. Readers look at the type of each value, so newer ones read
-//! what is newer (hashes with fields that expire), and older ones refuse just that. What Redis does not have is left
-//! out, and the log says how much: locks, gates and stocks, and of streams the delayed messages. Who [knows](OWN_TYPES)
-//! these types gets them, and at the beginning the last fencing token, so that it gives out none once more.
+//! The file's header names the version of Redis 7.0. Readers look at the type of each value, so newer versions read
+//! newer types (hashes with fields that expire), and older ones refuse only those. Types that Redis lacks are left out,
+//! and the server's log tells how many: locks, gates and stocks, and the delayed messages of streams. A reader that
+//! [knows](OWN_TYPES) these types gets them. It also gets the last fencing token at the beginning, so that it issues no
+//! token twice.
 //!
-//! This file holds a transfer; [`crate::engine::persistence::transfer_slices`] moves it on.
+//! This file holds a transfer; [`crate::engine::persistence::transfer_slices`] advances it.
 
 use std::io;
 
@@ -25,44 +26,44 @@ use crate::keyspace::{DbIndex, Keyspace, WALK_END};
 use crate::rdb::file::{TOKENS_NOTE, Writer};
 use crate::rdb::{VERSION, value};
 
-/// What a client of this kind says that it can do (`REPLCONF capa`): it knows the types that Redis does not have.
+/// The capability (`REPLCONF capa`) of a client that knows the types that Redis does not have.
 pub(crate) const OWN_TYPES: &[u8] = b"tidegate";
 
-/// What a client has said of itself by REPLCONF.
+/// Capabilities that a client has declared by REPLCONF.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Replica {
-    /// It takes a transfer that ends with a mark instead of one whose length is known before.
+    /// Accepts a transfer that ends with a mark instead of one whose length is known in advance.
     pub takes_mark: bool,
-    /// It knows the types that Redis does not have.
+    /// Knows the types that Redis does not have.
     pub takes_own_types: bool,
-    /// It listens at a port, so it wants to be kept in sync.
+    /// Listens on a port, so it wants to be kept in sync.
     pub listens: bool,
-    /// It wants the libraries of functions and no keys.
+    /// Wants the libraries of functions and no keys.
     pub only_libraries: bool,
 }
 
-/// A transfer under way. See the module's header.
+/// A transfer in progress. See the module's header.
 pub struct Transfer {
     writer: Writer<Vec<u8>>,
-    /// What ends the file, which nothing in it looks like: 40 hexadecimal digits.
+    /// The mark that ends the file, which nothing in the file equals: 40 random hexadecimal digits.
     mark: String,
-    /// The database that is walked, and where the walk stands; `None` before the libraries are written.
+    /// The current database, and the position of the walk in it; `None` before the libraries are written.
     position: Option<(DbIndex, u64)>,
-    /// How many databases are walked.
+    /// Number of databases to walk.
     databases: DbIndex,
     /// Whether nothing is left out.
     is_whole: bool,
-    /// How often databases had been swapped when the first slice was made.
+    /// Number of swaps of databases at the first slice.
     swaps: Option<u64>,
     keys: u64,
-    /// Locks, gates and stocks, which were left out.
+    /// Locks, gates and stocks left out.
     left_out: u64,
-    /// Streams of which the delayed messages were left out.
+    /// Streams whose delayed messages were left out.
     without_delayed: u64,
 }
 
 impl Transfer {
-    /// Begins to send what `replica` wants of a server of so many databases.
+    /// Begins to send what `replica` wants from a server with `databases` databases.
     pub(crate) fn begin(replica: Replica, databases: DbIndex, now_ms: i64) -> io::Result<Transfer> {
         let mut random = Rng::from_entropy();
         let mark: String = (0..5).map(|_| format!("{:08x}", random.next_u64() as u32)).collect();
@@ -85,8 +86,8 @@ impl Transfer {
         })
     }
 
-    /// Writes on. `libraries` are the texts of the libraries of functions. Answers what is to be sent, and itself if
-    /// that is not all.
+    /// Writes the next slice. `libraries` are the texts of the libraries of functions. Returns the bytes to send, and
+    /// the transfer itself unless it is complete.
     pub(crate) fn slice<'a>(
         mut self: Box<Self>,
         ks: &Keyspace,
@@ -98,7 +99,7 @@ impl Transfer {
             }
             libraries.try_for_each(|code| self.writer.library(code))?;
         }
-        // What is walked would change places with what has been.
+        // A swap would exchange databases already walked for others.
         if *self.swaps.get_or_insert(ks.swaps()) != ks.swaps() {
             return Err(io::Error::other("databases were swapped while they were sent"));
         }
@@ -141,7 +142,7 @@ impl Transfer {
             return Ok((made, Some(self)));
         }
         if self.is_whole {
-            // Those of grants that came and went meanwhile, too.
+            // The token again: locks may have been granted and released since the beginning.
             self.writer.aux(TOKENS_NOTE, &ks.last_token().to_string())?;
         }
         let mut rest = self.writer.finish()?;
