@@ -1,36 +1,36 @@
-//! The notation in which a command's arguments are declared, and the tree it means.
+//! The notation that declares a command's arguments, and the tree it is parsed into.
 //!
-//! `key value [NX | XX] [GET] [EX seconds | PX milliseconds | KEEPTTL]` reads as the manuals write it:
+//! `key value [NX | XX] [GET] [EX seconds | PX milliseconds | KEEPTTL]` has the form that Redis' manual uses:
 //!
-//! - lower case is a value, upper case a word to be typed as it stands; a word before values belongs to them;
-//! - `[ ]` may be left out, `< >` chooses one, `( )` groups, `|` separates choices;
-//! - `...` repeats what stands before it; behind `[WORD value]` the word, too;
-//! - `:name` right behind a bracket or a word to be typed names what stands before it, which else has the name of its
+//! - lower case is a value, upper case a literal word; a word that precedes values belongs to them;
+//! - `[ ]` is optional, `< >` is a choice, `( )` groups, `|` separates choices;
+//! - `...` repeats the item before it; after `[WORD value]` the word is repeated, too;
+//! - `:name` directly after a bracket or a literal word names that item; without it, the item takes the name of its
 //!   first part.
 //!
-//! A value's type follows from its name (`seconds` is an integer, `increment:double` says its own). COMMAND DOCS
-//! answers this tree, redis-cli shows its hints from it, and the tests generate random calls from it.
+//! A value's type follows from its name (`seconds` is an integer), or is written after it (`increment:double`). COMMAND
+//! DOCS returns this tree, redis-cli derives its hints from it, and the tests generate random calls from it.
 
 /// One argument, or a group of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arg {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// What stands for a value where the whole command is shown: its name, where it has no other.
+    /// The placeholder of a value in the command's full form: the name it has without `:name`.
     pub shown: String,
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
-    /// The word that stands before it, or that it is.
+    /// The literal word that precedes it or, for a pure token, is the argument.
     pub token: Option<String>,
-    /// May be left out.
+    /// May be omitted.
     pub optional: bool,
     /// May be repeated.
     pub multiple: bool,
-    /// Is repeated with its token.
+    /// Repeated together with its token.
     pub multiple_token: bool,
 }
 
-/// What an argument is.
+/// The type of an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Any bytes.
@@ -45,7 +45,7 @@ pub enum Kind {
     Pattern,
     /// A point in time.
     UnixTime,
-    /// A word.
+    /// A literal word.
     PureToken,
     /// One of these.
     OneOf(Vec<Arg>),
@@ -54,7 +54,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The name COMMAND DOCS gives.
+    /// Returns the type's name in COMMAND DOCS.
     pub fn name(&self) -> &'static str {
         match self {
             Kind::String => "string",
@@ -70,7 +70,7 @@ impl Kind {
     }
 }
 
-/// Reads a declaration. The error says what is wrong with it.
+/// Parses a declaration. The error describes what is wrong with it.
 pub fn parse(syntax: &str) -> Result<Vec<Arg>, String> {
     let mut spaced = String::with_capacity(syntax.len() * 2);
     for c in syntax.chars() {
@@ -89,7 +89,7 @@ pub fn parse(syntax: &str) -> Result<Vec<Arg>, String> {
     Ok(args)
 }
 
-/// A declaration as people read it: without the names that a client is told of groups.
+/// Returns a declaration for people, without the names of groups, which only clients need.
 pub fn without_names(syntax: &str) -> String {
     let mut shown = String::with_capacity(syntax.len());
     let mut word_is_typed = false;
@@ -183,7 +183,7 @@ fn block(mut args: Vec<Arg>) -> Result<Arg, String> {
         0 => Err("an empty group".to_owned()),
         1 => Ok(args.remove(0)),
         _ => {
-            // `LIMIT offset count`: the word was joined to the first value, but it belongs to the group.
+            // `LIMIT offset count`: the word was joined to the first value, but belongs to the group.
             let token = if args[0].kind == Kind::PureToken {
                 args.remove(0).token
             } else if !args[0].optional && args[1..].iter().all(|arg| arg.token.is_none()) {
