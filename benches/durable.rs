@@ -1,7 +1,7 @@
 //! The cost of durability, beside peers and in one run: `cargo bench --bench durable`.
 //!
-//! Every server keeps a log and syncs it before it answers (`--appendonly yes --appendfsync always`), or every second
-//! (`everysec`). All run at once, pinned to one core; this client is pinned to another. For every case they are
+//! Every server keeps a journal and syncs it before it answers (`--appendonly yes --appendfsync always`), or every
+//! second (`everysec`). All run at once, pinned to one core; this client is pinned to another. For every case they are
 //! measured in turn, round after round, each time from the same data. Reported are medians of the rounds: requests per
 //! second, the 99th percentile of the time for a batch of P requests, and the CPU time of the server's process per
 //! request.
@@ -13,7 +13,7 @@
 //!   keys. Readers should not wait for the disk. The library that makes the disk slow is compiled from
 //!   `tests/suite/slow_disk.c` by `cc`.
 //!
-//! The logs go to a temporary folder (`TMPDIR`), which should be on a disk and not in memory.
+//! The journals go to a temporary folder (`TMPDIR`), which should be on a disk and not in memory.
 
 mod figures;
 mod load;

@@ -83,7 +83,8 @@ fn instructions() -> String {
     rows.fold("| operation | instructions |\n|---|--:|\n".to_owned(), |text, row| text + &row)
 }
 
-/// The extra instructions of a logged operation, beyond those of the same operation whose reply is only sent.
+/// The extra instructions of an operation that the journal records, beyond those of the same operation whose reply is
+/// only sent.
 fn log_cost() -> String {
     let count = |operation: &str| counted().find(|(name, _)| *name == operation).map(|(_, count)| count as f64);
     let row = |(name, sent): (&str, u64)| {

@@ -184,7 +184,7 @@ fn reload(ctx: &mut Ctx<'_>, options: &[&[u8]]) -> MayWait {
     read_again(ctx, Reload { client: (ctx.session.key, ctx.entry.id), save, keep, merge, failed })
 }
 
-/// DEBUG LOADAOF: reads the log again.
+/// DEBUG LOADAOF: reads the snapshot and the journal again.
 fn load_log(ctx: &mut Ctx<'_>) -> MayWait {
     let failed = "ERR Error trying to load the AOF files, check server logs";
     let client = (ctx.session.key, ctx.entry.id);

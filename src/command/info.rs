@@ -555,7 +555,7 @@ fn cluster(text: &mut Text, _: &Ctx<'_>) {
     fields! { text, "cluster_enabled" => 0 }
 }
 
-/// If the log has failed, INFO must still work. Counts of keys that include lost changes would have the whole reply
+/// If the journal has failed, INFO must still work. Counts of keys that include lost changes would have the whole reply
 /// refused, so they are left out.
 fn keyspace(text: &mut Text, ctx: &Ctx<'_>) {
     if ctx.server.persistence.has_lost(ctx.ks) {

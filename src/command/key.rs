@@ -352,14 +352,14 @@ fn wait(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     Ok(Flow::wait(Wait::until(deadline_ms, on_timeout)))
 }
 
-/// Replies with whether the local log has the writes, and with the number of replicas that do: none.
+/// Replies with whether the journal has the writes, and with the number of replicas that do: none.
 fn answer_waitaof(is_logged: bool, reply: &mut Reply) {
     reply.array(2);
     reply.integer(i64::from(is_logged));
     reply.integer(0);
 }
 
-/// WAITAOF: waits until the local log and the logs of replicas hold the preceding writes. There are no replicas.
+/// WAITAOF: waits until the journal, and those of replicas, hold the preceding writes. There are no replicas.
 fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     let local = args.int()?;
     if !(0..=1).contains(&local) {

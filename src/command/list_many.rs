@@ -80,7 +80,7 @@ impl<'a> ManyMove<'a> {
         Ok(true)
     }
 
-    /// Refuses a move that would not fit the log, which stores every element.
+    /// Refuses a move that would not fit the journal, which stores every element.
     fn admit(&self, ctx: &Ctx<'_>, elements: &[Vec<u8>]) -> Result<(), Error> {
         /// The bytes of an effect without its keys and elements.
         const BESIDE: usize = 24;

@@ -2,7 +2,7 @@
 //! dashboards work; figures that Redis does not have are named `tidegate_...`.
 //!
 //! [`FIGURES`] maps fields of INFO to metrics. Figures by command, error, event or database have a function each. Every
-//! figure comes from the source that INFO reads, so the two can't differ. Numbers of keys do not wait for the log,
+//! figure comes from the source that INFO reads, so the two can't differ. Numbers of keys do not wait for the journal,
 //! although a crash may take back the last changes: they show no data.
 
 use std::collections::HashMap;
@@ -183,7 +183,7 @@ fn single(text: &mut String, metric: &str, kind: Kind, help: &str, value: impl D
     sample(text, metric, &[], value);
 }
 
-/// Writes the figures of INFO. A missing field, such as one of a log that is off, is left out.
+/// Writes the figures of INFO. A missing field, such as one of a journal that is off, is left out.
 fn figures(text: &mut String, ctx: &Ctx<'_>) {
     let info = sections(ctx, &[b"default"]);
     let fields: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();

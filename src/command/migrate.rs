@@ -37,7 +37,7 @@ const NOT_READ: Error = Error::text("IOERR error or timeout reading to target in
 const NOT_UNDOABLE: Error =
     Error::text("ERR MIGRATE without COPY is not allowed in a script or transaction that may be rolled back");
 
-/// The target would get changes that are not in the log yet, and a crash would undo them only here.
+/// The target would get changes that are not in the journal yet, and a crash would undo them only here.
 const NOT_LOGGED: Error =
     Error::text("ERR MIGRATE is not allowed after changes of the same script or transaction that are not logged yet");
 

@@ -1,8 +1,8 @@
 //! Snapshots on request: SAVE, BGSAVE, BGREWRITEAOF, and the time of the last one.
 //!
-//! All three make the same snapshot (`persist/saving.rs`), which replaces the previous one and the log before it. They
-//! differ in their replies and in the fields of INFO that report them. None stops the server: SAVE only makes its own
-//! client wait.
+//! All three make the same snapshot (`persist/saving.rs`), which replaces the previous one and the journal before it.
+//! They differ in their replies and in the fields of INFO that report them. None stops the server: SAVE only makes its
+//! own client wait.
 
 use crate::engine::wait::Wait;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Origin, Run};

@@ -60,7 +60,7 @@ fn evalsha(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     scripting::run(ctx, script, keys, args, command, None)
 }
 
-/// SCRIPT LOAD. The script is kept durably, like data, so the log must accept writes.
+/// SCRIPT LOAD. The script is kept durably, like data, so the journal must accept writes.
 fn load(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     ctx.server.persistence.admit_logged(&ctx.server.config, Flags::WRITE)?;
     let sha = ctx.server.programs.scripts.add(ctx.ks, args.bytes()?, Origin::Loaded)?;

@@ -154,8 +154,8 @@ fn pop_some(ctx: &mut Ctx<'_>, slot: Slot, count: usize) -> Done {
     let mut foreseen = Vec::new();
     let room = ctx.room_in_unit();
     if set.is_mostly_dead() || room < usize::MAX && count > 1 {
-        // If the members exceed the log's limit the call is refused, so no more need to be collected. The first effect
-        // also names the database and the key.
+        // If the members exceed the journal's limit the call is refused, so no more need to be collected. The first
+        // effect also names the database and the key.
         let mut bytes = number_len(u64::from(db)) + bytes_len(ctx.ks.entry(db, slot).key()) + RELAYOUT_BYTES;
         set.sample(
             count,

@@ -111,8 +111,8 @@ impl<'a> Pattern<'a> {
         }
     }
 
-    /// The bytes of the value that [`follow`](Self::follow) would find. This look leaves no trace: each key counts as
-    /// used once, when its value is written.
+    /// Returns the bytes of the value that [`follow`](Self::follow) would find. This lookup leaves no trace: each key
+    /// counts as used once, when its value is written.
     fn bytes(&self, (ks, db): (&Keyspace, DbIndex), element: &[u8], key: &mut Vec<u8>) -> usize {
         let len = |item: Option<Item<'_>>| item.map_or(0, |item| item.as_bytes(&mut Digits::new()).len());
         match self.write_key(element, key) {
@@ -129,7 +129,7 @@ impl<'a> Pattern<'a> {
         true
     }
 
-    /// Calls `then` with what the pattern takes from the value of a key.
+    /// Calls `then` with the item that the pattern takes from the value of a key.
     fn take<T>(&self, value: Option<ValueRef<'_>>, then: impl FnOnce(Option<Item<'_>>) -> T) -> T {
         let field = if let Pattern::Key { field, .. } = self { *field } else { None };
         match (value, field) {

@@ -5,7 +5,7 @@
 //! LIMIT.TAKE share the same state and thus the same limit.
 //!
 //! The state is one string: the theoretical arrival time in Unix nanoseconds. It expires once it no longer restricts
-//! anything. The log records the string and its deadline, so replaying it needs no clock.
+//! anything. The journal records the string and its deadline, so replaying it needs no clock.
 
 use std::borrow::Cow;
 

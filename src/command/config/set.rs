@@ -72,10 +72,11 @@ fn perform(ctx: &mut Ctx<'_>, acts: &[(Act, &'static Parameter)], before: &Confi
     Ok(())
 }
 
-/// Makes sure that everything logged before the command is on disk before the log is closed or its sync policy changes.
-/// That may take long, so only the caller waits for it. Other commands logged in that time become durable in place.
+/// Makes sure that everything recorded before the command is on disk before the journal is closed or its sync policy
+/// changes. That may take long, so only the caller waits for it. Other commands recorded in that time become durable in
+/// place.
 fn wait_for_log(ctx: &mut Ctx<'_>) -> Option<Wait> {
-    // A log that takes no records fails for a reason, which the client gets at once.
+    // A journal that takes no records fails for a reason, which the client gets at once.
     if !ctx.may_wait()
         || ctx.server.persistence.journal.is_none()
         || ctx.server.persistence.is_unlogged(&ctx.server.config)

@@ -2,7 +2,7 @@
 //!
 //! The first call runs the command and keeps its reply under the id, in the unit of the command's own changes: after a
 //! crash both are there or neither is. A repeated call gets the kept reply and runs nothing. The reply is kept as a
-//! string: [`MAGIC`], then the [tape] that scripts read. So expiry, the log, snapshots and DUMP treat it like any
+//! string: [`MAGIC`], then the [tape] that scripts read. So expiry, the journal, snapshots and DUMP treat it like any
 //! string.
 //!
 //! Until the reply is kept, everything can be undone: a reply that is too long, or an error that should not be kept,

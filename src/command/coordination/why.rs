@@ -14,7 +14,7 @@ fn why(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let subject = if args.len() % 2 == 1 { Some(args.bytes()?) } else { None };
     let count = count(&mut args, SHOWN_COUNT)?;
     let db = ctx.db();
-    // A refusal follows from the value of the key, so the reply waits for the log as a read of the key would.
+    // A refusal follows from the value of the key, so the reply waits for the journal as a read of the key would.
     _ = ctx.ks.look_up(db, key);
     let of_subject = |past: &Past<'_>| subject.is_none_or(|subject| past.subject == subject);
     let (mut known, mut shown) = (0, Vec::new());

@@ -33,7 +33,7 @@ pub(crate) struct Overview {
     pub(crate) clients: u64,
     /// The number of clients.
     pub(crate) client_count: u64,
-    /// Changes that the log has not taken yet.
+    /// Changes that the journal has not taken yet.
     pub(crate) log: u64,
     /// Texts of scripts.
     pub(crate) scripts: u64,

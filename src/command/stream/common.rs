@@ -10,13 +10,13 @@ use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
 use crate::value::stream::{Entry, Stream, StreamId};
 
-/// The number of effects on pending entries that still fit the log's current unit. Each effect has names of `names`
+/// The number of effects on pending entries that still fit the journal's current unit. Each effect has names of `names`
 /// bytes, because groups and consumers may have long names.
 pub(super) fn pending_effects_left(ctx: &Ctx<'_>, names: usize) -> usize {
     ctx.room_in_unit() / (PENDING_EFFECT_BYTES + names)
 }
 
-/// Refuses a call whose `count` effects on pending entries would not fit the log.
+/// Refuses a call whose `count` effects on pending entries would not fit the journal.
 pub(super) fn admit_pending_effects(ctx: &Ctx<'_>, count: usize, names: usize) -> Result<(), Error> {
     ctx.admit_effects(count.saturating_mul(PENDING_EFFECT_BYTES + names))
 }

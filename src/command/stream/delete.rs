@@ -62,8 +62,8 @@ impl Deletion {
         Ok(Deletion { references: references.unwrap_or_default(), ids: ids.ok_or(Error::Syntax)? })
     }
 
-    /// Refuses a call whose effects would not fit the log: the deletions, the acknowledgements in `group`, and those in
-    /// all groups that hold the entries.
+    /// Refuses a call whose effects would not fit the journal: the deletions, the acknowledgements in `group`, and
+    /// those in all groups that hold the entries.
     fn admit(&self, ctx: &Ctx<'_>, slot: Slot, group: Option<&[u8]>) -> Result<(), Error> {
         if ctx.room_in_unit() == usize::MAX {
             return Ok(());

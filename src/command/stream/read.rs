@@ -469,7 +469,7 @@ impl Delivery<'_> {
         Ok(())
     }
 
-    /// The number of deliveries to the consumer that still fit the log's current unit.
+    /// The number of deliveries to the consumer that still fit the journal's current unit.
     fn effects_left(&self, ctx: &Ctx<'_>) -> usize {
         pending_effects_left(ctx, self.group.len() + self.consumer.len())
     }

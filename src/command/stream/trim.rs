@@ -48,8 +48,8 @@ const TRIM_NODES: u64 = 100;
 const TRIM_DEFAULT: u64 = 10_000;
 
 impl Trim {
-    /// Refuses a trim that names more pending entries than the log takes, because groups may have long names. Must be
-    /// called before any change; `coming` entries will be appended before the trim.
+    /// Refuses a trim that names more pending entries than the journal takes, because groups may have long names. Must
+    /// be called before any change; `coming` entries will be appended before the trim.
     pub(super) fn admit(self, ctx: &Ctx<'_>, db: DbIndex, slot: Slot, coming: u64) -> Result<(), Error> {
         if self.references != References::Delete || ctx.room_in_unit() == usize::MAX {
             return Ok(());
@@ -80,7 +80,7 @@ impl Trim {
         if self.references == References::Spare && stream.groups().len() > 0 {
             let plan = stream.plan_acked_trim(self.keep, self.whole_nodes, limit);
             let mut removed = plan.through.map_or(Ok(0), |through| ctx.ks.stream_trim(db, slot, through))?;
-            // Deletions that do not fit the log's current unit are left to the next trim.
+            // Deletions that do not fit the journal's current unit are left to the next trim.
             for id in plan.single.into_iter().take(pending_effects_left(ctx, 0)) {
                 removed += u64::from(ctx.ks.stream_delete(db, slot, id)?);
             }

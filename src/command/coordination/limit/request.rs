@@ -31,7 +31,7 @@ pub(super) enum Mark {
 pub(super) struct Request<'a> {
     /// When the units were taken, Unix ms.
     pub at_ms: i64,
-    /// How many units were taken of each rule; at least 1.
+    /// How many units were taken under each rule; at least 1.
     pub units: i64,
     /// The keys of the rules, all different, with their marks.
     pub rules: Vec<(&'a [u8], Mark)>,
@@ -79,7 +79,7 @@ impl Record {
 }
 
 impl<'a> Request<'a> {
-    /// Parses a record; `None` if the text is none.
+    /// Parses a record; `None` if the text is not a record.
     pub(super) fn read(text: &'a [u8]) -> Option<Request<'a>> {
         if text.len() > RECORD_MAX_BYTES {
             return None;
