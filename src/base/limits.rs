@@ -20,7 +20,8 @@ pub const INLINE_MAX_BYTES: usize = 64 * 1024;
 /// Total size of one command in bytes, whatever `client-query-buffer-limit` says: argument offsets are 32-bit.
 pub const QUERY_BUFFER_HARD_MAX_BYTES: usize = u32::MAX as usize - 64 * 1024;
 
-/// Keys that HOTKEYS keeps sums of, for each key that it shows. More of them tell keys with nearly equal sums apart.
+/// Keys that HOTKEYS keeps sums of, for each key that it shows. Tracking more keys than are shown tells keys with
+/// nearly equal sums apart.
 pub const HOTKEYS_TRACKED_PER_SHOWN: usize = 10;
 
 /// Length in bytes of the longest key that HOTKEYS keeps a sum of: 1,280 such keys take 5 MiB.
@@ -110,8 +111,8 @@ pub const IO_EVENTS_MAX: usize = 256;
 /// Bytes read at a time from one of the connections served while a script is busy.
 pub const BUSY_READ_CHUNK_BYTES: usize = 16 * 1024;
 
-/// Bytes of replies produced for one connection at a time while a script is busy. Short commands get longer errors, so
-/// more are produced only when the client has read these.
+/// Bytes of replies produced for one connection at a time while a script is busy. Errors can be longer than the
+/// commands that cause them, so no more are produced until the client has read these.
 pub const BUSY_REPLY_PAUSE_BYTES: usize = 64 * 1024;
 
 /// Descriptors for everything but clients: standard streams, listeners, tokio, a file or two.
@@ -189,15 +190,15 @@ pub const SEND_SLICE_BYTES: usize = 1024 * 1024;
 /// copying them costs far less than a packet.
 pub const SEND_REST_MAX_BYTES: usize = 4 * 1024;
 
-/// Fences kept for the unsent replies of a client. Beyond that, some replies wait for a later unit of the journal than
-/// they show.
+/// Fences kept for the unsent replies of a client. With more, some replies wait for a later unit of the journal than
+/// the one that they show.
 pub const OUTBOX_FENCES_MAX: usize = 64;
 
 /// Size in bytes from which replies are sent without a copy, and without waiting for the connection's next turn.
 pub const OUTBOX_TAKE_OVER_BYTES: usize = 32 * 1024;
 
-/// Bytes of a block from which the system itself provides it, and takes it back at once when it is freed: that takes
-/// some 4 ms for this many, a quarter of the time that filling them took.
+/// Size in bytes from which the system itself provides a block, and takes it back as soon as it is freed. Freeing this
+/// many bytes takes some 4 ms, a quarter of the time that it took to fill them.
 pub const HUGE_BLOCK_BYTES: usize = 64 * 1024 * 1024;
 
 /// Freed bytes from which memory is returned to the system at once.
@@ -217,7 +218,7 @@ pub const GIVE_BACK_LEAST_SHARE: u64 = 128;
 /// How long freed memory below [`GIVE_BACK_BYTES`] is kept, in ms, since it may be needed again.
 pub const GIVE_BACK_PAUSE_MS: i64 = 1_000;
 
-/// How long memory is kept while ever more is freed, in ms, so that the memory of a million keys that expire within one
+/// How long memory is kept while freeing goes on, in ms, so that the memory of a million keys that expire within one
 /// second goes back in one go.
 pub const GIVE_BACK_PATIENCE_MS: i64 = 2_000;
 
@@ -256,14 +257,14 @@ pub const MIGRATE_REPLY_MAX_BYTES: usize = 64 * 1024;
 pub const MIGRATE_PIECE_BYTES: usize = 64 * 1024;
 
 /// How long one MIGRATE may take in all, whatever its timeout, which applies to each step: no other client is served
-/// meanwhile.
+/// during a MIGRATE.
 pub const MIGRATE_MAX: Duration = Duration::from_secs(60);
 
-/// How long one command may hold the engine before the log names it: far above any honest command, and far below the
-/// patience of clients.
+/// How long one command may hold the engine before the text log names it: far above any honest command, and far below
+/// the patience of clients.
 pub const STALL_WARNING: Duration = Duration::from_secs(1);
 
-/// Runs of stars in a glob that are followed up. A pattern with more matches nothing, as in Redis.
+/// Runs of stars in a glob that the matcher follows. A pattern with more matches nothing, as in Redis.
 pub const GLOB_MAX_STARS: usize = 1_000;
 
 /// Depth of configuration files that include one another. Deeper nesting must be a circle.
@@ -345,9 +346,9 @@ pub const SNAPSHOT_ELEMENT_BYTES: usize = 128;
 /// Bytes of a string that a snapshot copies in one piece.
 pub const SNAPSHOT_PIECE_BYTES: usize = 256 * 1024;
 
-/// Restarts of copies of large values, after the walk of a snapshot, that double its slices, so that no client can keep
-/// the snapshot from its end. A change that restarts a copy rewrites a large part of the value, which takes about as
-/// long as copying that part in one go.
+/// Number of restarts of copies of large values, after the walk of a snapshot, that doubles its slices. So no client
+/// can keep the snapshot from ending. A change that restarts a copy rewrites a large part of the value, which takes
+/// about as long as copying that part in one go.
 pub const SNAPSHOT_STARTS_OVER_MAX: usize = 16;
 
 /// Cost of a pending delivery for a snapshot in addition to its bytes, expressed in bytes: see
@@ -362,12 +363,12 @@ pub const SNAPSHOT_ELEMENTS_MAX: usize = 4096;
 /// removes more must have added them first.
 pub const SNAPSHOT_ELEMENTS_SHARE: usize = 16;
 
-/// Keys copied again after the walk of a snapshot, because they received values not copied yet, that double its slices;
-/// or the number of all keys, if that is more. So no client can keep the snapshot from its end by copying keys onto
-/// each other.
+/// Number of keys copied again after the walk of a snapshot, because they received values not copied yet, that doubles
+/// its slices; the number of all keys, if that is more. So no client can keep the snapshot from ending by copying keys
+/// onto each other.
 pub const SNAPSHOT_AGAIN_MAX: usize = 10_000;
 
-/// Bytes by which changes made meanwhile can enlarge a slice of a snapshot: a millisecond or two of work.
+/// Bytes by which changes made since the last slice can enlarge a slice of a snapshot: a millisecond or two of work.
 pub const SNAPSHOT_DEBT_SLICE_BYTES: usize = 1024 * 1024;
 
 /// Codes of error replies that are counted separately; scripts can make up any number of codes.
@@ -446,7 +447,7 @@ pub const LIMIT_WINDOW_MAX_MS: i64 = 10 * 365 * 24 * 60 * 60 * 1_000;
 /// Units that an EXACT rule allows within its window. Each unit is kept, so this is some megabytes for a key.
 pub const LIMIT_EXACT_MAX: i64 = 65_536;
 
-/// Units that one call takes of an EXACT rule: 32 such rules delay other clients by some ten milliseconds.
+/// Units that one call takes under an EXACT rule: 32 such rules delay other clients by some ten milliseconds.
 pub const LIMIT_EXACT_UNITS_MAX: i64 = 1_000;
 
 /// End of the serial numbers that name an EXACT rule's units of one millisecond: eight digits.
@@ -485,17 +486,17 @@ pub const TRACKING_LIMIT_KEYS_AT_ONCE: usize = 100;
 /// be shown, and these clients are disconnected.
 pub const HELD_LINES_MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// Interval at which a running script is asked whether it may go on; each time, other clients are served and may end
-/// it. The first time is when the clock has seen the same run twice, so after two intervals at the latest.
+/// Interval at which it is checked whether a running script may go on; each time, other clients are served and may end
+/// it. The first check comes when the clock has seen the same run twice, so after two intervals at the latest.
 pub const SCRIPT_ALARM_TICK: Duration = Duration::from_millis(5);
 
 /// Ticks without a script after which the clock of scripts slows down; the next script wakes it.
 pub const SCRIPT_ALARM_IDLE_AFTER_TICKS: u32 = 50;
 
-/// Interval of the slowed clock of scripts: the most that a script gains if waking the clock fails.
+/// Interval of the slowed clock of scripts: the most time that a script gains if waking the clock fails.
 pub const SCRIPT_ALARM_IDLE_TICK: Duration = Duration::from_millis(250);
 
-/// VM instructions of a debugged script between two questions whether it may go on.
+/// VM instructions of a debugged script between two checks whether it may go on.
 pub const DEBUG_HOOK_INSTRUCTIONS: i32 = 100_000;
 
 /// Bytes that a C function of the script VM copies or changes between two looks at the clock: less than 1 ms.
@@ -528,9 +529,10 @@ pub const SCRIPT_DATA_STACK_BYTES: usize = if cfg!(sanitizer) { 24 } else { 1 } 
 /// memory `hz` times a second.
 pub const SCRATCH_KEEP_BYTES: usize = 64 * 1024;
 
-/// Size in bytes from which a block of Lua's is large. A script that has reached its memory limit is refused a large
-/// block at once; a smaller one is still granted, and the script ends at that instruction. The size is far above the
-/// need of any instruction that does not concatenate long strings or grow a large table (Lua's stack grows to 512 KiB).
+/// Size in bytes from which a block of Lua's memory is large. A script that has reached its memory limit is refused a
+/// large block at once; a smaller one is still granted, and the script ends at that instruction. The size is far above
+/// the need of any instruction that does not concatenate long strings or grow a large table (Lua's stack grows to 512
+/// KiB).
 pub const SCRIPT_LARGE_BLOCK_BYTES: usize = 1024 * 1024;
 
 /// Bytes of garbage that scripts may leave before it is collected between them. Below that, collecting is left to Lua.
@@ -659,8 +661,8 @@ pub const STOCK_SALES_MAX: usize = 1 << 16;
 /// purchases of the others.
 pub const STOCK_BUYERS_MAX: usize = 1 << 20;
 
-/// Bytes of a holder's name of a lock or a gate's place. Each grant keeps the name, and so does each record of a grant
-/// in the journal.
+/// Bytes of the name of a holder of a lock or of a gate's place. Each grant keeps the name, and so does each record of
+/// a grant in the journal.
 pub const HOLDER_MAX_BYTES: usize = 1024;
 
 /// Bytes of a holder's note about its grant.
@@ -676,7 +678,7 @@ pub const LEASE_MAX_MS: i64 = 366 * 24 * 60 * 60 * 1000;
 /// Earliest time that a correct clock can show, in Unix ms: the beginning of 2026, the year in which this was written.
 pub const CLOCK_EARLIEST_MS: i64 = 1_767_225_600_000;
 
-/// How long a policy of a consumer group may let a message wait, in ms, for each of its times: a year.
+/// Longest of each of the times in a consumer group's policy for which a message may wait, in ms: a year.
 pub const POLICY_MAX_MS: i64 = LEASE_MAX_MS;
 
 /// How often a message may become a dead letter, moving from stream to stream. After that it stays where it is: groups
@@ -685,7 +687,7 @@ pub const POLICY_MAX_MS: i64 = LEASE_MAX_MS;
 pub const DEAD_LETTER_MAX_HOPS: u64 = 8;
 
 /// Streams that XGROUP SETPOLICY looks at to find out whether dead letters would come back; no other client is served
-/// meanwhile. [`DEAD_LETTER_MAX_HOPS`] ends a longer circle.
+/// during the search. [`DEAD_LETTER_MAX_HOPS`] ends a longer circle.
 pub const DEAD_LETTER_CIRCLE_LOOKS: usize = 128;
 
 /// How soon dead letters that could not be moved are tried again, in ms.
@@ -697,15 +699,15 @@ pub const DEAD_LETTERS_MAX_BYTES: usize = 1024 * 1024;
 /// Bytes that a dead letter takes in the journal in addition to its texts: names of fields, ids and numbers.
 pub const DEAD_LETTER_EFFECT_BYTES: usize = 512;
 
-/// Pending entries deleted meanwhile that one XREADGROUP discovers for each stream, beside those that it returns; no
-/// other client is served meanwhile.
+/// Deleted pending entries that one XREADGROUP discovers for each stream, beside the entries that it returns; no other
+/// client is served during the search.
 pub const READ_DELETED_MAX: usize = 1_000;
 
 /// How long XADD may delay a message, in ms: a year.
 pub const DELAY_MAX_MS: i64 = LEASE_MAX_MS;
 
 /// Delayed messages of a stream that become entries at once, when a client reads or their timer fires: less than a
-/// millisecond's worth. The others follow at the next look. An append first turns all due messages into entries.
+/// millisecond's worth. The others follow the next time. An append first turns all due messages into entries.
 pub const DELAYED_RELEASED_MAX: usize = if cfg!(test) { 20 } else { 1_000 };
 
 /// Delayed messages that become entries before an appended one, which should follow all messages that are due: some
@@ -768,8 +770,8 @@ pub const LOG_SEGMENT_GROWTH: u64 = 4;
 /// Bytes of a segment that are filled with zeros and synced at once. A sync of the journal may have to wait for them.
 pub const LOG_FILL_BYTES: u64 = if cfg!(test) { 16 * 1024 } else { 1024 * 1024 };
 
-/// Pause after filling a piece of a segment, as a multiple of the time that it took. The disk is left to others
-/// meanwhile, unless no segment lies ready.
+/// Pause after filling a piece of a segment, as a multiple of the time that it took. The pause leaves the disk to
+/// others, and is skipped while no segment is ready.
 pub const LOG_FILL_PAUSE: u32 = 3;
 
 /// Segments kept ready, so that the journal moves to the next one without creating a file.
@@ -809,9 +811,9 @@ pub const LOG_SPARE_MAX_BYTES: usize = SCRATCH_KEEP_BYTES;
 /// is about the cost of handing the sync to another thread, and is compared with the slowest of the recent syncs.
 pub const LOG_SYNC_IN_PLACE_MAX: Duration = Duration::from_micros(100);
 
-/// Expected duration of a sync up to which the engine's thread does the sync itself while it has a single client.
-/// Beyond that, the client loses a tenth of its speed at most if a thread does it, and a client that connects meanwhile
-/// is served.
+/// Expected duration of a sync up to which the engine's thread does the sync itself while it has a single client. A
+/// longer sync is left to a thread. That costs the client a tenth of its speed at most, and a client that connects
+/// during the sync is served.
 pub const LOG_SYNC_ALONE_MAX: Duration = Duration::from_millis(1);
 
 /// Bytes of changes and replies that may wait for the disk. With more, the engine waits, too.
@@ -834,8 +836,7 @@ pub const LOG_FULL_RETRY: Duration = Duration::from_millis(200);
 /// Bytes of effects that a snapshot copies in one slice, between other work.
 pub const SAVE_SLICE_BYTES: usize = 64 * 1024;
 
-/// Bytes of changes that may gather while the snapshot is made durable behind which a journal is to begin. Tests reach
-/// it sooner.
+/// Bytes of changes that may gather while the snapshot before a new journal is made durable. Tests reach it sooner.
 pub const LOG_BEGIN_MAX_BYTES: usize = if cfg!(test) { 8 * 1024 * 1024 } else { LOG_BLOCK_MAX_BYTES / 4 };
 
 /// How long after a failure a snapshot is not retried automatically.
@@ -890,8 +891,8 @@ pub const SNAPSHOT_PAUSE_BYTES: usize = 4 * 1024 * 1024;
 /// it sooner.
 pub const SNAPSHOT_HURRY_BYTES: usize = if cfg!(test) { 6 * 1024 * 1024 } else { 16 * 1024 * 1024 };
 
-/// Bytes waiting to be written to a snapshot above which it is abandoned: only changes made meanwhile can add up to
-/// this many. Tests reach it sooner.
+/// Bytes waiting to be written to a snapshot above which it is abandoned: only changes made during the copy can add up
+/// to this many. Tests reach it sooner.
 pub const SNAPSHOT_GIVE_UP_BYTES: usize = if cfg!(test) { 16 * 1024 * 1024 } else { 256 * 1024 * 1024 };
 
 /// Approximate bytes of effects that a start loads at a time. Clients get replies between two slices.
@@ -905,7 +906,7 @@ pub const RDB_KEY_MIN_BYTES: u64 = 3;
 pub const EXPECTED_KEYS_MAX: usize = 64 * 1024 * 1024;
 
 /// Keys that a start looks up together, so that the cache misses of finding their places overlap. The parts of their
-/// values that were fetched meanwhile are then still in the cache.
+/// values that were fetched in the meantime are then still in the cache.
 pub const LOAD_AHEAD_KEYS: usize = 16;
 
 /// Approximate bytes of a piece that is read ahead of a start, counting effects and decoded keys with everything that
@@ -943,7 +944,7 @@ pub const CLIENT_REPLY_MAX_ITEMS: usize = 1 << 23;
 /// Nesting of lists in one reply. EXEC with the replies of its commands has four or five.
 pub const CLIENT_REPLY_MAX_DEPTH: usize = 8;
 
-/// Bytes of the replies to one transaction of an import: values that it took away may be among them.
+/// Bytes of the replies to one transaction of an import. The replies may contain values that its commands removed.
 pub const IMPORT_REPLY_MAX_BYTES: usize = 1024 * 1024 * 1024;
 
 /// Bytes of one reply that an export waits for: a complete value, or libraries.
@@ -970,7 +971,7 @@ pub const IMPORT_UNIT_MAX_BYTES: usize = 512 * 1024 * 1024;
 /// How long a server may be silent before an import gives it up: a primary sends something every ten seconds.
 pub const IMPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a script of an import may run if `script-time-limit` sets no limit: there is nobody to ask about it, and a
+/// How long a script of an import may run if `script-time-limit` sets no limit: no operator is there to end it, and a
 /// start would never end. It is less than [`IMPORT_TIMEOUT`], so that the import hears the reason.
 pub const IMPORT_SCRIPT_MAX: Duration = Duration::from_secs(30);
 const _: () = assert!(IMPORT_SCRIPT_MAX.as_secs() < IMPORT_TIMEOUT.as_secs());

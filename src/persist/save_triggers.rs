@@ -21,8 +21,7 @@ impl Persistence {
         let gathered = self.tail.as_ref().filter(|_| self.journal.is_none()).map_or(0, |tail| tail.bytes.len());
         if gathered > LOG_BEGIN_MAX_BYTES {
             match &self.saving.run {
-                // Opening a journal can't be cancelled. When it is done, it is not begun, because it would lack these
-                // changes.
+                // Opening a journal can't be cancelled. Without a tail it is not begun, as it would lack these changes.
                 Some(Run { stage: Stage::Beginning(..), .. }) => self.tail = None,
                 Some(_) => {
                     let error = format!(
