@@ -133,8 +133,8 @@ impl Selector {
         if self.all_keys {
             return Err(RuleError::AllKeys);
         }
-        // Redis reads letters without a pattern as permissions for the empty pattern, so files of its users must be
-        // read that way, too.
+        // Redis reads letters without a pattern as permissions for the empty pattern, so its ACL files must be read
+        // that way here, too.
         let tilde = rest.iter().position(|byte| *byte == b'~').unwrap_or(rest.len());
         let (mut reads, mut writes) = (false, false);
         for letter in &rest[..tilde] {

@@ -3,8 +3,8 @@
 //! mimalloc keeps freed pages and by default returns them a second later, all at once, when the thread frees something
 //! again. A server with little to do would keep them for good, and returning 100 MiB takes some ten milliseconds. So
 //! mimalloc is set to wait for a call ([`wait_to_be_told`]), which is made on a thread of its own ([`Freed`]). If much
-//! was freed, the call comes at once, or as soon as no more is being freed; if little, a second later; and if next to
-//! nothing, not at all. Blocks of more than 64 MiB are none of mimalloc's business ([`Huge`](super::huge_blocks)).
+//! was freed, the call comes at once, or as soon as the freeing stops; if little, a second later; and if next to
+//! nothing, not at all. Blocks of more than 64 MiB bypass mimalloc ([`Huge`](super::huge_blocks)).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +42,7 @@ mod mimalloc {
 
     use libmimalloc_sys as mi;
 
-    /// mimalloc as Rust sees it. The crate of that name always asks for an alignment, which takes twice the
+    /// mimalloc's binding to Rust. The crate of that name always asks for an alignment, which takes twice the
     /// instructions, although nearly every block already has the alignment that it needs because of its size.
     pub(super) struct Mimalloc;
 
@@ -163,7 +163,7 @@ pub(crate) fn report() -> String {
     mimalloc::report()
 }
 
-/// Leaves the return of free pages to [`Freed`] alone. For a server at its start.
+/// Leaves the return of free pages to [`Freed`] alone. Called once, when a server starts.
 pub(crate) fn wait_to_be_told() {
     #[cfg(not(any(miri, sanitizer)))]
     mimalloc::delay_purges();
@@ -198,7 +198,8 @@ impl Freed {
         }
     }
 
-    /// Whether much was freed since the last call, so that more may follow. It pays to wait for that, but not for ever.
+    /// Whether much was freed since the last call, so that more may follow. Waiting for more pays off, but not for
+    /// ever.
     fn waits(&mut self, allocated: u64, steady_ms: i64) -> bool {
         let fell = self.seen_bytes.saturating_sub(allocated);
         self.seen_bytes = allocated;

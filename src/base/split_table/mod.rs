@@ -58,7 +58,7 @@ const SEGMENT_LOAD: usize = 400;
 /// size swings split and merge at each turn.
 const MERGE_LOAD: usize = SEGMENT_LOAD / 4;
 
-/// Number of segments from which their lines lie in a pool of the table's. In the pool of a smaller table, too large a
+/// Number of segments from which the table keeps their lines in a pool. In the pool of a smaller table, too large a
 /// share would be free. Tests have small tables.
 const POOL_MIN_SEGMENTS: usize = if cfg!(test) { 4 } else { 512 };
 
@@ -88,7 +88,7 @@ pub(crate) trait Hashes {
     /// Returns the hash of entry `number`.
     fn of(&self, number: u32) -> u64;
 
-    /// Starts to fetch the memory that [`of`](Self::of) will read into the cache. It is called for many entries in a
+    /// Starts to fetch into the cache the memory that [`of`](Self::of) will read. It is called for many entries in a
     /// row, so that the processor waits for all of them at once.
     fn prefetch(&self, number: u32);
 }
@@ -190,7 +190,7 @@ impl SplitTable {
         self.segment(self.index(hash)).find(hash, eq)
     }
 
-    /// Starts to fetch the memory that [`find`](Self::find) will look at first into the cache.
+    /// Starts to fetch into the cache the memory that [`find`](Self::find) will look at first.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         self.segment(self.index(hash)).prefetch(hash);
@@ -266,7 +266,7 @@ impl SplitTable {
     /// Passes the entries from `cursor` on to `visit` in the order of their places, those of one place together, until
     /// `visit` stops the walk. Returns the cursor of the rest, [`PLACE_END`] if nothing is left. However the table
     /// changes, places before a returned cursor have been visited and others have not. Each call looks at whole
-    /// segments, of which it may pass on little.
+    /// segments, but may pass on only a few of their entries.
     pub(crate) fn walk(&self, cursor: u64, hashes: &impl Hashes, mut visit: impl FnMut(&[(u64, u32)]) -> Walk) -> u64 {
         let mut cursor = cursor;
         while cursor < PLACE_END {
