@@ -2,8 +2,8 @@
 //! given back.
 //!
 //! While a limit is set, every session is [admitted](crate::engine::run::admit) command by command. Before that the
-//! allocated memory is compared with the limit, and keys are [evicted](super::evict). The finding holds for the whole
-//! command, even a script or EXEC: if memory is full, since no key may go, commands that may need memory are refused.
+//! allocated memory is compared with the limit, and keys are [evicted](super::evict). The result holds for the whole
+//! command, even a script or EXEC: if memory is full because no key may go, commands that may need memory are refused.
 
 use super::Memory;
 use crate::base::os::allocated::allocated_bytes;
@@ -27,7 +27,7 @@ impl Memory {
         session: &Session,
         entry: &Entry,
     ) -> Result<(), Error> {
-        // While a script is busy, the finding at its beginning holds.
+        // While a script is busy, the result from its beginning holds.
         if script_runs {
             return Ok(());
         }
@@ -49,8 +49,8 @@ impl Memory {
         Err(OUT_OF_MEMORY)
     }
 
-    /// Refuses a script's command that may need memory when memory is full, unless the script has written before: it
-    /// must not end half-way.
+    /// Refuses a script's command that may need memory when memory is full, unless the script has written before: such
+    /// a script must not end half-way.
     #[inline]
     pub(in crate::engine) fn admit_call(
         &self,
@@ -120,8 +120,8 @@ impl ServerState {
         ks.set_usage(Usage::from(&self.config));
     }
 
-    /// Has all unused memory given back, from the next tick on. In a script, or where changes may be taken back, less
-    /// is given back.
+    /// Requests the return of all unused memory, from the next tick on. Inside a script, or while changes may be taken
+    /// back, less is returned.
     pub fn purge(&mut self, ks: &mut Keyspace) {
         ks.release_free();
         self.programs.scripts.give_back_scratch();

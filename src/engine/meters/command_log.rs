@@ -27,7 +27,7 @@ pub enum Trait {
 /// A command that stood out.
 #[derive(Debug)]
 pub struct Noted {
-    /// Counts those that were noted in the same log since the server started.
+    /// Serial number among the records of its log since the server started.
     pub id: u64,
     /// When it ended, Unix s.
     pub at_s: i64,
@@ -41,7 +41,7 @@ pub struct Noted {
     pub name: Box<[u8]>,
 }
 
-/// The commands that stood out in one thing.
+/// The commands that stood out in one respect.
 #[derive(Debug, Default)]
 pub struct Log {
     /// The newest first.
@@ -56,17 +56,17 @@ impl Log {
         self.notes.iter()
     }
 
-    /// How many are kept.
+    /// Returns the number of recorded commands.
     pub fn len(&self) -> usize {
         self.notes.len()
     }
 
-    /// Whether none is.
+    /// Whether no command is recorded.
     pub fn is_empty(&self) -> bool {
         self.notes.is_empty()
     }
 
-    /// Forgets them all.
+    /// Forgets all recorded commands.
     pub fn clear(&mut self) {
         self.notes = VecDeque::new();
     }
@@ -83,11 +83,11 @@ impl Log {
     }
 }
 
-/// The logs, and from where on a command stands out.
+/// The logs, and the thresholds from which a command stands out.
 #[derive(Debug)]
 pub struct CommandLog {
     least_ticks: u64,
-    /// The ticks from which on a command is slow for this log or the latency monitor.
+    /// Duration in ticks from which a command is slow, for the log of slow commands or for the latency monitor.
     attention_ticks: u64,
     /// Whether every command must be looked at.
     attends_to_all: bool,
@@ -125,7 +125,7 @@ impl CommandLog {
         self.slow.max_len = config.slowlog_max_len;
         self.large_requests.max_len = config.commandlog_large_request_max_len;
         self.large_replies.max_len = config.commandlog_large_reply_max_len;
-        // Below zero nothing stands out, and nothing does for a log that keeps nothing.
+        // A negative threshold lets nothing stand out, nor does a log that keeps nothing.
         let least = |least: i64, log: &Log| u64::try_from(least).ok().filter(|_| log.max_len > 0);
         self.least_ticks = least(config.slowlog_log_slower_than_us, &self.slow)
             .map_or(u64::MAX, |micros| ticks_of_micros(clock, micros));
@@ -137,7 +137,8 @@ impl CommandLog {
         self.least_reply_bytes = bytes(least(config.commandlog_reply_larger_than_bytes, &self.large_replies));
     }
 
-    /// From now on every command [may stand out](Self::may_stand_out), or no longer. What is noted does not change.
+    /// Makes every command [stand out potentially](Self::may_stand_out) from now on, or ends that. Records do not
+    /// change.
     pub(in crate::engine) fn attend_to_all(&mut self, is_wanted: bool, config: &Config, clock: &Clock) {
         self.attends_to_all = is_wanted;
         self.configure(config, clock);
@@ -170,8 +171,8 @@ impl CommandLog {
             || argv.may_take(self.least_request_bytes)
     }
 
-    /// Notes a command that [may stand out](Self::may_stand_out) in the logs in which it does. `by` are the client's
-    /// address and name; `abridged` makes what is kept of it.
+    /// Records a command that [may stand out](Self::may_stand_out) in each log whose threshold it reaches. `by` holds
+    /// the client's address and name; `abridged` makes the version to keep.
     pub(in crate::engine) fn note(
         &mut self,
         argv: Argv<'_>,
@@ -198,7 +199,7 @@ impl CommandLog {
 /// How a command ended.
 #[derive(Clone, Copy)]
 pub(in crate::engine) struct Ended {
-    /// When, Unix s.
+    /// When it ended, Unix s.
     pub(in crate::engine) at_s: i64,
     /// How long it took, in ticks of the processor's clock.
     pub(in crate::engine) ticks: u64,

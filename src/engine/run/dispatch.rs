@@ -121,7 +121,7 @@ impl ServerState {
     /// Writes the error for an unknown command or a wrong number of arguments.
     #[cold]
     pub(in crate::engine) fn refuse_unresolved(&mut self, session: &mut Session, argv: Argv<'_>, out: &mut Reply) {
-        // A browser was tricked into talking to this port: no part of its request may be taken for a command.
+        // A browser was tricked into talking to this port: no part of its request may be mistaken for a command.
         if argv[0].eq_ignore_ascii_case(b"post") || argv[0].eq_ignore_ascii_case(b"host:") {
             tracing::warn!(client = session.key.id, address = session.address, "closed: it speaks HTTP");
             session.killed = true;

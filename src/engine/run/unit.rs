@@ -172,8 +172,8 @@ impl Engine {
         let Some(parked) = self.server.waits.take(ticket) else { return Again::Done };
         match current {
             // The call has only just begun to block its session, whose command still runs. It has seen the changes of
-            // its own unit; changes by the calls served now it sees once the session is back. A group's reader misses
-            // nothing by that: it is touched by its own look.
+            // its own unit; it will see the changes of the calls served now once the session is back. A group's reader
+            // misses nothing: its own read was the touch.
             Some(own) if own.key == parked.session && parked.mode != Mode::Beside => {
                 let is_reader = parked.want == Want::Group && parked.or_string.is_none();
                 self.server.waits.put(parked);

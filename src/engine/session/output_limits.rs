@@ -6,10 +6,10 @@
 //! count: in Redis they lie in a fixed buffer of each client.
 //!
 //! A client with more unread bytes than the hard limit of its class is closed at once and gets none of them. Bytes that
-//! wait for the journal are not the reader's fault: they do not count towards soft limits, nor for clients that others
-//! push to, which asked for nothing.
+//! wait for the journal are not the reader's fault. They do not count towards soft limits, and do not count at all for
+//! clients that others push to, since these asked for nothing.
 //!
-//! Monitors are normal clients, which mostly have no limit. Then the limit of replicas holds for them, so that no
+//! Monitors are normal clients, which mostly have no limit. If so, the limit of replicas holds for them, so that no
 //! monitor fills the memory. The same hard limit holds for the invalidations, but not the replies, of a client that
 //! caches keys.
 
@@ -61,7 +61,7 @@ fn note_closed(stats: &mut Stats, session: &Session, unsent: usize) {
     stats.output_limit_disconnections += 1;
 }
 
-/// Checks the output limits of sessions that something is pushed to.
+/// Checks the output limits of sessions that receive pushes.
 pub(in crate::engine) struct PushLimits<'a> {
     pub(in crate::engine) config: &'a Config,
     pub(in crate::engine) stats: &'a mut Stats,
@@ -145,7 +145,7 @@ impl Clients {
         self.enforce_output_limits(config, stats, reach, steady_ms);
     }
 
-    /// Checks soft limits, which are exceeded by time passing, too.
+    /// Checks soft limits, which the mere passing of time can exceed.
     pub(in crate::engine) fn check_soft_limits(
         &mut self,
         config: &Config,
@@ -187,8 +187,8 @@ impl Clients {
         }
     }
 
-    /// Handles a reply that is longer than a reply may be: if it would exceed the client's limit, the client is closed
-    /// as for such a reply.
+    /// Handles a reply that would be longer than [`REPLY_MAX_BYTES`]: if a reply of that length would exceed the
+    /// client's limit, the client is closed as if the reply had been made.
     #[cold]
     pub(in crate::engine) fn hold_endless_reply_to_limit(
         &mut self,

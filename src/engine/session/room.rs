@@ -5,8 +5,8 @@
 //! taken back: it runs again when there is room. Other commands are answered in the meantime.
 //!
 //! A client that waits for room depends on other clients to read. The clients that hold most do not stay for ever: one
-//! of them is closed each time [`ROOM_PATIENCE`] is over and there still is no room. Replies of commands that write, EXEC
-//! and scripts can't be taken back; if they go beyond [`OUTBOX_TOTAL_MAX_BYTES`], nobody waits.
+//! of them is closed each time [`ROOM_PATIENCE`] is over and there still is no room. Replies of commands that write,
+//! EXEC and scripts can't be taken back; if they go beyond [`OUTBOX_TOTAL_MAX_BYTES`], nobody waits.
 
 use super::Session;
 use super::clients::Clients;
@@ -79,9 +79,9 @@ impl Clients {
             self.close_the_largest(stats, reach, |_| true, "others wait for the memory");
         }
         if self.room.held > OUTBOX_TOTAL_MAX_BYTES {
-            // What others push to a subscriber has the limit of its class alone.
+            // Messages pushed to a subscriber are subject only to the limit of its class.
             let asks = |session: &Session| session.subscriptions.is_empty() && !session.is_monitor;
-            // What a closed client held is counted until its connection is gone.
+            // The bytes of a closed client count until its connection is gone.
             let open = self.sessions.iter_mut().filter(|session| asks(session) && !session.killed);
             let mut held: usize = open.map(|session| session.counted_unsent).sum();
             while held > OUTBOX_TOTAL_MAX_BYTES {
@@ -92,7 +92,8 @@ impl Clients {
         }
     }
 
-    /// Closes the client that holds most of those that could read some of it, and returns how many bytes it held.
+    /// Of the clients that could read some of their bytes, closes the one that holds most. Returns the bytes that it
+    /// held.
     fn close_the_largest(
         &mut self,
         stats: &mut Stats,

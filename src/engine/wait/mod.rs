@@ -1,10 +1,10 @@
 //! Waiting: one mechanism for every command that blocks. [`wait_queues`] has the queues.
 //!
-//! A handler that can't answer yet returns a [`Wait`]: the keys, what it wants to find there, and the deadline. The
-//! whole call is parked in a first-come-first-served queue per key, and its session waits with it. When a unit's
-//! effects touch such a key, the calls that wait for its new content are dispatched again from the start, the longest
-//! waiting first, and each replies or waits on. The changes of such a call may wake further calls, until no touched key
-//! has a call left to serve.
+//! A handler that can't answer yet returns a [`Wait`]: the keys, the content that the call waits to find there, and the
+//! deadline. The whole call is parked in a first-come-first-served queue per key, and its session waits with it. When a
+//! unit's effects touch such a key, the calls that wait for its new content are dispatched again from the start, the
+//! longest waiting first, and each replies or waits on. The changes of such a call may wake further calls, until no
+//! touched key has a call left to serve.
 //!
 //! **Places** of locks and gates are given out strictly in order: a call that waits on when it is dispatched again ends
 //! the round for its key, and handlers refuse newcomers while others wait. So only the first call of a queue has to
@@ -30,7 +30,7 @@ use crate::resp::reply::Reply;
 use crate::resp::request::OwnedArgv;
 use crate::spec::error::Error;
 
-/// What a call waits to find at its keys. A call is not dispatched again while a key holds something else.
+/// The content that a call waits to find at its keys. A call is not dispatched again while a key holds something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
     /// A list with an element.
@@ -101,9 +101,9 @@ pub(crate) type OnTicket = fn(&mut Reply, Ticket, usize);
 /// Why a call can't be answered yet.
 #[derive(Debug)]
 pub struct Wait {
-    /// What the call wants to find.
+    /// The content to wait for.
     pub want: Want,
-    /// The keys to find it at; any of them suffices.
+    /// The keys at which it is looked for; any of them suffices.
     pub keys: OwnedArgv,
     /// When waiting ends without a result, Unix ms; `None`: never.
     pub deadline_ms: Option<i64>,

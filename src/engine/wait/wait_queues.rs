@@ -14,8 +14,8 @@ use crate::spec::table::CommandId;
 /// The number of touched keys for which memory is kept.
 const READY_KEEP: usize = 1_024;
 
-/// Bytes of a waiting call besides its own: its places in the tables here and in that of its session, assumed half
-/// full.
+/// Bytes that a waiting call takes beside its own: its places in the tables here and in its session's, which are
+/// assumed half full.
 const PLACES_BYTES: usize = 128;
 
 /// Bytes of waiting for a key without other waiters, besides the key's bytes: its queues, their place in their table,
@@ -78,7 +78,7 @@ impl Parked {
         [self.deadline_ms, self.retry_at_ms].into_iter().flatten().min()
     }
 
-    /// The keys that the call waits for, each with what it wants to find there.
+    /// The keys that the call waits for, each with the content to find there.
     pub(in crate::engine) fn wants(&self) -> impl Iterator<Item = (&[u8], Want)> {
         let keys = self.keys.as_argv().iter().map(|key| (key, self.want));
         keys.chain(self.or_string.iter().map(|key| (&key[..], Want::String)))
