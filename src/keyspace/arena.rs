@@ -80,7 +80,7 @@ pub(super) const fn place_bytes(bytes: usize) -> usize {
 }
 
 /// Bytes of a chunk of this class: 1,024 places, or fewer if the allocator would round up or leave a gap. The allocator
-/// cuts its pages into powers of two, up to 64 KiB, without a rest; multiples of 64 KiB have pages of their own.
+/// cuts its pages into powers of two, up to 64 KiB, without a remainder; multiples of 64 KiB have pages of their own.
 const fn chunk_bytes(class: usize) -> usize {
     let bytes = size_of_class(class) << INDEX_BITS;
     if bytes < SLICE_BYTES { 1 << bytes.ilog2() } else { bytes / SLICE_BYTES * SLICE_BYTES }
@@ -131,7 +131,7 @@ struct Chunk {
     start: NonNull<u8>,
     /// Bytes of a place.
     size: u16,
-    /// How many places have ever been used. Those behind were never written to.
+    /// How many places have ever been used. The places behind them were never written to.
     used: u16,
     /// How many places there is memory for.
     room: u16,

@@ -1,5 +1,5 @@
 //! Records what a unit has changed other than by expiry. Readers of these changes must wait until the unit is in the
-//! log.
+//! journal.
 
 use std::collections::BTreeSet;
 

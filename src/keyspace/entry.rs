@@ -144,7 +144,7 @@ pub(super) enum NewValue<'a> {
 }
 
 impl<'a> NewValue<'a> {
-    /// Whether it may be [embedded](EntryMut::embed) later.
+    /// Whether the value may be [embedded](EntryMut::embed) later.
     #[inline]
     pub(super) fn is_collection(&self) -> bool {
         matches!(self, NewValue::Owned(Value::List(_) | Value::Set(_) | Value::ZSet(_) | Value::Hash(_)))
@@ -673,8 +673,8 @@ impl<'a> EntryMut<'a> {
         }
     }
 
-    /// Changes a number in place. Returns false, with nothing changed, if the value is no number or has too few bytes
-    /// for the new one.
+    /// Changes a number in place. Returns false, with nothing changed, if the value is not a number or has too few
+    /// bytes for the new one.
     #[inline]
     pub(super) fn set_integer(&mut self, value: i64) -> bool {
         let entry = self.as_ref();
@@ -721,15 +721,15 @@ impl<'a> EntryMut<'a> {
     /// As [`set_value`](Self::set_value), but returns the old value wherever it lay.
     ///
     /// # Panics
-    /// As there.
+    /// As for [`set_value`](Self::set_value).
     pub(super) fn replace_value(&mut self, value: NewValue<'_>, expires: bool) -> Value {
         let inside = self.as_ref().value_inside();
         let outside = self.set_value(value, expires);
         inside.or(outside).expect("a value lies inside or outside")
     }
 
-    /// Turns a string into a buffer that can grow; its encoding is `raw` from now on. Returns `None` if the value is no
-    /// string.
+    /// Turns a string into a buffer that can grow; its encoding is `raw` from now on. Returns `None` if the value is
+    /// not a string.
     ///
     /// # Panics
     /// If the place is too small; see [`Entry::bytes_with_word`].

@@ -1,12 +1,12 @@
 //! Tracks changes that may still be lost, and whether a unit has seen any of them.
 //!
-//! A change is executed before it is in the log. A reply to its reader must wait for the log as well: a crash could
-//! otherwise take back what the client was told. So a unit that has changed something *marks* its keys with its Lsn,
-//! and every lookup of a key checks the key's mark. The greatest Lsn that a unit meets this way is its *fence*: its
-//! reply must not leave before the log has reached the fence. A missing key can be marked as well, because it may have
-//! just been removed.
+//! A change is executed before it is in the journal. A reply to its reader must wait for the journal as well: a crash
+//! could otherwise take back what the client was told. So a unit that has changed something *marks* its keys with its
+//! Lsn, and every lookup of a key checks the key's mark. The greatest Lsn that a unit meets this way is its *fence*:
+//! its reply must not leave before the journal has reached the fence. A missing key can be marked as well, because it
+//! may have just been removed.
 //!
-//! The marks are a table with one place per hash. Marks are never removed: a mark that the log has reached has no
+//! The marks are a table with one place per hash. Marks are never removed: a mark that the journal has reached has no
 //! effect, and its place is free. When two keys in flight meet in one place, they share it from then on with all keys
 //! that belong there. A reader may then wait in vain, but no reader that must wait is let through. A unit that changes
 //! very many keys marks all keys at once.
@@ -15,7 +15,7 @@
 //! units that an earlier reply waits for are ignored, and one fence serves several units in a row. The fence only
 //! grows.
 //!
-//! Without a log nothing is ever marked, and a lookup costs one test.
+//! Without a journal nothing is ever marked, and a lookup costs one test.
 
 use std::cell::Cell;
 
@@ -124,7 +124,7 @@ impl InFlight {
         }
     }
 
-    /// Marks what the current unit, number `lsn` in the log, has changed.
+    /// Marks what the current unit, number `lsn` in the journal, has changed.
     #[inline]
     pub(super) fn mark(&mut self, lsn: Lsn, changed: &Changed) {
         self.last = lsn;
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(bench.seen(second, |ks| ks.find(0, b"k")), third);
     }
 
-    /// Compared with the Lsns of all keys, no reader waits too short, and few wait in vain.
+    /// Compared with the Lsns of all keys, no reader waits too briefly, and few wait in vain.
     #[test]
     fn no_reader_that_must_wait_is_let_through() {
         let mut bench = Bench::new();

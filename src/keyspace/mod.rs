@@ -239,7 +239,7 @@ impl Keyspace {
         self.effects.begin(recording);
     }
 
-    /// With a log: declares that changes of units up to `safe` cannot be lost, and that clients of the coming units
+    /// With a journal: declares that changes of units up to `safe` cannot be lost, and that clients of the coming units
     /// wait for unit `awaited` in any case. The [fence](Self::fence) of those units need not cover either. Clients must
     /// receive the results of units in order.
     #[inline]
@@ -247,13 +247,14 @@ impl Keyspace {
         self.in_flight.begin_fence(safe, awaited);
     }
 
-    /// Nothing is in flight any more because there is no log.
+    /// Nothing is in flight any more because there is no journal.
     pub fn forget_in_flight(&mut self) {
         self.in_flight = InFlight::default();
     }
 
-    /// Marks the unit's changes as in flight under log number `lsn`. Readers of these changes must wait until the
-    /// changes cannot be lost. Expiry does not count as a change: the deadline will have passed after a crash as well.
+    /// Marks the unit's changes as in flight under number `lsn` of the journal. Readers of these changes must wait
+    /// until the changes cannot be lost. Expiry does not count as a change: the deadline will have passed after a crash
+    /// as well.
     #[inline(always)]
     pub fn mark_in_flight(&mut self, lsn: Lsn) {
         let changed = self.effects.changed();
@@ -371,7 +372,8 @@ impl Keyspace {
         self.keeps_expired = keeps;
     }
 
-    /// Sets whether messages of streams stay delayed although they are due. Needed while the log accepts no changes.
+    /// Sets whether messages of streams stay delayed although they are due. Needed while the journal accepts no
+    /// changes.
     pub fn set_keeps_delayed(&mut self, keeps: bool) {
         self.keeps_delayed = keeps;
     }
@@ -627,7 +629,7 @@ impl Keyspace {
     pub fn scan(&mut self, db: DbIndex, cursor: u64, count: usize, mut emit: impl FnMut(Entry<'_>)) -> u64 {
         let database = self.db(db);
         let expired_until_ms = self.expired_until_ms();
-        // Active expiry removes the others. A step over many expired keys must neither take long nor fill the log.
+        // Active expiry removes the others. A step over many expired keys must neither take long nor fill the journal.
         let mut expired = Vec::new();
         let may_remove = if self.effects.as_bytes().len() < UNIT_MAX_BYTES { EXPIRY_SLICE_TIMERS } else { 0 };
         let next = database.scan(cursor, count, |slot| match database.get(slot) {

@@ -1,9 +1,9 @@
 //! The fates of grants in the current unit: which were given, and how others ended. Messages that became dead letters
 //! are reported here as well.
 //!
-//! This lies beside the effects and is not part of their stream: it is neither logged nor replayed. It exists however
-//! little of the effects is recorded, and is cut off and forgotten with them. An effect says what a grant is from now
-//! on. A turn adds that the grant is new, or that another client broke it and why.
+//! This lies beside the effects and is not part of their stream: it is neither recorded in the journal nor replayed. It
+//! exists however little of the effects is recorded, and is cut off and forgotten with them. An effect gives the
+//! present state of a grant. A turn adds that the grant is new, or that another client broke it and why.
 
 use std::ops::Range;
 

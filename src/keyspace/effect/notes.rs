@@ -1,9 +1,9 @@
 //! Notes beside the effects of a unit, for event notifications: which command made the effects, which keys are new, and
 //! which events Redis reports although nothing has changed.
 //!
-//! Notes are not part of the stream of effects: they are neither logged nor replayed. They are made only while there
-//! are observers of events ([`Effects::annotate`](super::Effects)), and are kept, cut off and forgotten together with
-//! their effects.
+//! Notes are not part of the stream of effects: they are neither recorded in the journal nor replayed. They are made
+//! only while there are observers of events ([`Effects::annotate`](super::Effects)), and are kept, cut off and
+//! forgotten together with their effects.
 
 use std::ops::Range;
 

@@ -12,11 +12,11 @@
 //!
 //! # Two keys
 //! RENAME, MOVE and COPY carry a value from one key to another, and the effect does not contain the value. If both keys
-//! have been copied, the effect goes into the stream. If only the source has been copied, only the effect's meaning for
-//! the source does. If only the target has been copied, the stream lacks the value. The target is then scheduled to be
-//! copied **again** when the walk is over, and counts as not copied until then. The stream tells its reader to remove
-//! the key of that name. So the reader never holds a key that does not count as copied, and slices copy a key a second
-//! time only if a followed unit has changed or removed it in between.
+//! have been copied, the effect goes into the stream. If only the source has been copied, only the part of the effect
+//! that concerns the source goes into the stream. If only the target has been copied, the stream lacks the value. The
+//! target is then scheduled to be copied **again** when the walk is over, and counts as not copied until then. The
+//! stream tells its reader to remove the key of that name. So the reader never holds a key that does not count as
+//! copied, and slices copy a key a second time only if a followed unit has changed or removed it in between.
 //!
 //! A unit is followed when it is over. So a key that is copied again is copied in its state after the whole unit, by a
 //! later slice, and none of the unit's effects on it goes into the stream.
@@ -90,7 +90,7 @@ pub struct Snapshot {
     mark: Mark,
 }
 
-/// Complete or not, effects no longer need to name elements.
+/// Whether or not the copy is complete, later effects need not name elements for it.
 impl Drop for Snapshot {
     fn drop(&mut self) {
         self.mark.take_off();
@@ -197,7 +197,7 @@ impl Snapshot {
         let of_debt = self.debt.min(SNAPSHOT_DEBT_SLICE_BYTES);
         self.debt -= of_debt;
         let (_, keys) = self.progress(ks);
-        // Repeated copies of one key or value must not keep the snapshot from its end.
+        // Repeated copies of one key or value must not keep the snapshot from ending.
         let doublings = self.starts_over / SNAPSHOT_STARTS_OVER_MAX + self.copied_again / SNAPSHOT_AGAIN_MAX.max(keys);
         bytes.saturating_add(of_debt).max(1).saturating_mul(1 << doublings.min(40))
     }
@@ -430,7 +430,7 @@ impl Snapshot {
         }
     }
 
-    /// Handles a key of which the reader has an outdated value: it must be copied again.
+    /// Handles a key whose value is outdated in the reader: it must be copied again.
     fn take_back(&mut self, db: DbIndex, key: &[u8], out: &mut EffectWriter) {
         forget(db, key, out);
         self.dbs[db as usize].put_off(key.into());

@@ -21,10 +21,10 @@
 //! with the outer one. The inner undo notes everything anew, even for entries that the outer notes could restore: the
 //! outer notes do not describe the state in which the inner undo began.
 //!
-//! **Memory.** [`undo_bytes`](Keyspace::undo_bytes) is the memory that the notes add to what the server held anyway. A
-//! value that existed before the unit and moved into a note adds nothing. A value that the unit itself created is not
-//! kept, because the note that covers its key restores the earlier state without it. Once a database has been emptied
-//! or swapped, its old and new values cannot be told apart, and all of them count.
+//! **Memory.** [`undo_bytes`](Keyspace::undo_bytes) is the memory that the notes take beyond the memory that the server
+//! held anyway. A value that existed before the unit and moved into a note adds nothing. A value that the unit itself
+//! created is not kept, because the note that covers its key restores the earlier state without it. Once a database has
+//! been emptied or swapped, its old and new values cannot be told apart, and all of them count.
 
 pub(super) mod notes;
 
@@ -64,7 +64,7 @@ impl Keyspace {
         self.undo.is_on
     }
 
-    /// Makes the changes permanent and frees what they replaced.
+    /// Makes the changes permanent and frees the values that they replaced.
     #[inline]
     pub fn commit_undo(&mut self) {
         if let Some(outer) = self.undo.outer.pop() {
@@ -462,7 +462,7 @@ impl Keyspace {
         }
     }
 
-    /// Frees a replaced database, on the disposal thread if `meanwhile`, or keeps it for undo.
+    /// Frees a replaced database, on the disposal thread if `meanwhile` is set, or keeps it for undo.
     pub(super) fn retire_database(&mut self, db: DbIndex, old: Db, meanwhile: bool) {
         if self.undo.is_on {
             if self.undo.replaced_dbs.contains(&db) {

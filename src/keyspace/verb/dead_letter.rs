@@ -164,7 +164,7 @@ fn hops(entry: &Entry<'_>) -> u64 {
     Origin::of(entry).map_or(0, |origin| origin.hops)
 }
 
-/// The bytes of a dead letter in the log: appended to its stream, and no longer pending in its group.
+/// The bytes of a dead letter in the journal: appended to its stream, and no longer pending in its group.
 fn effect_bytes(stream: &Stream, key: &[u8], group: &[u8], id: StreamId) -> Option<usize> {
     let state = stream.group(group)?;
     let consumer = state.pending(id)?.consumer.unwrap_or_default();

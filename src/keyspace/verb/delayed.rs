@@ -5,7 +5,8 @@
 //! effect names the entry's ID, so a follower needs no clock.
 //!
 //! **Nothing is lost.** A message that becomes due while the stream has no further ID stays as it is, and can be listed
-//! and cancelled. It becomes an entry once XSETID has made room. Messages also stay while the log accepts no changes.
+//! and cancelled. It becomes an entry once XSETID has made room. Messages also stay while the journal accepts no
+//! changes.
 
 use super::check::{ensure, slot_of};
 use crate::base::limits::{

@@ -41,8 +41,8 @@ impl Keyspace {
     }
 
     /// Makes sure that no token up to this one is issued from now on, because another server may have issued it.
-    /// Records this in any case: the value known here may come from a unit that was rolled back, which the log does not
-    /// contain.
+    /// Records this in any case: the value known here may come from a unit that was rolled back, which the journal does
+    /// not contain.
     pub fn raise_tokens(&mut self, to: u64) {
         self.last_token = self.last_token.max(to);
         self.effects.record(0, Effect::TokensRaise { to });
@@ -53,8 +53,8 @@ impl Keyspace {
     pub fn may_have_place(&self, db: DbIndex, key: &[u8]) -> bool {
         let Some(ValueRef::Grants(grants)) = self.live(db, key).map(Entry::value) else { return true };
         if grants.kind() != Kind::Lock {
-            // That depends on the request, and on the limit, which may have changed. Nobody waits for a stock, since it
-            // is no gate.
+            // That depends on the request, and on the limit, which may have changed. No call waits for a stock, since
+            // it is not a gate.
             return true;
         }
         let is_alone = grants.first().is_some_and(|first| !first.shared);
@@ -392,8 +392,9 @@ mod tests {
         assert_eq!((holders(&mut ks, b"fixed").len(), ks.db(0).partly_volatile()), (0, 0));
     }
 
-    /// A failed script leaves the values, their memory and the ends of their leases as before. The lock's timer fires
-    /// at the end of its lease, that of the prolonged lease before; the gates have one grant more than a block holds.
+    /// A failed script leaves the values, their memory and the ends of their leases as before. The timer of `lock`
+    /// fires at the end of its lease; that of `prolonged` fires earlier, at the end of the lease before it was
+    /// prolonged. `many` has one grant more than a block holds.
     #[test]
     fn a_rollback_restores_memory_and_lease_ends() {
         let mut ks = keyspace(0);
@@ -464,13 +465,13 @@ mod tests {
         acquire(&mut ks, b"k", b"a", 100);
         ks.flush(0, false);
         assert_eq!(ks.next_token(), Some(2));
-        // A snapshot of it is enough, though nothing with a token exists.
+        // A snapshot carries the last token, although nothing that it contains has a token.
         let mut out = EffectWriter::default();
         while !Snapshot::begin(&ks).copy_slice(&ks, 1_000, &mut out) {}
         let mut copy = keyspace(0);
         EffectReader::new(out.as_bytes()).for_each(|(db, effect)| assert_eq!(copy.apply(db, &effect), Ok(())));
         assert_eq!(copy.next_token(), Some(2));
-        // A value that arrives as a whole is enough as well.
+        // A value that arrives as a whole raises the tokens as well.
         let mut grants = Grants::new(Kind::Lock, 0, false);
         assert!(grants.set(Grant { token: 77, ..grant(&copy, b"h", 5) }));
         copy.put_value(0, b"restored", Value::Grants(grants));
