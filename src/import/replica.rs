@@ -376,7 +376,7 @@ impl<'f> Status<'f> {
         (self.told, self.commands) = (Instant::now(), target.report.commands);
         let lag = match primary_offset(self.server) {
             Ok(primary) => format!("{} bytes behind", primary.saturating_sub(offset)),
-            // The following uses its own connection, which will report any error.
+            // Following uses its own connection, which will report any error.
             Err(error) => format!("how far behind is not known: {error}"),
         };
         progress

@@ -4,13 +4,14 @@
 //! gives the buffer away with [`Log::commit`] and gets an empty one in return. There are two ways to commit, which
 //! adapt to the load without a timer:
 //!
-//! - [`Commit::InPlace`]: the calling thread writes and syncs. This is the shortest way for one client on a fast disk.
+//! - [`Commit::InPlace`]: the calling thread writes and syncs. This is the fastest way for one client on a fast disk.
 //! - [`Commit::HandOver`]: a thread takes everything queued whenever the disk is free. While it syncs, the next block
 //!   gathers.
 //!
 //! A unit is durable once [`Log::durable`] has reached its Lsn, and not before. A journal that has failed acknowledges
-//! nothing any more ([`State::Poisoned`]). One whose disk is full ([`State::Full`]) reports this while it still has
-//! room for the units it was already given. It keeps the units that it cannot write, and goes on when there is space.
+//! nothing any more ([`State::Poisoned`]). A journal whose disk is full ([`State::Full`]) reports this while it still
+//! has room for the units it was already given. It keeps the units that it cannot write, and goes on when there is
+//! space.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};

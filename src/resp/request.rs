@@ -180,7 +180,7 @@ impl OwnedArgv {
         if kept < argv.len() {
             owned.push(format!("... ({} more arguments)", argv.len() - kept).as_bytes());
         }
-        // It is kept for long.
+        // The copy is kept for long.
         fit(&mut owned.buf);
         fit(&mut owned.spans);
         owned

@@ -27,9 +27,9 @@
 //! still held and the limit. The garbage of a finished script is collected later, in slices between other work
 //! ([`Memory::tidy`]).
 //!
-//! **Tables of ours** that outlive the script, the registry above all, grow without a limit ([`Memory::granted`]).
+//! **Our own tables** that outlive the script, the registry above all, grow without a limit ([`Memory::granted`]).
 //!
-//! **C functions** run to their end without a hook. Memory that ours use outside of Lua counts, too
+//! **C functions** run to their end without a hook. Memory that our own functions use outside of Lua counts, too
 //! ([`make_room`](super::room::make_room)): the scratch buffer, the arguments of a command, and the script's reply. The
 //! replies of commands have bounds of their own.
 
@@ -194,7 +194,7 @@ impl Memory {
         self.is_exhausted.get()
     }
 
-    /// After the death of a script that exhausted the memory: frees its memory.
+    /// Frees the memory of a script that died because it exhausted its limit.
     pub(super) fn recover(&self) {
         self.is_exhausted.set(false);
         self.collection_due.set(false);
@@ -228,7 +228,8 @@ impl Memory {
 
     /// Runs the collector's action `what`, as in `lua_gc`. The memory that it needs to free more must not be refused.
     pub(super) fn let_collect(&self, what: c_int) -> c_int {
-        // SAFETY: the state is live. No script has a finalizer, and nothing is refused meanwhile, so nothing is raised.
+        // SAFETY: the state is live. No script has a finalizer, and nothing is refused during the call, so nothing is
+        // raised.
         self.granted(|| unsafe { ffi::lua_gc(self.state, what, 0) })
     }
 

@@ -149,7 +149,7 @@ impl Vm {
         self.ctx.memory.collect_all();
     }
 
-    /// Whether scripts may have left enough garbage to collect it.
+    /// Whether scripts may have left so much garbage that a collection pays off.
     pub fn is_littered(&self) -> bool {
         self.ctx.memory.is_littered()
     }
@@ -233,8 +233,8 @@ impl Vm {
         outcome
     }
 
-    /// Compiles a library, runs it once, and returns the functions that it registers. `host` is asked meanwhile whether
-    /// it may go on. If it fails, none of its functions stays.
+    /// Compiles a library, runs it once, and returns the functions that it registers. While it runs, `host` is asked
+    /// whether it may go on. If loading fails, none of the functions is kept.
     pub fn load_library(&mut self, code: &[u8], host: &mut dyn Host) -> Result<Vec<Arc<Function>>, LoadError> {
         let base = 0u8;
         self.ctx.c_base = &raw const base as usize;
@@ -412,7 +412,7 @@ impl Vm {
         self.ctx.memory.begin();
     }
 
-    /// Notes that it has finished.
+    /// Notes that Lua has finished.
     #[inline]
     fn end(&mut self) {
         self.ctx.memory.end();
@@ -435,7 +435,7 @@ impl Vm {
         }
     }
 
-    /// After the death of a script.
+    /// Makes the state usable again after the death of a script.
     #[cold]
     fn revive(&mut self) {
         self.ctx.killed = false;

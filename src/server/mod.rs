@@ -45,9 +45,9 @@ pub enum StartError {
     /// A socket could not be opened.
     #[error("cannot listen on {address}: {source}{}", advice_on_listening(source))]
     Listen {
-        /// Where.
+        /// The address.
         address: String,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// `rename-command` asks for an impossible change.
@@ -68,7 +68,7 @@ pub enum StartError {
     /// The data can't be opened or loaded.
     #[error("{source}{}", advice_on_data(source))]
     Recovery {
-        /// Why.
+        /// The cause.
         #[from]
         source: RecoveryError,
     },
@@ -135,7 +135,7 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
     count_for_this_thread();
     wait_to_be_told();
     let done = local.block_on(&runtime, async {
-        // Stamps are taken before the files are read, so that the first look finds a change made while reading.
+        // Stamps are taken before the files are read, so that the first check finds a change made during reading.
         let tls_files = stamps(&config);
         let acceptor = acceptor(&config).map_err(|error| StartError::Tls(error.to_string()))?;
         let listeners = open_listeners(&config)?;
@@ -174,7 +174,7 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         serve(shared, listeners, load).await?;
         Ok(())
     });
-    // Flushed before the pidfile goes, because other programs take its absence for the end.
+    // The log is flushed before the pidfile is removed, because other programs take its absence for the server's end.
     logging::flush();
     done
 }
@@ -295,7 +295,7 @@ impl Start {
         let (step, progress) = match &mut self.data {
             Data::New => return Ok(Step::Complete),
             Data::Own(loading) => {
-                // The smallest possible slice where loading rests for each key.
+                // The smallest possible slice if loading pauses after each key.
                 let bytes = if engine.server.config.key_load_delay_us == 0 { RECOVERY_SLICE_BYTES } else { 1 };
                 let progress = loading.step(engine, bytes)?;
                 (if progress.is_complete { Step::Complete } else { Step::More }, progress)

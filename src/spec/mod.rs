@@ -206,7 +206,7 @@ pub enum Access {
     Varying,
     /// Reads only metadata such as type or length (`RO`).
     Inspect,
-    /// Reads the value, and may record what it found in it (`RW ACCESS`).
+    /// Reads the value, and may record its findings in it (`RW ACCESS`).
     Note,
     /// Reads the value and adds to it (`RW ACCESS INSERT`).
     Merge,

@@ -13,8 +13,8 @@
 //! # Memory
 //! A stock remembers three kinds of things by name, each ordered by when it was last remembered: refills that were
 //! added, orders that were sold, and subjects with their purchases. When there are [too many](Memory::most), the oldest
-//! is forgotten. So the memory always consists of the last so many names, however the stock came about. A copy that is
-//! made in parts, while the stock goes on selling, relies on that.
+//! is forgotten. So the memory always consists of the most recent names, up to that number, whatever steps led to it. A
+//! copy that is made in parts, while the stock goes on selling, relies on that.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

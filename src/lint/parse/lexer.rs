@@ -96,7 +96,7 @@ impl<'a> Lexer<'a> {
         SyntaxError { line: self.line, fault }
     }
 
-    /// Skips bytes, none of which is a line end.
+    /// Skips bytes that `goes_on` accepts. It must refuse line ends, because lines are not counted here.
     fn skip_while(&mut self, goes_on: impl Fn(u8) -> bool) {
         self.at += self.rest().iter().take_while(|&&byte| goes_on(byte)).count();
     }

@@ -100,7 +100,7 @@ pub struct LogBeside {
 }
 
 impl LogBeside {
-    /// Stands for no journal.
+    /// Returns a substitute where there is no journal.
     pub fn none() -> LogBeside {
         LogBeside { is_well: Box::new(|| true), cut: Box::new(|_| {}) }
     }
@@ -115,7 +115,7 @@ pub struct Begin {
     /// The sizes of its parts.
     pub sizes: Sizes,
     /// Called on the snapshot's thread when there is an outcome, and when the backlog has fallen to
-    /// [`SNAPSHOT_PAUSE_BYTES`]. It should wake somebody and return.
+    /// [`SNAPSHOT_PAUSE_BYTES`]. It should wake the engine and return.
     pub notify: Box<dyn Fn() + Send>,
 }
 
@@ -154,7 +154,7 @@ impl SnapshotWriter {
         self.shared.change(|queue| queue.pieces.push_back(Piece { units, count }));
     }
 
-    /// Gives the thread its normal priority from here on, because somebody waits for it.
+    /// Gives the thread its normal priority from here on, because a caller waits for it.
     pub fn hurry(&self) {
         if !self.shared.hurries.swap(true, Ordering::Relaxed) {
             self.shared.change(|_| {});
@@ -163,7 +163,7 @@ impl SnapshotWriter {
 
     /// Returns the number of bytes handed over and not written yet. Above [`SNAPSHOT_PAUSE_BYTES`], the engine should
     /// wait before it copies more. Above [`SNAPSHOT_GIVE_UP_BYTES`](crate::base::limits::SNAPSHOT_GIVE_UP_BYTES), the
-    /// disk does not even keep up with the changes made meanwhile.
+    /// disk does not even keep up with the changes made during the copy.
     pub fn backlog(&self) -> usize {
         self.shared.backlog.load(Ordering::Relaxed)
     }

@@ -274,7 +274,7 @@ impl Site {
             if !is_script(&record) {
                 continue;
             }
-            // SAFETY: both are strings of Lua's, or null.
+            // SAFETY: both are strings that Lua owns, or null.
             let (what, name) = unsafe { (c_bytes(record.what), c_bytes(record.name)) };
             let name = match name {
                 _ if what == b"main" => b"top level",
@@ -490,8 +490,8 @@ impl Site {
 const CHUNK_NAME: &std::ffi::CStr = c"@ldb_eval";
 
 native! {
-    /// Runs the code at a light userdata (1) with a length (2). The code begins with `return`; if it does not compile
-    /// so, it is run without that word. Its globals are those of scripts: after the context, the upvalues are their two
+    /// Runs the code at a light userdata (1) with a length (2). The code begins with `return`; if it does not compile,
+    /// it is run without that word. Its globals are those of scripts: after the context, the upvalues are their two
     /// tables.
     ///
     /// It always raises: the code's error, or its value, after it has told the debugger that the code ended. When a
@@ -524,7 +524,7 @@ native! {
     }
 }
 
-/// Makes LuaJIT believe that the hook has ended, so that it calls hooks again. The failure of a coroutine does that.
+/// Makes LuaJIT believe that the hook has ended, so that it calls hooks again. A failing coroutine has that effect.
 fn leave_hook(stack: Stack<'_>) {
     // SAFETY: the state is live; the coroutine is on its stack until it has failed.
     unsafe {

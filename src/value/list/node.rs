@@ -19,7 +19,7 @@ pub struct ListLimits {
     /// `list-max-listpack-size`: entries if positive (0 counts as 1), else -1 to -5 for 4, 8, 16, 32 or 64 KB.
     pub max_listpack_size: i32,
     /// The entry size in bytes from which an element gets a node of a deque to itself (DEBUG
-    /// QUICKLIST-PACKED-THRESHOLD, for tests). It is stored neither in the log nor in a snapshot, so the nodes of a
+    /// QUICKLIST-PACKED-THRESHOLD, for tests). It is stored neither in the journal nor in a snapshot, so the nodes of a
     /// list may differ after a restart.
     pub alone_bytes: u32,
 }

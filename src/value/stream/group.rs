@@ -11,8 +11,8 @@ use super::policy::{Policy, Schedule};
 
 /// A consumer group.
 ///
-/// The pending entries are kept in up to three orders: by id, as every reply lists them; those owned by a consumer by
-/// delivery time, to find the ones that have been idle too long; and those that were given back in the order of their
+/// The pending entries are kept in up to three orders: by id, as every reply lists them; those owned by a consumer, by
+/// delivery time, to find the ones that have been idle too long; and those that were given back, in the order of their
 /// return. If the group has a policy, its [`Schedule`] orders them as well.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
@@ -34,7 +34,7 @@ struct Nack {
 }
 
 impl Nack {
-    /// The time since when a consumer owns the entry, Unix ms.
+    /// The time since when a consumer has owned the entry, Unix ms.
     fn since_ms(&self) -> Option<u64> {
         match self.owner {
             Owner::Consumer { since_ms, .. } => Some(since_ms),
@@ -190,7 +190,7 @@ impl Group {
         self.schedule.iter().flat_map(move |schedule| schedule.exhausted_until(time_ms))
     }
 
-    /// The time when the first dead letter is to be moved, Unix ms.
+    /// The time when the first dead letter is due to be moved, Unix ms.
     pub(super) fn first_exhausted_ms(&self) -> Option<u64> {
         self.schedule.as_ref()?.first_exhausted_ms()
     }

@@ -16,8 +16,8 @@
 //!
 //! # Changes
 //! Each `&mut` method is one deterministic step on plain arguments, without clock or choice, so that steps can be
-//! logged and replayed. Every decision (the next id, the entries to trim, the read counter) is made by a `&self` method
-//! that returns the argument for a step.
+//! recorded and replayed. Every decision (the next id, the entries to trim, the read counter) is made by a `&self`
+//! method that returns the argument for a step.
 
 mod delayed;
 mod group;

@@ -123,9 +123,9 @@ impl Large {
 pub(super) struct Ranked<'a> {
     set: &'a Large,
     ranks: Range<usize>,
-    /// The keys of its leaf from the first rank on, possibly beyond the last rank; empty until needed.
+    /// The keys of the front leaf from the first rank on, possibly beyond the last rank; empty until needed.
     front: &'a [Key],
-    /// The keys of its leaf up to the last rank, possibly from before the first rank; empty until needed.
+    /// The keys of the back leaf up to the last rank, possibly from before the first rank; empty until needed.
     back: &'a [Key],
 }
 
