@@ -21,7 +21,7 @@ use crate::spec::KeyArg;
 pub struct Wanted {
     /// Whether time is measured.
     pub cpu: bool,
-    /// Whether bytes are.
+    /// Whether bytes are measured.
     pub net: bool,
     /// How many keys are shown per metric.
     pub count: usize,
@@ -122,12 +122,12 @@ impl HotKeys {
         }
     }
 
-    /// The keys that took the most ticks, and how many, from the most on.
+    /// The keys that took the most ticks, with their ticks, in descending order.
     pub fn by_ticks(&self) -> Vec<(&[u8], u64)> {
         self.by_ticks.first(self.wanted.count)
     }
 
-    /// The keys that took the most bytes, and how many.
+    /// The keys that took the most bytes, with their bytes, in descending order.
     pub fn by_bytes(&self) -> Vec<(&[u8], u64)> {
         self.by_bytes.first(self.wanted.count)
     }

@@ -1,4 +1,4 @@
-//! What held clients up lately, and for how long: the samples that LATENCY shows.
+//! Recent events that held clients up, with their durations: the samples that LATENCY shows.
 //!
 //! An event is a kind of work during which no other client is served, or for which replies wait: a command, a slice of
 //! expiry, a write or a sync of the journal. An event that takes `latency-monitor-threshold` or longer leaves a sample;
@@ -121,7 +121,7 @@ impl LatencyMonitor {
         self.series.iter().map(|series| series.samples.capacity() * size_of::<Sample>()).sum()
     }
 
-    /// The events of which there are samples.
+    /// The events that have samples.
     pub fn seen(&self) -> impl Iterator<Item = (Event, &Series)> {
         Event::ALL.into_iter().zip(&self.series).filter(|(_, series)| !series.samples.is_empty())
     }

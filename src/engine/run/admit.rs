@@ -18,7 +18,7 @@ use crate::script::store::ScriptFlags;
 use crate::spec::Flags;
 use crate::spec::error::Error;
 
-/// The way of an admitted command.
+/// How an admitted command proceeds.
 pub(in crate::engine) enum Admission {
     /// The command runs now.
     Run,

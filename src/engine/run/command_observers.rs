@@ -153,7 +153,7 @@ impl ServerState {
         if !reads || !session.tracking.as_ref().is_some_and(|client| client.caches()) {
             return;
         }
-        // The client has seen what the unit touched before.
+        // The client has already seen the changes that the unit made before this read.
         self.audience.see_touched(ks);
         let (max_keys, sessions) = (self.config.tracking_table_max_keys, &self.clients.sessions);
         for key in self.table.keys_of(entry.command, argv).unwrap_or_default() {

@@ -1,6 +1,6 @@
 //! Debugging of a script by a client: the conversation between them, and how it ends.
 //!
-//! SCRIPT DEBUG puts a session into a [`DebugMode`]; its next EVAL is a debugging session, at whose end the connection
+//! SCRIPT DEBUG puts a session into a [`DebugMode`]. Its next EVAL is a debugging session, after which the connection
 //! is closed, as in Redis. Redis forks a process for it. Here the debugging session holds the one thread, as a slow
 //! script does: other clients wait, and get -BUSY once it has lasted for `busy-reply-threshold`. So its length is
 //! limited. It ends when the client hangs up, sends or reads nothing for `script-debug-timeout`, or has used up

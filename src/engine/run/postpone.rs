@@ -38,7 +38,7 @@ impl Clients {
         self.pause_changed(before, current);
     }
 
-    /// Updates all sessions about the pause. If the pause is milder than `before`, the postponed sessions go on;
+    /// Applies a changed pause to all sessions. If the pause is milder than `before`, the postponed sessions go on;
     /// sessions that are still held up are postponed again, in the same order.
     fn pause_changed(&mut self, before: Paused, current: Option<&mut Session>) {
         let is_on = self.pause.is_on();

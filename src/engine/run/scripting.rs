@@ -156,7 +156,7 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
         ctx.server.deliver_held(ctx.ks, ctx.session);
     }
     count_outcome(ctx, call, invocation.program, outcome, start);
-    // SELECT inside a script is the script's own.
+    // A SELECT inside a script holds for the script only.
     ctx.session.db = db;
     ctx.server.programs.running = None;
     ctx.server.programs.scripts.vm = Some(vm);

@@ -1,4 +1,4 @@
-//! How a call begins and stops to wait, both in the queues and in its session.
+//! How a call begins to wait and ceases to, both in the queues and in its session.
 
 use crate::engine::session::Session;
 use crate::engine::session::Sessions;

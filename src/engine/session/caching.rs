@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 pub struct CachingClient {
     /// Whether it gets the invalidations of whole prefixes, not of the keys that it reads (BCAST).
     pub broadcasts: bool,
-    /// Which of its reads are tracked.
+    /// The reads that are tracked.
     pub choice: Choice,
     /// Whether it gets no invalidations of its own changes.
     pub is_noloop: bool,
@@ -15,7 +15,7 @@ pub struct CachingClient {
     pub redirect: Option<u64>,
     /// Whether the redirect client was gone when an invalidation was due.
     pub is_redirect_broken: bool,
-    /// The prefixes of which it gets invalidations, if it `broadcasts`.
+    /// The prefixes for which it gets invalidations, if it `broadcasts`.
     pub prefixes: BTreeSet<Box<[u8]>>,
     /// CLIENT CACHING was called: the next command, or transaction, is an exception to `choice`.
     pub is_exception: bool,
@@ -26,7 +26,7 @@ pub(crate) fn redirect(client: Option<&CachingClient>) -> i64 {
     client.map_or(-1, |client| client.redirect.unwrap_or(0) as i64)
 }
 
-/// Which reads of a client are tracked.
+/// The reads of a client that are tracked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
     /// All reads.

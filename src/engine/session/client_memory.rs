@@ -64,7 +64,7 @@ impl Clients {
         }
     }
 
-    /// Applies a new `maxmemory-clients`, or a new `maxmemory` of which it may be a share. `current` is the session
+    /// Applies a new `maxmemory-clients`, or a new `maxmemory` if the limit is a share of it. `current` is the session
     /// whose command set it; the session is weighed after that command.
     pub fn limit_changed(&mut self, config: &Config, stats: &mut Stats, current: &mut Session) {
         self.limit = config.maxmemory_clients.bytes(config.maxmemory);

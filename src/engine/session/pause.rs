@@ -29,7 +29,7 @@ pub struct Pause {
     by_client: Option<(Paused, i64)>,
     /// Whether the server is about to end, which pauses writes.
     by_ending: bool,
-    /// In the order in which they came.
+    /// The postponed sessions, in the order in which they were postponed.
     postponed: VecDeque<SessionKey>,
 }
 
