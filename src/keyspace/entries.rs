@@ -145,7 +145,7 @@ impl Entries {
         self.places.release();
     }
 
-    /// Gives back what [`release`](Self::release) keeps for future entries; see [`Arena::release_spare`].
+    /// Gives back the memory that [`release`](Self::release) keeps for future entries; see [`Arena::release_spare`].
     pub(super) fn release_spare(&mut self) {
         self.places.release_spare();
     }
@@ -155,7 +155,7 @@ impl Entries {
         self.places.vacant_bytes()
     }
 
-    /// Bytes allocated for entries, without what they own.
+    /// Bytes allocated for entries, without the memory that they own.
     pub(super) fn mem_bytes(&self) -> usize {
         self.places.mem_bytes()
     }
@@ -170,7 +170,7 @@ impl Drop for Entries {
     }
 }
 
-// What entries own may be sent, so another thread may free a whole database.
+// All that entries own may be sent, so another thread may free a whole database.
 const _: () = {
     const fn is_send<T: Send>() {}
     is_send::<(Value, Entries)>();

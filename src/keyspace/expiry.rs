@@ -35,7 +35,7 @@ const SAMPLE: usize = 64;
 /// How many of the next timers [`Timers::nearest`] looks at in one round.
 const NEAREST: usize = 15;
 
-/// How many rounds it makes if none of these belongs to a key that expires.
+/// How many rounds [`Timers::nearest`] makes if none of these timers belongs to a key that expires.
 const NEAREST_ROUNDS: usize = 8;
 
 /// Below this number of timers, stale ones are never swept.

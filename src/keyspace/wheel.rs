@@ -317,7 +317,7 @@ struct Block {
 /// except the open one, where slots come and go.
 #[derive(Clone, Copy, Default)]
 struct Chain {
-    /// Has no meaning in an empty chain.
+    /// The open block. Has no meaning in an empty chain.
     open: u32,
     /// Slots in the open block; 0 only if the chain is empty.
     len: u32,
@@ -382,7 +382,7 @@ impl Blocks {
                 }
             }
         }
-        // Now all of its blocks are full.
+        // Now all blocks of `more` are full.
         if to.is_empty() {
             *to = more;
         } else if !more.is_empty() {

@@ -120,7 +120,7 @@ impl Segment {
         self.locate(self.tag(hash), eq).map(|found| found.number)
     }
 
-    /// Starts to fetch the line in which the search for this hash begins into the cache.
+    /// Starts to fetch into the cache the line in which the search for this hash begins.
     #[inline]
     pub(super) fn prefetch(&self, hash: u64) {
         self.prefetch_line(self.home(self.tag(hash)));
