@@ -95,7 +95,7 @@ fn name_and_values(arg: &[u8]) -> Vec<Vec<u8>> {
     {
         return vec![arg[..end].to_vec(), arg[end + 1..].to_vec()];
     }
-    // A quote in the middle makes it no name, and it will be reported as it is.
+    // With a quote in the middle the argument is not a name, and will be reported as it is.
     split_line(arg).filter(|words| !words.is_empty()).unwrap_or_else(|| vec![arg.to_vec()])
 }
 

@@ -166,8 +166,8 @@ impl Config {
         value
     }
 
-    /// Does CONFIG SET: sets all of `pairs` or, with an error, none. Returns the changes, for those who must act on
-    /// them.
+    /// Does CONFIG SET: sets all of `pairs` or, with an error, none. Returns the changes, which the caller must put
+    /// into effect.
     pub fn set<'a>(
         &mut self,
         pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,

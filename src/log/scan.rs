@@ -442,8 +442,8 @@ impl Recovery {
     /// not read yet. The recovered units are durable when this returns.
     ///
     /// `notify` is called when the journal's thread has advanced [`Log::durable`] or [`Log::written`]. It is also
-    /// called on the thread that has changed [`Log::state`], which may be inside of [`Log::commit`]. It should wake
-    /// somebody and return.
+    /// called on the thread that has changed [`Log::state`], which may be inside of [`Log::commit`]. It should wake the
+    /// engine and return.
     pub fn finish(
         mut self,
         options: Options,
@@ -476,7 +476,7 @@ impl Recovery {
         for name in &self.unfinished {
             let path = self.directory.file(name);
             match self.directory.disk().remove(&path) {
-                // Their maker gave up and removed the file meanwhile.
+                // Their maker gave up and removed the file in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 removed => removed.map_err(|source| LogError::Io { path, source })?,
             }
@@ -587,9 +587,9 @@ impl Recovery {
         Ok(Current::none(self.place().segment, self.last_crc))
     }
 
-    /// Makes the blocks not known to be durable so in place, on a disk without space for a copy. The same bytes are
-    /// written over them, because after a failed sync the system takes its cached pages for written. A crash meanwhile
-    /// leaves nothing that a crash could not have left before.
+    /// Makes durable, in place, the blocks that are not known to be, on a disk without space for a copy. Their own
+    /// bytes are written over them, because after a failed sync the system takes its cached pages for written. A crash
+    /// during this leaves nothing that a crash could not have left before.
     fn secure_in_place(&mut self) -> Result<(), LogError> {
         let Some(first) = self.unproven.front() else { return Ok(()) };
         let (number, from, to) = (self.place().segment, first.offset, self.offset);
