@@ -71,7 +71,7 @@ pub(super) fn note_asked() {
     tests::ring_if_always();
 }
 
-/// Changes LuaJIT's hook, and keeps the signal's handler from changing it meanwhile.
+/// Changes LuaJIT's hook, and keeps the signal's handler from changing it at the same time.
 ///
 /// # Safety
 /// The state must be live, and this thread's.
@@ -161,7 +161,7 @@ impl Alarm {
         compiler_fence(Ordering::SeqCst);
         // SAFETY: a run begins and ends with a live state.
         unsafe {
-            // The mask is no test, since LuaJIT may have overwritten it: see the module's header.
+            // The mask can't be tested, since LuaJIT may have overwritten it: see the module's header.
             if ffi::lua_gethook(state).is_some() {
                 ffi::lua_sethook(state, None, 0, 0);
             }

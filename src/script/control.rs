@@ -61,8 +61,8 @@ library! {
         stack.top()
     }
 
-    /// Calls the script's message handler. The hook is off meanwhile, so the handler of a script that must die is not
-    /// called.
+    /// Calls the script's message handler. The hook is off during the call, so the handler of a script that must die is
+    /// not called.
     fn handle(stack: Stack) -> c_int {
         // SAFETY: the context outlives the state.
         if unsafe { (*stack.ctx()).is_dying() } {

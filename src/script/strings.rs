@@ -396,8 +396,8 @@ fn push_capture(stack: Stack<'_>, subject: &[u8], capture: Capture) {
 }
 
 /// The place where `gsub` builds its result. If the replacement is a string, that is the scratch buffer, because no
-/// script runs meanwhile. With a table or a function, scripts run that may use that buffer, so the pieces are kept in a
-/// Lua table at index 4.
+/// script runs during the replacement. With a table or a function, scripts run that may use that buffer, so the pieces
+/// are kept in a Lua table at index 4.
 enum Output {
     Buffer,
     Pieces(c_int),

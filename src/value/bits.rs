@@ -343,13 +343,13 @@ fn mask(offset: u64) -> u8 {
     0x80 >> (offset % 8)
 }
 
-/// The bits of its byte from `offset` on.
+/// The bits of a byte from bit `offset` on.
 #[inline]
 fn from_mask(offset: u64) -> u8 {
     0xff >> (offset % 8)
 }
 
-/// The bits of its byte up to and including `offset`.
+/// The bits of a byte up to and including bit `offset`.
 #[inline]
 fn to_mask(offset: u64) -> u8 {
     !(0x7f >> (offset % 8))

@@ -25,7 +25,7 @@ use crate::spec::table::Inner;
 use crate::spec::{Access, Flags, Group, KeySpec};
 use crate::value::string::Digits;
 
-/// The first bytes of a kept reply. No text begins so, and the last byte is the version of the form.
+/// The first bytes of a kept reply. No text begins with these, and the last byte is the version of the form.
 const MAGIC: &[u8; 8] = b"\xffONCE\r\n\x01";
 
 /// The options between the id and the command.
@@ -93,7 +93,7 @@ fn answer_again(ctx: &mut Ctx<'_>, slot: Slot) -> Result<(), Error> {
 struct First<'a> {
     id: &'a [u8],
     at_ms: i64,
-    /// The time from which on the command must not run, Unix ms, if the call named one.
+    /// The time from which the command must not run, Unix ms, if the call named one.
     last_ms: Option<i64>,
     keeps_errors: bool,
     /// The whole call.

@@ -207,7 +207,7 @@ impl List {
         count
     }
 
-    /// Moves an element from one end to an end.
+    /// Moves the element at one end to the other end, or back to the same one.
     pub fn rotate(&mut self, from_front: bool, to_front: bool, limits: ListLimits) {
         let moved = if from_front { self.front() } else { self.back() };
         let Some(moved) = moved.map(<[u8]>::to_vec) else { return };
