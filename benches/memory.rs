@@ -181,7 +181,7 @@ fn main() {
 fn measure(setup: &Setup, command: &str, requests: &[Vec<u8>], sizes: &[u64]) -> Vec<[f64; 1]> {
     let server = setup.start(command);
     let mut connection = Connection::new(&server);
-    // Memory that the server allocates once, for the first client and command, is no part of a key.
+    // Memory that the server allocates once, for the first client and command, is not part of a key.
     connection.ask(&["PING"]);
     let empty = server.settled_bytes();
     let mut stored = 0;

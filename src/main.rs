@@ -56,7 +56,7 @@ fn asked() -> Option<Asked> {
     if args.first().is_some_and(is_helper) { None } else { Some(Arguments::parse(args)) }
 }
 
-/// Returns the topic of `tidegate help TOPIC` if it is no subcommand.
+/// Returns the topic of `tidegate help TOPIC` if it is not a subcommand.
 fn unknown_topic() -> Option<String> {
     let mut args = std::env::args_os().skip(1);
     let topic = args.next().filter(|first| first == "help").and(args.next())?.into_string().ok()?;
@@ -82,7 +82,7 @@ fn help_out(matches: &ArgMatches) -> ExitCode {
     })
 }
 
-/// Prints the result of finished work. A closed output is no error.
+/// Prints the result of finished work. A closed output is not an error.
 fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }

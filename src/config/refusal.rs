@@ -17,7 +17,7 @@ pub enum Refusal {
     /// The value is no octal integer.
     #[error("argument couldn't be parsed as an octal number")]
     Octal,
-    /// The value is no number of bytes such as `512mb`.
+    /// The value is not a number of bytes such as `512mb`.
     #[error("argument must be a memory value")]
     Memory,
     /// SAVE and NOSAVE are given together.
@@ -41,19 +41,19 @@ pub enum Refusal {
     /// The values are not pairs of seconds and changes.
     #[error("Invalid save parameters")]
     SavePoints,
-    /// The values are no numbers.
+    /// The values are not numbers.
     #[error("Invalid latency-tracking-info-percentiles parameters")]
     Percentiles,
-    /// The numbers are no percentages.
+    /// The numbers are not percentages.
     #[error("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]")]
     PercentileRange,
     /// The values are not groups of class, hard limit, soft limit and seconds.
     #[error("Wrong number of arguments in buffer limit configuration.")]
     LimitArity,
-    /// The value is no class of clients.
+    /// The value is not a class of clients.
     #[error("Invalid client class specified in buffer limit configuration.")]
     LimitClass,
-    /// A limit is no number.
+    /// A limit is not a number.
     #[error("Error in hard, soft or soft_seconds setting in buffer limit configuration.")]
     LimitNumber,
     /// There are more addresses than there may be listeners.
@@ -88,7 +88,7 @@ pub enum Refusal {
     /// The value is valid, but can't be put into effect; the reason.
     #[error("{0}")]
     Failed(String),
-    /// The letter is no class of keyspace notifications.
+    /// The letter is not a class of keyspace notifications.
     #[error("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")]
     EventClass,
     /// The parameter can only be set at the start.

@@ -429,7 +429,7 @@ impl ServerState {
             .and_if(Readers::EVENTS, self.tells_events())
     }
 
-    /// Whether keyspace events are published. Loading the data is no change and publishes none.
+    /// Whether keyspace events are published. Loading the data is not a change and publishes none.
     fn tells_events(&self) -> bool {
         self.config.notify_keyspace_events.tell_anything() && self.persistence.loading.is_none()
     }

@@ -214,8 +214,8 @@ impl Db {
         self.entry_mut(slot).make_raw()
     }
 
-    /// Changes a number in place. Returns false, with nothing changed, if the value is no number or has too few bytes
-    /// for the new one.
+    /// Changes a number in place. Returns false, with nothing changed, if the value is not a number or has too few
+    /// bytes for the new one.
     #[inline]
     pub(super) fn set_integer(&mut self, slot: Slot, value: i64) -> bool {
         self.entry_mut(slot).set_integer(value)

@@ -349,7 +349,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever keys come, go and are used: if a key may be evicted, one is, and it is one that may be.
+        /// Whatever keys come, go and are used: if any key may be evicted, a key is evicted, and it is one that may be.
         #[test]
         fn a_victim_is_one_that_may_go(
             policy in 0..POLICIES.len(),

@@ -9,8 +9,8 @@
 //!
 //! Ticks and minutes wrap around, ticks after 8.7 years; only differences count. The counter is that of Redis. It grows
 //! with the logarithm of the uses, at random, and less likely the larger it is (`lfu-log-factor`). It loses one for
-//! each period of so many minutes without a use (`lfu-decay-time`). A new key starts with a few uses, so that it is not
-//! evicted before it had a chance.
+//! each period of `lfu-decay-time` minutes without a use. A new key starts with a few uses, so that it is not evicted
+//! before it had a chance.
 //!
 //! When the policy changes from one meaning to the other, the bits are meaningless until a key is used again, as in
 //! Redis.

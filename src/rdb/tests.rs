@@ -486,7 +486,7 @@ pub(super) fn stream_of_version(version: u8) -> Vec<u8> {
     bytes
 }
 
-/// The layouts written by Redis 8.6 and 8.8, of which no server was available.
+/// The layouts that Redis 8.6 and 8.8 write. No server of these versions was available.
 #[test]
 fn streams_of_redis_8_6_and_8_8_load() {
     let decoded = |bytes: &[u8]| value::decode(bytes[0], &mut Input::new(&bytes[1..], 0), &limits(false));

@@ -45,10 +45,10 @@ pub(super) const STREAM_2: u8 = 19;
 pub(super) const SET_LISTPACK: u8 = 20;
 /// Adds the time when a consumer last received something.
 pub(super) const STREAM_3: u8 = 21;
-/// Has fields that expire, as the release candidates of Redis 7.4 wrote them.
+/// A hash with fields that expire, as the release candidates of Redis 7.4 wrote it.
 pub(super) const HASH_METADATA_PREVIEW: u8 = 22;
 pub(super) const HASH_LISTPACK_EX_PREVIEW: u8 = 23;
-/// Has fields that expire.
+/// A hash with fields that expire.
 pub(super) const HASH_METADATA: u8 = 24;
 pub(super) const HASH_LISTPACK_EX: u8 = 25;
 /// Adds the requests of idempotent producers, since Redis 8.6.

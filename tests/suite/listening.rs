@@ -44,7 +44,7 @@ fn the_port_moves(program: Program) {
         assert_eq!(client.reply().value, Value::status("OK"));
     }
     assert!(is_closed(second) && answers(first));
-    // Setting the same value again is no change.
+    // Setting the same value again is not a change.
     assert_eq!(set(&mut client, &["port", &first.to_string()]), Value::status("OK"));
     assert!(answers(first));
     let info = client.command(&["INFO", "server"]);

@@ -47,7 +47,7 @@ fn a_circle_of_dead_letters_is_refused() {
     assert_eq!(call(&mut bench, "XGROUP SETPOLICY c g IDLE 5"), Value::ok());
     assert_eq!(call(&mut bench, back), Value::ok());
     assert_eq!(set_policy(&mut bench, "c", "elsewhere"), Value::error(CIRCLE));
-    // A key that is no stream, or is in another database, leads nowhere.
+    // A key that is not a stream, or is in another database, leads nowhere.
     call(&mut bench, "SET text 1");
     assert_eq!(set_policy(&mut bench, "c", "text"), Value::ok());
     call(&mut bench, "SELECT 1");

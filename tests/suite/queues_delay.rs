@@ -479,7 +479,7 @@ fn a_watched_stream_changes_when_a_message_is_due() {
         let wanted = if passes_ms < 100 { Value::Array(vec![Value::Integer(0)]) } else { Value::Null };
         assert_eq!(say(&mut bench, 1, "EXEC"), wanted, "after {passes_ms} ms");
     }
-    // A message that was due before is no change, whether or not a call has noticed it.
+    // A message that was due before is not a change, whether or not a call has noticed it.
     say(&mut bench, 0, "XADD s DELAY 100 * n 2");
     bench.pass(100);
     for call in ["WATCH s", "MULTI", "XLEN s"] {

@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(attention_ms(&ks, slot), Some(RETRY_AT_MS));
         assert_eq!(pending(&ks, slot, "z"), []);
         assert_eq!(pending(&ks, slot, "a0"), [id(1), id(2)]);
-        // Other changes of a stuck group are no reason to retry sooner; another policy is.
+        // Other changes of a stuck group are not a reason to retry sooner; another policy is.
         assert_eq!(ks.pending_set(0, slot, (b"a0", b"c"), id(2), 2, 1), Ok(true));
         assert_eq!(attention_ms(&ks, slot), Some(RETRY_AT_MS));
         let stream = ks.stream(0, slot).ok().and_then(|stream| stream.group(b"a0"));

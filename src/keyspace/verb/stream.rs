@@ -220,7 +220,7 @@ impl Keyspace {
         let done = self.stream_mut(db, slot)?.consumer_seen(group, consumer, at_ms, active);
         if done {
             self.record_at(db, slot, |key| Effect::ConsumerSeen { key, group, consumer, at_ms, active });
-            // The mere request of a consumer is no change to be saved.
+            // The mere request of a consumer is not a change to be saved.
             self.effects.recount(-1);
         }
         Ok(done)

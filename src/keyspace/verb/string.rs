@@ -126,7 +126,7 @@ impl Keyspace {
     }
 
     /// Replaces `removed` bytes of a string from `offset` on and keeps its expiry. Returns the slot of the key
-    /// afterwards, or `None`, with nothing changed, if the string is too short or the value is no string.
+    /// afterwards, or `None`, with nothing changed, if the string is too short or the value is not a string.
     #[must_use]
     pub fn splice(&mut self, db: DbIndex, slot: Slot, offset: usize, removed: usize, bytes: &[u8]) -> Option<Slot> {
         let ValueRef::String(string) = self.value(db, slot) else { return None };
@@ -150,7 +150,7 @@ impl Keyspace {
     }
 
     /// Changes a string from `old` to `new` and records only the bytes between their common ends. Keeps its expiry.
-    /// Returns the slot of the key afterwards, or `None` if the string is too short or the value is no string.
+    /// Returns the slot of the key afterwards, or `None` if the string is too short or the value is not a string.
     #[must_use]
     pub fn rewrite(&mut self, db: DbIndex, slot: Slot, old: &[u8], new: &[u8]) -> Option<Slot> {
         let shorter = old.len().min(new.len());

@@ -372,7 +372,7 @@ fn a_pushed_grant_waits_for_the_disk() {
     assert_eq!([bench.told(1).0, bench.told(2).0], [String::new(), String::new()]);
 }
 
-/// A client's own replies are no reason to hold a message that another client has published. A message that it
+/// A client's own replies are not a reason to hold a message that another client has published. A message that it
 /// publishes itself waits for them.
 #[test]
 fn a_message_waits_for_what_its_publisher_has_read_in_the_same_pipeline() {

@@ -64,7 +64,7 @@ struct Client {
     last: u64,
     /// The list for which the client waits.
     waits_for: Option<&'static str>,
-    /// The rest of a transaction of which the client has sent the first commands, and the last unit before these.
+    /// The rest of a transaction whose first commands the client has sent, and the last unit before those commands.
     begun: Option<(Request, u64)>,
 }
 
@@ -97,7 +97,7 @@ impl Client {
 
 impl<'w> Life<'w> {
     pub(super) fn new(world: &'w mut World, mut engine: Engine, state: Rc<State>) -> Verdict<Life<'w>> {
-        // The first units set the configuration's limits, which are no part of the state.
+        // The first units set the configuration's limits, which are not part of the state.
         let begun = engine.server.persistence.tail.as_ref().map_or(0, |tail| tail.units().count());
         let copy = copy_of(world, &mut engine)?;
         let clients = (0..CLIENTS).map(|_| Client::new(&mut engine)).collect();
