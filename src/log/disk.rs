@@ -37,7 +37,7 @@ pub trait Disk: Send + Sync {
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Takes the lock that a file stands for, and holds it as long as the result lives. Fails with `WouldBlock` if
+    /// Takes the lock that a file represents, and holds it as long as the result lives. Fails with `WouldBlock` if
     /// another process has it.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>>;
 }

@@ -1,4 +1,4 @@
-//! Names of the files in a directory. Each name says what the file is, and carries its number.
+//! Names of the files in a directory. Each name tells the kind of the file, and carries its number.
 
 use crate::base::lsn::Lsn;
 

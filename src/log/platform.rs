@@ -24,7 +24,7 @@ pub struct Platform {
     pub part_min_bytes: usize,
     /// Approximate size in bytes of the pieces in which a start reads the snapshot and the journal.
     pub load_piece_bytes: usize,
-    /// Whether there are threads. Without them, the caller that asks for work does it, or somebody calls
+    /// Whether there are threads. Without them, the caller that asks for work does it, or a caller drives
     /// [`Log::step`](super::group_commit::Log::step), [`Log::do_chore`](super::group_commit::Log::do_chore) and
     /// [`SnapshotWriter::step`](super::snapshot::writer::SnapshotWriter::step).
     pub has_threads: bool,

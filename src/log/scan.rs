@@ -387,7 +387,7 @@ impl Recovery {
         if planted::is(Bug::NoCopyOfTheTail) {
             self.proven = self.last_lsn();
         }
-        // The mark of a clean end is no part of the chain: the next block follows the units before the mark.
+        // The mark of a clean end is not part of the chain: the next block follows the units before the mark.
         if passed.contents.units > 0 {
             self.last_crc = passed.frame.crc;
             self.unproven.push_back(passed);

@@ -4,7 +4,7 @@
 //! crash during a write, the header is either the old or the new one. A segment is prepared ahead, with an unused
 //! header, and gets its final one when the journal moves on to it. That header names the segment before it and that
 //! segment's last block. So the journal is a chain from the newest segment backwards: a segment that no header leads to
-//! is no part of it, and a segment ends where its successor begins.
+//! is not part of it, and a segment ends where its successor begins.
 
 use super::block::{u32_at, u64_at};
 use super::checksum::crc32c;

@@ -1,9 +1,9 @@
 //! The files of the journal: live segments, prepared segments, and segments that are no longer needed.
 //!
 //! A thread of its own prepares segments. It recycles an old file, or fills a new one with zeros. It fills in pieces,
-//! with pauses, because the journal is synced to the same disk meanwhile. It syncs the file under another name, renames
-//! it and syncs the directory. Only then may the writer take the segment, so that a sync of the journal has data to
-//! write and no metadata. Old blocks in a recycled file do no harm: their frames state the file's earlier number.
+//! with pauses, because the same disk has to sync the journal. It syncs the file under another name, renames it and
+//! syncs the directory. Only then may the writer take the segment, so that a sync of the journal has data to write
+//! and no metadata. Old blocks in a recycled file do no harm: their frames state the file's earlier number.
 
 use std::collections::VecDeque;
 use std::io;

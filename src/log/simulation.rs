@@ -6,9 +6,9 @@
 //! - the recovered units must be a prefix of the appended ones: whole units, in order, nothing invented;
 //! - a crash alone must never look like damage.
 //!
-//! Snapshots are taken meanwhile, whose content is simply all units up to their Lsn, so that the result does not depend
-//! on which of the two a unit is read from. At some starts the newest snapshot is damaged, to check that this is
-//! handled.
+//! Snapshots are taken during the run. Their content is simply all units up to their Lsn, so the result does not depend
+//! on whether a unit is read from a snapshot or from the journal. At some starts the newest snapshot is damaged, to
+//! check that this is handled.
 //!
 //! Rare states are counted, and a run that has not reached all of them fails. Planted bugs show that it can fail.
 
