@@ -153,7 +153,7 @@ impl Server {
         server
     }
 
-    /// Whether the server answers a command that needs its data, rather than that it is loading.
+    /// Whether the server answers a command that needs its data, instead of replying that it is loading.
     fn has_data(&self) -> bool {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else { return false };
         let mut first = [0];

@@ -66,7 +66,7 @@ impl Clock {
     }
 
     /// Returns the time of the [steady](Clock::steady_ms) clock at a time of the wall clock, in Unix ms, provided that
-    /// the wall clock, which shows `now_ms`, is not set meanwhile.
+    /// the wall clock, which shows `now_ms`, is not set in between.
     pub fn steady_at_ms(&self, at_ms: i64, now_ms: i64) -> i64 {
         self.steady_ms().saturating_add(at_ms.saturating_sub(now_ms))
     }

@@ -105,7 +105,7 @@ pub fn strtod(text: &[u8]) -> ReadDouble {
 }
 
 /// Does the same as [`strtod`] for bounds and weights, which Redis 8 reads with fast_float: leading spaces and
-/// hexadecimal digits are no part of the number.
+/// hexadecimal digits are not part of the number.
 pub fn strtod_plain(text: &[u8]) -> ReadDouble {
     let unsigned = text.strip_prefix(b"-").or(text.strip_prefix(b"+")).unwrap_or(text);
     match unsigned {

@@ -149,7 +149,7 @@ fn draw(event: Event, series: &Series, now_s: i64) -> String {
     text
 }
 
-/// Formats seconds in the largest unit of which there is at least one.
+/// Formats seconds in the largest unit that fits at least once.
 fn age(seconds: i64) -> String {
     const UNITS: [(i64, char); 3] = [(86_400, 'd'), (3_600, 'h'), (60, 'm')];
     let (size, unit) = UNITS.into_iter().find(|(size, _)| seconds >= *size).unwrap_or((1, 's'));

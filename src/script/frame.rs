@@ -17,7 +17,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// That number with the next value of this aggregate.
+    /// The depth including the next value of this aggregate.
     pub(super) fn depth_of_value(&self) -> u32 {
         self.depth
             + match self.at {

@@ -22,7 +22,7 @@ pub trait Host {
         Some(true)
     }
     /// Asks whether the script may go on. In a long run this comes every few milliseconds, even between two calls of C
-    /// functions. May serve other clients meanwhile.
+    /// functions. May serve other clients before it returns.
     fn interrupted(&mut self) -> Verdict;
     /// `redis.log`.
     fn log(&mut self, level: LogLevel, message: &[u8]);

@@ -43,7 +43,7 @@ pub(super) unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, _: *mut 
             return;
         }
         if !(*ctx).is_dying() {
-            // Before asking: a tick or a shortage meanwhile sets the hook again.
+            // Removed before asking: a tick or a shortage during the call sets the hook again.
             alarm::change_hook(state, None, 0, 0);
             (*ctx).memory.collect_if_due();
             if (*ctx).ask() == Verdict::Continue {

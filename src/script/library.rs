@@ -48,7 +48,7 @@ pub enum LibraryError {
     /// It has no first line that names it.
     #[error("ERR Missing library metadata")]
     NoHeader,
-    /// That line does not end, or its quotes do not match.
+    /// The first line does not end, or its quotes do not match.
     #[error("ERR Invalid library metadata")]
     BadHeader,
     /// A word of that line is not `name=`.

@@ -325,7 +325,7 @@ impl<'a> Stack<'a> {
     }
 
     /// Replaces the key on top by the next key and value of the table at `i`. Returns false at the end, with nothing
-    /// pushed. Raises if the key is not in the table. If nothing changes the table meanwhile,
+    /// pushed. Raises if the key is not in the table. If nothing changes the table during a walk,
     /// [`Walk`](super::luajit::Walk) is cheaper.
     #[inline(always)]
     pub(super) fn next(self, i: c_int) -> bool {

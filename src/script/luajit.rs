@@ -110,8 +110,8 @@ pub(super) fn gather(stack: Stack<'_>, bytes: &mut Vec<u8>, spans: &mut Vec<Span
     }
 }
 
-/// A walk through a table that nothing changes meanwhile, in the order of `next`. It goes by position, while Lua's own
-/// interface looks up the previous key at each step.
+/// A walk through a table that nothing changes during the walk, in the order of `next`. It goes by position, while
+/// Lua's own interface looks up the previous key at each step.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Walk {
     position: u32,

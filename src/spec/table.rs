@@ -50,8 +50,8 @@ pub enum RenameError {
 }
 
 impl<R> Entry<R> {
-    /// Whether so many arguments, its names included, call it, and no subcommand needs to be found. In two steps, for
-    /// the hot path.
+    /// Whether a call with `argc` arguments, its names included, fits the command without a search for a subcommand.
+    /// Compares in two steps, for the hot path.
     #[inline]
     fn is_plain(&self, argc: usize) -> bool {
         let (fewest, more) = self.plain_args;

@@ -13,7 +13,7 @@
 use super::packed::Item;
 use super::zset::{ScoreBound, ZSet, ZSetLimits};
 
-/// The number of random draws among elements of which some have expired, before a hash or set walks over all of them
+/// The number of random draws among elements of which some have expired, before a hash or set walks over all elements
 /// instead.
 pub(super) const DRAWS: usize = 32;
 

@@ -1,9 +1,9 @@
 //! Huge blocks come from the system itself, and go back to it at once.
 //!
 //! An allocator that keeps freed memory for later is right for small blocks and wrong for replies and strings of
-//! hundreds of megabytes: they seldom come in the same sizes, so that what one left does not fit the next, and the
-//! process grows to several times what it uses. And a block that grows here moves its pages instead of its bytes, so
-//! that doubling 256 MiB never takes 768.
+//! hundreds of megabytes. These seldom come in the same sizes, so a freed block does not fit the next one, and the
+//! process grows to several times the memory that it uses. And a block that grows here moves its pages instead of its
+//! bytes, so that doubling 256 MiB never takes 768.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr;

@@ -14,8 +14,8 @@ pub(crate) fn give_way() {
     }
 }
 
-/// Makes the calling thread take next to nothing of a processor that other threads want. For work that nobody waits
-/// for, and that goes on for milliseconds once it has begun. Only on Linux.
+/// Makes the calling thread take next to nothing of a processor that other threads want. For work that can wait, and
+/// that goes on for milliseconds once it has begun. Only on Linux.
 pub(crate) fn run_when_idle() {
     #[cfg(target_os = "linux")]
     // SAFETY: the struct outlives the call.

@@ -78,7 +78,7 @@ impl Ctx<'_> {
 }
 
 impl Inner<'_, '_, Run> {
-    /// Returns the wait of the whole call `outer` for that of its inner command: when the turn comes, the whole call is
+    /// Turns the wait of an inner command into a wait of the whole call `outer`: when the turn comes, the whole call is
     /// dispatched again.
     pub(crate) fn wait_as_part_of(&self, outer: Argv<'_>, wait: Wait) -> Wait {
         let again = wait.again.map(|inner| {

@@ -8,7 +8,7 @@
 //! Each table returned by `cjson.new()` has its own settings, in a userdata that is the second upvalue of every
 //! function. Settings of the global `cjson` last until the script ends; in Redis they stay for later scripts.
 //!
-//! Text is built in the VM's scratch buffer. No script runs meanwhile, because tables are read without metamethods.
+//! Text is built in the VM's scratch buffer. No script can run in between, because tables are read without metamethods.
 
 pub(super) mod settings;
 

@@ -46,8 +46,8 @@ impl Finger {
         }
     }
 
-    /// Nodes were removed at the front: `elements` counts their elements and those removed from what is now the first
-    /// node.
+    /// Nodes were removed at the front: `elements` counts their elements, and those removed from the node that is now
+    /// the first.
     pub(super) fn follow_pop_front(&self, nodes: usize, elements: usize) {
         match self.place() {
             (node, element) if node > nodes => self.set(node - nodes, element - elements),

@@ -105,7 +105,7 @@ impl<'a> Entries<'a> {
         Entries { nodes: nodes.range(first..=end), node: None, start, end: if empty { None } else { Some(end) } }
     }
 
-    /// The same entries, newest first.
+    /// Returns these entries, newest first.
     pub fn rev(self) -> EntriesRev<'a> {
         EntriesRev { entries: self }
     }
