@@ -1,4 +1,4 @@
-//! The cost of many clients, beside peers: `cargo bench --bench clients`.
+//! The cost of many clients, compared with peers: `cargo bench --bench clients`.
 //!
 //! | Table | What is measured |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Coordination commands beside scripts that do the same on peers: `cargo bench --bench coordination`.
+//! Coordination commands, compared with scripts that do the same on peers: `cargo bench --bench coordination`.
 //!
 //! | Table | What is measured |
 //! |---|---|
@@ -40,7 +40,7 @@ use peer::connection::{Connection, Replies};
 use peer::{Server, Setup, UNLOGGED, pin_self};
 use requests::encode;
 
-/// Measures coordination commands beside scripts. Takes some 2 minutes in full with two peers.
+/// Compares coordination commands with scripts. Takes some 2 minutes in full with two peers.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The cost of durability, beside peers and in one run: `cargo bench --bench durable`.
+//! The cost of durability, compared with peers in one run: `cargo bench --bench durable`.
 //!
 //! Every server keeps a journal and syncs it before it answers (`--appendonly yes --appendfsync always`), or every
 //! second (`everysec`). All run at once, pinned to one core; this client is pinned to another. For every case they are
@@ -8,7 +8,7 @@
 //!
 //! Then come two further tables:
 //!
-//! - Tidegate with every OK on disk beside the peers **without** persistence;
+//! - Tidegate with every OK on disk, compared with the peers **without** persistence;
 //! - Tidegate on a disk whose syncs take 2 ms each: half of the connections change keys, the others read unchanged
 //!   keys. Readers should not wait for the disk. The library that makes the disk slow is compiled from
 //!   `tests/suite/slow_disk.c` by `cc`.
@@ -31,7 +31,7 @@ use figures::{Quantity, Recorder};
 use load::{Judged, Load, Pace, Sample};
 use peer::{Server, Setup, UNLOGGED, pin_self};
 
-/// Measures durable servers beside each other. Takes some 3 minutes in full with two peers.
+/// Compares durable servers. Takes some 3 minutes in full with two peers.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
@@ -72,7 +72,7 @@ static CASES: [Case; 6] = [
     case(&load::SECKILL, 16, 50),
 ];
 
-/// Cases that are also measured beside peers in memory, and with a sync every second.
+/// Cases that are also compared with peers in memory, and with a sync every second.
 static FEW_CASES: [Case; 2] = [case(&load::INCR, 16, 50), case(&load::GATE, 16, 50)];
 
 /// On the slow disk: connections of each kind.
@@ -123,7 +123,7 @@ impl Bench {
         }
     }
 
-    /// Measures readers beside writers while each sync takes long.
+    /// Measures readers alongside writers while each sync takes long.
     fn slow_disk(&mut self, command: &str) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let Some(library) = slow_disk(folder.path()) else {

@@ -1,4 +1,4 @@
-//! I/O threads beside the thread that runs the commands: `cargo bench --bench io_threads`.
+//! I/O threads in addition to the thread that runs the commands: `cargo bench --bench io_threads`.
 //!
 //! Each server is measured with one thread and with several (`--io-threads`), on cores that no other server uses in the
 //! meantime. 200 connections run in a closed loop, from a client with as many threads as it has cores. Without

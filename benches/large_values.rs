@@ -1,4 +1,4 @@
-//! Values of a million elements, beside peers: `cargo bench --bench large_values`.
+//! Values of a million elements, compared with peers: `cargo bench --bench large_values`.
 //!
 //! For each type all servers get the same value. Reported are
 //!

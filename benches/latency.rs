@@ -1,6 +1,6 @@
-//! How long a light client waits beside a heavy load: `cargo bench --bench latency`.
+//! How long a light client waits under a heavy load: `cargo bench --bench latency`.
 //!
-//! The client sends a thousand requests per second in an open loop (see `probe`). Its waits beside a busy server are
+//! The client sends a thousand requests per second in an open loop (see `probe`). Its waits at a busy server are
 //! reported next to those of an idle one, which belong to the machine: a virtual machine that its host stops for 3 ms
 //! delays every client.
 //!
@@ -34,7 +34,7 @@ use peer::{Server, Setup, UNLOGGED, connection::Connection, pin_self};
 use probe::{Waits, give_way, probe_while};
 use requests::{NUMBER, Requests, encode};
 
-/// Measures the waits of a light client beside a heavy load. Takes some 55 minutes in full with two peers; memory for
+/// Measures the waits of a light client under a heavy load. Takes some 55 minutes in full with two peers; memory for
 /// 20 million keys, some 2 GiB.
 #[derive(Parser)]
 struct Options {

@@ -1,4 +1,4 @@
-//! The memory a key takes, beside peers: `cargo bench --bench memory`.
+//! The memory a key takes, compared with peers: `cargo bench --bench memory`.
 //!
 //! A fresh server gets keys of one type through one connection. Reported is the growth of its resident memory (from
 //! /proc, once stable) divided by the number of keys: memory that the machine must have, be it for data, for tables, or

@@ -1,4 +1,4 @@
-//! The cost of a BGSAVE to clients that go on writing, beside peers: `cargo bench --bench saving`.
+//! The cost of a BGSAVE to clients that go on writing, compared with peers: `cargo bench --bench saving`.
 //!
 //! Each server is started alone and filled: once with many small strings, once with one hash of as many fields. Then
 //! some connections overwrite random ones of these, pipelined, as fast as the server answers. A span without a snapshot

@@ -1,4 +1,4 @@
-//! Tidegate beside peers, in one run: `cargo bench --bench side_by_side`.
+//! Tidegate and peers side by side, in one run: `cargo bench --bench side_by_side`.
 //!
 //! All servers run at once, pinned to one core; this client is pinned to another. For every case they are measured in
 //! turn, round after round, so that other activity of the machine affects all; each round starts from the same data.

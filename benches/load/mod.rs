@@ -305,7 +305,7 @@ impl Judged {
         sample
     }
 
-    /// As [`Judged::measure`], for loads that run beside each other, with the pace's connections for each. The data is
+    /// As [`Judged::measure`], for loads that run side by side, with the pace's connections for each. The data is
     /// that of the first load, the CPU times are of all.
     pub(crate) async fn measure_together<const N: usize>(&self, loads: [&Load; N], pace: Pace) -> [Sample; N] {
         self.prepare(loads[0]);

@@ -125,7 +125,7 @@ const GOALS: [Goal; 33] = [
     ),
 ];
 
-/// The longest wait beside a load, less the longest at an idle server.
+/// The longest wait under a load, less the longest at an idle server.
 const fn longest_beside(table: &'static str) -> Number {
     Difference(table, "meanwhile, longest ms", "idle, longest ms")
 }

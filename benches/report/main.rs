@@ -24,7 +24,7 @@ use clap::Parser;
 use document::Document;
 use figures::Figures;
 
-/// Measures Tidegate beside its peers and writes the performance report.
+/// Compares Tidegate with its peers and writes the performance report.
 ///
 /// Minutes in full, with two peers, in 5 rounds, on two quiet cores:
 ///
