@@ -60,7 +60,7 @@ pub const LOG_LINES_A_MINUTE: u64 = 200;
 /// Lines that `redis.log` may log per minute, at each of its levels.
 pub const LOG_SCRIPT_LINES_A_MINUTE: u64 = 1_000;
 
-/// Bytes shown of the first line suppressed because of [`LOG_LINES_A_MINUTE`], beside the number of such lines.
+/// Bytes shown of the first line suppressed because of [`LOG_LINES_A_MINUTE`], in addition to the number of such lines.
 pub const LOG_REPEATED_MAX_BYTES: usize = 200;
 
 /// Bytes of lines that wait for the thread that writes the log. Lines beyond that are lost.
@@ -384,7 +384,7 @@ pub const RANDOM_DRAWS_MAX: usize = 1 << 20;
 /// `proto-max-bulk-len` raises it. One command can ask for the same value many times.
 pub const REPLY_MAX_BYTES: usize = 512 * 1024 * 1024;
 
-/// Bytes of a reply allowed beyond the longest string: for its frame, a key, the fields beside it.
+/// Bytes of a reply allowed beyond the longest string: for its frame, a key, the fields with it.
 pub const REPLY_FRAME_BYTES: usize = 1024 * 1024;
 
 /// Values that a command with many values returns before it adds up the sizes of the others, if these first ones took
@@ -408,7 +408,7 @@ const _: () = {
     assert!(QUERY_BUFFER_HARD_MAX_BYTES + INLINE_MAX_BYTES <= u32::MAX as usize);
     // Behind the kept part of a command there must be room for an ordinary read.
     assert!(READ_BEHIND_BYTES + READ_CHUNK_BYTES <= READ_LARGE_BYTES);
-    // The rest left for the next large value must be small beside it.
+    // The rest left for the next large value must be small compared to it.
     assert!(2 * SEND_REST_MAX_BYTES <= OUTBOX_TAKE_OVER_BYTES);
     // Replies that are copied rather than taken over must fit into a chunk with others.
     assert!(OUTBOX_TAKE_OVER_BYTES <= OUTBOX_CHUNK_BYTES);
@@ -699,7 +699,7 @@ pub const DEAD_LETTERS_MAX_BYTES: usize = 1024 * 1024;
 /// Bytes that a dead letter takes in the journal in addition to its texts: names of fields, ids and numbers.
 pub const DEAD_LETTER_EFFECT_BYTES: usize = 512;
 
-/// Deleted pending entries that one XREADGROUP discovers for each stream, beside the entries that it returns; no other
+/// Deleted pending entries that one XREADGROUP discovers for each stream, besides the entries that it returns; no other
 /// client is served during the search.
 pub const READ_DELETED_MAX: usize = 1_000;
 
@@ -902,7 +902,7 @@ pub const RECOVERY_SLICE_BYTES: usize = 256 * 1024;
 pub const RDB_KEY_MIN_BYTES: u64 = 3;
 
 /// Keys for which room is made before they come, on the word of a file: at most 5 MiB at first, and as keys come, room
-/// for a few more beside each.
+/// for a few more with each.
 pub const EXPECTED_KEYS_MAX: usize = 64 * 1024 * 1024;
 
 /// Keys that a start looks up together, so that the cache misses of finding their places overlap. The parts of their

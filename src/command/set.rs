@@ -135,8 +135,8 @@ fn spop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     pop_some(ctx, slot, popped)
 }
 
-/// If SPOP takes this many times more than it leaves, the rest is packed anew. Redis does so too: in that case it moves
-/// the rest instead of removing members.
+/// If SPOP takes this many times more than it leaves, the rest is packed again. Redis does so too: in that case it
+/// moves the rest instead of removing members.
 const REPACK_RATIO: usize = 5;
 
 /// The bytes of a removal's effect without the member and its length: a code, the cause, and whether the set is gone.

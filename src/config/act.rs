@@ -5,7 +5,7 @@
 //! all of them.
 
 /// The act for a changed parameter. The variants stand in the order of execution: acts that can fail come first, so
-/// that little has to be undone. Ending the journal is the last of those that can fail, because nothing after it can.
+/// that little has to be undone. Of these, ending the journal comes last, because no act after it can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Act {
     /// Nothing.

@@ -70,7 +70,7 @@ words! {
 }
 
 words! {
-    /// From where something dangerous may be done.
+    /// The clients that may do something dangerous.
     AllowFrom {
         /// From nowhere.
         #[default]

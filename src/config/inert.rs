@@ -22,7 +22,7 @@ pub(super) const FORGOTTEN: &[(&str, Reason)] = &[
     ("io-threads-do-reads", Reason::Threads),
 ];
 
-/// Lines that are no parameters and are refused, with the advice to give.
+/// Lines that are not parameters and are refused, with the advice to give.
 pub(super) const REFUSED: &[(&str, &str)] = &[
     ("loadmodule", "Tidegate can't load modules: delete the line, and keep data that needs the module in Redis"),
     ("loadmodule-ex", "Tidegate can't load modules: delete the line, and keep data that needs the module in Redis"),

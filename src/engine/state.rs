@@ -160,7 +160,7 @@ pub struct ServerState {
     pub meters: Meters,
     /// The clocks, and the time of the unit that runs.
     pub time: Time,
-    /// Memory, beside the keyspace's own.
+    /// Memory, apart from the keyspace's own.
     pub memory: Memory,
     /// The journal, snapshots and loading.
     pub persistence: Persistence,

@@ -194,7 +194,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Reads a call that sets the lease of a grant anew: the key, the holder, and the new end of the lease, Unix ms.
+/// Reads a call that renews the lease of a grant: the key, the holder, and the new end of the lease, Unix ms.
 pub(super) fn prolongation<'a>(ctx: &Ctx<'_>, args: &mut Args<'a>) -> Result<(&'a [u8], &'a [u8], i64), Error> {
     let (key, holder) = (args.bytes()?, holder(args)?);
     let mut options = Options::default();

@@ -5,8 +5,8 @@
 //! the depth 2, however often the call is repeated, and a release at depth 2 leaves 1. If the owner lost the lock in
 //! between, the call with DEPTH is refused.
 //!
-//! **Strings.** A string under the key is a lock of `SET key value NX PX`, whose holder has no name; and that SET finds
-//! the key of a LOCK taken. So programs can move from one to the other one by one.
+//! **Strings.** A string under the key is a lock of `SET key value NX PX`, whose holder has no name; and such a SET
+//! finds the key of a LOCK taken. So programs can move from one to the other one by one.
 
 use super::error::{GrantError, LockError};
 use super::grant::{

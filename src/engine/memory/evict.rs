@@ -46,8 +46,8 @@ enum Evicted {
 }
 
 impl Engine {
-    /// Frees memory for a client's command that is about to run, if there is too little. The finding holds for the
-    /// whole command.
+    /// Frees memory for a client's command that is about to run, if there is too little. The result holds for the whole
+    /// command.
     pub(in crate::engine) fn make_memory(&mut self, session: &mut Session) {
         self.server.memory.is_full = false;
         if !self.server.is_over_limit(&self.ks) {

@@ -36,7 +36,7 @@ fn verdict_on_time(ran: Duration, limit_ms: i64, is_import: bool) -> Verdict {
 }
 
 impl ServerState {
-    /// Called again and again while a script runs. Returns whether the script may go on, or why not.
+    /// Called again and again while a script runs. Returns whether the script may go on, or the reason to end it.
     pub fn script_interrupted(&mut self, ks: &mut Keyspace) -> Verdict {
         let threshold_ms = self.config.busy_reply_threshold_ms;
         let limit_ms = self.config.script_time_limit_ms;

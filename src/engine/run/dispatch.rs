@@ -186,7 +186,7 @@ impl ServerState {
         out.status("QUEUED");
     }
 
-    /// Makes a new call wait. If it waits beside its session, its ticket is written to `out`.
+    /// Makes a new call wait. If the call waits beside its session, its ticket is written to `out`.
     #[inline(never)]
     pub(in crate::engine) fn park(
         &mut self,

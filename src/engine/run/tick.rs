@@ -16,7 +16,7 @@ impl Engine {
             () if self.server.persistence.is_unlogged(&self.server.config) => Readiness::Unlogged,
             () => Readiness::Ready,
         };
-        // Other clients wait for a script even where none is ever called busy.
+        // A script keeps other clients waiting even if the threshold calls none busy.
         let busy_after_ms = match self.server.config.busy_reply_threshold_ms {
             ..=0 => READY_PATIENCE_MS,
             threshold_ms => threshold_ms as u64,

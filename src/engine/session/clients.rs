@@ -48,7 +48,7 @@ impl Room {
         self.held > OUTBOX_TOTAL_PAUSE_BYTES
     }
 
-    /// Whether the last command was taken back. The answer is cleared by asking.
+    /// Whether the last command was taken back. Asking resets the answer.
     #[inline]
     pub(in crate::engine) fn has_taken_back(&mut self) -> bool {
         std::mem::take(&mut self.takes_back)

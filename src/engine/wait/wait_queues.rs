@@ -14,7 +14,7 @@ use crate::spec::table::CommandId;
 /// The number of touched keys for which memory is kept.
 const READY_KEEP: usize = 1_024;
 
-/// Bytes that a waiting call takes beside its own: its places in the tables here and in its session's, which are
+/// Bytes that a waiting call takes besides its own: its places in the tables here and in its session's, which are
 /// assumed half full.
 const PLACES_BYTES: usize = 128;
 

@@ -14,7 +14,7 @@ use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::spec::error::Error;
 use crate::value::string::Digits;
 
-/// The units taken of a rule.
+/// The units taken under a rule.
 pub(super) struct Taken {
     pub mark: Mark,
     /// The latest time at which the units still count, Unix ms.
@@ -154,7 +154,7 @@ pub(super) enum Counted {
     },
 }
 
-/// Finds the units that a key still counts of those that the request `id` took at `at_ms`.
+/// Finds, among the units that the request `id` took at `at_ms`, those that a key still counts.
 pub(super) fn find_units(
     ks: &mut Keyspace,
     db: DbIndex,

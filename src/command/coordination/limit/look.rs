@@ -157,7 +157,7 @@ impl Look {
     pub(super) fn standing(&self, now_ms: i64, units: i64, taken: bool) -> Standing {
         let is_held = self.places().is_some_and(|places| places.is_held);
         let more = if taken && !is_held { units } else { 0 };
-        // The units used, when all of them are forgotten, and when enough of them are for the call, if it can ever be
+        // The units used, when all of them are forgotten, and when enough are forgotten for the call, if it can ever be
         // granted.
         let (limit, used, ends_ms, frees_ms) = match &self.state {
             State::Bucket { rate, tat_ns, decision } => {

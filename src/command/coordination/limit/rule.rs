@@ -25,7 +25,7 @@ pub(super) struct Call<'a> {
     pub request: Option<&'a [u8]>,
     /// Whether the call is a DRYRUN.
     pub only_asks: bool,
-    /// How many units the call takes of each rule.
+    /// How many units the call takes under each rule.
     pub units: i64,
     /// At least one rule. All keys are different.
     pub rules: Vec<Rule<'a>>,

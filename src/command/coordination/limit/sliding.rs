@@ -1,7 +1,7 @@
-//! A sliding window of two counts: the units of the current window, and those of the window before. The older
-//! count contributes the share of its window that lies less than a window's length back. A million units take no more
-//! memory than one. The estimate is right if units come evenly; if all units of a window came in its last moment,
-//! nearly twice the limit may pass within the time of one window.
+//! A sliding window of two counts: the units of the current window, and those of the window before. The older count is
+//! weighted by the share of its window that lies less than a window's length back. A million units take no more memory
+//! than one. The estimate is right if units come evenly; if all units of a window came in its last moment, nearly twice
+//! the limit may pass within the time of one window.
 //!
 //! Source: the approximation that Cloudflare described in "How we built rate limiting capable of scaling to millions of
 //! domains" (2017). Here windows begin with a key's first unit, so that not all keys change windows at the same moment.
