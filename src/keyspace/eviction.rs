@@ -53,7 +53,7 @@ impl Keyspace {
         loop {
             let mut drawn = std::mem::take(&mut self.drawn);
             let (mut has_drawn, mut expired) = (false, None);
-            // The nearest timers stay nearest except for new ones, so they need not be drawn anew each time.
+            // The nearest timers stay nearest except for new ones, so they need not be drawn again each time.
             let are_enough = ranking == Ranking::Deadline
                 && self.pool.len() > EVICTION_POOL / 2
                 && !self.dbs.iter().any(Db::is_ordering_timers);

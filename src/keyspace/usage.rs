@@ -3,8 +3,8 @@
 //! Their meaning depends on `maxmemory-policy`:
 //!
 //! ```text
-//! LFU          | minutes, 24 bits | counter, 8 bits |    when the counter was looked at last, and how often the key was used
-//! all others   | ticks of 64 ms, 32 bits            |    when it was used last, or with LRM, changed
+//! LFU          | minutes, 24 bits | counter, 8 bits |    when the counter was last looked at, and a count of uses
+//! all others   | ticks of 64 ms, 32 bits            |    when the key was last used, or with LRM, changed
 //! ```
 //!
 //! Ticks and minutes wrap around, ticks after 8.7 years; only differences count. The counter is that of Redis. It grows

@@ -45,7 +45,7 @@ impl Position {
     }
 
     /// The eleven letters of the public geohash (geohash.org). That geohash divides latitudes from -90 to 90, so the
-    /// position is encoded anew. Ten letters hold 50 of the 52 bits, and the last letter is always `0`.
+    /// position is encoded again. Ten letters hold 50 of the 52 bits, and the last letter is always `0`.
     pub(crate) fn to_geohash(self) -> [u8; 11] {
         const ALPHABET: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
         let bits = Cell::around(self, STEP_MAX, Span { min: -90.0, max: 90.0 }).bits;

@@ -318,7 +318,7 @@ impl LockMut<'_> {
 }
 
 impl StockMut<'_> {
-    /// Amounts, rules and memories, beside the holds.
+    /// Amounts, rules and memories, besides the holds.
     #[inline]
     pub fn stock(&self) -> &Stock {
         self.ks.stock(self.db, self.slot).expect(CHECKED)
@@ -365,7 +365,7 @@ impl<'k, K> GrantsRef<'k, K> {
 }
 
 impl<'k> GrantsRef<'k, StockKind> {
-    /// Amounts, rules and memories, beside the holds.
+    /// Amounts, rules and memories, besides the holds.
     pub fn stock(&self) -> &'k Stock {
         self.grants.stock().expect(CHECKED)
     }

@@ -52,7 +52,7 @@ fn the_form_changes_between_few_and_many_and_nothing_else_does() {
             grants.set_timer_ms(timer_ms);
             let few = grants.clone();
             assert_eq!((few.0.as_large().is_some(), few.compact_bytes().is_some()), (kind == Kind::Stock, true));
-            // A grant that is already there may be set anew without adding one.
+            // A grant that is already there may be set again without adding one.
             let (first, last) = (name(1), name(FEW as u64 + 1));
             assert!(grants.set(Grant { note: b"note", ..grant(&first, 1, 1_001) }));
             assert_eq!(grants.compact_bytes(), few.compact_bytes());

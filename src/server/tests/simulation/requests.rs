@@ -9,7 +9,7 @@ pub(super) struct Request {
     pub(super) what: What,
 }
 
-/// The data that a successful reply shows, beside the request's own changes.
+/// The data that a successful reply shows, besides the request's own changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shows {
     Nothing,
@@ -61,7 +61,8 @@ const ACKNOWLEDGE: &str = "local oldest = redis.call('XPENDING', KEYS[1], 'group
                            return oldest and redis.call('XACK', KEYS[1], 'group', oldest[1])";
 const SELL: &str = "local held = redis.call('STOCK.RESERVE', KEYS[1], ARGV[1], 'PX', ARGV[2]) \
                     if held[1] == 1 then redis.call('STOCK.COMMIT', KEYS[1], ARGV[1]) end return held[1]";
-/// The lease is given no token. A token granted in vain was shown to no client, and only this server knows of it.
+/// Frees units and grants none, before it fails: a token that it was given would have been shown to no client, and only
+/// this server would know of it.
 const FREE_AND_FAIL: &str = "redis.call('LOCK.BREAK', KEYS[1]) redis.call('GATE.RELEASE', KEYS[2], ARGV[1]) \
                              redis.call('GATE.LIMIT', KEYS[2], 1) error('it fails')";
 const CANCEL: &str = "local last = redis.call('XDELAY.LIST', KEYS[1])[2] \
@@ -160,7 +161,7 @@ fn coordinate(rng: &mut Rng, n: &str, deadline: &str) -> Request {
             let rules: &[&str] = &["2", "limit", "FIXED", "5", "400", "gate", "CONCURRENCY", "3", "400"];
             (&[&["LIMIT.TAKE", "ID", request, "RULES"], rules].concat(), "limit", What::Plain)
         }
-        // If the request's own key is absent, no other key is looked at.
+        // If the request's own key is absent, no other key matters.
         15 => (&["LIMIT.REFUND", request, "limit", "gate"], request, What::Plain),
         16 => (&["ONCE", owner, "PX", deadline, "INCR", "counter"], owner, What::Plain),
         17 => (&["GUARD", "lock", &token, "INCR", "counter"], "lock", What::Plain),
