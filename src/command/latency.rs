@@ -125,8 +125,8 @@ fn graph(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Draws the newest samples as bars, scaled from the shortest to the longest. Below each bar, read downward, stands its
-/// age.
+/// Draws the newest samples as bars, scaled from the shortest to the longest. The age of each sample is written
+/// downward below its bar.
 fn draw(event: Event, series: &Series, now_s: i64) -> String {
     let drawn = series.samples().skip(series.samples().len().saturating_sub(GRAPH_COLUMNS));
     let (ages, took): (Vec<String>, Vec<u64>) = drawn.map(|sample| (age(now_s - sample.at_s), sample.took_ms)).unzip();

@@ -1,9 +1,9 @@
 //! MIGRATE: moves keys to another server with RESTORE, and deletes each here once the target has it.
 //!
-//! As in Redis, the server does nothing else in that time, so an observer sees a key here or there and never in neither
-//! place. Each step (resolve and connect, send a piece, read a reply) must finish within the timeout of the call, and
-//! the whole call within [`MIGRATE_MAX`]. Every call opens a connection of its own. One MIGRATE with many KEYS needs
-//! only one, and holds one value in memory at a time.
+//! As in Redis, the server does nothing else in that time, so an observer always sees a key in one of the two places.
+//! Each step (resolve and connect, send a piece, read a reply) must finish within the timeout of the call, and the
+//! whole call within [`MIGRATE_MAX`]. Every call opens a connection of its own. One MIGRATE with many KEYS needs only
+//! one, and holds one value in memory at a time.
 //!
 //! A key that the target has acknowledged is deleted and stays deleted, because it must not be in both places. So an
 //! error can follow changes, when the target accepted one key and not the next, and a call that may be rolled back can

@@ -127,7 +127,7 @@ fn bind(frame: &mut [u8], body: &[u8], place: &Place, durable: Lsn) -> u32 {
 /// Why there is no block at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// There is no frame of this place. This is the normal finding at the end of the journal.
+    /// There is no frame of this place. This is normal at the end of the journal.
     #[error("no block begins here")]
     Frame,
     /// The frame is intact, but its body is not.

@@ -21,7 +21,7 @@ pub struct Replacement {
     part: PathBuf,
     file: Arc<dyn DiskFile>,
     len: u64,
-    /// Bytes written since the last sync. A single sync at the end, of gigabytes, would hold up everybody else's.
+    /// Bytes written since the last sync. A single sync at the end, of gigabytes, would hold up all other syncs.
     unsynced: u64,
     is_named: bool,
 }

@@ -33,8 +33,8 @@ pub(super) struct Current {
 }
 
 impl Current {
-    /// Stands for a segment that does not exist yet. The last block of the journal is in segment `number`, and has this
-    /// checksum.
+    /// Makes a placeholder for a segment that does not exist yet. The last block of the journal is in segment `number`,
+    /// and has this checksum.
     pub(super) fn none(number: u64, last_crc: u32) -> Current {
         Current { file: None, number, offset: 0, capacity: 0, last_crc }
     }
@@ -63,7 +63,7 @@ impl Link {
     }
 }
 
-/// A segment that lies ready.
+/// A prepared segment, which is not part of the journal yet.
 pub(super) struct Prepared {
     pub(super) file: Arc<dyn DiskFile>,
     pub(super) number: u64,
@@ -71,8 +71,8 @@ pub(super) struct Prepared {
 }
 
 /// A segment under construction: its file, under a temporary name, is filled with zeros piece by piece. It gets its
-/// number and its header with the last piece. Meanwhile the journal may move on to other segments, whose numbers must
-/// not be higher.
+/// number and its header with the last piece. In the meantime the journal may move on to other segments, whose numbers
+/// must not be higher.
 pub(super) struct Filling {
     file: Arc<dyn DiskFile>,
     /// The number in its temporary name.
