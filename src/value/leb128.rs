@@ -1,5 +1,5 @@
 //! Numbers of seven bits per byte, least significant first; the top bit of a byte says that another byte follows. The
-//! packed nodes of lists and streams are made of these. A reversed number can be read from behind.
+//! packed nodes of lists and streams are made of these. A reversed number can be read backward from its end.
 
 /// Reads data written by the functions below. Panics if data is missing, so it is only for our own buffers.
 #[derive(Clone, Debug)]

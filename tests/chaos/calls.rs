@@ -34,7 +34,7 @@ const LEFT_OUT: [(&str, &str); 8] = [
 
 /// A command that random calls use.
 struct Declared {
-    /// Its name; a subcommand's follows that of its container.
+    /// Its name; for a subcommand, the container's name and its own.
     words: Vec<String>,
     group: &'static str,
     syntax: Vec<Arg>,

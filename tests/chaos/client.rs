@@ -9,7 +9,7 @@ use super::wire::{Args, Connection, Counter, encode, show, words};
 use super::world::World;
 use super::{frames, settings};
 
-/// Time it waits for replies before it goes on: many of its calls never get one.
+/// Time that a client waits for replies before it goes on: many of its calls never get one.
 const PATIENCE: Duration = Duration::from_millis(60);
 /// Time it leaves a call alone before it disconnects from it.
 const MOMENT: Duration = Duration::from_millis(3);

@@ -121,8 +121,8 @@ fn users_may_be_kept_to_some_databases() {
     set_user(&mut raw, "ann db=1");
     check(&mut ann, &[("GET a", false), ("DBSIZE", false), ("KEYS *", false), ("EVAL return(1) 1 a", false)]);
     check(&mut ann, &[("MOVE a 1", false), ("COPY a b DB 1", false), ("HELLO 2", true), ("EVAL return(1) 0", false)]);
-    // A transaction is checked against the databases that its own SELECTs lead to. If the user lost access meanwhile,
-    // EXEC refuses its commands.
+    // A transaction is checked against the databases that its own SELECTs lead to. If the user has lost access since a
+    // command was queued, EXEC refuses that command.
     check(&mut ann, &[("MULTI", true), ("SELECT 1", true), ("SET c 1", true), ("EXEC", true)]);
     assert_eq!(words(&mut ann, "GET c"), Value::bulk("1"));
     check(&mut ann, &[("MULTI", true), ("GET c", true)]);

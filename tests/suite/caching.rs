@@ -457,7 +457,7 @@ fn messages_come_behind_the_log() {
     assert_eq!((told(&mut client), told(&mut all)), (vec![], vec![]));
     run(&mut writer, "SET a 1");
     assert_eq!((told(&mut client), told(&mut all)), (vec![invalidate(&["a"])], vec![invalidate(&["a"])]));
-    // The same when effects are recorded as whole values: a change before the read, and the reverse.
+    // Now with effects recorded as whole values: a change before the read, and the reverse.
     for line in ["MULTI", "SET b 1", "APPEND b x", "GET b", "GET c", "APPEND c x", "APPEND c y", "EXEC"] {
         run(&mut client, line);
     }

@@ -151,7 +151,7 @@ impl Server {
             .expect("the redis crate connects to a server that has answered")
     }
 
-    /// Has the process ended? A crash must not look like a refusal.
+    /// Whether the process has ended. A crash must not look like a refusal.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("the state of our own child").is_some()
     }

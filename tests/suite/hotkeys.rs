@@ -1,9 +1,9 @@
-//! HOTKEYS: the keys that take the most resources, in the words of Redis 8.6, of which no server is available for
-//! comparison.
+//! HOTKEYS: the keys that take the most resources, in the words of Redis 8.6. No server of that version is available
+//! for comparison.
 
 use crate::harness::{Program, Raw, Server, Value, until};
 
-/// HOTKEYS GET by the names of its fields; `None` if there is nothing to report.
+/// Returns the reply of HOTKEYS GET by the names of its fields; `None` if there is nothing to report.
 fn found(raw: &mut Raw) -> Option<Vec<(String, Value)>> {
     let reply = match raw.command(&["HOTKEYS", "GET"]) {
         Value::Null => return None,

@@ -809,7 +809,7 @@ impl Life {
         Server::start_in(&environment, Program::Tidegate, &["--dir", path, "--appendonly", "yes"])
     }
 
-    /// Cuts the power, where it is to be lost, after the server was killed.
+    /// Cuts the power after the server was killed, on machines that are to lose it.
     fn ended(&mut self) {
         self.machine.iter_mut().for_each(PowerLoss::strike);
     }

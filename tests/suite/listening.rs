@@ -68,7 +68,7 @@ fn a_port_in_use_changes_nothing(program: Program) {
     assert_eq!(parameter(&mut client, "port"), Value::bulk(&server.port().to_string()));
     assert_eq!(parameter(&mut client, "bind"), Value::bulk("127.0.0.1"));
     assert!(answers(server.port()));
-    // A missing optional address is no failure.
+    // A missing optional address is not a failure.
     assert_eq!(set(&mut client, &["bind", "127.0.0.1 -203.0.113.77"]), Value::status("OK"));
     assert!(answers(server.port()));
 }

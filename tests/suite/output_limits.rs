@@ -67,7 +67,7 @@ fn a_transaction_beyond_the_limit_has_run(program: Program) {
 fn strangers_may_leave_little_unread(program: Program) {
     let server = Server::start(program, &["--requirepass", "secret"]);
     let mut stranger = server.raw();
-    // A few errors at once are no attack.
+    // A few errors at once are not an attack.
     stranger.send(&encode(&["GET", "a"]).repeat(100));
     (0..100).for_each(|_| assert!(matches!(stranger.reply().value, Value::Error(_))));
     // This many are an attack; some errors may have been sent before the others are counted.

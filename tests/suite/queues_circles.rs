@@ -114,7 +114,7 @@ fn messages_leave_a_circle_after_some_hops() {
     let told = format!("{:?}", call(&mut bench, "EVENTS 0 COUNT 100"));
     assert_eq!(told.matches("\"dead-letter\"").count(), MAX_HOPS);
     assert_eq!(told.matches("\"dead-letter-stays\"").count(), 1);
-    // The others of its group go on as before.
+    // The other messages of the group go on as before.
     call(&mut bench, "XADD a * order 8");
     go_round(&mut bench);
     assert_eq!(last_fields(&mut bench, "b").pop(), Some(["dlq-hops".to_owned(), "1".to_owned()]));

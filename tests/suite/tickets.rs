@@ -374,7 +374,7 @@ fn a_pause_holds_tickets_up() {
     assert_eq!(pushed(&mut bench, 0), ["ticket 1 1 token 2 depth 1 lease-ms 500"]);
 }
 
-/// A push is no reply: it is sent whatever CLIENT REPLY says, as invalidations and messages are.
+/// A push is not a reply: it is sent whatever CLIENT REPLY says, as invalidations and messages are.
 #[test]
 fn a_client_that_wants_no_replies_is_pushed_to() {
     let mut bench = held(1);
@@ -608,7 +608,7 @@ fn what_is_kept_once_is_answered_in_slices() {
     for _ in 0..WAITS_SLICE + 500 {
         call3(&mut bench, 0, &lock("l"));
     }
-    // The same id, and another call that finishes first: no place that those calls wait for becomes free.
+    // Another call with this id finishes first. No place that the calls wait for becomes free.
     assert!(call(&mut bench, 1, "ONCE id PX 60000 ECHO done").ends_with("done"));
     assert_eq!(pushed(&mut bench, 0).len(), WAITS_SLICE);
     bench.engine.time_out_waits();

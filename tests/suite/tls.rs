@@ -413,7 +413,7 @@ fn busy_scripts_answer_over_tls() {
     runner.send_command(&["EVAL", "while true do end", "0"]);
     let mut other = server.server.raw();
     until(|| is_busy(&other.command(&["PING"])), "the script is busy");
-    // Two records, of which one read takes more than the poller has room for: the rest has already left the socket.
+    // One read takes more of these two records than the poller has room for: the rest has already left the socket.
     before.send(&b"PING\r\n".repeat(5_000));
     for _ in 0..5_000 {
         assert!(is_busy(&before.reply().value));
@@ -606,7 +606,7 @@ fn certificates_name_users() {
     let info = server.plain.command(&["INFO", "stats"]);
     let info = String::from_utf8_lossy(info.bytes().expect("text")).into_owned();
     assert!(info.contains("acl_access_denied_tls_cert:1\r\n"), "{info}");
-    // A disabled user cannot log in; a client that is logged in stays so.
+    // A disabled user can't log in; a client that is logged in stays logged in.
     assert_eq!(server.plain.command(&["ACL", "SETUSER", "alice", "off"]), Value::status("OK"));
     assert_eq!(server.client_as(&clients[0]).command(&["ACL", "WHOAMI"]), Value::bulk("default"));
     assert_eq!(alice.command(&["ACL", "WHOAMI"]), Value::bulk("alice"));

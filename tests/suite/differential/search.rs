@@ -58,7 +58,7 @@ pub(super) fn search_with(mut pair: Pair, name: &str, rounds: u64, mut sequence:
                 eprintln!("{name}: once only, with SUITE_SEED={seed}: {difference}");
             }
             Verdict::Differs { report, kind } => {
-                // A second difference in one command is no news.
+                // A second difference in one command is not news.
                 if told.insert(kind) {
                     reports.push(format!("SUITE_SEED={seed} SUITE_ROUNDS=1 repeats this\n{report}"));
                     eprintln!("{name}: {}", reports[reports.len() - 1]);

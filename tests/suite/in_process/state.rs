@@ -94,8 +94,8 @@ type Memories<'a> = Vec<(Bytes<'a>, Remembered)>;
 
 type Pairs<'a> = Vec<(Bytes<'a>, Bytes<'a>)>;
 
-/// The client-visible state of a stream: its nodes, and the internal numbers of its consumers, depend on how it was
-/// made.
+/// The client-visible state of a stream. Its nodes and the internal numbers of its consumers depend on how it was made,
+/// so they are included only if requested.
 #[derive(PartialEq, Debug)]
 struct StreamState<'a> {
     entries: Vec<(StreamId, Pairs<'a>)>,

@@ -73,7 +73,7 @@ fn search() {
             compared += pipeline.len();
             let differing: Vec<&Call> = sides.differing(pipeline).into_iter().map(|at| &pipeline[at]).collect();
             for call in differing {
-                // A difference of a known kind is no news.
+                // A difference of a known kind is not news.
                 if let Some((kind, report)) = shrunk(&mut sides, call)
                     && told.insert(kind)
                 {
