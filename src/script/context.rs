@@ -144,7 +144,7 @@ impl Ctx {
 }
 
 impl<'a> Stack<'a> {
-    /// The shared state: upvalue 1 of every C function of ours.
+    /// The shared state: upvalue 1 of each of our C functions.
     #[inline(always)]
     pub(super) fn ctx(self) -> *mut Ctx {
         // SAFETY: the state is live; upvalue 1 is a light userdata in every C function of ours.

@@ -1,7 +1,7 @@
 //! `redis.register_function`, for libraries that are being loaded.
 //!
-//! Meanwhile a library has no other globals than the `redis` table; it gets the rest after loading (`sandbox`). Its
-//! functions gather in the context. `Vm::load_library` takes them from there, or drops them if loading fails.
+//! While it is loaded, a library has no other globals than the `redis` table; it gets the rest afterwards (`sandbox`).
+//! Its functions gather in the context. `Vm::load_library` takes them from there, or drops them if loading fails.
 
 use std::ffi::c_int;
 use std::sync::Arc;

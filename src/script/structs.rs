@@ -205,7 +205,7 @@ impl<'a> Format<'a> {
     /// Number of padding bytes before an option of `size` bytes at `at`.
     fn padding(&self, at: usize, option: u8, size: usize) -> usize {
         let size = size.min(self.alignment);
-        // As in the original, sizes that are no power of two also serve as masks.
+        // As in the original, sizes that are not powers of two also serve as masks.
         if size == 0 || option == b'c' { 0 } else { size.wrapping_sub(at & (size - 1)) & (size - 1) }
     }
 

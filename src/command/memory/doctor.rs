@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// Few bytes are no fault, whatever their ratio.
+    /// Few bytes are not a fault, whatever their ratio.
     #[test]
     fn few_bytes_are_no_fault() {
         let memory = Overview {

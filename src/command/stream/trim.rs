@@ -8,7 +8,7 @@ use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::value::stream::{Keep, StreamId};
 
-/// What a deletion does to entries that groups have pending or have not read yet.
+/// The effect of a deletion on entries that groups have pending or have not read yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum References {
     /// Deletes them; groups keep their ids as pending.

@@ -640,7 +640,7 @@ impl<'a> Decoder<'a> {
         token(TokenKind::Error("invalid token"))
     }
 
-    /// Whether the input continues with a number for C that is none in JSON: `+1`, `0x1`, `01`, `inf`, `nan`.
+    /// Whether the input continues with a number that C accepts and JSON does not: `+1`, `0x1`, `01`, `inf`, `nan`.
     fn is_invalid_number(&self) -> bool {
         let rest = &self.text[self.at..];
         let unsigned = match rest {
