@@ -50,7 +50,7 @@ pub enum CheckError {
     )]
     Snapshot,
     /// The remaining files may be intact, but the data they build on is missing.
-    #[error("{0}. Nothing was repaired: bring back that segment, or the snapshot that the log follows upon")]
+    #[error("{0}. Nothing was repaired: bring back that segment, or the snapshot that the journal continues")]
     Missing(LogError),
 }
 
@@ -96,7 +96,7 @@ pub fn repair(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), CheckError> 
         error => error.into(),
     })?;
     let Some(repaired) = repaired else {
-        say("the log is not damaged: nothing was repaired");
+        say("the journal is not damaged: nothing was repaired");
         return Ok(());
     };
     say(&format!("the first damage: {}", repaired.damage));
@@ -104,10 +104,10 @@ pub fn repair(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), CheckError> 
         say(&format!("copied before: {}", copy.display()));
     }
     match repaired.lost_through {
-        Some(through) => say(&format!("lost: Lsn {} to {through}, and what may have come after", repaired.last.next())),
-        None => say(&format!("lost: nothing that is known of; what may have come after Lsn {}", repaired.last)),
+        Some(through) => say(&format!("lost: Lsn {} to {through}, and any changes after that", repaired.last.next())),
+        None => say(&format!("lost: no known change; there may have been some after Lsn {}", repaired.last)),
     }
-    say(&format!("repaired: the log ends with Lsn {}", repaired.last));
+    say(&format!("repaired: the journal ends with Lsn {}", repaired.last));
     Ok(())
 }
 
@@ -230,8 +230,8 @@ impl Report<'_> {
         if end.lsn < snapshot {
             return Ok(snapshot);
         }
-        let how = if end.is_clean { "was closed" } else { "was not closed: the server was killed, or there was none" };
-        self.say(&format!("the log {how}"));
+        let how = if end.is_clean { "was closed" } else { "was not closed: the server was killed, or none ran" };
+        self.say(&format!("the journal {how}"));
         Ok(end.lsn)
     }
 
@@ -392,7 +392,7 @@ mod tests {
         {
             assert!(said.contains(part), "{part}: {said}");
         }
-        assert!(said.ends_with("the log was closed\ngood: all data up to Lsn 80\n"), "{said}");
+        assert!(said.ends_with("the journal was closed\ngood: all data up to Lsn 80\n"), "{said}");
         assert!(files(&path) == before);
     }
 
@@ -502,7 +502,7 @@ mod tests {
         let mut said = String::new();
         repair(&path, &mut |line| said += &format!("{line}\n")).unwrap();
         assert!(said.contains("lost: Lsn 50 to 80"), "{said}");
-        assert!(said.ends_with("repaired: the log ends with Lsn 49\n"), "{said}");
+        assert!(said.ends_with("repaired: the journal ends with Lsn 49\n"), "{said}");
         let (verdict, said) = look(&path);
         assert_eq!(verdict.unwrap(), Verdict::Good, "{said}");
         assert!(said.ends_with("good: all data up to Lsn 49\n"), "{said}");
@@ -518,7 +518,7 @@ mod tests {
         assert_eq!(added.len(), 1);
         let mut again = String::new();
         repair(&path, &mut |line| again += line).unwrap();
-        assert_eq!(again, "the log is not damaged: nothing was repaired");
+        assert_eq!(again, "the journal is not damaged: nothing was repaired");
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub struct Address<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The address can't be read.
-    #[error("{0}: want {ADDRESSES}")]
+    #[error("{0}: an address is {ADDRESSES}")]
     Url(String),
     /// Nothing answers at this address, or the connection was lost.
     #[error("no answer from {0}: {1}")]
@@ -54,11 +54,11 @@ pub enum ClientError {
     #[error("no answer from {0} within {1} s")]
     Silent(String, u64),
     /// The reply is not valid protocol.
-    #[error("{0} answered something that is not the Redis protocol")]
+    #[error("the reply of {0} is not in the Redis protocol")]
     Protocol(String),
     /// The reply is longer or more deeply nested than allowed.
     #[error(
-        "{0} answered more than {1} bytes, {CLIENT_REPLY_MAX_ITEMS} items or {CLIENT_REPLY_MAX_DEPTH} lists in each other"
+        "the reply of {0} exceeds {1} bytes, {CLIENT_REPLY_MAX_ITEMS} items or {CLIENT_REPLY_MAX_DEPTH} nested lists"
     )]
     TooLong(String, usize),
     /// The server replied with an error.

@@ -41,7 +41,7 @@ pub enum ExportError {
     #[error("a value needs a version of RDB that is not known here")]
     NeedsNewer,
     /// A file of this name exists and must not be lost.
-    #[error("{} is there already: add --replace to overwrite it", .0.display())]
+    #[error("{} already exists: add --replace to overwrite it", .0.display())]
     Exists(PathBuf),
 }
 

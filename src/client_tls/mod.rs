@@ -119,7 +119,7 @@ impl TlsFlags {
         if self.cacert.is_none() && self.cacertdir.is_none() {
             let file = authorities_of_system().ok_or_else(|| {
                 io::Error::other(
-                    "the authorities that the system trusts are not where others keep them: name them by --cacert",
+                    "the system's trusted authorities were not found in the usual places: name a file with --cacert",
                 )
             })?;
             roots.add_parsable_certificates(certificates(&file)?);

@@ -31,19 +31,19 @@ pub(super) fn of(error: &Error) -> String {
         Error::InvalidCertificate(error) => of_certificate(error),
         Error::AlertReceived(alert) => of_alert(*alert),
         Error::InvalidMessage(_) | Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
-            "what it sends is no TLS: is this its port for TLS?".to_owned()
+            "it does not reply in TLS: is this its port for TLS?".to_owned()
         }
         Error::PeerIncompatible(_) => {
-            "it speaks no version of TLS, or has no cipher suite, that is known here: that is TLS 1.2 and 1.3"
+            "it has no version of TLS or no cipher suite in common with this client, which knows TLS 1.2 and 1.3"
                 .to_owned()
         }
         Error::PeerMisbehaved(_) | Error::PeerSentOversizedRecord | Error::DecryptError => {
-            "what it sends breaks the rules of TLS, or was changed on its way".to_owned()
+            "its messages break the rules of TLS, or were changed on the way".to_owned()
         }
         Error::NoCertificatesPresented => "it shows no certificate".to_owned(),
         Error::InconsistentKeys(_) => "--key is not the key of this certificate".to_owned(),
         Error::FailedToGetCurrentTime => {
-            "the time is not known, and so not whether its certificate is valid".to_owned()
+            "the time is unknown, so its certificate can't be checked for validity".to_owned()
         }
         error => error.to_string(),
     }
@@ -60,7 +60,7 @@ fn of_certificate(error: &CertificateError) -> String {
         CertificateError::NotValidForNameContext { expected, presented } => return of_names(expected, presented),
         CertificateError::Expired => "its certificate has expired",
         CertificateError::NotValidYet => "its certificate is not valid yet: is the clock right?",
-        CertificateError::NotValidForName => "its certificate is for another name: say by --sni for which",
+        CertificateError::NotValidForName => "its certificate is for another name: give that name with --sni",
         CertificateError::UnknownIssuer => {
             "its certificate is signed by none of the trusted authorities: name by --cacert the one that signed it, or the \
              certificate itself if it signed itself"
@@ -75,12 +75,12 @@ fn of_certificate(error: &CertificateError) -> String {
         }
         CertificateError::UnsupportedSignatureAlgorithmContext { .. }
         | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
-            "its certificate is signed in a way that is not known here, or no longer safe, such as SHA-1"
+            "its certificate is signed by an algorithm that is unknown here, or no longer safe, such as SHA-1"
         }
         // webpki's errors are available only as text.
         CertificateError::Other(other) => match other.to_string().as_str() {
             "CaUsedAsEndEntity" => {
-                "its certificate is an authority's (CA:TRUE): such a one is taken only if it is itself in the file of --cacert"
+                "its certificate is an authority's (CA:TRUE): it is accepted only if it is itself in the file of --cacert"
             }
             "UnsupportedCertVersion" => "its certificate is of version 1 of X.509: make a new one, of version 3",
             _ => "its certificate can't be verified",
@@ -94,7 +94,7 @@ fn of_names(expected: &ServerName<'_>, presented: &[String]) -> String {
     let expected = expected.to_str();
     if presented.is_empty() {
         return format!(
-            "its certificate has no name, and {expected} is wanted: names count in its subjectAltName, not in its subject"
+            "its certificate has no name, but {expected} is needed: names must be in its subjectAltName, not in its subject"
         );
     }
     let presented: Vec<String> = presented.iter().map(|name| plain(name)).collect();

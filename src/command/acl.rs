@@ -370,7 +370,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "log",
             arity: -2,
             complexity: "O(N) with N being the number of entries shown.",
-            summary: "Lists or clears the log of refused calls.",
+            summary: "Lists or clears the record of refused calls.",
             syntax: "[count:integer | RESET]:operation",
             run: Run::Now(log),
             ..SUB

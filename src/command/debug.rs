@@ -215,7 +215,7 @@ const HELP: [&str; 30] = [
     "HELP",
     "    Lists the subcommands.",
     "LOADAOF",
-    "    Replaces the data in memory by reading the log from disk again.",
+    "    Replaces the data in memory by reading the journal from disk again.",
     "LOG <message>",
     "    Writes a message to the server's log file.",
     "OBJECT <key>",

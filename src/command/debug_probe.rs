@@ -72,7 +72,7 @@ fn without_meaning(word: &[u8]) -> Option<Error> {
         }
         b"structsize" => "Redis' structures do not exist here; MEMORY USAGE shows the size of a key",
         b"mallctl" | b"mallctl-str" => "the allocator is mimalloc; MEMORY STATS and MEMORY MALLOC-STATS show its state",
-        b"aof-flush-sleep" => "nothing sleeps before the log is written",
+        b"aof-flush-sleep" => "nothing sleeps before the journal is written",
         b"replicate" => "there are no replicas",
         b"script" => "use SCRIPT LIST and SCRIPT SHOW",
         _ => return None,

@@ -88,13 +88,13 @@ const FIGURES: &[Figure] = figures! {
         "Seconds since the snapshot in progress began.";
     "rdb_saves", "redis_rdb_saves_total", Counter, "Snapshots made.";
     "aof_enabled", "redis_aof_enabled", Gauge, "Whether changes are logged.";
-    "aof_rewrite_in_progress", "redis_aof_rewrite_in_progress", Gauge, "Whether the log is being rewritten.";
-    "aof_rewrite_scheduled", "redis_aof_rewrite_scheduled", Gauge, "Whether a rewrite of the log is scheduled.";
+    "aof_rewrite_in_progress", "redis_aof_rewrite_in_progress", Gauge, "Whether a snapshot is being made to replace the journal.";
+    "aof_rewrite_scheduled", "redis_aof_rewrite_scheduled", Gauge, "Whether a snapshot to replace the journal is scheduled.";
     "aof_last_rewrite_time_sec", "redis_aof_last_rewrite_duration_sec", Gauge,
-        "Duration of the last rewrite of the log in seconds.";
+        "Duration of the last snapshot that replaced the journal, in seconds.";
     "aof_current_rewrite_time_sec", "redis_aof_current_rewrite_duration_sec", Gauge,
         "Seconds since the rewrite in progress began.";
-    "aof_current_size", "redis_aof_current_size_bytes", Gauge, "Bytes of the snapshot and the log.";
+    "aof_current_size", "redis_aof_current_size_bytes", Gauge, "Bytes of the snapshot and the journal.";
     "aof_base_size", "redis_aof_base_size_bytes", Gauge, "Bytes of the snapshot.";
     "total_connections_received", "redis_connections_received_total", Counter, "Connections accepted.";
     "total_commands_processed", "redis_commands_processed_total", Counter, "Commands processed.";
@@ -134,9 +134,9 @@ const FIGURES: &[Figure] = figures! {
     "number_of_functions", "tidegate_functions", Gauge, "Functions loaded.";
     "log_last_lsn", "tidegate_log_last_lsn", Counter, "The number of the last change.";
     "log_durable_lsn", "tidegate_log_durable_lsn", Counter, "The number of the last change on disk.";
-    "log_segments", "tidegate_log_segments", Gauge, "Files of the log.";
+    "log_segments", "tidegate_log_segments", Gauge, "Files of the journal.";
     "log_lines_lost", "tidegate_log_lines_lost_total", Counter, "Lines of the server's log file that were lost.";
-    "aof_buffer_length", "tidegate_log_backlog_bytes", Gauge, "Bytes that the log has not written yet.";
+    "aof_buffer_length", "tidegate_log_backlog_bytes", Gauge, "Bytes that the journal has not written yet.";
 };
 
 /// Fields of INFO that describe the server, as labels.
@@ -200,9 +200,9 @@ fn figures(text: &mut String, ctx: &Ctx<'_>) {
         (
             "aof_last_bgrewrite_status",
             "redis_aof_last_bgrewrite_status",
-            "Whether the last rewrite of the log succeeded.",
+            "Whether the last snapshot to replace the journal succeeded.",
         ),
-        ("aof_last_write_status", "redis_aof_last_write_status", "Whether the log can be written."),
+        ("aof_last_write_status", "redis_aof_last_write_status", "Whether the journal can be written."),
     ] {
         if let Some(status) = fields.get(field) {
             single(text, metric, Kind::Gauge, help, u8::from(*status == "ok"));
@@ -221,7 +221,7 @@ fn about(text: &mut String, ctx: &Ctx<'_>) {
     if let Some(log) = log {
         let (help, seconds) = ("Duration of the slowest recent sync in seconds.", log.sync_time().as_secs_f64());
         single(text, "tidegate_log_sync_seconds", Kind::Gauge, help, seconds);
-        let (help, seconds) = ("Seconds spent writing and syncing the log.", log.busy_time().as_secs_f64());
+        let (help, seconds) = ("Seconds spent writing and syncing the journal.", log.busy_time().as_secs_f64());
         single(text, "tidegate_log_busy_seconds_total", Kind::Counter, help, seconds);
     }
     databases(text, ctx);

@@ -102,7 +102,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "bgrewriteaof",
         arity: 1,
-        summary: "Makes a snapshot that replaces the log before it, in the background.",
+        summary: "Makes a snapshot in the background and removes the part of the journal before it.",
         run: Run::Now(bgrewriteaof),
         ..SERVER
     },

@@ -248,8 +248,8 @@ impl Units {
 
     fn strange(&self, argv: Argv<'_>, offset: u64) -> ImportError {
         let (command, place) = (readable(argv), format!("{}, offset {offset}", self.place));
-        let text = "no database is called that".to_owned();
-        ImportError::Command { place, command, text, state: "all before it was applied" }
+        let text = "there is no such database".to_owned();
+        ImportError::Command { place, command, text, state: "everything before it was applied" }
     }
 }
 

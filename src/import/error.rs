@@ -66,7 +66,7 @@ pub enum ImportError {
     /// The last command or transaction of a file is incomplete, and `aof-load-truncated` forbids dropping it.
     #[error(
         "{}, offset {offset}: Unexpected end of file reading the append only file: a command or transaction begins here that was not \
-         written to its end. To do without it, set aof-load-truncated yes",
+         written to its end. To leave it out, set aof-load-truncated yes",
         path.display()
     )]
     Torn {
@@ -76,21 +76,21 @@ pub enum ImportError {
         offset: u64,
     },
     /// The target holds data that commands could change.
-    #[error("{peer}: it holds keys already, which commands could change: FLUSHALL it, or add --replace")]
+    #[error("{peer} already holds keys, which imported commands could change: send it FLUSHALL, or add --replace")]
     NotEmpty {
         /// The target.
         peer: String,
     },
     /// Another client changed the target's checkpoint.
-    #[error("{peer}: another import is at work there; this one has ended, and nothing was applied twice")]
+    #[error("{peer}: another import is running there; this one has ended, and nothing was applied twice")]
     Concurrent {
         /// The target.
         peer: String,
     },
     /// The target already has a key of this name.
     #[error(
-        "the target has a key \"{}\" in database {db} already; what was imported before it stays. To overwrite keys of the same \
-         name, add --replace",
+        "the target already has a key \"{}\" in database {db}; the keys imported before it stay. To overwrite keys of the \
+         same name, add --replace",
         excerpt::of_bytes(key)
     )]
     Exists {
@@ -109,8 +109,8 @@ pub enum ImportError {
     },
     /// A command unknown to the target. Nothing of its transaction was applied.
     #[error(
-        "{place}, offset {offset}: Unknown command '{name}' reading the append only file or stream: the target has none of this \
-         name; all before it was applied. To leave out such commands, add --skip-unknown"
+        "{place}, offset {offset}: Unknown command '{name}' reading the append only file or stream: the target has none of \
+         this name; everything before it was applied. To leave out such commands, add --skip-unknown"
     )]
     Unknown {
         /// The file or the sending server.

@@ -85,7 +85,7 @@ impl Files {
             manifest = manifest_of(aof_dir, names)?;
             // Redis creates the folder before it writes anything into it.
             if manifest.is_none() && fs::read_dir(aof_dir).map_err(|error| wrong(aof_dir, error))?.next().is_some() {
-                return Err(wrong(aof_dir, "it holds no manifest, which says what files there are"));
+                return Err(wrong(aof_dir, "it holds no manifest, the list of its files"));
             }
         }
         // A manifest is newer than the single file of Redis 6, which it may name.
@@ -99,7 +99,7 @@ impl Files {
             (None, Some(log)) => Files::of(vec![log]).map(Some),
             (Some(rdb), Some(log)) => {
                 let (rdb, log) = (rdb.display(), log.display());
-                let what = format!("it holds {rdb} and {log}, and does not say which is up to date: name one of them");
+                let what = format!("it holds {rdb} and {log}, and nothing says which is up to date: name one of them");
                 Err(wrong(folder, what))
             }
         }

@@ -236,7 +236,7 @@ pub(super) fn next<R: Read>(reader: &mut Reader<R>, to: &mut impl Destination) -
         Record::Keys { db, keys } => to.expect(db, keys),
         Record::Library(text) => to.library(&text)?,
         Record::ModuleAux { module } => {
-            to.report().leave_out(format!("what the module type {module} keeps beside the keys"));
+            to.report().leave_out(format!("data that the module type {module} keeps beside the keys"));
         }
         Record::Key(record) if record.is_empty() => to.report().leave_out("an empty key".to_owned()),
         Record::Key(record) => to.key(&record)?,

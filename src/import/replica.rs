@@ -85,7 +85,7 @@ pub(super) fn follow(
     introduce(&mut primary)?;
     let (checkpoint, rest) = match target.checkpoint()? {
         Some(checkpoint) => {
-            progress.say(&format!("goes on at offset {}", checkpoint.offset));
+            progress.say(&format!("continues at offset {}", checkpoint.offset));
             (resume(&mut primary, &checkpoint, target)?, Vec::new())
         }
         None => begin(&mut primary, target, &mut progress)?,
@@ -256,7 +256,7 @@ fn resume(
         }
         Answer::Snapshot { .. } => {
             let what = format!(
-                "it can't go on at offset {} of the history {}: it has been restarted or replaced, or its backlog does not reach \
+                "it can't continue at offset {} of the history {}: it has been restarted or replaced, or its backlog does not reach \
                  back so far (see repl-backlog-size). The target: {START_AGAIN}",
                 checkpoint.offset, checkpoint.id
             );
@@ -376,8 +376,8 @@ impl<'f> Status<'f> {
         (self.told, self.commands) = (Instant::now(), target.report.commands);
         let lag = match primary_offset(self.server) {
             Ok(primary) => format!("{} bytes behind", primary.saturating_sub(offset)),
-            // Following uses its own connection, which will report any error.
-            Err(error) => format!("how far behind is not known: {error}"),
+            // The following uses its own connection, which will report any error.
+            Err(error) => format!("unknown how far behind: {error}"),
         };
         progress
             .say(&format!("offset {offset}, {lag}; {:.0} commands a second", commands as f64 / elapsed.as_secs_f64()));

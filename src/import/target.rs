@@ -306,9 +306,9 @@ impl<'s> Target<'s> {
             Checkpoint { refused, ..checkpoint.clone() }.with_words(|words| self.connection.call(words))?;
         }
         let state = if was_run {
-            "all others up to here were applied"
+            "all other commands up to here were applied"
         } else {
-            "its transaction was not applied, all before it was"
+            "its transaction was not applied; everything before it was"
         };
         Err(ImportError::Command { place, command, text, state })
     }

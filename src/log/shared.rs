@@ -427,7 +427,7 @@ impl Shared {
         let path = self.directory.segment(old);
         tracing::warn!(
             "{}: a segment that is no longer needed can't be removed or used again: {error}; the server \
-             tries again when the journal is cut, and at the next start",
+             tries again when the journal is truncated, and at the next start",
             path.display()
         );
         false

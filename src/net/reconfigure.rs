@@ -54,7 +54,7 @@ impl Reconfigure for Network {
         let files = stamps(config);
         let acceptor = read(config)?;
         self.listen(before, config).map_err(|error| {
-            tracing::warn!("the server listens where it did: {error}");
+            tracing::warn!("the server keeps listening where it did: {error}");
             if before.bind == config.bind { NetworkRefusal::Port } else { NetworkRefusal::Address }
         })?;
         self.table.set_acceptor(acceptor);
@@ -99,7 +99,7 @@ pub(crate) fn stamps(config: &Config) -> Vec<Stamp> {
 /// Reads all files of certificates and keys.
 fn read(config: &Config) -> Result<Option<Acceptor>, NetworkRefusal> {
     acceptor(config).map_err(|error| {
-        tracing::warn!("TLS stays as it was: {error}");
+        tracing::warn!("the settings of TLS stay as they were: {error}");
         NetworkRefusal::Tls
     })
 }
@@ -146,7 +146,7 @@ impl Network {
 fn reopen(config: &Config, listener: &Listener) {
     let again = listener.reopen(backlog(config)).and_then(|()| listener.mark(config.socket_mark_id));
     if let Err(error) = again {
-        tracing::warn!("the server listens no more on {}: {error}", listener.place());
+        tracing::warn!("the server no longer listens on {}: {error}", listener.place());
     }
 }
 

@@ -265,7 +265,7 @@ impl Shared {
             sleep(END_LOOK_AGAIN).await;
         };
         if unsent > 0 {
-            tracing::warn!(unsent, "some clients did not read what they were answered");
+            tracing::warn!(unsent, "some clients did not read all of their replies");
         }
         tracing::info!(clients, "connections are closed");
     }
@@ -316,7 +316,7 @@ pub(crate) async fn serve<E: From<std::io::Error>>(
     shared.sockets.stop_listening();
     shared.send_rest().await;
     if let Err(error) = shared.engine.borrow_mut().server.persistence.close() {
-        tracing::error!("the log could not be closed: {error}");
+        tracing::error!("the journal could not be closed: {error}");
     }
     // Tools that start a Redis for their tests wait for these words.
     tracing::info!(reason, "Tidegate is now ready to exit, bye bye...");

@@ -44,7 +44,7 @@ pub(crate) enum TlsError {
         reason: String,
     },
     /// A parameter contains an unknown word.
-    #[error("{parameter}: \"{word}\" is not there; there are {known}")]
+    #[error("{parameter}: \"{word}\" is not supported; supported are {known}")]
     Word {
         /// The parameter's name.
         parameter: &'static str,
@@ -160,7 +160,7 @@ fn private_key(file: &Named, password: &[u8]) -> Result<PrivateKeyDer<'static>, 
     let (begin, end) = (pem.find(ENCRYPTED[0]), pem.find(ENCRYPTED[1]));
     if let Some((begin, end)) = begin.zip(end).filter(|(begin, end)| begin < end) {
         if password.is_empty() {
-            return Err(file.error("it is encrypted, and there is no tls-key-file-pass"));
+            return Err(file.error("it is encrypted, and tls-key-file-pass is not set"));
         }
         let (_, encrypted) =
             SecretDocument::from_pem(&pem[begin..end + ENCRYPTED[1].len()]).map_err(|error| file.error(error))?;
@@ -169,7 +169,7 @@ fn private_key(file: &Named, password: &[u8]) -> Result<PrivateKeyDer<'static>, 
         return Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into());
     }
     if pem.contains("\nProc-Type: 4,ENCRYPTED") {
-        return Err(file.error("it is encrypted in the way of old; `openssl pkcs8 -topk8` makes a new file of it"));
+        return Err(file.error("it is encrypted in an old format; convert it with `openssl pkcs8 -topk8`"));
     }
     PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|error| file.error(error))
 }
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(chosen("ALL:!ALL"), Ok(Vec::new()));
         let refused = chosen("AES128-SHA256").expect_err("it has no forward secrecy");
         assert!(
-            refused.starts_with("tls-ciphers: \"AES128-SHA256\" is not there; there are DEFAULT ECDHE-"),
+            refused.starts_with("tls-ciphers: \"AES128-SHA256\" is not supported; supported are DEFAULT ECDHE-"),
             "{refused}"
         );
     }
@@ -377,6 +377,6 @@ mod tests {
         assert_eq!(versions(b"").map(|versions| versions.len()).ok(), Some(2));
         assert_eq!(versions(b"tlsv1.3").expect("it is known")[0].version, rustls::ProtocolVersion::TLSv1_3);
         let refused = versions(b"TLSv1.1 TLSv1.2").expect_err("1.1 is broken").to_string();
-        assert_eq!(refused, "tls-protocols: \"TLSv1.1\" is not there; there are TLSv1.2 TLSv1.3");
+        assert_eq!(refused, "tls-protocols: \"TLSv1.1\" is not supported; supported are TLSv1.2 TLSv1.3");
     }
 }

@@ -164,7 +164,7 @@ impl Journal {
         self.state = state;
         Some(match state {
             State::Good => {
-                tracing::warn!("the journal is written again: commands that write are taken");
+                tracing::warn!("the journal is written again: commands that write are accepted");
                 Change::Good
             }
             State::Full => {

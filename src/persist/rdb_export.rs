@@ -92,7 +92,7 @@ enum ExportError {
     #[error(transparent)]
     File(#[from] io::Error),
     /// The journal is full or has failed.
-    #[error("given up, because the log needs the space or has failed")]
+    #[error("given up, because the journal needs the space or has failed")]
     LogFirst,
     /// A value needs a newer version of RDB than the file has.
     #[error("a value needs a newer version of RDB")]

@@ -191,7 +191,7 @@ impl Persistence {
                 Err(error) => self.conclude(env, Ok((ended, Rdb::not_written(&error))), Ok(())),
             },
             Err(_) => {
-                let rdb = Rdb::not_written("the log behind it could not be begun");
+                let rdb = Rdb::not_written("the journal behind the snapshot could not begin");
                 self.conclude(env, Ok((ended, rdb)), begun);
             }
         }
@@ -231,16 +231,16 @@ impl Persistence {
         }
         if let Err(error) = &outcome {
             let safe = match &self.journal {
-                Some(_) => "All data is in the log still",
-                None => "What has changed since the last one is in memory only",
+                Some(_) => "All data is still in the journal",
+                None => "Changes since the last snapshot are in memory only",
             };
-            tracing::error!("no snapshot was made: {error}. {safe}; mend that, and call BGSAVE");
+            tracing::error!("no snapshot was made: {error}. {safe}; remove the cause and call BGSAVE");
         }
         if let Err(error) = begun {
             let history = self.saving.history_mut(Purpose::Rewrite);
             history.tried_ms = env.clock.steady_ms();
             history.end(false);
-            tracing::error!("the log could not be begun: {error}. What changes is in memory only until it has");
+            tracing::error!("the journal could not begin: {error}. Until it begins, changes are in memory only");
         }
         self.saving.failure = outcome.as_ref().err().cloned();
         let told = outcome.and_then(|(ended, rdb)| self.note_saved(env, purpose, wants_rdb, &ended, rdb));
@@ -263,7 +263,7 @@ impl Persistence {
             saving.has_export_failed = matches!(rdb, Rdb::Failed(_));
         }
         if let Rdb::Failed(error) = rdb {
-            tracing::error!("{error}. The snapshot is complete, and a start reads it; mend that, and call BGSAVE");
+            tracing::error!("{error}. The snapshot is complete and will be read; remove the cause and call BGSAVE");
             saving.points_since_ms = env.clock.steady_ms();
             return Err(error);
         }
@@ -408,7 +408,7 @@ impl Persistence {
         self.journal = Some(Journal::new(log, lsn));
         self.tail = Some(tail);
         self.saving.log_bytes_offset = 0;
-        tracing::info!("the log has begun behind Lsn {lsn}: from here on changes are in it before they are answered");
+        tracing::info!("the journal has begun behind Lsn {lsn}: from now on it has changes before replies leave");
         Ok(())
     }
 
@@ -442,15 +442,15 @@ impl Persistence {
         if let Some(journal) = self.journal.take() {
             self.end_beside(move || {
                 if let Err(error) = journal.log.close() {
-                    // Everything is durable; only the mark that nothing follows is missing.
-                    tracing::warn!("the log could not be marked as closed: {error}");
+                    // All is durable: only the mark is missing that says that nothing follows.
+                    tracing::warn!("the journal could not be marked as closed: {error}");
                 }
             });
         }
         ks.forget_in_flight();
         self.news.changes_admission = true;
         self.news.releases_all = true;
-        tracing::warn!("the log was closed: from here on changes are in memory only, until a snapshot is made");
+        tracing::warn!("the journal was closed: from now on changes are in memory only, until a snapshot is made");
         Ok(())
     }
 }

@@ -150,16 +150,16 @@ impl Transfer {
         if self.left_out > 0 {
             tracing::warn!(
                 keys = self.left_out,
-                "left out of what was sent as RDB: locks, gates and stocks, which Redis does not have"
+                "left out of the RDB snapshot for a client: locks, gates and stocks, which Redis does not have"
             );
         }
         if self.without_delayed > 0 {
             tracing::warn!(
                 streams = self.without_delayed,
-                "left out of what was sent as RDB: delayed messages of streams, which Redis does not have"
+                "left out of the RDB snapshot for a client: delayed messages of streams, which Redis does not have"
             );
         }
-        tracing::info!(keys = self.keys, "sent a snapshot as RDB; the link ends with it");
+        tracing::info!(keys = self.keys, "sent a snapshot as RDB; the connection ends with it");
         Ok((rest, None))
     }
 }

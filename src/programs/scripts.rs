@@ -383,7 +383,7 @@ impl Scripts {
     /// SCRIPT LINT: returns the findings for the text of a script or a library.
     pub fn lint<R>(&mut self, text: &[u8], table: &CommandTable<R>) -> Result<BTreeSet<Warning>, Error> {
         if text.len() > SCRIPT_LINT_MAX_BYTES {
-            return Err(Error::owned(format!("ERR LINT looks at scripts of at most {SCRIPT_LINT_MAX_BYTES} bytes")));
+            return Err(Error::owned(format!("ERR LINT examines scripts of at most {SCRIPT_LINT_MAX_BYTES} bytes")));
         }
         let vm = self.vm.as_mut().ok_or(NESTED)?;
         // Compile errors are reported in the compiler's own words, which script authors know.

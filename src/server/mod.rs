@@ -117,7 +117,7 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
     if config.disable_thp
         && let Err(error) = huge_pages::disable()
     {
-        tracing::warn!("the system goes on with huge pages, which may stall the server for moments: {error}");
+        tracing::warn!("huge pages can't be turned off, so the server may stall for moments: {error}");
     }
     if let Err(error) = config.adjust_oom_score() {
         tracing::warn!("oom-score-adj has no effect: {error}");
@@ -185,7 +185,7 @@ fn write_pid_file(config: &Config) -> Option<PidFile> {
     match PidFile::write(&path) {
         Ok(file) => Some(file),
         Err(error) => {
-            tracing::warn!("there is no pidfile {}: {error}", path.display());
+            tracing::warn!("the pidfile {} can't be written: {error}", path.display());
             None
         }
     }
@@ -195,10 +195,10 @@ fn write_pid_file(config: &Config) -> Option<PidFile> {
 async fn reopen_log(mut hangup: Signal) {
     while hangup.recv().await.is_some() {
         match logging::reopen() {
-            Ok(Some(path)) => tracing::info!("SIGHUP: the log goes on in a fresh {}", path.display()),
+            Ok(Some(path)) => tracing::info!("SIGHUP: the log continues in a new {}", path.display()),
             Ok(None) => {}
             Err(error) => {
-                tracing::error!("SIGHUP: the log goes on in the old file, as a new one can't be opened: {error}")
+                tracing::error!("SIGHUP: the log continues in the old file, because a new one can't be opened: {error}")
             }
         }
     }
@@ -264,7 +264,7 @@ impl Start {
             (own, found) => match found? {
                 Some(import) => {
                     let names = import.names();
-                    tracing::info!("imports the data of Redis that was found here: {names}");
+                    tracing::info!("importing the data of Redis that was found here: {names}");
                     let directory = match own {
                         // Opening checks whether the directory only seems to be empty because it is damaged.
                         Some(own) => Some(own.into_directory()?).filter(|_| has_log),
@@ -329,8 +329,8 @@ impl Start {
                     engine.server.persistence.saving.lives_at(path);
                     engine.server.set_loading(None);
                     return Ok(format!(
-                        "data: in memory only, {report}; durable: snapshots only; until there is one a restart imports {names} \
-                         again"
+                        "data: in memory only, {report}; durable: snapshots only; until the first one a restart imports \
+                         {names} again"
                     ));
                 }
                 tracing::info!(
@@ -343,9 +343,9 @@ impl Start {
         engine.server.set_loading(None);
         let promise = match (engine.server.config.appendonly, engine.server.config.appendfsync) {
             (true, AppendFsync::Always) => "every OK is on disk",
-            (true, AppendFsync::EverySecond) => "what is older than a second is on disk",
-            (true, AppendFsync::No) => "when the system writes it to disk",
-            (false, _) => "what was there, and each snapshot; what changes is in memory only",
+            (true, AppendFsync::EverySecond) => "changes older than a second are on disk",
+            (true, AppendFsync::No) => "changes are on disk when the system writes them",
+            (false, _) => "the loaded data and each snapshot; changes are in memory only",
         };
         Ok(format!("data: {} ({keys} keys, Lsn {last}); durable: {promise}", path.display()))
     }
@@ -354,7 +354,7 @@ impl Start {
 /// Logs how the previous server ended, as far as known.
 fn tell_of_crash(recovered: &Recovered) {
     if let Some(damage) = &recovered.passed_over {
-        tracing::warn!("{damage}; what this snapshot had replaced was read in its place: nothing is missing");
+        tracing::warn!("{damage}; the files that this snapshot had replaced were read instead: nothing is missing");
     }
     match &recovered.torn {
         Some(TornTail { path, offset, .. }) => {
@@ -364,7 +364,7 @@ fn tell_of_crash(recovered: &Recovered) {
             );
         }
         None if !recovered.is_clean && recovered.last > Lsn::NONE => {
-            tracing::info!("the server before this one was killed; nothing is missing");
+            tracing::info!("the previous server was killed; nothing is missing");
         }
         None => {}
     }

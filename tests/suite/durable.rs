@@ -92,7 +92,7 @@ fn a_directory_has_one_server() {
 #[test]
 fn an_orderly_end_is_told_from_a_kill() {
     let dir = tempfile::tempdir().unwrap();
-    let killed = "the server before this one was killed; nothing is missing";
+    let killed = "the previous server was killed; nothing is missing";
     for policy in ["always", "everysec", "no"] {
         let mut server = start_with(dir.path(), &["--appendfsync", policy]);
         let mut c = server.raw();

@@ -148,7 +148,7 @@ fn what_was_answered_is_sent() {
     let began = Instant::now();
     assert!(server.ends_well());
     assert!(began.elapsed() < Duration::from_secs(30));
-    let told = "some clients did not read what they were answered";
+    let told = "some clients did not read all of their replies";
     until(|| server.log().contains(told), told);
     drop(sleeps);
 }

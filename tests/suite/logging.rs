@@ -175,6 +175,6 @@ fn the_pidfile_is_no_link() {
     fs::write(&precious, "precious").expect("written");
     symlink(&precious, &path).expect("a link");
     let server = Server::start(Program::Tidegate, &["--pidfile", path.to_str().expect("text")]);
-    until(|| server.log().contains("there is no pidfile"), "it says why");
+    until(|| server.log().contains("the pidfile"), "it says why");
     assert_eq!(fs::read_to_string(&precious).expect("there"), "precious");
 }

@@ -253,7 +253,7 @@ fn traps_are_found() {
     for (script, error) in [
         ("return (", "ERR Error compiling script (new function): user_script:1: unexpected symbol near '<eof>'"),
         (&"0".repeat(40), "NOSCRIPT No script or function with this name."),
-        (&" ".repeat((1 << 20) + 1), "ERR LINT looks at scripts of at most 1048576 bytes"),
+        (&" ".repeat((1 << 20) + 1), "ERR LINT examines scripts of at most 1048576 bytes"),
     ] {
         assert_eq!(raw.command(&["SCRIPT", "LINT", script]), Value::error(error));
     }

@@ -81,7 +81,7 @@ fn goes_on(server: Server, disk: &SmallDisk, keys: i64, others: &Path) {
     let keys = keys + fill(&mut c, "more");
     assert_eq!(c.command(&["DBSIZE"]), Value::Integer(keys));
     assert_eq!(info(&mut c, "aof_last_write_status"), "err");
-    let told = "the log's disk is full";
+    let told = "the journal's disk is full";
     until(|| server.log().contains(told), told);
     // It shuts down in order, as far as it can, and starts again.
     drop(server);

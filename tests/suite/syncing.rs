@@ -26,7 +26,7 @@ fn redis_cli_fetches_a_file_that_redis_loads() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("dump.rdb");
     fetch(&server, "--rdb", &file);
-    let told = "left out of what was sent as RDB: locks, gates and stocks, which Redis does not have keys=3";
+    let told = "left out of the RDB snapshot for a client: locks, gates and stocks, which Redis does not have keys=3";
     until(|| server.log().contains(told), told);
     let checked = Command::new("redis-check-rdb").arg(&file).output();
     if let Ok(checked) = checked {

@@ -263,7 +263,7 @@ fn new_certificates_are_found_where_somebody_looks_for_them() {
         std::fs::copy(from, server.authority.dir.path().join(name)).expect("a file in place of another");
     };
     replace(&renewed.certificate_file, "server.crt");
-    until(|| server.server.log().contains("TLS stays as it was"), "it looks");
+    until(|| server.server.log().contains("the settings of TLS stay as they were"), "it looks");
     assert_eq!(shown(&server), before);
     replace(&renewed.key_file, "server.key");
     until(|| shown(&server) == renewed.certificate, "it finds the key, too");

@@ -188,7 +188,10 @@ pub(super) enum OnceError {
 pub(super) enum TokenError {
     #[error("STALE The lease of this fencing token has ended, so the command was not run")]
     Stale,
-    #[error("ERR the fencing token must be a whole number of at least 1, as returned by LOCK.ACQUIRE or GATE.ACQUIRE")]
+    #[error(
+        "ERR the fencing token must be a whole number of at least 1, as returned by LOCK.ACQUIRE, GATE.ACQUIRE or \
+         STOCK.RESERVE"
+    )]
     NotGiven,
     #[error("ERR the fencing token must be a whole number from 0 to {RESTORED_TOKEN_MAX}")]
     OutOfRange,

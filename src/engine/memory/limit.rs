@@ -76,7 +76,7 @@ impl ServerState {
             tracing::warn!(
                 maxmemory = self.config.maxmemory,
                 used = allocated_bytes(),
-                "maxmemory is less than what is used: keys are evicted, or commands refused, as maxmemory-policy says"
+                "maxmemory is less than the memory in use: keys are evicted, or commands refused (maxmemory-policy)"
             );
         }
         for session in self.clients.sessions.iter_mut().chain(std::iter::once(current)) {

@@ -89,10 +89,10 @@ pub struct Refused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAdded {
     /// There is no such database.
-    #[error("there is no such database: see `databases`")]
+    #[error("its database does not exist: raise `databases`")]
     NoDatabase,
     /// A key of this name was added before.
-    #[error("it is there twice")]
+    #[error("it occurs twice")]
     Exists,
 }
 

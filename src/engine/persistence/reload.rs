@@ -37,7 +37,7 @@ impl Engine {
         }
         let is_on_disk = self.server.persist(&mut self.ks, |persistence, _, _| persistence.drain());
         if self.server.persistence.journal.is_some() && !is_on_disk {
-            return Err("the journal takes nothing".to_owned());
+            return Err("the journal accepts no changes".to_owned());
         }
         self.server.persistence.saving.await_ended_log();
         let mut fresh = self.beside()?;
@@ -55,7 +55,7 @@ impl Engine {
         if !reload.keep {
             self.empty();
         } else if !reload.merge && self.shares_names_with(&fresh) {
-            return Err("what is read is there already".to_owned());
+            return Err("the data that was read exists already".to_owned());
         }
         self.add_from(&mut fresh)
     }

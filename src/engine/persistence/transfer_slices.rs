@@ -31,7 +31,7 @@ impl Engine {
                     session.transfer = rest;
                 }
                 Ok(_) => {
-                    tracing::warn!(client = key.id, "closed: what it should be sent is lost");
+                    tracing::warn!(client = key.id, "closed: the journal failed before it had the changes to be sent");
                     session.kill();
                 }
                 Err(error) => {

@@ -53,7 +53,7 @@ impl ServerState {
                     script = %script.subject.iter().map(|subject| subject.name.escape_ascii().to_string()).collect::<String>(),
                     client = script.caller.id,
                     ran_ms = ran.as_millis() as u64,
-                    "a script is slow: others are answered -BUSY; SCRIPT KILL or FUNCTION KILL ends it"
+                    "a script is slow: other clients get -BUSY; SCRIPT KILL or FUNCTION KILL ends it"
                 );
             }
             if since(script.last_look_ticks) >= LOOK_EVERY {

@@ -196,7 +196,7 @@ impl ServerState {
             if let Some(monitor) = self.clients.sessions.get_mut(key).filter(|monitor| !monitor.killed) {
                 tracing::warn!(
                     client = key.id,
-                    "closed: a script or transaction has called more than MONITOR can show"
+                    "closed: a script or transaction made more calls than MONITOR can show"
                 );
                 self.meters.stats.output_limit_disconnections += 1;
                 monitor.close_at_once();

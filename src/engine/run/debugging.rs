@@ -64,7 +64,7 @@ pub(crate) fn debug_session(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &m
     };
     conversation.unsent.extend_from_slice(ctx.reply.as_bytes());
     ctx.reply.truncate(0);
-    tracing::info!(client = ctx.session.key.id, "a client debugs a script: it holds the server");
+    tracing::info!(client = ctx.session.key.id, "a client is debugging a script, which blocks the server");
     let done = run(ctx, &mut conversation);
     conversation.exchange(ctx, Duration::ZERO);
     // Bytes that the socket does not take now go before the script's last lines, and the lines before its reply, once
@@ -176,7 +176,7 @@ impl Host for DebugHost<'_, '_> {
                     let client = self.host.ctx.session.key.id;
                     tracing::warn!(
                         client,
-                        "the script is ended: its debugging has lasted for script-debug-session-limit"
+                        "the script was aborted: its debugging session reached script-debug-session-limit"
                     );
                 }
                 Verdict::Kill
@@ -203,7 +203,7 @@ impl Console for DebugHost<'_, '_> {
         let timeout = Duration::from_secs(self.host.ctx.server.config.script_debug_timeout_s.into());
         loop {
             if self.has_lasted() {
-                return Answer::End("ERR the debugging session has lasted for script-debug-session-limit");
+                return Answer::End("ERR the debugging session reached script-debug-session-limit");
             }
             self.conversation.exchange(self.host.ctx, LOOK_EVERY);
             match self.conversation.next_command() {
@@ -220,8 +220,8 @@ impl Console for DebugHost<'_, '_> {
             }
             if self.since(self.conversation.heard_ticks) >= timeout {
                 return Answer::End(match self.conversation.unsent.len() > DEBUG_UNSENT_MAX_BYTES {
-                    true => "ERR the client of the debugger was too slow to read for script-debug-timeout",
-                    false => "ERR the client of the debugger said nothing for script-debug-timeout",
+                    true => "ERR the client of the debugger did not read its output within script-debug-timeout",
+                    false => "ERR the client of the debugger sent nothing within script-debug-timeout",
                 });
             }
         }

@@ -28,7 +28,7 @@ use crate::spec::{Databases, Flags, Group};
 
 /// The reply to a call that would make a unit longer than the journal takes.
 const UNIT_IS_FULL: Error = Error::text(
-    "ERR What one command, transaction or script changes would take more than 1 GB of the log. Change less at a time",
+    "ERR the changes of this command, transaction or script exceed 1 GB of the journal. Change less at a time",
 );
 
 impl Session {

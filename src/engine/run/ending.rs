@@ -122,7 +122,7 @@ impl ServerState {
             self.ending.shutdown = Some(how);
             return Ok(Ends::Now);
         }
-        tracing::info!(reason, "the server ends when a snapshot is made; until then it is read from, and writes wait");
+        tracing::info!(reason, "the server ends when a snapshot is complete; until then reads go on, and writes wait");
         let until_ms = self.time.clock.steady_ms() + i64::from(self.config.shutdown_timeout_s) * 1_000;
         let concluded = self.persistence.saving.concluded + 1 + u64::from(self.persistence.saving.is_ending());
         let (current, waiting) = match asked_by {
@@ -159,7 +159,7 @@ impl ServerState {
         if self.ending.awaited.is_none() || self.ending.shutdown.is_some() {
             return false;
         }
-        tracing::warn!("the end of the server was called off");
+        tracing::warn!("the shutdown was called off");
         self.stop_ending(ks, Some(current));
         true
     }
@@ -182,5 +182,5 @@ impl ServerState {
 }
 
 fn tell_of_failure(reason: &str) {
-    tracing::error!("{reason}, and the data can't be saved: the server goes on. SHUTDOWN NOSAVE ends it all the same");
+    tracing::error!("{reason}, but the data can't be saved: the server keeps running. SHUTDOWN NOSAVE ends it");
 }

@@ -369,7 +369,7 @@ impl Engine {
         self.commit(unit, &mut []);
         if cut > 0 {
             tracing::warn!(
-                "{cut} leases ended later than any may that is given now: the clock was ahead when they were. They end in {} days",
+                "{cut} leases were cut to {} days, the longest allowed: the clock was ahead when they were granted",
                 LEASE_MAX_MS / (24 * 60 * 60 * 1000)
             );
         }

@@ -57,7 +57,7 @@ impl Clients {
             let may_go = self.sessions.iter_mut().filter(|session| !session.no_evict && !session.killed);
             let Some(most) = may_go.max_by_key(|session| session.weight) else { return };
             let weight = std::mem::take(&mut most.weight);
-            tracing::warn!(client = most.key.id, held = weight, "closed: clients hold more than maxmemory-clients");
+            tracing::warn!(client = most.key.id, held = weight, "closed: clients exceed maxmemory-clients");
             most.close_at_once();
             self.bytes -= weight as u64;
             stats.evicted_clients += 1;

@@ -180,7 +180,7 @@ pub struct ImportSource {
 impl ImportSource {
     /// Begins an import by the client of this id. The text log says so, since other clients are affected.
     pub fn of_client(client: u64, hold: ExpiryHold) -> ImportSource {
-        tracing::warn!(client, "CLIENT IMPORT-SOURCE ON: until this client has ended its import, nothing expires");
+        tracing::warn!(client, "CLIENT IMPORT-SOURCE ON: nothing expires until this client ends its import");
         ImportSource { _hold: hold, client: Some(client) }
     }
 
@@ -195,7 +195,7 @@ impl Drop for ImportSource {
         if let Some(client) = self.client {
             tracing::warn!(
                 client,
-                "this client's import has ended; unless another one goes on, what is overdue expires"
+                "this client's import has ended; overdue keys expire now, unless another import is in progress"
             );
         }
     }

@@ -152,7 +152,7 @@ fn watch<R>(registry: &Weak<Registry>, table: &CommandTable<R>) {
                 let Client { address, name } = registry.clients.get(&client).map(|at| at.clone()).unwrap_or_default();
                 let command = table.by_index(command).map_or("?", |entry| &entry.full_name);
                 let ran_ms = ran.as_millis() as u64;
-                tracing::warn!(client, address, name, command, ran_ms, "one command holds up all others");
+                tracing::warn!(client, address, name, command, ran_ms, "a command is holding up all others");
             }
         }
         drop(registry);

@@ -201,11 +201,9 @@ fn a_damaged_dump_is_refused_and_nothing_is_kept() {
     let value = b"value:000000000000000000010000";
     let at = whole.windows(value.len()).position(|window| window == value).unwrap();
     flipped[at + value.len() - 1] ^= 1;
-    for (file, why) in [
-        (&whole[..whole.len() - 3], "cut off"),
-        (&flipped, "checksum"),
-        (&twice.finish().unwrap(), "it is there twice"),
-    ] {
+    for (file, why) in
+        [(&whole[..whole.len() - 3], "cut off"), (&flipped, "checksum"), (&twice.finish().unwrap(), "it occurs twice")]
+    {
         std::fs::write(&path, file).unwrap();
         let (mut engine, mut start) = begin(dir.path());
         let error = refusal(&mut engine, &mut start);

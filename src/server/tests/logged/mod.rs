@@ -346,7 +346,7 @@ fn a_unit_longer_than_the_log_takes_is_refused_before_it_changes_anything() {
     let mut bench = Bench::new();
     let half = vec![b'x'; crate::base::limits::UNIT_MAX_BYTES / 2];
     let whole = vec![b'x'; crate::base::limits::UNIT_MAX_BYTES];
-    let refused = "-ERR What one command, transaction or script changes would take more than 1 GB";
+    let refused = "-ERR the changes of this command, transaction or script exceed 1 GB";
     let script = b"for i = 1, 3 do redis.call('SET', 'k' .. i, ARGV[1]) end";
     for (words, reply) in [
         (&[&b"EVAL"[..], script, b"0", &half][..], refused),
@@ -360,7 +360,7 @@ fn a_unit_longer_than_the_log_takes_is_refused_before_it_changes_anything() {
     }
     bench.feed(0, &[&[b"MULTI"], &[b"SET", b"a", &half], &[b"SET", b"b", &half], &[b"SET", b"c", b"1"], &[b"EXEC"]]);
     let sent = bench.sent(0).expect("there is space");
-    assert!(sent.contains("*3\\r\\n+OK\\r\\n-ERR What one") && sent.ends_with("+OK\\r\\n"), "{sent}");
+    assert!(sent.contains("*3\\r\\n+OK\\r\\n-ERR the changes") && sent.ends_with("+OK\\r\\n"), "{sent}");
     // Large units do not pile up in one block.
     let set: &[&[u8]] = &[b"SET", b"a", &half];
     bench.feed(0, &[set; 40]);
@@ -422,7 +422,7 @@ fn effects_longer_than_their_command_are_refused_before_they_change_anything() {
         let command: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
         bench.feed(0, &[&command, &[b"EXISTS", b"to"], &[b"SCARD", b"set"], &[b"XLEN", b"held"]]);
         let sent = bench.sent(0).expect("there is space");
-        let refused = "-ERR What one command, transaction or script changes would take more than 1 GB";
+        let refused = "-ERR the changes of this command, transaction or script exceed 1 GB";
         let unchanged = ":0\\r\\n:6\\r\\n:6\\r\\n";
         assert!(sent.starts_with(refused) && sent.ends_with(unchanged), "{name}: {}", &sent[..sent.len().min(300)]);
     }
@@ -470,7 +470,7 @@ fn as_many_members_are_taken_as_the_log_takes() {
         let sent = bench.sent(0).expect("there is space");
         (sent[..sent.len().min(20)].to_owned(), bench.log().written_bytes() - before)
     };
-    assert_eq!(spop(&mut bench, fits + 1), ("-ERR What one comman".to_owned(), 0));
+    assert_eq!(spop(&mut bench, fits + 1), ("-ERR the changes of ".to_owned(), 0));
     let (sent, written) = spop(&mut bench, fits);
     assert!(sent.starts_with(&format!("*{fits}\\r\\n")), "{sent}");
     let recorded = written as usize - HEAD_BYTES - unit_head(1, 1, 0).len();
