@@ -182,7 +182,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             run: Run::Now(help),
             ..SUB
         },
-        Command { name: "reset", summary: "Forgets what was found.", run: Run::Now(reset), ..SUB },
+        Command { name: "reset", summary: "Discards the results of the collection.", run: Run::Now(reset), ..SUB },
         Command {
             name: "start",
             arity: -2,
@@ -193,7 +193,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             run: Run::Now(start),
             ..SUB
         },
-        Command { name: "stop", summary: "Ends the collection; what it has found stays.", run: Run::Now(stop), ..SUB },
+        Command { name: "stop", summary: "Ends the collection; its results stay.", run: Run::Now(stop), ..SUB },
     ],
     run: Run::Container,
     ..Command::EMPTY

@@ -87,13 +87,15 @@ const FIGURES: &[Figure] = figures! {
     "rdb_current_bgsave_time_sec", "redis_rdb_current_bgsave_duration_sec", Gauge,
         "Seconds since the snapshot in progress began.";
     "rdb_saves", "redis_rdb_saves_total", Counter, "Snapshots made.";
-    "aof_enabled", "redis_aof_enabled", Gauge, "Whether changes are logged.";
-    "aof_rewrite_in_progress", "redis_aof_rewrite_in_progress", Gauge, "Whether a snapshot is being made to replace the journal.";
-    "aof_rewrite_scheduled", "redis_aof_rewrite_scheduled", Gauge, "Whether a snapshot to replace the journal is scheduled.";
+    "aof_enabled", "redis_aof_enabled", Gauge, "Whether changes are written to the journal.";
+    "aof_rewrite_in_progress", "redis_aof_rewrite_in_progress", Gauge,
+        "Whether a snapshot is being made to replace the journal.";
+    "aof_rewrite_scheduled", "redis_aof_rewrite_scheduled", Gauge,
+        "Whether a snapshot to replace the journal is scheduled.";
     "aof_last_rewrite_time_sec", "redis_aof_last_rewrite_duration_sec", Gauge,
         "Duration of the last snapshot that replaced the journal, in seconds.";
     "aof_current_rewrite_time_sec", "redis_aof_current_rewrite_duration_sec", Gauge,
-        "Seconds since the rewrite in progress began.";
+        "Seconds since a snapshot that is to replace the journal began.";
     "aof_current_size", "redis_aof_current_size_bytes", Gauge, "Bytes of the snapshot and the journal.";
     "aof_base_size", "redis_aof_base_size_bytes", Gauge, "Bytes of the snapshot.";
     "total_connections_received", "redis_connections_received_total", Counter, "Connections accepted.";
@@ -128,7 +130,8 @@ const FIGURES: &[Figure] = figures! {
     "used_cpu_user_main_thread", "redis_cpu_user_main_thread_seconds_total", Counter,
         "CPU seconds of the engine's thread.";
     "eventloop_cycles", "tidegate_eventloop_turns_total", Counter, "Turns of the event loop.";
-    "eventloop_duration_sum", "tidegate_eventloop_microseconds_total", Counter, "Microseconds of these turns.";
+    "eventloop_duration_sum", "tidegate_eventloop_microseconds_total", Counter,
+        "Microseconds of turns of the event loop.";
     "eventloop_duration_cmd_sum", "tidegate_commands_microseconds_total", Counter, "Microseconds of clients' commands.";
     "number_of_cached_scripts", "tidegate_scripts", Gauge, "Scripts in the cache.";
     "number_of_functions", "tidegate_functions", Gauge, "Functions loaded.";
@@ -236,7 +239,7 @@ fn databases(text: &mut String, ctx: &Ctx<'_>) {
     };
     of_each(text, "redis_db_keys", "Keys.", &|db| ctx.ks.db_unfenced(db).len() as f64);
     of_each(text, "redis_db_keys_expiring", "Keys that expire.", &|db| ctx.ks.db_unfenced(db).volatile() as f64);
-    of_each(text, "redis_db_avg_ttl_seconds", "How long they still live on average.", &|db| {
+    of_each(text, "redis_db_avg_ttl_seconds", "Average remaining time to live of keys, in seconds.", &|db| {
         ctx.ks.db_unfenced(db).average_ttl_ms(ctx.now_ms()) as f64 / 1_000.0
     });
 }
@@ -256,16 +259,16 @@ fn commands(text: &mut String, ctx: &Ctx<'_>) {
     };
     let all = &stats.commands;
     of_each(text, "redis_commands_total", "Calls of a command.", &|index| all[index].calls as f64);
-    of_each(text, "redis_commands_duration_seconds_total", "Seconds that they took.", &|index| {
+    of_each(text, "redis_commands_duration_seconds_total", "Seconds that calls of a command took.", &|index| {
         stats.nanos(all[index].ticks) as f64 / 1e9
     });
-    of_each(text, "redis_commands_rejected_calls_total", "Calls that were refused.", &|index| {
+    of_each(text, "redis_commands_rejected_calls_total", "Calls of a command that were refused.", &|index| {
         all[index].rejected as f64
     });
-    of_each(text, "redis_commands_failed_calls_total", "Calls that answered an error.", &|index| {
+    of_each(text, "redis_commands_failed_calls_total", "Calls of a command that returned an error.", &|index| {
         all[index].failed as f64
     });
-    head(text, "redis_errors_total", "counter", "Errors that were answered, by their code.");
+    head(text, "redis_errors_total", "counter", "Error replies, by their code.");
     let mut errors: Vec<_> = stats.errors.iter().collect();
     errors.sort();
     errors.iter().for_each(|(code, count)| sample(text, "redis_errors_total", &[("err", code)], count));
@@ -275,7 +278,7 @@ fn commands(text: &mut String, ctx: &Ctx<'_>) {
 fn latencies(text: &mut String, ctx: &Ctx<'_>) {
     const METRIC: &str = "redis_commands_latencies_usec";
     let stats = &ctx.server.meters.stats;
-    head(text, METRIC, "histogram", "How long calls of a command took, us.");
+    head(text, METRIC, "histogram", "Durations of calls of a command, us.");
     for entry in ctx.server.table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub)) {
         let Some(latencies) = stats.latencies(entry.id) else { continue };
         let command = entry.full_name.as_str();

@@ -141,7 +141,7 @@ pub(crate) const COMMANDS: &[Command] = &[Command {
     keys: &[KeySpec::one(1, Access::Update)],
     group: Group::Coordination,
     since: "0.1.0",
-    summary: "Returns the next 64-bit IDs, which always grow, even if the clock steps back.",
+    summary: "Returns the next 64-bit IDs, which always increase, even if the clock steps back.",
     syntax: "key [COUNT count] [SHAPE <SNOWFLAKE | COUNTER>]:shape [EPOCH unix-time-milliseconds] [NODE node:integer]",
     event: "incrby",
     run: Run::Now(next),

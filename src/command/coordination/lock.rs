@@ -269,7 +269,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Take)],
         complexity: "O(log N) with N the number of owners that share the lock",
-        summary: "Releases a lock, or leaves one depth of it.",
+        summary: "Releases a lock, or one level of a lock that was entered again.",
         syntax: "key owner [DEPTH depth:integer]",
         run: Run::Now(release),
         ..BASE

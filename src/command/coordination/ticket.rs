@@ -28,7 +28,7 @@ pub(crate) const COMMANDS: &[Command] = &[Command {
     arity: 2,
     flags: Flags::NOSCRIPT.and(Flags::FAST),
     complexity: "O(log N) with N the number of waiting calls",
-    summary: "Gives up a call that is waiting with ASYNC.",
+    summary: "Cancels a call that is waiting with ASYNC.",
     syntax: "ticket:integer",
     run: Run::Now(cancel),
     ..BASE

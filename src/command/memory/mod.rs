@@ -173,7 +173,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             run: Run::Now(purge),
             ..REPORT
         },
-        Command { name: "stats", summary: "Answers where the server's memory is.", run: Run::Now(stats), ..REPORT },
+        Command { name: "stats", summary: "Returns how the server's memory is used.", run: Run::Now(stats), ..REPORT },
         Command {
             name: "usage",
             arity: -3,

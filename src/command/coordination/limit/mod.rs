@@ -43,8 +43,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         find_keys: Some(rule::find_keys),
         group: Group::Coordination,
         since: "0.1.0",
-        complexity: "O(N) for N rules; O(U*log(M)) for an EXACT one, where U units are taken or forgotten of M",
-        summary: "Takes units from several limits if all of them grant; else returns which refuse, and for how long.",
+        complexity: "O(N) for N rules; O(U*log(M)) for an EXACT rule that counts M units, U of them taken or forgotten",
+        summary: "Takes units from several limits if none refuses; else returns which limits refuse, and for how long.",
         syntax: "[ID request:key] [DRYRUN] [UNITS units:integer] RULES numrules:integer (key \
             <GCRA rate:integer period-ms:integer burst:integer | FIXED max:integer window-ms:integer | \
             SLIDING max:integer window-ms:integer | EXACT max:integer window-ms:integer | \
@@ -60,8 +60,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::rest(1, 1, Access::Update)],
         group: Group::Coordination,
         since: "0.1.0",
-        complexity: "O(N) for N keys; O(U*log(M)) for an EXACT one, where U units of M are returned",
-        summary: "Returns the units of a request to its limits, once, as far as they still count them.",
+        complexity: "O(N) for N keys; O(U*log(M)) for an EXACT rule that counts M units, U of them returned",
+        summary: "Returns the units of a request to its limits, once, as far as the limits still count them.",
         syntax: "request:key key...",
         run: Run::Now(refund::refund),
         ..Command::EMPTY
