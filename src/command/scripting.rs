@@ -220,7 +220,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
                 group: Group::Scripting,
                 since: "2.6.0",
-                summary: "Ends the running script and undoes it; without script-rollback, only before its first write.",
+                summary: "Ends and undoes the running script; without script-rollback, only before its first write.",
                 tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
                 run: Run::Now(kill),
                 ..Command::EMPTY

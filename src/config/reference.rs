@@ -14,14 +14,15 @@ const HEAD: &str = "\
 # Configuration
 
 The server is started with `tidegate [FILE|-] [--name value...]`. FILE has the syntax of redis.conf;
-`-` reads it from standard input. Flags win over the file. Every parameter below is a line of the
+`-` reads it from standard input. Flags override the file. Every parameter below is a line of the
 file (`name value`), a flag (`--name value`), and a name for CONFIG GET and CONFIG SET, in any case.
 CONFIG SET takes several parameters at a time, and sets all of them or none. CONFIG REWRITE writes
-the present values into the file, and keeps its comments, its order and its other lines.
+the present values into the file, and keeps the file's comments, order and other lines.
 
-In the file, words are separated by blanks. \"Double quotes\" know `\\n`, `\\r`, `\\t`, `\\a`, `\\b`,
-`\\xHH` and `\\` before any other byte, 'single quotes' only `\\'`. A line that begins with `#` is a
-comment. Two kinds of lines are no parameters:
+In the file, words are separated by blanks. Within \"double quotes\", the escapes are `\\n`, `\\r`,
+`\\t`, `\\a`, `\\b`, `\\xHH`, and `\\` before any other byte, which stands for that byte; within 'single
+quotes' the only escape is `\\'`. A line that begins with `#` is a comment. Two kinds of lines set no
+parameter:
 
 - `include PATH` reads another file in place. A pattern such as `conf.d/*.conf` reads all files that
   match, in the order of their names. A path is relative to `dir` as of that line.
@@ -37,8 +38,8 @@ const WITHOUT_EFFECT: &str = "\
 ## Without effect
 
 These parameters are accepted so that a redis.conf can stay as it is. Their values are checked and
-kept, but change nothing, and the lines may be deleted. A start names those that its file sets. The
-values in parentheses are Redis' defaults.
+kept, but change nothing, and their lines may be deleted. At startup the server names those that the
+file sets. The values in parentheses are Redis' defaults.
 ";
 
 /// Returns the whole page.

@@ -167,8 +167,8 @@ parameters! {
     "Network" {
         /// TCP port to listen on; 0 for none.
         port: u16 = "port", AnyTime, int(0, 65_535), "6379", act Network, part Port;
-        /// Addresses to listen on. An address that starts with `-` may be missing; `*` is every IPv4 and `::*` every
-        /// IPv6 address.
+        /// Addresses to listen on. An address that starts with `-` is skipped if this machine does not have it; `*` is
+        /// every IPv4 and `::*` every IPv6 address.
         bind: Vec<String> = "bind", AnyTime, Addresses, "* -::*", act Network, part Address;
         /// Accept only clients on this machine while no password is set.
         protected_mode: bool = "protected-mode", AnyTime, YesNo, "yes";
@@ -196,26 +196,26 @@ parameters! {
         maxclients: u32 = "maxclients", AnyTime, int(1, u32::MAX as i128), "10000", act Clients;
     }
     "TLS" {
-        /// TCP port for clients that use TLS; 0 for none. Setting the parameters of certificates and keys reads their
-        /// files again.
+        /// TCP port for clients that use TLS; 0 for none. Setting a parameter that names a certificate or key reads all
+        /// these files again.
         tls_port: u16 = "tls-port", AnyTime, int(0, 65_535), "0", act Network, part TlsPort;
         /// File with the server's certificate and any intermediate ones, in PEM, relative to `dir`.
         tls_cert_file: PathBuf = "tls-cert-file", AnyTime, File, "", act Network, part Certificates;
         /// File with the certificate's key, in PEM, relative to `dir`.
         tls_key_file: PathBuf = "tls-key-file", AnyTime, File, "", act Network, part Certificates;
-        /// Password of `tls-key-file`; empty if that is not encrypted.
+        /// Password of `tls-key-file`; empty if that file is not encrypted.
         tls_key_file_pass: Vec<u8> = "tls-key-file-pass", AnyTime, Text, "", secret true,
             act Network, part Certificates;
-        /// File with the authorities that certify clients, in PEM, relative to `dir`.
+        /// File with the authorities that sign clients' certificates, in PEM, relative to `dir`.
         tls_ca_cert_file: PathBuf = "tls-ca-cert-file", AnyTime, File, "", act Network, part Certificates;
-        /// Folder of files with authorities that certify clients, in PEM, relative to `dir`.
+        /// Folder of files with the authorities that sign clients' certificates, in PEM, relative to `dir`.
         tls_ca_cert_dir: PathBuf = "tls-ca-cert-dir", AnyTime, File, "", act Network, part Certificates;
-        /// Whether clients must present a certificate. With `optional` they may do without, but a certificate that they
-        /// present must be valid.
+        /// Whether clients must present a certificate. With `optional` they may present none, but a certificate that
+        /// they present must be valid.
         tls_auth_clients: TlsAuthClients = "tls-auth-clients", AnyTime, one_of::<TlsAuthClients>(), "yes",
             act Network, part Certificates;
-        /// Name in a client's certificate that signs it in as the user of that name, without a password: `CN`, the
-        /// subject's common name, or `URI`.
+        /// Which name in a client's certificate signs the client in as the user of that name, without a password: `CN`,
+        /// the subject's common name, or `URI`.
         tls_auth_clients_user: TlsAuthClientsUser = "tls-auth-clients-user", AnyTime, one_of::<TlsAuthClientsUser>(),
             "off", act Network, part Certificates;
         /// Versions of TLS to speak: `TLSv1.2`, `TLSv1.3`; empty for both.
@@ -240,12 +240,13 @@ parameters! {
         tls_auto_reload_interval_s: u32 = "tls-auto-reload-interval", AnyTime, int(0, INT_MAX), "0";
     }
     "Metrics" {
-        /// TCP port for metrics over HTTP (`/metrics`, `/health`, `/ready`); 0 for none. It asks for no password.
+        /// TCP port for metrics over HTTP (`/metrics`, `/health`, `/ready`); 0 for none. This port asks for no
+        /// password.
         metrics_port: u16 = "metrics-port", AtStart, int(0, 65_535), "0";
         /// Addresses of `metrics-port`, in the form of `bind`.
         metrics_bind: Vec<String> = "metrics-bind", AtStart, Addresses, "127.0.0.1 -::1";
         /// Key prefixes, such as `lock:order: gate:`, for which metrics of grants, refusals and waits are counted
-        /// separately. A change starts the counts anew.
+        /// separately. A change restarts these counts from 0.
         metrics_key_prefixes: Vec<String> = "metrics-key-prefixes", AnyTime, Prefixes, "", act KeyPrefixes;
     }
     "Security" {
@@ -260,11 +261,13 @@ parameters! {
             "resetchannels";
         /// Refusals that ACL LOG keeps.
         acllog_max_len: usize = "acllog-max-len", AnyTime, int(0, INT_MAX), "128";
-        /// From where DEBUG may be called.
+        /// Clients that may call DEBUG: none, all, or those on this machine (`local`).
         enable_debug_command: AllowFrom = "enable-debug-command", AtStart, one_of::<AllowFrom>(), "no";
-        /// From where CONFIG SET may change protected parameters (`dir`, `dbfilename`).
+        /// Clients that may change protected parameters (`dir`, `dbfilename`) by CONFIG SET: none, all, or those on
+        /// this machine (`local`).
         enable_protected_configs: AllowFrom = "enable-protected-configs", AtStart, one_of::<AllowFrom>(), "no";
-        /// From where MODULE LOAD and UNLOAD may be called; they only report that there are no modules.
+        /// Clients that may call MODULE LOAD and UNLOAD: none, all, or those on this machine (`local`). These commands
+        /// only report that there are no modules.
         enable_module_command: AllowFrom = "enable-module-command", AtStart, one_of::<AllowFrom>(), "no";
     }
     "General" {
@@ -274,11 +277,11 @@ parameters! {
         logfile: PathBuf = "logfile", AtStart, File, "";
         /// The least severe messages to log.
         loglevel: LogLevel = "loglevel", AnyTime, one_of::<LogLevel>(), "notice", act LogLevel;
-        /// Location that HELLO and INFO report to clients that prefer a near server; empty for none.
+        /// Location of this server, which HELLO and INFO report to clients that prefer a server nearby; empty for none.
         availability_zone: Vec<u8> = "availability-zone", AnyTime, Text, "";
-        /// Number of databases, which SELECT counts from 0.
+        /// Number of databases. SELECT numbers them from 0.
         databases: u16 = "databases", AtStart, int(1, u16::MAX as i128), "16";
-        /// Seconds that the server waits at its end until all replies are sent.
+        /// Longest time in seconds that the server waits on shutdown until all replies are sent.
         shutdown_timeout_s: u32 = "shutdown-timeout", AnyTime, int(0, INT_MAX), "10";
         /// How SIGINT ends the server: `default`, or some of `save`, `nosave`, `now` and `force`, as for SHUTDOWN.
         shutdown_on_sigint: EndOptions = "shutdown-on-sigint", AnyTime, EndWords, "default";
@@ -286,7 +289,8 @@ parameters! {
         shutdown_on_sigterm: EndOptions = "shutdown-on-sigterm", AnyTime, EndWords, "default";
         /// Rounds of background work per second, 1 to 500.
         hz: u32 = "hz", AnyTime, int(0, INT_MAX).clamped(1, 500), "10";
-        /// Take memory from the system in pages of 4 KB only, so that no client waits while a page of 2 MB is cleared.
+        /// Turn transparent huge pages off: take memory from the system in pages of 4 KB only, so that no client waits
+        /// while a page of 2 MB is cleared.
         disable_thp: bool = "disable-thp", AtStart, YesNo, "yes";
     }
     "Process" {
@@ -296,10 +300,10 @@ parameters! {
         pidfile: PathBuf = "pidfile", AtStart, File, "";
         /// Service manager to notify when the server is ready and when it ends. With one, `daemonize` has no effect.
         supervised: Supervised = "supervised", AtStart, one_of::<Supervised>(), "no";
-        /// Show in process lists what the server is and where it listens.
+        /// Show the kind of the server and its addresses in process lists.
         set_proc_title: bool = "set-proc-title", AtStart, YesNo, "yes";
         /// Title in process lists; {title}, {listen-addr}, {server-mode}, {port}, {tls-port}, {unixsocket} and
-        /// {config-file} are replaced.
+        /// {config-file} are replaced by their values.
         proc_title_template: String = "proc-title-template", AnyTime, Title, "{title} {listen-addr} {server-mode}",
             act Title;
         /// Make the system end this process sooner or later than others when memory runs out (Linux).
@@ -315,30 +319,30 @@ parameters! {
         syslog_facility: SyslogFacility = "syslog-facility", AtStart, one_of::<SyslogFacility>(), "local0";
     }
     "Limits" {
-        /// Longest string, as an argument and as a value.
+        /// Greatest length of a string, both as an argument and as a value.
         proto_max_bulk_len: usize = "proto-max-bulk-len", AnyTime, memory(1 << 20, LONG_MAX), "512mb";
-        /// Bytes that one client may send ahead of the replies.
+        /// Bytes of requests that one client may send before the server has processed them.
         client_query_buffer_limit: usize = "client-query-buffer-limit", AnyTime, memory(1 << 20, LONG_MAX), "1gb";
         /// Output that may wait to be read by a client, by class: `normal`, `replica`, `pubsub`; 0 for no limit.
         client_output_buffer_limit: OutputLimits = "client-output-buffer-limit", AnyTime, Limits,
             "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60";
-        /// Memory that all clients together may hold, in bytes or percent of `maxmemory`, before those that hold most
-        /// are disconnected; 0 for no limit.
+        /// Memory that all clients together may hold, in bytes or percent of `maxmemory`, before the clients that hold
+        /// most are disconnected; 0 for no limit.
         maxmemory_clients: BytesOrShare = "maxmemory-clients", AnyTime, MemoryOrPercent, "0", act ClientsMemory;
         /// Keys that the server remembers as cached by clients (CLIENT TRACKING); 0 for no limit.
         tracking_table_max_keys: usize = "tracking-table-max-keys", AnyTime, memory(0, LONG_MAX), "1000000";
-        /// Bytes of memory beyond which keys are evicted. If none can be, commands that may need more memory are
-        /// refused; 0 for no limit.
+        /// Bytes of memory beyond which keys are evicted. If no key can be evicted, commands that may need more memory
+        /// are refused; 0 for no limit.
         maxmemory: u64 = "maxmemory", AnyTime, memory(0, u64::MAX as i128), "0", act Memory;
         /// Which keys are evicted when memory is full.
         maxmemory_policy: MaxmemoryPolicy = "maxmemory-policy", AnyTime, one_of::<MaxmemoryPolicy>(), "noeviction",
             act EvictionPolicy;
         /// Approximate number of keys drawn from each database to find one to evict.
         maxmemory_samples: u32 = "maxmemory-samples", AnyTime, int(1, 64), "5";
-        /// How long eviction may hold up a command before the rest is left to later turns: 10 stands for 0.5 ms, 100
-        /// for no limit.
+        /// How long eviction may hold up a command before it leaves the rest for later: 10 stands for 0.5 ms, 100 for
+        /// no limit.
         maxmemory_eviction_tenacity: u32 = "maxmemory-eviction-tenacity", AnyTime, int(0, 100), "10";
-        /// How slowly the counter of a key's uses grows.
+        /// How slowly the counter of a key's uses grows; a greater number makes it grow more slowly.
         lfu_log_factor: u32 = "lfu-log-factor", AnyTime, int(0, INT_MAX), "10", act EvictionPolicy;
         /// Minutes after which the counter of an unused key loses one; 0 for never.
         lfu_decay_time: u32 = "lfu-decay-time", AnyTime, int(0, INT_MAX), "1", act EvictionPolicy;
@@ -411,8 +415,8 @@ parameters! {
         script_debug_session_limit_s: u32 = "script-debug-session-limit", AnyTime, int(0, INT_MAX), "1800";
         /// Milliseconds after which a script or function is ended with an error; 0 for never.
         script_time_limit_ms: i64 = "script-time-limit", AnyTime, int(0, LONG_MAX), "0";
-        /// Bytes that a script may allocate in Lua, and as many that may be kept to undo it. A script that needs more
-        /// is ended with an error; 0 for no limit.
+        /// Bytes that a script may allocate in Lua; as many bytes again may be kept to undo it. A script that needs
+        /// more is ended with an error; 0 for no limit.
         script_memory_limit: usize = "script-memory-limit", AnyTime, memory(0, LONG_MAX), "512mb", act ScriptMemory;
         /// Undo all changes of a script or function that ends in an error or is killed. With `no` they stay, as in
         /// Redis.
@@ -429,35 +433,36 @@ parameters! {
         /// Begin the journal with a snapshot.
         aof_use_rdb_preamble: bool = "aof-use-rdb-preamble", AnyTime, YesNo, "yes",
             until "A shortened journal always begins with a snapshot.";
-        /// Make a snapshot when the journal behind the last one has grown by this percentage of that snapshot's size; 0
-        /// for never.
+        /// Make a snapshot when the journal after the last snapshot has grown to this percentage of that snapshot's
+        /// size; 0 for never.
         auto_aof_rewrite_percentage: u32 = "auto-aof-rewrite-percentage", AnyTime, int(0, INT_MAX), "100";
         /// Smallest size of snapshot and journal together, in bytes, at which growth causes a snapshot.
         auto_aof_rewrite_min_size: u64 = "auto-aof-rewrite-min-size", AnyTime, memory(0, LONG_MAX), "64mb";
         /// Make a snapshot after this many seconds if this many changes happened. May be repeated; empty for never.
         save: Vec<SavePoint> = "save", AnyTime, SavePoints, "", act Saving;
-        /// Also write the data for Redis on SAVE, BGSAVE, SHUTDOWN SAVE and the points of `save`, as `dbfilename` in
-        /// `dir`.
+        /// Also write the data as an RDB file for Redis, `dbfilename` in `dir`, on SAVE, BGSAVE, SHUTDOWN SAVE and at
+        /// the points of `save`.
         rdb_export: bool = "rdb-export", AnyTime, YesNo, "no";
         /// For tests: microseconds that a snapshot waits after each key; -N: one microsecond for every N keys.
         rdb_key_save_delay_us: i32 = "rdb-key-save-delay", AnyTime, int(i32::MIN as i128, INT_MAX), "0", hidden true;
-        /// For tests: microseconds that a start waits after each key; -N: one microsecond for every N keys.
+        /// For tests: microseconds that loading waits after each key; -N: one microsecond for every N keys.
         key_load_delay_us: i32 = "key-load-delay", AnyTime, int(i32::MIN as i128, INT_MAX), "0", hidden true;
         /// Without a journal, refuse changes while the snapshots that `save` asks for fail.
         stop_writes_on_bgsave_error: bool = "stop-writes-on-bgsave-error", AnyTime, YesNo, "yes", act Saving;
     }
     "Moving in" {
-        /// Allow CLIENT IMPORT-SOURCE ON. After that call nothing expires for any client, until the caller has imported
-        /// the changes of another server. `tidegate import` sets this for the moment in which it begins.
+        /// Allow CLIENT IMPORT-SOURCE ON. After that call nothing expires for any client, until the caller ends its
+        /// import of another server's changes. `tidegate import` sets this parameter itself, just while it begins.
         import_mode: bool = "import-mode", AnyTime, YesNo, "no";
-        /// Snapshot of Redis, in `dir`. A server without data imports it; with `rdb-export`, every server writes it.
+        /// Name of Redis' snapshot in `dir`. A server without data imports it; with `rdb-export`, the server writes it.
         dbfilename: PathBuf = "dbfilename", Protected, Name, "dump.rdb";
         /// Folder with append-only files of Redis, in `dir`, that a server without data imports.
         appenddirname: PathBuf = "appenddirname", AtStart, Name, "appendonlydir";
-        /// Beginning of the names of the files in `appenddirname`. Up to Redis 6 this is the name of the only file, in
-        /// `dir`.
+        /// Beginning of the names of the files in `appenddirname`. For data of Redis up to version 6, the name of the
+        /// only file, in `dir`.
         appendfilename: PathBuf = "appendfilename", AtStart, Name, "appendonly.aof";
-        /// Origin of the RESTORE payloads, and of values in files, to check in full.
+        /// Values to check in full: none, those of clients' RESTORE payloads (`clients`), or also those in files
+        /// (`yes`).
         sanitize_dump_payload: SanitizePayload = "sanitize-dump-payload", AnyTime, one_of::<SanitizePayload>(), "no",
             until "All of them are always checked.";
         /// Leave out the last command or transaction of an append-only file of Redis if it was not written to its end.
@@ -486,7 +491,7 @@ parameters! {
         /// Changes of keys to publish, and how: `K` on channels named after the key, `E` on channels named after the
         /// event; `g` for commands on keys of any type, `$` strings, `l` lists, `s` sets, `h` hashes, `z` sorted sets,
         /// `t` streams, `x` expired keys, `e` evicted keys, `d` modules, `A` all of these; `n` new keys, `m` keys that
-        /// were not found, `L` changes of locks and of places of gates. Empty for nothing.
+        /// were not found, `L` changes of locks, of places of gates and of holds on stocks. Empty for nothing.
         notify_keyspace_events: EventClasses = "notify-keyspace-events", AnyTime, EventLetters, "", act Events;
         /// Record the distribution of each command's latency.
         latency_tracking: bool = "latency-tracking", AnyTime, YesNo, "yes", act LatencyTracking;
