@@ -108,7 +108,7 @@ fn with_helpers(server: Command) -> Command {
         .subcommand(ping_command())
         .subcommand(
             Command::new("scripts")
-                .about("List the bundled scripts with their SHA1, and the commands that replace them")
+                .about("List the bundled scripts with their SHA1, and the commands that can replace them")
                 .arg(name),
         )
         .subcommand(import_command())
@@ -190,8 +190,8 @@ fn switch(name: &'static str, help: &'static str) -> Arg {
 
 fn import_command() -> Command {
     let source = Arg::new("SOURCE").required(true).help(
-        "A dump.rdb, an append-only file, a folder with one of these, or the address of a running server, which is \
-         read as by a replica: redis://[[USER]:PASSWORD@]HOST[:PORT] or rediss://...",
+        "A dump.rdb, an append-only file, a folder with one of these, or the address of a running server, from \
+         which the import reads like a replica: redis://[[USER]:PASSWORD@]HOST[:PORT] or rediss://...",
     );
     Command::new("import")
         .about("Move in: copy the data of Redis or Valkey into a running Tidegate")
@@ -222,8 +222,8 @@ fn export_command() -> Command {
         .arg(switch("replace", "Overwrite FILE"))
         .args(tls_flags())
         .after_help(
-            "Each key is written as of one instant, but different keys as of different instants: for one point in \
-             time, stop the writers first. The server keeps working.",
+            "Each key is written as of one instant, but different keys as of different instants: to export one \
+             point in time, stop the writers first. The server keeps working.",
         )
 }
 
@@ -233,7 +233,7 @@ fn check_command() -> Command {
         .arg(Arg::new("DIR").required(true).help("The folder of the data, such as tidegate-data"))
         .arg(switch(
             "repair",
-            "End a damaged journal where the damage begins. Files that this changes are first copied to \
+            "Truncate a damaged journal where the damage begins. Files that the repair changes are first copied to \
              DIR/backup-TIME",
         ))
         .after_help(
@@ -250,7 +250,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     match manager(&config) {
         Some(manager) => manager.follow(),
         None if config.daemonize => {
-            process::go_to_background().map_err(|error| format!("cannot go to the background: {error}"))?
+            process::go_to_background().map_err(|error| format!("cannot run in the background: {error}"))?
         }
         None => {}
     }
@@ -394,13 +394,13 @@ fn show_scripts(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
         }
         None => {
             println!(
-                "Commands that replace scripts, for programs that need not run on Redis (see docs/coordination):\n"
+                "Commands that can replace scripts, for programs that need not run on Redis (see docs/coordination):\n"
             );
             let mut shown = BTreeSet::new();
             for name in BUNDLED.iter().flat_map(|script| script.commands).filter(|name| shown.insert(**name)) {
                 println!("{name:18}  {}", summary(name));
             }
-            println!("\nScripts, which also run on Redis, each with its SHA1 and the commands that replace it:\n");
+            println!("\nScripts, which also run on Redis, each with its SHA1 and the commands that can replace it:\n");
             for script in BUNDLED {
                 let sha1 = script.sha1();
                 let commands = script.commands.join(" ");

@@ -170,9 +170,9 @@ pub fn short_command() -> clap::Command {
         .arg(help.help("Print this page (-h), or all parameters (--help)"))
         .args(common.map(short_flag))
         .after_help(format!(
-            "Each of the {} parameters is a flag and a line of the file; flags win. `tidegate --help` lists all with \
-             their defaults; docs/configuration.md says which may change at run time. `tidegate COMMAND --help` \
-             explains a command.",
+            "Each of the {} parameters can be a flag or a line of the file; flags override the file. `tidegate --help` \
+             lists all with their defaults; docs/configuration.md says which may change at run time. `tidegate \
+             COMMAND --help` explains a subcommand.",
             PARAMETERS.len()
         ))
 }
@@ -180,7 +180,7 @@ pub fn short_command() -> clap::Command {
 fn without_parameters() -> clap::Command {
     let file = Arg::new("FILE")
         .value_parser(value_parser!(OsString))
-        .help("Configuration file in the syntax of redis.conf; - reads it from standard input. Flags win over it");
+        .help("Configuration file in the syntax of redis.conf; - reads it from standard input. Flags override it");
     clap::Command::new("tidegate")
         .version(VERSION_LINE.as_str())
         .about("A coordination server that speaks the Redis protocol")
