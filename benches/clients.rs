@@ -217,7 +217,7 @@ fn tls(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
     let handshakes = setup.scaled(HANDSHAKES);
     recorder.table(
         "handshakes",
-        "what comes",
+        "new connections",
         [Quantity::more("connections/s", 0), Quantity::less("CPU us/connection", 0)],
     );
     recorder.case(&format!("{handshakes} connections, one after the other"), None, |server| {

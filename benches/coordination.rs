@@ -88,7 +88,7 @@ struct Bench {
 impl Bench {
     fn commands(&mut self) {
         let quantities = [Quantity::more("requests/s", 0), Quantity::less("CPU us/op", 3)];
-        self.recorder.table("coordination", "what", quantities);
+        self.recorder.table("coordination", "operation", quantities);
         let length = self.options.setup.seconds(self.options.seconds);
         let pace = Pace { connections: CONNECTIONS, depth: DEPTH, length };
         let pairs = [
@@ -143,12 +143,12 @@ impl Bench {
         let unlogged = setup.start(&setup.server);
         let mut names = setup.names();
         let own = names.pop().expect("the one to judge");
-        names.extend([format!("{own} without a log"), own]);
+        names.extend([format!("{own} without a journal"), own]);
         let [p50, p99, longest] = ["p50 us", "p99 us", "longest us"].map(|name| Quantity::less(name, 0));
-        self.recorder.table_of("wake_up", "who is woken", names, [p50, p99, longest]);
+        self.recorder.table_of("wake_up", "woken client", names, [p50, p99, longest]);
         let rounds = setup.scaled(WAKE_UPS);
         let judged = &self.judged;
-        self.recorder.case("one that waits alone", None, |number| {
+        self.recorder.case("a single waiting client", None, |number| {
             let mut waits = match number {
                 _ if number < peers => wake_ups(&judged[number].server, rounds, Waiting::Blpop),
                 _ if number == peers => wake_ups(&unlogged, rounds, Waiting::Lock),

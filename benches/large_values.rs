@@ -150,7 +150,7 @@ fn main() {
             });
         }
     }
-    recorder.table("large_deletion", "what is deleted", [Quantity::less("longest wait of others, ms", 2)]);
+    recorder.table("large_deletion", "deleted value", [Quantity::less("longest wait of others, ms", 2)]);
     for kind in &KINDS {
         recorder.case(kind.name, None, |server| {
             let server = start(server);

@@ -114,7 +114,7 @@ fn growth(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
     let keys = setup.scaled(GROWN_KEYS);
     recorder.table(
         "growth",
-        "what goes on",
+        "load",
         [
             Quantity::more("keys/s", 0),
             Quantity::less("CPU us/key", 3),
@@ -174,7 +174,7 @@ fn expiry(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
     let keys = setup.scaled(EXPIRING_KEYS);
     recorder.table(
         "expiry",
-        "what passes in one second",
+        "passing in one second",
         [
             Quantity::less("s until no key is left", 2),
             Quantity::less("s until the memory is back", 2),
@@ -214,7 +214,7 @@ fn leases(recorder: &mut Recorder, setup: &Setup) {
     let many = setup.scaled(EXPIRING_KEYS);
     recorder.table_of(
         "leases",
-        "what ends in one second",
+        "ending in one second",
         setup.names().pop().into_iter().collect(),
         [
             Quantity::less("s until none is left", 2),
@@ -325,7 +325,7 @@ fn deletion(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
     let members = setup.scaled(DELETED_MEMBERS);
     recorder.table(
         "deletion",
-        "what is deleted",
+        "deleted value",
         [
             Quantity::less("DEL ms", 2),
             Quantity::less("s until the memory is back", 2),
@@ -356,7 +356,7 @@ fn huge_pages(recorder: &mut Recorder, setup: &Setup) {
     let settings = ["yes", "no"];
     recorder.table_of(
         "huge_pages",
-        "what is inserted",
+        "inserted data",
         settings.map(|setting| format!("disable-thp {setting}")).to_vec(),
         [
             stalls(),

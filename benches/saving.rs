@@ -93,7 +93,7 @@ fn main() {
     let mut recorder = Recorder::new("saving", &options.setup);
     recorder.table(
         "saving",
-        "what is overwritten",
+        "overwritten data",
         [
             Quantity::less("idle, longest ms", 2),
             Quantity::more("writes/s", 0),

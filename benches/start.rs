@@ -56,7 +56,7 @@ struct Way {
 const LOGGED: &[&str] = &["--appendonly", "yes", "--auto-aof-rewrite-percentage", "0"];
 
 /// The files that servers start from, in the order of their ways.
-const CASES: [&str; 3] = ["snapshot", "log", "dump.rdb"];
+const CASES: [&str; 3] = ["snapshot", "journal", "dump.rdb"];
 
 fn main() {
     let Options { keys, setup, dir } = Options::parse();
