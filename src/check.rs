@@ -46,7 +46,7 @@ pub enum CheckError {
     Log(LogError),
     /// Only the journal can be repaired.
     #[error(
-        "nothing was repaired: a damaged snapshot can only be brought back from a backup, or moved away if an older one is there"
+        "nothing was repaired: a damaged snapshot can only be brought back from a backup, or moved away if an older one exists"
     )]
     Snapshot,
     /// The remaining files may be intact, but the data they build on is missing.

@@ -98,7 +98,10 @@ fn of_names(expected: &ServerName<'_>, presented: &[String]) -> String {
         );
     }
     let presented: Vec<String> = presented.iter().map(|name| plain(name)).collect();
-    format!("its certificate is not for {expected}, but for {}: ask for one of these, by --sni", presented.join(", "))
+    format!(
+        "its certificate is not for {expected}, but for {}: connect to one of these, or name one with --sni",
+        presented.join(", ")
+    )
 }
 
 /// Returns the plain name, without the kind that rustls adds, as in `DnsName("a")`.

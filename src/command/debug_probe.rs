@@ -21,7 +21,7 @@ pub(super) const HELP: [&str; 16] = [
     "HTSTATS-KEY <key> [FULL]",
     "    Returns the number of elements of a set, hash or sorted set that is a hash table.",
     "PAUSE-CRON <0|1>",
-    "    Pauses or resumes periodic work. The log is still written.",
+    "    Pauses or resumes periodic work. The journal is still written.",
     "QUICKLIST-PACKED-THRESHOLD <size>",
     "    Sets the size from which an element of a long list gets a node of its own. 0 means the default, 1gb.",
     "SDSLEN <key>",

@@ -847,7 +847,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 4,
         flags: Flags::BLOCKING,
         since: "7.2.0",
-        summary: "Waits until the local log and a number of replicas' logs have the preceding writes.",
+        summary: "Waits until the journal here and those of a number of replicas have the preceding writes.",
         syntax: "numlocal:integer numreplicas:integer timeout:integer",
         categories: &["@connection"],
         tips: &["request_policy:all_shards", "response_policy:agg_min"],

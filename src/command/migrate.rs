@@ -39,7 +39,7 @@ const NOT_UNDOABLE: Error =
 
 /// The target would get changes that are not in the journal yet, and a crash would undo them only here.
 const NOT_LOGGED: Error =
-    Error::text("ERR MIGRATE is not allowed after changes of the same script or transaction that are not logged yet");
+    Error::text("ERR MIGRATE is not allowed after changes of its own script or transaction that the journal lacks");
 
 /// The default timeout.
 const DEFAULT_TIMEOUT_MS: u64 = 1_000;

@@ -44,7 +44,7 @@ pub(super) fn of_global(name: &[u8]) -> Option<&'static str> {
         b"string.dump" => {
             Some("string.dump returns LuaJIT's bytecode, which differs from that of Redis; nothing loads it")
         }
-        b"redis.set_repl" => Some("redis.set_repl changes nothing here: what a script writes is always recorded"),
+        b"redis.set_repl" => Some("redis.set_repl changes nothing here: a script's writes are always recorded"),
         _ => None,
     }
 }

@@ -377,7 +377,10 @@ impl Persistence {
                 let recovery = Recovery::open(directory, lsn).map_err(text)?;
                 let mut log = recovery.finish(options, platform.clock, Box::new(move || wake())).map_err(text)?;
                 if log.durable() != lsn {
-                    return Err(format!("there is a log already, which ends with Lsn {}, not {lsn}", log.durable()));
+                    return Err(format!(
+                        "there is a journal already, which ends with Lsn {}, not {lsn}",
+                        log.durable()
+                    ));
                 }
                 if platform.has_threads {
                     log.start().map_err(no_thread)?;
@@ -398,7 +401,7 @@ impl Persistence {
         let tail = self.tail.take();
         let Some(tail) = tail else {
             self.end_beside(move || drop(log));
-            return Err("the disk was too slow for what has changed meanwhile".to_owned());
+            return Err("the disk was too slow for the changes made meanwhile".to_owned());
         };
         let policy = env.config.appendfsync.into();
         if log.policy() != policy {
@@ -473,7 +476,7 @@ fn copy_on(
 ) -> Result<Slice, String> {
     let backlog = copying.writer.backlog();
     if backlog > SNAPSHOT_GIVE_UP_BYTES {
-        return Err(format!("the disk is too slow for what changes meanwhile: {backlog} bytes wait to be written"));
+        return Err(format!("the disk is too slow for the changes made meanwhile: {backlog} bytes wait to be written"));
     }
     if backlog > SNAPSHOT_PAUSE_BYTES {
         return Ok(Slice::Pause);

@@ -25,7 +25,7 @@ impl Persistence {
                 Some(Run { stage: Stage::Beginning(..), .. }) => self.tail = None,
                 Some(_) => {
                     let error = format!(
-                        "the disk is too slow to begin a log: {gathered} bytes of changes have gathered meanwhile"
+                        "the disk is too slow to begin a journal: {gathered} bytes of changes have gathered meanwhile"
                     );
                     self.conclude(env, Err(error), Ok(()));
                 }

@@ -123,7 +123,7 @@ fn warn_of_circle(ks: &Keyspace) {
         group = %abridged(group),
         message = %abridged(message),
         others = staying.count(),
-        "dead letters stay where they are: they were dead letters {DEAD_LETTER_MAX_HOPS} times before. See whether streams are each \
+        "dead letters stay where they are: they have moved {DEAD_LETTER_MAX_HOPS} times already. Check whether streams are each \
          other's DLQ; XDLQ.REDRIVE puts them back"
     );
 }

@@ -223,7 +223,7 @@ impl Engine {
         if !self.server.persistence.saving.platform.has_threads {
             return Ok(Ahead::here(source));
         }
-        let what = "the thread that reads ahead what is loaded";
+        let what = "the thread that reads data ahead";
         Ahead::on_thread("load", LOAD_AHEAD_BYTES, source).map_err(|error| RecoveryError::Thread { what, error })
     }
 

@@ -95,7 +95,7 @@ impl ServerState {
             self.close_soon(session);
             return Ok(None);
         }
-        let on_timeout = |reply: &mut Reply| reply.error(b"ERR SHUTDOWN goes on in the background");
+        let on_timeout = |reply: &mut Reply| reply.error(b"ERR SHUTDOWN continues in the background");
         Ok(Some(Wait::until(None, on_timeout)))
     }
 
