@@ -949,7 +949,7 @@ fn what_can_not_be_resumed_says_why() {
     };
     mark(&"0".repeat(40), "whole");
     let refused = run(&args).unwrap_err();
-    assert!(refused.contains("can't go on at offset 5") && refused.contains("FLUSHALL"), "{refused}");
+    assert!(refused.contains("can't continue at offset 5") && refused.contains("FLUSHALL"), "{refused}");
     mark(&"0".repeat(40), "under way");
     let refused = run(&args).unwrap_err();
     assert!(refused.contains("in the middle of the snapshot"), "{refused}");
