@@ -207,7 +207,7 @@ fn advice(event: Event) -> &'static str {
         }
         Event::ExpireCycle => "Many keys expire at once: spread their deadlines by adding some random seconds to each.",
         Event::LogWrite | Event::LogSyncAlways | Event::LogSync => {
-            "The disk is slow, or other programs use it. INFO persistence shows how far the log is behind. With \
+            "The disk is slow, or other programs use it. INFO persistence shows how far the journal is behind. With \
              appendfsync \
              everysec no client waits for the disk, and a crash of the machine may lose one second of changes."
         }

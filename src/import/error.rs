@@ -10,7 +10,7 @@ use crate::rdb::file::FileError;
 use crate::resp::request::ProtocolError;
 
 /// How to make a target forget imported data.
-pub(super) const START_AGAIN: &str = "FLUSHALL and FUNCTION FLUSH it, and begin again";
+pub(super) const START_AGAIN: &str = "send it FLUSHALL and FUNCTION FLUSH, and begin again";
 
 /// Reasons why an import ended early.
 #[derive(Debug, thiserror::Error)]

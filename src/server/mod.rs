@@ -102,7 +102,7 @@ fn advice_on_data(error: &RecoveryError) -> &'static str {
             ". A server needs to write there: mount it for writing, or copy the folder to another disk and start there, with --dir"
         }
         io::ErrorKind::PermissionDenied => {
-            ". The folder of the data, and all in it, must be readable and writable for the user of the server: chown -R it"
+            ". The user of the server must be able to read and write the data folder and all in it: use chown -R"
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             ". There is no space for the files that a new server begins with: make some, or choose another --dir"

@@ -80,7 +80,7 @@ impl ServerState {
         }
         if held.bytes + channel.len() + message.len() > HELD_MESSAGES_MAX_BYTES {
             return Err(Error::text(
-                "ERR a script or transaction can publish 64 MB at most; publish less, or from several",
+                "ERR a script or transaction can publish 64 MB at most; publish less, or use several of them",
             ));
         }
         let message = Message { space, channel: channel.into(), text: message.into() };
