@@ -95,7 +95,8 @@ fn log_cost() -> String {
         });
         Some(format!("| {operation} | {sent} | {} |\n", added.join(" | ")))
     };
-    let head = "| operation | without a journal | the engine's thread writes | the journal's thread writes |\n|---|--:|--:|--:|\n";
+    let head = "| operation | without a journal | the engine's thread writes | the journal's thread writes |\n\
+         |---|--:|--:|--:|\n";
     counted().filter_map(row).fold(head.to_owned(), |text, row| text + &row)
 }
 

@@ -19,7 +19,6 @@ const NOT_YET_NARROW: &[&str] = &[
     "build.rs",
     "src/acl",
     "src/check.rs",
-    "src/client.rs",
     "src/client_tls",
     "src/engine",
     "src/import",
