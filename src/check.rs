@@ -101,7 +101,7 @@ pub fn repair(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), CheckError> 
     };
     say(&format!("the first damage: {}", repaired.damage));
     for copy in &repaired.copies {
-        say(&format!("copied before: {}", copy.display()));
+        say(&format!("backup copy: {}", copy.display()));
     }
     match repaired.lost_through {
         Some(through) => say(&format!("lost: Lsn {} to {through}, and any changes after that", repaired.last.next())),

@@ -313,7 +313,7 @@ impl Start {
         let (keys, last) = match data {
             Data::New => {
                 engine.server.persistence.saving.lives_at(path);
-                return Ok("data: in memory only; durable: snapshots only, and there is none".to_owned());
+                return Ok("data: in memory only; durable: snapshots only, and there is none yet".to_owned());
             }
             Data::Own(loading) => {
                 let recovered = match engine.server.config.appendonly {

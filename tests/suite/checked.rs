@@ -79,7 +79,7 @@ fn a_damaged_log_is_cut_by_a_repair_and_not_without() {
 
     let (code, said) = check(&["--repair"], &data);
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("lost: Lsn ") && said.contains("copied before: "), "{said}");
+    assert!(said.contains("lost: Lsn ") && said.contains("backup copy: "), "{said}");
     let server = start(dir.path());
     let mut c = server.raw();
     assert_eq!(c.command(&["DBSIZE"]), Value::Integer(50), "{said}");

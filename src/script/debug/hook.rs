@@ -87,7 +87,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "step",
         min_args: 0,
-        forms: &[("", "Goes on to the next line, also into functions.")],
+        forms: &[("", "Runs to the next line, also into called functions.")],
         run: Site::step,
     },
     Command { name: "next", min_args: 0, forms: &[("", "Same as step.")], run: Site::step },
@@ -103,7 +103,7 @@ const COMMANDS: &[Command] = &[
         forms: &[
             ("", "Shows the script around the current line."),
             ("<line>", "Shows the script around a line; 0 is the current one."),
-            ("<line> <n>", "Shows n lines before it and n after it."),
+            ("<line> <n>", "Shows a line with n lines before and n after it."),
         ],
         run: Site::list,
     },
@@ -144,7 +144,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "maxlen",
         min_args: 0,
-        forms: &[("", "Shows the length limit of lines with values."), ("<bytes>", "Sets that limit; 0 for no limit.")],
+        forms: &[("", "Shows the length limit of lines with values."), ("<bytes>", "Sets this limit; 0 for none.")],
         run: Site::max_len,
     },
     Command {
