@@ -84,22 +84,37 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Huge<A> {
 
     #[inline]
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        let (was_huge, is_huge) = (is_huge(layout.size(), layout.align()), is_huge(new_size, layout.align()));
+        // SAFETY: the caller's promise is passed on.
+        unsafe {
+            if is_huge(layout.size().max(new_size), layout.align()) {
+                self.realloc_huge(at, layout, new_size)
+            } else {
+                self.0.realloc(at, layout, new_size)
+            }
+        }
+    }
+}
+
+impl<A: GlobalAlloc> Huge<A> {
+    /// Does what [`realloc`](GlobalAlloc::realloc) promises for a block that is huge now or will be.
+    ///
+    /// # Safety
+    /// As for `realloc`.
+    #[cold]
+    #[inline(never)]
+    unsafe fn realloc_huge(&self, at: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: the caller's promise is passed on; a block that crosses the bound is copied from one allocator to
         // the other, and freed only once it was copied.
         unsafe {
-            match (was_huge, is_huge) {
-                (false, false) => self.0.realloc(at, layout, new_size),
-                (true, true) => remap(at, layout.size(), new_size),
-                _ => {
-                    let to = self.alloc(Layout::from_size_align_unchecked(new_size, layout.align()));
-                    if !to.is_null() {
-                        ptr::copy_nonoverlapping(at, to, layout.size().min(new_size));
-                        self.dealloc(at, layout);
-                    }
-                    to
-                }
+            if is_huge(layout.size(), layout.align()) && is_huge(new_size, layout.align()) {
+                return remap(at, layout.size(), new_size);
             }
+            let to = self.alloc(Layout::from_size_align_unchecked(new_size, layout.align()));
+            if !to.is_null() {
+                ptr::copy_nonoverlapping(at, to, layout.size().min(new_size));
+                self.dealloc(at, layout);
+            }
+            to
         }
     }
 }
