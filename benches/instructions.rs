@@ -123,6 +123,25 @@ const CASES: &[Case] = &[
     ("gate, granted, logged", |count| gate(Client::logged(), count, "1000000000")),
     ("gate, granted, handed over", |count| gate(Client::handing_over(), count, "1000000000")),
     ("gate, bundled", bundled_gate),
+    ("LOCK.ACQUIRE and RELEASE", |count| {
+        rounds(Client::connect(), count, |i| {
+            let key = at("lock", i);
+            [encode(&["LOCK.ACQUIRE", &key, OWNER, "PX", "30000"]), encode(&["LOCK.RELEASE", &key, OWNER])]
+        });
+    }),
+    ("GATE.ACQUIRE and RELEASE", |count| {
+        rounds(Client::connect().with_gates(), count, |i| {
+            let key = at("gate", i);
+            let acquire = encode(&["GATE.ACQUIRE", &key, OWNER, "LIMIT", "60", "PX", "30000"]);
+            [acquire, encode(&["GATE.RELEASE", &key, OWNER])]
+        });
+    }),
+    ("STOCK.RESERVE and CANCEL", |count| {
+        rounds(Client::connect().with_stocks(), count, |i| {
+            let key = at("stock", i);
+            [encode(&["STOCK.RESERVE", &key, OWNER, "PX", "30000"]), encode(&["STOCK.CANCEL", &key, OWNER])]
+        });
+    }),
     ("three limits, granted", |count| Client::connect().pipelined(count, |i| three_limits(i, "1000000000"))),
     ("three limits, refused", |count| Client::connect().pipelined(count, |i| three_limits(i, "0"))),
     ("ID.NEXT", |count| Client::connect().pipelined(count, |i| encode(&["ID.NEXT", &at("ids", i)]))),
@@ -132,7 +151,7 @@ const CASES: &[Case] = &[
     ("script, cjson", |count| script(scripts::JSON, &scripts::an_order(), count)),
 ];
 
-/// The holder of a lock, as long as those of real clients: a UUID with a number.
+/// The holder of a lock, gate or stock, as long as those of real clients: a UUID with a number.
 const OWNER: &str = "0e9d1a7c-52b4-4c6f-9b1d-3f3a5f0c7e21:7";
 
 /// Few enough to lie in the processor's cache.
@@ -242,6 +261,16 @@ fn limited() -> Client {
     client.feed(&encode(&["ACL", "SETUSER", "worker", "on", ">secret", "+@read", "+@write", "~key:*", "~counter:*"]));
     client.feed(&encode(&["AUTH", "worker", "secret"]));
     client
+}
+
+/// One operation takes something and gives it back, so that each finds what the last one found.
+fn rounds(mut client: Client, count: usize, commands: impl Fn(usize) -> [String; 2]) {
+    for command in commands(0) {
+        client.feed(&command);
+        let reply = client.out.as_bytes();
+        assert_eq!(reply.split(|&byte| byte == b'\n').nth(1), Some(&b":1\r"[..]), "{}", reply.escape_ascii());
+    }
+    client.pipelined(count, |i| commands(i).concat());
 }
 
 /// A rate, a window and a daily quota.
@@ -377,6 +406,27 @@ impl Client {
                 self.feed(&encode(&["SADD", &at("set", i), &element]));
                 self.feed(&encode(&["ZADD", &at("zset", i), &number.to_string(), &element]));
                 self.feed(&encode(&["RPUSH", &at("list", i), &element]));
+            }
+        }
+        self
+    }
+
+    /// Gates with [`ELEMENTS`] holders each.
+    fn with_gates(mut self) -> Client {
+        for i in 0..COLLECTIONS {
+            for number in 0..ELEMENTS {
+                self.feed(&encode(&["GATE.ACQUIRE", &at("gate", i), &element(number), "LIMIT", "60", "EX", "3600"]));
+            }
+        }
+        self
+    }
+
+    /// Stocks of which [`ELEMENTS`] orders hold units.
+    fn with_stocks(mut self) -> Client {
+        for i in 0..COLLECTIONS {
+            self.feed(&encode(&["STOCK.SET", &at("stock", i), "1000000"]));
+            for number in 0..ELEMENTS {
+                self.feed(&encode(&["STOCK.RESERVE", &at("stock", i), &element(number), "EX", "3600"]));
             }
         }
         self
