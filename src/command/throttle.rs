@@ -174,7 +174,8 @@ fn gcra(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 /// Returns the theoretical arrival time in a limiter's key, Unix ns.
 #[inline]
 pub(super) fn tat_at(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<i64, Error> {
-    string_at(ks, db, slot)?.as_i64().ok_or(Error::NotInteger)
+    let Some(tat_ns) = string_at(ks, db, slot)?.as_i64() else { return Err(Error::NotInteger) };
+    Ok(tat_ns)
 }
 
 /// Stores a theoretical arrival time. The key expires when all tokens are available again.

@@ -209,6 +209,7 @@ pub(super) enum QueueError {
 macro_rules! reply_with {
     ($($family:ty)*) => {$(
         impl From<$family> for Error {
+            #[cold]
             fn from(error: $family) -> Error {
                 Error::owned(error.to_string())
             }

@@ -33,12 +33,12 @@ pub(super) fn take(
     let (key, slot, units) = (rule.key, look.slot, call.units);
     let (mark, until_ms) = match &look.state {
         State::Bucket { rate, decision, .. } => {
-            let tat_ns = decision.tat_ns.ok_or(Error::OutOfRange)?;
+            let Some(tat_ns) = decision.tat_ns else { return Err(Error::OutOfRange) };
             put_tat(ks, db, key, slot, tat_ns);
             (Mark::Bucket { cost_ns: rate.cost_ns(units) }, round_up(tat_ns, MS_NS))
         }
         State::Counter { count, ends_ms, is_open, .. } => {
-            let count = count.checked_add(units).ok_or(Error::Overflow)?;
+            let Some(count) = count.checked_add(units) else { return Err(Error::Overflow) };
             _ = match slot {
                 Some(_) if *is_open => ks.put_integer(db, key, slot, count),
                 _ => ks.put_until(db, key, slot, Digits::new().format(count).as_bytes(), *ends_ms),

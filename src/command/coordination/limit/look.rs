@@ -117,7 +117,8 @@ fn counter_at(
 ) -> Result<(State, bool), Error> {
     let (mut count, mut open_until_ms) = (0, None);
     if let Some(slot) = slot {
-        count = string_at(ks, db, slot)?.as_i64().ok_or(Error::NotInteger)?;
+        let Some(stored) = string_at(ks, db, slot)?.as_i64() else { return Err(Error::NotInteger) };
+        count = stored;
         open_until_ms = ks.entry(db, slot).expires_at_ms();
     }
     let ends_ms = open_until_ms.unwrap_or_else(end_ms);
@@ -131,7 +132,7 @@ fn fits(used: i64, units: i64, max: i64) -> bool {
 
 fn buckets_at(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<Buckets, Error> {
     let hash = ks.hash(db, slot)?;
-    let number = |field| number_of(hash, field).ok_or(LimitError::NotAWindow);
+    let number = |field| number_of(hash, field).ok_or_else(|| Error::from(LimitError::NotAWindow));
     let buckets = Buckets { start_ms: number(START)?, before: number(BEFORE)?, count: number(COUNT)? };
     if buckets.before < 0 || buckets.count < 0 { Err(LimitError::NotAWindow.into()) } else { Ok(buckets) }
 }

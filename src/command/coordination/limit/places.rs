@@ -34,6 +34,10 @@ pub(super) struct Places {
 
 impl Places {
     /// Evaluates a gate for a call, which may lack an ID if it is a DRYRUN.
+    ///
+    /// LIMIT.TAKE inlines the other kinds of rules. It must not inline this function, [`take`](Places::take) or
+    /// [`token_of`], because calls without a CONCURRENCY rule would pay for the registers that these need.
+    #[inline(never)]
     pub(super) fn look(
         ctx: &Ctx<'_>,
         call: &Call<'_>,
@@ -73,6 +77,7 @@ impl Places {
     }
 
     /// Takes the places for a holder. Returns the fencing token.
+    #[inline(never)]
     pub(super) fn take(
         &self,
         ks: &mut Keyspace,
@@ -103,6 +108,7 @@ impl Places {
 }
 
 /// The fencing token of a holder's grant.
+#[inline(never)]
 pub(super) fn token_of(ks: &mut Keyspace, db: DbIndex, key: &[u8], holder: &[u8]) -> Option<u64> {
     let gate = ks.open_gate(db, key).ok()??;
     Some(gate.grants().get(holder)?.token)

@@ -114,7 +114,7 @@ impl<'a> Call<'a> {
             if call.request.is_none() && args.option("id", 1) {
                 call.request = Some(args.bytes()?);
             } else if units.is_none() && args.option("units", 1) {
-                units = Some(num::parse_i64(args.bytes()?).ok_or(LimitError::Units)?);
+                units = Some(num::parse_i64(args.bytes()?).ok_or_else(|| Error::from(LimitError::Units))?);
             } else if !call.only_asks && args.flag("dryrun") {
                 call.only_asks = true;
             } else {
@@ -132,15 +132,20 @@ impl<'a> Call<'a> {
     }
 
     fn parse_rules(&mut self, args: &mut Args<'a>) -> Result<(), Error> {
-        let count = num::parse_i64(args.bytes()?).and_then(rule_count).ok_or(LimitError::RuleCount)?;
+        let count = num::parse_i64(args.bytes()?).and_then(rule_count);
+        // Here and below `ok_or` would build an error for each good argument and drop it, which takes longer than
+        // reading the argument.
+        let count = count.ok_or_else(|| Error::from(LimitError::RuleCount))?;
         self.rules.reserve_exact(count);
         for number in 1..=count {
-            let rule = Rule::parse(args, number, self.units)?;
-            let is_same = |before: &Rule<'_>| before.hash == rule.hash && before.key == rule.key;
-            if let Some(before) = self.rules.iter().position(is_same) {
+            let Ok(key) = args.bytes() else { return Err(LimitError::Missing { number }.into()) };
+            let hash = hash_bytes(key);
+            let same = self.rules.iter().position(|before| before.hash == hash && before.key == key);
+            let kind = Kind::parse(args, number, self.units)?;
+            if let Some(before) = same {
                 return Err(LimitError::SameKey { first: before + 1, second: number }.into());
             }
-            self.rules.push(rule);
+            self.rules.push(Rule { key, kind, hash });
         }
         Ok(())
     }
@@ -167,12 +172,10 @@ impl<'a> Call<'a> {
     }
 }
 
-impl<'a> Rule<'a> {
-    /// Reads a rule; rules are numbered from 1.
-    fn parse(args: &mut Args<'a>, number: usize, units: i64) -> Result<Rule<'a>, Error> {
-        let (Ok(key), Ok(word)) = (args.bytes(), args.bytes()) else {
-            return Err(LimitError::Missing { number }.into());
-        };
+impl Kind {
+    /// Reads the kind of a rule, with its parameters; rules are numbered from 1.
+    fn parse(args: &mut Args<'_>, number: usize, units: i64) -> Result<Kind, Error> {
+        let Ok(word) = args.bytes() else { return Err(LimitError::Missing { number }.into()) };
         let Some(&(kind, word, parameters)) = known(word) else {
             return Err(LimitError::UnknownKind { number, word: excerpt(word, 32) }.into());
         };
@@ -180,8 +183,7 @@ impl<'a> Rule<'a> {
             let parameters = parameters.join(" ");
             return Err(LimitError::Incomplete { number, kind, parameters }.into());
         }
-        let kind = Parameters { args, number }.kind(word, units)?;
-        Ok(Rule { key, kind, hash: hash_bytes(key) })
+        Parameters { args, number }.kind(word, units)
     }
 }
 
@@ -206,7 +208,8 @@ impl Parameters<'_, '_> {
         let most = if let Word::Exact = word { LIMIT_EXACT_MAX } else { i64::MAX };
         let max = self.whole("max", 0, most)?;
         if let Word::Calendar = word {
-            let unit = self.args.one_of(&UNITS).ok_or(LimitError::CalendarUnit { number: self.number })?;
+            let unit = self.args.one_of(&UNITS);
+            let unit = unit.ok_or_else(|| Error::from(LimitError::CalendarUnit { number: self.number }))?;
             let offset_minutes = self.whole("offset-minutes", -OFFSET_MAX_MINUTES, OFFSET_MAX_MINUTES)?;
             return Ok(Kind::Calendar { max, unit, offset_minutes });
         }
@@ -221,7 +224,7 @@ impl Parameters<'_, '_> {
 
     fn whole(&mut self, name: &'static str, least: i64, most: i64) -> Result<i64, Error> {
         let value = num::parse_i64(self.args.bytes()?).filter(|value| (least..=most).contains(value));
-        Ok(value.ok_or(LimitError::Parameter { number: self.number, name, least, most })?)
+        value.ok_or_else(|| LimitError::Parameter { number: self.number, name, least, most }.into())
     }
 
     fn bad_rate(&self, bad: BadRate) -> LimitError {

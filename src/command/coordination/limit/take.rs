@@ -56,7 +56,8 @@ struct Taken {
 /// Checks that the granted request at `slot` is the one of this call.
 fn check_same(ks: &Keyspace, db: DbIndex, slot: Slot, call: &Call<'_>) -> Result<(), Error> {
     let mut digits = Digits::new();
-    let request = Request::read(string_at(ks, db, slot)?.as_bytes(&mut digits)).ok_or(LimitError::NotARequest)?;
+    let request = Request::read(string_at(ks, db, slot)?.as_bytes(&mut digits));
+    let request = request.ok_or_else(|| Error::from(LimitError::NotARequest))?;
     let keys = request.rules.iter().map(|(key, _)| *key);
     let is_same = request.units == call.units && keys.eq(call.rules.iter().map(|rule| rule.key));
     if is_same { Ok(()) } else { Err(LimitError::OtherRequest.into()) }

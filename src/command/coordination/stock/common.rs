@@ -14,7 +14,9 @@ use crate::value::stock::AMOUNT_MAX;
 /// Reads an amount of a stock, at least `least`.
 pub(super) fn amount(args: &mut Args<'_>, least: u64) -> Result<u64, Error> {
     let amount = num::parse_i64(args.bytes()?).and_then(|amount| u64::try_from(amount).ok());
-    Ok(amount.filter(|amount| (least..=AMOUNT_MAX).contains(amount)).ok_or(StockError::Amount { least })?)
+    let amount = amount.filter(|amount| (least..=AMOUNT_MAX).contains(amount));
+    // `ok_or` would build an error each time and drop it.
+    amount.ok_or_else(|| StockError::Amount { least }.into())
 }
 
 /// The milliseconds until a hold of a stock ends; -1 if there is none, or if the stock itself ends first.
