@@ -184,7 +184,7 @@ fn operating_system() -> String {
 fn clients(text: &mut Text, ctx: &Ctx<'_>) {
     let sessions = || ctx.server.clients.sessions.iter().chain(std::iter::once(&*ctx.session));
     let waits = &ctx.server.waits;
-    let blocked = |session: &Session| session.blocking.and_then(|ticket| waits.get(ticket));
+    let blocked = |session: &Session| session.blocking_call().and_then(|ticket| waits.get(ticket));
     let timed = |session: &&Session| blocked(session).is_some_and(|parked| parked.deadline_ms.is_some());
     let (blocking_keys, blocking_keys_on_nokey) = waits.keys();
     fields! { text,

@@ -249,7 +249,7 @@ impl Conn {
         let is_fenced = session.outbox.is_fenced();
         let mut free = if is_fenced { engine.server.sendable(self.key) } else { session.outbox.len() };
         let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Some(Next::Close) };
-        if session.killed {
+        if session.is_killed() {
             // Tries to send earlier replies; whether the socket takes them does not matter here.
             let _ = self.connection.poll_write(cx, session.outbox.first(free));
             return Some(Next::Close);
@@ -286,7 +286,7 @@ impl Conn {
         let is_over_share = engine.server.clients.is_over_share(held);
         let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Some(Next::Close) };
         if session.outbox.is_empty() {
-            if session.closing {
+            if session.is_closing_when_sent() {
                 // Bytes not yet handed to the system would be lost by closing.
                 let is_sent = self.connection.poll_sent(cx).is_ready();
                 return Some(if is_sent { Next::Close } else { Next::Wait });
@@ -296,7 +296,7 @@ impl Conn {
         } else if has_free && !is_stuck {
             // The rest waits for the journal, which must first learn of it.
             return Some(Next::Continue);
-        } else if session.closing || is_over_share || held > OUTBOX_PAUSE_BYTES {
+        } else if session.is_closing_when_sent() || is_over_share || held > OUTBOX_PAUSE_BYTES {
             return Some(Next::Wait);
         }
         None

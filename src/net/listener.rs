@@ -312,8 +312,8 @@ pub(super) fn open(
         && let Some(session) = server.clients.sessions.get_mut(key)
     {
         session.outbox.push(refusal.text(), Lsn::NONE);
-        session.closing = true;
         server.meters.stats.rejected_connections += 1;
+        server.close_when_sent(key);
     }
     let connection = table.add(key, transport, needs_task);
     if is_secure {

@@ -81,7 +81,7 @@ impl RawPoller {
         // The connection whose script is running is not among the sessions, and has its inbox in use: it waits.
         let Some(session) = server.clients.sessions.get_mut(key) else { return Stay::Open };
         let Ok(mut inbox) = connection.inbox.try_borrow_mut() else { return Stay::Open };
-        if session.blocking.is_some() {
+        if session.blocking_call().is_some() {
             return if events & ENDED != 0 { Stay::Close } else { Stay::Open };
         }
         // A client that does not read gets no more replies. If it is gone, sending to it will fail.
@@ -134,7 +134,9 @@ impl RawPoller {
                 }
             }
         }
-        if session.killed || session.closing && session.outbox.is_empty() && connection.unsent() == 0 {
+        if session.is_killed()
+            || session.is_closing_when_sent() && session.outbox.is_empty() && connection.unsent() == 0
+        {
             stay = Stay::Close;
         }
         server.clients.count_unsent(&mut server.meters.stats, key);

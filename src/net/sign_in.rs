@@ -53,7 +53,7 @@ impl TlsConn {
             return Poll::Ready(());
         }
         match server.clients.sessions.get_mut(self.key) {
-            Some(session) if !session.killed => {
+            Some(session) if !session.is_killed() => {
                 session.outbox.set_waker(cx.waker());
                 Poll::Pending
             }

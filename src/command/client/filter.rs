@@ -111,7 +111,7 @@ impl Filter {
 
     /// Whether a session passes every test. The caller is not spared here.
     pub(super) fn meets(&self, server: &ServerState, session: &Session) -> bool {
-        !session.killed && self.tests.iter().all(|test| test.property.is_of(server, session) == test.wanted)
+        !session.is_killed() && self.tests.iter().all(|test| test.property.is_of(server, session) == test.wanted)
     }
 }
 

@@ -146,7 +146,7 @@ fn unblock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     args.end()?;
     let id = crate::base::num::parse_i64(id).ok_or(Error::NotInteger)?;
     let client = u64::try_from(id).ok().and_then(|id| ctx.server.clients.sessions.by_id(id));
-    let (is_there, waiting) = (client.is_some(), client.and_then(|session| session.blocking));
+    let (is_there, waiting) = (client.is_some(), client.and_then(|session| session.blocking_call()));
     let mut failed = None;
     let was_waiting = waiting.is_some_and(|call| {
         if !as_error {

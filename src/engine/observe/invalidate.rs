@@ -238,7 +238,8 @@ impl ServerState {
     /// Pushes a message of this kind; `write` writes the rest of it.
     fn push(&mut self, telling: &mut Telling<'_, '_>, id: u64, kind: &[u8], write: impl FnOnce(&mut Reply)) {
         let reach = self.persistence.reach(&self.config);
-        let Some(session) = session_of(&mut self.clients.sessions, telling.out, id).filter(|session| !session.killed)
+        let Some(session) =
+            session_of(&mut self.clients.sessions, telling.out, id).filter(|session| !session.is_killed())
         else {
             return;
         };

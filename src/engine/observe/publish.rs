@@ -131,7 +131,8 @@ impl ServerState {
             // Written once per protocol version.
             let mut written: [Option<Reply>; 2] = [None, None];
             for listener in listeners {
-                let Some(session) = find(&mut self.clients.sessions, out, *listener).filter(|session| !session.killed)
+                let Some(session) =
+                    find(&mut self.clients.sessions, out, *listener).filter(|session| !session.is_killed())
                 else {
                     continue;
                 };

@@ -27,8 +27,10 @@ impl Engine {
                 Ok((mut made, rest)) if !self.server.persistence.is_lost(fence) => {
                     session.outbox.fence_coming(0, fence);
                     session.outbox.append(&mut made);
-                    session.closing = rest.is_none();
                     session.transfer = rest;
+                    if session.transfer.is_none() {
+                        session.close_when_sent();
+                    }
                 }
                 Ok(_) => {
                     tracing::warn!(client = key.id, "closed: the journal failed before it had the changes to be sent");

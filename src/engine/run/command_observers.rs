@@ -69,7 +69,7 @@ impl ServerState {
     pub(in crate::engine) fn end_caching(&mut self, session: &mut Session, entry: Option<&Entry>) {
         let is_of_client = entry.is_some_and(|entry| entry.name_args() > 1 && entry.command.group == Group::Connection);
         if session.transaction.is_none()
-            && session.blocking.is_none()
+            && session.blocking_call().is_none()
             && !is_of_client
             && let Some(client) = &mut session.tracking
         {
@@ -193,7 +193,7 @@ impl ServerState {
             return self.push_to_monitors(session, &lines, session.fence);
         }
         for key in self.audience.monitors.sessions().to_vec() {
-            if let Some(monitor) = self.clients.sessions.get_mut(key).filter(|monitor| !monitor.killed) {
+            if let Some(monitor) = self.clients.sessions.get_mut(key).filter(|monitor| !monitor.is_killed()) {
                 tracing::warn!(
                     client = key.id,
                     "closed: a script or transaction made more calls than MONITOR can show"
@@ -216,7 +216,7 @@ impl ServerState {
                 None if *key == current.key => &mut *current,
                 None => continue,
             };
-            if !monitor.killed {
+            if !monitor.is_killed() {
                 monitor.outbox.push(lines, fence);
                 let (config, stats, limits_due) = (&self.config, &mut self.meters.stats, &mut self.clients.limits_due);
                 PushLimits { config, stats, limits_due, reach }.hold(monitor);

@@ -79,11 +79,11 @@ impl ServerState {
         self.unwatch(session);
         self.end_monitoring(session);
         self.end_tracking(session);
-        if let Some(ticket) = session.blocking {
+        if let Some(ticket) = session.blocking_call() {
             self.give_up(session, ticket);
         }
         self.withdraw_all(session);
-        if std::mem::take(&mut session.is_postponed) {
+        if session.end_postponement() {
             self.clients.pause.forget(session.key);
         }
     }

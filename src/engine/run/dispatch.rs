@@ -124,7 +124,7 @@ impl ServerState {
         // A browser was tricked into talking to this port: no part of its request may be mistaken for a command.
         if argv[0].eq_ignore_ascii_case(b"post") || argv[0].eq_ignore_ascii_case(b"host:") {
             tracing::warn!(client = session.key.id, address = session.address, "closed: it speaks HTTP");
-            session.killed = true;
+            session.kill();
             return;
         }
         let start = out.len();
@@ -181,7 +181,7 @@ impl ServerState {
         if bytes > self.config.query_limit_bytes() {
             tracing::warn!(client = session.key.id, bytes, "closed: it queues too much for EXEC");
             self.meters.stats.query_limit_disconnections += 1;
-            session.killed = true;
+            session.kill();
         }
         out.status("QUEUED");
     }

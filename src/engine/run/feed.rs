@@ -109,7 +109,9 @@ impl Engine {
             }
             self.execute(session, planned.entry, argv, out);
             if self.server.clients.room.has_taken_back() {
-                session.waits_for_room = !session.is_postponed;
+                if !session.is_postponed() {
+                    session.wait_for_room();
+                }
                 return decoder.rewind_to(planned.starts_at);
             }
         }

@@ -48,7 +48,7 @@ impl Clients {
         if self.pause.paused() < before {
             for key in self.pause.take_postponed() {
                 if let Some(session) = self.sessions.get_mut(key) {
-                    session.is_postponed = false;
+                    session.end_postponement();
                     session.outbox.wake();
                 }
             }
@@ -79,7 +79,7 @@ impl Clients {
             Paused::All => true,
         };
         if is_held_up {
-            session.is_postponed = true;
+            session.postpone();
             self.pause.postpone(session.key);
         }
         is_held_up

@@ -18,7 +18,7 @@ impl Waits {
         client: SessionKey,
         command: CommandId,
     ) -> Option<Ticket> {
-        let ticket = sessions.get(client)?.blocking?;
+        let ticket = sessions.get(client)?.blocking_call()?;
         self.get(ticket).filter(|parked| parked.command == command).map(|parked| parked.ticket)
     }
 }
@@ -27,7 +27,7 @@ impl ServerState {
     /// Makes a call of a session wait from now on.
     pub(in crate::engine) fn begin_waiting(&mut self, session: &mut Session, parked: Box<Parked>) {
         match parked.mode {
-            Mode::Blocking { .. } => session.blocking = Some(parked.ticket),
+            Mode::Blocking { .. } => session.block(parked.ticket),
             Mode::Beside => session.tickets.get_or_insert_default().add(parked.ticket, parked.mem_bytes()),
         }
         self.waits.add(parked);
@@ -38,7 +38,7 @@ impl ServerState {
     /// queues.
     pub(in crate::engine) fn stop_waiting(&mut self, session: &mut Session, parked: &Parked) {
         match parked.mode {
-            Mode::Blocking { .. } => session.blocking = None,
+            Mode::Blocking { .. } => session.unblock(),
             Mode::Beside => {
                 if let Some(tickets) = &mut session.tickets {
                     tickets.remove(parked.ticket, parked.mem_bytes());
@@ -87,7 +87,7 @@ impl ServerState {
 
     /// Closes the client after it has read its replies. Nothing is pushed to it any more.
     pub fn close_soon(&mut self, session: &mut Session) {
-        session.closing = true;
+        session.close_when_sent();
         self.withdraw_all(session);
     }
 

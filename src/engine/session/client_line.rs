@@ -87,7 +87,7 @@ pub(crate) fn flags(session: &Session) -> String {
         ('R', session.tracking.as_ref().is_some_and(|client| client.is_redirect_broken)),
         ('B', session.tracking.as_ref().is_some_and(|client| client.broadcasts)),
         ('d', session.watch_dirty),
-        ('c', session.closing),
+        ('c', session.is_closing_when_sent()),
         ('U', session.address.ends_with(":0")),
         ('e', session.no_evict),
         ('T', session.restrictions.has(Restrictions::NO_TOUCH)),

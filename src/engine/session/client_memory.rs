@@ -43,7 +43,7 @@ impl Clients {
     #[cold]
     fn weigh_against_limit(&mut self, stats: &mut Stats, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let weight = if session.killed { 0 } else { session.mem_bytes() };
+        let weight = if session.is_killed() { 0 } else { session.mem_bytes() };
         let before = std::mem::replace(&mut session.weight, weight);
         self.bytes = self.bytes + weight as u64 - before as u64;
         if self.bytes > self.limit {
@@ -54,7 +54,7 @@ impl Clients {
     /// Closes the clients that hold most until the rest fits.
     fn evict(&mut self, stats: &mut Stats) {
         while self.limit > 0 && self.bytes > self.limit {
-            let may_go = self.sessions.iter_mut().filter(|session| !session.no_evict && !session.killed);
+            let may_go = self.sessions.iter_mut().filter(|session| !session.no_evict && !session.is_killed());
             let Some(most) = may_go.max_by_key(|session| session.weight) else { return };
             let weight = std::mem::take(&mut most.weight);
             tracing::warn!(client = most.key.id, held = weight, "closed: clients exceed maxmemory-clients");
@@ -72,7 +72,7 @@ impl Clients {
         current.weight = 0;
         let is_limited = self.limit > 0;
         for session in self.sessions.iter_mut() {
-            session.weight = if is_limited && !session.killed { session.mem_bytes() } else { 0 };
+            session.weight = if is_limited && !session.is_killed() { session.mem_bytes() } else { 0 };
             self.bytes += session.weight as u64;
         }
         self.evict(stats);
@@ -108,7 +108,7 @@ mod tests {
         };
         let gone = |server: &mut crate::engine::ServerState| {
             (0..6)
-                .filter(|at| server.clients.sessions.get_mut(keys[*at]).is_none_or(|session| session.killed))
+                .filter(|at| server.clients.sessions.get_mut(keys[*at]).is_none_or(|session| session.is_killed()))
                 .collect::<Vec<_>>()
         };
         hold(server, 0, 100_000);

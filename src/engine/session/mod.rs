@@ -124,6 +124,34 @@ pub enum DebugMode {
     Keep,
 }
 
+/// Whether and when a session is closed. It only ever moves down this list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Closing {
+    /// The session stays open.
+    #[default]
+    Not,
+    /// The session runs no more commands, and is closed once all its replies are sent.
+    WhenSent,
+    /// The session is closed now. Unsent replies leave only as far as the socket takes them at once.
+    Now,
+}
+
+/// The reason why a session's next command must wait. A [transfer](Session::transfer) holds the next command up as
+/// well, and may itself wait for room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum HeldUp {
+    /// There is no reason.
+    #[default]
+    No,
+    /// A blocking call waits for a key or the like. The call itself is kept in the [wait
+    /// queues](crate::engine::wait::wait_queues).
+    ByCall(Ticket),
+    /// There is no room for a reply; see [`room`].
+    ByLackOfRoom,
+    /// A [`pause`] is in force, and the session is among its postponed ones.
+    ByPause,
+}
+
 /// Commands queued since MULTI.
 #[derive(Default)]
 pub struct Transaction {
@@ -257,9 +285,6 @@ pub struct Session {
     pub is_monitor: bool,
     /// CLIENT TRACKING.
     pub tracking: Option<Box<CachingClient>>,
-    /// The waiting call that blocks the session until it is answered. The call itself is kept in the [wait
-    /// queues](crate::engine::wait::wait_queues).
-    pub blocking: Option<Ticket>,
     /// The calls that wait beside the session (ASYNC); `None` without such calls.
     pub tickets: Option<Box<Tickets>>,
     /// REPLCONF.
@@ -275,14 +300,10 @@ pub struct Session {
     pub(in crate::engine) counted_unsent: usize,
     /// Bytes of the session that are counted in the sum over all clients; see [`client_memory`].
     pub(in crate::engine) weight: usize,
-    /// The next command waits for room for its reply; see [`room`].
-    pub(crate) waits_for_room: bool,
-    /// A [`pause`] holds up the next command.
-    pub(in crate::engine) is_postponed: bool,
-    /// Close once everything is sent.
-    pub closing: bool,
-    /// Close now, even with unsent replies.
-    pub killed: bool,
+    /// See [`HeldUp`].
+    held_up: HeldUp,
+    /// See [`Closing`].
+    closing: Closing,
     /// When its unsent output began to exceed the soft limit of its kind, by the steady clock.
     pub over_soft_since_ms: Option<i64>,
     /// Bytes of invalidations sent to the client since its outbox was last empty.
@@ -338,18 +359,93 @@ impl Session {
     /// is postponed, or is about to be closed.
     #[inline]
     pub fn is_suspended(&self) -> bool {
-        let waits = self.blocking.is_some() || self.transfer.is_some() || self.waits_for_room || self.is_postponed;
-        waits || self.closing || self.killed
+        self.held_up != HeldUp::No || self.transfer.is_some() || self.is_leaving()
     }
 
     /// Whether a command of the session waits for a key or for the end of a pause.
     pub fn is_blocked(&self) -> bool {
-        self.blocking.is_some() || self.is_postponed
+        matches!(self.held_up, HeldUp::ByCall(_) | HeldUp::ByPause)
+    }
+
+    /// The waiting call that blocks the session until it is answered.
+    #[inline]
+    pub fn blocking_call(&self) -> Option<Ticket> {
+        match self.held_up {
+            HeldUp::ByCall(ticket) => Some(ticket),
+            _ => None,
+        }
+    }
+
+    /// Blocks the session until the call of this ticket is answered.
+    pub(in crate::engine) fn block(&mut self, ticket: Ticket) {
+        self.held_up = HeldUp::ByCall(ticket);
+    }
+
+    /// Ends the blocking by a call.
+    pub(in crate::engine) fn unblock(&mut self) {
+        if let HeldUp::ByCall(_) = self.held_up {
+            self.held_up = HeldUp::No;
+        }
+    }
+
+    /// Whether the next command, or the next part of a transfer, waits for room.
+    pub fn waits_for_room(&self) -> bool {
+        self.held_up == HeldUp::ByLackOfRoom
+    }
+
+    /// Makes the next command, or the next part of a transfer, wait for room.
+    pub(in crate::engine) fn wait_for_room(&mut self) {
+        self.held_up = HeldUp::ByLackOfRoom;
+    }
+
+    /// Ends the wait for room; returns whether there was one.
+    pub(in crate::engine) fn end_wait_for_room(&mut self) -> bool {
+        let has_waited = self.waits_for_room();
+        if has_waited {
+            self.held_up = HeldUp::No;
+        }
+        has_waited
+    }
+
+    /// Whether a [`pause`] holds up the next command.
+    pub(in crate::engine) fn is_postponed(&self) -> bool {
+        self.held_up == HeldUp::ByPause
+    }
+
+    /// Makes the next command wait for the end of the [`pause`].
+    pub(in crate::engine) fn postpone(&mut self) {
+        self.held_up = HeldUp::ByPause;
+    }
+
+    /// Ends the wait for the end of a [`pause`]; returns whether there was one.
+    pub(in crate::engine) fn end_postponement(&mut self) -> bool {
+        let was_postponed = self.is_postponed();
+        if was_postponed {
+            self.held_up = HeldUp::No;
+        }
+        was_postponed
     }
 
     /// Whether the session is about to be closed and gets nothing new.
+    #[inline]
     pub(in crate::engine) fn is_leaving(&self) -> bool {
-        self.closing || self.killed
+        self.closing != Closing::Not
+    }
+
+    /// Whether the session is closed now, even with unsent replies.
+    #[inline]
+    pub fn is_killed(&self) -> bool {
+        self.closing == Closing::Now
+    }
+
+    /// Whether the session is closed once all its replies are sent.
+    pub(crate) fn is_closing_when_sent(&self) -> bool {
+        self.closing == Closing::WhenSent
+    }
+
+    /// Closes the session once all its replies are sent.
+    pub(in crate::engine) fn close_when_sent(&mut self) {
+        self.closing = self.closing.max(Closing::WhenSent);
     }
 
     /// Drops bytes that the socket has taken from the front of the outbox; returns their number.
@@ -367,7 +463,7 @@ impl Session {
 
     /// Closes the session. Earlier replies are sent as far as the socket takes them at once.
     pub fn kill(&mut self) {
-        self.killed = true;
+        self.closing = Closing::Now;
         self.import_source = None;
         self.outbox.wake();
     }
@@ -453,7 +549,6 @@ impl Sessions {
             subscriptions: Subscriptions::default(),
             is_monitor: false,
             tracking: None,
-            blocking: None,
             tickets: None,
             replica: Replica::default(),
             transfer: None,
@@ -461,10 +556,8 @@ impl Sessions {
             fence: Lsn::NONE,
             counted_unsent: 0,
             weight: 0,
-            waits_for_room: false,
-            is_postponed: false,
-            closing: false,
-            killed: false,
+            held_up: HeldUp::No,
+            closing: Closing::Not,
             over_soft_since_ms: None,
             told_bytes: 0,
             connected_ticks: ticks,

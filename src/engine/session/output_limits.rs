@@ -90,7 +90,7 @@ impl PushLimits<'_> {
         let limits = &self.config.client_output_buffer_limit;
         let unsent = session.outbox.unread(self.reach).min(session.told_bytes);
         let is_ordinary = session.client_type() == ClientType::Normal && is_unlimited(limits.normal);
-        if is_ordinary && !session.killed && exceeds(counted(unsent), limits.replica.hard_bytes) {
+        if is_ordinary && !session.is_killed() && exceeds(counted(unsent), limits.replica.hard_bytes) {
             note_closed(self.stats, session, unsent);
             session.close_at_once();
         }
@@ -180,7 +180,7 @@ impl Clients {
                 session.over_soft_since_ms = None;
             }
             let too_long = over_soft && steady_ms - since_ms >= limit.soft_seconds as i64 * 1_000;
-            if (too_long || is_too_much(config, session, unsent)) && !session.killed {
+            if (too_long || is_too_much(config, session, unsent)) && !session.is_killed() {
                 note_closed(stats, session, unsent);
                 session.kill();
             }

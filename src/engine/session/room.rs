@@ -23,7 +23,7 @@ impl Clients {
             self.room.missed_since_ms = None;
             for session in self.sessions.iter_mut() {
                 // Clients that had to wait may be read from again, or run the command that was taken back.
-                if std::mem::take(&mut session.waits_for_room) || !session.outbox.is_empty() {
+                if session.end_wait_for_room() || !session.outbox.is_empty() {
                     session.outbox.wake();
                 }
             }
@@ -65,7 +65,7 @@ impl Clients {
         }
         self.room.missed_since_ms.get_or_insert(steady_ms);
         if let Some(session) = self.sessions.get_mut(key) {
-            session.waits_for_room = true;
+            session.wait_for_room();
         }
         true
     }
@@ -82,7 +82,7 @@ impl Clients {
             // Messages pushed to a subscriber are subject only to the limit of its class.
             let asks = |session: &Session| session.subscriptions.is_empty() && !session.is_monitor;
             // The bytes of a closed client count until its connection is gone.
-            let open = self.sessions.iter_mut().filter(|session| asks(session) && !session.killed);
+            let open = self.sessions.iter_mut().filter(|session| asks(session) && !session.is_killed());
             // Room that a buffer has reserved beyond its bytes takes no memory yet.
             let mut held: usize = open.map(|session| session.outbox.len()).sum();
             while held > OUTBOX_TOTAL_MAX_BYTES {
@@ -102,7 +102,7 @@ impl Clients {
         may_close: impl Fn(&Session) -> bool,
         why: &str,
     ) -> Option<usize> {
-        let can_read = |session: &mut Session| !session.killed && session.outbox.unread(reach) > 0;
+        let can_read = |session: &mut Session| !session.is_killed() && session.outbox.unread(reach) > 0;
         let readers = self.sessions.iter_mut().filter_map(|session| can_read(session).then_some(session));
         let most = readers.filter(|session| may_close(session)).max_by_key(|session| session.outbox.len())?;
         let unsent = most.outbox.len();
@@ -136,7 +136,7 @@ mod tests {
             assert!(engine.server.clients.has_no_room_for(engine.server.time.clock.steady_ms(), key));
             engine.server.clients.sessions.get_mut(key).expect("it is connected").outbox.push(b"unread", Lsn::NONE);
             engine.tick();
-            engine.server.clients.sessions.get_mut(key).expect("its task has not run").killed
+            engine.server.clients.sessions.get_mut(key).expect("its task has not run").is_killed()
         };
         let patience_ms = ROOM_PATIENCE.as_millis() as i64;
         assert!(!is_closed(0, 0));
@@ -158,7 +158,7 @@ mod tests {
         });
         let mut closed = || {
             engine.tick();
-            keys.map(|key| engine.server.clients.sessions.get_mut(key).expect("its task has not run").killed)
+            keys.map(|key| engine.server.clients.sessions.get_mut(key).expect("its task has not run").is_killed())
         };
         // They hold 15 tenths; without the largest, 10.
         assert_eq!(closed(), [false, true, false, false, false]);

@@ -356,7 +356,7 @@ fn who_does_not_read_while_others_wait_for_room_is_closed_in_the_end() {
     };
     let waits = |bench: &mut Bench| {
         clients.map(|client| {
-            bench.engine.server.clients.sessions.get_mut(client).is_some_and(|session| session.waits_for_room)
+            bench.engine.server.clients.sessions.get_mut(client).is_some_and(|session| session.waits_for_room())
         })
     };
     assert!(held(&mut bench)[..5].iter().all(|bytes| *bytes > 60_000_000));
@@ -366,7 +366,7 @@ fn who_does_not_read_while_others_wait_for_room_is_closed_in_the_end() {
     let killed = |bench: &mut Bench| {
         clients
             .iter()
-            .filter(|client| bench.engine.server.clients.sessions.get_mut(**client).is_some_and(|s| s.killed))
+            .filter(|client| bench.engine.server.clients.sessions.get_mut(**client).is_some_and(|s| s.is_killed()))
             .count()
     };
     for (ms, expected) in [(4_000, 0), (2_000, 1), (4_000, 1)] {
@@ -378,7 +378,7 @@ fn who_does_not_read_while_others_wait_for_room_is_closed_in_the_end() {
     let gone = clients
         .iter()
         .copied()
-        .find(|client| bench.engine.server.clients.sessions.get_mut(*client).is_some_and(|s| s.killed));
+        .find(|client| bench.engine.server.clients.sessions.get_mut(*client).is_some_and(|s| s.is_killed()));
     bench.engine.disconnect(gone.expect("one was closed"));
     assert_eq!(waits(&mut bench), [false; 7]);
     ask(&mut bench, clients[5]);

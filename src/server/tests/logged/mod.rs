@@ -121,7 +121,7 @@ impl Bench {
     }
 
     fn is_killed(&mut self, client: usize) -> bool {
-        self.engine.server.clients.sessions.get_mut(self.clients[client]).is_some_and(|session| session.killed)
+        self.engine.server.clients.sessions.get_mut(self.clients[client]).is_some_and(|session| session.is_killed())
     }
 
     fn fill_disk(&self) {

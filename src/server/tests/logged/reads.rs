@@ -748,6 +748,6 @@ fn who_is_answered_while_a_script_is_busy_learns_what_has_become_of_the_log() {
         assert_eq!(bench.log().state(), if has_failed { State::Poisoned } else { State::Full });
         let session = bench.engine.server.clients.sessions.get_mut(bench.clients[2]).expect("it is open");
         assert!(session.restrictions.has(Restrictions::UNLOGGED));
-        assert_eq!((session.killed, out.is_empty()), (has_failed, has_failed), "it shows what is lost");
+        assert_eq!((session.is_killed(), out.is_empty()), (has_failed, has_failed), "it shows what is lost");
     }
 }

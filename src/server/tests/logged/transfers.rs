@@ -51,7 +51,7 @@ fn what_is_sent_of_the_data_is_on_disk() {
     finish_sync(&mut bench);
     assert!(bench.sent(1).is_some_and(|sent| !sent.is_empty()));
     let session = bench.engine.server.clients.sessions.get_mut(bench.clients[1]).expect("it is open");
-    assert!(session.closing, "the link ends with the snapshot");
+    assert!(session.is_closing_when_sent(), "the link ends with the snapshot");
 }
 
 #[test]

@@ -249,7 +249,7 @@ impl<'w> Life<'w> {
         self.engine.feed(key, &mut Decoder::new(), &encode(&request.commands), &mut out);
         let Some(session) = self.engine.server.clients.sessions.get_mut(key) else { return Ok(()) };
         session.outbox.append(out.buffer_mut());
-        let is_parked = session.blocking.is_some();
+        let is_parked = session.blocking_call().is_some();
         self.collect()?;
         let is_logged = self.engine.server.persistence.journal.is_some();
         let own = if self.at > before && !self.expiries.contains(&(before + 1)) { before + 1 } else { 0 };
@@ -323,7 +323,8 @@ impl<'w> Life<'w> {
         for at in 0..CLIENTS {
             let key = self.clients[at].key;
             let Some(list) = self.clients[at].waits_for else { continue };
-            if self.engine.server.clients.sessions.get_mut(key).is_none_or(|session| session.blocking.is_some()) {
+            if self.engine.server.clients.sessions.get_mut(key).is_none_or(|session| session.blocking_call().is_some())
+            {
                 continue;
             }
             let was_served = self.at > before;
@@ -649,7 +650,7 @@ impl<'w> Life<'w> {
     /// Reconnects clients that the server has disconnected.
     fn replace_disconnected(&mut self) {
         let engine = &mut self.engine;
-        let mut is_gone = |key| engine.server.clients.sessions.get_mut(key).is_none_or(|session| session.killed);
+        let mut is_gone = |key| engine.server.clients.sessions.get_mut(key).is_none_or(|session| session.is_killed());
         let gone: Vec<usize> = (0..CLIENTS).filter(|at| is_gone(self.clients[*at].key)).collect();
         let (is_listener_gone, is_observer_gone) = (is_gone(self.listener.key), is_gone(self.observer.key));
         for at in gone {
