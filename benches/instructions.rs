@@ -459,14 +459,14 @@ impl Client {
     fn send(&mut self) {
         let server = &mut self.engine.server;
         let session = server.clients.sessions.get_mut(self.session).expect("it is connected");
-        session.outbox.append(self.out.buffer_mut());
+        session.reply(&mut self.out);
         loop {
             let free = server.sendable(self.session);
             let session = server.clients.sessions.get_mut(self.session).expect("it is connected");
-            if session.outbox.is_empty() {
+            if !session.has_unsent() {
                 break;
             }
-            let sent = black_box(session.outbox.first(free)).len();
+            let sent = black_box(session.unsent(free)).len();
             session.sent(sent);
             if sent == 0 {
                 server.look_after_journal();

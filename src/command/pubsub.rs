@@ -5,7 +5,6 @@
 
 use super::help::help;
 use crate::base::glob;
-use crate::base::lsn::Lsn;
 use crate::engine::session::subscriptions::{Kind, Space};
 use crate::engine::{Command, Ctx, Done, Origin, Run};
 use crate::resp::reply::Reply;
@@ -83,7 +82,7 @@ fn confirm(ctx: &mut Ctx<'_>, kind: Kind, verb: &[u8], name: Option<&[u8]>) {
     if ctx.session.is_muted() {
         let mut push = Reply::new(ctx.session.form());
         write(&mut push);
-        ctx.session.outbox.push(push.as_bytes(), Lsn::NONE);
+        ctx.session.push(push.as_bytes());
     } else {
         write(ctx.reply);
     }

@@ -43,7 +43,7 @@ fn begin(ctx: &mut Ctx<'_>, names_history: bool) -> Done {
     // A push would land inside the snapshot, and the connection ends after it.
     ctx.server.withdraw_all(ctx.session);
     ctx.server.meters.stats.full_syncs += 1;
-    ctx.session.transfer = Some(Box::new(transfer));
+    ctx.session.begin_transfer(transfer);
     if names_history {
         ctx.reply.status(&format!("FULLRESYNC {} 0", ctx.server.identity.replication_id));
     }

@@ -89,7 +89,7 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 
 /// SCRIPT DEBUG. All earlier replies must have been sent, because they can't come between the lines of a debugger.
 fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    if !ctx.reply.is_empty() || !ctx.session.outbox.is_empty() {
+    if !ctx.reply.is_empty() || ctx.session.has_unsent() {
         return Err(Error::text("ERR SCRIPT DEBUG must be called outside a pipeline"));
     }
     let modes = [("NO", DebugMode::Off), ("YES", DebugMode::Rollback), ("SYNC", DebugMode::Keep)];
@@ -363,7 +363,7 @@ mod tests {
         let read = read.borrow().escape_ascii().to_string();
         let stop = "*2\\r\\n+* Stopped at 1, stop reason = step over\\r\\n+-> 1   return 1\\r\\n";
         assert_eq!(read, format!("+OK\\r\\n{stop}"));
-        let last = engine.server.clients.sessions.get_mut(session).expect("it is open").outbox.front().to_vec();
+        let last = engine.server.clients.sessions.get_mut(session).expect("it is open").unsent(usize::MAX).to_vec();
         assert_eq!(last, b"*1\r\n+<endsession>\r\n", "the last lines leave like a reply");
         let reply = out.as_bytes();
         assert!(reply.starts_with(b"-ERR the client of the debugger sent nothing"), "{}", reply.escape_ascii());

@@ -22,10 +22,11 @@
 //! wakes the future once they may leave ([`ServerState::sendable`](crate::engine::ServerState::sendable)); further
 //! input is read and executed in the meantime.
 //!
-//! A client that sends without reading fills its outbox; beyond [`OUTBOX_PAUSE_BYTES`] nothing more is read from it
-//! until it has read. When all outboxes together hold more than
+//! A client that sends without reading fills its outbox; beyond
+//! [`OUTBOX_PAUSE_BYTES`](crate::base::limits::OUTBOX_PAUSE_BYTES) nothing more is read from it until it has read. When
+//! all outboxes together hold more than
 //! [`OUTBOX_TOTAL_PAUSE_BYTES`](crate::base::limits::OUTBOX_TOTAL_PAUSE_BYTES), the limit for each client is its share
-//! of that total.
+//! of that total. The session decides both: [`Course`] says whether its connection reads.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -36,10 +37,9 @@ use std::task::{Context, Poll};
 use super::serve::Shared;
 use super::socket_table::Connection;
 use crate::base::limits::{
-    OUTBOX_PAUSE_BYTES, OUTBOX_TAKE_OVER_BYTES, READ_BEHIND_BYTES, READ_CHUNK_BYTES, READ_LARGE_BYTES,
-    SEND_SLICE_BYTES, TRANSFER_AHEAD_BYTES,
+    OUTBOX_TAKE_OVER_BYTES, READ_BEHIND_BYTES, READ_CHUNK_BYTES, READ_LARGE_BYTES, SEND_SLICE_BYTES,
 };
-use crate::engine::session::Restrictions;
+use crate::engine::session::wire::Course;
 use crate::engine::{Engine, Fed, ServerState};
 use crate::resp::reply::Reply;
 use crate::resp::request::Decoder;
@@ -165,7 +165,7 @@ impl Future for Conn {
                 }
                 Next::Wait => {
                     if let Some(session) = engine.server.clients.sessions.get_mut(self.key) {
-                        session.outbox.set_waker(cx.waker());
+                        session.wake_by(cx.waker());
                     }
                     shared.after_feed(&engine);
                     return Poll::Pending;
@@ -187,13 +187,8 @@ impl Conn {
             return next;
         }
         let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Next::Close };
-        if session.transfer.is_some() && session.outbox.held() < TRANSFER_AHEAD_BYTES {
-            if engine.server.clients.has_no_room_for(engine.server.time.clock.steady_ms(), self.key) {
-                return Next::Wait;
-            }
-            engine.transfer_slice(self.key);
-            engine.server.clients.count_unsent(&mut engine.server.meters.stats, self.key);
-            return Next::Yield;
+        if session.wants_transfer() {
+            return if engine.continue_transfer(self.key) { Next::Yield } else { Next::Wait };
         }
         if engine.server.ending.stop_signal.load(Ordering::Relaxed) {
             // The server ends as soon as it is asked to: no new input may hold that up.
@@ -211,19 +206,14 @@ impl Conn {
         let end = if inbox.decoder.wants().is_some() { READ_LARGE_BYTES } else { kept + READ_CHUNK_BYTES };
         match connection.poll_read(cx, &mut buffers.input[kept..end]) {
             Poll::Pending => Next::Wait,
-            // The client sends no more, but may still read replies that wait for the journal or for an I/O thread. A
-            // full disk may let it wait for ever.
-            Poll::Ready(Ok(0))
-                if session.outbox.is_fenced() && !session.restrictions.has(Restrictions::UNLOGGED)
-                    || connection.is_relayed && !session.outbox.is_empty() =>
-            {
+            // The client sends no more, but may still read.
+            Poll::Ready(Ok(0)) if session.owes_replies(connection.is_relayed) => {
                 engine.server.close_when_sent(self.key);
                 Next::Wait
             }
             Poll::Ready(Err(_) | Ok(0)) => Next::Close,
             Poll::Ready(Ok(n)) => {
-                session.bytes_in += n as u64;
-                engine.server.meters.stats.received(n as u64);
+                engine.server.meters.stats.received(session.received(n));
                 // Moving the kept bytes must not cost more than the bytes just read, of which there may be only one.
                 if !is_short || n < kept {
                     let input = &buffers.input[kept..kept + n];
@@ -245,19 +235,17 @@ impl Conn {
 
     /// Writes as much of the unsent replies as may leave. Returns `None` when the session may go on.
     fn send(&mut self, cx: &mut Context<'_>, engine: &mut Engine) -> Option<Next> {
+        let mut free = engine.server.sendable(self.key);
         let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Some(Next::Close) };
-        let is_fenced = session.outbox.is_fenced();
-        let mut free = if is_fenced { engine.server.sendable(self.key) } else { session.outbox.len() };
-        let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Some(Next::Close) };
-        if session.is_killed() {
+        if session.course() == Course::Close {
             // Tries to send earlier replies; whether the socket takes them does not matter here.
-            let _ = self.connection.poll_write(cx, session.outbox.first(free));
+            let _ = self.connection.poll_write(cx, session.unsent(free));
             return Some(Next::Close);
         }
         let (mut slice, mut is_stuck) = (SEND_SLICE_BYTES, false);
         let has_free = free > 0;
         while free > 0 && slice > 0 {
-            match self.connection.poll_write(cx, session.outbox.first(free)) {
+            match self.connection.poll_write(cx, session.unsent(free)) {
                 Poll::Ready(Ok(sent)) if sent > 0 => {
                     engine.server.meters.stats.sent(session.sent(sent));
                     slice = slice.saturating_sub(sent);
@@ -270,36 +258,17 @@ impl Conn {
                 }
             }
         }
-        let held = session.outbox.held();
-        if is_stuck || session.is_counted() {
-            engine.server.clients.count_unsent(&mut engine.server.meters.stats, self.key);
-        }
-        if is_stuck {
-            engine.server.clients.hold_to_output_limit(
-                &engine.server.config,
-                &mut engine.server.meters.stats,
-                engine.server.persistence.reach(&engine.server.config),
-                engine.server.time.clock.steady_ms(),
-                self.key,
-            );
-        }
-        let is_over_share = engine.server.clients.is_over_share(held);
-        let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Some(Next::Close) };
-        if session.outbox.is_empty() {
-            if session.is_closing_when_sent() {
-                // Bytes not yet handed to the system would be lost by closing.
-                let is_sent = self.connection.poll_sent(cx).is_ready();
-                return Some(if is_sent { Next::Close } else { Next::Wait });
-            }
-        } else if slice == 0 {
-            return Some(Next::Yield);
-        } else if has_free && !is_stuck {
+        let has_unsent = session.has_unsent();
+        match engine.server.settle_unsent(self.key, is_stuck) {
+            Course::Close => Some(Next::Close),
+            _ if has_unsent && slice == 0 => Some(Next::Yield),
             // The rest waits for the journal, which must first learn of it.
-            return Some(Next::Continue);
-        } else if session.is_closing_when_sent() || is_over_share || held > OUTBOX_PAUSE_BYTES {
-            return Some(Next::Wait);
+            _ if has_unsent && has_free && !is_stuck => Some(Next::Continue),
+            // Bytes not yet handed to the system would be lost by closing.
+            Course::WriteOnly if !has_unsent && self.connection.poll_sent(cx).is_ready() => Some(Next::Close),
+            Course::WriteOnly => Some(Next::Wait),
+            Course::Run | Course::Keep => None,
         }
-        None
     }
 
     /// Adds input just read to the pending bytes, and feeds it unless the session waits.
@@ -317,10 +286,7 @@ impl Conn {
             return Next::Close;
         }
         if suspended {
-            if let Some(session) = engine.server.clients.sessions.get_mut(self.key) {
-                session.pending_input = inbox.pending.len();
-            }
-            engine.server.clients.weigh(&mut engine.server.meters.stats, self.key);
+            engine.server.clients.keep_input(&mut engine.server.meters.stats, self.key, inbox.pending.len());
             return Next::Continue;
         }
         self.feed_pending(cx, engine, out, inbox)
@@ -343,19 +309,15 @@ impl Conn {
         // An I/O thread sends at its own pace, and this thread does not wait for it.
         let is_sent_elsewhere = self.connection.is_relayed;
         let are_many = out.len() >= OUTBOX_TAKE_OVER_BYTES;
-        session.outbox.append(out.buffer_mut());
+        session.reply(out);
         if (are_many || is_sent_elsewhere)
-            && !session.outbox.is_fenced()
+            && !session.waits_for_journal()
             && let Some(Next::Close) = self.send(cx, engine)
         {
             return Next::Close;
         }
-        let Some(session) = engine.server.clients.sessions.get_mut(self.key) else { return Next::Close };
-        let is_sent = session.outbox.is_empty();
-        if session.outbox.held() >= OUTBOX_TAKE_OVER_BYTES {
-            engine.server.clients.count_unsent(&mut engine.server.meters.stats, self.key);
-        }
-        engine.server.clients.weigh(&mut engine.server.meters.stats, self.key);
+        let settled = engine.server.clients.settle_replies(&mut engine.server.meters.stats, self.key);
+        let Some(is_sent) = settled else { return Next::Close };
         let is_done =
             is_sent && fed == Fed::Drained && !engine.server.pipeline.has_sent_past() && !self.connection.has_more();
         if is_sent_elsewhere && is_done { Next::Continue } else { Next::Yield }

@@ -20,7 +20,6 @@ use super::socket::Socket as Connected;
 use super::socket_table::{Connection, SocketTable};
 use super::transport::Transport;
 use crate::base::limits::TLS_CONNECTION_BYTES;
-use crate::base::lsn::Lsn;
 use crate::config::Config;
 use crate::engine::ServerState;
 use crate::engine::session::Peer;
@@ -308,12 +307,9 @@ pub(super) fn open(
         true => Transport::Tls(Box::new(table.acceptor()?.accept(socket).ok()?)),
     };
     let key = server.open_session(peer);
-    if let Some(refusal) = refusal
-        && let Some(session) = server.clients.sessions.get_mut(key)
-    {
-        session.outbox.push(refusal.text(), Lsn::NONE);
+    if let Some(refusal) = refusal {
+        server.turn_away(key, refusal.text());
         server.meters.stats.rejected_connections += 1;
-        server.close_when_sent(key);
     }
     let connection = table.add(key, transport, needs_task);
     if is_secure {

@@ -22,6 +22,7 @@ use super::listener::open;
 use super::sign_in::sign_in;
 use super::socket_table::{Connection, SocketTable};
 use crate::base::limits::{BUSY_ACCEPTS_MAX, BUSY_READ_CHUNK_BYTES};
+use crate::engine::session::wire::Course;
 use crate::engine::{Fed, RawSockets, ServerState};
 use crate::keyspace::Keyspace;
 use crate::resp::reply::{Form, Reply};
@@ -85,7 +86,7 @@ impl RawPoller {
             return if events & ENDED != 0 { Stay::Close } else { Stay::Open };
         }
         // A client that does not read gets no more replies. If it is gone, sending to it will fail.
-        if session.is_suspended() || !session.outbox.is_empty() {
+        if session.is_suspended() || session.has_unsent() {
             return Stay::Open;
         }
         let inbox = &mut *inbox;
@@ -93,8 +94,7 @@ impl RawPoller {
             match connection.read_now(&mut self.chunk) {
                 Ok(0) => return Stay::Close,
                 Ok(n) => {
-                    session.bytes_in += n as u64;
-                    server.meters.stats.received(n as u64);
+                    server.meters.stats.received(session.received(n));
                     inbox.keep(&self.chunk[..n]);
                     sign_in(server, key, connection);
                 }
@@ -108,8 +108,8 @@ impl RawPoller {
         let fed = server.feed_while_busy(ks, key, &mut inbox.decoder, &inbox.pending, &mut self.out);
         inbox.consumed(fed == Fed::Drained);
         if let Some(session) = server.clients.sessions.get_mut(key) {
-            session.outbox.append(self.out.buffer_mut());
-            session.outbox.wake();
+            session.reply(&mut self.out);
+            session.wake();
         }
         *self.out.buffer_mut() = Vec::new();
         Stay::Open
@@ -122,7 +122,7 @@ impl RawPoller {
         let mut free = server.sendable(key);
         let Some(session) = server.clients.sessions.get_mut(key) else { return Stay::Open };
         while free > 0 {
-            match connection.send_now(session.outbox.first(free)) {
+            match connection.send_now(session.unsent(free)) {
                 Ok(sent) => {
                     server.meters.stats.sent(session.sent(sent));
                     free -= sent;
@@ -134,10 +134,10 @@ impl RawPoller {
                 }
             }
         }
-        if session.is_killed()
-            || session.is_closing_when_sent() && session.outbox.is_empty() && connection.unsent() == 0
-        {
-            stay = Stay::Close;
+        match session.course() {
+            Course::Close => stay = Stay::Close,
+            Course::WriteOnly if !session.has_unsent() && connection.unsent() == 0 => stay = Stay::Close,
+            _ => {}
         }
         server.clients.count_unsent(&mut server.meters.stats, key);
         stay

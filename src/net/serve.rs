@@ -249,8 +249,7 @@ impl Shared {
             let unsent = {
                 let server = &mut self.engine.borrow_mut().server;
                 server.send_unsent();
-                server.clients.sessions.iter().map(|session| session.outbox.len()).sum::<usize>()
-                    + self.sockets.unsent()
+                server.clients.unsent_bytes() + self.sockets.unsent()
             };
             let is_sending = unsent < least;
             if is_sending {
@@ -308,7 +307,7 @@ pub(crate) async fn serve<E: From<std::io::Error>>(
         }
         // Until everything is saved, the other clients, which were told to wait for the end, are served.
         stop_signal.store(false, Ordering::Relaxed);
-        shared.engine.borrow_mut().server.clients.sessions.iter_mut().for_each(|session| session.outbox.wake());
+        shared.engine.borrow_mut().server.clients.wake_all();
     };
     // From here on nothing is read and no connection is accepted.
     stop_signal.store(true, Ordering::Relaxed);

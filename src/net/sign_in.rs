@@ -15,6 +15,7 @@ use super::socket_table::Connection;
 use crate::base::certificate::{common_name, uris};
 use crate::config::TlsAuthClientsUser;
 use crate::engine::ServerState;
+use crate::engine::session::wire::Course;
 use crate::spec::session_key::SessionKey;
 
 /// Signs in a client whose handshake has just ended, if its certificate names a user.
@@ -53,8 +54,8 @@ impl TlsConn {
             return Poll::Ready(());
         }
         match server.clients.sessions.get_mut(self.key) {
-            Some(session) if !session.is_killed() => {
-                session.outbox.set_waker(cx.waker());
+            Some(session) if session.course() != Course::Close => {
+                session.wake_by(cx.waker());
                 Poll::Pending
             }
             _ => Poll::Ready(()),

@@ -165,7 +165,7 @@ impl Bench {
     /// Output that a client received while waiting, since the last look.
     pub(crate) fn heard(&mut self, client: usize) -> Vec<u8> {
         let session = self.engine.server.clients.sessions.get_mut(self.clients[client]);
-        session.map_or_else(Vec::new, |session| session.outbox.take_from(0))
+        session.map_or_else(Vec::new, |session| session.take_unsent())
     }
 
     /// Whether a client cannot call now, because it waits for a key or was closed.

@@ -11,6 +11,7 @@ pub(crate) mod pause;
 pub(crate) mod registry;
 pub(crate) mod room;
 pub mod subscriptions;
+pub mod wire;
 
 use crate::spec::session_key::SessionKey;
 use std::collections::HashMap;
@@ -290,9 +291,9 @@ pub struct Session {
     /// REPLCONF.
     pub replica: Replica,
     /// The snapshot that is being sent to the client.
-    pub transfer: Option<Box<Transfer>>,
+    pub(in crate::engine) transfer: Option<Box<Transfer>>,
     /// Replies and pushes that wait to be sent.
-    pub outbox: Outbox,
+    pub(in crate::engine) outbox: Outbox,
     /// The last unit that the client has seen, or will have seen once its replies leave. Messages that it publishes
     /// must not overtake this unit.
     pub fence: Lsn,
@@ -315,13 +316,13 @@ pub struct Session {
     /// The last command.
     pub last_command: Option<CommandId>,
     /// Bytes of an incomplete command that wait for the rest.
-    pub pending_input: usize,
+    pub(in crate::engine) pending_input: usize,
     /// Commands processed.
     pub commands: u64,
     /// Bytes received.
-    pub bytes_in: u64,
+    pub(in crate::engine) bytes_in: u64,
     /// Bytes sent.
-    pub bytes_out: u64,
+    pub(in crate::engine) bytes_out: u64,
 }
 
 impl Session {
@@ -426,6 +427,21 @@ impl Session {
         was_postponed
     }
 
+    /// Begins to send a snapshot. No command runs until the session is closed after it.
+    pub fn begin_transfer(&mut self, transfer: Transfer) {
+        self.transfer = Some(Box::new(transfer));
+    }
+
+    /// Whether a snapshot is being sent to the client.
+    pub fn is_in_transfer(&self) -> bool {
+        self.transfer.is_some()
+    }
+
+    /// Bytes of an incomplete command that wait for the rest.
+    pub fn pending_input(&self) -> usize {
+        self.pending_input
+    }
+
     /// Whether the session is about to be closed and gets nothing new.
     #[inline]
     pub(in crate::engine) fn is_leaving(&self) -> bool {
@@ -446,14 +462,6 @@ impl Session {
     /// Closes the session once all its replies are sent.
     pub(in crate::engine) fn close_when_sent(&mut self) {
         self.closing = self.closing.max(Closing::WhenSent);
-    }
-
-    /// Drops bytes that the socket has taken from the front of the outbox; returns their number.
-    #[inline]
-    pub fn sent(&mut self, bytes: usize) -> u64 {
-        self.outbox.sent(bytes);
-        self.bytes_out += bytes as u64;
-        bytes as u64
     }
 
     /// Whether a call that waits beside the session has this ticket.

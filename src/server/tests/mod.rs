@@ -158,7 +158,7 @@ fn of_a_transaction_that_repeats_the_past_all_or_nothing_is_done() {
         bench.line("EXEC")
     };
     let heard =
-        |bench: &mut Bench| bench.engine.server.clients.sessions.get_mut(onlooker).expect("it is open").outbox.len();
+        |bench: &mut Bench| bench.engine.server.clients.sessions.get_mut(onlooker).expect("it is open").unsent_bytes();
     assert_eq!(exec(&mut bench, &["SET n 1", "SELECT 1", "INCR m", "SELECT 0"]).matches('+').count(), 3);
     let before = heard(&mut bench);
     let failing = ["INCR n", "PUBLISH news x", "DEL n", "SELECT 1", "FLUSHALL", "SET n x", "INCR n", "SET offset 7"];
@@ -344,14 +344,14 @@ fn who_does_not_read_while_others_wait_for_room_is_closed_in_the_end() {
         let mut reply = Reply::new(Form::Resp2);
         bench.engine.feed(client, &mut Decoder::new(), get, &mut reply);
         let session = bench.engine.server.clients.sessions.get_mut(client).expect("it is open");
-        session.outbox.append(reply.buffer_mut());
+        session.reply(&mut reply);
         bench.engine.server.clients.count_unsent(&mut bench.engine.server.meters.stats, client);
     };
     let clients = [(); 7].map(|()| bench.engine.server.open_session(Peer::default()));
     clients.iter().for_each(|client| ask(&mut bench, *client));
     let held = |bench: &mut Bench| {
         clients.map(|client| {
-            bench.engine.server.clients.sessions.get_mut(client).map_or(0, |session| session.outbox.held())
+            bench.engine.server.clients.sessions.get_mut(client).map_or(0, |session| session.unsent_bytes())
         })
     };
     let waits = |bench: &mut Bench| {

@@ -65,7 +65,7 @@ pub(super) fn send(server: &mut ServerState, client: SessionKey) -> Vec<u8> {
     let mut sent = Vec::new();
     while let free @ 1.. = server.sendable(client) {
         let Some(session) = server.clients.sessions.get_mut(client) else { break };
-        let piece = session.outbox.first(free).to_vec();
+        let piece = session.unsent(free).to_vec();
         session.sent(piece.len());
         sent.extend(piece);
     }
@@ -102,7 +102,7 @@ impl Bench {
         let mut decoder = Decoder::new();
         self.engine.feed(self.clients[client], &mut decoder, &request, &mut out);
         if let Some(session) = self.engine.server.clients.sessions.get_mut(self.clients[client]) {
-            session.outbox.append(out.buffer_mut());
+            session.reply(&mut out);
         }
     }
 
@@ -110,7 +110,7 @@ impl Bench {
     fn sent(&mut self, client: usize) -> Option<String> {
         let sent = send(&mut self.engine.server, self.clients[client]);
         let session = self.engine.server.clients.sessions.get_mut(self.clients[client]).expect("it is open");
-        (!sent.is_empty() || session.outbox.is_empty()).then(|| sent.escape_ascii().to_string())
+        (!sent.is_empty() || !session.has_unsent()).then(|| sent.escape_ascii().to_string())
     }
 
     /// Runs a command given as words. Returns the bytes that may leave for the client.
@@ -172,7 +172,7 @@ fn who_is_held_is_woken_though_the_log_got_further_by_itself() {
     assert_eq!(bench.sent(0), None);
     let bell = Arc::<Bell>::default();
     let session = bench.engine.server.clients.sessions.get_mut(bench.clients[0]).expect("it is open");
-    session.outbox.set_waker(&Waker::from(Arc::clone(&bell)));
+    session.wake_by(&Waker::from(Arc::clone(&bell)));
     bench.engine.tick();
     assert_eq!(bell.0.load(Ordering::Relaxed), 0);
     bench.disk.set_capacity(None);
@@ -680,7 +680,7 @@ fn large_values_are_sent_where_they_lie_unless_something_has_to_wait() {
         assert!(*taken.borrow() == past, "{case}: {} bytes went past", taken.borrow().len());
         assert_eq!(bench.engine.server.meters.stats.bytes_out - sent_before, past.len() as u64, "{case}");
         let session = bench.engine.server.clients.sessions.get_mut(bench.clients[0]).expect("it is open");
-        assert!(session.outbox.take_from(0) == later, "{case}");
+        assert!(session.take_unsent() == later, "{case}");
     }
 }
 
@@ -701,7 +701,7 @@ impl RawSockets for Inquirer {
         }
         let mut out = Reply::new(Form::Resp2);
         server.feed_while_busy(ks, self.client, &mut Decoder::new(), self.question, &mut out);
-        server.clients.sessions.get_mut(self.client).expect("it is open").outbox.append(out.buffer_mut());
+        server.clients.sessions.get_mut(self.client).expect("it is open").reply(&mut out);
         *self.heard.borrow_mut() = Some(send(server, self.client));
     }
 

@@ -53,7 +53,7 @@ impl Bench {
         let sent = self.sent(client).unwrap_or_default();
         assert_eq!(self.log().durable(), durable, "the disk is not done");
         let session = self.engine.server.clients.sessions.get_mut(self.clients[client]).expect("it is open");
-        (sent, !session.outbox.is_empty())
+        (sent, session.has_unsent())
     }
 }
 
@@ -213,7 +213,7 @@ fn who_waits_for_the_log_is_woken_when_it_is_there_and_not_before() {
     let bells: [Arc<Bell>; 3] = Default::default();
     for (client, bell) in bench.clients.into_iter().zip(&bells) {
         let session = bench.engine.server.clients.sessions.get_mut(client).expect("it is open");
-        session.outbox.set_waker(&Waker::from(Arc::clone(bell)));
+        session.wake_by(&Waker::from(Arc::clone(bell)));
     }
     let rung = || bells.each_ref().map(|bell| bell.0.load(Ordering::Relaxed));
     bench.engine.server.follow_journal();
@@ -223,7 +223,7 @@ fn who_waits_for_the_log_is_woken_when_it_is_there_and_not_before() {
     assert_eq!(rung(), [1, 1, 0]);
     assert!(bench.told(2).1);
     let session = bench.engine.server.clients.sessions.get_mut(bench.clients[2]).expect("it is open");
-    session.outbox.set_waker(&Waker::from(Arc::clone(&bells[2])));
+    session.wake_by(&Waker::from(Arc::clone(&bells[2])));
     bench.finish_sync();
     assert_eq!(rung(), [1, 1, 1]);
 }

@@ -32,8 +32,8 @@ fn make_some(bench: &mut Bench) -> bool {
     loop {
         bench.engine.transfer_slice(client);
         let session = bench.engine.server.clients.sessions.get_mut(client).expect("it is open");
-        if session.transfer.is_none() || !session.outbox.is_empty() {
-            return session.transfer.is_some();
+        if !session.is_in_transfer() || session.has_unsent() {
+            return session.is_in_transfer();
         }
     }
 }
@@ -85,7 +85,7 @@ fn nothing_is_made_of_it_while_others_hold_all_the_room() {
     assert!(bench.engine.server.clients.has_no_room_for(bench.engine.server.time.clock.steady_ms(), client));
     let bell = Arc::<Bell>::default();
     let session = bench.engine.server.clients.sessions.get_mut(client).expect("it is open");
-    session.outbox.set_waker(&Waker::from(Arc::clone(&bell)));
+    session.wake_by(&Waker::from(Arc::clone(&bell)));
     assert_eq!(bell.0.load(Ordering::Relaxed), 0);
     bench.engine.disconnect(bench.clients[2]);
     assert_eq!(bell.0.load(Ordering::Relaxed), 1, "there is room again");
@@ -118,7 +118,7 @@ fn keys_that_have_expired_are_left_out_and_those_that_will_come_with_their_deadl
     bench.clock.advance_ms(5_000);
     while make_some(&mut bench) {}
     let session = bench.engine.server.clients.sessions.get_mut(bench.clients[1]).expect("it is open");
-    let sent = session.outbox.take_from(0);
+    let sent = session.take_unsent();
     let file = &sent[sent.windows(5).position(|bytes| bytes == b"REDIS").expect("a file")..];
     let (mut reader, mut mortal) = (Reader::new(file).expect("it begins well"), Vec::new());
     loop {

@@ -79,7 +79,7 @@ impl Bench {
     /// The replies sent to the client since the last call.
     fn heard(&mut self) -> String {
         let session = self.engine.server.clients.sessions.get_mut(self.client).expect("it is open");
-        session.outbox.take_from(0).escape_ascii().to_string()
+        session.take_unsent().escape_ascii().to_string()
     }
 
     fn ok(&mut self, line: &str) {

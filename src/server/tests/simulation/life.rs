@@ -248,7 +248,7 @@ impl<'w> Life<'w> {
         let mut out = Reply::new(Form::Resp2);
         self.engine.feed(key, &mut Decoder::new(), &encode(&request.commands), &mut out);
         let Some(session) = self.engine.server.clients.sessions.get_mut(key) else { return Ok(()) };
-        session.outbox.append(out.buffer_mut());
+        session.reply(&mut out);
         let is_parked = session.blocking_call().is_some();
         self.collect()?;
         let is_logged = self.engine.server.persistence.journal.is_some();
@@ -343,7 +343,7 @@ impl<'w> Life<'w> {
         self.collect_units()?;
         let units = std::mem::take(&mut self.fresh);
         let Some(session) = self.engine.server.clients.sessions.get_mut(self.observer.key) else { return Ok(()) };
-        let end = self.observed + session.outbox.len() as u64;
+        let end = self.observed + session.unsent_bytes() as u64;
         if end > self.events.back().map_or(self.observed, |events| events.end) {
             let is_logged = self.engine.server.persistence.journal.is_some();
             let changed = if is_logged { self.changed.clone() } else { BTreeMap::new() };
@@ -508,7 +508,7 @@ impl<'w> Life<'w> {
         let (server, client) = (&mut self.engine.server, &mut self.clients[client]);
         let sent = super::super::logged::send(server, client.key);
         let reached = &mut self.world.reached;
-        let is_held = server.clients.sessions.get_mut(client.key).is_some_and(|session| session.outbox.is_fenced());
+        let is_held = server.clients.sessions.get_mut(client.key).is_some_and(|session| session.waits_for_journal());
         reached.held += u64::from(is_held);
         client.received.extend(sent);
         let is_synced = server.persistence.journal.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);

@@ -1,0 +1,222 @@
+//! The door between a connection and its session: bytes in, bytes out, and how the connection goes on.
+//!
+//! A connection owns a socket and moves bytes. The session owns the replies and decides. A socket is served either by
+//! its own task or, while a script holds the thread, by the raw poller. Both use the calls below, so that they decide
+//! alike, and neither reads or sets a field of the session:
+//!
+//! 1. [`Session::received`] counts input. [`Engine::feed`] runs its commands, and [`Session::reply`] takes over their
+//!    replies.
+//! 2. [`ServerState::sendable`] returns how many bytes may leave now, and [`Session::unsent`] shows them.
+//! 3. [`Session::sent`] drops the bytes that the socket has taken, and [`ServerState::settle_unsent`] accounts for the
+//!    rest.
+//! 4. The [`Course`] says how the connection goes on.
+//!
+//! A connection that has nothing to do leaves its waker with [`Session::wake_by`].
+
+use std::task::Waker;
+
+use super::clients::Clients;
+use super::{Closing, HeldUp, Restrictions, Session};
+use crate::base::limits::{OUTBOX_PAUSE_BYTES, OUTBOX_TAKE_OVER_BYTES, TRANSFER_AHEAD_BYTES};
+use crate::base::lsn::Lsn;
+use crate::engine::meters::stats::Stats;
+use crate::engine::state::{Engine, ServerState};
+use crate::resp::reply::Reply;
+use crate::spec::session_key::SessionKey;
+
+/// How a connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Course {
+    /// It reads, and the commands run.
+    Run,
+    /// It reads, and keeps the input: the next command must wait.
+    Keep,
+    /// It only writes. Either the client must read some of its replies first, or the session is closed once they are
+    /// sent.
+    WriteOnly,
+    /// It is closed now.
+    Close,
+}
+
+impl Session {
+    /// How the connection goes on, as far as the session alone decides.
+    #[inline]
+    pub fn course(&self) -> Course {
+        match self.closing {
+            Closing::Now => Course::Close,
+            Closing::WhenSent => Course::WriteOnly,
+            Closing::Not if self.held_up != HeldUp::No || self.transfer.is_some() => Course::Keep,
+            Closing::Not => Course::Run,
+        }
+    }
+
+    /// Counts bytes received; returns their number.
+    #[inline]
+    pub fn received(&mut self, bytes: usize) -> u64 {
+        self.bytes_in += bytes as u64;
+        bytes as u64
+    }
+
+    /// Takes over replies to be sent, and leaves `replies` empty.
+    #[inline]
+    pub fn reply(&mut self, replies: &mut Reply) {
+        self.outbox.append(replies.buffer_mut());
+    }
+
+    /// Sends bytes that show no data.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.outbox.push(bytes, Lsn::NONE);
+    }
+
+    /// The first of the `free` bytes that may leave: all of them, or those in the first chunk.
+    #[inline]
+    pub fn unsent(&self, free: usize) -> &[u8] {
+        self.outbox.first(free)
+    }
+
+    /// How many bytes are unsent.
+    pub fn unsent_bytes(&self) -> usize {
+        self.outbox.len()
+    }
+
+    /// Whether some bytes are unsent.
+    #[inline]
+    pub fn has_unsent(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// Whether some unsent bytes wait for the journal.
+    #[inline]
+    pub fn waits_for_journal(&self) -> bool {
+        self.outbox.is_fenced()
+    }
+
+    /// Drops bytes that the socket has taken from the front of the unsent ones; returns their number.
+    #[inline]
+    pub fn sent(&mut self, bytes: usize) -> u64 {
+        self.outbox.sent(bytes);
+        self.bytes_out += bytes as u64;
+        bytes as u64
+    }
+
+    /// Takes out all unsent bytes, whatever they wait for. For tests that have no socket.
+    pub fn take_unsent(&mut self) -> Vec<u8> {
+        self.outbox.take_from(0)
+    }
+
+    /// Whether a client that sends no more still gets replies: some wait for the journal, or, if `is_relayed`, for an
+    /// I/O thread. While the journal takes no changes, the wait may never end.
+    pub fn owes_replies(&self, is_relayed: bool) -> bool {
+        self.outbox.is_fenced() && !self.restrictions.has(Restrictions::UNLOGGED) || is_relayed && self.has_unsent()
+    }
+
+    /// Whether the next part of a transfer should be made: little of the earlier parts is unsent.
+    #[inline]
+    pub fn wants_transfer(&self) -> bool {
+        self.transfer.is_some() && self.outbox.held() < TRANSFER_AHEAD_BYTES
+    }
+
+    /// Remembers the task to wake when there is something to send, or when the session may go on.
+    #[inline]
+    pub fn wake_by(&mut self, waker: &Waker) {
+        self.outbox.set_waker(waker);
+    }
+
+    /// Wakes the connection's task.
+    pub fn wake(&mut self) {
+        self.outbox.wake();
+    }
+}
+
+impl Clients {
+    /// Notes how much input a connection keeps whose next command must wait.
+    pub fn keep_input(&mut self, stats: &mut Stats, key: SessionKey, bytes: usize) {
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.pending_input = bytes;
+        }
+        self.weigh(stats, key);
+    }
+
+    /// Accounts for the replies just taken over. Returns whether all of them are sent; `None` if the session is gone.
+    #[inline]
+    pub fn settle_replies(&mut self, stats: &mut Stats, key: SessionKey) -> Option<bool> {
+        let session = self.sessions.get(key)?;
+        let are_sent = !session.has_unsent();
+        if session.outbox.held() >= OUTBOX_TAKE_OVER_BYTES {
+            self.count_unsent(stats, key);
+        }
+        self.weigh(stats, key);
+        Some(are_sent)
+    }
+
+    /// Bytes that all clients together have left unsent.
+    pub fn unsent_bytes(&self) -> usize {
+        self.sessions.iter().map(Session::unsent_bytes).sum()
+    }
+
+    /// Wakes the tasks of all connections.
+    pub fn wake_all(&mut self) {
+        self.sessions.iter_mut().for_each(Session::wake);
+    }
+}
+
+impl ServerState {
+    /// Accounts for the bytes that a socket has left unsent, and returns how its connection goes on. `is_stuck`: the
+    /// socket takes no more for now, so the client's output limit is checked.
+    #[inline]
+    pub fn settle_unsent(&mut self, key: SessionKey, is_stuck: bool) -> Course {
+        let Some(session) = self.clients.sessions.get(key) else { return Course::Close };
+        let held = session.outbox.held();
+        if is_stuck || session.is_counted() {
+            return self.settle_counted(key, held, is_stuck);
+        }
+        self.course_of(session, held)
+    }
+
+    fn settle_counted(&mut self, key: SessionKey, held: usize, is_stuck: bool) -> Course {
+        self.clients.count_unsent(&mut self.meters.stats, key);
+        if is_stuck {
+            self.clients.hold_to_output_limit(
+                &self.config,
+                &mut self.meters.stats,
+                self.persistence.reach(&self.config),
+                self.time.clock.steady_ms(),
+                key,
+            );
+        }
+        let Some(session) = self.clients.sessions.get(key) else { return Course::Close };
+        self.course_of(session, held)
+    }
+
+    /// How a connection goes on whose outbox holds this much memory.
+    #[inline]
+    fn course_of(&self, session: &Session, held: usize) -> Course {
+        match session.course() {
+            Course::Run | Course::Keep if self.clients.is_over_share(held) || held > OUTBOX_PAUSE_BYTES => {
+                Course::WriteOnly
+            }
+            course => course,
+        }
+    }
+
+    /// Tells a client that has just connected why it is not served, and closes its session once this is sent.
+    pub fn turn_away(&mut self, key: SessionKey, refusal: &[u8]) {
+        if let Some(session) = self.clients.sessions.get_mut(key) {
+            session.push(refusal);
+            session.close_when_sent();
+        }
+    }
+}
+
+impl Engine {
+    /// Makes the next part of a session's transfer, if there is room for it; returns whether there was. Without room
+    /// the session's task is woken once there is.
+    pub fn continue_transfer(&mut self, key: SessionKey) -> bool {
+        if self.server.clients.has_no_room_for(self.server.time.clock.steady_ms(), key) {
+            return false;
+        }
+        self.transfer_slice(key);
+        self.server.clients.count_unsent(&mut self.server.meters.stats, key);
+        true
+    }
+}
