@@ -113,8 +113,8 @@ fn check_selector<R>(selector: &Selector, entry: &Entry<R>, argv: Argv<'_>, plac
         check_databases(selector, command, argv, place)?;
     }
     // Commands allowed before login are always allowed.
-    let is_allowed =
-        command.flags.has(Flags::NO_AUTH) || selector.allows_command(entry.id.index(), argv.get(entry.name_args()));
+    let is_allowed = command.flags.contains(Flags::NO_AUTH)
+        || selector.allows_command(entry.id.index(), argv.get(entry.name_args()));
     if !is_allowed {
         return Err(Denied::Command(0));
     }

@@ -199,7 +199,7 @@ mod tests {
         Command { name: "set", flags: Flags::ADMIN, ..Command::new(()) },
     ];
     const TOY: &[Command<()>] = &[
-        Command { name: "get", flags: Flags::READONLY.and(Flags::FAST), ..Command::new(()) },
+        Command { name: "get", flags: Flags::READONLY.union(Flags::FAST), ..Command::new(()) },
         Command { name: "set", flags: Flags::WRITE, ..Command::new(()) },
         Command { name: "select", flags: Flags::FAST, ..Command::new(()) },
         Command { name: "config", sub: SUB, ..Command::new(()) },

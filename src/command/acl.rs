@@ -275,14 +275,14 @@ fn save(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 
 /// Fields that most subcommands of ACL share.
 const SUB: Command = Command {
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     group: Group::Server,
     since: "6.0.0",
     ..Command::EMPTY
 };
 
 /// As [`SUB`], for subcommands that every user may call.
-const OPEN: Command = Command { flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE), ..SUB };
+const OPEN: Command = Command { flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE), ..SUB };
 
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[Command {
@@ -346,7 +346,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "help",
             arity: 2,
             summary: "Lists the subcommands.",
-            flags: Flags::LOADING.and(Flags::STALE),
+            flags: Flags::LOADING.union(Flags::STALE),
             run: Run::Now(help),
             ..OPEN
         },

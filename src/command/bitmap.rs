@@ -309,7 +309,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "bitfield",
         access_by: Some(access_of_bitfield),
         arity: -2,
-        flags: Flags::WRITE.and(Flags::DENYOOM),
+        flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: &[KeySpec::one(1, Access::Varying)],
         since: "3.2.0",
         complexity: "O(1) for each operation",
@@ -324,7 +324,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "bitfield_ro",
         arity: -2,
-        flags: Flags::READONLY.and(Flags::FAST),
+        flags: Flags::READONLY.union(Flags::FAST),
         since: "6.0.0",
         complexity: "O(1) for each operation",
         summary: "Reads integers of any width at any bit of a string.",
@@ -335,7 +335,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "bitop",
         arity: -4,
-        flags: Flags::WRITE.and(Flags::DENYOOM),
+        flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: &[KeySpec::one(2, Access::Overwrite), KeySpec::rest(3, 1, Access::Read)],
         since: "2.6.0",
         complexity: "O(N) for the bytes of all sources",
@@ -359,7 +359,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "getbit",
         arity: 3,
-        flags: Flags::READONLY.and(Flags::FAST),
+        flags: Flags::READONLY.union(Flags::FAST),
         since: "2.2.0",
         summary: "Returns one bit of a string.",
         syntax: "key offset",
@@ -369,7 +369,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "setbit",
         arity: 4,
-        flags: Flags::WRITE.and(Flags::DENYOOM),
+        flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: &[KeySpec::one(1, Access::Update)],
         since: "2.2.0",
         summary: "Sets or clears one bit of a string, which grows as needed.",

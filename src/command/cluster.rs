@@ -25,19 +25,19 @@ const CLUSTER: Command = Command {
 const ASK: Command = Command { tips: &["nondeterministic_output"], ..CLUSTER };
 
 /// Read-only subcommands that are allowed while data is loading.
-const ASK_EARLY: Command = Command { flags: Flags::STALE.and(Flags::LOADING), ..ASK };
+const ASK_EARLY: Command = Command { flags: Flags::STALE.union(Flags::LOADING), ..ASK };
 
 /// Queries about nodes, for administrators.
-const ASK_AS_ADMIN: Command = Command { flags: Flags::STALE.and(Flags::ADMIN), arity: 3, ..ASK };
+const ASK_AS_ADMIN: Command = Command { flags: Flags::STALE.union(Flags::ADMIN), arity: 3, ..ASK };
 
 /// Subcommands that would change the cluster.
 const CHANGE: Command =
-    Command { flags: Flags::STALE.and(Flags::ADMIN).and(Flags::NO_ASYNC_LOADING), arity: 3, ..CLUSTER };
+    Command { flags: Flags::STALE.union(Flags::ADMIN).union(Flags::NO_ASYNC_LOADING), arity: 3, ..CLUSTER };
 
 /// Commands with which a client sets up its connection.
 const OF_CONNECTION: Command = Command {
     arity: 1,
-    flags: Flags::FAST.and(Flags::LOADING).and(Flags::STALE),
+    flags: Flags::FAST.union(Flags::LOADING).union(Flags::STALE),
     categories: &["@connection"],
     ..CLUSTER
 };
@@ -75,7 +75,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command { name: "flushslots", arity: 2, ..CHANGE },
             Command { name: "forget", syntax: "node-id", ..CHANGE },
             Command { name: "getkeysinslot", arity: 4, syntax: "slot:integer count:integer", ..ASK },
-            Command { name: "help", arity: 2, flags: Flags::STALE.and(Flags::LOADING), since: "5.0.0", ..CLUSTER },
+            Command { name: "help", arity: 2, flags: Flags::STALE.union(Flags::LOADING), since: "5.0.0", ..CLUSTER },
             Command { name: "info", arity: 2, ..ASK },
             Command { name: "keyslot", arity: 3, syntax: "key:string", ..CLUSTER },
             Command { name: "links", arity: 2, since: "7.0.0", ..ASK },
@@ -88,7 +88,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "reset",
                 arity: -2,
-                flags: Flags::ADMIN.and(Flags::STALE).and(Flags::NOSCRIPT),
+                flags: Flags::ADMIN.union(Flags::STALE).union(Flags::NOSCRIPT),
                 syntax: "[HARD | SOFT]:reset-type",
                 ..CHANGE
             },

@@ -91,7 +91,7 @@ fn write(noted: &Noted, reply: &mut Reply) {
 
 /// Fields that most subcommands of SLOWLOG share.
 const SLOW: Command = Command {
-    flags: Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE),
+    flags: Flags::ADMIN.union(Flags::LOADING).union(Flags::STALE),
     group: Group::Server,
     since: "2.2.12",
     ..Command::EMPTY
@@ -104,7 +104,7 @@ const LOG: Command = Command { since: "8.1.0", ..SLOW };
 const HELP: Command = Command {
     name: "help",
     arity: 2,
-    flags: Flags::LOADING.and(Flags::STALE),
+    flags: Flags::LOADING.union(Flags::STALE),
     group: Group::Server,
     summary: "Lists the subcommands.",
     run: Run::Now(help),

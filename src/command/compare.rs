@@ -109,7 +109,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "delex",
         arity: -2,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::DeleteIf)],
         since: "8.4.0",
         complexity: "O(1); O(N) for the digest of a string of N bytes",
@@ -121,7 +121,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "delifeq",
         arity: 3,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Remove)],
         // Valkey's version.
         since: "9.0.0",
@@ -133,7 +133,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "digest",
         arity: 2,
-        flags: Flags::READONLY.and(Flags::FAST),
+        flags: Flags::READONLY.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Read)],
         since: "8.4.0",
         complexity: "O(N) for a string of N bytes",

@@ -14,7 +14,7 @@ fn ping(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if args.len() > 1 {
         return Err(Error::Arity(ctx.name().into()));
     }
-    if ctx.session.restrictions.has(Restrictions::SUBSCRIBER) {
+    if ctx.session.restrictions.contains(Restrictions::SUBSCRIBER) {
         // A RESP2 subscriber expects every reply in the form of a message.
         ctx.reply.array(2);
         ctx.reply.bulk(b"pong");
@@ -113,7 +113,7 @@ fn hello(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if let Some((user, password)) = credentials {
         ctx.server.log_in(ctx.session, argv, user, password)?;
     }
-    if ctx.session.restrictions.has(Restrictions::UNAUTHENTICATED) {
+    if ctx.session.restrictions.contains(Restrictions::UNAUTHENTICATED) {
         return Err(Error::text(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> \
              option can be used to authenticate the client and select the RESP protocol version at the same time",
@@ -178,8 +178,12 @@ pub(super) fn set_name(ctx: &mut Ctx<'_>, name: &[u8]) {
 }
 
 /// Flags of commands that are allowed before authentication and in any state of the server.
-const ANYTIME: Flags =
-    Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY);
+const ANYTIME: Flags = Flags::NOSCRIPT
+    .union(Flags::LOADING)
+    .union(Flags::STALE)
+    .union(Flags::FAST)
+    .union(Flags::NO_AUTH)
+    .union(Flags::ALLOW_BUSY);
 
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[
@@ -198,7 +202,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "echo",
         arity: 2,
-        flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+        flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
         group: Group::Connection,
         summary: "Returns the given string.",
         syntax: "message",
@@ -221,7 +225,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "ping",
         arity: -1,
-        flags: Flags::FAST.and(Flags::WHILE_SUBSCRIBED).and(Flags::TELLS_HEALTH),
+        flags: Flags::FAST.union(Flags::WHILE_SUBSCRIBED).union(Flags::TELLS_HEALTH),
         group: Group::Connection,
         summary: "Returns PONG or the given message, to test the connection.",
         syntax: "[message]",
@@ -232,7 +236,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "quit",
         arity: -1,
-        flags: ANYTIME.and(Flags::WHILE_SUBSCRIBED).and(Flags::WHILE_QUEUEING),
+        flags: ANYTIME.union(Flags::WHILE_SUBSCRIBED).union(Flags::WHILE_QUEUEING),
         group: Group::Connection,
         summary: "Closes the connection after all replies have been sent.",
         run: Run::Now(quit),
@@ -241,7 +245,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "reset",
         arity: 1,
-        flags: ANYTIME.and(Flags::WHILE_SUBSCRIBED).and(Flags::WHILE_QUEUEING),
+        flags: ANYTIME.union(Flags::WHILE_SUBSCRIBED).union(Flags::WHILE_QUEUEING),
         group: Group::Connection,
         since: "6.2.0",
         summary: "Resets the state of the connection.",
@@ -251,7 +255,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "select",
         arity: 2,
-        flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+        flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
         group: Group::Connection,
         summary: "Selects the database of the connection.",
         syntax: "index",

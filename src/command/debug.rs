@@ -329,7 +329,7 @@ fn protocol(reply: &mut Reply, kind: &[u8]) -> Done {
 pub(super) const COMMANDS: &[Command] = &[Command {
     name: "debug",
     arity: -2,
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE).and(Flags::PROTECTED),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE).union(Flags::PROTECTED),
     group: Group::Server,
     complexity: "Depends on subcommand.",
     summary: "A container for debugging commands; see DEBUG HELP.",

@@ -156,7 +156,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "restore",
         arity: -4,
-        flags: Flags::WRITE.and(Flags::DENYOOM),
+        flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: &[KeySpec::one(1, Access::Overwrite)],
         categories: &["@dangerous"],
         complexity: "O(N) for a value of N bytes, O(N*log(N)) for a sorted set",

@@ -571,7 +571,7 @@ fn unknown(arg: &[u8]) -> Error {
 }
 
 const HASH_READ: Command = Command {
-    flags: Flags::READONLY.and(Flags::FAST),
+    flags: Flags::READONLY.union(Flags::FAST),
     keys: &[KeySpec::one(1, Access::Read)],
     group: Group::Hash,
     since: "7.4.0",
@@ -579,8 +579,8 @@ const HASH_READ: Command = Command {
     ..Command::EMPTY
 };
 const HASH_WRITE: Command =
-    Command { flags: Flags::WRITE.and(Flags::FAST), keys: &[KeySpec::one(1, Access::Modify)], ..HASH_READ };
-const HASH_DENYOOM: Command = Command { flags: HASH_WRITE.flags.and(Flags::DENYOOM), ..HASH_WRITE };
+    Command { flags: Flags::WRITE.union(Flags::FAST), keys: &[KeySpec::one(1, Access::Modify)], ..HASH_READ };
+const HASH_DENYOOM: Command = Command { flags: HASH_WRITE.flags.union(Flags::DENYOOM), ..HASH_WRITE };
 const SET_READ: Command = Command {
     group: Group::Set,
     since: "8.12.0",

@@ -176,7 +176,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "fcall",
         arity: -3,
-        flags: RUNS.and(Flags::MAY_REPLICATE),
+        flags: RUNS.union(Flags::MAY_REPLICATE),
         keys: &[KeySpec::counted(2, Access::Update)],
         group: Group::Scripting,
         since: "7.0.0",
@@ -190,7 +190,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "fcall_ro",
         arity: -3,
-        flags: RUNS.and(Flags::READONLY),
+        flags: RUNS.union(Flags::READONLY),
         keys: &[KeySpec::counted(2, Access::Read)],
         group: Group::Scripting,
         since: "7.0.0",
@@ -211,7 +211,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "delete",
                 arity: 3,
-                flags: Flags::NOSCRIPT.and(Flags::WRITE),
+                flags: Flags::NOSCRIPT.union(Flags::WRITE),
                 group: Group::Scripting,
                 since: "7.0.0",
                 complexity: "O(1)",
@@ -235,7 +235,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "flush",
                 arity: -2,
-                flags: Flags::NOSCRIPT.and(Flags::WRITE),
+                flags: Flags::NOSCRIPT.union(Flags::WRITE),
                 group: Group::Scripting,
                 since: "7.0.0",
                 complexity: "O(N) in the number of functions",
@@ -248,7 +248,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "help",
                 arity: 2,
-                flags: Flags::LOADING.and(Flags::STALE),
+                flags: Flags::LOADING.union(Flags::STALE),
                 group: Group::Scripting,
                 since: "7.0.0",
                 summary: "Lists the subcommands.",
@@ -258,7 +258,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "kill",
                 arity: 2,
-                flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
+                flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
                 group: Group::Scripting,
                 since: "7.0.0",
                 summary: "Ends and undoes the running function; without script-rollback, only before its first write.",
@@ -282,7 +282,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "load",
                 arity: -3,
-                flags: Flags::NOSCRIPT.and(Flags::WRITE).and(Flags::DENYOOM),
+                flags: Flags::NOSCRIPT.union(Flags::WRITE).union(Flags::DENYOOM),
                 group: Group::Scripting,
                 since: "7.0.0",
                 complexity: "O(N) in the length of the library",
@@ -295,7 +295,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "restore",
                 arity: -3,
-                flags: Flags::NOSCRIPT.and(Flags::WRITE).and(Flags::DENYOOM),
+                flags: Flags::NOSCRIPT.union(Flags::WRITE).union(Flags::DENYOOM),
                 group: Group::Scripting,
                 since: "7.0.0",
                 complexity: "O(N) in the number of functions in the payload",
@@ -308,7 +308,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "stats",
                 arity: 2,
-                flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
+                flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
                 group: Group::Scripting,
                 since: "7.0.0",
                 complexity: "O(1)",

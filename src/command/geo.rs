@@ -425,7 +425,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "geoadd",
         arity: -5,
-        flags: Flags::WRITE.and(Flags::DENYOOM),
+        flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: &[KeySpec::one(1, Access::Modify)],
         group: Group::Geo,
         since: "3.2.0",
@@ -476,7 +476,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "georadius",
         arity: -6,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::MOVABLEKEYS),
         keys: &[
             KeySpec::one(1, Access::Read),
             KeySpec {
@@ -518,7 +518,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "georadiusbymember",
         arity: -5,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::MOVABLEKEYS),
         keys: &[
             KeySpec::one(1, Access::Read),
             KeySpec {
@@ -575,7 +575,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "geosearchstore",
         arity: -8,
-        flags: Flags::WRITE.and(Flags::DENYOOM),
+        flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: &[KeySpec::one(1, Access::Overwrite), KeySpec::one(2, Access::Read)],
         group: Group::Geo,
         since: "6.2.0",

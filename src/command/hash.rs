@@ -309,16 +309,16 @@ fn at(ks: &Keyspace, db: DbIndex, slot: Option<Slot>) -> Result<Option<&Hash>, E
 }
 
 const READ: Command = Command { flags: Flags::READONLY, group: Group::Hash, ..Command::EMPTY };
-const READ_FAST: Command = Command { flags: Flags::READONLY.and(Flags::FAST), ..READ };
+const READ_FAST: Command = Command { flags: Flags::READONLY.union(Flags::FAST), ..READ };
 const ADD: Command =
-    Command { flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), group: Group::Hash, ..Command::EMPTY };
+    Command { flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST), group: Group::Hash, ..Command::EMPTY };
 
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "hdel",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Remove)],
         since: "2.0.0",
         complexity: "O(N) where N is the number of fields given.",

@@ -153,7 +153,7 @@ fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 /// Fields that most subcommands of HOTKEYS share.
 const SUB: Command = Command {
     arity: 2,
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT),
     group: Group::Server,
     since: "8.6.0",
     ..Command::EMPTY
@@ -177,7 +177,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "help",
-            flags: Flags::LOADING.and(Flags::STALE),
+            flags: Flags::LOADING.union(Flags::STALE),
             summary: "Lists the subcommands.",
             run: Run::Now(help),
             ..SUB

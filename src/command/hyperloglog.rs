@@ -207,7 +207,7 @@ fn pfselftest(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-const WRITE: Flags = Flags::WRITE.and(Flags::DENYOOM);
+const WRITE: Flags = Flags::WRITE.union(Flags::DENYOOM);
 
 const FAMILY: Command = Command { group: Group::Hyperloglog, since: "2.8.9", ..Command::EMPTY };
 
@@ -216,7 +216,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "pfadd",
         arity: -2,
-        flags: WRITE.and(Flags::FAST),
+        flags: WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Insert)],
         complexity: "O(1) for each element",
         summary: "Adds elements to a HyperLogLog; creates the key if it does not exist.",
@@ -228,7 +228,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "pfcount",
         arity: -2,
-        flags: Flags::READONLY.and(Flags::MAY_REPLICATE),
+        flags: Flags::READONLY.union(Flags::MAY_REPLICATE),
         keys: &[KeySpec::rest(1, 1, Access::Note)],
         complexity: "O(1) for one key, whose count is kept; O(N) for N keys",
         summary: "Returns the approximate number of different elements in one or more HyperLogLogs.",
@@ -240,7 +240,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "pfdebug",
         arity: 3,
-        flags: WRITE.and(Flags::ADMIN),
+        flags: WRITE.union(Flags::ADMIN),
         keys: &[KeySpec::one(2, Access::Note)],
         complexity: "O(N) for N registers",
         summary: "Shows or changes the storage of a HyperLogLog: GETREG, DECODE, ENCODING, TODENSE.",

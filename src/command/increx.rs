@@ -215,7 +215,7 @@ fn decimal(text: &[u8], what: &'static str) -> Result<LongDouble, Error> {
 pub(super) const COMMANDS: &[Command] = &[Command {
     name: "increx",
     arity: -2,
-    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     keys: &[KeySpec::one(1, Access::Update)],
     group: Group::String,
     since: "8.8.0",

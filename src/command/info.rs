@@ -582,7 +582,7 @@ fn keysizes(text: &mut Text, ctx: &Ctx<'_>) {
 pub(super) const COMMANDS: &[Command] = &[Command {
     name: "info",
     arity: -1,
-    flags: Flags::LOADING.and(Flags::STALE),
+    flags: Flags::LOADING.union(Flags::STALE),
     group: Group::Server,
     categories: &["@dangerous"],
     summary: "Returns the state of the server by sections; `all` shows every section.",

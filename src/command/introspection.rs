@@ -320,7 +320,7 @@ fn answer_keys(ctx: &mut Ctx<'_>, args: Args<'_>, with_flags: bool) -> Done {
 
 /// Fields that all subcommands of COMMAND share.
 const SUB: Command = Command {
-    flags: Flags::LOADING.and(Flags::STALE),
+    flags: Flags::LOADING.union(Flags::STALE),
     group: Group::Server,
     categories: &["@connection"],
     since: "2.8.13",

@@ -500,7 +500,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "copy",
         arity: -3,
-        flags: WRITE.and(Flags::DENYOOM),
+        flags: WRITE.union(Flags::DENYOOM),
         keys: &[KeySpec::one(1, Access::Read), KeySpec::one(2, Access::Overwrite)],
         since: "6.2.0",
         complexity: "O(N) for a collection of N elements",
@@ -516,7 +516,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "dbsize",
         arity: 1,
-        flags: READ.and(FAST),
+        flags: READ.union(FAST),
         categories: &["@keyspace"],
         summary: "Counts the keys of the selected database.",
         tips: &["request_policy:all_shards", "response_policy:agg_sum"],
@@ -538,7 +538,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "exists",
         arity: -2,
-        flags: READ.and(FAST),
+        flags: READ.union(FAST),
         keys: &[KeySpec::rest(1, 1, Access::Inspect)],
         complexity: "O(N) for N keys",
         summary: "Counts the keys that exist; a repeated key counts each time.",
@@ -550,7 +550,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "expire",
         arity: -3,
-        flags: WRITE.and(FAST),
+        flags: WRITE.union(FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
         access_by: Some(access_of_expire),
         summary: "Sets the expiry of a key in seconds.",
@@ -561,7 +561,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "expireat",
         arity: -3,
-        flags: WRITE.and(FAST),
+        flags: WRITE.union(FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
         since: "1.2.0",
         summary: "Sets the expiry of a key to a Unix time in seconds.",
@@ -572,7 +572,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "expiretime",
         arity: 2,
-        flags: READ.and(FAST),
+        flags: READ.union(FAST),
         keys: &[KeySpec::one(1, Access::Read)],
         since: "7.0.0",
         summary: "Returns the expiry of a key as a Unix time in seconds.",
@@ -583,7 +583,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "flushall",
         arity: -1,
-        flags: WRITE.and(Flags::WAITS_FOR_ITSELF),
+        flags: WRITE.union(Flags::WAITS_FOR_ITSELF),
         complexity: "O(N) for the keys of all databases",
         summary: "Deletes every key of every database.",
         syntax: "[ASYNC | SYNC]:flush-type",
@@ -595,7 +595,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "flushdb",
         arity: -1,
-        flags: WRITE.and(Flags::WAITS_FOR_ITSELF),
+        flags: WRITE.union(Flags::WAITS_FOR_ITSELF),
         complexity: "O(N) for the keys of the selected database",
         summary: "Deletes every key of the selected database.",
         syntax: "[ASYNC | SYNC]:flush-type",
@@ -607,7 +607,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "keys",
         answers_all: AnswersAll::Always,
         arity: 2,
-        flags: READ.and(Flags::VISITS_ALL_KEYS),
+        flags: READ.union(Flags::VISITS_ALL_KEYS),
         complexity: "O(N) for the keys of the database",
         summary: "Returns all keys that match a glob pattern.",
         syntax: "pattern",
@@ -619,7 +619,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "move",
         arity: 3,
-        flags: WRITE.and(FAST),
+        flags: WRITE.union(FAST),
         keys: &[KeySpec::one(1, Access::Update)],
         summary: "Moves a key to another database.",
         syntax: "key db",
@@ -650,7 +650,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "help",
                 arity: 2,
-                flags: Flags::LOADING.and(Flags::STALE),
+                flags: Flags::LOADING.union(Flags::STALE),
                 keys: &[],
                 since: "6.2.0",
                 summary: "Lists the subcommands.",
@@ -677,7 +677,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "persist",
         arity: 2,
-        flags: WRITE.and(FAST),
+        flags: WRITE.union(FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
         since: "2.2.0",
         summary: "Removes the expiry of a key.",
@@ -688,7 +688,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "pexpire",
         arity: -3,
-        flags: WRITE.and(FAST),
+        flags: WRITE.union(FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
         access_by: Some(access_of_expire),
         since: "2.6.0",
@@ -700,7 +700,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "pexpireat",
         arity: -3,
-        flags: WRITE.and(FAST),
+        flags: WRITE.union(FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
         since: "2.6.0",
         summary: "Sets the expiry of a key to a Unix time in milliseconds.",
@@ -711,7 +711,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "pexpiretime",
         arity: 2,
-        flags: READ.and(FAST),
+        flags: READ.union(FAST),
         keys: &[KeySpec::one(1, Access::Read)],
         since: "7.0.0",
         summary: "Returns the expiry of a key as a Unix time in milliseconds.",
@@ -722,7 +722,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "pttl",
         arity: 2,
-        flags: READ.and(FAST),
+        flags: READ.union(FAST),
         keys: &[KeySpec::one(1, Access::Read)],
         since: "2.6.0",
         summary: "Returns the remaining time to live of a key in milliseconds.",
@@ -753,7 +753,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "renamenx",
         arity: 3,
-        flags: WRITE.and(FAST),
+        flags: WRITE.union(FAST),
         keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Create)],
         summary: "Renames a key unless the new name exists.",
         syntax: "key newkey",
@@ -775,7 +775,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "swapdb",
         arity: 3,
-        flags: WRITE.and(FAST),
+        flags: WRITE.union(FAST),
         since: "4.0.0",
         summary: "Swaps two databases.",
         syntax: "index1 index2:integer",
@@ -786,7 +786,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "touch",
         arity: -2,
-        flags: READ.and(FAST),
+        flags: READ.union(FAST),
         keys: &[KeySpec::rest(1, 1, Access::Inspect)],
         since: "3.2.1",
         complexity: "O(N) for N keys",
@@ -799,7 +799,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "ttl",
         arity: 2,
-        flags: READ.and(FAST),
+        flags: READ.union(FAST),
         keys: &[KeySpec::one(1, Access::Read)],
         summary: "Returns the remaining time to live of a key in seconds.",
         syntax: "key",
@@ -810,7 +810,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "type",
         arity: 2,
-        flags: READ.and(FAST),
+        flags: READ.union(FAST),
         keys: ONE,
         summary: "Returns the type of a key's value.",
         syntax: "key",
@@ -820,7 +820,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "unlink",
         arity: -2,
-        flags: WRITE.and(FAST),
+        flags: WRITE.union(FAST),
         keys: &[KeySpec::rest(1, 1, Access::Delete)],
         since: "4.0.0",
         complexity: "O(N) for N keys",

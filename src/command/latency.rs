@@ -216,7 +216,7 @@ fn advice(event: Event) -> &'static str {
 
 /// Fields that most subcommands of LATENCY share.
 const SUB: Command = Command {
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     group: Group::Server,
     since: "2.8.13",
     tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
@@ -250,7 +250,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "help",
             arity: 2,
-            flags: Flags::LOADING.and(Flags::STALE),
+            flags: Flags::LOADING.union(Flags::STALE),
             summary: "Lists the subcommands.",
             tips: &[],
             run: Run::Now(help),

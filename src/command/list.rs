@@ -490,7 +490,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "blmove",
         arity: 6,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::BLOCKING),
         keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
         group: Group::List,
         since: "6.2.0",
@@ -503,7 +503,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "blmpop",
         arity: -5,
-        flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLEKEYS),
+        flags: Flags::WRITE.union(Flags::BLOCKING).union(Flags::MOVABLEKEYS),
         keys: &[KeySpec::counted(2, Access::Take)],
         group: Group::List,
         since: "7.0.0",
@@ -516,7 +516,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "blpop",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::BLOCKING),
+        flags: Flags::WRITE.union(Flags::BLOCKING),
         keys: &[KeySpec::range(1, -2, 1, Access::Take)],
         group: Group::List,
         since: "2.0.0",
@@ -529,7 +529,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "brpop",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::BLOCKING),
+        flags: Flags::WRITE.union(Flags::BLOCKING),
         keys: &[KeySpec::range(1, -2, 1, Access::Take)],
         group: Group::List,
         since: "2.0.0",
@@ -542,7 +542,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "brpoplpush",
         arity: 4,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::BLOCKING),
         keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
         group: Group::List,
         since: "2.2.0",
@@ -567,7 +567,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "linsert",
         arity: 5,
-        flags: Flags::WRITE.and(Flags::DENYOOM),
+        flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: &[KeySpec::one(1, Access::Insert)],
         group: Group::List,
         since: "2.2.0",
@@ -580,7 +580,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "llen",
         arity: 2,
-        flags: Flags::READONLY.and(Flags::FAST),
+        flags: Flags::READONLY.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Inspect)],
         group: Group::List,
         summary: "Returns the length of a list.",
@@ -591,7 +591,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "lmove",
         arity: 5,
-        flags: Flags::WRITE.and(Flags::DENYOOM),
+        flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
         group: Group::List,
         since: "6.2.0",
@@ -604,7 +604,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "lmpop",
         arity: -4,
-        flags: Flags::WRITE.and(Flags::MOVABLEKEYS),
+        flags: Flags::WRITE.union(Flags::MOVABLEKEYS),
         keys: &[KeySpec::counted(1, Access::Take)],
         group: Group::List,
         since: "7.0.0",
@@ -617,7 +617,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "lpop",
         arity: -2,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Take)],
         group: Group::List,
         complexity: "O(N) for N elements",
@@ -642,7 +642,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "lpush",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Insert)],
         group: Group::List,
         complexity: "O(N) for N elements",
@@ -654,7 +654,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "lpushx",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Insert)],
         group: Group::List,
         since: "2.2.0",
@@ -692,7 +692,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "lset",
         arity: 4,
-        flags: Flags::WRITE.and(Flags::DENYOOM),
+        flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: &[KeySpec::one(1, Access::Modify)],
         group: Group::List,
         complexity: "O(N) in the nodes from the nearer end",
@@ -717,7 +717,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "rpop",
         arity: -2,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Take)],
         group: Group::List,
         complexity: "O(N) for N elements",
@@ -729,7 +729,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "rpoplpush",
         arity: 3,
-        flags: Flags::WRITE.and(Flags::DENYOOM),
+        flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
         group: Group::List,
         since: "1.2.0",
@@ -742,7 +742,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "rpush",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Insert)],
         group: Group::List,
         complexity: "O(N) for N elements",
@@ -754,7 +754,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "rpushx",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Insert)],
         group: Group::List,
         since: "2.2.0",

@@ -173,7 +173,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "blmovem",
         arity: -6,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::BLOCKING),
         keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
         group: Group::List,
         since: "8.10.0",
@@ -187,7 +187,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "lmovem",
         arity: -5,
-        flags: Flags::WRITE.and(Flags::DENYOOM),
+        flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
         group: Group::List,
         since: "8.10.0",

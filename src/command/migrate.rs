@@ -377,7 +377,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     find_keys: Some(find_keys),
     arity: -6,
     secrets: &[Secret::After { word: "auth", first: 6, count: 1 }, Secret::After { word: "auth2", first: 6, count: 2 }],
-    flags: Flags::WRITE.and(Flags::MOVABLEKEYS),
+    flags: Flags::WRITE.union(Flags::MOVABLEKEYS),
     keys: &[
         KeySpec::one(3, Access::Take),
         KeySpec {

@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn the_table_is_sound() {
         assert_eq!(lint(table()), Vec::<String>::new());
-        let runs_queue = |entry: &&Entry| entry.command.flags.has(Flags::RUNS_QUEUE);
+        let runs_queue = |entry: &&Entry| entry.command.flags.contains(Flags::RUNS_QUEUE);
         assert_eq!(table().iter().filter(runs_queue).count(), 1);
     }
 
@@ -188,11 +188,11 @@ mod tests {
         if command.arity == 0 {
             complain("the arity must count at least the name");
         }
-        if command.flags.has(Flags::WRITE) && command.flags.has(Flags::READONLY) {
+        if command.flags.contains(Flags::WRITE) && command.flags.contains(Flags::READONLY) {
             complain("write and readonly exclude each other");
         }
-        if command.flags.has(Flags::DENYOOM)
-            && !command.flags.has(Flags::WRITE | Flags::MAY_REPLICATE | Flags::NOSCRIPT)
+        if command.flags.contains(Flags::DENYOOM)
+            && !command.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE | Flags::NOSCRIPT)
         {
             complain("only a command that stores can be denied memory");
         }
@@ -201,11 +201,11 @@ mod tests {
         }
         // An administrator's command may wait for the disk, which does not count as blocking.
         let may_wait_for_others =
-            matches!(command.run, Run::MayWait(_)) && !command.flags.has(Flags::ADMIN | Flags::WAITS_FOR_ITSELF);
-        if may_wait_for_others != command.flags.has(Flags::BLOCKING) {
+            matches!(command.run, Run::MayWait(_)) && !command.flags.intersects(Flags::ADMIN | Flags::WAITS_FOR_ITSELF);
+        if may_wait_for_others != command.flags.contains(Flags::BLOCKING) {
             complain("the flag blocking must be set exactly for commands that may wait");
         }
-        if command.flags.has(Flags::RUNS_QUEUE) && !command.flags.has(Flags::WHILE_QUEUEING) {
+        if command.flags.contains(Flags::RUNS_QUEUE) && !command.flags.contains(Flags::WHILE_QUEUEING) {
             complain("a command that runs the queue must not be queued");
         }
         let has = |access| command.keys.iter().any(|keys| keys.access == access);

@@ -38,7 +38,7 @@ fn allowed(ctx: &Ctx<'_>) -> Done {
 
 /// Fields that most subcommands of MODULE share.
 const SUB: Command = Command {
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
     group: Group::Server,
     since: "4.0.0",
     ..Command::EMPTY
@@ -56,7 +56,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "help",
             arity: 2,
-            flags: Flags::LOADING.and(Flags::STALE),
+            flags: Flags::LOADING.union(Flags::STALE),
             since: "5.0.0",
             summary: "Lists the subcommands.",
             run: Run::Now(help),
@@ -65,7 +65,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "list",
             arity: 2,
-            flags: Flags::ADMIN.and(Flags::NOSCRIPT),
+            flags: Flags::ADMIN.union(Flags::NOSCRIPT),
             complexity: "O(N) where N is the number of loaded modules",
             summary: "Returns the loaded modules: none.",
             tips: &["nondeterministic_output_order"],

@@ -20,7 +20,7 @@ fn monitor(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 pub(super) const COMMANDS: &[Command] = &[Command {
     name: "monitor",
     arity: 1,
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     group: Group::Server,
     summary: "Streams every command that the server runs, until RESET or the end of the connection.",
     run: Run::Now(monitor),

@@ -91,7 +91,7 @@ fn lastsave(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 
 /// Fields that most entries share.
 const SERVER: Command = Command {
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
     group: Group::Server,
     complexity: "O(N) where N is the size of the data",
     ..Command::EMPTY
@@ -117,7 +117,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "lastsave",
         arity: 1,
-        flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+        flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
         complexity: "O(1)",
         categories: &["@admin", "@dangerous"],
         summary: "Returns the Unix time in seconds of the last snapshot.",
@@ -128,7 +128,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "save",
         arity: 1,
-        flags: SERVER.flags.and(Flags::NO_MULTI),
+        flags: SERVER.flags.union(Flags::NO_MULTI),
         summary: "Makes a snapshot and replies when it is on disk.",
         run: Run::MayWait(save),
         ..SERVER

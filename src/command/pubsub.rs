@@ -156,9 +156,10 @@ fn numpat(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 }
 
 const LISTEN: Flags =
-    Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE).and(Flags::WHILE_SUBSCRIBED);
-const TELL: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::MAY_REPLICATE);
-const ASK: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE);
+    Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE).union(Flags::WHILE_SUBSCRIBED);
+const TELL: Flags =
+    Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::MAY_REPLICATE);
+const ASK: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE);
 
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[
@@ -211,7 +212,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "help",
                 arity: 2,
-                flags: Flags::LOADING.and(Flags::STALE),
+                flags: Flags::LOADING.union(Flags::STALE),
                 group: Group::Pubsub,
                 since: "6.2.0",
                 summary: "Lists the subcommands.",

@@ -159,12 +159,12 @@ fn fail_over(_: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 
 /// Fields that all entries share.
 const REPLICATION: Command =
-    Command { flags: Flags::ADMIN.and(Flags::NOSCRIPT), group: Group::Server, ..Command::EMPTY };
+    Command { flags: Flags::ADMIN.union(Flags::NOSCRIPT), group: Group::Server, ..Command::EMPTY };
 
 /// REPLICAOF under both names.
 const REPLICA_OF: Command = Command {
     arity: 3,
-    flags: REPLICATION.flags.and(Flags::NO_ASYNC_LOADING).and(Flags::STALE),
+    flags: REPLICATION.flags.union(Flags::NO_ASYNC_LOADING).union(Flags::STALE),
     summary: "Accepts NO ONE, which changes nothing; refuses to follow a server.",
     syntax: "<(host port:integer):host-port | (NO ONE):no-one>:args",
     run: Run::Now(replica_of),
@@ -176,7 +176,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "failover",
         arity: -1,
-        flags: REPLICATION.flags.and(Flags::STALE),
+        flags: REPLICATION.flags.union(Flags::STALE),
         summary: "Fails: there is no replica to fail over to.",
         syntax: "[TO (host port:integer [FORCE])]:target [ABORT] [TIMEOUT milliseconds]",
         since: "6.2.0",
@@ -186,7 +186,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "psync",
         arity: -3,
-        flags: REPLICATION.flags.and(Flags::NO_ASYNC_LOADING).and(Flags::NO_MULTI),
+        flags: REPLICATION.flags.union(Flags::NO_ASYNC_LOADING).union(Flags::NO_MULTI),
         complexity: "O(N) for N bytes of data, a slice at a time",
         summary: "Sends a snapshot of all data as RDB, as to a replica, and closes the connection.",
         syntax: "replicationid offset:integer",
@@ -197,7 +197,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "replconf",
         arity: -1,
-        flags: REPLICATION.flags.and(Flags::LOADING).and(Flags::STALE).and(Flags::ALLOW_BUSY),
+        flags: REPLICATION.flags.union(Flags::LOADING).union(Flags::STALE).union(Flags::ALLOW_BUSY),
         complexity: "O(1)",
         summary: "Sets options for the snapshot of SYNC or PSYNC.",
         since: "3.0.0",
@@ -208,7 +208,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "role",
         arity: 1,
-        flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
+        flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST),
         categories: &["@admin", "@dangerous"],
         summary: "Returns the replication role: a master without replicas.",
         since: "2.8.12",
@@ -219,7 +219,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "sync",
         arity: 1,
-        flags: REPLICATION.flags.and(Flags::NO_ASYNC_LOADING).and(Flags::NO_MULTI),
+        flags: REPLICATION.flags.union(Flags::NO_ASYNC_LOADING).union(Flags::NO_MULTI),
         complexity: "O(N) for N bytes of data, a slice at a time",
         summary: "Sends a snapshot of all data as RDB and closes the connection.",
         run: Run::Now(sync),

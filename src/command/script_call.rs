@@ -9,8 +9,11 @@ use crate::spec::args::Args;
 use crate::spec::error::Error;
 
 /// The flags of every command that runs a script or function.
-pub(super) const RUNS: Flags =
-    Flags::NOSCRIPT.and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS).and(Flags::MOVABLEKEYS);
+pub(super) const RUNS: Flags = Flags::NOSCRIPT
+    .union(Flags::STALE)
+    .union(Flags::SKIP_MONITOR)
+    .union(Flags::NO_MANDATORY_KEYS)
+    .union(Flags::MOVABLEKEYS);
 
 /// Splits the arguments after the script, `numkeys [key...] [arg...]`, into keys and other arguments.
 pub(super) fn keys_and_args(args: Args<'_>) -> Result<(Argv<'_>, Argv<'_>), Error> {

@@ -372,7 +372,7 @@ fn write_effects(reply: &mut Reply, stream: &[u8]) {
 
 /// Fields that the entries below share.
 const SUB: Command = Command {
-    flags: Flags::NOSCRIPT.and(Flags::STALE),
+    flags: Flags::NOSCRIPT.union(Flags::STALE),
     group: Group::Scripting,
     since: "0.1.0",
     tips: &["nondeterministic_output"],
@@ -411,7 +411,7 @@ pub(super) const SHOW: Command = Command {
 pub(super) const SLOW: Command = Command {
     name: "slow",
     arity: -2,
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::STALE),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::STALE),
     complexity: "O(N) in the number of calls kept",
     summary: "Returns, counts or clears the slowest calls of scripts and functions.",
     syntax: "[GET [count] | LEN | RESET]",
@@ -422,7 +422,7 @@ pub(super) const SLOW: Command = Command {
 pub(super) const STATS: Command = Command {
     name: "stats",
     arity: 2,
-    flags: Flags::NOSCRIPT.and(Flags::STALE).and(Flags::ALLOW_BUSY),
+    flags: Flags::NOSCRIPT.union(Flags::STALE).union(Flags::ALLOW_BUSY),
     complexity: "O(N) in the number of scripts",
     summary: "Returns the numbers of scripts, functions and calls, their memory, and the running script.",
     run: Run::Now(stats),
@@ -433,12 +433,12 @@ pub(super) const TRACE: Command = Command {
     name: "trace",
     arity: -4,
     flags: Flags::NOSCRIPT
-        .and(Flags::STALE)
-        .and(Flags::NO_MULTI)
-        .and(Flags::SKIP_MONITOR)
-        .and(Flags::NO_MANDATORY_KEYS)
-        .and(Flags::MOVABLEKEYS)
-        .and(Flags::MAY_REPLICATE),
+        .union(Flags::STALE)
+        .union(Flags::NO_MULTI)
+        .union(Flags::SKIP_MONITOR)
+        .union(Flags::NO_MANDATORY_KEYS)
+        .union(Flags::MOVABLEKEYS)
+        .union(Flags::MAY_REPLICATE),
     keys: &[KeySpec::unknown(Access::Update)],
     complexity: "Depends on the script.",
     summary: "Runs a script and returns what each command did; rolled back without COMMIT.",

@@ -107,7 +107,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "eval",
         arity: -3,
-        flags: RUNS.and(Flags::MAY_REPLICATE),
+        flags: RUNS.union(Flags::MAY_REPLICATE),
         keys: &[KeySpec::counted(2, Access::Update)],
         group: Group::Scripting,
         since: "2.6.0",
@@ -121,7 +121,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "eval_ro",
         arity: -3,
-        flags: RUNS.and(Flags::READONLY),
+        flags: RUNS.union(Flags::READONLY),
         keys: &[KeySpec::counted(2, Access::Read)],
         group: Group::Scripting,
         since: "7.0.0",
@@ -134,7 +134,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "evalsha",
         arity: -3,
-        flags: RUNS.and(Flags::MAY_REPLICATE),
+        flags: RUNS.union(Flags::MAY_REPLICATE),
         keys: &[KeySpec::counted(2, Access::Update)],
         group: Group::Scripting,
         since: "2.6.0",
@@ -148,7 +148,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "evalsha_ro",
         arity: -3,
-        flags: RUNS.and(Flags::READONLY),
+        flags: RUNS.union(Flags::READONLY),
         keys: &[KeySpec::counted(2, Access::Read)],
         group: Group::Scripting,
         since: "7.0.0",
@@ -170,7 +170,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 name: "debug",
                 arity: 3,
                 // A debugging session blocks the server.
-                flags: Flags::NOSCRIPT.and(Flags::ADMIN),
+                flags: Flags::NOSCRIPT.union(Flags::ADMIN),
                 group: Group::Scripting,
                 since: "3.2.0",
                 summary: "Makes the next EVAL of the connection run under the debugger.",
@@ -207,7 +207,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "help",
                 arity: 2,
-                flags: Flags::LOADING.and(Flags::STALE),
+                flags: Flags::LOADING.union(Flags::STALE),
                 group: Group::Scripting,
                 since: "5.0.0",
                 summary: "Lists the subcommands.",
@@ -217,7 +217,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "kill",
                 arity: 2,
-                flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
+                flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
                 group: Group::Scripting,
                 since: "2.6.0",
                 summary: "Ends and undoes the running script; without script-rollback, only before its first write.",
@@ -230,7 +230,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "load",
                 arity: 3,
-                flags: Flags::NOSCRIPT.and(Flags::STALE),
+                flags: Flags::NOSCRIPT.union(Flags::STALE),
                 group: Group::Scripting,
                 since: "2.6.0",
                 complexity: "O(N) in the length of the script",

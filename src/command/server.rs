@@ -87,7 +87,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "lolwut",
         arity: -1,
-        flags: Flags::READONLY.and(Flags::FAST),
+        flags: Flags::READONLY.union(Flags::FAST),
         group: Group::Server,
         since: "5.0.0",
         summary: "Draws a picture and shows the version.",
@@ -99,11 +99,11 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "shutdown",
         arity: -1,
         flags: Flags::ADMIN
-            .and(Flags::NOSCRIPT)
-            .and(Flags::LOADING)
-            .and(Flags::STALE)
-            .and(Flags::NO_MULTI)
-            .and(Flags::ALLOW_BUSY),
+            .union(Flags::NOSCRIPT)
+            .union(Flags::LOADING)
+            .union(Flags::STALE)
+            .union(Flags::NO_MULTI)
+            .union(Flags::ALLOW_BUSY),
         group: Group::Server,
         summary: "Stops the server.",
         syntax: "[NOSAVE | SAVE]:save-selector [NOW] [FORCE] [ABORT]",
@@ -113,7 +113,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "time",
         arity: 1,
-        flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+        flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
         group: Group::Server,
         since: "2.6.0",
         summary: "Returns the server's time: Unix seconds, and microseconds of the second.",

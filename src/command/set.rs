@@ -471,8 +471,8 @@ fn parse_count(text: &[u8]) -> Option<usize> {
 }
 
 const READ: Command = Command { flags: Flags::READONLY, group: Group::Set, ..Command::EMPTY };
-const READ_FAST: Command = Command { flags: Flags::READONLY.and(Flags::FAST), ..READ };
-const REMOVE: Command = Command { flags: Flags::WRITE.and(Flags::FAST), group: Group::Set, ..Command::EMPTY };
+const READ_FAST: Command = Command { flags: Flags::READONLY.union(Flags::FAST), ..READ };
+const REMOVE: Command = Command { flags: Flags::WRITE.union(Flags::FAST), group: Group::Set, ..Command::EMPTY };
 const COMBINE: Command = Command {
     arity: -2,
     keys: &[KeySpec::rest(1, 1, Access::Read)],
@@ -482,7 +482,7 @@ const COMBINE: Command = Command {
 };
 const STORE: Command = Command {
     arity: -3,
-    flags: Flags::WRITE.and(Flags::DENYOOM),
+    flags: Flags::WRITE.union(Flags::DENYOOM),
     keys: &[KeySpec::one(1, Access::Overwrite), KeySpec::rest(2, 1, Access::Read)],
     group: Group::Set,
     syntax: "destination key...",
@@ -496,7 +496,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "sadd",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Insert)],
         group: Group::Set,
         complexity: "O(N) where N is the number of members given.",
@@ -525,7 +525,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "sdiffcard",
         arity: -3,
-        flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
+        flags: Flags::READONLY.union(Flags::MOVABLEKEYS),
         keys: &[KeySpec::counted(1, Access::Read)],
         since: "8.10.0",
         complexity: "O(N) for N members of all sets",
@@ -553,7 +553,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "sintercard",
         arity: -3,
-        flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
+        flags: Flags::READONLY.union(Flags::MOVABLEKEYS),
         keys: &[KeySpec::counted(1, Access::Read)],
         since: "7.0.0",
         complexity: OF_SMALLEST,
@@ -667,7 +667,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "sunioncard",
         arity: -3,
-        flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
+        flags: Flags::READONLY.union(Flags::MOVABLEKEYS),
         keys: &[KeySpec::counted(1, Access::Read)],
         since: "8.10.0",
         complexity: "O(N) for N members of all sets",

@@ -413,7 +413,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "sort",
         find_keys: Some(find_keys),
         answers_all: AnswersAll::Without("limit"),
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::MOVABLEKEYS),
         keys: &[KeySpec::one(1, Access::Read), KeySpec::unknown(Access::Read), KeySpec::unknown(Access::Overwrite)],
         summary: "Sorts the elements of a list, set or sorted set, and returns or stores them.",
         syntax: "key [BY pattern]:by-pattern [LIMIT offset count] [GET pattern]:get-pattern... [ASC | DESC]:order \
@@ -425,7 +425,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "sort_ro",
         answers_all: AnswersAll::Without("limit"),
-        flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
+        flags: Flags::READONLY.union(Flags::MOVABLEKEYS),
         keys: &[KeySpec::one(1, Access::Read), KeySpec::unknown(Access::Read)],
         since: "7.0.0",
         summary: "Sorts the elements of a list, set or sorted set, and returns them.",

@@ -549,7 +549,7 @@ fn lcs_text(ctx: &mut Ctx<'_>, key: &[u8]) -> Result<Vec<u8>, Error> {
 }
 
 const READ: Flags = Flags::READONLY;
-const WRITE: Flags = Flags::WRITE.and(Flags::DENYOOM);
+const WRITE: Flags = Flags::WRITE.union(Flags::DENYOOM);
 const FAST: Flags = Flags::FAST;
 
 const STRING: Command = Command { group: Group::String, keys: &[KeySpec::one(1, Access::Update)], ..Command::EMPTY };
@@ -567,7 +567,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "append",
         arity: 3,
-        flags: WRITE.and(FAST),
+        flags: WRITE.union(FAST),
         keys: &[KeySpec::one(1, Access::Insert)],
         since: "2.0.0",
         complexity: "O(M) for M bytes appended, amortized",
@@ -580,7 +580,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "decr",
         arity: 2,
-        flags: WRITE.and(FAST),
+        flags: WRITE.union(FAST),
         summary: "Decrements a counter by one.",
         syntax: "key",
         event: "incrby",
@@ -590,7 +590,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "decrby",
         arity: 3,
-        flags: WRITE.and(FAST),
+        flags: WRITE.union(FAST),
         summary: "Decrements a counter by a number.",
         syntax: "key decrement:integer",
         event: "incrby",
@@ -600,7 +600,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "get",
         arity: 2,
-        flags: READ.and(FAST),
+        flags: READ.union(FAST),
         keys: &[KeySpec::one(1, Access::Read)],
         summary: "Returns the string value of a key.",
         syntax: "key",
@@ -610,7 +610,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "getdel",
         arity: 2,
-        flags: Flags::WRITE.and(FAST),
+        flags: Flags::WRITE.union(FAST),
         keys: &[KeySpec::one(1, Access::Take)],
         since: "6.2.0",
         summary: "Returns the string value of a key and deletes the key.",
@@ -621,7 +621,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "getex",
         arity: -2,
-        flags: Flags::WRITE.and(FAST),
+        flags: Flags::WRITE.union(FAST),
         since: "6.2.0",
         summary: "Returns the string value of a key and sets or removes its expiry.",
         syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | \
@@ -644,7 +644,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "getset",
         arity: 3,
-        flags: WRITE.and(FAST),
+        flags: WRITE.union(FAST),
         summary: "Stores a string and returns the previous one.",
         syntax: "key value",
         run: Run::Now(getset),
@@ -653,7 +653,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "incr",
         arity: 2,
-        flags: WRITE.and(FAST),
+        flags: WRITE.union(FAST),
         summary: "Increments a counter by one.",
         syntax: "key",
         event: "incrby",
@@ -663,7 +663,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "incrby",
         arity: 3,
-        flags: WRITE.and(FAST),
+        flags: WRITE.union(FAST),
         summary: "Increments a counter by a number.",
         syntax: "key increment:integer",
         event: "incrby",
@@ -673,7 +673,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "incrbyfloat",
         arity: 3,
-        flags: WRITE.and(FAST),
+        flags: WRITE.union(FAST),
         since: "2.6.0",
         summary: "Increments a number by a floating-point number.",
         syntax: "key increment:double",
@@ -696,7 +696,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "mget",
         arity: -2,
-        flags: READ.and(FAST),
+        flags: READ.union(FAST),
         keys: &[KeySpec::rest(1, 1, Access::Read)],
         complexity: "O(N) for N keys",
         summary: "Returns the string values of several keys.",
@@ -721,7 +721,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "msetex",
         arity: -4,
-        flags: WRITE.and(Flags::MOVABLEKEYS),
+        flags: WRITE.union(Flags::MOVABLEKEYS),
         keys: &[KeySpec::counted_pairs(1, Access::Overwrite)],
         since: "8.4.0",
         complexity: "O(N) for N keys",
@@ -782,7 +782,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "setnx",
         arity: 3,
-        flags: WRITE.and(FAST),
+        flags: WRITE.union(FAST),
         keys: &[KeySpec::one(1, Access::Create)],
         summary: "Stores a string unless the key exists.",
         syntax: "key value",
@@ -805,7 +805,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "strlen",
         arity: 2,
-        flags: READ.and(FAST),
+        flags: READ.union(FAST),
         keys: &[KeySpec::one(1, Access::Inspect)],
         since: "2.2.0",
         summary: "Returns the length of a string in bytes.",

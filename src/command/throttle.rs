@@ -201,7 +201,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "cl.throttle",
         arity: -5,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
         group: Group::String,
         // redis-cell's version.
@@ -214,7 +214,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "gcra",
         arity: -5,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
         group: Group::RateLimit,
         since: "8.8.0",

@@ -32,10 +32,10 @@ fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
         ctx.reply.null_array();
         return Ok(());
     }
-    let can_undo = |command: &Command| !command.flags.has(Flags::NOSCRIPT) && command.inner.is_none();
+    let can_undo = |command: &Command| !command.flags.contains(Flags::NOSCRIPT) && command.inner.is_none();
     let is_undoable = ctx.session.import_source.is_some()
         && transaction.commands.iter().all(|(id, _)| can_undo(ctx.server.table.by_id(*id).command));
-    let is_observed = ctx.session.restrictions.has(Restrictions::OBSERVED | Restrictions::TRACKED);
+    let is_observed = ctx.session.restrictions.intersects(Restrictions::OBSERVED | Restrictions::TRACKED);
     let holds_messages = ctx.server.audience.hold_messages(ctx.server.persistence.tail.is_some(), is_undoable);
     if is_undoable {
         run_or_roll_back(ctx, &transaction, is_observed);
@@ -80,7 +80,7 @@ fn run_or_roll_back(ctx: &mut Ctx<'_>, transaction: &Transaction, is_observed: b
 /// Runs one of the queued commands. Nothing waits inside EXEC.
 fn run(ctx: &mut Ctx<'_>, command: CommandId, argv: &OwnedArgv, is_observed: bool) {
     let entry = ctx.server.table.by_id(command);
-    if ctx.session.restrictions.has(Restrictions::LIMITED)
+    if ctx.session.restrictions.contains(Restrictions::LIMITED)
         && let Err(error) = ctx.server.admit_queued(ctx.session, entry, argv.as_argv())
     {
         let text = error.to_string();
@@ -136,14 +136,15 @@ fn unwatch(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-const QUICK: Flags = Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY);
+const QUICK: Flags =
+    Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::ALLOW_BUSY);
 
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "discard",
         arity: 1,
-        flags: QUICK.and(Flags::WHILE_QUEUEING),
+        flags: QUICK.union(Flags::WHILE_QUEUEING),
         group: Group::Transactions,
         since: "2.0.0",
         complexity: "O(N) where N is the number of queued commands",
@@ -155,11 +156,11 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "exec",
         arity: 1,
         flags: Flags::NOSCRIPT
-            .and(Flags::LOADING)
-            .and(Flags::STALE)
-            .and(Flags::SKIP_SLOWLOG)
-            .and(Flags::WHILE_QUEUEING)
-            .and(Flags::RUNS_QUEUE),
+            .union(Flags::LOADING)
+            .union(Flags::STALE)
+            .union(Flags::SKIP_SLOWLOG)
+            .union(Flags::WHILE_QUEUEING)
+            .union(Flags::RUNS_QUEUE),
         group: Group::Transactions,
         since: "1.2.0",
         complexity: "Depends on commands in the transaction",
@@ -170,7 +171,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "multi",
         arity: 1,
-        flags: QUICK.and(Flags::WHILE_QUEUEING),
+        flags: QUICK.union(Flags::WHILE_QUEUEING),
         group: Group::Transactions,
         since: "1.2.0",
         summary: "Starts queueing commands for EXEC.",
@@ -190,7 +191,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "watch",
         arity: -2,
-        flags: QUICK.and(Flags::WHILE_QUEUEING),
+        flags: QUICK.union(Flags::WHILE_QUEUEING),
         keys: &[KeySpec::rest(1, 1, Access::Inspect)],
         group: Group::Transactions,
         since: "2.2.0",

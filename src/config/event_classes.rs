@@ -1,39 +1,53 @@
 //! The keyspace notifications to send: the letters of `notify-keyspace-events`.
 
+use bitflags::bitflags;
+
 use super::kind::{Origin, Shape};
 use super::refusal::Refusal;
 
-/// A set of classes of events, and of the channels on which they are published.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct EventClasses(u16);
+bitflags! {
+    /// A set of classes of events, and of the channels on which they are published.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct EventClasses: u16 {
+        /// Channels named after the key.
+        const BY_KEY = 1;
+        /// Channels named after the event.
+        const BY_EVENT = 1 << 1;
+        /// Commands on keys of any type.
+        const GENERIC = 1 << 2;
+        /// Commands on strings.
+        const STRING = 1 << 3;
+        /// Commands on lists.
+        const LIST = 1 << 4;
+        /// Commands on sets.
+        const SET = 1 << 5;
+        /// Commands on hashes.
+        const HASH = 1 << 6;
+        /// Commands on sorted sets.
+        const ZSET = 1 << 7;
+        /// A key has expired.
+        const EXPIRED = 1 << 8;
+        /// A key was evicted.
+        const EVICTED = 1 << 9;
+        /// Commands on streams.
+        const STREAM = 1 << 10;
+        /// Events of modules, of which there are none.
+        const MODULE = 1 << 11;
+        /// A key was looked up and not found.
+        const MISS = 1 << 12;
+        /// A new key was created.
+        const NEW = 1 << 13;
+        /// A grant of a lock or of a gate's place has changed. Redis has no such events, so they are not among
+        /// [`ALL`](Self::ALL).
+        const GRANT = 1 << 14;
+        /// The classes that the letter `A` stands for.
+        const ALL = 0b1111_1111_1100;
+    }
+}
 
-#[allow(missing_docs)]
 impl EventClasses {
-    pub const NONE: EventClasses = EventClasses(0);
-    /// Channels named after the key.
-    pub const BY_KEY: EventClasses = EventClasses(1);
-    /// Channels named after the event.
-    pub const BY_EVENT: EventClasses = EventClasses(1 << 1);
-    pub const GENERIC: EventClasses = EventClasses(1 << 2);
-    pub const STRING: EventClasses = EventClasses(1 << 3);
-    pub const LIST: EventClasses = EventClasses(1 << 4);
-    pub const SET: EventClasses = EventClasses(1 << 5);
-    pub const HASH: EventClasses = EventClasses(1 << 6);
-    pub const ZSET: EventClasses = EventClasses(1 << 7);
-    pub const EXPIRED: EventClasses = EventClasses(1 << 8);
-    pub const EVICTED: EventClasses = EventClasses(1 << 9);
-    pub const STREAM: EventClasses = EventClasses(1 << 10);
-    /// Events of modules, of which there are none.
-    pub const MODULE: EventClasses = EventClasses(1 << 11);
-    /// A key was looked up and not found.
-    pub const MISS: EventClasses = EventClasses(1 << 12);
-    /// A new key was created.
-    pub const NEW: EventClasses = EventClasses(1 << 13);
-    /// A grant of a lock or of a gate's place has changed. Redis has no such events, so they are not among
-    /// [`ALL`](Self::ALL).
-    pub const GRANT: EventClasses = EventClasses(1 << 14);
-    /// The classes that the letter `A` stands for.
-    const ALL: EventClasses = EventClasses(0b1111_1111_1100);
+    /// No class.
+    pub const NONE: EventClasses = EventClasses::empty();
 }
 
 /// Each class with its letter, in the order of output.
@@ -56,16 +70,10 @@ const LETTERS: [(u8, EventClasses); 15] = [
 ];
 
 impl EventClasses {
-    /// Whether any of `others` is in the set.
-    #[inline]
-    pub fn has(self, others: EventClasses) -> bool {
-        self.0 & others.0 != 0
-    }
-
     /// Whether any event is published. That takes both a class and a kind of channel.
     pub fn tell_anything(self) -> bool {
-        let channels = EventClasses::BY_KEY.0 | EventClasses::BY_EVENT.0;
-        self.0 & channels != 0 && self.0 & !channels != 0
+        let channels = EventClasses::BY_KEY.union(EventClasses::BY_EVENT);
+        self.intersects(channels) && !self.difference(channels).is_empty()
     }
 }
 
@@ -79,24 +87,24 @@ impl EventLetters {
 
     pub(super) fn set(&self, field: &mut EventClasses, args: &[&[u8]], _: Origin) -> Result<(), Refusal> {
         let [letters] = args else { return Err(Refusal::Arity) };
-        let mut classes = 0;
+        let mut classes = EventClasses::NONE;
         for letter in *letters {
             classes |= match LETTERS.iter().find(|(known, _)| known == letter) {
-                Some((_, class)) => class.0,
-                None if *letter == b'A' => EventClasses::ALL.0,
+                Some((_, class)) => *class,
+                None if *letter == b'A' => EventClasses::ALL,
                 None => return Err(Refusal::EventClass),
             };
         }
-        *field = EventClasses(classes);
+        *field = classes;
         Ok(())
     }
 
     pub(super) fn get(&self, field: &EventClasses, out: &mut Vec<u8>) {
-        let are_all = field.0 & EventClasses::ALL.0 == EventClasses::ALL.0;
+        let are_all = field.contains(EventClasses::ALL);
         if are_all {
             out.push(b'A');
         }
-        let is_written = |class: EventClasses| field.has(class) && !(are_all && EventClasses::ALL.has(class));
+        let is_written = |class: EventClasses| field.contains(class) && !(are_all && EventClasses::ALL.contains(class));
         out.extend(LETTERS.iter().filter(|(_, class)| is_written(*class)).map(|(letter, _)| *letter));
     }
 }

@@ -438,7 +438,7 @@ impl ServerState {
     pub fn events_changed(&mut self, ks: &mut Keyspace) {
         let classes = self.config.notify_keyspace_events;
         self.readers_changed();
-        ks.annotate(classes.tell_anything(), classes.has(EventClasses::MISS));
+        ks.annotate(classes.tell_anything(), classes.contains(EventClasses::MISS));
         ks.record_from_now(self.audience.recording);
     }
 

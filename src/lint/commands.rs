@@ -28,7 +28,7 @@ pub(super) fn find<'t, R>(
         return (None, Some(format!("there is no command {name}")));
     };
     let name = shown(entry);
-    let fault = if entry.command.flags.has(Flags::NOSCRIPT) {
+    let fault = if entry.command.flags.contains(Flags::NOSCRIPT) {
         Some(format!("{name} can't be called from a script"))
     } else if !is_open && !entry.command.accepts(argv.len()) {
         Some(format!("{name} does not accept this number of arguments"))

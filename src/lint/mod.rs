@@ -68,7 +68,7 @@ mod tests {
         command("zunionstore", -4, Flags::WRITE, STORE),
         Command {
             answers_all: AnswersAll::Always,
-            ..command("keys", 2, Flags::READONLY.and(Flags::VISITS_ALL_KEYS), &[])
+            ..command("keys", 2, Flags::READONLY.union(Flags::VISITS_ALL_KEYS), &[])
         },
         command("publish", 3, Flags::NONE, &[]),
         command("eval", -3, Flags::NOSCRIPT, &[]),

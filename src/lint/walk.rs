@@ -590,11 +590,11 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
                 Some(_) => self.keys.mark(arg, line, Use::Other),
             }
         }
-        if command.flags.has(Flags::WRITE) {
+        if command.flags.contains(Flags::WRITE) {
             let warning = self.flow.write();
             self.warnings.extend(warning);
         }
-        if command.flags.has(Flags::VISITS_ALL_KEYS) {
+        if command.flags.contains(Flags::VISITS_ALL_KEYS) {
             self.warn(line, Rule::WholeKeyspace, "KEYS visits every key of the database while all other clients wait");
         }
         Value::Reply { is_unbounded: reads_all(command.answers_all, argv) }

@@ -146,7 +146,7 @@ impl Persistence {
     /// Refuses a command of these flags if it writes and changes are not taken.
     #[inline]
     pub(crate) fn admit_logged(&self, config: &Config, flags: Flags) -> Result<(), Error> {
-        if !flags.has(Flags::WRITE) {
+        if !flags.contains(Flags::WRITE) {
             return Ok(());
         }
         match &self.journal {

@@ -47,13 +47,13 @@ pub(crate) fn belongs_to<R>(command: &Command<R>, category: &str) -> bool {
     command.categories.contains(&category)
         || category_of_group(command) == Some(category)
         || match category {
-            "@read" => flags.has(Flags::READONLY) && command.group != Group::Scripting,
-            "@write" => flags.has(Flags::WRITE),
-            "@pubsub" => flags.has(Flags::PUBSUB),
-            "@admin" | "@dangerous" => flags.has(Flags::ADMIN),
-            "@fast" => flags.has(Flags::FAST),
-            "@slow" => !flags.has(Flags::FAST),
-            "@blocking" => flags.has(Flags::BLOCKING),
+            "@read" => flags.contains(Flags::READONLY) && command.group != Group::Scripting,
+            "@write" => flags.contains(Flags::WRITE),
+            "@pubsub" => flags.contains(Flags::PUBSUB),
+            "@admin" | "@dangerous" => flags.contains(Flags::ADMIN),
+            "@fast" => flags.contains(Flags::FAST),
+            "@slow" => !flags.contains(Flags::FAST),
+            "@blocking" => flags.contains(Flags::BLOCKING),
             _ => false,
         }
 }

@@ -17,7 +17,7 @@ pub(crate) fn keys_of<R>(command: &Command<R>, argv: Argv<'_>) -> Option<Vec<Key
     for spec in command.keys.iter().filter(|spec| spec.access != Access::Channel) {
         sound &= keys_of_spec(spec, argv, &mut found).is_some();
     }
-    if command.flags.has(Flags::NO_MANDATORY_KEYS) {
+    if command.flags.contains(Flags::NO_MANDATORY_KEYS) {
         return Some(if sound { found } else { Vec::new() });
     }
     if let Some(access_by) = command.access_by {

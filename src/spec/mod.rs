@@ -15,80 +15,73 @@ pub mod session_key;
 pub mod syntax;
 pub mod table;
 
+use bitflags::bitflags;
+
 use crate::resp::request::Argv;
 
-/// A set of command flags.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flags(pub u32);
+bitflags! {
+    /// A set of command flags.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Flags: u32 {
+        /// May change the keyspace.
+        const WRITE = 1;
+        /// Reads keys, changes nothing.
+        const READONLY = 1 << 1;
+        /// May need memory; refused when memory is exhausted.
+        const DENYOOM = 1 << 2;
+        /// For administrators.
+        const ADMIN = 1 << 3;
+        /// Publish and subscribe.
+        const PUBSUB = 1 << 4;
+        /// Not allowed in scripts.
+        const NOSCRIPT = 1 << 5;
+        /// May wait for a key.
+        const BLOCKING = 1 << 6;
+        /// Served while data is loading.
+        const LOADING = 1 << 7;
+        /// Served by a replica that has lost its leader.
+        const STALE = 1 << 8;
+        /// Constant or logarithmic time.
+        const FAST = 1 << 9;
+        /// Served before authentication.
+        const NO_AUTH = 1 << 10;
+        /// Not allowed inside MULTI.
+        const NO_MULTI = 1 << 11;
+        /// Its keys depend on its arguments in a way that key specs can't express.
+        const MOVABLEKEYS = 1 << 12;
+        /// Served while a script is busy.
+        const ALLOW_BUSY = 1 << 13;
+        /// Left out of MONITOR.
+        const SKIP_MONITOR = 1 << 14;
+        /// Left out of the slow log.
+        const SKIP_SLOWLOG = 1 << 15;
+        /// A script command that may have effects though it carries no WRITE flag.
+        const MAY_REPLICATE = 1 << 16;
+        /// Not while data is loading in the background.
+        const NO_ASYNC_LOADING = 1 << 17;
+        /// No key argument has to exist (ACL and cluster hint).
+        const NO_MANDATORY_KEYS = 1 << 18;
+
+        /// Served to a RESP2 client that has subscriptions. COMMAND INFO does not show this flag or those below.
+        const WHILE_SUBSCRIBED = 1 << 19;
+        /// Runs at once even when MULTI is open, instead of being queued.
+        const WHILE_QUEUEING = 1 << 20;
+        /// Runs the queued commands, so it may do anything that they may.
+        const RUNS_QUEUE = 1 << 21;
+        /// A health check: fails where a write would fail because nothing can be saved.
+        const TELLS_HEALTH = 1 << 22;
+        /// Requires `enable-debug-command`. DEBUG SET-DISABLE-DENY-SCRIPTS lets scripts call it.
+        const PROTECTED = 1 << 23;
+        /// Visits every key of a database in one go.
+        const VISITS_ALL_KEYS = 1 << 24;
+        /// Blocks only for its own work, not until other clients act.
+        const WAITS_FOR_ITSELF = 1 << 25;
+    }
+}
 
 impl Flags {
     /// No flag.
-    pub const NONE: Flags = Flags(0);
-    /// May change the keyspace.
-    pub const WRITE: Flags = Flags(1);
-    /// Reads keys, changes nothing.
-    pub const READONLY: Flags = Flags(1 << 1);
-    /// May need memory; refused when memory is exhausted.
-    pub const DENYOOM: Flags = Flags(1 << 2);
-    /// For administrators.
-    pub const ADMIN: Flags = Flags(1 << 3);
-    /// Publish and subscribe.
-    pub const PUBSUB: Flags = Flags(1 << 4);
-    /// Not allowed in scripts.
-    pub const NOSCRIPT: Flags = Flags(1 << 5);
-    /// May wait for a key.
-    pub const BLOCKING: Flags = Flags(1 << 6);
-    /// Served while data is loading.
-    pub const LOADING: Flags = Flags(1 << 7);
-    /// Served by a replica that has lost its leader.
-    pub const STALE: Flags = Flags(1 << 8);
-    /// Constant or logarithmic time.
-    pub const FAST: Flags = Flags(1 << 9);
-    /// Served before authentication.
-    pub const NO_AUTH: Flags = Flags(1 << 10);
-    /// Not allowed inside MULTI.
-    pub const NO_MULTI: Flags = Flags(1 << 11);
-    /// Its keys depend on its arguments in a way that key specs can't express.
-    pub const MOVABLEKEYS: Flags = Flags(1 << 12);
-    /// Served while a script is busy.
-    pub const ALLOW_BUSY: Flags = Flags(1 << 13);
-    /// Left out of MONITOR.
-    pub const SKIP_MONITOR: Flags = Flags(1 << 14);
-    /// Left out of the slow log.
-    pub const SKIP_SLOWLOG: Flags = Flags(1 << 15);
-    /// A script command that may have effects though it carries no WRITE flag.
-    pub const MAY_REPLICATE: Flags = Flags(1 << 16);
-    /// Not while data is loading in the background.
-    pub const NO_ASYNC_LOADING: Flags = Flags(1 << 17);
-    /// No key argument has to exist (ACL and cluster hint).
-    pub const NO_MANDATORY_KEYS: Flags = Flags(1 << 18);
-
-    /// Served to a RESP2 client that has subscriptions. COMMAND INFO does not show this flag or those below.
-    pub const WHILE_SUBSCRIBED: Flags = Flags(1 << 19);
-    /// Runs at once even when MULTI is open, instead of being queued.
-    pub const WHILE_QUEUEING: Flags = Flags(1 << 20);
-    /// Runs the queued commands, so it may do anything that they may.
-    pub const RUNS_QUEUE: Flags = Flags(1 << 21);
-    /// A health check: fails where a write would fail because nothing can be saved.
-    pub const TELLS_HEALTH: Flags = Flags(1 << 22);
-    /// Requires `enable-debug-command`. DEBUG SET-DISABLE-DENY-SCRIPTS lets scripts call it.
-    pub const PROTECTED: Flags = Flags(1 << 23);
-    /// Visits every key of a database in one go.
-    pub const VISITS_ALL_KEYS: Flags = Flags(1 << 24);
-    /// Blocks only for its own work, not until other clients act.
-    pub const WAITS_FOR_ITSELF: Flags = Flags(1 << 25);
-
-    /// Returns the union of both sets.
-    #[must_use]
-    pub const fn and(self, other: Flags) -> Flags {
-        Flags(self.0 | other.0)
-    }
-
-    /// Returns whether any flag of `other` is in the set.
-    #[inline]
-    pub const fn has(self, other: Flags) -> bool {
-        self.0 & other.0 != 0
-    }
+    pub const NONE: Flags = Flags::empty();
 
     /// Returns the names that COMMAND INFO gives, in Redis' order. It does not show
     /// [`MAY_REPLICATE`](Flags::MAY_REPLICATE).
@@ -113,14 +106,7 @@ impl Flags {
             (Flags::MOVABLEKEYS, "movablekeys"),
             (Flags::ALLOW_BUSY, "allow_busy"),
         ];
-        NAMES.into_iter().filter(move |(flag, _)| self.has(*flag)).map(|(_, name)| name)
-    }
-}
-
-impl std::ops::BitOr for Flags {
-    type Output = Flags;
-    fn bitor(self, other: Flags) -> Flags {
-        self.and(other)
+        NAMES.into_iter().filter(move |(flag, _)| self.contains(*flag)).map(|(_, name)| name)
     }
 }
 

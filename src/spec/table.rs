@@ -214,7 +214,7 @@ impl<R> CommandTable<R> {
         let argv = argv.skip(at);
         let entry = self.resolve(argv)?;
         let is_script = entry.command.runs.is_some();
-        let is_refused = entry.command.flags.has(Flags::NOSCRIPT) && !is_script
+        let is_refused = entry.command.flags.contains(Flags::NOSCRIPT) && !is_script
             || entry.command.inner.is_some() && !takes_runner(command, entry.command)
             || matches!(entry.command.databases, Databases::Selected);
         if is_refused {

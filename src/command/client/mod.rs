@@ -172,8 +172,8 @@ fn unblock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-const ABOUT_ITSELF: Flags = Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE);
-const ABOUT_OTHERS: Flags = ABOUT_ITSELF.and(Flags::ADMIN);
+const ABOUT_ITSELF: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE);
+const ABOUT_OTHERS: Flags = ABOUT_ITSELF.union(Flags::ADMIN);
 
 /// Fields that most subcommands of CLIENT share.
 const SUB: Command = Command { flags: ABOUT_ITSELF, group: Group::Connection, ..Command::EMPTY };
@@ -224,7 +224,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "help",
             arity: 2,
-            flags: Flags::LOADING.and(Flags::STALE),
+            flags: Flags::LOADING.union(Flags::STALE),
             since: "5.0.0",
             summary: "Lists the subcommands.",
             run: Run::Now(help),

@@ -30,7 +30,7 @@ fn reset_stat(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 
 /// Fields that most subcommands of CONFIG share.
 const SUB: Command = Command {
-    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE),
     group: Group::Server,
     since: "2.0.0",
     ..Command::EMPTY
@@ -57,7 +57,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "help",
             arity: 2,
-            flags: Flags::LOADING.and(Flags::STALE),
+            flags: Flags::LOADING.union(Flags::STALE),
             since: "5.0.0",
             summary: "Lists the subcommands.",
             run: Run::Now(help),

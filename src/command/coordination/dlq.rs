@@ -139,7 +139,7 @@ fn redrive(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 pub(crate) const COMMANDS: &[Command] = &[Command {
     name: "xdlq.redrive",
     arity: -3,
-    flags: Flags::WRITE.and(Flags::DENYOOM),
+    flags: Flags::WRITE.union(Flags::DENYOOM),
     keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
     group: Group::Coordination,
     categories: &["@stream"],

@@ -237,7 +237,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "gate.acquire",
         arity: -5,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::BLOCKING),
         keys: &[KeySpec::one(1, Access::Update)],
         complexity: "O(log N) with N the number of holders",
         summary: "Takes units of a gate until a lease ends, or waits for them in order of arrival.",
@@ -250,7 +250,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "gate.renew",
         arity: 5,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
         complexity: "O(log N) with N the number of holders",
         summary: "Sets the remaining lease time of a holder.",
@@ -262,7 +262,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "gate.release",
         arity: 3,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Take)],
         complexity: "O(log N) with N the number of holders",
         summary: "Releases the units of a holder.",
@@ -274,7 +274,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         name: "gate.limit",
         categories: &["@dangerous"],
         arity: 3,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
         summary: "Gives a gate a limit of its own, which replaces the limits that calls bring, or removes it.",
         syntax: "key <limit:integer | NONE>:limit",
@@ -295,7 +295,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "gate.info",
         arity: 2,
-        flags: Flags::READONLY.and(Flags::FAST),
+        flags: Flags::READONLY.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Read)],
         summary: "Returns how much of a gate is in use, its limit, and how many calls wait.",
         syntax: "key",

@@ -57,7 +57,11 @@ fn find_inner(argv: Argv<'_>) -> Option<usize> {
 pub(crate) const COMMANDS: &[Command] = &[Command {
     name: "guard",
     arity: -4,
-    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING).and(Flags::MOVABLEKEYS).and(Flags::SKIP_MONITOR),
+    flags: Flags::WRITE
+        .union(Flags::DENYOOM)
+        .union(Flags::BLOCKING)
+        .union(Flags::MOVABLEKEYS)
+        .union(Flags::SKIP_MONITOR),
     keys: &[KeySpec::one(1, Access::Read), KeySpec::unknown(Access::Update)],
     inner: Some(find_inner),
     nests: true,

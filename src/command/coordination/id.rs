@@ -137,7 +137,7 @@ impl Shape {
 pub(crate) const COMMANDS: &[Command] = &[Command {
     name: "id.next",
     arity: -2,
-    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     keys: &[KeySpec::one(1, Access::Update)],
     group: Group::Coordination,
     since: "0.1.0",

@@ -242,7 +242,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "lock.acquire",
         arity: -5,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::BLOCKING),
         keys: &[KeySpec::one(1, Access::Update)],
         complexity: "O(log N) with N the number of owners that share the lock",
         summary: "Takes a lock until a lease ends, or waits for it in order of arrival.",
@@ -255,7 +255,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "lock.extend",
         arity: 5,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
         complexity: "O(log N) with N the number of owners that share the lock",
         summary: "Sets the remaining lease time of an owner.",
@@ -266,7 +266,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "lock.release",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Take)],
         complexity: "O(log N) with N the number of owners that share the lock",
         summary: "Releases a lock, or one level of a lock that was entered again.",

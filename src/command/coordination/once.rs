@@ -168,7 +168,11 @@ impl First<'_> {
 pub(crate) const COMMANDS: &[Command] = &[Command {
     name: "once",
     arity: -5,
-    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING).and(Flags::MOVABLEKEYS).and(Flags::SKIP_MONITOR),
+    flags: Flags::WRITE
+        .union(Flags::DENYOOM)
+        .union(Flags::BLOCKING)
+        .union(Flags::MOVABLEKEYS)
+        .union(Flags::SKIP_MONITOR),
     keys: &[KeySpec::one(1, Access::Update), KeySpec::unknown(Access::Update)],
     inner: Some(find_inner),
     group: Group::Coordination,

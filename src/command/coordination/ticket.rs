@@ -26,7 +26,7 @@ fn cancel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 pub(crate) const COMMANDS: &[Command] = &[Command {
     name: "ticket.cancel",
     arity: 2,
-    flags: Flags::NOSCRIPT.and(Flags::FAST),
+    flags: Flags::NOSCRIPT.union(Flags::FAST),
     complexity: "O(log N) with N the number of waiting calls",
     summary: "Cancels a call that is waiting with ASYNC.",
     syntax: "ticket:integer",

@@ -28,14 +28,14 @@ fn answer(ctx: &mut Ctx<'_>) -> Done {
 
 /// The fields that both commands share.
 const TOKEN: Command =
-    Command { flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::FAST), complexity: "O(1)", ..BASE };
+    Command { flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::FAST), complexity: "O(1)", ..BASE };
 
 /// The family's table.
 pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "token.last",
         arity: 1,
-        flags: TOKEN.flags.and(Flags::READONLY),
+        flags: TOKEN.flags.union(Flags::READONLY),
         summary: "Returns the greatest fencing token known to the server; the next grant gets a greater one.",
         run: Run::Now(last),
         ..TOKEN
@@ -43,7 +43,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "token.raise",
         arity: 2,
-        flags: TOKEN.flags.and(Flags::WRITE),
+        flags: TOKEN.flags.union(Flags::WRITE),
         summary: "Makes all further grants get fencing tokens above this one, and returns the greatest known.",
         syntax: "token:integer",
         run: Run::Now(raise),

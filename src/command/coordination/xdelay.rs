@@ -78,7 +78,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "xdelay.cancel",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Remove)],
         complexity: "O(log N) for each id, with N the number of delayed messages",
         summary: "Cancels messages of a stream that are not due yet.",

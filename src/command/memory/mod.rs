@@ -152,7 +152,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "help",
             arity: 2,
-            flags: Flags::LOADING.and(Flags::STALE),
+            flags: Flags::LOADING.union(Flags::STALE),
             group: Group::Server,
             since: "4.0.0",
             summary: "Lists the subcommands.",

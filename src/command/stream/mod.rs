@@ -32,7 +32,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "xack",
         arity: -4,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
         group: Group::Stream,
         since: "5.0.0",
@@ -45,7 +45,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "xackdel",
         arity: -6,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Remove)],
         group: Group::Stream,
         since: "8.2.0",
@@ -58,7 +58,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "xadd",
         arity: -5,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
         group: Group::Stream,
         since: "5.0.0",
@@ -75,7 +75,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "xautoclaim",
         arity: -6,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Remove)],
         group: Group::Stream,
         since: "6.2.0",
@@ -88,7 +88,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "xcfgset",
         arity: -2,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
         group: Group::Stream,
         since: "8.6.0",
@@ -100,7 +100,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "xclaim",
         arity: -6,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
         group: Group::Stream,
         since: "5.0.0",
@@ -115,7 +115,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "xdel",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Remove)],
         group: Group::Stream,
         since: "5.0.0",
@@ -128,7 +128,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "xdelex",
         arity: -5,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Remove)],
         group: Group::Stream,
         since: "8.2.0",
@@ -149,7 +149,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "create",
                 arity: -5,
-                flags: Flags::WRITE.and(Flags::DENYOOM),
+                flags: Flags::WRITE.union(Flags::DENYOOM),
                 keys: &[KeySpec::one(2, Access::Insert)],
                 group: Group::Stream,
                 since: "5.0.0",
@@ -161,7 +161,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "createconsumer",
                 arity: 5,
-                flags: Flags::WRITE.and(Flags::DENYOOM),
+                flags: Flags::WRITE.union(Flags::DENYOOM),
                 keys: &[KeySpec::one(2, Access::Insert)],
                 group: Group::Stream,
                 since: "6.2.0",
@@ -199,7 +199,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "help",
                 arity: 2,
-                flags: Flags::LOADING.and(Flags::STALE),
+                flags: Flags::LOADING.union(Flags::STALE),
                 group: Group::Stream,
                 since: "5.0.0",
                 summary: "Lists the subcommands.",
@@ -222,7 +222,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "setpolicy",
                 arity: -4,
-                flags: Flags::WRITE.and(Flags::DENYOOM),
+                flags: Flags::WRITE.union(Flags::DENYOOM),
                 keys: &[
                     KeySpec::one(2, Access::Modify),
                     KeySpec {
@@ -247,7 +247,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "xidmprecord",
         arity: 5,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
         group: Group::Stream,
         since: "8.8.0",
@@ -292,7 +292,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "help",
                 arity: 2,
-                flags: Flags::LOADING.and(Flags::STALE),
+                flags: Flags::LOADING.union(Flags::STALE),
                 group: Group::Stream,
                 since: "5.0.0",
                 summary: "Lists the subcommands.",
@@ -318,7 +318,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "xlen",
         arity: 2,
-        flags: Flags::READONLY.and(Flags::FAST),
+        flags: Flags::READONLY.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Inspect)],
         group: Group::Stream,
         since: "5.0.0",
@@ -330,7 +330,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "xnack",
         arity: -7,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
         group: Group::Stream,
         since: "8.8.0",
@@ -371,7 +371,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "xread",
         arity: -4,
-        flags: Flags::READONLY.and(Flags::BLOCKING).and(Flags::MOVABLEKEYS),
+        flags: Flags::READONLY.union(Flags::BLOCKING).union(Flags::MOVABLEKEYS),
         keys: &[KeySpec {
             begin: Begin::Keyword("STREAMS", 1),
             find: Find::Range { last: -1, step: 1, limit: 2 },
@@ -389,7 +389,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "xreadgroup",
         arity: -7,
-        flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLEKEYS),
+        flags: Flags::WRITE.union(Flags::BLOCKING).union(Flags::MOVABLEKEYS),
         keys: &[KeySpec {
             begin: Begin::Keyword("STREAMS", 4),
             find: Find::Range { last: -1, step: 1, limit: 2 },
@@ -422,7 +422,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "xsetid",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
         group: Group::Stream,
         since: "5.0.0",

@@ -20,13 +20,13 @@ use crate::engine::{Command, Run};
 use crate::spec::{Access, AnswersAll, Flags, Group, KeySpec};
 
 const COMBINE: Command = Command {
-    flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
+    flags: Flags::READONLY.union(Flags::MOVABLEKEYS),
     keys: &[KeySpec::counted(1, Access::Read)],
     group: Group::SortedSet,
     ..Command::EMPTY
 };
 const COMBINE_STORE: Command = Command {
-    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS),
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::MOVABLEKEYS),
     keys: &[KeySpec::one(1, Access::Overwrite), KeySpec::counted(2, Access::Read)],
     ..COMBINE
 };
@@ -38,7 +38,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "bzmpop",
         arity: -5,
-        flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLEKEYS),
+        flags: Flags::WRITE.union(Flags::BLOCKING).union(Flags::MOVABLEKEYS),
         keys: &[KeySpec::counted(2, Access::Take)],
         group: Group::SortedSet,
         since: "7.0.0",
@@ -51,7 +51,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "bzpopmax",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::BLOCKING).union(Flags::FAST),
         keys: &[KeySpec::range(1, -2, 1, Access::Take)],
         group: Group::SortedSet,
         since: "5.0.0",
@@ -64,7 +64,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "bzpopmin",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::BLOCKING).union(Flags::FAST),
         keys: &[KeySpec::range(1, -2, 1, Access::Take)],
         group: Group::SortedSet,
         since: "5.0.0",
@@ -77,7 +77,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "zadd",
         arity: -4,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
         group: Group::SortedSet,
         since: "1.2.0",
@@ -90,7 +90,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "zcard",
         arity: 2,
-        flags: Flags::READONLY.and(Flags::FAST),
+        flags: Flags::READONLY.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Inspect)],
         group: Group::SortedSet,
         since: "1.2.0",
@@ -102,7 +102,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "zcount",
         arity: 4,
-        flags: Flags::READONLY.and(Flags::FAST),
+        flags: Flags::READONLY.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Read)],
         group: Group::SortedSet,
         since: "2.0.0",
@@ -136,7 +136,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "zincrby",
         arity: 4,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
         group: Group::SortedSet,
         since: "1.2.0",
@@ -182,7 +182,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "zlexcount",
         arity: 4,
-        flags: Flags::READONLY.and(Flags::FAST),
+        flags: Flags::READONLY.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Read)],
         group: Group::SortedSet,
         since: "2.8.9",
@@ -195,7 +195,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "zmpop",
         arity: -4,
-        flags: Flags::WRITE.and(Flags::MOVABLEKEYS),
+        flags: Flags::WRITE.union(Flags::MOVABLEKEYS),
         keys: &[KeySpec::counted(1, Access::Take)],
         group: Group::SortedSet,
         since: "7.0.0",
@@ -208,7 +208,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "zmscore",
         arity: -3,
-        flags: Flags::READONLY.and(Flags::FAST),
+        flags: Flags::READONLY.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Read)],
         group: Group::SortedSet,
         since: "6.2.0",
@@ -221,7 +221,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "zpopmax",
         arity: -2,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Take)],
         group: Group::SortedSet,
         since: "5.0.0",
@@ -234,7 +234,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "zpopmin",
         arity: -2,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Take)],
         group: Group::SortedSet,
         since: "5.0.0",
@@ -303,7 +303,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "zrangestore",
         arity: -5,
-        flags: Flags::WRITE.and(Flags::DENYOOM),
+        flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: &[KeySpec::one(1, Access::Overwrite), KeySpec::one(2, Access::Read)],
         group: Group::SortedSet,
         since: "6.2.0",
@@ -317,7 +317,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "zrank",
         arity: -3,
-        flags: Flags::READONLY.and(Flags::FAST),
+        flags: Flags::READONLY.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Read)],
         group: Group::SortedSet,
         since: "2.0.0",
@@ -330,7 +330,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "zrem",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Remove)],
         group: Group::SortedSet,
         since: "1.2.0",
@@ -427,7 +427,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "zrevrank",
         arity: -3,
-        flags: Flags::READONLY.and(Flags::FAST),
+        flags: Flags::READONLY.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Read)],
         group: Group::SortedSet,
         since: "2.0.0",
@@ -454,7 +454,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "zscore",
         arity: 3,
-        flags: Flags::READONLY.and(Flags::FAST),
+        flags: Flags::READONLY.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Read)],
         group: Group::SortedSet,
         since: "1.2.0",

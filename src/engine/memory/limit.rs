@@ -58,7 +58,7 @@ impl Memory {
         flags: ScriptFlags,
         entry: &Entry,
     ) -> Result<(), Error> {
-        let is_denied = self.is_full && !flags.allow_oom && entry.command.flags.has(Flags::DENYOOM);
+        let is_denied = self.is_full && !flags.allow_oom && entry.command.flags.contains(Flags::DENYOOM);
         if is_denied && !running.is_some_and(|script| script.has_written) {
             return Err(OUT_OF_MEMORY);
         }
@@ -134,7 +134,7 @@ impl ServerState {
 fn needs_memory(session: &Session, entry: &Entry) -> bool {
     let flags = entry.command.flags;
     match &session.transaction {
-        Some(transaction) if flags.has(Flags::RUNS_QUEUE) => transaction.needs_memory,
-        _ => flags.has(Flags::DENYOOM),
+        Some(transaction) if flags.contains(Flags::RUNS_QUEUE) => transaction.needs_memory,
+        _ => flags.contains(Flags::DENYOOM),
     }
 }

@@ -180,7 +180,7 @@ impl ServerState {
             for id in self.audience.tracking.clients_of(&prefix).to_vec() {
                 let Some(session) = session_of(&mut self.clients.sessions, telling.out, id) else { continue };
                 let is_noloop = session.tracking.as_ref().is_some_and(|client| client.is_noloop);
-                let is_limited = session.restrictions.has(Restrictions::LIMITED);
+                let is_limited = session.restrictions.contains(Restrictions::LIMITED);
                 if is_noloop && telling.changer == Some(id) {
                     continue;
                 }

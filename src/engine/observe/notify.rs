@@ -25,7 +25,7 @@ impl ServerState {
         let fence = if is_fenced { self.persistence.lsn_of_tail() } else { Lsn::NONE };
         let mut channel = Vec::new();
         of_unit(ks.effects(), self.table, |event| {
-            if classes.has(event.class) {
+            if classes.intersects(event.class) {
                 self.tell_event(&event, classes, fence, out, &mut channel);
             }
         });
@@ -43,7 +43,7 @@ impl ServerState {
             (EventClasses::BY_KEY, "keyspace", event.key, event.name.as_bytes()),
             (EventClasses::BY_EVENT, "keyevent", event.name.as_bytes(), event.key),
         ];
-        for (_, space, about, message) in forms.into_iter().filter(|(form, ..)| classes.has(*form)) {
+        for (_, space, about, message) in forms.into_iter().filter(|(form, ..)| classes.intersects(*form)) {
             channel.clear();
             channel.extend_from_slice(format!("__{space}@{}__:", event.db).as_bytes());
             channel.extend_from_slice(about);

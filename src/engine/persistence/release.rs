@@ -201,7 +201,7 @@ impl ServerState {
             return false;
         }
         let parked = self.waits.get(ticket);
-        parked.is_some_and(|parked| self.table.by_id(parked.command).command.flags.has(Flags::WRITE))
+        parked.is_some_and(|parked| self.table.by_id(parked.command).command.flags.contains(Flags::WRITE))
     }
 }
 
@@ -218,7 +218,7 @@ impl Session {
         out: &mut Reply,
     ) {
         let is_unlogged = persistence.is_unlogged(config);
-        if is_unlogged != self.restrictions.has(Restrictions::UNLOGGED) || persistence.has_failed() {
+        if is_unlogged != self.restrictions.contains(Restrictions::UNLOGGED) || persistence.has_failed() {
             self.restrictions.set(Restrictions::UNLOGGED, is_unlogged);
             if persistence.has_failed() && !had_failed && self.outbox.shows_more_than(persistence.safe()) {
                 out.truncate(0);
@@ -230,9 +230,9 @@ impl Session {
     /// Returns the flags of what a command of this session would run: for EXEC those of the queued commands.
     pub(in crate::engine) fn flags_to_run(&self, flags: Flags) -> Flags {
         match &self.transaction {
-            Some(transaction) if flags.has(Flags::RUNS_QUEUE) => transaction.flags,
+            Some(transaction) if flags.contains(Flags::RUNS_QUEUE) => transaction.flags,
             // As in Redis, a command that asks about the server's health must learn that it is not healthy.
-            _ if flags.has(Flags::TELLS_HEALTH) => Flags::WRITE,
+            _ if flags.contains(Flags::TELLS_HEALTH) => Flags::WRITE,
             _ => flags,
         }
     }

@@ -43,38 +43,38 @@ impl ServerState {
         argv: Argv<'_>,
     ) -> Result<Admission, Error> {
         let flags = entry.command.flags;
-        if session.restrictions.has(Restrictions::UNAUTHENTICATED) && !flags.has(Flags::NO_AUTH) {
+        if session.restrictions.contains(Restrictions::UNAUTHENTICATED) && !flags.contains(Flags::NO_AUTH) {
             return Err(Error::text("NOAUTH Authentication required."));
         }
-        if session.restrictions.has(Restrictions::LIMITED) {
-            let is_queued = session.restrictions.has(Restrictions::QUEUEING);
+        if session.restrictions.contains(Restrictions::LIMITED) {
+            let is_queued = session.restrictions.contains(Restrictions::QUEUEING);
             let context = if is_queued { Context::Multi } else { Context::Toplevel };
             self.admit_user(session, entry, argv, context)?;
         }
-        if session.restrictions.has(Restrictions::UNLOGGED) {
+        if session.restrictions.contains(Restrictions::UNLOGGED) {
             self.persistence.admit_logged(&self.config, session.flags_to_run(entry.command.flags))?;
         }
-        if session.restrictions.has(Restrictions::METERED) {
+        if session.restrictions.contains(Restrictions::METERED) {
             self.memory.admit(self.programs.running.is_some(), session, entry)?;
         }
-        if session.restrictions.has(Restrictions::SUBSCRIBER) && !flags.has(Flags::WHILE_SUBSCRIBED) {
+        if session.restrictions.contains(Restrictions::SUBSCRIBER) && !flags.contains(Flags::WHILE_SUBSCRIBED) {
             return Err(Error::owned(format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
                 entry.full_name
             )));
         }
-        if session.restrictions.has(Restrictions::LOADING) && !flags.has(Flags::LOADING) {
+        if session.restrictions.contains(Restrictions::LOADING) && !flags.contains(Flags::LOADING) {
             return Err(Error::text("LOADING Redis is loading the dataset in memory"));
         }
-        if session.is_monitor && flags.has(Flags::READONLY | Flags::WRITE | Flags::MAY_REPLICATE) {
+        if session.is_monitor && flags.intersects(Flags::READONLY | Flags::WRITE | Flags::MAY_REPLICATE) {
             // In Redis such a session counts as a replica and may not do this.
             return Err(Error::text("ERR Replica can't interact with the keyspace"));
         }
-        if session.restrictions.has(Restrictions::QUEUEING) && !flags.has(Flags::WHILE_QUEUEING) {
-            if flags.has(Flags::PROTECTED) {
+        if session.restrictions.contains(Restrictions::QUEUEING) && !flags.contains(Flags::WHILE_QUEUEING) {
+            if flags.contains(Flags::PROTECTED) {
                 self.debug_allowed(session)?;
             }
-            if flags.has(Flags::NO_MULTI) {
+            if flags.contains(Flags::NO_MULTI) {
                 return Err(Error::text("ERR Command not allowed inside a transaction"));
             }
             return Ok(Admission::Queue);
@@ -90,7 +90,7 @@ impl ServerState {
         entry: &Entry,
         argv: Argv<'_>,
     ) -> Result<(), Error> {
-        if session.restrictions.has(Restrictions::LIMITED) {
+        if session.restrictions.contains(Restrictions::LIMITED) {
             self.admit_user(session, entry, argv, Context::Toplevel)?;
         }
         self.persistence.admit_logged(&self.config, entry.command.flags)
@@ -108,11 +108,11 @@ impl ServerState {
     ) -> Result<(), Error> {
         let flags = entry.command.flags;
         // Most commands of most scripts only read.
-        if flags.has(Flags::NOSCRIPT | Flags::WRITE | Flags::MAY_REPLICATE | Flags::DENYOOM) {
+        if flags.intersects(Flags::NOSCRIPT | Flags::WRITE | Flags::MAY_REPLICATE | Flags::DENYOOM) {
             self.admit_change_in_script(ks, caller, entry)?;
         }
         self.persistence.admit_logged(&self.config, flags)?;
-        if session.restrictions.has(Restrictions::LIMITED) {
+        if session.restrictions.contains(Restrictions::LIMITED) {
             self.admit_user(session, entry, argv, Context::Lua)?;
         }
         Ok(())
@@ -122,14 +122,14 @@ impl ServerState {
     #[inline]
     fn admit_change_in_script(&self, ks: &Keyspace, caller: Caller, entry: &Entry) -> Result<(), Error> {
         let flags = entry.command.flags;
-        let is_let_through = self.switches.debug_in_scripts && flags.has(Flags::PROTECTED);
-        if flags.has(Flags::NOSCRIPT) && !is_let_through {
+        let is_let_through = self.switches.debug_in_scripts && flags.contains(Flags::PROTECTED);
+        if flags.contains(Flags::NOSCRIPT) && !is_let_through {
             return Err(Error::text("ERR This Redis command is not allowed from script"));
         }
-        if caller.read_only && flags.has(Flags::WRITE | Flags::MAY_REPLICATE) {
+        if caller.read_only && flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) {
             return Err(Error::text("ERR Write commands are not allowed from read-only scripts."));
         }
-        if flags.has(Flags::WRITE) && self.undo_is_full(ks) {
+        if flags.contains(Flags::WRITE) && self.undo_is_full(ks) {
             return Err(Error::text(UNDO_IS_FULL));
         }
         self.memory.admit_call(self.programs.running.as_ref(), caller.flags, entry)

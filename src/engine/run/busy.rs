@@ -98,7 +98,7 @@ impl ServerState {
             }
             let limits = RequestLimits {
                 bulk_bytes: self.config.proto_max_bulk_len,
-                unauthenticated: session.restrictions.has(Restrictions::UNAUTHENTICATED),
+                unauthenticated: session.restrictions.contains(Restrictions::UNAUTHENTICATED),
             };
             match decoder.decode(input, &limits) {
                 Ok(true) => self.answer_while_busy(ks, &mut session, decoder.argv(input), out),
@@ -149,7 +149,7 @@ impl ServerState {
             Ok(admission) => admission,
             Err(error) => return self.refuse(session, Some(entry), error, out),
         };
-        if !entry.command.flags.has(Flags::ALLOW_BUSY) {
+        if !entry.command.flags.contains(Flags::ALLOW_BUSY) {
             let kind = self.programs.running.as_ref().map_or(ScriptKind::Script, |script| script.kind);
             return self.refuse(session, Some(entry), kind.busy_error(), out);
         }
@@ -161,7 +161,7 @@ impl ServerState {
         let start = out.len();
         // None of the commands that are allowed here waits for a key.
         let _ = call(ks, self, session, entry, argv, out, Origin::Client);
-        if session.restrictions.has(Restrictions::OBSERVED) {
+        if session.restrictions.contains(Restrictions::OBSERVED) {
             self.observe_beside(session, entry, argv);
         }
         // None of these commands shows the data of keys. Some show the number of libraries.

@@ -112,7 +112,7 @@ impl ServerState {
     /// Notes that a call of an observed session begins.
     #[cold]
     pub(crate) fn observe_begin(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>, origin: Origin) {
-        if entry.command.flags.has(Flags::SKIP_MONITOR) {
+        if entry.command.flags.contains(Flags::SKIP_MONITOR) {
             self.show(session, entry, argv, origin);
         }
     }
@@ -131,7 +131,7 @@ impl ServerState {
             Origin::Client => self.show_held(session),
             _ => self.remember_read(ks, session, entry, argv),
         }
-        if !entry.command.flags.has(Flags::SKIP_MONITOR) {
+        if !entry.command.flags.contains(Flags::SKIP_MONITOR) {
             self.show(session, entry, argv, origin);
         }
         // The last monitor may have left while this session was out of the registry.
@@ -149,7 +149,7 @@ impl ServerState {
     /// script's own calls count instead.
     #[cold]
     pub(in crate::engine) fn remember_read(&mut self, ks: &Keyspace, session: &Session, entry: &Entry, argv: Argv<'_>) {
-        let reads = entry.command.flags.has(Flags::READONLY) && entry.command.group != Group::Scripting;
+        let reads = entry.command.flags.contains(Flags::READONLY) && entry.command.group != Group::Scripting;
         if !reads || !session.tracking.as_ref().is_some_and(|client| client.caches()) {
             return;
         }
@@ -167,7 +167,7 @@ impl ServerState {
     fn show(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>, origin: Origin) {
         if self.audience.monitors.is_empty()
             || self.persistence.loading.is_some()
-            || entry.command.flags.has(Flags::ADMIN)
+            || entry.command.flags.contains(Flags::ADMIN)
         {
             return;
         }

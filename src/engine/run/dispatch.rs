@@ -97,11 +97,11 @@ impl ServerState {
         }
         let event = match origin {
             Origin::Retry => Event::CommandUnblocking,
-            _ if entry.command.flags.has(Flags::FAST) => Event::FastCommand,
+            _ if entry.command.flags.contains(Flags::FAST) => Event::FastCommand,
             _ => Event::Command,
         };
         self.meters.latency.note(event, Duration::from_nanos(self.meters.stats.nanos(ticks)), &self.time.clock);
-        if entry.command.flags.has(Flags::SKIP_SLOWLOG) {
+        if entry.command.flags.contains(Flags::SKIP_SLOWLOG) {
             return;
         }
         let ended = Ended {
@@ -145,7 +145,7 @@ impl ServerState {
         out: &mut Reply,
     ) {
         let mut text = error.to_string();
-        if entry.is_some_and(|entry| entry.command.flags.has(Flags::RUNS_QUEUE)) {
+        if entry.is_some_and(|entry| entry.command.flags.contains(Flags::RUNS_QUEUE)) {
             // A refused EXEC ends its transaction, whatever the reason.
             self.discard(session);
             text = format!("EXECABORT Transaction discarded because of: {}", text.trim_start_matches("ERR "));
@@ -266,7 +266,7 @@ pub(crate) fn call(
         ks.see_scripts();
     }
     // The reply of a command that changes something is bounded by the data it removes, or by the value it reads.
-    let must_fit = !entry.command.flags.has(Flags::WRITE | Flags::MAY_REPLICATE);
+    let must_fit = !entry.command.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE);
     let outer_must_fit = reply.set_must_fit(must_fit);
     reply.fit_longest(server.config.proto_max_bulk_len);
     let room = room_for(&server.clients, entry, origin, session);
@@ -343,8 +343,8 @@ fn room_for(clients: &Clients, entry: &Entry, origin: Origin, session: &Session)
         return None;
     }
     let flags = entry.command.flags;
-    let only_reads = flags.has(Flags::READONLY) && !flags.has(Flags::NOSCRIPT | Flags::BLOCKING);
-    let can_run_again = origin == Origin::Client && only_reads && !session.restrictions.has(Restrictions::MUTED);
+    let only_reads = flags.contains(Flags::READONLY) && !flags.intersects(Flags::NOSCRIPT | Flags::BLOCKING);
+    let can_run_again = origin == Origin::Client && only_reads && !session.restrictions.contains(Restrictions::MUTED);
     can_run_again.then_some(OUTBOX_LEAST_SHARE_BYTES)
 }
 
@@ -359,7 +359,7 @@ fn begin_recorded(ks: &mut Keyspace, entry: &Entry, argv: Argv<'_>) -> bool {
 /// Whether a command might change more than the journal can still take in the current unit, judged by the length of its
 /// arguments. Commands whose effects may be longer check for themselves: see [`Ctx::room_in_unit`].
 fn is_too_much(ks: &Keyspace, entry: &Entry, argv: Argv<'_>) -> bool {
-    entry.command.flags.has(Flags::WRITE) && !argv.fit_into(room_in_unit(ks))
+    entry.command.flags.contains(Flags::WRITE) && !argv.fit_into(room_in_unit(ks))
 }
 
 fn room_in_unit(ks: &Keyspace) -> usize {

@@ -66,7 +66,7 @@ impl Engine {
             }
             let limits = RequestLimits {
                 bulk_bytes: self.server.config.proto_max_bulk_len,
-                unauthenticated: session.restrictions.has(Restrictions::UNAUTHENTICATED),
+                unauthenticated: session.restrictions.contains(Restrictions::UNAUTHENTICATED),
             };
             match batch.fill(decoder, input, &limits, self.server.table) {
                 Ok(0) => break Fed::Drained,
@@ -177,11 +177,11 @@ impl Engine {
     /// Runs one command of a session that has restrictions.
     #[cold]
     fn run_gated(&mut self, session: &mut Session, entry: &'static Entry, argv: Argv<'_>, out: &mut Reply) {
-        let is_tracked = session.restrictions.has(Restrictions::TRACKED);
+        let is_tracked = session.restrictions.contains(Restrictions::TRACKED);
         if is_tracked {
             self.server.limit_tracked_keys(Some(session));
         }
-        if session.restrictions.has(Restrictions::METERED) {
+        if session.restrictions.contains(Restrictions::METERED) {
             self.make_memory(session);
         }
         // Pushes to the session that this causes come before the command's reply.
@@ -196,7 +196,7 @@ impl Engine {
                 }
             }
             Ok(_)
-                if session.restrictions.has(Restrictions::PAUSED)
+                if session.restrictions.contains(Restrictions::PAUSED)
                     && self.server.clients.postpones(&self.server.programs, session, entry, argv) =>
             {
                 self.server.clients.room.takes_back = true;
@@ -204,13 +204,13 @@ impl Engine {
             }
             Ok(Admission::Queue) => self.server.queue(session, entry, argv, out),
             Ok(Admission::Run) => {
-                let is_observed = session.restrictions.has(Restrictions::OBSERVED);
+                let is_observed = session.restrictions.contains(Restrictions::OBSERVED);
                 if is_observed {
                     self.server.observe_begin(session, entry, argv, Origin::Client);
                 }
-                self.ks.set_touch(!session.restrictions.has(Restrictions::NO_TOUCH));
-                self.ks.set_keeps_expired(session.restrictions.has(Restrictions::PAUSED));
-                self.ks.set_keeps_delayed(session.restrictions.has(Restrictions::UNLOGGED));
+                self.ks.set_touch(!session.restrictions.contains(Restrictions::NO_TOUCH));
+                self.ks.set_keeps_expired(session.restrictions.contains(Restrictions::PAUSED));
+                self.ks.set_keeps_delayed(session.restrictions.contains(Restrictions::UNLOGGED));
                 match is_tracked {
                     true => self.run::<true>(session, entry, argv, out),
                     false => self.run::<false>(session, entry, argv, out),

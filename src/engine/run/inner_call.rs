@@ -23,7 +23,7 @@ impl Ctx<'_> {
     pub(crate) fn admit_inner<'a>(&mut self, argv: Argv<'a>) -> Result<Inner<'static, 'a, Run>, Error> {
         let table = self.server.table;
         let inner = table.inner_of(self.entry.command, argv)?.ok_or(Error::Syntax)?;
-        if self.origin == Origin::Script && inner.entry.command.flags.has(Flags::NOSCRIPT) {
+        if self.origin == Origin::Script && inner.entry.command.flags.contains(Flags::NOSCRIPT) {
             self.server.meters.count_rejected(self.server.table, inner.argv);
             return Err(Error::text("ERR This Redis command is not allowed from script"));
         }
@@ -50,7 +50,7 @@ impl Ctx<'_> {
         let &Inner { entry, argv, .. } = inner;
         // Commands without the BLOCKING flag wait for something that they began themselves, which must not go on
         // without their reply.
-        let may_wait = self.may_wait() && entry.command.flags.has(Flags::BLOCKING);
+        let may_wait = self.may_wait() && entry.command.flags.contains(Flags::BLOCKING);
         let origin = match self.origin {
             Origin::Script => Origin::Script,
             _ if !may_wait => Origin::Inner,
@@ -58,7 +58,7 @@ impl Ctx<'_> {
             _ => Origin::InnerMayWait,
         };
         let Ctx { ks, server, session, reply, .. } = self;
-        let is_observed = session.restrictions.has(Restrictions::OBSERVED | Restrictions::TRACKED);
+        let is_observed = session.restrictions.intersects(Restrictions::OBSERVED | Restrictions::TRACKED);
         if is_observed && origin != Origin::InnerRetry {
             server.observe_begin(session, entry, argv, origin);
         }

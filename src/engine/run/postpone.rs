@@ -100,7 +100,7 @@ impl Programs {
 
     /// Whether a command other than EXEC may change data or publish.
     pub(in crate::engine) fn may_change_by_itself(&self, entry: &Entry, argv: Argv<'_>) -> bool {
-        let may = entry.command.flags.has(Flags::WRITE | Flags::MAY_REPLICATE);
+        let may = entry.command.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE);
         may && !self.declared(entry, argv).is_some_and(|flags| flags.no_writes)
     }
 
@@ -108,7 +108,7 @@ impl Programs {
     /// declares otherwise.
     fn may_change(&self, session: &Session, entry: &Entry, argv: Argv<'_>) -> bool {
         match &session.transaction {
-            Some(transaction) if entry.command.flags.has(Flags::RUNS_QUEUE) => transaction.may_change,
+            Some(transaction) if entry.command.flags.contains(Flags::RUNS_QUEUE) => transaction.may_change,
             _ => self.may_change_by_itself(entry, argv),
         }
     }

@@ -82,7 +82,7 @@ impl ScriptHost<'_, '_> {
         if self.ctx.server.time.last_ticks >= self.watched_from {
             self.watch(argv, reply, began, is_timed);
         }
-        if self.ctx.session.restrictions.has(Restrictions::OBSERVED | Restrictions::TRACKED) {
+        if self.ctx.session.restrictions.intersects(Restrictions::OBSERVED | Restrictions::TRACKED) {
             self.ctx.server.observe_call(self.ctx.ks, self.ctx.session, entry, argv, Origin::Script);
         }
     }
@@ -123,13 +123,13 @@ impl ScriptHost<'_, '_> {
                 return;
             }
         };
-        if entry.command.flags.has(Flags::WRITE)
+        if entry.command.flags.contains(Flags::WRITE)
             && let Some(script) = &mut self.ctx.server.programs.running
         {
             script.has_written = true;
         }
         let Ctx { ks, server, session, .. } = &mut *self.ctx;
-        let is_timed = self.is_watched || !entry.command.flags.has(Flags::FAST);
+        let is_timed = self.is_watched || !entry.command.flags.contains(Flags::FAST);
         if is_timed {
             server.time.last_ticks = server.meters.stats.clock.raw();
         }

@@ -69,7 +69,7 @@ pub(crate) fn run(
         Some(_) => Purpose::Study,
     };
     let Callee { kind, name, program, passing, flags } = callee;
-    let read_only = ctx.entry.command.flags.has(Flags::READONLY);
+    let read_only = ctx.entry.command.flags.contains(Flags::READONLY);
     let call = Call { kind, command, flags, read_only, purpose };
     enter(ctx, call, Invocation { program, passing, name, keys, args }, debug)
 }
@@ -120,7 +120,7 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
     }
     let watched_from = watched_from(ctx.server, call, started);
     let is_watched = watched_from == 0;
-    let is_observed = ctx.session.restrictions.has(Restrictions::OBSERVED | Restrictions::TRACKED);
+    let is_observed = ctx.session.restrictions.intersects(Restrictions::OBSERVED | Restrictions::TRACKED);
     let looked_at_from = if is_observed { 0 } else { watched_from };
     // The script's own reply is written when all its calls are over; the replies to its calls must not get into it.
     let (start, mut aside) = (ctx.reply.len(), Reply::new(ctx.reply.form()));

@@ -54,6 +54,6 @@ impl ServerState {
 
 /// Whether the client's next reply may leave at once, together with the replies before it.
 fn may_leave(session: &Session) -> bool {
-    let is_wanted = !session.restrictions.has(Restrictions::MUTED);
+    let is_wanted = !session.restrictions.contains(Restrictions::MUTED);
     is_wanted && session.outbox.is_empty() && session.outbox.coming().is_none()
 }

@@ -243,7 +243,7 @@ impl Engine {
             return Again::WaitsOn;
         }
         self.server.stop_waiting(session, &parked);
-        if session.restrictions.has(Restrictions::TRACKED) {
+        if session.restrictions.contains(Restrictions::TRACKED) {
             self.server.tell_due(session);
         }
         if let Mode::Blocking { is_muted } = parked.mode {
@@ -271,10 +271,10 @@ impl Engine {
         let unit = self.begin(UnitOrigin::Woken);
         // The call's duration begins now: the last command may have ended long ago.
         self.server.time.last_ticks = self.server.meters.stats.clock.raw();
-        self.ks.set_keeps_delayed(session.restrictions.has(Restrictions::UNLOGGED));
+        self.ks.set_keeps_delayed(session.restrictions.contains(Restrictions::UNLOGGED));
         let wait = call(&mut self.ks, &mut self.server, session, entry, argv, reply, Origin::Retry);
         self.ks.set_keeps_delayed(false);
-        if wait.is_none() && session.restrictions.has(Restrictions::TRACKED) {
+        if wait.is_none() && session.restrictions.contains(Restrictions::TRACKED) {
             self.server.remember_read(&self.ks, session, entry, argv);
         }
         match other {

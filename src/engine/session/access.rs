@@ -212,21 +212,21 @@ impl ServerState {
 
     /// Whether a call may read keys whose names it builds from data (SORT BY and GET).
     pub fn may_read_any_key(&self, session: &Session, entry: &Entry, argv: Argv<'_>) -> bool {
-        !session.restrictions.has(Restrictions::LIMITED)
+        !session.restrictions.contains(Restrictions::LIMITED)
             || self.acl.get(session.user).is_some_and(|user| reads_all_keys(user, entry, argv, self.place_of(session)))
     }
 
     /// Whether a call about all keys may show this key.
     pub fn may_tell_of(&self, session: &Session, entry: &Entry, argv: Argv<'_>, db: DbIndex, key: &[u8]) -> bool {
         let place = Place { db, ..self.place_of(session) };
-        !session.restrictions.has(Restrictions::LIMITED)
+        !session.restrictions.contains(Restrictions::LIMITED)
             || self.acl.get(session.user).is_some_and(|user| also_reads(user, entry, argv, place, key))
     }
 
     /// Whether a call may create a value that writes these keys by itself: a stock its stream, a stream its dead
     /// letters.
     pub fn may_also_write(&self, session: &Session, entry: &Entry, argv: Argv<'_>, keys: &[&[u8]]) -> bool {
-        if keys.is_empty() || !session.restrictions.has(Restrictions::LIMITED) {
+        if keys.is_empty() || !session.restrictions.contains(Restrictions::LIMITED) {
             return true;
         }
         let user = self.acl.get(session.user);

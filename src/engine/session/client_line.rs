@@ -90,7 +90,7 @@ pub(crate) fn flags(session: &Session) -> String {
         ('c', session.is_closing_when_sent()),
         ('U', session.address.ends_with(":0")),
         ('e', session.no_evict),
-        ('T', session.restrictions.has(Restrictions::NO_TOUCH)),
+        ('T', session.restrictions.contains(Restrictions::NO_TOUCH)),
         ('I', session.import_source.is_some()),
     ]
     .into_iter()

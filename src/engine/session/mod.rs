@@ -17,6 +17,7 @@ use crate::spec::session_key::SessionKey;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use bitflags::bitflags;
 use slab::Slab;
 
 use self::caching::CachingClient;
@@ -48,59 +49,35 @@ pub enum ReplyMode {
     SkipThis,
 }
 
-/// Conditions under which a session's commands may not simply run; each bit needs a check by
-/// [`admit`](crate::engine::run::admit). With no bit set a command takes the hot path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Restrictions(u32);
-
-impl Restrictions {
-    /// The client has not authenticated though it must.
-    pub const UNAUTHENTICATED: Restrictions = Restrictions(1);
-    /// Commands are queued for EXEC.
-    pub const QUEUEING: Restrictions = Restrictions(1 << 1);
-    /// A RESP2 client that has subscriptions may do little else.
-    pub const SUBSCRIBER: Restrictions = Restrictions(1 << 2);
-    /// Not every reply is wanted.
-    pub const MUTED: Restrictions = Restrictions(1 << 3);
-    /// Reading a key does not count as using it.
-    pub const NO_TOUCH: Restrictions = Restrictions(1 << 4);
-    /// Memory has a limit, which may be reached.
-    pub const METERED: Restrictions = Restrictions(1 << 5);
-    /// The journal takes no changes.
-    pub const UNLOGGED: Restrictions = Restrictions(1 << 6);
-    /// The data is being loaded.
-    pub const LOADING: Restrictions = Restrictions(1 << 7);
-    /// The session's user has limited rights.
-    pub const LIMITED: Restrictions = Restrictions(1 << 8);
-    /// A [`pause`] holds up all commands, or those that may change something.
-    pub const PAUSED: Restrictions = Restrictions(1 << 9);
-    /// The client tracks the keys that it reads.
-    pub const TRACKED: Restrictions = Restrictions(1 << 10);
-    /// Some client sees all calls.
-    pub const OBSERVED: Restrictions = Restrictions(1 << 11);
-
-    /// Whether no bit is set.
-    #[inline]
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Whether any bit of `other` is set.
-    #[inline]
-    pub fn has(self, other: Restrictions) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// Sets or clears the bits of `other`.
-    pub fn set(&mut self, other: Restrictions, on: bool) {
-        self.0 = if on { self.0 | other.0 } else { self.0 & !other.0 };
-    }
-}
-
-impl std::ops::BitOr for Restrictions {
-    type Output = Restrictions;
-    fn bitor(self, other: Restrictions) -> Restrictions {
-        Restrictions(self.0 | other.0)
+bitflags! {
+    /// Conditions under which a session's commands may not simply run; each bit needs a check by
+    /// [`admit`](crate::engine::run::admit). With no bit set a command takes the hot path.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct Restrictions: u32 {
+        /// The client has not authenticated though it must.
+        const UNAUTHENTICATED = 1;
+        /// Commands are queued for EXEC.
+        const QUEUEING = 1 << 1;
+        /// A RESP2 client that has subscriptions may do little else.
+        const SUBSCRIBER = 1 << 2;
+        /// Not every reply is wanted.
+        const MUTED = 1 << 3;
+        /// Reading a key does not count as using it.
+        const NO_TOUCH = 1 << 4;
+        /// Memory has a limit, which may be reached.
+        const METERED = 1 << 5;
+        /// The journal takes no changes.
+        const UNLOGGED = 1 << 6;
+        /// The data is being loaded.
+        const LOADING = 1 << 7;
+        /// The session's user has limited rights.
+        const LIMITED = 1 << 8;
+        /// A [`pause`] holds up all commands, or those that may change something.
+        const PAUSED = 1 << 9;
+        /// The client tracks the keys that it reads.
+        const TRACKED = 1 << 10;
+        /// Some client sees all calls.
+        const OBSERVED = 1 << 11;
     }
 }
 
@@ -175,8 +152,8 @@ impl Transaction {
     /// Queues a command. A broken transaction never runs, so it keeps nothing.
     pub fn push<R>(&mut self, entry: &Entry<R>, argv: Argv<'_>) {
         if !self.broken {
-            self.needs_memory |= entry.command.flags.has(Flags::DENYOOM);
-            self.flags = self.flags.and(entry.command.flags);
+            self.needs_memory |= entry.command.flags.contains(Flags::DENYOOM);
+            self.flags = self.flags.union(entry.command.flags);
             let argv = OwnedArgv::from_argv(argv);
             self.bytes += argv.bytes() + size_of::<(CommandId, OwnedArgv)>();
             self.commands.push((entry.id, argv));

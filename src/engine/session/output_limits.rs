@@ -51,7 +51,7 @@ fn is_unlimited(limit: OutputLimit) -> bool {
 }
 
 fn is_too_much(config: &Config, session: &Session, unsent: usize) -> bool {
-    let is_stranger = session.restrictions.has(Restrictions::UNAUTHENTICATED);
+    let is_stranger = session.restrictions.contains(Restrictions::UNAUTHENTICATED);
     is_stranger && counted(unsent) > UNAUTHENTICATED_MAX_OUTPUT_BYTES
         || exceeds(counted(unsent), limit_of(config, session).hard_bytes)
 }

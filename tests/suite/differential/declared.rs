@@ -110,7 +110,7 @@ fn declared(entry: &Entry, known: Option<&BTreeSet<String>>) -> Option<Declared>
     };
     let is_container = !entry.sub.is_empty();
     let is_unfit = name == UNFIT || (known.is_some() && UNFIT_TO_COMPARE.contains(&name));
-    if is_container || command.flags.has(Flags::ADMIN) || command.name == "help" || is_unfit {
+    if is_container || command.flags.contains(Flags::ADMIN) || command.name == "help" || is_unfit {
         return None;
     }
     let syntax = syntax::parse(command.syntax).unwrap_or_else(|e| panic!("{name}: {e}"));

@@ -38,7 +38,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "limit.take",
         arity: -7,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::MOVABLEKEYS),
         keys: &[KeySpec::unknown(Access::Update)],
         find_keys: Some(rule::find_keys),
         group: Group::Coordination,

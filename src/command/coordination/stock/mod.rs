@@ -28,7 +28,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         name: "stock.set",
         categories: &["@dangerous"],
         arity: -3,
-        flags: Flags::WRITE.and(Flags::DENYOOM),
+        flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: &[
             KeySpec::one(1, Access::Update),
             KeySpec {
@@ -46,7 +46,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "stock.add",
         arity: 4,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
         complexity: "O(log N) with N the number of remembered refills",
         summary: "Adds a refill to a stock, once for each id.",
@@ -57,7 +57,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "stock.reserve",
         arity: -5,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
         complexity: "O(log N) with N the number of holds and of remembered orders and subjects",
         summary: "Reserves units of a stock for an order until a lease ends.",
@@ -69,7 +69,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "stock.commit",
         arity: 3,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
         complexity: "O(log N) with N the number of holds and of remembered orders and subjects",
         summary: "Sells the units that an order holds.",
@@ -80,7 +80,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "stock.cancel",
         arity: 3,
-        flags: Flags::WRITE.and(Flags::FAST),
+        flags: Flags::WRITE.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
         complexity: "O(log N) with N the number of holds",
         summary: "Returns the units that an order holds to the stock.",
@@ -91,7 +91,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "stock.info",
         arity: -2,
-        flags: Flags::READONLY.and(Flags::FAST),
+        flags: Flags::READONLY.union(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Read)],
         summary: "Returns the amounts and rules of a stock, and the units that a subject holds and has bought.",
         syntax: "key [PER subject]",

@@ -747,7 +747,7 @@ fn who_is_answered_while_a_script_is_busy_learns_what_has_become_of_the_log() {
         server.feed_while_busy(ks, bench.clients[2], &mut Decoder::new(), b"SCRIPT STATS\r\n", &mut out);
         assert_eq!(bench.log().state(), if has_failed { State::Poisoned } else { State::Full });
         let session = bench.engine.server.clients.sessions.get_mut(bench.clients[2]).expect("it is open");
-        assert!(session.restrictions.has(Restrictions::UNLOGGED));
+        assert!(session.restrictions.contains(Restrictions::UNLOGGED));
         assert_eq!((session.is_killed(), out.is_empty()), (has_failed, has_failed), "it shows what is lost");
     }
 }

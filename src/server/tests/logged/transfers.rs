@@ -107,7 +107,7 @@ fn a_disk_that_is_found_full_while_it_is_made_takes_no_change_of_its_client_eith
         assert!(make_some(&mut bench), "too much is held back");
     }
     let session = bench.engine.server.clients.sessions.get_mut(bench.clients[1]).expect("it is open");
-    assert!(session.restrictions.has(Restrictions::UNLOGGED));
+    assert!(session.restrictions.contains(Restrictions::UNLOGGED));
 }
 
 #[test]
