@@ -221,3 +221,56 @@ impl Engine {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock::Clock;
+    use crate::base::rng::Rng;
+    use crate::config::Config;
+    use crate::engine::CommandTable;
+    use crate::engine::session::Peer;
+
+    fn connected() -> (Engine, SessionKey) {
+        let table = Box::leak(Box::new(CommandTable::new(&[])));
+        let mut engine =
+            Engine::new(Config::default(), table, Clock::manual(0), Rng::seeded(1)).expect("memory for Lua");
+        let key = engine.server.open_session(Peer::default());
+        (engine, key)
+    }
+
+    #[test]
+    fn each_reason_to_wait_ends_by_itself_and_a_closed_session_stays_closed() {
+        let (mut engine, key) = connected();
+        let session = engine.server.clients.sessions.get_mut(key).expect("it is connected");
+        assert_eq!(session.course(), Course::Run);
+        session.wait_for_room();
+        session.unblock();
+        assert_eq!((session.course(), session.is_blocked(), session.end_postponement()), (Course::Keep, false, false));
+        assert_eq!((session.end_wait_for_room(), session.course()), (true, Course::Run));
+        session.postpone();
+        assert_eq!((session.course(), session.is_blocked(), session.end_wait_for_room()), (Course::Keep, true, false));
+        session.close_when_sent();
+        assert_eq!((session.end_postponement(), session.course()), (true, Course::WriteOnly));
+        session.kill();
+        session.close_when_sent();
+        assert_eq!(session.course(), Course::Close);
+    }
+
+    #[test]
+    fn a_client_that_reads_too_little_is_not_read_from_and_is_closed_over_its_limit() {
+        let (mut engine, key) = connected();
+        let server = &mut engine.server;
+        let push = |server: &mut ServerState, bytes: usize| {
+            server.clients.sessions.get_mut(key).expect("it is connected").push(&vec![b'x'; bytes]);
+        };
+        push(server, OUTBOX_PAUSE_BYTES / 2);
+        assert_eq!([false, true].map(|is_stuck| server.settle_unsent(key, is_stuck)), [Course::Run; 2]);
+        push(server, OUTBOX_PAUSE_BYTES / 2 + 1);
+        assert_eq!([false, true].map(|is_stuck| server.settle_unsent(key, is_stuck)), [Course::WriteOnly; 2]);
+        let limit = (&b"client-output-buffer-limit"[..], &b"normal 1mb 0 0"[..]);
+        server.config.set([limit], Default::default()).expect("a limit");
+        assert_eq!(server.settle_unsent(key, false), Course::WriteOnly, "only a socket that takes no more counts");
+        assert_eq!(server.settle_unsent(key, true), Course::Close);
+    }
+}
