@@ -38,7 +38,7 @@ fn set_user(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         Error::owned(format!("ERR Error in ACL SETUSER modifier '{rule}': {error}"))
     })?;
     ctx.server.acl.put(name, user);
-    ctx.server.users_changed(ctx.session);
+    ctx.server.connections().users_changed(ctx.session);
     ctx.reply.ok();
     Ok(())
 }
@@ -53,7 +53,7 @@ fn del_user(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
         return Err(Error::text("ERR The 'default' user cannot be removed"));
     }
     let removed = names.iter().filter(|name| ctx.server.acl.remove(name)).count();
-    ctx.server.users_changed(ctx.session);
+    ctx.server.connections().users_changed(ctx.session);
     ctx.reply.integer(removed as i64);
     Ok(())
 }
@@ -171,7 +171,7 @@ fn dry_run(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if !entry.command.accepts(argv.len()) {
         return Err(Error::Arity(entry.full_name.clone().into()));
     }
-    let place = ctx.server.place_of(ctx.session);
+    let place = ctx.session.place(ctx.server.config.databases);
     match check(user, ctx.server.table, entry, argv, place) {
         Ok(()) => ctx.reply.ok(),
         Err(denied) => {
@@ -257,7 +257,7 @@ fn load(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let users = file::load(&path, ctx.server.table, has_all_channels(ctx))
         .map_err(|faults| Error::owned(format!("ERR {faults}")))?;
     ctx.server.acl.replace(users);
-    ctx.server.users_changed(ctx.session);
+    ctx.server.connections().users_changed(ctx.session);
     ctx.reply.ok();
     Ok(())
 }

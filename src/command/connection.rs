@@ -33,7 +33,7 @@ fn echo(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 fn quit(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    ctx.server.close_soon(ctx.session);
+    ctx.server.connections().close_soon(ctx.session);
     ctx.reply.ok();
     Ok(())
 }
@@ -41,11 +41,11 @@ fn quit(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 /// RESET: back to the state of a fresh connection.
 fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let session = &mut *ctx.session;
-    ctx.server.discard(session);
+    ctx.server.audience.discard(session);
     ctx.server.audience.pubsub.forget(session);
-    ctx.server.end_monitoring(session);
-    ctx.server.end_tracking(session);
-    ctx.server.withdraw_all(session);
+    ctx.server.audience.end_monitoring(&mut ctx.server.clients.sessions, session);
+    ctx.server.audience.end_tracking(session);
+    ctx.server.connections().withdraw_all(session);
     session.name.clear();
     ctx.server.clients.registry.named(session.key, b"");
     session.db = 0;
@@ -55,7 +55,7 @@ fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     session.reply_mode = ReplyMode::On;
     session.debug = DebugMode::Off;
     session.restrictions = ctx.server.restrictions_of_all();
-    ctx.server.log_out(session);
+    session.log_out(&ctx.server.acl);
     ctx.reply.set_form(session.form());
     ctx.reply.status("RESET");
     Ok(())
@@ -86,7 +86,7 @@ fn auth(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
              configuration is correct?",
         ));
     }
-    ctx.server.log_in(ctx.session, argv, user.unwrap_or(DEFAULT_NAME), password)?;
+    ctx.server.access().log_in(ctx.session, argv, user.unwrap_or(DEFAULT_NAME), password)?;
     ctx.reply.ok();
     Ok(())
 }
@@ -111,7 +111,7 @@ fn hello(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
     }
     if let Some((user, password)) = credentials {
-        ctx.server.log_in(ctx.session, argv, user, password)?;
+        ctx.server.access().log_in(ctx.session, argv, user, password)?;
     }
     if ctx.session.restrictions.contains(Restrictions::UNAUTHENTICATED) {
         return Err(Error::text(
@@ -125,7 +125,7 @@ fn hello(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if let Some(protocol) = protocol {
         if protocol < 3 {
             // The client can no longer receive pushes.
-            ctx.server.withdraw_all(ctx.session);
+            ctx.server.connections().withdraw_all(ctx.session);
         }
         ctx.session.protocol = protocol;
         ctx.session.refresh_subscriber_gate();

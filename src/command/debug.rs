@@ -22,7 +22,7 @@ use crate::value::packed::Item;
 fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     // DEBUG may change data even while clients are paused, so expired keys can be removed.
     ctx.ks.set_keeps_expired(false);
-    ctx.server.debug_allowed(ctx.session)?;
+    ctx.session.debug_allowed(&ctx.server.config)?;
     let word = args.bytes()?;
     let rest: Vec<&[u8]> = args.rest().iter().collect();
     match (word.to_ascii_lowercase().as_slice(), rest.as_slice()) {

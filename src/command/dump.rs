@@ -108,7 +108,7 @@ fn restore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if let Value::Grants(grants) = &mut value {
         admit_grants(ctx, old, grants)?;
     }
-    if !ctx.server.may_also_write(ctx.session, ctx.entry, argv, &value.as_ref().written_keys()) {
+    if !ctx.server.rights().may_also_write(ctx.session, ctx.entry, argv, &value.as_ref().written_keys()) {
         return Err(NO_WRITTEN_KEY);
     }
     let now_ms = ctx.now_ms();

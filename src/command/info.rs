@@ -17,6 +17,7 @@ use crate::base::os::logging;
 use crate::base::os::process::resource_usage;
 use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
 use crate::config::{Config, percent_text};
+use crate::engine::memory::limit::not_counted_bytes;
 use crate::engine::meters::stats::IoThreadStats;
 use crate::engine::session::Session;
 use crate::engine::{Command, Ctx, Done, Run};
@@ -261,7 +262,7 @@ fn memory(text: &mut Text, ctx: &Ctx<'_>) {
         "rss_overhead_bytes" => program.bytes(),
         "mem_fragmentation_ratio" => format_args!("{:.2}", all.ratio()),
         "mem_fragmentation_bytes" => all.bytes(),
-        "mem_not_counted_for_evict" => ctx.server.not_counted_bytes(ctx.ks),
+        "mem_not_counted_for_evict" => not_counted_bytes(&ctx.server.persistence, ctx.ks),
         "mem_replication_backlog" => 0,
         "mem_total_replication_buffers" => 0,
         "mem_replica_full_sync_buffer" => 0,

@@ -147,7 +147,7 @@ fn copy(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let copies = slot.filter(|_| !taken || replace);
     if let Some(slot) = copies {
         let written = ctx.ks.value(db, slot).written_keys();
-        if !ctx.server.may_also_write(ctx.session, ctx.entry, argv, &written) {
+        if !ctx.server.rights().may_also_write(ctx.session, ctx.entry, argv, &written) {
             return Err(NO_WRITTEN_KEY);
         }
         if let ValueRef::Grants(grants) = ctx.ks.value(db, slot) {
@@ -453,7 +453,7 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>, all: bool) -> MayWait {
         ctx.ks.count_changes_as(before, gone);
         if gone == 0 {
             // The caller wants client caches to be empty too, even of keys known to be missing.
-            ctx.server.flush_tracked(ctx.session);
+            ctx.server.delivery().flush_tracked(ctx.session);
         }
     }
     if waits && ctx.ks.freed_elsewhere().0 > 0 {

@@ -10,7 +10,7 @@ fn monitor(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
         return Err(Error::text("ERR MONITOR isn't allowed for DENY BLOCKING client"));
     }
     if !ctx.session.is_monitor {
-        ctx.server.begin_monitoring(ctx.session);
+        ctx.server.audience.begin_monitoring(&mut ctx.server.clients.sessions, ctx.session);
         ctx.reply.ok();
     }
     Ok(())

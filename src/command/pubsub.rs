@@ -99,7 +99,7 @@ fn spublish(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 fn publish_to(ctx: &mut Ctx<'_>, mut args: Args<'_>, space: Space) -> Done {
     let (channel, message) = (args.bytes()?, args.bytes()?);
     ctx.server.meters.stats.published += 1;
-    let receivers = ctx.server.publish(ctx.ks, ctx.session, space, channel, message)?;
+    let receivers = ctx.server.delivery().publish(ctx.ks, ctx.session, space, channel, message)?;
     ctx.reply.integer(receivers as i64);
     Ok(())
 }

@@ -41,7 +41,7 @@ fn begin(ctx: &mut Ctx<'_>, names_history: bool) -> Done {
     let transfer = Transfer::begin(replica, ctx.ks.databases(), ctx.server.time.clock.now_ms());
     let transfer = transfer.map_err(|error| Error::owned(format!("ERR {error}")))?;
     // A push would land inside the snapshot, and the connection ends after it.
-    ctx.server.withdraw_all(ctx.session);
+    ctx.server.connections().withdraw_all(ctx.session);
     ctx.server.meters.stats.full_syncs += 1;
     ctx.session.begin_transfer(transfer);
     if names_history {

@@ -180,7 +180,7 @@ fn answer(ctx: &mut Ctx<'_>, mut args: Args<'_>, may_store: bool) -> Done {
     let key = args.bytes()?;
     let argv = args.argv();
     let mut options = Options::parse(&mut args, may_store)?;
-    if !ctx.server.may_read_any_key(ctx.session, ctx.entry, argv) {
+    if !ctx.server.rights().may_read_any_key(ctx.session, ctx.entry, argv) {
         // Patterns name keys that come from the data, so they need the permission to read all keys.
         if matches!(options.by, Some(Some(_))) {
             return Err(Error::text("ERR BY option of SORT denied due to insufficient ACL permissions."));

@@ -22,7 +22,7 @@ fn multi(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let Some(transaction) = ctx.session.transaction.take() else { return Err(Error::text("ERR EXEC without MULTI")) };
     let is_stale = ctx.session.watch_dirty || ctx.server.audience.watches.any_overdue(ctx.session, ctx.ks);
-    ctx.server.discard(ctx.session);
+    ctx.server.audience.discard(ctx.session);
     if transaction.broken {
         return Err(Error::text("EXECABORT Transaction discarded because of previous errors."));
     }
@@ -47,7 +47,7 @@ fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
         run(ctx, *command, argv, is_observed);
     }
     if holds_messages {
-        ctx.server.deliver_held(ctx.ks, ctx.session);
+        ctx.deliver_held();
     }
     Ok(())
 }
@@ -81,7 +81,7 @@ fn run_or_roll_back(ctx: &mut Ctx<'_>, transaction: &Transaction, is_observed: b
 fn run(ctx: &mut Ctx<'_>, command: CommandId, argv: &OwnedArgv, is_observed: bool) {
     let entry = ctx.server.table.by_id(command);
     if ctx.session.restrictions.contains(Restrictions::LIMITED)
-        && let Err(error) = ctx.server.admit_queued(ctx.session, entry, argv.as_argv())
+        && let Err(error) = ctx.server.access().admit_queued(ctx.session, entry, argv.as_argv())
     {
         let text = error.to_string();
         ctx.server.meters.stats.count_error(text.as_bytes());
@@ -89,11 +89,11 @@ fn run(ctx: &mut Ctx<'_>, command: CommandId, argv: &OwnedArgv, is_observed: boo
         return ctx.reply.error(text.as_bytes());
     }
     if is_observed {
-        ctx.server.observe_begin(ctx.session, entry, argv.as_argv(), Origin::Exec);
+        ctx.server.delivery().observe_begin(ctx.session, entry, argv.as_argv(), Origin::Exec);
     }
     let _ = call(ctx.ks, ctx.server, ctx.session, entry, argv.as_argv(), ctx.reply, Origin::Exec);
     if is_observed {
-        ctx.server.observe_call(ctx.ks, ctx.session, entry, argv.as_argv(), Origin::Exec);
+        ctx.server.delivery().observe_call(ctx.ks, ctx.session, entry, argv.as_argv(), Origin::Exec);
     }
 }
 
@@ -101,7 +101,7 @@ fn discard(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     if ctx.session.transaction.is_none() {
         return Err(Error::text("ERR DISCARD without MULTI"));
     }
-    ctx.server.discard(ctx.session);
+    ctx.server.audience.discard(ctx.session);
     ctx.reply.ok();
     Ok(())
 }
@@ -116,7 +116,7 @@ fn watch(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
             // Messages that became due before WATCH must not count as a change after it.
             meet_due(ctx, key);
         }
-        ctx.server.watch(ctx.session, key, existed);
+        ctx.server.audience.watch(ctx.session, key, existed);
     }
     ctx.reply.ok();
     Ok(())
@@ -131,7 +131,7 @@ fn meet_due(ctx: &mut Ctx<'_>, key: &[u8]) {
 }
 
 fn unwatch(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    ctx.server.unwatch(ctx.session);
+    ctx.server.audience.unwatch(ctx.session);
     ctx.reply.ok();
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! The state of the engine, and the context that a command's handler gets. The methods belong to the parts of the state
-//! that they touch.
+//! that they touch, or to a view that borrows several parts.
 //!
 //! These types know each other: the [`ServerState`] holds the table of commands, a command's [`Run`] is a function of a
 //! [`Ctx`], and the context lends the function the [`ServerState`] again. Their parts lie below and know none of them:
@@ -16,7 +16,6 @@ use super::meters::latency::LatencyMonitor;
 use super::meters::stats::Stats;
 use super::meters::turns::Turns;
 use super::observe::audience::Audience;
-use super::observe::readers::Readers;
 use super::run::pipeline::Pipeline;
 use super::run::shutdown::Ending;
 use super::session::Session;
@@ -29,7 +28,7 @@ use crate::base::clock::Clock;
 use crate::base::os::allocated::allocated_bytes;
 use crate::base::rng::Rng;
 use crate::base::ticks::ticks_of_micros;
-use crate::config::{Config, EventClasses, Ranking};
+use crate::config::{Config, EventClasses};
 use crate::keyspace::usage::Usage;
 use crate::keyspace::{DbIndex, Keyspace, ValueLimits};
 use crate::persist::Persistence;
@@ -98,11 +97,11 @@ impl Engine {
         let meters = Meters { stats, command_log, hotkeys: None, latency };
         let mut server = ServerState {
             acl,
-            clients: Clients { limit: clients_limit, ..Clients::default() },
+            clients: Clients::new(clients_limit),
             audience: Audience::new(clock.now_ms()),
             waits: Waits::default(),
             programs: Programs { scripts, running: None, trace: None },
-            memory: Memory { startup_bytes, ..Memory::default() },
+            memory: Memory::new(startup_bytes),
             persistence: Persistence::new(&clock),
             ending: Ending::default(),
             network: Network::default(),
@@ -199,6 +198,98 @@ pub struct Switches {
 impl Default for Switches {
     fn default() -> Switches {
         Switches { active_expire: true, pauses_cron: false, skip_checksums: false, debug_in_scripts: false }
+    }
+}
+
+/// The parts that a push to clients needs: the clients, those of them that observe others, and the journal, which says
+/// when bytes may leave.
+pub struct Delivery<'a> {
+    pub(super) config: &'a Config,
+    pub(super) table: &'static CommandTable,
+    pub(super) acl: &'a Acl,
+    pub(super) clients: &'a mut Clients,
+    pub(super) audience: &'a mut Audience,
+    pub(super) stats: &'a mut Stats,
+    pub(super) clock: &'a Clock,
+    pub(super) persistence: &'a mut Persistence,
+    pub(super) pipeline: &'a mut Pipeline,
+}
+
+impl ServerState {
+    /// Lends the parts that a push to clients needs.
+    #[inline]
+    pub fn delivery(&mut self) -> Delivery<'_> {
+        Delivery {
+            config: &self.config,
+            table: self.table,
+            acl: &self.acl,
+            clients: &mut self.clients,
+            audience: &mut self.audience,
+            stats: &mut self.meters.stats,
+            clock: &self.time.clock,
+            persistence: &mut self.persistence,
+            pipeline: &mut self.pipeline,
+        }
+    }
+}
+
+/// The users, for the questions which calls a session may make.
+#[derive(Clone, Copy)]
+pub struct Rights<'a> {
+    pub(super) acl: &'a Acl,
+    pub(super) table: &'static CommandTable,
+    pub(super) databases: u16,
+}
+
+/// The parts that logging in needs, and the refusal of a call: the users, and where refusals are recorded.
+pub struct Access<'a> {
+    pub(super) acl: &'a mut Acl,
+    pub(super) table: &'static CommandTable,
+    pub(super) config: &'a Config,
+    pub(super) stats: &'a mut Stats,
+    pub(super) clock: &'a Clock,
+}
+
+/// The parts that know of a connection: its session, its user, and where it listens and waits.
+pub struct Connections<'a> {
+    pub(super) acl: &'a Acl,
+    pub(super) clients: &'a mut Clients,
+    pub(super) audience: &'a mut Audience,
+    pub(super) waits: &'a mut Waits,
+    pub(super) stats: &'a mut Stats,
+    pub(super) clock: &'a Clock,
+}
+
+impl ServerState {
+    /// Lends the parts that know of a connection.
+    #[inline]
+    pub fn connections(&mut self) -> Connections<'_> {
+        Connections {
+            acl: &self.acl,
+            clients: &mut self.clients,
+            audience: &mut self.audience,
+            waits: &mut self.waits,
+            stats: &mut self.meters.stats,
+            clock: &self.time.clock,
+        }
+    }
+
+    /// Lends the users, for the questions which calls a session may make.
+    #[inline]
+    pub fn rights(&self) -> Rights<'_> {
+        Rights { acl: &self.acl, table: self.table, databases: self.config.databases }
+    }
+
+    /// Lends the parts that logging in and refusals need.
+    #[inline]
+    pub fn access(&mut self) -> Access<'_> {
+        Access {
+            acl: &mut self.acl,
+            table: self.table,
+            config: &self.config,
+            stats: &mut self.meters.stats,
+            clock: &self.time.clock,
+        }
     }
 }
 
@@ -412,26 +503,9 @@ pub enum NetworkRefusal {
 
 /// The readers of effects.
 impl ServerState {
-    /// Recomputes the set of readers. Must be called wherever a reader comes or goes.
+    /// Finds the readers of effects anew, for a change of the configuration, the loading or the saving.
     pub(super) fn readers_changed(&mut self) {
-        self.audience.readers = self.compute_readers();
-        self.audience.recording = self.audience.readers.recording();
-    }
-
-    fn compute_readers(&self) -> Readers {
-        Readers::default()
-            .and_if(Readers::LOG, self.persistence.tail.is_some())
-            .and_if(Readers::SNAPSHOT, self.persistence.saving.is_copying())
-            .and_if(Readers::WATCH, !self.audience.watches.is_empty())
-            .and_if(Readers::WAIT, !self.waits.is_empty())
-            .and_if(Readers::TRACKING, self.audience.tracking.reads_changes())
-            .and_if(Readers::USAGE, self.config.maxmemory_policy.ranking() == Some(Ranking::Change))
-            .and_if(Readers::EVENTS, self.tells_events())
-    }
-
-    /// Whether keyspace events are published. Loading the data is not a change and publishes none.
-    fn tells_events(&self) -> bool {
-        self.config.notify_keyspace_events.tell_anything() && self.persistence.loading.is_none()
+        self.audience.find_readers(&self.config, &self.persistence, &self.waits);
     }
 
     /// Applies a change of the published event classes, from the events of the current unit on.
@@ -442,31 +516,15 @@ impl ServerState {
         ks.record_from_now(self.audience.recording);
     }
 
-    /// Checks that no reader came or went without [`Self::readers_changed`]: in the worst case a change would miss the
-    /// journal.
-    #[inline]
-    pub(super) fn assert_readers_are_known(&self) {
-        debug_assert_eq!(self.audience.readers, self.compute_readers(), "a reader came or went, and nobody has told");
-        debug_assert_eq!(self.audience.recording, self.audience.readers.recording());
+    /// Applies a new `maxmemory-policy` or its parameters.
+    pub fn eviction_policy_changed(&mut self, ks: &mut Keyspace) {
+        self.readers_changed();
+        ks.set_usage(Usage::from(&self.config));
     }
 
     /// Sets the tail that receives the units from here on; `None` keeps no units.
     pub fn set_tail(&mut self, tail: Option<Tail>) {
-        self.persistence.tail = tail;
-        self.readers_changed();
-    }
-
-    /// Makes a session watch a key of its database; `existed` says whether the key exists now.
-    pub fn watch(&mut self, session: &mut Session, key: &[u8], existed: bool) {
-        self.audience.watches.add(session, key, existed);
-        self.readers_changed();
-    }
-
-    /// Unwatches all keys of a session.
-    pub fn unwatch(&mut self, session: &mut Session) {
-        if self.audience.watches.clear(session) {
-            self.readers_changed();
-        }
+        self.delivery().set_tail(tail);
     }
 }
 

@@ -208,7 +208,7 @@ impl Conn {
             Poll::Pending => Next::Wait,
             // The client sends no more, but may still read.
             Poll::Ready(Ok(0)) if session.owes_replies(connection.is_relayed) => {
-                engine.server.close_when_sent(self.key);
+                engine.server.connections().close_when_sent(self.key);
                 Next::Wait
             }
             Poll::Ready(Err(_) | Ok(0)) => Next::Close,

@@ -26,7 +26,9 @@ pub(super) fn sign_in(server: &mut ServerState, key: SessionKey, connection: &Co
         TlsAuthClientsUser::CommonName => common_name(&certificate).into_iter().collect(),
         TlsAuthClientsUser::Uri => uris(&certificate),
     };
-    server.sign_in_by_certificate(key, &names);
+    let Some(mut session) = server.clients.sessions.take(key) else { return };
+    server.access().sign_in_by_certificate(&mut session, &names);
+    server.clients.sessions.put(session);
 }
 
 /// The future of a connection that uses TLS.

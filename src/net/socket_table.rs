@@ -75,7 +75,7 @@ impl SocketTable {
     /// Closes a connection: its socket, and its session with everything that belongs to it.
     pub(crate) fn close(&self, server: &mut ServerState, key: SessionKey) {
         self.remove(key);
-        server.disconnect(key);
+        server.connections().disconnect(key);
     }
 
     /// Closes a connection's socket.

@@ -144,7 +144,7 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         let (warnings, notices) = (config.warnings(), config.notices());
         let mut engine = Engine::new(config, table, Clock::system(), Rng::from_entropy())
             .map_err(|error| StartError::Scripts(error.to_string()))?;
-        engine.server.configure_users().map_err(StartError::Users)?;
+        engine.server.acl.configure_users(&engine.server.config, table).map_err(StartError::Users)?;
         engine.server.network.turns = turns;
         let log_moved = Arc::new(Notify::new());
         let places: Vec<String> = listeners.iter().map(|listener| listener.address()).collect();

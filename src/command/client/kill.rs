@@ -28,10 +28,10 @@ fn kill_all(ctx: &mut Ctx<'_>, victims: &Filter) -> i64 {
     let condemned: Vec<SessionKey> = sessions.map(|session| session.key).collect();
     let is_caller_meant = !victims.spares_caller && victims.meets(server, ctx.session);
     let mut killed = condemned.len() as i64;
-    condemned.into_iter().for_each(|key| ctx.server.kill(key));
+    condemned.into_iter().for_each(|key| ctx.server.connections().kill(key));
     if is_caller_meant {
         // The caller still gets the reply.
-        ctx.server.close_soon(ctx.session);
+        ctx.server.connections().close_soon(ctx.session);
         killed += 1;
     }
     killed

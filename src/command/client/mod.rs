@@ -13,7 +13,7 @@ use super::help::help;
 use crate::engine::session::pause::Paused;
 use crate::engine::session::{ImportSource, ReplyMode, Restrictions};
 use crate::engine::wait::deadline_after_ms;
-use crate::engine::{Command, Ctx, Done, Run};
+use crate::engine::{Command, Ctx, Done, Run, ServerState};
 use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
 use crate::spec::{Flags, Group};
@@ -149,8 +149,9 @@ fn unblock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (is_there, waiting) = (client.is_some(), client.and_then(|session| session.blocking_call()));
     let mut failed = None;
     let was_waiting = waiting.is_some_and(|call| {
-        if !as_error {
-            ctx.server.remember_timeout(call, ctx.ks);
+        let ServerState { waits, audience, meters, table, clients, .. } = &mut *ctx.server;
+        if let Some(parked) = waits.get(call).filter(|_| !as_error) {
+            audience.remember_timeout(&mut meters.stats, table, &clients.sessions, ctx.ks, parked);
         }
         ctx.server.end_waiting(ctx.ks, call, |parked, reply| match as_error {
             true => {

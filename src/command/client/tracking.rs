@@ -23,7 +23,7 @@ pub(super) fn tracking(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let mode = args.bytes()?;
     let wanted = wanted(ctx, &mut args)?;
     if mode.eq_ignore_ascii_case(b"off") {
-        ctx.server.end_tracking(ctx.session);
+        ctx.server.audience.end_tracking(ctx.session);
     } else if mode.eq_ignore_ascii_case(b"on") {
         let choice = admit(ctx.session.tracking.as_deref(), &wanted)?;
         turn_on(ctx, &wanted, choice);
@@ -154,7 +154,7 @@ fn first_overlapping(wanted: &[&[u8]]) -> Option<usize> {
 }
 
 fn turn_on(ctx: &mut Ctx<'_>, wanted: &Wanted<'_>, choice: Choice) {
-    ctx.server.begin_tracking(ctx.session, |client| {
+    ctx.server.audience.begin_tracking(ctx.session, |client| {
         client.redirect = wanted.redirect;
         client.is_redirect_broken = false;
         client.broadcasts = wanted.broadcasts;

@@ -5,7 +5,7 @@
 
 use crate::base::os::{logging, process_title};
 use crate::config::{Act, Config, NetworkPart, Parameter, Refusal};
-use crate::engine::{Ctx, NetworkRefusal};
+use crate::engine::{Ctx, NetworkRefusal, ServerState};
 
 /// The direction of an act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,11 +39,17 @@ pub(super) fn act(ctx: &mut Ctx<'_>, act: Act, before: &Config, doing: Doing) ->
         Act::SyncPolicy => sync_policy(ctx)?,
         Act::Log => log(ctx, doing)?,
         Act::Saving => ctx.server.saving_rules_changed(ctx.session),
-        Act::Password => ctx.server.password_changed(ctx.session),
+        Act::Password => {
+            // Authenticated sessions stay authenticated.
+            ctx.server.acl.set_default_password(&ctx.server.config.requirepass, ctx.server.table);
+            ctx.server.connections().users_changed(ctx.session);
+        }
         Act::Memory => {
-            ctx.server.memory_limit_changed(ctx.ks, ctx.session);
+            let ServerState { config, programs, persistence, clients, meters, memory, .. } = &mut *ctx.server;
+            memory.limit_changed(config, programs, persistence, ctx.ks);
+            clients.set_metered(config.maxmemory > 0, ctx.session);
             // The limit for clients may be a percentage of `maxmemory`.
-            ctx.server.clients.limit_changed(&ctx.server.config, &mut ctx.server.meters.stats, ctx.session);
+            clients.limit_changed(config, &mut meters.stats, ctx.session);
         }
         Act::ClientsMemory => {
             ctx.server.clients.limit_changed(&ctx.server.config, &mut ctx.server.meters.stats, ctx.session)

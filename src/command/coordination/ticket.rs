@@ -12,7 +12,7 @@ use crate::spec::args::Args;
 /// of the call has been sent before this reply.
 fn cancel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let ticket = num::parse_i64(args.bytes()?).and_then(Ticket::from_number).ok_or(GrantError::Ticket)?;
-    match ctx.server.withdraw(ctx.session, ticket) {
+    match ctx.server.connections().withdraw(ctx.session, ticket) {
         Some(since_ms) => {
             let waited_ms = ctx.server.time.clock.steady_ms().saturating_sub(since_ms).max(0);
             answer(ctx.reply, true, &[("waited-ms", Said::Number(waited_ms))]);

@@ -128,7 +128,7 @@ fn answer_waiters(reply: &mut Reply, server: &ServerState, caller: &Session, db:
     for (session, parked) in calls {
         let left_ms = parked.deadline_ms.map_or(-1, |at_ms| at_ms.saturating_sub(now_ms).max(0));
         let mut fields = vec![
-            ("holder", Said::Text(server.waiting_holder(parked))),
+            ("holder", Said::Text(parked.holder(server.table))),
             ("waits-ms", Said::Number(now_ms.saturating_sub(parked.since_ms).max(0))),
             ("left-ms", Said::Number(left_ms)),
             ("ticket", Said::Number(parked.told_ticket().map_or(0, Ticket::number))),

@@ -119,7 +119,7 @@ fn malloc_stats(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 }
 
 fn purge(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    ctx.server.purge(ctx.ks);
+    ctx.server.memory.purge(&mut ctx.server.programs, ctx.ks);
     ctx.reply.ok();
     Ok(())
 }

@@ -19,9 +19,10 @@ use std::time::Duration;
 use crate::base::limits::{EVICTION_SLICE, EVICTION_SLICE_KEYS, EVICTION_UNIT_BYTES, EVICTION_UNIT_KEYS};
 use crate::config::Config;
 use crate::engine::memory::Memory;
+use crate::engine::memory::limit::{counted_bytes, is_over_limit};
 use crate::engine::meters::stats::Stats;
 use crate::engine::session::Session;
-use crate::engine::state::Engine;
+use crate::engine::state::{Engine, ServerState};
 use crate::persist::tail::UnitOrigin;
 
 /// Up to this tenacity the time grows linearly.
@@ -50,7 +51,7 @@ impl Engine {
     /// command.
     pub(in crate::engine) fn make_memory(&mut self, session: &mut Session) {
         self.server.memory.is_full = false;
-        if !self.server.is_over_limit(&self.ks) {
+        if !self.is_over_limit() {
             if self.server.meters.stats.over_limit_since_ms.is_some() || self.server.memory.eviction_is_behind {
                 self.server.memory.note_evicted(
                     &mut self.server.meters.stats,
@@ -65,10 +66,22 @@ impl Engine {
         }
         let most = time_for(&self.server.config);
         let evicted = self.evict(most, Some(session));
-        self.server.memory.is_full = evicted == Evicted::Everything && self.server.is_over_limit_for_good(&self.ks);
+        self.server.memory.is_full = evicted == Evicted::Everything && self.is_over_limit_for_good();
         self.server.memory.note_evicted(&mut self.server.meters.stats, self.server.time.clock.steady_ms(), evicted);
         // A reply that does not show the evicted keys need not wait for their eviction.
         self.begin_fence_behind(session);
+    }
+
+    #[inline]
+    fn is_over_limit(&mut self) -> bool {
+        let ServerState { config, programs, persistence, .. } = &mut self.server;
+        is_over_limit(config, programs, persistence, &self.ks)
+    }
+
+    /// Whether memory is over the limit where no key may go: the buffers of scripts are freed first, too.
+    fn is_over_limit_for_good(&mut self) -> bool {
+        self.server.programs.scripts.give_back_scratch();
+        self.is_over_limit()
     }
 
     /// Continues an eviction that took too long before its command. Returns whether there is more to evict.
@@ -100,16 +113,16 @@ impl Engine {
     fn evict(&mut self, most: Option<Duration>, mut session: Option<&mut Session>) -> Evicted {
         let (policy, samples) = (self.server.config.maxmemory_policy, self.server.config.maxmemory_samples as usize);
         let began = self.server.meters.stats.clock.raw();
-        let mut left = self.server.counted_bytes(&self.ks).saturating_sub(self.server.config.maxmemory);
+        let mut left = counted_bytes(&self.server.persistence, &self.ks).saturating_sub(self.server.config.maxmemory);
         let keys = if session.is_some() { EVICTION_UNIT_KEYS } else { EVICTION_SLICE_KEYS };
         loop {
             let unit = self.begin_behind(UnitOrigin::Eviction);
             let (mut gone, mut has_more) = (0, true);
             while left > 0 && has_more && gone < keys && self.ks.effects().as_bytes().len() < EVICTION_UNIT_BYTES {
-                let before = self.server.counted_bytes(&self.ks);
+                let before = counted_bytes(&self.server.persistence, &self.ks);
                 has_more = self.ks.evict(policy, samples);
                 gone += 1;
-                left = left.saturating_sub(before.saturating_sub(self.server.counted_bytes(&self.ks)));
+                left = left.saturating_sub(before.saturating_sub(counted_bytes(&self.server.persistence, &self.ks)));
             }
             let has_changed = match session.as_deref_mut() {
                 Some(session) => self.commit(unit, &mut [session]),
@@ -118,7 +131,7 @@ impl Engine {
             if has_changed {
                 self.wake(session.as_deref_mut());
             }
-            if left == 0 || !self.server.is_over_limit(&self.ks) {
+            if left == 0 || !self.is_over_limit() {
                 return Evicted::Enough;
             }
             if !has_more {

@@ -7,10 +7,13 @@
 
 use super::Memory;
 use crate::base::os::allocated::allocated_bytes;
+use crate::config::Config;
+use crate::engine::session::clients::Clients;
 use crate::engine::session::{Restrictions, Session};
-use crate::engine::state::{Entry, ServerState};
+use crate::engine::state::Entry;
 use crate::keyspace::Keyspace;
-use crate::keyspace::usage::Usage;
+use crate::persist::Persistence;
+use crate::programs::Programs;
 use crate::programs::running::RunningScript;
 use crate::script::store::ScriptFlags;
 use crate::spec::Flags;
@@ -64,70 +67,72 @@ impl Memory {
         }
         Ok(())
     }
-}
 
-impl ServerState {
-    /// Applies a new `maxmemory`. `current` is the session whose command set it. Excess memory is evicted in slices.
-    pub fn memory_limit_changed(&mut self, ks: &Keyspace, current: &mut Session) {
-        self.memory.is_full = false;
-        let is_limited = self.config.maxmemory > 0;
-        self.memory.eviction_is_behind = is_limited && self.is_over_limit(ks);
-        if self.memory.eviction_is_behind {
+    /// Applies a new `maxmemory`. Excess memory is evicted in slices.
+    pub fn limit_changed(
+        &mut self,
+        config: &Config,
+        programs: &mut Programs,
+        persistence: &Persistence,
+        ks: &Keyspace,
+    ) {
+        self.is_full = false;
+        self.eviction_is_behind = config.maxmemory > 0 && is_over_limit(config, programs, persistence, ks);
+        if self.eviction_is_behind {
             tracing::warn!(
-                maxmemory = self.config.maxmemory,
+                maxmemory = config.maxmemory,
                 used = allocated_bytes(),
                 "maxmemory is less than the memory in use: keys are evicted, or commands refused (maxmemory-policy)"
             );
         }
-        for session in self.clients.sessions.iter_mut().chain(std::iter::once(current)) {
-            session.restrictions.set(Restrictions::METERED, is_limited);
-        }
-    }
-
-    /// Whether more memory is allocated than allowed. [Uncounted](Self::not_counted_bytes) bytes are left out, and the
-    /// garbage of scripts is freed first if there is much.
-    #[inline]
-    pub(in crate::engine) fn is_over_limit(&mut self, ks: &Keyspace) -> bool {
-        allocated_bytes() > self.config.maxmemory && self.is_over_counted(ks)
-    }
-
-    #[cold]
-    fn is_over_counted(&mut self, ks: &Keyspace) -> bool {
-        let is_over = |server: &ServerState| server.counted_bytes(ks) > server.config.maxmemory;
-        is_over(self) && (!self.programs.scripts.collect_litter() || is_over(self))
-    }
-
-    /// Whether memory is over the limit where no key may go: the buffers of scripts are freed first, too.
-    pub(in crate::engine) fn is_over_limit_for_good(&mut self, ks: &Keyspace) -> bool {
-        self.programs.scripts.give_back_scratch();
-        self.is_over_limit(ks)
-    }
-
-    /// Bytes that are allocated and [count](Self::not_counted_bytes).
-    pub(in crate::engine) fn counted_bytes(&self, ks: &Keyspace) -> u64 {
-        allocated_bytes().saturating_sub(self.not_counted_bytes(ks))
-    }
-
-    /// Allocated bytes that become free by themselves: changes that wait for the journal, and removed values that wait
-    /// to be freed. Evicted keys add to both, which must not cause more eviction.
-    pub fn not_counted_bytes(&self, ks: &Keyspace) -> u64 {
-        self.persistence.buffer_bytes() as u64 + ks.bytes_to_free()
-    }
-
-    /// Applies a new `maxmemory-policy` or its parameters.
-    pub fn eviction_policy_changed(&mut self, ks: &mut Keyspace) {
-        self.readers_changed();
-        ks.set_usage(Usage::from(&self.config));
     }
 
     /// Requests the return of all unused memory, from the next tick on. Inside a script, or while changes may be taken
     /// back, less is returned.
-    pub fn purge(&mut self, ks: &mut Keyspace) {
+    pub fn purge(&mut self, programs: &mut Programs, ks: &mut Keyspace) {
         ks.release_free();
-        self.programs.scripts.give_back_scratch();
-        self.programs.scripts.collect_litter();
-        self.memory.freed.want();
+        programs.scripts.give_back_scratch();
+        programs.scripts.collect_litter();
+        self.freed.want();
     }
+}
+
+impl Clients {
+    /// Sets in all sessions whether memory has a limit. `current` is out of the registry.
+    pub fn set_metered(&mut self, is_limited: bool, current: &mut Session) {
+        for session in self.sessions.iter_mut().chain(std::iter::once(current)) {
+            session.restrictions.set(Restrictions::METERED, is_limited);
+        }
+    }
+}
+
+/// Whether more memory is allocated than allowed. [Uncounted](not_counted_bytes) bytes are left out, and the garbage of
+/// scripts is freed first if there is much.
+#[inline]
+pub(super) fn is_over_limit(
+    config: &Config,
+    programs: &mut Programs,
+    persistence: &Persistence,
+    ks: &Keyspace,
+) -> bool {
+    allocated_bytes() > config.maxmemory && is_over_counted(config, programs, persistence, ks)
+}
+
+#[cold]
+fn is_over_counted(config: &Config, programs: &mut Programs, persistence: &Persistence, ks: &Keyspace) -> bool {
+    let is_over = || counted_bytes(persistence, ks) > config.maxmemory;
+    is_over() && (!programs.scripts.collect_litter() || is_over())
+}
+
+/// Bytes that are allocated and [count](not_counted_bytes).
+pub(super) fn counted_bytes(persistence: &Persistence, ks: &Keyspace) -> u64 {
+    allocated_bytes().saturating_sub(not_counted_bytes(persistence, ks))
+}
+
+/// Allocated bytes that become free by themselves: changes that wait for the journal, and removed values that wait to
+/// be freed. Evicted keys add to both, which must not cause more eviction.
+pub(crate) fn not_counted_bytes(persistence: &Persistence, ks: &Keyspace) -> u64 {
+    persistence.buffer_bytes() as u64 + ks.bytes_to_free()
 }
 
 /// Whether a command may need memory: EXEC if one of its commands does.

@@ -15,7 +15,14 @@ pub struct Memory {
     /// Memory freed since some was last returned to the system.
     pub(in crate::engine) freed: Freed,
     /// Whether more than `maxmemory` was allocated when the running client command began.
-    pub(in crate::engine) is_full: bool,
+    is_full: bool,
     /// Whether more must be evicted than one command has waited for.
-    pub(in crate::engine) eviction_is_behind: bool,
+    eviction_is_behind: bool,
+}
+
+impl Memory {
+    /// Makes the state at the start, when this many bytes are allocated.
+    pub(super) fn new(startup_bytes: u64) -> Memory {
+        Memory { startup_bytes, ..Memory::default() }
+    }
 }

@@ -6,14 +6,18 @@ use super::pubsub::{HeldMessages, PubSub};
 use super::readers::Readers;
 use super::tracking::TrackingTable;
 use super::watches::Watches;
+use crate::config::{Config, Ranking};
+use crate::engine::session::Session;
+use crate::engine::wait::wait_queues::Waits;
 use crate::keyspace::effect::Recording;
+use crate::persist::Persistence;
 
 /// See the module's header.
 pub struct Audience {
     /// Subscribers of channels.
     pub pubsub: PubSub,
     /// Clients that are shown each call.
-    pub monitors: Monitors,
+    pub(in crate::engine) monitors: Monitors,
     /// Clients that may cache keys.
     pub tracking: TrackingTable,
     /// Watched keys.
@@ -21,9 +25,9 @@ pub struct Audience {
     /// The recent past of locks and gates, and the holders that they refused.
     pub(crate) history: History,
     /// Messages of the running script, if it may be rolled back.
-    pub(in crate::engine) held_messages: HeldMessages,
-    /// Readers of effects: see [`readers_changed`](crate::engine::ServerState::readers_changed).
-    pub(in crate::engine) readers: Readers,
+    pub(super) held_messages: HeldMessages,
+    /// Readers of effects: see [`Audience::set_reader`].
+    pub(super) readers: Readers,
     /// How much a unit records for the readers.
     pub(in crate::engine) recording: Recording,
 }
@@ -40,6 +44,66 @@ impl Audience {
             held_messages: HeldMessages::default(),
             readers: Readers::default(),
             recording: Recording::Nothing,
+        }
+    }
+}
+
+/// The readers of effects.
+impl Audience {
+    /// Notes whether there are such readers. Must be called wherever a reader comes or goes.
+    pub(in crate::engine) fn set_reader(&mut self, reader: Readers, is_there: bool) {
+        self.readers = if is_there { self.readers.and(reader) } else { self.readers.without(reader) };
+        self.recording = self.readers.recording();
+    }
+
+    /// Finds all readers anew, for changes that may concern several of them.
+    pub(in crate::engine) fn find_readers(&mut self, config: &Config, persistence: &Persistence, waits: &Waits) {
+        self.readers = self.readers_now(config, persistence, waits);
+        self.recording = self.readers.recording();
+    }
+
+    /// Whether some reader needs whole effects.
+    pub(in crate::engine) fn reads_whole_effects(&self) -> bool {
+        self.readers.has(Readers::OF_ALL)
+    }
+
+    fn readers_now(&self, config: &Config, persistence: &Persistence, waits: &Waits) -> Readers {
+        // Loading the data is not a change and publishes no events.
+        let tells_events = config.notify_keyspace_events.tell_anything() && persistence.loading.is_none();
+        Readers::default()
+            .and_if(Readers::LOG, persistence.tail.is_some())
+            .and_if(Readers::SNAPSHOT, persistence.saving.is_copying())
+            .and_if(Readers::WATCH, !self.watches.is_empty())
+            .and_if(Readers::WAIT, !waits.is_empty())
+            .and_if(Readers::TRACKING, self.tracking.reads_changes())
+            .and_if(Readers::USAGE, config.maxmemory_policy.ranking() == Some(Ranking::Change))
+            .and_if(Readers::EVENTS, tells_events)
+    }
+
+    /// Checks that no reader came or went without [`Self::set_reader`] or [`Self::find_readers`]: in the worst case a
+    /// change would miss the journal.
+    #[inline]
+    pub(in crate::engine) fn assert_readers_are_known(
+        &self,
+        config: &Config,
+        persistence: &Persistence,
+        waits: &Waits,
+    ) {
+        let now = || self.readers_now(config, persistence, waits);
+        debug_assert_eq!(self.readers, now(), "a reader came or went, and nobody has told");
+        debug_assert_eq!(self.recording, self.readers.recording());
+    }
+
+    /// Makes a session watch a key of its database; `existed` says whether the key exists now.
+    pub fn watch(&mut self, session: &mut Session, key: &[u8], existed: bool) {
+        self.watches.add(session, key, existed);
+        self.set_reader(Readers::WATCH, !self.watches.is_empty());
+    }
+
+    /// Unwatches all keys of a session.
+    pub fn unwatch(&mut self, session: &mut Session) {
+        if self.watches.clear(session) {
+            self.set_reader(Readers::WATCH, !self.watches.is_empty());
         }
     }
 }

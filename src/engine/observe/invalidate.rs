@@ -18,7 +18,7 @@ use crate::base::lsn::Lsn;
 use crate::engine::observe::audience::Audience;
 use crate::engine::session::output_limits::PushLimits;
 use crate::engine::session::{Restrictions, Session, Sessions};
-use crate::engine::state::ServerState;
+use crate::engine::state::Delivery;
 use crate::keyspace::effect::Touch;
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::log::planted::{self, Bug};
@@ -81,7 +81,7 @@ impl Audience {
     }
 }
 
-impl ServerState {
+impl Delivery<'_> {
     /// Sends the invalidations of a unit that changed something; `fence` is its Lsn. `out` are the sessions that are
     /// out of the registry, first the one whose command it was.
     pub(in crate::engine) fn invalidate(
@@ -237,7 +237,7 @@ impl ServerState {
 
     /// Pushes a message of this kind; `write` writes the rest of it.
     fn push(&mut self, telling: &mut Telling<'_, '_>, id: u64, kind: &[u8], write: impl FnOnce(&mut Reply)) {
-        let reach = self.persistence.reach(&self.config);
+        let reach = self.persistence.reach(self.config);
         let Some(session) =
             session_of(&mut self.clients.sessions, telling.out, id).filter(|session| !session.is_killed())
         else {
@@ -253,10 +253,10 @@ impl ServerState {
             session.told_bytes = 0;
         }
         session.outbox.push(push.as_bytes(), fence);
-        let (config, stats, limits_due) = (&self.config, &mut self.meters.stats, &mut self.clients.limits_due);
+        let (config, stats, limits_due) = (self.config, &mut *self.stats, &mut self.clients.limits_due);
         PushLimits { config, stats, limits_due, reach }.hold_told(session, push.len());
         let key = session.key;
-        self.clients.weigh(&mut self.meters.stats, key);
+        self.clients.weigh(self.stats, key);
     }
 }
 

@@ -86,14 +86,14 @@ impl ServerState {
     /// be notified too.
     #[inline(always)]
     pub(in crate::engine) fn observe(&mut self, origin: UnitOrigin, ks: &mut Keyspace, out: &mut [&mut Session]) {
-        self.assert_readers_are_known();
+        self.audience.assert_readers_are_known(&self.config, &self.persistence, &self.waits);
         let readers = self.audience.readers;
         if ks.effects().has_tallies() {
             self.audience.remember_grants(&mut self.meters.stats, origin, ks, out);
         }
         if !ks.effects().has_changes() {
             // Nothing has changed, but there are events to publish.
-            return self.tell_events(ks, out);
+            return self.delivery().tell_events(ks, out);
         }
         let (mut is_long, mut fence) = (false, Lsn::NONE);
         match (&mut self.persistence.tail, &self.persistence.journal) {
@@ -120,13 +120,13 @@ impl ServerState {
             self.audience.tell_what_was_touched(&mut self.clients.sessions, &mut self.waits, ks, out);
         }
         if readers.has(Readers::TRACKING) {
-            self.invalidate(ks, origin, fence, out);
+            self.delivery().invalidate(ks, origin, fence, out);
         }
         if readers.has(Readers::USAGE) {
             ks.stamp_changes();
         }
         if readers.has(Readers::EVENTS) {
-            self.tell_events(ks, out);
+            self.delivery().tell_events(ks, out);
         }
         if is_long {
             // The block could not take much more.

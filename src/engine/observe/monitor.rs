@@ -12,7 +12,7 @@ use crate::spec::session_key::SessionKey;
 
 /// The sessions that see all calls, and the lines held back until the current unit is over.
 #[derive(Default)]
-pub struct Monitors {
+pub(in crate::engine) struct Monitors {
     /// In the order in which they came.
     sessions: Vec<SessionKey>,
     held: Held,
@@ -29,7 +29,7 @@ pub(in crate::engine) struct Held {
 impl Monitors {
     /// Whether there are no monitors.
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(in crate::engine) fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }
 

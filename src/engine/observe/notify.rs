@@ -8,11 +8,11 @@ use crate::base::lsn::Lsn;
 use crate::config::EventClasses;
 use crate::engine::session::Session;
 use crate::engine::session::subscriptions::Space;
-use crate::engine::state::ServerState;
+use crate::engine::state::Delivery;
 use crate::keyspace::Keyspace;
 use crate::log::planted::{self, Bug};
 
-impl ServerState {
+impl Delivery<'_> {
     /// Publishes the events of the unit just shown to the journal. `out` are the sessions that are out of the registry.
     #[inline(never)]
     pub(in crate::engine) fn tell_events(&mut self, ks: &Keyspace, out: &mut [&mut Session]) {

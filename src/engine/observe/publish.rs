@@ -9,7 +9,7 @@ use crate::engine::observe::audience::Audience;
 use crate::engine::session::output_limits::PushLimits;
 use crate::engine::session::subscriptions::Space;
 use crate::engine::session::{Session, Sessions};
-use crate::engine::state::{Ctx, ServerState};
+use crate::engine::state::{Ctx, Delivery};
 use crate::keyspace::Keyspace;
 use crate::resp::reply::{Form, Reply};
 use crate::spec::error::Error;
@@ -29,7 +29,7 @@ impl Audience {
     /// Notes that a script or transaction begins. Its messages are held back until its end if it may be rolled back
     /// then. They are also held back with a journal, since other clients may be served before the end, and no client
     /// may hear of changes before the journal has them. Returns whether messages are held back: then
-    /// [`deliver_held`](crate::engine::ServerState::deliver_held), [`Ctx::commit`] or [`Ctx::roll_back`] must be called
+    /// [`Ctx::deliver_held`], [`Ctx::commit`] or [`Ctx::roll_back`] must be called
     /// once.
     #[inline]
     pub(crate) fn hold_messages(&mut self, keeps_stream: bool, may_roll_back: bool) -> bool {
@@ -39,19 +39,19 @@ impl Audience {
         }
         holds
     }
+
+    /// Notes that a script or transaction ends that [holds messages](Self::hold_messages). Returns whether there are
+    /// messages to deliver now: an outer transaction may still hold them.
+    #[inline]
+    fn releases_messages(&mut self) -> bool {
+        let held = &mut self.held_messages;
+        held.begins.pop();
+        !held.messages.is_empty() && held.begins.is_empty()
+    }
 }
 
-impl ServerState {
-    /// Delivers the messages held back, unless an outer transaction still holds them. `current` as in
-    /// [`publish`](Self::publish).
-    #[inline]
-    pub(crate) fn deliver_held(&mut self, ks: &Keyspace, current: &mut Session) {
-        self.audience.held_messages.begins.pop();
-        if !self.audience.held_messages.messages.is_empty() && self.audience.held_messages.begins.is_empty() {
-            self.deliver_all_held(ks, current);
-        }
-    }
-
+impl Delivery<'_> {
+    /// Delivers the messages held back. `current` as in [`publish`](Self::publish).
     #[inline(never)]
     fn deliver_all_held(&mut self, ks: &Keyspace, current: &mut Session) {
         for Message { space, channel, text } in std::mem::take(&mut self.audience.held_messages).messages {
@@ -119,7 +119,7 @@ impl ServerState {
         if self.persistence.is_lost(fence) {
             return None;
         }
-        let reach = self.persistence.reach(&self.config);
+        let reach = self.persistence.reach(self.config);
         let mut groups: Vec<Group> = Vec::new();
         let listeners = self.audience.pubsub.channels_of(space).listeners(channel);
         if !listeners.is_empty() {
@@ -143,10 +143,10 @@ impl ServerState {
                     push
                 });
                 session.outbox.push(push.as_bytes(), fence);
-                let (config, stats, limits_due) = (&self.config, &mut self.meters.stats, &mut self.clients.limits_due);
+                let (config, stats, limits_due) = (self.config, &mut *self.stats, &mut self.clients.limits_due);
                 PushLimits { config, stats, limits_due, reach }.hold(session);
                 self.hold(push.len(), fence);
-                self.clients.weigh(&mut self.meters.stats, *listener);
+                self.clients.weigh(self.stats, *listener);
                 if self.persistence.is_lost(fence) {
                     return None;
                 }
@@ -185,11 +185,19 @@ fn write_message(push: &mut Reply, space: Space, pattern: Option<&[u8]>, channel
 }
 
 impl Ctx<'_> {
+    /// Delivers the messages held back, unless an outer transaction still holds them.
+    #[inline]
+    pub(crate) fn deliver_held(&mut self) {
+        if self.server.audience.releases_messages() {
+            self.server.delivery().deliver_all_held(self.ks, self.session);
+        }
+    }
+
     /// Keeps the changes since they became revocable, and delivers the messages published since.
     #[inline]
     pub(crate) fn commit(&mut self) {
         self.ks.commit_undo();
-        self.server.deliver_held(self.ks, self.session);
+        self.deliver_held();
     }
 
     /// Undoes the changes since they became revocable, and drops the messages published since. Returns the numbers of

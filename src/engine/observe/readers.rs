@@ -1,8 +1,8 @@
 //! The readers of a unit's changes, which decide how much a unit must record.
 //!
 //! Readers come and go rarely, and every unit needs to know whether there are any. So the set is kept in
-//! [`Audience::readers`](super::audience::Audience), and any code that adds or removes a reader has it recomputed
-//! ([`ServerState::readers_changed`](crate::engine::ServerState)). Debug builds check the kept set at every unit.
+//! [`Audience::readers`](super::audience::Audience), and any code that adds or removes a reader updates it
+//! ([`Audience::set_reader`](super::audience::Audience::set_reader)). Debug builds check the kept set at every unit.
 
 use crate::keyspace::effect::Recording;
 
@@ -43,9 +43,19 @@ impl Readers {
         self.0 & others.0 != 0
     }
 
+    /// Adds `others`.
+    pub(super) fn and(self, others: Readers) -> Readers {
+        Readers(self.0 | others.0)
+    }
+
     /// Adds `others` if `are_there`.
-    pub(in crate::engine) fn and_if(self, others: Readers, are_there: bool) -> Readers {
-        if are_there { Readers(self.0 | others.0) } else { self }
+    pub(super) fn and_if(self, others: Readers, are_there: bool) -> Readers {
+        if are_there { self.and(others) } else { self }
+    }
+
+    /// Removes `others`.
+    pub(super) fn without(self, others: Readers) -> Readers {
+        Readers(self.0 & !others.0)
     }
 
     /// Returns how much a unit records for these readers.
@@ -72,5 +82,6 @@ mod tests {
         assert_eq!(none.and_if(Readers::WAIT, true).recording(), Recording::Keys);
         assert_eq!(keys.and_if(Readers::SNAPSHOT, true).recording(), Recording::Full);
         assert_eq!(none.and_if(Readers::LOG, true).recording(), Recording::Full);
+        assert_eq!(keys.and(Readers::LOG).without(Readers::LOG), keys);
     }
 }

@@ -7,9 +7,8 @@ use crate::config::Config;
 use crate::engine::meters::Meters;
 use crate::engine::meters::stats::Stats;
 use crate::engine::observe::audience::Audience;
-use crate::engine::session::Session;
-use crate::engine::state::{Ctx, ServerState};
-use crate::engine::wait::Ticket;
+use crate::engine::session::{Session, Sessions};
+use crate::engine::state::{CommandTable, Ctx};
 use crate::engine::wait::wait_queues::Parked;
 use crate::keyspace::Keyspace;
 use crate::keyspace::effect::{Family, Turn};
@@ -77,36 +76,44 @@ impl Meters {
     }
 }
 
-impl ServerState {
-    /// The holder for whom a call waits for a place.
-    pub(crate) fn waiting_holder<'p>(&self, parked: &'p Parked) -> &'p [u8] {
-        let (argv, _) = self.innermost(parked);
+impl Parked {
+    /// The holder for whom the call waits for a place.
+    pub(crate) fn holder(&self, table: &'static CommandTable) -> &[u8] {
+        let (argv, _) = self.innermost(table);
         argv.get(2).unwrap_or_default()
     }
 
     /// Returns the waiting call and its name: the inner one for commands that run another.
-    fn innermost<'p>(&self, parked: &'p Parked) -> (Argv<'p>, &'static str) {
-        let (mut argv, mut entry) = (parked.argv.as_argv(), self.table.by_id(parked.command));
+    fn innermost(&self, table: &'static CommandTable) -> (Argv<'_>, &'static str) {
+        let (mut argv, mut entry) = (self.argv.as_argv(), table.by_id(self.command));
         while let Some(at) = entry.command.inner.and_then(|find| find(argv))
-            && let Some(inner) = self.table.named_by(argv.skip(at))
+            && let Some(inner) = table.named_by(argv.skip(at))
         {
             (argv, entry) = (argv.skip(at), inner);
         }
         (argv, &entry.full_name)
     }
+}
 
+impl Audience {
     /// Counts and remembers that a call waited for a place in vain, unless only its client leaves.
-    pub(crate) fn remember_timeout(&mut self, ticket: Ticket, ks: &Keyspace) {
-        let Some(parked) = self.waits.get(ticket) else { return };
-        let Some(session) = self.clients.sessions.get(parked.session).filter(|session| !session.is_leaving()) else {
+    pub(crate) fn remember_timeout(
+        &mut self,
+        stats: &mut Stats,
+        table: &'static CommandTable,
+        sessions: &Sessions,
+        ks: &Keyspace,
+        parked: &Parked,
+    ) {
+        let Some(session) = sessions.get(parked.session).filter(|session| !session.is_leaving()) else {
             return;
         };
         let Some((key, counted)) = parked.keys.as_argv().iter().next().zip(parked.counted) else { return };
-        self.meters.stats.coordination.of(counted.family, ks.counted_prefixes().group_of(key)).refusals += 1;
-        let (_, command) = self.innermost(parked);
+        stats.coordination.of(counted.family, ks.counted_prefixes().group_of(key)).refusals += 1;
+        let (_, command) = parked.innermost(table);
         let (at_ms, what) = (ks.now_ms(), What::Refused { command, reason: parked.in_vain, in_use: -1, limit: -1 });
-        let (db, subject, client) = (parked.db, self.waiting_holder(parked), Client::of(session));
-        self.audience.history.add(Past { id: 0, at_ms, what, db, key, subject, note: b"", client });
+        let (db, subject, client) = (parked.db, parked.holder(table), Client::of(session));
+        self.history.add(Past { id: 0, at_ms, what, db, key, subject, note: b"", client });
     }
 }
 

@@ -20,17 +20,75 @@
 
 use crate::base::lsn::Lsn;
 use crate::config::Config;
+use crate::engine::observe::readers::Readers;
 use crate::engine::session::{Restrictions, Session};
-use crate::engine::state::ServerState;
+use crate::engine::state::{Delivery, ServerState};
 use crate::engine::wait::Ticket;
 use crate::keyspace::Keyspace;
 use crate::log::planted::{self, Bug};
 use crate::persist::Persistence;
 use crate::persist::journal::Change;
+use crate::persist::tail::Tail;
 use crate::resp::reply::Reply;
 use crate::spec::Flags;
 use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
+
+/// What the journal does to the clients.
+impl Delivery<'_> {
+    /// Sets the tail that receives the units from here on; `None` keeps no units.
+    pub(in crate::engine) fn set_tail(&mut self, tail: Option<Tail>) {
+        self.audience.set_reader(Readers::LOG, tail.is_some());
+        self.persistence.tail = tail;
+    }
+
+    /// Wakes the sessions that wait for what the journal has now reached, and acts on changes of its state. Must be
+    /// called when the journal's own thread has advanced.
+    pub fn follow_journal(&mut self) {
+        let Some(journal) = &mut self.persistence.journal else { return };
+        let sessions = &mut self.clients.sessions;
+        let wake = |key| {
+            if let Some(session) = sessions.get_mut(key) {
+                session.outbox.wake();
+            }
+        };
+        if let Some(change) = journal.follow(wake) {
+            self.journal_changed(change);
+        }
+    }
+
+    /// Makes all committed units as safe as `appendfsync` asks, and waits.
+    pub(in crate::engine) fn settle(&mut self) {
+        self.persistence.settle();
+        self.follow_journal();
+    }
+
+    /// Counts bytes that wait for unit `fence`, unless the unit is safe. When there are too many, the engine waits as
+    /// well.
+    pub(in crate::engine) fn hold(&mut self, bytes: usize, fence: Lsn) {
+        if let Some(journal) = &mut self.persistence.journal
+            && journal.hold(bytes, fence)
+        {
+            self.settle();
+        }
+    }
+
+    #[cold]
+    fn journal_changed(&mut self, change: Change) {
+        if let Change::Failed { safe } = change {
+            self.set_tail(None);
+            // They wait for a reply about lost data or for a lost value.
+            for session in self.clients.sessions.iter_mut().filter(|session| session.outbox.shows_more_than(safe)) {
+                let free = session.outbox.sendable(safe);
+                session.outbox.take_from(free);
+                session.kill();
+            }
+        }
+        // The client whose pipeline runs is not among the sessions. Its next commands are admitted anew.
+        self.pipeline.others_come_first = true;
+        self.clients.set_unlogged(change != Change::Good);
+    }
+}
 
 impl ServerState {
     /// Returns how many of a session's unsent bytes may leave now. If not even the first may, their changes are on the
@@ -73,19 +131,9 @@ impl ServerState {
         }
     }
 
-    /// Wakes the sessions that wait for what the journal has now reached, and acts on changes of its state. Must be
-    /// called when the journal's own thread has advanced.
+    /// See [`Delivery::follow_journal`].
     pub fn follow_journal(&mut self) {
-        let Some(journal) = &mut self.persistence.journal else { return };
-        let sessions = &mut self.clients.sessions;
-        let wake = |key| {
-            if let Some(session) = sessions.get_mut(key) {
-                session.outbox.wake();
-            }
-        };
-        if let Some(change) = journal.follow(wake) {
-            self.journal_changed(change);
-        }
+        self.delivery().follow_journal();
     }
 
     /// Sends earlier replies before something that takes long, so that they need not wait for it.
@@ -158,8 +206,7 @@ impl ServerState {
         if let Some(journal) = &mut self.persistence.journal
             && journal.hold(bytes, fence)
         {
-            self.persistence.settle();
-            self.follow_journal();
+            self.delivery().settle();
         }
     }
 
@@ -176,22 +223,6 @@ impl ServerState {
         if let Some(journal) = &self.persistence.journal {
             self.meters.note_journal_latency(journal, &self.time.clock);
         }
-    }
-
-    #[cold]
-    fn journal_changed(&mut self, change: Change) {
-        if let Change::Failed { safe } = change {
-            self.set_tail(None);
-            // They wait for a reply about lost data or for a lost value.
-            for session in self.clients.sessions.iter_mut().filter(|session| session.outbox.shows_more_than(safe)) {
-                let free = session.outbox.sendable(safe);
-                session.outbox.take_from(free);
-                session.kill();
-            }
-        }
-        // The client whose pipeline runs is not among the sessions. Its next commands are admitted anew.
-        self.pipeline.others_come_first = true;
-        self.clients.set_unlogged(change != Change::Good);
     }
 
     /// Whether a waiting call would be refused now but may be served when there is space again, so that it should wait

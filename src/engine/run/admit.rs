@@ -4,11 +4,12 @@
 //! - a client whose session has restrictions: not authenticated, limited rights, inside MULTI, subscribed to channels,
 //!   under a memory limit, with a journal that takes nothing, or while the data is loaded ([`ServerState::admit`]).
 //!   Commands that EXEC runs were checked when they were queued; only the user's rights are checked again, since they
-//!   may have changed ([`ServerState::admit_queued`]);
+//!   may have changed ([`Access::admit_queued`](crate::engine::session::access));
 //! - a call that waited and is dispatched again ([`ServerState::admit_retry`]);
 //! - a script or function ([`ServerState::admit_in_script`]); the checks of the session were made for its own call.
 
 use crate::acl::log::Context;
+use crate::config::Config;
 use crate::engine::session::{Restrictions, Session};
 use crate::engine::state::{Entry, ServerState};
 use crate::keyspace::Keyspace;
@@ -49,7 +50,7 @@ impl ServerState {
         if session.restrictions.contains(Restrictions::LIMITED) {
             let is_queued = session.restrictions.contains(Restrictions::QUEUEING);
             let context = if is_queued { Context::Multi } else { Context::Toplevel };
-            self.admit_user(session, entry, argv, context)?;
+            self.access().admit_user(session, entry, argv, context)?;
         }
         if session.restrictions.contains(Restrictions::UNLOGGED) {
             self.persistence.admit_logged(&self.config, session.flags_to_run(entry.command.flags))?;
@@ -72,7 +73,7 @@ impl ServerState {
         }
         if session.restrictions.contains(Restrictions::QUEUEING) && !flags.contains(Flags::WHILE_QUEUEING) {
             if flags.contains(Flags::PROTECTED) {
-                self.debug_allowed(session)?;
+                session.debug_allowed(&self.config)?;
             }
             if flags.contains(Flags::NO_MULTI) {
                 return Err(Error::text("ERR Command not allowed inside a transaction"));
@@ -91,7 +92,7 @@ impl ServerState {
         argv: Argv<'_>,
     ) -> Result<(), Error> {
         if session.restrictions.contains(Restrictions::LIMITED) {
-            self.admit_user(session, entry, argv, Context::Toplevel)?;
+            self.access().admit_user(session, entry, argv, Context::Toplevel)?;
         }
         self.persistence.admit_logged(&self.config, entry.command.flags)
     }
@@ -113,7 +114,7 @@ impl ServerState {
         }
         self.persistence.admit_logged(&self.config, flags)?;
         if session.restrictions.contains(Restrictions::LIMITED) {
-            self.admit_user(session, entry, argv, Context::Lua)?;
+            self.access().admit_user(session, entry, argv, Context::Lua)?;
         }
         Ok(())
     }
@@ -129,22 +130,24 @@ impl ServerState {
         if caller.read_only && flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE) {
             return Err(Error::text("ERR Write commands are not allowed from read-only scripts."));
         }
-        if flags.contains(Flags::WRITE) && self.undo_is_full(ks) {
+        if flags.contains(Flags::WRITE) && undo_is_full(&self.config, ks) {
             return Err(Error::text(UNDO_IS_FULL));
         }
         self.memory.admit_call(self.programs.running.as_ref(), caller.flags, entry)
     }
+}
 
-    /// Whether the undo record of a script fills the memory that scripts may use.
-    #[inline]
-    pub(in crate::engine) fn undo_is_full(&self, ks: &Keyspace) -> bool {
-        let limit = self.config.script_memory_limit;
-        limit > 0 && ks.undo_bytes() > limit
-    }
+/// Whether the undo record of a script fills the memory that scripts may use.
+#[inline]
+pub(in crate::engine) fn undo_is_full(config: &Config, ks: &Keyspace) -> bool {
+    let limit = config.script_memory_limit;
+    limit > 0 && ks.undo_bytes() > limit
+}
 
+impl Session {
     /// Whether `enable-debug-command` lets this client use DEBUG.
-    pub fn debug_allowed(&self, session: &Session) -> Result<(), Error> {
-        if self.config.enable_debug_command.allows(session.is_local) {
+    pub fn debug_allowed(&self, config: &Config) -> Result<(), Error> {
+        if config.enable_debug_command.allows(self.is_local) {
             return Ok(());
         }
         Err(Error::text(

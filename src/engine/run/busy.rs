@@ -105,7 +105,7 @@ impl ServerState {
                 Ok(false) => break Fed::Drained,
                 Err(error) => {
                     out.error(format!("ERR {error}").as_bytes());
-                    self.close_soon(&mut session);
+                    self.connections().close_soon(&mut session);
                     break Fed::Suspended;
                 }
             }
@@ -128,7 +128,7 @@ impl ServerState {
     fn answer_while_busy(&mut self, ks: &mut Keyspace, session: &mut Session, argv: Argv<'_>, out: &mut Reply) {
         let start = out.len();
         match self.table.resolve(argv) {
-            Err(_) => self.refuse_unresolved(session, argv, out),
+            Err(_) => session.refuse_unresolved(self.table, &mut self.audience, &mut self.meters.stats, argv, out),
             Ok(entry) => {
                 self.run_while_busy(ks, session, entry, argv, out);
                 session.mute(out, start);
@@ -147,22 +147,23 @@ impl ServerState {
     ) {
         let admission = match self.admit(session, entry, argv) {
             Ok(admission) => admission,
-            Err(error) => return self.refuse(session, Some(entry), error, out),
+            Err(error) => return session.refuse(&mut self.audience, &mut self.meters.stats, Some(entry), error, out),
         };
         if !entry.command.flags.contains(Flags::ALLOW_BUSY) {
             let kind = self.programs.running.as_ref().map_or(ScriptKind::Script, |script| script.kind);
-            return self.refuse(session, Some(entry), kind.busy_error(), out);
+            let (audience, stats) = (&mut self.audience, &mut self.meters.stats);
+            return session.refuse(audience, stats, Some(entry), kind.busy_error(), out);
         }
         session.last_command = Some(entry.id);
         session.commands += 1;
         if let Admission::Queue = admission {
-            return self.queue(session, entry, argv, out);
+            return session.queue(&self.config, &self.programs, &mut self.meters.stats, entry, argv, out);
         }
         let start = out.len();
         // None of the commands that are allowed here waits for a key.
         let _ = call(ks, self, session, entry, argv, out, Origin::Client);
         if session.restrictions.contains(Restrictions::OBSERVED) {
-            self.observe_beside(session, entry, argv);
+            self.delivery().observe_beside(session, entry, argv);
         }
         // None of these commands shows the data of keys. Some show the number of libraries.
         let fence = if entry.command.group == Group::Scripting { self.persistence.fence_beside(ks) } else { Lsn::NONE };

@@ -13,10 +13,11 @@
 use crate::base::lsn::Lsn;
 use crate::engine::observe::audience::Audience;
 use crate::engine::observe::monitor::{Caller, Held, line};
+use crate::engine::observe::readers::Readers;
 use crate::engine::session::caching::CachingClient;
 use crate::engine::session::output_limits::PushLimits;
-use crate::engine::session::{Restrictions, Session};
-use crate::engine::state::{Entry, Origin, ServerState};
+use crate::engine::session::{Restrictions, Session, Sessions};
+use crate::engine::state::{Delivery, Entry, Origin};
 use crate::keyspace::Keyspace;
 use crate::resp::request::Argv;
 use crate::spec::secrets::REDACTED;
@@ -34,13 +35,11 @@ impl Audience {
             prefixes.iter().for_each(|prefix| self.tracking.add_prefix(session.key.id, client, prefix));
         }
     }
-}
 
-impl ServerState {
     /// Updates in all sessions whether their calls are observed. `current` is the session that is out of the registry.
-    fn refresh_observed(&mut self, current: &mut Session) {
-        let is_observed = self.audience.is_observed();
-        for session in self.clients.sessions.iter_mut().chain(std::iter::once(current)) {
+    fn refresh_observed(&self, sessions: &mut Sessions, current: &mut Session) {
+        let is_observed = self.is_observed();
+        for session in sessions.iter_mut().chain(std::iter::once(current)) {
             session.restrictions.set(Restrictions::OBSERVED, is_observed);
         }
     }
@@ -48,8 +47,8 @@ impl ServerState {
     /// Makes a session track keys, as `ask` says.
     pub fn begin_tracking(&mut self, session: &mut Session, ask: impl FnOnce(&mut CachingClient)) {
         if session.tracking.is_none() {
-            self.audience.tracking.add_client();
-            self.readers_changed();
+            self.tracking.add_client();
+            self.set_reader(Readers::TRACKING, true);
         }
         let client = session.tracking.get_or_insert_default();
         ask(client);
@@ -59,24 +58,48 @@ impl ServerState {
     /// Stops the tracking of keys by a session, if it tracks any.
     pub fn end_tracking(&mut self, session: &mut Session) {
         if let Some(client) = session.tracking.take() {
-            self.audience.tracking.remove_client(session.key.id, &client);
+            self.tracking.remove_client(session.key.id, &client);
             session.restrictions.set(Restrictions::TRACKED, false);
         }
     }
 
-    /// Ends the effect of CLIENT CACHING after a call of the session, unless the call still waits or the rest of a
+    /// Makes a session a monitor, which sees all calls.
+    pub fn begin_monitoring(&mut self, sessions: &mut Sessions, session: &mut Session) {
+        let is_first = self.monitors.is_empty();
+        session.is_monitor = true;
+        self.monitors.add(session.key);
+        if is_first {
+            self.refresh_observed(sessions, session);
+        }
+    }
+
+    /// Ends the monitoring by a session, if it is a monitor.
+    pub fn end_monitoring(&mut self, sessions: &mut Sessions, session: &mut Session) {
+        if std::mem::take(&mut session.is_monitor) {
+            self.monitors.remove(session.key);
+            if self.monitors.is_empty() {
+                self.refresh_observed(sessions, session);
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Ends the effect of CLIENT CACHING after a call, unless the call still waits or the rest of a
     /// transaction follows. Calls of CLIENT itself do not count.
-    pub(in crate::engine) fn end_caching(&mut self, session: &mut Session, entry: Option<&Entry>) {
+    pub(in crate::engine) fn end_caching(&mut self, entry: Option<&Entry>) {
         let is_of_client = entry.is_some_and(|entry| entry.name_args() > 1 && entry.command.group == Group::Connection);
-        if session.transaction.is_none()
-            && session.blocking_call().is_none()
+        if self.transaction.is_none()
+            && self.blocking_call().is_none()
             && !is_of_client
-            && let Some(client) = &mut session.tracking
+            && let Some(client) = &mut self.tracking
         {
             client.is_exception = false;
         }
     }
+}
 
+impl Delivery<'_> {
     /// Keeps the table of cached keys within its limit, `hz` times a second.
     pub(in crate::engine) fn look_after_tracking(&mut self) {
         if !self.audience.tracking.reads_changes() {
@@ -84,29 +107,7 @@ impl ServerState {
         }
         self.limit_tracked_keys(None);
         self.audience.tracking.end_unless_used();
-        if !self.audience.tracking.reads_changes() {
-            self.readers_changed();
-        }
-    }
-
-    /// Makes a session a monitor, which sees all calls.
-    pub fn begin_monitoring(&mut self, session: &mut Session) {
-        let is_first = self.audience.monitors.is_empty();
-        session.is_monitor = true;
-        self.audience.monitors.add(session.key);
-        if is_first {
-            self.refresh_observed(session);
-        }
-    }
-
-    /// Ends the monitoring by a session, if it is a monitor.
-    pub fn end_monitoring(&mut self, session: &mut Session) {
-        if std::mem::take(&mut session.is_monitor) {
-            self.audience.monitors.remove(session.key);
-            if self.audience.monitors.is_empty() {
-                self.refresh_observed(session);
-            }
-        }
+        self.audience.set_reader(Readers::TRACKING, self.audience.tracking.reads_changes());
     }
 
     /// Notes that a call of an observed session begins.
@@ -175,7 +176,7 @@ impl ServerState {
         let is_secret = self.table.secrets_of(entry.command, argv);
         let args = argv.iter().enumerate();
         let args = args.map(|(at, arg)| if is_secret.get(at) == Some(&true) { REDACTED } else { arg });
-        let line = line(self.time.clock.now_us(), session.db, caller, args);
+        let line = line(self.clock.now_us(), session.db, caller, args);
         if origin != Origin::Client && self.persistence.journal.is_some() {
             self.audience.monitors.hold(&line);
         } else {
@@ -198,7 +199,7 @@ impl ServerState {
                     client = key.id,
                     "closed: a script or transaction made more calls than MONITOR can show"
                 );
-                self.meters.stats.output_limit_disconnections += 1;
+                self.stats.output_limit_disconnections += 1;
                 monitor.close_at_once();
             }
         }
@@ -209,7 +210,7 @@ impl ServerState {
         if self.persistence.is_lost(fence) {
             return;
         }
-        let reach = self.persistence.reach(&self.config);
+        let reach = self.persistence.reach(self.config);
         for key in self.audience.monitors.sessions() {
             let monitor = match self.clients.sessions.get_mut(*key) {
                 Some(monitor) => monitor,
@@ -218,12 +219,12 @@ impl ServerState {
             };
             if !monitor.is_killed() {
                 monitor.outbox.push(lines, fence);
-                let (config, stats, limits_due) = (&self.config, &mut self.meters.stats, &mut self.clients.limits_due);
+                let (config, stats, limits_due) = (self.config, &mut *self.stats, &mut self.clients.limits_due);
                 PushLimits { config, stats, limits_due, reach }.hold(monitor);
             }
         }
         for at in 0..self.audience.monitors.sessions().len() {
-            self.clients.weigh(&mut self.meters.stats, self.audience.monitors.sessions()[at]);
+            self.clients.weigh(self.stats, self.audience.monitors.sessions()[at]);
         }
         self.hold(lines.len() * self.audience.monitors.sessions().len(), fence);
     }

@@ -1,7 +1,7 @@
 //! Opening and closing of connections.
 
 use crate::engine::session::{Peer, Restrictions, Session, Sessions};
-use crate::engine::state::{Ctx, Engine, Origin, ServerState};
+use crate::engine::state::{Connections, Ctx, Engine, Origin, ServerState};
 use crate::persist::saving::Progress;
 use crate::resp::reply::Reply;
 use crate::spec::session_key::SessionKey;
@@ -9,7 +9,7 @@ use crate::spec::session_key::SessionKey;
 impl Engine {
     /// Forgets a connection and its subscriptions, watches and waiting calls.
     pub fn disconnect(&mut self, key: SessionKey) {
-        self.server.disconnect(key);
+        self.server.connections().disconnect(key);
     }
 
     /// Looks at the server between two units, in the context of a command but without a client. The data seen may still
@@ -35,7 +35,7 @@ impl ServerState {
         let of_all = self.restrictions_of_all();
         if let Some(mut session) = self.clients.sessions.take(key) {
             session.restrictions.set(of_all, true);
-            self.restrict_to_user(&mut session);
+            session.restrict_to_user(&self.acl);
             self.clients.sessions.put(session);
         }
         self.clients.registry.connected(key, &address);
@@ -61,7 +61,9 @@ impl ServerState {
             session.restrictions.set(Restrictions::LOADING, progress.is_some());
         }
     }
+}
 
+impl Connections<'_> {
     /// Forgets a connection and its subscriptions, watches and waiting calls. Its task, if it has one, ends when it
     /// runs next.
     pub fn disconnect(&mut self, key: SessionKey) {
@@ -76,9 +78,9 @@ impl ServerState {
     /// Ends the subscriptions, watches and waiting calls of a session.
     fn release(&mut self, session: &mut Session) {
         self.audience.pubsub.forget(session);
-        self.unwatch(session);
-        self.end_monitoring(session);
-        self.end_tracking(session);
+        self.audience.unwatch(session);
+        self.audience.end_monitoring(&mut self.clients.sessions, session);
+        self.audience.end_tracking(session);
         if let Some(ticket) = session.blocking_call() {
             self.give_up(session, ticket);
         }

@@ -82,7 +82,7 @@ pub(crate) fn debug_session(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &m
     }
     outbox.begin_batch();
     outbox.push(&published, fence);
-    ctx.server.close_soon(ctx.session);
+    ctx.server.connections().close_soon(ctx.session);
     done
 }
 

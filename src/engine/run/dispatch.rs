@@ -11,14 +11,17 @@ use crate::engine::meters::Meters;
 use crate::engine::meters::command_log::Ended;
 use crate::engine::meters::hotkeys::{HotKeys, Wanted};
 use crate::engine::meters::latency::Event;
+use crate::engine::meters::stats::Stats;
+use crate::engine::observe::audience::Audience;
 use crate::engine::run::pipeline::Past;
 use crate::engine::session::clients::Clients;
 use crate::engine::session::{ReplyMode, Restrictions, Session};
-use crate::engine::state::{Ctx, Entry, Flow, Origin, Run, ServerState};
+use crate::engine::state::{CommandTable, Connections, Ctx, Entry, Flow, Origin, Run, ServerState};
 use crate::engine::wait::wait_queues::{Mode, Parked};
 use crate::engine::wait::{Ticket, Wait};
 use crate::keyspace::any_value::Value;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::programs::Programs;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 use crate::spec::args::Args;
@@ -46,6 +49,102 @@ impl Session {
         out.truncate(start);
         self.outbox.take_back_coming(start);
     }
+
+    /// Queues a command for EXEC. Queued commands count as unanswered input and are limited alike.
+    pub(in crate::engine) fn queue(
+        &mut self,
+        config: &Config,
+        programs: &Programs,
+        stats: &mut Stats,
+        entry: &Entry,
+        argv: Argv<'_>,
+        out: &mut Reply,
+    ) {
+        let may_change = programs.may_change_by_itself(entry, argv);
+        let Some(transaction) = &mut self.transaction else { return };
+        transaction.may_change |= may_change;
+        if matches!(entry.command.databases, Databases::Selected) {
+            let db = argv.get(1).and_then(parse_i64).and_then(|db| DbIndex::try_from(db).ok());
+            transaction.selected = db.filter(|db| *db < config.databases).or(transaction.selected);
+        }
+        transaction.push(entry, argv);
+        let bytes = transaction.bytes();
+        if bytes > config.query_limit_bytes() {
+            tracing::warn!(client = self.key.id, bytes, "closed: it queues too much for EXEC");
+            stats.query_limit_disconnections += 1;
+            self.kill();
+        }
+        out.status("QUEUED");
+    }
+
+    /// Writes the error for an unknown command or a wrong number of arguments.
+    #[cold]
+    pub(in crate::engine) fn refuse_unresolved(
+        &mut self,
+        table: &CommandTable,
+        audience: &mut Audience,
+        stats: &mut Stats,
+        argv: Argv<'_>,
+        out: &mut Reply,
+    ) {
+        // A browser was tricked into talking to this port: no part of its request may be mistaken for a command.
+        if argv[0].eq_ignore_ascii_case(b"post") || argv[0].eq_ignore_ascii_case(b"host:") {
+            tracing::warn!(client = self.key.id, address = self.address, "closed: it speaks HTTP");
+            self.kill();
+            return;
+        }
+        let start = out.len();
+        if let Err(error) = table.resolve(argv) {
+            self.refuse(audience, stats, table.named_by(argv), error, out);
+        }
+        self.end_caching(None);
+        self.mute(out, start);
+    }
+
+    /// Replies to a command of the session that is refused.
+    #[cold]
+    pub(in crate::engine) fn refuse(
+        &mut self,
+        audience: &mut Audience,
+        stats: &mut Stats,
+        entry: Option<&Entry>,
+        error: Error,
+        out: &mut Reply,
+    ) {
+        let mut text = error.to_string();
+        if entry.is_some_and(|entry| entry.command.flags.contains(Flags::RUNS_QUEUE)) {
+            // A refused EXEC ends its transaction, whatever the reason.
+            audience.discard(self);
+            text = format!("EXECABORT Transaction discarded because of: {}", text.trim_start_matches("ERR "));
+        }
+        stats.count_error(text.as_bytes());
+        if let Some(entry) = entry {
+            stats.commands[entry.id.index()].rejected += 1;
+        }
+        if let Some(transaction) = &mut self.transaction {
+            transaction.broken = true;
+        }
+        out.error(text.as_bytes());
+    }
+}
+
+impl Audience {
+    /// Drops the queued commands and watched keys of a session.
+    pub fn discard(&mut self, session: &mut Session) {
+        session.transaction = None;
+        session.restrictions.set(Restrictions::QUEUEING, false);
+        self.unwatch(session);
+    }
+}
+
+/// A call that [may stand out](crate::engine::meters::command_log::CommandLog::may_stand_out).
+struct Outstanding<'a> {
+    session: &'a Session,
+    entry: &'a Entry,
+    argv: Argv<'a>,
+    origin: Origin,
+    ticks: u64,
+    reply_bytes: usize,
 }
 
 impl Meters {
@@ -71,28 +170,19 @@ impl Meters {
             self.stop_hotkeys(config, clock);
         }
     }
-}
 
-impl ServerState {
     /// Records a command that [may stand out](crate::engine::meters::command_log::CommandLog::may_stand_out). Calls
     /// made by scripts and other commands belong to their callers.
     #[cold]
-    fn note_outstanding(
-        &mut self,
-        session: &Session,
-        entry: &Entry,
-        argv: Argv<'_>,
-        origin: Origin,
-        ticks: u64,
-        reply_bytes: usize,
-    ) {
+    fn note_outstanding(&mut self, table: &CommandTable, clock: &Clock, call: Outstanding<'_>) {
+        let Outstanding { session, entry, argv, origin, ticks, reply_bytes } = call;
         if origin.is_inside() {
             return;
         }
-        if let Some(hot_keys) = self.meters.hotkeys.as_mut().filter(|hot_keys| hot_keys.is_running())
+        if let Some(hot_keys) = self.hotkeys.as_mut().filter(|hot_keys| hot_keys.is_running())
             && entry.command.has_keys()
         {
-            let keys = || self.table.keys_of(entry.command, argv).unwrap_or_default();
+            let keys = || table.keys_of(entry.command, argv).unwrap_or_default();
             hot_keys.note(argv, keys, ticks, (argv.encoded_bytes() + reply_bytes) as u64);
         }
         let event = match origin {
@@ -100,92 +190,21 @@ impl ServerState {
             _ if entry.command.flags.contains(Flags::FAST) => Event::FastCommand,
             _ => Event::Command,
         };
-        self.meters.latency.note(event, Duration::from_nanos(self.meters.stats.nanos(ticks)), &self.time.clock);
+        self.latency.note(event, Duration::from_nanos(self.stats.nanos(ticks)), clock);
         if entry.command.flags.contains(Flags::SKIP_SLOWLOG) {
             return;
         }
-        let ended = Ended {
-            at_s: self.time.clock.now_ms() / 1_000,
-            ticks,
-            micros: self.meters.stats.micros(ticks),
-            reply_bytes,
-        };
+        let ended = Ended { at_s: clock.now_ms() / 1_000, ticks, micros: self.stats.micros(ticks), reply_bytes };
         let by = (session.address.as_str(), session.name.as_slice());
-        let is_secret = self.table.secrets_of(entry.command, argv);
+        let is_secret = table.secrets_of(entry.command, argv);
         let instead = |index: usize| is_secret.get(index).copied().unwrap_or_default().then_some(REDACTED);
-        self.meters.command_log.note(argv, ended, by, || {
+        self.command_log.note(argv, ended, by, || {
             OwnedArgv::abridged_as(argv, COMMAND_LOG_MAX_ARGS, COMMAND_LOG_MAX_ARG_BYTES, instead)
         });
     }
+}
 
-    /// Writes the error for an unknown command or a wrong number of arguments.
-    #[cold]
-    pub(in crate::engine) fn refuse_unresolved(&mut self, session: &mut Session, argv: Argv<'_>, out: &mut Reply) {
-        // A browser was tricked into talking to this port: no part of its request may be mistaken for a command.
-        if argv[0].eq_ignore_ascii_case(b"post") || argv[0].eq_ignore_ascii_case(b"host:") {
-            tracing::warn!(client = session.key.id, address = session.address, "closed: it speaks HTTP");
-            session.kill();
-            return;
-        }
-        let start = out.len();
-        if let Err(error) = self.table.resolve(argv) {
-            self.refuse(session, self.table.named_by(argv), error, out);
-        }
-        self.end_caching(session, None);
-        session.mute(out, start);
-    }
-
-    /// Replies to a command that is refused.
-    #[cold]
-    pub(in crate::engine) fn refuse(
-        &mut self,
-        session: &mut Session,
-        entry: Option<&Entry>,
-        error: Error,
-        out: &mut Reply,
-    ) {
-        let mut text = error.to_string();
-        if entry.is_some_and(|entry| entry.command.flags.contains(Flags::RUNS_QUEUE)) {
-            // A refused EXEC ends its transaction, whatever the reason.
-            self.discard(session);
-            text = format!("EXECABORT Transaction discarded because of: {}", text.trim_start_matches("ERR "));
-        }
-        self.meters.stats.count_error(text.as_bytes());
-        if let Some(entry) = entry {
-            self.meters.stats.commands[entry.id.index()].rejected += 1;
-        }
-        if let Some(transaction) = &mut session.transaction {
-            transaction.broken = true;
-        }
-        out.error(text.as_bytes());
-    }
-
-    /// Drops the queued commands and watched keys of a session.
-    pub fn discard(&mut self, session: &mut Session) {
-        session.transaction = None;
-        session.restrictions.set(Restrictions::QUEUEING, false);
-        self.unwatch(session);
-    }
-
-    /// Queues a command for EXEC. Queued commands count as unanswered input and are limited alike.
-    pub(in crate::engine) fn queue(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>, out: &mut Reply) {
-        let may_change = self.programs.may_change_by_itself(entry, argv);
-        let Some(transaction) = &mut session.transaction else { return };
-        transaction.may_change |= may_change;
-        if matches!(entry.command.databases, Databases::Selected) {
-            let db = argv.get(1).and_then(parse_i64).and_then(|db| DbIndex::try_from(db).ok());
-            transaction.selected = db.filter(|db| *db < self.config.databases).or(transaction.selected);
-        }
-        transaction.push(entry, argv);
-        let bytes = transaction.bytes();
-        if bytes > self.config.query_limit_bytes() {
-            tracing::warn!(client = session.key.id, bytes, "closed: it queues too much for EXEC");
-            self.meters.stats.query_limit_disconnections += 1;
-            session.kill();
-        }
-        out.status("QUEUED");
-    }
-
+impl Connections<'_> {
     /// Makes a new call wait. If the call waits beside its session, its ticket is written to `out`.
     #[inline(never)]
     pub(in crate::engine) fn park(
@@ -199,7 +218,7 @@ impl ServerState {
     ) -> Ticket {
         let Wait { want, keys, deadline_ms, retry_at_ms, on_timeout, on_ticket, again, family, in_vain, or_string } =
             wait;
-        let steady = |at_ms: Option<i64>| at_ms.map(|at_ms| self.time.clock.steady_at_ms(at_ms, ks.now_ms()));
+        let steady = |at_ms: Option<i64>| at_ms.map(|at_ms| self.clock.steady_at_ms(at_ms, ks.now_ms()));
         let (deadline_ms, retry_at_ms) = (steady(deadline_ms), steady(retry_at_ms));
         let argv = again.unwrap_or_else(|| OwnedArgv::from_argv(argv));
         let db = session.db;
@@ -214,7 +233,7 @@ impl ServerState {
         };
         let counted = family.zip(keys.as_argv().iter().next()).map(|(family, key)| {
             let group = ks.counted_prefixes().group_of(key);
-            self.meters.stats.coordination.begin_wait(family, group)
+            self.stats.coordination.begin_wait(family, group)
         });
         let parked = Box::new(Parked {
             ticket,
@@ -231,7 +250,7 @@ impl ServerState {
             counted,
             in_vain,
             or_string,
-            since_ms: self.time.clock.steady_ms(),
+            since_ms: self.clock.steady_ms(),
         });
         self.begin_waiting(session, parked);
         ticket
@@ -331,7 +350,8 @@ pub(crate) fn call(
     }
     let reply_bytes = reply_end.saturating_sub(start);
     if server.meters.command_log.may_stand_out(took, argv, reply_bytes) && waits.is_none() {
-        server.note_outstanding(session, entry, argv, origin, took, reply_bytes);
+        let call = Outstanding { session, entry, argv, origin, ticks: took, reply_bytes };
+        server.meters.note_outstanding(server.table, &server.time.clock, call);
     }
     waits
 }

@@ -92,7 +92,7 @@ impl ServerState {
             self.begin_to_end(ks, options, "SHUTDOWN", Some((session, command)))?;
         }
         if self.ending.shutdown.is_some() {
-            self.close_soon(session);
+            self.connections().close_soon(session);
             return Ok(None);
         }
         let on_timeout = |reply: &mut Reply| reply.error(b"ERR SHUTDOWN continues in the background");

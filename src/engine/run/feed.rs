@@ -4,8 +4,9 @@ use super::admit::Admission;
 use super::dispatch::call;
 use crate::base::limits::OUTPUT_UNCOUNTED_BYTES;
 use crate::base::lsn::Lsn;
+use crate::engine::session::output_limits::has_answered_enough;
 use crate::engine::session::{Restrictions, Session};
-use crate::engine::state::{Engine, Entry, Fed, Origin, Run};
+use crate::engine::state::{Engine, Entry, Fed, Origin, Run, ServerState};
 use crate::engine::time::Time;
 use crate::persist::tail::UnitOrigin;
 use crate::resp::reply::Reply;
@@ -61,7 +62,7 @@ impl Engine {
             if session.is_suspended() {
                 break Fed::Suspended;
             }
-            if self.server.has_answered_enough(out) || self.server.pipeline.others_come_first {
+            if has_answered_enough(&self.server.config, out) || self.server.pipeline.others_come_first {
                 break Fed::Paused;
             }
             let limits = RequestLimits {
@@ -73,7 +74,7 @@ impl Engine {
                 Ok(_) => self.run_batch(session, &mut batch, decoder, input, out),
                 Err(error) => {
                     out.error(format!("ERR {error}").as_bytes());
-                    self.server.close_soon(session);
+                    self.server.connections().close_soon(session);
                     break Fed::Suspended;
                 }
             }
@@ -98,7 +99,7 @@ impl Engine {
         self.begin_fence_behind(session);
         self.server.pipeline.batch_ends_at = session.commands + batch.len() as u64;
         for (index, planned) in batch.iter().enumerate() {
-            let must_pause = self.server.has_answered_enough(out) || self.server.pipeline.others_come_first;
+            let must_pause = has_answered_enough(&self.server.config, out) || self.server.pipeline.others_come_first;
             if index > 0 && (session.is_suspended() || must_pause) {
                 return decoder.rewind_to(planned.starts_at);
             }
@@ -134,7 +135,10 @@ impl Engine {
     #[inline]
     fn execute(&mut self, session: &mut Session, entry: Option<&'static Entry>, argv: Argv<'_>, out: &mut Reply) {
         match entry {
-            None => self.server.refuse_unresolved(session, argv, out),
+            None => {
+                let ServerState { table, audience, meters, .. } = &mut self.server;
+                session.refuse_unresolved(table, audience, &mut meters.stats, argv, out);
+            }
             Some(entry) if session.restrictions.is_empty() => self.run::<false>(session, entry, argv, out),
             Some(entry) => self.run_gated(session, entry, argv, out),
         }
@@ -157,9 +161,9 @@ impl Engine {
         let unit = self.begin_behind(UnitOrigin::Command);
         let start = out.len();
         let wait = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client);
-        let waiting = wait.map(|wait| self.server.park(session, entry, argv, *wait, &self.ks, out));
+        let waiting = wait.map(|wait| self.server.connections().park(session, entry, argv, *wait, &self.ks, out));
         if IS_TRACKED && !self.server.clients.room.takes_back {
-            self.server.remember_read(&self.ks, session, entry, argv);
+            self.server.delivery().remember_read(&self.ks, session, entry, argv);
         }
         let has_changed = self.commit(unit, &mut [session]);
         let fence = self.ks.fence();
@@ -167,7 +171,7 @@ impl Engine {
             && !self.server.fence_reply(session, fence, out, start)
             && let Some(ticket) = waiting
         {
-            self.server.give_up(session, ticket);
+            self.server.connections().give_up(session, ticket);
         }
         if has_changed {
             self.wake(Some(session));
@@ -179,7 +183,7 @@ impl Engine {
     fn run_gated(&mut self, session: &mut Session, entry: &'static Entry, argv: Argv<'_>, out: &mut Reply) {
         let is_tracked = session.restrictions.contains(Restrictions::TRACKED);
         if is_tracked {
-            self.server.limit_tracked_keys(Some(session));
+            self.server.delivery().limit_tracked_keys(Some(session));
         }
         if session.restrictions.contains(Restrictions::METERED) {
             self.make_memory(session);
@@ -190,9 +194,9 @@ impl Engine {
         let is_queueing = session.transaction.is_some();
         match self.server.admit(session, entry, argv) {
             Err(error) => {
-                self.server.refuse(session, Some(entry), error, out);
+                session.refuse(&mut self.server.audience, &mut self.server.meters.stats, Some(entry), error, out);
                 if is_queueing && session.transaction.is_none() {
-                    self.server.observe_beside(session, entry, argv);
+                    self.server.delivery().observe_beside(session, entry, argv);
                 }
             }
             Ok(_)
@@ -202,11 +206,14 @@ impl Engine {
                 self.server.clients.room.takes_back = true;
                 return;
             }
-            Ok(Admission::Queue) => self.server.queue(session, entry, argv, out),
+            Ok(Admission::Queue) => {
+                let ServerState { config, programs, meters, .. } = &mut self.server;
+                session.queue(config, programs, &mut meters.stats, entry, argv, out);
+            }
             Ok(Admission::Run) => {
                 let is_observed = session.restrictions.contains(Restrictions::OBSERVED);
                 if is_observed {
-                    self.server.observe_begin(session, entry, argv, Origin::Client);
+                    self.server.delivery().observe_begin(session, entry, argv, Origin::Client);
                 }
                 self.ks.set_touch(!session.restrictions.contains(Restrictions::NO_TOUCH));
                 self.ks.set_keeps_expired(session.restrictions.contains(Restrictions::PAUSED));
@@ -219,13 +226,13 @@ impl Engine {
                 self.ks.set_keeps_delayed(false);
                 self.ks.set_touch(true);
                 if is_observed && !self.server.clients.room.takes_back {
-                    self.server.observe_call(&self.ks, session, entry, argv, Origin::Client);
+                    self.server.delivery().observe_call(&self.ks, session, entry, argv, Origin::Client);
                 }
             }
         }
         if is_tracked {
-            self.server.tell_due(session);
-            self.server.end_caching(session, Some(entry));
+            self.server.delivery().tell_due(session);
+            session.end_caching(Some(entry));
         }
         session.mute(out, start);
         // A command without a reply holds nothing back.

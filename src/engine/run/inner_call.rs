@@ -60,14 +60,14 @@ impl Ctx<'_> {
         let Ctx { ks, server, session, reply, .. } = self;
         let is_observed = session.restrictions.intersects(Restrictions::OBSERVED | Restrictions::TRACKED);
         if is_observed && origin != Origin::InnerRetry {
-            server.observe_begin(session, entry, argv, origin);
+            server.delivery().observe_begin(session, entry, argv, origin);
         }
         let wait = call(ks, server, session, entry, argv, reply, origin);
         match origin {
             _ if !is_observed => {}
             // The call was shown when it began to wait.
-            Origin::InnerRetry => server.remember_read(ks, session, entry, argv),
-            _ => server.observe_call(ks, session, entry, argv, origin),
+            Origin::InnerRetry => server.delivery().remember_read(ks, session, entry, argv),
+            _ => server.delivery().observe_call(ks, session, entry, argv, origin),
         }
         if ks.effects().are_annotated() {
             // Further changes are made by the outer command.

@@ -3,7 +3,7 @@
 
 use super::admit::Caller;
 use super::dispatch::call;
-use crate::engine::observe::readers::Readers;
+use crate::engine::run::admit::undo_is_full;
 use crate::engine::session::Restrictions;
 use crate::engine::state::{Ctx, Entry, Origin};
 use crate::programs::running::{ScriptKind, Subject};
@@ -83,7 +83,7 @@ impl ScriptHost<'_, '_> {
             self.watch(argv, reply, began, is_timed);
         }
         if self.ctx.session.restrictions.intersects(Restrictions::OBSERVED | Restrictions::TRACKED) {
-            self.ctx.server.observe_call(self.ctx.ks, self.ctx.session, entry, argv, Origin::Script);
+            self.ctx.server.delivery().observe_call(self.ctx.ks, self.ctx.session, entry, argv, Origin::Script);
         }
     }
 
@@ -95,7 +95,7 @@ impl ScriptHost<'_, '_> {
         let ticks = server.time.last_ticks.saturating_sub(began);
         if let Some(trace) = &mut server.programs.trace {
             if !trace.note(argv, reply.as_bytes(), ticks, self.ctx.ks.effects().as_bytes())
-                && !server.audience.readers.has(Readers::OF_ALL)
+                && !server.audience.reads_whole_effects()
             {
                 self.ctx.ks.record_keys_only();
             }
@@ -165,7 +165,7 @@ impl Host for ScriptHost<'_, '_> {
             self.ctx.server.send_unsent();
         }
         match self.ctx.server.script_interrupted(self.ctx.ks) {
-            Verdict::Continue if self.ctx.server.undo_is_full(self.ctx.ks) => Verdict::UndoIsFull,
+            Verdict::Continue if undo_is_full(&self.ctx.server.config, self.ctx.ks) => Verdict::UndoIsFull,
             verdict => verdict,
         }
     }
@@ -173,7 +173,7 @@ impl Host for ScriptHost<'_, '_> {
     fn may_call(&mut self, argv: Argv<'_>) -> Option<bool> {
         let Ctx { server, session, .. } = &*self.ctx;
         let entry = server.table.named_by(argv)?;
-        Some(entry.command.accepts(argv.len()) && server.refused_to(session, entry, argv).is_none())
+        Some(entry.command.accepts(argv.len()) && server.rights().refused_to(session, entry, argv).is_none())
     }
 
     fn log(&mut self, level: LogLevel, message: &[u8]) {

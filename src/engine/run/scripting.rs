@@ -153,7 +153,7 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
             _ => ctx.commit(),
         }
     } else if holds_messages {
-        ctx.server.deliver_held(ctx.ks, ctx.session);
+        ctx.deliver_held();
     }
     count_outcome(ctx, call, invocation.program, outcome, start);
     // A SELECT inside a script holds for the script only.

@@ -14,6 +14,7 @@ use crate::base::limits::{SEND_REST_MAX_BYTES, SEND_SLICE_BYTES};
 use crate::base::lsn::Lsn;
 use crate::engine::run::pipeline::Past;
 use crate::engine::run::pipeline::Pipeline;
+use crate::engine::session::output_limits::is_too_much;
 use crate::engine::session::{Restrictions, Session};
 use crate::engine::state::{Origin, ServerState};
 use crate::resp::reply::Reply;
@@ -29,7 +30,7 @@ impl ServerState {
     /// Replies with a large string to a command that came from `origin`. The string shows the data as of unit `fence`.
     #[cold]
     pub fn answer_large(&mut self, session: &mut Session, reply: &mut Reply, origin: Origin, fence: Lsn, bytes: &[u8]) {
-        let is_too_much = self.is_too_much_unread(session, reply.len() + bytes.len());
+        let is_too_much = is_too_much(&self.config, session, reply.len() + bytes.len());
         let Some(sockets) = &mut self.network.raw_sockets else { return reply.bulk(bytes) };
         if origin != Origin::Client || fence > Lsn::NONE || is_too_much || !may_leave(session) {
             return reply.bulk(bytes);

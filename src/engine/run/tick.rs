@@ -50,7 +50,7 @@ impl Engine {
             self.server.persistence.reach(&self.server.config),
             self.server.time.clock.steady_ms(),
         );
-        self.server.look_after_tracking();
+        self.server.delivery().look_after_tracking();
         if self.server.config.tls_auto_reload_interval_s > 0
             && let Some(network) = &mut self.server.network.listeners
         {

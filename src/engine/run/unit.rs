@@ -16,7 +16,7 @@ use crate::base::lsn::Lsn;
 use crate::engine::meters::latency::Event;
 use crate::engine::session::Sessions;
 use crate::engine::session::{Restrictions, Session};
-use crate::engine::state::{Engine, Origin, ServerState};
+use crate::engine::state::{Delivery, Engine, Origin, ServerState};
 use crate::engine::wait::wait_queues::Waits;
 use crate::engine::wait::wait_queues::{Mode, Parked, Ready};
 use crate::engine::wait::{Ticket, Wait, Want};
@@ -52,7 +52,8 @@ impl Engine {
     /// began](Self::begin_fence) first.
     #[inline]
     pub(in crate::engine) fn begin_behind(&mut self, origin: UnitOrigin) -> Unit {
-        self.server.assert_readers_are_known();
+        let ServerState { audience, config, persistence, waits, .. } = &self.server;
+        audience.assert_readers_are_known(config, persistence, waits);
         self.ks.begin_unit(self.ks.now_ms(), self.server.audience.recording);
         self.server.time.unit_time_us = None;
         Unit(origin)
@@ -207,7 +208,7 @@ impl Engine {
         if session.is_leaving() {
             // A client that is being closed must not take anything, and its calls must not come up again and again
             // until it is gone.
-            self.server.stop_waiting(session, &parked);
+            self.server.connections().stop_waiting(session, &parked);
             return Again::Done;
         }
         let selected = std::mem::replace(&mut session.db, parked.db);
@@ -242,18 +243,18 @@ impl Engine {
             self.server.waits.retry_at(ticket, retry_at_ms);
             return Again::WaitsOn;
         }
-        self.server.stop_waiting(session, &parked);
+        self.server.connections().stop_waiting(session, &parked);
         if session.restrictions.contains(Restrictions::TRACKED) {
-            self.server.tell_due(session);
+            self.server.delivery().tell_due(session);
         }
         if let Mode::Blocking { is_muted } = parked.mode {
-            self.server.end_caching(session, Some(entry));
+            session.end_caching(Some(entry));
             if !is_muted {
                 // Pushes about the client's own change follow the reply.
                 session.outbox.drain_fresh(reply.buffer_mut());
             }
         }
-        self.server.answer_parked(session, &parked, &mut reply, fence);
+        self.server.delivery().answer_parked(session, &parked, &mut reply, fence);
         self.server.hold(reply.len(), fence);
         Again::Done
     }
@@ -275,7 +276,7 @@ impl Engine {
         let wait = call(&mut self.ks, &mut self.server, session, entry, argv, reply, Origin::Retry);
         self.ks.set_keeps_delayed(false);
         if wait.is_none() && session.restrictions.contains(Restrictions::TRACKED) {
-            self.server.remember_read(&self.ks, session, entry, argv);
+            self.server.delivery().remember_read(&self.ks, session, entry, argv);
         }
         match other {
             Some(other) => self.commit(unit, &mut [session, other]),
@@ -302,7 +303,10 @@ impl Engine {
             timed_out += 1;
             done += 1;
             if self.server.waits.has_waited_enough(&self.server.clients.sessions, ticket, now_ms) {
-                self.server.remember_timeout(ticket, &self.ks);
+                let ServerState { waits, audience, meters, table, clients, .. } = &mut self.server;
+                if let Some(parked) = waits.get(ticket) {
+                    audience.remember_timeout(&mut meters.stats, table, &clients.sessions, &self.ks, parked);
+                }
                 self.server.end_waiting(&self.ks, ticket, |parked, reply| (parked.on_timeout)(reply));
                 continue;
             }
@@ -424,17 +428,17 @@ impl ServerState {
             // The session left without giving up its calls, which must not happen; but this call must not come up for
             // ever.
             debug_assert!(false, "a call without a session");
-            self.leave_queues(&parked);
+            self.connections().leave_queues(&parked);
             return false;
         };
-        self.stop_waiting(&mut session, &parked);
+        self.connections().stop_waiting(&mut session, &parked);
         self.meters.stats.commands[parked.command.index()].calls += 1;
         let mut reply = parked.begin_answer(session.form());
         answer(&parked, &mut reply);
         // The reply says that the keys held nothing for the call, so it depends on their last changes.
         let changes = parked.wants().map(|(key, _)| ks.last_change_of(parked.db, key));
         let fence = changes.max().unwrap_or_default();
-        self.answer_parked(&mut session, &parked, &mut reply, fence);
+        self.delivery().answer_parked(&mut session, &parked, &mut reply, fence);
         self.clients.sessions.put(session);
         self.hold(reply.len(), fence);
         self.clients.weigh(&mut self.meters.stats, parked.session);
@@ -456,10 +460,12 @@ impl ServerState {
     /// When [`Engine::time_out_waits`] next has something to do, by the steady clock.
     pub fn next_deadline_ms(&self) -> Option<i64> {
         let has_work = self.waits.has_work() && !self.clients.pause.is_on();
-        let now_ms = (has_work || self.memory.eviction_is_behind).then(|| self.time.clock.steady_ms());
+        let now_ms = (has_work || self.memory.is_evicting()).then(|| self.time.clock.steady_ms());
         [self.waits.next_deadline_ms(), self.clients.pause.ends_ms(), now_ms].into_iter().flatten().min()
     }
+}
 
+impl Delivery<'_> {
     /// Sends the reply of a call that waited. `fence` is the last unit that the reply shows.
     fn answer_parked(&mut self, session: &mut Session, parked: &Parked, reply: &mut Reply, fence: Lsn) {
         let mut fence = fence;
@@ -474,12 +480,7 @@ impl ServerState {
             Mode::Blocking { .. } => session.outbox.push(reply.as_bytes(), fence),
             Mode::Beside => {
                 session.outbox.push(reply.as_bytes(), fence);
-                self.clients.hold_pushed(
-                    &self.config,
-                    &mut self.meters.stats,
-                    self.persistence.reach(&self.config),
-                    session,
-                );
+                self.clients.hold_pushed(self.config, self.stats, self.persistence.reach(self.config), session);
             }
         }
     }

@@ -1,8 +1,9 @@
 //! How a call begins to wait and ceases to, both in the queues and in its session.
 
+use crate::engine::observe::readers::Readers;
 use crate::engine::session::Session;
 use crate::engine::session::Sessions;
-use crate::engine::state::ServerState;
+use crate::engine::state::Connections;
 use crate::engine::wait::wait_queues::Waits;
 use crate::engine::wait::wait_queues::{Mode, Parked};
 use crate::engine::wait::{Ticket, Want};
@@ -23,7 +24,7 @@ impl Waits {
     }
 }
 
-impl ServerState {
+impl Connections<'_> {
     /// Makes a call of a session wait from now on.
     pub(in crate::engine) fn begin_waiting(&mut self, session: &mut Session, parked: Box<Parked>) {
         match parked.mode {
@@ -31,7 +32,7 @@ impl ServerState {
             Mode::Beside => session.tickets.get_or_insert_default().add(parked.ticket, parked.mem_bytes()),
         }
         self.waits.add(parked);
-        self.readers_changed();
+        self.audience.set_reader(Readers::WAIT, !self.waits.is_empty());
     }
 
     /// Ends the waiting of a session's call, which was [taken](crate::engine::wait::wait_queues::Waits::take) from the
@@ -53,14 +54,14 @@ impl ServerState {
     pub(in crate::engine) fn leave_queues(&mut self, parked: &Parked) {
         self.waits.remove(parked);
         if let Some(counted) = parked.counted {
-            let waited_ms = self.time.clock.steady_ms().saturating_sub(parked.since_ms);
-            self.meters.stats.coordination.end_wait(counted, waited_ms.try_into().unwrap_or(0));
+            let waited_ms = self.clock.steady_ms().saturating_sub(parked.since_ms);
+            self.stats.coordination.end_wait(counted, waited_ms.try_into().unwrap_or(0));
         }
         if parked.want == Want::Place {
             // If the call was the first of its queue, the next one must learn when to look.
             parked.keys.as_argv().iter().for_each(|key| self.waits.touch(parked.db, key));
         }
-        self.readers_changed();
+        self.audience.set_reader(Readers::WAIT, !self.waits.is_empty());
     }
 
     /// Gives up a call of a session without a reply.

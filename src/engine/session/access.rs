@@ -8,10 +8,10 @@ use crate::acl::check::{Denied, Place, also_reads, also_writes, check, reads_all
 use crate::acl::file;
 use crate::acl::file::{Fault, read_user};
 use crate::acl::log::{Case, Context, Reason};
-use crate::acl::users::{DEFAULT, UserId};
+use crate::acl::users::{Acl, DEFAULT, UserId};
 use crate::base::limits::{ACL_LOG_MAX_NAME_BYTES, ACL_LOG_MAX_TEXT_BYTES};
-use crate::config::AclPubsubDefault;
-use crate::engine::state::{Entry, ServerState};
+use crate::config::{AclPubsubDefault, Config};
+use crate::engine::state::{Access, CommandTable, Connections, Entry, Rights};
 use crate::keyspace::DbIndex;
 use crate::resp::request::{Argv, abridge};
 use crate::spec::error::Error;
@@ -20,12 +20,12 @@ use crate::spec::session_key::SessionKey;
 const WRONG_PASSWORD: Error = Error::text("WRONGPASS invalid username-password pair or user is disabled.");
 
 /// Logging in.
-impl ServerState {
+impl Access<'_> {
     /// Makes a session act as a user, if the password is right.
     pub fn log_in(&mut self, session: &mut Session, argv: Argv<'_>, name: &[u8], password: &[u8]) -> Result<(), Error> {
         match self.acl.find(name) {
             Some((id, user)) if user.accepts(password) => {
-                self.become_user(session, id, true);
+                session.become_user(self.acl, id, true);
                 Ok(())
             }
             _ => {
@@ -39,45 +39,65 @@ impl ServerState {
 
     /// Signs a client in by the names of its certificate: it acts as the first name that is a user, without a password.
     /// If none is a user, the client's user does not change and ACL LOG records the last name.
-    pub fn sign_in_by_certificate(&mut self, key: SessionKey, names: &[&[u8]]) {
+    pub fn sign_in_by_certificate(&mut self, session: &mut Session, names: &[&[u8]]) {
         let user = |name: &&[u8]| self.acl.find(name).filter(|(_, user)| user.is_on).map(|(id, _)| id);
-        let (user, last) = (names.iter().find_map(user), names.last());
-        let Some(mut session) = self.clients.sessions.take(key) else { return };
-        match (user, last) {
-            (Some(user), _) => self.become_user(&mut session, user, true),
+        match (names.iter().find_map(user), names.last()) {
+            (Some(user), _) => session.become_user(self.acl, user, true),
             (None, Some(name)) => {
-                self.note_refusal_of(&session, "NULL", Reason::TlsCert, Context::Toplevel, b"", name);
+                self.note_refusal_of(session, "NULL", Reason::TlsCert, Context::Toplevel, b"", name);
             }
             (None, None) => {}
         }
-        self.clients.sessions.put(session);
-    }
-
-    /// Resets a session to the user it had when it connected.
-    pub fn log_out(&self, session: &mut Session) {
-        self.become_user(session, DEFAULT, self.acl.is_open());
-    }
-
-    fn become_user(&self, session: &mut Session, user: UserId, authenticated: bool) {
-        session.user = user;
-        session.authenticated = authenticated;
-        self.restrict_to_user(session);
-    }
-
-    /// Sets the restrictions that follow from a session's user.
-    pub(in crate::engine) fn restrict_to_user(&self, session: &mut Session) {
-        let is_stranger = !session.authenticated && !self.acl.is_open();
-        let is_limited = !self.acl.get(session.user).is_some_and(|user| user.may_do_everything());
-        session.restrictions.set(Restrictions::UNAUTHENTICATED, is_stranger);
-        session.restrictions.set(Restrictions::LIMITED, is_limited);
     }
 }
 
-/// Changes of users.
-impl ServerState {
+/// The user.
+impl Session {
+    /// Resets the session to the user it had when it connected.
+    pub fn log_out(&mut self, acl: &Acl) {
+        self.become_user(acl, DEFAULT, acl.is_open());
+    }
+
+    fn become_user(&mut self, acl: &Acl, user: UserId, authenticated: bool) {
+        self.user = user;
+        self.authenticated = authenticated;
+        self.restrict_to_user(acl);
+    }
+
+    /// Sets the restrictions that follow from the session's user.
+    pub(in crate::engine) fn restrict_to_user(&mut self, acl: &Acl) {
+        let is_stranger = !self.authenticated && !acl.is_open();
+        let is_limited = !acl.get(self.user).is_some_and(|user| user.may_do_everything());
+        self.restrictions.set(Restrictions::UNAUTHENTICATED, is_stranger);
+        self.restrictions.set(Restrictions::LIMITED, is_limited);
+    }
+
+    /// Whether the session must be closed, because its user is gone or may not read its channels.
+    fn must_go(&self, acl: &Acl) -> bool {
+        let Some(user) = acl.get(self.user) else { return true };
+        if self.subscriptions.is_empty() {
+            return false;
+        }
+        let may_listen = |kind, is_pattern| {
+            self.subscriptions
+                .of(kind)
+                .all(|name| user.selectors().iter().any(|selector| selector.allows_channel(name, is_pattern)))
+        };
+        !(may_listen(Kind::Channel(Space::Global), false)
+            && may_listen(Kind::Channel(Space::Sharded), false)
+            && may_listen(Kind::Pattern, true))
+    }
+
+    /// Returns the place of the session's next call: inside MULTI, the database of the last queued SELECT counts.
+    pub fn place(&self, databases: u16) -> Place {
+        let selected = self.transaction.as_ref().and_then(|transaction| transaction.selected);
+        Place { db: selected.unwrap_or(self.db), databases }
+    }
+}
+
+impl Acl {
     /// Makes the users that the configuration names, in its lines or in a file. Fails with a description of the error.
-    pub fn configure_users(&mut self) -> Result<(), String> {
-        let config = &self.config;
+    pub fn configure_users(&mut self, config: &Config, table: &CommandTable) -> Result<(), String> {
         let all_channels = config.acl_pubsub_default == AclPubsubDefault::AllChannels;
         if config.aclfile.as_os_str().is_empty() {
             for (at, line) in config.users.iter().enumerate() {
@@ -90,8 +110,8 @@ impl ServerState {
                     ));
                 }
                 let words: Vec<&[u8]> = std::iter::once(&b"user"[..]).chain(line.iter().map(Vec::as_slice)).collect();
-                let (name, user) = read_user(&words, self.table, all_channels).map_err(declaration_error)?;
-                self.acl.put(&name, user);
+                let (name, user) = read_user(&words, table, all_channels).map_err(declaration_error)?;
+                self.put(&name, user);
             }
             return Ok(());
         }
@@ -102,49 +122,25 @@ impl ServerState {
             );
         }
         let path = config.dir.join(&config.aclfile);
-        self.acl.replace(file::load(&path, self.table, all_channels)?);
+        self.replace(file::load(&path, table, all_channels)?);
         Ok(())
     }
+}
 
+impl Connections<'_> {
     /// Applies changes of users to all sessions. Sessions whose user is gone are closed, and so are sessions subscribed
     /// to channels that their user may no longer read.
     pub fn users_changed(&mut self, current: &mut Session) {
-        let gone: Vec<SessionKey> =
-            self.clients.sessions.iter().filter(|session| self.must_go(session)).map(|session| session.key).collect();
+        let must_go = self.clients.sessions.iter().filter(|session| session.must_go(self.acl));
+        let gone: Vec<SessionKey> = must_go.map(|session| session.key).collect();
         gone.into_iter().for_each(|key| self.kill(key));
-        if self.must_go(current) {
+        if current.must_go(self.acl) {
             // The current session still gets the reply.
             self.close_soon(current);
         }
-        let mut sessions = std::mem::take(&mut self.clients.sessions);
-        for session in sessions.iter_mut() {
-            self.restrict_to_user(session);
+        for session in self.clients.sessions.iter_mut().chain(std::iter::once(current)) {
+            session.restrict_to_user(self.acl);
         }
-        self.clients.sessions = sessions;
-        self.restrict_to_user(current);
-    }
-
-    fn must_go(&self, session: &Session) -> bool {
-        let Some(user) = self.acl.get(session.user) else { return true };
-        if session.subscriptions.is_empty() {
-            return false;
-        }
-        let may_listen = |kind, is_pattern| {
-            session
-                .subscriptions
-                .of(kind)
-                .all(|name| user.selectors().iter().any(|selector| selector.allows_channel(name, is_pattern)))
-        };
-        !(may_listen(Kind::Channel(Space::Global), false)
-            && may_listen(Kind::Channel(Space::Sharded), false)
-            && may_listen(Kind::Pattern, true))
-    }
-
-    /// Applies a new `requirepass`. Authenticated sessions stay authenticated.
-    pub fn password_changed(&mut self, current: &mut Session) {
-        let password = self.config.requirepass.clone();
-        self.acl.set_default_password(&password, self.table);
-        self.users_changed(current);
     }
 }
 
@@ -163,7 +159,46 @@ fn declaration_error(fault: Fault) -> String {
 }
 
 /// Calls.
-impl ServerState {
+impl Rights<'_> {
+    /// Returns the part of a call that is denied, if any. A session whose user is gone may do nothing.
+    pub(in crate::engine) fn refused_to(self, session: &Session, entry: &Entry, argv: Argv<'_>) -> Option<Denied> {
+        let Some(user) = self.acl.get(session.user) else { return Some(Denied::Command(0)) };
+        check(user, self.table, entry, argv, session.place(self.databases)).err()
+    }
+
+    /// Whether a call may read keys whose names it builds from data (SORT BY and GET).
+    pub fn may_read_any_key(self, session: &Session, entry: &Entry, argv: Argv<'_>) -> bool {
+        !session.restrictions.contains(Restrictions::LIMITED)
+            || self
+                .acl
+                .get(session.user)
+                .is_some_and(|user| reads_all_keys(user, entry, argv, session.place(self.databases)))
+    }
+
+    /// Whether a call about all keys may show this key.
+    pub fn may_tell_of(self, session: &Session, entry: &Entry, argv: Argv<'_>, db: DbIndex, key: &[u8]) -> bool {
+        let place = Place { db, ..session.place(self.databases) };
+        !session.restrictions.contains(Restrictions::LIMITED)
+            || self.acl.get(session.user).is_some_and(|user| also_reads(user, entry, argv, place, key))
+    }
+
+    /// Whether a call may create a value that writes these keys by itself: a stock its stream, a stream its dead
+    /// letters.
+    pub fn may_also_write(self, session: &Session, entry: &Entry, argv: Argv<'_>, keys: &[&[u8]]) -> bool {
+        if keys.is_empty() || !session.restrictions.contains(Restrictions::LIMITED) {
+            return true;
+        }
+        let user = self.acl.get(session.user);
+        user.is_some_and(|user| also_writes(user, entry, argv, session.place(self.databases), keys))
+    }
+}
+
+/// Refused calls.
+impl Access<'_> {
+    fn rights(&self) -> Rights<'_> {
+        Rights { acl: self.acl, table: self.table, databases: self.config.databases }
+    }
+
     /// Checks whether a session's user may make a call. A refusal is recorded and returned as the client's error.
     #[cold]
     pub(in crate::engine) fn admit_user(
@@ -173,7 +208,7 @@ impl ServerState {
         argv: Argv<'_>,
         context: Context,
     ) -> Result<(), Error> {
-        let Some(denied) = self.refused_to(session, entry, argv) else { return Ok(()) };
+        let Some(denied) = self.rights().refused_to(session, entry, argv) else { return Ok(()) };
         let text = self.note_denied(session, entry, argv, context, matches!(context, Context::Lua), denied);
         Err(Error::owned(match context {
             Context::Lua => format!("ERR ACL failure in script: {text}"),
@@ -184,7 +219,7 @@ impl ServerState {
     /// Checks whether a queued call may still run when EXEC comes.
     #[cold]
     pub fn admit_queued(&mut self, session: &Session, entry: &Entry, argv: Argv<'_>) -> Result<(), Error> {
-        let Some(denied) = self.refused_to(session, entry, argv) else { return Ok(()) };
+        let Some(denied) = self.rights().refused_to(session, entry, argv) else { return Ok(()) };
         self.note_denied(session, entry, argv, Context::Multi, true, denied);
         let reason = match denied {
             Denied::Database(_) => "no permission",
@@ -196,41 +231,6 @@ impl ServerState {
             "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is \
              no longer allowed for the following reason: {reason}"
         )))
-    }
-
-    /// Returns the part of a call that is denied, if any. A session whose user is gone may do nothing.
-    pub(in crate::engine) fn refused_to(&self, session: &Session, entry: &Entry, argv: Argv<'_>) -> Option<Denied> {
-        let Some(user) = self.acl.get(session.user) else { return Some(Denied::Command(0)) };
-        check(user, self.table, entry, argv, self.place_of(session)).err()
-    }
-
-    /// Returns the place of a session's next call: inside MULTI, the database of the last queued SELECT counts.
-    pub fn place_of(&self, session: &Session) -> Place {
-        let selected = session.transaction.as_ref().and_then(|transaction| transaction.selected);
-        Place { db: selected.unwrap_or(session.db), databases: self.config.databases }
-    }
-
-    /// Whether a call may read keys whose names it builds from data (SORT BY and GET).
-    pub fn may_read_any_key(&self, session: &Session, entry: &Entry, argv: Argv<'_>) -> bool {
-        !session.restrictions.contains(Restrictions::LIMITED)
-            || self.acl.get(session.user).is_some_and(|user| reads_all_keys(user, entry, argv, self.place_of(session)))
-    }
-
-    /// Whether a call about all keys may show this key.
-    pub fn may_tell_of(&self, session: &Session, entry: &Entry, argv: Argv<'_>, db: DbIndex, key: &[u8]) -> bool {
-        let place = Place { db, ..self.place_of(session) };
-        !session.restrictions.contains(Restrictions::LIMITED)
-            || self.acl.get(session.user).is_some_and(|user| also_reads(user, entry, argv, place, key))
-    }
-
-    /// Whether a call may create a value that writes these keys by itself: a stock its stream, a stream its dead
-    /// letters.
-    pub fn may_also_write(&self, session: &Session, entry: &Entry, argv: Argv<'_>, keys: &[&[u8]]) -> bool {
-        if keys.is_empty() || !session.restrictions.contains(Restrictions::LIMITED) {
-            return true;
-        }
-        let user = self.acl.get(session.user);
-        user.is_some_and(|user| also_writes(user, entry, argv, self.place_of(session), keys))
     }
 
     /// Records a refusal. If the call `is_inner`, the client itself called EXEC or a script, and ACL LOG shows that
@@ -285,10 +285,10 @@ impl ServerState {
         object: &[u8],
         user: &[u8],
     ) {
-        self.meters.stats.refusals[reason as usize] += 1;
+        self.stats.refusals[reason as usize] += 1;
         let mut client = Vec::new();
         // Long names of a client that is refused again and again must not be copied each time.
-        describe_calling(&mut client, self, session, command, ACL_LOG_MAX_NAME_BYTES);
+        describe_calling(&mut client, self.acl, self.stats, session, command, ACL_LOG_MAX_NAME_BYTES);
         client.pop_if(|byte| *byte == b'\n');
         let case = Case {
             reason,
@@ -297,7 +297,7 @@ impl ServerState {
             user: user.to_vec(),
             client,
         };
-        let now_ms = self.time.clock.now_ms();
+        let now_ms = self.clock.now_ms();
         self.acl.log.note(case, now_ms, self.config.acllog_max_len);
     }
 }

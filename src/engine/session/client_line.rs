@@ -6,6 +6,8 @@ use std::io::Write;
 use super::caching::redirect;
 use super::subscriptions::{Kind as Listening, Space};
 use super::{Restrictions, Session};
+use crate::acl::users::Acl;
+use crate::engine::meters::stats::Stats;
 use crate::engine::state::ServerState;
 use crate::resp::request::abridge;
 
@@ -14,20 +16,21 @@ use crate::resp::request::abridge;
 /// buffers; replies on their way to the socket count as unsent.
 pub(crate) fn describe(text: &mut Vec<u8>, server: &ServerState, session: &Session) {
     let command = session.last_command.map_or("NULL", |command| &server.table.by_id(command).full_name);
-    describe_calling(text, server, session, command, usize::MAX);
+    describe_calling(text, &server.acl, &server.meters.stats, session, command, usize::MAX);
 }
 
 /// Writes the line of a client whose command is still being checked, with at most `longest_name` bytes of each name
 /// that the client gave itself.
 pub(in crate::engine) fn describe_calling(
     text: &mut Vec<u8>,
-    server: &ServerState,
+    acl: &Acl,
+    stats: &Stats,
     session: &Session,
     command: &str,
     longest_name: usize,
 ) {
-    let now_ticks = server.meters.stats.clock.raw();
-    let seconds_since = |ticks| server.meters.stats.clock.delta(ticks, now_ticks).as_secs();
+    let now_ticks = stats.clock.raw();
+    let seconds_since = |ticks| stats.clock.delta(ticks, now_ticks).as_secs();
     let queued = session.transaction.as_ref();
     let queued_bytes = queued.map_or(0, |transaction| transaction.bytes());
     let unsent_held = session.outbox.held();
@@ -58,7 +61,7 @@ pub(in crate::engine) fn describe_calling(
         session.outbox.chunks(),
         if session.outbox.is_empty() { "r" } else { "rw" },
         command,
-        user_of(server, session),
+        user_of(acl, session),
         redirect(session.tracking.as_deref()),
         session.protocol,
         shown(&session.lib_name),
@@ -72,8 +75,8 @@ pub(in crate::engine) fn describe_calling(
 }
 
 /// The name of the user that a client acts as.
-pub(crate) fn user_of<'s>(server: &'s ServerState, session: &Session) -> Cow<'s, str> {
-    String::from_utf8_lossy(server.acl.name(session.user))
+pub(crate) fn user_of<'a>(acl: &'a Acl, session: &Session) -> Cow<'a, str> {
+    String::from_utf8_lossy(acl.name(session.user))
 }
 
 /// The letters that CLIENT LIST shows for a session's state.

@@ -132,7 +132,7 @@ mod tests {
         assert!(gone(server)[0] == 1 || gone(server)[0] == 2);
         let first = gone(server)[0];
         let first = keys[first];
-        server.disconnect(first);
+        server.connections().disconnect(first);
         limit(server, "250000");
         assert!(
             gone(server).len() >= 4 && !gone(server).contains(&3) && !gone(server).contains(&5),

@@ -24,11 +24,11 @@ pub struct Clients {
     /// Unsent bytes of all clients together.
     pub(in crate::engine) room: Room,
     /// Sessions whose unsent output grew and must be held against its limit.
-    pub limits_due: Vec<SessionKey>,
+    pub(in crate::engine) limits_due: Vec<SessionKey>,
     /// Most bytes that all clients together may hold; 0 for no limit.
-    pub(in crate::engine) limit: u64,
+    pub(super) limit: u64,
     /// Bytes that all clients together hold, as far as they were weighed.
-    pub(in crate::engine) bytes: u64,
+    pub(super) bytes: u64,
 }
 
 /// The unsent bytes of all clients together, and since when a client waits for room.
@@ -56,6 +56,11 @@ impl Room {
 }
 
 impl Clients {
+    /// Makes an empty set of clients that may hold `limit` bytes together; 0 for no limit.
+    pub(in crate::engine) fn new(limit: u64) -> Clients {
+        Clients { limit, ..Clients::default() }
+    }
+
     /// Closes clients that have sent no command for `timeout` seconds and wait for no reply.
     pub(in crate::engine) fn close_idle(&mut self, config: &Config, stats: &Stats, safe: Lsn) {
         if config.timeout_s == 0 {

@@ -20,7 +20,6 @@ use crate::base::limits::{
 use crate::config::{Config, OutputLimit};
 use crate::engine::meters::stats::Stats;
 use crate::engine::session::clients::Clients;
-use crate::engine::state::ServerState;
 use crate::persist::fences::Reach;
 use crate::resp::reply::Reply;
 use crate::spec::session_key::SessionKey;
@@ -50,7 +49,8 @@ fn is_unlimited(limit: OutputLimit) -> bool {
     limit.hard_bytes == 0 && limit.soft_bytes == 0
 }
 
-fn is_too_much(config: &Config, session: &Session, unsent: usize) -> bool {
+/// Whether a client with this many unsent bytes must be closed.
+pub(in crate::engine) fn is_too_much(config: &Config, session: &Session, unsent: usize) -> bool {
     let is_stranger = session.restrictions.contains(Restrictions::UNAUTHENTICATED);
     is_stranger && counted(unsent) > UNAUTHENTICATED_MAX_OUTPUT_BYTES
         || exceeds(counted(unsent), limit_of(config, session).hard_bytes)
@@ -203,22 +203,15 @@ impl Clients {
     }
 }
 
-impl ServerState {
-    /// Whether a pipeline has gathered so many replies that they should be sent first. With a hard limit, the limit
-    /// must be checked before anything is sent.
-    #[inline]
-    pub(in crate::engine) fn has_answered_enough(&self, out: &Reply) -> bool {
-        out.len() >= REPLY_PAUSE_BYTES && self.has_met_limit(out.len())
-    }
+/// Whether a pipeline has gathered so many replies that they should be sent first. With a hard limit, the limit must be
+/// checked before anything is sent.
+#[inline]
+pub(in crate::engine) fn has_answered_enough(config: &Config, out: &Reply) -> bool {
+    out.len() >= REPLY_PAUSE_BYTES && has_met_limit(config, out.len())
+}
 
-    #[cold]
-    fn has_met_limit(&self, bytes: usize) -> bool {
-        let hard = self.config.client_output_buffer_limit.normal.hard_bytes;
-        hard == 0 || bytes >= usize::try_from(hard).unwrap_or(usize::MAX).min(OUTBOX_PAUSE_BYTES)
-    }
-
-    /// Whether a client with this many unread bytes must be closed.
-    pub(in crate::engine) fn is_too_much_unread(&self, session: &Session, bytes: usize) -> bool {
-        is_too_much(&self.config, session, bytes)
-    }
+#[cold]
+fn has_met_limit(config: &Config, bytes: usize) -> bool {
+    let hard = config.client_output_buffer_limit.normal.hard_bytes;
+    hard == 0 || bytes >= usize::try_from(hard).unwrap_or(usize::MAX).min(OUTBOX_PAUSE_BYTES)
 }

@@ -213,7 +213,7 @@ fn expiry_goes_on_however_a_repeater_of_the_past_ends() {
         |bench| drop(bench.line("CLIENT IMPORT-SOURCE OFF")),
         |bench| drop(bench.line("RESET")),
         |bench| bench.engine.disconnect(bench.client),
-        |bench| bench.engine.server.kill(bench.client),
+        |bench| bench.engine.server.connections().kill(bench.client),
         // Closed for idling, or for not reading its replies.
         |bench| bench.engine.server.clients.sessions.get_mut(bench.client).expect("it is open").kill(),
         |bench| {
