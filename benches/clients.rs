@@ -136,7 +136,7 @@ async fn read_all(mut stream: tokio::net::TcpStream, mut expected: usize) -> Vec
     loop {
         let n = stream.read(&mut piece).await.expect("the server writes");
         assert!(n > 0, "the server hung up");
-        expected = expected.checked_sub(n).expect("no more than was published");
+        expected = expected.checked_sub(n).expect("the subscriber received more than was published");
         if expected == 0 {
             piece.truncate(n.saturating_sub(2));
             return piece;

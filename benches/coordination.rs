@@ -160,7 +160,7 @@ impl Bench {
     }
 }
 
-/// How the woken client waits.
+/// The way in which the woken client waits.
 #[derive(Clone, Copy)]
 enum Waiting {
     Blpop,

@@ -180,7 +180,7 @@ struct Samples {
     by_stage: BTreeMap<Stage, u64>,
 }
 
-/// One frame of a sample: its address, and perf's names of its symbol and file.
+/// One frame of a sample: the address, and the symbol and file that perf names.
 struct Frame<'a> {
     address: u64,
     symbol: &'a str,
@@ -223,7 +223,7 @@ impl Samples {
 /// The place at which a program was loaded.
 struct Loaded {
     base: u64,
-    /// Start of its code in memory, and that start's offset in the file.
+    /// The start of the program's code in memory, and the offset of that start in the file.
     code: u64,
     code_in_file: u64,
 }

@@ -38,7 +38,7 @@ use tidegate::resp::request::{Decoder, RequestLimits};
 use tidegate::script::bundled::Bundled;
 use tidegate::spec::session_key::SessionKey;
 
-/// A named workload: sets up, then runs `count` of its operations twice, the second time counted.
+/// A named workload: sets up, then runs `count` operations twice, counting the second time.
 type Case = (&'static str, fn(count: usize));
 
 const CASES: &[Case] = &[

@@ -9,10 +9,10 @@
 //!   from pipelined requests, as the median of the rounds;
 //! - the longest wait of another client while the whole value is deleted.
 //!
-//! The 99th percentile is that of many clients: 50 connections, each of which always has one request underway and sends
-//! the next when the reply arrives. With one request at a time the server would sleep in between, and only the kernel's
-//! wake-ups would be measured. So the wait is for the server, on its one core, and this client never sleeps: it polls
-//! continuously (epoll) for replies, notes the time once for all of them, and only then reads them.
+//! The 99th percentile is measured with many clients: 50 connections, each of which always has one request underway and
+//! sends the next when the reply arrives. With one request at a time the server would sleep in between, and only the
+//! kernel's wake-ups would be measured. So the wait is for the server, on its one core, and this client never sleeps:
+//! it polls continuously (epoll) for replies, notes the time once for all of them, and only then reads them.
 //!
 //! The servers take turns, round after round.
 

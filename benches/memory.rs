@@ -1,9 +1,9 @@
 //! The memory a key takes, compared with peers: `cargo bench --bench memory`.
 //!
-//! A fresh server gets keys of one type through one connection. Reported is the growth of its resident memory (from
-//! /proc, once stable) divided by the number of keys: memory that the machine must have, be it for data, for tables, or
-//! for the allocator's reserves. Each server is alone while it is measured, and has the machine's default of huge
-//! pages.
+//! A fresh server gets keys of one type through one connection. The bench reports the growth of its resident memory
+//! (from /proc, once stable) divided by the number of keys: memory that the machine must have, be it for data, for
+//! tables, or for the allocator's reserves. Each server is alone while it is measured, and has the machine's default of
+//! huge pages.
 
 mod figures;
 mod peer;

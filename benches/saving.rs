@@ -203,7 +203,7 @@ impl Load {
             while goes_on() {
                 std::thread::sleep(Duration::from_millis(50));
                 peak_bytes = peak_bytes.max(server.memory_bytes());
-                assert!(begin.elapsed() < SAVE_MAX, "it does not end");
+                assert!(begin.elapsed() < SAVE_MAX, "the snapshot does not end");
             }
             peak_bytes
         });

@@ -10,7 +10,7 @@ use tidegate::resp::reply::{Form, Reply};
 use tidegate::resp::request::{Argv, OwnedArgv};
 use tidegate::script::{Host, Invocation, LogLevel, Passing, ServerVersion, Verdict, Vm};
 
-/// Answers GET with 7, everything else with 8.
+/// A stub that answers GET with 7 and everything else with 8.
 struct Instant;
 
 impl Host for Instant {

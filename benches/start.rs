@@ -1,9 +1,9 @@
 //! How long a server takes to start with its data: `cargo bench --bench start`.
 //!
 //! For each server and each of its persistence modes, the same keys are stored once, and then the server is started
-//! again and again from the files, all of which the system has in memory. The bench measures the time from the launch
-//! until a command that needs the data is answered. Each round starts every server once, in turn, so that other
-//! activity of the machine affects all; the report gives medians.
+//! again and again from these files, which the system has in memory. The bench measures the time from the launch until
+//! a command that needs the data is answered. Each round starts every server once, in turn, so that other activity of
+//! the machine affects all; reported are medians.
 //!
 //! | Case | Peers start from | Tidegate starts from |
 //! |---|---|---|

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_with_its_place_wherever_it_is() {
+    fn damage_is_reported_with_its_place_wherever_it_is() {
         let (_dir, path) = written();
         for file in [path.join("snapshot-0000000000000028.snap"), newest_segment_with(&path, 60)] {
             let before = fs::read(&file).unwrap();
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn effects_that_can_not_be_decoded_are_found() {
+    fn effects_that_cannot_be_decoded_are_found() {
         let (_dir, path) = written();
         let log = open(&path);
         commit(&log, 81, &[&unit_head(EFFECTS_FORMAT, 0, 2)[..], &[0x7f, 0]].concat());
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_or_not_there_is_not_looked_at() {
+    fn a_directory_in_use_or_missing_is_not_checked() {
         let (dir, path) = written();
         let log = open(&path);
         assert!(matches!(look(&path).0, Err(CheckError::Locked { .. })));
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repair_says_what_is_lost_and_keeps_what_was_there() {
+    fn a_repair_reports_its_losses_and_keeps_the_old_files() {
         let (_dir, path) = written();
         let segment = newest_segment_with(&path, 50);
         change(&segment, |bytes| {

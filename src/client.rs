@@ -414,7 +414,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_decoded_and_not_told() {
+    fn passwords_are_decoded_and_not_disclosed() {
         assert_eq!(percent_decode("p%40ss+word%21"), "p@ss+word!");
         let url = Url::parse("redis://ann:secret@host:7000/2").unwrap();
         assert_eq!(without_password(&url), "redis://ann@host:7000/2");
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_whole_and_have_bounds() {
+    fn replies_are_complete_and_bounded() {
         let nested = |depth: usize| [b"*1\r\n".repeat(depth), b"+OK\r\n".to_vec()].concat();
         for whole in ["+OK\r\n", "$2\r\n\r\n\r\n", "$-1\r\n", "*0\r\n", "*-1\r\n", "*2\r\n*1\r\n:1\r\n$0\r\n\r\n"] {
             assert_eq!(scan(whole.as_bytes()), Ok(true), "{whole:?}");
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_addresses_are_told() {
+    fn bad_addresses_are_reported() {
         let unused = ["redis://localhost/5", "redis://localhost?db=5", "redis://localhost#5"];
         let open = |url, tls: &TlsFlags| Connection::open(Address { url, tls }, TIDEGATE_AUTH, Duration::from_secs(1));
         for url in unused.into_iter().chain(["", "127.0.0.1:6379", "http://localhost", "rediss://localhost/5"]) {

@@ -38,9 +38,9 @@ pub(crate) struct Load {
     scripts: &'static [&'static str],
     /// One request. A request with a [`NUMBER`] differs only in that number, and no number comes twice.
     request: fn(&mut Draw) -> Vec<u8>,
-    /// The number of its replies.
+    /// The number of replies to one request.
     replies: u64,
-    /// Whether the load keeps adding data, which must then be made anew.
+    /// Whether the load keeps adding data, so that the data must be made anew for each measurement.
     grows: bool,
 }
 
@@ -262,7 +262,7 @@ pub(crate) struct Judged {
     prepared: RefCell<Option<Prepared>>,
 }
 
-/// The server's data: that of this load.
+/// The load whose data the server holds.
 #[derive(Clone)]
 struct Prepared {
     name: &'static str,

@@ -97,7 +97,7 @@ impl Setup {
 pub(crate) struct Server {
     child: Child,
     pub port: u16,
-    /// The folder of its data, if it is temporary.
+    /// The folder of the server's data, if it is temporary.
     _dir: Option<tempfile::TempDir>,
 }
 
@@ -153,7 +153,7 @@ impl Server {
         server
     }
 
-    /// Whether the server answers a command that needs its data, instead of replying that it is loading.
+    /// Whether the server answers a command that needs the data; while it is loading, it replies with an error.
     fn has_data(&self) -> bool {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else { return false };
         let mut first = [0];
@@ -180,7 +180,7 @@ impl Server {
     pub(crate) fn stop(mut self) {
         self.signal(libc::SIGTERM);
         let status = self.child.wait().expect("our own child");
-        assert!(status.success(), "it did not end well");
+        assert!(status.success(), "the server ended with an error");
     }
 
     /// The process id.

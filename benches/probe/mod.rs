@@ -43,7 +43,7 @@ impl Waits {
     }
 }
 
-/// Probes the server for as long as `meanwhile` runs. Returns its result as well.
+/// Probes the server for as long as `meanwhile` runs. Returns the waits and the result of `meanwhile`.
 pub(crate) fn probe_while<T>(server: &Server, meanwhile: impl FnOnce() -> T) -> (Waits, T) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `{{run BENCH}}` | the servers, the machine and the command of a bench |
 //! | `{{table NAME}}` | a table |
-//! | `{{plot NAME: QUANTITY}}` | a plot of one of its quantities |
+//! | `{{plot NAME: QUANTITY}}` | a plot of one quantity of a table |
 //! | `{{goals}}` | the goals, and which of them hold |
 //! | `{{instructions}}` | the stored counts of instructions |
 //! | `{{log_cost}}` | the instructions that the journal adds |

@@ -170,7 +170,7 @@ impl Goal {
         }
     }
 
-    /// The number in its worst case; `None` while one of its cases was not measured.
+    /// The number in its worst case; `None` if any of its cases was not measured.
     fn worst(&self, tables: &[&Table]) -> Option<f64> {
         let values = self.number.values(tables)?.into_iter();
         match self.bound {

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_are_what_the_flags_of_key_specs_say() {
+    fn rights_follow_the_flags_of_key_specs() {
         use Access::*;
         for access in [
             Read, Varying, Inspect, Note, Merge, DeleteIf, Overwrite, Create, Update, Modify, Insert, Remove, Take,

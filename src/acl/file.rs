@@ -139,7 +139,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn saved_users_are_read_back() {
         let table = CommandTable::new(&[TOY]);
         let text = b"user a on >x ~a* +get (%R~b* +get)\n\nuser default off\n";
         let users = read(text, "f", &table, false).expect("they are right");
@@ -152,7 +152,7 @@ mod tests {
     proptest! {
         /// Whatever rules were applied, a file with the resulting rules can be read back and means the same.
         #[test]
-        fn whatever_was_set_can_be_saved(
+        fn any_accepted_rules_can_be_saved(
             rules in prop::collection::vec(prop::sample::select(vec![
                 "on", "off", "nopass", ">x", "<x", "allkeys", "resetkeys", "~*", "~a*", "~", "~a)", "~(", "%R~*", "%W~*", "%RW~*",
                 "%R~", "&*", "&a", "&", "resetchannels", "allchannels", "+@all", "-@all", "+get", "-get", "+@read", "-@read",
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_line_is_named() {
+    fn every_wrong_line_is_reported() {
         let table = CommandTable::new(&[TOY]);
         let text = b"user a on\nbogus\nuser a off\nuser b +nonesuch\nuser c (~a";
         assert_eq!(

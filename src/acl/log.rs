@@ -148,7 +148,7 @@ mod tests {
     use crate::base::os::allocated::{apart, apart_bytes};
 
     #[test]
-    fn what_is_counted_is_what_is_held() {
+    fn the_counted_memory_equals_the_memory_held() {
         apart(|| {
             let mut log = AclLog::default();
             for number in 0..65 {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_that_are_alike_are_counted() {
+    fn equal_refusals_share_an_entry_with_a_count() {
         let case = |object: &str| Case {
             reason: Reason::Key,
             context: Context::Lua,
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn of_long_texts_the_beginning_is_kept() {
+    fn only_the_beginning_of_a_long_text_is_kept() {
         let long = || vec![b'k'; 1_000_000];
         let case =
             || Case { reason: Reason::Key, context: Context::Toplevel, object: long(), user: long(), client: long() };

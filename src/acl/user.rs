@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_show_themselves_in_few_words() {
+    fn rules_are_shown_in_their_shortest_form() {
         for (rules, shown) in [
             ("", "off sanitize-payload resetchannels -@all"),
             ("on;nopass;~*;&*;+@all", "on nopass sanitize-payload ~* &* +@all"),

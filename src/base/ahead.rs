@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_lies_ready_than_is_allowed() {
+    fn no_more_bytes_are_ready_than_allowed() {
         let (source, filled) = count(100);
         let mut ahead = Ahead::on_thread("ahead", 40, source).unwrap();
         for taken in 1..=50 {

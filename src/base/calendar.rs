@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn each_day_follows_upon_the_one_before() {
+    fn each_day_follows_the_day_before() {
         let mut before = date(-1_000_000);
         for days in -999_999..1_000_000 {
             let (year, month, day) = date(days);

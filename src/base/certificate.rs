@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_certificates() {
+    fn names_are_read_from_certificates() {
         let dns = SanType::DnsName("localhost".try_into().expect("plain letters"));
         let both = certificate(
             &[(DnType::OrganizationName, "a firm"), (DnType::CommonName, "alice")],
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_certificates() {
+    fn times_are_read_from_certificates() {
         let params = |from: (i32, u8, u8), until: (i32, u8, u8)| {
             let mut params = CertificateParams::default();
             params.not_before = rcgen::date_time_ymd(from.0, from.1, from.2);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_no_panic() {
+    fn damaged_certificates_cause_no_panic() {
         let whole = certificate(&[(DnType::CommonName, "alice")], &[uri("urn:app:alice")]);
         for at in 0..whole.len() {
             for byte in [0x00, 0x06, 0x30, 0x7f, 0x80, 0x84, 0xff] {

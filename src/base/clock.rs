@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_clock_is_of_this_century() {
+    fn the_system_clock_lies_in_this_century() {
         assert!(Clock::system().now_ms() > 1_700_000_000_000);
     }
 }

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_and_strange_things_become_short_and_plain() {
+    fn long_and_binary_texts_become_short_and_plain() {
         assert_eq!(of_text("it's\r\u{1b}ä"), "it's\\r\\u{1b}ä");
         assert_eq!(of_bytes(b"k\xff"), "k\\xff");
         assert_eq!(of_text(&"ä".repeat(1000)), "ä".repeat(100) + "...");

@@ -119,7 +119,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_elements() {
+    fn each_element_of_a_pattern_matches() {
         let yes: &[(&str, &str)] = &[
             ("", ""),
             ("*", "a"),

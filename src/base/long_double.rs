@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_as_redis_prints_them() {
+    fn sums_are_printed_as_by_redis() {
         for (a, b, sum) in [
             ("0.1", "0.2", "0.3"),
             ("10.50", "0.1", "10.6"),

@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn doubles_as_clients_send_them() {
+    fn doubles_are_read_as_clients_send_them() {
         for (text, value) in [
             ("3", 3.0),
             (".5", 0.5),
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn doubles_as_redis_8_writes_them() {
+    fn doubles_are_written_as_by_redis_8() {
         for (value, text) in [
             (3.0, "3"),
             (-0.0, "-0"),

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_as_asked_for() {
+    fn a_sample_has_the_requested_size() {
         let mut state = 7u64;
         let mut below = |n: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -157,7 +157,7 @@ mod tests {
 
     /// No message shows the name of an enum variant, as Debug output does.
     #[test]
-    fn alerts_and_certificates_are_told_in_words() {
+    fn alerts_and_certificates_are_described_in_words() {
         for alert in (0..=u8::MAX).map(AlertDescription::from) {
             let debug = format!("{alert:?}");
             assert!(!of(&Error::AlertReceived(alert)).contains(debug.split('(').next().unwrap_or(&debug)), "{debug}");

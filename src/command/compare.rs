@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_as_redis_publishes_them() {
+    fn digests_equal_those_that_redis_publishes() {
         let cases = [
             ("Hello world", "b6acb9d84a38ff74"),
             ("hello", "9555e8555c62dcfd"),

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_four_count_up_to_a_moment() {
+    fn all_four_forms_count_up_to_a_moment() {
         assert_eq!(Count::Seconds.until(2_500, 500), 2);
         assert_eq!(Count::Seconds.until(2_501, 500), 3);
         assert_eq!(Count::Milliseconds.until(2_501, 500), 2_001);
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn all_four_give_unix_milliseconds_or_overflow() {
+    fn all_four_forms_give_unix_milliseconds_or_overflow() {
         assert_eq!(Count::Seconds.deadline(2, 500), Some(2_500));
         assert_eq!(Count::Milliseconds.deadline(2, 500), Some(502));
         assert_eq!(Count::UnixSeconds.deadline(2, 500), Some(2_000));

@@ -598,7 +598,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_for_people() {
+    fn sizes_are_shown_in_readable_units() {
         let cases = [(0, "0B"), (1_023, "1023B"), (1_024, "1.00K"), (1_142_784, "1.09M"), (25_276_510_208, "23.54G")];
         for (bytes, text) in cases {
             assert_eq!(Human(bytes).to_string(), text);

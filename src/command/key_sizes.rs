@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_stands_for_all() {
+    fn sampled_counts_are_scaled_to_all_keys() {
         assert_eq!((budget(0, 10), budget(10, 10)), (0, 10));
         let all = 10 * KEY_SIZES_MAX_KEYS;
         assert_eq!((budget(0, all), budget(1, all), budget(all - 1, all)), (0, 1, KEY_SIZES_MAX_KEYS));

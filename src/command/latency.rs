@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_in_their_unit() {
+    fn ages_are_shown_in_a_fitting_unit() {
         for (seconds, text) in [(-1, "0s"), (0, "0s"), (59, "59s"), (60, "1m"), (7_200, "2h"), (200_000, "2d")] {
             assert_eq!(age(seconds), text);
         }

@@ -367,6 +367,6 @@ mod tests {
         assert_eq!(last, b"*1\r\n+<endsession>\r\n", "the last lines leave like a reply");
         let reply = out.as_bytes();
         assert!(reply.starts_with(b"-ERR the client of the debugger sent nothing"), "{}", reply.escape_ascii());
-        assert_eq!(reply.iter().filter(|&&byte| byte == b'\n').count(), 1, "what came behind it is not run");
+        assert_eq!(reply.iter().filter(|&&byte| byte == b'\n').count(), 1, "later requests are not run");
     }
 }

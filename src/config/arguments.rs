@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_of_redis() {
+    fn flags_are_read_in_the_forms_of_redis() {
         for (args, expected) in [
             (&["redis.conf", "--port", "7000"][..], &["file redis.conf", "<port> <7000>"][..]),
             (&["-", "--hz", "5"], &["input", "<hz> <5>"]),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_get_the_nearest() {
+    fn unknown_names_get_a_suggestion() {
         for (name, part) in [
             ("prot", "Did you mean port?"),
             ("max-clients", "Did you mean maxclients?"),

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_of_memory() {
+    fn units_of_memory_are_read() {
         for (text, bytes) in
             [("0", 0), ("12b", 12), ("1k", 1_000), ("1KB", 1_024), ("2Gb", 2 << 30), ("3m", 3_000_000), ("", 0)]
         {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn octal_speaks_octal() {
+    fn octal_values_are_read_and_shown_in_octal() {
         let mut mode = 0u32;
         let perm = octal(0, 0o777);
         assert_eq!(perm.set(&mut mode, &[b"750"], Origin::Load), Ok(()));

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn save_points_add_up_in_a_file_only() {
+    fn save_points_accumulate_only_in_a_file() {
         let mut points = Vec::new();
         SavePoints.set(&mut points, &[b"60", b"1"], Origin::Load).expect("a pair");
         SavePoints.set(&mut points, &[b"70 2"], Origin::Load).expect("a pair in one word");

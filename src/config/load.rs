@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_as_redis_takes_them() {
+    fn flags_are_read_as_by_redis() {
         let config = from_args(&[
             "tidegate",
             "--port",
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_as_redis_reads_it() {
+    fn the_file_is_read_as_by_redis() {
         let content =
             b"# comment\r\n\n  PORT 7000\t\r\nrequirepass \"a\\x41\\n\\\"b\"\nsave 60 1\nsave 70 2\nlogfile ''\n";
         let config = Config::from_text(content, "test").expect("all is right");

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_in_redis_words() {
+    fn refusals_use_the_words_of_redis() {
         let mut config = Config::default();
         let failed = |name: &str, why: &str| {
             Err(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"))
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn get_by_name_and_by_pattern() {
+    fn config_get_matches_names_and_patterns() {
         let config = Config::default();
         assert_eq!(get(&config, &["HZ"]), [("HZ".into(), "10".into())]);
         assert_eq!(get(&config, &["h?", "hz", "Hz"]), [("hz".into(), "10".into())]);
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn acts_are_done_once_and_in_order() {
+    fn effects_run_once_and_in_order() {
         let mut config = Config::default();
         let pairs = [
             ("loglevel", "debug"),
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_that_wait_for_data_are_refused_while_it_loads() {
+    fn parameters_that_need_the_data_are_refused_while_it_loads() {
         let setting = Setting { is_local: true, is_loading: true };
         let mut config = Config { enable_protected_configs: AllowFrom::Yes, ..Config::default() };
         assert!(matches!(config.set([(&b"dir"[..], &b"/"[..])], setting), Err(SetError::Loading)));
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_promise_too_much_are_refused() {
+    fn values_that_the_server_cannot_honour_are_refused() {
         let refused = |line: &str| match Config::from_text(line.as_bytes(), "test") {
             Err(error) => error.to_string(),
             Ok(_) => String::new(),
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_promise_too_much_cause_warnings() {
+    fn values_that_the_server_cannot_honour_cause_warnings() {
         let mut config = Config::default();
         set(&mut config, &[("latency-tracking", "yes"), ("list-compress-depth", "1")]).expect("both are known");
         let warnings = config.warnings();

@@ -192,11 +192,11 @@ mod tests {
         assert_eq!(rewritten(old, &[("timeout", "7")]), format!("{old}{added}"));
         assert_eq!(rewritten(&format!("{old}{added}"), &[("timeout", "7"), ("hz", "20")]), format!("{old}{added}"));
         assert_eq!(rewritten("", &[]), "");
-        assert_eq!(rewritten("hz 20", &[("hz", "10")]), "hz 10\n", "a default that the file says is still said");
+        assert_eq!(rewritten("hz 20", &[("hz", "10")]), "hz 10\n", "a default stated in the file stays stated");
     }
 
     #[test]
-    fn several_lines_of_a_parameter_become_those_it_needs() {
+    fn repeated_lines_of_a_parameter_are_reduced_to_the_needed_ones() {
         let old = "save 60 1\nhz 20\nsave 70 2\n";
         assert_eq!(rewritten(old, &[]), old);
         assert_eq!(rewritten(old, &[("save", "60 1 5 6")]), "save 60 1\nsave 5 6\nhz 20\n");
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_users_are_those_of_the_users() {
+    fn user_lines_match_the_users() {
         let old = "user ann on nopass ~* &* +@all\nhz 20\nuser bob off\n";
         let users = ["user ann on nopass ~* &* +@all", "user eve on >x"].map(|line| line.as_bytes().to_vec());
         let config = Config::from_text(old.as_bytes(), "test").expect("the file is right");
@@ -274,7 +274,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_written_file_has_the_present_values(
+        fn the_written_file_has_the_current_values(
             old in proptest::collection::vec(proptest::sample::select(vec![
                 "# a comment", "", "hz 20", "HZ 5", "save 60 1", "save \"\"", "save 1 2 3 4",
                 "requirepass \"a \\\" b\"",

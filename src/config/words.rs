@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_and_quotes() {
+    fn words_and_quotes_are_split() {
         let split = |line: &str| {
             split_line(line.as_bytes())
                 .map(|words| words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect::<Vec<_>>())

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_no_data_is_not_taken_for_none() {
+    fn incomplete_data_is_not_taken_for_an_empty_folder() {
         let folder = tempfile::tempdir().unwrap();
         let aof = folder.path().join(AOF_DIR);
         fs::create_dir(&aof).unwrap();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_with_two_kinds_is_not_guessed_at() {
+    fn a_folder_with_two_kinds_of_data_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         assert_eq!(of_server(path).unwrap(), None);
@@ -311,7 +311,10 @@ mod tests {
         fs::write(path.join(AOF_DIR).join("appendonly.aof.manifest"), "file x.aof seq 1 type i\n").unwrap();
         let error = Files::at(path).unwrap_err().to_string();
         assert!(error.contains("dump.rdb and ") && error.contains("name one of them"), "{error}");
-        assert!(Files::at(&path.join(AOF_DIR)).unwrap_err().to_string().contains("x.aof"), "it is not there");
+        assert!(
+            Files::at(&path.join(AOF_DIR)).unwrap_err().to_string().contains("x.aof"),
+            "the file that the manifest names is missing"
+        );
         fs::write(path.join(AOF_DIR).join("x.aof"), "").unwrap();
         assert_eq!(Files::at(&path.join(AOF_DIR)).unwrap().paths(), [path.join(AOF_DIR).join("x.aof")]);
     }
@@ -333,7 +336,7 @@ mod tests {
         fs::create_dir(&log).unwrap();
         fs::write(log.join("a b.manifest"), "file \"a b\" seq 1 type b\nfile 1 seq 1 type i\n").unwrap();
         fs::write(log.join("1"), "").unwrap();
-        assert_eq!(paths(), Some(vec![path.join("a b"), log.join("1")]), "an upgrade that was interrupted");
+        assert_eq!(paths(), Some(vec![path.join("a b"), log.join("1")]), "the state after an interrupted upgrade");
         fs::rename(path.join("a b"), log.join("a b")).unwrap();
         fs::write(path.join("a b"), "something else").unwrap();
         assert_eq!(paths(), Some(vec![log.join("a b"), log.join("1")]));

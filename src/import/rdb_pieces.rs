@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn no_piece_counts_for_less_than_it_holds_or_than_a_slice() {
+    fn each_piece_counts_for_at_least_its_contents_and_one_slice() {
         let slice = BULK_SLICE_BYTES;
         let library = |bytes: usize| [&[0xf5, 0x80], &(bytes as u32).to_be_bytes()[..], &vec![b'x'; bytes]].concat();
         let hint = [0xfb, 1, 0];

@@ -534,7 +534,7 @@ mod tests {
 
     /// Run under Miri, which finds leaks and double frees.
     #[test]
-    fn entries_free_what_they_own() {
+    fn entries_free_the_memory_that_they_own() {
         let mut entries = Entries::default();
         let rng = &mut Rng::seeded(3);
         let slots: Vec<Slot> = (0..30).map(|_| entries.insert(&key(rng), value(rng).into(), NEVER, 0)).collect();

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn reclaiming_goes_in_slices() {
+    fn expired_keys_are_reclaimed_in_slices() {
         let mut ks = keyspace(0);
         (0..100u8).for_each(|i| put_until(&mut ks, &[i], 10 + i64::from(i % 2)));
         at(&mut ks, 10);
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_goes_in_slices_and_holds_nothing_up() {
+    fn a_sweep_runs_in_slices_and_delays_nothing() {
         const KEYS: u32 = 100_000;
         let mut ks = keyspace(0);
         for i in 0..KEYS {

@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(bench.seen(0, read(b"other")), 0);
         assert_eq!(bench.seen(0, |ks| ks.find(1, b"new")), 0, "in another database");
         assert_eq!(bench.seen(0, |ks| [b"new".as_slice(), b"old"].map(|key| ks.find(0, key))), new);
-        assert_eq!(bench.seen(new, read(b"new")), 0, "it can't be lost any more");
+        assert_eq!(bench.seen(new, read(b"new")), 0, "a durable change needs no wait");
         assert_eq!(bench.seen(new, read(b"gone")), gone);
         let again = bench.change(new, |ks| ks.put(0, b"old", b"w"));
         assert_eq!(bench.seen(gone, read(b"old")), again);
@@ -268,7 +268,10 @@ mod tests {
         bench.ks.begin_fence(Lsn::NONE, Lsn::new(first));
         bench.ks.put(0, &other, b"");
         bench.ks.mark_in_flight(Lsn::new(first + 1));
-        assert!(bench.seen(0, |ks| ks.find(0, &0u64.to_be_bytes())) >= first, "others still wait for it");
+        assert!(
+            bench.seen(0, |ks| ks.find(0, &0u64.to_be_bytes())) >= first,
+            "readers still wait for the other changes"
+        );
     }
 
     #[test]
@@ -286,7 +289,7 @@ mod tests {
             bench.ks.fence().get()
         };
         assert_eq!([fence_behind(None, b"none"), fence_behind(None, b"others")], [0, others]);
-        assert_eq!(fence_behind(None, b"none"), others, "the replies before it wait for that");
+        assert_eq!(fence_behind(None, b"none"), others, "earlier replies wait for the change");
         let own = others + 1;
         assert_eq!([Some(own), None, None].map(|change| fence_behind(change, b"others")), [own; 3]);
         assert_eq!([bench.seen(0, |ks| ks.find(0, b"none")), bench.seen(0, |ks| ks.find(0, b"own"))], [0, own]);
@@ -363,7 +366,7 @@ mod tests {
         let first = bench.change(0, |ks| ks.put(0, b"k", b"v"));
         bench.ks.give_back_scratch(Lsn::NONE);
         bench.ks.give_back_scratch(Lsn::NONE);
-        assert_eq!(places(&bench), IN_FLIGHT_PLACES, "it may still be lost");
+        assert_eq!(places(&bench), IN_FLIGHT_PLACES, "the change may still be lost");
         let second = bench.change(first, |ks| ks.put(0, b"k", b"w"));
         bench.ks.give_back_scratch(Lsn::new(second));
         assert_eq!(places(&bench), IN_FLIGHT_PLACES, "there was a change since the last look");
@@ -376,7 +379,7 @@ mod tests {
 
     /// Compared with the Lsns of all keys, no reader waits too briefly, and few wait in vain.
     #[test]
-    fn no_reader_that_must_wait_is_let_through() {
+    fn no_reader_skips_a_required_wait() {
         let mut bench = Bench::new();
         let mut rng = Rng::seeded(3);
         let mut changed = std::collections::HashMap::new();

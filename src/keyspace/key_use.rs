@@ -234,7 +234,7 @@ mod tests {
         at(&mut ks, start_ms + 5_000 * MINUTE_MS);
         assert_eq!(counter(&ks), Some(0));
         ks.set_idle(0, slot, 10);
-        assert_eq!(counter(&ks), Some(0), "that is not kept");
+        assert_eq!(counter(&ks), Some(0), "the idle time is not kept");
     }
 
     #[test]

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_keys_should_be_keys() {
+    fn arguments_in_keys_should_be_keys() {
         for (text, wanted) in [
             ("return redis.call('set', KEYS[1], KEYS[2])", "1:key-as-argument"),
             ("redis.call('get', KEYS[2])\nreturn redis.call('set', KEYS[1], KEYS[2])", ""),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_on_redis_is_told() {
+    fn differences_from_redis_are_reported() {
         const DIFFERS: &str = "1:differs-on-redis";
         for (text, wanted) in [
             ("return server.call('get', KEYS[1])", DIFFERS),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_texts_end() {
+    fn linting_hostile_texts_ends() {
         let nested = format!("return {}1{}", "f(".repeat(150), ")".repeat(150));
         let chain = format!("return KEYS{}", "[1]".repeat(50_000));
         let functions = "local function f(a) return f(a) end\n".repeat(3_000);

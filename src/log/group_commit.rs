@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn in_place_is_durable_at_once_and_handed_over_with_the_next_step() {
+    fn units_in_place_are_durable_at_once_and_others_with_the_next_step() {
         let disk = SimDisk::new(1);
         let log = open(&disk, SyncPolicy::Always);
         commit(&log, 1..=1, Commit::InPlace);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_that_lie_ready_can_be_given_back() {
+    fn spare_buffers_can_be_given_back() {
         let log = open(&SimDisk::new(1), SyncPolicy::Always);
         let back = log.commit(tail(Vec::with_capacity(10_000), Lsn::FIRST, &[b"x"]), Commit::InPlace);
         log.commit(tail(back, Lsn::new(2), &[b"y"]), Commit::HandOver);
@@ -474,7 +474,7 @@ mod tests {
             log.do_chore();
             assert!(lsn < 100);
         }
-        assert_eq!((log.state(), counters(&log)), (State::Full, (lsn, lsn)), "early: all of it is durable");
+        assert_eq!((log.state(), counters(&log)), (State::Full, (lsn, lsn)), "early, when every unit is durable");
         // Units that were already on their way still fit, until no room is left; then they wait.
         while log.backlog_bytes() == 0 {
             lsn += 1;
@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_is_filled_while_the_log_moves_on_comes_behind_all_that_it_moves_to() {
+    fn a_segment_filled_while_the_journal_moves_on_follows_all_newer_ones() {
         let (disk, log) = log_of_large_segments();
         assert!(log.do_chore() && !log.shared.segments().has_prepared(), "there is more than one piece to be filled");
         (11..=40).for_each(|lsn| commit(&log, lsn..=lsn, Commit::InPlace));
@@ -647,7 +647,7 @@ mod tests {
         while !disk.trace(began).iter().any(|event| event.operation == "rename") {
             assert!(log.do_chore());
         }
-        assert!(log.shared.segments().has_prepared(), "it was not filled for nothing");
+        assert!(log.shared.segments().has_prepared(), "the filled segment is used");
         (41..=80).for_each(|lsn| commit(&log, lsn..=lsn, Commit::InPlace));
         assert_eq!(log.segments(), moved_to + 1);
         drop(log);
@@ -657,7 +657,7 @@ mod tests {
 
     /// After a cut, each operation fails once, in turn.
     #[test]
-    fn unneeded_files_that_can_not_be_removed_are_left_for_later() {
+    fn unneeded_files_that_cannot_be_removed_are_left_for_later() {
         let mut left = 0;
         for operation in 0..40 {
             let disk = SimDisk::new(operation);

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn every_waiter_waits_until_the_end() {
+    fn every_waiter_is_notified_at_the_end() {
         let (end, goes_on) = channel::<()>();
         let ending = Platform::default().begin_or_do("test", move || _ = goes_on.recv());
         let waiting = [(); 2].map(|()| {

@@ -475,7 +475,7 @@ mod tests {
         disk.truncate(&path, size - 1);
         assert!(matches!(read(&disk), Err(LogError::Snapshot { damage: SnapshotDamage::NoEnd, .. })));
         disk.remove(&path).unwrap();
-        assert!(matches!(read(&disk), Err(LogError::Missing { lsn: Lsn::FIRST, .. })), "no snapshot at all");
+        assert!(matches!(read(&disk), Err(LogError::Missing { lsn: Lsn::FIRST, .. })), "no snapshot is left");
     }
 
     /// The power may fail while the files that the snapshot has replaced are being recycled.

@@ -936,7 +936,7 @@ mod tests {
     }
 
     #[test]
-    fn recovery_that_can_not_write_says_so_and_changes_nothing() {
+    fn recovery_that_cannot_write_says_so_and_changes_nothing() {
         let disk = written(3);
         for operation in 0..10 {
             disk.set_faults(Faults { fail_at: Some(disk.operations() + operation), ..Faults::default() });

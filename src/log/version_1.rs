@@ -36,7 +36,7 @@ fn segment_path(number: u64) -> PathBuf {
 
 /// Two starts: three units in two blocks, a kill, another unit, a clean end.
 #[test]
-fn it_is_written_as_it_was_defined() {
+fn journals_are_written_as_version_1_defines() {
     let disk = SimDisk::new(0);
     let open = || -> Log {
         let options = Options { first_segment_bytes: HEADER_BYTES + 512, ..Options::default() };
@@ -57,7 +57,7 @@ fn it_is_written_as_it_was_defined() {
 }
 
 #[test]
-fn it_is_read_for_ever() {
+fn version_1_journals_can_still_be_read() {
     let disk = SimDisk::new(0);
     drop(recovery(&disk, 0));
     for (number, bytes) in (1..).zip(FILES) {
@@ -93,7 +93,7 @@ fn snapshots() -> [(Lsn, Vec<Vec<u8>>); 2] {
 
 /// The compressed bytes of the second one are up to the library, which may improve one day.
 #[test]
-fn a_snapshot_is_written_as_it_was_defined() {
+fn snapshots_are_written_as_version_1_defines() {
     let directory = directory(&SimDisk::new(0));
     let [(lsn, units), _] = snapshots();
     let done = take(SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin(7)), &units, lsn.get());
@@ -103,7 +103,7 @@ fn a_snapshot_is_written_as_it_was_defined() {
 }
 
 #[test]
-fn a_snapshot_is_read_for_ever() {
+fn version_1_snapshots_can_still_be_read() {
     let directory = directory(&SimDisk::new(0));
     for (bytes, (lsn, expected)) in SNAPSHOTS.into_iter().zip(snapshots()) {
         directory.disk().create(&directory.snapshot(lsn)).unwrap().write_at(bytes, 0).unwrap();

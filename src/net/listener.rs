@@ -379,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handshakes_have_a_measure_of_their_own() {
+    fn handshakes_have_a_limit_of_their_own() {
         let config =
             Config { max_new_connections_per_cycle: 7, max_new_tls_connections_per_cycle: 3, ..Config::default() };
         let tcp = |security| Place::Tcp("*".to_owned(), 1, security).accepted_in_turn(&config);

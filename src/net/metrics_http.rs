@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_taken_apart() {
+    fn requests_are_parsed() {
         for (head, path) in [
             ("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", Ok("/metrics")),
             ("GET /ready?verbose HTTP/1.0\r\n\r\n", Ok("/ready")),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_given_up_waits_no_more() {
+    fn a_client_that_hung_up_is_not_waited_for() {
         let questions = Questions::default();
         assert_eq!(questions.ask(Duration::ZERO), None, "there is no engine");
         assert!(questions.waiting().is_empty());

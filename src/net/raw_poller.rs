@@ -242,7 +242,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn who_has_sent_something_or_ended_is_told_by_its_place() {
+    fn sockets_with_input_or_an_end_are_reported_by_position() {
         let mut pairs: Vec<_> = (0..5).map(|_| UnixStream::pair().expect("a pair of sockets")).collect();
         for at in [1, 4] {
             (&pairs[at].1).write_all(b"x").expect("there is room for a byte");

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_nothing_to_read_is_told_once_that_there_is_something() {
+    fn an_idle_reader_is_notified_once_of_new_input() {
         let (relay, mut peer) = pair();
         let (mut chunk, mut input) = ([0; 16], [0; 16]);
         assert_eq!((kind(relay.read(&mut input).0), relay.has_incoming()), (Some(ErrorKind::WouldBlock), false));
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_the_end_is_read_before_it() {
+    fn bytes_before_the_end_are_read_before_it() {
         for has_ended in [false, true] {
             let (relay, mut peer) = pair();
             let (mut chunk, mut input) = ([0; 4], [0; 16]);
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_received_than_there_is_room_for() {
+    fn no_more_bytes_are_received_than_fit() {
         let (relay, mut peer) = pair();
         let (mut chunk, mut input) = (vec![0; READ_CHUNK_BYTES], vec![0; READ_CHUNK_BYTES]);
         let mut sent = 0;
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_sent_in_order_whoever_sends_it() {
+    fn bytes_are_sent_in_order_from_either_thread() {
         let (relay, peer) = pair();
         let at_once = |bytes: &[u8]| relay.send_or_leave(&[IoSlice::new(bytes)], |socket| socket.send(bytes)).ok();
         let mut spare = Vec::new();
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_room_is_told_when_there_is_some() {
+    fn a_writer_without_room_is_notified_when_there_is_some() {
         let (relay, peer) = pair();
         let mut spare = Vec::new();
         let (mut written, mut got) = (0, Vec::new());
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_until_all_is_sent_is_told_that() {
+    fn a_waiter_is_notified_when_everything_is_sent() {
         let (relay, peer) = pair();
         let mut spare = Vec::new();
         assert!(relay.is_sent());
@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_together_hold_much_each_holds_little() {
+    fn each_relay_holds_little_when_all_hold_much() {
         let (relay, mut peer) = pair();
         let mut chunk = vec![0; READ_CHUNK_BYTES];
         relay.total.store(RELAY_TOTAL_BYTES + 1, Ordering::Relaxed);
@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_to_nobody_is_told_that() {
+    fn writing_to_a_closed_peer_fails() {
         let (relay, peer) = pair();
         drop(peer);
         assert_eq!(relay.write(b"a").ok(), Some(1));
@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_posted_once_until_it_was_looked_at() {
+    fn a_relay_is_posted_once_until_it_is_processed() {
         let (relay, _peer) = pair();
         assert_eq!([relay.begin_post(), relay.begin_post()], [true, false]);
         relay.end_post();

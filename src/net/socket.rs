@@ -327,7 +327,7 @@ mod tests {
     const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
     #[tokio::test]
-    async fn what_comes_after_all_was_read_is_heard_of() {
+    async fn input_after_everything_was_read_is_noticed() {
         for (mut socket, peer) in pairs() {
             // Fewer bytes than there is room for; exactly as many; then none that tokio knows of.
             for most in [9, 3, 1] {
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_fit_is_sent_when_there_is_room() {
+    async fn bytes_that_do_not_fit_are_sent_when_there_is_room() {
         for (mut socket, peer) in pairs() {
             let bytes = vec![b'x'; 100_000];
             let mut sent = 0;
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn few_bytes_beyond_full_packets_are_left_for_what_follows() {
+    async fn a_few_bytes_beyond_full_packets_wait_for_more() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let most = SEND_REST_MAX_BYTES;

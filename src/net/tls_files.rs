@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn openssl_lists_of_ciphers() {
+    fn openssl_lists_of_ciphers_are_read() {
         let all = chosen("").expect("all of them");
         assert_eq!(all.len(), 6);
         for same in ["DEFAULT", "DEFAULT:-AES128-SHA256", "HIGH:!aNULL:!MD5", "ECDHE", "DEFAULT:DEFAULT"] {
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn suites_and_protocols_by_name() {
+    fn suites_and_protocols_are_found_by_name() {
         assert_eq!(suites_1_3(b"").map(|suites| suites.len()).ok(), Some(3));
         let one = suites_1_3(b"TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256").expect("both are known");
         assert_eq!(one, [SUITES_1_3[2].1, SUITES_1_3[1].1]);

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_sessions_go_first() {
+    fn the_oldest_sessions_are_dropped_first() {
         let sessions = TlsSessions::new(3, 300);
         (1..=5).for_each(|key| put(&sessions, key));
         assert_eq!([1, 2, 3, 5].map(|key| sessions.get(&[key]).is_some()), [false, false, true, true]);

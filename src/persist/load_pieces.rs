@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn effects_that_need_what_is_there_stay_in_runs_between_the_keys_of_their_unit() {
+    fn effects_that_need_existing_data_stay_in_runs_between_the_keys_of_their_unit() {
         let put = |key| Effect::Put { key, value: b"v" };
         let set = |field| Effect::HashSet { key: b"h", field, value: b"v" };
         let expire = || Effect::ExpireAt { key: b"a", at_ms: 9 };
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_a_log_are_of_one_size_and_miss_and_repeat_nothing() {
+    fn pieces_of_a_journal_are_of_one_size_and_complete() {
         let disk = SimDisk::new(1);
         let (blocks, unit_bytes) = write_log(&disk);
         let mut source = LoadPieces::new(Restore::open(directory(&disk)).unwrap(), LOAD_PIECE_BYTES);
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_takes_little_more_than_it_may_however_short_its_effects_are() {
+    fn a_piece_barely_exceeds_its_limit_however_short_its_effects() {
         const PIECE_BYTES: usize = 50_000;
         for key in [&[b'k'; 2_000][..], b"k"] {
             // Each effect repeats the key, in one byte, and creates another key of that name or is stored with it.
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_piece_of_a_log_guesses_from_what_it_holds_how_many_keys_are_to_come() {
+    fn the_first_piece_of_a_journal_estimates_the_number_of_keys_from_its_content() {
         // Each unit sets its own key, in two databases, or all units set the same key.
         let guess = |is_other: fn(u64) -> u64| {
             let mut piece = Piece::default();
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_piece_of_a_log_guesses_only_if_there_is_another_one() {
+    fn the_first_piece_of_a_journal_estimates_only_if_another_one_follows() {
         let disk = SimDisk::new(1);
         write_log(&disk);
         for (piece_bytes, guesses) in [(LOAD_PIECE_BYTES, true), (usize::MAX, false)] {

@@ -643,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_can_not_be_read_to_its_end_ends_it() {
+    fn an_unreadable_unit_ends_the_export() {
         let disk = SimDisk::new(1);
         let exported = export_of(&disk, &[unit("a"), unit("b")]).run(&AtomicBool::new(false)).unwrap();
         assert_eq!((exported.keys, &*exported.path), (2, Path::new("/dump.rdb")));
@@ -655,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn it_gives_up_at_any_moment_when_the_log_needs_the_space() {
+    fn an_export_gives_up_at_any_moment_when_the_journal_needs_the_space() {
         let asked = Arc::<AtomicUsize>::default();
         let run = |stays_well: usize| {
             let disk = SimDisk::new(3);
@@ -667,7 +667,7 @@ mod tests {
         };
         assert!(matches!(run(usize::MAX), (Ok(2), names) if names == ["dump.rdb"]));
         let all = asked.load(Ordering::Relaxed);
-        assert!(all >= 3, "once for each reading, and before it takes its place");
+        assert!(all >= 3, "the check runs at each read and before the rename");
         for moment in 0..all {
             let (outcome, names) = run(moment);
             assert!(matches!(outcome, Err(ExportError::LogFirst)), "{moment}");
@@ -676,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_change_behind_their_copies_are_held_a_part_at_a_time() {
+    fn keys_changed_after_their_copies_are_held_one_part_at_a_time() {
         let set = |key: usize, value: &[u8]| {
             let mut effects = EffectWriter::default();
             effects.write(0, &Effect::SetText { key: format!("key:{key}").as_bytes(), value });
@@ -703,7 +703,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_value_count_for_its_key_though_others_change_between_them() {
+    fn parts_of_a_value_count_for_its_key_even_if_others_change_between_them() {
         let part = |fresh: bool, bytes: usize| {
             let steps = unit_of(&[Effect::HashSet { key: b"", field: &[b'f'; 9], value: &vec![b'v'; bytes] }]);
             unit_of(&[Effect::Part { fresh, layout: Layout::Large, steps: &steps }])
@@ -733,7 +733,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keys_take_is_told_of_all_and_of_those_that_change_by_the_same_measure() {
+    fn memory_of_all_keys_and_of_changing_keys_is_measured_alike() {
         let key = |key: usize| format!("key:{key}").into_bytes();
         let mut units: Vec<_> = (0..1_000)
             .map(|number| (UnitOrigin::Snapshot, unit_of(&[Effect::Put { key: &key(number), value: b"" }])))
@@ -762,14 +762,14 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_made_together_that_may_be_held_together() {
+    fn classes_that_fit_together_are_made_together() {
         assert_eq!(groups(&[0, 3, 4, 0, 5, 9, 1], 8), [1..3, 4..5, 5..6, 6..7]);
         assert_eq!(groups(&[2, 0, 0, 6, 1], 8), [0..4, 4..5]);
         assert!(groups(&[0, 0], 8).is_empty());
     }
 
     #[test]
-    fn keys_between_which_values_were_carried_stand_for_each_other() {
+    fn keys_linked_by_moved_values_are_grouped() {
         let mut links = Links::default();
         for (one, other) in [(7, 9), (3, 4), (9, 7), (4, 9), (5, 5)] {
             links.join(one, other);

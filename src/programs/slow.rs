@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_what_is_held_and_given_back() {
+    fn the_counted_memory_equals_the_memory_held_and_is_given_back() {
         let (step, mut clock_is_set) = (argv(&["GET", "a", "b"]), slow(0, 100));
         end(&mut clock_is_set, 1);
         apart(|| {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clients_name_is_kept_abridged() {
+    fn a_long_client_name_is_kept_abridged() {
         let mut slow = slow(0, 4);
         let command = argv(&["FCALL", "f", "0"]);
         slow.end(u64::MAX, 0, || (b"f", command.as_argv(), ("".into(), vec![b'n'; 1_000_000].into())));

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_begins_anew_with_its_next_program() {
+    fn a_slot_starts_from_zero_with_its_next_program() {
         let mut stats = ScriptStats::default();
         let (first, second, other) = (Handle::for_tests(3, 1), Handle::for_tests(3, 2), Handle::for_tests(1, 9));
         stats.count(first, 1_000, 5);
@@ -151,18 +151,22 @@ mod tests {
         assert!(stats.of(second).is_none() && stats.of(other).is_none());
         stats.count(second, 1_000, 9);
         assert_eq!((stats.of(first).is_none(), stats.of(second).unwrap().calls), (true, 1));
-        assert_eq!((stats.totals(), stats.kills, stats.rollbacks), ((3, 1), 1, 0), "what is gone has been");
+        assert_eq!(
+            (stats.totals(), stats.kills, stats.rollbacks),
+            ((3, 1), 1, 0),
+            "the totals include programs that are gone"
+        );
         stats.reset();
         assert_eq!((stats.totals(), stats.of(second).is_none()), ((0, 0), true));
     }
 
     #[test]
-    fn what_is_gone_is_kept_of_no_more_programs_than_there_are() {
+    fn statistics_of_gone_programs_are_bounded_by_the_number_of_programs() {
         let mut stats = ScriptStats::default();
         let programs = [5, 900, 7].map(|slot| Handle::for_tests(slot, 1));
         programs.iter().for_each(|&program| stats.count(program, 1_000, 5));
         stats.forget_gone(3, programs[..1].iter().copied());
-        assert!(programs.iter().all(|&program| stats.of(program).is_some()), "there is one for each");
+        assert!(programs.iter().all(|&program| stats.of(program).is_some()), "each program has statistics");
         let left = [Handle::for_tests(5, 1), Handle::for_tests(7, 2)];
         stats.forget_gone(left.len(), left.into_iter());
         assert_eq!(programs.map(|program| stats.of(program).map(|of| of.calls)), [Some(1), None, None]);

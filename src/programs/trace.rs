@@ -67,7 +67,7 @@ mod tests {
             trace.note(command.as_argv(), &reply, 1, b"");
         }
         trace.note(command.as_argv(), b"", 1, b"");
-        assert!(!trace.note(command.as_argv(), b"", 1, b""), "nor is there room for what comes later");
+        assert!(!trace.note(command.as_argv(), b"", 1, b""), "later entries find no room either");
         assert_eq!((trace.steps.len(), trace.omitted), (1, 4), "nothing is left out from the middle");
     }
 

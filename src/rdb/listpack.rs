@@ -233,7 +233,7 @@ mod tests {
         for cut in (0..bytes.len()).step_by(97) {
             assert_eq!(read(&bytes[..cut]), Err(Corrupt));
         }
-        assert_eq!(read(&Writer::new().finish()), Err(Corrupt), "nothing is in it");
+        assert_eq!(read(&Writer::new().finish()), Err(Corrupt), "a listpack without entries is refused");
     }
 
     /// An entry of two bytes, which a packed string can repeat for almost nothing, takes 24 bytes in the list.

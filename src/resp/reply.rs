@@ -688,7 +688,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_string_fits_behind_earlier_replies_of_a_pipeline() {
+    fn the_longest_string_fits_after_earlier_replies_of_a_pipeline() {
         let mut reply = Reply::new(Form::Resp2);
         for longest in [REPLY_MAX_BYTES, 3 * REPLY_MAX_BYTES, 1 << 20, usize::MAX] {
             reply.fit_longest(longest);

@@ -327,7 +327,7 @@ pub(crate) mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn rings_as_long_as_a_run_goes_on() {
+    fn the_alarm_rings_until_a_run_ends() {
         let runs = Arc::<Runs>::default();
         let (watch, rings) = watched(&runs);
         for _ in 0..3 {
@@ -347,7 +347,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn rings_for_a_run_that_did_not_wake_the_watch() {
+    fn the_alarm_rings_for_a_run_that_did_not_wake_the_watch() {
         let runs = Arc::<Runs>::default();
         let (watch, rings) = watched(&runs);
         wait_until_asleep(&runs);
@@ -358,7 +358,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn signals_that_were_blocked_come_through() {
+    fn blocked_signals_are_delivered() {
         let mut signals = MaybeUninit::uninit();
         // SAFETY: the set is emptied before it is used.
         unsafe {

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_room_of_functions_that_are_gone_is_given_back() {
+    fn the_memory_of_deleted_functions_is_given_back() {
         let names: Vec<String> = (0..1_000).map(|number| format!("f{number}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut all = Libraries::new(1);

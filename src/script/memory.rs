@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_too_much_dies_and_gives_it_back() {
+    fn a_script_that_takes_too_much_is_ended_and_its_memory_freed() {
         let mut vm = limited();
         let before = vm.memory_bytes();
         let many = "local s = ('x'):rep(1e6) local t = {} for i = 1, 1000 do t[i] = s end ";
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn what_scripts_leave_is_collected_in_slices() {
+    fn garbage_of_scripts_is_collected_in_slices() {
         let mut vm = vm();
         let before = vm.memory_bytes();
         for script in [
@@ -534,12 +534,12 @@ mod tests {
             let mut slices = 1;
             while vm.ctx.memory.tidy(one_step()) {
                 slices += 1;
-                assert!(slices < 1_000_000, "{script}: it comes to no end");
+                assert!(slices < 1_000_000, "{script}: the collection does not end");
             }
             assert!(slices > 10, "{script}: {slices}");
             assert!(!vm.is_littered() && vm.memory_bytes() < before + (1 << 17), "{script}: {}", vm.memory_bytes());
             assert_eq!(eval(&mut vm, &mut Toy::default(), Form::Resp2, "return 1"), ":1\\r\\n");
-            assert!(!vm.is_littered(), "what a short script leaves is no litter");
+            assert!(!vm.is_littered(), "a short script leaves no litter");
         }
     }
 
@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compiled_and_loaded_counts() {
+    fn compiled_and_loaded_code_counts() {
         let mut vm = limited();
         let huge = format!("return {{{}}}", "{1},".repeat(1_000_000));
         assert_eq!(vm.compile(huge.as_bytes()), Err(ScriptError::TooLarge));
@@ -613,7 +613,7 @@ mod tests {
         assert_eq!(run(0), ":20000000\\r\\n");
         assert!(run(LIMIT).starts_with("-ERR Script used more"));
         assert_eq!(run(64 << 20), ":20000000\\r\\n");
-        assert!(run(1).starts_with("-ERR"), "compiling it takes more");
+        assert!(run(1).starts_with("-ERR"), "compiling the script takes more memory");
         assert_eq!(run(0), ":20000000\\r\\n");
     }
 }

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_whose_places_are_the_same_are_all_found() {
+    fn names_with_colliding_hashes_are_all_found() {
         let mut names = Names::NONE;
         // From the last slot on, so that the search wraps around.
         let address = |number: usize| ((SLOTS - 1) << 5) + number * (SLOTS << 5);

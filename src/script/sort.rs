@@ -160,7 +160,7 @@ mod tests {
     use crate::resp::reply::Form;
 
     #[test]
-    fn sorts_and_asks_meanwhile() {
+    fn sorting_checks_for_the_end_of_the_run() {
         let mut vm = vm();
         let fill = "local t, x = {}, 1 for i = 1, 50000 do x = x * 16807 % 2147483647 t[i] = x % 1000 end ";
         let check =

@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_from_eval_have_so_many_bytes() {
+    fn texts_from_eval_have_a_limit_on_their_bytes() {
         let mut store = Store::new(1);
         put(&mut store, "return 'bundled'", Origin::Bundled);
         put(&mut store, "return 'loaded'", Origin::Loaded);
@@ -418,12 +418,12 @@ mod tests {
         assert!(store.use_script(&sha1_hex(b"a = 1")).is_some());
         assert_eq!(evicted(&mut store, 14), ["b = 2"]);
         put(&mut store, "d = 'one that is longer than all'", Origin::Eval);
-        assert_eq!(evicted(&mut store, 14), ["c = 3", "a = 1"], "the last one stays");
+        assert_eq!(evicted(&mut store, 14), ["c = 3", "a = 1"], "the newest text stays");
         put(&mut store, "e = 5", Origin::Eval);
         assert_eq!(evicted(&mut store, 14), ["d = 'one that is longer than all'"]);
         assert_eq!(store.renew(&sha1_hex(b"e = 5"), Origin::Loaded), Some(true));
         put(&mut store, "f = 6", Origin::Eval);
-        assert_eq!(evicted(&mut store, 5), [""; 0], "what is loaded does not count");
+        assert_eq!(evicted(&mut store, 5), [""; 0], "loaded scripts do not count");
         assert_eq!((store.len(), store.cached_len()), (4, 3));
     }
 }

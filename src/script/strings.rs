@@ -531,7 +531,7 @@ mod tests {
     use crate::resp::reply::Form;
 
     #[test]
-    fn formats_do_the_same_whether_they_are_looked_at_closely_or_not() {
+    fn both_paths_of_format_give_the_same_result() {
         let mut vm = vm();
         let mut run = |format: &str, argument: &str| {
             let script = format!(

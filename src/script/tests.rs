@@ -125,7 +125,7 @@ pub(super) fn transcribed_scripts() -> Vec<String> {
 }
 
 #[test]
-fn answers_equal_those_of_redis() {
+fn replies_equal_those_of_redis() {
     let mut failures = Vec::new();
     let mut count = 0;
     for cases in transcripts() {
@@ -244,7 +244,7 @@ fn globals_are_those_of_redis() {
 }
 
 #[test]
-fn a_killed_script_ends_whatever_it_catches() {
+fn a_killed_script_ends_whatever_errors_it_catches() {
     let mut vm = vm();
     let scripts = [
         "while true do end",
@@ -291,7 +291,7 @@ fn times_asked(script: &str) -> usize {
 }
 
 #[test]
-fn each_call_of_a_library_asks() {
+fn each_library_call_checks_for_the_end() {
     // The clock sets no hook here: the functions themselves ask.
     for call in [
         "redis.call('echo', 'x')",
@@ -312,7 +312,7 @@ fn each_call_of_a_library_asks() {
 }
 
 #[test]
-fn a_hook_leaves_alone_what_lies_on_the_stack() {
+fn a_hook_leaves_the_stack_unchanged() {
     let (mut vm, mut toy) = (vm(), Toy::default());
     for script in [
         "return math.max(unpack({3, 1, 4, 1, 5, 9, 2, 6, 5, 3}))",
@@ -340,7 +340,7 @@ fn a_hook_leaves_alone_what_lies_on_the_stack() {
 }
 
 #[test]
-fn c_functions_that_call_others_ask_in_between() {
+fn c_functions_that_call_others_check_for_the_end_in_between() {
     // No Lua instruction runs in between; the last function of each pair is LuaJIT's own.
     let elements = "local t = {} for i = 1, 1000 do t[i] = 'echo' end ";
     for script in [
@@ -356,7 +356,7 @@ fn c_functions_that_call_others_ask_in_between() {
 }
 
 #[test]
-fn long_work_inside_of_one_function_asks() {
+fn long_work_inside_one_function_checks_for_the_end() {
     for (script, at_least) in [
         ("#('ab'):rep(1e7)", 60),
         ("#('x'):rep(1e7):upper()", 60),
@@ -386,7 +386,7 @@ fn long_work_inside_of_one_function_asks() {
 
 /// The stack may end anywhere in a frame; there must be room for the message.
 #[test]
-fn a_stack_overflow_is_said_for_frames_of_every_size() {
+fn a_stack_overflow_is_reported_for_frames_of_every_size() {
     let mut vm = vm();
     for locals in 0..24 {
         for arguments in ["", "1", "1, 1", "1, 1, 1"] {
@@ -504,7 +504,7 @@ fn each_script_sees_its_own_keys_and_arguments() {
 }
 
 #[test]
-fn equal_objects_are_encoded_equally_whatever_stood_before() {
+fn equal_objects_are_encoded_equally_whatever_ran_before() {
     let mut vm = vm();
     let script = "for fields = 0, 40 do \
           local names, others = {}, {} \
@@ -697,7 +697,7 @@ fn server_is_another_name_for_redis() {
 }
 
 #[test]
-fn what_a_script_sets_is_put_back() {
+fn settings_changed_by_a_script_are_restored() {
     let (mut vm, mut toy) = (vm(), Toy::default());
     let script = "cjson.encode_max_depth(1) cjson.decode_invalid_numbers('off') cjson.new().decode_max_depth(1) return cjson.encode_max_depth()";
     assert_eq!(eval(&mut vm, &mut toy, Form::Resp2, script), ":1\\r\\n");
@@ -711,5 +711,5 @@ fn what_a_script_sets_is_put_back() {
     assert_ne!((&first, &second), (&seeded, &seeded));
     let (mut other, mut toy) = (self::vm(), Toy::default());
     let mut draw = || eval(&mut other, &mut toy, Form::Resp2, "return math.random(1e9)");
-    assert_eq!((draw(), draw()), (first, second), "as if nobody had seeded it");
+    assert_eq!((draw(), draw()), (first, second), "another script's seed has no effect");
 }

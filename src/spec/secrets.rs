@@ -43,7 +43,7 @@ mod tests {
     use crate::resp::request::OwnedArgv;
 
     #[test]
-    fn passwords_are_not_shown_and_all_else_is() {
+    fn only_passwords_are_hidden() {
         const AUTH: &[Secret] = &[Secret::From(1)];
         const HELLO: &[Secret] = &[Secret::After { word: "auth", first: 1, count: 2 }];
         const SET: &[Secret] = &[Secret::Settings { first: 2 }];

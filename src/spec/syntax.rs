@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_name_is_called_as_its_first_part() {
+    fn an_unnamed_group_takes_the_name_of_its_first_part() {
         let names = |syntax: &str| -> Vec<(String, String)> {
             parse(syntax).expect("a syntax").into_iter().map(|arg| (arg.name, arg.shown)).collect()
         };
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn people_are_not_shown_the_names_of_groups() {
+    fn help_texts_omit_the_names_of_groups() {
         for (syntax, shown) in [
             ("key [NX | XX]:condition [CH:change] (score member):data...", "key [NX | XX] [CH] (score member)..."),
             ("<ip:port | ID id> increment:double", "<ip:port | ID id> increment:double"),

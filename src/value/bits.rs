@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn types_and_offsets_as_written() {
+    fn types_and_offsets_are_read_as_written() {
         assert_eq!(FieldType::parse(b"u63").map(FieldType::bits), Some(63));
         assert_eq!(FieldType::parse(b"i64"), Some(I64));
         for text in ["u64", "i65", "u0", "u08", "I8", "", "u", "x8", "u-1"] {
@@ -469,7 +469,7 @@ mod tests {
         }
 
         #[test]
-        fn long_runs_are_skipped_rightly(before in 0..100usize, byte: u8, flip: bool) {
+        fn long_runs_are_skipped_correctly(before in 0..100usize, byte: u8, flip: bool) {
             let fill = if flip { 0xff } else { 0 };
             let mut bytes = vec![fill; before];
             bytes.push(byte);

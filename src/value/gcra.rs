@@ -122,7 +122,7 @@ mod tests {
     const NOW: i64 = 1_800_000_000_000 * MS;
 
     #[test]
-    fn the_cases_that_redis_cell_publishes() {
+    fn the_published_cases_of_redis_cell_pass() {
         // (ms since the start, tokens; refused, remaining, reset ms, retry ms), five at once, one a second.
         let cases = [
             (0, 6, true, 5, 0, None),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_rates() {
+    fn invalid_rates_are_refused() {
         assert_eq!(Rate::new(1, 0, 1), Err(BadRate::Zero));
         assert_eq!(Rate::new(1, 1, 0), Err(BadRate::Zero));
         assert_eq!(Rate::new(1, i64::MAX, 1), Err(BadRate::Zero));

@@ -106,7 +106,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_long_as_by_trying_everything(
+        fn the_result_is_as_long_as_by_brute_force(
             a in proptest::collection::vec(0..3u8, 0..9), b in proptest::collection::vec(0..3u8, 0..9)
         ) {
             let table = Table::new(&a, &b, 1 << 20).expect("small");

@@ -126,7 +126,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn writing_far_behind_the_end_fills_with_zeroes() {
+    fn writing_far_past_the_end_fills_with_zeroes() {
         let mut text = ThinBytes::new(b"12");
         assert_eq!(text.write_at(100_000_000, b"xy"), 100_000_002);
         assert!(text.starts_with(b"12\0") && text.ends_with(b"\0xy"));

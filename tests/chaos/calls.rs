@@ -34,7 +34,7 @@ const LEFT_OUT: [(&str, &str); 8] = [
 
 /// A command that random calls use.
 struct Declared {
-    /// Its name; for a subcommand, the container's name and its own.
+    /// The command's name; a subcommand's name follows its container's.
     words: Vec<String>,
     group: &'static str,
     syntax: Vec<Arg>,

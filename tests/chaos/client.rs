@@ -9,9 +9,9 @@ use super::wire::{Args, Connection, Counter, encode, show, words};
 use super::world::World;
 use super::{frames, settings};
 
-/// Time that a client waits for replies before it goes on: many of its calls never get one.
+/// Time to wait for replies before the next action: many calls never get one.
 const PATIENCE: Duration = Duration::from_millis(60);
-/// Time it leaves a call alone before it disconnects from it.
+/// Time between a waiting call and the client's disconnection.
 const MOMENT: Duration = Duration::from_millis(3);
 
 /// Empties a database; in the keepers' database, removes all keys except theirs.

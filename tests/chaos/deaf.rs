@@ -10,7 +10,7 @@ use super::ending::ask;
 use super::wire::{Args, Connection, encode, words};
 use super::world::World;
 
-/// How many stay at a time.
+/// Number of clients that stay at a time.
 const STAY: usize = 16;
 /// Pause between two arrivals.
 const PAUSE: Duration = Duration::from_millis(15);
@@ -38,7 +38,7 @@ pub(crate) fn run(world: &World) {
     }
 }
 
-/// One more client, which has sent a request.
+/// Connects one more client and sends its request.
 fn come(world: &World, dice: &mut Dice) -> Option<Connection> {
     let (port, bytes) = match dice.below(26) {
         0..3 => (world.port, calls(&[&["EVAL", "return string.rep('z', 500000)", "0"][..]; 40])),

@@ -1,4 +1,4 @@
-//! Clients of a user who may do much, but only with the bad clients' keys. Whatever they send, no reply may contain the
+//! Clients of a user who may do much, but only with the bad clients' keys. No reply to them may ever contain the
 //! keepers' secret, and calls that name its key must be refused.
 
 use std::time::Duration;
@@ -18,10 +18,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MOMENT: Duration = Duration::from_millis(60);
 /// Pause before a lost connection is replaced.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Other refusals that such a call may get.
+/// Other refusals that a forbidden call may get.
 const OTHER_REFUSALS: [&str; 4] = ["BUSY ", "OOM ", "ERR max number of clients reached", "UNBLOCKED "];
 
-/// Calls that name the secret's key; `%` stands for it.
+/// Calls that name the secret's key, which is written as `%`.
 const FORBIDDEN: [&str; 26] = [
     "GET %",
     "SET % x",
@@ -157,7 +157,7 @@ fn look_around(world: &World, connection: &mut Connection, secret: &str, dice: &
     connection.send(&bytes).is_ok() && reads_no_secret(world, connection, secret, &calls)
 }
 
-/// Reads the replies to these calls, as far as they come within a moment, and looks for the secret. Returns whether the
+/// Reads the replies that come within a moment and looks for the secret in them. Returns whether the
 /// connection is still usable, which means that all replies have come.
 fn reads_no_secret(world: &World, connection: &mut Connection, secret: &str, calls: &[Args]) -> bool {
     let (mut counter, mut chunk, mut kept) = (Counter::default(), vec![0; 64 * 1024], Vec::new());

@@ -168,7 +168,7 @@ fn merged(more: &[String]) -> Vec<String> {
 pub(crate) struct Process(pub u32);
 
 impl Process {
-    /// CPU time of its first thread, which runs all commands.
+    /// CPU time of the process's first thread, which runs all commands.
     pub(crate) fn cpu(self) -> Duration {
         // SAFETY: asking for a constant of the system has no conditions.
         let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
@@ -176,7 +176,7 @@ impl Process {
         Duration::from_millis((field(11) + field(12)) * 1_000 / ticks_per_s)
     }
 
-    /// The state of its first thread: `R`, `S`, `D` and so on.
+    /// The state of the process's first thread: `R`, `S`, `D` and so on.
     pub(crate) fn state(self) -> String {
         self.stat().first().cloned().unwrap_or_default()
     }

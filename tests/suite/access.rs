@@ -10,14 +10,14 @@ use crate::harness::{Program, Raw, Server, Value, sorted, until};
 use crate::oracle::REDIS_SERVER_8;
 
 on_both!(
-    a_user_does_what_its_rules_say,
-    the_rules_of_a_moment_decide_in_exec,
-    scripts_act_as_who_calls_them,
-    a_call_that_waits_is_judged_again,
-    who_loses_its_user_or_channel_is_closed,
-    a_password_makes_strangers_of_newcomers,
-    sort_reads_other_keys_only_for_who_may,
-    what_is_refused_is_logged,
+    a_user_may_run_only_the_calls_that_its_rules_allow,
+    exec_checks_the_rules_that_hold_when_it_runs,
+    scripts_run_with_the_rights_of_their_caller,
+    a_waiting_call_is_checked_again_when_it_is_woken,
+    a_client_that_loses_its_user_or_channel_is_disconnected,
+    a_new_password_applies_to_new_connections_only,
+    sort_reads_other_keys_only_if_the_user_may_read_all,
+    refused_calls_are_logged,
 );
 
 fn words(raw: &mut Raw, line: &str) -> Value {
@@ -39,7 +39,7 @@ fn signed_in(server: &Server, name: &str) -> Raw {
     raw
 }
 
-fn a_user_does_what_its_rules_say(program: Program) {
+fn a_user_may_run_only_the_calls_that_its_rules_allow(program: Program) {
     let (server, mut raw) = Server::with_client(program);
     set_user(&mut raw, "ann on >pw ~app:* %R~shared:* &news:* +@all -@dangerous +config|get");
     let mut ann = signed_in(&server, "ann");
@@ -70,7 +70,7 @@ fn a_user_does_what_its_rules_say(program: Program) {
         words(&mut raw, "ACL SETUSER ann ~more:* +nosuch"),
         Value::error("ERR Error in ACL SETUSER modifier '+nosuch': Unknown command or category name in ACL")
     );
-    assert!(is_error(&words(&mut ann, "GET more:1"), "NOPERM"), "a list of rules is applied as a whole or not at all");
+    assert!(is_error(&words(&mut ann, "GET more:1"), "NOPERM"), "a list of rules is applied completely or not at all");
     assert_eq!(words(&mut raw, "AUTH ann wrong"), wrong_password());
     assert_eq!(words(&mut raw, "AUTH nobody pw"), wrong_password());
     set_user(&mut raw, "ann off");
@@ -81,7 +81,7 @@ fn a_user_does_what_its_rules_say(program: Program) {
 
 /// Rules about databases are Valkey's (9.1), and so are the words of their refusals.
 #[test]
-fn users_may_be_kept_to_some_databases() {
+fn users_can_be_limited_to_some_databases() {
     const REFUSED: &str = "NOPERM No permissions to access database";
     let (server, mut raw) = Server::with_client(Program::Tidegate);
     set_user(&mut raw, "ann on >pw ~* &* +@all db=0,2");
@@ -116,7 +116,7 @@ fn users_may_be_kept_to_some_databases() {
             ("PUBLISH channel x", true),
         ],
     );
-    assert!(is_error(&words(&mut ann, "SELECT 99"), "ERR DB index is out of range"), "there is none to be kept from");
+    assert!(is_error(&words(&mut ann, "SELECT 99"), "ERR DB index is out of range"), "database 99 does not exist");
     // A user that loses access to its current database may still leave it and send HELLO.
     set_user(&mut raw, "ann db=1");
     check(&mut ann, &[("GET a", false), ("DBSIZE", false), ("KEYS *", false), ("EVAL return(1) 1 a", false)]);
@@ -200,7 +200,7 @@ fn wrong_password() -> Value {
     Value::error("WRONGPASS invalid username-password pair or user is disabled.")
 }
 
-fn the_rules_of_a_moment_decide_in_exec(program: Program) {
+fn exec_checks_the_rules_that_hold_when_it_runs(program: Program) {
     let (server, mut raw) = Server::with_client(program);
     set_user(&mut raw, "ann on >pw ~* +@all");
     let mut ann = signed_in(&server, "ann");
@@ -216,7 +216,7 @@ fn the_rules_of_a_moment_decide_in_exec(program: Program) {
     assert!(is_error(&words(&mut ann, "EXEC"), "EXECABORT"));
 }
 
-fn scripts_act_as_who_calls_them(program: Program) {
+fn scripts_run_with_the_rights_of_their_caller(program: Program) {
     let (server, mut raw) = Server::with_client(program);
     set_user(&mut raw, "ann on >pw ~own:* +@all -get");
     let mut ann = signed_in(&server, "ann");
@@ -237,14 +237,14 @@ fn scripts_act_as_who_calls_them(program: Program) {
     assert_eq!(words(&mut raw, "EXISTS other"), Value::Integer(0));
 }
 
-fn a_call_that_waits_is_judged_again(program: Program) {
+fn a_waiting_call_is_checked_again_when_it_is_woken(program: Program) {
     let (server, mut raw) = Server::with_client(program);
     set_user(&mut raw, "ann on >pw ~* +@all");
     let mut ann = signed_in(&server, "ann");
     ann.send_command(&["BLPOP", "list", "0"]);
     until(
         || words(&mut raw, "INFO clients").bytes().is_some_and(|info| contains(info, "blocked_clients:1\r")),
-        "it waits",
+        "the call waits",
     );
     set_user(&mut raw, "ann -blpop");
     words(&mut raw, "RPUSH list v");
@@ -259,7 +259,7 @@ fn contains(text: &[u8], part: &str) -> bool {
     text.windows(part.len()).any(|window| window == part.as_bytes())
 }
 
-fn who_loses_its_user_or_channel_is_closed(program: Program) {
+fn a_client_that_loses_its_user_or_channel_is_disconnected(program: Program) {
     let (server, mut raw) = Server::with_client(program);
     set_user(&mut raw, "ann on >pw ~* &* +@all");
     set_user(&mut raw, "bob on >pw ~* &* +@all");
@@ -270,13 +270,13 @@ fn who_loses_its_user_or_channel_is_closed(program: Program) {
     assert_eq!(words(&mut listener, "PING"), Value::Array(vec![Value::bulk("pong"), Value::bulk("")]));
     set_user(&mut raw, "bob resetchannels &other");
     assert!(listener.read_to_end().is_empty());
-    assert_eq!(words(&mut bob, "PING"), Value::status("PONG"), "who does not listen stays");
+    assert_eq!(words(&mut bob, "PING"), Value::status("PONG"), "a client without the lost channel stays");
     assert_eq!(words(&mut raw, "ACL DELUSER ann nobody"), Value::Integer(1));
     assert!(ann.read_to_end().is_empty());
     assert_eq!(words(&mut raw, "ACL DELUSER default"), Value::error("ERR The 'default' user cannot be removed"));
 }
 
-fn a_password_makes_strangers_of_newcomers(program: Program) {
+fn a_new_password_applies_to_new_connections_only(program: Program) {
     let (server, mut raw) = Server::with_client(program);
     assert_eq!(words(&mut raw, "CONFIG SET requirepass secret"), Value::ok());
     let mut new = server.raw();
@@ -289,7 +289,7 @@ fn a_password_makes_strangers_of_newcomers(program: Program) {
     ] {
         assert!(is_error(&words(&mut new, line), refusal), "{line}");
     }
-    assert_eq!(words(&mut raw, "PING"), Value::status("PONG"), "who is in stays in");
+    assert_eq!(words(&mut raw, "PING"), Value::status("PONG"), "a client that is logged in stays so");
     assert_eq!(words(&mut new, "AUTH default secret"), Value::ok());
     set_user(&mut raw, "default >another");
     assert_eq!(words(&mut server.raw(), "AUTH another"), Value::ok());
@@ -299,7 +299,7 @@ fn a_password_makes_strangers_of_newcomers(program: Program) {
     assert!(is_error(&words(&mut server.raw(), "PING"), "NOAUTH"));
 }
 
-fn sort_reads_other_keys_only_for_who_may(program: Program) {
+fn sort_reads_other_keys_only_if_the_user_may_read_all(program: Program) {
     if program == Program::Redis {
         // Redis 7.0 does not check this.
         return;
@@ -326,7 +326,7 @@ fn sort_reads_other_keys_only_for_who_may(program: Program) {
     assert!(matches!(words(&mut ann, "SORT own BY w_* GET #"), Value::Array(_)));
 }
 
-fn what_is_refused_is_logged(program: Program) {
+fn refused_calls_are_logged(program: Program) {
     let (server, mut raw) = Server::with_client(program);
     set_user(&mut raw, "ann on >pw ~own:* resetchannels +@all -flushall");
     let mut ann = signed_in(&server, "ann");
@@ -381,7 +381,7 @@ fn command_of_client(entry: &Value) -> String {
 }
 
 #[test]
-fn files_of_users_are_read_as_a_whole_or_not_at_all() {
+fn an_acl_file_is_loaded_completely_or_not_at_all() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let file = dir.path().join("users.acl");
     let path = file.to_str().expect("text");
@@ -407,16 +407,16 @@ fn files_of_users_are_read_as_a_whole_or_not_at_all() {
     set_user(&mut raw, "dan +@all");
     assert_eq!(words(&mut raw, "ACL LOAD"), Value::ok());
     assert_eq!(words(&mut raw, "ACL LIST"), saved);
-    assert_eq!(words(&mut ann, "PING"), Value::status("PONG"), "a user that is in both stays who it is");
+    assert_eq!(words(&mut ann, "PING"), Value::status("PONG"), "a user in both files stays unchanged");
     std::fs::write(&file, "user default on nopass ~* &* +@all\n").expect("written");
     assert_eq!(words(&mut raw, "ACL LOAD"), Value::ok());
     assert!(ann.read_to_end().is_empty());
     let names = |dir: &std::path::Path| std::fs::read_dir(dir).expect("a folder").count();
-    assert_eq!(names(dir.path()), 1, "nothing is left beside the file");
+    assert_eq!(names(dir.path()), 1, "no temporary file is left");
 }
 
 #[test]
-fn users_of_the_configuration() {
+fn user_lines_of_the_configuration_define_users() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let file = dir.path().join("redis.conf");
     let load = |text: &str| {
@@ -447,7 +447,7 @@ const LISTS: usize = 300;
 const CALLS: usize = 20;
 
 #[test]
-fn random_rules_mean_what_they_mean_to_redis() {
+fn random_rules_mean_the_same_as_in_redis() {
     if REDIS_SERVER_8.is_missing() {
         return;
     }
@@ -597,7 +597,7 @@ fn call(dice: &mut Dice) -> Vec<String> {
 }
 
 #[test]
-fn categories_and_passwords() {
+fn acl_cat_lists_commands_and_acl_genpass_draws_passwords() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     let Value::Array(categories) = words(&mut raw, "ACL CAT") else { panic!("a list") };
@@ -617,7 +617,7 @@ fn categories_and_passwords() {
 
 /// Names are shown to people, in terminals.
 #[test]
-fn a_name_has_no_control_characters() {
+fn control_characters_in_names_are_refused() {
     let (_server, mut raw) = Server::with_client(Program::Tidegate);
     for name in ["a\u{1b}[31m", "a\u{7f}", "a b", "a\n", ""] {
         assert!(is_error(&raw.command(&["ACL", "SETUSER", name]), "ERR Usernames can't contain"), "{name:?}");

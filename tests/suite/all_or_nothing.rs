@@ -13,7 +13,7 @@ const HALF_A_SALE: &str = "redis.call('DECR', KEYS[1]) redis.call('SADD', KEYS[2
     redis.call('PUBLISH', 'sold', 'ann') error('no paper in the printer')";
 
 #[test]
-fn who_watches_waits_or_listens_hears_nothing_of_a_script_that_failed() {
+fn a_failed_script_is_invisible_to_watchers_waiters_and_subscribers() {
     let (server, mut one, mut other) = server(&[]);
     let (mut waiting, mut listening) = (server.raw(), server.raw());
     one.command(&["SET", "stock", "10"]);
@@ -29,7 +29,7 @@ fn who_watches_waits_or_listens_hears_nothing_of_a_script_that_failed() {
     assert!(told.bytes().is_some_and(|text| contains(text, b"no paper in the printer")), "{told:?}");
     other.command(&["MULTI"]);
     other.command(&["GET", "stock"]);
-    assert_eq!(other.command(&["EXEC"]), Value::Array(vec![Value::bulk("10")]), "nothing watched was touched");
+    assert_eq!(other.command(&["EXEC"]), Value::Array(vec![Value::bulk("10")]), "no watched key was touched");
     assert_eq!(one.command(&["EXISTS", "buyers", "queue"]), Value::Integer(0));
     // The first message that either client receives comes from the later call.
     one.command(&["EVAL", "redis.call('RPUSH', 'queue', 'a') return redis.call('PUBLISH', 'sold', 'bob')", "0"]);
@@ -45,7 +45,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 }
 
 #[test]
-fn what_a_script_caught_or_returned_undoes_nothing_else() {
+fn errors_that_a_script_catches_or_returns_undo_nothing_else() {
     let (_server, mut one, _) = server(&[]);
     let caught = "redis.call('SET', 'a', '1') redis.pcall('LPUSH', 'a', 'x') pcall(error, 'mine') \
         redis.call('SET', 'b', '2') return redis.error_reply('REFUSED for a reason')";
@@ -61,7 +61,7 @@ fn what_a_script_caught_or_returned_undoes_nothing_else() {
 }
 
 #[test]
-fn a_message_that_is_too_long_is_refused_alone() {
+fn a_message_that_is_too_long_fails_only_its_own_publish() {
     let (_server, mut one, mut listening) = server(&[]);
     listening.command(&["SUBSCRIBE", "news"]);
     let script = "local told = redis.pcall('PUBLISH', 'news', ('x'):rep(65 * 1024 * 1024)) \
@@ -98,7 +98,7 @@ fn a_script_that_wrote_can_be_killed_and_leaves_nothing() {
 }
 
 #[test]
-fn without_rollback_it_is_as_in_redis() {
+fn with_rollback_off_scripts_behave_as_in_redis() {
     let (_server, mut one, mut other) = server(&["--script-rollback", "no", "--busy-reply-threshold", "1"]);
     one.command(&["SET", "stock", "10"]);
     one.command(&["EVAL", HALF_A_SALE, "2", "stock", "buyers"]);

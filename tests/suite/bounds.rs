@@ -14,7 +14,7 @@ fn start() -> (Server, Raw) {
 }
 
 #[test]
-fn the_same_large_value_is_not_answered_again_and_again() {
+fn a_large_value_cannot_be_repeated_in_one_reply_without_limit() {
     let (_server, mut raw) = start();
     raw.command(&["SETRANGE", "large", LARGE, "x"]);
     raw.command(&["SET", "other", "1"]);
@@ -47,7 +47,7 @@ fn the_same_large_value_is_not_answered_again_and_again() {
 }
 
 #[test]
-fn a_field_that_is_named_often_is_not_answered_that_often() {
+fn a_large_field_cannot_be_repeated_in_one_reply_without_limit() {
     let (_server, mut raw) = start();
     raw.command(&["CONFIG", "SET", "script-memory-limit", "1gb"]);
     raw.command(&["SETRANGE", "large", LARGE, "x"]);
@@ -73,7 +73,7 @@ fn draws_are_bounded() {
 }
 
 #[test]
-fn keys_that_moved_stay_moved() {
+fn migrated_keys_are_not_restored_by_a_failure() {
     let (target, mut to) = start();
     let (_source, mut from) = start();
     let port = target.port().to_string();
@@ -84,7 +84,7 @@ fn keys_that_moved_stay_moved() {
     let busy = "ERR Target instance replied with error: BUSYKEY Target key name already exists.";
     let words = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS", "a", "b", "c"];
     assert_eq!(from.command(&words), Value::error(busy));
-    assert_eq!(from.command(&["EXISTS", "a", "b", "c"]), Value::Integer(1), "what has arrived is gone");
+    assert_eq!(from.command(&["EXISTS", "a", "b", "c"]), Value::Integer(1), "keys that have arrived are removed here");
     assert_eq!(
         to.command(&["MGET", "a", "b", "c"]),
         Value::Array(vec![Value::bulk("here"), Value::bulk("there"), Value::bulk("here")])
@@ -103,7 +103,7 @@ fn keys_that_moved_stay_moved() {
 }
 
 #[test]
-fn a_stream_that_had_the_highest_id_goes_on() {
+fn a_rolled_back_highest_id_does_not_block_a_stream() {
     let (_server, mut raw) = start();
     raw.command(&["XGROUP", "CREATE", "s", "g", "$", "MKSTREAM"]);
     let script = "redis.call('XADD', KEYS[1], ARGV[1], 'a', 'b') error('no')";

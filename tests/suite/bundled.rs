@@ -17,28 +17,28 @@ use crate::harness::{Program, Server};
 on_both!(
     headers_are_contracts,
     bad_arguments_say_what_to_do_and_change_nothing,
-    functions_answer_as_the_scripts_do,
+    functions_reply_like_the_scripts,
     wrong_types_change_nothing,
-    gate_tells_the_last_grant_from_a_refusal,
-    gate_release_tells_when_nothing_was_taken,
+    gate_distinguishes_the_last_grant_from_a_refusal,
+    gate_release_reports_when_no_place_was_held,
     gate_takes_over_lapsed_leases_only_when_full,
     gate_takes_over_the_counter_of_the_older_script,
     gate_is_never_over_its_limit,
-    lease_gate_answers_each_outcome,
+    lease_gate_reports_each_outcome,
     lease_gate_frees_lapsed_leases,
     lease_gate_is_never_over_its_limit,
-    stock_names_one_caller_to_refill,
+    stock_asks_one_caller_to_refill,
     stock_segments_are_added_once_and_in_order,
-    stock_survives_crashes_of_those_who_refill,
+    stock_survives_crashes_of_refillers,
     funnel_passes_refuses_and_leaks,
     funnel_lets_no_more_than_its_capacity_pass,
-    daily_limit_counts_only_what_it_allows,
+    daily_limit_counts_only_allowed_calls,
     daily_limit_is_exact_under_a_crowd,
     lock_belongs_to_its_owner,
     lock_excludes_and_its_tokens_grow,
-    seckill_answers_each_outcome,
+    seckill_reports_each_outcome,
     seckill_sells_each_unit_once,
-    ids_are_unique_and_hold_time_and_number,
+    ids_are_unique_and_encode_time_and_number,
 );
 
 /// The text of the script with this name, from `lua/`.
@@ -197,7 +197,7 @@ fn bad_arguments_say_what_to_do_and_change_nothing(program: Program) {
     assert_eq!(tried.len(), names().len(), "a script without a bad call");
 }
 
-fn functions_answer_as_the_scripts_do(program: Program) {
+fn functions_reply_like_the_scripts(program: Program) {
     let (_server, mut c) = start(program);
     if program != Program::Tidegate {
         let library = tidegate::script::bundled::library_code();
@@ -268,7 +268,7 @@ fn wrong_types_change_nothing(program: Program) {
 
 // --- gates ---
 
-fn gate_tells_the_last_grant_from_a_refusal(program: Program) {
+fn gate_distinguishes_the_last_grant_from_a_refusal(program: Program) {
     let (_server, mut c) = start(program);
     let acquire = bundled("gate_acquire");
     for place in 1..=60 {
@@ -286,7 +286,7 @@ fn gate_tells_the_last_grant_from_a_refusal(program: Program) {
     assert!((1..=12_000).contains(&run::<i64>(&mut c, "PTTL short")));
 }
 
-fn gate_release_tells_when_nothing_was_taken(program: Program) {
+fn gate_release_reports_when_no_place_was_held(program: Program) {
     let (_server, mut c) = start(program);
     let (acquire, release) = (bundled("gate_acquire"), bundled("gate_release"));
     assert_eq!(release.call::<Option<i64>>(&mut c, &["gate"], &[]), None);
@@ -355,7 +355,7 @@ fn gate_is_never_over_its_limit(program: Program) {
     assert_eq!(run::<i64>(&mut c, "EXISTS gate"), 0, "all places came back");
 }
 
-fn lease_gate_answers_each_outcome(program: Program) {
+fn lease_gate_reports_each_outcome(program: Program) {
     let (_server, mut c) = start(program);
     let (acquire, renew) = (bundled("lease_gate_acquire"), bundled("lease_gate_renew"));
     let release = bundled("lease_gate_release");
@@ -374,7 +374,7 @@ fn lease_gate_answers_each_outcome(program: Program) {
     assert_eq!(
         acquire.call::<[i64; 3]>(&mut c, &["gate"], &["a", "1", "60000"])[..2],
         [2, 2],
-        "keeps it at a lower limit"
+        "a lower limit does not take the place away"
     );
     assert_eq!(release.call::<[i64; 2]>(&mut c, &["gate"], &["c"]), [0, 2], "not a holder");
     assert_eq!(release.call::<[i64; 2]>(&mut c, &["gate"], &["b"]), [1, 1]);
@@ -421,7 +421,7 @@ fn lease_gate_is_never_over_its_limit(program: Program) {
 
 // --- stock ---
 
-fn stock_names_one_caller_to_refill(program: Program) {
+fn stock_asks_one_caller_to_refill(program: Program) {
     let (server, mut c) = start(program);
     let (deduct, refill) = (bundled("stock_deduct"), bundled("stock_refill"));
     let named = at_once(&server, |_, c| {
@@ -500,7 +500,7 @@ impl Database {
 
 /// Two of three refillers crash, before or after the database commits; a refill lease of 1 ms makes several refill the
 /// same segment at once. Still, exactly the row's units are sold.
-fn stock_survives_crashes_of_those_who_refill(program: Program) {
+fn stock_survives_crashes_of_refillers(program: Program) {
     const UNITS: i64 = 5_000;
     let (server, mut c) = start(program);
     let (deduct, refill) = (bundled("stock_deduct"), bundled("stock_refill"));
@@ -553,14 +553,17 @@ fn funnel_passes_refuses_and_leaks(program: Program) {
     let mut fields: Vec<&String> = before.keys().collect();
     fields.sort();
     assert_eq!(fields, ["capacity", "leakingRate", "leakingTs", "leftQuota"]);
-    assert!((1_800_001..=1_810_000).contains(&run::<i64>(&mut c, "PTTL sms")), "until empty, plus 10 s");
+    assert!(
+        (1_800_001..=1_810_000).contains(&run::<i64>(&mut c, "PTTL sms")),
+        "the key lives until the funnel is empty, plus 10 s"
+    );
 
     let ago = |c: &mut Connection, ms: u64| {
         let since = now_ms(c) - ms;
         let _: () = run(c, &format!("HSET sms leakingTs {since}"));
     };
     ago(&mut c, 1_000_000);
-    assert_eq!(sms(&mut c)[0], 0, "not yet");
+    assert_eq!(sms(&mut c)[0], 0, "the funnel is still full");
     ago(&mut c, 1_800_000);
     assert_eq!(sms(&mut c)[0], 1, "1800 s later, to the millisecond");
     ago(&mut c, 9_000_000);
@@ -593,7 +596,7 @@ fn funnel_lets_no_more_than_its_capacity_pass(program: Program) {
     assert_eq!(passed.iter().sum::<i64>(), 100);
 }
 
-fn daily_limit_counts_only_what_it_allows(program: Program) {
+fn daily_limit_counts_only_allowed_calls(program: Program) {
     let (_server, mut c) = start(program);
     let limit = bundled("daily_limit");
     let send = |c: &mut Connection, args: &[&str]| limit.call::<String>(c, &["day"], args);
@@ -604,7 +607,7 @@ fn daily_limit_counts_only_what_it_allows(program: Program) {
     assert!(run::<i64>(&mut c, "TTL day") <= 1000, "only the first sets the expiry");
     assert_eq!(send(&mut c, &["86400", "2"]), "1");
     assert_eq!(run::<i64>(&mut c, "GET day"), 2, "a refused send does not count");
-    assert_eq!(send(&mut c, &["86400", "5", "4"]), "1", "all or none");
+    assert_eq!(send(&mut c, &["86400", "5", "4"]), "1", "all units or none");
     assert_eq!(send(&mut c, &["86400", "5", "3"]), "0", "a raised limit works at once");
     let _: () = run(&mut c, "SET day 1");
     assert_eq!(send(&mut c, &["60", "5"]), "0");
@@ -675,7 +678,7 @@ fn lock_excludes_and_its_tokens_grow(program: Program) {
 
 // --- flash sale ---
 
-fn seckill_answers_each_outcome(program: Program) {
+fn seckill_reports_each_outcome(program: Program) {
     let (_server, mut c) = start(program);
     let (v1, v2) = (bundled("seckill_v1"), bundled("seckill_v2"));
     let buy1 = |c: &mut Connection, user: &str| v1.call::<i64>(c, &["stock", "buyers"], &[user]);
@@ -728,7 +731,7 @@ fn seckill_sells_each_unit_once(program: Program) {
 
 // --- IDs ---
 
-fn ids_are_unique_and_hold_time_and_number(program: Program) {
+fn ids_are_unique_and_encode_time_and_number(program: Program) {
     const EPOCH: u64 = 1_672_531_200;
     let (server, mut c) = start(program);
     let next = bundled("next_id");
@@ -763,7 +766,7 @@ fn ids_are_unique_and_hold_time_and_number(program: Program) {
     assert_dates(&mut c, next.text());
 }
 
-/// The script's own arithmetic at both ends of its range, where a double would lose bits or a zero could get lost.
+/// The script's own arithmetic at both ends of its range, where a double would lose bits or drop a zero.
 fn assert_decimals(c: &mut Connection, text: &str) {
     let from = text.find("local low =").expect("the arithmetic of next_id");
     let decimal = Lua::new(format!("local seconds, number = tonumber(ARGV[1]), tonumber(ARGV[2])\n{}", &text[from..]));
@@ -820,7 +823,7 @@ fn the_server_has_them_loaded() {
 /// `tidegate scripts` lists the commands, then each script's name, SHA1 and purpose; `tidegate scripts NAME` prints the
 /// file.
 #[test]
-fn the_program_shows_them() {
+fn the_scripts_subcommand_lists_and_prints_them() {
     let scripts = |args: &[&str]| {
         let program = env!("CARGO_BIN_EXE_tidegate");
         Command::new(program).arg("scripts").args(args).output().expect("the program of this build starts")

@@ -4,19 +4,19 @@ use crate::crowd::on_both;
 use crate::harness::{Program, Raw, Server, Value, encode};
 
 on_both!(
-    a_key_that_was_read_is_told_of_once,
-    a_change_of_ones_own_is_told_behind_the_reply,
-    what_is_read_in_transactions_counts,
-    all_that_changes_keys_is_told,
-    prefixes_are_told_of_whether_they_were_read_or_not,
-    another_client_is_told_in_place_of_one,
-    a_client_that_is_told_may_be_gone,
-    exceptions_hold_for_one_command_or_transaction,
-    a_full_table_tells_of_what_it_loses,
-    options_that_do_not_go_together_are_refused,
-    what_was_asked_for_is_answered,
-    who_has_waited_is_told_behind_the_answer,
-    who_wants_no_replies_is_told_all_the_same,
+    a_read_key_is_invalidated_once,
+    invalidations_by_the_clients_own_writes_follow_the_reply,
+    reads_in_transactions_are_tracked,
+    every_kind_of_change_invalidates,
+    broadcasts_cover_prefixes_whether_or_not_keys_were_read,
+    invalidations_can_be_redirected_to_another_client,
+    a_redirection_to_a_closed_client_is_reported_as_broken,
+    client_caching_applies_to_one_command_or_transaction,
+    a_full_table_invalidates_the_keys_that_it_drops,
+    conflicting_options_are_refused,
+    trackinginfo_reports_the_options_in_effect,
+    a_woken_client_gets_its_reply_before_the_invalidation,
+    invalidations_are_sent_even_when_replies_are_off,
 );
 
 /// A RESP3 client that tracks its reads, with these options.
@@ -65,7 +65,7 @@ fn info(raw: &mut Raw, field: &str) -> String {
     value.expect("the field is there").to_owned()
 }
 
-fn a_key_that_was_read_is_told_of_once(program: Program) {
+fn a_read_key_is_invalidated_once(program: Program) {
     let server = Server::start(program, &[]);
     let (mut reader, mut other, mut writer) = (tracking(&server, &[]), tracking(&server, &[]), server.raw());
     run(&mut writer, "MSET a 1 b 2 c 3");
@@ -79,7 +79,11 @@ fn a_key_that_was_read_is_told_of_once(program: Program) {
     assert_eq!(told(&mut reader), [invalidate(&["a"]), invalidate(&["b"]), invalidate(&["missing"])]);
     assert_eq!(told(&mut other), [invalidate(&["b"])]);
     run(&mut writer, "MSET a 2 b 2 c 2 missing 2");
-    assert_eq!((told(&mut reader), told(&mut other)), (vec![], vec![]), "until they are read again");
+    assert_eq!(
+        (told(&mut reader), told(&mut other)),
+        (vec![], vec![]),
+        "no more invalidations until the keys are read again"
+    );
     // The database does not matter: a key of this name in another one invalidates, too.
     run(&mut reader, "GET a");
     run(&mut writer, "SELECT 1");
@@ -95,7 +99,7 @@ fn a_key_that_was_read_is_told_of_once(program: Program) {
     while info(&mut writer, "tracking_clients") != "0" {}
 }
 
-fn a_change_of_ones_own_is_told_behind_the_reply(program: Program) {
+fn invalidations_by_the_clients_own_writes_follow_the_reply(program: Program) {
     let server = Server::start(program, &[]);
     let mut client = tracking(&server, &[]);
     run(&mut client, "SET a 1");
@@ -113,7 +117,7 @@ fn a_change_of_ones_own_is_told_behind_the_reply(program: Program) {
     assert_eq!(told(&mut client), [invalidate(&["a"])]);
 }
 
-fn what_is_read_in_transactions_counts(program: Program) {
+fn reads_in_transactions_are_tracked(program: Program) {
     let server = Server::start(program, &[]);
     let (mut client, mut writer) = (tracking(&server, &[]), server.raw());
     // A change before the read needs no invalidation; a change after it sends one.
@@ -137,7 +141,7 @@ fn read_in_time(client: &mut Raw, writer: &mut Raw) {
     }
 }
 
-fn all_that_changes_keys_is_told(program: Program) {
+fn every_kind_of_change_invalidates(program: Program) {
     let server = Server::start(program, &["--enable-debug-command", "yes"]);
     let (mut client, mut writer) = (tracking(&server, &[]), server.raw());
     run(&mut writer, "RPUSH list a b c");
@@ -160,7 +164,7 @@ fn all_that_changes_keys_is_told(program: Program) {
     assert_eq!(told(&mut client), [invalidate(&["new"])]);
     run(&mut writer, "DEBUG SET-ACTIVE-EXPIRE 1");
     read_in_time(&mut client, &mut writer);
-    assert_eq!(client.reply().value, invalidate(&["new"]), "nobody has looked for it");
+    assert_eq!(client.reply().value, invalidate(&["new"]), "no call has looked for the key");
     // All keys at once.
     for flush in ["FLUSHDB", "FLUSHALL ASYNC", "FLUSHALL"] {
         run(&mut writer, "SET a 1");
@@ -178,7 +182,7 @@ fn all_that_changes_keys_is_told(program: Program) {
     assert_eq!(told(&mut client), [all_gone()]);
 }
 
-fn prefixes_are_told_of_whether_they_were_read_or_not(program: Program) {
+fn broadcasts_cover_prefixes_whether_or_not_keys_were_read(program: Program) {
     let server = Server::start(program, &[]);
     let mut client = tracking(&server, &["BCAST", "PREFIX", "user:", "PREFIX", "item:"]);
     let mut all = tracking(&server, &["BCAST", "NOLOOP"]);
@@ -214,7 +218,7 @@ fn listener(server: &Server) -> (Raw, String) {
     (listener, id.to_string())
 }
 
-fn another_client_is_told_in_place_of_one(program: Program) {
+fn invalidations_can_be_redirected_to_another_client(program: Program) {
     let server = Server::start(program, &[]);
     let ((mut listener, id), mut writer) = (listener(&server), server.raw());
     run(&mut listener, "SUBSCRIBE __redis__:invalidate");
@@ -248,7 +252,7 @@ fn another_client_is_told_in_place_of_one(program: Program) {
     assert_eq!(told(&mut old), []);
 }
 
-fn a_client_that_is_told_may_be_gone(program: Program) {
+fn a_redirection_to_a_closed_client_is_reported_as_broken(program: Program) {
     let server = Server::start(program, &[]);
     let ((mut listener, id), mut writer) = (listener(&server), server.raw());
     let mut client = tracking(&server, &["REDIRECT", &id]);
@@ -270,7 +274,7 @@ fn a_client_that_is_told_may_be_gone(program: Program) {
     assert_eq!(run(&mut client, "CLIENT GETREDIR"), Value::Integer(-1));
 }
 
-fn exceptions_hold_for_one_command_or_transaction(program: Program) {
+fn client_caching_applies_to_one_command_or_transaction(program: Program) {
     let server = Server::start(program, &[]);
     let mut writer = server.raw();
     let mut touch = |client: &mut Raw| {
@@ -298,7 +302,7 @@ fn exceptions_hold_for_one_command_or_transaction(program: Program) {
     assert_eq!(touch(&mut client), [invalidate(&["a"]), invalidate(&["c"])]);
 }
 
-fn a_full_table_tells_of_what_it_loses(program: Program) {
+fn a_full_table_invalidates_the_keys_that_it_drops(program: Program) {
     let server = Server::start(program, &[]);
     let (mut client, mut admin) = (tracking(&server, &[]), server.raw());
     let keys: Vec<String> = (0..250).map(|number| format!("key{number}")).collect();
@@ -310,11 +314,11 @@ fn a_full_table_tells_of_what_it_loses(program: Program) {
     assert_eq!(info(&mut admin, "tracking_total_keys"), "1");
     gone.sort_by_key(|value| format!("{value:?}"));
     gone.dedup();
-    assert_eq!(gone.len(), 249, "each once");
+    assert_eq!(gone.len(), 249, "each key once");
     assert!(gone.iter().all(|gone| keys.iter().any(|key| *gone == invalidate(&[key]))));
 }
 
-fn options_that_do_not_go_together_are_refused(program: Program) {
+fn conflicting_options_are_refused(program: Program) {
     let server = Server::start(program, &[]);
     let mut client = server.raw();
     let refused =
@@ -365,7 +369,7 @@ fn options_that_do_not_go_together_are_refused(program: Program) {
     refused(&mut client, "CLIENT TRACKING ON BCAST PREFIX abc", overlap);
 }
 
-fn what_was_asked_for_is_answered(program: Program) {
+fn trackinginfo_reports_the_options_in_effect(program: Program) {
     let server = Server::start(program, &[]);
     let mut client = server.raw();
     let mut info = |options: &str, after: &[&str]| {
@@ -394,7 +398,7 @@ fn what_was_asked_for_is_answered(program: Program) {
     assert_eq!(format!("{:?}", run(&mut client, "CLIENT TRACKINGINFO")), format!("{map:?}"));
 }
 
-fn who_has_waited_is_told_behind_the_answer(program: Program) {
+fn a_woken_client_gets_its_reply_before_the_invalidation(program: Program) {
     let server = Server::start(program, &[]);
     let (mut client, mut writer) = (tracking(&server, &[]), server.raw());
     run(&mut writer, "RPUSH to a");
@@ -408,7 +412,7 @@ fn who_has_waited_is_told_behind_the_answer(program: Program) {
 
 /// The reads of a script count for the calling client, as in Redis 8.
 #[test]
-fn what_scripts_read_counts() {
+fn reads_by_scripts_are_tracked() {
     let server = Server::start(Program::Tidegate, &[]);
     let (mut client, mut writer) = (tracking(&server, &[]), server.raw());
     let script = "redis.call('set', 'a', 1) redis.call('get', 'a') redis.call('get', 'b') redis.call('set', 'b', 1) redis.call('get', 'c')";
@@ -421,7 +425,7 @@ fn what_scripts_read_counts() {
 
 /// A waiting client caches the keys that finally answered its call, as in Redis 8.
 #[test]
-fn what_was_waited_for_is_cached() {
+fn keys_that_answer_a_waiting_call_are_tracked() {
     let server = Server::start(Program::Tidegate, &[]);
     let (mut client, mut writer) = (tracking(&server, &[]), server.raw());
     client.send_command(&["XREAD", "BLOCK", "0", "STREAMS", "stream", "$"]);
@@ -433,7 +437,7 @@ fn what_was_waited_for_is_cached() {
     assert_eq!(told(&mut client), [invalidate(&["stream"])]);
 }
 
-fn who_wants_no_replies_is_told_all_the_same(program: Program) {
+fn invalidations_are_sent_even_when_replies_are_off(program: Program) {
     let server = Server::start(program, &[]);
     let (mut client, mut writer) = (tracking(&server, &[]), server.raw());
     run(&mut client, "GET a");
@@ -449,7 +453,7 @@ fn who_wants_no_replies_is_told_all_the_same(program: Program) {
 /// With a journal, a client is invalidated once the change is in the journal; a script that is rolled back changes
 /// nothing.
 #[test]
-fn messages_come_behind_the_log() {
+fn invalidations_wait_for_the_journal() {
     let server = Server::start(Program::Tidegate, &["--appendonly", "yes"]);
     let (mut client, mut all, mut writer) = (tracking(&server, &[]), tracking(&server, &["BCAST"]), server.raw());
     run(&mut client, "MGET a b");
@@ -457,7 +461,7 @@ fn messages_come_behind_the_log() {
     assert_eq!((told(&mut client), told(&mut all)), (vec![], vec![]));
     run(&mut writer, "SET a 1");
     assert_eq!((told(&mut client), told(&mut all)), (vec![invalidate(&["a"])], vec![invalidate(&["a"])]));
-    // Now with effects recorded as whole values: a change before the read, and the reverse.
+    // Recording effects as whole values makes no difference: first a change before the read, then after it.
     for line in ["MULTI", "SET b 1", "APPEND b x", "GET b", "GET c", "APPEND c x", "APPEND c y", "EXEC"] {
         run(&mut client, line);
     }
@@ -469,7 +473,7 @@ fn messages_come_behind_the_log() {
 
 /// SWAPDB exchanges the data behind the names of two databases.
 #[test]
-fn databases_that_change_places_are_told_of() {
+fn swapdb_invalidates_keys_of_both_databases() {
     let server = Server::start(Program::Tidegate, &[]);
     let (mut client, mut writer) = (tracking(&server, &[]), server.raw());
     run(&mut writer, "SET a 1");
@@ -480,7 +484,7 @@ fn databases_that_change_places_are_told_of() {
 
 /// The flush message is sent in the receiver's protocol, whatever protocol the tracking client speaks.
 #[test]
-fn a_listener_of_resp2_is_told_in_resp2_that_all_is_gone() {
+fn a_resp2_listener_gets_the_flush_message_in_resp2() {
     let server = Server::start(Program::Tidegate, &[]);
     let ((mut listener, id), mut writer) = (listener(&server), server.raw());
     run(&mut listener, "SUBSCRIBE __redis__:invalidate");
@@ -494,7 +498,7 @@ fn a_listener_of_resp2_is_told_in_resp2_that_all_is_gone() {
 /// A client in BCAST mode hears only of keys and databases that its user may read, by the rights at the time of the
 /// change.
 #[test]
-fn prefixes_are_told_of_as_far_as_the_user_may_read() {
+fn broadcasts_cover_only_keys_that_the_user_may_read() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut admin = server.raw();
     run(&mut admin, "ACL SETUSER app on nopass ~mine:* %W~written:* +@connection");

@@ -196,7 +196,7 @@ fn carry(way: &str, from: &Server, dir: &Path) -> Server {
 }
 
 #[test]
-fn by_each_way_arrives_what_the_table_says() {
+fn each_way_carries_the_features_that_the_table_lists() {
     let mut differences = Vec::new();
     for (column, way) in WAYS.into_iter().enumerate() {
         let dir = tempfile::tempdir().unwrap();

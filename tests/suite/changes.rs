@@ -30,7 +30,7 @@ fn assert_counts(program: Program) {
     let mut watchers: Vec<Raw> = (0..WATCHED_MAX).map(|_| server.raw()).collect();
     let (mut wrong, mut watched) = (Vec::new(), 0);
     for line in include_str!("changes.txt").lines().filter(|line| !line.starts_with('#')) {
-        let (wanted, command) = line.split_once(' ').expect("what is said of it, and a command");
+        let (wanted, command) = line.split_once(' ').expect("the expected result, and a command");
         let args = split_line(command).expect("words");
         let keys = keys_of(&args, &mut names);
         for (watcher, key) in watchers.iter_mut().zip(&keys) {
@@ -57,7 +57,7 @@ fn assert_counts(program: Program) {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(watched > 150, "only {watched} keys were told");
+    assert!(watched > 150, "only {watched} keys were reported");
 }
 
 /// The keys that a command names, each once; `a` if it names none.
@@ -74,7 +74,7 @@ fn keys_of(args: &[Vec<u8>], names: &mut Raw) -> Vec<Vec<u8>> {
     if keys.is_empty() {
         keys.push(b"a".to_vec());
     }
-    assert!(keys.len() <= WATCHED_MAX, "as many keys as are watched");
+    assert!(keys.len() <= WATCHED_MAX, "more keys than are watched");
     keys
 }
 

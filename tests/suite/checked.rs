@@ -43,7 +43,7 @@ fn data_is_checked_while_no_server_runs() {
     assert_eq!(code, 2, "{said}");
     assert!(said.contains("tidegate-data: a server is using this directory"), "{said}");
     assert_eq!(check(&["--repair"], &data).0, 2);
-    assert_eq!(c.command(&["DBSIZE"]), Value::Integer(101), "it does not mind");
+    assert_eq!(c.command(&["DBSIZE"]), Value::Integer(101), "the check does not disturb a running server");
     drop(server);
 
     let before = files(&data);
@@ -54,7 +54,7 @@ fn data_is_checked_while_no_server_runs() {
 }
 
 #[test]
-fn a_damaged_log_is_cut_by_a_repair_and_not_without() {
+fn only_a_repair_cuts_a_damaged_log() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("tidegate-data");
     let server = start(dir.path());
@@ -75,7 +75,7 @@ fn a_damaged_log_is_cut_by_a_repair_and_not_without() {
     let (code, said) = check(&[], &data);
     assert_eq!(code, 1, "{said}");
     assert!(said.contains(&format!("{}: damaged at offset ", segment.display())), "{said}");
-    assert!(files(&data) == before, "a look changes nothing");
+    assert!(files(&data) == before, "a check changes nothing");
 
     let (code, said) = check(&["--repair"], &data);
     assert_eq!(code, 0, "{said}");

@@ -5,10 +5,10 @@ use crate::crowd::on_both;
 use crate::harness::{Program, Raw, Server, Value, encode, until};
 
 on_both!(
-    whoever_holds_too_much_is_closed,
-    the_largest_go_first,
-    who_is_protected_stays,
-    a_share_of_the_memory_is_a_limit,
+    a_client_that_holds_too_much_memory_is_closed,
+    the_largest_clients_are_closed_first,
+    protected_clients_are_not_closed,
+    the_limit_can_be_a_percentage_of_maxmemory,
 );
 
 const LIMIT: usize = 2_000_000;
@@ -53,7 +53,7 @@ fn sends_in_part(server: &Server, name: &str, bytes: usize) -> Raw {
 /// The ways for a client to hold much memory.
 type Way<'a> = &'a dyn Fn(&mut Raw);
 
-fn whoever_holds_too_much_is_closed(program: Program) {
+fn a_client_that_holds_too_much_memory_is_closed(program: Program) {
     let (server, mut raw) = start(program);
     raw.command(&["SET", "large", &"x".repeat(200_000)]);
     let hoards: [(&str, Way<'_>); 6] = [
@@ -94,17 +94,17 @@ fn whoever_holds_too_much_is_closed(program: Program) {
         );
         until(|| names(&mut raw).is_empty(), what);
     }
-    assert_eq!(raw.command(&["GET", "k"]), Value::Null, "what was queued never ran");
+    assert_eq!(raw.command(&["GET", "k"]), Value::Null, "the queued commands never ran");
 }
 
-fn the_largest_go_first(program: Program) {
+fn the_largest_clients_are_closed_first(program: Program) {
     let (server, mut raw) = start(program);
     let sizes = [20_000, 100_000, 500_000];
     let mut clients = Vec::new();
     for (number, bytes) in sizes.iter().enumerate() {
         (0..2).for_each(|_| clients.push(sends_in_part(&server, &number.to_string(), *bytes)));
     }
-    until(|| names(&mut raw).len() == 6, "they are there");
+    until(|| names(&mut raw).len() == 6, "the clients are connected");
     until(
         || {
             let list = raw.command(&["CLIENT", "LIST"]);
@@ -112,18 +112,18 @@ fn the_largest_go_first(program: Program) {
             let qbuf = |word: &str| word.strip_prefix("qbuf=")?.parse::<usize>().ok();
             list.split_whitespace().filter_map(qbuf).sum::<usize>() >= 2 * sizes.iter().sum::<usize>()
         },
-        "all has arrived",
+        "all bytes have arrived",
     );
     assert_eq!(evicted(&mut raw), 0);
     set(&mut raw, "800000");
-    until(|| evicted(&mut raw) >= 1, "a large one goes");
+    until(|| evicted(&mut raw) >= 1, "a large client is closed");
     assert!(names(&mut raw).iter().filter(|name| *name != "2").count() == 4, "{:?}", names(&mut raw));
     set(&mut raw, "200000");
-    until(|| evicted(&mut raw) >= 3, "others go");
+    until(|| evicted(&mut raw) >= 3, "other clients are closed");
     assert_eq!(names(&mut raw).iter().filter(|name| *name == "0").count(), 2);
 }
 
-fn who_is_protected_stays(program: Program) {
+fn protected_clients_are_not_closed(program: Program) {
     let (server, mut raw) = start(program);
     let mut client = server.raw();
     assert_eq!(client.command(&["CLIENT", "NO-EVICT", "ON"]), Value::status("OK"));
@@ -133,15 +133,15 @@ fn who_is_protected_stays(program: Program) {
     client.send(&vec![b'x'; 2 * LIMIT - 1]);
     let mut other = server.raw();
     other.send(&encode(&["PING"]));
-    until(|| evicted(&mut raw) >= 1, "the other one goes");
+    until(|| evicted(&mut raw) >= 1, "the other client is closed");
     client.send(b"x\r\n");
     assert_eq!(client.reply().value, Value::bulk(&"x".repeat(2 * LIMIT)));
     assert_eq!(client.command(&["CLIENT", "NO-EVICT", "OFF"]), Value::status("OK"));
     client.send(&encode(&["ECHO", &"x".repeat(2 * LIMIT)]));
-    until(|| evicted(&mut raw) >= 2, "it is protected no longer");
+    until(|| evicted(&mut raw) >= 2, "the client is no longer protected");
 }
 
-fn a_share_of_the_memory_is_a_limit(program: Program) {
+fn the_limit_can_be_a_percentage_of_maxmemory(program: Program) {
     let (server, mut raw) = start(program);
     for (wrong, error) in
         [("-1%", "argument must be a memory or percent value"), ("x", "argument must be a memory or percent value")]
@@ -154,9 +154,9 @@ fn a_share_of_the_memory_is_a_limit(program: Program) {
     assert_eq!(get, Value::Array(vec![Value::bulk("maxmemory-clients"), Value::bulk("10%")]));
     // A percentage of an unset `maxmemory` means no limit.
     let _first = sends_in_part(&server, "first", LIMIT);
-    until(|| names(&mut raw) == ["first"], "it is there");
+    until(|| names(&mut raw) == ["first"], "the client is connected");
     assert_eq!(evicted(&mut raw), 0);
     assert_eq!(raw.command(&["CONFIG", "SET", "maxmemory", "10mb"]), Value::status("OK"));
     let _second = sends_in_part(&server, "second", 900_000);
-    until(|| evicted(&mut raw) >= 1, "one of them goes");
+    until(|| evicted(&mut raw) >= 1, "one of the clients is closed");
 }

@@ -14,7 +14,7 @@ fn said(args: &[&str]) -> (String, String) {
 const SUBCOMMANDS: [&str; 5] = ["ping", "scripts", "import", "export", "check"];
 
 #[test]
-fn a_mistyped_subcommand_is_told_the_nearest() {
+fn a_mistyped_subcommand_gets_a_suggestion() {
     for (args, nearest) in [
         (&["chekc", "tidegate-data"][..], "check"),
         (&["PING"], "ping"),
@@ -41,7 +41,7 @@ fn a_mistyped_subcommand_is_told_the_nearest() {
 }
 
 #[test]
-fn the_short_help_is_a_page_and_the_long_one_has_all() {
+fn the_short_help_fits_a_page_and_the_long_help_is_complete() {
     let ((short, _), (long, _)) = (said(&["-h"]), said(&["--help"]));
     assert!(short.lines().count() <= 50, "{} lines: {short}", short.lines().count());
     assert!(short.lines().all(|line| line.chars().count() <= 100), "{short}");
@@ -57,7 +57,7 @@ fn the_short_help_is_a_page_and_the_long_one_has_all() {
 }
 
 #[test]
-fn the_short_help_of_a_subcommand_leaves_tls_to_the_long_one() {
+fn the_short_help_of_a_subcommand_omits_tls_options() {
     for name in ["import", "export"] {
         let ((short, _), (long, _)) = (said(&[name, "-h"]), said(&[name, "--help"]));
         assert!(!short.contains("--cacert") && long.contains("--cacert <FILE>"), "{short}");

@@ -111,7 +111,7 @@ fn every_command_describes_itself_as_in_redis_8() {
 
 /// Each difference is listed, and each listed difference exists.
 #[test]
-fn flags_and_categories_are_those_of_valkey_but_for_what_is_listed() {
+fn flags_and_categories_equal_valkeys_except_as_listed() {
     if VALKEY_SERVER.is_missing() {
         return;
     }
@@ -242,7 +242,7 @@ fn argument_name(argument: &Value) -> String {
 
 /// The table in `docs/compatibility.md` lists the commands of COMMAND DOCS, by group.
 #[test]
-fn the_documentation_lists_the_commands_that_there_are() {
+fn the_documentation_lists_every_command() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut groups = BTreeMap::<String, Vec<String>>::new();
     for (name, fields) in pairs(&server.raw().command(&["COMMAND", "DOCS"])) {

@@ -197,14 +197,14 @@ fn info(c: &mut Raw, field: &str) -> String {
 }
 
 #[test]
-fn a_redis_conf_starts_the_server_and_says_what_of_it_means_nothing() {
+fn a_redis_conf_starts_the_server_with_notices_about_ineffective_lines() {
     let server = Configured::start(REDIS_CONF, &[]);
     let mut c = server.raw();
     assert_eq!(get(&mut c, "repl-diskless-sync-delay"), "5");
     assert_eq!(get(&mut c, "slave-priority"), "100");
     assert_eq!(get(&mut c, "appendonly"), "no");
     assert_eq!(info(&mut c, "config_file"), server.path("redis.conf").display().to_string());
-    until(|| server.said().contains("jemalloc-bg-thread"), "it says what means nothing here");
+    until(|| server.said().contains("jemalloc-bg-thread"), "the server lists the ineffective parameters");
     let said = server.said();
     assert!(said.lines().count() <= 12, "{said}");
     assert!(said.contains("the pidfile /run/nosuch/redis-server.pid can't be written"), "{said}");
@@ -237,7 +237,7 @@ fn every_parameter_of_redis_is_known() {
 }
 
 #[test]
-fn the_page_of_all_parameters_is_made_from_the_table() {
+fn the_page_of_all_parameters_is_generated_from_the_table() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md");
     let wanted = tidegate::config::reference();
     if std::env::var_os("SUITE_WRITE").is_some() {
@@ -245,11 +245,11 @@ fn the_page_of_all_parameters_is_made_from_the_table() {
     }
     let page = std::fs::read_to_string(path).unwrap_or_default();
     let differs = wanted.lines().zip(page.lines()).find(|(wanted, there)| wanted != there);
-    assert!(page == wanted, "SUITE_WRITE=1 writes docs/configuration.md anew; it differs at {differs:?}");
+    assert!(page == wanted, "docs/configuration.md differs at {differs:?}; SUITE_WRITE=1 writes it anew");
 }
 
 #[test]
-fn flags_that_are_wrong_get_advice() {
+fn wrong_flags_get_advice() {
     for (args, part) in [
         (&["--prot", "7000"][..], "Did you mean port?"),
         (&["--replicaof", "10.0.0.1", "6379"], "tidegate import --follow redis://10.0.0.1:6379"),
@@ -268,7 +268,7 @@ fn flags_that_are_wrong_get_advice() {
 }
 
 #[test]
-fn ping_takes_the_flags_of_redis_cli() {
+fn ping_accepts_the_flags_of_redis_cli() {
     let server = Server::start(Program::Tidegate, &["--requirepass", "p@ss w/rd"]);
     let port = server.port().to_string();
     let ping = |args: &[&str]| {
@@ -279,12 +279,12 @@ fn ping_takes_the_flags_of_redis_cli() {
     assert_eq!(ping(&["-h", "127.0.0.1", "-p", &port, "-a", "p@ss w/rd"]), (true, "PONG\n".into()));
     assert_eq!(ping(&["--url", &format!("redis://:p%40ss%20w%2Frd@127.0.0.1:{port}")]), (true, "PONG\n".into()));
     assert!(!ping(&["-p", &port, "-a", "wrong"]).0);
-    assert!(!ping(&["-p", &port, "--url", "redis://127.0.0.1"]).0, "one or the other");
+    assert!(!ping(&["-p", &port, "--url", "redis://127.0.0.1"]).0, "--url excludes -p");
     assert!(ping(&["--help"]).1.contains("-h, --host <HOST>"));
 }
 
 #[test]
-fn a_configuration_comes_by_standard_input_too() {
+fn a_configuration_can_be_read_from_standard_input() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(["-", "--hz", "abc"])
         .stdin(Stdio::piped())
@@ -301,7 +301,7 @@ fn a_configuration_comes_by_standard_input_too() {
 }
 
 #[test]
-fn what_a_failed_set_has_done_is_undone() {
+fn a_failed_config_set_is_undone() {
     let server = Configured::start("appendonly yes\nenable-debug-command yes\nkey-load-delay 100000\n", &[]);
     let mut c = server.raw();
     assert_eq!(c.command(&["DEBUG", "POPULATE", "5000"]), Value::status("OK"));
@@ -329,7 +329,7 @@ fn what_a_failed_set_has_done_is_undone() {
 }
 
 #[test]
-fn the_file_is_rewritten_and_stays_its_owners() {
+fn config_rewrite_keeps_comments_and_the_order_of_lines() {
     let file = "# mine\nappendonly no\nhz 20\nsave 3600 1\nrequirepass \"a b\"\ninclude more/*.conf\n# the end\n";
     let server = Configured::start(file, &[]);
     let begin = server.read("redis.conf").replace(file, "");
@@ -376,11 +376,11 @@ fn the_file_is_rewritten_and_stays_its_owners() {
 }
 
 #[test]
-fn users_are_written_with_the_rest() {
+fn config_rewrite_saves_users_too() {
     let server = Configured::start("appendonly no\nuser ann on nopass ~* &* +@all\n", &[]);
     let mut c = server.raw();
     assert_eq!(c.command(&["CONFIG", "REWRITE"]), Value::status("OK"));
-    assert!(!server.read("redis.conf").contains("user default"), "it is what it is without a line");
+    assert!(!server.read("redis.conf").contains("user default"), "the user is the same as without a line");
     assert_eq!(c.command(&["ACL", "SETUSER", "eve", "on", ">secret", "~cached:*", "+get"]), Value::status("OK"));
     assert_eq!(c.command(&["ACL", "SETUSER", "default", "-flushall"]), Value::status("OK"));
     let users = c.command(&["ACL", "LIST"]);
@@ -390,7 +390,7 @@ fn users_are_written_with_the_rest() {
 }
 
 #[test]
-fn commands_can_be_renamed_and_taken_away() {
+fn commands_can_be_renamed_and_removed() {
     let file = "appendonly no\nenable-debug-command yes\nrename-command FLUSHALL \"\"\nrename-command config secret-config-b840fc02d52\n\
                 rename-command DEBUG D\n";
     let server = Configured::start(file, &[]);
@@ -403,7 +403,10 @@ fn commands_can_be_renamed_and_taken_away() {
     assert!(is_unknown(&mut c, &["secret-config-b840fc02d53", "GET", "hz"]));
     assert_eq!(c.command(&["EXISTS", "k"]), Value::Integer(0));
     let script = "return redis.pcall('flushall')";
-    assert!(text(&c.command(&["EVAL", script, "0"])).contains("Unknown Redis command"), "scripts neither");
+    assert!(
+        text(&c.command(&["EVAL", script, "0"])).contains("Unknown Redis command"),
+        "scripts cannot call it either"
+    );
     assert_eq!(c.command(&["COMMAND", "INFO", "flushall"]), Value::Array(vec![Value::Null]));
     for args in [[config, "REWRITE"], ["d", "CONFIG-REWRITE-FORCE-ALL"]] {
         assert_eq!(c.command(&args), Value::status("OK"));
@@ -424,14 +427,14 @@ fn commands_can_be_renamed_and_taken_away() {
 }
 
 #[test]
-fn a_service_manager_hears_when_it_is_ready_and_when_it_ends() {
+fn a_service_manager_is_notified_of_readiness_and_shutdown() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let address = folder.path().join("notify");
     let manager = UnixDatagram::bind(&address).expect("a fresh folder");
     manager.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
     let heard = || {
         let mut message = [0; 200];
-        let length = manager.recv(&mut message).expect("it speaks in time");
+        let length = manager.recv(&mut message).expect("the message comes in time");
         String::from_utf8_lossy(&message[..length]).into_owned()
     };
     // A service manager expects the process that it started to stay.
@@ -447,7 +450,7 @@ fn a_service_manager_hears_when_it_is_ready_and_when_it_ends() {
 
 /// CONFIG REWRITE keeps the file's mode, since an administrator chose it, but warns if a password is written into it.
 #[test]
-fn a_password_in_a_file_that_all_can_read_is_told() {
+fn a_password_in_a_world_readable_file_causes_a_warning() {
     let server = Configured::start("appendonly no\n", &[]);
     let mode = |mode| std::fs::set_permissions(server.path("redis.conf"), Permissions::from_mode(mode)).expect("ours");
     let mut c = server.raw();
@@ -460,12 +463,12 @@ fn a_password_in_a_file_that_all_can_read_is_told() {
     rewrite(&mut c);
     mode(0o644);
     rewrite(&mut c);
-    until(|| told() > 0, "it says so");
+    until(|| told() > 0, "the server reports it");
     assert_eq!(told(), 1);
 }
 
 #[test]
-fn in_the_background_it_lasts_and_writes_its_log() {
+fn a_daemonized_server_outlives_its_launcher_and_writes_its_log() {
     let file = "daemonize yes\npidfile server.pid\nlogfile server.log\nappendonly no\n";
     let dir = tempfile::tempdir().expect("a temporary folder");
     let port = free_port();
@@ -480,17 +483,17 @@ fn in_the_background_it_lasts_and_writes_its_log() {
 
     std::fs::rename(dir.path().join("server.log"), dir.path().join("server.log.1")).expect("it is there");
     signal(process, "HUP");
-    until(|| read("server.log").contains("SIGHUP"), "the log goes on in a new file");
+    until(|| read("server.log").contains("SIGHUP"), "the log continues in a new file");
     assert!(read("server.log.1").contains("listens on"));
     c.send_command(&["SHUTDOWN", "NOSAVE"]);
     assert_eq!(c.read_to_end(), b"");
-    until(|| !dir.path().join("server.pid").exists(), "the pidfile goes");
+    until(|| !dir.path().join("server.pid").exists(), "the pidfile is removed");
     assert!(read("server.log").contains("bye bye"));
     assert_eq!(read("said"), "");
 }
 
 #[test]
-fn the_list_of_processes_says_what_it_is() {
+fn the_process_title_describes_the_server() {
     let server = Configured::start("appendonly no\nbind 127.0.0.1\n", &[("SOME_VARIABLE", Path::new("some value"))]);
     let mut c = server.raw();
     let shown = || {
@@ -503,7 +506,11 @@ fn the_list_of_processes_says_what_it_is() {
     let file = server.path("redis.conf").display().to_string();
     assert_eq!(set(&mut c, "TEST {title} {listen-addr} {port} {config-file} {config-file}"), Value::status("OK"));
     let program = env!("CARGO_BIN_EXE_tidegate");
-    assert_eq!(shown(), format!("TEST {program} 127.0.0.1:{port} {port} {file} {file}"), "longer than what was there");
+    assert_eq!(
+        shown(),
+        format!("TEST {program} 127.0.0.1:{port} {port} {file} {file}"),
+        "the title is longer than the original command line"
+    );
     assert_eq!(set(&mut c, "short"), Value::status("OK"));
     assert_eq!(shown(), "short");
     assert_eq!(
@@ -516,28 +523,28 @@ fn the_list_of_processes_says_what_it_is() {
 
 /// Test containers, and libraries that start a Redis for a test, look for these words of Redis.
 #[test]
-fn tools_that_start_a_redis_find_their_words() {
+fn the_start_prints_the_lines_that_tools_wait_for() {
     let output =
         Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("--version").output().expect("the program of this build");
     let version = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(version.contains(" v=8."), "{version}");
     let mut server = Server::start(Program::Tidegate, &[]);
-    until(|| server.log().contains("Ready to accept connections\n"), "it says that it is ready");
+    until(|| server.log().contains("Ready to accept connections\n"), "the server announces that it is ready");
     server.raw().send_command(&["SHUTDOWN", "NOSAVE"]);
-    until(|| server.has_ended(), "it ends");
-    until(|| server.log().contains("is now ready to exit, bye bye..."), "it says that it has ended");
+    until(|| server.has_ended(), "the server ends");
+    until(|| server.log().contains("is now ready to exit, bye bye..."), "the server announces its end");
 }
 
 /// `tidegate scripts | head`: the reader closes early. A Rust program starts with SIGPIPE ignored.
 #[test]
-fn a_helper_ends_quietly_with_its_reader() {
+fn a_subcommand_ends_quietly_when_its_reader_does() {
     for args in [&["scripts"][..], &["scripts", "gate_acquire"], &["--help"], &["--version"]] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
         let child =
             Command::new(env!("CARGO_BIN_EXE_tidegate")).args(args).stdout(writer).stderr(Stdio::piped()).output();
         let output = child.expect("the program of this build");
-        assert!(!output.status.success(), "{args:?} has said nothing to anybody");
+        assert!(!output.status.success(), "{args:?} must fail, since its reader has gone");
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{args:?}");
     }
 }

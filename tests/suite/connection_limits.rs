@@ -11,8 +11,8 @@ use crate::harness::{Program, REPLY_DEADLINE, Raw, Server, Value, encode};
 on_both!(
     a_thousand_connections_come_and_go_while_a_script_is_busy,
     connections_are_closed_while_a_script_is_busy,
-    who_leaves_leaves_nothing_behind,
-    who_waits_is_served_in_order_though_others_leave,
+    disconnected_clients_leave_nothing_behind,
+    waiters_are_served_in_order_of_arrival_though_others_leave,
 );
 
 /// How long to wait for something that must happen soon.
@@ -83,9 +83,9 @@ fn a_thousand_connections_come_and_go_while_a_script_is_busy(program: Program) {
         let mut crowd: Vec<Raw> = (0..40).map(|_| server.raw()).collect();
         assert!(crowd.iter_mut().all(|client| is_busy(&client.command(&["PING"]))));
         drop(crowd);
-        until(|| is_busy(&server.raw().command(&["PING"])), "there are places again");
+        until(|| is_busy(&server.raw().command(&["PING"])), "connections are accepted again");
     }
-    until(|| server.raw().command(&["SCRIPT", "KILL"]) == Value::status("OK"), "somebody can end the script");
+    until(|| server.raw().command(&["SCRIPT", "KILL"]) == Value::status("OK"), "a client can end the script");
     assert!(matches!(runner.reply().value, Value::Error(_)));
     until(|| info(&mut runner, "connected_clients") == 1, "the others have left");
 }
@@ -129,7 +129,7 @@ fn come_and_go(server: &Server) {
     }
 }
 
-fn who_leaves_leaves_nothing_behind(program: Program) {
+fn disconnected_clients_leave_nothing_behind(program: Program) {
     let server = Server::start(program, &["--busy-reply-threshold", "20"]);
     let mut own = server.raw();
     own.command(&["SETRANGE", "big", "3000000", "x"]);
@@ -137,7 +137,7 @@ fn who_leaves_leaves_nothing_behind(program: Program) {
     let counts = |own: &mut Raw| names.map(|name| info(own, name));
     let before = counts(&mut own);
     come_and_go(&server);
-    until(|| counts(&mut own) == before, "everybody has left");
+    until(|| counts(&mut own) == before, "all clients have left");
     // In a busy server, too: earlier clients and new ones.
     let mut waits = server.raw();
     waits.send_command(&["BLPOP", "list", "0"]);
@@ -147,13 +147,13 @@ fn who_leaves_leaves_nothing_behind(program: Program) {
     come_and_go(&server);
     kill_script(&server, &mut runner);
     drop(runner);
-    until(|| counts(&mut own) == before, "everybody has left");
+    until(|| counts(&mut own) == before, "all clients have left");
     let list = own.command(&["CLIENT", "LIST"]);
     assert_eq!(list.bytes().expect("text").iter().filter(|&&byte| byte == b'\n').count(), 1);
     assert_eq!(own.command(&["RPUSH", "list", "x"]), Value::Integer(1));
 }
 
-fn who_waits_is_served_in_order_though_others_leave(program: Program) {
+fn waiters_are_served_in_order_of_arrival_though_others_leave(program: Program) {
     let server = Server::start(program, &[]);
     let mut own = server.raw();
     let mut waiters: Vec<Raw> = Vec::new();
@@ -172,7 +172,7 @@ fn who_waits_is_served_in_order_though_others_leave(program: Program) {
     for at in [11, 5, 0] {
         drop(waiters.remove(at));
     }
-    until(|| info(&mut own, "blocked_clients") == 9, "they have left");
+    until(|| info(&mut own, "blocked_clients") == 9, "the clients have left");
     let mut unblocked = waiters.remove(4);
     let list = own.command(&["CLIENT", "LIST"]);
     let list = String::from_utf8_lossy(list.bytes().expect("text")).into_owned();
@@ -210,7 +210,7 @@ fn commands_are_not_charged_with_the_time_of_a_busy_script() {
 }
 
 #[test]
-fn maxclients_is_no_more_than_the_system_allows() {
+fn maxclients_cannot_exceed_the_systems_limit() {
     let server = Server::start(Program::Tidegate, &["--maxclients", "100"]);
     let mut raw = server.raw();
     let set = |raw: &mut Raw, value: &str| raw.command(&["CONFIG", "SET", "maxclients", value]);
@@ -233,7 +233,7 @@ fn maxclients_is_no_more_than_the_system_allows() {
 }
 
 #[test]
-fn scripts_that_wait_for_their_turn_do_not_hold_up_the_end() {
+fn queued_scripts_do_not_delay_the_shutdown() {
     let mut server = Server::start(Program::Tidegate, &["--busy-reply-threshold", "20"]);
     let endless = encode(&["EVAL", "while true do end", "0"]).repeat(1_000);
     let mut crowd: Vec<Raw> = (0..30).map(|_| server.raw()).collect();
@@ -276,7 +276,7 @@ fn read_bytes(stream: &mut TcpStream, count: usize) {
 }
 
 #[test]
-fn a_client_that_does_not_read_makes_the_server_hold_64_mib() {
+fn one_client_that_does_not_read_makes_the_server_hold_64_mib_at_most() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     raw.command(&["SET", "key", &"x".repeat(1_000)]);
@@ -291,7 +291,7 @@ fn a_client_that_does_not_read_makes_the_server_hold_64_mib() {
 }
 
 #[test]
-fn all_who_do_not_read_make_the_server_hold_256_mib_and_little_each() {
+fn all_clients_that_do_not_read_make_the_server_hold_256_mib_at_most() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     raw.command(&["SETRANGE", "key", "999999", "x"]);
@@ -312,7 +312,7 @@ fn all_who_do_not_read_make_the_server_hold_256_mib_and_little_each() {
 }
 
 #[test]
-fn large_replies_wait_until_there_is_room_for_them() {
+fn large_replies_wait_for_room() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     raw.command(&["SETRANGE", "key", "9999999", "x"]);
@@ -331,7 +331,7 @@ fn large_replies_wait_until_there_is_room_for_them() {
 /// Memory held for clients that do not read never delays a client that holds little, though it sends everything before
 /// it reads.
 #[test]
-fn who_holds_little_does_not_wait_for_those_who_hold_much() {
+fn clients_that_hold_little_do_not_wait_for_those_that_hold_much() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     raw.command(&["SETRANGE", "key", "59999999", "x"]);

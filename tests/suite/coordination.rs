@@ -48,7 +48,7 @@ pub(crate) fn heard(bench: &mut Bench, client: usize) -> String {
 /// A thousand clients wait for one lock: each gets it once, in order of arrival, and clients that hang up delay no
 /// others.
 #[test]
-fn a_lock_is_handed_on_in_the_order_of_coming() {
+fn a_lock_is_handed_on_in_order_of_arrival() {
     const CROWD: usize = 1_000;
     let mut bench = Bench::new(CROWD + 1);
     assert!(call(&mut bench, CROWD, "LOCK.ACQUIRE l first PX 60000").starts_with("1 token"));
@@ -72,7 +72,7 @@ fn a_lock_is_handed_on_in_the_order_of_coming() {
 /// As above, through real connections. A client that asks again queues behind all clients that have not had the lock
 /// yet, for two rounds; clients that hang up delay no others.
 #[test]
-fn a_thousand_clients_take_turns() {
+fn a_thousand_real_clients_take_turns_in_order_of_arrival() {
     const CROWD: usize = 1_000;
     assert!(raise_descriptor_limit(3 * CROWD as u64) > 2 * CROWD as u64, "each has a connection of its own");
     let (server, mut control) = Server::with_client(Program::Tidegate);
@@ -109,7 +109,7 @@ fn a_thousand_clients_take_turns() {
 
 /// The first in line has the lock, releases it, and queues again behind the others. Returns its number and its token.
 fn serve_first(line: &mut VecDeque<(usize, Raw)>) -> (usize, i64) {
-    let (number, mut client) = line.pop_front().expect("all want it for ever");
+    let (number, mut client) = line.pop_front().expect("no client gives up waiting");
     let name = format!("c{number}");
     let granted = client.reply().value;
     let token = match &granted {
@@ -128,7 +128,7 @@ fn serve_first(line: &mut VecDeque<(usize, Raw)>) -> (usize, i64) {
 
 /// Waiters cost nothing while nothing happens, and a freed place wakes only one of them.
 #[test]
-fn many_who_wait_are_left_alone() {
+fn waiters_cost_nothing_until_a_place_is_free() {
     const CROWD: usize = 3_000;
     let mut bench = Bench::new(CROWD + 1);
     call(&mut bench, CROWD, "LOCK.ACQUIRE l first PX 100");
@@ -137,7 +137,7 @@ fn many_who_wait_are_left_alone() {
     }
     for client in 0..20 {
         bench.pass(99);
-        assert!(bench.engine.server.next_deadline_ms().is_some(), "the first one looks when the lease ends");
+        assert!(bench.engine.server.next_deadline_ms().is_some(), "the first waiter checks when the lease ends");
         assert!(heard(&mut bench, client).is_empty());
         bench.pass(1);
         assert!(heard(&mut bench, client).starts_with("1 token"), "{client}");
@@ -147,7 +147,7 @@ fn many_who_wait_are_left_alone() {
 
 /// Holders of a shared lock do not starve waiters for the exclusive one.
 #[test]
-fn writers_are_not_starved_by_readers() {
+fn readers_do_not_starve_writers() {
     let mut bench = Bench::new(4);
     assert!(call(&mut bench, 0, "LOCK.ACQUIRE l r1 PX 1000 SHARED").starts_with("1 "));
     assert!(call(&mut bench, 0, "LOCK.ACQUIRE l r2 PX 1000 SHARED").starts_with("1 "));
@@ -166,7 +166,7 @@ fn writers_are_not_starved_by_readers() {
 /// A lease may be given in all forms of a deadline that SET knows. A lease in the past is never granted, ends the held
 /// one, and allows no waiting.
 #[test]
-fn a_lease_may_end_at_a_time() {
+fn a_lease_can_end_at_an_absolute_time() {
     let mut bench = Bench::new(2);
     let now_ms = bench.engine.ks.now_ms();
     let (at_ms, at_s) = (now_ms + 500, now_ms / 1_000 + 60);
@@ -202,7 +202,7 @@ fn a_lease_may_end_at_a_time() {
 
 /// A script or a transaction neither waits nor overtakes, and a failed one has taken nothing.
 #[test]
-fn in_scripts_and_transactions_nothing_waits() {
+fn scripts_and_transactions_do_not_wait() {
     let mut bench = Bench::new(3);
     call(&mut bench, 0, "LOCK.ACQUIRE l a PX 1000");
     let refused = "0 reason held waiting 0 retry-after-ms 1000";
@@ -223,7 +223,7 @@ fn in_scripts_and_transactions_nothing_waits() {
 
 /// Changes to the lock's key by other commands affect the waiters.
 #[test]
-fn waiting_ends_however_the_key_is_freed() {
+fn any_command_that_frees_the_key_serves_a_waiter() {
     for (line, is_free) in [
         ("DEL l", true),
         ("UNLINK l", true),
@@ -258,7 +258,7 @@ fn waiting_ends_however_the_key_is_freed() {
 
 /// A call whose own cleanup serves other waiters is served as well, if there is a place for it.
 #[test]
-fn who_comes_as_places_become_free_is_not_left_out() {
+fn a_call_whose_own_cleanup_frees_places_gets_one() {
     let mut bench = Bench::new(4);
     for name in ["x", "y"] {
         assert!(call(&mut bench, 0, &format!("GATE.ACQUIRE g {name} LIMIT 2 PX 500")).starts_with("1 token"));
@@ -284,14 +284,14 @@ fn who_comes_as_places_become_free_is_not_left_out() {
 
 /// While expiry is off, ended leases are checked for now and then, not all the time.
 #[test]
-fn a_guard_whose_lease_can_not_end_keeps_nobody_busy() {
+fn a_guard_whose_lease_cannot_end_causes_no_busy_checks() {
     let mut bench = Bench::new(2);
     assert_eq!(call(&mut bench, 1, "CONFIG SET import-mode yes"), "+OK");
     assert_eq!(call(&mut bench, 1, "CLIENT IMPORT-SOURCE ON"), "+OK");
     assert!(call(&mut bench, 0, "LOCK.ACQUIRE l x PX 500").starts_with("1 token 1 "));
     assert_eq!(call(&mut bench, 0, "GUARD l 1 BLPOP q 0"), "");
     bench.clock.advance_ms(600);
-    assert!(!bench.engine.time_out_waits(), "there is nothing more to do now");
+    assert!(!bench.engine.time_out_waits(), "no timer is due now");
     assert!(heard(&mut bench, 0).is_empty());
     assert_eq!(call(&mut bench, 1, "CLIENT IMPORT-SOURCE OFF"), "+OK");
     bench.pass(1_000);
@@ -300,7 +300,7 @@ fn a_guard_whose_lease_can_not_end_keeps_nobody_busy() {
 
 /// A lock taken by `SET NX PX` and one of LOCK exclude each other, and both expire.
 #[test]
-fn strings_are_locks_too() {
+fn locks_taken_by_set_and_by_lock_exclude_each_other() {
     let mut bench = Bench::new(2);
     assert_eq!(call(&mut bench, 0, "SET l token NX PX 500"), "+OK");
     assert_eq!(call(&mut bench, 0, "LOCK.ACQUIRE l a PX 1000"), "0 reason held waiting 0 retry-after-ms 500");
@@ -315,7 +315,7 @@ fn strings_are_locks_too() {
 
 /// Units that scripts have counted in a plain counter are kept by the gate that replaces the counter.
 #[test]
-fn a_gate_takes_over_a_counter() {
+fn a_gate_keeps_the_units_of_the_counter_that_it_replaces() {
     let mut bench = Bench::new(1);
     call(&mut bench, 0, "SET g 2 PX 500");
     assert_eq!(
@@ -337,7 +337,7 @@ fn a_gate_takes_over_a_counter() {
 
 /// Tokens grow no matter what happens to the key.
 #[test]
-fn tokens_are_never_given_twice() {
+fn tokens_are_never_issued_twice() {
     let mut bench = Bench::new(1);
     let mut last = 0;
     for line in [
@@ -384,7 +384,7 @@ fn grants_are_dumped_and_restored() {
 
 /// A held lock takes little memory, whatever happens to its key, and gives it back.
 #[test]
-fn a_held_lock_takes_little() {
+fn a_held_lock_takes_little_memory() {
     let mut bench = Bench::new(1);
     let owner = "7f0b1a2c-3d4e-4f5a-8b6c-000001234567";
     let used = |bench: &mut Bench, key: &str| call(bench, 0, &format!("MEMORY USAGE {key}"));
@@ -427,7 +427,7 @@ fn a_held_lock_takes_little() {
 
 /// WATCH sees grants come and go, by expiry as well.
 #[test]
-fn a_watched_lock_changes_with_its_grants() {
+fn watch_sees_grants_begin_and_end() {
     for (line, fails) in [
         ("LOCK.ACQUIRE l b PX 5", true),
         ("LOCK.RELEASE l a", true),
@@ -451,7 +451,7 @@ fn a_watched_lock_changes_with_its_grants() {
 
 /// Grants survive a crash, and no token is issued twice.
 #[test]
-fn grants_outlive_a_crash() {
+fn grants_survive_a_crash() {
     let dir = tempfile::tempdir().expect("a folder");
     let flags = ["--dir", dir.path().to_str().expect("plain text"), "--appendonly", "yes"];
     let mut tokens = Vec::new();

@@ -40,7 +40,7 @@ pub(crate) fn refusal_with(dir: &Path, flags: &[&str]) -> String {
         .expect("a server that has started before");
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said).into_owned();
-    assert!(!output.status.success(), "it ended as if all were well: {said}");
+    assert!(!output.status.success(), "the server reported success: {said}");
     said
 }
 
@@ -80,17 +80,17 @@ pub(crate) fn is_misconf(value: &Value) -> bool {
 }
 
 #[test]
-fn a_directory_has_one_server() {
+fn a_second_server_cannot_open_the_directory() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path());
     assert_eq!(server.raw().command(&["SET", "k", "v"]), Value::status("OK"));
     let said = refusal(dir.path());
     assert!(said.contains("tidegate-data: another server is using this directory"), "{said}");
-    assert_eq!(server.raw().command(&["GET", "k"]), Value::bulk("v"), "the first one goes on");
+    assert_eq!(server.raw().command(&["GET", "k"]), Value::bulk("v"), "the first server continues to serve");
 }
 
 #[test]
-fn an_orderly_end_is_told_from_a_kill() {
+fn an_orderly_shutdown_is_distinguished_from_a_kill() {
     let dir = tempfile::tempdir().unwrap();
     let killed = "the previous server was killed; nothing is missing";
     for policy in ["always", "everysec", "no"] {
@@ -101,18 +101,18 @@ fn an_orderly_end_is_told_from_a_kill() {
         c.read_to_end();
         assert!(server.ends_well(), "{}", server.log());
         let server = start(dir.path());
-        until(|| server.log().contains("Ready to accept"), "it has said what it knows");
+        until(|| server.log().contains("Ready to accept"), "the server has printed its report");
         assert!(!server.log().contains(killed), "{}", server.log());
         assert_eq!(server.raw().command(&["GET", "k"]), Value::bulk(policy));
         drop(server);
         let server = start(dir.path());
-        until(|| server.log().contains(killed), "it says so");
+        until(|| server.log().contains(killed), "the server reports it");
         assert_eq!(server.raw().command(&["GET", "k"]), Value::bulk(policy));
     }
 }
 
 #[test]
-fn what_a_crash_has_torn_is_cut_off_and_told() {
+fn a_torn_tail_is_cut_off_and_reported() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path());
     let mut c = server.raw();
@@ -132,13 +132,13 @@ fn what_a_crash_has_torn_is_cut_off_and_told() {
     server.raw().command(&["SET", "later", "v"]);
     drop(server);
     let server = start(dir.path());
-    until(|| server.log().contains("Ready to accept"), "it has said what it knows");
+    until(|| server.log().contains("Ready to accept"), "the server has printed its report");
     assert!(!server.log().contains("cut off"), "{}", server.log());
     assert_eq!(server.raw().command(&["DBSIZE"]), Value::Integer(11));
 }
 
 #[test]
-fn a_bit_that_flips_is_found_and_named() {
+fn a_flipped_bit_is_found_and_its_place_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path());
     let mut c = server.raw();
@@ -161,7 +161,7 @@ fn a_bit_that_flips_is_found_and_named() {
 }
 
 #[test]
-fn a_segment_that_is_lost_is_missed() {
+fn a_missing_segment_is_detected() {
     let dir = tempfile::tempdir().unwrap();
     for n in 0..3 {
         let server = start(dir.path());
@@ -200,7 +200,7 @@ fn a_copy_of_the_folder_is_a_backup() {
 }
 
 #[test]
-fn when_it_is_synced_changes_while_it_runs() {
+fn the_sync_policy_can_be_changed_at_run_time() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path());
     let mut c = server.raw();
@@ -228,7 +228,7 @@ fn when_it_is_synced_changes_while_it_runs() {
 }
 
 #[test]
-fn without_a_log_nothing_is_written_unasked_and_waitaof_says_so() {
+fn without_a_journal_nothing_is_written_and_waitaof_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Program::Tidegate, &["--dir", dir.path().to_str().unwrap(), "--appendonly", "no"]);
     let mut c = server.raw();
@@ -241,7 +241,7 @@ fn without_a_log_nothing_is_written_unasked_and_waitaof_says_so() {
 }
 
 #[test]
-fn on_a_full_disk_reads_go_on_and_writes_wait_for_space() {
+fn on_a_full_disk_reads_continue_and_writes_wait_for_space() {
     if SMALL_DISK.is_missing() {
         return;
     }
@@ -255,7 +255,7 @@ fn on_a_full_disk_reads_go_on_and_writes_wait_for_space() {
             Value::Status(_) => acknowledged += 1,
             refused => break refused,
         }
-        assert!(acknowledged < 2000, "more than the disk holds");
+        assert!(acknowledged < 2000, "the disk accepts more than its size");
     };
     assert_eq!(refused, Value::error("MISCONF Errors writing to the AOF file: No space left on device"));
     assert_eq!(info(&mut c, "aof_last_write_status"), "err");
@@ -264,7 +264,7 @@ fn on_a_full_disk_reads_go_on_and_writes_wait_for_space() {
     let script = "return redis.pcall('SET', KEYS[1], 'v')";
     let of_script = c.command(&["EVAL", script, "1", "key:0"]);
     assert!(is_misconf(&of_script), "{of_script:?}");
-    assert!(is_misconf(&c.command(&["PING"])), "a health check learns of it");
+    assert!(is_misconf(&c.command(&["PING"])), "PING reports the failed write");
     // Acknowledged writes are on the disk, although it is full.
     drop(server);
     let server = start(disk.path());
@@ -294,7 +294,7 @@ pub(crate) fn limit_files(pid: u32, bytes: u64) {
 }
 
 #[test]
-fn after_a_failed_write_nothing_is_acknowledged_or_shown_that_may_be_lost() {
+fn after_a_failed_write_no_unsaved_data_is_acknowledged_or_shown() {
     // The first limit fails a block of the journal, the second the next segment, which is created when the first one is
     // half full.
     for file_bytes in [300_000, 700_000] {
@@ -330,7 +330,7 @@ fn fail_beyond(file_bytes: u64) {
     assert!(read == Value::bulk(&value) || is_misconf(&read), "{read:?}");
     assert_eq!(c.command(&["ECHO", "hello"]), Value::bulk("hello"));
     assert_eq!(info(&mut c, "aof_last_write_status"), "err");
-    until(|| server.log().contains("commands that write are refused until a restart"), "it says so");
+    until(|| server.log().contains("commands that write are refused until a restart"), "the server reports it");
     drop(server);
     let server = start(dir.path());
     let mut c = server.raw();
@@ -358,7 +358,7 @@ fn without_its_folder_a_server_acknowledges_nothing() {
         assert!(answer.as_ref().map_or_else(|why| why.starts_with("hung up"), is_misconf), "{answer:?}");
         let mut c = server.raw();
         assert!(is_misconf(&c.command(&["SET", "later", "v"])));
-        assert!(is_misconf(&c.command(&["GET", "later"])), "nobody is shown it");
+        assert!(is_misconf(&c.command(&["GET", "later"])), "the unsaved write is never shown");
         assert_eq!(c.command(&["GET", "key:0"]), Value::bulk("v"));
         let told = "it was removed while the server was writing to it";
         until(|| server.log().contains(told), told);
@@ -367,7 +367,7 @@ fn without_its_folder_a_server_acknowledges_nothing() {
 
 /// An idle journal keeps no more memory than a fresh one.
 #[test]
-fn a_log_at_rest_gives_its_buffers_back() {
+fn an_idle_journal_frees_its_buffers() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = start(dir.path());
     let mut c = server.raw();

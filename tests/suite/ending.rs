@@ -38,7 +38,7 @@ fn slow_to_save(keys: usize, more: &[&str]) -> (Server, Raw) {
 const FAILED: &str = "ERR Errors trying to SHUTDOWN. Check logs.";
 
 #[test]
-fn until_all_is_saved_reads_are_served_and_writes_wait() {
+fn until_everything_is_saved_reads_are_served_and_writes_wait() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let dir = folder.path().to_str().expect("a plain path");
     let (mut server, mut raw) = slow_to_save(20, &["--dir", dir]);
@@ -46,10 +46,10 @@ fn until_all_is_saved_reads_are_served_and_writes_wait() {
     waits.send_command(&["BLPOP", "list", "0"]);
     assert_eq!(raw.command(&["SHUTDOWN", "ABORT"]), Value::error("ERR No shutdown in progress."));
     asks.send_command(&["SHUTDOWN"]);
-    until(|| is_ending(&mut raw), "the end is coming");
+    until(|| is_ending(&mut raw), "the shutdown has begun");
     asks_too.send_command(&["SHUTDOWN"]);
     writes.send_command(&["INCR", "counter"]);
-    until(|| info(&mut raw, "clients", "blocked_clients:") == Some(4), "four wait");
+    until(|| info(&mut raw, "clients", "blocked_clients:") == Some(4), "four calls wait");
     assert_eq!(raw.command(&["GET", "key:0"]), Value::bulk("value"));
     assert_eq!(raw.command(&["GET", "counter"]), Value::Null);
     // Cancelled: everything continues.
@@ -65,7 +65,7 @@ fn until_all_is_saved_reads_are_served_and_writes_wait() {
     asks.send_command(&["SHUTDOWN"]);
     assert!(server.ends_well());
     for client in [&mut asks, &mut writes, &mut waits] {
-        assert_eq!(client.read_to_end(), b"", "nobody is told anything but the end");
+        assert_eq!(client.read_to_end(), b"", "clients see nothing but the closed connection");
     }
     let (_server, mut raw) = start(&["--dir", dir]);
     assert_eq!(raw.command(&["GET", "counter"]), Value::bulk("1"));
@@ -73,11 +73,11 @@ fn until_all_is_saved_reads_are_served_and_writes_wait() {
 }
 
 #[test]
-fn a_second_signal_and_now_and_nosave_do_not_wait() {
+fn a_second_signal_or_nosave_ends_the_server_at_once() {
     for second in ["signal", "NOSAVE", "BGSAVE CANCEL"] {
         let (mut server, mut raw) = slow_to_save(200, &[]);
         signal(&server, libc::SIGTERM);
-        until(|| is_ending(&mut raw), "the end is coming");
+        until(|| is_ending(&mut raw), "the shutdown has begun");
         let began = Instant::now();
         match second {
             "signal" => signal(&server, libc::SIGINT),
@@ -85,7 +85,7 @@ fn a_second_signal_and_now_and_nosave_do_not_wait() {
             _ => {
                 // The shutdown does not finish without its snapshot.
                 raw.command(&["BGSAVE", "CANCEL"]);
-                until(|| !is_ending(&mut raw), "the end was called off");
+                until(|| !is_ending(&mut raw), "the shutdown is cancelled");
                 assert_eq!(raw.command(&["SET", "k", "v"]), Value::status("OK"));
                 raw.send_command(&["SHUTDOWN", "NOSAVE"]);
             }
@@ -96,7 +96,7 @@ fn a_second_signal_and_now_and_nosave_do_not_wait() {
 }
 
 #[test]
-fn signals_do_as_they_are_told() {
+fn signals_follow_their_configured_options() {
     let (mut server, mut raw) = slow_to_save(200, &["--shutdown-on-sigterm", "nosave now"]);
     let get = raw.command(&["CONFIG", "GET", "shutdown-on-sig*"]);
     let words = ["shutdown-on-sigint", "default", "shutdown-on-sigterm", "nosave now"];
@@ -114,7 +114,7 @@ fn signals_do_as_they_are_told() {
 
 /// A client that reads gets all of its replies; a client that does not read delays nothing.
 #[test]
-fn what_was_answered_is_sent() {
+fn pending_replies_are_sent_before_the_server_ends() {
     const REPLIES: usize = 40;
     let (mut server, mut raw) = start(&[]);
     let large = "x".repeat(1 << 20);
@@ -135,7 +135,7 @@ fn what_was_answered_is_sent() {
             let all_ran = stats.contains(&format!("cmdstat_get:calls={},", 2 * REPLIES));
             list.lines().filter(unsent).count() == 2 && all_ran
         },
-        "both are answered, and have much to read",
+        "both clients have unread replies",
     );
     raw.send_command(&["SHUTDOWN"]);
     std::thread::scope(|scope| {

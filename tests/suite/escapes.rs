@@ -8,16 +8,16 @@ use crate::harness::{Program, Raw, Server, Value};
 
 /// The required result of an attempt.
 enum Fate {
-    /// It fails with an error that contains this text.
+    /// The attempt fails with an error that contains this text.
     Fails(&'static str),
-    /// It succeeds and returns this text.
+    /// The attempt succeeds and returns this text.
     Gets(&'static str),
-    /// It may end in any way, as long as nothing of it remains.
+    /// The attempt may end in any way, as long as nothing of it remains.
     Vanishes,
 }
 use Fate::{Fails, Gets, Vanishes};
 
-/// Its name, the number of its publication or its idea, the script, and the required result.
+/// Name, source (the number of the publication, or the idea), script, and required result.
 type Attempt = (&'static str, &'static str, &'static str, Fate);
 
 const READONLY: &str = "Attempt to modify a readonly table";
@@ -495,7 +495,7 @@ fn server() -> Option<Server> {
 }
 
 #[test]
-fn no_script_gets_out() {
+fn no_script_escapes_the_sandbox() {
     let Some(mut server) = server() else { return };
     let mut raw = server.raw();
     let before = view(&mut raw);
@@ -550,7 +550,7 @@ const LIBRARY_ATTEMPTS: &[(&str, &str, Fate)] = &[
 ];
 
 #[test]
-fn no_library_gets_out() {
+fn no_library_escapes_the_sandbox() {
     let Some(server) = server() else { return };
     let mut raw = server.raw();
     let before = view(&mut raw);

@@ -49,7 +49,7 @@ fn classes_choose_events_and_channels() {
 }
 
 #[test]
-fn what_is_ours_alone_is_told_in_the_same_way() {
+fn commands_that_redis_lacks_send_events_in_the_same_way() {
     let calls = [
         "SADD s a b c",
         "SEXPIRE s 100 MEMBERS 2 a b",
@@ -67,7 +67,7 @@ fn what_is_ours_alone_is_told_in_the_same_way() {
 }
 
 #[test]
-fn a_transaction_is_told_of_when_it_is_over_and_a_failed_script_not_at_all() {
+fn events_of_a_transaction_follow_exec_and_a_failed_script_sends_none() {
     let events = events_of("AE", &["MULTI", "SET a 1", "PUBLISH ended x", "INCR a", "EXEC"]);
     assert_eq!(events, ["ended x", "keyevent@0:set a", "keyevent@0:incrby a"]);
     let (_server, mut caller, mut listener) = start("AEnm", &[]);
@@ -81,7 +81,7 @@ fn a_transaction_is_told_of_when_it_is_over_and_a_failed_script_not_at_all() {
 }
 
 #[test]
-fn what_expires_is_told_by_the_clock_and_by_who_comes_too_late() {
+fn expiry_sends_events_whether_found_by_the_clock_or_by_an_access() {
     let (_server, mut caller, mut listener) = start("AE", &[]);
     for call in
         ["SET k v PX 1", "HSET h a 1 b 2", "HPEXPIRE h 1 FIELDS 1 a", "SADD s a b", "SPEXPIRE s 1 MEMBERS 2 a b"]
@@ -101,7 +101,7 @@ fn what_expires_is_told_by_the_clock_and_by_who_comes_too_late() {
 }
 
 #[test]
-fn who_changes_a_key_may_listen_to_it() {
+fn a_client_receives_events_of_its_own_changes() {
     let (_server, mut caller, _) = start("AK", &[]);
     caller.hello3();
     caller.command(&["SUBSCRIBE", "__keyspace@0__:k"]);
@@ -127,7 +127,7 @@ fn the_classes_can_be_changed_within_a_transaction() {
 }
 
 #[test]
-fn what_is_evicted_is_told() {
+fn eviction_sends_events() {
     let (_server, mut caller, mut listener) = start("Ee", &["--maxmemory-policy", "allkeys-lru"]);
     for i in 0..200 {
         caller.command(&["SET", &format!("k{i}"), &"x".repeat(10_000)]);

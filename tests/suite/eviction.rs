@@ -5,13 +5,13 @@ use crate::crowd::on_both;
 use crate::harness::{Program, Raw, Server, Value, encode, until};
 
 on_both!(
-    each_policy_keeps_the_limit_and_what_must_stay,
-    what_is_used_stays,
-    what_expires_last_stays,
-    a_transaction_and_a_script_find_all_that_they_wrote,
-    who_watches_a_key_that_goes_learns_of_it,
-    how_often_a_key_is_used_is_kept,
-    nothing_goes_without_a_limit,
+    each_policy_keeps_the_limit_and_evicts_no_protected_key,
+    used_keys_outlast_unused_ones,
+    keys_that_expire_last_are_evicted_last,
+    transactions_and_scripts_find_everything_that_they_wrote,
+    eviction_of_a_watched_key_aborts_the_transaction,
+    object_freq_and_idletime_report_use_of_keys,
+    nothing_is_evicted_without_a_limit,
 );
 
 const MIB: u64 = 1 << 20;
@@ -96,7 +96,7 @@ fn there(raw: &mut Raw, prefix: &str, keys: std::ops::Range<u32>) -> usize {
     n as usize
 }
 
-fn each_policy_keeps_the_limit_and_what_must_stay(program: Program) {
+fn each_policy_keeps_the_limit_and_evicts_no_protected_key(program: Program) {
     for policy in policies(program) {
         let (_server, mut raw) = start(program, policy, 4 * MIB);
         let limit = field(&mut raw, "memory", "maxmemory:");
@@ -107,7 +107,7 @@ fn each_policy_keeps_the_limit_and_what_must_stay(program: Program) {
         }
         assert!(used(&mut raw) < limit + MIB / 2, "{policy}: {} of {limit}", used(&mut raw));
         let gone = evicted(&mut raw);
-        assert!((5_000..11_000).contains(&gone), "{policy}: {gone} went");
+        assert!((5_000..11_000).contains(&gone), "{policy}: {gone} keys were evicted");
         assert_eq!(raw.command(&["DBSIZE"]), Value::Integer(11_000 - gone as i64));
         let stays = there(&mut raw, "stays:", 0..1_000);
         if policy.starts_with("volatile") {
@@ -129,7 +129,7 @@ fn each_policy_keeps_the_limit_and_what_must_stay(program: Program) {
     }
 }
 
-fn what_is_used_stays(program: Program) {
+fn used_keys_outlast_unused_ones(program: Program) {
     for policy in ["allkeys-lru", "allkeys-lfu"] {
         let (_server, mut raw) = start(program, policy, 4 * MIB);
         assert_eq!(send_all(&mut raw, sets("hot:", 0..200, &[])), 0);
@@ -154,7 +154,7 @@ fn what_is_used_stays(program: Program) {
     }
 }
 
-fn what_expires_last_stays(program: Program) {
+fn keys_that_expire_last_are_evicted_last(program: Program) {
     let (_server, mut raw) = start(program, "volatile-ttl", 4 * MIB);
     let value = "x".repeat(1_024);
     let commands = (0..10_000u32).map(|n| {
@@ -170,7 +170,7 @@ fn what_expires_last_stays(program: Program) {
     );
 }
 
-fn a_transaction_and_a_script_find_all_that_they_wrote(program: Program) {
+fn transactions_and_scripts_find_everything_that_they_wrote(program: Program) {
     let (_server, mut raw) = start(program, "allkeys-random", 4 * MIB);
     send_all(&mut raw, sets("old:", 0..10_000, &[]));
     raw.command(&["MULTI"]);
@@ -188,11 +188,11 @@ fn a_transaction_and_a_script_find_all_that_they_wrote(program: Program) {
             raw.command(&["PING"]);
             used(&mut raw) < limit + MIB / 2
         },
-        "memory is made",
+        "memory is freed",
     );
 }
 
-fn who_watches_a_key_that_goes_learns_of_it(program: Program) {
+fn eviction_of_a_watched_key_aborts_the_transaction(program: Program) {
     let (server, mut raw) = start(program, "allkeys-random", 4 * MIB);
     let mut other = server.raw();
     other.command(&["SET", "watched", "v"]);
@@ -203,12 +203,12 @@ fn who_watches_a_key_that_goes_learns_of_it(program: Program) {
     while raw.command(&["EXISTS", "watched"]) == Value::Integer(1) {
         send_all(&mut raw, sets("key:", part * 1_000..(part + 1) * 1_000, &[]));
         part += 1;
-        assert!(part < 500, "it never goes");
+        assert!(part < 500, "the key was never evicted");
     }
     assert_eq!(other.command(&["EXEC"]), Value::Null);
 }
 
-fn how_often_a_key_is_used_is_kept(program: Program) {
+fn object_freq_and_idletime_report_use_of_keys(program: Program) {
     let server = Server::start(program, &[]);
     let mut raw = server.raw();
     let (no_lfu, lfu) = ("ERR An LFU maxmemory policy is not selected", "ERR An LFU maxmemory policy is selected");
@@ -239,7 +239,7 @@ fn how_often_a_key_is_used_is_kept(program: Program) {
     assert_eq!(raw.command(&["OBJECT", "FREQ", "new"]), Value::Integer(255));
 }
 
-fn nothing_goes_without_a_limit(program: Program) {
+fn nothing_is_evicted_without_a_limit(program: Program) {
     let server = Server::start(program, &["--maxmemory-policy", "allkeys-lru"]);
     let mut raw = server.raw();
     assert_eq!(send_all(&mut raw, sets("key:", 0..10_000, &[])), 0);
@@ -247,13 +247,13 @@ fn nothing_goes_without_a_limit(program: Program) {
     // A limit that is set later is kept from then on, even without commands.
     let limit = used(&mut raw) / 2;
     set(&mut raw, "maxmemory", &limit.to_string());
-    until(|| used(&mut raw) < limit + MIB / 2, "what is too much goes");
+    until(|| used(&mut raw) < limit + MIB / 2, "the excess is evicted");
     assert!(evicted(&mut raw) > 1_000);
 }
 
 /// As in Redis 8.6: a read does not save a key, a change does.
 #[test]
-fn what_is_changed_stays() {
+fn under_lrm_changed_keys_outlast_read_ones() {
     let (_server, mut raw) = start(Program::Tidegate, "allkeys-lrm", 4 * MIB);
     send_all(&mut raw, sets("read:", 0..200, &[]));
     send_all(&mut raw, sets("changed:", 0..200, &[]));
@@ -269,7 +269,7 @@ fn what_is_changed_stays() {
 
 /// Evicted keys stay gone after a crash, and the others stay; a snapshot runs at the same time.
 #[test]
-fn what_went_is_gone_after_a_crash() {
+fn evicted_keys_stay_gone_after_a_crash() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let dir = folder.path().to_str().expect("a plain path");
     let flags = ["--appendonly", "yes", "--appendfsync", "no", "--dir", dir, "--maxmemory-policy", "allkeys-lru"];
@@ -295,25 +295,29 @@ fn what_went_is_gone_after_a_crash() {
         set(&mut raw, "maxmemory", "0");
         contents(&mut raw)
     };
-    assert!(before.len() > 1_000, "what waits for the disk has evicted most: {} keys are left", before.len());
+    assert!(
+        before.len() > 1_000,
+        "data waiting for the disk caused too many evictions: {} keys are left",
+        before.len()
+    );
     let server = Server::start(Program::Tidegate, &flags);
     assert_eq!(contents(&mut server.raw()), before);
 }
 
 /// A client waiting for a group of an evicted stream gets an error; one waiting for an element keeps waiting.
 #[test]
-fn who_waits_for_a_key_that_goes_learns_of_it() {
+fn a_client_waiting_for_an_evicted_group_gets_an_error() {
     let (server, mut raw) = start(Program::Tidegate, "allkeys-random", 4 * MIB);
     let (mut reader, mut popper) = (server.raw(), server.raw());
     raw.command(&["XGROUP", "CREATE", "stream", "group", "$", "MKSTREAM"]);
     reader.send_command(&["XREADGROUP", "GROUP", "group", "me", "BLOCK", "0", "STREAMS", "stream", ">"]);
     popper.send_command(&["BLPOP", "list", "0"]);
-    until(|| field(&mut raw, "clients", "blocked_clients:") == 2, "they wait");
+    until(|| field(&mut raw, "clients", "blocked_clients:") == 2, "both clients wait");
     let mut part = 0;
     while raw.command(&["EXISTS", "stream"]) == Value::Integer(1) {
         send_all(&mut raw, sets("key:", part * 1_000..(part + 1) * 1_000, &[]));
         part += 1;
-        assert!(part < 500, "it never goes");
+        assert!(part < 500, "the key was never evicted");
     }
     assert!(matches!(reader.reply().value, Value::Error(_)));
     raw.command(&["RPUSH", "list", "element"]);
@@ -322,7 +326,7 @@ fn who_waits_for_a_key_that_goes_learns_of_it() {
 
 /// A large evicted value is freed on another thread, and until then must not cause other evictions.
 #[test]
-fn a_large_value_takes_no_others_with_it() {
+fn a_large_evicted_value_causes_no_other_evictions() {
     let (_server, mut raw) = start(Program::Tidegate, "allkeys-lru", 48 * MIB);
     let script = "for n = 1, 400 do local t = {} for m = 1, 1000 do t[m] = n * 1000 + m .. ('x'):rep(60) end \
                   redis.call('SADD', KEYS[1], unpack(t)) end return redis.call('SCARD', KEYS[1])";
@@ -335,17 +339,17 @@ fn a_large_value_takes_no_others_with_it() {
         }
     };
     add(&mut raw, 0..160);
-    assert_eq!(there(&mut raw, "small:", 0..160), 160, "there was room for all");
+    assert_eq!(there(&mut raw, "small:", 0..160), 160, "no key was evicted");
     // Now the large value is the longest unused: its eviction makes room for many others.
     add(&mut raw, 160..960);
     assert_eq!(raw.command(&["EXISTS", "large"]), Value::Integer(0));
     let gone = evicted(&mut raw);
-    assert!(gone < 300, "{gone} went");
+    assert!(gone < 300, "{gone} keys were evicted");
 }
 
 /// A large eviction takes several turns, and others are served between them.
 #[test]
-fn what_is_far_too_much_goes_in_slices() {
+fn a_large_excess_is_evicted_in_slices() {
     let server = Server::start(Program::Tidegate, &["--maxmemory-policy", "allkeys-random"]);
     let mut raw = server.raw();
     send_all(&mut raw, sets("key:", 0..30_000, &[]));
@@ -363,7 +367,7 @@ fn what_is_far_too_much_goes_in_slices() {
 /// Growth of the server's own tables is made up for by the next command, even if its time slice is short: on a busy
 /// machine another process may take that time.
 #[test]
-fn a_little_too_much_goes_before_one_command() {
+fn a_small_excess_is_evicted_before_one_command() {
     let server = Server::start(Program::Tidegate, &["--maxmemory-policy", "allkeys-random"]);
     let mut raw = server.raw();
     send_all(&mut raw, sets("key:", 0..1_000, &[]));
@@ -373,5 +377,5 @@ fn a_little_too_much_goes_before_one_command() {
     raw.send(&[encode(&["CONFIG", "SET", "maxmemory", &limit]), encode(&["INFO", "stats"])].concat());
     assert_eq!(raw.reply().value, Value::status("OK"));
     let gone = number_in(&raw.reply().value, "evicted_keys:");
-    assert!(gone >= 50, "{gone} went");
+    assert!(gone >= 50, "{gone} keys were evicted");
 }

@@ -1,6 +1,6 @@
 //! Imports go strictly downward, as the table of floors in ARCHITECTURE.md says: the imports of a folder of `src` are
-//! exactly those of its row, and each of them lies further down. Inside a folder files may know each other, but not in
-//! circles, beyond the known ones below.
+//! exactly the ones in its row, and each of them lies further down. Inside a folder files may know each other, but not
+//! in circles, beyond the known ones below.
 //!
 //! The test looks at code as written: `use`, and paths that begin with `crate`, `super`, `self` or a child module.
 //! Comments, strings and tests are ignored.
@@ -23,19 +23,16 @@ fn imports_go_downward_as_the_architecture_says() {
 }
 
 #[test]
-fn no_new_circles_of_files() {
+fn no_circles_of_files_except_the_known_ones() {
     let circles = Imports::of(&sources()).circles();
     let known: BTreeSet<String> = KNOWN_CIRCLES.iter().map(|circle| circle.to_string()).collect();
     let list = |circles: Vec<&String>| circles.iter().fold(String::new(), |list, circle| list + "\n    " + circle);
     let (new, gone) = (list(circles.difference(&known).collect()), list(known.difference(&circles).collect()));
-    assert!(
-        new.is_empty() && gone.is_empty(),
-        "circles that are not known:{new}\nknown ones that are not there:{gone}"
-    );
+    assert!(new.is_empty() && gone.is_empty(), "unknown circles:{new}\nknown circles that are gone:{gone}");
 }
 
 #[test]
-fn no_arrow_runs_up_between_the_subjects_of_the_engine() {
+fn no_import_runs_up_between_the_subjects_of_the_engine() {
     let faults = subject_faults(&Imports::of(&sources()), "engine", &subjects(&read("ARCHITECTURE.md")));
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
@@ -156,9 +153,9 @@ fn read(name: &str) -> String {
 struct Floors(BTreeMap<String, Floor>);
 
 struct Floor {
-    /// Counted from the ground.
+    /// The number of the floor, counted from the ground.
     number: u32,
-    /// Its place on its floor: of two on one floor the later may import the earlier.
+    /// The position on its floor: of two entries on one floor the later may import the earlier.
     place: usize,
     imports: Allowed,
 }
@@ -249,17 +246,17 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 struct File(String);
 
 impl File {
-    /// Its folder directly below `src`; for a file beside the folders, its own name.
+    /// The file's folder directly below `src`; for a file beside the folders, its own name.
     fn folder(&self) -> &str {
         self.0.split('/').next().map_or("", |first| first.trim_end_matches(".rs"))
     }
 
-    /// The subfolder of its folder; `None` for a file directly in its folder.
+    /// The subfolder that holds the file; `None` for a file directly in its folder.
     fn subject(&self) -> Option<&str> {
         self.0.split_once('/')?.1.split_once('/').map(|(subject, _)| subject)
     }
 
-    /// Its path inside its folder.
+    /// The file's path inside its folder.
     fn name(&self) -> &str {
         self.0.split_once('/').map_or(&*self.0, |(_, name)| name).trim_end_matches(".rs")
     }
@@ -564,13 +561,13 @@ mod made_up {
     const RIGHT: (&str, &str) = ("right.rs", "fn f() { crate::left::g(super::base::num::ONE) }");
 
     #[test]
-    fn downward_is_allowed() {
+    fn downward_imports_are_allowed() {
         let main = ("main.rs", "use tidegate::{left, base::num}; fn main() { tidegate::right::f() }");
         assert_eq!(faults(&[BASE, NUM, LEFT, RIGHT, ("top.rs", ""), main]), [""; 0]);
     }
 
     #[test]
-    fn other_directions_are_not() {
+    fn all_other_imports_are_faults() {
         let of = |file: (&str, &str), instead: usize| {
             let mut files = [BASE, NUM, LEFT, RIGHT, ("top.rs", "")];
             files[instead] = file;
@@ -628,7 +625,7 @@ mod made_up {
     }
 
     #[test]
-    fn what_is_no_code_is_no_import() {
+    fn comments_strings_and_tests_hold_no_imports() {
         let quiet = r####"
             //! [`crate::left`]
             /* use crate::left; */
@@ -664,7 +661,7 @@ mod made_up {
     }
 
     #[test]
-    fn circles_are_told_by_their_files() {
+    fn circles_are_named_by_their_files() {
         let module = ("left/mod.rs", "mod a; mod b; mod c; pub use b::B; use c::C;");
         let circle = [
             ("left/a.rs", "use super::b::B;"),

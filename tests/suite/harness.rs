@@ -162,7 +162,7 @@ impl Server {
         self.child.wait().expect("the state of our own child").success()
     }
 
-    /// Its standard output and standard error so far.
+    /// The process' standard output and standard error so far.
     pub(crate) fn log(&self) -> String {
         let log = std::fs::read(self.dir.path().join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()

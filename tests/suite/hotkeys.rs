@@ -1,5 +1,5 @@
-//! HOTKEYS: the keys that take the most resources, in the words of Redis 8.6. No server of that version is available
-//! for comparison.
+//! HOTKEYS: the keys that use the most resources. The replies follow the documentation of Redis 8.6, since no such
+//! server is available for comparison.
 
 use crate::harness::{Program, Raw, Server, Value, until};
 
@@ -44,7 +44,7 @@ fn ok(raw: &mut Raw, call: &[&str]) {
 }
 
 #[test]
-fn bytes_are_counted_to_the_keys_for_which_they_were_sent() {
+fn bytes_are_attributed_to_the_keys_of_their_commands() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     assert_eq!((found(&mut raw), raw.command(&["HOTKEYS", "STOP"])), (None, Value::Null));
@@ -79,7 +79,7 @@ fn bytes_are_counted_to_the_keys_for_which_they_were_sent() {
 }
 
 #[test]
-fn what_takes_long_is_found_by_its_time() {
+fn slow_keys_are_found_by_their_time() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     let spin = "local n = 0 for i = 1, 2000000 do n = n + i end return redis.call('SET', KEYS[1], n)";
@@ -109,7 +109,7 @@ fn what_takes_long_is_found_by_its_time() {
 }
 
 #[test]
-fn transactions_count_by_their_commands_and_scripts_as_a_whole() {
+fn transactions_are_counted_by_command_and_scripts_as_a_whole() {
     let server = Server::start(Program::Tidegate, &[]);
     let (mut raw, mut waiting) = (server.raw(), server.raw());
     ok(&mut raw, &["HOTKEYS", "START", "METRICS", "1", "NET"]);
@@ -118,7 +118,7 @@ fn transactions_count_by_their_commands_and_scripts_as_a_whole() {
     }
     raw.command(&["EVAL", "redis.call('SET', 'undeclared', 1) return redis.call('SET', KEYS[1], 1)", "1", "s"]);
     waiting.send_command(&["BLPOP", "queue", "0"]);
-    until(|| text(&raw.command(&["INFO", "clients"])).contains("blocked_clients:1\r"), "somebody waits");
+    until(|| text(&raw.command(&["INFO", "clients"])).contains("blocked_clients:1\r"), "the client waits");
     raw.command(&["RPUSH", "queue", "x"]);
     waiting.reply();
     let mut seen: Vec<String> = keys(&mut raw, "by-net-bytes").into_iter().map(|(key, _)| key).collect();
@@ -144,7 +144,7 @@ fn a_collection_ends_when_its_time_is_over() {
 }
 
 #[test]
-fn the_slow_log_keeps_its_own_measure_meanwhile() {
+fn the_slow_log_is_unaffected_by_a_collection() {
     let server = Server::start(Program::Tidegate, &["--slowlog-log-slower-than", "3600000000"]);
     let mut raw = server.raw();
     ok(&mut raw, &["HOTKEYS", "START", "METRICS", "1", "NET"]);
@@ -158,7 +158,7 @@ fn the_slow_log_keeps_its_own_measure_meanwhile() {
 }
 
 #[test]
-fn what_is_asked_wrongly_is_refused() {
+fn invalid_calls_are_refused() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     let start = |raw: &mut Raw, words: &str| {

@@ -191,7 +191,7 @@ impl Bench {
         self.engine.time_out_waits();
     }
 
-    /// Makes its keys visible as of this time.
+    /// Sets the time as of which the engine's keys are visible.
     pub(crate) fn look_at(&mut self, now_ms: i64) {
         self.engine.ks.begin_unit(now_ms, Recording::Nothing);
     }
@@ -229,7 +229,8 @@ impl Bench {
         }
     }
 
-    /// Ends as by SIGKILL, and starts again from the units of its journal with their times. All clients are new.
+    /// Ends the engine as SIGKILL would, and starts another from the units of the journal with their times. All clients
+    /// are new.
     pub(crate) fn restart(&mut self, log: &[(i64, Unit)]) -> Result<(), String> {
         let mut next = Bench::by_clock(self.clients.len(), self.clock.clone());
         for (at_ms, unit) in log {

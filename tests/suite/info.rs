@@ -51,7 +51,7 @@ fn names(text: &str) -> BTreeSet<(String, String)> {
 }
 
 #[test]
-fn every_field_of_redis_8_is_there() {
+fn every_field_of_redis_8_is_present() {
     if REDIS_SERVER_8.is_missing() {
         return;
     }
@@ -79,7 +79,7 @@ fn every_field_comes_once() {
 }
 
 #[test]
-fn sections_are_shown_to_who_asks_for_them() {
+fn sections_are_shown_on_request() {
     let server = Server::start(Program::Tidegate, &[]);
     let shown = |asked: &[&str]| sections(&info(&server, asked)).into_keys().collect::<BTreeSet<String>>();
     let default = shown(&[]);
@@ -115,7 +115,7 @@ fn fill(server: &Server) {
 }
 
 #[test]
-fn sizes_of_keys_are_told_by_powers_of_two() {
+fn sizes_of_keys_are_grouped_by_powers_of_two() {
     let server = Server::start(Program::Tidegate, &[]);
     assert_eq!(info(&server, &["keysizes"]), "# Keysizes\r\n");
     fill(&server);
@@ -161,7 +161,7 @@ fn sizes_of_very_many_keys_are_estimated() {
 }
 
 #[test]
-fn figures_move_with_what_they_tell_of() {
+fn figures_change_with_what_they_measure() {
     let server = Server::start(Program::Tidegate, &["--enable-debug-command", "yes"]);
     let mut raw = server.raw();
     let number = |name: &str| -> u64 {
@@ -196,7 +196,7 @@ fn figures_move_with_what_they_tell_of() {
 }
 
 #[test]
-fn debug_tells_what_is_inside_or_why_not() {
+fn debug_subcommands_report_internals_or_an_error() {
     let server = Server::start(Program::Tidegate, &["--enable-debug-command", "yes"]);
     let mut raw = server.raw();
     raw.command(&["SET", "name", "value"]);
@@ -266,7 +266,7 @@ fn debug_gives_long_elements_a_node_for_themselves() {
 
 /// Error names may come from scripts, and parameters take any text.
 #[test]
-fn nobody_writes_a_field_of_another() {
+fn texts_from_clients_cannot_forge_fields() {
     let (server, mut raw) = Server::with_client(Program::Tidegate);
     let answer = raw.command(&["EVAL", r"return redis.error_reply('\27[31mX:count=9,y z')", "0"]);
     assert!(matches!(answer, Value::Error(_)), "{answer:?}");

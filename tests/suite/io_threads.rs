@@ -35,19 +35,16 @@ fn by_thread(client: &mut Raw, name: &str) -> Vec<u64> {
 }
 
 #[test]
-fn clients_are_spread_and_told_of() {
+fn clients_are_spread_over_the_threads_and_listed() {
     let server = server(&[]);
     let mut clients: Vec<Raw> = (0..9).map(|_| server.raw()).collect();
     for client in &mut clients {
         assert_eq!(client.command(&["PING"]), Value::status("PONG"));
     }
-    until(
-        || by_thread(&mut clients[0], "clients") == [0, 3, 3, 3],
-        "the one that asked whether the server is there has left",
-    );
+    until(|| by_thread(&mut clients[0], "clients") == [0, 3, 3, 3], "the harness' own connection has left");
     assert!(by_thread(&mut clients[0], "reads")[1..].iter().all(|reads| *reads >= 3));
     // The count follows the write, so a client may see the reply first.
-    until(|| by_thread(&mut clients[0], "writes")[1..].iter().all(|writes| *writes >= 3), "each has written");
+    until(|| by_thread(&mut clients[0], "writes")[1..].iter().all(|writes| *writes >= 3), "each thread has written");
     let list = text(clients[0].command(&["CLIENT", "LIST"]));
     for thread in 0..4 {
         let served = list.lines().filter(|line| line.contains(&format!(" io-thread={thread} "))).count();
@@ -63,7 +60,7 @@ fn clients_are_spread_and_told_of() {
     clients[0].command(&["CONFIG", "RESETSTAT"]);
     assert!(by_thread(&mut clients[0], "reads").iter().sum::<u64>() < 9);
     drop(clients.split_off(1));
-    until(|| by_thread(&mut clients[0], "clients").iter().sum::<u64>() == 1, "those who have left are not counted");
+    until(|| by_thread(&mut clients[0], "clients").iter().sum::<u64>() == 1, "departed clients are not counted");
 }
 
 #[test]
@@ -95,7 +92,7 @@ fn large_strings_travel_both_ways() {
     let mut reader = server.raw();
     std::thread::scope(|scope| {
         scope.spawn(|| client.send_command(&[&b"SET"[..], b"large", &large]));
-        until(|| reader.command(&["EXISTS", "large"]) == Value::Integer(1), "it is set");
+        until(|| reader.command(&["EXISTS", "large"]) == Value::Integer(1), "the key is set");
     });
     assert_eq!(client.reply().value, Value::ok());
     for _ in 0..3 {
@@ -108,7 +105,7 @@ fn large_strings_travel_both_ways() {
 }
 
 #[test]
-fn who_does_not_read_holds_up_only_itself() {
+fn a_client_that_does_not_read_delays_only_itself() {
     let server = server(&[]);
     let (mut lazy, mut other) = (server.raw(), server.raw());
     other.command(&["SETRANGE", "large", "99999", "x"]);
@@ -124,7 +121,7 @@ fn who_does_not_read_holds_up_only_itself() {
 }
 
 #[test]
-fn what_is_sent_before_a_connection_is_closed_arrives() {
+fn replies_sent_before_a_close_arrive() {
     let server = server(&[]);
     server.raw().command(&["SETRANGE", "large", "99999", "x"]);
     for count in [0, 1, MUCH / 100_000] {
@@ -138,7 +135,7 @@ fn what_is_sent_before_a_connection_is_closed_arrives() {
 }
 
 #[test]
-fn half_a_connection_is_answered_to_its_end() {
+fn a_half_closed_connection_gets_all_its_replies() {
     let server = server(&[]);
     let mut client = server.raw();
     client.command(&["SET", "key", &"x".repeat(1_000)]);
@@ -152,11 +149,11 @@ fn half_a_connection_is_answered_to_its_end() {
 }
 
 #[test]
-fn who_is_killed_without_reading_is_gone() {
+fn a_killed_client_is_closed_even_if_it_does_not_read() {
     let server = server(&[]);
     let mut other = server.raw();
     other.command(&["SETRANGE", "large", "99999", "x"]);
-    until(|| by_thread(&mut other, "clients").iter().sum::<u64>() == 1, "it is alone");
+    until(|| by_thread(&mut other, "clients").iter().sum::<u64>() == 1, "only one client is left");
     let is_socket = |fd: std::io::Result<std::fs::DirEntry>| {
         let target = fd.and_then(|fd| std::fs::read_link(fd.path()));
         target.is_ok_and(|target| target.to_string_lossy().starts_with("socket:"))
@@ -171,16 +168,16 @@ fn who_is_killed_without_reading_is_gone() {
         let mut lazy = server.raw();
         let Value::Integer(id) = lazy.command(&["CLIENT", "ID"]) else { panic!("no number") };
         lazy.send(&encode(&["GET", "large"]).repeat(MUCH / 100_000));
-        until(|| field(&mut other, "clients", "client_recent_max_output_buffer") > 0, "it does not read");
+        until(|| field(&mut other, "clients", "client_recent_max_output_buffer") > 0, "the client does not read");
         assert_eq!(other.command(&["CLIENT", "KILL", "ID", &id.to_string()]), Value::Integer(1));
-        until(|| by_thread(&mut other, "clients").iter().sum::<u64>() == 1, "it is gone");
+        until(|| by_thread(&mut other, "clients").iter().sum::<u64>() == 1, "the killed client is gone");
         assert!(lazy.read_to_end().len() < MUCH);
     }
     until(|| sockets() <= before, "their descriptors are closed");
 }
 
 #[test]
-fn a_flood_without_replies_leaves_others_their_turn() {
+fn a_flood_with_replies_off_does_not_starve_others() {
     let server = server(&[]);
     let (mut flood, mut other) = (server.raw(), server.raw());
     let is_over = AtomicBool::new(false);
@@ -201,7 +198,7 @@ fn a_flood_without_replies_leaves_others_their_turn() {
 }
 
 #[test]
-fn messages_reach_all_in_order() {
+fn messages_reach_all_subscribers_in_order() {
     let server = server(&[]);
     let mut readers: Vec<Raw> = (0..20).map(|_| server.raw()).collect();
     for reader in &mut readers {
@@ -218,7 +215,7 @@ fn messages_reach_all_in_order() {
 }
 
 #[test]
-fn scripts_are_debugged() {
+fn scripts_can_be_debugged() {
     let server = server(&["--busy-reply-threshold", "0"]);
     let mut client = server.raw();
     assert_eq!(client.command(&["SCRIPT", "DEBUG", "YES"]), Value::ok());
@@ -236,13 +233,13 @@ fn a_client_that_leaves_while_it_waits_is_noticed() {
     let (mut waits, mut other) = (server.raw(), server.raw());
     waits.send_command(&["BLPOP", "none", "0"]);
     let blocked = |other: &mut Raw| text(other.command(&["INFO", "clients"])).contains("\r\nblocked_clients:1\r\n");
-    until(|| blocked(&mut other), "it waits");
+    until(|| blocked(&mut other), "the call waits");
     drop(waits);
-    until(|| !blocked(&mut other), "it has left");
+    until(|| !blocked(&mut other), "the client has left");
 }
 
 #[test]
-fn others_are_answered_beside_a_busy_script() {
+fn other_clients_are_answered_beside_a_busy_script() {
     let server = server(&["--busy-reply-threshold", "20"]);
     let (mut runs, mut other, mut leaves) = (server.raw(), server.raw(), server.raw());
     assert_eq!(leaves.command(&["PING"]), Value::status("PONG"));
@@ -255,11 +252,11 @@ fn others_are_answered_beside_a_busy_script() {
     assert_eq!(other.command(&["SCRIPT", "KILL"]), Value::ok());
     assert!(matches!(runs.reply().value, Value::Error(_)));
     assert_eq!(newcomer.command(&["PING"]), Value::status("PONG"));
-    until(|| by_thread(&mut other, "clients").iter().sum::<u64>() == 3, "the one that left is forgotten");
+    until(|| by_thread(&mut other, "clients").iter().sum::<u64>() == 3, "the departed client is forgotten");
 }
 
 #[test]
-fn what_was_answered_before_the_server_ends_arrives() {
+fn replies_sent_before_the_server_ends_arrive() {
     let mut server = server(&[]);
     let (mut reader, mut other) = (server.raw(), server.raw());
     other.command(&["SETRANGE", "large", "99999", "x"]);
@@ -268,7 +265,7 @@ fn what_was_answered_before_the_server_ends_arrives() {
     let mut leaves = server.raw();
     leaves.send(&[encode(&["GET", "large"]).repeat(requests), encode(&["QUIT"])].concat());
     reader.send(&encode(&["GET", "large"]).repeat(requests));
-    // All of them have their replies, most of which are not sent yet.
+    // Every request is answered, but most replies are not sent yet.
     let answered = |other: &mut Raw| {
         text(other.command(&["INFO", "commandstats"])).contains(&format!("cmdstat_get:calls={},", 2 * requests))
     };
@@ -288,7 +285,7 @@ fn what_was_answered_before_the_server_ends_arrives() {
 }
 
 #[test]
-fn a_connection_that_is_cut_is_closed() {
+fn reset_connections_are_closed() {
     let server = server(&[]);
     let mut other = server.raw();
     for _ in 0..50 {
@@ -300,5 +297,5 @@ fn a_connection_that_is_cut_is_closed() {
         let mut half = std::net::TcpStream::connect(("127.0.0.1", server.port())).expect("the server listens");
         half.write_all(b"*2\r\n$4\r\nECHO\r\n$100\r\nhalf").expect("there is room");
     }
-    until(|| by_thread(&mut other, "clients").iter().sum::<u64>() == 1, "all but one have left");
+    until(|| by_thread(&mut other, "clients").iter().sum::<u64>() == 1, "all clients but one have left");
 }

@@ -1,7 +1,7 @@
 //! kill -9 and loss of power at random moments, again and again on one directory.
 //!
 //! Each [`Writer`] owns its keys, has one request under way, and records its requests and the acknowledged ones. So
-//! after a kill it knows which data must be there, and which little may or may not be. When the server is back, each
+//! after a kill it knows which data must be there, and which few items may or may not be. When the server is back, each
 //! writer checks that nothing acknowledged is missing, that nothing is there that was not sent, and that each unit's
 //! writes are all there or all missing. From then on data that was seen counts as known, since a reader has seen it.
 //!
@@ -215,7 +215,7 @@ impl Writer for Pair {
     fn check(&mut self, link: &mut Link) {
         let Pair(way, progress) = self;
         let [a, b] = ["a", "b"].map(|key| link.number(&["GET", &format!("{way:?}:{key}")]));
-        assert_eq!(a, b, "{way:?} happens whole or not at all");
+        assert_eq!(a, b, "{way:?} happens completely or not at all");
         progress.check(a, "pair");
     }
 }
@@ -364,7 +364,7 @@ impl Requests {
     fn ask(&self, link: &mut Link) -> Option<()> {
         let request = Requests::send(self.0.sent);
         let order = link.ask(&request.each_ref().map(String::as_str))?;
-        assert_eq!(order, Value::Integer(self.0.sent), "the same order, whether it is the first try or not");
+        assert_eq!(order, Value::Integer(self.0.sent), "every try gets the same order number");
         Some(())
     }
 }
@@ -388,10 +388,10 @@ impl Writer for Requests {
         assert_eq!(
             is_kept,
             self.0.sent > 0 && orders == self.0.sent,
-            "what was ordered and its reply are kept both or neither"
+            "an order and its reply are kept both or neither"
         );
         if self.0.sent > 0 {
-            self.ask(link).expect("nobody kills it now");
+            self.ask(link).expect("the server is not being killed now");
             self.0.acknowledge();
         }
         let ordered: Vec<i64> = link.list(&["LRANGE", "ordered", "0", "-1"]).iter().map(number).collect();
@@ -477,9 +477,9 @@ impl Writer for Queue {
         let left = link.list(&["LRANGE", "jobs", "0", "-1"]);
         let left_once: BTreeSet<i64> = left.iter().map(number).collect();
         assert_eq!(left.len(), left_once.len(), "a job is there twice");
-        assert!(left_once.is_disjoint(&all.taken), "taken and there: {:?}", left_once.intersection(&all.taken));
+        assert!(left_once.is_disjoint(&all.taken), "taken but still there: {:?}", left_once.intersection(&all.taken));
         let Progress { known, sent } = all.pushed;
-        assert!(left_once.iter().chain(&all.taken).all(|job| (1..=sent).contains(job)), "a job that nobody pushed");
+        assert!(left_once.iter().chain(&all.taken).all(|job| (1..=sent).contains(job)), "a job that was never pushed");
         let is_gone = |job: &i64| !left_once.contains(job) && !all.taken.contains(job);
         let gone: Vec<i64> = (1..=known).filter(is_gone).collect();
         assert!(gone.len() <= TAKERS, "lost: {gone:?}");
@@ -532,7 +532,7 @@ impl Writer for Reader {
         self.entries = number(&entries);
         self.buyers.extend(items(buyers).iter().map(text));
         let pair: Vec<i64> = items(pair).iter().map(number).collect();
-        assert_eq!(pair[0], pair[1], "what is written at once is seen at once");
+        assert_eq!(pair[0], pair[1], "keys written together are seen together");
         self.pair = pair[0];
         Some(())
     }
@@ -545,7 +545,7 @@ impl Writer for Reader {
             assert!(found >= seen, "{command:?}: {found}, and {seen} was seen");
         }
         let found: BTreeSet<String> = link.list(&["SMEMBERS", "{sale}:buyers"]).iter().map(text).collect();
-        assert!(self.buyers.is_subset(&found), "seen and gone: {:?}", self.buyers.difference(&found));
+        assert!(self.buyers.is_subset(&found), "seen but gone: {:?}", self.buyers.difference(&found));
         *self = Reader::default();
     }
 }
@@ -666,7 +666,7 @@ impl Writer for Later {
         found.sort_unstable();
         let in_doubt = self.in_doubt.take().filter(|number| !found.contains(number));
         self.cancelled.extend(in_doubt);
-        assert!(found.iter().all(|number| !self.cancelled.contains(number)), "what was given up is gone");
+        assert!(found.iter().all(|number| !self.cancelled.contains(number)), "cancelled messages are gone");
         let all = found.len() as i64 + self.cancelled.len() as i64;
         let known: BTreeSet<i64> = found.iter().chain(&self.cancelled).copied().collect();
         assert!(known.into_iter().eq(1..=all), "each message is there once: {found:?}");
@@ -773,7 +773,7 @@ fn kill_at_start(dir: &Path, environment: &Environment, after: Duration) {
         .expect("a server that has started before");
     std::thread::sleep(after);
     let ended = child.try_wait().expect("the state of our own child");
-    assert!(ended.is_none(), "it ended by itself: {ended:?}");
+    assert!(ended.is_none(), "the server ended by itself: {ended:?}");
     child.kill().expect("our own child");
     child.wait().expect("our own child");
 }
@@ -809,7 +809,7 @@ impl Life {
         Server::start_in(&environment, Program::Tidegate, &["--dir", path, "--appendonly", "yes"])
     }
 
-    /// Cuts the power after the server was killed, on machines that are to lose it.
+    /// Called when the server was killed. Cuts the power as well if this life ends that way.
     fn ended(&mut self) {
         self.machine.iter_mut().for_each(PowerLoss::strike);
     }
@@ -852,11 +852,11 @@ fn outlive(end: End, rounds: u64, writers: fn(End, u64) -> Vec<Box<dyn Writer>>)
 }
 
 #[test]
-fn what_was_acknowledged_outlives_kill_9() {
+fn acknowledged_data_survives_kill_9() {
     outlive(End::Kill, KILLS, writers);
 }
 
 #[test]
-fn what_was_acknowledged_outlives_a_loss_of_power() {
+fn acknowledged_data_survives_a_loss_of_power() {
     outlive(End::PowerLoss, POWER_LOSSES, writers);
 }

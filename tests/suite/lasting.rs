@@ -33,7 +33,7 @@ fn text(mark: char, bytes: usize) -> String {
 }
 
 #[test]
-fn texts_from_eval_share_so_many_bytes() {
+fn texts_from_eval_have_a_limit_on_their_bytes() {
     let (_server, mut c) = start(&["--script-cache-max-bytes", "1000"]);
     let bundled = redis::Script::new(Bundled::named("funnel").expect("it is bundled").body);
     let loaded: String = redis::cmd("SCRIPT").arg("LOAD").arg(text('l', 5000)).query(&mut c).expect("it compiles");
@@ -59,13 +59,17 @@ fn texts_from_eval_share_so_many_bytes() {
     assert_eq!(exist(&mut c, &names), [true; 8]);
     let _: () = run(&mut c, "CONFIG SET script-cache-max-bytes 250");
     assert_eq!(exist(&mut c, &names), [[false; 6].as_slice(), &[true; 2]].concat());
-    assert_eq!(exist(&mut c, &[&small, &loaded, bundled.get_hash()]), [true; 3], "none of them came by EVAL alone");
+    assert_eq!(
+        exist(&mut c, &[&small, &loaded, bundled.get_hash()]),
+        [true; 3],
+        "none of these scripts came by EVAL alone"
+    );
     let _: () = run(&mut c, "SCRIPT FLUSH");
     assert_eq!(exist(&mut c, &[&small, &loaded, names[7], bundled.get_hash()]), [false, false, false, true]);
 }
 
 #[test]
-fn texts_from_eval_are_so_many_however_short() {
+fn texts_from_eval_have_a_limit_on_their_number() {
     let (_server, mut c) = start(&[]);
     let first = eval(&mut c, "return 'first'");
     let names: Vec<String> = (0..500).map(|n| eval(&mut c, &format!("return {n}"))).collect();
@@ -84,12 +88,12 @@ fn function(c: &mut Connection, words: &[&str]) -> Value {
 }
 
 #[test]
-fn the_bundled_library_is_there_for_who_names_it() {
+fn the_bundled_library_is_listed_only_by_name() {
     let (_server, mut c) = start(&[]);
     let empty = (function(&mut c, &["LIST"]), function(&mut c, &["DUMP"]), counts(&mut c));
     assert_eq!(empty.0, Value::Array(Vec::new()));
     let Value::BulkString(payload) = &empty.1 else { panic!("a payload is a string: {:?}", empty.1) };
-    assert_eq!(payload.len(), 10, "no library is in it");
+    assert_eq!(payload.len(), 10, "the payload holds no library");
     assert_eq!(function(&mut c, &["LIST", "LIBRARYNAME", "*"]), Value::Array(Vec::new()));
 
     let named = function(&mut c, &["LIST", "LIBRARYNAME", "tidegate", "WITHCODE"]);
@@ -107,12 +111,12 @@ fn the_bundled_library_is_there_for_who_names_it() {
 }
 
 #[test]
-fn what_clients_load_comes_before_what_is_bundled() {
+fn functions_loaded_by_clients_override_bundled_ones() {
     let (_server, mut c) = start(&[]);
     let mine = "#!lua name=mine\nredis.register_function('Gate_Acquire', function() return 'mine' end)";
     function(&mut c, &["LOAD", mine]);
     assert_eq!(run::<String>(&mut c, "FCALL gate_acquire 1 gate 60"), "mine");
-    assert_eq!(run::<Option<i64>>(&mut c, "FCALL gate_release 1 gate"), None, "the others are as before");
+    assert_eq!(run::<Option<i64>>(&mut c, "FCALL gate_release 1 gate"), None, "the other functions are as before");
     // The name of the library is free, too: programs may load the same text into every server.
     function(&mut c, &["DELETE", "mine"]);
     assert_eq!(run::<i64>(&mut c, "FCALL gate_acquire 1 gate 60"), 1);
@@ -120,7 +124,7 @@ fn what_clients_load_comes_before_what_is_bundled() {
     let Value::Array(listed) = function(&mut c, &["LIST", "LIBRARYNAME", "tidegate"]) else {
         panic!("a list of libraries")
     };
-    assert_eq!(listed.len(), 1, "only the client's");
+    assert_eq!(listed.len(), 1, "only the client's library is listed");
     assert_eq!(run::<i64>(&mut c, "FCALL gate_acquire 1 gate 60"), 2);
     assert!(counts(&mut c).contains("int(15)"), "{}", counts(&mut c));
     function(&mut c, &["DELETE", "tidegate"]);

@@ -8,10 +8,10 @@ use crate::harness::{Program, Raw, Server, Value};
 
 on_both!(
     every_call_is_in_the_histogram,
-    percentiles_are_those_asked_for,
-    what_is_not_tracked_is_not_counted,
+    percentiles_are_the_configured_ones,
+    calls_are_not_counted_while_tracking_is_off,
     slow_commands_leave_samples,
-    without_a_threshold_nothing_is_kept,
+    without_a_threshold_no_samples_are_kept,
 );
 
 /// LATENCY HISTOGRAM: for each command the calls, and how many took at most how many microseconds.
@@ -79,7 +79,7 @@ fn every_call_is_in_the_histogram(program: Program) {
     assert_eq!(histograms(&mut raw, &["set", "config"]).keys().collect::<Vec<_>>(), ["config|resetstat"]);
 }
 
-fn percentiles_are_those_asked_for(program: Program) {
+fn percentiles_are_the_configured_ones(program: Program) {
     let server = Server::start(program, &["--enable-debug-command", "yes"]);
     let mut raw = server.raw();
     raw.command(&["DEBUG", "SLEEP", "0.02"]);
@@ -110,7 +110,7 @@ fn percentiles_are_those_asked_for(program: Program) {
     assert_eq!(percentiles(&mut raw, "debug").as_deref(), Some(""));
 }
 
-fn what_is_not_tracked_is_not_counted(program: Program) {
+fn calls_are_not_counted_while_tracking_is_off(program: Program) {
     let server = Server::start(program, &["--latency-tracking", "no"]);
     let mut raw = server.raw();
     raw.command(&["SET", "k", "v"]);
@@ -121,10 +121,10 @@ fn what_is_not_tracked_is_not_counted(program: Program) {
     raw.command(&["SET", "k", "v"]);
     raw.command(&["GET", "k"]);
     let found = histograms(&mut raw, &["set", "get"]);
-    assert_eq!((found.len(), found["set"].0), (1, 1), "what was counted stays");
+    assert_eq!((found.len(), found["set"].0), (1, 1), "earlier counts stay");
     set(&mut raw, "latency-tracking", "yes");
     raw.command(&["SET", "k", "v"]);
-    assert_eq!(histograms(&mut raw, &["set"])["set"].0, 2, "and is gone on with");
+    assert_eq!(histograms(&mut raw, &["set"])["set"].0, 2, "counting continues from the earlier counts");
 }
 
 fn slow_commands_leave_samples(program: Program) {
@@ -155,7 +155,7 @@ fn slow_commands_leave_samples(program: Program) {
     assert_eq!(raw.command(&["LATENCY", "LATEST"]), Value::Array(vec![]));
 }
 
-fn without_a_threshold_nothing_is_kept(program: Program) {
+fn without_a_threshold_no_samples_are_kept(program: Program) {
     let server = Server::start(program, &["--enable-debug-command", "yes", "--slowlog-log-slower-than", "-1"]);
     let mut raw = server.raw();
     raw.command(&["DEBUG", "SLEEP", "0.02"]);
@@ -166,5 +166,5 @@ fn without_a_threshold_nothing_is_kept(program: Program) {
     assert_eq!(elements(&raw.command(&["LATENCY", "LATEST"])).len(), 1);
     assert_eq!(raw.command(&["SLOWLOG", "LEN"]), Value::Integer(0), "the slow log is still off");
     set(&mut raw, "latency-monitor-threshold", "0");
-    assert_eq!(elements(&raw.command(&["LATENCY", "LATEST"])).len(), 1, "what was seen stays");
+    assert_eq!(elements(&raw.command(&["LATENCY", "LATEST"])).len(), 1, "earlier samples stay");
 }

@@ -13,12 +13,12 @@ use crate::oracle::REDIS_CLI;
 on_both!(
     steps_show_lines_variables_and_commands,
     breakpoints_stop_and_can_be_removed,
-    functions_breakpoints_in_scripts_and_traces,
-    listings_and_lengths,
-    the_clients_code_and_commands,
-    replies_in_resp3,
+    functions_are_traced_and_scripts_can_set_breakpoints,
+    listings_and_replies_are_bounded,
+    the_client_can_evaluate_code_and_run_commands,
+    replies_are_shown_in_resp3,
     errors_end_the_session,
-    what_is_no_session,
+    calls_that_cannot_start_a_session_are_refused_or_run_normally,
     sync_keeps_changes,
     rollback_drops_changes,
     redis_cli_debugs_a_file,
@@ -178,7 +178,7 @@ fn breakpoints_stop_and_can_be_removed(program: Program) {
     );
 }
 
-fn functions_breakpoints_in_scripts_and_traces(program: Program) {
+fn functions_are_traced_and_scripts_can_set_breakpoints(program: Program) {
     let script = "local f = 0
 f = function(n)
   redis.breakpoint()
@@ -223,7 +223,7 @@ return r";
     );
 }
 
-fn listings_and_lengths(program: Program) {
+fn listings_and_replies_are_bounded(program: Program) {
     let mut script = "local x = string.rep('x', 300)\n".to_owned();
     script.extend((2..=12).map(|n| format!("-- {n}\n")));
     script.push_str("return x\n");
@@ -279,7 +279,7 @@ fn listings_and_lengths(program: Program) {
     transcript(program, &script, &session);
 }
 
-fn the_clients_code_and_commands(program: Program) {
+fn the_client_can_evaluate_code_and_run_commands(program: Program) {
     transcript(
         program,
         "local x = 1\nreturn x",
@@ -338,7 +338,7 @@ fn the_clients_code_and_commands(program: Program) {
     );
 }
 
-fn replies_in_resp3(program: Program) {
+fn replies_are_shown_in_resp3(program: Program) {
     transcript(
         program,
         "redis.setresp(3)\nreturn 1",
@@ -405,7 +405,7 @@ fn errors_end_the_session(program: Program) {
     }
 }
 
-fn what_is_no_session(program: Program) {
+fn calls_that_cannot_start_a_session_are_refused_or_run_normally(program: Program) {
     let server = Server::start(program, &[]);
     let mut raw = server.raw();
     let sha = raw.command(&["SCRIPT", "LOAD", "return 1"]);
@@ -464,7 +464,7 @@ fn stopped(script: &str) -> (Server, Raw) {
 }
 
 #[test]
-fn others_wait_and_may_end_a_session() {
+fn other_clients_wait_and_may_end_a_session() {
     let (server, mut raw) = stopped("redis.call('SET', 'k', 1)\nreturn 1");
     see(&mut raw, &["s"]);
     let mut other = server.raw();
@@ -506,7 +506,7 @@ fn commands_that_were_sent_ahead_are_read_one_by_one() {
 }
 
 #[test]
-fn what_is_no_command_ends_a_session() {
+fn a_protocol_error_ends_a_session() {
     let (_server, mut raw) = stopped("return 1");
     raw.send(b"*1\r\nx\r\n");
     raw.reply();

@@ -46,7 +46,7 @@ fn a_token_that_has_ended_is_not_restored() {
 
 /// Tokens of another server are restored in any order until this server grants one of its own.
 #[test]
-fn tokens_of_another_server_come_in_before_its_own() {
+fn tokens_of_another_server_are_restored_until_own_ones_are_granted() {
     let mut from = Bench::new(1);
     let payloads: Vec<Vec<u8>> = ["a", "b", "c", "d"]
         .iter()
@@ -73,7 +73,7 @@ fn tokens_of_another_server_come_in_before_its_own() {
 }
 
 #[test]
-fn nobody_holds_a_copy() {
+fn a_copy_has_no_holders() {
     let mut bench = Bench::new(1);
     call(&mut bench, 0, "LOCK.ACQUIRE l a PX 60000");
     assert_eq!(call(&mut bench, 0, "COPY l m"), "0");
@@ -98,7 +98,7 @@ fn nobody_holds_a_copy() {
 
 /// If the key expires, a lease ends with it at the latest; the replies say so.
 #[test]
-fn a_lease_lasts_as_long_as_its_answer_says() {
+fn a_lease_lasts_as_long_as_its_reply_says() {
     let mut bench = Bench::new(1);
     call(&mut bench, 0, "LOCK.ACQUIRE l o PX 60000");
     call(&mut bench, 0, "PEXPIRE l 300");
@@ -151,7 +151,7 @@ fn a_lease_lasts_as_long_as_its_answer_says() {
 
 /// Knowledge gained in a unit that was rolled back is not in the journal, so it is recorded again.
 #[test]
-fn a_raised_counter_is_in_the_log() {
+fn a_raised_token_counter_is_recorded_even_after_a_rollback() {
     let mut from = Bench::new(1);
     call(&mut from, 0, "TOKEN.RAISE 999");
     call(&mut from, 0, "LOCK.ACQUIRE l o PX 60000");
@@ -169,7 +169,7 @@ fn a_raised_counter_is_in_the_log() {
 
 /// However many leases end at once, none counts as held.
 #[test]
-fn a_lease_that_is_over_is_not_held_although_it_is_still_there() {
+fn an_ended_lease_is_not_held_even_before_its_removal() {
     const HOLDERS: usize = 600;
     let mut bench = Bench::new(1);
     for holder in 0..HOLDERS {

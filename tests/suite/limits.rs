@@ -533,7 +533,7 @@ fn number(value: &Value) -> i64 {
 }
 
 #[test]
-fn limits_are_as_a_model_says() {
+fn limits_behave_like_the_model() {
     let rare = ["lost places", "kills", "grants", "refusals", "repetitions", "units that were given back"];
     run("limits", 150, rare, |seed| {
         let dice = &mut Dice(seed);
@@ -549,7 +549,7 @@ fn limits_are_as_a_model_says() {
 
 /// Two keys: one is used by CL.THROTTLE alone, the other also by LIMIT.TAKE.
 #[test]
-fn a_gcra_rule_is_a_throttle() {
+fn a_gcra_rule_behaves_like_cl_throttle() {
     let mut dice = Dice(7);
     let mut bench = Bench::new(1);
     let call = |bench: &mut Bench, line: String| {
@@ -593,7 +593,7 @@ fn a_gcra_rule_is_a_throttle() {
 /// GCRA against a leaky bucket: its level in microseconds of leaking, its capacity, and the requested units. One key is
 /// used by GCRA alone; at another CL.THROTTLE and LIMIT.TAKE take turns with it, at the same rate.
 #[test]
-fn gcra_is_a_leaky_bucket() {
+fn gcra_behaves_like_a_leaky_bucket() {
     let mut dice = Dice(8);
     let mut bench = Bench::new(1);
     let call = |bench: &mut Bench, line: String| {
@@ -656,12 +656,12 @@ fn gcra_is_a_leaky_bucket() {
         }
         assert_eq!(call(&mut bench, "PTTL shared".to_owned()), call(&mut bench, "PTTL alone".to_owned()));
     }
-    assert!(seen.iter().all(|count| *count > 300), "all must happen often: {seen:?}");
+    assert!(seen.iter().all(|count| *count > 300), "each outcome must happen often: {seen:?}");
 }
 
 /// A CONCURRENCY rule and GATE share one gate: its own limit, its holders, and its waiters.
 #[test]
-fn places_are_those_of_a_gate() {
+fn concurrency_rules_share_places_with_gate() {
     let mut bench = Bench::new(2);
     let call = |bench: &mut Bench, line: &str| {
         let reply = bench.call(0, &words(&line.split(' ').collect::<Vec<_>>()));
@@ -711,7 +711,7 @@ fn places_are_those_of_a_gate() {
 
 /// Rules of all kinds count in a transaction and in a script as anywhere, and a failed script has taken nothing.
 #[test]
-fn what_a_failed_script_took_is_there_again() {
+fn a_failed_script_gives_its_units_back() {
     let mut bench = Bench::new(1);
     let take = "LIMIT.TAKE ID r RULES 6 a GCRA 1 1000 2 b FIXED 2 1000 c CALENDAR 2 day 0 d SLIDING 2 1000 e EXACT 2 1000 f CONCURRENCY 2 1000";
     let call = |bench: &mut Bench, words_of: &[&str]| {
@@ -761,7 +761,7 @@ fn each_key_counts_as_one_change() {
 }
 
 #[test]
-fn what_is_kept_has_an_end() {
+fn kept_requests_and_units_expire() {
     let mut bench = Bench::new(1);
     let call = |bench: &mut Bench, line: &str| {
         let reply = bench.call(0, &words(&line.split(' ').collect::<Vec<_>>()));
@@ -787,7 +787,7 @@ fn line(raw: &mut Raw, line: &str) -> Value {
 }
 
 #[test]
-fn limits_and_ids_outlive_a_restart() {
+fn limits_and_ids_survive_a_restart() {
     let dir = tempfile::tempdir().expect("a folder");
     let flags = ["--dir", dir.path().to_str().expect("plain text"), "--appendonly", "yes"];
     let take = "LIMIT.TAKE ID r UNITS 2 RULES 6 a GCRA 1 600000 3 b FIXED 3 600000 c CALENDAR 9 month 0 d SLIDING 3 600000 e EXACT 3 600000 f CONCURRENCY 3 600000";
@@ -822,7 +822,7 @@ fn limits_and_ids_outlive_a_restart() {
 }
 
 #[test]
-fn a_user_needs_each_key() {
+fn a_user_needs_rights_to_each_key() {
     let server = Server::start(Program::Tidegate, &[]);
     let (mut admin, mut raw) = (server.raw(), server.raw());
     assert_eq!(line(&mut admin, "ACL SETUSER u on nopass ~own:* +@coordination +get"), Value::ok());
@@ -850,7 +850,7 @@ fn a_user_needs_each_key() {
 }
 
 #[test]
-fn rules_take_no_more_than_a_few_milliseconds_of_units() {
+fn a_call_takes_a_bounded_number_of_exact_units() {
     let (_server, mut raw) = Server::with_client(Program::Tidegate);
     let rules: String = (0..32).map(|number| format!(" k{number} EXACT 65536 60000")).collect();
     for _ in 0..3 {

@@ -9,8 +9,8 @@ use crate::harness::{Program, Raw, Server, Value, encode, free_port, until};
 on_both!(
     the_port_moves,
     a_port_in_use_changes_nothing,
-    addresses_change_at_the_same_port,
-    without_a_port_who_is_connected_stays,
+    addresses_can_change_at_the_same_port,
+    connected_clients_stay_when_the_port_is_closed,
 );
 
 fn set(client: &mut Raw, pairs: &[&str]) -> Value {
@@ -73,7 +73,7 @@ fn a_port_in_use_changes_nothing(program: Program) {
     assert!(answers(server.port()));
 }
 
-fn addresses_change_at_the_same_port(program: Program) {
+fn addresses_can_change_at_the_same_port(program: Program) {
     let server = Server::start(program, &[]);
     let (mut client, port) = (server.raw(), server.port());
     // The old address conflicts with the new one, and with itself when it is restored after a failure.
@@ -88,7 +88,7 @@ fn addresses_change_at_the_same_port(program: Program) {
     assert_eq!(client.command(&["PING"]), Value::status("PONG"));
 }
 
-fn without_a_port_who_is_connected_stays(program: Program) {
+fn connected_clients_stay_when_the_port_is_closed(program: Program) {
     let server = Server::start(program, &[]);
     let (mut client, port) = (server.raw(), server.port());
     for pair in [["port", "0"], ["bind", ""]] {
@@ -96,6 +96,6 @@ fn without_a_port_who_is_connected_stays(program: Program) {
         assert!(is_closed(port));
         assert_eq!(client.command(&["PING"]), Value::status("PONG"));
         assert_eq!(set(&mut client, &["port", &port.to_string(), "bind", "127.0.0.1"]), Value::status("OK"));
-        until(|| answers(port), "it listens again");
+        until(|| answers(port), "the server listens again");
     }
 }

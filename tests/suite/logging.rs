@@ -30,7 +30,7 @@ impl Piped {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the program of the other tests");
-        until(|| TcpStream::connect(("127.0.0.1", port)).is_ok(), "it listens");
+        until(|| TcpStream::connect(("127.0.0.1", port)).is_ok(), "the server listens");
         Piped { child, port, _dir: dir }
     }
 
@@ -52,7 +52,7 @@ impl Piped {
     fn end(&mut self) -> bool {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
-        until(|| self.child.try_wait().expect("our own child").is_some(), "it ends");
+        until(|| self.child.try_wait().expect("our own child").is_some(), "the server ends");
         self.child.wait().expect("our own child").success()
     }
 }
@@ -79,22 +79,22 @@ fn used(raw: &mut Raw) -> i64 {
 }
 
 #[test]
-fn a_long_message_is_cut_and_takes_no_memory_for_good() {
+fn a_long_message_is_cut_and_its_memory_is_freed() {
     let (server, mut raw) = Server::with_client(Program::Tidegate);
     let before = used(&mut raw);
     raw.command(&["EVAL", "redis.log(redis.LOG_WARNING, 'first' .. string.rep('x', 20000000))", "0"]);
     raw.command(&["EVAL", "redis.log(redis.LOG_WARNING, 'second' .. string.rep('\\255', 20000000))", "0"]);
     let refused = raw.command(&["CONFIG", "SET", "bind", &format!("third{}", "y".repeat(5_000_000))]);
     assert!(matches!(refused, Value::Error(_)), "{refused:?}");
-    until(|| server.log().contains("third"), "all is logged");
-    until(|| used(&mut raw) < before + 1_000_000, "it is freed");
+    until(|| server.log().contains("third"), "all lines are logged");
+    until(|| used(&mut raw) < before + 1_000_000, "the memory is freed");
     let log = server.log();
     assert!(log.lines().all(|line| line.len() < LINE_MAX), "a line is too long");
-    assert!(log.contains("... (19998981 more bytes)"), "it says how much is missing");
+    assert!(log.contains("... (19998981 more bytes)"), "the line says how much is missing");
 }
 
 #[test]
-fn nobody_writes_a_line_of_another() {
+fn messages_cannot_forge_log_lines() {
     let server = Server::start(Program::Tidegate, &["--enable-debug-command", "yes", "--enable-module-command", "yes"]);
     let mut raw = server.raw();
     let forged = "\r\n2026-01-01T00:00:00.000000Z  WARN forged\u{1b}[31m";
@@ -110,7 +110,7 @@ fn nobody_writes_a_line_of_another() {
 }
 
 #[test]
-fn a_log_that_nobody_reads_holds_up_nobody() {
+fn an_unread_log_delays_no_client() {
     let mut server = Piped::start(&["--requirepass", "p"]);
     let mut raw = server.raw();
     assert_eq!(raw.command(&["AUTH", "p"]), Value::ok());
@@ -129,7 +129,7 @@ fn a_log_that_nobody_reads_holds_up_nobody() {
 }
 
 #[test]
-fn a_log_that_nobody_reads_says_how_many_lines_are_missing() {
+fn an_unread_log_reports_the_number_of_missing_lines() {
     let mut server = Piped::start(&["--loglevel", "debug"]);
     let mut raw = server.raw();
     // As many lines as scripts may log in a minute, at each level: more than the buffer holds.
@@ -151,7 +151,7 @@ fn a_log_that_nobody_reads_says_how_many_lines_are_missing() {
 }
 
 #[test]
-fn a_log_that_nobody_reads_holds_up_no_end() {
+fn an_unread_log_does_not_delay_the_shutdown() {
     let mut server = Piped::start(&[]);
     let script = "for i = 1, 1000 do redis.log(redis.LOG_WARNING, string.rep('x', 1000)) end";
     assert_eq!(server.raw().command(&["EVAL", script, "0"]), Value::Null);
@@ -159,7 +159,7 @@ fn a_log_that_nobody_reads_holds_up_no_end() {
 }
 
 #[test]
-fn the_log_file_is_for_its_owner_and_the_group() {
+fn the_log_file_is_readable_by_owner_and_group_only() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let path = dir.path().join("server.log");
     let _server = Server::start(Program::Tidegate, &["--logfile", path.to_str().expect("text")]);
@@ -169,12 +169,12 @@ fn the_log_file_is_for_its_owner_and_the_group() {
 
 /// Otherwise a user who can create a link there could make the server overwrite any file.
 #[test]
-fn the_pidfile_is_no_link() {
+fn the_pidfile_does_not_follow_a_link() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let (path, precious) = (dir.path().join("pid"), dir.path().join("precious"));
     fs::write(&precious, "precious").expect("written");
     symlink(&precious, &path).expect("a link");
     let server = Server::start(Program::Tidegate, &["--pidfile", path.to_str().expect("text")]);
-    until(|| server.log().contains("the pidfile"), "it says why");
+    until(|| server.log().contains("the pidfile"), "the server prints the reason");
     assert_eq!(fs::read_to_string(&precious).expect("there"), "precious");
 }

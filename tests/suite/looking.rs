@@ -100,7 +100,7 @@ fn calls_are_counted_by_script_and_function() {
 }
 
 #[test]
-fn texts_are_shown() {
+fn texts_of_scripts_are_shown() {
     for resp3 in [false, true] {
         let server = Server::start(Program::Tidegate, &[]);
         let mut raw = connect(&server, resp3);
@@ -190,10 +190,10 @@ fn lua(name: &str) -> String {
 
 /// User text in the form of the server's own lines is not taken for one.
 #[test]
-fn one_call_logs_one_line() {
+fn user_text_cannot_pass_for_a_log_line() {
     let (server, mut raw) = Server::with_client(Program::Tidegate);
     raw.command(&["EVAL", "redis.log(redis.LOG_WARNING, 'said\\n2026 WARN forged\\r\\27[31mred')", "0"]);
-    until(|| server.log().contains("said"), "it is logged");
+    until(|| server.log().contains("said"), "the call is logged");
     assert!(server.log().contains("said 2026 WARN forged  [31mred\n"), "{}", server.log());
 }
 
@@ -221,7 +221,7 @@ fn bundled_scripts_are_clean() {
 }
 
 #[test]
-fn traps_are_found() {
+fn lint_finds_common_traps() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = connect(&server, true);
     // A flash sale that builds its keys from ARGV.
@@ -240,7 +240,7 @@ fn traps_are_found() {
     assert_eq!(linted(&mut raw, &proper), [""; 0]);
     let sweep = "for _, key in ipairs(redis.call('KEYS', 'a*')) do\nredis.call('DEL', key)\nend\nx = 1";
     assert_eq!(linted(&mut raw, sweep), ["1:write-after-loop", "1:whole-keyspace", "2:computed-key", "4:global"]);
-    // By its name, and a library by the name of one of its functions.
+    // A script is named directly, and a library by one of its functions.
     let sha = text(&raw.command(&["SCRIPT", "LOAD", sale]));
     assert_eq!(linted(&mut raw, &sha), wanted);
     let library =
@@ -294,7 +294,10 @@ fn a_traced_call_leaves_nothing_unless_it_is_committed() {
         );
         assert_eq!(raw.command(&["MGET", "k", "h"]), Value::Array(vec![Value::bulk("1"), Value::Null]));
         let listed = raw.command(&["SCRIPT", "LIST"]);
-        assert!(items(&listed).iter().all(|row| text(fields(row)["origin"]) != "eval"), "it is not kept");
+        assert!(
+            items(&listed).iter().all(|row| text(fields(row)["origin"]) != "eval"),
+            "the traced script is not kept"
+        );
 
         let committed = raw.command(&[&["SCRIPT", "TRACE", "COMMIT"], &call[..]].concat());
         let committed = fields(&committed);
@@ -322,7 +325,7 @@ fn shown(value: &Value) -> String {
 }
 
 #[test]
-fn refusals_are_explained_by_traces() {
+fn traces_explain_refusals() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     let call = ["gate_acquire", "1", "gate:devices", "1"];
@@ -350,7 +353,7 @@ fn refusals_are_explained_by_traces() {
     assert_eq!(trace(&["return 1", "1"]), Value::error("ERR Number of keys can't be greater than number of args"));
     let broken = trace(&["return (", "0"]);
     assert!(matches!(&broken, Value::Error(text) if text.starts_with(b"ERR Error compiling script")), "{broken:?}");
-    assert_eq!(raw.command(&["DBSIZE"]), Value::Integer(1), "only what was committed is there");
+    assert_eq!(raw.command(&["DBSIZE"]), Value::Integer(1), "only the committed changes are there");
     let library = "#!lua name=mine\nredis.register_function('put', function(keys, args) return redis.call('SET', keys[1], args[1]) end)";
     raw.command(&["FUNCTION", "LOAD", library]);
     let put = raw.command(&["SCRIPT", "TRACE", "put", "1", "k", "v"]);

@@ -6,18 +6,18 @@ use crate::harness::{Program, Raw, Server, Value, encode, until};
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
 on_both!(
-    commands_are_refused,
-    transactions_are_refused,
-    scripts_are_refused,
-    the_limit_holds_and_is_lifted,
-    garbage_of_scripts_takes_no_room,
+    commands_are_refused_when_memory_is_full,
+    transactions_are_refused_when_memory_is_full,
+    scripts_are_refused_when_memory_is_full,
+    the_limit_holds_until_it_is_raised,
+    garbage_of_scripts_is_collected_before_commands_are_refused,
 );
 
 fn limit(raw: &mut Raw, bytes: &str) {
     assert_eq!(raw.command(&["CONFIG", "SET", "maxmemory", bytes]), Value::status("OK"));
 }
 
-fn commands_are_refused(program: Program) {
+fn commands_are_refused_when_memory_is_full(program: Program) {
     let server = Server::start(program, &[]);
     let (mut raw, mut other) = (server.raw(), server.raw());
     raw.command(&["RPUSH", "list", "a", "b"]);
@@ -39,7 +39,7 @@ fn commands_are_refused(program: Program) {
     assert_eq!(other.command(&["SET", "k", "v"]), Value::status("OK"));
 }
 
-fn transactions_are_refused(program: Program) {
+fn transactions_are_refused_when_memory_is_full(program: Program) {
     let server = Server::start(program, &[]);
     let (mut raw, mut other) = (server.raw(), server.raw());
     // Queued before memory was full: EXEC checks the commands that it would run.
@@ -65,7 +65,7 @@ fn transactions_are_refused(program: Program) {
     assert_eq!(raw.command(&["DISCARD"]), Value::status("OK"));
 }
 
-fn scripts_are_refused(program: Program) {
+fn scripts_are_refused_when_memory_is_full(program: Program) {
     let server = Server::start(program, &[]);
     let (mut raw, mut other) = (server.raw(), server.raw());
     raw.command(&["SET", "old", "v"]);
@@ -113,7 +113,7 @@ fn used_memory(raw: &mut Raw) -> u64 {
 
 /// Garbage of a script is collected before a command is refused for lack of memory. If no command needs the memory, it
 /// is collected a little later.
-fn garbage_of_scripts_takes_no_room(program: Program) {
+fn garbage_of_scripts_is_collected_before_commands_are_refused(program: Program) {
     if program == Program::Redis8 {
         // It refuses the command, and collects the garbage later.
         return;
@@ -136,7 +136,7 @@ fn garbage_of_scripts_takes_no_room(program: Program) {
     }
 }
 
-fn the_limit_holds_and_is_lifted(program: Program) {
+fn the_limit_holds_until_it_is_raised(program: Program) {
     let server = Server::start(program, &[]);
     let mut raw = server.raw();
     let used = used_memory(&mut raw);
@@ -189,7 +189,7 @@ type Way<'a> = &'a dyn Fn(&mut Raw, usize);
 
 /// Memory freed by small keys can be used for large values, however the keys were removed.
 #[test]
-fn what_small_keys_took_serves_large_values() {
+fn memory_freed_by_small_keys_serves_large_values() {
     let fits_after = |go: Way<'_>| {
         let server = Server::start(Program::Tidegate, &["--maxmemory", "24mb", "--enable-debug-command", "yes"]);
         let mut raw = server.raw();

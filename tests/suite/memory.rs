@@ -64,7 +64,7 @@ fn shape(value: &Value) -> String {
 }
 
 #[test]
-fn stats_has_the_fields_of_redis_in_its_shapes() {
+fn stats_has_the_fields_and_types_of_redis() {
     if REDIS_SERVER.is_missing() {
         return;
     }
@@ -91,7 +91,7 @@ fn stats_has_the_fields_of_redis_in_its_shapes() {
 }
 
 #[test]
-fn stats_and_info_agree_and_add_up() {
+fn stats_and_info_agree_and_their_parts_add_up() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     for_keys(&mut raw, "k", 0..20_000, Some("a value of some length"));
@@ -122,7 +122,7 @@ fn stats_and_info_agree_and_add_up() {
 
 /// Memory held by clients is reported under clients.
 #[test]
-fn what_a_transaction_has_queued_is_of_clients() {
+fn queued_commands_count_as_memory_of_clients() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     let before = integer(&stats(&mut raw), "clients.normal");
@@ -136,7 +136,7 @@ fn what_a_transaction_has_queued_is_of_clients() {
 
 /// Holes between keys are reported as fragmentation, not as memory in use; without keys they are given back.
 #[test]
-fn what_is_no_data_is_not_counted_as_data() {
+fn overhead_is_not_counted_as_data() {
     let server = Server::start(Program::Tidegate, &["--slowlog-log-slower-than", "-1"]);
     let (mut raw, mut other) = (server.raw(), server.raw());
     let long = "x".repeat(MIB as usize);
@@ -194,7 +194,7 @@ fn most_resident_bytes(server: &Server) -> i64 {
 }
 
 #[test]
-fn of_a_reply_that_is_too_long_little_is_made() {
+fn a_reply_that_is_too_long_is_not_built_to_its_end() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     let large = "x".repeat(4 * MIB as usize);
@@ -250,7 +250,7 @@ fn of_a_reply_that_is_too_long_little_is_made() {
 }
 
 #[test]
-fn free_places_are_told_and_given_back() {
+fn free_slots_are_reported_and_given_back() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     for_keys(&mut raw, "k", 0..100_000, Some("a value of some length"));
@@ -269,13 +269,13 @@ fn free_places_are_told_and_given_back() {
 
 /// Freed memory goes back to the system, even when the server is idle afterwards.
 #[test]
-fn freed_memory_comes_back_unasked() {
+fn freed_memory_is_returned_without_a_purge() {
     resident_falls(20_000, 15 * MIB, &[]);
 }
 
 /// A small reserve is kept for later allocations, unless MEMORY PURGE asks for it.
 #[test]
-fn purge_returns_the_little_that_is_kept() {
+fn purge_returns_the_small_reserve() {
     resident_falls(3_000, 2 * MIB, &["MEMORY", "PURGE"]);
 }
 
@@ -294,7 +294,7 @@ fn resident_falls(values: usize, bytes: i64, then: &[&str]) {
 
 /// A script that fails after MEMORY PURGE is undone like any other: its keys return to their places.
 #[test]
-fn purge_leaves_what_a_script_may_need_again() {
+fn purge_keeps_memory_that_a_rollback_may_need() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     for_keys(&mut raw, "k", 0..10_000, Some("v"));
@@ -307,7 +307,7 @@ fn purge_leaves_what_a_script_may_need_again() {
 }
 
 #[test]
-fn the_doctor_tells_what_stands_out() {
+fn the_doctor_reports_fragmentation_and_peaks() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     let mut report = || text(&raw.command(&["MEMORY", "DOCTOR"]));
@@ -322,7 +322,7 @@ fn the_doctor_tells_what_stands_out() {
 }
 
 #[test]
-fn malloc_stats_is_what_the_allocator_says() {
+fn malloc_stats_shows_the_allocators_report() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     raw.hello3();

@@ -24,7 +24,7 @@ fn free_address() -> SocketAddr {
 
 /// Sends bytes, and reads the whole response.
 fn exchange(address: SocketAddr, request: &[u8]) -> String {
-    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    let mut stream = TcpStream::connect(address).expect("a listening server");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
     stream.write_all(request).expect("it is taken");
     let mut answer = Vec::new();
@@ -125,7 +125,7 @@ fn metrics(address: SocketAddr) -> Metrics {
 }
 
 #[test]
-fn figures_are_those_of_info() {
+fn figures_equal_those_of_info() {
     let (server, address) = start(&["--enable-debug-command", "yes", "--latency-monitor-threshold", "1"]);
     let mut raw = server.raw();
     for _ in 0..7 {
@@ -177,7 +177,7 @@ fn figures_are_those_of_info() {
 }
 
 #[test]
-fn a_log_has_figures_of_its_own() {
+fn the_journal_has_metrics_of_its_own() {
     let dir = tempfile::tempdir().expect("a folder");
     let (server, address) = start(&["--appendonly", "yes", "--dir", dir.path().to_str().expect("plain text")]);
     server.raw().command(&["SET", "k", "v"]);
@@ -189,7 +189,7 @@ fn a_log_has_figures_of_its_own() {
 }
 
 #[test]
-fn what_becomes_of_grants_is_counted_by_family_and_prefix() {
+fn grants_and_refusals_are_counted_by_family_and_prefix() {
     let (server, address) = start(&["--metrics-key-prefixes", "a: a:b:"]);
     let mut raw = server.raw();
     let mut call = |line: &str| raw.command(&line.split(' ').collect::<Vec<_>>());
@@ -254,7 +254,7 @@ fn what_becomes_of_grants_is_counted_by_family_and_prefix() {
         let labels = [("family", family), ("prefix", prefix), ("end", end)];
         assert_eq!(of("grant_ends", &labels), count, "{labels:?}");
     }
-    assert_eq!(found.samples["tidegate_grants_total"].len(), 4 * 3, "also what was not counted yet");
+    assert_eq!(found.samples["tidegate_grants_total"].len(), 4 * 3, "grants not counted before are included");
     let lapsed = "for i = 1, 2 do redis.call('LOCK.ACQUIRE', 'a:b:' .. i, 'one', 'PX', 1) end";
     raw.command(&["EVAL", lapsed, "0"]);
     let labels = [("family", "lock"), ("prefix", "a:b:"), ("end", "lapsed")];
@@ -263,9 +263,13 @@ fn what_becomes_of_grants_is_counted_by_family_and_prefix() {
         raw.command(&line.split(' ').collect::<Vec<_>>());
     }
     let labels = [("family", "lock"), ("prefix", "")];
-    assert_eq!(metrics(address).value("tidegate_grants_total", &labels), Some(1.0), "of none of the new prefixes");
+    assert_eq!(
+        metrics(address).value("tidegate_grants_total", &labels),
+        Some(1.0),
+        "none of the new prefixes is counted"
+    );
     let who = format!("{:?}", raw.command(&["WHO", "a:within"]));
-    assert!(who.contains("\"granted\""), "it is remembered, too: {who}");
+    assert!(who.contains("\"granted\""), "the grant is remembered, too: {who}");
     let refused = raw.command(&["CONFIG", "SET", "metrics-key-prefixes", &"x".repeat(129)]);
     let refused = format!("{refused:?}");
     assert!(refused.contains("at most 32 prefixes of at most 128 bytes of UTF-8"), "{refused}");
@@ -278,7 +282,7 @@ fn what_becomes_of_grants_is_counted_by_family_and_prefix() {
 }
 
 #[test]
-fn waiting_is_counted_when_it_begins_and_when_it_ends() {
+fn waits_are_counted_when_they_begin_and_when_they_end() {
     let (server, address) = start(&["--metrics-key-prefixes", "a:"]);
     let (mut holder, mut waiter, mut leaver, mut beside) = (server.raw(), server.raw(), server.raw(), server.raw());
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
@@ -294,7 +298,7 @@ fn waiting_is_counted_when_it_begins_and_when_it_ends() {
     holder.command(&words("LOCK.ACQUIRE a:lock first PX 600000"));
     // Granted after waiting, also within another command.
     waiter.send(&encode(&words("ONCE id PX 60000 LOCK.ACQUIRE a:lock second PX 600000 BLOCK 0")));
-    until(|| counted("lock", "a:") == [1.0, 0.0], "it waits");
+    until(|| counted("lock", "a:") == [1.0, 0.0], "the call waits");
     holder.command(&words("LOCK.RELEASE a:lock first"));
     assert!(matches!(waiter.reply().value, Value::Array(_)));
     assert_eq!(counted("lock", "a:"), [1.0, 1.0]);
@@ -311,10 +315,10 @@ fn waiting_is_counted_when_it_begins_and_when_it_ends() {
     assert!(waits("lock", "a:")[2] >= before_s + 0.0299);
     // The client hangs up.
     leaver.send(&encode(&words("LOCK.ACQUIRE a:lock fourth PX 600000 BLOCK 0")));
-    until(|| counted("lock", "a:") == [3.0, 2.0], "it waits");
+    until(|| counted("lock", "a:") == [3.0, 2.0], "the call waits");
     drop(leaver);
-    until(|| counted("lock", "a:") == [3.0, 3.0], "it is forgotten");
-    assert_eq!(refusals(), Some(1.0), "nobody was told no");
+    until(|| counted("lock", "a:") == [3.0, 3.0], "the client is forgotten");
+    assert_eq!(refusals(), Some(1.0), "no refusal was sent");
     // Beside its connection, and given up.
     beside.hello3();
     holder.command(&words("GATE.ACQUIRE gate first LIMIT 1 PX 600000"));
@@ -340,7 +344,7 @@ fn waiting_is_counted_when_it_begins_and_when_it_ends() {
 }
 
 #[test]
-fn more_grants_than_are_remembered_are_counted_all_the_same() {
+fn grants_beyond_the_remembered_ones_are_counted_too() {
     let (server, address) = start(&[]);
     let mut raw = server.raw();
     let many = "for i = 1, 3000 do redis.call('GATE.ACQUIRE', KEYS[1], i, 'LIMIT', 3000, 'PX', 60000) end";
@@ -354,7 +358,7 @@ fn more_grants_than_are_remembered_are_counted_all_the_same() {
 }
 
 #[test]
-fn dead_letters_are_counted_and_told() {
+fn dead_letters_are_counted_and_reported() {
     let (server, address) = start(&["--metrics-key-prefixes", "jobs"]);
     let mut raw = server.raw();
     let mut call = |line: &str| raw.command(&line.split(' ').collect::<Vec<_>>());
@@ -380,7 +384,7 @@ fn dead_letters_are_counted_and_told() {
 }
 
 #[test]
-fn who_asks_otherwise_is_told_what_is_wrong() {
+fn malformed_requests_get_an_error_status() {
     let (_server, address) = start(&[]);
     assert_eq!(get(address, "/health").0, 200);
     until(|| get(address, "/ready").0 == 200, "the server is ready");
@@ -400,11 +404,11 @@ fn who_asks_otherwise_is_told_what_is_wrong() {
     let long = [b"GET /metrics HTTP/1.1\r\n".as_slice(), &b"x: y\r\n".repeat(10_000)].concat();
     let answer = exchange(address, &long);
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
-    assert_eq!(metrics(address).value("redis_up", &[]), Some(1.0), "others are served as ever");
+    assert_eq!(metrics(address).value("redis_up", &[]), Some(1.0), "other clients are served as before");
 }
 
 #[test]
-fn a_crowd_that_says_nothing_is_bounded() {
+fn silent_connections_are_bounded() {
     let (server, address) = start(&[]);
     let silent: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(address).expect("a connection")).collect();
     assert_eq!(server.raw().command(&["PING"]), Value::status("PONG"));
@@ -413,13 +417,13 @@ fn a_crowd_that_says_nothing_is_bounded() {
     // Most of the stalled connections had to be closed.
     let tasks = format!("/proc/{}/task", server.pid());
     if std::fs::exists(&tasks).unwrap_or(false) {
-        until(|| std::fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() < 40), "they are gone");
+        until(|| std::fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() < 40), "the stalled connections are closed");
     }
     drop(silent);
 }
 
 #[test]
-fn a_busy_server_lives() {
+fn a_busy_server_is_alive_but_not_ready() {
     let (server, address) = start(&["--busy-reply-threshold", "20"]);
     until(|| get(address, "/ready").0 == 200, "the server is ready");
     let mut runner: Raw = server.raw();
@@ -431,12 +435,12 @@ fn a_busy_server_lives() {
     assert_eq!((status, Metrics::parse(&text).value("tidegate_busy", &[])), (503, Some(1.0)));
     assert_eq!(other.command(&["SCRIPT", "KILL"]), Value::status("OK"));
     assert!(matches!(runner.reply().value, Value::Error(_)));
-    until(|| get(address, "/ready").0 == 200, "PING is answered PONG again");
+    until(|| get(address, "/ready").0 == 200, "the server is ready again");
     assert_eq!(metrics(address).value("tidegate_script_kills_total", &[]), Some(1.0));
 }
 
 #[test]
-fn who_loads_is_not_ready() {
+fn a_loading_server_is_not_ready() {
     let dir = tempfile::tempdir().expect("a folder");
     let dir = dir.path().to_str().expect("plain text");
     let flags = ["--appendonly", "yes", "--dir", dir, "--enable-debug-command", "yes"];

@@ -6,10 +6,10 @@ use crate::harness::{Program, Raw, Server, Value, encode};
 
 on_both!(
     commands_are_shown_as_they_were_called,
-    what_transactions_and_scripts_call_is_shown_in_order,
-    nobody_is_shown_a_secret,
-    who_looks_on_is_no_ordinary_client_until_reset,
-    who_does_not_read_what_others_call_is_disconnected,
+    calls_of_transactions_and_scripts_are_shown_in_order,
+    secrets_are_never_shown,
+    a_monitor_counts_as_a_replica_until_reset,
+    a_monitor_that_does_not_read_is_disconnected,
 );
 
 /// A client that runs MONITOR.
@@ -35,11 +35,11 @@ fn lines(monitor: &mut Raw, by: &mut Raw) -> Vec<String> {
 /// One line: database, whether a script called, arguments.
 fn line(monitor: &mut Raw) -> String {
     let Value::Status(line) = monitor.reply().value else { panic!("a line is a status") };
-    let line = String::from_utf8(line).expect("what is not ASCII is escaped");
+    let line = String::from_utf8(line).expect("bytes beyond ASCII are escaped");
     let (time, rest) = line.split_once(" [").expect("the time");
     let (seconds, micros) = time.split_once('.').expect("seconds and microseconds");
     assert!(seconds.parse::<u64>().is_ok_and(|seconds| seconds > 1_700_000_000) && micros.len() == 6, "{line}");
-    let (caller, args) = rest.split_once("] ").expect("who called");
+    let (caller, args) = rest.split_once("] ").expect("the caller");
     let (db, address) = caller.split_once(' ').expect("the database");
     let who = if address == "lua" { "lua" } else { "client" };
     assert!(address == "lua" || address.starts_with("127.0.0.1:"), "{line}");
@@ -85,7 +85,7 @@ fn commands_are_shown_as_they_were_called(program: Program) {
     }
 }
 
-fn what_transactions_and_scripts_call_is_shown_in_order(program: Program) {
+fn calls_of_transactions_and_scripts_are_shown_in_order(program: Program) {
     let server = Server::start(program, &[]);
     let (mut monitor, mut client) = (look_on(&server), server.raw());
     for command in
@@ -164,7 +164,7 @@ fn a_command_that_does_not_run_shows_no_secret() {
     assert!(!shown.contains("SECRET") && slow.contains("(redacted)") && !slow.contains("SECRET"), "{shown}\n{slow}");
 }
 
-fn nobody_is_shown_a_secret(program: Program) {
+fn secrets_are_never_shown(program: Program) {
     let server = Server::start(program, &["--slowlog-log-slower-than", "0"]);
     let (mut monitor, mut client) = (look_on(&server), server.raw());
     client.command(&["AUTH", "SECRET"]);
@@ -183,7 +183,7 @@ fn nobody_is_shown_a_secret(program: Program) {
     assert!(!server.log().contains("SECRET"));
 }
 
-fn who_looks_on_is_no_ordinary_client_until_reset(program: Program) {
+fn a_monitor_counts_as_a_replica_until_reset(program: Program) {
     let server = Server::start(program, &[]);
     let (mut monitor, mut client) = (look_on(&server), server.raw());
     let flags = |client: &mut Raw| {
@@ -216,7 +216,7 @@ fn who_looks_on_is_no_ordinary_client_until_reset(program: Program) {
     assert_eq!(client.command(&["GET", "a"]), Value::bulk("1"));
 }
 
-fn who_does_not_read_what_others_call_is_disconnected(program: Program) {
+fn a_monitor_that_does_not_read_is_disconnected(program: Program) {
     let server = Server::start(program, &["--client-output-buffer-limit", "normal 1000000 0 0"]);
     let (_monitor, mut client) = (look_on(&server), server.raw());
     let value = "x".repeat(100_000);
@@ -227,7 +227,7 @@ fn who_does_not_read_what_others_call_is_disconnected(program: Program) {
     // The sockets hold some megabytes.
     let mut sent = 0;
     while is_there(&mut client) {
-        assert!(sent < 1_000, "it is still there");
+        assert!(sent < 1_000, "the monitor is still connected");
         client.command(&["SET", "key", &value]);
         sent += 1;
     }
@@ -235,7 +235,7 @@ fn who_does_not_read_what_others_call_is_disconnected(program: Program) {
 
 /// The limit for replicas holds where ordinary clients have no limit.
 #[test]
-fn who_looks_on_without_a_limit_has_that_of_replicas() {
+fn a_monitor_has_the_output_limit_of_replicas() {
     let server = Server::start(Program::Tidegate, &["--client-output-buffer-limit", "replica 1000000 0 0"]);
     let (_monitor, mut client) = (look_on(&server), server.raw());
     let value = "x".repeat(100_000);
@@ -250,7 +250,7 @@ fn who_looks_on_without_a_limit_has_that_of_replicas() {
 /// With a journal, lines come when the effects they show are written. This also holds for scripts and transactions,
 /// whether they succeed or fail.
 #[test]
-fn lines_come_behind_the_log() {
+fn lines_wait_for_the_journal() {
     let server = Server::start(Program::Tidegate, &["--appendonly", "yes"]);
     let (mut monitor, mut client) = (look_on(&server), server.raw());
     let failing = "redis.call('set', 'a', '2') error('x')";
@@ -280,7 +280,7 @@ fn lines_come_behind_the_log() {
 
 /// A monitor is served beside a busy script, and sees which script is busy.
 #[test]
-fn who_looks_on_sees_who_is_served_beside_a_busy_script() {
+fn a_monitor_sees_commands_served_beside_a_busy_script() {
     let server = Server::start(Program::Tidegate, &["--busy-reply-threshold", "20"]);
     let (mut monitor, mut client, mut runner) = (look_on(&server), server.raw(), server.raw());
     runner.send_command(&["EVAL", "while true do end", "0"]);

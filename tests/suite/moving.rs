@@ -147,7 +147,7 @@ pub(crate) fn assert_same(one: &BTreeMap<String, String>, other: &BTreeMap<Strin
 }
 
 #[test]
-fn data_of_redis_comes_in_by_every_way_and_goes_out_again() {
+fn redis_data_can_be_imported_in_every_way_and_exported_again() {
     if REDIS_SERVER.is_missing() {
         return;
     }
@@ -187,7 +187,7 @@ fn data_of_redis_comes_in_by_every_way_and_goes_out_again() {
     let from = url(last.as_ref().expect("the last one"));
     let said = run(&["export", text(&file), "--from", &from]).unwrap_or_else(|why| panic!("{why}"));
     assert!(said.contains("as RDB 10"), "{said}");
-    assert!(run(&["export", text(&file), "--from", &from]).unwrap_err().contains("--replace"), "it is there");
+    assert!(run(&["export", text(&file), "--from", &from]).unwrap_err().contains("--replace"), "the file is there");
     let again = start(Program::Redis, out.path(), &[]);
     assert_same(&wanted, &contents(&again));
     for key in ["text", "number", "bits", "visitors", "list", "zset", "hash", "integers", "many:zset"] {
@@ -197,7 +197,7 @@ fn data_of_redis_comes_in_by_every_way_and_goes_out_again() {
 }
 
 #[test]
-fn what_a_server_saves_for_redis_is_what_it_holds() {
+fn a_file_saved_for_redis_equals_the_data() {
     if REDIS_SERVER.is_missing() {
         return;
     }
@@ -237,7 +237,7 @@ fn what_a_server_saves_for_redis_is_what_it_holds() {
 }
 
 #[test]
-fn nothing_is_overwritten_unasked() {
+fn nothing_is_overwritten_without_replace() {
     let (from, into) = (Server::start(Program::Tidegate, &[]), Server::start(Program::Tidegate, &[]));
     from.raw().command(&["SET", "key", "new"]);
     into.raw().command(&["SET", "key", "old"]);
@@ -252,7 +252,7 @@ fn nothing_is_overwritten_unasked() {
 }
 
 #[test]
-fn fields_that_expire_choose_the_version_of_an_export() {
+fn fields_that_expire_decide_the_version_of_an_export() {
     let (from, into) = (Server::start(Program::Tidegate, &[]), Server::start(Program::Tidegate, &[]));
     from.raw().command(&["HSET", "hash", "f", "v", "g", "w"]);
     from.raw().command(&["HPEXPIREAT", "hash", "4102444800000", "FIELDS", "1", "f"]);
@@ -318,7 +318,7 @@ fn append_only_files_are_applied_in_whole_transactions() {
 }
 
 #[test]
-fn what_is_repeated_does_not_expire_before_its_end() {
+fn replayed_keys_do_not_expire_before_the_end_of_the_file() {
     let lines = [
         "SET s v PXAT 1000",
         "APPEND s w",
@@ -340,12 +340,12 @@ fn what_is_repeated_does_not_expire_before_its_end() {
         assert_eq!(raw.command(&["PEXPIRETIME", "s"]), Value::Integer(4_102_444_800_000));
         assert_eq!(raw.command(&["EXISTS", "gone"]), Value::Integer(0));
         assert_eq!(raw.command(&["HKEYS", "h"]), Value::Array(vec![Value::bulk("f")]));
-        until(|| raw.command(&["DBSIZE"]) == Value::Integer(2), "what is overdue goes");
+        until(|| raw.command(&["DBSIZE"]) == Value::Integer(2), "overdue keys are removed");
     }
 }
 
 #[test]
-fn unknown_commands_end_an_import_unless_they_may_be_left_out() {
+fn unknown_commands_end_an_import_unless_they_may_be_skipped() {
     let dir = tempfile::tempdir().unwrap();
     let path = append_only(dir.path(), "a.aof", &["SET a 1", "MULTI", "SET b 1", "BF.ADD x y", "EXEC", "SET c 1"]);
     let server = Server::start(Program::Tidegate, &[]);
@@ -364,7 +364,7 @@ fn unknown_commands_end_an_import_unless_they_may_be_left_out() {
 
 /// The writer of the file does not command the server: commands that change no data are skipped and counted.
 #[test]
-fn an_import_runs_only_what_changes_data() {
+fn an_import_runs_only_commands_that_change_data() {
     let lines = [
         "SELECT 1",
         "SET a 1",
@@ -402,7 +402,7 @@ fn an_import_runs_only_what_changes_data() {
     let told = Server::start(Program::Tidegate, &[]);
     let said = import(text(&path), &told, &[]).unwrap();
     let started = start(Program::Tidegate, dir.path(), &["--appendonly", "yes"]);
-    until(|| started.log().contains("Ready to accept connections"), "all before it is in the log");
+    until(|| started.log().contains("Ready to accept connections"), "all earlier lines are in the log");
     for (server, said) in [(&told, said), (&started, started.log())] {
         let mut raw = server.raw();
         assert_eq!(raw.command(&["ACL", "USERS"]), Value::Array(vec![Value::bulk("default")]));
@@ -411,7 +411,7 @@ fn an_import_runs_only_what_changes_data() {
         assert_eq!(raw.command(&["SELECT", "1"]), Value::status("OK"));
         assert_eq!(raw.command(&["EXISTS", "a", "b", "c", "s", "p"]), Value::Integer(5), "{said}");
         assert_eq!(raw.command(&["EXISTS", "dropped"]), Value::Integer(0));
-        assert_eq!(raw.command(&["SET", "later", "1"]), Value::status("OK"), "nobody is paused");
+        assert_eq!(raw.command(&["SET", "later", "1"]), Value::status("OK"), "no client is paused");
         assert_eq!(
             raw.command(&["SCRIPT", "EXISTS", "930269f31393d0be681588b6ab08dccee7d6bb67"]),
             Value::Array(vec![Value::Integer(1)])
@@ -427,7 +427,7 @@ fn an_import_runs_only_what_changes_data() {
 
 /// A script without an end is stopped, and the import says why.
 #[test]
-fn a_script_without_end_ends_an_import() {
+fn an_endless_script_ends_an_import() {
     let dir = tempfile::tempdir().unwrap();
     let path = append_only(dir.path(), "appendonly.aof", &["SET a 1", "EVAL while(1)do\tend 0", "SET b 1"]);
     let server = Server::start(Program::Tidegate, &["--script-time-limit", "50"]);
@@ -438,7 +438,7 @@ fn a_script_without_end_ends_an_import() {
 }
 
 #[test]
-fn a_start_in_a_folder_of_redis_imports_once() {
+fn a_start_in_a_redis_folder_imports_once() {
     let from = Server::start(Program::Tidegate, &[]);
     fill(&mut from.raw(), &every_type());
     let wanted = contents(&from);
@@ -459,9 +459,9 @@ fn a_start_in_a_folder_of_redis_imports_once() {
     assert_same(&wanted, &contents(&durable()));
 }
 
-/// A server that is killed at any point of its import leaves nothing that the next start would take for data.
+/// A server killed at any point during an import leaves nothing that the next start would mistake for data.
 #[test]
-fn a_start_that_is_killed_imports_from_the_beginning() {
+fn a_killed_start_imports_from_the_beginning() {
     const KEYS: usize = 150_000;
     let dir = tempfile::tempdir().unwrap();
     let mut entries = Vec::new();
@@ -487,7 +487,7 @@ fn a_start_that_is_killed_imports_from_the_beginning() {
             .arg(dir.path())
             .spawn()
             .unwrap();
-        until(|| files(".tmp").iter().any(|len| *len >= bytes) || !files(".snap").is_empty(), "it imports");
+        until(|| files(".tmp").iter().any(|len| *len >= bytes) || !files(".snap").is_empty(), "the import runs");
         child.kill().unwrap();
         child.wait().unwrap();
         if files(".snap").is_empty() {
@@ -499,17 +499,17 @@ fn a_start_that_is_killed_imports_from_the_beginning() {
     assert!(killed_half_way > 0, "too fast to be killed");
     let durable = || start(Program::Tidegate, dir.path(), &["--appendonly", "yes"]);
     let server = durable();
-    assert!(files(".tmp").is_empty(), "what was left of it is removed");
+    assert!(files(".tmp").is_empty(), "the remains of the killed import are removed");
     let mut raw = server.raw();
     assert_eq!(raw.command(&["DBSIZE"]), Value::Integer(KEYS as i64));
     assert_eq!(raw.command(&["GET", "key:00000007"]), Value::bulk(&format!("value:{:030}", 7 * 7_919)));
     assert_eq!(raw.command(&["FLUSHALL"]), Value::status("OK"));
     drop((raw, server));
-    assert_eq!(durable().raw().command(&["DBSIZE"]), Value::Integer(0), "it is not imported a second time");
+    assert_eq!(durable().raw().command(&["DBSIZE"]), Value::Integer(0), "the data is not imported a second time");
 }
 
 #[test]
-fn commands_of_files_want_an_empty_target() {
+fn commands_in_files_require_an_empty_target() {
     let dir = tempfile::tempdir().unwrap();
     let path = append_only(dir.path(), "a.aof", &["SET n 1", "INCR n"]);
     let server = Server::start(Program::Tidegate, &[]);
@@ -530,7 +530,7 @@ fn commands_of_files_want_an_empty_target() {
 }
 
 #[test]
-fn lines_are_no_commands_of_a_file() {
+fn inline_commands_in_a_file_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = append_only(dir.path(), "a.aof", &["SET a 1"]);
     let whole = std::fs::read(&path).unwrap();
@@ -564,7 +564,7 @@ fn snapshot(entries: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn keys_go_to_their_database_or_nowhere() {
+fn keys_of_an_unsupported_database_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (keys, commands) = (dir.path().join("a.rdb"), dir.path().join("a.aof"));
     std::fs::write(&keys, snapshot(b"\x00\x01a\x01v\xfe\x28\x00\x01b\x01v")).unwrap();
@@ -605,7 +605,7 @@ fn empty_collections_are_left_out() {
 }
 
 #[test]
-fn a_library_that_is_there_is_named() {
+fn an_existing_library_is_named_in_the_refusal() {
     let server = Server::start(Program::Tidegate, &[]);
     let library = "#!lua name=mine\nredis.register_function('f', function() return 1 end)";
     server.raw().command(&["FUNCTION", "LOAD", library]);
@@ -618,7 +618,7 @@ fn a_library_that_is_there_is_named() {
 }
 
 #[test]
-fn passwords_may_be_in_the_environment() {
+fn passwords_can_come_from_the_environment() {
     let server = Server::start(Program::Tidegate, &["--requirepass", "secret"]);
     let ping = |password: Option<&str>| {
         let mut command = tidegate(&["ping", "--url", &url(&server)]);
@@ -705,7 +705,7 @@ impl Primary {
 }
 
 #[test]
-fn a_refused_command_is_not_passed_over_by_the_next_run() {
+fn a_refused_command_is_not_skipped_by_the_next_run() {
     let (primary, into) = (Primary::default(), Server::start(Program::Tidegate, &[]));
     primary.say(&["SELECT 0", "SET n 1", "SET n 2", "LPUSH n x", "SET m 1"]);
     let from = primary.start();
@@ -722,7 +722,7 @@ fn a_refused_command_is_not_passed_over_by_the_next_run() {
 }
 
 #[test]
-fn two_imports_at_once_do_not_apply_anything_twice() {
+fn two_imports_at_once_apply_nothing_twice() {
     let (primary, into) = (Primary::default(), Server::start(Program::Tidegate, &[]));
     primary.say(&["SELECT 0", "INCR n"]);
     let from = primary.start();
@@ -732,7 +732,7 @@ fn two_imports_at_once_do_not_apply_anything_twice() {
     };
     let n = || into.raw().command(&["GET", "n"]);
     let one = follow();
-    until(|| n() == Value::bulk("1"), "the first follows");
+    until(|| n() == Value::bulk("1"), "the first import follows");
     let mut other = follow();
     // Both wait for the next command, unless the second is slow; then it finds the command applied.
     until(
@@ -742,11 +742,14 @@ fn two_imports_at_once_do_not_apply_anything_twice() {
                 .bytes()
                 .is_some_and(|list| String::from_utf8_lossy(list).matches("cmd=hgetall").count() == 1)
         },
-        "the second has read how far all is applied",
+        "the second import has read the checkpoint",
     );
     primary.say(&["INCR n"]);
     let mut one = one;
-    until(|| [&mut one, &mut other].iter_mut().any(|f| f.0.try_wait().expect("our child").is_some()), "one ends");
+    until(
+        || [&mut one, &mut other].iter_mut().any(|f| f.0.try_wait().expect("our child").is_some()),
+        "one of the imports ends",
+    );
     assert_eq!(n(), Value::bulk("2"));
     let ended = if one.0.try_wait().expect("our child").is_some() { one } else { other };
     let said = ended.said();
@@ -754,7 +757,7 @@ fn two_imports_at_once_do_not_apply_anything_twice() {
 }
 
 #[test]
-fn swapped_databases_do_not_take_the_checkpoint_along() {
+fn swapdb_does_not_move_the_checkpoint() {
     let (primary, into) = (Primary::default(), Server::start(Program::Tidegate, &[]));
     primary.say(&["SELECT 0", "SET a 1", "SELECT 3", "SET b 1"]);
     let from = primary.start();
@@ -765,9 +768,9 @@ fn swapped_databases_do_not_take_the_checkpoint_along() {
         raw.command(&["SELECT", db]);
         format!("{:?}", raw.command(&["KEYS", "*"]))
     };
-    until(|| keys("3") == "[\"b\"]", "it follows");
+    until(|| keys("3") == "[\"b\"]", "the import follows");
     primary.say(&["SWAPDB 0 3"]);
-    until(|| keys("3") == "[\"a\"]", "they are swapped");
+    until(|| keys("3") == "[\"a\"]", "the databases are swapped");
     follower.end();
     assert_eq!([keys("0"), keys("3")], ["[\"b\"]", "[\"a\"]"]);
 }
@@ -829,7 +832,7 @@ fn sum(server: &Server, counters: usize) -> i64 {
 }
 
 #[test]
-fn a_cut_over_under_load_loses_and_doubles_no_increment() {
+fn a_cut_over_under_load_neither_loses_nor_repeats_increments() {
     const KEYS: usize = 100_000;
     const COUNTERS: usize = 500;
     if REDIS_SERVER.is_missing() {
@@ -869,7 +872,7 @@ fn a_cut_over_under_load_loses_and_doubles_no_increment() {
 
     let grown = |server: &Server, by: i64| {
         let before = sum(server, COUNTERS);
-        until(|| sum(server, COUNTERS) >= before + by, "what is imported grows");
+        until(|| sum(server, COUNTERS) >= before + by, "the imported data grows");
     };
     let follower = Follower::start(&redis, &into);
     let snapshot = || into.raw().command(&["HGET", "tidegate:import", "snapshot"]);
@@ -896,7 +899,7 @@ fn a_cut_over_under_load_loses_and_doubles_no_increment() {
 }
 
 #[test]
-fn a_follower_that_lags_keeps_what_was_extended() {
+fn a_lagging_follower_keeps_keys_whose_deadline_was_extended() {
     if REDIS_SERVER.is_missing() {
         return;
     }
@@ -910,7 +913,7 @@ fn a_follower_that_lags_keeps_what_was_extended() {
     for line in ["MULTI", "SET s v PX 1", "DEBUG SLEEP 0.05", "PEXPIRE s 1000000000", "EXEC", "SET a 2"] {
         raw.command(&line.split(' ').collect::<Vec<_>>());
     }
-    until(|| into.raw().command(&["GET", "a"]) == Value::bulk("2"), "it has followed");
+    until(|| into.raw().command(&["GET", "a"]) == Value::bulk("2"), "the import has caught up");
     assert_eq!(into.raw().command(&["GET", "s"]), Value::bulk("v"));
     assert_eq!(into.raw().command(&["PEXPIRETIME", "s"]), raw.command(&["PEXPIRETIME", "s"]));
     follower.end();
@@ -919,7 +922,7 @@ fn a_follower_that_lags_keeps_what_was_extended() {
 
 /// Without either server there is nothing to wait for.
 #[test]
-fn a_follower_whose_servers_are_both_gone_ends() {
+fn a_follower_ends_when_both_servers_are_gone() {
     if REDIS_SERVER.is_missing() {
         return;
     }
@@ -935,7 +938,7 @@ fn a_follower_whose_servers_are_both_gone_ends() {
 }
 
 #[test]
-fn what_can_not_be_resumed_says_why() {
+fn a_follower_that_cannot_resume_says_why() {
     if REDIS_SERVER.is_missing() {
         return;
     }

@@ -16,7 +16,7 @@ const CALLS: usize = 1_500;
 type Lists = BTreeMap<&'static str, Vec<String>>;
 
 #[test]
-fn elements_move_as_vectors_say() {
+fn lmovem_moves_elements_like_two_vectors() {
     const KEYS: [&str; 3] = ["a", "b", "c"];
     let server = Server::start(Program::Tidegate, &["--list-max-listpack-size", "4"]);
     let mut raw = server.raw();
@@ -111,7 +111,7 @@ fn strings(elements: &[String]) -> Value {
 }
 
 #[test]
-fn unions_and_differences_are_counted_as_sets_say() {
+fn sunioncard_and_sdiffcard_count_like_the_standard_sets() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     let mut dice = Dice(2);
@@ -148,7 +148,7 @@ fn unions_and_differences_are_counted_as_sets_say() {
 }
 
 #[test]
-fn a_read_ends_where_its_budget_does() {
+fn a_read_ends_where_its_budget_is_used_up() {
     const STREAMS: [&str; 3] = ["s1", "s2", "s3"];
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
@@ -204,7 +204,7 @@ fn a_read_ends_where_its_budget_does() {
         }
         let pending = raw.command(&["XREADGROUP", "GROUP", "g", &consumer, "MAXCOUNT", "2", "STREAMS", "s1", "0"]);
         let Value::Array(streams) = pending else { panic!("{pending:?}") };
-        assert_eq!(streams.len(), 1, "what a consumer has pending is answered within the limit, too");
+        assert_eq!(streams.len(), 1, "a consumer's pending entries are returned within the limit, too");
     }
 }
 

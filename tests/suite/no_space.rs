@@ -140,7 +140,7 @@ fn a_start_needs_no_inode() {
 }
 
 #[test]
-fn a_folder_that_can_not_be_written_to_is_refused_with_advice() {
+fn a_read_only_folder_is_refused_with_advice() {
     if SMALL_DISK.is_missing() {
         return;
     }

@@ -18,7 +18,7 @@ struct Model {
     kept: BTreeMap<String, (Value, i64)>,
 }
 
-/// The ways in which a command inside can fail.
+/// The ways in which the inner command can fail.
 enum Failure {
     /// It replies with an error.
     Answered(Value),
@@ -221,7 +221,7 @@ impl Pair {
 }
 
 #[test]
-fn once_is_as_a_model_says() {
+fn once_behaves_like_the_model() {
     run("ONCE", 150, ["repetitions", "repeated errors", "kills"], |seed| {
         let (dice, mut bench) = (&mut Dice(seed), Bench::new(1));
         let log = Log::of(&mut bench, Told::Everything);
@@ -237,7 +237,7 @@ fn once_is_as_a_model_says() {
 
 /// Builds a second server from the same units.
 #[test]
-fn the_reply_and_what_was_done_are_one_unit() {
+fn the_reply_and_its_effects_are_one_unit() {
     let (mut original, mut copy) = (Bench::new(1), Bench::new(1));
     original.keep_units();
     let once =
@@ -293,7 +293,7 @@ fn a_reply_that_is_too_long_undoes_the_command() {
 }
 
 #[test]
-fn it_takes_the_rights_for_both() {
+fn a_user_needs_the_rights_for_once_and_for_its_command() {
     let (server, mut admin) = Server::with_client(Program::Tidegate);
     admin.command(&[
         "ACL", "SETUSER", "app", "on", "nopass", "+once", "+get", "+incr", "+eval", "+acl", "+multi", "+exec", "~id:*",
@@ -318,7 +318,7 @@ fn it_takes_the_rights_for_both() {
     ] {
         refused(admin.command(&[&["ACL", "DRYRUN", "app"], &command[..]].concat()), why);
     }
-    assert_eq!(admin.command(&["EXISTS", "id:1"]), Value::Integer(0), "no mark");
+    assert_eq!(admin.command(&["EXISTS", "id:1"]), Value::Integer(0), "no reply is kept");
     // In a script, in a transaction.
     let script = "return redis.call('ONCE', 'id:1', 'PX', 60000, 'SET', 'n:1', 1)";
     refused(app.command(&["EVAL", script, "0"]), "ACL failure in script");
@@ -336,7 +336,7 @@ fn it_takes_the_rights_for_both() {
 }
 
 #[test]
-fn others_are_told_of_what_it_runs() {
+fn other_clients_see_the_command_that_once_runs() {
     let server = Server::start(Program::Tidegate, &["--notify-keyspace-events", "KEA"]);
     let (mut raw, mut watcher, mut monitor, mut listener) = (server.raw(), server.raw(), server.raw(), server.raw());
     raw.hello3();
@@ -361,7 +361,7 @@ fn others_are_told_of_what_it_runs() {
         assert_eq!((&told[2], &told[3]), (&Value::bulk(&format!("__keyevent@0__:{event}")), &Value::bulk(key)));
     }
     watcher.command(&["MULTI"]);
-    assert_eq!(watcher.command(&["EXEC"]), Value::Null, "what is watched has changed");
+    assert_eq!(watcher.command(&["EXEC"]), Value::Null, "the watched key has changed");
     let calls = |raw: &mut Raw, name| stat(raw, "commandstats", &format!("cmdstat_{name}:calls="));
     assert!(calls(&mut raw, "once").starts_with("2,") && calls(&mut raw, "incr").starts_with("1,"));
     // Keys that it reads are cached, and changes by others are reported.
@@ -420,7 +420,7 @@ fn a_guarded_call_runs_once() {
     for raw in [&mut app, &mut other] {
         raw.send_command(&guarded("id:q", &["BLPOP", "queue", "0"]));
     }
-    until(|| stat(&mut admin, "clients", "blocked_clients:") == "2", "both wait");
+    until(|| stat(&mut admin, "clients", "blocked_clients:") == "2", "both calls wait");
     admin.command(&["RPUSH", "queue", "x", "y"]);
     let element = Value::Array(vec![Value::bulk("queue"), Value::bulk("x")]);
     assert_eq!((app.reply().value, other.reply().value), (element.clone(), element));
@@ -433,12 +433,12 @@ fn a_guarded_call_runs_once() {
     assert_eq!(app.command(&guarded("id:s", &["BLPOP", "queue2", "0"])), refused);
     admin.command(&["ACL", "SETUSER", "app", "~queue2"]);
     app.send_command(&guarded("id:s", &["BLPOP", "queue2", "0"]));
-    until(|| stat(&mut admin, "clients", "blocked_clients:") == "1", "it waits");
+    until(|| stat(&mut admin, "clients", "blocked_clients:") == "1", "the call waits");
     admin.command(&["LOCK.BREAK", "lock"]);
     admin.command(&["RPUSH", "queue2", "z"]);
     let stale = "STALE The lease of this fencing token has ended, so the command was not run";
     assert_eq!(app.reply().value, Value::error(stale));
-    assert_eq!(app.command(&guarded("id", &["INCR", "n"])), Value::error(stale), "not even what it was answered");
+    assert_eq!(app.command(&guarded("id", &["INCR", "n"])), Value::error(stale), "not even a kept reply is returned");
     assert_eq!(admin.command(&["EXISTS", "id:s"]), Value::Integer(0));
     // A command that runs another one has its secrets, at every depth.
     admin.command(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
@@ -449,7 +449,7 @@ fn a_guarded_call_runs_once() {
 }
 
 #[test]
-fn secrets_inside_are_not_shown() {
+fn secrets_of_the_inner_command_are_not_shown() {
     let (server, mut raw) = Server::with_client(Program::Tidegate);
     let mut monitor = server.raw();
     monitor.command(&["MONITOR"]);
@@ -460,7 +460,7 @@ fn secrets_inside_are_not_shown() {
 }
 
 #[test]
-fn nothing_is_kept_of_a_call_that_could_not_run() {
+fn no_reply_is_kept_for_a_call_that_could_not_run() {
     let (server, mut raw) = Server::with_client(Program::Tidegate);
     // Memory is full.
     raw.command(&["CONFIG", "SET", "maxmemory", "1"]);
@@ -488,7 +488,7 @@ fn nothing_is_kept_of_a_call_that_could_not_run() {
 }
 
 #[test]
-fn a_script_that_eval_brings_stays_though_the_call_fails() {
+fn a_script_sent_by_eval_stays_cached_though_the_call_fails() {
     let mut original = Bench::new(1);
     let mut copy = Bench::new(1);
     original.keep_units();
@@ -505,7 +505,7 @@ fn a_script_that_eval_brings_stays_though_the_call_fails() {
 
 /// A reply is kept in the shape of one protocol; a client of the other gets as much of it as that protocol can express.
 #[test]
-fn a_repetition_over_the_other_protocol_has_the_first_ones_shape() {
+fn a_repeated_reply_keeps_the_shape_of_the_first_protocol() {
     let server = Server::start(Program::Tidegate, &[]);
     let (mut two, mut three) = (server.raw(), server.raw());
     three.hello3();
@@ -525,12 +525,13 @@ fn a_repetition_over_the_other_protocol_has_the_first_ones_shape() {
 
 /// A waiter for the same id hangs up, times out or is unblocked: the others wait on.
 #[test]
-fn who_waits_with_an_id_holds_up_nobody() {
+fn a_waiter_that_leaves_does_not_hold_up_others_with_its_id() {
     let server = Server::start(Program::Tidegate, &[]);
     let once = ["ONCE", "id", "PX", "60000", "BLPOP", "jobs", "0"];
     let (mut first, mut second, mut other) = (server.raw(), server.raw(), server.raw());
     let mut raw = server.raw();
-    let waiting = |raw: &mut Raw, many: &str| until(|| stat(raw, "clients", "blocked_clients:") == many, "they wait");
+    let waiting =
+        |raw: &mut Raw, many: &str| until(|| stat(raw, "clients", "blocked_clients:") == many, "the calls wait");
     first.send_command(&once);
     waiting(&mut raw, "1");
     second.send_command(&once);
@@ -558,7 +559,7 @@ fn who_waits_with_an_id_holds_up_nobody() {
 
 /// With PXAT a call stops waiting at that time; with PX the term begins when the call has run.
 #[test]
-fn nobody_waits_until_it_is_too_late() {
+fn a_wait_ends_when_its_reply_would_expire() {
     let at_ms = (START_MS + 100).to_string();
     for (term, text, waits) in [("PXAT", at_ms.as_str(), false), ("PX", "100", true)] {
         let mut bench = Bench::new(2);
@@ -575,7 +576,7 @@ fn nobody_waits_until_it_is_too_late() {
 
 /// Of many clients that try the same id, however they connect, one runs it.
 #[test]
-fn of_many_at_once_one_runs() {
+fn one_of_many_simultaneous_calls_runs() {
     const CLIENTS: usize = 16;
     let server = Server::start(Program::Tidegate, &[]);
     std::thread::scope(|scope| {

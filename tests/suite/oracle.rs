@@ -2,10 +2,10 @@
 //! to mount a small disk.
 //!
 //! `cargo test` passes on a machine without them: a test whose requirement is missing returns at once. The test harness
-//! of Rust then reports it as "ok" and knows no other word, so the suite counts these tests itself. At its end, behind
-//! the harness' own summary, it says how many ran and how many were skipped. Where `SUITE_REDIS` is set, which names
-//! the redis-server to compare with, no comparison is skipped: a missing program fails its tests. CI sets it. Whether a
-//! disk may be mounted is up to the machine.
+//! of Rust then reports it as "ok", for it has no word for "skipped", so the suite counts these tests itself. At its
+//! end, behind the harness' own summary, it says how many ran and how many were skipped. Where `SUITE_REDIS` is set,
+//! which names the redis-server to compare with, no comparison is skipped: a missing program fails its tests. CI sets
+//! it. Whether a disk may be mounted is up to the machine.
 //!
 //! Debian's redis-server is version 7.0. `SUITE_REDIS_8` names a server of version 8.0 to compare with as well; where
 //! the two differ, 8.0 is right. `SUITE_VALKEY` names a valkey-server of version 9.1. Debian packages neither, so

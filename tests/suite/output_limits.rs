@@ -4,10 +4,10 @@ use crate::crowd::on_both;
 use crate::harness::{Program, Raw, Server, Value, encode};
 
 on_both!(
-    a_reply_beyond_the_limit_closes_and_is_not_sent,
-    a_pipeline_beyond_the_limit_closes_and_nothing_of_it_is_sent,
-    a_transaction_beyond_the_limit_has_run,
-    strangers_may_leave_little_unread,
+    a_reply_beyond_the_limit_closes_the_client_unsent,
+    a_pipeline_beyond_the_limit_is_closed_without_replies,
+    a_transaction_beyond_the_limit_runs_though_its_client_is_closed,
+    unauthenticated_clients_may_leave_little_unread,
 );
 
 /// A server whose clients may leave 100,000 bytes unread, in which `list` has 150,000.
@@ -27,7 +27,7 @@ fn closed(client: &mut Raw, count: u64) {
     assert!(counted.is_none_or(|counted| counted == Ok(count)), "{text}");
 }
 
-fn a_reply_beyond_the_limit_closes_and_is_not_sent(program: Program) {
+fn a_reply_beyond_the_limit_closes_the_client_unsent(program: Program) {
     let (server, mut client) = limited(program);
     client.command(&["SETRANGE", "large", "149999", "x"]);
     for (already, command) in [&["LRANGE", "list", "0", "-1"][..], &["GET", "large"]].into_iter().enumerate() {
@@ -43,7 +43,7 @@ fn a_reply_beyond_the_limit_closes_and_is_not_sent(program: Program) {
     closed(&mut client, 2);
 }
 
-fn a_pipeline_beyond_the_limit_closes_and_nothing_of_it_is_sent(program: Program) {
+fn a_pipeline_beyond_the_limit_is_closed_without_replies(program: Program) {
     let (server, mut client) = limited(program);
     client.command(&["SETRANGE", "some", "9999", "x"]);
     let pipeline = encode(&["GET", "some"]).repeat(20);
@@ -53,7 +53,7 @@ fn a_pipeline_beyond_the_limit_closes_and_nothing_of_it_is_sent(program: Program
     closed(&mut client, 1);
 }
 
-fn a_transaction_beyond_the_limit_has_run(program: Program) {
+fn a_transaction_beyond_the_limit_runs_though_its_client_is_closed(program: Program) {
     let (server, mut client) = limited(program);
     let mut reader = server.raw();
     for command in [&["MULTI"][..], &["SET", "before", "1"], &["LRANGE", "list", "0", "-1"], &["SET", "behind", "1"]] {
@@ -64,7 +64,7 @@ fn a_transaction_beyond_the_limit_has_run(program: Program) {
     assert_eq!(client.command(&["MGET", "before", "behind"]), Value::Array(vec![Value::bulk("1"), Value::bulk("1")]));
 }
 
-fn strangers_may_leave_little_unread(program: Program) {
+fn unauthenticated_clients_may_leave_little_unread(program: Program) {
     let server = Server::start(program, &["--requirepass", "secret"]);
     let mut stranger = server.raw();
     // A few errors at once are not an attack.

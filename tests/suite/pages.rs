@@ -52,7 +52,7 @@ pub(crate) fn blocks_of(language: &str) -> Vec<Block> {
 }
 
 #[test]
-fn every_block_is_run_or_says_why_not() {
+fn every_block_is_run_or_has_a_reason_not_to_be() {
     let blocks = blocks();
     assert!(blocks.len() > 80, "{} blocks", blocks.len());
     for block in blocks.iter().filter(|block| block.reason == "-") {
@@ -65,20 +65,22 @@ fn every_block_is_run_or_says_why_not() {
     let list = include_str!("../not-run.txt").lines().filter(|line| !line.starts_with('#'));
     for line in list {
         let columns: Vec<&str> = line.split('\t').collect();
-        let [page, language, first_line, reason] = columns[..] else { panic!("four columns, parted by tabs: {line}") };
+        let [page, language, first_line, reason] = columns[..] else {
+            panic!("four columns, separated by tabs: {line}")
+        };
         assert!(reason.len() > 10, "{line}");
         let is_of =
             |block: &&Block| (&*block.page, &*block.language, &*block.first_line) == (page, language, first_line);
         assert_eq!(
             blocks.iter().filter(is_of).count(),
             1,
-            "tests/not-run.txt has a line for what no page shows: {line}"
+            "tests/not-run.txt lists a block that no page shows: {line}"
         );
     }
 }
 
 #[test]
-fn the_pages_show_what_is_printed() {
+fn the_pages_show_the_real_output() {
     if REDIS_CLI.is_missing() {
         return;
     }

@@ -11,7 +11,7 @@ use crate::oracle::{REDIS_CLI, REDIS_SERVER};
 use crate::pages::{Block, blocks_of};
 
 #[test]
-fn the_lines_for_a_shell_do_what_the_pages_say() {
+fn shell_lines_in_the_pages_work_as_described() {
     if REDIS_CLI.is_missing() || REDIS_SERVER.is_missing() {
         return;
     }

@@ -7,11 +7,11 @@ use crate::harness::{Program, Raw, Server, Value, until};
 on_both!(
     writes_wait_and_reads_do_not,
     scripts_wait_unless_they_declare_that_they_only_read,
-    a_transaction_waits_for_what_it_would_do,
-    a_pipeline_goes_on_where_it_stopped,
-    who_came_first_goes_first,
+    a_transaction_waits_only_if_a_command_in_it_would,
+    a_paused_pipeline_continues_where_it_stopped,
+    postponed_calls_run_in_order_of_arrival,
     a_pause_ends_by_itself,
-    nothing_expires_meanwhile,
+    nothing_expires_during_a_pause,
     arguments_are_checked,
 );
 
@@ -96,7 +96,7 @@ fn scripts_wait_unless_they_declare_that_they_only_read(program: Program) {
     }
 }
 
-fn a_transaction_waits_for_what_it_would_do(program: Program) {
+fn a_transaction_waits_only_if_a_command_in_it_would(program: Program) {
     let (server, mut raw) = Server::with_client(program);
     let (mut reader, mut writer) = (server.raw(), server.raw());
     for (client, command) in [(&mut reader, &["GET", "k"][..]), (&mut writer, &["SET", "k", "v"])] {
@@ -124,7 +124,7 @@ fn a_transaction_waits_for_what_it_would_do(program: Program) {
     assert_eq!(reader.command(&["DISCARD"]), Value::ok());
 }
 
-fn a_pipeline_goes_on_where_it_stopped(program: Program) {
+fn a_paused_pipeline_continues_where_it_stopped(program: Program) {
     const COMMANDS: i64 = 1_000;
     let (server, mut raw) = Server::with_client(program);
     let mut other = server.raw();
@@ -159,7 +159,7 @@ fn a_pipeline_goes_on_where_it_stopped(program: Program) {
     assert_eq!(quiet.reply().value, Value::bulk("1"));
 }
 
-fn who_came_first_goes_first(program: Program) {
+fn postponed_calls_run_in_order_of_arrival(program: Program) {
     let (server, mut raw) = Server::with_client(program);
     pause(&mut raw, "WRITE");
     let mut clients: Vec<Raw> = (0..20).map(|_| server.raw()).collect();
@@ -187,7 +187,7 @@ fn a_pause_ends_by_itself(program: Program) {
     assert_eq!(other.command(&["SET", "k", "w"]), Value::ok());
 }
 
-fn nothing_expires_meanwhile(program: Program) {
+fn nothing_expires_during_a_pause(program: Program) {
     let (_server, mut raw) = Server::with_client(program);
     for command in [
         &["MULTI"][..],
@@ -198,7 +198,7 @@ fn nothing_expires_meanwhile(program: Program) {
     ] {
         raw.command(command);
     }
-    until(|| raw.command(&["GET", "k"]) == Value::Null, "it is absent to who reads");
+    until(|| raw.command(&["GET", "k"]) == Value::Null, "readers see no key");
     assert_eq!(raw.command(&["EXISTS", "k", "l"]), Value::Integer(0));
     assert_eq!(raw.command(&["DBSIZE"]), Value::Integer(2));
     assert_eq!(field(&mut raw, "stats", "expired_keys:"), 0);
@@ -207,12 +207,12 @@ fn nothing_expires_meanwhile(program: Program) {
         assert!(matches!(raw.command(&["RANDOMKEY"]), Value::Bulk(_)));
     }
     unpause(&mut raw);
-    until(|| field(&mut raw, "stats", "expired_keys:") == 2, "they expire");
+    until(|| field(&mut raw, "stats", "expired_keys:") == 2, "the keys expire");
     assert_eq!(raw.command(&["RANDOMKEY"]), Value::Null);
 }
 
 #[test]
-fn who_is_blocked_stays_blocked() {
+fn blocked_clients_stay_blocked_during_a_pause() {
     let (server, mut raw) = Server::with_client(Program::Tidegate);
     let mut blocks = server.raw();
     let Value::Integer(id) = blocks.command(&["CLIENT", "ID"]) else { panic!("no number") };
@@ -232,7 +232,7 @@ fn who_is_blocked_stays_blocked() {
     until_blocked(&mut raw, 1);
     assert_eq!(raw.command(&["CLIENT", "UNBLOCK", &id.to_string()]), Value::Integer(0));
     unpause(&mut raw);
-    until(|| raw.command(&["CLIENT", "UNBLOCK", &id.to_string()]) == Value::Integer(1), "it waits for the list");
+    until(|| raw.command(&["CLIENT", "UNBLOCK", &id.to_string()]) == Value::Integer(1), "the call waits for the list");
     assert!(matches!(blocks.reply().value, Value::Null));
 }
 

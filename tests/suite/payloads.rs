@@ -133,7 +133,7 @@ fn stream_content(raw: &mut Raw, key: &str) -> Vec<Value> {
 }
 
 #[test]
-fn debug_object_tells_the_size_of_a_payload() {
+fn debug_object_reports_the_size_of_the_payload() {
     let server = Server::start(Program::Tidegate, &["--enable-debug-command", "yes"]);
     let mut raw = server.raw();
     for (what, commands) in samples() {
@@ -175,7 +175,7 @@ fn carry(from: Program, to: Program) {
 }
 
 #[test]
-fn redis_reads_what_this_server_dumps() {
+fn redis_restores_payloads_of_this_server() {
     if REDIS_SERVER.is_missing() {
         return;
     }
@@ -183,7 +183,7 @@ fn redis_reads_what_this_server_dumps() {
 }
 
 #[test]
-fn this_server_reads_what_redis_dumps() {
+fn this_server_restores_payloads_of_redis() {
     if REDIS_SERVER.is_missing() {
         return;
     }
@@ -191,7 +191,7 @@ fn this_server_reads_what_redis_dumps() {
 }
 
 #[test]
-fn a_dump_restores_here() {
+fn dumps_can_be_restored_on_the_same_server() {
     carry(Program::Tidegate, Program::Tidegate);
 }
 
@@ -311,7 +311,7 @@ fn move_keys(from: Program, to: Program) {
     let refused = migrate(&mut from, &target, &["a", "99", "5000", "AUTH", "secret"]);
     let expected = Value::error("ERR Target instance replied with error: ERR DB index is out of range");
     assert_eq!(refused, expected);
-    assert_eq!(from.command(&["EXISTS", "a", "b", "c"]), Value::Integer(3), "nothing has moved");
+    assert_eq!(from.command(&["EXISTS", "a", "b", "c"]), Value::Integer(3), "no key has moved");
     // One by one, as a copy, into another database.
     let auth = ["AUTH", "secret"];
     assert_eq!(migrate(&mut from, &target, &[&["a", "3", "5000", "COPY"][..], &auth].concat()), Value::status("OK"));
@@ -362,7 +362,7 @@ fn keys_move_between_these_servers() {
 }
 
 #[test]
-fn who_accepts_and_says_nothing_times_out() {
+fn a_target_that_never_replies_times_out() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
@@ -375,7 +375,7 @@ fn who_accepts_and_says_nothing_times_out() {
 
 /// A reply whose every byte comes in time but which never ends.
 #[test]
-fn who_answers_byte_after_byte_times_out() {
+fn a_target_that_replies_byte_by_byte_times_out() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     let slow = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
@@ -398,7 +398,7 @@ fn who_answers_byte_after_byte_times_out() {
 
 /// With thousands of fields that expired together, most of them still stored, a draw does not walk over them all.
 #[test]
-fn draws_among_many_expired_fields_are_quick() {
+fn random_draws_among_many_expired_fields_are_fast() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     // A hash with fields that expire: the earliest time, fields, (time + 1 - earliest, field, value)*.
@@ -421,7 +421,7 @@ fn draws_among_many_expired_fields_are_quick() {
 }
 
 #[test]
-fn a_wrong_checksum_is_passed_over_on_demand() {
+fn a_wrong_checksum_can_be_ignored_on_request() {
     let server = Server::start(Program::Tidegate, &["--enable-debug-command", "yes"]);
     let mut raw = server.raw();
     raw.command(&["SET", "key", "value"]);

@@ -1,13 +1,13 @@
-/* What a loss of power leaves of files, for a server that is then killed: a library for LD_PRELOAD.
+/* Makes a killed server lose its files' unsynced data, as a loss of power does: a library for LD_PRELOAD.
  *
- * What is written to files below POWER_LOSS_DIR stays in this process until the file is synced, and goes with it when it is
- * killed; but for some sectors, chosen at random, which are written at once: a disk may write what it likes before it is told
- * to. Files have their length at once. What is created, renamed and removed there happens at once, and is noted in
- * POWER_LOSS_JOURNAL/journal until the directory is synced; whoever restarts the server undoes some of the last of it. A file
- * that is removed is kept in POWER_LOSS_JOURNAL until then.
+ * Bytes written to files below POWER_LOSS_DIR stay in this process until the file is synced, and are lost when the process is
+ * killed. Some sectors, chosen at random, are written at once, since a disk may write any sector before it is asked to. The
+ * length of a file changes at once. Files there are created, renamed and removed at once. Each such change is noted in
+ * POWER_LOSS_JOURNAL/journal until the directory is synced; the test that restarts the server undoes some of the last changes.
+ * Until the sync a removed file is kept in POWER_LOSS_JOURNAL.
  *
- * Only those functions are here that the server uses for its files: pwrite64, pread64, fsync, fdatasync, open64, rename, unlink,
- * mkdir. Another way to write is refused. POWER_LOSS_SEED chooses the sectors.
+ * The library replaces only the functions that the server uses for its files: pwrite64, pread64, fsync, fdatasync, open64,
+ * rename, unlink, mkdir. Other ways to write are refused. POWER_LOSS_SEED chooses the sectors.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -24,9 +24,9 @@
 #include <unistd.h>
 
 #define SECTOR 512
-/* One sector in so many is written before it is synced. */
+/* One of this many sectors is written before it is synced. */
 #define EARLY 4
-/* A sync takes up to so many microseconds: the time in which power is lost most often. */
+/* The longest duration of a sync, in microseconds: most losses of power fall into a sync. */
 #define SYNC_US 4000
 
 struct unsynced {
@@ -84,7 +84,7 @@ static uint64_t roll(uint64_t n) {
     return dice % n;
 }
 
-/* The file that is open, if it is one of ours; `st` tells of it. */
+/* The open file, if it is below POWER_LOSS_DIR; `st` describes it. */
 static struct file *file_of(int fd, struct stat *st) {
     if (fstat(fd, st)) return NULL;
     for (struct file *file = files; file; file = file->next)
@@ -100,7 +100,7 @@ static void note(const char *what, const char *path, const char *other) {
     close(fd);
 }
 
-/* Forgets what was noted of names in a directory. */
+/* Forgets the noted changes of names in a directory. */
 static void forget(int fd) {
     char link[64], path[4096], line[8300], rest[4200];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -230,7 +230,7 @@ ssize_t write(int fd, const void *bytes, size_t len) {
 int rename(const char *from, const char *to) {
     if (!is_ours(from)) return real_rename(from, to);
     pthread_mutex_lock(&lock);
-    /* What it replaces would have to be kept. Nobody does that. */
+    /* The replaced file would have to be kept; the server never renames onto an existing file. */
     if (access(to, F_OK) == 0) abort();
     int failed = real_rename(from, to);
     if (!failed) note("rename", from, to);

@@ -14,19 +14,19 @@ use crate::harness::{Program, Raw, Server, Value, encode};
 on_both!(
     refuses_broken_frames,
     limits_apply_before_authentication,
-    skips_what_asks_for_nothing,
+    ignores_empty_requests,
     reads_inline_commands,
-    answers_what_came_before_a_protocol_error,
+    answers_commands_that_precede_a_protocol_error,
     reads_a_pipeline_cut_anywhere,
     survives_deep_nesting,
     ends_endless_lines,
-    declared_lengths_cost_nothing,
+    declared_lengths_reserve_no_memory,
     keeps_replies_in_order,
     keeps_large_replies_in_order,
     carries_any_bytes,
     sanitises_error_texts,
     hangs_up_on_http,
-    outlives_a_client_that_never_reads,
+    survives_a_client_that_never_reads,
     holds_thousands_of_idle_connections,
     survives_random_bytes,
     talks_to_the_redis_crate,
@@ -125,7 +125,7 @@ fn limits_apply_before_authentication(program: Program) {
     assert_eq!(raw.command(&["ECHO", &longer]), Value::bulk(&longer));
 }
 
-fn skips_what_asks_for_nothing(program: Program) {
+fn ignores_empty_requests(program: Program) {
     let server = Server::start(program, &[]);
     for nothing in [
         "*0\r\n",
@@ -178,7 +178,7 @@ fn reads_inline_commands(program: Program) {
     assert_eq!(raw.reply().value, Value::bulk(&long));
 }
 
-fn answers_what_came_before_a_protocol_error(program: Program) {
+fn answers_commands_that_precede_a_protocol_error(program: Program) {
     let server = Server::start(program, &[]);
     closes_with(
         &server,
@@ -248,7 +248,7 @@ fn ends_endless_lines(program: Program) {
     serves_others(&server);
 }
 
-fn declared_lengths_cost_nothing(program: Program) {
+fn declared_lengths_reserve_no_memory(program: Program) {
     let mut server = Server::start(program, &[]);
     let before = resident_bytes(&server);
     // The largest legal lengths: nothing may be reserved for bytes that were only announced.
@@ -269,7 +269,7 @@ fn declared_lengths_cost_nothing(program: Program) {
 }
 
 #[test]
-fn huge_pages_are_for_those_who_ask_for_them() {
+fn huge_pages_are_used_only_on_request() {
     let has_huge_pages = |process: &str| {
         let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("a /proc entry of ours");
         let line = status.lines().find_map(|line| line.strip_prefix("THP_enabled:")).expect("Linux 5.0 or later");
@@ -373,7 +373,7 @@ fn hangs_up_on_http(program: Program) {
     assert_eq!(raw.command(&["EXISTS", "pwned"]), Value::Integer(0));
 }
 
-fn outlives_a_client_that_never_reads(program: Program) {
+fn survives_a_client_that_never_reads(program: Program) {
     // Redis ends such a client only by client-output-buffer-limit; both servers must keep serving other clients.
     let server = Server::start(program, &[]);
     let value = "v".repeat(1 << 20);
@@ -478,7 +478,7 @@ fn talks_to_the_redis_crate(program: Program) {
 /// operation on the first must not mislead the lookups of the others. In a database of few keys nothing is looked up
 /// ahead. Not on Redis: this is about how this server looks keys up.
 #[test]
-fn a_pipeline_finds_what_its_commands_find_one_by_one() {
+fn a_pipeline_gives_the_results_of_its_commands_one_by_one() {
     const FILL: &str = "for i = 1, tonumber(ARGV[1]) do redis.call('SET', 'key:' .. i, i) end";
     const AT_ONCE: usize = 40;
     let servers = [0; 2].map(|_| Server::start(Program::Tidegate, &["--appendonly", "no"]));

@@ -57,7 +57,7 @@ fn a_circle_of_dead_letters_is_refused() {
 
 /// With very many groups not all are checked: an undecided case is not refused, and ends by its hops.
 #[test]
-fn looking_for_a_circle_takes_a_bounded_time() {
+fn the_search_for_a_circle_takes_bounded_time() {
     let mut bench = Bench::new(1);
     let names: Vec<String> = (0..300).map(|number| format!("s{number}")).collect();
     make_groups(&mut bench, &names.iter().map(String::as_str).collect::<Vec<_>>());
@@ -114,7 +114,7 @@ fn messages_leave_a_circle_after_some_hops() {
     let told = format!("{:?}", call(&mut bench, "EVENTS 0 COUNT 100"));
     assert_eq!(told.matches("\"dead-letter\"").count(), MAX_HOPS);
     assert_eq!(told.matches("\"dead-letter-stays\"").count(), 1);
-    // The other messages of the group go on as before.
+    // Other messages of the group are delivered as before.
     call(&mut bench, "XADD a * order 8");
     go_round(&mut bench);
     assert_eq!(last_fields(&mut bench, "b").pop(), Some(["dlq-hops".to_owned(), "1".to_owned()]));
@@ -127,7 +127,7 @@ fn messages_leave_a_circle_after_some_hops() {
 
 /// A dead letter from before `dlq-hops` existed has one hop behind it, and an invalid number counts as absent.
 #[test]
-fn hops_are_counted_from_what_a_message_says() {
+fn hops_are_counted_from_the_field_of_the_message() {
     let old = "dlq-stream s dlq-group g dlq-id 1-1 dlq-consumer c dlq-deliveries 1 dlq-time 1";
     for (says, hops) in [("", 2), (" dlq-hops 7", 8), (" dlq-hops seven", 1)] {
         let mut bench = Bench::new(1);
@@ -141,7 +141,7 @@ fn hops_are_counted_from_what_a_message_says() {
 
 /// Hops last as long as the message: over a crash, and in a snapshot.
 #[test]
-fn hops_outlast_a_restart_and_their_end_is_in_the_log() {
+fn hops_survive_a_restart_and_their_end_is_logged() {
     let dir = tempfile::tempdir().expect("a directory");
     let start = || {
         let flags = ["--dir", dir.path().to_str().expect("plain text"), "--appendonly", "yes"];
@@ -177,13 +177,13 @@ fn hops_outlast_a_restart_and_their_end_is_in_the_log() {
             array(array(last).pop()?).last().map(text)
         };
         let mut said = said;
-        until(|| said() == Some(hop.to_string()), "it goes on, and says so");
+        until(|| said() == Some(hop.to_string()), "the message moves on with its hop recorded");
     }
     let mut raw = servers[0].raw();
     let last = if MAX_HOPS % 2 == 1 { "b" } else { "a" };
     line(&mut raw, &format!("XREADGROUP GROUP g ann STREAMS {last} >"));
-    until(|| array(line(&mut raw, &format!("XPENDING {last} g - + 9"))).is_empty(), "it is given up");
-    until(|| servers[0].log().contains("dead letters stay where they are"), "it is in the log");
+    until(|| array(line(&mut raw, &format!("XPENDING {last} g - + 9"))).is_empty(), "the message is given up");
+    until(|| servers[0].log().contains("dead letters stay where they are"), "the warning is in the log");
     let log = servers[0].log();
     let warning = log.lines().find(|line| line.contains("dead letters stay where they are"));
     let warning = warning.unwrap_or_else(|| panic!("no warning in {log}"));

@@ -177,7 +177,7 @@ impl Pair {
             19 if self.reads_from.is_none() => {
                 self.reads_from = Some(self.model.last_id);
                 let reply = self.bench.call(1, &words(&["XREAD", "BLOCK", "0", "STREAMS", "s", "$"]));
-                assert!(reply.is_empty(), "nothing is behind the last");
+                assert!(reply.is_empty(), "no entry follows the last one");
             }
             20 if !self.waits_for_group => {
                 let given = self.model.read();
@@ -260,13 +260,17 @@ impl Pair {
         if let Some(from) = self.reads_from {
             let behind = self.model.behind(from, usize::MAX);
             let heard = self.bench.heard(1);
-            assert_eq!(if heard.is_empty() { Vec::new() } else { delivered(&heard) }, behind, "who reads");
+            assert_eq!(if heard.is_empty() { Vec::new() } else { delivered(&heard) }, behind, "client 1 reads");
             self.reads_from = self.reads_from.filter(|_| behind.is_empty());
         }
         if self.waits_for_group {
             let given = self.model.read();
             let heard = self.bench.heard(2);
-            assert_eq!(if heard.is_empty() { Vec::new() } else { delivered(&heard) }, given, "who waits for the group");
+            assert_eq!(
+                if heard.is_empty() { Vec::new() } else { delivered(&heard) },
+                given,
+                "client 2 waits for the group"
+            );
             self.waits_for_group = given.is_empty();
         }
         self.model.check(self.sent);
@@ -293,7 +297,7 @@ impl Pair {
 }
 
 #[test]
-fn any_history_is_as_the_model_says() {
+fn random_histories_match_the_model() {
     let rounds = env_number("SUITE_ROUNDS").unwrap_or(10);
     let first = env_number("SUITE_SEED").unwrap_or(1);
     let (mut renamed, mut snapshots) = (0, 0);
@@ -337,7 +341,7 @@ fn say(bench: &mut Bench, client: usize, call: &str) -> Value {
 /// A waiter hears of a message in the millisecond in which it is due, and of one that is due sooner than the waiter
 /// knew.
 #[test]
-fn who_waits_is_woken_when_it_is_due() {
+fn a_waiter_is_woken_when_a_message_is_due() {
     let reads = ["XREAD BLOCK 0 STREAMS s $", "XREADGROUP GROUP g ann BLOCK 0 STREAMS s >"];
     let mut bench = Bench::new(3);
     say(&mut bench, 0, "XGROUP CREATE s g $ MKSTREAM");
@@ -347,7 +351,7 @@ fn who_waits_is_woken_when_it_is_due() {
     }
     let soon = say(&mut bench, 0, "XADD s DELAY 100 * n soon");
     bench.pass(99);
-    assert!(bench.is_suspended(1) && bench.is_suspended(2), "it is not due");
+    assert!(bench.is_suspended(1) && bench.is_suspended(2), "the message is not due");
     bench.pass(1);
     for client in [1, 2] {
         assert_eq!(delivered(&bench.heard(client)), [(id_of(&soon), "soon".to_owned())], "client {client}");
@@ -367,7 +371,7 @@ fn who_waits_is_woken_when_it_is_due() {
 
 /// A waiting call hears of messages that its own pass has left for later.
 #[test]
-fn who_waits_hears_of_all_that_is_due() {
+fn a_waiter_receives_all_due_messages() {
     const MESSAGES: u64 = 1_500;
     let mut bench = Bench::new(2);
     let mut last = (0, 0);
@@ -387,7 +391,7 @@ fn who_waits_hears_of_all_that_is_due() {
 
 /// New entries are appended after all messages that are due, and no id is returned twice.
 #[test]
-fn what_is_appended_comes_behind_all_that_is_due() {
+fn new_entries_follow_all_due_messages() {
     const MESSAGES: u64 = 2_500;
     let appends: [(&[&str], &[&str]); 3] = [
         (&[], &["XADD s * n last"]),
@@ -423,7 +427,7 @@ fn what_is_appended_comes_behind_all_that_is_due() {
 
 /// However many are due at once, one pass turns a bounded number of them into entries, in their order.
 #[test]
-fn many_that_are_due_come_in_slices() {
+fn many_due_messages_are_released_in_slices() {
     const MESSAGES: usize = 3_500;
     let mut bench = Bench::new(1);
     for n in 0..MESSAGES {
@@ -449,7 +453,7 @@ fn many_that_are_due_come_in_slices() {
 
 /// A stream without a further id keeps its due messages, and no timer checks it in vain.
 #[test]
-fn what_can_get_no_id_stays_delayed() {
+fn a_message_that_can_get_no_id_stays_delayed() {
     const LAST: &str = "18446744073709551615-18446744073709551615";
     let mut bench = Bench::new(2);
     let id = text(&say(&mut bench, 0, "XADD s DELAY 100 * n 1"));
@@ -490,7 +494,7 @@ fn a_watched_stream_changes_when_a_message_is_due() {
 
 /// While writing is paused nothing changes; afterwards all is as without the pause.
 #[test]
-fn a_pause_keeps_what_is_due() {
+fn a_pause_keeps_due_messages_delayed() {
     let mut bench = Bench::new(1);
     let id = say(&mut bench, 0, "XADD s DELAY 100 * n 1");
     say(&mut bench, 0, "CLIENT PAUSE 500 WRITE");
@@ -503,7 +507,7 @@ fn a_pause_keeps_what_is_due() {
 
 /// A request that is repeated while its message waits, or later, delays no second message.
 #[test]
-fn a_repeated_request_delays_once() {
+fn a_repeated_request_delays_one_message() {
     let mut bench = Bench::new(1);
     let send = "XADD s IDMP producer request DELAY 100 * n 1";
     let id = say(&mut bench, 0, send);
@@ -516,7 +520,7 @@ fn a_repeated_request_delays_once() {
 
 /// Dead letters that go to a stream come after its due messages, and a stream may have both kinds of timers.
 #[test]
-fn policies_and_delays_get_along() {
+fn policies_and_delays_work_together() {
     let mut bench = Bench::new(1);
     for call in [
         "XGROUP CREATE s g $ MKSTREAM",
@@ -552,7 +556,7 @@ fn told(listener: &mut Raw) -> (String, String) {
 }
 
 #[test]
-fn others_are_told_of_what_changes() {
+fn other_clients_see_the_changes() {
     let server = Server::start(Program::Tidegate, &["--notify-keyspace-events", "KEA"]);
     let (mut raw, mut watcher, mut listener) = (server.raw(), server.raw(), server.raw());
     listener.command(&["PSUBSCRIBE", "__keyevent*"]);
@@ -577,7 +581,7 @@ fn others_are_told_of_what_changes() {
 }
 
 #[test]
-fn it_takes_the_rights_for_the_key() {
+fn delaying_needs_rights_to_the_key() {
     let (server, mut admin) = Server::with_client(Program::Tidegate);
     line(&mut admin, "ACL SETUSER app on nopass +@stream ~own:* %R~seen:*");
     let mut app = server.raw();
@@ -598,7 +602,7 @@ fn it_takes_the_rights_for_the_key() {
 
 /// A message that fell due while the server was down is there after the restart, by its id; the rest waits on.
 #[test]
-fn delayed_messages_outlast_a_restart() {
+fn delayed_messages_survive_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
     let start = || {
         let flags = ["--dir", dir.path().to_str().expect("plain text"), "--appendonly", "yes"];
@@ -625,7 +629,7 @@ fn delayed_messages_outlast_a_restart() {
         drop(server);
         let server = start();
         let mut raw = server.raw();
-        until(|| line(&mut raw, "XLEN s") == Value::Integer(1), "it is due");
+        until(|| line(&mut raw, "XLEN s") == Value::Integer(1), "the message is due");
         assert_eq!(entries(line(&mut raw, "XRANGE s - +")), [(id_of(&soon), vec!["n".to_owned(), "soon".to_owned()])]);
         let info = format!("{:?}", line(&mut raw, "XINFO STREAM s"));
         assert!(info.contains("\"delayed\", 1"), "{way}: {info}");
@@ -638,7 +642,7 @@ fn delayed_messages_outlast_a_restart() {
 
 /// Waiting messages are counted as memory, and go with the key.
 #[test]
-fn delayed_messages_take_memory() {
+fn delayed_messages_count_as_memory() {
     let mut bench = Bench::new(1);
     let usage = |bench: &mut Bench| match say(bench, 0, "MEMORY USAGE s") {
         Value::Integer(bytes) => bytes,

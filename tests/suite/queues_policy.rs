@@ -392,7 +392,7 @@ impl Pair {
             let given = self.model.read("bob", 2);
             let heard = self.bench.heard(1);
             let heard = if heard.is_empty() { Vec::new() } else { delivered(&heard) };
-            assert_eq!(heard, given, "who waits");
+            assert_eq!(heard, given, "client 1 waits");
             self.waiting = given.is_empty();
         }
         self.model.bury();
@@ -460,7 +460,7 @@ fn history(seed: u64, pair: &mut Pair, log: &mut Log) -> Result<u64, String> {
 }
 
 #[test]
-fn queues_are_as_a_model_says() {
+fn queues_behave_like_the_model() {
     run("queues", 80, ["dead letters", "snapshots", "kills"], |seed| {
         let mut pair = Pair::new();
         let mut log = Log::of(&mut pair.bench, Told::Seen);
@@ -476,7 +476,7 @@ pub(crate) fn line(raw: &mut Raw, call: &str) -> Value {
 
 /// Of several waiters, the one that has waited longest gets the due entry, and each gets one before any gets a second.
 #[test]
-fn who_has_waited_longest_is_served() {
+fn the_longest_waiter_is_served_first() {
     const CLIENTS: usize = 5;
     let mut bench = Bench::new(CLIENTS + 1);
     let call =
@@ -507,7 +507,7 @@ fn who_has_waited_longest_is_served() {
 
 /// A call that waits and hangs up takes nothing.
 #[test]
-fn who_hangs_up_gets_nothing() {
+fn a_waiter_that_hangs_up_takes_nothing() {
     let mut bench = Bench::new(3);
     let call = |bench: &mut Bench, client: usize, call: &str| {
         value(&bench.call(client, &words(&call.split(' ').collect::<Vec<_>>())))
@@ -527,7 +527,7 @@ fn who_hangs_up_gets_nothing() {
 }
 
 #[test]
-fn others_are_told_of_what_changes() {
+fn other_clients_see_the_changes() {
     let server = Server::start(Program::Tidegate, &["--notify-keyspace-events", "KEA"]);
     let (mut raw, mut watcher, mut listener) = (server.raw(), server.raw(), server.raw());
     line(&mut raw, "XGROUP CREATE s g $ MKSTREAM");
@@ -547,13 +547,13 @@ fn others_are_told_of_what_changes() {
     line(&mut raw, "XADD s 1-1 n 1");
     assert_eq!(array(line(&mut raw, "XREADGROUP GROUP g ann STREAMS s >")).len(), 1);
     assert!(!is_touched(&mut watcher, "s", &mut || {
-        until(|| line(&mut raw, "XREADGROUP GROUP g bob STREAMS s >") != Value::Null, "it comes again");
+        until(|| line(&mut raw, "XREADGROUP GROUP g bob STREAMS s >") != Value::Null, "the message is delivered again");
     }));
     // A dead letter touches the stream it goes to, and no other key.
     listener.command(&["PSUBSCRIBE", "__keyevent*"]);
     let mut waiting = server.raw();
     waiting.send_command(&["XREAD", "BLOCK", "0", "STREAMS", "d", "$"]);
-    until(|| text(&line(&mut raw, "INFO clients")).contains("blocked_clients:1"), "it waits");
+    until(|| text(&line(&mut raw, "INFO clients")).contains("blocked_clients:1"), "the client waits");
     line(&mut watcher, "WATCH d");
     line(&mut raw, "XGROUP SETPOLICY s g IDLE 1 MAXDELIVERIES 1 DLQ d");
     assert_ne!(waiting.reply().value, Value::Null);
@@ -565,7 +565,7 @@ fn others_are_told_of_what_changes() {
 }
 
 #[test]
-fn it_takes_the_rights_for_both_keys() {
+fn a_policy_needs_rights_to_both_keys() {
     let (server, mut admin) = Server::with_client(Program::Tidegate);
     line(&mut admin, "XGROUP CREATE own:s g $ MKSTREAM");
     line(&mut admin, "ACL SETUSER app on nopass +@stream ~own:* %R~seen:*");
@@ -592,7 +592,7 @@ fn it_takes_the_rights_for_both_keys() {
 /// Entries that fell due while the server was down are due after the restart; some state goes with the stream, and some
 /// stays.
 #[test]
-fn policies_outlast_a_restart() {
+fn policies_survive_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
     let start = || {
         let flags = ["--dir", dir.path().to_str().expect("plain text"), "--appendonly", "yes"];
@@ -620,7 +620,7 @@ fn policies_outlast_a_restart() {
         assert_eq!(line(&mut raw, "EXISTS d"), Value::Integer(0));
         // Now it is due, and no client reads.
         line(&mut raw, "XGROUP SETPOLICY s g IDLE 3600000 MAXDELIVERIES 3 DLQ d");
-        until(|| line(&mut raw, "XLEN d") == Value::Integer(1), "it has moved");
+        until(|| line(&mut raw, "XLEN d") == Value::Integer(1), "the message has moved");
         line(&mut raw, "XGROUP DESTROY s g");
         line(&mut raw, "DEL s");
         let back = array(line(&mut raw, "XDLQ.REDRIVE d s"));
@@ -672,7 +672,7 @@ fn pending(bench: &mut Bench) -> Value {
 
 /// RENAME may give a stream the name of its own dead letters: these stay pending until it has another one.
 #[test]
-fn a_stream_gets_no_dead_letters_of_its_own() {
+fn a_stream_receives_none_of_its_own_dead_letters() {
     let mut bench = Bench::new(1);
     let call = |bench: &mut Bench, args: &[&str]| value(&bench.call(0, &words(args)));
     call(&mut bench, &["XGROUP", "CREATE", "s", "g", "$", "MKSTREAM"]);
@@ -694,7 +694,7 @@ fn a_stream_gets_no_dead_letters_of_its_own() {
 
 /// However many pending entries were deleted, one call finds a bounded number of them; a waiter goes on by itself.
 #[test]
-fn a_read_finds_out_a_part_of_what_was_deleted() {
+fn a_read_detects_a_bounded_number_of_deleted_entries() {
     for options in [&[][..], &["CLAIM", "100"]] {
         let mut bench = Bench::new(2);
         let call = |bench: &mut Bench, args: &[&str]| value(&bench.call(0, &words(args)));
@@ -722,13 +722,13 @@ fn a_read_finds_out_a_part_of_what_was_deleted() {
         bench.pass(1);
         assert_eq!(pending(&mut bench), Value::Integer(1));
         bench.pass(99);
-        assert!(!bench.heard(1).is_empty(), "the last of them is there");
+        assert!(!bench.heard(1).is_empty(), "the last entry is there");
     }
 }
 
 /// Of several waiters, only one that gets an entry leaves a record when the entries are searched.
 #[test]
-fn looking_for_those_who_wait_is_not_recorded() {
+fn searching_on_behalf_of_waiters_is_not_recorded() {
     let mut bench = Bench::new(3);
     let read = |name: &str| words(&["XREADGROUP", "GROUP", "g", name, "BLOCK", "0", "STREAMS", "s", ">"]);
     for call in ["XGROUP CREATE s g $ MKSTREAM", "XGROUP SETPOLICY s g IDLE 100", "XADD s 1-1 n 1"] {

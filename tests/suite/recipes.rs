@@ -1,5 +1,5 @@
-//! The recipes of `docs/access.md`. Their lines create users, who may do everything that the page says they may, and
-//! nothing that it says they may not. Each command that names no key is either on that page, with the reason why it may
+//! The recipes of `docs/access.md`. Their lines create users. Each user may do everything that the page allows, and
+//! nothing that it forbids. Each command that names no key is either on that page, with the reason why it may
 //! disclose everything, or in a list here of those that disclose nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,7 +75,7 @@ fn sign_in(server: &Server, user: &str) -> Raw {
 }
 
 #[test]
-fn each_user_may_do_what_the_page_says() {
+fn each_user_may_do_exactly_what_the_page_allows() {
     let server = server();
     let recipes = recipes();
     assert_eq!(
@@ -117,7 +117,7 @@ fn text(value: &Value) -> String {
 }
 
 #[test]
-fn each_user_sees_the_events_that_are_for_him() {
+fn each_user_sees_only_permitted_events() {
     let server = server();
     let all = BTreeSet::from(["app:held".to_owned(), "other:held".to_owned()]);
     let own = BTreeSet::from(["app:held".to_owned()]);
@@ -235,7 +235,7 @@ fn told_of_everything() -> Vec<(Vec<String>, Vec<&'static str>, &'static str)> {
 }
 
 #[test]
-fn what_tells_of_everything_is_on_the_page() {
+fn the_page_lists_every_command_that_discloses_everything() {
     let server = server();
     let (keyless, rows) = (keyless(&server), told_of_everything());
     assert!(keyless.len() > 100 && rows.len() > 15, "{} commands, {} rows", keyless.len(), rows.len());
@@ -243,7 +243,7 @@ fn what_tells_of_everything_is_on_the_page() {
     let is_about_nobody_else =
         |name: &str| ABOUT_NOBODY_ELSE.iter().any(|other| name == *other || name.split('|').next() == Some(other));
     let missing: Vec<_> = keyless.keys().filter(|name| !listed.contains(name) && !is_about_nobody_else(name)).collect();
-    assert!(missing.is_empty(), "docs/access.md says nothing of {missing:?}, which name no key");
+    assert!(missing.is_empty(), "docs/access.md does not mention {missing:?}, which name no key");
     let mut admin = server.raw();
     for (names, categories, note) in &rows {
         for name in names {
@@ -263,7 +263,7 @@ fn what_tells_of_everything_is_on_the_page() {
 
 /// No recipe for programs has a dangerous command.
 #[test]
-fn programs_get_nothing_dangerous() {
+fn recipes_for_programs_allow_no_dangerous_command() {
     let server = server();
     let mut admin = server.raw();
     let Value::Array(dangerous) = admin.command(&["ACL", "CAT", "dangerous"]) else { panic!("no commands") };

@@ -17,7 +17,7 @@ fn info(raw: &mut Raw, field: &str) -> u64 {
 }
 
 #[test]
-fn watch_sees_what_a_woken_call_of_another_client_changes() {
+fn watch_sees_changes_by_woken_calls_of_other_clients() {
     let server = start(&[]);
     let (mut watcher, mut waiter) = (server.raw(), server.raw());
     waiter.send_command(&["BLMOVE", "queue", "watched", "LEFT", "RIGHT", "0"]);
@@ -31,7 +31,7 @@ fn watch_sees_what_a_woken_call_of_another_client_changes() {
 }
 
 #[test]
-fn what_expired_while_a_transaction_ran_wakes_nobody() {
+fn keys_that_expire_during_a_transaction_wake_no_client() {
     let server = start(&["--enable-debug-command", "yes"]);
     let (mut pusher, mut waiter) = (server.raw(), server.raw());
     pusher.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
@@ -62,10 +62,10 @@ fn time_stands_still_in_a_script() {
 }
 
 #[test]
-fn time_moves_on_in_a_busy_script_and_deadlines_do_not() {
+fn time_advances_in_a_busy_script_but_nothing_expires() {
     let server = start(&["--busy-reply-threshold", "1"]);
     let mut raw = server.raw();
-    // If it does not, half a minute of processor time ends it.
+    // If time stands still, the script gives up after half a minute of processor time.
     let script = "redis.call('SET', KEYS[1], 'v', 'PX', '1')
         local first, now, began = redis.call('TIME'), nil, os.clock()
         repeat now = redis.call('TIME')
@@ -73,7 +73,7 @@ fn time_moves_on_in_a_busy_script_and_deadlines_do_not() {
         return {now[1] * 1e6 + now[2] > first[1] * 1e6 + first[2], redis.call('PTTL', KEYS[1])}";
     let moved = Value::Array(vec![Value::Integer(1), Value::Integer(1)]);
     assert_eq!(raw.command(&["EVAL", script, "1", "k"]), moved);
-    assert_eq!(raw.command(&["EXISTS", "k"]), Value::Integer(0), "behind the script it has expired");
+    assert_eq!(raw.command(&["EXISTS", "k"]), Value::Integer(0), "the key has expired after the script");
 }
 
 #[test]
@@ -91,11 +91,11 @@ fn time_stands_still_in_a_transaction() {
     let Value::Array(replies) = raw.command(&["EXEC"]) else { panic!("EXEC answers an array") };
     let [before, _, after, in_script] = &replies[..] else { panic!("{replies:?}") };
     assert_eq!([before, before], [after, in_script]);
-    assert_ne!(raw.command(&["TIME"]), *before, "it goes on behind EXEC");
+    assert_ne!(raw.command(&["TIME"]), *before, "time advances again after EXEC");
 }
 
 #[test]
-fn info_and_client_list_count_who_listens_watches_and_waits() {
+fn info_and_client_list_count_subscribers_watchers_and_waiters() {
     let server = start(&[]);
     let (mut c, mut one, mut other) = (server.raw(), server.raw(), server.raw());
     let counted = |c: &mut Raw| {
@@ -119,7 +119,7 @@ fn info_and_client_list_count_who_listens_watches_and_waits() {
     let (mut reads, mut pops) = (server.raw(), server.raw());
     reads.send_command(&["XREADGROUP", "GROUP", "group", "ann", "BLOCK", "0", "STREAMS", "stream", ">"]);
     pops.send_command(&["BLPOP", "list", "other", "0"]);
-    until(|| info(&mut c, "blocked_clients") == 2, "both wait");
+    until(|| info(&mut c, "blocked_clients") == 2, "both clients wait");
     assert_eq!(counted(&mut c), [1, 2, 2, 3, 1]);
     c.command(&["DEL", "stream"]);
     assert!(matches!(reads.reply().value, Value::Error(_)));
@@ -127,7 +127,7 @@ fn info_and_client_list_count_who_listens_watches_and_waits() {
 }
 
 #[test]
-fn config_resetstat_begins_all_counters_anew() {
+fn config_resetstat_resets_all_counters() {
     let server = start(&[]);
     let (mut c, mut waits) = (server.raw(), server.raw());
     // One text more than the limit on kept texts.
@@ -139,11 +139,11 @@ fn config_resetstat_begins_all_counters_anew() {
     c.command(&["SET", "short", "v", "PX", "1"]);
     let Value::Integer(id) = waits.command(&["CLIENT", "ID"]) else { panic!("an id is a number") };
     waits.send_command(&["BLPOP", "queue", "0"]);
-    until(|| info(&mut c, "blocked_clients") == 1, "it waits");
+    until(|| info(&mut c, "blocked_clients") == 1, "the client waits");
     c.command(&["CLIENT", "UNBLOCK", &id.to_string(), "ERROR"]);
     assert!(matches!(waits.reply().value, Value::Error(_)));
     let counted = |c: &mut Raw| ["evicted_scripts", "lazyfreed_objects", "expired_keys"].map(|field| info(c, field));
-    until(|| counted(&mut c) == [2, 1, 1], "all of it is counted");
+    until(|| counted(&mut c) == [2, 1, 1], "every event is counted");
     let text = |c: &mut Raw| {
         let text = c.command(&["INFO", "everything"]);
         String::from_utf8_lossy(text.bytes().expect("INFO answers text")).into_owned()
@@ -158,7 +158,7 @@ fn config_resetstat_begins_all_counters_anew() {
 }
 
 #[test]
-fn a_waiting_client_that_leaves_takes_nothing() {
+fn a_waiting_client_that_leaves_takes_no_element() {
     let server = start(&[]);
     let mut other = server.raw();
     let mut leaver = server.raw();
@@ -167,7 +167,7 @@ fn a_waiting_client_that_leaves_takes_nothing() {
     // More than one read takes: the end of the connection lies behind it.
     leaver.send("PING\r\n".repeat(40_000).as_bytes());
     drop(leaver);
-    until(|| info(&mut other, "blocked_clients") == 0, "its leaving is noticed");
+    until(|| info(&mut other, "blocked_clients") == 0, "the client's disconnection is noticed");
     assert_eq!(other.command(&["RPUSH", "queue", "x"]), Value::Integer(1));
     assert_eq!(other.command(&["LLEN", "queue"]), Value::Integer(1));
 }
@@ -185,7 +185,7 @@ fn a_signal_ends_an_endless_script() {
 }
 
 #[test]
-fn an_answer_does_not_wait_for_the_slow_script_of_another() {
+fn a_reply_does_not_wait_for_another_clients_slow_script() {
     // No client is served beside a script.
     let server = start(&["--busy-reply-threshold", "0", "--enable-debug-command", "yes"]);
     let (mut holder, mut quick, mut slow) = (server.raw(), server.raw(), server.raw());
@@ -199,7 +199,7 @@ fn an_answer_does_not_wait_for_the_slow_script_of_another() {
 }
 
 #[test]
-fn a_script_that_moves_keys_to_who_does_not_read_gives_up() {
+fn a_migrate_in_a_script_gives_up_when_the_target_does_not_read() {
     let server = start(&["--proto-max-bulk-len", "64mb"]);
     let deaf = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = deaf.local_addr().expect("its address").port().to_string();
@@ -213,7 +213,7 @@ fn a_script_that_moves_keys_to_who_does_not_read_gives_up() {
 
 /// Bytes that a target has taken are not also held here, although the rest can't be sent.
 #[test]
-fn a_key_that_has_arrived_is_moved_whatever_becomes_of_the_next() {
+fn a_key_that_has_arrived_is_moved_even_if_the_next_one_fails() {
     let server = start(&["--proto-max-bulk-len", "64mb"]);
     let target = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = target.local_addr().expect("its address").port().to_string();
@@ -233,7 +233,7 @@ fn a_key_that_has_arrived_is_moved_whatever_becomes_of_the_next() {
 }
 
 #[test]
-fn who_is_closed_gets_what_was_answered_before() {
+fn a_closed_client_gets_its_earlier_replies() {
     let server = start(&[]);
     let mut raw = server.raw();
     raw.send(b"SET key value\r\nPOST / HTTP/1.1\r\n\r\n");
@@ -241,17 +241,20 @@ fn who_is_closed_gets_what_was_answered_before() {
 }
 
 #[test]
-fn ordinary_clients_are_held_to_their_output_limit() {
+fn ordinary_clients_are_closed_at_their_output_limit() {
     let server = start(&["--client-output-buffer-limit", "normal", "1mb", "0", "0"]);
     let mut other = server.raw();
     other.command(&["SETRANGE", "big", "1000000", "x"]);
     let mut greedy = server.raw();
     greedy.send("GET big\r\n".repeat(60).as_bytes());
-    until(|| info(&mut other, "client_output_buffer_limit_disconnections") == 1, "who does not read is closed");
+    until(
+        || info(&mut other, "client_output_buffer_limit_disconnections") == 1,
+        "the client that does not read is closed",
+    );
 }
 
 #[test]
-fn a_broken_transaction_keeps_no_commands() {
+fn an_aborted_transaction_keeps_no_queued_commands() {
     let server = start(&[]);
     let mut raw = server.raw();
     raw.command(&["MULTI"]);
@@ -268,7 +271,7 @@ fn a_broken_transaction_keeps_no_commands() {
 }
 
 #[test]
-fn hundreds_of_thousands_of_names_are_listened_to_and_watched_in_no_time() {
+fn subscribing_to_and_watching_very_many_names_is_fast() {
     let server = start(&[]);
     let names: Vec<String> = (0..200_000).map(|i| format!("name{i}*")).collect();
     let command =
@@ -285,7 +288,7 @@ fn hundreds_of_thousands_of_names_are_listened_to_and_watched_in_no_time() {
 }
 
 #[test]
-fn what_is_queued_for_exec_is_held_to_the_query_limit() {
+fn commands_queued_for_exec_count_toward_the_query_limit() {
     let server = start(&["--client-query-buffer-limit", "1mb"]);
     let mut raw = server.raw();
     raw.command(&["MULTI"]);
@@ -306,7 +309,7 @@ fn what_is_queued_for_exec_is_held_to_the_query_limit() {
 }
 
 #[test]
-fn a_busy_script_lowers_no_guard() {
+fn protections_stay_active_while_a_script_is_busy() {
     let server = start(&["--busy-reply-threshold", "50"]);
     let (mut runner, mut other, mut muted) = (server.raw(), server.raw(), server.raw());
     muted.send_command(&["CLIENT", "REPLY", "OFF"]);
@@ -319,7 +322,7 @@ fn a_busy_script_lowers_no_guard() {
     muted.send(b"GET a\r\nNOSUCH\r\n");
     assert_eq!(other.command(&["SCRIPT", "KILL"]), Value::status("OK"));
     assert!(matches!(runner.reply().value, Value::Error(_)));
-    assert_eq!(browser.read_to_end(), b"", "nothing of an HTTP request is a command");
+    assert_eq!(browser.read_to_end(), b"", "no part of an HTTP request is run as a command");
     muted.send_command(&["CLIENT", "REPLY", "ON"]);
     assert_eq!(muted.reply().value, Value::status("OK"));
     let stats = other.command(&["INFO", "commandstats"]);
@@ -329,7 +332,7 @@ fn a_busy_script_lowers_no_guard() {
 }
 
 #[test]
-fn client_list_answers_the_ids_that_it_is_asked_for() {
+fn client_list_returns_the_requested_ids() {
     let server = start(&[]);
     let (mut one, mut two) = (server.raw(), server.raw());
     let id = |raw: &mut Raw| match raw.command(&["CLIENT", "ID"]) {
@@ -345,7 +348,7 @@ fn client_list_answers_the_ids_that_it_is_asked_for() {
 
 /// LuaJIT's fast functions must not be refused memory: the error overwrote a frame, and the server ended with a signal.
 #[test]
-fn scripts_without_memory_in_fast_functions() {
+fn scripts_can_run_out_of_memory_in_fast_functions() {
     let mut server = start(&["--script-memory-limit", "110000"]);
     let mut raw = server.raw();
     for make in ["{i, tostring(i)}", "{i, ('x' .. i):upper()}", "{('x' .. i):reverse(), i}"] {
@@ -363,7 +366,7 @@ fn scripts_without_memory_in_fast_functions() {
 /// The second of two calls that waited at once for no key kept its deadline for ever, and the server did nothing else
 /// from then on.
 #[test]
-fn two_who_wait_for_replicas() {
+fn two_clients_can_wait_for_replicas_at_once() {
     let server = start(&[]);
     let (mut first, mut second) = (server.raw(), server.raw());
     first.send_command(&["WAIT", "1", "50"]);
@@ -376,13 +379,13 @@ fn two_who_wait_for_replicas() {
 
 /// Deadlines were wall-clock times: when the clock was set back by an hour, waiters were kept for an hour longer.
 #[test]
-fn who_waits_does_not_follow_the_wall_clock() {
+fn timeouts_of_waiters_do_not_follow_the_wall_clock() {
     let mut bench = Bench::new(2);
     let hour_ms = 3_600_000;
     assert_eq!(bench.call(0, &words(&["BLPOP", "queue", "2"])), b"");
     assert_eq!(bench.call(1, &words(&["WAIT", "1", "2000"])), b"");
     bench.set_clock(hour_ms);
-    assert!(bench.is_suspended(0) && bench.is_suspended(1), "an hour that did not pass");
+    assert!(bench.is_suspended(0) && bench.is_suspended(1), "an hour passed on the wall clock only");
     bench.set_clock(-2 * hour_ms);
     bench.pass(1_999);
     assert!(bench.is_suspended(0) && bench.is_suspended(1));
@@ -431,7 +434,7 @@ fn time_passes_within_a_pipeline() {
 
 /// A clock set forward by an hour had all idle clients closed, and one set back kept them for an hour longer.
 #[test]
-fn who_is_idle_is_not_told_by_the_wall_clock() {
+fn idle_time_does_not_follow_the_wall_clock() {
     let mut bench = Bench::new(2);
     let (clock, ticks) = quanta::Clock::mock();
     bench.engine.server.meters.stats.clock = clock;
@@ -444,7 +447,7 @@ fn who_is_idle_is_not_told_by_the_wall_clock() {
         let list = idle(&mut bench);
         assert!(list.contains(" idle=10 ") && list.contains(" idle=0 "), "{list}");
         bench.engine.tick();
-        assert!(!bench.is_suspended(0), "an hour that did not pass");
+        assert!(!bench.is_suspended(0), "an hour passed on the wall clock only");
     }
     ticks.increment(Duration::from_millis(1));
     bench.engine.tick();
@@ -453,7 +456,7 @@ fn who_is_idle_is_not_told_by_the_wall_clock() {
 
 /// An entry becomes claimable by the wall clock, and a waiter for it is called again for as long as that takes.
 #[test]
-fn who_waits_to_claim_looks_again_when_the_clock_was_set() {
+fn a_waiter_for_a_claim_checks_again_after_the_clock_was_set() {
     let mut bench = Bench::new(2);
     let args = |line: &str| words(&line.split(' ').collect::<Vec<_>>());
     for command in ["XGROUP CREATE s g 0 MKSTREAM", "XADD s 1-1 f v", "XREADGROUP GROUP g a STREAMS s >"] {
@@ -471,7 +474,7 @@ fn who_waits_to_claim_looks_again_when_the_clock_was_set() {
 /// computed a time to live that overflowed: hundreds of millions of years, or an assertion that ended the server in
 /// builds that have them.
 #[test]
-fn who_imports_may_give_keys_any_deadline() {
+fn imported_keys_may_have_any_deadline() {
     let server = start(&["--import-mode", "yes"]);
     let mut raw = server.raw();
     raw.command(&["CLIENT", "IMPORT-SOURCE", "ON"]);
@@ -489,7 +492,7 @@ fn who_imports_may_give_keys_any_deadline() {
 
 /// A client that tracks by broadcast and does not read was sent the changes of others without end.
 #[test]
-fn who_does_not_read_what_it_is_told_is_closed() {
+fn a_client_that_does_not_read_its_invalidations_is_closed() {
     let server = start(&["--client-output-buffer-limit", "replica 1mb 0 0"]);
     let mut writer = server.raw();
     let mut deaf = server.raw();
@@ -501,7 +504,7 @@ fn who_does_not_read_what_it_is_told_is_closed() {
             writer.command(&["SET", &key, "v"]);
             info(&mut writer, "client_output_buffer_limit_disconnections") == 1
         },
-        "it is closed, when the socket holds no more",
+        "the client is closed once its socket is full",
     );
     // Replies that a client has asked for are not bounded in length.
     let mut reader = server.raw();
@@ -523,7 +526,7 @@ fn who_does_not_read_what_it_is_told_is_closed() {
 
 /// A name of many megabytes was copied for each command in the slow log, and for each refusal in the ACL log.
 #[test]
-fn a_long_name_is_not_kept_again_and_again() {
+fn long_names_are_not_kept_once_per_log_entry() {
     let server = start(&["--slowlog-log-slower-than", "0"]);
     let mut raw = server.raw();
     raw.command(&["CLIENT", "SETNAME", &"n".repeat(1_000_000)]);
@@ -537,7 +540,7 @@ fn a_long_name_is_not_kept_again_and_again() {
 
 /// ACL DRYRUN showed the password in the call that it checked.
 #[test]
-fn a_call_that_is_only_asked_about_is_not_shown() {
+fn acl_dryrun_does_not_show_the_checked_call() {
     let server = start(&["--slowlog-log-slower-than", "0"]);
     let mut raw = server.raw();
     raw.command(&["ACL", "DRYRUN", "default", "AUTH", "secret"]);

@@ -1,8 +1,8 @@
 //! The stream of effects is the data. A second engine to which it is applied, unit by unit, holds the same keys,
 //! scripts and libraries as the first, which received the calls.
 //!
-//! At the same time snapshots of the first engine are made, in slices between the calls, with whatever small amount
-//! each slice copies. When a snapshot is complete, a third engine to which it was applied also holds the same data, and
+//! At the same time snapshots of the first engine are made between the calls, in slices that each copy a small
+//! amount. When a snapshot is complete, a third engine to which it was applied also holds the same data, and
 //! continues like the second.
 //!
 //! There are three worlds of random calls: every command that the table declares, on few small values of all types;
@@ -34,24 +34,24 @@ const CLIENTS: usize = 5;
 const STRIDE: usize = 16;
 
 #[test]
-fn small_values_of_all_types() {
+fn replicas_of_small_values_of_all_types_are_equal() {
     let commands = declared::all_commands();
     search("small values", 60, |dice| small_world(&commands, dice));
 }
 
 #[test]
-fn large_values() {
+fn replicas_of_large_values_are_equal() {
     search("large values", 12, large_world);
 }
 
 #[test]
-fn waiting_clients() {
+fn replicas_with_waiting_clients_are_equal() {
     search("waiting clients", 30, waiting_world);
 }
 
 /// The comparison shows each sort of change.
 #[test]
-fn a_change_that_is_not_repeated_is_found() {
+fn a_missing_change_is_detected() {
     let (mut original, mut copy) = (Bench::new(1), Bench::new(0));
     original.keep_units();
     for line in [
@@ -213,7 +213,7 @@ impl Snapshotted {
         Ok(is_complete)
     }
 
-    /// Hands effects of the snapshot to the engine.
+    /// Applies effects of the snapshot to the engine.
     fn take_in(&mut self, written: &EffectWriter) -> Result<(), String> {
         let is_complete = |(_, effect): &(u16, Effect<'_>)| matches!(effect, Effect::Complete { .. });
         self.in_parts += EffectReader::new(written.as_bytes()).filter(is_complete).count();

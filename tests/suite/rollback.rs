@@ -156,7 +156,7 @@ pub(crate) fn large_call(dice: &mut Dice, now_ms: i64) -> Args {
 }
 
 #[test]
-fn nor_does_a_long_one_that_changes_large_values() {
+fn a_long_script_that_fails_leaves_large_values_unchanged() {
     let rounds = env_number("SUITE_ROUNDS").map_or(500, |rounds| rounds / 6);
     let first = env_number("SUITE_SEED").unwrap_or(1);
     let mut bench = watched();

@@ -232,7 +232,7 @@ fn row_06_lock(program: Program) {
         for job in 0..10 {
             let owner = format!("{client}-{job}");
             while run::<Option<String>>(c, &format!("SET lock {owner} NX EX 600")).is_none() {
-                assert_eq!(unlock.call::<i64>(c, &["lock"], &[&owner]), 0, "only what one owns");
+                assert_eq!(unlock.call::<i64>(c, &["lock"], &[&owner]), 0, "only the owner can release");
             }
             assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two owners at once");
             assert_eq!(run::<String>(c, "GET lock"), owner);
@@ -261,7 +261,7 @@ fn row_07_flash_sale(program: Program) {
         });
         let bought = bought.concat();
         assert_eq!(bought.len(), 100, "as many as were there");
-        assert_eq!(bought.iter().collect::<HashSet<_>>().len(), 100, "nobody twice");
+        assert_eq!(bought.iter().collect::<HashSet<_>>().len(), 100, "no buyer twice");
         assert_eq!(run::<i64>(&mut c, "GET seckill:stock:9"), 0, "never negative");
         let buyers: HashSet<String> = run(&mut c, "SMEMBERS seckill:order:9");
         assert_eq!(buyers, bought.iter().cloned().collect());
@@ -442,8 +442,8 @@ fn row_10_feed(program: Program) {
         Some(scroll(c, &format!("feed:{}", client % FOLLOWERS), 4_999))
     });
     for seen in pages.into_iter().flatten() {
-        assert_eq!(seen.len(), CROWD * POSTS, "all posts of before, though new ones came in");
-        assert_eq!(seen.iter().collect::<HashSet<_>>().len(), seen.len(), "none twice");
+        assert_eq!(seen.len(), CROWD * POSTS, "all earlier posts, though new ones came in");
+        assert_eq!(seen.iter().collect::<HashSet<_>>().len(), seen.len(), "no post twice");
         let time = |post: &String| {
             let (author, number) = post.split_once('-').expect("author-number");
             number.parse::<usize>().expect("a number") * 20 + author.parse::<usize>().expect("a number") / 3

@@ -21,7 +21,7 @@ fn assert_fails(got: &Value, with: &str) {
 }
 
 #[test]
-fn defaults() {
+fn limits_have_the_documented_defaults() {
     let Some(server) = server() else { return };
     let mut raw = server.raw();
     let pair = |name, value| Value::Array(vec![Value::bulk(name), Value::bulk(value)]);
@@ -30,7 +30,7 @@ fn defaults() {
 }
 
 #[test]
-fn scripts_and_functions_end_in_time() {
+fn scripts_and_functions_end_at_the_time_limit() {
     let Some(server) = server() else { return };
     let mut raw = server.raw();
     set(&mut raw, "script-time-limit", "20");
@@ -57,7 +57,7 @@ fn scripts_and_functions_end_in_time() {
 }
 
 #[test]
-fn scripts_and_functions_hold_no_more_than_they_may() {
+fn scripts_and_functions_end_at_the_memory_limit() {
     let Some(server) = server() else { return };
     let mut raw = server.raw();
     set(&mut raw, "script-memory-limit", "16mb");
@@ -84,7 +84,7 @@ fn scripts_and_functions_hold_no_more_than_they_may() {
 }
 
 #[test]
-fn what_must_be_kept_to_undo_a_script_is_bounded() {
+fn memory_kept_to_undo_a_script_is_bounded() {
     let Some(server) = server() else { return };
     let mut raw = server.raw();
     raw.command(&["RPUSH", "list", "first"]);
@@ -119,7 +119,7 @@ fn filled() -> Option<Server> {
 }
 
 #[test]
-fn slow_calls_end_in_time() {
+fn slow_calls_end_at_the_time_limit() {
     let Some(server) = filled() else { return };
     let mut raw = server.raw();
     set(&mut raw, "script-time-limit", "20");
@@ -131,7 +131,7 @@ fn slow_calls_end_in_time() {
 }
 
 #[test]
-fn beside_slow_calls_others_are_answered_and_can_end_them() {
+fn other_clients_are_answered_during_slow_calls_and_can_end_them() {
     let Some(server) = filled() else { return };
     let (mut caller, mut other) = (server.raw(), server.raw());
     set(&mut caller, "busy-reply-threshold", "1");

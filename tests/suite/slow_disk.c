@@ -1,5 +1,5 @@
-/* A disk that is slow, for LD_PRELOAD: each fdatasync takes SLOW_DISK_US microseconds more, and none ends while there is a file
- * SLOW_DISK_HANGS.
+/* A slow disk, for LD_PRELOAD: each fdatasync takes SLOW_DISK_US microseconds longer, and none ends while the file that
+ * SLOW_DISK_HANGS names exists.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

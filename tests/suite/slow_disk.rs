@@ -92,7 +92,7 @@ fn readers_of_other_keys_are_answered_while_the_disk_hangs() {
     let mut half_closed = disk.raw();
     subscriber.command(&["SUBSCRIBE", "news"]);
     blocked.send_command(&["BLPOP", "l", "0"]);
-    until(|| format!("{:?}", reader.command(&["INFO", "clients"])).contains("blocked_clients:1"), "it waits");
+    until(|| format!("{:?}", reader.command(&["INFO", "clients"])).contains("blocked_clients:1"), "the call waits");
     disk.hang();
     writer.send_command(&["EVAL", "redis.call('SET','k','v') redis.call('PUBLISH','news','k')", "0"]);
     leaver.send(&[encode(&["RPUSH", "l", "a"]), encode(&["QUIT"])].concat());
@@ -112,12 +112,12 @@ fn readers_of_other_keys_are_answered_while_the_disk_hangs() {
     for c in curious.iter_mut().chain([&mut writer, &mut subscriber, &mut blocked]) {
         c.try_reply(REPLY_DEADLINE).expect("the disk is done");
     }
-    assert_eq!(half_closed.read_to_end(), b"+OK\r\n", "who sends no more still reads");
-    assert_eq!(leaver.read_to_end(), b":1\r\n+OK\r\n", "what closes is answered first");
+    assert_eq!(half_closed.read_to_end(), b"+OK\r\n", "a half-closed client still gets its replies");
+    assert_eq!(leaver.read_to_end(), b":1\r\n+OK\r\n", "a closing client gets its replies first");
 }
 
 #[test]
-fn what_hangs_when_the_server_is_killed_was_shown_to_nobody() {
+fn a_write_that_hangs_until_the_server_is_killed_is_never_shown() {
     let mut disk = SlowDisk::new();
     let mut writer = disk.raw();
     disk.hang();
@@ -127,7 +127,7 @@ fn what_hangs_when_the_server_is_killed_was_shown_to_nobody() {
     curious.iter_mut().for_each(|c| assert!(is_silent(c)));
     disk.kill();
     for c in curious.iter_mut().chain([&mut writer]) {
-        assert_eq!(c.read_to_end(), b"", "nobody was told anything");
+        assert_eq!(c.read_to_end(), b"", "no reply or message was sent");
     }
     disk.go_on();
     disk.start();
@@ -135,7 +135,7 @@ fn what_hangs_when_the_server_is_killed_was_shown_to_nobody() {
 }
 
 #[test]
-fn who_connects_while_a_lone_client_waits_for_the_disk_is_served() {
+fn new_clients_are_served_while_a_lone_client_waits_for_the_disk() {
     let disk = SlowDisk::new();
     let mut writer = disk.raw();
     disk.hang();
@@ -148,7 +148,7 @@ fn who_connects_while_a_lone_client_waits_for_the_disk_is_served() {
 
 /// Writes are synced only when a client asks for that, and no other client waits for it.
 #[test]
-fn waitaof_holds_nobody_up_whatever_the_policy() {
+fn waitaof_delays_no_other_client_under_any_policy() {
     let disk = SlowDisk::new();
     let (mut reader, mut asks) = (disk.raw(), disk.raw());
     for policy in ["everysec", "no"] {
@@ -167,7 +167,7 @@ fn waitaof_holds_nobody_up_whatever_the_policy() {
 }
 
 #[test]
-fn who_turns_the_log_off_or_syncs_it_otherwise_holds_nobody_up() {
+fn changing_the_journal_or_its_policy_delays_no_other_client() {
     let disk = SlowDisk::new();
     let (mut reader, mut asks) = (disk.raw(), disk.raw());
     assert_eq!(asks.command(&["CONFIG", "SET", "appendfsync", "everysec"]), Value::status("OK"));
@@ -178,7 +178,7 @@ fn who_turns_the_log_off_or_syncs_it_otherwise_holds_nobody_up() {
         for _ in 0..100 {
             assert_eq!(reader.command(&["GET", "old"]), Value::bulk("v"));
         }
-        assert!(is_silent(&mut asks), "{name}: what was logged before is not on disk");
+        assert!(is_silent(&mut asks), "{name}: earlier changes are not on disk");
         let now = reader.command(&["CONFIG", "GET", name]);
         assert_eq!(now, Value::Array(vec![Value::bulk(name), Value::bulk(before)]));
         disk.go_on();
@@ -191,7 +191,7 @@ fn who_turns_the_log_off_or_syncs_it_otherwise_holds_nobody_up() {
     assert_eq!(asks.command(&["CONFIG", "SET", "appendonly", "yes"]), Value::status("OK"));
     until(
         || format!("{:?}", asks.command(&["INFO", "persistence"])).contains("aof_rewrite_in_progress:0"),
-        "it begins",
+        "the journal begins",
     );
     assert_eq!(asks.command(&["CONFIG", "SET", "appendfsync", "everysec"]), Value::status("OK"));
     disk.hang();
@@ -205,7 +205,7 @@ fn who_turns_the_log_off_or_syncs_it_otherwise_holds_nobody_up() {
 }
 
 #[test]
-fn a_setting_that_waits_for_the_disk_goes_with_its_client() {
+fn a_setting_that_waits_for_the_disk_is_dropped_with_its_client() {
     let disk = SlowDisk::new();
     let (mut other, mut asks) = (disk.raw(), disk.raw());
     assert_eq!(asks.command(&["CONFIG", "SET", "appendfsync", "everysec"]), Value::status("OK"));
@@ -227,12 +227,12 @@ fn a_setting_that_waits_for_the_disk_goes_with_its_client() {
 }
 
 #[test]
-fn a_slow_disk_is_seen_by_the_latency_monitor() {
+fn the_latency_monitor_records_a_slow_disk() {
     let disk = SlowDisk::new();
     let mut c = disk.raw();
     assert_eq!(c.command(&["CONFIG", "SET", "latency-monitor-threshold", "2"]), Value::status("OK"));
     assert_eq!(c.command(&["SET", "k", "v"]), Value::status("OK"));
     let sees = |c: &mut Raw, event: &str| format!("{:?}", c.command(&["LATENCY", "LATEST"])).contains(event);
     until(|| sees(&mut c, "\"aof-fsync-always\""), "a sync of 2 ms is noted");
-    assert!(!sees(&mut c, "\"aof-fsync\""), "replies waited for it");
+    assert!(!sees(&mut c, "\"aof-fsync\""), "the replies waited for the sync");
 }

@@ -98,7 +98,7 @@ fn fill(c: &mut Raw) {
     c.command(&["EVAL", "return 'evaluated'", "0"]);
 }
 
-/// Everything that can be asked of the data, as text.
+/// The complete data as clients can read it, as text.
 fn picture(c: &mut Raw) -> Vec<String> {
     let mut all = Vec::new();
     for db in ["0", "3"] {
@@ -159,7 +159,7 @@ fn assert_same(before: &[String], after: &[String]) {
 }
 
 #[test]
-fn without_a_log_the_data_is_that_of_the_last_snapshot() {
+fn without_a_journal_the_data_is_that_of_the_last_snapshot() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path(), &["--appendonly", "no"]);
     let mut c = server.raw();
@@ -195,7 +195,7 @@ fn without_a_log_the_data_is_that_of_the_last_snapshot() {
 }
 
 #[test]
-fn a_snapshot_under_load_and_the_log_behind_it_are_all_there_is() {
+fn a_snapshot_under_load_and_its_journal_hold_all_data() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path(), &["--appendonly", "yes"]);
     let mut c = server.raw();
@@ -236,7 +236,7 @@ fn a_snapshot_under_load_and_the_log_behind_it_are_all_there_is() {
         stop.store(true, Ordering::Relaxed);
         writers.into_iter().map(|writer| writer.join().expect("it wrote")).collect()
     });
-    assert_eq!(snapshots(dir.path()), 1, "the newest replaces the others: {:?}", names(dir.path()));
+    assert_eq!(snapshots(dir.path()), 1, "the newest snapshot replaces the others: {:?}", names(dir.path()));
     let before = picture(&mut c);
     drop(server);
     let server = start(dir.path(), &["--appendonly", "yes"]);
@@ -248,7 +248,7 @@ fn a_snapshot_under_load_and_the_log_behind_it_are_all_there_is() {
 }
 
 #[test]
-fn who_asks_is_told_what_redis_tells() {
+fn snapshot_commands_reply_as_in_redis() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path(), &["--appendonly", "yes"]);
     let mut c = server.raw();
@@ -279,7 +279,7 @@ fn who_asks_is_told_what_redis_tells() {
         let raw = c.reply().raw;
         assert_eq!(String::from_utf8_lossy(&raw).trim_end(), *expected, "{words:?}");
     }
-    until(|| number(&mut c, "rdb_saves") == 1, "the one that was scheduled is made");
+    until(|| number(&mut c, "rdb_saves") == 1, "the scheduled snapshot is made");
     assert_eq!((number(&mut c, "aof_rewrites"), info(&mut c, "aof_last_bgrewrite_status")), (1, "ok".into()));
     until_quiet(&mut c);
     ok(&mut c, &["MULTI"]);
@@ -288,13 +288,13 @@ fn who_asks_is_told_what_redis_tells() {
     }
     let scheduled = ["Background saving scheduled", "OK", "Background append only file rewriting scheduled"];
     assert_eq!(c.command(&["EXEC"]), Value::Array(scheduled.map(Value::status).to_vec()));
-    until(|| (number(&mut c, "rdb_saves"), number(&mut c, "aof_rewrites")) == (2, 2), "both are made");
+    until(|| (number(&mut c, "rdb_saves"), number(&mut c, "aof_rewrites")) == (2, 2), "both snapshots are made");
     ok(&mut c, &["MULTI"]);
     assert_eq!(c.command(&["SAVE"]), Value::error("ERR Command not allowed inside a transaction"));
 }
 
 #[test]
-fn a_snapshot_rests_for_each_key_if_it_is_told_to() {
+fn a_snapshot_pauses_at_each_key_if_configured() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path(), &["--appendonly", "yes"]);
     let mut c = server.raw();
@@ -303,7 +303,7 @@ fn a_snapshot_rests_for_each_key_if_it_is_told_to() {
     }
     ok(&mut c, &["CONFIG", "SET", "rdb-key-save-delay", "10000000"]);
     assert_eq!(c.command(&["BGSAVE"]), Value::status("Background saving started"));
-    until(|| number(&mut c, "current_save_keys_processed") == 1, "it rests behind the first key");
+    until(|| number(&mut c, "current_save_keys_processed") == 1, "the snapshot pauses after the first key");
     assert_eq!(info(&mut c, "rdb_bgsave_in_progress"), "1");
     ok(&mut c, &["SET", "k51", "meanwhile"]);
     assert_eq!(c.command(&["BGSAVE", "CANCEL"]), Value::status("Background saving cancelled"));
@@ -317,7 +317,7 @@ fn a_snapshot_rests_for_each_key_if_it_is_told_to() {
 }
 
 #[test]
-fn others_are_served_while_one_waits_for_save() {
+fn other_clients_are_served_while_one_waits_for_save() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path(), &["--appendonly", "no"]);
     let (mut c, mut other) = (server.raw(), server.raw());
@@ -341,7 +341,7 @@ fn others_are_served_while_one_waits_for_save() {
 }
 
 #[test]
-fn points_of_save_are_kept() {
+fn save_points_trigger_snapshots() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path(), &["--appendonly", "no", "--save", "1 3"]);
     let mut c = server.raw();
@@ -349,15 +349,15 @@ fn points_of_save_are_kept() {
         ok(&mut c, &["SET", &format!("key:{n}"), "v"]);
     }
     std::thread::sleep(Duration::from_millis(2_500));
-    assert_eq!(info(&mut c, "rdb_saves"), "0", "two changes are too few");
+    assert_eq!(info(&mut c, "rdb_saves"), "0", "two changes trigger no snapshot");
     ok(&mut c, &["SET", "key:2", "v"]);
-    until(|| info(&mut c, "rdb_saves") == "1", "three changes are enough");
+    until(|| info(&mut c, "rdb_saves") == "1", "three changes trigger a snapshot");
     ok(&mut c, &["CONFIG", "SET", "save", ""]);
     for n in 3..10 {
         ok(&mut c, &["SET", &format!("key:{n}"), "v"]);
     }
     std::thread::sleep(Duration::from_millis(2_500));
-    assert_eq!(info(&mut c, "rdb_saves"), "1", "nobody asks for one now");
+    assert_eq!(info(&mut c, "rdb_saves"), "1", "no save point is set any more");
     drop(server);
     let mut server = start(dir.path(), &["--appendonly", "no", "--save", "3600 1"]);
     let mut c = server.raw();
@@ -402,8 +402,8 @@ fn a_log_that_has_grown_is_replaced() {
         written += 1;
         assert!(written < 500, "50 MB are enough");
     }
-    assert!(written > 10, "not before there is 1 MB: {written}");
-    until(|| number(&mut c, "aof_current_size") < 1 << 20, "little is left");
+    assert!(written > 10, "the rewrite began below 1 MB: {written}");
+    until(|| number(&mut c, "aof_current_size") < 1 << 20, "the journal is short again");
     ok(&mut c, &["CONFIG", "SET", "auto-aof-rewrite-percentage", "0"]);
     until_quiet(&mut c);
     assert_eq!(snapshots(dir.path()), 1);
@@ -422,12 +422,12 @@ fn a_log_that_has_grown_is_replaced() {
     let mut c = server.raw();
     assert!((size - number(&mut c, "aof_current_size")).abs() < size / 10, "{size}");
     ok(&mut c, &["CONFIG", "SET", "auto-aof-rewrite-percentage", "100"]);
-    until(|| number(&mut c, "aof_rewrites") == 1, "it is long enough");
+    until(|| number(&mut c, "aof_rewrites") == 1, "the journal is long enough");
     assert_eq!(c.command(&["DBSIZE"]), Value::Integer(100));
 }
 
 #[test]
-fn data_that_is_read_again_is_the_same() {
+fn debug_reload_and_loadaof_restore_the_same_data() {
     for flags in [["--appendonly", "yes"], ["--appendonly", "no"]] {
         let dir = tempfile::tempdir().unwrap();
         let server = start(dir.path(), &[&flags[..], &["--enable-debug-command", "yes"]].concat());
@@ -467,7 +467,7 @@ fn data_that_is_read_again_is_the_same() {
 }
 
 #[test]
-fn many_keys_are_made_at_once_for_tests() {
+fn debug_populate_makes_many_keys_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path(), &["--appendonly", "yes", "--enable-debug-command", "yes"]);
     let mut c = server.raw();
@@ -501,7 +501,7 @@ fn many_keys_are_made_at_once_for_tests() {
 }
 
 #[test]
-fn a_start_rests_for_each_key_if_it_is_told_to() {
+fn a_start_pauses_at_each_key_if_configured() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path(), &["--rdb-export", "yes", "--enable-debug-command", "yes"]);
     ok(&mut server.raw(), &["DEBUG", "POPULATE", "500"]);
@@ -514,15 +514,15 @@ fn a_start_rests_for_each_key_if_it_is_told_to() {
         }
         let server = Plain::start(dir.path(), &["--key-load-delay", "10000000"]);
         let mut c = Raw::connect(server.1);
-        until(|| info(&mut c, "loading") == "1", "it rests");
+        until(|| info(&mut c, "loading") == "1", "the start pauses");
         ok(&mut c, &["CONFIG", "SET", "key-load-delay", "-10"]);
-        until(|| c.command(&["DBSIZE"]) == Value::Integer(500), "it goes on at once");
+        until(|| c.command(&["DBSIZE"]) == Value::Integer(500), "the start continues at once");
         assert_eq!(info(&mut c, "loading"), "0");
     }
 }
 
 #[test]
-fn a_snapshot_that_fails_leaves_what_was_there_and_stops_writes_if_asked_to() {
+fn a_failed_snapshot_keeps_the_old_one_and_stops_writes_if_configured() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path(), &["--appendonly", "no"]);
     let mut c = server.raw();
@@ -537,12 +537,15 @@ fn a_snapshot_that_fails_leaves_what_was_there_and_stops_writes_if_asked_to() {
     let mut tries = 0;
     let mut fail = |c: &mut Raw| {
         assert_eq!(c.command(&["BGSAVE"]), Value::status("Background saving started"));
-        until(|| info(c, "rdb_bgsave_in_progress") == "0", "it has failed");
+        until(|| info(c, "rdb_bgsave_in_progress") == "0", "the snapshot has failed");
         assert_eq!((info(c, "rdb_last_bgsave_status"), info(c, "rdb_saves")), ("err".into(), "1".into()));
         tries += 1;
     };
     fail(&mut c);
-    until(|| server.log().contains("no snapshot was made: ") && server.log().contains("File too large"), "it says so");
+    until(
+        || server.log().contains("no snapshot was made: ") && server.log().contains("File too large"),
+        "the server reports it",
+    );
     assert!(names(dir.path()).iter().all(|name| !name.ends_with(".tmp")), "{:?}", names(dir.path()));
     let Value::Error(why) = c.command(&["SAVE"]) else { panic!("it can't be saved") };
     assert!(String::from_utf8_lossy(&why).contains("File too large"), "{}", why.escape_ascii());
@@ -573,7 +576,7 @@ fn a_snapshot_that_fails_leaves_what_was_there_and_stops_writes_if_asked_to() {
 }
 
 #[test]
-fn the_log_is_turned_on_and_off_while_the_server_runs() {
+fn the_journal_can_be_turned_on_and_off_at_run_time() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path(), &["--appendonly", "no"]);
     let mut c = server.raw();
@@ -583,7 +586,7 @@ fn the_log_is_turned_on_and_off_while_the_server_runs() {
     for n in 0..100 {
         ok(&mut c, &["SET", "meanwhile", &n.to_string()]);
     }
-    until(|| info(&mut c, "aof_rewrite_in_progress") == "0", "the log has begun");
+    until(|| info(&mut c, "aof_rewrite_in_progress") == "0", "the journal has begun");
     assert_eq!(info(&mut c, "aof_enabled"), "1");
     assert_eq!(c.command(&["WAITAOF", "1", "0", "0"]), Value::Array(vec![Value::Integer(1), Value::Integer(0)]));
     ok(&mut c, &["SET", "logged", "v"]);
@@ -605,7 +608,7 @@ fn the_log_is_turned_on_and_off_while_the_server_runs() {
                 .concat(),
         );
         (0..3).for_each(|_| assert_eq!(c.reply().value, Value::status("OK")));
-        until(|| info(&mut c, "aof_rewrite_in_progress") == "0", "the log has begun again");
+        until(|| info(&mut c, "aof_rewrite_in_progress") == "0", "the journal has begun again");
     }
     ok(&mut c, &["CONFIG", "SET", "appendonly", "no"]);
     ok(&mut c, &["SET", "lost", "v"]);
@@ -617,7 +620,7 @@ fn the_log_is_turned_on_and_off_while_the_server_runs() {
 }
 
 #[test]
-fn a_directory_has_one_server_with_a_log_or_without() {
+fn a_directory_serves_one_server_with_or_without_a_journal() {
     let dir = tempfile::tempdir().unwrap();
     let first = start(dir.path(), &["--appendonly", "no"]);
     ok(&mut first.raw(), &["SET", "k", "v"]);
@@ -654,7 +657,7 @@ impl Plain {
             .stderr(Stdio::null())
             .spawn()
             .expect("a server that has started before");
-        until(|| TcpStream::connect(("127.0.0.1", port)).is_ok(), "it listens");
+        until(|| TcpStream::connect(("127.0.0.1", port)).is_ok(), "the server listens");
         Plain(child, port)
     }
 }
@@ -668,11 +671,11 @@ impl Drop for Plain {
 }
 
 #[test]
-fn with_no_option_an_ok_is_on_disk_and_clients_are_told_while_it_is_loaded() {
+fn by_default_acknowledged_data_is_durable_and_loading_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let server = Plain::start(dir.path(), &[]);
     let mut c = Raw::connect(server.1);
-    until(|| c.command(&["PING"]) == Value::status("PONG"), "it is ready");
+    until(|| c.command(&["PING"]) == Value::status("PONG"), "the server is ready");
     let fill = "for i = 1, 300000 do redis.call('SET', 'key:' .. i, i) end";
     c.command(&["EVAL", fill, "0"]);
     ok(&mut c, &["SAVE"]);

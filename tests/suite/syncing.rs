@@ -54,7 +54,7 @@ fn line(raw: &mut Raw) -> String {
 }
 
 #[test]
-fn who_asks_says_what_it_can() {
+fn a_replica_must_announce_its_capabilities() {
     let server = Server::start(Program::Tidegate, &[]);
     let error = |words: &[&str]| match server.raw().command(words) {
         Value::Error(text) => String::from_utf8_lossy(&text).into_owned(),
@@ -101,10 +101,10 @@ fn a_slow_reader_takes_no_memory() {
     assert_eq!(reader.command(&["REPLCONF", "capa", "eof"]), Value::status("OK"));
     reader.send_command(&["SYNC"]);
     let list = |raw: &mut Raw| String::from_utf8_lossy(raw.command(&["CLIENT", "LIST"]).bytes().unwrap()).into_owned();
-    until(|| list(&mut raw).contains("cmd=sync"), "it is connected");
+    until(|| list(&mut raw).contains("cmd=sync"), "the client is connected");
     let unsent = |raw: &mut Raw| {
         let list = list(raw);
-        let line = list.lines().find(|line| line.contains("cmd=sync")).expect("it is connected").to_owned();
+        let line = list.lines().find(|line| line.contains("cmd=sync")).expect("the client is connected").to_owned();
         line.split(' ').find_map(|field| field.strip_prefix("omem=")?.parse::<usize>().ok()).expect("a number")
     };
     // The walk stops when the socket accepts no more.
@@ -113,7 +113,7 @@ fn a_slow_reader_takes_no_memory() {
         most = most.max(unsent(&mut raw));
         assert_eq!(raw.command(&["SET", "other", &n.to_string()]), Value::status("OK"));
     }
-    assert!(most < 3 * 1024 * 1024, "{most} bytes wait for a reader that does not read");
+    assert!(most < 3 * 1024 * 1024, "{most} bytes are held for a reader that does not read");
     let sent = reader.read_to_end();
     assert!(sent.len() > KEYS * value.len(), "{} bytes", sent.len());
     assert_eq!(sent[5..45], sent[sent.len() - 40..], "the mark is the end");

@@ -31,7 +31,7 @@ fn held(clients: usize) -> Bench {
 }
 
 #[test]
-fn a_call_answers_its_ticket_at_once_and_pushes_the_grant_later() {
+fn a_call_returns_its_ticket_at_once_and_pushes_the_grant_later() {
     let mut bench = held(2);
     assert_eq!(call3(&mut bench, 0, "LOCK.ACQUIRE l a PX 500 ASYNC 0"), ["0 reason queued ticket 1 waiting 0"]);
     assert_eq!(call3(&mut bench, 0, "LOCK.ACQUIRE l b PX 500 NOTE n ASYNC 0"), ["0 reason queued ticket 2 waiting 1"]);
@@ -53,7 +53,7 @@ fn a_call_answers_its_ticket_at_once_and_pushes_the_grant_later() {
 }
 
 #[test]
-fn what_a_pipeline_answers_stays_in_order() {
+fn replies_to_a_pipeline_stay_in_order() {
     let mut bench = held(1);
     call3(&mut bench, 0, "LOCK.ACQUIRE l a PX 500 ASYNC 0");
     call(&mut bench, 1, "DEL l");
@@ -77,7 +77,7 @@ fn what_a_pipeline_answers_stays_in_order() {
 }
 
 #[test]
-fn waiting_in_vain_is_pushed_too() {
+fn timeouts_are_pushed_too() {
     let mut bench = held(1);
     call3(&mut bench, 0, "LOCK.ACQUIRE l a PX 500 ASYNC 100");
     call3(&mut bench, 0, "LOCK.ACQUIRE l b PX 500 ASYNC 0");
@@ -103,7 +103,7 @@ fn waiting_in_vain_is_pushed_too() {
 }
 
 #[test]
-fn those_who_block_and_those_who_do_not_stand_in_one_queue() {
+fn blocked_calls_and_tickets_wait_in_one_queue() {
     let mut bench = held(3);
     call3(&mut bench, 0, "LOCK.ACQUIRE l a PX 500 ASYNC 0");
     assert!(call3(&mut bench, 1, "LOCK.ACQUIRE l b PX 500 BLOCK 0").is_empty());
@@ -145,9 +145,9 @@ fn ten_thousand_wait_over_one_connection() {
     (0..CROWD).for_each(|number| given_back.extend(encode(&["LOCK.RELEASE", "l", &format!("w{number}")])));
     link.send(&given_back);
     for number in 1..=CROWD {
-        assert!(text(&link.reply().value).starts_with("[1, "), "{number} gives it back");
+        assert!(text(&link.reply().value).starts_with("[1, "), "holder {number} releases the lock");
         let token = number + 1;
-        let Value::Push(push) = link.reply().value else { panic!("{number} is told by a push") };
+        let Value::Push(push) = link.reply().value else { panic!("holder {number} gets a push") };
         assert_eq!(push[..2], [Value::bulk("ticket"), Value::Integer(number as i64)]);
         let granted = format!("[1, %{{\"depth\": 1, \"lease-ms\": 600000, \"token\": {token}}}]");
         assert_eq!(text(&push[2]), granted);
@@ -161,7 +161,7 @@ fn text(value: &Value) -> String {
 
 /// The effects of a client's transaction or script on its own tickets follow the reply to the whole of it.
 #[test]
-fn a_transaction_hands_on_when_it_is_over() {
+fn a_transaction_hands_the_lock_on_when_it_ends() {
     for line in ["EXEC", "EVAL \"return {redis.call('lock.release', 'l', 'a'), 'done'}\" 1 l"] {
         let mut bench = held(1);
         call(&mut bench, 1, "DEL l");
@@ -176,12 +176,12 @@ fn a_transaction_hands_on_when_it_is_over() {
 }
 
 #[test]
-fn a_ticket_is_withdrawn() {
+fn a_ticket_can_be_cancelled() {
     let mut bench = held(2);
     call3(&mut bench, 0, "LOCK.ACQUIRE l a PX 500 ASYNC 0");
     call3(&mut bench, 0, "LOCK.ACQUIRE l b PX 500 ASYNC 50");
     bench.pass(7);
-    assert_eq!(call3(&mut bench, 1, "TICKET.CANCEL 1"), ["0 reason no-ticket"], "it is another client's");
+    assert_eq!(call3(&mut bench, 1, "TICKET.CANCEL 1"), ["0 reason no-ticket"], "the ticket belongs to another client");
     assert_eq!(call3(&mut bench, 0, "LOCK.RELEASE l a"), ["0 reason not-held"]);
     assert_eq!(call3(&mut bench, 0, "TICKET.CANCEL 1"), ["1 waited-ms 7"]);
     assert_eq!(call3(&mut bench, 0, "TICKET.CANCEL 1"), ["0 reason no-ticket"]);
@@ -201,7 +201,7 @@ fn a_ticket_is_withdrawn() {
 
 /// The first of a queue checks when the lease ends. When it leaves, the next one does.
 #[test]
-fn the_next_one_is_served_in_time_when_the_first_has_left() {
+fn the_next_waiter_is_served_in_time_after_the_first_has_left() {
     for leave in ["TICKET.CANCEL 1", "RESET", "HELLO 2", "CLIENT KILL SKIPME NO ID 1", "QUIT"] {
         let mut bench = held(2);
         call3(&mut bench, 0, "LOCK.ACQUIRE l a PX 500 ASYNC 0");
@@ -219,11 +219,15 @@ fn the_next_one_is_served_in_time_when_the_first_has_left() {
 }
 
 #[test]
-fn a_client_that_can_be_pushed_nothing_has_no_tickets() {
+fn a_client_that_cannot_receive_pushes_has_no_tickets() {
     let mut bench = held(1);
     let needs = "-ERR ASYNC needs RESP3: send HELLO 3 first, or use BLOCK";
     assert_eq!(call(&mut bench, 1, "LOCK.ACQUIRE l a PX 500 ASYNC 0"), needs);
-    assert_eq!(call(&mut bench, 1, "GATE.ACQUIRE g a LIMIT 1 PX 500 ASYNC 0"), needs, "also where a place is free");
+    assert_eq!(
+        call(&mut bench, 1, "GATE.ACQUIRE g a LIMIT 1 PX 500 ASYNC 0"),
+        needs,
+        "refused even where a place is free"
+    );
     call3(&mut bench, 0, "REPLCONF capa eof");
     for leave in ["RESET", "HELLO 2", "SYNC"] {
         for name in ["a", "b", "c"] {
@@ -269,7 +273,7 @@ fn options_that_make_no_sense_are_refused() {
 
 /// Where nothing waits, the reply is the one without ASYNC, whatever the protocol.
 #[test]
-fn in_scripts_and_transactions_nothing_waits() {
+fn scripts_and_transactions_do_not_wait() {
     let mut bench = held(1);
     let refused = "0 reason held waiting 0 retry-after-ms 60000";
     for client in [0, 1] {
@@ -291,7 +295,7 @@ fn a_ticket_keeps_its_database() {
     assert_eq!(call3(&mut bench, 0, "LOCK.ACQUIRE l a PX 500 ASYNC 0"), ["0 reason queued ticket 2 waiting 0"]);
     call(&mut bench, 1, "LOCK.RELEASE l first");
     assert_eq!(pushed(&mut bench, 0), ["ticket 1 1 token 3 depth 1 lease-ms 500"]);
-    assert!(call3(&mut bench, 0, "LOCK.INFO l")[0].contains("owner b "), "and the client its own");
+    assert!(call3(&mut bench, 0, "LOCK.INFO l")[0].contains("owner b "), "the client keeps its own lock");
     assert!(call(&mut bench, 1, "LOCK.INFO l").contains("owner a "));
     assert_eq!(
         call3(&mut bench, 0, "LOCK.RELEASE l b"),
@@ -301,7 +305,7 @@ fn a_ticket_keeps_its_database() {
 
 /// A client whose calls wait beside it is not blocked, and CLIENT UNBLOCK leaves them alone.
 #[test]
-fn who_has_tickets_is_not_blocked() {
+fn a_client_with_tickets_is_not_blocked() {
     let mut bench = held(2);
     call3(&mut bench, 0, "LOCK.ACQUIRE l a PX 500 ASYNC 0");
     let flags = |bench: &mut Bench| {
@@ -341,7 +345,7 @@ fn who_shows_tickets() {
 }
 
 #[test]
-fn rights_are_asked_for_again() {
+fn rights_are_checked_again_when_a_ticket_is_served() {
     let mut bench = held(2);
     call(&mut bench, 2, "ACL SETUSER u on nopass ~* +@all");
     for client in [0, 1] {
@@ -353,7 +357,11 @@ fn rights_are_asked_for_again() {
     call(&mut bench, 2, "LOCK.RELEASE l first");
     let told = pushed(&mut bench, 0);
     assert!(told.len() == 1 && told[0].starts_with("ticket 1 -NOPERM"), "{told:?}");
-    assert_eq!(pushed(&mut bench, 1), ["ticket 2 1 token 2 depth 1 lease-ms 500"], "it acts as another user by now");
+    assert_eq!(
+        pushed(&mut bench, 1),
+        ["ticket 2 1 token 2 depth 1 lease-ms 500"],
+        "the client acts as another user by now"
+    );
     // A client whose user is deleted is disconnected, and forgotten.
     call(&mut bench, 2, "ACL SETUSER u +lock.acquire");
     call3(&mut bench, 0, "LOCK.ACQUIRE l d PX 500 ASYNC 0");
@@ -362,7 +370,7 @@ fn rights_are_asked_for_again() {
 }
 
 #[test]
-fn a_pause_holds_tickets_up() {
+fn a_pause_delays_tickets() {
     let mut bench = held(1);
     call3(&mut bench, 0, "LOCK.ACQUIRE l a PX 500 ASYNC 0");
     call3(&mut bench, 0, "LOCK.ACQUIRE l b PX 500 ASYNC 20");
@@ -376,7 +384,7 @@ fn a_pause_holds_tickets_up() {
 
 /// A push is not a reply: it is sent whatever CLIENT REPLY says, as invalidations and messages are.
 #[test]
-fn a_client_that_wants_no_replies_is_pushed_to() {
+fn pushes_are_sent_even_when_replies_are_off() {
     let mut bench = held(1);
     call3(&mut bench, 0, "CLIENT REPLY SKIP");
     assert!(call3(&mut bench, 0, "LOCK.ACQUIRE l a PX 500 ASYNC 0").is_empty());
@@ -394,12 +402,12 @@ fn once_and_guard_run_calls_that_wait_beside() {
     let mut bench = held(1);
     let once = "ONCE id PX 60000 LOCK.ACQUIRE l a PX 500 ASYNC 0";
     assert_eq!(call3(&mut bench, 0, once), ["0 reason queued ticket 1 waiting 0"]);
-    assert_eq!(call3(&mut bench, 0, once), ["0 reason queued ticket 2 waiting 1"], "nothing is kept yet");
+    assert_eq!(call3(&mut bench, 0, once), ["0 reason queued ticket 2 waiting 1"], "no reply is kept yet");
     call(&mut bench, 1, "LOCK.RELEASE l first");
     let granted = "1 token 2 depth 1 lease-ms 500";
     assert_eq!(pushed(&mut bench, 0), [format!("ticket 1 {granted}"), format!("ticket 2 {granted}")]);
     bench.pass(400);
-    assert_eq!(call3(&mut bench, 0, once), [granted], "what was kept is the grant");
+    assert_eq!(call3(&mut bench, 0, once), [granted], "the kept reply is the grant");
     // A guard's lease that ends earlier ends the wait.
     assert!(call3(&mut bench, 0, "LOCK.ACQUIRE guard g PX 50")[0].starts_with("1 token 3"));
     let guarded = "GUARD guard 3 LOCK.ACQUIRE l b PX 500 ASYNC 0";
@@ -411,7 +419,7 @@ fn once_and_guard_run_calls_that_wait_beside() {
 
 /// A client that asks again while the first call still waits is in the queue twice, and is granted the lock once.
 #[test]
-fn a_call_that_is_repeated_is_granted_once() {
+fn a_repeated_call_is_granted_once() {
     let mut bench = held(1);
     for number in 1..=2 {
         let told = call3(&mut bench, 0, "LOCK.ACQUIRE l a PX 500 ASYNC 0");
@@ -423,7 +431,7 @@ fn a_call_that_is_repeated_is_granted_once() {
 }
 
 #[test]
-fn tickets_are_bounded_and_count_to_the_clients_memory() {
+fn tickets_are_bounded_and_count_toward_the_clients_memory() {
     let mut bench = held(1);
     let mem = |bench: &mut Bench| {
         let list = call(bench, 1, "CLIENT LIST");
@@ -443,7 +451,10 @@ fn tickets_are_bounded_and_count_to_the_clients_memory() {
     assert!(after - before > TICKETS_MAX * 256, "{before} and then {after}");
     let told = call3(&mut bench, 0, "LOCK.ACQUIRE l more PX 500 ASYNC 0");
     assert!(told[0].starts_with("-ERR this connection already has 32768 calls waiting with ASYNC"), "{told:?}");
-    assert!(call3(&mut bench, 0, "GATE.ACQUIRE h a LIMIT 1 PX 500 ASYNC 0")[0].starts_with("1 "), "it need not wait");
+    assert!(
+        call3(&mut bench, 0, "GATE.ACQUIRE h a LIMIT 1 PX 500 ASYNC 0")[0].starts_with("1 "),
+        "the call need not wait"
+    );
     // A call whose turn comes waits on or is served, however many there are.
     call(&mut bench, 1, "GATE.RELEASE g x");
     assert!(pushed(&mut bench, 0).is_empty(), "one of two units is free");
@@ -452,14 +463,14 @@ fn tickets_are_bounded_and_count_to_the_clients_memory() {
     assert!(call3(&mut bench, 0, "LOCK.ACQUIRE l more PX 500 ASYNC 0")[0].starts_with("0 reason queued"));
     let full = mem(&mut bench);
     assert!(call3(&mut bench, 0, "TICKET.CANCEL 2")[0].starts_with("1 "));
-    assert!(mem(&mut bench) + 256 < full, "it is given back");
+    assert!(mem(&mut bench) + 256 < full, "the memory is given back");
     call3(&mut bench, 0, "RESET");
-    assert_eq!((mem(&mut bench), bench.engine.server.waits.len()), (before, 0), "all is given back");
+    assert_eq!((mem(&mut bench), bench.engine.server.waits.len()), (before, 0), "all memory is given back");
 }
 
 /// Calls that wait beside a connection are buffered for it like pipelined requests, and have the same limit.
 #[test]
-fn tickets_may_not_take_any_amount_of_memory() {
+fn tickets_are_held_to_the_query_limit() {
     let mut bench = Bench::new(2);
     call3(&mut bench, 0, "HELLO 3");
     call(&mut bench, 1, "CONFIG SET client-query-buffer-limit 1mb");
@@ -476,7 +487,7 @@ fn tickets_may_not_take_any_amount_of_memory() {
 
 /// `maxmemory-clients` closes a client whose calls take too much memory, and its calls go with it.
 #[test]
-fn tickets_are_weighed() {
+fn tickets_count_toward_maxmemory_clients() {
     let server = Server::start(Program::Tidegate, &["--maxmemory-clients", "2mb"]);
     let (mut holder, mut greedy) = (server.raw(), server.raw());
     holder.command(&["LOCK.ACQUIRE", "l", "first", "PX", "600000"]);
@@ -488,19 +499,19 @@ fn tickets_are_weighed() {
     // In pieces, so that the waiting calls exceed the limit, not the bytes read at once.
     asked.chunks(20_000).for_each(|piece| greedy.send(piece));
     until(|| info(&mut holder, "evicted_clients") == 1, "the client is closed");
-    until(|| text(&holder.command(&["LOCK.INFO", "l"])).contains("\"waiting\", 0"), "its calls are gone");
+    until(|| text(&holder.command(&["LOCK.INFO", "l"])).contains("\"waiting\", 0"), "the client's calls are gone");
 }
 
 fn info(link: &mut Raw, name: &str) -> u64 {
     let told = link.command(&["INFO"]);
     let told = String::from_utf8_lossy(told.bytes().expect("text")).into_owned();
     let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::to_owned));
-    line.expect("it is told").parse().expect("a number")
+    line.expect("a line of INFO").parse().expect("a number")
 }
 
 /// A command that makes room for many waiters lets others have their turn before all are served, and no call cuts in.
 #[test]
-fn many_who_can_go_on_do_so_in_slices() {
+fn many_served_waiters_go_on_in_slices() {
     const CROWD: usize = 2_500;
     let mut bench = held(1);
     call(&mut bench, 1, "GATE.LIMIT g 0");
@@ -526,7 +537,7 @@ fn many_who_can_go_on_do_so_in_slices() {
 /// Waiters that already hold the place by another of their calls also go on in slices, and need not wait for the lease
 /// to end.
 #[test]
-fn a_holder_that_asks_very_often_is_answered_before_its_lease_ends() {
+fn a_holder_that_asks_very_often_is_served_before_its_lease_ends() {
     let mut bench = held(1);
     for _ in 0..WAITS_SLICE + 500 {
         call3(&mut bench, 0, "LOCK.ACQUIRE l a PX 60000 ASYNC 0");
@@ -540,7 +551,7 @@ fn a_holder_that_asks_very_often_is_answered_before_its_lease_ends() {
 
 /// A client that is being closed and has not read everything yet is not waited for, however many tickets it has.
 #[test]
-fn who_is_leaving_blocks_no_key() {
+fn a_client_being_closed_blocks_no_key() {
     for leaves in ["QUIT", "CLIENT KILL SKIPME NO ID 1", "*x", "(killed)"] {
         let mut bench = held(3);
         for number in 0..WAITS_SLICE + 500 {
@@ -559,13 +570,13 @@ fn who_is_leaving_blocks_no_key() {
         bench.engine.time_out_waits();
         assert_eq!(pushed(&mut bench, 1), ["1 token 2 depth 1 lease-ms 60000"], "{leaves}");
         assert_eq!(pushed(&mut bench, 2), ["0 reason timeout"], "{leaves}");
-        assert!(!bench.engine.time_out_waits() && bench.engine.server.waits.is_empty(), "{leaves}: nothing is left");
+        assert!(!bench.engine.time_out_waits() && bench.engine.server.waits.is_empty(), "{leaves}: no call is left");
     }
 }
 
 /// However many waiters go on at a time, those that have timed out hear of it.
 #[test]
-fn those_who_go_on_do_not_keep_others_from_timing_out() {
+fn served_waiters_do_not_keep_others_from_timing_out() {
     let mut bench = held(2);
     call(&mut bench, 2, "GATE.LIMIT g 0");
     for number in 0..2 * WAITS_SLICE {
@@ -581,7 +592,7 @@ fn those_who_go_on_do_not_keep_others_from_timing_out() {
 
 /// Keys that one slice has not reached are left to the next ones, and each is served once.
 #[test]
-fn many_keys_that_are_freed_at_once_are_served_in_slices() {
+fn many_keys_freed_at_once_are_served_in_slices() {
     let mut bench = held(1);
     for number in 0..2 * WAITS_SLICE + 500 {
         call(&mut bench, 1, &format!("LOCK.ACQUIRE l{number} first PX 60000"));
@@ -601,14 +612,14 @@ fn many_keys_that_are_freed_at_once_are_served_in_slices() {
 
 /// A reply kept by ONCE is also sent in slices, to all calls that asked for it under one id.
 #[test]
-fn what_is_kept_once_is_answered_in_slices() {
+fn a_reply_kept_by_once_is_sent_in_slices() {
     let mut bench = held(1);
     let lock = |name: &str| format!("ONCE id PX 60000 LOCK.ACQUIRE {name} a PX 500 ASYNC 0");
     assert!(call(&mut bench, 1, "LOCK.ACQUIRE m first PX 60000").starts_with("1 "));
     for _ in 0..WAITS_SLICE + 500 {
         call3(&mut bench, 0, &lock("l"));
     }
-    // Another call with this id finishes first. No place that the calls wait for becomes free.
+    // Calls with one id wait for another call that finishes first; no place that they ask for becomes free.
     assert!(call(&mut bench, 1, "ONCE id PX 60000 ECHO done").ends_with("done"));
     assert_eq!(pushed(&mut bench, 0).len(), WAITS_SLICE);
     bench.engine.time_out_waits();
@@ -633,7 +644,7 @@ fn a_ticket_needs_rights_in_its_own_database() {
 
 /// A client that hangs up is forgotten, and no call waits for it.
 #[test]
-fn who_hangs_up_delays_nobody() {
+fn a_client_that_hangs_up_delays_no_other() {
     let server = Server::start(Program::Tidegate, &[]);
     let (mut holder, mut leaver, mut next) = (server.raw(), server.raw(), server.raw());
     holder.command(&["LOCK.ACQUIRE", "l", "first", "PX", "60000"]);
@@ -642,14 +653,14 @@ fn who_hangs_up_delays_nobody() {
         link.command(&["LOCK.ACQUIRE", "l", name, "PX", "60000", "ASYNC", "0"]);
     }
     drop(leaver);
-    until(|| text(&holder.command(&["LOCK.INFO", "l"])).contains("\"waiting\", 1"), "it is forgotten");
+    until(|| text(&holder.command(&["LOCK.INFO", "l"])).contains("\"waiting\", 1"), "the client is forgotten");
     holder.command(&["LOCK.RELEASE", "l", "first"]);
     assert!(matches!(next.reply().value, Value::Push(push) if push[1] == Value::Integer(2)));
 }
 
 /// Time passes on the server: a lease or a wait ends without a request.
 #[test]
-fn time_is_the_servers() {
+fn leases_and_waits_end_without_a_request() {
     let server = Server::start(Program::Tidegate, &[]);
     let (mut holder, mut link) = (server.raw(), server.raw());
     holder.command(&["LOCK.ACQUIRE", "l", "first", "PX", "600000"]);
@@ -670,7 +681,7 @@ fn time_is_the_servers() {
 
 /// A transcript of all bytes sent to one client: the input of a client program.
 #[test]
-fn the_bytes_are_these() {
+fn a_transcript_shows_the_bytes_sent_to_a_client() {
     let mut bench = held(1);
     let mut sent = String::new();
     for line in ["LOCK.ACQUIRE l a PX 500 ASYNC 0", "TICKET.CANCEL 1", "LOCK.ACQUIRE l b PX 500 ASYNC 5"] {

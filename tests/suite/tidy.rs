@@ -48,7 +48,7 @@ fn no_link_between_pages_is_dead() {
 }
 
 #[test]
-fn no_text_names_a_file_that_is_gone() {
+fn no_text_names_a_missing_file() {
     let faults = name_faults(&texts(), &Known::of(&paths(), &texts()));
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
@@ -336,7 +336,7 @@ mod made_up {
     }
 
     #[test]
-    fn wide_lines_are_found_where_they_can_be_broken() {
+    fn wide_lines_that_can_be_broken_are_found() {
         let wide = "word ".repeat(30);
         let narrow = "word ".repeat(19);
         let long = "x".repeat(150);
@@ -360,7 +360,7 @@ mod made_up {
     }
 
     #[test]
-    fn excused_places_must_need_it() {
+    fn excused_places_must_still_have_wide_lines() {
         let wide = "word ".repeat(30);
         let texts = made_up(&[("src/a/b.rs", &wide), ("src/ab.rs", ""), ("docs/a.md", &wide)]);
         let faults = |excused| width_faults(&texts, excused);
@@ -392,7 +392,7 @@ mod made_up {
     }
 
     #[test]
-    fn names_of_files_that_are_gone_are_found() {
+    fn names_of_missing_files_are_found() {
         let source = "pub fn run() {}";
         let faults = |path: &str, text: &str| {
             let texts = made_up(&[("src/top/mod.rs", source), ("src/top/a.rs", ""), ("docs/b.md", ""), (path, text)]);

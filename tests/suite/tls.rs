@@ -164,7 +164,7 @@ fn is_busy(reply: &Value) -> bool {
 }
 
 #[test]
-fn commands_over_tls_and_beside_it() {
+fn tls_and_plain_text_are_served_side_by_side() {
     let mut server = TlsServer::start(&[]);
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let mut client = server.client_as(&server.authority.client_with(None, &[version]));
@@ -190,7 +190,7 @@ fn commands_over_tls_and_beside_it() {
 }
 
 #[test]
-fn clients_show_certificates() {
+fn tls_auth_clients_decides_whether_clients_need_certificates() {
     let mut server = TlsServer::start(&[]);
     let (own, stranger) = (server.authority.certify("client"), Authority::new().certify("stranger"));
     let kinds = [None, Some(&own), Some(&stranger)].map(|identity| server.authority.client(identity));
@@ -219,7 +219,7 @@ fn refused(name: &str) -> Value {
 }
 
 #[test]
-fn new_certificates_without_a_restart() {
+fn new_certificates_are_loaded_without_a_restart() {
     let mut server = TlsServer::start(&[]);
     let mut old = server.client();
     assert_eq!(old.command(&["PING"]), Value::status("PONG"));
@@ -248,7 +248,7 @@ fn new_certificates_without_a_restart() {
 }
 
 #[test]
-fn new_certificates_are_found_where_somebody_looks_for_them() {
+fn new_certificates_are_loaded_automatically_if_configured() {
     let server = TlsServer::start(&["--tls-auto-reload-interval", "1"]);
     let shown = |server: &TlsServer| {
         let mut client = server.client();
@@ -263,15 +263,15 @@ fn new_certificates_are_found_where_somebody_looks_for_them() {
         std::fs::copy(from, server.authority.dir.path().join(name)).expect("a file in place of another");
     };
     replace(&renewed.certificate_file, "server.crt");
-    until(|| server.server.log().contains("the settings of TLS stay as they were"), "it looks");
+    until(|| server.server.log().contains("the settings of TLS stay as they were"), "the server checks the files");
     assert_eq!(shown(&server), before);
     replace(&renewed.key_file, "server.key");
-    until(|| shown(&server) == renewed.certificate, "it finds the key, too");
-    assert_eq!(old.command(&["PING"]), Value::status("PONG"), "who is connected stays so");
+    until(|| shown(&server) == renewed.certificate, "the server loads the new key as well");
+    assert_eq!(old.command(&["PING"]), Value::status("PONG"), "connected clients stay connected");
 }
 
 #[test]
-fn protocols_and_ciphers_as_they_are_set() {
+fn protocols_and_ciphers_follow_the_configuration() {
     let mut server = TlsServer::start(&[]);
     let agreed = |server: &TlsServer, versions: &[&'static rustls::SupportedProtocolVersion]| {
         let mut client = server.client_as(&server.authority.client_with(None, versions));
@@ -301,7 +301,7 @@ fn protocols_and_ciphers_as_they_are_set() {
 }
 
 #[test]
-fn sessions_are_resumed_where_they_are_cached() {
+fn sessions_are_resumed_if_caching_is_on() {
     let mut server = TlsServer::start(&[]);
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let handshakes = |server: &TlsServer| {
@@ -320,7 +320,7 @@ fn sessions_are_resumed_where_they_are_cached() {
 }
 
 #[test]
-fn a_handshake_in_pieces() {
+fn a_handshake_can_arrive_in_pieces() {
     let server = TlsServer::start(&[]);
     let mut tls = session(&server.authority.client(None));
     let mut socket = TcpStream::connect(("127.0.0.1", server.port)).expect("the server accepts");
@@ -346,7 +346,7 @@ fn a_handshake_in_pieces() {
 }
 
 #[test]
-fn what_is_no_tls_is_hung_up_on() {
+fn connections_without_tls_are_closed() {
     let server = TlsServer::start(&["--maxclients", "20"]);
     for words in [&b"PING\r\n"[..], b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff", &[0; 10_000]] {
         for _ in 0..30 {
@@ -413,7 +413,7 @@ fn busy_scripts_answer_over_tls() {
     runner.send_command(&["EVAL", "while true do end", "0"]);
     let mut other = server.server.raw();
     until(|| is_busy(&other.command(&["PING"])), "the script is busy");
-    // One read takes more of these two records than the poller has room for: the rest has already left the socket.
+    // Two records: one read takes more than the poller has room for, so the rest has already left the socket.
     before.send(&b"PING\r\n".repeat(5_000));
     for _ in 0..5_000 {
         assert!(is_busy(&before.reply().value));
@@ -429,7 +429,7 @@ fn busy_scripts_answer_over_tls() {
 }
 
 #[test]
-fn the_debugger_over_tls() {
+fn the_debugger_works_over_tls() {
     let server = TlsServer::start(&[]);
     let mut client = server.client();
     assert_eq!(client.command(&["SCRIPT", "DEBUG", "YES"]), Value::status("OK"));
@@ -452,7 +452,7 @@ fn the_debugger_over_tls() {
 }
 
 #[test]
-fn large_replies_to_slow_readers() {
+fn slow_readers_get_large_replies_whole() {
     const MIB: usize = 1 << 20;
     let mut server = TlsServer::start(&[]);
     let value: Vec<u8> = (0..64 * MIB).map(|at| (at >> 3) as u8).collect();
@@ -463,13 +463,13 @@ fn large_replies_to_slow_readers() {
     // Bytes that the socket has not accepted are held for the client, and counted as unread.
     until(|| server.field(id, "omem").is_some_and(|held| held > 50 << 20), "the reply waits to be read");
     assert_eq!(server.client().command(&["PING"]), Value::status("PONG"));
-    assert!(client.reply().value == Value::Bulk(value), "the value comes as it was");
+    assert!(client.reply().value == Value::Bulk(value), "the value arrives unchanged");
     assert_eq!(client.reply().value, Value::status("PONG"));
-    until(|| server.field(id, "omem") == Some(0), "nothing is held any more");
+    until(|| server.field(id, "omem") == Some(0), "no output is held any more");
 }
 
 #[test]
-fn who_does_not_read_is_closed() {
+fn a_client_that_does_not_read_is_closed() {
     let mut server = TlsServer::start(&["--client-output-buffer-limit", "normal 1mb 0 0"]);
     server.plain.command(&[b"SET".as_slice(), b"big", &vec![b'x'; 20 << 20]]);
     let mut client = server.client();
@@ -479,7 +479,7 @@ fn who_does_not_read_is_closed() {
 }
 
 #[test]
-fn waiting_pushes_and_the_end() {
+fn waiters_subscribers_and_half_closed_clients_are_served() {
     let mut server = TlsServer::start(&[]);
     let mut waiter = server.client();
     waiter.send_command(&["BLPOP", "list", "0"]);
@@ -490,7 +490,7 @@ fn waiting_pushes_and_the_end() {
             String::from_utf8_lossy(server.plain.command(&["INFO", "clients"]).bytes().unwrap_or_default())
                 .contains("blocked_clients:1")
         },
-        "somebody waits",
+        "the client waits",
     );
     server.plain.command(&["RPUSH", "list", "element"]);
     server.plain.command(&["PUBLISH", "news", "today"]);
@@ -504,7 +504,7 @@ fn waiting_pushes_and_the_end() {
     last.tls().conn.send_close_notify();
     last.tls().flush().expect("the server listens");
     assert_eq!(last.read_to_end(), b"+PONG\r\n");
-    until(|| server.field(id, "id").is_none(), "it is forgotten");
+    until(|| server.field(id, "id").is_none(), "the client is forgotten");
     // A waiting client that hangs up, announced or not, waits no more.
     for says_so in [true, false] {
         let mut gone = server.client();
@@ -517,12 +517,12 @@ fn waiting_pushes_and_the_end() {
         } else {
             drop(gone);
         }
-        until(|| server.field(id, "id").is_none(), "it is forgotten");
+        until(|| server.field(id, "id").is_none(), "the client is forgotten");
     }
 }
 
 #[test]
-fn a_start_without_good_files_fails_and_says_why() {
+fn a_start_without_valid_files_fails_and_says_why() {
     let authority = Authority::new();
     let (one, other) = (authority.certify("one"), authority.certify("other"));
     let [one_file, one_key, other_key] = [&one.certificate_file, &one.key_file, &other.key_file].map(|path| text(path));
@@ -553,7 +553,7 @@ fn a_start_without_good_files_fails_and_says_why() {
 }
 
 #[test]
-fn a_certificate_in_place_of_a_password() {
+fn a_certificate_can_replace_a_password() {
     let mut server = TlsServer::start(&["--requirepass", "secret", "--tls-auth-clients", "optional"]);
     assert_eq!(server.plain.command(&["AUTH", "secret"]), Value::status("OK"));
     let identities = ["default", "nobody"].map(|name| server.authority.certify(name));
@@ -590,7 +590,7 @@ fn a_certificate_in_place_of_a_password() {
 }
 
 #[test]
-fn certificates_name_users() {
+fn certificates_can_name_users() {
     let mut server = TlsServer::start(&["--tls-auth-clients", "optional", "--tls-auth-clients-user", "CN"]);
     let rules = ["ACL", "SETUSER", "alice", "on", "+@read", "+acl|whoami", "~*"];
     assert_eq!(server.plain.command(&rules), Value::status("OK"));
@@ -613,7 +613,7 @@ fn certificates_name_users() {
 }
 
 #[test]
-fn protected_mode_tells_why_once_it_can_be_read() {
+fn protected_mode_explains_itself_after_the_handshake() {
     if OTHER_ADDRESS.is_missing() {
         return;
     }
@@ -632,7 +632,7 @@ fn protected_mode_tells_why_once_it_can_be_read() {
 }
 
 #[test]
-fn keys_behind_a_password() {
+fn encrypted_keys_need_their_password() {
     if OPENSSL.is_missing() {
         return;
     }
@@ -664,13 +664,13 @@ fn keys_behind_a_password() {
 }
 
 #[test]
-fn the_tls_port_moves() {
+fn the_tls_port_can_change() {
     let mut server = TlsServer::start(&[]);
     let mut old = server.client();
     assert_eq!(old.command(&["PING"]), Value::status("PONG"));
     let (first, second) = (server.port, free_port());
     server.set(&["tls-port", &second.to_string()]);
-    assert!(TcpStream::connect(("127.0.0.1", first)).is_err(), "nobody listens there");
+    assert!(TcpStream::connect(("127.0.0.1", first)).is_err(), "no server listens there");
     server.port = second;
     assert_eq!(server.client().command(&["PING"]), Value::status("PONG"));
     // A port changes from plain text to TLS and back.
@@ -678,7 +678,7 @@ fn the_tls_port_moves() {
     let mut over_tls = server.client();
     let ok = Value::status("OK");
     assert_eq!(over_tls.command(&["CONFIG", "SET", "port", "0", "tls-port", &plain.to_string()]), ok);
-    assert!(TcpStream::connect(("127.0.0.1", second)).is_err(), "nobody listens there");
+    assert!(TcpStream::connect(("127.0.0.1", second)).is_err(), "no server listens there");
     server.port = plain;
     assert_eq!(server.client().command(&["PING"]), Value::status("PONG"));
     let mut swap = server.client();
@@ -693,7 +693,7 @@ fn the_tls_port_moves() {
 }
 
 #[test]
-fn redis_cli_over_tls() {
+fn redis_cli_connects_over_tls() {
     if REDIS_CLI_TLS.is_missing() {
         return;
     }
@@ -726,7 +726,7 @@ fn tidegate(args: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn our_own_clients_speak_tls() {
+fn the_programs_own_clients_speak_tls() {
     let mut server = TlsServer::start(&[]);
     let (port, ca) = (server.port.to_string(), text(&server.authority.file()));
     let ping = |more: &[&str]| tidegate(&[&["ping", "-p", &port], more].concat());
@@ -803,7 +803,7 @@ fn the_recipes_for_certificates_work() {
             if line.starts_with("tidegate --") {
                 let log = std::fs::File::create(folder.path().join("log")).expect("a file");
                 server = Some(Ended(shell(&format!("exec {line}")).stdout(log).spawn().expect("a shell")));
-                until(|| TcpStream::connect(("127.0.0.1", port)).is_ok(), "it listens");
+                until(|| TcpStream::connect(("127.0.0.1", port)).is_ok(), "the server listens");
             } else if !line.starts_with("redis-cli") || !REDIS_CLI_TLS.is_missing() {
                 let done = shell(&line).output().expect("a shell");
                 let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
@@ -849,7 +849,7 @@ fn own_authority(name: &str, alternatives: &[&str], years: (i32, i32)) -> (tempf
 /// A self-signed certificate is trusted if it is named itself, for its names and its period, and every failure is
 /// explained in words.
 #[test]
-fn certificates_that_sign_themselves_are_taken_where_they_are_named() {
+fn self_signed_certificates_are_trusted_if_named() {
     let mut server = TlsServer::start(&[]);
     let port = server.port.to_string();
     let ping = |more: &[&str]| tidegate(&[&["ping", "-p", &port, "--tls"], more].concat());

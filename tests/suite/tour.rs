@@ -8,9 +8,9 @@ use crate::harness::{Program, Server};
 use crate::oracle::REDIS_CLI;
 use crate::pages::{Block, blocks_of, steps};
 
-on_both!(the_readme_shows_what_is_printed);
+on_both!(the_readme_shows_the_real_output);
 
-fn the_readme_shows_what_is_printed(program: Program) {
+fn the_readme_shows_the_real_output(program: Program) {
     if REDIS_CLI.is_missing() {
         return;
     }

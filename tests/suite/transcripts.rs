@@ -6,7 +6,7 @@
 //! ```text
 //! # comment
 //! COMMAND                   optionally after [name], the connection (a when absent)
-//! > REPLY                   in both protocols; `...` in it stands for anything
+//! > REPLY                   in both protocols; `...` in it matches anything
 //! 2> REPLY    3> REPLY      in one of them
 //! & COMMAND                 sent only; a later  ?  reads the reply
 //! !sleep MS                 !blocked N  waits until N clients are blocked
@@ -76,7 +76,7 @@ fn files() -> Vec<PathBuf> {
 /// The expectation that a line of the file has of the last reply.
 enum Expectation<'a> {
     Here(&'a str),
-    /// It is about the other protocol.
+    /// The line is about the other protocol.
     Elsewhere,
 }
 
@@ -89,7 +89,7 @@ fn expectation(line: &str, resp3: bool) -> Option<Expectation<'_>> {
     }
 }
 
-/// Whether `text` matches the wanted text, where `...` stands for anything.
+/// Whether `text` matches the wanted text, where `...` matches anything.
 fn matches(wanted: &str, text: &str) -> bool {
     let Some((first, others)) = wanted.split_once("...") else { return wanted == text };
     let (middle, last) = others.rsplit_once("...").unwrap_or(("", others));
@@ -157,7 +157,7 @@ impl Run {
 }
 
 #[test]
-fn dots_stand_for_anything() {
+fn dots_match_anything() {
     assert!(matches("[1, 2]", "[1, 2]") && !matches("[1, 2]", "[1, 23]") && !matches("1", "12"));
     assert!(matches("[1, ...]", "[1, 2, 3]") && matches("...", "") && matches("a...b...c", "axxbyc"));
     assert!(!matches("a...b", "bxa") && !matches("[1, ...]", "[2, 1, ]"));

@@ -3,7 +3,7 @@
 
 use crate::harness::{Program, Raw, Server, Value, until};
 
-/// The value of a field in a RESP2 reply, or in one of its maps.
+/// The value of a field in a RESP2 reply, or in a map inside the reply.
 fn field<'a>(answer: &'a Value, name: &str) -> &'a Value {
     let Value::Array(parts) = answer else { panic!("{answer:?}") };
     let at = parts.iter().position(|part| part.bytes() == Some(name.as_bytes()));
@@ -52,7 +52,7 @@ fn walk(link: &mut Raw, mut cursor: i64, count: usize) -> (Vec<String>, i64, boo
 }
 
 #[test]
-fn a_walk_over_the_events_sees_each_once_and_says_what_it_misses() {
+fn a_walk_sees_each_event_once_and_reports_gaps() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut link = server.raw();
     for round in 0..10 {
@@ -77,8 +77,8 @@ fn a_walk_over_the_events_sees_each_once_and_says_what_it_misses() {
     let granted = told.iter().filter(|told| told.starts_with("granted")).count();
     assert_eq!((granted, told.len(), missed), (1, 1_025, false));
     call(&mut link, "GATE.ACQUIRE g more LIMIT 1 PX 60000");
-    assert!(walk(&mut link, cursor, 100).2, "the first refusal behind the cursor is forgotten");
-    assert!(!walk(&mut link, 0, 100).2, "from 0 on it is all that is known");
+    assert!(walk(&mut link, cursor, 100).2, "the first refusal after the cursor is forgotten");
+    assert!(!walk(&mut link, 0, 100).2, "a walk from 0 returns all known events");
 }
 
 /// The keys of all events that a user may see, with their databases.
@@ -89,7 +89,7 @@ fn shown(link: &mut Raw) -> Vec<String> {
 }
 
 #[test]
-fn events_are_of_keys_that_the_user_may_read() {
+fn users_see_only_events_of_keys_that_they_may_read() {
     let server = Server::start(Program::Tidegate, &[]);
     let (mut admin, mut app) = (server.raw(), server.raw());
     for line in ["LOCK.ACQUIRE mine a PX 60000", "LOCK.ACQUIRE seen a PX 60000", "LOCK.ACQUIRE other a PX 60000"] {
@@ -108,7 +108,7 @@ fn events_are_of_keys_that_the_user_may_read() {
     }
     assert_eq!(shown(&mut admin), ["0:mine", "0:seen", "0:other", "1:mine"]);
     assert_eq!(shown(&mut app), ["0:mine", "0:seen", "1:mine"]);
-    // A user who may write a key but not read it does not see it; calls of a script count as the user's.
+    // Write permission alone does not make a key visible; calls by a script count as the user's calls.
     call(&mut admin, "LOCK.ACQUIRE written a PX 60000");
     assert_eq!(shown(&mut app).len(), 3);
     call(&mut admin, "ACL SETUSER app +eval");
@@ -130,7 +130,7 @@ fn events_are_of_keys_that_the_user_may_read() {
 
 /// Events that a user may not see are skipped: they leave no page empty, and the next call does not check them again.
 #[test]
-fn a_walk_passes_over_what_is_not_for_the_user() {
+fn a_walk_skips_events_that_the_user_may_not_read() {
     let server = Server::start(Program::Tidegate, &[]);
     let (mut admin, mut app) = (server.raw(), server.raw());
     call(&mut admin, "ACL SETUSER app on nopass ~mine:* +@coordination");
@@ -146,13 +146,13 @@ fn a_walk_passes_over_what_is_not_for_the_user() {
     let second = call(&mut app, &format!("EVENTS {next} COUNT 2"));
     assert_eq!(items(field(&second, "events")).len(), 1);
     let end = number(field(&second, "next"));
-    assert_eq!(end, number(field(&call(&mut admin, "EVENTS 0 COUNT 100"), "next")), "it is at the end");
+    assert_eq!(end, number(field(&call(&mut admin, "EVENTS 0 COUNT 100"), "next")), "the walk is at the end");
     let nothing = call(&mut app, &format!("EVENTS {end}"));
     assert_eq!((number(&items(&nothing)[0]), number(field(&nothing, "next"))), (0, end));
 }
 
 #[test]
-fn who_knows_the_client_of_a_holder_also_when_it_has_gone() {
+fn who_names_the_client_of_a_holder_even_after_it_has_gone() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut link = server.raw();
     let (id, address) = {
@@ -174,7 +174,7 @@ fn who_knows_the_client_of_a_holder_also_when_it_has_gone() {
 }
 
 #[test]
-fn what_becomes_of_grants_is_told_on_channels_of_its_own_class() {
+fn grants_are_announced_on_channels_of_their_own_class() {
     let server = Server::start(Program::Tidegate, &["--notify-keyspace-events", "EL"]);
     let (mut link, mut listener) = (server.raw(), server.raw());
     listener.command(&["PSUBSCRIBE", "__key*", "end"]);

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_frees_are_waited_for_but_not_for_ever() {
+    fn a_purge_is_delayed_by_further_frees_but_not_forever() {
         let mut freed = Freed::default();
         let (much, patience) = (GIVE_BACK_LEAST_BYTES, GIVE_BACK_PATIENCE_MS);
         let looks = [
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn much_is_returned_at_once_and_little_a_second_later() {
+    fn large_amounts_are_returned_at_once_and_small_ones_a_second_later() {
         let mut freed = Freed::default();
         let much = GIVE_BACK_BYTES;
         let looks = [

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_keep_their_bytes_across_the_bound_and_are_zero_when_asked() {
+    fn blocks_keep_their_bytes_across_the_bound_and_are_zeroed_on_request() {
         let huge = Huge(System);
         let layout = |size: usize| Layout::from_size_align(size, 8).unwrap();
         let sizes = [100, HUGE_BLOCK_BYTES - 1, HUGE_BLOCK_BYTES, 4 * HUGE_BLOCK_BYTES + 5, HUGE_BLOCK_BYTES, 100];
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_the_system_can_not_give_is_null_and_leaves_the_old_one() {
+    fn an_impossible_block_is_null_and_leaves_the_old_one() {
         let huge = Huge(System);
         let layout = |size: usize| Layout::from_size_align(size, 8).unwrap();
         // SAFETY: each block is used within its size and freed with its layout.

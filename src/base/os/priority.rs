@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri lacks this call")]
-    fn a_thread_that_runs_when_idle_is_the_least_of_all() {
+    fn an_idle_thread_has_the_lowest_priority() {
         let policy_and_niceness = || {
             run_when_idle();
             // SAFETY: the call takes no pointers; 0 stands for the calling thread.

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_lasts_as_long_as_its_owner() {
+    fn the_pidfile_is_removed_with_its_owner() {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let path = dir.path().join("pid");
         std::fs::write(&path, "1\n").expect("written");

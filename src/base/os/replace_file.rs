@@ -70,7 +70,7 @@ mod tests {
         std::fs::create_dir(&path).expect("a folder can't be replaced by a file");
         assert!(replace_file(&path, b"new").is_err());
         assert!(path.is_dir());
-        assert_eq!(std::fs::read_dir(dir.path()).expect("there").count(), 1, "nothing is left beside it");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("there").count(), 1, "no temporary file is left");
         assert!(replace_file(&dir.path().join("none/file"), b"new").is_err());
     }
 }

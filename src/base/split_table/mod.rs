@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_knows_how_many_come_never_splits() {
+    fn a_table_with_a_known_number_of_entries_never_splits() {
         for n in [SEGMENT_LOAD as u32 + 1, 5_000, 100_000] {
             let mut table = SplitTable::new();
             table.expect(n as usize);
@@ -852,7 +852,7 @@ mod tests {
 
     /// A walk must continue where it stopped, and meet all entries in the order of their places.
     #[test]
-    fn a_walk_goes_on_where_it_stopped() {
+    fn a_walk_continues_where_it_stopped() {
         for n in [0, 1, 50, 5_000] {
             let table = filled(n);
             let mut seen = Vec::new();

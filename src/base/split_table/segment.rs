@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn it_grows_and_shrinks_in_small_steps() {
+    fn a_segment_grows_and_shrinks_in_small_steps() {
         let mut segment = Segment::new();
         assert_eq!(segment.mem_bytes(), 0);
         // The bound: a quarter more than needed, and a part of the last line.
@@ -487,7 +487,7 @@ mod tests {
 
     /// A size that swings must not cost a resize at each turn.
     #[test]
-    fn it_is_not_resized_twice_for_one_entry() {
+    fn a_segment_is_not_resized_twice_for_one_entry() {
         for lines in [1, 2, 4, 8, 16, 32, 96] {
             let n = room_of(lines) as u32;
             let mut segment = filled(n + 1, spread);
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_lets_one_move_up_that_has_passed() {
+    fn a_removal_moves_up_an_entry_that_had_passed() {
         let mut segment = filled(12, |_| 0);
         let counts = |segment: &Segment| -> Vec<_> {
             segment.lines.iter().map(|line| (line.taken().count(), line.passed_by(0))).collect()
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lookup_ends_where_nothing_like_it_has_passed() {
+    fn a_lookup_stops_at_a_line_that_no_similar_entry_has_passed() {
         let mut segment = filled(12, |_| 0);
         // A state that can't arise: the second line holds two entries that were never counted.
         segment.lines[0].set_passed(0, 0);
@@ -645,7 +645,7 @@ mod tests {
     /// Measures how often a lookup that finds nothing looks at an entry of a full segment in vain.
     #[test]
     #[cfg_attr(miri, ignore = "too slow for so many entries")]
-    fn few_entries_are_looked_at_in_vain() {
+    fn few_entries_are_compared_in_vain() {
         let mut rng = Rng::seeded(5);
         for (spent, expected) in [(0, 0.013), (1, 0.026), (SPENT_MAX, 0.05)] {
             let mut hash = || rng.next_u64() << spent;

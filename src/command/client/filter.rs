@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_of_addresses() {
+    fn hosts_are_taken_from_addresses() {
         let cases = [
             ("127.0.0.1:80", Some("127.0.0.1")),
             ("[::1]:6379", Some("::1")),

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_list_is_not_written_to_its_end() {
+    fn a_list_over_the_limit_is_not_written_to_its_end() {
         let written =
             |most| write_within(most, vec!["abc"; 1_000], |text, line| text.extend_from_slice(line.as_bytes()));
         assert_eq!((written(10).len(), written(3_000).len()), (12, 3_000));

@@ -156,7 +156,7 @@ mod tests {
     const NOW: i64 = 1_800_000_000_000;
 
     #[test]
-    fn an_id_tells_its_time() {
+    fn an_id_encodes_its_time() {
         let shape = Shape::Snowflake { epoch_ms: EPOCH_MS, node: None };
         let block = shape.block(None, 1, NOW).expect("a block");
         assert_eq!(block, Block { first: (NOW - EPOCH_MS) << 22, last: (NOW - EPOCH_MS) << 22, step: 1, ahead_ms: 0 });
@@ -204,7 +204,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_is_stored_it_answers(
+        fn any_stored_state_gets_a_reply(
             last: Option<i64>, count in 1..=ID_COUNT_MAX, now_ms: i64, epoch_ms in 0..=i64::MAX,
             node in proptest::option::of(0..1_024i64)
         ) {

@@ -132,7 +132,7 @@ mod tests {
 
     /// Few bytes are not a fault, whatever their ratio.
     #[test]
-    fn few_bytes_are_no_fault() {
+    fn a_few_bytes_are_no_fault() {
         let memory = Overview {
             used: 6 * MIB,
             peak: 6 * MIB,

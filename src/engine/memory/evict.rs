@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_grows_with_the_tenacity() {
+    fn the_time_slice_grows_with_the_tenacity() {
         let us = |tenacity| {
             let config = Config { maxmemory_eviction_tenacity: tenacity, ..Config::default() };
             time_for(&config).map(|time| time.as_micros())

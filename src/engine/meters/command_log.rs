@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_what_is_held() {
+    fn the_counted_memory_equals_the_memory_held() {
         let (clock, command) = (Clock::new(), argv(&["SET", "a", "b"]));
         let config = Config { slowlog_log_slower_than_us: 0, slowlog_max_len: 100, ..Config::default() };
         apart(|| {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn each_log_keeps_the_newest_of_its_own() {
+    fn each_log_keeps_its_own_newest_entries() {
         let clock = Clock::new();
         let mut config = Config {
             slowlog_log_slower_than_us: 1_000,
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(ids(Trait::Slow, &log), [2, 1]);
         // "*2", "$3", "GET", "$10", and ten bytes, each with its line end.
         assert_eq!(get.as_argv().encoded_bytes(), 4 + 4 + 5 + 5 + 12);
-        assert_eq!(log.of(Trait::LargeRequest).len(), 0, "of 30 bytes none has 31");
+        assert_eq!(log.of(Trait::LargeRequest).len(), 0, "a request of 30 bytes does not exceed 30");
         config.commandlog_request_larger_than_bytes = 30;
         config.slowlog_max_len = 0;
         log.configure(&config, &clock);

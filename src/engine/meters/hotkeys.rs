@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_takes_is_divided_among_its_keys() {
+    fn the_cost_of_a_call_is_divided_among_its_keys() {
         let mut hot_keys = collection(2, 1);
         call(&mut hot_keys, &[b"a", b"b"], 10, 100);
         call(&mut hot_keys, &[b"b"], 1, 500);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_about_one_of_so_many_and_the_sums_are_of_all() {
+    fn sampling_follows_its_ratio_and_sums_cover_all_calls() {
         let mut hot_keys = collection(1, 10);
         (0..10_000).for_each(|_| call(&mut hot_keys, &[b"a"], 1, 2));
         assert_eq!((hot_keys.ticks, hot_keys.bytes), (10_000, 20_000));
@@ -270,7 +270,7 @@ mod tests {
 
     /// Exact except for the fill of the trees' nodes, which is unknown.
     #[test]
-    fn what_is_counted_is_about_what_is_held() {
+    fn the_counted_memory_is_close_to_the_memory_held() {
         apart(|| {
             let mut hot_keys = collection(1, 1);
             (0..65).for_each(|key| call(&mut hot_keys, &[format!("key:{key}").as_bytes()], 1, 1));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_once() {
+    fn a_collection_ends_once() {
         let mut hot_keys = collection(1, 1);
         assert_eq!((hot_keys.is_due(5_999), hot_keys.is_due(6_000), hot_keys.took(5_400).0), (false, true, 400));
         hot_keys.stop(6_003);

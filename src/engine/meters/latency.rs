@@ -145,7 +145,7 @@ mod tests {
     use crate::base::os::allocated::{apart, apart_bytes};
 
     #[test]
-    fn what_is_counted_is_what_is_held_until_it_is_reset() {
+    fn the_counted_memory_equals_the_memory_held_until_a_reset() {
         apart(|| {
             let mut monitor = LatencyMonitor::default();
             (0..65).for_each(|at_s| monitor.series[1].add(Sample { at_s, took_ms: 1 }));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_has_one_sample_and_the_oldest_go() {
+    fn each_second_has_one_sample_and_the_oldest_are_dropped() {
         let mut series = Series::default();
         for (at_s, took_ms) in [(1, 5), (1, 9), (1, 7), (2, 3)] {
             series.add(Sample { at_s, took_ms });
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_told_apart_by_their_place() {
+    fn events_are_distinguished_by_their_position() {
         assert!(Event::ALL.iter().enumerate().all(|(place, event)| *event as usize == place));
         let mut monitor = LatencyMonitor::default();
         monitor.series[Event::ExpireCycle as usize].add(Sample { at_s: 1, took_ms: 2 });

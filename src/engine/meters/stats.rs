@@ -305,7 +305,7 @@ mod tests {
 
     /// The codes are those that redis-server 7.0 counts.
     #[test]
-    fn only_short_codes_are_counted_apart() {
+    fn only_short_error_codes_are_counted_separately() {
         let mut stats = Stats::new(0);
         let (longest, too_long) = ("y".repeat(ERROR_CODE_MAX_BYTES), "z".repeat(ERROR_CODE_MAX_BYTES + 1));
         for text in ["ERR no", "MYCODE no", "nocode", "", &format!("{longest} no"), &format!("{too_long} no")] {

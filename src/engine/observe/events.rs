@@ -343,7 +343,7 @@ mod tests {
 
     /// Each of many events was compared with all before it: a command about a hundred thousand keys took minutes.
     #[test]
-    fn events_of_very_many_keys_are_told_once_each() {
+    fn events_of_very_many_keys_are_sent_once_each() {
         let keys: Vec<String> = (0..200_000).map(|number| format!("key:{number}")).collect();
         let mut call = Call::default();
         let say =
@@ -366,6 +366,6 @@ mod tests {
         let mut told = 0;
         call.end(&mut |_| told += 1);
         say(&mut call, "another");
-        assert_eq!((told, call.events.len()), (keys.len() + 3, 1), "the next call is told anew");
+        assert_eq!((told, call.events.len()), (keys.len() + 3, 1), "the next call sends events of its own");
     }
 }

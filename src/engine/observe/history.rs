@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_what_is_held() {
+    fn the_counted_memory_equals_the_memory_held() {
         apart(|| {
             let mut history = History::new(1_000);
             // One more than fits into the initial places.
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_is_read_in_order_and_forgotten_by_kind() {
+    fn events_are_read_in_order_and_forgotten_by_kind() {
         let mut history = History::new(1_000);
         history.add(granted(b"k", 1));
         for number in 0..2 * HISTORY_PLACES {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn dead_letters_push_no_grants_out() {
+    fn dead_letters_do_not_push_out_grants() {
         let mut history = History::new(0);
         history.add(granted(b"k", 1));
         for _ in 0..=HISTORY_PLACES {

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_can_be_read_back_whatever_was_called() {
+    fn a_line_can_be_read_back_for_any_call() {
         let args: [&[u8]; 4] = [b"set", b"a \"key\"\\", b"\r\n\t\x07\x08\x00\x7f\xff~", b""];
         let shown =
             |caller| String::from_utf8(line(1_700_000_000_000_042, 3, caller, args.into_iter())).expect("ASCII");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_back_is_bounded() {
+    fn lines_held_back_are_bounded() {
         let mut monitors = Monitors::default();
         let line = vec![b'x'; HELD_LINES_MAX_BYTES / 2];
         (0..2).for_each(|_| monitors.hold(&line));

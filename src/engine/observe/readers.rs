@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_much_is_recorded_as_somebody_reads() {
+    fn recording_covers_exactly_the_needs_of_the_readers() {
         let none = Readers::default();
         assert_eq!(none.recording(), Recording::Nothing);
         assert_eq!(none.and_if(Readers::WATCH, false).recording(), Recording::Nothing);

@@ -324,7 +324,7 @@ mod tests {
 
     fn sorted(ids: &[u64]) -> BTreeSet<u64> {
         let set: BTreeSet<u64> = ids.iter().copied().collect();
-        assert_eq!(set.len(), ids.len(), "each is told once");
+        assert_eq!(set.len(), ids.len(), "each client is notified once");
         set
     }
 
@@ -332,7 +332,7 @@ mod tests {
         /// A change is reported to the clients that have read the key since it last changed, and otherwise at most to
         /// clients that have left.
         #[test]
-        fn those_are_told_who_may_cache_a_key(steps in prop::collection::vec(steps(), 1..200)) {
+        fn exactly_the_clients_that_may_cache_a_key_are_invalidated(steps in prop::collection::vec(steps(), 1..200)) {
             let mut table = TrackingTable::default();
             let mut clients: BTreeMap<u64, CachingClient> = BTreeMap::new();
             let mut model: BTreeMap<Vec<u8>, BTreeSet<u64>> = BTreeMap::new();
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_left_does_not_fill_the_table() {
+    fn departed_clients_do_not_fill_the_table() {
         let mut table = TrackingTable::default();
         for id in 1..100_000 {
             table.remember(b"key", id, 0, |known| known + 10 > id);
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn more_is_taken_out_while_that_is_not_enough() {
+    fn growing_numbers_of_keys_are_removed_until_the_table_fits() {
         let mut table = TrackingTable::default();
         for key in 0..1_000u32 {
             table.remember(&key.to_be_bytes(), 1, 0, |_| true);

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_import_has_a_limit_that_nobody_set() {
+    fn only_an_import_has_a_default_time_limit() {
         let (short, long) = (Duration::from_millis(50), IMPORT_SCRIPT_MAX);
         let on = verdict_on_time;
         assert_eq!([on(short, 0, true), on(long, 0, false), on(long, 60_000, true)], [Verdict::Continue; 3]);

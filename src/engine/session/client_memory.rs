@@ -90,7 +90,7 @@ mod tests {
     use crate::spec::session_key::SessionKey;
 
     #[test]
-    fn the_largest_go_until_the_rest_fits() {
+    fn the_largest_clients_are_closed_until_the_rest_fits() {
         let table = Box::leak(Box::new(CommandTable::new(&[])));
         let mut engine =
             Engine::new(Config::default(), table, Clock::manual(0), Rng::seeded(1)).expect("memory for Lua");

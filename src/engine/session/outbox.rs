@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outbox_holds_little_more_than_what_is_unsent() {
+    fn an_outbox_holds_little_more_than_its_unsent_bytes() {
         let mut outbox = Outbox::default();
         for len in [10, 1_000, 30_000].repeat(500) {
             outbox.push(&vec![b'x'; len], Lsn::NONE);
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_pushes_to_its_own_session_follows_its_reply() {
+    fn pushes_to_the_commands_own_session_follow_its_reply() {
         let mut outbox = Outbox::default();
         outbox.push(b"before ", Lsn::NONE);
         outbox.begin_batch();
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_leave_when_the_log_has_what_they_show_and_in_order() {
+    fn bytes_leave_in_order_once_the_journal_has_what_they_show() {
         let mut outbox = Outbox::default();
         outbox.push(b"free ", Lsn::NONE);
         outbox.push(b"five ", Lsn::new(5));
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pushed_to_the_own_session_takes_its_fence_along() {
+    fn pushes_to_the_own_session_keep_their_fence() {
         let mut outbox = Outbox::default();
         outbox.push(b"before ", Lsn::new(1));
         outbox.begin_batch();

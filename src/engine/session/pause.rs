@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_gets_no_shorter_and_no_milder_by_another() {
+    fn a_second_pause_makes_the_first_neither_shorter_nor_milder() {
         let mut pause = Pause::default();
         assert_eq!((pause.paused(), pause.is_on(), pause.ends_ms()), (Paused::Nothing, false, None));
         pause.begin(Paused::Writes, 100);

@@ -166,7 +166,7 @@ mod tests {
     use crate::engine::session::{Peer, Sessions};
 
     #[test]
-    fn the_room_of_connections_that_have_gone_is_given_back() {
+    fn the_memory_of_closed_connections_is_given_back() {
         let registry = Registry::default();
         let mut sessions = Sessions::default();
         let keys: Vec<SessionKey> = (0..10_000).map(|_| sessions.open(Peer::default(), false, 0)).collect();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_is_known_until_the_engine_rests() {
+    fn the_running_command_is_known_until_the_engine_rests() {
         let registry = Registry::default();
         let key = Sessions::default().open(Peer::default(), false, 0);
         registry.connected(key, "1.2.3.4:5");

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_are_closed_at_once_if_all_together_hold_too_much() {
+    fn the_largest_are_closed_at_once_if_all_hold_too_much_together() {
         let (clock, table) = (Clock::manual(1_000_000), Box::leak(Box::new(CommandTable::new(&[]))));
         let mut engine = Engine::new(Config::default(), table, clock, Rng::seeded(1)).expect("memory for Lua");
         let shares = [1, 5, 2, 4, 3].map(|tenths| OUTBOX_TOTAL_MAX_BYTES / 10 * tenths);

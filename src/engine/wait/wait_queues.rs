@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_room_of_touched_keys_is_given_back_when_none_is_left() {
+    fn the_memory_of_touched_keys_is_given_back_when_none_is_left() {
         let mut waits = Waits::default();
         let ready = |count: usize| (0..count).map(|_| Ready { db: 0, key: (*b"key").into() });
         waits.ready.extend(ready(READY_KEEP / 2));

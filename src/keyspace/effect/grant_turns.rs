@@ -172,7 +172,7 @@ mod tests {
         let mut turns = GrantTurns::default();
         added.iter().zip(0..).for_each(|(turn, at)| turns.add(at, *turn));
         assert_eq!(turns.iter().collect::<Vec<_>>(), (0..).zip(added).collect::<Vec<_>>());
-        assert_eq!(turns.text, b"ahhdonebbhwhy", "a key that comes again is not copied");
+        assert_eq!(turns.text, b"ahhdonebbhwhy", "a repeated key is not copied again");
         turns.truncate(3);
         assert_eq!(turns.len(), 3);
         turns.truncate(1);

@@ -822,7 +822,7 @@ mod tests {
     }
 
     #[test]
-    fn effects_are_described_for_people() {
+    fn effects_have_readable_descriptions() {
         let id = StreamId { ms: 1, seq: 2 };
         let effect = Effect::GroupSetId { key: b"s", group: b"g", last_delivered: id, entries_read: None };
         let fields = [

@@ -240,7 +240,7 @@ fn examples() -> Vec<Effect<'static>> {
 }
 
 #[test]
-fn the_document_says_what_is_declared() {
+fn the_document_matches_the_declarations() {
     let (document, examples) = (include_str!("../../../docs/effects.md"), examples());
     assert_eq!(examples.len(), DECLARED.len());
     let paragraphs: Vec<String> =

@@ -128,7 +128,7 @@ fn a_covered_key_that_grew_under_another_name_comes_back_to_its_slot() {
 }
 
 #[test]
-fn a_short_text_is_no_raw_one_after_all() {
+fn a_rollback_undoes_the_raw_form_of_a_string() {
     let mut ks = keyspace();
     let slot = ks.put(0, b"k", &[b'x'; 200]);
     let bytes = ks.db(0).entry(slot).mem_bytes(5);
@@ -241,7 +241,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 2000 }))]
     /// An inner undo can be taken back alone, at any depth, and the outer one afterwards.
     #[test]
-    fn a_part_is_taken_back_alone(
+    fn a_part_can_be_undone_alone(
         units in vec((any::<bool>(), vec((0..4u8, changes()), 1..8)), 1..6), keys_only: bool
     ) {
         let mut ks = keyspace();
@@ -308,7 +308,7 @@ fn a_key_that_takes_the_place_of_a_covered_one_is_not_taken_for_it() {
 }
 
 #[test]
-fn an_expired_key_that_was_met_expires_again() {
+fn an_expired_key_that_a_lookup_removed_expires_again() {
     let mut ks = keyspace();
     let slot = ks.put(0, b"k", b"v");
     _ = ks.expire_at(0, slot, 2_000);
@@ -375,7 +375,7 @@ fn a_key_that_comes_back_again_and_again_gathers_no_timers() {
 }
 
 #[test]
-fn values_that_the_unit_brought_are_not_kept() {
+fn values_created_by_the_unit_are_not_kept() {
     let mut ks = keyspace();
     let large = [b'x'; 100_000];
     ks.put(0, b"old", &large);
@@ -402,7 +402,7 @@ fn values_that_the_unit_brought_are_not_kept() {
 }
 
 #[test]
-fn what_is_kept_of_values_counts() {
+fn the_memory_of_kept_values_is_counted() {
     let mut ks = keyspace();
     let large = [b'x'; 100_000];
     let list = ks.list_push(0, b"l", None, true, &large).expect("a list");
@@ -434,7 +434,7 @@ fn what_is_kept_of_values_counts() {
 }
 
 #[test]
-fn what_was_removed_before_databases_changed_places_leaves_no_memory() {
+fn keys_removed_before_swapdb_leave_no_memory() {
     let mut ks = keyspace();
     let keys = (0..if cfg!(miri) { 4_000 } else { 40_000u32 }).map(|number| number.to_be_bytes());
     keys.clone().for_each(|key| _ = ks.put(0, &key, b"a value of some bytes"));

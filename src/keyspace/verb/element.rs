@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn reclaiming_goes_in_slices() {
+    fn expired_elements_are_reclaimed_in_slices() {
         let mut ks = keyspace();
         mortal(&mut ks, 300, 100);
         for (key, element) in [(b"h", b"f"), (b"s", b"m")] {

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_is_over_ends_by_itself() {
+    fn an_expired_lease_ends_by_itself() {
         let mut ks = keyspace(0);
         acquire(&mut ks, b"k", b"a", 100);
         acquire(&mut ks, b"k", b"b", 200);
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(holders(&mut ks, b"k"), [b"b"]);
         let ended = Effect::GrantEnd { key: b"k", holder: b"a", token: 1, cause: Cause::Expiry, emptied: false };
         assert!(ks.effects().iter().eq([(0, ended)]));
-        assert!(!ks.has_changed(), "that is no change to wait for");
+        assert!(!ks.has_changed(), "an ended lease is no change to wait for");
         ks.begin_unit(200, Recording::Full);
         assert!(ks.live(0, b"k").is_none());
         while ks.reclaim_expired(10) {}
@@ -605,7 +605,7 @@ mod tests {
         /// A failed script is taken back; committed steps appear in the effects, and in a copy made in parts at the
         /// same time.
         #[test]
-        fn taken_back_and_copied(steps in proptest::collection::vec((step(), 0..4u8), 0..250)) {
+        fn grants_are_undone_and_copied(steps in proptest::collection::vec((step(), 0..4u8), 0..250)) {
             let mut ks = keyspace(0);
             for holder in 0..(FEW as u8 + 20) {
                 acquire(&mut ks, b"k", &[b'h', holder], 1_000);

@@ -432,7 +432,7 @@ mod tests {
         /// A failed script is taken back; committed steps appear in the effects, and in a copy made in parts at the
         /// same time.
         #[test]
-        fn taken_back_and_copied(steps in proptest::collection::vec((step(), 0..4u8), 0..250), is_large in any::<bool>()) {
+        fn stocks_are_undone_and_copied(steps in proptest::collection::vec((step(), 0..4u8), 0..250), is_large in any::<bool>()) {
             let mut ks = keyspace(0);
             let slot = create(&mut ks, 900);
             for order in 0..if is_large { FEW as u8 + 20 } else { 3 } {

@@ -698,7 +698,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bracket_of_a_call_stands_on_the_line_of_its_function() {
+    fn the_bracket_of_a_call_must_be_on_the_line_of_its_function() {
         for text in [
             "f\n(1)",
             "f\n(1):g()",
@@ -748,7 +748,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_a_bare_name_or_stands_in_brackets() {
+    fn a_table_key_is_a_bare_name_or_is_in_brackets() {
         for text in ["return {a = 1, b, [c] = 2; d == e, f.g,}", "return {a, }", "return {}"] {
             assert_eq!(refused_at(text), None, "{text}");
         }

@@ -732,7 +732,7 @@ pub(in crate::log) mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn it_gives_way_unless_it_must_hurry() {
+    fn the_writer_has_low_priority_unless_it_must_hurry() {
         use crate::base::os::priority::niceness;
 
         let most = 2 * SNAPSHOT_HURRY_BYTES / 5_000;

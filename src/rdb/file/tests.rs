@@ -229,7 +229,7 @@ fn items_other_than_keys_are_understood_or_skipped() {
 }
 
 #[test]
-fn magic_version_and_checksum_are_judged() {
+fn magic_version_and_checksum_are_checked() {
     for (start, wanted) in [
         ("", "begins with \"\""),
         ("*1\r\n$4\r\nPING\r\n", "not in RDB format"),
@@ -252,7 +252,7 @@ fn magic_version_and_checksum_are_judged() {
 }
 
 #[test]
-fn lengths_are_not_believed() {
+fn declared_lengths_are_not_trusted() {
     let claims = |code: u8, value: &[u8]| {
         let bytes = [b"REDIS0011", &key(code, b'k', value)[..]].concat();
         read(&bytes).unwrap_err()

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn breakpoints_stand_on_lines_and_are_bounded() {
+    fn breakpoints_belong_to_lines_and_are_bounded() {
         let source = "\n".repeat(DEBUG_BREAKPOINTS_MAX + 2);
         let mut listing = Listing::new(source.as_bytes());
         for number in [0, DEBUG_BREAKPOINTS_MAX + 3] {

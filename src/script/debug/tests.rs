@@ -154,7 +154,7 @@ fn a_loop_that_looks_endless_stops() {
 }
 
 #[test]
-fn what_the_client_evaluates_does_not_outlive_its_run() {
+fn code_evaluated_by_the_client_does_not_outlive_its_run() {
     let mut vm = vm();
     let says = ["e KEYS[2]='x'", "e ARGV[1]='y'", "p KEYS", "c"].map(str::to_owned).to_vec();
     let mut client = Client { says, ..Client::default() };
@@ -167,7 +167,7 @@ fn what_the_client_evaluates_does_not_outlive_its_run() {
 }
 
 #[test]
-fn lines_are_met_also_after_garbage_was_collected() {
+fn lines_are_reported_even_after_a_garbage_collection() {
     let script = "local garbage = ('x'):rep(6e6)\ngarbage = nil\nlocal a = 1\nreturn a";
     let mut vm = vm();
     vm.set_memory_limit(16 << 20);

@@ -56,7 +56,7 @@ mod tests {
     fn a_line_counts_when_it_begins_and_in_each_round_of_a_loop() {
         let mut trail = Trail::default();
         let mut arrive = |depth, line| trail.arrive(1, depth, line);
-        assert!(arrive(0, 7), "it begins");
+        assert!(arrive(0, 7), "the line begins");
         assert!(arrive(0, 7), "a loop within one line");
         assert!(arrive(1, 2), "a call");
         assert!(arrive(1, 3), "the next line there");
@@ -72,12 +72,12 @@ mod tests {
     fn coroutines_have_trails_of_their_own() {
         let mut trail = Trail::default();
         assert!(trail.arrive(1, 0, 10), "the main thread resumes another");
-        assert!(trail.arrive(2, 0, 3), "which runs");
+        assert!(trail.arrive(2, 0, 3), "the other coroutine runs");
         assert!(trail.arrive(2, 1, 30));
         assert!(!trail.arrive(1, 0, 10), "and yields");
         assert!(trail.arrive(1, 0, 11), "resumes again");
         assert!(trail.arrive(2, 1, 31));
-        assert!(trail.arrive(2, 0, 3), "a function there, of which nothing is known any more, returns");
+        assert!(trail.arrive(2, 0, 3), "a function of a forgotten trail returns");
         assert!(!trail.arrive(1, 0, 11));
         assert_eq!(trail.last_depth(), 0);
     }

@@ -125,7 +125,7 @@ fn snapshots(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_dump_is_loaded_in_slices_and_saved_beside() {
+fn a_dump_is_loaded_in_slices_while_a_snapshot_is_written() {
     let dir = folder("dump.rdb", dump());
     let (mut engine, mut start) = begin(dir.path());
     let client = engine.server.open_session(Peer::default());
@@ -156,7 +156,7 @@ fn a_dump_is_loaded_in_slices_and_saved_beside() {
 }
 
 #[test]
-fn a_start_that_ends_early_leaves_nothing_to_the_next() {
+fn an_aborted_start_leaves_nothing_behind() {
     let dir = folder("dump.rdb", dump());
     let mut ended_early = 0;
     for slices in 0.. {
@@ -176,7 +176,7 @@ fn a_start_that_ends_early_leaves_nothing_to_the_next() {
 }
 
 #[test]
-fn commands_behind_a_dump_are_applied_and_saved() {
+fn commands_after_a_dump_are_applied_and_saved() {
     let mut file = dump();
     for line in ["SELECT 3", "HSET hash h x", "MULTI", "SET a 1", "INCR a", "EXEC", "SELECT 0", "DEL key:1"] {
         let words: Vec<&str> = line.split(' ').collect();
@@ -216,7 +216,7 @@ fn a_damaged_dump_is_refused_and_nothing_is_kept() {
 }
 
 #[test]
-fn a_torn_end_is_left_out_unless_that_is_forbidden() {
+fn a_torn_end_is_ignored_unless_that_is_forbidden() {
     let whole = "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n";
     let dir = folder("appendonly.aof", format!("{whole}{}", &whole[..20]));
     let (mut engine, mut start) = begin(dir.path());
@@ -229,7 +229,7 @@ fn a_torn_end_is_left_out_unless_that_is_forbidden() {
 
 /// Time passes while data is loaded. A snapshot begun in that time would take the number of the first write.
 #[test]
-fn no_snapshot_is_begun_beside_that_of_the_import() {
+fn no_second_snapshot_begins_during_an_import() {
     let dir = folder("dump.rdb", dump());
     let (mut engine, mut start) = begin(dir.path());
     loop {
@@ -251,7 +251,7 @@ fn no_snapshot_is_begun_beside_that_of_the_import() {
 }
 
 #[test]
-fn damaged_data_is_not_taken_for_none() {
+fn damaged_data_is_not_taken_for_an_empty_folder() {
     let dir = folder("dump.rdb", dump());
     drop(load_all(dir.path()));
     let data = dir.path().join("tidegate-data");

@@ -140,7 +140,7 @@ fn data_is_loaded_slice_by_slice() {
 }
 
 #[test]
-fn a_server_goes_on_behind_a_snapshot_and_its_log() {
+fn a_server_continues_after_a_snapshot_and_its_journal() {
     let disk = written();
     let mut bench = Bench::new();
     let first = bench.engine.recover(directory(&disk), Box::new(|| {})).unwrap();
@@ -155,7 +155,7 @@ fn a_server_goes_on_behind_a_snapshot_and_its_log() {
 }
 
 #[test]
-fn what_does_not_fit_in_a_snapshot_is_named() {
+fn inapplicable_effects_in_a_snapshot_are_named() {
     let (disk, mut bench) = (SimDisk::new(1), Bench::new());
     let log = open(&disk);
     bench.line("SET k v");
@@ -219,7 +219,7 @@ fn log_in_blocks<'l>(disk: &SimDisk, blocks: impl IntoIterator<Item = &'l [&'l s
 }
 
 #[test]
-fn keys_that_are_made_ahead_are_those_that_were_there() {
+fn keys_prepared_ahead_equal_the_original_ones() {
     let lines = [
         "SET text value",
         "SET long a-value-that-does-not-lie-in-its-entry",
@@ -335,7 +335,7 @@ fn outcome(disk: &SimDisk, has_threads: bool) -> (String, usize) {
 }
 
 #[test]
-fn what_is_wrong_is_told_alike_with_a_thread_and_without() {
+fn errors_are_reported_alike_with_and_without_a_thread() {
     let path = Path::new("/data/snapshot-0000000000000001.snap");
     let many: Vec<String> = (0..500).map(|n| format!("SET key:{n} value:{n:0100}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
@@ -385,7 +385,7 @@ fn what_is_wrong_is_told_alike_with_a_thread_and_without() {
 }
 
 #[test]
-fn what_is_wrong_in_a_log_is_told_behind_what_is_right() {
+fn errors_in_a_journal_are_reported_after_the_valid_part_is_loaded() {
     // More than fits in one piece.
     let many: Vec<String> = (0..3_000).map(|n| format!("SET key:{n} value:{n:0150}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
@@ -445,7 +445,7 @@ fn disk_names(disk: &SimDisk) -> Vec<String> {
 }
 
 #[test]
-fn a_start_that_is_given_up_leaves_no_thread_with_the_files() {
+fn an_aborted_start_leaves_no_thread_with_the_files() {
     let many: Vec<String> = (0..500).map(|n| format!("SET key:{n} value:{n:0100}")).collect();
     for write in [snapshot_of, log_of, log_in_one_block] {
         let disk = SimDisk::new(1);

@@ -81,7 +81,7 @@ fn importing() -> (Bench, SessionKey) {
 }
 
 #[test]
-fn a_restored_key_has_been_idle_for_as_long_as_is_said() {
+fn a_restored_key_has_the_given_idle_time() {
     let mut bench = Bench::new();
     bench.line("SET k v");
     let payload = crate::rdb::dump(bench.engine.ks.live(0, b"k").expect("it is there").value());
@@ -95,7 +95,7 @@ fn a_restored_key_has_been_idle_for_as_long_as_is_said() {
 }
 
 #[test]
-fn nothing_expires_while_the_past_is_repeated() {
+fn nothing_expires_while_an_import_replays_the_past() {
     let mut bench = Bench::new();
     // The hash loses a field to the clock first, and its value remembers that.
     for line in ["HSET h f v g w", "HPEXPIRE h 1 FIELDS 1 f", "SET before v PX 10"] {
@@ -143,7 +143,7 @@ fn nothing_expires_while_the_past_is_repeated() {
 }
 
 #[test]
-fn of_a_transaction_that_repeats_the_past_all_or_nothing_is_done() {
+fn an_imported_transaction_is_applied_completely_or_not_at_all() {
     let (mut bench, onlooker) = importing();
     let subscribe = |bench: &mut Bench, client, line| {
         let importer = std::mem::replace(&mut bench.client, client);
@@ -166,8 +166,8 @@ fn of_a_transaction_that_repeats_the_past_all_or_nothing_is_done() {
         exec(&mut bench, &failing),
         "-EXECABORT Transaction rolled back because of command 7: ERR value is not an integer or out of range\\r\\n"
     );
-    assert_eq!(heard(&mut bench), before, "nobody hears of what has not happened");
-    assert_eq!(bench.line("MGET n offset"), "*2\\r\\n$1\\r\\n1\\r\\n$-1\\r\\n", "in the database that it was in");
+    assert_eq!(heard(&mut bench), before, "no message reports an undone change");
+    assert_eq!(bench.line("MGET n offset"), "*2\\r\\n$1\\r\\n1\\r\\n$-1\\r\\n", "the client stays in its database");
     assert_eq!(replayed(&bench.stream).line("MGET n offset"), bench.line("MGET n offset"));
     assert_eq!(exec(&mut bench, &["INCR n", "PUBLISH news x"]), "*2\\r\\n:2\\r\\n:1\\r\\n");
     assert!(heard(&mut bench) > before);
@@ -186,7 +186,7 @@ fn of_a_transaction_that_repeats_the_past_all_or_nothing_is_done() {
 }
 
 #[test]
-fn import_mode_decides_who_may_hold_expiry() {
+fn import_mode_decides_which_clients_may_hold_expiry() {
     let mut bench = Bench::new();
     let refused = "-ERR Server is not in import mode. CONFIG SET import-mode yes lets clients import\\r\\n";
     assert_eq!(bench.line("CLIENT IMPORT-SOURCE ON"), refused);
@@ -197,7 +197,7 @@ fn import_mode_decides_who_may_hold_expiry() {
     assert_eq!(bench.line("SET k v PXAT 500"), "+OK\\r\\n");
     let importer = std::mem::replace(&mut bench.client, onlooker);
     assert_eq!(bench.line("CONFIG SET import-mode no"), "+OK\\r\\n");
-    assert_eq!(bench.line("EXISTS k"), ":1\\r\\n", "an import that goes on loses nothing");
+    assert_eq!(bench.line("EXISTS k"), ":1\\r\\n", "an import that continues loses nothing");
     assert_eq!(bench.line("CLIENT IMPORT-SOURCE ON"), refused);
     bench.client = importer;
     assert_eq!(bench.line("CLIENT IMPORT-SOURCE OFF"), "+OK\\r\\n");
@@ -208,7 +208,7 @@ fn import_mode_decides_who_may_hold_expiry() {
 }
 
 #[test]
-fn expiry_goes_on_however_a_repeater_of_the_past_ends() {
+fn expiry_resumes_however_an_importing_client_ends() {
     let ways: [fn(&mut Bench); 6] = [
         |bench| drop(bench.line("CLIENT IMPORT-SOURCE OFF")),
         |bench| drop(bench.line("RESET")),
@@ -226,12 +226,12 @@ fn expiry_goes_on_however_a_repeater_of_the_past_ends() {
         assert_eq!(bench.line("CLIENT IMPORT-SOURCE ON"), "+OK\\r\\n", "twice is once");
         assert_eq!(bench.line("SET k v PXAT 500"), "+OK\\r\\n");
         let importer = std::mem::replace(&mut bench.client, onlooker);
-        assert_eq!(bench.line("EXISTS k"), ":1\\r\\n", "it is there for all");
+        assert_eq!(bench.line("EXISTS k"), ":1\\r\\n", "every client sees the key");
         assert_eq!(bench.line("CLIENT IMPORT-SOURCE ON"), "+OK\\r\\n");
         bench.client = importer;
         end(&mut bench);
         bench.engine.tick();
-        assert_eq!(bench.engine.ks.db(0).len(), 1, "another one goes on: {way}");
+        assert_eq!(bench.engine.ks.db(0).len(), 1, "another importing client continues: {way}");
         bench.client = onlooker;
         assert_eq!(bench.line("CLIENT IMPORT-SOURCE OFF"), "+OK\\r\\n");
         assert_eq!(bench.line("EXISTS k"), ":0\\r\\n", "{way}");
@@ -269,7 +269,7 @@ fn seen(bench: &mut Bench) -> Vec<String> {
 }
 
 #[test]
-fn scripts_and_libraries_last_as_data_does() {
+fn scripts_and_libraries_are_as_durable_as_data() {
     let mut bench = Bench::new();
     let set = |bench: &mut Bench, key: &str| bench.run(&["EVAL", SET, "1", key, "v"]);
     bench.run(&["EVAL", FLUSHED, "0"]);
@@ -311,23 +311,23 @@ fn scripts_and_libraries_last_as_data_does() {
 }
 
 #[test]
-fn what_is_there_already_records_nothing() {
+fn programs_that_are_already_loaded_record_nothing() {
     let mut bench = Bench::new();
     let text = library("one", "f", 1);
     let mut first = |args: &[&str]| bench.recorded(|bench| drop(bench.run(args)));
     assert!(first(&["EVAL", "return 1", "0"]) > 8);
     assert_eq!(first(&["EVAL", "return 1", "0"]), 0);
-    assert!(first(&["SCRIPT", "LOAD", "return 1"]) > 8, "it stays longer now");
+    assert!(first(&["SCRIPT", "LOAD", "return 1"]) > 8, "the script now stays longer");
     assert_eq!(first(&["SCRIPT", "LOAD", "return 1"]), 0);
     assert_eq!(first(&["EVAL", "return 1", "0"]), 0);
     assert_eq!(first(&["EVAL", "return nonsense(", "0"]), 0);
-    assert!(first(&["EVAL_RO", "#!lua\nreturn 1", "0"]) > 8, "it is there, although it is refused to run");
+    assert!(first(&["EVAL_RO", "#!lua\nreturn 1", "0"]) > 8, "the script is kept, although it is refused to run");
     assert!(first(&["FUNCTION", "LOAD", &text]) > text.len());
     assert_eq!(first(&["FUNCTION", "LOAD", &text]), 0);
     assert_eq!(first(&["FCALL", "f", "0"]), 0);
     assert_eq!(first(&["FUNCTION", "DELETE", "two"]), 0);
     let bundled = crate::script::bundled::BUNDLED[0].body;
-    assert_eq!(first(&["SCRIPT", "LOAD", bundled]), 0, "every server has it");
+    assert_eq!(first(&["SCRIPT", "LOAD", bundled]), 0, "bundled scripts are not recorded");
     assert_eq!(first(&["SCRIPT", "FLUSH"]), 2);
     assert_eq!(first(&["SCRIPT", "FLUSH"]), 0);
     assert_eq!(first(&["FUNCTION", "FLUSH"]), 2);
@@ -335,7 +335,7 @@ fn what_is_there_already_records_nothing() {
 }
 
 #[test]
-fn who_does_not_read_while_others_wait_for_room_is_closed_in_the_end() {
+fn a_client_that_does_not_read_is_closed_if_others_wait_for_room() {
     let mut bench = Bench::new();
     bench.line("SETRANGE large 60000000 x");
     let get = b"GET large\r\n";
@@ -362,7 +362,7 @@ fn who_does_not_read_while_others_wait_for_room_is_closed_in_the_end() {
     assert!(held(&mut bench)[..5].iter().all(|bytes| *bytes > 60_000_000));
     assert_eq!(held(&mut bench)[5..], [0, 0]);
     assert_eq!(waits(&mut bench), [false, false, false, false, false, true, true]);
-    assert_eq!(bench.line("PING"), "+PONG\\r\\n", "what is short is answered");
+    assert_eq!(bench.line("PING"), "+PONG\\r\\n", "short replies are still sent");
     let killed = |bench: &mut Bench| {
         clients
             .iter()

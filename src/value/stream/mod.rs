@@ -645,7 +645,7 @@ mod tests {
     /// Behind many deleted entries in one node, the first live one is far away: a read must search for it once, not for
     /// each entry.
     #[test]
-    fn counting_reads_behind_deleted_entries_takes_linear_time() {
+    fn counting_reads_past_deleted_entries_takes_linear_time() {
         let limits = StreamLimits { node_max_entries: 0, node_max_bytes: 0 };
         let mut stream = Stream::new();
         for ms in 1..=120_000 {

@@ -9,7 +9,7 @@ use super::{Keeper, Kept, Outcome, locked};
 const STREAM: &str = "keeper:delayed";
 /// Maximum number of messages that each keeper sends: the stream keeps them all.
 const MESSAGES: usize = 4_000;
-/// Time the last messages may wait beyond their due time, in checks of the stream.
+/// How long the last messages may wait beyond their due time, in checks of the stream.
 const LOOKS: usize = 2_000;
 
 #[derive(Default)]

@@ -84,7 +84,7 @@ pub(crate) enum Outcome {
 /// One keeper with its connection.
 pub(crate) struct Keeper<'a> {
     pub world: &'a World,
-    /// Its number among those of its kind.
+    /// The keeper's number among the keepers of its kind.
     pub number: usize,
     pub dice: Dice,
     kind: &'static str,
@@ -98,7 +98,7 @@ impl<'a> Keeper<'a> {
         Keeper { world, number, dice, kind, connection: None }
     }
 
-    /// Whether it goes on.
+    /// Whether the keeper continues to work.
     pub(crate) fn goes_on(&self) -> bool {
         !self.world.is_settled() && !self.world.has_failed()
     }

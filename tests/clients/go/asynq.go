@@ -16,7 +16,7 @@ import (
 func asynqJobs() []check {
 	at := asynq.RedisClientOpt{Addr: address(), DB: 3}
 	return []check{
-		{"asynq: jobs with retries and delays, none lost or doubled", func() error {
+		{"asynq: jobs with retries and delays, none lost or run twice", func() error {
 			const jobs = 300
 			client := asynq.NewClient(at)
 			defer client.Close()

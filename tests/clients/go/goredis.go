@@ -95,7 +95,7 @@ func goRedis() []check {
 			group.Wait()
 			return errors.Join(expect("inside at once", most.Load(), 1), expect("released", granted.Load(), 80))
 		}},
-		{"go-redis: a stream of orders, each worked once", func() error {
+		{"go-redis: a stream of orders, each processed once", func() error {
 			client.Del(ctx, "go:orders")
 			if err := client.XGroupCreateMkStream(ctx, "go:orders", "g", "0").Err(); err != nil {
 				return err
@@ -169,7 +169,7 @@ func goRedis() []check {
 			left, err := client.HPTTL(ctx, "go:h", "b", "none").Result()
 			return errors.Join(err, expect("HPTTL", left, []int64{-1, -2}))
 		}},
-		{"go-redis: what the server says of itself", func() error {
+		{"go-redis: the server's own reports", func() error {
 			commands, err := client.Command(ctx).Result()
 			if err != nil || len(commands) < 200 {
 				return fmt.Errorf("COMMAND: %d commands, %w", len(commands), err)

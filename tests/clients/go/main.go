@@ -15,7 +15,7 @@ type check struct {
 
 func main() {
 	failed := false
-	for _, check := range slices.Concat(goRedis(), asynqJobs(), whatPagesShow()) {
+	for _, check := range slices.Concat(goRedis(), asynqJobs(), pageSnippets()) {
 		if err := check.run(); err != nil {
 			failed = true
 			fmt.Printf("FAILED %s: %v\n", check.name, err)

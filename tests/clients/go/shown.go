@@ -11,7 +11,7 @@ import (
 
 const overview = "docs/coordination/README.md"
 
-// page is a snippet of a page, unchanged except for the port: the script run has put them into pages.go.
+// page is a snippet of a page, unchanged except for the port. The script run writes the snippets to pages.go.
 type page struct {
 	name string
 	run  func(ctx context.Context, rdb *redis.Client, job, owner, order string, token int64) (answer, error)
@@ -27,8 +27,8 @@ type answer struct {
 
 var waits = regexp.MustCompile(`"([A-Z.]+)", "([^"]+)".*"BLOCK"`)
 
-// whatPagesShow runs the snippets of the pages with the connection that the overview opens.
-func whatPagesShow() (checks []check) {
+// pageSnippets runs the snippets of the pages with the connection that the overview opens.
+func pageSnippets() (checks []check) {
 	ctx := context.Background()
 	var client *redis.Client
 	for _, page := range pages {

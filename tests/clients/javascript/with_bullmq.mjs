@@ -6,7 +6,7 @@ import { port, run, until } from './holds.mjs';
 const connection = { host: '127.0.0.1', port, maxRetriesPerRequest: null };
 
 await run('bullmq', {
-  async 'a thousand jobs, none lost or doubled'() {
+  async 'a thousand jobs, none lost or run twice'() {
     const queue = new Queue('orders', { connection });
     await queue.obliterate({ force: true });
     const [tries, done] = [new Map(), new Map()];

@@ -56,7 +56,7 @@ await run('ioredis', {
     for await (const keys of r.scanStream({ match: 'io:scan:*', count: 50 })) seen.push(...keys);
     assert.equal(new Set(seen).size, 500);
   },
-  async 'what is sent before the connection stands'() {
+  async 'commands sent before the connection is ready'() {
     const early = client({ lazyConnect: true });
     assert.equal(await early.ping(), 'PONG');
     assert.match(await early.client('LIST'), /lib-name=ioredis/);

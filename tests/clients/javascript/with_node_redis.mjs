@@ -16,7 +16,7 @@ await run('node-redis', {
     await r.sAdd('nr:s', ['m', 'n']);
     assert.deepEqual([...(await r.sMembers('nr:s'))].sort(), ['m', 'n']);
   },
-  async 'transactions that watch'() {
+  async 'transactions with WATCH'() {
     await r.set('nr:n', '1');
     const watcher = await connect();
     await watcher.watch('nr:n');
@@ -37,7 +37,7 @@ await run('node-redis', {
     assert.deepEqual(got.sort(), ['a', 'a', 'b']);
     listener.destroy();
   },
-  async 'a cache that is told of changes'() {
+  async 'a cache that receives invalidations'() {
     const cached = await connect({ RESP: 3, clientSideCache: { ttl: 0, maxEntries: 100, evictPolicy: 'LRU' } });
     await r.set('nr:cached', 'old');
     assert.equal(await cached.get('nr:cached'), 'old');

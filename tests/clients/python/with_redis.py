@@ -185,7 +185,7 @@ def cached_reads_are_invalidated():
         time.sleep(0.01)
 
 
-def users_may_do_what_they_may():
+def users_may_do_only_what_their_rules_allow():
     r = client()
     r.acl_setuser("py", enabled=True, passwords=["+secret"], keys=["py:*"], categories=["+@read"], commands=["+set"], reset=True)
     mine = client(username="py", password="secret")
@@ -197,7 +197,7 @@ def users_may_do_what_they_may():
     assert r.acl_deluser("py") == 1
 
 
-def what_a_server_says_of_itself():
+def the_server_describes_itself():
     r = client()
     info = r.info()
     assert info["redis_mode"] == "standalone" and info["connected_clients"] >= 1
@@ -222,7 +222,7 @@ run(
         blocking_calls,
         keyspace_notifications,
         cached_reads_are_invalidated,
-        users_may_do_what_they_may,
-        what_a_server_says_of_itself,
+        users_may_do_only_what_their_rules_allow,
+        the_server_describes_itself,
     ],
 )

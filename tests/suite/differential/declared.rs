@@ -15,7 +15,7 @@ use crate::harness::{Raw, Value};
 pub(crate) struct Declared {
     /// Its name; for a subcommand, the container's name and its own.
     pub words: Vec<String>,
-    /// The type of its keys, or [`ANY_FAMILY`], [`LEX`], [`SESSION`].
+    /// The type of the command's keys, or [`ANY_FAMILY`], [`LEX`], [`SESSION`].
     pub family: &'static str,
     /// Its arguments.
     pub syntax: Vec<Arg>,

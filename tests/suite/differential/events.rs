@@ -110,15 +110,15 @@ fn compare(paths: Vec<PathBuf>, least: usize) {
         }
     }
     assert!(differences.is_empty(), "{} calls differ:\n{}", differences.len(), differences.join("\n"));
-    assert!(told_of >= least, "only {told_of} calls have told anything");
+    assert!(told_of >= least, "only {told_of} calls sent any event");
 }
 
 #[test]
-fn every_call_tells_what_redis_tells() {
+fn every_call_sends_the_messages_of_redis() {
     compare(vec![suite_folder().join("differential/events.txt")], 220);
 }
 
 #[test]
-fn the_corpus_tells_what_redis_tells() {
+fn the_corpus_sends_the_messages_of_redis() {
     compare(corpus_files(), 600);
 }

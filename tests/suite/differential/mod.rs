@@ -122,7 +122,7 @@ fn random_sequences_of_the_corpus(version: Version) {
 
 /// With 7.0 alone: FUNCTION FLUSH makes 8.0.6 crash after some of these.
 #[test]
-fn random_libraries_of_functions() {
+fn random_libraries_behave_as_on_redis() {
     if REDIS_SERVER.is_missing() {
         return;
     }
@@ -137,7 +137,7 @@ fn random_calls_from_the_declarations(version: Version) {
 
 /// Messages to other clients: with 8.0 alone, since this server's events are those of 8.0.
 #[test]
-fn random_calls_are_told_as_redis_tells_them() {
+fn random_calls_send_the_messages_of_redis() {
     if REDIS_SERVER_8.is_missing() {
         return;
     }

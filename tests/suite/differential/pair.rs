@@ -21,7 +21,7 @@ pub(super) struct Pair {
     broken: bool,
     /// Whether a sequence has changed parameters, which must be restored for the next one.
     configured: bool,
-    /// Whether there are listeners, and the listeners of ours and of theirs.
+    /// Whether there are listeners, and the listeners of this server and of the oracle.
     is_heard: bool,
     listeners: Option<[Listeners; 2]>,
 }

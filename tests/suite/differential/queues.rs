@@ -22,7 +22,7 @@ fn scripts_of_libraries_in_order(version: Version) {
     for resp3 in [false, true] {
         match judge(&mut Pair::start(version), &thrice, resp3) {
             Verdict::Same => {}
-            Verdict::Race(told) => panic!("once only: {told}"),
+            Verdict::Race(told) => panic!("the difference does not repeat: {told}"),
             Verdict::Differs { report, .. } => panic!("{report}"),
         }
     }
@@ -48,7 +48,7 @@ fn calls() -> Vec<Args> {
             let call = parse(&script, line).unwrap_or_else(|| panic!("{}: not a call: {line}", path.display()));
             calls.push(call);
         }
-        assert!(calls.len() > before, "{} says nothing of how it is called", path.display());
+        assert!(calls.len() > before, "{} has no line that says how to call it", path.display());
     }
     calls
 }

@@ -21,7 +21,7 @@ pub(super) enum Rule {
     Clock(u64),
     /// Strings that are equal as doubles.
     Doubles,
-    /// As doubles, of which Redis before 7.2 wrote only 17 decimals. Places with equal distances may come in any order.
+    /// Doubles that Redis before 7.2 wrote with 17 decimals only. Places with equal distances may come in any order.
     Coordinates,
     /// A scan's cursor and elements: equal elements once both are complete.
     Scan,

@@ -12,7 +12,7 @@ pub(crate) type Args = Vec<Vec<u8>>;
 pub(crate) struct Step {
     /// The name of the connection that sends the command.
     pub connection: String,
-    /// The action of the line.
+    /// The action that the line requests.
     pub action: Action,
     /// Left out over RESP3.
     pub resp2_only: bool,

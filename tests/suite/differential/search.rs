@@ -172,7 +172,7 @@ pub(crate) fn env_number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn shrinks_to_what_matters() {
+fn shrinks_to_the_relevant_steps() {
     let least = shrink((0..1000).collect(), |part: &[i32]| part.contains(&17) && part.contains(&800));
     assert_eq!(least, [17, 800]);
 }

@@ -31,7 +31,7 @@ type Step = (usize, Vec<Args>);
 
 /// With 8.0 alone: 7.0 serves a client with several keys from the key that arrived first, not from the first one named.
 #[test]
-fn clients_that_wait_for_each_other() {
+fn waiting_clients_behave_as_on_redis() {
     if REDIS_SERVER_8.is_missing() {
         return;
     }
@@ -55,9 +55,9 @@ fn clients_that_wait_for_each_other() {
             }
         }
     }
-    eprintln!("clients that wait: {calls} calls, seeds from {first}, {served} answers to who had waited");
+    eprintln!("clients that wait: {calls} calls, seeds from {first}, {served} replies to clients that had waited");
     assert!(reports.is_empty(), "{} sequences differ:\n{}", reports.len(), reports.join("\n\n"));
-    assert!(served as u64 >= rounds, "only {served} answers to who had waited");
+    assert!(served as u64 >= rounds, "only {served} replies to clients that had waited");
 }
 
 fn sequence(dice: &mut Dice) -> Vec<Step> {

@@ -477,7 +477,7 @@ impl World {
         Ok(())
     }
 
-    /// A client gives up one of its tickets, or an unknown one.
+    /// A client cancels one of its tickets, or an unknown one.
     fn give_up(&mut self, client: usize, dice: &mut Dice) -> Result<(), String> {
         let own = self.model.queue.iter().find(|ask| ask.client == client).and_then(|ask| ask.ticket);
         let ticket = own.unwrap_or(self.last_ticket + 1 + dice.below(3) as i64);
@@ -687,11 +687,11 @@ fn histories(family: Family) {
 }
 
 #[test]
-fn gates_are_as_a_model_says() {
+fn gates_behave_like_the_model() {
     histories(Family::Gate);
 }
 
 #[test]
-fn locks_are_as_a_model_says() {
+fn locks_behave_like_the_model() {
     histories(Family::Lock);
 }

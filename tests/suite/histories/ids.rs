@@ -75,7 +75,7 @@ fn read(reply: &[u8]) -> Result<[i64; 4], String> {
 }
 
 #[test]
-fn ids_are_as_a_model_says() {
+fn ids_behave_like_the_model() {
     run("IDs", 100, ["kills", "IDs ahead of the clock", "calls that were taken back"], |seed| {
         let (mut ahead, mut taken_back) = (0, 0);
         let dice = &mut Dice(seed);

@@ -7,7 +7,7 @@
 //!
 //! `SUITE_ROUNDS` sets the number of histories of each family, `SUITE_SEED` the first one, `SUITE_THREADS` how many run
 //! at a time instead of one. Locks, gates and IDs are here; the histories of other families are beside their other
-//! tests. All have names that end in `as_a_model_says`.
+//! tests. All have names that end in `like_the_model`.
 
 mod holding;
 mod ids;

@@ -15,9 +15,9 @@ use tidegate::value::stream::{Entry, Group, Pending, Policy, Stream, StreamId};
 /// The detail of a value's description.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// All of its state.
+    /// All of the value's state.
     Everything,
-    /// Its client-visible state.
+    /// Only the state that clients can see.
     Seen,
 }
 

@@ -120,7 +120,7 @@ impl Locker {
         let mut all = self.all.lock().unwrap();
         all.tokens.note(token, floor);
         let before = all.inside.replace(self.name.clone());
-        assert_eq!(before, None, "{} is inside as well", self.name);
+        assert_eq!(before, None, "{} holds the lock as well", self.name);
         all.sent += 1;
         self.writes += 1;
         self.at = At::Inside { token };
@@ -293,7 +293,7 @@ impl Taker {
             all.taken.insert(request, self.units);
             assert!(all.taken.values().sum::<i64>() <= UNITS, "{:?}", all.taken);
         } else {
-            assert_eq!(number(&fields["repeated"]), 0, "what was granted is never refused: {fields:?}");
+            assert_eq!(number(&fields["repeated"]), 0, "a granted request is never refused: {fields:?}");
         }
         drop(all);
         match is_granted {
@@ -317,7 +317,7 @@ impl Taker {
             assert!(refunded.clone().all(|units| units == self.units), "{:?}", refunded.collect::<Vec<_>>());
         }
         let (is_taken_twice, _) = outcome(link.ask(&refund)?);
-        assert!(!is_taken_twice, "{request} was given back, and is there");
+        assert!(!is_taken_twice, "{request} was given back twice");
         self.all.lock().unwrap().perhaps.remove(&request);
         self.begin_next();
         Some(())
@@ -347,7 +347,8 @@ impl Writer for Taker {
             let asks = ["LIMIT.TAKE", "DRYRUN", "RULES", "1", key, kind, &max, LEASE_MS];
             let (_, fields) = outcome(link.see(&asks));
             let rule = items(items(fields["rules"].clone()).remove(0));
-            let remaining = rule.iter().position(|word| *word == Value::bulk("remaining")).expect("it is told");
+            let remaining =
+                rule.iter().position(|word| *word == Value::bulk("remaining")).expect("a field of the reply");
             let used = UNITS - number(&rule[remaining + 1]);
             let wanted = known..=(known + perhaps).min(UNITS);
             assert!(wanted.contains(&used), "{key}: {used} units, not {wanted:?}");
@@ -380,7 +381,7 @@ impl Writer for Racer {
         let order = number(&link.ask(&["ONCE", &id, "PXAT", &far_ms, "EVAL", ORDER, "0", &n])?);
         let mut all = self.all.lock().unwrap();
         let known = *all.known.entry(self.next).or_insert(order);
-        assert_eq!(order, known, "request {} is answered the same to all", self.next);
+        assert_eq!(order, known, "all clients get one reply to request {}", self.next);
         self.next += 1;
         Some(())
     }
@@ -463,11 +464,11 @@ fn writers(_: End, seed: u64) -> Vec<Box<dyn Writer>> {
 }
 
 #[test]
-fn coordination_outlives_kill_9() {
+fn coordination_survives_kill_9() {
     outlive(End::Kill, KILLS, writers);
 }
 
 #[test]
-fn coordination_outlives_a_loss_of_power() {
+fn coordination_survives_a_loss_of_power() {
     outlive(End::PowerLoss, POWER_LOSSES, writers);
 }

@@ -54,13 +54,13 @@ fn programs(seed: u64) -> Vec<String> {
 }
 
 #[test]
-fn programs_mean_what_they_mean_on_redis() {
+fn programs_mean_the_same_as_on_redis() {
     if REDIS_SERVER_8.is_missing() {
         return;
     }
     // A table that holds itself becomes a reply of thousands of levels, which is decoded and compared by recursion.
     let search = std::thread::Builder::new().stack_size(DEEP_STACK_BYTES).spawn(search);
-    search.expect("a thread").join().expect("the search has told why it failed");
+    search.expect("a thread").join().expect("the search has printed why it failed");
 }
 
 fn search() {
@@ -143,7 +143,7 @@ fn kind_of(answer: &str) -> String {
 /// LINT reads exactly the texts that the server compiles: it refuses a text if and only if SCRIPT LOAD does, and at the
 /// same line.
 #[test]
-fn one_reader() {
+fn load_and_lint_find_errors_in_the_same_line() {
     let (_server, mut raw) = Server::with_client(Program::Tidegate);
     let mut faults = Vec::new();
     for (number, text) in seeds(2).flat_map(programs).enumerate() {
@@ -176,7 +176,7 @@ fn line_of_error(reply: &Value) -> Option<(u32, String)> {
 
 /// The order of a table depends on its insertions, not on the server or on earlier scripts.
 #[test]
-fn tables_iterate_alike_whatever_ran_before() {
+fn tables_iterate_in_the_same_order_whatever_ran_before() {
     let (mut fresh, mut worn, mut crowded) = (here(), here(), here());
     for text in programs(4).iter().take(200) {
         worn.ask(&[(How::Plainly, text.clone())]);
@@ -220,7 +220,7 @@ fn eval(raw: &mut Raw, text: &str) -> Value {
 
 /// The smallest inputs on which Redis' Lua differs from LuaJIT and from later Luas, with Redis' answers.
 #[test]
-fn every_kind_of_difference_is_gone() {
+fn known_differences_of_luajit_are_hidden() {
     let (_server, mut raw) = Server::with_client(Program::Tidegate);
     for (text, wanted) in VALUES {
         let wanted = match wanted.parse::<i64>() {
@@ -241,7 +241,7 @@ fn every_kind_of_difference_is_gone() {
     );
     for (text, wanted) in FAILURES {
         let reply = eval(&mut raw, text);
-        let Value::Error(error) = &reply else { panic!("{text} fails, and does not answer {reply:?}") };
+        let Value::Error(error) = &reply else { panic!("{text} must fail, but returned {reply:?}") };
         let error = String::from_utf8_lossy(error);
         assert!(error.starts_with(&format!("ERR user_script:1: {wanted} script: ")), "{text}: {error}");
     }
@@ -267,7 +267,7 @@ const VALUES: &[(&str, &str)] = &[
     ("local function f(...) return arg.n end return f(1,nil,3)", "3"),
     ("local function f(...) return #arg end return f(1,2)", "2"),
     ("local arg = 5 return (function(...) local n = select('#', ...) return tostring(arg) end)(1)", "nil"),
-    // An unknown escape stands for its character.
+    // An unknown escape means its character.
     (r"return '\.'", "."),
     (r"return '\q\%\e'", "q%e"),
     (r#"return "\x23""#, "x23"),

@@ -1150,7 +1150,7 @@ impl<'a> Writer<'a> {
 }
 
 #[test]
-fn tokens_make_the_text_again() {
+fn tokens_reproduce_the_text() {
     for seed in 0..20 {
         let program = program(&mut Dice(seed));
         assert_eq!(tokens(&program).concat(), program);

@@ -273,7 +273,7 @@ impl Sides {
 }
 
 #[test]
-fn knows_what_may_differ() {
+fn differences_that_are_allowed_are_recognised() {
     let is_allowed = |ours, theirs, program| {
         let answers = Answers { ours, theirs, program };
         ALLOWED.iter().any(|(_, holds)| holds(&answers))

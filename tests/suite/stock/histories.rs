@@ -164,7 +164,7 @@ fn history(seed: u64, log: &mut Log, bench: &mut Bench) -> Result<(), String> {
 }
 
 #[test]
-fn stocks_are_as_a_model_says() {
+fn stocks_behave_like_the_model() {
     run("stocks", 100, ["kills"], |seed| {
         let mut bench = Bench::new(1);
         let mut log = Log::of(&mut bench, Told::Everything);

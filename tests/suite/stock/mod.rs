@@ -16,9 +16,9 @@ use crate::in_process::{Bench, START_MS, words};
 /// The reply to an order without a hold.
 const NOT_HELD: &str = "0 reason not-held";
 
-/// Whatever calls a client repeats, units are sold once or given back once.
+/// Units are sold or given back once, however often a client repeats its calls.
 #[test]
-fn retries_change_nothing() {
+fn retried_calls_change_nothing() {
     let mut bench = Bench::new(1);
     let mut run = |line: &str| call(&mut bench, 0, line);
     assert_eq!(run("STOCK.SET s 10"), "1 available 10 held 0 sold 0 total 10");
@@ -44,7 +44,7 @@ fn retries_change_nothing() {
 
 /// Exactly one caller is named to refill, until the refill comes or its time is over.
 #[test]
-fn one_caller_is_named_to_refill() {
+fn one_caller_is_asked_to_refill() {
     let mut bench = Bench::new(1);
     let refill_ms = |bench: &mut Bench, line: &str| {
         let reply = call(bench, 0, line);
@@ -55,9 +55,9 @@ fn one_caller_is_named_to_refill() {
     assert_eq!(refill_ms(&mut bench, "STOCK.RESERVE s b PX 60000"), 2000);
     bench.pass(500);
     assert_eq!(refill_ms(&mut bench, "STOCK.RESERVE s c PX 60000"), 0);
-    assert_eq!(refill_ms(&mut bench, "STOCK.RESERVE s b PX 60000"), 1500, "a retry is told the same");
+    assert_eq!(refill_ms(&mut bench, "STOCK.RESERVE s b PX 60000"), 1500, "a retry gets the same reply");
     bench.pass(1500);
-    // It did not refill. A refused caller may be named as well as a granted one.
+    // The named caller did not refill. A refused caller may be named as well as a granted one.
     assert_eq!(refill_ms(&mut bench, "STOCK.RESERVE s d UNITS 9 PX 60000"), 2000);
     assert!(call(&mut bench, 0, "STOCK.INFO s").contains("low 3 refiller d refill-ms 2000"));
     assert_eq!(call(&mut bench, 0, "STOCK.ADD s r1 1"), "1 added 1 available 3 total 6");
@@ -70,7 +70,7 @@ fn one_caller_is_named_to_refill() {
 
 /// A stock that takes the place of a plain counter goes on selling from the count that scripts left.
 #[test]
-fn a_stock_takes_over_a_counter() {
+fn a_stock_can_take_over_a_counter() {
     let mut bench = Bench::new(1);
     let mut run = |line: &str| call(&mut bench, 0, line);
     assert_eq!(run("STOCK.RESERVE s a PX 1000"), "0 reason no-stock");
@@ -95,7 +95,7 @@ fn a_stock_takes_over_a_counter() {
 
 /// A call whose end can't be written to the stream gets an error, and changes nothing.
 #[test]
-fn ends_are_told_in_the_stream() {
+fn ends_of_holds_are_written_to_the_stream() {
     let mut bench = Bench::new(2);
     let refused = "-ERR the stream of this stock";
     call(&mut bench, 0, "STOCK.SET s 10 STREAM told");
@@ -132,7 +132,7 @@ fn ends_are_told_in_the_stream() {
 
 /// DUMP, RESTORE and RENAME carry all of it, COPY only units without a hold; commands of another kind refuse it.
 #[test]
-fn stocks_are_values_like_others() {
+fn stocks_work_with_commands_for_any_value() {
     let mut bench = Bench::new(1);
     call(&mut bench, 0, "STOCK.SET s 10 LOW 2 500 STREAM told PERIOD 900");
     for order in ["a", "b", "c"] {
@@ -207,7 +207,7 @@ fn trade(mut c: redis::Connection, client: &str, seed: u64, sold: &Sold, steps: 
 /// 32 clients trade while the server is killed. Afterwards every unit is available, held or sold; units acknowledged as
 /// sold are sold; and each order in the stream has ended once.
 #[test]
-fn no_unit_is_lost_or_doubled_by_a_crash() {
+fn no_unit_is_lost_or_duplicated_by_a_crash() {
     const CLIENTS: usize = 32;
     const TOTAL: i64 = 1_000_000;
     let dir = tempfile::tempdir().expect("a folder");
@@ -272,7 +272,7 @@ fn no_unit_is_lost_or_doubled_by_a_crash() {
 
 /// A user needs rights to the stream's key to name it, and none to sell. COMMAND GETKEYS lists it, too.
 #[test]
-fn a_user_needs_the_stream_to_name_it() {
+fn a_user_needs_rights_to_the_stream_that_it_names() {
     let mut bench = Bench::new(2);
     call(&mut bench, 0, "ACL SETUSER u on nopass ~own:* +@coordination");
     call(&mut bench, 1, "AUTH u x");

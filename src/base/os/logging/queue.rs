@@ -127,7 +127,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn entries_beyond_the_room_are_counted() {
+    fn entries_that_do_not_fit_are_counted() {
         let queue = Queue::new(2 * (ENTRY_BYTES + 10));
         assert!(queue.push('a', 10) && queue.push('b', 10));
         assert!(!queue.push('c', 0) && !queue.push('d', 1_000));

@@ -236,7 +236,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn windows_of_the_calendar_end_where_people_expect_it() {
+    fn calendar_windows_end_where_people_expect() {
         // 2026-11-24 is a Tuesday.
         let now_ms = 1_795_534_711_000;
         assert_eq!(utc(now_ms), "2026-11-24T15:38:31Z");
@@ -289,7 +289,7 @@ mod tests {
         }
 
         #[test]
-        fn no_time_is_too_far(now_ms: i64, offset_minutes in -1_439..1_440i64) {
+        fn no_time_is_out_of_range(now_ms: i64, offset_minutes in -1_439..1_440i64) {
             for unit in [Unit::Hour, Unit::Day, Unit::Week, Unit::Month] {
                 unit.end_ms(now_ms, offset_minutes);
             }

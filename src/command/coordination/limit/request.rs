@@ -153,7 +153,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn requests_are_read_as_written(
             at_ms: i64, units in 1..1_000i64,
             rules in proptest::collection::btree_map(proptest::collection::vec(any::<u8>(), 0..9), mark(), 1..9),
             cut in 0..64usize
@@ -169,7 +169,7 @@ mod tests {
         }
 
         #[test]
-        fn anything_may_be_there(text in "(take)?( [-bcsep0-9]{1,3}){0,12}") {
+        fn any_stored_bytes_are_handled(text in "(take)?( [-bcsep0-9]{1,3}){0,12}") {
             Request::read(text.as_bytes());
         }
     }

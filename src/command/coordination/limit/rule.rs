@@ -303,7 +303,7 @@ mod tests {
         /// Access control depends on this: a call that runs although its keys were not found would reach keys that its
         /// user may not use.
         #[test]
-        fn the_keys_of_what_is_understood_are_found(
+        fn the_keys_of_every_valid_call_are_found(
             options in proptest::collection::vec(word(), 0..5), count in 1..4usize,
             rules in proptest::collection::vec(rule(), 1..4), more in proptest::collection::vec(word(), 0..2)
         ) {

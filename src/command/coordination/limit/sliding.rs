@@ -122,7 +122,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_is_stored_it_answers(
+        fn any_stored_state_gets_a_reply(
             start_ms: i64, before in 0..=i64::MAX, count in 0..=i64::MAX, max in 1..=i64::MAX,
             window_ms in 1..1i64 << 40, now_ms in 0..1i64 << 50
         ) {

@@ -60,7 +60,7 @@ fn a_value_that_is_replaced_again_and_again_does_not_start_over() {
                 Ok(())
             });
             slices += 1;
-            assert!(slices < 4, "it ends");
+            assert!(slices < 4, "the walk does not end");
         }
         assert_eq!((pair.begun, pair.completed), (1, 0), "way {how}");
     }
@@ -83,7 +83,7 @@ fn values_that_start_over_again_and_again_make_slices_grow() {
     let (mut starts, mut slices) = (0, 0);
     while !pair.slice(1) {
         slices += 1;
-        assert!(slices < 2_000, "it ends");
+        assert!(slices < 2_000, "the walk does not end");
         if let Some(key) = pair.key_under_way()
             && *key != keys[2]
         {
@@ -116,7 +116,7 @@ fn values_that_start_over_during_the_walk_are_put_off() {
 
 /// When a value that is being copied leaves its key, the reader's old key of that name is removed.
 #[test]
-fn what_a_renamed_value_leaves_is_copied_again() {
+fn the_remainder_of_a_renamed_value_is_copied_again() {
     for to in 0..3 {
         let mut pair = Pair::new(1);
         let keys = keys_in_order(3);
@@ -174,7 +174,7 @@ fn a_value_may_be_copied_ahead_of_the_walk() {
 
 /// No change inside a list makes its copy start over.
 #[test]
-fn a_list_is_copied_once_whatever_is_changed_in_it() {
+fn a_list_is_copied_once_however_it_changes() {
     let mut in_parts = 0;
     for seed in 0..300 {
         let mut pair = Pair::new(seed);
@@ -192,7 +192,7 @@ fn a_list_is_copied_once_whatever_is_changed_in_it() {
         let mut slices = 0;
         while !pair.slice(1) {
             slices += 1;
-            assert!(slices < 1_000, "it ends");
+            assert!(slices < 1_000, "the walk does not end");
             let changes = pair.below(8);
             pair.unit(|pair| {
                 for _ in 0..changes {
@@ -215,7 +215,7 @@ fn a_list_is_copied_once_whatever_is_changed_in_it() {
                 Ok(())
             });
         }
-        assert!(pair.begun <= 1, "seed {seed}: it was begun {} times", pair.begun);
+        assert!(pair.begun <= 1, "seed {seed}: the value was begun {} times", pair.begun);
         assert_eq!(pair.begun, pair.completed);
         in_parts += pair.completed;
     }
@@ -224,7 +224,7 @@ fn a_list_is_copied_once_whatever_is_changed_in_it() {
 
 /// Nor does the removal of everything not copied yet, followed by new elements.
 #[test]
-fn the_rest_of_a_list_may_go() {
+fn the_uncopied_rest_of_a_list_may_be_removed() {
     for turns in 0..12 {
         let mut pair = Pair::new(1);
         (0..41u8).for_each(|number| {
@@ -248,7 +248,7 @@ fn the_rest_of_a_list_may_go() {
 
 /// Of a group's pending entries, only copied ones are followed, since the reader lacks the others.
 #[test]
-fn what_is_pending_and_not_copied_is_not_followed() {
+fn changes_to_uncopied_pending_entries_are_not_followed() {
     let id = |ms| StreamId { ms, seq: 0 };
     let mut pair = Pair::new(1);
     pair.unit(|pair| {
@@ -320,7 +320,7 @@ fn keys_that_are_copied_again_do_not_keep_the_walk_waiting() {
             Ok(())
         });
         slices += 1;
-        assert!(slices < 1_000, "it ends");
+        assert!(slices < 1_000, "the walk does not end");
     }
 }
 
@@ -344,7 +344,7 @@ fn keys_that_are_copied_onto_each_other_make_slices_grow() {
             Ok(())
         });
         slices += 1;
-        assert!(slices < 4 * SNAPSHOT_AGAIN_MAX, "it ends");
+        assert!(slices < 4 * SNAPSHOT_AGAIN_MAX, "the walk does not end");
     }
     let copied_again = pair.snapshot.as_ref().map_or(0, |snapshot| snapshot.copied_again);
     assert!(copied_again > SNAPSHOT_AGAIN_MAX, "{copied_again} keys");
@@ -367,7 +367,7 @@ fn keys_that_are_added_are_caught_up_with() {
     pair.begin();
     while !pair.slice(100) {
         // About ten times as many as a slice copies.
-        assert!(add(&mut pair, 15) < 10_000, "it ends");
+        assert!(add(&mut pair, 15) < 10_000, "the walk does not end");
     }
 }
 
@@ -395,14 +395,14 @@ fn a_window_that_moves_is_caught_up_with() {
     while !pair.slice(100) {
         append(&mut pair, 50);
         slices += 1;
-        assert!(slices < 100, "it ends");
+        assert!(slices < 100, "the walk does not end");
     }
     assert_eq!(pair.completed, 1);
 }
 
 /// A value that a followed unit brings in parts is copied again, since its parts are not in the stream.
 #[test]
-fn parts_in_a_unit_are_not_taken_for_those_of_the_snapshot() {
+fn parts_in_a_unit_are_not_confused_with_those_of_the_snapshot() {
     let mut pair = Pair::new(1);
     pair.unit(|pair| {
         KEYS.iter().for_each(|key| _ = pair.ks.put(0, key, &[b'x'; 5_000]));

@@ -160,12 +160,12 @@ fn a_listener_that_is_closed_reads_nothing_out_of_order() {
     let session = bench.engine.server.clients.sessions.get_mut(bench.clients[0]).expect("it is open");
     session.sent(10);
     bench.feed(0, &[&[b"PING"], &[b"SUBSCRIBE", b"c"], &[b"PUBLISH", b"c", b"x"], &[b"PING"]]);
-    assert!(bench.is_killed(0), "a message was more than it may leave unread");
-    assert_eq!(bench.sent(0).as_deref(), Some(""), "the rest of what it was being sent is gone, so nothing may follow");
+    assert!(bench.is_killed(0), "a message exceeded the limit of unread output");
+    assert_eq!(bench.sent(0).as_deref(), Some(""), "earlier output was dropped, so nothing may follow");
 }
 
 #[test]
-fn who_is_held_is_woken_though_the_log_got_further_by_itself() {
+fn held_clients_are_woken_even_if_the_journal_advanced_by_itself() {
     let mut bench = Bench::new();
     bench.fill_disk();
     bench.feed(0, &[&[b"SET", b"k", &LARGE]]);
@@ -206,7 +206,7 @@ fn a_full_disk_refuses_changes_until_there_is_space() {
     bench.disk.set_capacity(None);
     while bench.log().do_chore() {}
     bench.engine.tick();
-    assert_eq!(bench.sent(0).as_deref(), Some("+OK\\r\\n"), "all is on disk");
+    assert_eq!(bench.sent(0).as_deref(), Some("+OK\\r\\n"), "the change is on disk");
     // No command touches a key for WAITAOF.
     bench.clock.advance_ms(1_000);
     bench.engine.time_out_waits();
@@ -228,7 +228,7 @@ fn replies_of_the_pipeline_that_meets_the_failure_never_leave() {
 }
 
 #[test]
-fn what_the_log_has_lost_is_shown_to_nobody() {
+fn changes_that_the_journal_lost_are_never_shown() {
     let mut bench = Bench::new();
     assert_eq!(bench.line(1, "SET a old").as_deref(), Some("+OK\\r\\n"));
     assert_eq!(bench.line(1, "MULTI").as_deref(), Some("+OK\\r\\n"));
@@ -249,11 +249,11 @@ fn what_the_log_has_lost_is_shown_to_nobody() {
         assert!(sent.contains("MISCONF Errors writing to the AOF file") && !sent.contains("$3"), "{words:?}: {sent}");
     }
     assert_eq!(told(&mut bench, &[b"ECHO", b"hello"]), "$5\\r\\nhello\\r\\n");
-    assert!(told(&mut bench, &[b"PING"]).starts_with("-MISCONF"), "a health check learns of it");
+    assert!(told(&mut bench, &[b"PING"]).starts_with("-MISCONF"), "PING reports the failed write");
 }
 
 #[test]
-fn time_changes_nothing_that_the_log_does_not_take() {
+fn time_changes_nothing_that_the_journal_cannot_record() {
     let mut bench = Bench::new();
     for line in ["XADD s 1-1 f v", "XGROUP CREATE s g 0", "XREADGROUP GROUP g c1 STREAMS s >"] {
         assert!(bench.line(1, line).is_some_and(|sent| !sent.starts_with('-')), "{line}");
@@ -305,7 +305,7 @@ fn messages_stay_delayed_while_the_log_takes_no_changes() {
 /// A client waiting for a lock keeps waiting until there is space, whichever clients look at the lock, hang up or time
 /// out in the meantime.
 #[test]
-fn who_waits_for_a_lock_is_not_refused_while_the_disk_is_full() {
+fn a_waiter_for_a_lock_is_not_refused_while_the_disk_is_full() {
     let mut bench = Bench::new();
     assert!(bench.line(0, "LOCK.ACQUIRE l first PX 500").is_some_and(|sent| sent.contains("token")));
     assert_eq!(bench.line(1, "LOCK.ACQUIRE l next PX 60000 BLOCK 0").as_deref(), Some(""));
@@ -318,7 +318,7 @@ fn who_waits_for_a_lock_is_not_refused_while_the_disk_is_full() {
     bench.line(2, "LOCK.INFO l");
     bench.line(2, "WHO l");
     bench.engine.time_out_waits();
-    assert_eq!(bench.sent(1).as_deref(), Some(""), "it waits on");
+    assert_eq!(bench.sent(1).as_deref(), Some(""), "the call waits on");
     bench.disk.set_capacity(None);
     for _ in 0..3 {
         while bench.log().do_chore() {}
@@ -327,7 +327,7 @@ fn who_waits_for_a_lock_is_not_refused_while_the_disk_is_full() {
         bench.engine.time_out_waits();
     }
     bench.engine.server.commit_units();
-    assert!(bench.sent(1).is_some_and(|sent| sent.contains("token")), "it is its turn");
+    assert!(bench.sent(1).is_some_and(|sent| sent.contains("token")), "the waiter gets the lock");
 }
 
 #[test]
@@ -394,7 +394,7 @@ fn effects_longer_than_their_command_are_refused_before_they_change_anything() {
         bench.feed(0, &[&[b"XREADGROUP", b"GROUP", &part, b"c", b"COUNT", b"1", b"STREAMS", b"held", b">"]]);
     }
     let sent = bench.sent(0).expect("there is space");
-    assert!(!sent.contains("ERR"), "all of it fits, one by one");
+    assert!(!sent.contains("ERR"), "all members fit, one by one");
     let ids: [&[u8]; 6] = [b"4", b"1-1", b"2-1", b"3-1", b"4-1", b"5-1"];
     let payload = packed_string(crate::base::limits::UNIT_MAX_BYTES);
     let numbered = |words: &[&'static [u8]]| [words, &ids[..5]].concat();
@@ -452,7 +452,7 @@ fn effects_longer_than_their_command_are_refused_before_they_change_anything() {
 
 /// The shorter the members, the larger the share of SPOP's unit that is not members.
 #[test]
-fn as_many_members_are_taken_as_the_log_takes() {
+fn spop_takes_only_as_many_members_as_a_unit_can_hold() {
     let mut bench = Bench::new();
     let unit_bytes = crate::base::limits::UNIT_MAX_BYTES;
     let (key, removal) = ("set", "CLmemberCE".len());
@@ -479,7 +479,7 @@ fn as_many_members_are_taken_as_the_log_takes() {
 }
 
 #[test]
-fn what_was_kept_comes_back_under_lower_limits() {
+fn recorded_data_is_restored_even_under_lower_limits() {
     let disk = SimDisk::new(1);
     let clock = Clock::manual(1_000_000);
     let library = b"#!lua name=l\n\
@@ -514,7 +514,7 @@ fn what_was_kept_comes_back_under_lower_limits() {
 }
 
 #[test]
-fn a_snapshot_that_ends_late_takes_nothing_back() {
+fn a_snapshot_that_ends_late_loses_no_changes() {
     let (disk, clock) = (SimDisk::new(1), Clock::manual(1_000_000));
     let recovered = || {
         let mut engine = engine(Config::default(), clock.clone());
@@ -586,7 +586,7 @@ impl RawSockets for Onlooker {
 }
 
 #[test]
-fn nobody_hears_of_a_transaction_that_the_log_does_not_have_yet() {
+fn transactions_are_not_shown_before_the_journal_has_them() {
     let mut bench = Bench::new();
     assert!(bench.line(1, "SUBSCRIBE news").is_some());
     bench.engine.server.config.enable_debug_command = AllowFrom::Yes;
@@ -635,7 +635,7 @@ impl RawSockets for Narrow {
 }
 
 #[test]
-fn large_values_are_sent_where_they_lie_unless_something_has_to_wait() {
+fn large_values_are_sent_without_copying_unless_output_must_wait() {
     const GET: &[&[u8]] = &[b"GET", b"large"];
     const PING: &[&[u8]] = &[b"PING"];
     let reply = [format!("${}\r\n", LARGE.len()).as_bytes(), &LARGE, b"\r\n"].concat();
@@ -711,7 +711,7 @@ impl RawSockets for Inquirer {
 }
 
 #[test]
-fn nobody_hears_of_libraries_that_the_log_does_not_have_yet_while_a_script_is_busy() {
+fn during_a_busy_script_libraries_are_not_shown_before_the_journal_has_them() {
     let library: &[u8] = b"#!lua name=l\nredis.register_function('f', function() end)";
     for (question, load, waits) in [
         (&b"FUNCTION STATS\r\n"[..], &[&b"FUNCTION"[..], b"LOAD", library][..], true),
@@ -738,7 +738,7 @@ fn nobody_hears_of_libraries_that_the_log_does_not_have_yet_while_a_script_is_bu
 
 /// A lease granted while the clock was ten years ahead would last ten years, and a restart would take too long.
 #[test]
-fn a_lease_that_a_wrong_clock_has_made_too_long_is_cut() {
+fn a_lease_made_too_long_by_a_wrong_clock_is_cut() {
     const TEN_YEARS_MS: i64 = 3_653 * 24 * 60 * 60 * 1_000;
     for restarts in [false, true] {
         let mut bench = Bench::new();

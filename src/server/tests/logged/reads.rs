@@ -111,7 +111,7 @@ const CASES: &[Case] = &[
 ];
 
 #[test]
-fn who_reads_what_nobody_changes_is_answered_while_the_disk_works() {
+fn reads_of_unchanged_keys_are_answered_while_the_disk_works() {
     for case @ (before, change, ask, waits) in CASES {
         let mut bench = Bench::slow();
         bench.settled(before);
@@ -140,7 +140,7 @@ fn after_a_crash(bench: Bench) -> Bench {
 
 /// The power fails before the first, the second, the third disk operation that makes a change durable, and so on.
 #[test]
-fn quiet_keys_are_read_at_once_and_what_a_crash_takes_back_was_shown_to_nobody() {
+fn quiet_keys_are_read_at_once_and_lost_changes_were_never_shown() {
     let (mut lost, mut shown) = (0, 0);
     for operation in 0..6 {
         let mut bench = Bench::slow();
@@ -149,7 +149,7 @@ fn quiet_keys_are_read_at_once_and_what_a_crash_takes_back_was_shown_to_nobody()
         bench.ask(2, &["GET written"]);
         for _ in 0..100 {
             bench.ask(1, &["GET quiet"]);
-            assert_eq!(bench.told(1), ("$1\\r\\nv\\r\\n".to_owned(), false), "a reader of it does not wait");
+            assert_eq!(bench.told(1), ("$1\\r\\nv\\r\\n".to_owned(), false), "a reader of the quiet key does not wait");
         }
         assert_eq!([bench.told(0), bench.told(2)], [(); 2].map(|()| (String::new(), true)));
         let crash_at = Some(bench.disk.operations() + operation);
@@ -163,7 +163,7 @@ fn quiet_keys_are_read_at_once_and_what_a_crash_takes_back_was_shown_to_nobody()
             Some("$5\\r\\nafter\\r\\n") => false,
             other => panic!("{other:?}"),
         };
-        assert!(!is_lost || told == [""; 2], "at operation {operation}: {told:?}, and it is lost");
+        assert!(!is_lost || told == [""; 2], "at operation {operation}: {told:?} was shown, but the change is lost");
         lost += u32::from(is_lost);
         shown += u32::from(told == ["+OK\\r\\n", "$5\\r\\nafter\\r\\n"]);
     }
@@ -171,7 +171,7 @@ fn quiet_keys_are_read_at_once_and_what_a_crash_takes_back_was_shown_to_nobody()
 }
 
 #[test]
-fn replies_stay_in_order_and_leave_as_soon_as_they_may() {
+fn replies_stay_in_order_and_leave_as_soon_as_possible() {
     let mut bench = Bench::slow();
     bench.ask(0, &["SET k v"]);
     assert_eq!(bench.told(0), (String::new(), true));
@@ -203,7 +203,7 @@ fn replies_of_a_pipeline_that_waits_anyway_still_wait_for_later_changes() {
 }
 
 #[test]
-fn who_waits_for_the_log_is_woken_when_it_is_there_and_not_before() {
+fn a_waiter_for_the_journal_is_woken_exactly_when_it_is_durable() {
     let mut bench = Bench::slow();
     bench.ask(0, &["SET k v"]);
     assert!(bench.told(0).1);
@@ -229,7 +229,7 @@ fn who_waits_for_the_log_is_woken_when_it_is_there_and_not_before() {
 }
 
 #[test]
-fn a_blocked_client_that_is_woken_waits_for_what_woke_it() {
+fn a_woken_client_waits_for_the_change_that_woke_it() {
     for (waits, wakes) in [
         ("BLPOP l 0", "RPUSH l a"),
         ("BLMOVE l m LEFT LEFT 0", "RPUSH l a"),
@@ -248,7 +248,7 @@ fn a_blocked_client_that_is_woken_waits_for_what_woke_it() {
 }
 
 #[test]
-fn that_there_was_nothing_to_wait_for_is_told_when_it_can_not_be_lost() {
+fn an_empty_reply_waits_until_its_cause_is_durable() {
     let mut bench = Bench::slow();
     bench.settled(&["RPUSH l a"]);
     bench.ask(0, &["LPOP l"]);
@@ -268,7 +268,7 @@ fn that_there_was_nothing_to_wait_for_is_told_when_it_can_not_be_lost() {
 }
 
 #[test]
-fn messages_wait_for_the_change_that_they_tell_of() {
+fn messages_wait_for_the_change_that_they_report() {
     for publishes in [
         &["EVAL redis.call('SET','k','v')redis.call('PUBLISH','news','x') 0"][..],
         &["MULTI", "PUBLISH news x", "SET k v", "EXEC"],
@@ -294,11 +294,11 @@ fn messages_wait_for_the_change_that_they_tell_of() {
     bench.ask(0, &["SET k v"]);
     bench.ask(2, &["PUBLISH news x"]);
     let (sent, is_held) = bench.told(1);
-    assert!(sent.contains("$1\\r\\nx") && !is_held, "of nobody's change: {sent}");
+    assert!(sent.contains("$1\\r\\nx") && !is_held, "a message about no change: {sent}");
 }
 
 #[test]
-fn events_wait_for_the_change_that_they_tell_of() {
+fn events_wait_for_the_change_that_they_report() {
     for changes in [&["SET k v"][..], &["MULTI", "SET k v", "EXEC"], &["EVAL redis.call('SET','k','v') 0"]] {
         let mut bench = Bench::slow();
         bench.settled(&["CONFIG SET notify-keyspace-events KEAm"]);
@@ -323,11 +323,11 @@ fn events_wait_for_the_change_that_they_tell_of() {
     bench.ask(0, &["SET k v"]);
     bench.fail_next_write();
     bench.finish_sync();
-    assert_eq!(bench.told(1), (String::new(), false), "of what is lost nobody hears");
+    assert_eq!(bench.told(1), (String::new(), false), "no message reports a lost change");
 }
 
 #[test]
-fn what_is_told_of_grants_waits_for_them() {
+fn announcements_of_grants_wait_for_the_grants() {
     for look in ["WHO k", "WHY k", "EVENTS 0"] {
         let mut bench = Bench::slow();
         bench.ask(0, &["LOCK.ACQUIRE k a PX 60000"]);
@@ -375,7 +375,7 @@ fn a_pushed_grant_waits_for_the_disk() {
 /// A client's own replies are not a reason to hold a message that another client has published. A message that it
 /// publishes itself waits for them.
 #[test]
-fn a_message_waits_for_what_its_publisher_has_read_in_the_same_pipeline() {
+fn a_message_waits_for_its_publishers_reads_in_the_same_pipeline() {
     let mut bench = Bench::slow();
     let script: &[&[u8]] = &[b"EVAL", b"redis.call('PUBLISH','other',redis.call('EXISTS','k'))", b"0"];
     bench.feed(1, &[script]);
@@ -391,7 +391,7 @@ fn a_message_waits_for_what_its_publisher_has_read_in_the_same_pipeline() {
 }
 
 #[test]
-fn a_transaction_that_a_change_has_undone_says_so_when_that_is_durable() {
+fn an_aborted_transaction_is_reported_when_its_cause_is_durable() {
     let mut bench = Bench::slow();
     bench.ask(1, &["WATCH k", "MULTI", "ECHO hello"]);
     assert!(!bench.told(1).1);
@@ -403,7 +403,7 @@ fn a_transaction_that_a_change_has_undone_says_so_when_that_is_durable() {
 }
 
 #[test]
-fn after_a_failure_what_was_lost_is_refused_and_all_else_is_read() {
+fn after_a_failure_lost_keys_are_refused_and_all_others_are_read() {
     let mut bench = Bench::slow();
     bench.settled(&["SET old v", "SET changed before"]);
     bench.ask(1, &["GET old"]);
@@ -419,7 +419,7 @@ fn after_a_failure_what_was_lost_is_refused_and_all_else_is_read() {
     let mut told = |line: &str| {
         bench.ask(1, &[line]);
         let (sent, is_held) = bench.told(1);
-        assert!(!is_held, "nothing will come of it");
+        assert!(!is_held, "no reply is held for a lost change");
         sent
     };
     for line in [
@@ -449,7 +449,7 @@ fn after_a_failure_what_was_lost_is_refused_and_all_else_is_read() {
 
 /// The client that finds the journal failed is running a pipeline, and is not among the sessions that are notified.
 #[test]
-fn nothing_is_changed_behind_a_failure_in_the_same_pipeline() {
+fn nothing_is_changed_after_a_failure_in_the_same_pipeline() {
     let mut bench = Bench::new();
     bench.settled(&["SET a v"]);
     let long = vec![b'v'; LOG_MERGE_MAX_BYTES / 128];
@@ -461,14 +461,14 @@ fn nothing_is_changed_behind_a_failure_in_the_same_pipeline() {
     let (sent, _) = bench.told(0);
     assert!(
         sent.starts_with("-MISCONF") && sent.matches("\\r\\n").count() == 1,
-        "what follows is admitted anew: {sent}"
+        "later commands are checked again: {sent}"
     );
     bench.ask(2, &["GET a"]);
     assert_eq!(bench.told(2), ("$1\\r\\nv\\r\\n".to_owned(), false));
 }
 
 #[test]
-fn nobody_hears_of_a_transaction_in_which_the_log_turns_out_to_have_failed() {
+fn a_transaction_that_finds_the_journal_failed_is_never_shown() {
     let mut bench = Bench::slow();
     bench.ask(2, &["SUBSCRIBE news"]);
     assert!(!bench.told(2).1);
@@ -480,7 +480,7 @@ fn nobody_hears_of_a_transaction_in_which_the_log_turns_out_to_have_failed() {
 }
 
 #[test]
-fn who_publishes_in_a_transaction_what_tells_of_a_loss_learns_that_nobody_heard_it() {
+fn a_message_about_lost_data_in_a_transaction_reaches_nobody() {
     let mut bench = Bench::slow();
     bench.ask(2, &["SUBSCRIBE news"]);
     assert!(!bench.told(2).1);
@@ -504,7 +504,7 @@ fn who_publishes_in_a_transaction_what_tells_of_a_loss_learns_that_nobody_heard_
 }
 
 #[test]
-fn a_call_that_would_wait_for_what_is_lost_is_answered_once() {
+fn a_call_that_would_wait_for_lost_data_is_answered_once() {
     let mut bench = Bench::slow();
     bench.ask(0, &["XADD lost * f v"]);
     assert!(bench.told(0).1);
@@ -525,7 +525,7 @@ fn a_call_that_would_wait_for_what_is_lost_is_answered_once() {
 }
 
 #[test]
-fn what_has_expired_is_no_change_that_anybody_waits_for() {
+fn expiry_is_no_change_to_wait_for() {
     let mut bench = Bench::slow();
     bench.settled(&["SET k v PX 10", "SET l v PX 10", "SET m v PX 10", "HSET h f v", "HPEXPIRE h 10 FIELDS 1 f"]);
     bench.clock.advance_ms(20);
@@ -552,7 +552,7 @@ fn what_has_expired_is_no_change_that_anybody_waits_for() {
 }
 
 #[test]
-fn who_is_told_that_a_transaction_will_fail_waits_for_the_change() {
+fn the_notice_of_an_aborted_transaction_waits_for_the_change() {
     for (asks, line) in [(1, "CLIENT INFO"), (2, "CLIENT LIST")] {
         let mut bench = Bench::slow();
         bench.ask(1, &["WATCH k"]);
@@ -567,7 +567,7 @@ fn who_is_told_that_a_transaction_will_fail_waits_for_the_change() {
 }
 
 #[test]
-fn that_nobody_waited_tells_of_the_change_that_served_it() {
+fn a_reply_about_missing_waiters_waits_for_the_change_that_served_them() {
     let mut bench = Bench::slow();
     bench.ask(1, &["BLPOP l 0"]);
     bench.ask(0, &["RPUSH l a"]);
@@ -589,7 +589,7 @@ fn a_timeout_waits_for_changes_of_its_keys_alone() {
 }
 
 #[test]
-fn another_server_learns_nothing_of_a_unit_that_is_not_logged_yet() {
+fn another_server_receives_nothing_before_it_is_journaled() {
     let mut bench = Bench::slow();
     for lines in [
         &["MULTI", "SET k v", "MIGRATE 127.0.0.1 1 k 0 100 COPY", "EXEC"][..],
@@ -603,7 +603,7 @@ fn another_server_learns_nothing_of_a_unit_that_is_not_logged_yet() {
 }
 
 #[test]
-fn waitaof_answers_when_the_disk_is_done_and_holds_nobody_up() {
+fn waitaof_replies_when_the_disk_is_done_and_delays_no_other_client() {
     let mut bench = Bench::slow();
     let wait = |bench: &mut Bench| {
         bench.clock.advance_ms(5);
@@ -625,7 +625,7 @@ fn waitaof_answers_when_the_disk_is_done_and_holds_nobody_up() {
 }
 
 #[test]
-fn a_reply_that_its_client_does_not_want_holds_no_other() {
+fn a_suppressed_reply_holds_back_no_other() {
     let mut bench = Bench::slow();
     let lines: [&[&[u8]]; 3] = [&[b"CLIENT", b"REPLY", b"SKIP"], &[b"SET", b"k", b"v"], &[b"GET", b"other"]];
     bench.feed(0, &lines);
@@ -656,7 +656,7 @@ fn messages_that_a_full_disk_holds_are_bounded_like_unread_ones() {
 }
 
 #[test]
-fn what_has_left_counts_no_more_against_what_may_wait() {
+fn sent_bytes_no_longer_count_toward_the_limit() {
     let mut bench = Bench::slow();
     bench.settled(&["SET k v"]);
     let value = vec![b'x'; crate::base::limits::UNIT_MAX_BYTES / 2];
@@ -677,7 +677,7 @@ fn what_has_left_counts_no_more_against_what_may_wait() {
 }
 
 #[test]
-fn what_may_wait_for_the_disk_is_bounded() {
+fn output_that_waits_for_the_disk_is_bounded() {
     let mut bench = Bench::slow();
     bench.settled(&["SET k v"]);
     let value = vec![b'x'; crate::base::limits::UNIT_MAX_BYTES / 2];
@@ -698,7 +698,7 @@ fn what_may_wait_for_the_disk_is_bounded() {
 }
 
 #[test]
-fn who_waits_for_the_log_is_no_slow_reader_and_can_be_closed() {
+fn a_client_waiting_for_the_journal_is_no_slow_reader_and_can_be_closed() {
     let mut bench = Bench::slow();
     bench.ask(0, &["CONFIG SET client-output-buffer-limit pubsub~20000~0~0"]);
     bench.ask(1, &["SUBSCRIBE news"]);
@@ -725,7 +725,7 @@ fn who_waits_for_the_log_is_no_slow_reader_and_can_be_closed() {
 /// The replies to a client while a script is busy are so large that the engine waits for the journal, and finds that it
 /// has failed or is full: this client learns that as all others do.
 #[test]
-fn who_is_answered_while_a_script_is_busy_learns_what_has_become_of_the_log() {
+fn clients_answered_during_a_busy_script_learn_of_a_failed_journal() {
     let reply_bytes = 1024 * 1024;
     let value = vec![b'x'; reply_bytes - "$1234567\r\n\r\n".len() - LARGE.len()];
     for has_failed in [true, false] {
@@ -748,6 +748,6 @@ fn who_is_answered_while_a_script_is_busy_learns_what_has_become_of_the_log() {
         assert_eq!(bench.log().state(), if has_failed { State::Poisoned } else { State::Full });
         let session = bench.engine.server.clients.sessions.get_mut(bench.clients[2]).expect("it is open");
         assert!(session.restrictions.contains(Restrictions::UNLOGGED));
-        assert_eq!((session.is_killed(), out.is_empty()), (has_failed, has_failed), "it shows what is lost");
+        assert_eq!((session.is_killed(), out.is_empty()), (has_failed, has_failed), "the output shows the lost change");
     }
 }

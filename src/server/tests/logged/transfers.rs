@@ -39,14 +39,14 @@ fn make_some(bench: &mut Bench) -> bool {
 }
 
 #[test]
-fn what_is_sent_of_the_data_is_on_disk() {
+fn only_durable_data_is_sent() {
     let mut bench = asked(20 * LOG_SYNC_IN_PLACE_MAX);
     assert!(make_some(&mut bench));
     assert!(bench.sent(1).is_some_and(|sent| sent.starts_with("$EOF:")), "nothing is in flight");
     bench.feed(0, &[&[b"SET", b"late", b"v"]]);
-    assert!(bench.sent(0).is_none(), "it waits for the disk");
+    assert!(bench.sent(0).is_none(), "the reply waits for the disk");
     while make_some(&mut bench) {
-        assert!(bench.sent(1).is_none(), "what may show the change waits, too");
+        assert!(bench.sent(1).is_none(), "output that may show the change waits, too");
     }
     finish_sync(&mut bench);
     assert!(bench.sent(1).is_some_and(|sent| !sent.is_empty()));
@@ -55,7 +55,7 @@ fn what_is_sent_of_the_data_is_on_disk() {
 }
 
 #[test]
-fn nothing_is_sent_behind_a_log_that_has_failed() {
+fn nothing_is_sent_after_the_journal_has_failed() {
     let mut bench = asked(Duration::ZERO);
     bench.lose("SET lost v");
     make_some(&mut bench);
@@ -65,7 +65,7 @@ fn nothing_is_sent_behind_a_log_that_has_failed() {
 /// Keys already walked and keys still to come would change places: the file would lack keys that were there all the
 /// time.
 #[test]
-fn databases_that_are_swapped_end_it() {
+fn swapdb_ends_a_transfer() {
     let mut bench = asked(Duration::ZERO);
     assert!(make_some(&mut bench));
     bench.feed(0, &[&[b"SWAPDB", b"0", b"1"]]);
@@ -74,7 +74,7 @@ fn databases_that_are_swapped_end_it() {
 }
 
 #[test]
-fn nothing_is_made_of_it_while_others_hold_all_the_room() {
+fn a_transfer_pauses_while_others_hold_all_the_room() {
     let mut bench = asked(Duration::ZERO);
     let client = bench.clients[1];
     assert!(!bench.engine.server.clients.has_no_room_for(bench.engine.server.time.clock.steady_ms(), client));
@@ -95,14 +95,17 @@ fn nothing_is_made_of_it_while_others_hold_all_the_room() {
 
 /// The client's session is out of the registry while all others are notified.
 #[test]
-fn a_disk_that_is_found_full_while_it_is_made_takes_no_change_of_its_client_either() {
+fn a_disk_found_full_during_a_transfer_accepts_no_change_of_its_client() {
     let mut bench = asked(20 * LOG_SYNC_IN_PLACE_MAX);
     bench.fill_disk();
     bench.feed(0, &[&[b"SET", b"waits", &LARGE]]);
     let bytes = LOG_BEHIND_MAX_BYTES - 100_000;
     bench.line(0, &format!("SETRANGE held {bytes} x"));
     bench.feed(2, &[&[b"GET", b"held"]]);
-    assert!(!bench.engine.server.persistence.is_unlogged(&bench.engine.server.config), "nobody has looked at the disk");
+    assert!(
+        !bench.engine.server.persistence.is_unlogged(&bench.engine.server.config),
+        "the engine has not checked the disk yet"
+    );
     while !bench.engine.server.persistence.is_unlogged(&bench.engine.server.config) {
         assert!(make_some(&mut bench), "too much is held back");
     }
@@ -111,7 +114,7 @@ fn a_disk_that_is_found_full_while_it_is_made_takes_no_change_of_its_client_eith
 }
 
 #[test]
-fn keys_that_have_expired_are_left_out_and_those_that_will_come_with_their_deadlines() {
+fn expired_keys_are_left_out_and_the_others_keep_their_deadlines() {
     let mut bench = asked(Duration::ZERO);
     bench.line(0, "SET gone v PX 1000");
     bench.line(0, "SET stays v PX 900000");

@@ -146,7 +146,7 @@ fn change(bench: &mut Bench, rng: &mut Rng, databases_too: bool) {
 }
 
 #[test]
-fn it_holds_one_point_in_time_whatever_changes_meanwhile() {
+fn an_export_holds_one_point_in_time_whatever_changes() {
     for seed in 0..6 {
         let mut rng = Rng::seeded(seed);
         let mut bench = start(seed);
@@ -162,7 +162,7 @@ fn it_holds_one_point_in_time_whatever_changes_meanwhile() {
                 bench.line("FUNCTION LOAD #!lua\tname=other\nredis.register_function('g',function()return\t2\tend)");
                 bench.line("FUNCTION DELETE first");
             }
-            assert!(slices < 100_000, "it does not end");
+            assert!(slices < 100_000, "the save does not end");
             std::thread::yield_now();
         }
         assert!(slices > if seed % 2 == 1 { 3 } else { 20 }, "{slices}: too few to change anything in between");
@@ -188,7 +188,7 @@ fn it_holds_one_point_in_time_whatever_changes_meanwhile() {
 }
 
 #[test]
-fn a_save_that_can_not_write_it_has_failed() {
+fn a_save_that_cannot_write_the_export_fails() {
     let mut bench = start(1);
     bench.line("SET a 1");
     bench.save();
@@ -233,7 +233,7 @@ fn a_save_that_can_not_write_it_has_failed() {
 
 /// A client that ends the server must lose nothing; one that sends SAVE relies on the file.
 #[test]
-fn a_server_ends_without_it_unless_it_was_told_to_save() {
+fn a_server_ends_without_an_export_unless_told_to_save() {
     for (command, ends) in [("SHUTDOWN", true), ("SHUTDOWN SAVE", false), ("SHUTDOWN SAVE FORCE", true)] {
         let mut bench = start(6);
         bench.engine.server.config.save = vec![SavePoint { seconds: 60, changes: 1 }];
@@ -254,7 +254,7 @@ fn a_server_ends_without_it_unless_it_was_told_to_save() {
 }
 
 #[test]
-fn a_rewrite_leaves_it_alone_and_does_not_say_that_it_is_newer() {
+fn a_rewrite_leaves_the_export_alone_and_does_not_count_as_one() {
     let mut bench = start(5);
     bench.line("SET a 1");
     bench.save();
@@ -282,7 +282,7 @@ fn a_rewrite_leaves_it_alone_and_does_not_say_that_it_is_newer() {
 }
 
 #[test]
-fn a_crash_or_a_client_that_cancels_it_leaves_the_one_before() {
+fn a_crashed_or_cancelled_export_leaves_the_previous_file() {
     let mut bench = start(2);
     bench.line("SET a 1");
     bench.save();
@@ -299,9 +299,9 @@ fn a_crash_or_a_client_that_cancels_it_leaves_the_one_before() {
             let disk = bench.disk.clone();
             drop(bench);
             disk.kill();
-            assert!(has(&disk, ".part"), "the crash has left it");
+            assert!(has(&disk, ".part"), "the crash has left the partial file");
             bench = start_on(&disk);
-            assert!(!has(&disk, ".part"), "the start removes it");
+            assert!(!has(&disk, ".part"), "the start removes the partial file");
             assert_eq!(bench.line("GET b"), "$4\\r\\ntrue\\r\\n", "the snapshot is there");
         } else {
             assert_eq!(bench.engine.server.persistence.saving.under_way(), Some(Purpose::Save));
@@ -314,7 +314,7 @@ fn a_crash_or_a_client_that_cancels_it_leaves_the_one_before() {
 }
 
 #[test]
-fn a_save_that_joins_another_snapshot_writes_it_too() {
+fn a_save_that_joins_another_snapshot_writes_the_export_too() {
     // SAVE and SHUTDOWN SAVE arrive while another snapshot is copying, or too near its end to join it, so that they
     // wait for the next one.
     for (command, is_ending) in [("SAVE", false), ("SAVE", true), ("SHUTDOWN SAVE", false), ("SHUTDOWN SAVE", true)] {
@@ -338,7 +338,7 @@ fn a_save_that_joins_another_snapshot_writes_it_too() {
 }
 
 #[test]
-fn who_waits_for_the_next_snapshot_is_not_let_down_if_that_is_a_rewrite() {
+fn a_waiter_for_the_next_export_is_served_even_after_a_rewrite() {
     let mut bench = start(4);
     bench.line("SET a 1");
     bench.hold_snapshot_by("BGREWRITEAOF");

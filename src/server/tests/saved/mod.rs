@@ -166,13 +166,13 @@ impl Release {
 fn until(mut is_done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_done() {
-        assert!(began.elapsed() < Duration::from_secs(120), "it never came");
+        assert!(began.elapsed() < Duration::from_secs(120), "the awaited state never came");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 #[test]
-fn a_log_that_is_closed_while_a_snapshot_gets_its_name_is_not_repeated_on_top_of_the_next_one() {
+fn a_journal_closed_while_a_snapshot_gets_its_name_is_not_replayed_on_the_next_one() {
     let mut bench = Bench::start(&SimDisk::new(1), true);
     bench.line("RPUSH list a");
     bench.hold_snapshot();
@@ -186,7 +186,7 @@ fn a_log_that_is_closed_while_a_snapshot_gets_its_name_is_not_repeated_on_top_of
 }
 
 #[test]
-fn a_log_that_is_turned_off_and_on_while_a_snapshot_gets_its_name_goes_on() {
+fn a_journal_turned_off_and_on_while_a_snapshot_gets_its_name_continues() {
     let mut bench = Bench::start(&SimDisk::new(2), true);
     bench.line("RPUSH list a");
     bench.hold_snapshot();
@@ -200,7 +200,7 @@ fn a_log_that_is_turned_off_and_on_while_a_snapshot_gets_its_name_goes_on() {
 }
 
 #[test]
-fn whoever_saves_saves_what_came_while_another_snapshot_got_its_name() {
+fn a_save_includes_changes_made_while_another_snapshot_got_its_name() {
     for command in ["SAVE", "SHUTDOWN SAVE", "DEBUG RELOAD"] {
         for begin in ["BGSAVE", "BGREWRITEAOF"] {
             if (command, begin) == ("SAVE", "BGSAVE") {
@@ -225,7 +225,7 @@ fn whoever_saves_saves_what_came_while_another_snapshot_got_its_name() {
 }
 
 #[test]
-fn data_is_read_again_when_a_log_that_was_turned_off_has_ended() {
+fn a_reload_waits_until_a_journal_that_was_turned_off_has_ended() {
     let mut bench = Bench::start(&SimDisk::new(3), true);
     bench.engine.server.config.enable_debug_command = AllowFrom::Yes;
     bench.line("RPUSH list a");
@@ -249,7 +249,7 @@ fn data_is_read_again_when_a_log_that_was_turned_off_has_ended() {
 }
 
 #[test]
-fn who_waits_for_a_save_that_is_cancelled_is_told() {
+fn a_client_waiting_for_a_cancelled_save_gets_an_error() {
     let mut bench = Bench::start(&SimDisk::new(4), false);
     bench.hold_snapshot_by("BGREWRITEAOF");
     assert_eq!(bench.line("SAVE"), "");
@@ -283,13 +283,13 @@ fn a_save_is_cancelled_while_its_directory_is_opened() {
     assert_eq!(bench.engine.server.persistence.saving.under_way(), None);
     // Opening continues, and the next snapshot finds it.
     assert!(bench.line("BGSAVE").starts_with("+Background saving started"));
-    assert!(!bench.engine.save_slice(), "it waits for the directory");
+    assert!(!bench.engine.save_slice(), "the save waits for the directory");
     bench.release_snapshot();
     assert_eq!(bench.restart(false).list(), "a");
 }
 
 #[test]
-fn a_server_that_was_told_to_log_ends_with_all_its_data_on_disk() {
+fn a_server_that_turns_its_journal_on_ends_with_all_data_on_disk() {
     let mut bench = Bench::start(&SimDisk::new(5), false);
     bench.line("RPUSH list a");
     bench.ok("CONFIG SET appendonly yes");
@@ -299,7 +299,7 @@ fn a_server_that_was_told_to_log_ends_with_all_its_data_on_disk() {
 }
 
 #[test]
-fn a_snapshot_whose_disk_stands_still_is_given_up_when_too_much_has_changed() {
+fn a_snapshot_on_a_stalled_disk_is_given_up_when_too_much_has_changed() {
     let mut bench = Bench::start(&SimDisk::new(6), false);
     let value = "x".repeat(1 << 19);
     let set_all = |bench: &mut Bench| (0..16).for_each(|key| bench.ok(&format!("SET {key} {value}")));
@@ -322,14 +322,14 @@ fn a_snapshot_whose_disk_stands_still_is_given_up_when_too_much_has_changed() {
         .wakes(Arc::new(move || bell.store(true, Ordering::Relaxed)), Arc::new(|| {}));
     bench.clock.advance_ms(1_000);
     bench.engine.tick();
-    assert!(woken.load(Ordering::Relaxed), "whoever is to give it up sleeps");
+    assert!(woken.load(Ordering::Relaxed), "the engine is woken to give the snapshot up");
     while bench.engine.save_slice() {}
     assert_eq!(bench.engine.server.persistence.saving.under_way(), None);
     bench.disk.hold(None);
 }
 
 #[test]
-fn a_log_that_begins_while_the_server_runs_holds_up_nobody() {
+fn a_journal_that_begins_at_run_time_delays_no_client() {
     let mut bench = beginning_log(7);
     for _ in 0..20 {
         bench.engine.save_slice();
@@ -348,7 +348,7 @@ fn a_log_that_begins_while_the_server_runs_holds_up_nobody() {
 
 /// The mark at the journal's end takes a sync, and its threads may be at work on a slow disk.
 #[test]
-fn a_log_that_is_turned_off_is_closed_without_holding_anybody_up() {
+fn turning_the_journal_off_delays_no_client() {
     let mut bench = Bench::start(&SimDisk::new(11), true);
     bench.line("RPUSH list a");
     bench.disk.hold(Some("sync"));
@@ -356,14 +356,14 @@ fn a_log_that_is_turned_off_is_closed_without_holding_anybody_up() {
     let release = Release::after(&bench.disk, Duration::from_secs(20));
     bench.ok("CONFIG SET appendonly no");
     assert_eq!(bench.line("RPUSH list b"), ":2\\r\\n");
-    assert!(!release.is_done(), "it has waited for the disk");
+    assert!(!release.is_done(), "the call has not waited for the disk");
     bench.disk.hold(None);
     bench.save();
     assert_eq!(bench.restart(false).list(), "ab");
 }
 
 #[test]
-fn a_server_ends_when_the_log_that_was_turned_off_is_closed() {
+fn the_shutdown_waits_until_a_journal_that_was_turned_off_is_closed() {
     let mut bench = Bench::start(&SimDisk::new(17), true);
     bench.line("RPUSH list a");
     bench.disk.hold(Some("sync"));
@@ -375,7 +375,7 @@ fn a_server_ends_when_the_log_that_was_turned_off_is_closed() {
 }
 
 #[test]
-fn a_log_that_can_not_be_turned_off_leaves_the_snapshot_under_way_alone() {
+fn a_failed_attempt_to_turn_the_journal_off_leaves_the_running_snapshot_alone() {
     let mut bench = Bench::start(&SimDisk::new(18), true);
     bench.line("RPUSH list a");
     bench.hold_snapshot_by("BGREWRITEAOF");
@@ -389,7 +389,7 @@ fn a_log_that_can_not_be_turned_off_leaves_the_snapshot_under_way_alone() {
 }
 
 #[test]
-fn a_log_is_opened_when_the_one_before_has_ended() {
+fn a_journal_is_opened_after_the_previous_one_has_ended() {
     let mut bench = Bench::start(&SimDisk::new(12), false);
     let (end, goes_on) = channel::<()>();
     bench.engine.server.persistence.end_beside(move || _ = goes_on.recv());
@@ -401,7 +401,7 @@ fn a_log_is_opened_when_the_one_before_has_ended() {
     for _ in 0..20 {
         bench.engine.save_slice();
         let names = bench.disk.list(Path::new("/data")).expect("it is there");
-        assert!(!names.iter().any(|name| name.starts_with("log-")), "the other one is still at its end: {names:?}");
+        assert!(!names.iter().any(|name| name.starts_with("log-")), "the previous journal has not ended: {names:?}");
         std::thread::sleep(Duration::from_millis(1));
     }
     drop(end);
@@ -423,7 +423,7 @@ fn beginning_log(seed: u64) -> Bench {
 }
 
 #[test]
-fn a_log_that_is_not_wanted_any_more_when_it_is_open_is_given_up() {
+fn a_journal_no_longer_wanted_when_it_is_open_is_given_up() {
     let mut bench = beginning_log(13);
     bench.ok("CONFIG SET appendonly no");
     bench.line("RPUSH list b");
@@ -439,7 +439,7 @@ fn a_log_that_is_not_wanted_any_more_when_it_is_open_is_given_up() {
 }
 
 #[test]
-fn a_log_that_lacks_what_has_gathered_while_it_was_opened_is_given_up() {
+fn a_journal_that_lacks_changes_made_while_it_opened_is_given_up() {
     let mut bench = beginning_log(14);
     let value = "x".repeat(1 << 19);
     let keys = (LOG_BEGIN_MAX_BYTES >> 19) + 1;
@@ -448,7 +448,7 @@ fn a_log_that_lacks_what_has_gathered_while_it_was_opened_is_given_up() {
     }
     bench.engine.tick();
     bench.release_snapshot();
-    assert!(bench.engine.server.persistence.journal.is_none(), "it would have a gap");
+    assert!(bench.engine.server.persistence.journal.is_none(), "the journal would have a gap");
     assert!(bench.line("INFO persistence").contains("aof_last_bgrewrite_status:err"));
     // The server tries again by itself.
     bench.clock.advance_ms(SAVE_RETRY.as_millis() as i64 + 1);
@@ -461,7 +461,7 @@ fn a_log_that_lacks_what_has_gathered_while_it_was_opened_is_given_up() {
 }
 
 #[test]
-fn a_snapshot_that_rests_between_keys_goes_on_when_that_is_turned_off() {
+fn a_paused_snapshot_continues_when_its_key_delay_is_turned_off() {
     let mut bench = Bench::start(&SimDisk::new(8), false);
     bench.line("MSET a 1 b 2 c 3");
     bench.ok("CONFIG SET rdb-key-save-delay 1000000000");
@@ -475,7 +475,7 @@ fn a_snapshot_that_rests_between_keys_goes_on_when_that_is_turned_off() {
 
 /// A client that ends the server gets a snapshot of all data, and needs no journal.
 #[test]
-fn a_server_whose_log_can_not_begin_ends_when_its_data_is_saved() {
+fn a_server_whose_journal_cannot_begin_ends_when_its_data_is_saved() {
     let mut bench = Bench::start(&SimDisk::new(8), false);
     bench.line("RPUSH list a");
     bench.ok("CONFIG SET appendonly yes");
@@ -483,7 +483,7 @@ fn a_server_whose_log_can_not_begin_ends_when_its_data_is_saved() {
     bench.disk.set_capacity(Some(bench.disk.used_bytes() + 3_000));
     assert_eq!(bench.line("SAVE"), "");
     bench.release_snapshot();
-    assert_eq!(bench.heard(), "+OK\\r\\n", "it is saved");
+    assert_eq!(bench.heard(), "+OK\\r\\n", "the data is saved");
     assert!(bench.line("INFO persistence").contains("aof_last_bgrewrite_status:err"));
     bench.line("RPUSH list b");
     assert!(bench.ends_by_signal());
@@ -493,7 +493,7 @@ fn a_server_whose_log_can_not_begin_ends_when_its_data_is_saved() {
 
 /// A snapshot states its number of keys before it has copied them.
 #[test]
-fn room_for_keys_that_were_removed_while_it_was_made_is_given_back_by_the_start() {
+fn a_start_frees_room_reserved_for_keys_removed_during_the_snapshot() {
     const KEYS: usize = 200_000;
     let mut bench = Bench::start(&SimDisk::new(15), false);
     let batches = || (0..KEYS).step_by(1_000).map(|first| first..first + 1_000);
@@ -559,14 +559,14 @@ fn snapshots_do_not_follow_the_wall_clock() {
     };
     assert!(!is_due(&mut bench, HOUR_MS, 60));
     bench.disk.set_capacity(Some(bench.disk.used_bytes()));
-    assert!(is_due(&mut bench, -2 * HOUR_MS, 1), "it fails, since there is no space");
+    assert!(is_due(&mut bench, -2 * HOUR_MS, 1), "the snapshot fails, since there is no space");
     assert!(bench.line("INFO persistence").contains("rdb_last_bgsave_status:err"));
     assert!(!is_due(&mut bench, HOUR_MS, 5));
     assert!(is_due(&mut bench, -2 * HOUR_MS, 1));
 }
 
 #[test]
-fn a_save_that_was_cancelled_is_not_made_again_at_once() {
+fn a_cancelled_save_is_not_repeated_at_once() {
     let mut bench = Bench::start(&SimDisk::new(10), false);
     bench.engine.server.config.save = vec![SavePoint { seconds: 60, changes: 1 }];
     bench.line("RPUSH list a");

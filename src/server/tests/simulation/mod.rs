@@ -386,7 +386,7 @@ fn run_all(seeds: Range<u64>, kinds: Kinds) -> Verdict<Reached> {
 }
 
 #[test]
-fn what_clients_were_shown_outlives_every_end() {
+fn data_shown_to_clients_survives_every_end() {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let first: u64 = number("SUITE_SEED").unwrap_or(0);
     let seeds = first..first + number("SUITE_ROUNDS").unwrap_or(SEEDS);
@@ -412,7 +412,7 @@ fn with(bug: Bug) -> String {
 }
 
 #[test]
-fn bugs_that_lose_what_was_shown_are_found() {
+fn bugs_that_lose_shown_data_are_found() {
     for bug in [Bug::NoFence, Bug::NoFenceOfInvalidations, Bug::NoFenceOnEvents, Bug::NoSync, Bug::NoCopyOfTheTail] {
         let error = with(bug);
         let lost = ["was shown, and", "had been durable", "refused after a mere crash", "other data"];

@@ -73,7 +73,7 @@ final class LettucePrograms {
             listener.close();
         });
 
-        check("lettuce: a cache that is told of changes", () -> {
+        check("lettuce: a cache that receives invalidations", () -> {
             StatefulRedisConnection<String, String> tracked = client.connect();
             CacheFrontend<String, String> cache = ClientSideCaching.enable(
                     CacheAccessor.forMap(new ConcurrentHashMap<>()), tracked, TrackingArgs.Builder.enabled());

@@ -17,7 +17,7 @@ final class PagePrograms {
 
     static void run() {
         try (Jedis own = new Jedis("127.0.0.1", PORT)) {
-            // The overview opens the connection that the others use.
+            // The overview opens the connection that the other snippets use.
             Pages.ALL.stream().filter(page -> page.name().startsWith(OVERVIEW)).forEach(page -> shows(page, own));
             Pages.ALL.stream().filter(page -> !page.name().startsWith(OVERVIEW)).forEach(page -> shows(page, own));
         }

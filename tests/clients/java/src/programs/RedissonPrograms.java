@@ -26,7 +26,7 @@ import org.redisson.api.RateType;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
-/** Redisson's objects, each used by 16 threads; the checks are of things that must never happen. */
+/** Redisson's objects, each used by 16 threads; the checks look for events that must never happen. */
 final class RedissonPrograms {
     private static final int THREADS = 16;
 
@@ -38,7 +38,7 @@ final class RedissonPrograms {
         check("redisson: a lock admits one", () -> exclusive(redisson.getLock("redisson:lock"), 20));
         check("redisson: a fair lock admits one", () -> exclusive(redisson.getFairLock("redisson:fair"), 5));
 
-        check("redisson: a lock counts how often it is entered, and ends by itself", () -> {
+        check("redisson: a lock counts its entries, and expires by itself", () -> {
             RLock lock = redisson.getLock("redisson:reentrant");
             lock.lock(10, TimeUnit.SECONDS);
             lock.lock(10, TimeUnit.SECONDS);
@@ -112,7 +112,7 @@ final class RedissonPrograms {
             expect("free again when a lease has ended", third != null, true);
         });
 
-        check("redisson: a rate limiter admits what it may", () -> {
+        check("redisson: a rate limiter admits no more than its rate", () -> {
             RRateLimiter limiter = redisson.getRateLimiter("redisson:rate");
             limiter.delete();
             limiter.trySetRate(RateType.OVERALL, 20, Duration.ofMinutes(10));
@@ -126,7 +126,7 @@ final class RedissonPrograms {
             expect("granted", granted.stream().mapToInt(Integer::intValue).sum(), 20);
         });
 
-        check("redisson: a delayed queue delivers each once", () -> {
+        check("redisson: a delayed queue delivers each element once", () -> {
             RBlockingQueue<Integer> queue = redisson.getBlockingQueue("redisson:delayed");
             queue.clear();
             RDelayedQueue<Integer> delayed = redisson.getDelayedQueue(queue);
@@ -157,7 +157,7 @@ final class RedissonPrograms {
             delayed.destroy();
         });
 
-        check("redisson: a map whose entries end", () -> {
+        check("redisson: a map whose entries expire", () -> {
             RMapCache<String, String> map = redisson.getMapCache("redisson:map");
             map.put("short", "x", 30, TimeUnit.MILLISECONDS);
             map.put("long", "y", 10, TimeUnit.MINUTES);
@@ -170,7 +170,7 @@ final class RedissonPrograms {
             map.destroy();
         });
 
-        check("redisson: counters of many threads", () -> {
+        check("redisson: counters shared by many threads", () -> {
             RAtomicLong counter = redisson.getAtomicLong("redisson:counter");
             counter.set(0);
             together(THREADS, () -> {

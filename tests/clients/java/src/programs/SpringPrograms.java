@@ -102,7 +102,7 @@ final class SpringPrograms {
             expect("orders", redis.opsForStream().size("spring:orders"), 50L);
         });
 
-        check("spring: orders are worked and acknowledged", () -> {
+        check("spring: orders are processed and acknowledged", () -> {
             redis.opsForStream().createGroup("spring:orders", ReadOffset.from("0"), "g1");
             int worked = 0;
             while (true) {
@@ -127,7 +127,7 @@ final class SpringPrograms {
             expect("by its owner", redis.execute(UNLOCK, List.of("spring:lock"), owner), 1L);
         });
 
-        check("spring: numbers are given once", () -> {
+        check("spring: numbers are issued once", () -> {
             redis.delete("spring:icr:order");
             List<List<Long>> numbers = together(8, () -> {
                 List<Long> mine = new ArrayList<>();

@@ -68,7 +68,7 @@ public class Main {
         List<Boolean> granted = new ArrayList<>();
         Thread thread = new Thread(() -> granted.add(waiting.run().of(template, "job-4711", "worker-7:3f2a")));
         thread.start();
-        // Others go on: they see it wait, and free the lock.
+        // This thread frees the lock once the snippet waits for it.
         while (waiters(template) == 0) {
             expect("it is still waiting", thread.isAlive(), true);
             Thread.onSpinWait();
