@@ -16,11 +16,7 @@ const PAGE_BYTES: usize = 4096;
 /// An allocator that leaves all but the huge blocks to another one.
 pub(crate) struct Huge<A>(pub A);
 
-/// Whether the system is asked for a block of this layout.
-#[inline]
-const fn is_huge(size: usize, align: usize) -> bool {
-    size >= HUGE_BLOCK_BYTES && align <= PAGE_BYTES
-}
+const _: () = assert!(HUGE_BLOCK_BYTES.is_power_of_two(), "two sizes are compared with it at once");
 
 /// Returns a mapping full of zeros, or null if there is no memory.
 #[cold]
@@ -53,32 +49,28 @@ unsafe fn remap(at: *mut u8, size: usize, new_size: usize) -> *mut u8 {
     if at == libc::MAP_FAILED { ptr::null_mut() } else { at.cast() }
 }
 
+// The checks on the common way are one comparison each, so that allocations stay inlined where they are made.
+//
 // SAFETY: a block belongs to the system or to the other allocator by its layout alone, which the caller tells each
 // time; mappings are aligned to pages and full of zeros.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Huge<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if is_huge(layout.size(), layout.align()) {
-            return map(layout.size());
-        }
         // SAFETY: the caller's promise is passed on.
-        unsafe { self.0.alloc(layout) }
+        unsafe { if layout.size() >= HUGE_BLOCK_BYTES { self.alloc_huge(layout) } else { self.0.alloc(layout) } }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if is_huge(layout.size(), layout.align()) {
-            return map(layout.size());
-        }
         // SAFETY: the caller's promise is passed on.
-        unsafe { self.0.alloc_zeroed(layout) }
+        unsafe { if layout.size() >= HUGE_BLOCK_BYTES { self.alloc_huge(layout) } else { self.0.alloc_zeroed(layout) } }
     }
 
     #[inline]
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on; a huge block was mapped with this size.
+        // SAFETY: the caller's promise is passed on.
         unsafe {
-            if is_huge(layout.size(), layout.align()) { unmap(at, layout.size()) } else { self.0.dealloc(at, layout) }
+            if layout.size() >= HUGE_BLOCK_BYTES { self.dealloc_huge(at, layout) } else { self.0.dealloc(at, layout) }
         }
     }
 
@@ -86,7 +78,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Huge<A> {
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: the caller's promise is passed on.
         unsafe {
-            if is_huge(layout.size().max(new_size), layout.align()) {
+            if layout.size() | new_size >= HUGE_BLOCK_BYTES {
                 self.realloc_huge(at, layout, new_size)
             } else {
                 self.0.realloc(at, layout, new_size)
@@ -95,18 +87,42 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Huge<A> {
     }
 }
 
+/// What the trait promises, for blocks that are huge now or will be. A block that needs a larger alignment than that of
+/// a page is left to the other allocator.
 impl<A: GlobalAlloc> Huge<A> {
-    /// Does what [`realloc`](GlobalAlloc::realloc) promises for a block that is huge now or will be.
-    ///
     /// # Safety
-    /// As for `realloc`.
+    /// As for [`GlobalAlloc::alloc_zeroed`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn alloc_huge(&self, layout: Layout) -> *mut u8 {
+        if layout.align() <= PAGE_BYTES {
+            return map(layout.size());
+        }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.0.alloc_zeroed(layout) }
+    }
+
+    /// # Safety
+    /// As for [`GlobalAlloc::dealloc`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn dealloc_huge(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on; a mapping was made with this size.
+        unsafe { if layout.align() <= PAGE_BYTES { unmap(at, layout.size()) } else { self.0.dealloc(at, layout) } }
+    }
+
+    /// # Safety
+    /// As for [`GlobalAlloc::realloc`].
     #[cold]
     #[inline(never)]
     unsafe fn realloc_huge(&self, at: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: the caller's promise is passed on; a block that crosses the bound is copied from one allocator to
         // the other, and freed only once it was copied.
         unsafe {
-            if is_huge(layout.size(), layout.align()) && is_huge(new_size, layout.align()) {
+            if layout.align() > PAGE_BYTES {
+                return self.0.realloc(at, layout, new_size);
+            }
+            if layout.size().min(new_size) >= HUGE_BLOCK_BYTES {
                 return remap(at, layout.size(), new_size);
             }
             let to = self.alloc(Layout::from_size_align_unchecked(new_size, layout.align()));
