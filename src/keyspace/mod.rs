@@ -22,7 +22,7 @@ mod eviction;
 mod expiry;
 mod in_flight;
 mod key_use;
-mod limits;
+mod value_limits;
 mod mark;
 mod misfit;
 mod pre_image;
@@ -40,7 +40,7 @@ mod wheel;
 pub use arena::Slot;
 pub use db::DbIndex;
 pub use entry::NEVER;
-pub use limits::ValueLimits;
+pub use value_limits::ValueLimits;
 pub use misfit::{Misfit, WrongType};
 pub use stats::KeyspaceStats;
 

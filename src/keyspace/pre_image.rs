@@ -6,7 +6,7 @@
 
 use super::any_value::{ValueMut, ValueRef};
 use super::entry::{Key, NEVER};
-use super::limits::ValueLimits;
+use super::value_limits::ValueLimits;
 use crate::value::grants::{Grants, OwnedGrant};
 use crate::value::list::{List, ListPreImage};
 use crate::value::stock::{MemoryPreImage, Terms};
