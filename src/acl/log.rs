@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
-use crate::base::limits::{ACL_LOG_MAX_TEXT_BYTES, ACL_LOG_MERGE_AMONG, ACL_LOG_MERGE_WITHIN_MS};
+use crate::acl::limits::{ACL_LOG_MAX_TEXT_BYTES, ACL_LOG_MERGE_AMONG, ACL_LOG_MERGE_WITHIN_MS};
 use crate::resp::request::abridge;
 
 /// The kind of denial.

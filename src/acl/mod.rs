@@ -10,6 +10,7 @@
 
 pub mod check;
 pub mod file;
+pub mod limits;
 pub mod log;
 pub mod rule;
 pub mod selector;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use sha1::{Digest, Sha1};
 
 use super::{config, debug_probe, help};
-use crate::base::limits::{DEBUG_POPULATE_MAX_BYTES, DEBUG_SLEEP_MAX};
 use crate::base::num;
+use crate::command::limits::{DEBUG_POPULATE_MAX_BYTES, DEBUG_SLEEP_MAX};
 use crate::config::Added;
 use crate::engine::wait::Wait;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};

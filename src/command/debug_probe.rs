@@ -2,7 +2,7 @@
 //! reason.
 
 use crate::base::glob;
-use crate::base::limits::DEBUG_GLOB_TRIALS;
+use crate::command::limits::DEBUG_GLOB_TRIALS;
 use crate::config::parse_memory;
 use crate::engine::hex_id;
 use crate::engine::{Ctx, Done};

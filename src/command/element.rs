@@ -8,11 +8,11 @@ use std::ops::RangeInclusive;
 
 use super::deadline::Count;
 use super::item::bulk_item;
-use crate::base::limits::REPLY_MAX_BYTES;
 use crate::base::num::parse_i64;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{NEVER, Slot};
+use crate::resp::limits::REPLY_MAX_BYTES;
 use crate::resp::request::Argv;
 use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};

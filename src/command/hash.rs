@@ -3,9 +3,9 @@
 use super::item::bulk_item;
 use super::sample::{self, Count};
 use super::scan;
-use crate::base::limits::{REPLY_FORESEEN_BYTES, REPLY_FORESEEN_ITEMS};
 use crate::base::long_double::LongDouble;
 use crate::base::num::parse_i64;
+use crate::command::limits::{REPLY_FORESEEN_BYTES, REPLY_FORESEEN_ITEMS};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};

@@ -4,7 +4,7 @@
 //! table orders its keys by hash, so the first ones are a random sample; beyond the bound the counts are extrapolated
 //! from that sample.
 
-use crate::base::limits::KEY_SIZES_MAX_KEYS;
+use crate::command::limits::KEY_SIZES_MAX_KEYS;
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace};
 

@@ -19,8 +19,9 @@ use redis_protocol::resp2::decode::decode;
 use redis_protocol::resp2::encode::encode_borrowed;
 use redis_protocol::resp2::types::{BorrowedFrame, OwnedFrame};
 
-use crate::base::limits::{MIGRATE_MAX, MIGRATE_PIECE_BYTES, MIGRATE_REPLY_MAX_BYTES, SCRATCH_KEEP_BYTES};
+use crate::base::limits::SCRATCH_KEEP_BYTES;
 use crate::base::num;
+use crate::command::limits::{MIGRATE_MAX, MIGRATE_PIECE_BYTES, MIGRATE_REPLY_MAX_BYTES};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::rdb;

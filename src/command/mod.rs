@@ -27,6 +27,7 @@ mod item;
 mod key;
 mod key_sizes;
 mod latency;
+pub mod limits;
 mod list;
 mod list_many;
 mod many_keys;

@@ -1,7 +1,7 @@
 //! Shared by HRANDFIELD, SRANDMEMBER and ZRANDMEMBER: a count that may be negative, and a bound on its draws.
 
-use crate::base::limits::{RANDOM_DRAWS_MAX, REPLY_FORESEEN_BYTES, REPLY_FORESEEN_ITEMS};
 use crate::base::rng::Rng;
+use crate::command::limits::{RANDOM_DRAWS_MAX, REPLY_FORESEEN_BYTES, REPLY_FORESEEN_ITEMS};
 use crate::engine::Ctx;
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;

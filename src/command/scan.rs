@@ -5,8 +5,8 @@
 //! [`SplitTable::scan`](crate::base::split_table::SplitTable::scan).
 
 use crate::base::glob;
-use crate::base::limits::SCAN_COUNT_MAX;
 use crate::base::num::parse_i64;
+use crate::command::limits::SCAN_COUNT_MAX;
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;

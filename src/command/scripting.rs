@@ -257,9 +257,9 @@ mod tests {
     use std::time::Duration;
 
     use crate::base::clock::Clock;
-    use crate::base::limits::{DEBUG_COMMAND_MAX_BYTES, DEBUG_UNSENT_MAX_BYTES};
     use crate::base::rng::Rng;
     use crate::config::Config;
+    use crate::engine::limits::{DEBUG_COMMAND_MAX_BYTES, DEBUG_UNSENT_MAX_BYTES};
     use crate::engine::session::Peer;
     use crate::engine::{Engine, Fed, RawSockets, ServerState};
     use crate::keyspace::Keyspace;

@@ -10,8 +10,8 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::item::bulk_item;
-use crate::base::limits::{REPLY_FORESEEN_BYTES, REPLY_FORESEEN_ITEMS, SORT_MAX_BYTES};
 use crate::base::num::strtod_plain;
+use crate::command::limits::{REPLY_FORESEEN_BYTES, REPLY_FORESEEN_ITEMS, SORT_MAX_BYTES};
 use crate::engine::{Command, Ctx, Done, Origin, Run};
 use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::entry::Entry;

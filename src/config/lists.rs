@@ -2,8 +2,8 @@
 
 use super::kind::{Args, Origin, Shape, words};
 use super::refusal::Refusal;
-use crate::base::limits::{METRICS_PREFIX_MAX_BYTES, METRICS_PREFIXES_MAX};
 use crate::base::num::{parse_f64, parse_i64};
+use crate::config::limits::{METRICS_PREFIX_MAX_BYTES, METRICS_PREFIXES_MAX};
 
 /// Scores of a master, a replica and a child process.
 pub(super) struct OomScores;

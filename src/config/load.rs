@@ -19,7 +19,7 @@ use super::refusal::Refusal;
 use super::table::{Config, Parameter};
 use super::words::split_line;
 use crate::base::glob;
-use crate::base::limits::INCLUDE_MAX_DEPTH;
+use crate::config::limits::INCLUDE_MAX_DEPTH;
 
 /// Why the configuration could not be loaded.
 #[derive(Debug, thiserror::Error)]

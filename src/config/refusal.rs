@@ -1,6 +1,6 @@
 //! Why the value of a parameter is refused.
 
-use crate::base::limits::{METRICS_PREFIX_MAX_BYTES, METRICS_PREFIXES_MAX};
+use crate::config::limits::{METRICS_PREFIX_MAX_BYTES, METRICS_PREFIXES_MAX};
 
 /// Why a value is refused. Texts that Redis has, too, equal Redis'.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,6 +4,7 @@
 //! command, EXEC and script is one unit: it runs against the keyspace while time stands still, then the observers see
 //! its effects. The engine knows neither sockets nor the commands themselves: it is handed a [`CommandTable`].
 
+pub mod limits;
 pub mod memory;
 pub mod meters;
 pub mod observe;

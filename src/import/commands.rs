@@ -9,8 +9,9 @@ use std::io::{self, Read};
 
 use super::error::ImportError;
 use crate::base::excerpt;
-use crate::base::limits::{IMPORT_BATCH_BYTES, IMPORT_BATCH_COMMANDS, IMPORT_UNIT_MAX_BYTES, RDB_READ_BYTES};
 use crate::base::num::parse_i64;
+use crate::import::limits::{IMPORT_BATCH_BYTES, IMPORT_BATCH_COMMANDS, IMPORT_UNIT_MAX_BYTES};
+use crate::rdb::limits::RDB_READ_BYTES;
 use crate::resp::request::{Argv, Decoder, OwnedArgv, RequestLimits};
 
 /// Far above anything a primary sends, because the primary limits its own clients the same way.

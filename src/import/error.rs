@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use crate::base::excerpt;
-use crate::base::limits::IMPORT_UNIT_MAX_BYTES;
 use crate::client::ClientError;
+use crate::import::limits::IMPORT_UNIT_MAX_BYTES;
 use crate::persist::error::RecoveryError;
 use crate::rdb::file::FileError;
 use crate::resp::request::ProtocolError;

@@ -17,6 +17,7 @@ mod error;
 mod files;
 mod in_process;
 mod known_commands;
+pub mod limits;
 mod load;
 mod rdb_pieces;
 mod replica;

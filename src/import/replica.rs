@@ -27,10 +27,9 @@ use super::error::{ImportError, START_AGAIN};
 use super::load;
 use super::report::Progress;
 use super::target::{Checkpoint, Target};
-use crate::base::limits::{
-    IMPORT_ACK_EVERY, IMPORT_LINE_MAX_BYTES, IMPORT_POLL, IMPORT_RETRY, IMPORT_TELL_EVERY, IMPORT_TIMEOUT,
-};
+use crate::base::limits::{IMPORT_TELL_EVERY, IMPORT_TIMEOUT};
 use crate::client::{Address, ClientError, Connection, REDIS_AUTH, put_command};
+use crate::import::limits::{IMPORT_ACK_EVERY, IMPORT_LINE_MAX_BYTES, IMPORT_POLL, IMPORT_RETRY};
 use crate::persist::transfer::OWN_TYPES;
 use crate::rdb::file::Reader;
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::base::limits::{IMPORT_LEFT_OUT_MAX_KINDS, IMPORT_TELL_EVERY};
+use crate::base::limits::IMPORT_TELL_EVERY;
+use crate::import::limits::IMPORT_LEFT_OUT_MAX_KINDS;
 
 /// The options of an import.
 #[derive(Clone, Copy, Debug, Default)]

@@ -10,8 +10,10 @@ use super::error::ImportError;
 use super::known_commands::KnownCommands;
 use super::report::{Options, Report};
 use crate::base::excerpt;
-use crate::base::limits::{IMPORT_REPLY_MAX_BYTES, IMPORT_WINDOW_BYTES, RESTORED_TOKEN_MAX, SCRATCH_KEEP_BYTES};
+use crate::base::limits::SCRATCH_KEEP_BYTES;
 use crate::client::{ClientError, Connection, put_command};
+use crate::import::limits::{IMPORT_REPLY_MAX_BYTES, IMPORT_WINDOW_BYTES};
+use crate::keyspace::limits::RESTORED_TOKEN_MAX;
 use crate::rdb::file::KeyRecord;
 use crate::spec::error::ROLLED_BACK;
 

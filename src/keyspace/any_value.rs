@@ -1,12 +1,13 @@
 //! A value of any type, in three forms: owned ([`Value`]), borrowed for reading ([`ValueRef`]), and borrowed for
 //! changing in place ([`ValueMut`]).
 
-use crate::base::limits::{COMPACT_MAX_ENTRIES, UNDO_COPY_MAX_BYTES};
+use crate::keyspace::limits::UNDO_COPY_MAX_BYTES;
 use crate::value::Layout;
 use crate::value::block::Block;
 use crate::value::deadlines::Deadlines;
 use crate::value::grants::Grants;
 use crate::value::hash::Hash;
+use crate::value::limits::COMPACT_MAX_ENTRIES;
 use crate::value::list::List;
 use crate::value::set::Set;
 use crate::value::stream::Stream;

@@ -27,9 +27,9 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-use crate::base::limits::ARENA_KEEP_BYTES;
 use crate::base::os::allocated::set_aside;
 use crate::base::prefetch::prefetch;
+use crate::keyspace::limits::ARENA_KEEP_BYTES;
 
 /// Bytes of the largest place.
 pub(super) const PLACE_MAX_BYTES: usize = 512;

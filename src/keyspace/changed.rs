@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::base::limits::IN_FLIGHT_UNIT_MAX_KEYS;
+use crate::keyspace::limits::IN_FLIGHT_UNIT_MAX_KEYS;
 
 /// See the module header. The end of the record can be [cut](Changed::cut) off.
 #[derive(Debug, Default)]

@@ -7,9 +7,9 @@ use super::entry::{Entry, EntryMut, HEADER_BYTES, NEVER, NewValue};
 use super::expiry::{Timers, Turn};
 use crate::base::equal::equal;
 use crate::base::hasher::hash_bytes;
-use crate::base::limits::{EVICTION_DRAWS, EXPECTED_KEYS_MAX};
 use crate::base::rng::Rng;
 use crate::base::split_table::{Hashes, LinePlace, SplitTable, Walk};
+use crate::keyspace::limits::{EVICTION_DRAWS, EXPECTED_KEYS_MAX};
 use crate::value::thin_bytes::ThinBytes;
 
 /// A database number.

@@ -12,7 +12,7 @@ use std::thread;
 
 use super::any_value::{Value, ValueRef};
 use super::db::Db;
-use crate::base::limits::{FREE_AT_ONCE_BYTES, FREE_AT_ONCE_ELEMENTS};
+use crate::keyspace::limits::{FREE_AT_ONCE_BYTES, FREE_AT_ONCE_ELEMENTS};
 
 /// Elements of a large value that are sampled to estimate its size.
 const SIZE_SAMPLES: usize = 5;

@@ -22,8 +22,8 @@ use super::effect::Cause;
 use super::entry::NEVER;
 use super::victims::Candidate;
 use super::{DbIndex, Keyspace, Slot};
-use crate::base::limits::{EVICTION_DRAWS, EVICTION_POOL};
 use crate::config::{MaxmemoryPolicy, Ranking};
+use crate::keyspace::limits::{EVICTION_DRAWS, EVICTION_POOL};
 
 /// If fewer than one in this many keys expires, expiring keys are drawn by their timers.
 const SPARSE: usize = 4;

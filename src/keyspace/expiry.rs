@@ -26,8 +26,8 @@ use super::arena::Slot;
 use super::entries::Entries;
 use super::entry::{EntryMut, NEVER};
 use super::wheel::{Taken, Wheel};
-use crate::base::limits::TIMER_SWEEP_STEP;
 use crate::base::rng::Rng;
+use crate::keyspace::limits::TIMER_SWEEP_STEP;
 
 /// The most timers that [`Timers::sample`] returns of each wheel.
 const SAMPLE: usize = 64;
@@ -216,10 +216,10 @@ fn prefetch(entries: &Entries, wheel: &Wheel) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::limits::{EXPIRY_SLICE_TIMERS, EXPIRY_STEP};
     use crate::base::rng::Rng;
     use crate::keyspace::Keyspace;
     use crate::keyspace::effect::{Cause, Effect, Recording};
+    use crate::keyspace::limits::{EXPIRY_SLICE_TIMERS, EXPIRY_STEP};
     use proptest::prelude::*;
     use std::collections::{HashMap, HashSet};
 

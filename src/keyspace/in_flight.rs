@@ -20,8 +20,8 @@
 use std::cell::Cell;
 
 use super::changed::{Changed, More, hash_in_database};
-use crate::base::limits::IN_FLIGHT_PLACES;
 use crate::base::lsn::Lsn;
+use crate::keyspace::limits::IN_FLIGHT_PLACES;
 
 /// See the module header.
 #[derive(Default)]
@@ -183,10 +183,10 @@ fn place_of(hash: u64) -> usize {
 mod tests {
     use super::*;
     use crate::base::hasher::hash_bytes;
-    use crate::base::limits::IN_FLIGHT_UNIT_MAX_KEYS;
     use crate::base::rng::Rng;
     use crate::keyspace::Keyspace;
     use crate::keyspace::effect::{Effect, Recording};
+    use crate::keyspace::limits::IN_FLIGHT_UNIT_MAX_KEYS;
 
     /// A keyspace between units, and the number of the last unit.
     struct Bench {

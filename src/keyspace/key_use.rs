@@ -5,7 +5,7 @@ use super::entry::Entry;
 use super::usage::{COUNTER_BITS, NEW_USES, Noting, TICK_BITS, Usage};
 use super::{DbIndex, Keyspace, Slot};
 use crate::base::hasher::hash_bytes;
-use crate::base::limits::EXPIRED_ELEMENTS_PER_LOOKUP;
+use crate::keyspace::limits::EXPIRED_ELEMENTS_PER_LOOKUP;
 
 impl Keyspace {
     /// Notes uses in this way from now on. Call only between units.

@@ -22,7 +22,7 @@ mod eviction;
 mod expiry;
 mod in_flight;
 mod key_use;
-mod value_limits;
+pub mod limits;
 mod mark;
 mod misfit;
 mod pre_image;
@@ -33,6 +33,7 @@ mod stats;
 mod undo;
 mod unsettled;
 pub mod usage;
+mod value_limits;
 pub mod verb;
 mod victims;
 mod wheel;
@@ -40,9 +41,9 @@ mod wheel;
 pub use arena::Slot;
 pub use db::DbIndex;
 pub use entry::NEVER;
-pub use value_limits::ValueLimits;
 pub use misfit::{Misfit, WrongType};
 pub use stats::KeyspaceStats;
+pub use value_limits::ValueLimits;
 
 use std::rc::Rc;
 
@@ -60,13 +61,13 @@ use usage::{Noting, Usage};
 use victims::Pool;
 
 use crate::base::hasher::hash_bytes;
-use crate::base::limits::{
-    EXPIRED_ELEMENTS_PER_LOOKUP, EXPIRY_SLICE_TIMERS, EXPIRY_STEP, RANDOM_KEY_TRIES, UNIT_MAX_BYTES,
-};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::base::split_table::{PLACE_END, Walk};
 use crate::config::EventClasses;
+use crate::keyspace::limits::{
+    EXPIRED_ELEMENTS_PER_LOOKUP, EXPIRY_SLICE_TIMERS, EXPIRY_STEP, RANDOM_KEY_TRIES, UNIT_MAX_BYTES,
+};
 use crate::value::deadlines::Deadlines;
 
 /// The place at which a [walk](Keyspace::walk) ends.

@@ -51,12 +51,12 @@ impl Keyspace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::limits::UNSETTLED_MAX;
     use crate::base::lsn::Lsn;
     use crate::base::rng::Rng;
     use crate::keyspace::NEVER;
     use crate::keyspace::any_value::{Value, ValueRef};
     use crate::keyspace::effect::Recording;
+    use crate::keyspace::limits::UNSETTLED_MAX;
 
     const MEMBERS: [&[u8]; 5] = [b"red", b"green", b"blue", b"17", b"-1"];
 

@@ -3,7 +3,7 @@
 use super::arena::Slot;
 use super::db::DbIndex;
 use super::entry::EntryMut;
-use crate::base::limits::UNSETTLED_MAX;
+use crate::keyspace::limits::UNSETTLED_MAX;
 
 /// Entries that may need other places when the unit is over.
 #[derive(Default)]

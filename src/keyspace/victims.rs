@@ -2,7 +2,7 @@
 
 use super::arena::Slot;
 use super::db::DbIndex;
-use crate::base::limits::EVICTION_POOL;
+use crate::keyspace::limits::EVICTION_POOL;
 
 /// A key that may be evicted.
 #[derive(Clone, Copy, Debug)]

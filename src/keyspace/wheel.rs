@@ -26,8 +26,8 @@
 //! never move.
 
 use super::arena::Slot;
-use crate::base::limits::TIMERS_KEEP_BLOCKS;
 use crate::base::rng::Rng;
+use crate::keyspace::limits::TIMERS_KEEP_BLOCKS;
 
 /// Bits of a digit.
 const DIGIT: u32 = 6;

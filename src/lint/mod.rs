@@ -13,6 +13,7 @@ mod commands;
 mod differences;
 mod flow;
 mod keys;
+pub mod limits;
 pub(crate) mod parse;
 mod value;
 mod walk;

@@ -331,10 +331,10 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
-    use crate::base::limits::{LOG_FILL_BYTES, LOG_PREPARED_MAX_SEGMENTS};
     use crate::log::block::HEAD_BYTES;
     use crate::log::directory::{Directory, DirectoryId};
     use crate::log::disk::{Disk, RealClock, RealDisk};
+    use crate::log::limits::{LOG_FILL_BYTES, LOG_PREPARED_MAX_SEGMENTS};
     use crate::log::scan::Recovery;
     use crate::log::sim::{Faults, SimDisk};
 

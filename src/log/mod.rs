@@ -18,6 +18,7 @@ pub mod error;
 pub mod follow;
 pub mod group_commit;
 mod identity;
+pub mod limits;
 mod names;
 pub mod planted;
 pub mod platform;

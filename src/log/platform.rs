@@ -7,7 +7,8 @@ use std::thread;
 
 use super::disk::{Clock, Disk, RealClock, RealDisk};
 use super::group_commit::Options;
-use crate::base::limits::{LOAD_PIECE_BYTES, SAVE_SLICE_BYTES, SNAPSHOT_PART_MIN_BYTES};
+use crate::base::limits::SNAPSHOT_PART_MIN_BYTES;
+use crate::log::limits::{LOAD_PIECE_BYTES, SAVE_SLICE_BYTES};
 
 /// The journal's platform. The [`Default`] is the real one; a simulation brings its own.
 #[derive(Clone)]

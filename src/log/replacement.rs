@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::disk::{Disk, DiskFile};
-use crate::base::limits::SNAPSHOT_SYNC_BYTES;
+use crate::log::limits::SNAPSHOT_SYNC_BYTES;
 
 const SUFFIX: &str = ".part";
 

@@ -9,8 +9,8 @@
 use super::block::{u32_at, u64_at};
 use super::checksum::crc32c;
 use super::identity::DirectoryId;
-use crate::base::limits::LOG_BLOCK_MAX_BYTES;
 use crate::base::lsn::Lsn;
+use crate::log::limits::LOG_BLOCK_MAX_BYTES;
 
 /// Bytes of the header; the first block follows it.
 pub(super) const HEADER_BYTES: u64 = 4096;

@@ -15,8 +15,8 @@ use super::directory::Directory;
 use super::disk::{DiskFile, write_zeros};
 use super::names;
 use super::segment::{HEADER_BYTES, Header};
-use crate::base::limits::{LOG_FILL_BYTES, LOG_PREPARED_MAX_SEGMENTS, LOG_SEGMENT_GROWTH};
 use crate::base::lsn::Lsn;
+use crate::log::limits::{LOG_FILL_BYTES, LOG_PREPARED_MAX_SEGMENTS, LOG_SEGMENT_GROWTH};
 
 /// The segment being written.
 pub(super) struct Current {

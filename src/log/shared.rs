@@ -12,11 +12,11 @@ use super::directory::Directory;
 use super::disk::{Clock, is_full};
 use super::segments::{Filled, Filling, Prepared, Segments, Task, recycle, remove};
 use super::types::{Options, State, SyncPolicy, Tail};
-use crate::base::limits::{
+use crate::base::lsn::{AtomicLsn, Lsn};
+use crate::log::limits::{
     LOG_EVERY_SEC, LOG_FILL_PAUSE, LOG_FULL_RETRY, LOG_MERGE_MAX_BYTES, LOG_SEGMENT_GROWTH, LOG_SPARE_BUFFERS,
     LOG_SPARE_MAX_BYTES,
 };
-use crate::base::lsn::{AtomicLsn, Lsn};
 
 /// Why the journal takes no more units.
 #[derive(Clone, Debug)]

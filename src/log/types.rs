@@ -3,8 +3,8 @@
 //! [`group_commit`](super::group_commit) offers these types to the engine. They are declared below it because its parts
 //! need them as well.
 
-use crate::base::limits::{LOG_FIRST_SEGMENT_BYTES, LOG_PREPARED_SEGMENTS, LOG_RESERVE_BYTES, LOG_SEGMENT_BYTES};
 use crate::base::lsn::Lsn;
+use crate::log::limits::{LOG_FIRST_SEGMENT_BYTES, LOG_PREPARED_SEGMENTS, LOG_RESERVE_BYTES, LOG_SEGMENT_BYTES};
 
 /// Encoded units that are not written yet, in the order of their Lsns.
 #[derive(Debug)]

@@ -16,8 +16,8 @@ use super::segment::{HEADER_BYTES, Header};
 use super::segments::{Current, Prepared, Segments, make};
 use super::shared::{Shared, emptied};
 use super::types::{State, SyncPolicy, Tail};
-use crate::base::limits::{LOG_BLOCK_MAX_BYTES, LOG_EVERY_SEC};
 use crate::base::lsn::Lsn;
+use crate::log::limits::{LOG_BLOCK_MAX_BYTES, LOG_EVERY_SEC};
 
 /// See the module's header.
 pub(super) struct Writer {

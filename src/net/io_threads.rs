@@ -26,8 +26,9 @@ use tokio::sync::Notify;
 use tokio::task::coop::poll_proceed;
 
 use super::relay::{Number, Relay, Sent, Written};
-use crate::base::limits::{IO_EVENTS_MAX, READ_CHUNK_BYTES};
+use crate::base::limits::READ_CHUNK_BYTES;
 use crate::engine::meters::stats::IoThreadStats;
+use crate::net::limits::IO_EVENTS_MAX;
 
 /// The I/O threads, for the engine's thread.
 pub(crate) struct IoThreads {

@@ -19,10 +19,10 @@ use super::serve::Shared;
 use super::socket::Socket as Connected;
 use super::socket_table::{Connection, SocketTable};
 use super::transport::Transport;
-use crate::base::limits::TLS_CONNECTION_BYTES;
 use crate::config::Config;
 use crate::engine::ServerState;
 use crate::engine::session::Peer;
+use crate::net::limits::TLS_CONNECTION_BYTES;
 use crate::spec::session_key::SessionKey;
 
 /// Whether connections over TCP are encrypted.

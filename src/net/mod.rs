@@ -2,6 +2,7 @@
 
 pub(crate) mod conn;
 pub(crate) mod io_threads;
+pub(crate) mod limits;
 pub(crate) mod listener;
 pub(crate) mod metrics_http;
 pub(crate) mod raw_poller;

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use socket2::Socket;
 
 use super::system_call;
-use crate::base::limits::{RELAY_BYTES, RELAY_KEPT_BYTES, RELAY_LEAST_BYTES, RELAY_TOTAL_BYTES, RELAY_UNCOUNTED_BYTES};
+use crate::net::limits::{RELAY_BYTES, RELAY_KEPT_BYTES, RELAY_LEAST_BYTES, RELAY_TOTAL_BYTES, RELAY_UNCOUNTED_BYTES};
 
 /// See the module's header.
 pub(super) struct Relay {

@@ -19,11 +19,12 @@ use super::listener::Listener;
 use super::raw_poller::RawPoller;
 use super::sign_in::TlsConn;
 use super::socket_table::{Connection, SocketTable};
-use crate::base::limits::{END_LOOK_AGAIN, END_PATIENCE, LOAD_PAUSE, READ_CHUNK_BYTES, SAVE_REST_MAX};
+use crate::base::limits::READ_CHUNK_BYTES;
 use crate::base::os::supervisor;
 use crate::engine::Engine;
 use crate::engine::persistence::recovery::{Step, count_keys};
 use crate::engine::run::ending::Ends;
+use crate::net::limits::{END_LOOK_AGAIN, END_PATIENCE, LOAD_PAUSE, SAVE_REST_MAX};
 use crate::spec::session_key::SessionKey;
 
 /// State shared by the tasks of the one thread.

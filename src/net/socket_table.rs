@@ -20,8 +20,8 @@ use super::socket::Socket;
 use super::tls::Acceptor;
 use super::transport::Transport;
 use crate::base::fit::{fit_map, fit_queue};
-use crate::base::limits::{TLS_HANDSHAKE_MAX, TLS_HANDSHAKES_MAX};
 use crate::engine::ServerState;
+use crate::net::limits::{TLS_HANDSHAKE_MAX, TLS_HANDSHAKES_MAX};
 use crate::spec::session_key::SessionKey;
 
 /// See the module's header.

@@ -24,8 +24,9 @@ use rustls::{
 use super::tls::Acceptor;
 use super::tls_client_certificates::SignedOrOwn;
 use super::tls_sessions::TlsSessions;
-use crate::base::limits::{TLS_CA_FILES_MAX, TLS_FILE_MAX_BYTES};
+use crate::base::limits::TLS_CA_FILES_MAX;
 use crate::config::{Config, TlsAuthClients};
+use crate::net::limits::TLS_FILE_MAX_BYTES;
 
 /// Why TLS can't be set up with these parameters.
 #[derive(Debug, thiserror::Error)]

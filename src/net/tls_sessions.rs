@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustls::server::StoresServerSessions;
 
-use crate::base::limits::TLS_SESSIONS_MAX;
+use crate::net::limits::TLS_SESSIONS_MAX;
 
 /// See the module's header.
 #[derive(Debug)]

@@ -7,11 +7,12 @@ use super::Persistence;
 use super::journal::Journal;
 use super::saving::Purpose;
 use super::tail::Tail;
-use crate::base::limits::{LOG_FULL_RETRY, LOG_SYNC_RETRY};
 use crate::base::lsn::Lsn;
 use crate::config::Config;
 use crate::keyspace::Keyspace;
 use crate::log::group_commit::{Commit, State};
+use crate::log::limits::LOG_FULL_RETRY;
+use crate::persist::limits::LOG_SYNC_RETRY;
 use crate::spec::Flags;
 use crate::spec::error::Error;
 

@@ -16,9 +16,9 @@
 
 use super::Persistence;
 use super::journal::Journal;
-use crate::base::limits::LOG_BEHIND_MAX_BYTES;
 use crate::config::AppendFsync;
 use crate::log::group_commit::{Commit, CommitError};
+use crate::persist::limits::LOG_BEHIND_MAX_BYTES;
 
 impl Persistence {
     /// Makes all committed units as safe as `appendfsync` asks, and waits for it. Returns whether they are.

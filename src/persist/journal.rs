@@ -17,11 +17,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::tail::Tail;
-use crate::base::limits::{LOG_BEHIND_MAX_BYTES, LOG_SYNC_ALONE_MAX, LOG_SYNC_IN_PLACE_MAX};
 use crate::base::lsn::Lsn;
 use crate::config::AppendFsync;
 use crate::log::follow::{ReadError, UnitReader};
 use crate::log::group_commit::{self, Commit, Log, State, SyncPolicy};
+use crate::persist::limits::{LOG_BEHIND_MAX_BYTES, LOG_SYNC_ALONE_MAX, LOG_SYNC_IN_PLACE_MAX};
 use crate::spec::session_key::SessionKey;
 
 /// The journal and its progress.

@@ -16,14 +16,15 @@ use std::ops::Range;
 use super::tail::EFFECTS_FORMAT;
 use crate::base::ahead::{self, Source};
 use crate::base::hasher::hash_bytes;
-use crate::base::limits::{LOAD_AHEAD_KEEP_BYTES, LOG_EXPECTED_KEYS_MAX, SNAPSHOT_FRAME_BYTES};
 use crate::base::lsn::Lsn;
 use crate::keyspace::DbIndex;
 use crate::keyspace::effect::{Effect, EffectReader, EffectWriter};
 use crate::keyspace::prepared::{Preparation, PreparedKey};
 use crate::log::block::{UNIT_HEAD_BYTES, Unit};
 use crate::log::error::LogError;
+use crate::log::limits::SNAPSHOT_FRAME_BYTES;
 use crate::log::restore::{Part, Position, Restore};
+use crate::persist::limits::{LOAD_AHEAD_KEEP_BYTES, LOG_EXPECTED_KEYS_MAX};
 
 /// Reads the snapshot and the journal to their end.
 pub(crate) struct LoadPieces {
@@ -333,10 +334,10 @@ mod tests {
 
     use super::*;
     use crate::base::ahead::Piece as _;
-    use crate::base::limits::LOAD_PIECE_BYTES;
     use crate::log::block::unit_head;
     use crate::log::directory::{Directory, DirectoryId};
     use crate::log::group_commit::{Commit, Log, Options, Tail};
+    use crate::log::limits::LOAD_PIECE_BYTES;
     use crate::log::sim::SimDisk;
     use crate::log::snapshot::writer::{Begin, Sizes};
 

@@ -6,6 +6,7 @@ pub mod error;
 pub(crate) mod fences;
 mod in_place;
 pub(crate) mod journal;
+pub mod limits;
 pub(crate) mod load_pieces;
 pub(crate) mod rdb_export;
 mod resume;

@@ -32,7 +32,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::tail::{EFFECTS_FORMAT, UnitOrigin};
 use crate::base::hasher::hash_bytes;
-use crate::base::limits::{EXPORT_FILTER_SHARE, EXPORT_HELD_MIN_BYTES, EXPORT_HELD_SHARE, EXPORT_KEY_BYTES};
 use crate::base::lsn::Lsn;
 use crate::base::os::allocated::apart;
 use crate::base::rng::Rng;
@@ -47,6 +46,7 @@ use crate::log::error::LogError;
 use crate::log::platform::{Job, Platform};
 use crate::log::replacement::{self, Replacement};
 use crate::log::snapshot::reader::SnapshotReader;
+use crate::persist::limits::{EXPORT_FILTER_SHARE, EXPORT_HELD_MIN_BYTES, EXPORT_HELD_SHARE, EXPORT_KEY_BYTES};
 use crate::rdb::file::Writer;
 use crate::rdb::{VERSION, VERSION_OF_EXPIRING_FIELDS, value};
 use crate::script::library::parse_header;

@@ -11,9 +11,9 @@
 
 use super::saving::{Home, Purpose, Run, Stage};
 use super::{Env, Persistence};
-use crate::base::limits::{LOG_BEGIN_MAX_BYTES, LOG_BEGIN_RETRY_DOUBLINGS, SAVE_RETRY, SAVE_RETRY_DOUBLINGS};
 use crate::config::Config;
 use crate::keyspace::Keyspace;
+use crate::persist::limits::{LOG_BEGIN_MAX_BYTES, LOG_BEGIN_RETRY_DOUBLINGS, SAVE_RETRY, SAVE_RETRY_DOUBLINGS};
 
 impl Persistence {
     /// Begins a snapshot if it is time for one. Runs `hz` times a second.

@@ -27,15 +27,16 @@ use super::rdb_export::Exporting;
 use super::snapshot_stream::SnapshotStream;
 use super::tail::{EFFECTS_FORMAT, UnitOrigin};
 use crate::base::clock::Clock;
-use crate::base::limits::{SAVE_SLICE_BYTES, SNAPSHOT_GIVE_UP_BYTES};
 use crate::base::lsn::Lsn;
 use crate::keyspace::Keyspace;
 use crate::keyspace::effect::EffectWriter;
 use crate::log::block::unit_head;
 use crate::log::directory::Directory;
 use crate::log::group_commit::Log;
+use crate::log::limits::SAVE_SLICE_BYTES;
 use crate::log::platform::{Ending, Job, Platform};
 use crate::log::snapshot::writer::SnapshotWriter;
+use crate::persist::limits::SNAPSHOT_GIVE_UP_BYTES;
 use crate::spec::session_key::SessionKey;
 use crate::spec::table::CommandId;
 

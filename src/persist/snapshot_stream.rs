@@ -5,9 +5,9 @@
 //! that units make during the walk, only those to names already passed are added. So libraries never collide when the
 //! stream is applied: at any point it holds a subset of the libraries that existed at that point.
 
-use crate::base::limits::SNAPSHOT_KEY_WORK_BYTES;
 use crate::keyspace::Keyspace;
 use crate::keyspace::effect::{Effect, EffectReader, EffectWriter};
+use crate::keyspace::limits::SNAPSHOT_KEY_WORK_BYTES;
 use crate::keyspace::snapshot::Snapshot;
 use crate::programs::scripts::Scripts;
 use crate::script::Sha1Hex;

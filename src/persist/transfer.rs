@@ -18,11 +18,11 @@
 
 use std::io;
 
-use crate::base::limits::{TRANSFER_KEY_WORK_BYTES, TRANSFER_SLICE_BYTES};
 use crate::base::rng::Rng;
 use crate::base::version::REDIS_VERSION;
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, WALK_END};
+use crate::persist::limits::{TRANSFER_KEY_WORK_BYTES, TRANSFER_SLICE_BYTES};
 use crate::rdb::file::{TOKENS_NOTE, Writer};
 use crate::rdb::{VERSION, value};
 

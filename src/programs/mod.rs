@@ -1,6 +1,7 @@
 //! Scripts and libraries loaded by clients: the cache with its Lua state, the running script, and statistics of
 //! finished calls. Lua itself is one floor below, in [`script`](crate::script).
 
+pub mod limits;
 pub(crate) mod running;
 pub mod scripts;
 pub(crate) mod slow;

@@ -20,12 +20,12 @@ use quanta::Clock;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
-use crate::base::limits::{LIBRARY_LOAD_MAX, LOG_SCRIPT_MESSAGE_MAX_BYTES, SCRIPT_LINT_MAX_BYTES};
 use crate::base::os::logging::BY_SCRIPTS;
 use crate::base::version::REDIS_VERSION;
 use crate::keyspace::effect::Effect;
 use crate::keyspace::{Keyspace, Misfit};
 use crate::lint::{Warning, lint};
+use crate::programs::limits::{LIBRARY_LOAD_MAX, LOG_SCRIPT_MESSAGE_MAX_BYTES, SCRIPT_LINT_MAX_BYTES};
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, abridge};
 use crate::script::bundled::{self, BUNDLED};

@@ -12,12 +12,12 @@
 
 use quanta::Clock;
 
-use crate::base::limits::{
+use crate::base::ticks::ticks_of_micros;
+use crate::config::Config;
+use crate::programs::limits::{
     COMMAND_LOG_MAX_ARG_BYTES, COMMAND_LOG_MAX_ARGS, SCRIPT_TRAIL_MAX_ARG_BYTES, SCRIPT_TRAIL_MAX_ARGS,
     SCRIPT_TRAIL_MAX_STEPS,
 };
-use crate::base::ticks::ticks_of_micros;
-use crate::config::Config;
 use crate::resp::request::{Argv, OwnedArgv, abridge};
 
 /// The share of `script-slow-threshold` after which a trail begins.

@@ -3,7 +3,7 @@
 //! While [`Programs::trace`](crate::programs::Programs) is set, the running script is traced: commands are recorded
 //! here instead of in the trail of a slow call.
 
-use crate::base::limits::SCRIPT_TRACE_MAX_BYTES;
+use crate::programs::limits::SCRIPT_TRACE_MAX_BYTES;
 use crate::resp::request::{Argv, OwnedArgv};
 
 /// The record of a script's run.

@@ -11,8 +11,8 @@
 //! ```
 
 use super::wire::{Corrupt, Input, put_number, put_string};
-use crate::base::limits::{GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, LEASE_MAX_MS, STOCK_TOLD_KEY_MAX_BYTES};
 use crate::keyspace::NEVER;
+use crate::keyspace::limits::{GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, LEASE_MAX_MS, STOCK_TOLD_KEY_MAX_BYTES};
 use crate::value::grants::{Grant, Grants, Kind, UNITS_MAX};
 use crate::value::stock::{AMOUNT_MAX, Memory, Remembered, Stock, Terms};
 

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use super::wire::{Input, put_bytes};
 use super::{Dialect, VERSION, open, seal};
-use crate::base::limits::RDB_UNPACKED_MAX_BYTES;
+use crate::rdb::limits::RDB_UNPACKED_MAX_BYTES;
 
 const LIBRARY: u8 = 0xf5;
 const LIBRARY_BEFORE_RELEASE: u8 = 0xf6;

@@ -16,7 +16,7 @@
 //! set.
 
 use super::wire::Corrupt;
-use crate::base::limits::RDB_PACKED_MAX_ITEMS;
+use crate::rdb::limits::RDB_PACKED_MAX_ITEMS;
 use crate::value::packed::{Item, canonical_int};
 
 const HEADER_BYTES: usize = 6;

@@ -23,6 +23,7 @@ pub mod file;
 mod grants;
 mod intset;
 pub mod libraries;
+pub mod limits;
 mod listpack;
 mod lzf;
 mod stream;
@@ -32,9 +33,9 @@ pub(crate) mod wire;
 mod ziplist;
 
 use crate::base::crc::crc64;
-use crate::base::limits::RDB_UNPACKED_MAX_BYTES;
 use crate::keyspace::ValueLimits;
 use crate::keyspace::any_value::{Value, ValueRef};
+use crate::rdb::limits::RDB_UNPACKED_MAX_BYTES;
 pub use types::{
     Dialect, NEWEST_VALKEY_VERSION, NEWEST_VERSION, OLDEST_VALKEY_VERSION, VERSION, VERSION_OF_EXPIRING_FIELDS,
 };

@@ -38,7 +38,7 @@ use std::collections::BTreeMap;
 
 use super::listpack::{self, Writer};
 use super::wire::{Corrupt, Input, put_bytes, put_number};
-use crate::base::limits::RDB_PACKED_MAX_ITEMS;
+use crate::rdb::limits::RDB_PACKED_MAX_ITEMS;
 use crate::value::packed::Item;
 use crate::value::stream::{Entry, Group, Policy, Stream, StreamId, StreamLimits};
 use crate::value::string::Digits;

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 
 use super::*;
-use crate::base::limits::RDB_PACKED_MAX_ITEMS;
+use crate::rdb::limits::RDB_PACKED_MAX_ITEMS;
 use crate::value::hash::Hash;
 use crate::value::list::List;
 use crate::value::packed::Item;

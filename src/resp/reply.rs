@@ -9,8 +9,8 @@
 use std::io::IoSlice;
 
 use super::tape::{self, TapeReader, Token};
-use crate::base::limits::{REPLY_FRAME_BYTES, REPLY_MAX_BYTES, REPLY_PAUSE_BYTES};
 use crate::base::num;
+use crate::resp::limits::{REPLY_FRAME_BYTES, REPLY_MAX_BYTES, REPLY_PAUSE_BYTES};
 
 /// The reader of a reply, which decides how the reply is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

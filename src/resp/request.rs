@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::ops::Index;
 
 use crate::base::fit::fit;
-use crate::base::limits::{
+use crate::resp::limits::{
     INLINE_MAX_BYTES, MULTIBULK_MAX_ARGS, UNAUTHENTICATED_MAX_ARGS, UNAUTHENTICATED_MAX_BULK_BYTES,
 };
 

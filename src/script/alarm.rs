@@ -40,7 +40,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::lua::ffi;
-use crate::base::limits::{SCRIPT_ALARM_IDLE_AFTER_TICKS, SCRIPT_ALARM_IDLE_TICK, SCRIPT_ALARM_TICK};
+use crate::script::limits::{SCRIPT_ALARM_IDLE_AFTER_TICKS, SCRIPT_ALARM_IDLE_TICK, SCRIPT_ALARM_TICK};
 
 thread_local! {
     /// The state that runs on this thread, for the signal's handler. It needs neither initialization nor drop: a read

@@ -14,7 +14,7 @@ use super::lua::{CFunction, Kind, Stack};
 use super::luajit::Walk;
 use super::room::{Buffer, check_c_stack};
 use super::stand_in::look_behind;
-use crate::base::limits::{SCRIPT_DATA_STACK_BYTES, SCRIPT_MSGPACK_MAX_DEPTH};
+use crate::script::limits::{SCRIPT_DATA_STACK_BYTES, SCRIPT_MSGPACK_MAX_DEPTH};
 
 const FUNCTIONS: [(&[u8], CFunction); 4] =
     [(b"pack", pack), (b"unpack", unpack), (b"unpack_limit", unpack_limit), (b"unpack_one", unpack_one)];

@@ -8,7 +8,7 @@ use std::ffi::c_int;
 use super::interrupt::{kill, library};
 use super::lua::{CFunction, Kind, Progress, Stack, ffi, upvalue};
 use super::room::check_c_stack;
-use crate::base::limits::SCRIPT_C_STACK_BYTES;
+use crate::script::limits::SCRIPT_C_STACK_BYTES;
 
 /// Global functions.
 pub(super) const GLOBALS: &[(&[u8], CFunction)] = &[(b"pcall", pcall), (b"xpcall", xpcall)];

@@ -21,9 +21,9 @@ use super::integer::truncate;
 use super::lua::{Kind, Stack, until_nul, upvalue};
 use super::luajit::Walk;
 use super::room::refuse;
-use crate::base::limits::SCRIPT_TAPE_MAX_DEPTH;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::tape::{TapeReader, Token};
+use crate::script::limits::SCRIPT_TAPE_MAX_DEPTH;
 
 const NAMES: [&[u8]; 12] = [
     b"err",

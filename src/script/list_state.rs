@@ -1,6 +1,6 @@
 //! The state of the tables that scripts share as KEYS and ARGV.
 
-use crate::base::limits::SCRIPT_LIST_KNOWN_ELEMENTS;
+use crate::script::limits::SCRIPT_LIST_KNOWN_ELEMENTS;
 
 /// The contents of a shared list, as far as they are known.
 #[derive(Default)]

@@ -9,8 +9,9 @@ use std::ffi::c_int;
 use super::convert;
 use super::list_state::{Known, ListState};
 use super::lua::{Stack, upvalue};
-use crate::base::limits::{SCRATCH_KEEP_BYTES, SCRIPT_LIST_KEEP_ELEMENTS};
+use crate::base::limits::SCRATCH_KEEP_BYTES;
 use crate::resp::request::Argv;
+use crate::script::limits::SCRIPT_LIST_KEEP_ELEMENTS;
 
 // Upvalues of `enter`, after those for conversion.
 const ENV: c_int = upvalue(convert::UPVALUES + 1);

@@ -40,7 +40,7 @@ use std::ffi::{c_int, c_void};
 use super::alarm::{self, interrupt};
 use super::lua::ffi;
 use super::luajit::{Caller, caller};
-use crate::base::limits::{SCRIPT_GARBAGE_KEEP_BYTES, SCRIPT_LARGE_BLOCK_BYTES};
+use crate::script::limits::{SCRIPT_GARBAGE_KEEP_BYTES, SCRIPT_LARGE_BLOCK_BYTES};
 
 /// Headroom below this share of the limit is not worth a collection: a script this close to the limit will pass it.
 const LEAST_HEADROOM: usize = 64;

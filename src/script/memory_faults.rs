@@ -8,8 +8,8 @@
 use super::super::debug::tests as debugger;
 use super::super::tests::{ESCAPES, Toy, eval, run, transcribed_scripts, vm};
 use super::super::*;
-use crate::base::limits::SCRIPT_LARGE_BLOCK_BYTES;
 use crate::resp::reply::Form;
+use crate::script::limits::SCRIPT_LARGE_BLOCK_BYTES;
 
 /// Bytes that hundreds of runs may leave: tables and buffers that Lua keeps enlarged for the next script.
 const KEPT_BYTES: usize = 32 * 1024;

@@ -43,6 +43,7 @@ mod host;
 mod integer;
 mod interrupt;
 pub mod library;
+pub mod limits;
 mod list_state;
 mod lists;
 mod lua;

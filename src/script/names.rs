@@ -7,7 +7,7 @@
 use super::host::CommandId;
 use super::lua::{REGISTRY, Stack};
 use super::memory::Memory;
-use crate::base::limits::SCRIPT_NAMES_KEPT;
+use crate::script::limits::SCRIPT_NAMES_KEPT;
 
 /// Slots of the table. At most half of them are in use, so that a search soon finds an empty one.
 const SLOTS: usize = 2 * SCRIPT_NAMES_KEPT;

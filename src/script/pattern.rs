@@ -6,7 +6,7 @@
 //!
 //! Source: the Lua 5.1 reference manual, section 5.4.1. Patterns may contain NUL bytes.
 
-use crate::base::limits::{SCRIPT_PATTERN_MAX_DEPTH, SCRIPT_PATTERN_STEP_BYTES, SCRIPT_PATTERN_TICK_STEPS};
+use crate::script::limits::{SCRIPT_PATTERN_MAX_DEPTH, SCRIPT_PATTERN_STEP_BYTES, SCRIPT_PATTERN_TICK_STEPS};
 
 /// The most captures of a pattern.
 pub(super) const CAPTURES_MAX: usize = 32;

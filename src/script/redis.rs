@@ -10,10 +10,11 @@ use super::host::{CommandId, LogLevel, ServerVersion};
 use super::interrupt::{kill, library};
 use super::lua::{Kind, Stack};
 use super::luajit::{self, Gathered};
-use crate::base::limits::{QUERY_BUFFER_HARD_MAX_BYTES, SCRATCH_KEEP_BYTES, SCRIPT_CHUNK_BYTES};
+use crate::base::limits::{QUERY_BUFFER_HARD_MAX_BYTES, SCRATCH_KEEP_BYTES};
 use crate::base::num;
 use crate::resp::request::{Argv, Span};
 use crate::resp::tape::{TapeReader, Token};
+use crate::script::limits::SCRIPT_CHUNK_BYTES;
 
 /// Pushes the `redis` table of scripts. May raise for lack of memory.
 pub(super) fn push_table(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion) {

@@ -26,7 +26,7 @@ use super::register;
 use super::room::check_c_stack;
 use super::stand_in::{MARK, SHOWN, look_behind, protect, push_key, push_real, refuse_protected};
 use super::{cjson, cmsgpack, control, redis, strings, structs, tables};
-use crate::base::limits::{SCRIPT_C_STACK_BYTES, SCRIPT_LOAD_MAX_BYTES};
+use crate::script::limits::{SCRIPT_C_STACK_BYTES, SCRIPT_LOAD_MAX_BYTES};
 
 /// Registers all functions and pushes two tables: the globals, and their stand-in. May raise for lack of memory.
 pub(super) fn build(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion<'_>) {

@@ -10,7 +10,7 @@ use std::ffi::c_int;
 use super::interrupt::library;
 use super::lua::{Kind, Stack, ffi};
 use super::room::check_c_stack;
-use crate::base::limits::SCRIPT_C_STACK_BYTES;
+use crate::script::limits::SCRIPT_C_STACK_BYTES;
 
 library! {
     pub(super) fn sort(stack: Stack) -> c_int {

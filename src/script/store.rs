@@ -13,8 +13,8 @@ use hashbrown::HashMap;
 use sha1::{Digest, Sha1};
 
 use super::program::{Handle, Sha1Hex};
-use crate::base::limits::SCRIPT_EVAL_CACHE_MAX;
 use crate::resp::request::{Decoder, OwnedArgv, RequestLimits};
+use crate::script::limits::SCRIPT_EVAL_CACHE_MAX;
 
 /// The name of a script: the SHA-1 of its text.
 pub(crate) fn sha1_hex(body: &[u8]) -> Sha1Hex {

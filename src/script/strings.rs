@@ -16,7 +16,7 @@ use super::interrupt::{kill, library};
 use super::lua::{CFunction, Kind, Stack, ffi, until_nul, upvalue};
 use super::pattern::{Capture, Matcher, Stop};
 use super::room::{check_c_stack, make_room};
-use crate::base::limits::{
+use crate::script::limits::{
     SCRIPT_C_STACK_BYTES, SCRIPT_CHUNK_BYTES, SCRIPT_SHORT_STRING_BYTES, SCRIPT_STRING_MAX_BYTES,
 };
 

@@ -8,7 +8,7 @@ use super::lua::{CFunction, Kind, Stack};
 use super::room::check_c_stack;
 use super::sort::sort;
 use super::stand_in::{look_behind, refuse_protected};
-use crate::base::limits::SCRIPT_C_STACK_BYTES;
+use crate::script::limits::SCRIPT_C_STACK_BYTES;
 
 pub(super) const FUNCTIONS: &[(&[u8], CFunction)] = &[
     (b"foreach", foreach),

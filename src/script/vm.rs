@@ -36,8 +36,8 @@ use super::program::{Fault, Handle, Invocation, LoadError, Outcome, Passing, Scr
 use super::random::Lrand48;
 use super::room::refuse;
 use super::sandbox;
-use crate::base::limits::{SCRIPT_EVAL_CACHE_MAX, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_TIDY_SLICE};
 use crate::resp::reply::{Form, Reply};
+use crate::script::limits::{SCRIPT_EVAL_CACHE_MAX, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_TIDY_SLICE};
 
 /// The Lua state with all compiled scripts. See the module's header.
 pub struct Vm {

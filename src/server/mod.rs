@@ -9,7 +9,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
 use crate::base::clock::Clock;
-use crate::base::limits::RECOVERY_SLICE_BYTES;
 use crate::base::lsn::Lsn;
 use crate::base::os::allocated::count_for_this_thread;
 use crate::base::os::allocator::wait_to_be_told;
@@ -22,6 +21,7 @@ use crate::base::rng::Rng;
 use crate::command;
 use crate::config::{AppendFsync, Config};
 use crate::engine::Engine;
+use crate::engine::limits::RECOVERY_SLICE_BYTES;
 use crate::engine::meters::turns::Turns;
 use crate::engine::persistence::recovery::{Loading, Recovered, Step};
 use crate::engine::session::registry::watch_for_stalls;

@@ -28,7 +28,7 @@ use std::fmt;
 use std::num::NonZero;
 use std::ptr::{self, NonNull};
 
-use crate::base::limits::COMPACT_MAX_ENTRIES;
+use crate::value::limits::COMPACT_MAX_ENTRIES;
 
 /// Bytes that grow. See the module's header.
 #[repr(transparent)]

@@ -461,7 +461,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::limits::COMPACT_MAX_ENTRIES;
+    use crate::value::limits::COMPACT_MAX_ENTRIES;
 
     fn text(item: Item<'_>) -> Vec<u8> {
         item.to_vec()

@@ -11,6 +11,7 @@ pub mod hyperloglog;
 pub(crate) mod int_set;
 pub(crate) mod lcs;
 pub(crate) mod leb128;
+pub mod limits;
 pub(crate) mod list;
 pub(crate) mod one_word;
 pub mod packed;

@@ -473,7 +473,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::limits::COMPACT_MAX_ENTRIES;
+    use crate::value::limits::COMPACT_MAX_ENTRIES;
 
     fn texts(packed: &Packed) -> Vec<Vec<u8>> {
         packed.iter().map(|item| item.to_vec()).collect()

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::base::limits::{STOCK_BUYERS_MAX, STOCK_REFILLS_MAX, STOCK_SALES_MAX};
+use crate::value::limits::{STOCK_BUYERS_MAX, STOCK_REFILLS_MAX, STOCK_SALES_MAX};
 
 /// The most units that a stock may ever have had: the largest count that a double holds exactly.
 pub const AMOUNT_MAX: u64 = (1 << 53) - 1;

@@ -5,7 +5,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use tidegate::base::limits::{TICKETS_MAX, WAITS_SLICE};
+use tidegate::command::limits::TICKETS_MAX;
+use tidegate::engine::limits::WAITS_SLICE;
 
 use crate::coordination::{call, parts};
 use crate::differential::split_line;

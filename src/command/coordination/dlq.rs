@@ -3,10 +3,11 @@
 
 use super::error::QueueError;
 use super::outcome;
-use crate::base::limits::{DEAD_LETTER_EFFECT_BYTES, REDRIVE_COUNT, REDRIVE_LOOKS, REDRIVE_MAX_BYTES};
+use crate::command::limits::{REDRIVE_COUNT, REDRIVE_LOOKS, REDRIVE_MAX_BYTES};
 use crate::command::stream::STREAM_EXHAUSTED;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::Slot;
+use crate::keyspace::limits::DEAD_LETTER_EFFECT_BYTES;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::spec::{Access, Flags, Group, KeySpec};

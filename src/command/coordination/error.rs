@@ -4,9 +4,11 @@
 //! error says that the call itself is wrong. `Display` gives the whole text that the client reads, beginning with its
 //! code. Errors that Redis has as well are variants of [`Error`], with Redis' texts.
 
-use crate::base::limits::{
-    DELAYED_MAX_COUNT, GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, HOLDERS_MAX_COUNT, LEASE_MAX_MS, LIMIT_EXACT_UNITS_MAX,
-    LIMIT_REQUEST_MAX_BYTES, LIMIT_RULES_MAX, RESTORED_TOKEN_MAX, STOCK_TOLD_KEY_MAX_BYTES, TICKETS_MAX,
+use crate::command::limits::{
+    DELAYED_MAX_COUNT, HOLDERS_MAX_COUNT, LIMIT_EXACT_UNITS_MAX, LIMIT_REQUEST_MAX_BYTES, LIMIT_RULES_MAX, TICKETS_MAX,
+};
+use crate::keyspace::limits::{
+    GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, LEASE_MAX_MS, RESTORED_TOKEN_MAX, STOCK_TOLD_KEY_MAX_BYTES,
 };
 use crate::spec::error::Error;
 use crate::value::grants::UNITS_MAX;

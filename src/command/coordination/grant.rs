@@ -17,14 +17,13 @@ use super::super::deadline::Count;
 use super::super::string::Term;
 use super::error::GrantError;
 use super::outcome;
-use crate::base::limits::{
-    GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, HOLDERS_COUNT, HOLDERS_MAX_COUNT, LEASE_MAX_MS, TICKETS_MAX,
-};
 use crate::base::num;
+use crate::command::limits::{HOLDERS_COUNT, HOLDERS_MAX_COUNT, TICKETS_MAX};
 use crate::engine::observe::history::Refusal;
 use crate::engine::wait::wait_queues::Waits;
 use crate::engine::wait::{OnTicket, Ticket, Wait, Want, deadline_after_ms};
 use crate::engine::{Command, Ctx, Done, Flow};
+use crate::keyspace::limits::{GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, LEASE_MAX_MS};
 use crate::keyspace::verb::handles::GrantsRef;
 use crate::keyspace::{DbIndex, NEVER};
 use crate::resp::reply::Reply;

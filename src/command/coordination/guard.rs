@@ -7,11 +7,11 @@
 //! round, ONCE would repeat the reply to an owner whose lease has ended.
 
 use super::error::TokenError;
-use crate::base::limits::PLACE_LOOK_AGAIN_MS;
 use crate::base::num;
 use crate::engine::{Command, Ctx, Flow, MayWait, Run};
 use crate::keyspace::NEVER;
 use crate::keyspace::any_value::ValueRef;
+use crate::keyspace::limits::PLACE_LOOK_AGAIN_MS;
 use crate::resp::request::Argv;
 use crate::spec::args::Args;
 use crate::spec::error::Error;

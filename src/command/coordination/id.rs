@@ -14,8 +14,8 @@
 
 use super::error::IdError;
 use super::outcome;
-use crate::base::limits::ID_COUNT_MAX;
 use crate::base::num;
+use crate::command::limits::ID_COUNT_MAX;
 use crate::command::string::string_at;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::spec::args::Args;

@@ -14,8 +14,8 @@ use super::grant::{
     say, text, wait, waiting_before,
 };
 use super::outcome;
-use crate::base::limits::HOLDERS_COUNT;
 use crate::base::num;
+use crate::command::limits::HOLDERS_COUNT;
 use crate::engine::wait::Want;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::NEVER;

@@ -12,7 +12,7 @@
 use super::super::deadline::Count;
 use super::super::string::{Term, string_at};
 use super::error::OnceError;
-use crate::base::limits::ONCE_REPLY_MAX_BYTES;
+use crate::command::limits::ONCE_REPLY_MAX_BYTES;
 use crate::engine::wait::Wait;
 use crate::engine::{Command, Ctx, Flow, MayWait, Run};
 use crate::keyspace::Slot;

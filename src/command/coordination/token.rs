@@ -2,9 +2,9 @@
 
 use super::error::TokenError;
 use super::grant::BASE;
-use crate::base::limits::RESTORED_TOKEN_MAX;
 use crate::base::num;
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::keyspace::limits::RESTORED_TOKEN_MAX;
 use crate::spec::Flags;
 use crate::spec::args::Args;
 

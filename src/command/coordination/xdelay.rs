@@ -2,7 +2,7 @@
 //! family.
 
 use super::error::QueueError;
-use crate::base::limits::{DELAYED_COUNT, DELAYED_LIST_MAX_BYTES, DELAYED_MAX_COUNT, PENDING_EFFECT_BYTES};
+use crate::command::limits::{DELAYED_COUNT, DELAYED_LIST_MAX_BYTES, DELAYED_MAX_COUNT, PENDING_EFFECT_BYTES};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::spec::args::Args;
 use crate::spec::error::Error;

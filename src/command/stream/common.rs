@@ -1,7 +1,7 @@
 //! Helpers of all stream commands: finding streams and groups, the errors they share, ranges of ids, and entries in
 //! replies.
 
-use crate::base::limits::PENDING_EFFECT_BYTES;
+use crate::command::limits::PENDING_EFFECT_BYTES;
 use crate::engine::Ctx;
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};

@@ -1,6 +1,6 @@
 //! XADD with DELAY or AT: a message that becomes an entry at a later time, see `docs/coordination/queues.md`.
 
-use crate::base::limits::DELAY_MAX_MS;
+use crate::command::limits::DELAY_MAX_MS;
 use crate::engine::Ctx;
 use crate::keyspace::Slot;
 use crate::resp::reply::Reply;

@@ -6,9 +6,9 @@ use super::common::{
     pending_effects_left,
 };
 use super::delete::counted_ids;
-use crate::base::limits::REPLY_MAX_BYTES;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::Slot;
+use crate::resp::limits::REPLY_MAX_BYTES;
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};

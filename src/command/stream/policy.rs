@@ -5,7 +5,7 @@
 //! each start: it changes nothing, and does not depend on earlier settings.
 
 use super::group::existing_group;
-use crate::base::limits::{DEAD_LETTER_CIRCLE_LOOKS, POLICY_MAX_MS};
+use crate::command::limits::{DEAD_LETTER_CIRCLE_LOOKS, POLICY_MAX_MS};
 use crate::engine::{Ctx, Done};
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;
@@ -32,7 +32,7 @@ const CIRCLE: Error =
 
 /// Whether dead letters of the stream at `key` would come back to it under the current policies of all other streams.
 /// The search is bounded, and keys may change later;
-/// [`DEAD_LETTER_MAX_HOPS`](crate::base::limits::DEAD_LETTER_MAX_HOPS) ends a circle that it misses.
+/// [`DEAD_LETTER_MAX_HOPS`](crate::keyspace::limits::DEAD_LETTER_MAX_HOPS) ends a circle that it misses.
 fn comes_back(ctx: &mut Ctx<'_>, key: &[u8], policy: &Policy) -> bool {
     if policy.dead_letters.is_empty() {
         return false;

@@ -7,12 +7,13 @@ use std::collections::HashSet;
 
 use super::common::{ID_INVALID, entry_parts, entry_reply, id_reply, pending_effects_left, read};
 use super::pending::once_more;
-use crate::base::limits::{READ_DELETED_MAX, REPLY_MAX_BYTES};
+use crate::command::limits::READ_DELETED_MAX;
 use crate::engine::wait::{Wait, Want, deadline_after_ms};
 use crate::engine::{Ctx, Flow, MayWait};
 use crate::keyspace::Slot;
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::entry::Entry;
+use crate::resp::limits::REPLY_MAX_BYTES;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 use crate::spec::args::Args;

@@ -1,7 +1,7 @@
 //! Trimming: XTRIM, and the trimming options of XADD.
 
 use super::common::{ID_INVALID, admit_each_pending, find, pending_effects_left};
-use crate::base::limits::STREAM_TRIM_MAX_ENTRIES;
+use crate::command::limits::STREAM_TRIM_MAX_ENTRIES;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::{DbIndex, Slot};
 use crate::spec::args::Args;

@@ -1,6 +1,6 @@
 //! Helpers of all commands of sorted sets: finding, storing, and members in replies.
 
-use crate::base::limits::MEMBER_EFFECT_BYTES;
+use crate::command::limits::MEMBER_EFFECT_BYTES;
 use crate::engine::Ctx;
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};

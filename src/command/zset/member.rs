@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::super::scan;
 use super::common::{find, members_reply, read, signless_zero};
-use crate::base::limits::{RANDOM_DRAWS_MAX, REPLY_FORESEEN_BYTES, REPLY_FORESEEN_ITEMS};
 use crate::base::num;
+use crate::command::limits::{RANDOM_DRAWS_MAX, REPLY_FORESEEN_BYTES, REPLY_FORESEEN_ITEMS};
 use crate::engine::{Ctx, Done};
 use crate::keyspace::{DbIndex, Slot};
 use crate::resp::request::Argv;

@@ -16,8 +16,8 @@
 
 use std::time::Duration;
 
-use crate::base::limits::{EVICTION_SLICE, EVICTION_SLICE_KEYS, EVICTION_UNIT_BYTES, EVICTION_UNIT_KEYS};
 use crate::config::Config;
+use crate::engine::limits::{EVICTION_SLICE, EVICTION_SLICE_KEYS, EVICTION_UNIT_BYTES, EVICTION_UNIT_KEYS};
 use crate::engine::memory::Memory;
 use crate::engine::memory::limit::{counted_bytes, is_over_limit};
 use crate::engine::meters::stats::Stats;

@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 
 use quanta::Clock;
 
-use crate::base::limits::COMMAND_LOG_MAX_ARG_BYTES;
 use crate::base::ticks::ticks_of_micros;
 use crate::config::Config;
+use crate::programs::limits::COMMAND_LOG_MAX_ARG_BYTES;
 use crate::resp::request::{Argv, OwnedArgv, abridge};
 
 /// How a command stood out.

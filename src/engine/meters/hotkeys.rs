@@ -10,9 +10,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::base::limits::{HOTKEYS_KEY_MAX_BYTES, HOTKEYS_TRACKED_PER_SHOWN};
 use crate::base::os::process::{CpuTime, cpu_time};
 use crate::base::rng::Rng;
+use crate::engine::limits::{HOTKEYS_KEY_MAX_BYTES, HOTKEYS_TRACKED_PER_SHOWN};
 use crate::resp::request::Argv;
 use crate::spec::KeyArg;
 

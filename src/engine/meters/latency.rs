@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::base::clock::Clock;
-use crate::base::limits::LATENCY_SAMPLES_MAX;
+use crate::engine::limits::LATENCY_SAMPLES_MAX;
 
 /// A kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

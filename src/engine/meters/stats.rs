@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use super::coordination_stats::CoordinationStats;
 use super::turns::Turns;
 use crate::base::histogram::Histogram;
-use crate::base::limits::{ERROR_CODE_MAX_BYTES, ERROR_CODES_MAX};
+use crate::engine::limits::{ERROR_CODE_MAX_BYTES, ERROR_CODES_MAX};
 use crate::programs::stats::ScriptStats;
 use crate::spec::table::CommandId;
 

@@ -18,7 +18,6 @@ pub(crate) mod tracking;
 pub(crate) mod watches;
 
 use self::readers::Readers;
-use crate::base::limits::LOG_MERGE_MAX_BYTES;
 use crate::base::lsn::Lsn;
 use crate::engine::observe::audience::Audience;
 use crate::engine::session::{Session, Sessions};
@@ -26,6 +25,7 @@ use crate::engine::state::ServerState;
 use crate::engine::wait::wait_queues::Waits;
 use crate::keyspace::effect::Touch;
 use crate::keyspace::{DbIndex, Keyspace};
+use crate::log::limits::LOG_MERGE_MAX_BYTES;
 use crate::persist::tail::UnitOrigin;
 use crate::spec::session_key::SessionKey;
 

@@ -6,7 +6,7 @@
 
 use std::io::Write;
 
-use crate::base::limits::HELD_LINES_MAX_BYTES;
+use crate::engine::limits::HELD_LINES_MAX_BYTES;
 use crate::keyspace::DbIndex;
 use crate::spec::session_key::SessionKey;
 

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use super::pubsub::Message;
-use crate::base::limits::HELD_MESSAGES_MAX_BYTES;
 use crate::base::lsn::Lsn;
+use crate::engine::limits::HELD_MESSAGES_MAX_BYTES;
 use crate::engine::observe::audience::Audience;
 use crate::engine::session::output_limits::PushLimits;
 use crate::engine::session::subscriptions::Space;

@@ -2,8 +2,8 @@
 
 use super::history::{Client, Past, Refusal, What, split_note};
 use crate::base::key_prefixes::KeyPrefixes;
-use crate::base::limits::{DEAD_LETTER_MAX_HOPS, HISTORY_NAME_MAX_BYTES};
 use crate::config::Config;
+use crate::engine::limits::HISTORY_NAME_MAX_BYTES;
 use crate::engine::meters::Meters;
 use crate::engine::meters::stats::Stats;
 use crate::engine::observe::audience::Audience;
@@ -12,6 +12,7 @@ use crate::engine::state::{CommandTable, Ctx};
 use crate::engine::wait::wait_queues::Parked;
 use crate::keyspace::Keyspace;
 use crate::keyspace::effect::{Family, Turn};
+use crate::keyspace::limits::DEAD_LETTER_MAX_HOPS;
 use crate::persist::tail::UnitOrigin;
 use crate::resp::request::{Argv, abridge};
 

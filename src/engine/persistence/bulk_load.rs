@@ -12,16 +12,18 @@
 use std::sync::Arc;
 
 use super::recovery::count_keys;
-use crate::base::limits::{LOAD_AHEAD_KEEP_BYTES, LOAD_AHEAD_KEYS, SNAPSHOT_PAUSE_BYTES};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
+use crate::engine::limits::LOAD_AHEAD_KEYS;
 use crate::engine::state::Engine;
 use crate::keyspace::effect::EffectWriter;
 use crate::keyspace::prepared::PreparedKey;
 use crate::keyspace::{DbIndex, ExpiryHold, Keyspace, ValueLimits};
 use crate::log::directory::Directory;
+use crate::log::limits::SNAPSHOT_PAUSE_BYTES;
 use crate::log::snapshot::writer::{Begin, LogBeside, Sizes, SnapshotWriter};
 use crate::persist::error::RecoveryError;
+use crate::persist::limits::LOAD_AHEAD_KEEP_BYTES;
 use crate::persist::saving::Opening;
 use crate::persist::tail::Tail;
 use crate::persist::tail::UnitOrigin;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::ahead::{Ahead, Piece as _, Source};
-use crate::base::limits::{LOAD_AHEAD_BYTES, LOAD_AHEAD_KEYS, RECOVERY_SLICE_BYTES};
 use crate::base::lsn::Lsn;
 use crate::config::rest_per_key;
+use crate::engine::limits::{LOAD_AHEAD_BYTES, LOAD_AHEAD_KEYS, RECOVERY_SLICE_BYTES};
 use crate::engine::{Engine, ServerState};
 use crate::keyspace::ValueLimits;
 use crate::keyspace::effect::Recording;

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use super::recovery::{Loading, count_keys};
-use crate::base::limits::RECOVERY_SLICE_BYTES;
 use crate::base::rng::Rng;
 use crate::engine::Engine;
+use crate::engine::limits::RECOVERY_SLICE_BYTES;
 use crate::keyspace::effect::{EffectReader, EffectWriter};
 use crate::persist::saving::{Home, Reload};
 use crate::persist::snapshot_stream::SnapshotStream;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::admit::Admission;
 use super::dispatch::call;
-use crate::base::limits::{BUSY_REPLY_PAUSE_BYTES, IMPORT_SCRIPT_MAX, OUTPUT_UNCOUNTED_BYTES};
 use crate::base::lsn::Lsn;
+use crate::engine::limits::{BUSY_REPLY_PAUSE_BYTES, IMPORT_SCRIPT_MAX, OUTPUT_UNCOUNTED_BYTES};
 use crate::engine::session::{Restrictions, Session};
 use crate::engine::state::{Entry, Fed, Origin, ServerState};
 use crate::keyspace::Keyspace;

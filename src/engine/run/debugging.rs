@@ -16,8 +16,9 @@ use std::time::Duration;
 
 use super::busy::LOOK_EVERY;
 use super::script_host::ScriptHost;
-use crate::base::limits::{DEBUG_COMMAND_MAX_BYTES, DEBUG_UNSENT_MAX_BYTES, SCRATCH_KEEP_BYTES};
+use crate::base::limits::SCRATCH_KEEP_BYTES;
 use crate::base::lsn::Lsn;
+use crate::engine::limits::{DEBUG_COMMAND_MAX_BYTES, DEBUG_UNSENT_MAX_BYTES};
 use crate::engine::session::DebugMode;
 use crate::engine::state::{Ctx, Done};
 use crate::resp::reply::{Form, Reply};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::base::clock::Clock;
-use crate::base::limits::{COMMAND_LOG_MAX_ARG_BYTES, COMMAND_LOG_MAX_ARGS, OUTBOX_LEAST_SHARE_BYTES, UNIT_MAX_BYTES};
 use crate::base::lsn::Lsn;
 use crate::base::num::parse_i64;
 use crate::config::Config;
+use crate::engine::limits::OUTBOX_LEAST_SHARE_BYTES;
 use crate::engine::meters::Meters;
 use crate::engine::meters::command_log::Ended;
 use crate::engine::meters::hotkeys::{HotKeys, Wanted};
@@ -20,8 +20,10 @@ use crate::engine::state::{CommandTable, Connections, Ctx, Entry, Flow, Origin, 
 use crate::engine::wait::wait_queues::{Mode, Parked};
 use crate::engine::wait::{Ticket, Wait};
 use crate::keyspace::any_value::Value;
+use crate::keyspace::limits::UNIT_MAX_BYTES;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::programs::Programs;
+use crate::programs::limits::{COMMAND_LOG_MAX_ARG_BYTES, COMMAND_LOG_MAX_ARGS};
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 use crate::spec::args::Args;

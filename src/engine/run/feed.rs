@@ -2,8 +2,8 @@
 
 use super::admit::Admission;
 use super::dispatch::call;
-use crate::base::limits::OUTPUT_UNCOUNTED_BYTES;
 use crate::base::lsn::Lsn;
+use crate::engine::limits::OUTPUT_UNCOUNTED_BYTES;
 use crate::engine::session::output_limits::has_answered_enough;
 use crate::engine::session::{Restrictions, Session};
 use crate::engine::state::{Engine, Entry, Fed, Origin, Run, ServerState};

@@ -10,8 +10,8 @@
 //! Over the loopback interface, with packets of 65,483 bytes, a value of 64 KiB would otherwise take two packets, and
 //! the short one costs nearly as much.
 
-use crate::base::limits::{SEND_REST_MAX_BYTES, SEND_SLICE_BYTES};
 use crate::base::lsn::Lsn;
+use crate::engine::limits::{SEND_REST_MAX_BYTES, SEND_SLICE_BYTES};
 use crate::engine::run::pipeline::Past;
 use crate::engine::run::pipeline::Pipeline;
 use crate::engine::session::output_limits::is_too_much;

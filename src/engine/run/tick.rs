@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::base::limits::READY_PATIENCE_MS;
 use crate::base::os::allocated::allocated_bytes;
+use crate::engine::limits::READY_PATIENCE_MS;
 use crate::engine::session::registry::Readiness;
 use crate::engine::state::{Engine, ServerState};
 

@@ -9,10 +9,8 @@
 //! until no waiting call can go on ([`Engine::wake`]).
 
 use super::dispatch::call;
-use crate::base::limits::{
-    EXPIRY_SLICE, EXPIRY_SLICE_TIMERS, LEASE_MAX_MS, PAUSE_LOOK_AGAIN, WAITS_SLICE, WAITS_SLICE_TIMEOUTS,
-};
 use crate::base::lsn::Lsn;
+use crate::engine::limits::{EXPIRY_SLICE, PAUSE_LOOK_AGAIN, WAITS_SLICE, WAITS_SLICE_TIMEOUTS};
 use crate::engine::meters::latency::Event;
 use crate::engine::session::Sessions;
 use crate::engine::session::{Restrictions, Session};
@@ -21,6 +19,7 @@ use crate::engine::wait::wait_queues::Waits;
 use crate::engine::wait::wait_queues::{Mode, Parked, Ready};
 use crate::engine::wait::{Ticket, Wait, Want};
 use crate::keyspace::effect::Effect;
+use crate::keyspace::limits::{EXPIRY_SLICE_TIMERS, LEASE_MAX_MS};
 use crate::keyspace::{DbIndex, Keyspace, Misfit};
 use crate::persist::tail::UnitOrigin;
 use crate::resp::reply::Reply;

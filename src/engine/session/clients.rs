@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::pause::Pause;
 use super::registry::Registry;
 use super::{Restrictions, Sessions};
-use crate::base::limits::OUTBOX_TOTAL_PAUSE_BYTES;
 use crate::base::lsn::Lsn;
 use crate::config::Config;
+use crate::engine::limits::OUTBOX_TOTAL_PAUSE_BYTES;
 use crate::engine::meters::stats::Stats;
 use crate::spec::session_key::SessionKey;
 

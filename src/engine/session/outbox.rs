@@ -12,8 +12,8 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use crate::base::limits::{OUTBOX_CHUNK_BYTES, OUTBOX_FENCES_MAX, OUTBOX_TAKE_OVER_BYTES};
 use crate::base::lsn::Lsn;
+use crate::engine::limits::{OUTBOX_CHUNK_BYTES, OUTBOX_FENCES_MAX, OUTBOX_TAKE_OVER_BYTES};
 use crate::persist::fences::Reach;
 
 /// See the module's header.

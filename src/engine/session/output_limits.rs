@@ -14,13 +14,12 @@
 //! caches keys.
 
 use super::{ClientType, Restrictions, Session};
-use crate::base::limits::{
-    OUTBOX_PAUSE_BYTES, OUTPUT_UNCOUNTED_BYTES, REPLY_MAX_BYTES, REPLY_PAUSE_BYTES, UNAUTHENTICATED_MAX_OUTPUT_BYTES,
-};
 use crate::config::{Config, OutputLimit};
+use crate::engine::limits::{OUTBOX_PAUSE_BYTES, OUTPUT_UNCOUNTED_BYTES, UNAUTHENTICATED_MAX_OUTPUT_BYTES};
 use crate::engine::meters::stats::Stats;
 use crate::engine::session::clients::Clients;
 use crate::persist::fences::Reach;
+use crate::resp::limits::{REPLY_MAX_BYTES, REPLY_PAUSE_BYTES};
 use crate::resp::reply::Reply;
 use crate::spec::session_key::SessionKey;
 

@@ -12,7 +12,7 @@ use dashmap::DashMap;
 use quanta::Clock;
 
 use crate::base::fit::fit_shared_map;
-use crate::base::limits::STALL_WARNING;
+use crate::engine::limits::STALL_WARNING;
 use crate::spec::session_key::SessionKey;
 use crate::spec::table::CommandTable;
 

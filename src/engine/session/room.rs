@@ -10,7 +10,9 @@
 
 use super::Session;
 use super::clients::Clients;
-use crate::base::limits::{OUTBOX_LEAST_SHARE_BYTES, OUTBOX_TOTAL_MAX_BYTES, OUTBOX_TOTAL_PAUSE_BYTES, ROOM_PATIENCE};
+use crate::engine::limits::{
+    OUTBOX_LEAST_SHARE_BYTES, OUTBOX_TOTAL_MAX_BYTES, OUTBOX_TOTAL_PAUSE_BYTES, ROOM_PATIENCE,
+};
 use crate::engine::meters::stats::Stats;
 use crate::persist::fences::Reach;
 use crate::spec::session_key::SessionKey;

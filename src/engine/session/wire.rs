@@ -17,8 +17,8 @@ use std::task::Waker;
 
 use super::clients::Clients;
 use super::{Closing, HeldUp, Restrictions, Session};
-use crate::base::limits::{OUTBOX_PAUSE_BYTES, OUTBOX_TAKE_OVER_BYTES, TRANSFER_AHEAD_BYTES};
 use crate::base::lsn::Lsn;
+use crate::engine::limits::{OUTBOX_PAUSE_BYTES, OUTBOX_TAKE_OVER_BYTES, TRANSFER_AHEAD_BYTES};
 use crate::engine::meters::stats::Stats;
 use crate::engine::state::{Engine, ServerState};
 use crate::resp::reply::Reply;

@@ -12,8 +12,9 @@ use super::tallies::{Tallies, Tally};
 use super::touch::Touch;
 use crate::base::hasher::hash_bytes;
 use crate::base::key_prefixes::KeyPrefixes;
-use crate::base::limits::{HISTORY_KEY_MAX_BYTES, HISTORY_PLACES, SCRATCH_KEEP_BYTES, TOUCHES_MAX_BYTES};
+use crate::base::limits::SCRATCH_KEEP_BYTES;
 use crate::keyspace::changed::{self, Changed, More, hash_in_database};
+use crate::keyspace::limits::{HISTORY_KEY_MAX_BYTES, HISTORY_PLACES, TOUCHES_MAX_BYTES};
 
 /// Set in the first byte of an effect whose database and key are those of the previous effect with a key.
 const SAME_KEY: u8 = 0x80;

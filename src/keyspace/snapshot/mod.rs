@@ -60,11 +60,12 @@ use super::mark::Mark;
 use super::verb::{build, limits_effect};
 use super::{DbIndex, Keyspace};
 use crate::base::hasher::hash_bytes;
-use crate::base::limits::{
-    SNAPSHOT_AGAIN_MAX, SNAPSHOT_DEBT_SLICE_BYTES, SNAPSHOT_ELEMENT_BYTES, SNAPSHOT_EXPECT_MIN_KEYS,
-    SNAPSHOT_KEY_WORK_BYTES, SNAPSHOT_PART_MIN_BYTES, SNAPSHOT_STARTS_OVER_MAX,
-};
+use crate::base::limits::SNAPSHOT_PART_MIN_BYTES;
 use crate::base::split_table::{PLACE_END, Walk, place};
+use crate::keyspace::limits::{
+    SNAPSHOT_AGAIN_MAX, SNAPSHOT_DEBT_SLICE_BYTES, SNAPSHOT_ELEMENT_BYTES, SNAPSHOT_EXPECT_MIN_KEYS,
+    SNAPSHOT_KEY_WORK_BYTES, SNAPSHOT_STARTS_OVER_MAX,
+};
 use crate::value::Layout;
 use crate::value::string::{Digits, StringRef};
 

@@ -1,7 +1,7 @@
 //! Declarations that copying shares across all types of values.
 
-use crate::base::limits::SNAPSHOT_KEY_WORK_BYTES;
 use crate::keyspace::effect::EffectWriter;
+use crate::keyspace::limits::SNAPSHOT_KEY_WORK_BYTES;
 
 /// The work that a slice may still do, in bytes.
 pub(super) struct Budget {

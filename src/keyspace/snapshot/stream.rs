@@ -9,9 +9,9 @@
 //! so a released message only has to be removed from the copied ones.
 
 use super::slice::{Budget, Followed};
-use crate::base::limits::{SNAPSHOT_PENDING_WORK_BYTES, SNAPSHOT_PIECE_BYTES};
 use crate::keyspace::NAMELESS;
 use crate::keyspace::effect::{Effect, EffectWriter, Pairs};
+use crate::keyspace::limits::{SNAPSHOT_PENDING_WORK_BYTES, SNAPSHOT_PIECE_BYTES};
 use crate::keyspace::verb::{PendingPack, delayed_messages, group_policy};
 use crate::value::stream::{Group, Stream, StreamId};
 

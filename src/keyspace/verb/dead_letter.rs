@@ -18,12 +18,12 @@
 //! Each attempt uses up budget, whether or not it succeeds, and a group without a movable letter is put off. So slices
 //! are short however many groups there are, and each group gets its turn.
 
-use crate::base::limits::{
+use crate::keyspace::any_value::ValueRef;
+use crate::keyspace::effect::{Family, GrantTurn, Turn};
+use crate::keyspace::limits::{
     DEAD_LETTER_EFFECT_BYTES, DEAD_LETTER_MAX_HOPS, DEAD_LETTER_RETRY_MS, DEAD_LETTERS_MAX_BYTES, GRANT_NOTE_MAX_BYTES,
     HOLDER_MAX_BYTES, UNIT_MAX_BYTES,
 };
-use crate::keyspace::any_value::ValueRef;
-use crate::keyspace::effect::{Family, GrantTurn, Turn};
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::stream::{Entry, HISTORY, NewId, Origin, Pending, Stream, StreamId};
 

@@ -9,12 +9,12 @@
 //! changes.
 
 use super::check::{ensure, slot_of};
-use crate::base::limits::{
+use crate::keyspace::any_value::Value;
+use crate::keyspace::effect::{Effect, Pairs};
+use crate::keyspace::limits::{
     DELAYED_RELEASE_EFFECT_BYTES, DELAYED_RELEASED_BEFORE_APPEND_MAX, DELAYED_RELEASED_MAX, DELAYED_RELEASED_MAX_BYTES,
     UNIT_MAX_BYTES,
 };
-use crate::keyspace::any_value::Value;
-use crate::keyspace::effect::{Effect, Pairs};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Misfit, Slot, WrongType};
 use crate::value::stream::{Stream, StreamId};

@@ -144,10 +144,10 @@ mod tests {
 
     use super::super::tests::replays;
     use super::*;
-    use crate::base::limits::EXPIRED_ELEMENTS_PER_LOOKUP;
     use crate::base::rng::Rng;
     use crate::keyspace::Keyspace;
     use crate::keyspace::effect::Recording;
+    use crate::keyspace::limits::EXPIRED_ELEMENTS_PER_LOOKUP;
 
     fn at(ks: &mut Keyspace, now_ms: i64) {
         ks.begin_unit(now_ms, Recording::Full);

@@ -6,10 +6,10 @@
 
 use super::check::{ensure, ensure_emptied, slot_of};
 use crate::base::key_prefixes::KeyPrefixes;
-use crate::base::limits::{HISTORY_PLACES, PLACE_LOOK_AGAIN_MS, RESTORED_TOKEN_MAX};
 use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
 use crate::keyspace::effect::{Cause, Effect, Family, GrantTurn, Turn};
 use crate::keyspace::entry::Entry;
+use crate::keyspace::limits::{HISTORY_PLACES, PLACE_LOOK_AGAIN_MS, RESTORED_TOKEN_MAX};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Misfit, NEVER, Slot, WrongType};
 use crate::value::grants::{Grant, Grants, Kind, OwnedGrant, TOKEN_MAX, UNITS_MAX};

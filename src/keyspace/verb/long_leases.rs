@@ -4,8 +4,8 @@
 //! A clock that is behind looks the same from here. A clock that shows a time before this program was written is not
 //! believed. Otherwise, a lease would be cut that ends as soon as the clock is set, while its holder relies on it.
 
-use crate::base::limits::{CLOCK_EARLIEST_MS, LEASE_MAX_MS};
 use crate::keyspace::any_value::ValueRef;
+use crate::keyspace::limits::{CLOCK_EARLIEST_MS, LEASE_MAX_MS};
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::grants::OwnedGrant;
 

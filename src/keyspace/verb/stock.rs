@@ -6,9 +6,9 @@
 //! an existing or a new stream, but no key is removed except a stream that had expired anyway.
 
 use super::check::{ensure, slot_of};
-use crate::base::limits::STOCK_TOLD_KEY_MAX_BYTES;
 use crate::keyspace::any_value::{ValueMut, ValueRef};
 use crate::keyspace::effect::{Cause, Effect, EffectWriter, Turn};
+use crate::keyspace::limits::STOCK_TOLD_KEY_MAX_BYTES;
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Misfit, NAMELESS, Slot, WrongType};
 use crate::value::grants::{Grant, Kind, OwnedGrant};

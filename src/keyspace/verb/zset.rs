@@ -4,10 +4,10 @@
 use std::ops::Range;
 
 use super::check::{ensure, ensure_emptied, slot_of};
-use crate::base::limits::{SNAPSHOT_ELEMENTS_MAX, SNAPSHOT_ELEMENTS_SHARE};
 use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
 use crate::keyspace::effect::Effect;
 use crate::keyspace::entry::Key;
+use crate::keyspace::limits::{SNAPSHOT_ELEMENTS_MAX, SNAPSHOT_ELEMENTS_SHARE};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Misfit, Slot, WrongType};
 use crate::value::zset::ZSet;

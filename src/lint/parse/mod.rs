@@ -11,7 +11,7 @@
 //!
 //! Source: the Lua 5.1 reference manual, section 8; where it leaves questions open, llex.c and lparser.c of Lua 5.1.
 //!
-//! [`SYNTAX_MAX_DEPTH`]: crate::base::limits::SYNTAX_MAX_DEPTH
+//! [`SYNTAX_MAX_DEPTH`]: crate::lint::limits::SYNTAX_MAX_DEPTH
 
 mod lexer;
 pub(super) mod parser;

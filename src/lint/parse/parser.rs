@@ -2,7 +2,7 @@
 
 use super::lexer::{Lexer, Token};
 use super::{Block, Class, Expr, ExprKind, Function, Name, Statement, StatementKind, Suffix, SyntaxError};
-use crate::base::limits::SYNTAX_MAX_DEPTH;
+use crate::lint::limits::SYNTAX_MAX_DEPTH;
 
 /// Reads a whole program as a function whose only parameter is `...`.
 pub(crate) fn parse(text: &[u8]) -> Result<Function<'_>, SyntaxError> {

@@ -5,11 +5,11 @@
 //! covers the identity of the file and the frame's offset, so that no other bytes, nor older ones at this place, are
 //! taken for it.
 
-use crate::base::limits::SNAPSHOT_FRAME_MAX_BYTES;
 use crate::base::lsn::Lsn;
 use crate::log::block::{u32_at, u64_at};
 use crate::log::checksum::{crc32c, crc32c_append};
 use crate::log::identity::DirectoryId;
+use crate::log::limits::SNAPSHOT_FRAME_MAX_BYTES;
 use crate::log::segment::BadHeader;
 
 /// Bytes of the header; the first frame follows it.

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::format::{END_BYTES, End, FRAME_HEAD_BYTES, FrameHead, HEADER_BYTES, Header, Kind, SnapshotDamage};
-use crate::base::limits::LOG_BLOCK_MAX_BYTES;
 use crate::base::lsn::Lsn;
 use crate::log::block::{Units, split_unit, units_up_to};
 use crate::log::directory::Directory;
 use crate::log::disk::{DiskFile, read_up_to};
 use crate::log::error::LogError;
+use crate::log::limits::LOG_BLOCK_MAX_BYTES;
 use crate::log::segment::BadHeader;
 
 /// A snapshot that is being read.

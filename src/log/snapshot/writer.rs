@@ -18,14 +18,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use super::format::{End, FRAME_HEAD_BYTES, FileId, HEADER_BYTES, Header, Kind, seal};
-use crate::base::limits::{
-    LOG_BLOCK_MAX_BYTES, SNAPSHOT_FRAME_BYTES, SNAPSHOT_HURRY_BYTES, SNAPSHOT_PAUSE_BYTES, SNAPSHOT_SYNC_BYTES,
-};
 use crate::base::lsn::Lsn;
 use crate::base::os::priority::give_way;
 use crate::log::block::split_unit;
 use crate::log::directory::Directory;
 use crate::log::disk::DiskFile;
+use crate::log::limits::{
+    LOG_BLOCK_MAX_BYTES, SNAPSHOT_FRAME_BYTES, SNAPSHOT_HURRY_BYTES, SNAPSHOT_PAUSE_BYTES, SNAPSHOT_SYNC_BYTES,
+};
 use crate::log::names;
 use crate::log::planted::{self, Bug};
 
@@ -162,8 +162,8 @@ impl SnapshotWriter {
     }
 
     /// Returns the number of bytes handed over and not written yet. Above [`SNAPSHOT_PAUSE_BYTES`], the engine should
-    /// wait before it copies more. Above [`SNAPSHOT_GIVE_UP_BYTES`](crate::base::limits::SNAPSHOT_GIVE_UP_BYTES), the
-    /// disk does not even keep up with the changes made during the copy.
+    /// wait before it copies more. Above `SNAPSHOT_GIVE_UP_BYTES`,
+    /// the disk does not even keep up with the changes made during the copy.
     pub fn backlog(&self) -> usize {
         self.shared.backlog.load(Ordering::Relaxed)
     }

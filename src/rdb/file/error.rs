@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::base::excerpt;
-use crate::base::limits::RDB_VALUE_MAX_BYTES;
+use crate::rdb::limits::RDB_VALUE_MAX_BYTES;
 use crate::rdb::types::{NEWEST_VALKEY_VERSION, NEWEST_VERSION};
 
 /// An error that ends the reading of a file. Offsets are bytes from its beginning.

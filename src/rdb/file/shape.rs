@@ -7,8 +7,8 @@ use std::io::Read;
 
 use super::error::FileError;
 use super::source::Source;
-use crate::base::limits::RDB_VALUE_MAX_BYTES;
 use crate::rdb::grants::STOCK;
+use crate::rdb::limits::RDB_VALUE_MAX_BYTES;
 use crate::rdb::types::*;
 use crate::rdb::wire::{self, Head};
 use crate::value::stock::Memory;

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read};
 
 use super::error::FileError;
 use crate::base::crc::crc64_with;
-use crate::base::limits::RDB_READ_BYTES;
+use crate::rdb::limits::RDB_READ_BYTES;
 
 /// The input of a [`Reader`](super::Reader). See the module's header.
 pub(super) struct Source<R> {

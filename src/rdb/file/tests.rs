@@ -107,7 +107,7 @@ fn a_value_above_512_mib_is_named() {
         let head = [&[0, 1, b'k', 0x80][..], &bytes.to_be_bytes()].concat();
         read(&file("REDIS0011", &[&head])).unwrap_err().to_string()
     };
-    let most = crate::base::limits::RDB_VALUE_MAX_BYTES as u32;
+    let most = crate::rdb::limits::RDB_VALUE_MAX_BYTES as u32;
     // The head of the string counts, too.
     let refused = of_length(most - 4);
     assert!(

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use super::opcode;
 use crate::base::crc::crc64_with;
-use crate::base::limits::RDB_WRITE_BYTES;
 use crate::keyspace::entry::Entry;
+use crate::rdb::limits::RDB_WRITE_BYTES;
 use crate::rdb::value::{self, Sink};
 use crate::rdb::wire::{put_bytes, put_number, put_string};
 

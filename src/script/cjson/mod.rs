@@ -20,8 +20,8 @@ use super::lua::{CFunction, Kind, Stack, ffi, upvalue};
 use super::luajit::Walk;
 use super::room::{Buffer, check_c_stack};
 use super::stand_in::look_behind;
-use crate::base::limits::{SCRIPT_DATA_STACK_BYTES, SCRIPT_ESCAPE_CHUNK_BYTES};
 use crate::base::num;
+use crate::script::limits::{SCRIPT_DATA_STACK_BYTES, SCRIPT_ESCAPE_CHUNK_BYTES};
 use settings::{Invalid, Settings};
 
 /// The most bytes of a number: 14 digits with sign, point and exponent, or an integer in full.

@@ -6,12 +6,12 @@ use std::ptr::NonNull;
 
 use super::listing::Refusal;
 use super::{Debugger, show};
-use crate::base::limits::{DEBUG_HOOK_INSTRUCTIONS, DEBUG_LEVELS_MAX, DEBUG_LINE_MIN_BYTES};
 use crate::script::alarm::change_hook;
 use crate::script::chunk::{is_script, load};
 use crate::script::context::Ctx;
 use crate::script::host::{Host as _, Verdict};
 use crate::script::interrupt::{hook_context, kill};
+use crate::script::limits::{DEBUG_HOOK_INSTRUCTIONS, DEBUG_LEVELS_MAX, DEBUG_LINE_MIN_BYTES};
 use crate::script::lua::{Kind, REGISTRY, Stack, c_bytes, ffi, native, upvalue};
 
 /// A stopped script, as the hook sees it. Nothing may be borrowed from the debugger during a call that may raise.

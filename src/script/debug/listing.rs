@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::base::limits::DEBUG_BREAKPOINTS_MAX;
+use crate::script::limits::DEBUG_BREAKPOINTS_MAX;
 
 /// A script's lines, numbered from 1.
 pub(super) struct Listing<'a> {

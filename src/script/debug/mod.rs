@@ -24,10 +24,10 @@ use std::ffi::c_int;
 
 use super::host::{Host, LogLevel, Verdict};
 use super::lua::Stack;
-use crate::base::limits::{DEBUG_LINE_DEFAULT_BYTES, DEBUG_SCREEN_MAX_BYTES};
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 use crate::resp::tape::{TapeReader, Token};
+use crate::script::limits::{DEBUG_LINE_DEFAULT_BYTES, DEBUG_SCREEN_MAX_BYTES};
 use listing::Listing;
 use trail::Trail;
 

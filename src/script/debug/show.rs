@@ -3,9 +3,9 @@
 //! This code runs inside the hook, so it never raises and never calls a function of the script. It stops soon after
 //! `limit` bytes, because a table that contains itself many times would otherwise take forever.
 
-use crate::base::limits::DEBUG_VALUE_MAX_DEPTH;
 use crate::base::num;
 use crate::resp::tape::{TapeReader, Token};
+use crate::script::limits::DEBUG_VALUE_MAX_DEPTH;
 use crate::script::lua::{Kind, Stack};
 use crate::script::luajit::Walk;
 

@@ -3,9 +3,9 @@
 //!
 //! The name of a unit is `1795534711000-00000000`: its time in Unix ms, and a serial number within the millisecond.
 
-use crate::base::limits::LIMIT_EXACT_SERIAL_END;
 use crate::base::num;
 use crate::command::coordination::error::LimitError;
+use crate::command::limits::LIMIT_EXACT_SERIAL_END;
 use crate::spec::error::Error;
 use crate::value::zset::{ScoreBound, ZSet};
 

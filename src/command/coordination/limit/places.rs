@@ -5,9 +5,9 @@
 //! An ID that already holds places, by GATE.ACQUIRE or by a call that is forgotten, keeps these and takes no others.
 
 use super::rule::Call;
-use crate::base::limits::{LIMIT_LEASES_LOOKED_AT, LIMIT_RULES_MAX};
 use crate::command::coordination::error::{GrantError, LimitError};
 use crate::command::coordination::grant::waiting_before;
+use crate::command::limits::{LIMIT_LEASES_LOOKED_AT, LIMIT_RULES_MAX};
 use crate::engine::Ctx;
 use crate::keyspace::verb::handles::GrantsRef;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};

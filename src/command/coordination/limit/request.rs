@@ -8,8 +8,8 @@
 //! The record is one line, with a blank between two parts. Any user with write access to the key may have stored
 //! anything there, so the reader trusts nothing.
 
-use crate::base::limits::{LIMIT_EXACT_SERIAL_END, LIMIT_EXACT_UNITS_MAX, LIMIT_REQUEST_MAX_BYTES, LIMIT_RULES_MAX};
 use crate::base::num;
+use crate::command::limits::{LIMIT_EXACT_SERIAL_END, LIMIT_EXACT_UNITS_MAX, LIMIT_REQUEST_MAX_BYTES, LIMIT_RULES_MAX};
 
 /// Identifies the units of a request at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,13 +2,14 @@
 //! a call can be read from front to back without reading any key, which is how [`find_keys`] finds the keys.
 
 use crate::base::hasher::hash_bytes;
-use crate::base::limits::{
-    HOLDER_MAX_BYTES, LIMIT_EXACT_MAX, LIMIT_EXACT_UNITS_MAX, LIMIT_REQUEST_MAX_BYTES, LIMIT_REQUEST_MAX_MS,
-    LIMIT_RULES_MAX, LIMIT_WINDOW_MAX_MS,
-};
 use crate::base::num;
 use crate::command::coordination::error::LimitError;
 use crate::command::coordination::gate::COUNTED;
+use crate::command::limits::{
+    LIMIT_EXACT_MAX, LIMIT_EXACT_UNITS_MAX, LIMIT_REQUEST_MAX_BYTES, LIMIT_REQUEST_MAX_MS, LIMIT_RULES_MAX,
+    LIMIT_WINDOW_MAX_MS,
+};
+use crate::keyspace::limits::HOLDER_MAX_BYTES;
 use crate::resp::request::Argv;
 use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};

@@ -1,10 +1,10 @@
 //! Common parts of the STOCK commands.
 
-use crate::base::limits::PLACE_LOOK_AGAIN_MS;
 use crate::base::num;
 use crate::command::coordination::error::StockError;
 use crate::command::coordination::grant::{Said, answer};
 use crate::engine::Done;
+use crate::keyspace::limits::PLACE_LOOK_AGAIN_MS;
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;

@@ -4,10 +4,10 @@
 //! between. ADD gives the number of further units, and counts once for each id.
 
 use super::common::{NO_STOCK, amount, refuse};
-use crate::base::limits::{HOLDER_MAX_BYTES, LEASE_MAX_MS, STOCK_TOLD_KEY_MAX_BYTES};
 use crate::command::coordination::error::StockError;
 use crate::command::coordination::grant::{Said, answer};
 use crate::engine::{Ctx, Done};
+use crate::keyspace::limits::{HOLDER_MAX_BYTES, LEASE_MAX_MS, STOCK_TOLD_KEY_MAX_BYTES};
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;

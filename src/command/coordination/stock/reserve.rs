@@ -4,10 +4,10 @@
 //! available, unless another caller was chosen within the time that a refill may take.
 
 use super::common::{NO_STOCK, SOLD, amount, next_end_ms, refuse};
-use crate::base::limits::HOLDER_MAX_BYTES;
 use crate::command::coordination::error::{GrantError, StockError};
 use crate::command::coordination::grant::{Options, Said, answer, holder, refuse_over, remember_refusal, units};
 use crate::engine::{Ctx, Done};
+use crate::keyspace::limits::HOLDER_MAX_BYTES;
 use crate::keyspace::verb::handles::{Found, StockMut};
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::spec::args::Args;

@@ -11,7 +11,6 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use crate::base::clock::Clock;
-use crate::base::limits::{CLOCK_EARLIEST_MS, LEASE_MAX_MS};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::command;
@@ -19,6 +18,7 @@ use crate::config::{AllowFrom, AppendFsync, Config};
 use crate::engine::session::Peer;
 use crate::engine::{Engine, RawSockets, ServerState};
 use crate::keyspace::Keyspace;
+use crate::keyspace::limits::{CLOCK_EARLIEST_MS, LEASE_MAX_MS};
 use crate::log::block::{HEAD_BYTES, unit_head};
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::error::LogError;
@@ -344,8 +344,8 @@ fn another_server_learns_nothing_that_may_be_lost() {
 #[test]
 fn a_unit_longer_than_the_log_takes_is_refused_before_it_changes_anything() {
     let mut bench = Bench::new();
-    let half = vec![b'x'; crate::base::limits::UNIT_MAX_BYTES / 2];
-    let whole = vec![b'x'; crate::base::limits::UNIT_MAX_BYTES];
+    let half = vec![b'x'; crate::keyspace::limits::UNIT_MAX_BYTES / 2];
+    let whole = vec![b'x'; crate::keyspace::limits::UNIT_MAX_BYTES];
     let refused = "-ERR the changes of this command, transaction or script exceed 1 GB";
     let script = b"for i = 1, 3 do redis.call('SET', 'k' .. i, ARGV[1]) end";
     for (words, reply) in [
@@ -381,7 +381,7 @@ fn packed_string(bytes: usize) -> Vec<u8> {
 #[test]
 fn effects_longer_than_their_command_are_refused_before_they_change_anything() {
     let mut bench = Bench::new();
-    let part = vec![b'x'; crate::base::limits::UNIT_MAX_BYTES / 4];
+    let part = vec![b'x'; crate::keyspace::limits::UNIT_MAX_BYTES / 4];
     let member = |n: u8| [&[n], &part[..]].concat();
     for n in 0..6 {
         let id = &[b'1' + n, b'-', b'1'];
@@ -396,7 +396,7 @@ fn effects_longer_than_their_command_are_refused_before_they_change_anything() {
     let sent = bench.sent(0).expect("there is space");
     assert!(!sent.contains("ERR"), "all members fit, one by one");
     let ids: [&[u8]; 6] = [b"4", b"1-1", b"2-1", b"3-1", b"4-1", b"5-1"];
-    let payload = packed_string(crate::base::limits::UNIT_MAX_BYTES);
+    let payload = packed_string(crate::keyspace::limits::UNIT_MAX_BYTES);
     let numbered = |words: &[&'static [u8]]| [words, &ids[..5]].concat();
     let of_group = |words: &[&'static [u8]], more: &[&'static [u8]]| {
         [words, &[&b"held"[..], &part[..]], more].concat().into_iter().map(<[u8]>::to_vec).collect::<Vec<_>>()
@@ -454,7 +454,7 @@ fn effects_longer_than_their_command_are_refused_before_they_change_anything() {
 #[test]
 fn spop_takes_only_as_many_members_as_a_unit_can_hold() {
     let mut bench = Bench::new();
-    let unit_bytes = crate::base::limits::UNIT_MAX_BYTES;
+    let unit_bytes = crate::keyspace::limits::UNIT_MAX_BYTES;
     let (key, removal) = ("set", "CLmemberCE".len());
     let fits = (unit_bytes - "DKset".len() - "CL".len()) / removal;
     for first in (0..=fits).step_by(10_000) {

@@ -2,10 +2,11 @@
 //! crash could still undo. The disk is done when the test says so; no time passes.
 
 use super::*;
-use crate::base::limits::{LOG_BEHIND_MAX_BYTES, LOG_MERGE_MAX_BYTES, LOG_SYNC_IN_PLACE_MAX};
 use crate::engine::persistence::recovery::Loading;
 use crate::engine::session::Restrictions;
 use crate::log::group_commit::State;
+use crate::log::limits::LOG_MERGE_MAX_BYTES;
+use crate::persist::limits::{LOG_BEHIND_MAX_BYTES, LOG_SYNC_IN_PLACE_MAX};
 
 /// A reading script, as one word of a line.
 const GET: &str = "return~redis.call('GET',KEYS[1])";
@@ -659,7 +660,7 @@ fn messages_that_a_full_disk_holds_are_bounded_like_unread_ones() {
 fn sent_bytes_no_longer_count_toward_the_limit() {
     let mut bench = Bench::slow();
     bench.settled(&["SET k v"]);
-    let value = vec![b'x'; crate::base::limits::UNIT_MAX_BYTES / 2];
+    let value = vec![b'x'; crate::keyspace::limits::UNIT_MAX_BYTES / 2];
     bench.feed(0, &[&[b"SET", b"k", &value]]);
     let get: &[&[u8]] = &[b"GET", b"k"];
     for _ in 0..2 * LOG_BEHIND_MAX_BYTES / value.len() {
@@ -680,7 +681,7 @@ fn sent_bytes_no_longer_count_toward_the_limit() {
 fn output_that_waits_for_the_disk_is_bounded() {
     let mut bench = Bench::slow();
     bench.settled(&["SET k v"]);
-    let value = vec![b'x'; crate::base::limits::UNIT_MAX_BYTES / 2];
+    let value = vec![b'x'; crate::keyspace::limits::UNIT_MAX_BYTES / 2];
     let last = bench.log().durable();
     let set: &[&[u8]] = &[b"SET", b"k", &value];
     let writes = 2 * LOG_BEHIND_MAX_BYTES / value.len();

@@ -1,8 +1,9 @@
 //! A snapshot sent as to a replica shows nothing that a crash could still undo.
 
 use super::*;
-use crate::base::limits::{LOG_BEHIND_MAX_BYTES, LOG_SYNC_IN_PLACE_MAX, OUTBOX_TOTAL_PAUSE_BYTES};
+use crate::engine::limits::OUTBOX_TOTAL_PAUSE_BYTES;
 use crate::engine::session::Restrictions;
+use crate::persist::limits::{LOG_BEHIND_MAX_BYTES, LOG_SYNC_IN_PLACE_MAX};
 use crate::rdb::file::{Reader, Record};
 
 /// A disk whose syncs take `sync_time`, 3,000 keys on it, and a client that begins to receive them.

@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::base::clock::Clock;
-use crate::base::limits::{LOG_BEGIN_MAX_BYTES, SAVE_RETRY, SNAPSHOT_GIVE_UP_BYTES};
 use crate::base::rng::Rng;
 use crate::command;
 use crate::config::{AllowFrom, Config, SavePoint};
@@ -20,6 +19,7 @@ use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::Disk;
 use crate::log::platform::Platform;
 use crate::log::sim::SimDisk;
+use crate::persist::limits::{LOG_BEGIN_MAX_BYTES, SAVE_RETRY, SNAPSHOT_GIVE_UP_BYTES};
 use crate::persist::saving::Purpose;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
