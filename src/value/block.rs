@@ -212,7 +212,7 @@ impl Block {
     ///
     /// # Panics
     /// If there are no such bytes, or if the result does not [fit](Self::fits).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn splice(&mut self, at: usize, removed: usize, parts: &[&[u8]]) {
         let added: usize = parts.iter().map(|part| part.len()).sum();
         let len = self.header().len as usize;
@@ -311,10 +311,17 @@ impl Block {
     }
 
     /// Moves to a smaller block if this one has become too large.
+    #[inline]
     fn tighten(&mut self) {
         if class_of_size(HEADER + self.len()) + 1 < self.header().class {
-            *self = self.clone();
+            self.shrink();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn shrink(&mut self) {
+        *self = self.clone();
     }
 
     /// An empty block with room for `bytes` bytes.
