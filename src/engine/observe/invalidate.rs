@@ -124,17 +124,14 @@ impl Delivery<'_> {
         }
     }
 
-    /// Keeps the table at `tracking-table-max-keys`. `current` is the session whose command is about to run.
-    pub(in crate::engine) fn limit_tracked_keys(&mut self, current: Option<&mut Session>) {
+    /// Keeps the table at `tracking-table-max-keys`.
+    pub(in crate::engine) fn limit_tracked_keys(&mut self) {
         let gone = self.audience.tracking.take_excess(self.config.tracking_table_max_keys);
-        match current {
-            Some(current) => self.tell_unfenced(&gone, &mut [current]),
-            None => self.tell_unfenced(&gone, &mut []),
-        }
+        self.tell_unfenced(&gone, &mut []);
     }
 
     /// Sends invalidations without a fence: that a key may be cached no longer shows nothing of its value.
-    fn tell_unfenced(&mut self, gone: &[Gone], out: &mut [&mut Session]) {
+    pub(in crate::engine) fn tell_unfenced(&mut self, gone: &[Gone], out: &mut [&mut Session]) {
         let mut telling = Telling { fence: Lsn::NONE, changer: None, out, pushed: 0 };
         gone.iter().for_each(|gone| self.tell_gone(&mut telling, gone));
     }

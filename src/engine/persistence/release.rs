@@ -248,13 +248,20 @@ impl Session {
         had_failed: bool,
         out: &mut Reply,
     ) {
-        let is_unlogged = persistence.is_unlogged(config);
-        if is_unlogged != self.restrictions.contains(Restrictions::UNLOGGED) || persistence.has_failed() {
-            self.restrictions.set(Restrictions::UNLOGGED, is_unlogged);
-            if persistence.has_failed() && !had_failed && self.outbox.shows_more_than(persistence.safe()) {
-                out.truncate(0);
-                self.close_at_once();
-            }
+        if persistence.is_unlogged(config) != self.restrictions.contains(Restrictions::UNLOGGED)
+            || persistence.has_failed()
+        {
+            self.catch_up_slowly(persistence, config, had_failed, out);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn catch_up_slowly(&mut self, persistence: &Persistence, config: &Config, had_failed: bool, out: &mut Reply) {
+        self.restrictions.set(Restrictions::UNLOGGED, persistence.is_unlogged(config));
+        if persistence.has_failed() && !had_failed && self.outbox.shows_more_than(persistence.safe()) {
+            out.truncate(0);
+            self.close_at_once();
         }
     }
 

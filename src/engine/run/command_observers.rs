@@ -105,7 +105,7 @@ impl Delivery<'_> {
         if !self.audience.tracking.reads_changes() {
             return;
         }
-        self.limit_tracked_keys(None);
+        self.limit_tracked_keys();
         self.audience.tracking.end_unless_used();
         self.audience.set_reader(Readers::TRACKING, self.audience.tracking.reads_changes());
     }

@@ -183,7 +183,10 @@ impl Engine {
     fn run_gated(&mut self, session: &mut Session, entry: &'static Entry, argv: Argv<'_>, out: &mut Reply) {
         let is_tracked = session.restrictions.contains(Restrictions::TRACKED);
         if is_tracked {
-            self.server.delivery().limit_tracked_keys(Some(session));
+            let gone = self.server.audience.tracking.take_excess(self.server.config.tracking_table_max_keys);
+            if !gone.is_empty() {
+                self.server.delivery().tell_unfenced(&gone, &mut [session]);
+            }
         }
         if session.restrictions.contains(Restrictions::METERED) {
             self.make_memory(session);
@@ -231,7 +234,10 @@ impl Engine {
             }
         }
         if is_tracked {
-            self.server.delivery().tell_due(session);
+            let due = self.server.audience.tracking.take_due();
+            if !due.is_empty() {
+                self.server.delivery().tell_unfenced(&due, &mut [session]);
+            }
             session.end_caching(Some(entry));
         }
         session.mute(out, start);
