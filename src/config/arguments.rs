@@ -170,9 +170,9 @@ pub fn short_command() -> clap::Command {
         .arg(help.help("Print this page (-h), or all parameters (--help)"))
         .args(common.map(short_flag))
         .after_help(format!(
-            "Each of the {} parameters can be a flag or a line of the file; flags override the file. `tidegate --help` \
-             lists all with their defaults; docs/configuration.md says which may change at run time. `tidegate \
-             COMMAND --help` explains a subcommand.",
+            "Each of the {} parameters can be a flag or a line of the file; flags override the file.\n\
+             `tidegate --help` lists all with their defaults; docs/configuration.md says which may change at run time.\n\
+             `tidegate COMMAND --help` explains a subcommand.",
             PARAMETERS.len()
         ))
 }
