@@ -62,8 +62,8 @@ pub(super) const NO_WRITTEN_KEY: Error = Error::text("NOPERM No permissions to a
 /// has therefore ended, and the holder may have been told so: reviving it could grant a resource twice.
 const STALE: Error = Error::text(
     "STALE The value was not restored: this server has already issued the fencing tokens of its holders, or greater \
-     ones, so \
-     their leases have ended. Holders from another server can be restored only before this server has granted anything",
+     ones, so their leases have ended. Holders from another server can be restored only while their tokens are greater \
+     than the last one issued here",
 );
 
 /// Checks whether the grants of a payload may be held. Allowed are tokens issued elsewhere, and grants that are held at

@@ -151,7 +151,7 @@ pub const LOAD_AHEAD_KEYS: usize = 16;
 pub const LOAD_AHEAD_BYTES: usize = 8 * LOAD_PIECE_BYTES;
 
 /// How long a script of an import may run if `script-time-limit` sets no limit: no operator is there to end it, and a
-/// start would never end. It is less than [`IMPORT_TIMEOUT`](crate::base::limits::IMPORT_TIMEOUT), so that the import
+/// start would never end. It is less than [`IMPORT_TIMEOUT`], so that the import
 /// hears the reason.
 pub const IMPORT_SCRIPT_MAX: Duration = Duration::from_secs(30);
 

@@ -13,7 +13,7 @@ pub(crate) const READ_LARGE_BYTES: usize = 256 * 1024;
 pub(crate) const READ_BEHIND_BYTES: usize = 128 * 1024;
 
 /// Bytes of one connection beyond which an I/O thread receives nothing more ahead of the engine's thread; it may hold
-/// one [`READ_CHUNK_BYTES`](crate::base::limits::READ_CHUNK_BYTES) more. This is also the number of bytes that the
+/// one [`READ_CHUNK_BYTES`] more. This is also the number of bytes that the
 /// engine's thread hands to an I/O thread before the socket takes them.
 pub(crate) const RELAY_BYTES: usize = READ_CHUNK_BYTES;
 

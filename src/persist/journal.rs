@@ -9,7 +9,7 @@
 //! | [`read_after`](Journal::read_after) | the units after an Lsn, in order and byte for byte, and none that could still be lost |
 //! | [`cut`](Journal::cut) | gives up the units that a durable snapshot covers |
 //!
-//! [`conformance`](super::conformance) judges every kind of journal by this table. Today there are two: the local one,
+//! The tests in `conformance.rs` judge every kind of journal by this table. Today there are two: the local one,
 //! and the local one without threads, as the simulations run it. Whoever waits for a unit is parked and woken by
 //! [`follow`](Journal::follow). The few callers that wait in place use [`in_place`](super::in_place).
 
