@@ -171,7 +171,8 @@ pub fn short_command() -> clap::Command {
         .args(common.map(short_flag))
         .after_help(format!(
             "Each of the {} parameters can be a flag or a line of the file; flags override the file.\n\
-             `tidegate --help` lists all with their defaults; docs/configuration.md says which may change at run time.\n\
+             `tidegate --help` lists all with their defaults; docs/configuration.md says which may change\n\
+             at run time.\n\
              `tidegate COMMAND --help` explains a subcommand.",
             PARAMETERS.len()
         ))

@@ -139,6 +139,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// How long a start rests after loading this many keys: `key-load-delay`.
+    pub fn rest_after_loading(&self, keys: usize) -> Duration {
+        rest_per_key(self.key_load_delay_us).saturating_mul(u32::try_from(keys).unwrap_or(u32::MAX))
+    }
+
     /// Returns the reply of CONFIG GET to `patterns`: names (including aliases) and values. Plain names come first, as
     /// they were written, and then the matches of patterns in the table's order.
     pub fn matching<'a>(&self, patterns: impl IntoIterator<Item = &'a [u8]>) -> Vec<(Vec<u8>, Vec<u8>)> {

@@ -308,7 +308,7 @@ pub(super) fn open(
     };
     let key = server.open_session(peer);
     if let Some(refusal) = refusal {
-        server.turn_away(key, refusal.text());
+        server.clients.turn_away(key, refusal.text());
         server.meters.stats.rejected_connections += 1;
     }
     let connection = table.add(key, transport, needs_task);

@@ -224,7 +224,7 @@ impl Shared {
     async fn rest_behind(&self, keys: usize) {
         let began = Instant::now();
         loop {
-            let left = self.engine.borrow().server.rest_behind(keys).saturating_sub(began.elapsed());
+            let left = self.engine.borrow().server.config.rest_after_loading(keys).saturating_sub(began.elapsed());
             if left.is_zero() {
                 return;
             }

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::base::ahead::{Ahead, Piece as _, Source};
 use crate::base::lsn::Lsn;
-use crate::config::rest_per_key;
+use crate::engine::Engine;
 use crate::engine::limits::{LOAD_AHEAD_BYTES, LOAD_AHEAD_KEYS, RECOVERY_SLICE_BYTES};
-use crate::engine::{Engine, ServerState};
 use crate::keyspace::ValueLimits;
 use crate::keyspace::effect::Recording;
 use crate::log::directory::Directory;
@@ -196,13 +195,6 @@ impl Recovered {
 /// The number of keys in all databases.
 pub(crate) fn count_keys(engine: &Engine) -> usize {
     (0..engine.ks.databases()).map(|db| engine.ks.db(db).len()).sum()
-}
-
-impl ServerState {
-    /// How long a start rests after loading this many keys: `key-load-delay`.
-    pub(crate) fn rest_behind(&self, keys: usize) -> Duration {
-        rest_per_key(self.config.key_load_delay_us).saturating_mul(u32::try_from(keys).unwrap_or(u32::MAX))
-    }
 }
 
 impl Engine {

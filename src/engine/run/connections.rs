@@ -1,5 +1,6 @@
 //! Opening and closing of connections.
 
+use crate::engine::session::wire::Course;
 use crate::engine::session::{Peer, Restrictions, Session, Sessions};
 use crate::engine::state::{Connections, Ctx, Engine, Origin, ServerState};
 use crate::persist::saving::Progress;
@@ -26,6 +27,33 @@ impl Engine {
 }
 
 impl ServerState {
+    /// Accounts for the bytes that a socket has left unsent, and returns how its connection goes on. `is_stuck`: the
+    /// socket takes no more for now, so the client's output limit is checked.
+    #[inline]
+    pub fn settle_unsent(&mut self, key: SessionKey, is_stuck: bool) -> Course {
+        let Some(session) = self.clients.sessions.get(key) else { return Course::Close };
+        let held = session.outbox.held();
+        if is_stuck || session.is_counted() {
+            return self.settle_counted(key, held, is_stuck);
+        }
+        self.clients.course_of(session, held)
+    }
+
+    fn settle_counted(&mut self, key: SessionKey, held: usize, is_stuck: bool) -> Course {
+        self.clients.count_unsent(&mut self.meters.stats, key);
+        if is_stuck {
+            self.clients.hold_to_output_limit(
+                &self.config,
+                &mut self.meters.stats,
+                self.persistence.reach(&self.config),
+                self.time.clock.steady_ms(),
+                key,
+            );
+        }
+        let Some(session) = self.clients.sessions.get(key) else { return Course::Close };
+        self.clients.course_of(session, held)
+    }
+
     /// Registers a connection.
     pub fn open_session(&mut self, peer: Peer) -> SessionKey {
         self.meters.stats.connections += 1;

@@ -6,9 +6,10 @@
 //!
 //! 1. [`Session::received`] counts input. [`Engine::feed`] runs its commands, and [`Session::reply`] takes over their
 //!    replies.
-//! 2. [`ServerState::sendable`] returns how many bytes may leave now, and [`Session::unsent`] shows them.
-//! 3. [`Session::sent`] drops the bytes that the socket has taken, and [`ServerState::settle_unsent`] accounts for the
-//!    rest.
+//! 2. [`ServerState::sendable`](crate::engine::ServerState::sendable) returns how many bytes may leave now, and
+//!    [`Session::unsent`] shows them.
+//! 3. [`Session::sent`] drops the bytes that the socket has taken, and
+//!    [`ServerState::settle_unsent`](crate::engine::ServerState::settle_unsent) accounts for the rest.
 //! 4. The [`Course`] says how the connection goes on.
 //!
 //! A connection that has nothing to do leaves its waker with [`Session::wake_by`].
@@ -20,7 +21,7 @@ use super::{Closing, HeldUp, Restrictions, Session};
 use crate::base::lsn::Lsn;
 use crate::engine::limits::{OUTBOX_PAUSE_BYTES, OUTBOX_TAKE_OVER_BYTES, TRANSFER_AHEAD_BYTES};
 use crate::engine::meters::stats::Stats;
-use crate::engine::state::{Engine, ServerState};
+use crate::engine::state::Engine;
 use crate::resp::reply::Reply;
 use crate::spec::session_key::SessionKey;
 
@@ -161,48 +162,19 @@ impl Clients {
     }
 }
 
-impl ServerState {
-    /// Accounts for the bytes that a socket has left unsent, and returns how its connection goes on. `is_stuck`: the
-    /// socket takes no more for now, so the client's output limit is checked.
-    #[inline]
-    pub fn settle_unsent(&mut self, key: SessionKey, is_stuck: bool) -> Course {
-        let Some(session) = self.clients.sessions.get(key) else { return Course::Close };
-        let held = session.outbox.held();
-        if is_stuck || session.is_counted() {
-            return self.settle_counted(key, held, is_stuck);
-        }
-        self.course_of(session, held)
-    }
-
-    fn settle_counted(&mut self, key: SessionKey, held: usize, is_stuck: bool) -> Course {
-        self.clients.count_unsent(&mut self.meters.stats, key);
-        if is_stuck {
-            self.clients.hold_to_output_limit(
-                &self.config,
-                &mut self.meters.stats,
-                self.persistence.reach(&self.config),
-                self.time.clock.steady_ms(),
-                key,
-            );
-        }
-        let Some(session) = self.clients.sessions.get(key) else { return Course::Close };
-        self.course_of(session, held)
-    }
-
+impl Clients {
     /// How a connection goes on whose outbox holds this much memory.
     #[inline]
-    fn course_of(&self, session: &Session, held: usize) -> Course {
+    pub(in crate::engine) fn course_of(&self, session: &Session, held: usize) -> Course {
         match session.course() {
-            Course::Run | Course::Keep if self.clients.is_over_share(held) || held > OUTBOX_PAUSE_BYTES => {
-                Course::WriteOnly
-            }
+            Course::Run | Course::Keep if self.is_over_share(held) || held > OUTBOX_PAUSE_BYTES => Course::WriteOnly,
             course => course,
         }
     }
 
     /// Tells a client that has just connected why it is not served, and closes its session once this is sent.
     pub fn turn_away(&mut self, key: SessionKey, refusal: &[u8]) {
-        if let Some(session) = self.clients.sessions.get_mut(key) {
+        if let Some(session) = self.sessions.get_mut(key) {
             session.push(refusal);
             session.close_when_sent();
         }
@@ -229,6 +201,7 @@ mod tests {
     use crate::base::rng::Rng;
     use crate::config::Config;
     use crate::engine::CommandTable;
+    use crate::engine::ServerState;
     use crate::engine::session::Peer;
 
     fn connected() -> (Engine, SessionKey) {
