@@ -60,7 +60,8 @@ pub(super) fn repeat(
     let start = reply.len();
     for drawn in 0..count {
         if drawn == REPLY_FORESEEN_ITEMS && reply.len() - start > REPLY_FORESEEN_BYTES {
-            reply.announce(bytes_of(count - drawn, Reply::new(reply.form()), rng.clone(), &mut write));
+            let (scratch, room) = (Reply::new(reply.form()), reply.room());
+            reply.announce(bytes_of(count - drawn, scratch, rng.clone(), room, &mut write));
         }
         // Only once the reply is cut, because its head has already announced the number of elements.
         if reply.is_cut() {
@@ -71,14 +72,25 @@ pub(super) fn repeat(
     Ok(())
 }
 
-/// Returns the bytes that the next draws will take: with a copy of the generator they are the same.
-fn bytes_of(draws: usize, mut scratch: Reply, mut rng: Rng, write: &mut impl FnMut(&mut Reply, &mut Rng)) -> usize {
-    let of_one = |_| {
+/// Returns the bytes that the next draws will take: with a copy of the generator they are the same. Ends as soon as they
+/// exceed `room`.
+fn bytes_of(
+    draws: usize,
+    mut scratch: Reply,
+    mut rng: Rng,
+    room: usize,
+    write: &mut impl FnMut(&mut Reply, &mut Rng),
+) -> usize {
+    let mut bytes = 0;
+    for _ in 0..draws {
         scratch.truncate(0);
         write(&mut scratch, &mut rng);
-        scratch.len()
-    };
-    (0..draws).map(of_one).sum()
+        bytes += scratch.len();
+        if bytes > room {
+            break;
+        }
+    }
+    bytes
 }
 
 #[cfg(test)]
@@ -114,5 +126,20 @@ mod tests {
         reply.set_limit(100);
         assert_eq!(repeat(&mut reply, RANDOM_DRAWS_MAX, rng(), |reply, _| reply.bulk(b"member")), Ok(()));
         assert!(reply.is_cut() && reply.len() <= 200);
+    }
+
+    #[test]
+    fn draws_that_exceed_the_limit_are_neither_written_nor_all_counted() {
+        let (member, mut drawn) = (vec![b'x'; REPLY_FORESEEN_BYTES], 0);
+        let mut reply = Reply::new(Form::Resp2);
+        reply.set_must_fit(true);
+        reply.set_limit(20 * REPLY_FORESEEN_BYTES);
+        let write = |reply: &mut Reply, _: &mut Rng| {
+            drawn += 1;
+            reply.bulk(&member);
+        };
+        assert_eq!(repeat(&mut reply, RANDOM_DRAWS_MAX, Rng::seeded(1), write), Ok(()));
+        assert!(reply.is_cut() && reply.len() < 9 * REPLY_FORESEEN_BYTES, "{}", reply.len());
+        assert!(drawn < 22, "{drawn} draws");
     }
 }

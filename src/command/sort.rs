@@ -327,8 +327,13 @@ fn reply(ctx: &mut Ctx<'_>, rows: &Rows, chosen: &[Row], options: &Options<'_>) 
     let gets = chosen.iter().flat_map(|row| options.get.iter().map(move |pattern| (rows.element(row), pattern)));
     for (at, (element, pattern)) in gets.clone().enumerate() {
         if at == REPLY_FORESEEN_ITEMS && ctx.reply.len() - start > REPLY_FORESEEN_BYTES {
-            let bytes = |(element, pattern): (&[u8], &Pattern<'_>)| pattern.bytes((ctx.ks, db), element, &mut key);
-            let bytes = gets.clone().skip(at).map(bytes).sum();
+            let (room, mut bytes) = (ctx.reply.room(), 0);
+            for (element, pattern) in gets.clone().skip(at) {
+                bytes += pattern.bytes((ctx.ks, db), element, &mut key);
+                if bytes > room {
+                    break;
+                }
+            }
             ctx.reply.announce(bytes);
         }
         if ctx.reply.is_long() {

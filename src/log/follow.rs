@@ -84,7 +84,9 @@ impl UnitReader {
 
 /// Tells units that were retired from damage. `read` is the last unit that was read.
 fn explain(shared: &Shared, read: Lsn, error: LogError) -> ReadError {
-    match shared.segments().first_lsn().previous() {
+    // Without a segment the journal begins behind what is durable.
+    let first_lsn = shared.segments().first_lsn();
+    match first_lsn.map_or_else(|| shared.durable.load(), Lsn::previous) {
         covered if covered > read => ReadError::Gone { covered },
         _ => ReadError::Log(error),
     }

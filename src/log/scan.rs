@@ -592,7 +592,9 @@ impl Recovery {
     /// during this leaves nothing that a crash could not have left before.
     fn secure_in_place(&mut self) -> Result<(), LogError> {
         let Some(first) = self.unproven.front() else { return Ok(()) };
-        let (number, from, to) = (self.place().segment, first.offset, self.offset);
+        // A segment in the last space of a disk may end within the padding of its last block.
+        let to = self.offset.min(self.bytes.len() as u64);
+        let (number, from) = (self.place().segment, first.offset);
         let written = self.directory.open_segment(number).and_then(|file| {
             file.write_at(&self.bytes[from as usize..to as usize], from)?;
             file.sync_data()

@@ -131,9 +131,9 @@ impl Segments {
         }
     }
 
-    /// Returns the first unit that the journal still holds, or will hold.
-    pub(super) fn first_lsn(&self) -> Lsn {
-        self.live.front().map_or(Lsn::FIRST, |oldest| oldest.first_lsn)
+    /// Returns the first unit that the journal still holds; `None` without a segment.
+    pub(super) fn first_lsn(&self) -> Option<Lsn> {
+        self.live.front().map(|oldest| oldest.first_lsn)
     }
 
     /// Begins to prepare segments ahead.

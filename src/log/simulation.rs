@@ -92,6 +92,8 @@ struct World {
     cut: Cut,
     capacity: Option<u64>,
     was_closed: bool,
+    /// The disk was limited when the journal was closed: without space only the mark of the clean end is missing.
+    may_lack_mark: bool,
     reached: Reached,
 }
 
@@ -131,6 +133,7 @@ impl World {
             cut: Cut::default(),
             capacity: None,
             was_closed: false,
+            may_lack_mark: false,
             reached: Reached::default(),
         }
     }
@@ -247,7 +250,8 @@ impl World {
         if found.snapshot < self.snapshot && !found.is_substitute {
             return Err(format!("the snapshot of Lsn {} was complete, but {} is read", self.snapshot, found.snapshot));
         }
-        if self.was_closed && (!found.end.is_clean || found.end.torn.is_some() || last < self.units.len() as u64) {
+        let is_marked = found.end.is_clean || self.may_lack_mark;
+        if self.was_closed && (!is_marked || found.end.torn.is_some() || last < self.units.len() as u64) {
             return Err(format!("closed with {} units, but ends with {:?}", self.units.len(), found.end));
         }
         Ok(())
@@ -330,7 +334,7 @@ impl World {
         drop(taking);
         if self.rng.below(3) == 0 && log.close().is_ok() {
             self.kept = self.units.len() as u64;
-            self.was_closed = true;
+            (self.was_closed, self.may_lack_mark) = (true, self.capacity.is_some());
             self.reached.clean_ends += 1;
         }
         Ok(())

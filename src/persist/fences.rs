@@ -55,12 +55,12 @@ impl Persistence {
     }
 
     /// Begins to make all committed units durable, whatever `appendfsync` says, for a server that has this many
-    /// `clients`. Returns the last of them.
-    pub(crate) fn begin_sync(&mut self, clients: usize) -> Lsn {
+    /// `clients`.
+    pub(crate) fn begin_sync(&mut self, clients: usize) {
         self.commit(clients);
-        let Some(journal) = &self.journal else { return Lsn::NONE };
-        journal.begin_sync();
-        journal.last()
+        if let Some(journal) = &self.journal {
+            journal.begin_sync();
+        }
     }
 
     /// Returns the last unit that cannot be lost, as far as `appendfsync` promises. Without a journal nothing waits.

@@ -136,6 +136,12 @@ impl Reply {
         self.limit = limit;
     }
 
+    /// Bytes that the current reply may still take, if it must fit.
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.limit.saturating_sub(self.buf.len())
+    }
+
     /// Announces `bytes` more bytes. If they must fit and do not, the reply is cut before they are produced; otherwise
     /// room is reserved.
     #[cold]

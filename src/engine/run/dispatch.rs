@@ -22,6 +22,7 @@ use crate::engine::wait::{Ticket, Wait};
 use crate::keyspace::any_value::Value;
 use crate::keyspace::limits::UNIT_MAX_BYTES;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::persist::journal::Journal;
 use crate::programs::Programs;
 use crate::programs::limits::{COMMAND_LOG_MAX_ARG_BYTES, COMMAND_LOG_MAX_ARGS};
 use crate::resp::reply::Reply;
@@ -393,7 +394,9 @@ impl Ctx<'_> {
     /// Begins to make all committed units durable, whatever `appendfsync` says. Returns the last of them.
     pub fn begin_sync(&mut self) -> Lsn {
         let clients = self.server.clients.sessions.len();
-        self.server.persist(self.ks, |persistence, _, _| persistence.begin_sync(clients))
+        self.server.persist(self.ks, |persistence, _, _| persistence.begin_sync(clients));
+        // If the journal has failed, the last unit is by now the last safe one: no session may wait for lost units.
+        self.server.persistence.journal.as_ref().map_or(Lsn::NONE, Journal::last)
     }
 
     /// Bytes of effects that the unit may still record; unlimited unless some reader needs whole effects.
