@@ -72,8 +72,8 @@ pub(super) fn repeat(
     Ok(())
 }
 
-/// Returns the bytes that the next draws will take: with a copy of the generator they are the same. Ends as soon as they
-/// exceed `room`.
+/// Returns the bytes that the next draws will take: with a copy of the generator they are the same. Ends as soon as
+/// they exceed `room`.
 fn bytes_of(
     draws: usize,
     mut scratch: Reply,

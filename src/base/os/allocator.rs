@@ -4,7 +4,7 @@
 //! again. A server with little to do would keep them for good, and returning 100 MiB takes some ten milliseconds. So
 //! mimalloc is set to wait for a call ([`wait_to_be_told`]), which is made on a thread of its own ([`Freed`]). If much
 //! was freed, the call comes at once, or as soon as the freeing stops; if little, a second later; and if next to
-//! nothing, not at all. Blocks of more than 64 MiB bypass mimalloc ([`Huge`](super::huge_blocks)).
+//! nothing, not at all. Blocks of 64 MiB and more bypass mimalloc ([`Huge`](super::huge_blocks)).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

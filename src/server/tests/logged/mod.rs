@@ -140,6 +140,18 @@ impl Bench {
     }
 }
 
+/// A client that waits for a lost unit would wait for ever, and could publish nothing any more.
+#[test]
+fn waitaof_waits_for_no_unit_that_the_journal_loses_meanwhile() {
+    let mut bench = Bench::new();
+    bench.feed(0, &[&[b"SET", b"k", b"1"]]);
+    bench.fail_next_write();
+    // This hands over the change of the other client, and the disk fails.
+    assert_eq!(bench.line(1, "WAITAOF 1 0 0").as_deref(), Some("*2\\r\\n:1\\r\\n:0\\r\\n"));
+    assert!(bench.is_killed(0), "its reply showed a lost change");
+    assert_eq!(bench.line(1, "PUBLISH channel message").as_deref(), Some(":0\\r\\n"));
+}
+
 #[derive(Default)]
 struct Bell(AtomicUsize);
 
