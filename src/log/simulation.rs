@@ -92,7 +92,8 @@ struct World {
     cut: Cut,
     capacity: Option<u64>,
     was_closed: bool,
-    /// The disk was limited when the journal was closed: without space only the mark of the clean end is missing.
+    /// The disk was limited in the life that closed the journal. Without space, or without a segment made since, only
+    /// the mark of the clean end is missing.
     may_lack_mark: bool,
     reached: Reached,
 }
@@ -173,7 +174,7 @@ impl World {
         self.compare(&found)?;
         self.count(&restore, &found)?;
         // From here on there may be a segment without the mark of a clean end.
-        self.was_closed = false;
+        (self.was_closed, self.may_lack_mark) = (false, self.capacity.is_some());
         match restore.finish(OPTIONS, Arc::new(self.disk.clone()), Box::new(|| {})) {
             Ok(log) => {
                 let last = found.end.lsn.get();
@@ -334,7 +335,7 @@ impl World {
         drop(taking);
         if self.rng.below(3) == 0 && log.close().is_ok() {
             self.kept = self.units.len() as u64;
-            (self.was_closed, self.may_lack_mark) = (true, self.capacity.is_some());
+            self.was_closed = true;
             self.reached.clean_ends += 1;
         }
         Ok(())
@@ -411,6 +412,7 @@ impl World {
             Some(_) => None,
         };
         self.disk.set_capacity(self.capacity);
+        self.may_lack_mark = true;
     }
 }
 
