@@ -48,7 +48,14 @@ pub(super) struct Life<'w> {
     /// The unit behind each message.
     published: BTreeMap<u64, u64>,
     /// The next notifications of changed keys for the listener, in order: the unit, and the keys; `None` for all keys.
-    touched: VecDeque<(u64, Option<BTreeSet<Vec<u8>>>)>,
+    touched: VecDeque<(usize, u64, Option<BTreeSet<Vec<u8>>>)>,
+    /// Where each stretch ended, in bytes sent to the listener, in which no units were collected. Notifications of such
+    /// a stretch may equal later ones, so each of [`touched`](Self::touched) has the number of stretches before it.
+    gaps: Vec<u64>,
+    /// Whether no units are collected now.
+    is_gap: bool,
+    /// How many bytes have been sent to the listener and read as messages.
+    heard: u64,
     /// The last unit in the snapshot that was copied last.
     copied: u64,
     snapshots: u64,
@@ -119,6 +126,9 @@ impl<'w> Life<'w> {
             fresh: Vec::new(),
             published: BTreeMap::new(),
             touched: VecDeque::new(),
+            gaps: Vec::new(),
+            is_gap: false,
+            heard: 0,
             copied: 0,
             snapshots: 0,
             log_state: None,
@@ -354,7 +364,18 @@ impl<'w> Life<'w> {
 
     fn collect_units(&mut self) -> Verdict {
         let server = &self.engine.server;
-        let Some(tail) = &server.persistence.tail else { return Ok(()) };
+        let Some(tail) = &server.persistence.tail else {
+            let session = server.clients.sessions.get(self.listener.key);
+            let unsent = session.map_or(0, |session| session.unsent_bytes());
+            let end = self.heard + (self.listener.received.len() + unsent) as u64;
+            match self.gaps.last_mut().filter(|_| self.is_gap) {
+                Some(gap) => *gap = end,
+                None => self.gaps.push(end),
+            }
+            self.is_gap = true;
+            return Ok(());
+        };
+        self.is_gap = false;
         let base = server.persistence.journal.as_ref().map_or(self.copied, |journal| journal.last().get());
         if base > self.at {
             return Err(format!("units up to {base} were given away, and {} was the last that was seen", self.at));
@@ -410,8 +431,9 @@ impl<'w> Life<'w> {
             });
         }
         self.fresh.push((lsn, named));
-        self.touched.extend(is_all.then_some((lsn, None)));
-        self.touched.extend((!keys.is_empty()).then_some((lsn, Some(keys))));
+        let gaps = self.gaps.len();
+        self.touched.extend(is_all.then_some((gaps, lsn, None)));
+        self.touched.extend((!keys.is_empty()).then_some((gaps, lsn, Some(keys))));
     }
 
     fn note_state(&mut self) {
@@ -571,17 +593,20 @@ impl<'w> Life<'w> {
         let is_synced = server.persistence.journal.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
         while let Some(len) = reply_len(&self.listener.received) {
             let message: Vec<u8> = self.listener.received.drain(..len).collect();
+            self.heard += len as u64;
+            let gaps = self.gaps.iter().filter(|gap| **gap < self.heard).count();
             let text = String::from_utf8_lossy(&message);
             if let Some(told) = text.strip_prefix(&format!("*3\r\n$7\r\nmessage\r\n$20\r\n{INVALIDATE}\r\n")) {
                 // After the head, lengths and keys alternate.
                 let keys = told.lines().skip(2).step_by(2).map(|key| key.as_bytes().to_vec()).collect();
                 let keys = told.starts_with('*').then_some(keys);
                 // Without a tail no units are collected, but notifications are sent all the same.
-                let Some(at) = self.touched.iter().position(|(_, touched)| *touched == keys) else { continue };
-                if let Some(left_out) = self.touched.iter().take(at).find(|(lsn, _)| *lsn > 0) {
+                let is_it = |(before, _, touched): &(usize, u64, _)| *before == gaps && *touched == keys;
+                let Some(at) = self.touched.iter().position(is_it) else { continue };
+                if let Some(left_out) = self.touched.iter().take(at).find(|(_, lsn, _)| *lsn > 0) {
                     return Err(format!("{left_out:?} was left out, and {keys:?} told"));
                 }
-                let lsn = self.touched.drain(..=at).next_back().map_or(0, |(lsn, _)| lsn);
+                let lsn = self.touched.drain(..=at).next_back().map_or(0, |(_, lsn, _)| lsn);
                 self.world.reached.invalidated += 1;
                 let told = Told { lsn, what: What::Publish(0), is_synced };
                 is_safe(&self.engine.server, &told)?;
