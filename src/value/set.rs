@@ -212,9 +212,14 @@ impl Set {
     /// Returns to the most compact form after most members were removed. A set whose members expire stays as it is.
     pub fn repack(&mut self, limits: &SetLimits) {
         if self.deadlines().is_none() && matches!(self.form(), Seen::Table(_)) {
-            let mut packed = Set::new();
-            self.in_order().iter().for_each(|member| _ = packed.insert(member, limits));
-            *self = packed;
+            let mut small = Set::new();
+            self.in_order().iter().for_each(|member| _ = small.insert(member, limits));
+            // Integers that were inserted first are in numeric order. A copy that is told the layout packs all members
+            // in the order of their bytes.
+            match small.layout() {
+                Layout::Compact => _ = self.take_layout(Layout::Compact),
+                _ => *self = small,
+            }
         }
     }
 
@@ -585,6 +590,19 @@ mod tests {
         let mut as_redis_7_0 = Set::new();
         as_redis_7_0.insert(b"a", &SetLimits { max_listpack_entries: 0, ..LIMITS });
         assert_eq!(as_redis_7_0.encoding(), "hashtable");
+    }
+
+    #[test]
+    fn a_repacked_set_has_the_order_of_a_copy_that_is_told_its_layout() {
+        let members = ["3", "10", "e1"];
+        let [mut repacked, mut told] = [(); 2].map(|()| set_of(&members));
+        for set in [&mut repacked, &mut told] {
+            assert!(set.take_layout(Layout::Large));
+        }
+        repacked.repack(&LIMITS);
+        assert!(told.take_layout(repacked.layout()));
+        let order = |set: &Set| set.iter().map(|member| member.to_vec()).collect::<Vec<_>>();
+        assert_eq!((order(&repacked), repacked.layout()), (order(&told), Layout::Compact));
     }
 
     #[test]
