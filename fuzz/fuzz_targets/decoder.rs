@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate::base::limits::{INLINE_MAX_BYTES, UNAUTHENTICATED_MAX_ARGS, UNAUTHENTICATED_MAX_BULK_BYTES};
+use tidegate::resp::limits::{INLINE_MAX_BYTES, UNAUTHENTICATED_MAX_ARGS, UNAUTHENTICATED_MAX_BULK_BYTES};
 use tidegate::resp::request::{Decoder, ProtocolError, RequestLimits};
 
 type Command = Vec<Vec<u8>>;
