@@ -48,7 +48,7 @@ pub(super) struct Life<'w> {
     /// The unit behind each message.
     published: BTreeMap<u64, u64>,
     /// The next notifications of changed keys for the listener, in order: the unit, and the keys; `None` for all keys.
-    touched: VecDeque<(usize, u64, Option<BTreeSet<Vec<u8>>>)>,
+    touched: VecDeque<(usize, u64, Touched)>,
     /// Where each stretch ended, in bytes sent to the listener, in which no units were collected. Notifications of such
     /// a stretch may equal later ones, so each of [`touched`](Self::touched) has the number of stretches before it.
     gaps: Vec<u64>,
@@ -76,6 +76,9 @@ struct Client {
 }
 
 type Keys = BTreeSet<(u16, Vec<u8>)>;
+
+/// Keys that a unit has touched, of any database; `None` for all.
+type Touched = Option<BTreeSet<Vec<u8>>>;
 
 /// Events that arrived together.
 struct Events {
