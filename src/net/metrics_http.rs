@@ -53,7 +53,7 @@ impl Questions {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers questions without end, as one of the tasks of the engine's thread. `render` makes the text.
+    /// Serves requests without end, as one of the tasks of the engine's thread. `render` makes the text.
     pub(crate) async fn answer(self: Arc<Questions>, shared: Rc<Shared>, render: fn(&mut Engine) -> String) {
         loop {
             self.moved.notified().await;

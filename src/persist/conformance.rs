@@ -21,7 +21,7 @@ use crate::log::sim::{Faults, SimDisk};
 enum Kind {
     /// The journal of one machine, with the threads that write and prepare files.
     Local,
-    /// The same without threads: the caller does their work.
+    /// The journal of one machine without threads: the caller does their work.
     LocalWithoutThreads,
 }
 

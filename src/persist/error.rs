@@ -22,7 +22,7 @@ pub enum RecoveryError {
         lsn: Lsn,
         /// Which of its effects, from 0.
         index: usize,
-        /// What is wrong with it.
+        /// The fault of the effect.
         what: String,
     },
     /// An effect in an intact snapshot does not fit the data before it.
@@ -34,7 +34,7 @@ pub enum RecoveryError {
         offset: u64,
         /// Which effect of the unit, from 0.
         index: usize,
-        /// What is wrong with it.
+        /// The fault of the effect.
         what: String,
     },
     /// A thread can't be started.

@@ -87,8 +87,8 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Huge<A> {
     }
 }
 
-/// What the trait promises, for blocks that are huge now or will be. A block that needs a larger alignment than that of
-/// a page is left to the other allocator.
+/// The calls of the trait for blocks that are huge now or will be. A block that needs a larger alignment than that of a
+/// page is left to the other allocator.
 impl<A: GlobalAlloc> Huge<A> {
     /// # Safety
     /// As for [`GlobalAlloc::alloc_zeroed`].

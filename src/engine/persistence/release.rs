@@ -34,7 +34,7 @@ use crate::spec::Flags;
 use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
 
-/// What the journal does to the clients.
+/// Effects of the journal on clients.
 impl Delivery<'_> {
     /// Sets the tail that receives the units from here on; `None` keeps no units.
     pub(in crate::engine) fn set_tail(&mut self, tail: Option<Tail>) {
