@@ -84,7 +84,7 @@ fn hmget(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
                 Some(Item::Bytes(bytes)) => bytes.len(),
                 _ => 0,
             };
-            ctx.reply.announce(rest.iter().map(len).sum());
+            ctx.reply.announce(rest.iter().map(len));
         }
         answer_each(ctx.reply, hash, rest);
     }

@@ -60,8 +60,14 @@ pub(super) fn repeat(
     let start = reply.len();
     for drawn in 0..count {
         if drawn == REPLY_FORESEEN_ITEMS && reply.len() - start > REPLY_FORESEEN_BYTES {
-            let (scratch, room) = (Reply::new(reply.form()), reply.room());
-            reply.announce(bytes_of(count - drawn, scratch, rng.clone(), room, &mut write));
+            // With a copy of the generator the next draws are the same.
+            let (mut scratch, mut rng) = (Reply::new(reply.form()), rng.clone());
+            let size = |_| {
+                scratch.truncate(0);
+                write(&mut scratch, &mut rng);
+                scratch.len()
+            };
+            reply.announce((drawn..count).map(size));
         }
         // Only once the reply is cut, because its head has already announced the number of elements.
         if reply.is_cut() {
@@ -70,27 +76,6 @@ pub(super) fn repeat(
         write(reply, &mut rng);
     }
     Ok(())
-}
-
-/// Returns the bytes that the next draws will take: with a copy of the generator they are the same. Ends as soon as
-/// they exceed `room`.
-fn bytes_of(
-    draws: usize,
-    mut scratch: Reply,
-    mut rng: Rng,
-    room: usize,
-    write: &mut impl FnMut(&mut Reply, &mut Rng),
-) -> usize {
-    let mut bytes = 0;
-    for _ in 0..draws {
-        scratch.truncate(0);
-        write(&mut scratch, &mut rng);
-        bytes += scratch.len();
-        if bytes > room {
-            break;
-        }
-    }
-    bytes
 }
 
 #[cfg(test)]

@@ -327,14 +327,10 @@ fn reply(ctx: &mut Ctx<'_>, rows: &Rows, chosen: &[Row], options: &Options<'_>) 
     let gets = chosen.iter().flat_map(|row| options.get.iter().map(move |pattern| (rows.element(row), pattern)));
     for (at, (element, pattern)) in gets.clone().enumerate() {
         if at == REPLY_FORESEEN_ITEMS && ctx.reply.len() - start > REPLY_FORESEEN_BYTES {
-            let (room, mut bytes) = (ctx.reply.room(), 0);
-            for (element, pattern) in gets.clone().skip(at) {
-                bytes += pattern.bytes((ctx.ks, db), element, &mut key);
-                if bytes > room {
-                    break;
-                }
-            }
-            ctx.reply.announce(bytes);
+            let rest = gets.clone().skip(at);
+            let (ks, key) = (&*ctx.ks, &mut key);
+            // Even the null of a pattern that finds nothing takes a byte.
+            ctx.reply.announce(rest.map(|(element, pattern)| 1 + pattern.bytes((ks, db), element, key)));
         }
         if ctx.reply.is_long() {
             return;

@@ -66,8 +66,7 @@ fn mget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
             Some(ValueRef::String(string)) => string.len() + FRAME_BYTES,
             _ => FRAME_BYTES,
         };
-        let bytes = rest.iter().map(len).sum();
-        ctx.reply.announce(bytes);
+        ctx.reply.announce(rest.iter().map(len));
     }
     answer_each(ctx, rest);
     Ok(())

@@ -136,19 +136,21 @@ impl Reply {
         self.limit = limit;
     }
 
-    /// Bytes that the current reply may still take, if it must fit.
-    #[inline]
-    pub fn room(&self) -> usize {
-        self.limit.saturating_sub(self.buf.len())
-    }
-
-    /// Announces `bytes` more bytes. If they must fit and do not, the reply is cut before they are produced; otherwise
-    /// room is reserved.
+    /// Announces items of these sizes in bytes, each at most what the item will take. If they exceed the bound, and the
+    /// reply must fit, it is cut before they are produced; otherwise room is reserved. Looks at no more sizes than it
+    /// takes to decide.
     #[cold]
-    pub fn announce(&mut self, bytes: usize) {
-        if self.has_room(bytes) {
-            self.buf.reserve(bytes);
+    pub fn announce(&mut self, sizes: impl IntoIterator<Item = usize>) {
+        let room = self.limit.saturating_sub(self.buf.len());
+        let mut bytes = 0;
+        for size in sizes {
+            bytes += size;
+            if bytes > room {
+                self.cut();
+                return;
+            }
         }
+        self.buf.reserve(bytes);
     }
 
     /// Sets whether the current reply must stay within the bound, and returns the previous setting. If it need not, its

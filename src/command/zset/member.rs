@@ -282,7 +282,7 @@ pub(super) fn zrandmember(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let zset = ctx.ks.zset(db, slot)?;
     let bytes = |rank: &usize| zset.by_rank(*rank).map_or(0, |(member, _)| member.len());
     if ranks.iter().take(REPLY_FORESEEN_ITEMS).map(bytes).sum::<usize>() > REPLY_FORESEEN_BYTES {
-        ctx.reply.announce(ranks.iter().map(bytes).sum());
+        ctx.reply.announce(ranks.iter().map(bytes));
     }
     members_reply(ctx.reply, ranks.iter().map(|&rank| zset.by_rank(rank).unwrap_or_default()), with_scores);
     Ok(())
