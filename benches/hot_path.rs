@@ -92,9 +92,9 @@ const STAGES: [(Stage, &str); 16] = [
 ];
 
 /// Stages by the path of a source file in `src`: the first matching prefix counts.
-const SOURCES: [(&str, Stage); 29] = [
+const SOURCES: [(&str, Stage); 32] = [
     ("net/", Stage::Connections),
-    ("engine/session/outbox", Stage::Connections),
+    ("session/outbox", Stage::Connections),
     ("engine/run/feed", Stage::Dispatch),
     ("resp/request", Stage::Decode),
     ("spec/batch", Stage::Decode),
@@ -113,6 +113,9 @@ const SOURCES: [(&str, Stage); 29] = [
     ("command/", Stage::Commands),
     ("spec/args", Stage::Commands),
     ("engine/", Stage::Dispatch),
+    ("session/", Stage::Dispatch),
+    ("wait/", Stage::Dispatch),
+    ("meters/", Stage::Dispatch),
     ("spec/", Stage::Dispatch),
     ("acl/", Stage::Dispatch),
     ("base/os/alloc", Stage::Memory),

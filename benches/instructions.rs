@@ -29,13 +29,13 @@ use tidegate::base::rng::Rng;
 use tidegate::command;
 use tidegate::config::Config;
 use tidegate::engine::Engine;
-use tidegate::engine::session::Peer;
 use tidegate::log::directory::{Directory, DirectoryId};
 use tidegate::log::disk::{Clock as LogClock, RealClock};
 use tidegate::log::platform::Platform;
 use tidegate::resp::reply::{Form, Reply};
 use tidegate::resp::request::{Decoder, RequestLimits};
 use tidegate::script::bundled::Bundled;
+use tidegate::session::Peer;
 use tidegate::spec::session_key::SessionKey;
 
 /// A named workload: sets up, then runs `count` operations twice, counting the second time.

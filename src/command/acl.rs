@@ -12,7 +12,7 @@ use crate::acl::users::DEFAULT_NAME;
 use crate::base::os::replace_file::replace_file;
 use crate::base::rng::Rng;
 use crate::config::AclPubsubDefault;
-use crate::engine::session::access::refusal;
+use crate::engine::client::access::refusal;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;

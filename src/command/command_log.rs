@@ -2,8 +2,8 @@
 
 use super::help::help;
 use crate::base::num;
-use crate::engine::meters::command_log::{Noted, Trait};
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::meters::command_log::{Noted, Trait};
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;

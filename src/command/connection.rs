@@ -2,9 +2,9 @@
 
 use crate::acl::users::DEFAULT_NAME;
 use crate::base::version::REDIS_VERSION;
-use crate::engine::session::DebugMode;
-use crate::engine::session::{ReplyMode, Restrictions};
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::session::DebugMode;
+use crate::session::{ReplyMode, Restrictions};
 use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
 use crate::spec::{Databases, Flags, Group, Secret};

@@ -8,7 +8,6 @@ use super::{config, debug_probe, help};
 use crate::base::num;
 use crate::command::limits::{DEBUG_POPULATE_MAX_BYTES, DEBUG_SLEEP_MAX};
 use crate::config::Added;
-use crate::engine::wait::Wait;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::persist::saving::Reload;
@@ -18,6 +17,7 @@ use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
 use crate::spec::{Flags, Group};
 use crate::value::packed::Item;
+use crate::wait::Wait;
 
 fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     // DEBUG may change data even while clients are paused, so expired keys can be removed.

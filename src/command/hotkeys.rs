@@ -1,11 +1,11 @@
-//! HOTKEYS: the keys that take the most time and traffic, from a [collection](crate::engine::meters::hotkeys) that a
+//! HOTKEYS: the keys that take the most time and traffic, from a [collection](crate::meters::hotkeys) that a
 //! client starts.
 
 use super::help::help;
 use crate::base::num;
-use crate::engine::meters::hotkeys::{HotKeys, Wanted};
-use crate::engine::meters::stats::Stats;
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::meters::hotkeys::{HotKeys, Wanted};
+use crate::meters::stats::Stats;
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;

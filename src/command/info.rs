@@ -18,10 +18,10 @@ use crate::base::os::process::resource_usage;
 use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
 use crate::config::{Config, percent_text};
 use crate::engine::memory::limit::not_counted_bytes;
-use crate::engine::meters::stats::IoThreadStats;
-use crate::engine::session::Session;
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::meters::stats::IoThreadStats;
 use crate::persist::saving::Purpose;
+use crate::session::Session;
 use crate::spec::args::Args;
 use crate::spec::{Flags, Group};
 
@@ -407,7 +407,7 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
     let turns = &ctx.server.network.turns;
     let turn_us = stats.turn_us_per_second.per_second() / stats.turns_per_second.per_second().max(1);
     let [(reads, writes), (threaded_reads, threaded_writes)] = stats.reads_and_writes();
-    let kilobytes = |rate: &crate::engine::meters::stats::Rate| rate.per_second() as f64 / 1_024.0;
+    let kilobytes = |rate: &crate::meters::stats::Rate| rate.per_second() as f64 / 1_024.0;
     fields! { text,
         "total_connections_received" => stats.connections,
         "total_commands_processed" => stats.commands.iter().map(|command| command.calls).sum::<u64>(),

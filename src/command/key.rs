@@ -11,7 +11,6 @@ use super::scan::{self, Options, Walk};
 use super::string_value::string_at;
 use crate::base::glob;
 use crate::base::num;
-use crate::engine::wait::{Wait, deadline_after_ms};
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::limits::FREE_AT_ONCE_ELEMENTS;
@@ -22,6 +21,7 @@ use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
 use crate::spec::{Access, AnswersAll, Databases, Flags, Group, KeySpec};
 use crate::value::grants::Grants;
+use crate::wait::{Wait, deadline_after_ms};
 
 /// DEL and UNLINK. Both free large values on another thread.
 fn delete(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {

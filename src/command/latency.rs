@@ -1,16 +1,16 @@
 //! LATENCY: the time that commands take, and events that delayed others.
 //!
 //! HISTOGRAM covers all calls. Its counts are derived from the stored ones, whose bins are quarters of powers of two in
-//! ticks. The other subcommands show [events](crate::engine::meters::latency) that took `latency-monitor-threshold` or
+//! ticks. The other subcommands show [events](crate::meters::latency) that took `latency-monitor-threshold` or
 //! longer. The drawing of GRAPH and the advice of DOCTOR are our own.
 
 use std::fmt::Write;
 
 use super::help::help;
 use crate::base::histogram::Histogram;
-use crate::engine::meters::latency::{Event, Series};
-use crate::engine::meters::stats::Stats;
 use crate::engine::{Command, Ctx, Done, Entry, Run};
+use crate::meters::latency::{Event, Series};
+use crate::meters::stats::Stats;
 use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
 use crate::spec::{Flags, Group};

@@ -7,7 +7,6 @@
 use super::pop::{ManyPop, count_arg, first_of};
 use crate::config::EventClasses;
 use crate::engine::observe::events::PUSH_FIRST;
-use crate::engine::wait::{Wait, Want, deadline_after_seconds};
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
@@ -16,6 +15,7 @@ use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::spec::{Access, AnswersAll, Flags, Group, KeySpec};
 use crate::value::list::List;
+use crate::wait::{Wait, Want, deadline_after_seconds};
 
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,13 +7,13 @@
 //! A list that is its own destination never becomes empty on the way, so it keeps its key and its expiry.
 
 use super::list::{ENDS, End, find, find_or_skip, take};
-use crate::engine::wait::{Wait, Want, deadline_after_seconds};
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::Slot;
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::spec::{Access, Flags, Group, KeySpec};
+use crate::wait::{Wait, Want, deadline_after_seconds};
 
 /// The number of elements to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

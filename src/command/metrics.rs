@@ -10,9 +10,9 @@ use std::fmt::{Display, Write};
 
 use super::info::sections;
 use super::latency::steps_of;
-use crate::engine::meters::coordination_stats::Counts;
 use crate::engine::{Ctx, Engine};
 use crate::keyspace::effect::{Family, Turn};
+use crate::meters::coordination_stats::Counts;
 
 /// The meaning of a figure's changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -359,7 +359,7 @@ fn coordination(text: &mut String, ctx: &Ctx<'_>) {
 
 /// Writes the slow log, latency events and scripts.
 fn others(text: &mut String, ctx: &Ctx<'_>) {
-    use crate::engine::meters::command_log::Trait;
+    use crate::meters::command_log::Trait;
     let server = &ctx.server;
     let slow = server.meters.command_log.of(Trait::Slow);
     single(text, "redis_slowlog_length", Kind::Gauge, "Entries of the slow log.", slow.len());

@@ -4,13 +4,13 @@
 //! They differ in their replies and in the fields of INFO that report them. None stops the server: SAVE only makes its
 //! own client wait.
 
-use crate::engine::wait::Wait;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Origin, Run};
 use crate::persist::saving::Purpose;
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::spec::{Flags, Group};
+use crate::wait::Wait;
 
 const SAVE_IN_PROGRESS: Error = Error::text("ERR Background save already in progress");
 

@@ -5,9 +5,9 @@
 
 use super::help::help;
 use crate::base::glob;
-use crate::engine::session::subscriptions::{Kind, Space};
 use crate::engine::{Command, Ctx, Done, Origin, Run};
 use crate::resp::reply::Reply;
+use crate::session::subscriptions::{Kind, Space};
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::spec::{Access, Channels, Flags, Group, KeySpec};

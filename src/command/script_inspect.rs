@@ -4,11 +4,11 @@
 
 use super::script_call::{keys_and_args, write_running};
 use crate::base::num;
-use crate::engine::meters::stats::Stats;
 use crate::engine::run::scripting;
 use crate::engine::run::scripting::Callee;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::effect::{Effect, EffectReader, Pairs, Shown};
+use crate::meters::stats::Stats;
 use crate::programs::running::ScriptKind;
 use crate::programs::scripts::Scripts;
 use crate::programs::slow::{SlowCall, Step};

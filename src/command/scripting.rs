@@ -6,10 +6,10 @@ use super::script_inspect;
 use crate::engine::run::debugging;
 use crate::engine::run::scripting;
 use crate::engine::run::scripting::Callee;
-use crate::engine::session::DebugMode;
 use crate::engine::{Command, Ctx, Done, Origin as CallOrigin, Run};
 use crate::programs::running::ScriptKind;
 use crate::script::store::{Origin, parse_sha1};
+use crate::session::DebugMode;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::spec::{Access, Flags, Group, KeySpec, Runs};
@@ -260,11 +260,11 @@ mod tests {
     use crate::base::rng::Rng;
     use crate::config::Config;
     use crate::engine::limits::{DEBUG_COMMAND_MAX_BYTES, DEBUG_UNSENT_MAX_BYTES};
-    use crate::engine::session::Peer;
     use crate::engine::{Engine, Fed, RawSockets, ServerState};
     use crate::keyspace::Keyspace;
     use crate::resp::reply::{Form, Reply};
     use crate::resp::request::Decoder;
+    use crate::session::Peer;
     use crate::spec::session_key::SessionKey;
 
     /// The socket of a client that reads everything and says nothing.

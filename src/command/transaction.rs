@@ -1,9 +1,9 @@
 //! Transactions: MULTI queues commands, EXEC runs them as one unit, and WATCH cancels it if a watched key has changed.
 
 use crate::engine::run::dispatch::call;
-use crate::engine::session::{Restrictions, Transaction};
 use crate::engine::{Command, Ctx, Done, Origin, Run};
 use crate::resp::request::OwnedArgv;
+use crate::session::{Restrictions, Transaction};
 use crate::spec::args::Args;
 use crate::spec::error::{Error, ROLLED_BACK};
 use crate::spec::table::CommandId;

@@ -4,16 +4,14 @@
 //! command, EXEC and script is one unit: it runs against the keyspace while time stands still, then the observers see
 //! its effects. The engine knows neither sockets nor the commands themselves: it is handed a [`CommandTable`].
 
+pub(crate) mod client;
 pub mod limits;
 pub mod memory;
-pub mod meters;
 pub mod observe;
 pub mod persistence;
 pub mod run;
-pub mod session;
 mod state;
 pub(crate) mod time;
-pub mod wait;
 
 pub use run::shutdown::Shutdown;
 pub(crate) use state::hex_id;

@@ -10,19 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::memory::Memory;
-use super::meters::Meters;
-use super::meters::command_log::CommandLog;
-use super::meters::latency::LatencyMonitor;
-use super::meters::stats::Stats;
-use super::meters::turns::Turns;
 use super::observe::audience::Audience;
 use super::run::pipeline::Pipeline;
 use super::run::shutdown::Ending;
-use super::session::Session;
-use super::session::clients::Clients;
 use super::time::Time;
-use super::wait::Wait;
-use super::wait::wait_queues::Waits;
 use crate::acl::users::Acl;
 use crate::base::clock::Clock;
 use crate::base::os::allocated::allocated_bytes;
@@ -31,17 +22,26 @@ use crate::base::ticks::ticks_of_micros;
 use crate::config::{Config, EventClasses};
 use crate::keyspace::usage::Usage;
 use crate::keyspace::{DbIndex, Keyspace, ValueLimits};
+use crate::meters::Meters;
+use crate::meters::command_log::CommandLog;
+use crate::meters::latency::LatencyMonitor;
+use crate::meters::stats::Stats;
+use crate::meters::turns::Turns;
 use crate::persist::Persistence;
 use crate::persist::tail::Tail;
 use crate::programs::Programs;
 use crate::programs::scripts::Scripts;
 use crate::resp::reply::Reply;
+use crate::session::Session;
+use crate::session::clients::Clients;
 use crate::spec;
 use crate::spec::args::Args;
 use crate::spec::batch::Batch;
 use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
 use crate::spec::table;
+use crate::wait::Wait;
+use crate::wait::wait_queues::Waits;
 
 /// The state of the engine's one thread. See the header of the engine.
 pub struct Engine {
@@ -460,7 +460,7 @@ pub trait RawSockets {
     fn serve(&mut self, ks: &mut Keyspace, server: &mut ServerState);
     /// Sends as much of `parts`, from the start, as the connection's socket takes at once. Returns the number of bytes
     /// sent; 0 also when the socket has failed, which the next send reports. If `more_follows` right away, up to
-    /// [`SEND_REST_MAX_BYTES`](crate::engine::limits::SEND_REST_MAX_BYTES) that would not fill a packet may be left for
+    /// [`SEND_REST_MAX_BYTES`](crate::session::limits::SEND_REST_MAX_BYTES) that would not fill a packet may be left for
     /// the next send.
     fn send_past(&mut self, _key: SessionKey, _parts: &[IoSlice<'_>], _more_follows: bool) -> usize {
         0

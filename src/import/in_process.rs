@@ -6,10 +6,10 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 
 use crate::client::{Connection, Stream};
-use crate::engine::session::{ImportSource, Peer, Restrictions};
 use crate::engine::{Engine, Fed};
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
+use crate::session::{ImportSource, Peer, Restrictions};
 use crate::spec::session_key::SessionKey;
 
 /// Connects to `engine`, which may still be loading.

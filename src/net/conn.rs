@@ -23,9 +23,9 @@
 //! input is read and executed in the meantime.
 //!
 //! A client that sends without reading fills its outbox; beyond
-//! [`OUTBOX_PAUSE_BYTES`](crate::engine::limits::OUTBOX_PAUSE_BYTES) nothing more is read from it until it has read. When
+//! [`OUTBOX_PAUSE_BYTES`](crate::session::limits::OUTBOX_PAUSE_BYTES) nothing more is read from it until it has read. When
 //! all outboxes together hold more than
-//! [`OUTBOX_TOTAL_PAUSE_BYTES`](crate::engine::limits::OUTBOX_TOTAL_PAUSE_BYTES), the limit for each client is its share
+//! [`OUTBOX_TOTAL_PAUSE_BYTES`](crate::session::limits::OUTBOX_TOTAL_PAUSE_BYTES), the limit for each client is its share
 //! of that total. The session decides both: [`Course`] says whether its connection reads.
 
 use std::future::Future;
@@ -37,12 +37,12 @@ use std::task::{Context, Poll};
 use super::serve::Shared;
 use super::socket_table::Connection;
 use crate::base::limits::READ_CHUNK_BYTES;
-use crate::engine::limits::{OUTBOX_TAKE_OVER_BYTES, SEND_SLICE_BYTES};
-use crate::engine::session::wire::Course;
 use crate::engine::{Engine, Fed, ServerState};
 use crate::net::limits::{READ_BEHIND_BYTES, READ_LARGE_BYTES};
 use crate::resp::reply::Reply;
 use crate::resp::request::Decoder;
+use crate::session::limits::{OUTBOX_TAKE_OVER_BYTES, SEND_SLICE_BYTES};
+use crate::session::wire::Course;
 use crate::spec::session_key::SessionKey;
 
 /// Input that a connection keeps between two reads.

@@ -27,7 +27,7 @@ use tokio::task::coop::poll_proceed;
 
 use super::relay::{Number, Relay, Sent, Written};
 use crate::base::limits::READ_CHUNK_BYTES;
-use crate::engine::meters::stats::IoThreadStats;
+use crate::meters::stats::IoThreadStats;
 use crate::net::limits::IO_EVENTS_MAX;
 
 /// The I/O threads, for the engine's thread.

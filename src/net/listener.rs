@@ -21,8 +21,8 @@ use super::socket_table::{Connection, SocketTable};
 use super::transport::Transport;
 use crate::config::Config;
 use crate::engine::ServerState;
-use crate::engine::session::Peer;
 use crate::net::limits::TLS_CONNECTION_BYTES;
+use crate::session::Peer;
 use crate::spec::session_key::SessionKey;
 
 /// Whether connections over TCP are encrypted.

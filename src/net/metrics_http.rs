@@ -19,10 +19,10 @@ use tokio::sync::Notify;
 use super::listener::resolve;
 use super::serve::Shared;
 use crate::engine::Engine;
-use crate::engine::session::registry::{Readiness, Registry};
 use crate::net::limits::{
     METRICS_CONNECTIONS_MAX, METRICS_ENGINE_PATIENCE, METRICS_PATIENCE, METRICS_REQUEST_MAX_BYTES,
 };
+use crate::session::registry::{Readiness, Registry};
 
 /// Threads that wait for the engine's metrics.
 #[derive(Default)]

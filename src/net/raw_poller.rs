@@ -21,11 +21,11 @@ use std::time::Duration;
 use super::listener::open;
 use super::sign_in::sign_in;
 use super::socket_table::{Connection, SocketTable};
-use crate::engine::session::wire::Course;
 use crate::engine::{Fed, RawSockets, ServerState};
 use crate::keyspace::Keyspace;
 use crate::net::limits::{BUSY_ACCEPTS_MAX, BUSY_READ_CHUNK_BYTES};
 use crate::resp::reply::{Form, Reply};
+use crate::session::wire::Course;
 use crate::spec::session_key::SessionKey;
 
 /// Events requested from poll(2) for connections: input, and a peer that sends no more. poll(2) reports failures

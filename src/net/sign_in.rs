@@ -15,7 +15,7 @@ use super::socket_table::Connection;
 use crate::base::certificate::{common_name, uris};
 use crate::config::TlsAuthClientsUser;
 use crate::engine::ServerState;
-use crate::engine::session::wire::Course;
+use crate::session::wire::Course;
 use crate::spec::session_key::SessionKey;
 
 /// Signs in a client whose handshake has just ended, if its certificate names a user.

@@ -18,7 +18,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::io_threads::{IoThreads, Relayed};
 use super::system_call;
-use crate::engine::limits::SEND_REST_MAX_BYTES;
+use crate::session::limits::SEND_REST_MAX_BYTES;
 
 /// The caller of an operation.
 pub(super) enum Way<'a, 'b> {

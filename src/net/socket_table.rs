@@ -296,9 +296,9 @@ mod tests {
     use crate::base::clock::Clock;
     use crate::base::rng::Rng;
     use crate::config::Config;
-    use crate::engine::session::Peer;
     use crate::engine::{CommandTable, Engine};
     use crate::net::socket::Socket;
+    use crate::session::Peer;
 
     /// An acceptor without a certificate: no handshake is finished in these tests.
     fn acceptor() -> Acceptor {

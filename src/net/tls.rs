@@ -23,8 +23,8 @@ use rustls::{Error, InvalidMessage, ServerConfig, ServerConnection};
 use tokio::io::ReadBuf;
 
 use super::socket::{Socket, Way};
-use crate::engine::limits::SEND_SLICE_BYTES;
 use crate::net::limits::{TLS_FRUITLESS_READS_MAX, TLS_READ_CHUNK_BYTES, TLS_UNSENT_MAX_BYTES};
+use crate::session::limits::SEND_SLICE_BYTES;
 
 /// Makes TLS connections from sockets: holds the certificate with its key, and the demands on clients.
 #[derive(Clone)]

@@ -22,21 +22,21 @@ use crate::command;
 use crate::config::{AppendFsync, Config};
 use crate::engine::Engine;
 use crate::engine::limits::RECOVERY_SLICE_BYTES;
-use crate::engine::meters::turns::Turns;
 use crate::engine::persistence::recovery::{Loading, Recovered, Step};
-use crate::engine::session::registry::watch_for_stalls;
 use crate::import::ImportError;
 use crate::import::at_start::{AtStart, Importing};
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::{RealDisk, ignore_file_size_signal};
 use crate::log::error::LogError;
 use crate::log::scan::TornTail;
+use crate::meters::turns::Turns;
 use crate::net::listener::Listener;
 use crate::net::metrics_http::{self, Questions};
 use crate::net::reconfigure::{ListenError, Network, acceptor, listen, stamps};
 use crate::net::serve::{Shared, serve};
 use crate::persist::error::RecoveryError;
 use crate::persist::saving::DATA_DIR;
+use crate::session::registry::watch_for_stalls;
 use crate::spec::table::RenameError;
 
 /// Why the server did not start.

@@ -12,12 +12,12 @@ use tidegate::base::rng::Rng;
 use tidegate::command;
 use tidegate::config::Config;
 use tidegate::engine::Engine;
-use tidegate::engine::session::Peer;
 use tidegate::keyspace::effect::{Effect, EffectReader, Recording, Shown};
 use tidegate::persist::tail::Tail;
 use tidegate::programs::scripts::Scripts;
 use tidegate::resp::reply::{Form, Reply};
 use tidegate::resp::request::Decoder;
+use tidegate::session::Peer;
 use tidegate::spec::session_key::SessionKey;
 
 pub(crate) use state::{State, Told};

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::mem::discriminant;
 
 use crate::base::num;
-use crate::engine::session::client_line::flags;
-use crate::engine::session::{ClientType, Session};
+use crate::engine::client::line::flags;
 use crate::engine::{Ctx, ServerState};
 use crate::keyspace::DbIndex;
+use crate::session::{ClientType, Session};
 use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::filter::{By, Filter};
-use crate::engine::session::Session;
-use crate::engine::session::client_line::describe;
+use crate::engine::client::line::describe;
 use crate::engine::{Ctx, Done};
 use crate::resp::limits::REPLY_MAX_BYTES;
+use crate::session::Session;
 use crate::spec::args::Args;
 
 pub(super) fn info(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {

@@ -10,13 +10,13 @@ use self::list::{info, list};
 use self::tracking::{caching, getredir, tracking, trackinginfo};
 use super::connection::{is_plain, set_name, valid_name};
 use super::help::help;
-use crate::engine::session::pause::Paused;
-use crate::engine::session::{ImportSource, ReplyMode, Restrictions};
-use crate::engine::wait::deadline_after_ms;
 use crate::engine::{Command, Ctx, Done, Run, ServerState};
+use crate::session::pause::Paused;
+use crate::session::{ImportSource, ReplyMode, Restrictions};
 use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
 use crate::spec::{Flags, Group};
+use crate::wait::deadline_after_ms;
 
 fn id(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     ctx.reply.integer(ctx.session.key.id as i64);

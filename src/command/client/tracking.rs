@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use crate::engine::session::caching::{CachingClient, Choice, redirect};
 use crate::engine::{Ctx, Done};
+use crate::session::caching::{CachingClient, Choice, redirect};
 use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
 

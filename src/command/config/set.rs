@@ -3,12 +3,12 @@
 
 use super::act::{Doing, Failure, act};
 use crate::config::{Act, Config, Parameter, SetError, Setting};
-use crate::engine::wait::Wait;
 use crate::engine::{Ctx, Flow, MayWait};
 use crate::keyspace::ValueLimits;
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
+use crate::wait::Wait;
 
 pub(super) fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
     let words: Vec<&[u8]> = args.rest().iter().collect();

@@ -10,7 +10,6 @@ use super::grant::{
     BASE, Options, Page, Said, answer, holder, prolongation, refuse_not_held, refuse_over, remember_refusal,
     retry_after_ms, units, wait, waiting_before,
 };
-use crate::engine::wait::Want;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::verb::handles::{Found, GateKind, GateMut};
 use crate::resp::reply::Reply;
@@ -18,6 +17,7 @@ use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::spec::{Access, Flags, KeySpec};
 use crate::value::grants::{Grant, Grants, Kind};
+use crate::wait::Want;
 
 /// The holder of the units of a plain counter that a gate took over.
 pub(super) const COUNTED: &[u8] = b"(counter)";

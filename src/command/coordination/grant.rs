@@ -8,7 +8,7 @@
 //!
 //! **Waiting.** While other calls wait, a call is refused or waits behind them. Only a call that is dispatched again
 //! because its turn has come may take a place, so no call overtakes another: see
-//! [`engine::wait`](crate::engine::wait). BLOCK waits with the connection, ASYNC beside it. Both wait in one
+//! [`engine::wait`](crate::wait). BLOCK waits with the connection, ASYNC beside it. Both wait in one
 //! queue.
 
 use std::borrow::Cow;
@@ -20,8 +20,6 @@ use super::outcome;
 use crate::base::num;
 use crate::command::limits::{HOLDERS_COUNT, HOLDERS_MAX_COUNT, TICKETS_MAX};
 use crate::engine::observe::history::Refusal;
-use crate::engine::wait::wait_queues::Waits;
-use crate::engine::wait::{OnTicket, Ticket, Wait, Want, deadline_after_ms};
 use crate::engine::{Command, Ctx, Done, Flow};
 use crate::keyspace::limits::{GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, LEASE_MAX_MS};
 use crate::keyspace::verb::handles::GrantsRef;
@@ -31,6 +29,8 @@ use crate::spec::Group;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::value::grants::{Kind, UNITS_MAX};
+use crate::wait::wait_queues::Waits;
+use crate::wait::{OnTicket, Ticket, Wait, Want, deadline_after_ms};
 
 /// The fields that all commands of these families share.
 pub(super) const BASE: Command = Command { since: "0.1.0", group: Group::Coordination, ..Command::EMPTY };

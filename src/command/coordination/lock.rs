@@ -16,7 +16,6 @@ use super::grant::{
 use super::outcome;
 use crate::base::num;
 use crate::command::limits::HOLDERS_COUNT;
-use crate::engine::wait::Want;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::NEVER;
 use crate::keyspace::verb::handles::{FoundLock, GrantsRef};
@@ -25,6 +24,7 @@ use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::spec::{Access, Flags, KeySpec};
 use crate::value::grants::{Grant, Grants, Kind};
+use crate::wait::Want;
 
 /// The greatest depth of a lock.
 const DEPTH_MAX: u64 = u32::MAX as u64;

@@ -13,7 +13,6 @@ use super::super::deadline::Count;
 use super::super::string::{Term, string_at};
 use super::error::OnceError;
 use crate::command::limits::ONCE_REPLY_MAX_BYTES;
-use crate::engine::wait::Wait;
 use crate::engine::{Command, Ctx, Flow, MayWait, Run};
 use crate::keyspace::Slot;
 use crate::resp::reply::{Form, Reply};
@@ -24,6 +23,7 @@ use crate::spec::error::Error;
 use crate::spec::table::Inner;
 use crate::spec::{Access, Flags, Group, KeySpec};
 use crate::value::string::Digits;
+use crate::wait::Wait;
 
 /// The first bytes of a kept reply. No text begins with these, and the last byte is the version of the form.
 const MAGIC: &[u8; 8] = b"\xffONCE\r\n\x01";

@@ -3,10 +3,10 @@
 use super::error::GrantError;
 use super::grant::{BASE, Said, answer};
 use crate::base::num;
-use crate::engine::wait::Ticket;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::spec::Flags;
 use crate::spec::args::Args;
+use crate::wait::Ticket;
 
 /// TICKET.CANCEL: gives up a waiting call, so that nothing is pushed for it. If it is too late, the outcome
 /// of the call has been sent before this reply.

@@ -10,8 +10,6 @@ use super::outcome;
 use super::past::{self, SHOWN_COUNT};
 use crate::base::num;
 use crate::engine::observe::history::{Client, Past, What};
-use crate::engine::session::Session;
-use crate::engine::wait::{Ticket, Want};
 use crate::engine::{Command, Ctx, Done, Run, ServerState};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::effect::Turn;
@@ -19,11 +17,13 @@ use crate::keyspace::limits::HOLDER_MAX_BYTES;
 use crate::keyspace::{Keyspace, NEVER, Slot};
 use crate::resp::reply::Reply;
 use crate::resp::request::abridge;
+use crate::session::Session;
 use crate::spec::args::Args;
 use crate::spec::{Access, Flags, KeySpec};
 use crate::value::grants::{Grant, Grants};
 use crate::value::hash::Hash;
 use crate::value::string::Digits;
+use crate::wait::{Ticket, Want};
 
 /// A field of Redisson's read-write locks that is not a holder: the mode in which the lock is held.
 const REDISSON_MODE: &[u8] = b"mode";

@@ -11,8 +11,8 @@
 //! be negative: memory that was allocated and never written to takes no page.
 
 use crate::base::os::allocated::allocated_bytes;
-use crate::engine::meters::Meters;
 use crate::engine::{Ctx, ServerState};
+use crate::meters::Meters;
 
 /// All fields are bytes, except for the numbers of keys, clients and scripts. The measures are explained at the head of
 /// the file.

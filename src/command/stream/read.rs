@@ -8,7 +8,6 @@ use std::collections::HashSet;
 use super::common::{ID_INVALID, entry_parts, entry_reply, id_reply, pending_effects_left, read};
 use super::pending::once_more;
 use crate::command::limits::READ_DELETED_MAX;
-use crate::engine::wait::{Wait, Want, deadline_after_ms};
 use crate::engine::{Ctx, Flow, MayWait};
 use crate::keyspace::Slot;
 use crate::keyspace::any_value::ValueRef;
@@ -19,6 +18,7 @@ use crate::resp::request::{Argv, OwnedArgv};
 use crate::spec::args::Args;
 use crate::spec::error::{Error, excerpt};
 use crate::value::stream::{Stream, StreamId};
+use crate::wait::{Wait, Want, deadline_after_ms};
 
 /// The start of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,12 +2,12 @@
 
 use super::super::pop::{ManyPop, count_arg, first_of};
 use super::common::find;
-use crate::engine::wait::{Wait, Want, deadline_after_seconds};
 use crate::engine::{Ctx, Done, Flow, MayWait};
 use crate::keyspace::{DbIndex, Slot};
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
+use crate::wait::{Wait, Want, deadline_after_seconds};
 
 /// An end of a sorted set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,10 +20,10 @@ use crate::config::Config;
 use crate::engine::limits::{EVICTION_SLICE, EVICTION_SLICE_KEYS, EVICTION_UNIT_BYTES, EVICTION_UNIT_KEYS};
 use crate::engine::memory::Memory;
 use crate::engine::memory::limit::{counted_bytes, is_over_limit};
-use crate::engine::meters::stats::Stats;
-use crate::engine::session::Session;
 use crate::engine::state::{Engine, ServerState};
+use crate::meters::stats::Stats;
 use crate::persist::tail::UnitOrigin;
+use crate::session::Session;
 
 /// Up to this tenacity the time grows linearly.
 const LINEAR_TENACITY: u32 = 10;

@@ -8,14 +8,14 @@
 use super::Memory;
 use crate::base::os::allocated::allocated_bytes;
 use crate::config::Config;
-use crate::engine::session::clients::Clients;
-use crate::engine::session::{Restrictions, Session};
 use crate::engine::state::Entry;
 use crate::keyspace::Keyspace;
 use crate::persist::Persistence;
 use crate::programs::Programs;
 use crate::programs::running::RunningScript;
 use crate::script::store::ScriptFlags;
+use crate::session::clients::Clients;
+use crate::session::{Restrictions, Session};
 use crate::spec::Flags;
 use crate::spec::error::Error;
 

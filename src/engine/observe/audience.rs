@@ -7,10 +7,10 @@ use super::readers::Readers;
 use super::tracking::TrackingTable;
 use super::watches::Watches;
 use crate::config::{Config, Ranking};
-use crate::engine::session::Session;
-use crate::engine::wait::wait_queues::Waits;
 use crate::keyspace::effect::Recording;
 use crate::persist::Persistence;
+use crate::session::Session;
+use crate::wait::wait_queues::Waits;
 
 /// See the module's header.
 pub struct Audience {

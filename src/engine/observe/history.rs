@@ -8,10 +8,10 @@
 use std::iter::Peekable;
 
 use crate::engine::limits::HISTORY_NAME_MAX_BYTES;
-use crate::engine::session::Session;
 use crate::keyspace::DbIndex;
 use crate::keyspace::effect::{Family, Turn};
 use crate::keyspace::limits::{HISTORY_KEY_MAX_BYTES, HISTORY_PLACES, HOLDER_MAX_BYTES};
+use crate::session::Session;
 
 /// A connection, as it was when something happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

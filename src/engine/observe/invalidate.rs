@@ -3,7 +3,7 @@
 //! The touches of every unit show which keys may have changed. The message carries the unit's fence, so that no client
 //! drops a value, reads the key again, and caches a value that a crash takes back. The client whose command it was gets
 //! the message after its reply, since its outbox keeps pushes apart from replies
-//! ([`Outbox::drain_fresh`](crate::engine::session::outbox::Outbox::drain_fresh)).
+//! ([`Outbox::drain_fresh`](crate::session::outbox::Outbox::drain_fresh)).
 //!
 //! **Reads inside a unit.** A transaction or script may change a key and then read it, or read it and then change it;
 //! only in the second case must its client get an invalidation. So at each read the table first notes what was touched
@@ -16,14 +16,14 @@ use super::tracking::{Clients, Gone};
 use crate::acl::check::reads;
 use crate::base::lsn::Lsn;
 use crate::engine::observe::audience::Audience;
-use crate::engine::session::output_limits::PushLimits;
-use crate::engine::session::{Restrictions, Session, Sessions};
 use crate::engine::state::Delivery;
 use crate::keyspace::effect::Touch;
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::log::planted::{self, Bug};
 use crate::persist::tail::UnitOrigin;
 use crate::resp::reply::Reply;
+use crate::session::output_limits::PushLimits;
+use crate::session::{Restrictions, Session, Sessions};
 
 /// The channel on which RESP2 clients get invalidations redirected to them.
 const CHANNEL: &[u8] = b"__redis__:invalidate";

@@ -20,14 +20,14 @@ pub(crate) mod watches;
 use self::readers::Readers;
 use crate::base::lsn::Lsn;
 use crate::engine::observe::audience::Audience;
-use crate::engine::session::{Session, Sessions};
 use crate::engine::state::ServerState;
-use crate::engine::wait::wait_queues::Waits;
 use crate::keyspace::effect::Touch;
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::log::limits::LOG_MERGE_MAX_BYTES;
 use crate::persist::tail::UnitOrigin;
+use crate::session::{Session, Sessions};
 use crate::spec::session_key::SessionKey;
+use crate::wait::wait_queues::Waits;
 
 impl Audience {
     #[inline(never)]

@@ -6,11 +6,11 @@
 use super::events::{Event, of_unit};
 use crate::base::lsn::Lsn;
 use crate::config::EventClasses;
-use crate::engine::session::Session;
-use crate::engine::session::subscriptions::Space;
 use crate::engine::state::Delivery;
 use crate::keyspace::Keyspace;
 use crate::log::planted::{self, Bug};
+use crate::session::Session;
+use crate::session::subscriptions::Space;
 
 impl Delivery<'_> {
     /// Publishes the events of the unit just shown to the journal. `out` are the sessions that are out of the registry.

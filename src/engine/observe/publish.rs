@@ -6,12 +6,12 @@ use super::pubsub::Message;
 use crate::base::lsn::Lsn;
 use crate::engine::limits::HELD_MESSAGES_MAX_BYTES;
 use crate::engine::observe::audience::Audience;
-use crate::engine::session::output_limits::PushLimits;
-use crate::engine::session::subscriptions::Space;
-use crate::engine::session::{Session, Sessions};
 use crate::engine::state::{Ctx, Delivery};
 use crate::keyspace::Keyspace;
 use crate::resp::reply::{Form, Reply};
+use crate::session::output_limits::PushLimits;
+use crate::session::subscriptions::Space;
+use crate::session::{Session, Sessions};
 use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
 

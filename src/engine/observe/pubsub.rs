@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use crate::base::fit::fit_map;
 use crate::base::glob;
-use crate::engine::session::Session;
-use crate::engine::session::subscriptions::{Kind, Space};
+use crate::session::Session;
+use crate::session::subscriptions::{Kind, Space};
 use crate::spec::session_key::SessionKey;
 
 /// All subscribers.

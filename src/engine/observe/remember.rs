@@ -4,17 +4,17 @@ use super::history::{Client, Past, Refusal, What, split_note};
 use crate::base::key_prefixes::KeyPrefixes;
 use crate::config::Config;
 use crate::engine::limits::HISTORY_NAME_MAX_BYTES;
-use crate::engine::meters::Meters;
-use crate::engine::meters::stats::Stats;
 use crate::engine::observe::audience::Audience;
-use crate::engine::session::{Session, Sessions};
 use crate::engine::state::{CommandTable, Ctx};
-use crate::engine::wait::wait_queues::Parked;
 use crate::keyspace::Keyspace;
 use crate::keyspace::effect::{Family, Turn};
 use crate::keyspace::limits::DEAD_LETTER_MAX_HOPS;
+use crate::meters::Meters;
+use crate::meters::stats::Stats;
 use crate::persist::tail::UnitOrigin;
 use crate::resp::request::{Argv, abridge};
+use crate::session::{Session, Sessions};
+use crate::wait::wait_queues::Parked;
 
 impl Ctx<'_> {
     /// Counts and remembers a refusal.

@@ -15,9 +15,9 @@ use crate::base::fit::fit_map;
 use crate::base::hasher::hash_bytes;
 use crate::base::rng::Rng;
 use crate::engine::limits::{TRACKED_KEYS_OVERRUN, TRACKING_LIMIT_KEYS_AT_ONCE};
-use crate::engine::session::caching::CachingClient;
 use crate::keyspace::effect::Place;
 use crate::keyspace::limits::FREE_AT_ONCE_ELEMENTS;
+use crate::session::caching::CachingClient;
 
 /// The ids of one key's clients, in order, each once. Most keys are cached by one.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use crate::base::fit::fit_map;
-use crate::engine::session::{Session, Watched};
 use crate::keyspace::{DbIndex, Keyspace};
+use crate::session::{Session, Watched};
 use crate::spec::session_key::SessionKey;
 
 /// The number of watched keys for which a session keeps its memory.

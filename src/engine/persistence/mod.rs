@@ -6,10 +6,10 @@ pub(crate) mod release;
 pub(crate) mod reload;
 pub(crate) mod transfer_slices;
 
-use super::session::{Restrictions, Session};
 use super::state::ServerState;
 use crate::keyspace::Keyspace;
 use crate::persist::{Env, News, Persistence};
+use crate::session::{Restrictions, Session};
 
 impl ServerState {
     /// Runs `act` on the persistence, then applies the consequences to the other parts.

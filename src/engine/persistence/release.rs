@@ -2,7 +2,7 @@
 //!
 //! Every unit that changed something has a number, its Lsn, and is added to the journal's [tail](crate::persist::tail)
 //! when it is committed. Until the journal has it, its changes are *in flight*: a crash could take them back. So bytes
-//! for a client come with a [fence](crate::engine::session::outbox), the last unit in flight that they show: for a
+//! for a client come with a [fence](crate::session::outbox), the last unit in flight that they show: for a
 //! change the unit itself, for a read the last unit that changed a key it looked up. [`ServerState::sendable`] lets the
 //! bytes out whose fence the journal has reached, and has the tail written when a client waits for it. By then all
 //! ready connections have been served, so one write and one sync serve all of them (group commit). Reads of unchanging
@@ -21,18 +21,18 @@
 use crate::base::lsn::Lsn;
 use crate::config::Config;
 use crate::engine::observe::readers::Readers;
-use crate::engine::session::{Restrictions, Session};
 use crate::engine::state::{Delivery, ServerState};
-use crate::engine::wait::Ticket;
 use crate::keyspace::Keyspace;
 use crate::log::planted::{self, Bug};
 use crate::persist::Persistence;
 use crate::persist::journal::Change;
 use crate::persist::tail::Tail;
 use crate::resp::reply::Reply;
+use crate::session::{Restrictions, Session};
 use crate::spec::Flags;
 use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
+use crate::wait::Ticket;
 
 /// Effects of the journal on clients.
 impl Delivery<'_> {

@@ -6,6 +6,17 @@ use crate::resp::reply::Reply;
 use crate::spec::session_key::SessionKey;
 
 impl Engine {
+    /// Makes the next part of a session's transfer, if there is room for it; returns whether there was. Without room
+    /// the session's task is woken once there is.
+    pub fn continue_transfer(&mut self, key: SessionKey) -> bool {
+        if self.server.clients.has_no_room_for(self.server.time.clock.steady_ms(), key) {
+            return false;
+        }
+        self.transfer_slice(key);
+        self.server.clients.count_unsent(&mut self.server.meters.stats, key);
+        true
+    }
+
     /// Makes the next slice of a client's transfer, and closes the connection after the last slice: a replica must not
     /// take silence for being up to date.
     pub fn transfer_slice(&mut self, key: SessionKey) {

@@ -4,18 +4,18 @@
 //! - a client whose session has restrictions: not authenticated, limited rights, inside MULTI, subscribed to channels,
 //!   under a memory limit, with a journal that takes nothing, or while the data is loaded ([`ServerState::admit`]).
 //!   Commands that EXEC runs were checked when they were queued; only the user's rights are checked again, since they
-//!   may have changed ([`Access::admit_queued`](crate::engine::session::access));
+//!   may have changed ([`Access::admit_queued`](crate::engine::client::access));
 //! - a call that waited and is dispatched again ([`ServerState::admit_retry`]);
 //! - a script or function ([`ServerState::admit_in_script`]); the checks of the session were made for its own call.
 
 use crate::acl::log::Context;
 use crate::config::Config;
-use crate::engine::session::{Restrictions, Session};
 use crate::engine::state::{Entry, ServerState};
 use crate::keyspace::Keyspace;
 use crate::resp::request::Argv;
 use crate::script::UNDO_IS_FULL;
 use crate::script::store::ScriptFlags;
+use crate::session::{Restrictions, Session};
 use crate::spec::Flags;
 use crate::spec::error::Error;
 

@@ -12,14 +12,15 @@ use std::time::Duration;
 use super::admit::Admission;
 use super::dispatch::call;
 use crate::base::lsn::Lsn;
-use crate::engine::limits::{BUSY_REPLY_PAUSE_BYTES, IMPORT_SCRIPT_MAX, OUTPUT_UNCOUNTED_BYTES};
-use crate::engine::session::{Restrictions, Session};
+use crate::engine::limits::{BUSY_REPLY_PAUSE_BYTES, IMPORT_SCRIPT_MAX};
 use crate::engine::state::{Entry, Fed, Origin, ServerState};
 use crate::keyspace::Keyspace;
 use crate::programs::running::ScriptKind;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, Decoder, RequestLimits};
 use crate::script::Verdict;
+use crate::session::limits::OUTPUT_UNCOUNTED_BYTES;
+use crate::session::{Restrictions, Session};
 use crate::spec::session_key::SessionKey;
 use crate::spec::{Flags, Group};
 

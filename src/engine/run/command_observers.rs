@@ -14,12 +14,12 @@ use crate::base::lsn::Lsn;
 use crate::engine::observe::audience::Audience;
 use crate::engine::observe::monitor::{Caller, Held, line};
 use crate::engine::observe::readers::Readers;
-use crate::engine::session::caching::CachingClient;
-use crate::engine::session::output_limits::PushLimits;
-use crate::engine::session::{Restrictions, Session, Sessions};
 use crate::engine::state::{Delivery, Entry, Origin};
 use crate::keyspace::Keyspace;
 use crate::resp::request::Argv;
+use crate::session::caching::CachingClient;
+use crate::session::output_limits::PushLimits;
+use crate::session::{Restrictions, Session, Sessions};
 use crate::spec::secrets::REDACTED;
 use crate::spec::{Flags, Group};
 

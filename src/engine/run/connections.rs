@@ -1,10 +1,10 @@
 //! Opening and closing of connections.
 
-use crate::engine::session::wire::Course;
-use crate::engine::session::{Peer, Restrictions, Session, Sessions};
 use crate::engine::state::{Connections, Ctx, Engine, Origin, ServerState};
 use crate::persist::saving::Progress;
 use crate::resp::reply::Reply;
+use crate::session::wire::Course;
+use crate::session::{Peer, Restrictions, Session, Sessions};
 use crate::spec::session_key::SessionKey;
 
 impl Engine {

@@ -19,12 +19,12 @@ use super::script_host::ScriptHost;
 use crate::base::limits::SCRATCH_KEEP_BYTES;
 use crate::base::lsn::Lsn;
 use crate::engine::limits::{DEBUG_COMMAND_MAX_BYTES, DEBUG_UNSENT_MAX_BYTES};
-use crate::engine::session::DebugMode;
 use crate::engine::state::{Ctx, Done};
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::{Argv, Decoder, OwnedArgv, RequestLimits};
 use crate::script::debug::{Answer, Console};
 use crate::script::{Host, LogLevel, Verdict};
+use crate::session::DebugMode;
 
 /// The bytes on their way between a debugged script and its client.
 pub(crate) struct Conversation {

@@ -6,31 +6,31 @@ use crate::base::clock::Clock;
 use crate::base::lsn::Lsn;
 use crate::base::num::parse_i64;
 use crate::config::Config;
-use crate::engine::limits::OUTBOX_LEAST_SHARE_BYTES;
-use crate::engine::meters::Meters;
-use crate::engine::meters::command_log::Ended;
-use crate::engine::meters::hotkeys::{HotKeys, Wanted};
-use crate::engine::meters::latency::Event;
-use crate::engine::meters::stats::Stats;
 use crate::engine::observe::audience::Audience;
 use crate::engine::run::pipeline::Past;
-use crate::engine::session::clients::Clients;
-use crate::engine::session::{ReplyMode, Restrictions, Session};
 use crate::engine::state::{CommandTable, Connections, Ctx, Entry, Flow, Origin, Run, ServerState};
-use crate::engine::wait::wait_queues::{Mode, Parked};
-use crate::engine::wait::{Ticket, Wait};
 use crate::keyspace::any_value::Value;
 use crate::keyspace::limits::UNIT_MAX_BYTES;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::meters::Meters;
+use crate::meters::command_log::Ended;
+use crate::meters::hotkeys::{HotKeys, Wanted};
+use crate::meters::latency::Event;
+use crate::meters::stats::Stats;
 use crate::persist::journal::Journal;
 use crate::programs::Programs;
 use crate::programs::limits::{COMMAND_LOG_MAX_ARG_BYTES, COMMAND_LOG_MAX_ARGS};
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
+use crate::session::clients::Clients;
+use crate::session::limits::OUTBOX_LEAST_SHARE_BYTES;
+use crate::session::{ReplyMode, Restrictions, Session};
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::spec::secrets::REDACTED;
 use crate::spec::{Databases, Flags, Group};
+use crate::wait::wait_queues::{Mode, Parked};
+use crate::wait::{Ticket, Wait};
 
 /// The reply to a call that would make a unit longer than the journal takes.
 const UNIT_IS_FULL: Error = Error::text(
@@ -140,7 +140,7 @@ impl Audience {
     }
 }
 
-/// A call that [may stand out](crate::engine::meters::command_log::CommandLog::may_stand_out).
+/// A call that [may stand out](crate::meters::command_log::CommandLog::may_stand_out).
 struct Outstanding<'a> {
     session: &'a Session,
     entry: &'a Entry,
@@ -174,7 +174,7 @@ impl Meters {
         }
     }
 
-    /// Records a command that [may stand out](crate::engine::meters::command_log::CommandLog::may_stand_out). Calls
+    /// Records a command that [may stand out](crate::meters::command_log::CommandLog::may_stand_out). Calls
     /// made by scripts and other commands belong to their callers.
     #[cold]
     fn note_outstanding(&mut self, table: &CommandTable, clock: &Clock, call: Outstanding<'_>) {

@@ -1,7 +1,7 @@
 //! The shutdown of the server, by SHUTDOWN or by a signal.
 //!
 //! A shutdown may need a snapshot, which takes a while. The snapshot is made in slices, as by BGSAVE. During it reads
-//! are served and writes [paused](crate::engine::session::pause), so that the snapshot holds the last change; the
+//! are served and writes [paused](crate::session::pause), so that the snapshot holds the last change; the
 //! client that asked for the shutdown waits. Then, or at once if there is nothing to save, [`Ending::shutdown`] is set,
 //! and the network floor ends: it takes no more requests, sends the replies for up to `shutdown-timeout`, and closes.
 //!
@@ -18,15 +18,15 @@
 
 use super::shutdown::{Awaited, Ending, Shutdown};
 use crate::config::EndOptions;
-use crate::engine::session::Session;
 use crate::engine::state::{Engine, ServerState};
-use crate::engine::wait::Wait;
 use crate::keyspace::Keyspace;
 use crate::persist::Persistence;
 use crate::resp::reply::Reply;
+use crate::session::Session;
 use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
 use crate::spec::table::CommandId;
+use crate::wait::Wait;
 
 /// The reply to clients whose requested shutdown does not happen.
 const FAILED: &str = "ERR Errors trying to SHUTDOWN. Check logs.";

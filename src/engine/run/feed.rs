@@ -3,14 +3,14 @@
 use super::admit::Admission;
 use super::dispatch::call;
 use crate::base::lsn::Lsn;
-use crate::engine::limits::OUTPUT_UNCOUNTED_BYTES;
-use crate::engine::session::output_limits::has_answered_enough;
-use crate::engine::session::{Restrictions, Session};
 use crate::engine::state::{Engine, Entry, Fed, Origin, Run, ServerState};
 use crate::engine::time::Time;
 use crate::persist::tail::UnitOrigin;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, Decoder, RequestLimits};
+use crate::session::limits::OUTPUT_UNCOUNTED_BYTES;
+use crate::session::output_limits::has_answered_enough;
+use crate::session::{Restrictions, Session};
 use crate::spec::batch::Batch;
 use crate::spec::session_key::SessionKey;
 
@@ -258,10 +258,10 @@ mod tests {
     use crate::base::clock::Clock;
     use crate::base::rng::Rng;
     use crate::config::Config;
-    use crate::engine::session::Peer;
     use crate::engine::{CommandTable, Engine};
     use crate::resp::reply::{Form, Reply};
     use crate::resp::request::Decoder;
+    use crate::session::Peer;
 
     #[test]
     fn a_look_at_the_wall_clock_holds_for_a_while_unless_ticks_go_back() {

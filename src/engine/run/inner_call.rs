@@ -7,16 +7,16 @@
 //! data, and is refused where nothing may be changed. The remaining checks are made here.
 
 use super::dispatch::call;
-use crate::engine::meters::Meters;
-use crate::engine::session::Restrictions;
 use crate::engine::state::CommandTable;
 use crate::engine::state::{Ctx, Origin, Run};
-use crate::engine::wait::Wait;
+use crate::meters::Meters;
 use crate::resp::request::{Argv, OwnedArgv};
 use crate::script::store;
+use crate::session::Restrictions;
 use crate::spec::error::Error;
 use crate::spec::table::Inner;
 use crate::spec::{Flags, Runs};
+use crate::wait::Wait;
 
 impl Ctx<'_> {
     /// Returns the inner command, if it may run here. `argv` is the whole call.

@@ -1,17 +1,17 @@
-//! The effect of a [pause](crate::engine::session::pause): which commands it holds up, and how it begins and ends for
+//! The effect of a [pause](crate::session::pause): which commands it holds up, and how it begins and ends for
 //! all sessions.
 //!
 //! During a pause of writes the data does not change: no command changes it, nothing expires and nothing is evicted. An
 //! expired key is hidden from readers but stays in place. So an operator who moves clients from one server to another
 //! finds equal data on both, and a server that shuts down has saved its last changes.
 
-use crate::engine::session::clients::Clients;
-use crate::engine::session::pause::Paused;
-use crate::engine::session::{Restrictions, Session};
 use crate::engine::state::Entry;
 use crate::programs::Programs;
 use crate::resp::request::Argv;
 use crate::script::store::{ScriptFlags, parse_sha1, parse_shebang};
+use crate::session::clients::Clients;
+use crate::session::pause::Paused;
+use crate::session::{Restrictions, Session};
 use crate::spec::{Flags, Runs};
 
 impl Clients {

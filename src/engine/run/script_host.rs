@@ -4,7 +4,6 @@
 use super::admit::Caller;
 use super::dispatch::call;
 use crate::engine::run::admit::undo_is_full;
-use crate::engine::session::Restrictions;
 use crate::engine::state::{Ctx, Entry, Origin};
 use crate::programs::running::{ScriptKind, Subject};
 use crate::programs::scripts::log;
@@ -12,6 +11,7 @@ use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 use crate::script::store::ScriptFlags;
 use crate::script::{CommandId, Host, LogLevel, Verdict};
+use crate::session::Restrictions;
 use crate::spec::Flags;
 use crate::spec::error::Error;
 

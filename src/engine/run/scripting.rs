@@ -6,7 +6,6 @@
 
 use super::debugging::{Conversation, DebugHost};
 use super::script_host::{Call, Purpose, ScriptHost};
-use crate::engine::session::{DebugMode, Restrictions};
 use crate::engine::state::{Ctx, Done, Origin, ServerState};
 use crate::programs::running::{RunningScript, ScriptKind};
 use crate::programs::scripts::{NESTED, Scripts};
@@ -16,6 +15,7 @@ use crate::resp::request::Argv;
 use crate::script::library::Function;
 use crate::script::store::{Script, ScriptFlags};
 use crate::script::{Fault, Handle, Invocation, Outcome, Passing, Sha1Hex};
+use crate::session::{DebugMode, Restrictions};
 use crate::spec::Flags;
 use crate::spec::error::Error;
 

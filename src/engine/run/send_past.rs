@@ -11,13 +11,13 @@
 //! the short one costs nearly as much.
 
 use crate::base::lsn::Lsn;
-use crate::engine::limits::{SEND_REST_MAX_BYTES, SEND_SLICE_BYTES};
 use crate::engine::run::pipeline::Past;
 use crate::engine::run::pipeline::Pipeline;
-use crate::engine::session::output_limits::is_too_much;
-use crate::engine::session::{Restrictions, Session};
 use crate::engine::state::{Origin, ServerState};
 use crate::resp::reply::Reply;
+use crate::session::limits::{SEND_REST_MAX_BYTES, SEND_SLICE_BYTES};
+use crate::session::output_limits::is_too_much;
+use crate::session::{Restrictions, Session};
 
 impl Pipeline {
     /// Whether anything was sent past the replies of the last pipeline.

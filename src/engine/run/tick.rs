@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::base::os::allocated::allocated_bytes;
 use crate::engine::limits::READY_PATIENCE_MS;
-use crate::engine::session::registry::Readiness;
 use crate::engine::state::{Engine, ServerState};
+use crate::session::registry::Readiness;
 
 impl Engine {
     /// Does the periodic work, `hz` times a second: reclaims memory, updates statistics, closes idle clients. Returns

@@ -11,18 +11,18 @@
 use super::dispatch::call;
 use crate::base::lsn::Lsn;
 use crate::engine::limits::{EXPIRY_SLICE, PAUSE_LOOK_AGAIN, WAITS_SLICE, WAITS_SLICE_TIMEOUTS};
-use crate::engine::meters::latency::Event;
-use crate::engine::session::Sessions;
-use crate::engine::session::{Restrictions, Session};
 use crate::engine::state::{Delivery, Engine, Origin, ServerState};
-use crate::engine::wait::wait_queues::Waits;
-use crate::engine::wait::wait_queues::{Mode, Parked, Ready};
-use crate::engine::wait::{Ticket, Wait, Want};
 use crate::keyspace::effect::Effect;
 use crate::keyspace::limits::{EXPIRY_SLICE_TIMERS, LEASE_MAX_MS};
 use crate::keyspace::{DbIndex, Keyspace, Misfit};
+use crate::meters::latency::Event;
 use crate::persist::tail::UnitOrigin;
 use crate::resp::reply::Reply;
+use crate::session::Sessions;
+use crate::session::{Restrictions, Session};
+use crate::wait::wait_queues::Waits;
+use crate::wait::wait_queues::{Mode, Parked, Ready};
+use crate::wait::{Ticket, Wait, Want};
 
 /// The outcome of dispatching a waiting call again.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,14 +1,14 @@
 //! How a call begins to wait and ceases to, both in the queues and in its session.
 
 use crate::engine::observe::readers::Readers;
-use crate::engine::session::Session;
-use crate::engine::session::Sessions;
 use crate::engine::state::Connections;
-use crate::engine::wait::wait_queues::Waits;
-use crate::engine::wait::wait_queues::{Mode, Parked};
-use crate::engine::wait::{Ticket, Want};
+use crate::session::Session;
+use crate::session::Sessions;
 use crate::spec::session_key::SessionKey;
 use crate::spec::table::CommandId;
+use crate::wait::wait_queues::Waits;
+use crate::wait::wait_queues::{Mode, Parked};
+use crate::wait::{Ticket, Want};
 
 impl Waits {
     /// Returns the call that blocks a client, if it is a call of this command. CLIENT UNBLOCK may have ended the call
@@ -35,7 +35,7 @@ impl Connections<'_> {
         self.audience.set_reader(Readers::WAIT, !self.waits.is_empty());
     }
 
-    /// Ends the waiting of a session's call, which was [taken](crate::engine::wait::wait_queues::Waits::take) from the
+    /// Ends the waiting of a session's call, which was [taken](crate::wait::wait_queues::Waits::take) from the
     /// queues.
     pub(in crate::engine) fn stop_waiting(&mut self, session: &mut Session, parked: &Parked) {
         match parked.mode {

@@ -12,13 +12,13 @@ use crate::command;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::engine::persistence::recovery::Step;
-use crate::engine::session::Peer;
 use crate::log::error::LogError;
 use crate::persist::error::RecoveryError;
 use crate::rdb::file::Writer;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
 use crate::server::{Data, Start, StartError};
+use crate::session::Peer;
 use crate::spec::session_key::SessionKey;
 
 const KEYS: usize = 20_000;

@@ -10,7 +10,6 @@ use crate::command;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::engine::persistence::recovery::Loading;
-use crate::engine::session::Peer;
 use crate::keyspace::effect::{Effect, EffectWriter};
 use crate::log::block::unit_head;
 use crate::log::directory::{Directory, DirectoryId};
@@ -24,6 +23,7 @@ use crate::persist::error::RecoveryError;
 use crate::persist::tail::{EFFECTS_FORMAT, Tail};
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
+use crate::session::Peer;
 use crate::spec::session_key::SessionKey;
 use crate::value::Layout;
 

@@ -7,12 +7,12 @@ mod saved;
 mod simulation;
 
 use super::*;
-use crate::engine::session::Peer;
 use crate::keyspace::effect::{EffectReader, Recording};
 use crate::persist::tail::Tail;
 use crate::rdb::libraries;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
+use crate::session::Peer;
 use crate::spec::session_key::SessionKey;
 
 /// A server without sockets that keeps its stream of effects.

@@ -15,7 +15,6 @@ use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::command;
 use crate::config::{AllowFrom, AppendFsync, Config};
-use crate::engine::session::Peer;
 use crate::engine::{Engine, RawSockets, ServerState};
 use crate::keyspace::Keyspace;
 use crate::keyspace::limits::{CLOCK_EARLIEST_MS, LEASE_MAX_MS};
@@ -27,6 +26,7 @@ use crate::log::scan::Recovery;
 use crate::log::sim::{Faults, SimDisk};
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
+use crate::session::Peer;
 use crate::spec::session_key::SessionKey;
 
 mod reads;

@@ -3,10 +3,10 @@
 
 use super::*;
 use crate::engine::persistence::recovery::Loading;
-use crate::engine::session::Restrictions;
 use crate::log::group_commit::State;
 use crate::log::limits::LOG_MERGE_MAX_BYTES;
 use crate::persist::limits::{LOG_BEHIND_MAX_BYTES, LOG_SYNC_IN_PLACE_MAX};
+use crate::session::Restrictions;
 
 /// A reading script, as one word of a line.
 const GET: &str = "return~redis.call('GET',KEYS[1])";

@@ -1,10 +1,10 @@
 //! A snapshot sent as to a replica shows nothing that a crash could still undo.
 
 use super::*;
-use crate::engine::limits::OUTBOX_TOTAL_PAUSE_BYTES;
-use crate::engine::session::Restrictions;
 use crate::persist::limits::{LOG_BEHIND_MAX_BYTES, LOG_SYNC_IN_PLACE_MAX};
 use crate::rdb::file::{Reader, Record};
+use crate::session::Restrictions;
+use crate::session::limits::OUTBOX_TOTAL_PAUSE_BYTES;
 
 /// A disk whose syncs take `sync_time`, 3,000 keys on it, and a client that begins to receive them.
 fn asked(sync_time: Duration) -> Bench {

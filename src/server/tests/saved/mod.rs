@@ -14,7 +14,6 @@ use crate::config::{AllowFrom, Config, SavePoint};
 use crate::engine::Engine;
 use crate::engine::persistence::recovery::Loading;
 use crate::engine::run::ending::Ends;
-use crate::engine::session::Peer;
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::Disk;
 use crate::log::platform::Platform;
@@ -23,6 +22,7 @@ use crate::persist::limits::{LOG_BEGIN_MAX_BYTES, SAVE_RETRY, SNAPSHOT_GIVE_UP_B
 use crate::persist::saving::Purpose;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
+use crate::session::Peer;
 use crate::spec::session_key::SessionKey;
 
 mod exported;

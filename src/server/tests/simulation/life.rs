@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::requests::{Request, Shows, What, encode, random, reply_len};
 use super::{BESIDE, State, Told, Verdict, World, difference, repeat, state_of};
 use crate::config::Config;
-use crate::engine::session::Peer;
 use crate::engine::{Engine, ServerState};
 use crate::keyspace::effect::{Effect, EffectReader, EffectWriter, Touch};
 use crate::log::group_commit::{State as LogState, SyncPolicy};
@@ -15,6 +14,7 @@ use crate::persist::saving::Purpose;
 use crate::persist::snapshot_stream::SnapshotStream;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
+use crate::session::Peer;
 use crate::spec::session_key::SessionKey;
 
 const CLIENTS: usize = 4;
@@ -245,7 +245,7 @@ impl<'w> Life<'w> {
     /// Lets a client send a request.
     fn ask(&mut self, client: usize) -> Verdict {
         let key = self.clients[client].key;
-        let waits = |session: &mut crate::engine::session::Session| session.is_suspended();
+        let waits = |session: &mut crate::session::Session| session.is_suspended();
         if self.engine.server.clients.sessions.get_mut(key).is_none_or(waits) {
             return Ok(());
         }

@@ -13,14 +13,14 @@
 //! monitor fills the memory. The same hard limit holds for the invalidations, but not the replies, of a client that
 //! caches keys.
 
+use super::clients::Clients;
 use super::{ClientType, Restrictions, Session};
 use crate::config::{Config, OutputLimit};
-use crate::engine::limits::{OUTBOX_PAUSE_BYTES, OUTPUT_UNCOUNTED_BYTES, UNAUTHENTICATED_MAX_OUTPUT_BYTES};
-use crate::engine::meters::stats::Stats;
-use crate::engine::session::clients::Clients;
+use crate::meters::stats::Stats;
 use crate::persist::fences::Reach;
 use crate::resp::limits::{REPLY_MAX_BYTES, REPLY_PAUSE_BYTES};
 use crate::resp::reply::Reply;
+use crate::session::limits::{OUTBOX_PAUSE_BYTES, OUTPUT_UNCOUNTED_BYTES, UNAUTHENTICATED_MAX_OUTPUT_BYTES};
 use crate::spec::session_key::SessionKey;
 
 /// Returns how many of the unsent bytes count.
@@ -49,7 +49,7 @@ fn is_unlimited(limit: OutputLimit) -> bool {
 }
 
 /// Whether a client with this many unsent bytes must be closed.
-pub(in crate::engine) fn is_too_much(config: &Config, session: &Session, unsent: usize) -> bool {
+pub(crate) fn is_too_much(config: &Config, session: &Session, unsent: usize) -> bool {
     let is_stranger = session.restrictions.contains(Restrictions::UNAUTHENTICATED);
     is_stranger && counted(unsent) > UNAUTHENTICATED_MAX_OUTPUT_BYTES
         || exceeds(counted(unsent), limit_of(config, session).hard_bytes)
@@ -61,16 +61,16 @@ fn note_closed(stats: &mut Stats, session: &Session, unsent: usize) {
 }
 
 /// Checks the output limits of sessions that receive pushes.
-pub(in crate::engine) struct PushLimits<'a> {
-    pub(in crate::engine) config: &'a Config,
-    pub(in crate::engine) stats: &'a mut Stats,
-    pub(in crate::engine) limits_due: &'a mut Vec<SessionKey>,
-    pub(in crate::engine) reach: Reach,
+pub(crate) struct PushLimits<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) stats: &'a mut Stats,
+    pub(crate) limits_due: &'a mut Vec<SessionKey>,
+    pub(crate) reach: Reach,
 }
 
 impl PushLimits<'_> {
     /// Checks a session after a push, at once and not after the command: a script may push without end.
-    pub(in crate::engine) fn hold(&mut self, session: &mut Session) {
+    pub(crate) fn hold(&mut self, session: &mut Session) {
         let limit = limit_of(self.config, session);
         let unsent = session.outbox.unread(self.reach);
         if exceeds(counted(unsent), limit.hard_bytes) {
@@ -83,7 +83,7 @@ impl PushLimits<'_> {
 
     /// Checks a session after invalidations of this many bytes. Other clients can cause them without end; the session's
     /// own replies do not count here.
-    pub(in crate::engine) fn hold_told(&mut self, session: &mut Session, bytes: usize) {
+    pub(crate) fn hold_told(&mut self, session: &mut Session, bytes: usize) {
         session.told_bytes += bytes;
         self.hold(session);
         let limits = &self.config.client_output_buffer_limit;
@@ -98,20 +98,14 @@ impl PushLimits<'_> {
 
 impl Clients {
     /// Checks a session out of the registry after a push.
-    pub(in crate::engine) fn hold_pushed(
-        &mut self,
-        config: &Config,
-        stats: &mut Stats,
-        reach: Reach,
-        session: &mut Session,
-    ) {
+    pub(crate) fn hold_pushed(&mut self, config: &Config, stats: &mut Stats, reach: Reach, session: &mut Session) {
         PushLimits { config, stats, limits_due: &mut self.limits_due, reach }.hold(session);
     }
 
     /// Checks the replies `out` to a session's input, which are longer than the uncounted bytes. Closes the session if
     /// they are too many together with its unread bytes.
     #[cold]
-    pub(in crate::engine) fn hold_answers_to_limit(
+    pub(crate) fn hold_answers_to_limit(
         &mut self,
         config: &Config,
         stats: &mut Stats,
@@ -145,26 +139,14 @@ impl Clients {
     }
 
     /// Checks soft limits, which the mere passing of time can exceed.
-    pub(in crate::engine) fn check_soft_limits(
-        &mut self,
-        config: &Config,
-        stats: &mut Stats,
-        reach: Reach,
-        steady_ms: i64,
-    ) {
+    pub(crate) fn check_soft_limits(&mut self, config: &Config, stats: &mut Stats, reach: Reach, steady_ms: i64) {
         let over = self.sessions.iter().filter(|session| session.over_soft_since_ms.is_some());
         self.limits_due.extend(over.map(|session| session.key));
         self.enforce_output_limits(config, stats, reach, steady_ms);
     }
 
     /// Closes the clients that let more unsent output pile up than `client-output-buffer-limit` allows their kind.
-    pub(in crate::engine) fn enforce_output_limits(
-        &mut self,
-        config: &Config,
-        stats: &mut Stats,
-        reach: Reach,
-        steady_ms: i64,
-    ) {
+    pub(crate) fn enforce_output_limits(&mut self, config: &Config, stats: &mut Stats, reach: Reach, steady_ms: i64) {
         for key in std::mem::take(&mut self.limits_due) {
             let Some(session) = self.sessions.get_mut(key) else { continue };
             let limit = limit_of(config, session);
@@ -189,12 +171,7 @@ impl Clients {
     /// Handles a reply that would be longer than [`REPLY_MAX_BYTES`]: if a reply of that length would exceed the
     /// client's limit, the client is closed as if the reply had been made.
     #[cold]
-    pub(in crate::engine) fn hold_endless_reply_to_limit(
-        &mut self,
-        config: &Config,
-        stats: &mut Stats,
-        session: &mut Session,
-    ) {
+    pub(crate) fn hold_endless_reply_to_limit(&mut self, config: &Config, stats: &mut Stats, session: &mut Session) {
         if is_too_much(config, session, REPLY_MAX_BYTES) {
             note_closed(stats, session, REPLY_MAX_BYTES);
             session.close_at_once();
@@ -205,7 +182,7 @@ impl Clients {
 /// Whether a pipeline has gathered so many replies that they should be sent first. With a hard limit, the limit must be
 /// checked before anything is sent.
 #[inline]
-pub(in crate::engine) fn has_answered_enough(config: &Config, out: &Reply) -> bool {
+pub(crate) fn has_answered_enough(config: &Config, out: &Reply) -> bool {
     out.len() >= REPLY_PAUSE_BYTES && has_met_limit(config, out.len())
 }
 

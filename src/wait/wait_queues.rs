@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::{Ticket, Want};
 use crate::base::fit::{fit_map, fit_queue};
-use crate::engine::meters::coordination_stats::CountedWait;
 use crate::keyspace::DbIndex;
+use crate::meters::coordination_stats::CountedWait;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::OwnedArgv;
 use crate::spec::session_key::SessionKey;
@@ -63,7 +63,7 @@ pub struct Parked {
     /// See [`Wait`](super::Wait).
     pub on_timeout: fn(&mut Reply),
     /// How its waiting is counted, if at all.
-    pub(in crate::engine) counted: Option<CountedWait>,
+    pub(crate) counted: Option<CountedWait>,
     /// See [`Wait`](super::Wait).
     pub in_vain: &'static str,
     /// See [`Wait`](super::Wait).
@@ -79,13 +79,13 @@ impl Parked {
     }
 
     /// The keys that the call waits for, each with the content to find there.
-    pub(in crate::engine) fn wants(&self) -> impl Iterator<Item = (&[u8], Want)> {
+    pub(crate) fn wants(&self) -> impl Iterator<Item = (&[u8], Want)> {
         let keys = self.keys.as_argv().iter().map(|key| (key, self.want));
         keys.chain(self.or_string.iter().map(|key| (&key[..], Want::String)))
     }
 
     /// Whether the call has timed out at `now_ms`, by the steady clock.
-    pub(in crate::engine) fn has_timed_out(&self, now_ms: i64) -> bool {
+    pub(crate) fn has_timed_out(&self, now_ms: i64) -> bool {
         self.deadline_ms.is_some_and(|at_ms| at_ms <= now_ms)
     }
 
@@ -95,7 +95,7 @@ impl Parked {
     }
 
     /// Begins the final message to its client; the reply must be written after it.
-    pub(in crate::engine) fn begin_answer(&self, form: Form) -> Reply {
+    pub(crate) fn begin_answer(&self, form: Form) -> Reply {
         let mut answer = Reply::new(form);
         if self.mode == Mode::Beside {
             answer.push(3);
@@ -106,7 +106,7 @@ impl Parked {
     }
 
     /// Bytes that the call takes, if no other call waits for its keys.
-    pub(in crate::engine) fn mem_bytes(&self) -> usize {
+    pub(crate) fn mem_bytes(&self) -> usize {
         let queues: usize = self.wants().map(|(key, _)| QUEUES_BYTES + key.len()).sum();
         let id = self.or_string.as_ref().map_or(0, |id| id.len());
         size_of::<Parked>() + PLACES_BYTES + self.argv.bytes() + self.keys.bytes() + id + queues
@@ -131,7 +131,7 @@ impl Queues {
 }
 
 /// A key that was touched and has queues.
-pub(in crate::engine) struct Ready {
+pub(crate) struct Ready {
     pub db: DbIndex,
     pub key: Box<[u8]>,
 }
@@ -184,14 +184,14 @@ impl Waits {
     }
 
     /// Issues the ticket of a call about to be queued, behind all present calls.
-    pub(in crate::engine) fn issue(&mut self) -> Ticket {
+    pub(crate) fn issue(&mut self) -> Ticket {
         let ticket = self.last.map_or(Ticket::FIRST, Ticket::next);
         self.last = Some(ticket);
         ticket
     }
 
     /// Queues a call.
-    pub(in crate::engine) fn add(&mut self, parked: Box<Parked>) {
+    pub(crate) fn add(&mut self, parked: Box<Parked>) {
         let ticket = parked.ticket;
         self.len += 1;
         self.blocking += usize::from(parked.mode != Mode::Beside);
@@ -208,17 +208,17 @@ impl Waits {
 
     /// Takes a call out, to dispatch it again or to reply. It keeps its places in the queues until it is
     /// [put](Self::put) back or [removed](Self::remove).
-    pub(in crate::engine) fn take(&mut self, ticket: Ticket) -> Option<Box<Parked>> {
+    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Box<Parked>> {
         self.calls.remove(&ticket)
     }
 
     /// Puts back a taken call, which waits on.
-    pub(in crate::engine) fn put(&mut self, parked: Box<Parked>) {
+    pub(crate) fn put(&mut self, parked: Box<Parked>) {
         self.calls.insert(parked.ticket, parked);
     }
 
     /// Removes a taken call from all queues.
-    pub(in crate::engine) fn remove(&mut self, parked: &Parked) {
+    pub(crate) fn remove(&mut self, parked: &Parked) {
         self.len -= 1;
         self.blocking -= usize::from(parked.mode != Mode::Beside);
         // Also for calls that wait for no key: WAIT.
@@ -241,7 +241,7 @@ impl Waits {
     }
 
     /// Sets when a waiting call is dispatched again although no key was touched, by the steady clock.
-    pub(in crate::engine) fn retry_at(&mut self, ticket: Ticket, at_ms: Option<i64>) {
+    pub(crate) fn retry_at(&mut self, ticket: Ticket, at_ms: Option<i64>) {
         let Some(parked) = self.calls.get_mut(&ticket).filter(|parked| parked.retry_at_ms != at_ms) else { return };
         if let Some(due_ms) = parked.due_ms() {
             self.deadlines.remove(&(due_ms, ticket));
@@ -254,12 +254,12 @@ impl Waits {
 
     /// Whether a key with waiting calls was touched.
     #[inline]
-    pub(in crate::engine) fn has_ready(&self) -> bool {
+    pub(crate) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
     /// Notes that a key was touched.
-    pub(in crate::engine) fn touch(&mut self, db: DbIndex, key: &[u8]) {
+    pub(crate) fn touch(&mut self, db: DbIndex, key: &[u8]) {
         let Some(queues) = self.queues.get_mut(&db).and_then(|by_key| by_key.get_mut(key)) else { return };
         if !std::mem::replace(&mut queues.ready, true) {
             self.ready.push_back(Ready { db, key: key.into() });
@@ -267,7 +267,7 @@ impl Waits {
     }
 
     /// Notes that every key of a database may have changed.
-    pub(in crate::engine) fn touch_database(&mut self, db: DbIndex) {
+    pub(crate) fn touch_database(&mut self, db: DbIndex) {
         let Some(by_key) = self.queues.get_mut(&db) else { return };
         for (key, queues) in by_key {
             if !std::mem::replace(&mut queues.ready, true) {
@@ -277,7 +277,7 @@ impl Waits {
     }
 
     /// Takes the next touched key.
-    pub(in crate::engine) fn take_ready(&mut self) -> Option<Ready> {
+    pub(crate) fn take_ready(&mut self) -> Option<Ready> {
         let ready = self.ready.pop_front()?;
         if self.ready.is_empty() && self.ready.capacity() > READY_KEEP {
             self.ready = VecDeque::new();
@@ -289,13 +289,13 @@ impl Waits {
     }
 
     /// Frees memory kept for touched keys that were served.
-    pub(in crate::engine) fn give_back(&mut self) {
+    pub(crate) fn give_back(&mut self) {
         fit_queue(&mut self.ready);
         fit_queue(&mut self.put_off);
     }
 
     /// Leaves a [taken](Self::take_ready) key to a later slice.
-    pub(in crate::engine) fn put_off(&mut self, ready: Ready) {
+    pub(crate) fn put_off(&mut self, ready: Ready) {
         let queues = self.queues.get_mut(&ready.db).and_then(|by_key| by_key.get_mut(&ready.key));
         if queues.is_some_and(|queues| !std::mem::replace(&mut queues.put_off, true)) {
             self.put_off.push_back(ready);
@@ -303,7 +303,7 @@ impl Waits {
     }
 
     /// Takes the next key that an earlier slice left.
-    pub(in crate::engine) fn take_put_off(&mut self) -> Option<Ready> {
+    pub(crate) fn take_put_off(&mut self) -> Option<Ready> {
         let ready = self.put_off.pop_front()?;
         if self.put_off.is_empty() && self.put_off.capacity() > READY_KEEP {
             self.put_off = VecDeque::new();
@@ -316,12 +316,12 @@ impl Waits {
 
     /// Whether a touched key is left to serve, now or in a later slice.
     #[inline]
-    pub(in crate::engine) fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         self.has_ready() || !self.put_off.is_empty()
     }
 
     /// Returns the longest waiting call of a queue; with `after`, among the calls that came later than `after`.
-    pub(in crate::engine) fn next_after(&self, ready: &Ready, want: Want, after: Option<Ticket>) -> Option<Ticket> {
+    pub(crate) fn next_after(&self, ready: &Ready, want: Want, after: Option<Ticket>) -> Option<Ticket> {
         let queue = self.queue(ready.db, &ready.key, want)?;
         let from = after.map_or(Ticket::FIRST, Ticket::next);
         queue.range(from..).next().copied()
@@ -338,7 +338,7 @@ impl Waits {
     }
 
     /// The longest waiting call of a queue.
-    pub(in crate::engine) fn first(&self, db: DbIndex, key: &[u8], want: Want) -> Option<Ticket> {
+    pub(crate) fn first(&self, db: DbIndex, key: &[u8], want: Want) -> Option<Ticket> {
         self.queue(db, key, want)?.first().copied()
     }
 
@@ -353,7 +353,7 @@ impl Waits {
     }
 
     /// Returns a call whose time has come.
-    pub(in crate::engine) fn due(&self, now_ms: i64) -> Option<Ticket> {
+    pub(crate) fn due(&self, now_ms: i64) -> Option<Ticket> {
         self.deadlines.first().filter(|(at_ms, _)| *at_ms <= now_ms).map(|(_, ticket)| *ticket)
     }
 }

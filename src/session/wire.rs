@@ -4,8 +4,8 @@
 //! its own task or, while a script holds the thread, by the raw poller. Both use the calls below, so that they decide
 //! alike, and neither reads or sets a field of the session:
 //!
-//! 1. [`Session::received`] counts input. [`Engine::feed`] runs its commands, and [`Session::reply`] takes over their
-//!    replies.
+//! 1. [`Session::received`] counts input. [`Engine::feed`](crate::engine::Engine::feed) runs its commands, and
+//!    [`Session::reply`] takes over their replies.
 //! 2. [`ServerState::sendable`](crate::engine::ServerState::sendable) returns how many bytes may leave now, and
 //!    [`Session::unsent`] shows them.
 //! 3. [`Session::sent`] drops the bytes that the socket has taken, and
@@ -19,10 +19,9 @@ use std::task::Waker;
 use super::clients::Clients;
 use super::{Closing, HeldUp, Restrictions, Session};
 use crate::base::lsn::Lsn;
-use crate::engine::limits::{OUTBOX_PAUSE_BYTES, OUTBOX_TAKE_OVER_BYTES, TRANSFER_AHEAD_BYTES};
-use crate::engine::meters::stats::Stats;
-use crate::engine::state::Engine;
+use crate::meters::stats::Stats;
 use crate::resp::reply::Reply;
+use crate::session::limits::{OUTBOX_PAUSE_BYTES, OUTBOX_TAKE_OVER_BYTES, TRANSFER_AHEAD_BYTES};
 use crate::spec::session_key::SessionKey;
 
 /// How a connection goes on.
@@ -165,7 +164,7 @@ impl Clients {
 impl Clients {
     /// How a connection goes on whose outbox holds this much memory.
     #[inline]
-    pub(in crate::engine) fn course_of(&self, session: &Session, held: usize) -> Course {
+    pub(crate) fn course_of(&self, session: &Session, held: usize) -> Course {
         match session.course() {
             Course::Run | Course::Keep if self.is_over_share(held) || held > OUTBOX_PAUSE_BYTES => Course::WriteOnly,
             course => course,
@@ -181,28 +180,14 @@ impl Clients {
     }
 }
 
-impl Engine {
-    /// Makes the next part of a session's transfer, if there is room for it; returns whether there was. Without room
-    /// the session's task is woken once there is.
-    pub fn continue_transfer(&mut self, key: SessionKey) -> bool {
-        if self.server.clients.has_no_room_for(self.server.time.clock.steady_ms(), key) {
-            return false;
-        }
-        self.transfer_slice(key);
-        self.server.clients.count_unsent(&mut self.server.meters.stats, key);
-        true
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::clock::Clock;
     use crate::base::rng::Rng;
     use crate::config::Config;
-    use crate::engine::CommandTable;
-    use crate::engine::ServerState;
-    use crate::engine::session::Peer;
+    use crate::engine::{CommandTable, Engine, ServerState};
+    use crate::session::Peer;
 
     fn connected() -> (Engine, SessionKey) {
         let table = Box::leak(Box::new(CommandTable::new(&[])));

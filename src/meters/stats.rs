@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use super::coordination_stats::CoordinationStats;
 use super::turns::Turns;
 use crate::base::histogram::Histogram;
-use crate::engine::limits::{ERROR_CODE_MAX_BYTES, ERROR_CODES_MAX};
+use crate::meters::limits::{ERROR_CODE_MAX_BYTES, ERROR_CODES_MAX};
 use crate::programs::stats::ScriptStats;
 use crate::spec::table::CommandId;
 
@@ -24,7 +24,7 @@ pub struct CommandStats {
     /// Times it ran and replied with an error.
     pub failed: u64,
     /// The durations of its counted runs, in ticks.
-    pub(in crate::engine) latencies: Option<Box<Histogram>>,
+    pub(crate) latencies: Option<Box<Histogram>>,
 }
 
 /// Counters of one thread that receives from clients and sends to them.
@@ -163,7 +163,7 @@ impl Stats {
 
     /// Counts the first latency of a command, if latencies are counted; later ones find the histogram.
     #[cold]
-    pub(in crate::engine) fn begin_latencies(&mut self, command: CommandId, ticks: u64) {
+    pub(crate) fn begin_latencies(&mut self, command: CommandId, ticks: u64) {
         if self.tracks_latencies {
             self.commands[command.index()].latencies.get_or_insert_default().add(ticks);
         }

@@ -8,8 +8,8 @@ use super::registry::Registry;
 use super::{Restrictions, Sessions};
 use crate::base::lsn::Lsn;
 use crate::config::Config;
-use crate::engine::limits::OUTBOX_TOTAL_PAUSE_BYTES;
-use crate::engine::meters::stats::Stats;
+use crate::meters::stats::Stats;
+use crate::session::limits::OUTBOX_TOTAL_PAUSE_BYTES;
 use crate::spec::session_key::SessionKey;
 
 /// The connections and the memory they take together.
@@ -22,9 +22,9 @@ pub struct Clients {
     /// CLIENT PAUSE.
     pub pause: Pause,
     /// Unsent bytes of all clients together.
-    pub(in crate::engine) room: Room,
+    pub(crate) room: Room,
     /// Sessions whose unsent output grew and must be held against its limit.
-    pub(in crate::engine) limits_due: Vec<SessionKey>,
+    pub(crate) limits_due: Vec<SessionKey>,
     /// Most bytes that all clients together may hold; 0 for no limit.
     pub(super) limit: u64,
     /// Bytes that all clients together hold, as far as they were weighed.
@@ -33,36 +33,36 @@ pub struct Clients {
 
 /// The unsent bytes of all clients together, and since when a client waits for room.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Room {
+pub(crate) struct Room {
     /// Bytes that the outboxes of all sessions hold, as far as [`Clients::count_unsent`] was told.
-    pub(in crate::engine) held: usize,
+    pub(crate) held: usize,
     /// The last command was taken back and must run again.
-    pub(in crate::engine) takes_back: bool,
+    pub(crate) takes_back: bool,
     /// Since when a client waits for room, by the steady clock.
-    pub(in crate::engine) missed_since_ms: Option<i64>,
+    pub(crate) missed_since_ms: Option<i64>,
 }
 
 impl Room {
     #[inline]
-    pub(in crate::engine) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.held > OUTBOX_TOTAL_PAUSE_BYTES
     }
 
     /// Whether the last command was taken back. Asking resets the answer.
     #[inline]
-    pub(in crate::engine) fn has_taken_back(&mut self) -> bool {
+    pub(crate) fn has_taken_back(&mut self) -> bool {
         std::mem::take(&mut self.takes_back)
     }
 }
 
 impl Clients {
     /// Makes an empty set of clients that may hold `limit` bytes together; 0 for no limit.
-    pub(in crate::engine) fn new(limit: u64) -> Clients {
+    pub(crate) fn new(limit: u64) -> Clients {
         Clients { limit, ..Clients::default() }
     }
 
     /// Closes clients that have sent no command for `timeout` seconds and wait for no reply.
-    pub(in crate::engine) fn close_idle(&mut self, config: &Config, stats: &Stats, safe: Lsn) {
+    pub(crate) fn close_idle(&mut self, config: &Config, stats: &Stats, safe: Lsn) {
         if config.timeout_s == 0 {
             return;
         }
@@ -83,7 +83,7 @@ impl Clients {
     }
 
     /// Updates in all sessions whether the journal, or its substitute, takes changes.
-    pub(in crate::engine) fn set_unlogged(&mut self, is_unlogged: bool) {
+    pub(crate) fn set_unlogged(&mut self, is_unlogged: bool) {
         for session in self.sessions.iter_mut() {
             session.restrictions.set(Restrictions::UNLOGGED, is_unlogged);
         }

@@ -40,7 +40,7 @@ pub enum Choice {
 
 impl CachingClient {
     /// Whether the client's current reads are tracked.
-    pub(in crate::engine) fn caches(&self) -> bool {
+    pub(crate) fn caches(&self) -> bool {
         match self.choice {
             _ if self.broadcasts => false,
             Choice::All => true,
@@ -50,7 +50,7 @@ impl CachingClient {
     }
 
     /// Bytes that the options take.
-    pub(in crate::engine) fn mem_bytes(&self) -> usize {
+    pub(crate) fn mem_bytes(&self) -> usize {
         size_of::<CachingClient>()
             + self.prefixes.iter().map(|prefix| prefix.len() + size_of::<Box<[u8]>>()).sum::<usize>()
     }

@@ -1,10 +1,9 @@
 //! The engine's state of each connection.
 
-pub(crate) mod access;
 pub(crate) mod caching;
-pub(crate) mod client_line;
 pub(crate) mod client_memory;
 pub(crate) mod clients;
+pub mod limits;
 pub mod outbox;
 pub(crate) mod output_limits;
 pub(crate) mod pause;
@@ -26,14 +25,14 @@ use self::subscriptions::Subscriptions;
 use crate::acl::users::{DEFAULT, UserId};
 use crate::base::fit::{fit_map, fit_slab};
 use crate::base::lsn::Lsn;
-use crate::engine::wait::Ticket;
-use crate::engine::wait::tickets::Tickets;
 use crate::keyspace::{DbIndex, ExpiryHold};
 use crate::persist::transfer::{Replica, Transfer};
 use crate::resp::reply::Form;
 use crate::resp::request::{Argv, OwnedArgv};
 use crate::spec::Flags;
 use crate::spec::table::{CommandId, Entry};
+use crate::wait::Ticket;
+use crate::wait::tickets::Tickets;
 
 /// The replies that the client wants (CLIENT REPLY).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -122,7 +121,7 @@ enum HeldUp {
     #[default]
     No,
     /// A blocking call waits for a key or the like. The call itself is kept in the [wait
-    /// queues](crate::engine::wait::wait_queues).
+    /// queues](crate::wait::wait_queues).
     ByCall(Ticket),
     /// There is no room for a reply; see [`room`].
     ByLackOfRoom,
@@ -138,13 +137,13 @@ pub struct Transaction {
     /// A command was refused when it was queued: EXEC will abort.
     pub broken: bool,
     /// One of the commands may need memory.
-    pub(in crate::engine) needs_memory: bool,
+    pub(crate) needs_memory: bool,
     /// One of the commands may change something.
-    pub(in crate::engine) may_change: bool,
+    pub(crate) may_change: bool,
     /// All flags that any of the commands has.
-    pub(in crate::engine) flags: Flags,
+    pub(crate) flags: Flags,
     /// The database that a queued SELECT chose for the commands after it.
-    pub(in crate::engine) selected: Option<DbIndex>,
+    pub(crate) selected: Option<DbIndex>,
     bytes: usize,
 }
 
@@ -254,7 +253,7 @@ pub struct Session {
     /// The keys watched with WATCH, each once.
     pub watched: Vec<Watched>,
     /// Bytes held for the watched keys.
-    pub(in crate::engine) watched_bytes: usize,
+    pub(crate) watched_bytes: usize,
     /// A watched key has changed.
     pub watch_dirty: bool,
     /// Its channels and patterns.
@@ -268,16 +267,16 @@ pub struct Session {
     /// REPLCONF.
     pub replica: Replica,
     /// The snapshot that is being sent to the client.
-    pub(in crate::engine) transfer: Option<Box<Transfer>>,
+    pub(crate) transfer: Option<Box<Transfer>>,
     /// Replies and pushes that wait to be sent.
-    pub(in crate::engine) outbox: Outbox,
+    pub(crate) outbox: Outbox,
     /// The last unit that the client has seen, or will have seen once its replies leave. Messages that it publishes
     /// must not overtake this unit.
     pub fence: Lsn,
     /// Bytes of the outbox that are counted in the sum over all clients; see [`room`].
-    pub(in crate::engine) counted_unsent: usize,
+    pub(crate) counted_unsent: usize,
     /// Bytes of the session that are counted in the sum over all clients; see [`client_memory`].
-    pub(in crate::engine) weight: usize,
+    pub(crate) weight: usize,
     /// See [`HeldUp`].
     held_up: HeldUp,
     /// See [`Closing`].
@@ -285,21 +284,21 @@ pub struct Session {
     /// When its unsent output began to exceed the soft limit of its kind, by the steady clock.
     pub over_soft_since_ms: Option<i64>,
     /// Bytes of invalidations sent to the client since its outbox was last empty.
-    pub(in crate::engine) told_bytes: usize,
-    /// When it connected, by the clock of [`Stats`](crate::engine::meters::stats::Stats).
+    pub(crate) told_bytes: usize,
+    /// When it connected, by the clock of [`Stats`](crate::meters::stats::Stats).
     pub connected_ticks: u64,
     /// When it last sent a command, by the same clock.
     pub active_ticks: u64,
     /// The last command.
     pub last_command: Option<CommandId>,
     /// Bytes of an incomplete command that wait for the rest.
-    pub(in crate::engine) pending_input: usize,
+    pub(crate) pending_input: usize,
     /// Commands processed.
     pub commands: u64,
     /// Bytes received.
-    pub(in crate::engine) bytes_in: u64,
+    pub(crate) bytes_in: u64,
     /// Bytes sent.
-    pub(in crate::engine) bytes_out: u64,
+    pub(crate) bytes_out: u64,
 }
 
 impl Session {
@@ -355,12 +354,12 @@ impl Session {
     }
 
     /// Blocks the session until the call of this ticket is answered.
-    pub(in crate::engine) fn block(&mut self, ticket: Ticket) {
+    pub(crate) fn block(&mut self, ticket: Ticket) {
         self.held_up = HeldUp::ByCall(ticket);
     }
 
     /// Ends the blocking by a call.
-    pub(in crate::engine) fn unblock(&mut self) {
+    pub(crate) fn unblock(&mut self) {
         if let HeldUp::ByCall(_) = self.held_up {
             self.held_up = HeldUp::No;
         }
@@ -372,12 +371,12 @@ impl Session {
     }
 
     /// Makes the next command, or the next part of a transfer, wait for room.
-    pub(in crate::engine) fn wait_for_room(&mut self) {
+    pub(crate) fn wait_for_room(&mut self) {
         self.held_up = HeldUp::ByLackOfRoom;
     }
 
     /// Ends the wait for room; returns whether there was one.
-    pub(in crate::engine) fn end_wait_for_room(&mut self) -> bool {
+    pub(crate) fn end_wait_for_room(&mut self) -> bool {
         let has_waited = self.waits_for_room();
         if has_waited {
             self.held_up = HeldUp::No;
@@ -386,17 +385,17 @@ impl Session {
     }
 
     /// Whether a [`pause`] holds up the next command.
-    pub(in crate::engine) fn is_postponed(&self) -> bool {
+    pub(crate) fn is_postponed(&self) -> bool {
         self.held_up == HeldUp::ByPause
     }
 
     /// Makes the next command wait for the end of the [`pause`].
-    pub(in crate::engine) fn postpone(&mut self) {
+    pub(crate) fn postpone(&mut self) {
         self.held_up = HeldUp::ByPause;
     }
 
     /// Ends the wait for the end of a [`pause`]; returns whether there was one.
-    pub(in crate::engine) fn end_postponement(&mut self) -> bool {
+    pub(crate) fn end_postponement(&mut self) -> bool {
         let was_postponed = self.is_postponed();
         if was_postponed {
             self.held_up = HeldUp::No;
@@ -421,7 +420,7 @@ impl Session {
 
     /// Whether the session is about to be closed and gets nothing new.
     #[inline]
-    pub(in crate::engine) fn is_leaving(&self) -> bool {
+    pub(crate) fn is_leaving(&self) -> bool {
         self.closing != Closing::Not
     }
 
@@ -437,7 +436,7 @@ impl Session {
     }
 
     /// Closes the session once all its replies are sent.
-    pub(in crate::engine) fn close_when_sent(&mut self) {
+    pub(crate) fn close_when_sent(&mut self) {
         self.closing = self.closing.max(Closing::WhenSent);
     }
 
@@ -454,7 +453,7 @@ impl Session {
     }
 
     /// Closes the session and sends nothing more, not even earlier replies.
-    pub(in crate::engine) fn close_at_once(&mut self) {
+    pub(crate) fn close_at_once(&mut self) {
         self.outbox.close();
         self.kill();
     }
@@ -606,7 +605,7 @@ impl Sessions {
     }
 
     /// Frees the memory of closed sessions. Takes time proportional to the number of slots.
-    pub(in crate::engine) fn give_back(&mut self) {
+    pub(crate) fn give_back(&mut self) {
         fit_slab(&mut self.slab);
     }
 

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::base::clock::Clock;
-use crate::engine::limits::LATENCY_SAMPLES_MAX;
+use crate::meters::limits::LATENCY_SAMPLES_MAX;
 
 /// A kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl LatencyMonitor {
 
     /// Records an event if it took long enough.
     #[inline]
-    pub(in crate::engine) fn note(&mut self, event: Event, took: Duration, clock: &Clock) {
+    pub(crate) fn note(&mut self, event: Event, took: Duration, clock: &Clock) {
         let took_ms = took.as_millis() as u64;
         if self.threshold_ms > 0 && took_ms >= self.threshold_ms {
             self.series[event as usize].add(Sample { at_s: clock.now_ms() / 1_000, took_ms });

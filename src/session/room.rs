@@ -10,15 +10,15 @@
 
 use super::Session;
 use super::clients::Clients;
-use crate::engine::limits::{
+use crate::meters::stats::Stats;
+use crate::persist::fences::Reach;
+use crate::session::limits::{
     OUTBOX_LEAST_SHARE_BYTES, OUTBOX_TOTAL_MAX_BYTES, OUTBOX_TOTAL_PAUSE_BYTES, ROOM_PATIENCE,
 };
-use crate::engine::meters::stats::Stats;
-use crate::persist::fences::Reach;
 use crate::spec::session_key::SessionKey;
 
 impl Clients {
-    pub(in crate::engine) fn recount_unsent(&mut self, counted: usize, held: usize) {
+    pub(crate) fn recount_unsent(&mut self, counted: usize, held: usize) {
         let was_full = self.room.is_full();
         self.room.held = self.room.held - counted + held;
         if was_full && !self.room.is_full() {
@@ -55,7 +55,7 @@ impl Clients {
 
     /// Notes that the last call found no room for its reply and must run again.
     #[cold]
-    pub(in crate::engine) fn take_back(&mut self, steady_ms: i64) {
+    pub(crate) fn take_back(&mut self, steady_ms: i64) {
         self.room.takes_back = true;
         self.room.missed_since_ms.get_or_insert(steady_ms);
     }
@@ -74,7 +74,7 @@ impl Clients {
 
     /// Closes clients that do not read: the one that holds most if others have waited too long for room, and as many as
     /// it takes if all together hold too much.
-    pub(in crate::engine) fn make_room(&mut self, stats: &mut Stats, reach: Reach, steady_ms: i64) {
+    pub(crate) fn make_room(&mut self, stats: &mut Stats, reach: Reach, steady_ms: i64) {
         let is_over = |since_ms| steady_ms - since_ms > ROOM_PATIENCE.as_millis() as i64;
         if self.room.missed_since_ms.is_some_and(is_over) {
             self.room.missed_since_ms = Some(steady_ms);
@@ -122,8 +122,8 @@ mod tests {
     use crate::base::lsn::Lsn;
     use crate::base::rng::Rng;
     use crate::config::Config;
-    use crate::engine::session::Peer;
     use crate::engine::{CommandTable, Engine};
+    use crate::session::Peer;
 
     #[test]
     fn patience_does_not_follow_the_wall_clock() {

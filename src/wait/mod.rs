@@ -48,11 +48,10 @@ pub enum Want {
 }
 
 impl Want {
-    pub(in crate::engine) const ALL: [Want; 6] =
-        [Want::List, Want::ZSet, Want::Stream, Want::Group, Want::Place, Want::String];
+    pub(crate) const ALL: [Want; 6] = [Want::List, Want::ZSet, Want::Stream, Want::Group, Want::Place, Want::String];
 
     /// Whether a call with this want could succeed now.
-    pub(in crate::engine) fn is_met(self, ks: &Keyspace, db: DbIndex, key: &[u8]) -> bool {
+    pub(crate) fn is_met(self, ks: &Keyspace, db: DbIndex, key: &[u8]) -> bool {
         if self == Want::Group {
             return true;
         }
@@ -76,7 +75,7 @@ pub struct Ticket(NonZeroU64);
 
 impl Ticket {
     /// The smallest ticket.
-    pub(in crate::engine) const FIRST: Ticket = Ticket(NonZeroU64::MIN);
+    pub(crate) const FIRST: Ticket = Ticket(NonZeroU64::MIN);
 
     /// Returns the ticket of this number, if the number is valid.
     pub fn from_number(number: i64) -> Option<Ticket> {
@@ -84,7 +83,7 @@ impl Ticket {
     }
 
     /// Returns the next ticket. No server lives long enough to issue the last one.
-    pub(in crate::engine) fn next(self) -> Ticket {
+    pub(crate) fn next(self) -> Ticket {
         Ticket(self.0.saturating_add(1))
     }
 

@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::io::Write;
 
-use super::caching::redirect;
-use super::subscriptions::{Kind as Listening, Space};
-use super::{Restrictions, Session};
 use crate::acl::users::Acl;
-use crate::engine::meters::stats::Stats;
 use crate::engine::state::ServerState;
+use crate::meters::stats::Stats;
 use crate::resp::request::abridge;
+use crate::session::caching::redirect;
+use crate::session::subscriptions::{Kind as Listening, Space};
+use crate::session::{Restrictions, Session};
 
 /// Writes one line of CLIENT LIST: the fields of Redis 8.0, then the further fields of Valkey 9.1. Memory that a
 /// session has only while one of its commands runs counts as 0, since all sessions share the argument and reply

@@ -12,7 +12,7 @@ use dashmap::DashMap;
 use quanta::Clock;
 
 use crate::base::fit::fit_shared_map;
-use crate::engine::limits::STALL_WARNING;
+use crate::session::limits::STALL_WARNING;
 use crate::spec::session_key::SessionKey;
 use crate::spec::table::CommandTable;
 
@@ -80,7 +80,7 @@ impl Registry {
     }
 
     /// Frees the memory of closed connections. Locks every part of the table.
-    pub(in crate::engine) fn give_back(&self) {
+    pub(crate) fn give_back(&self) {
         fit_shared_map(&self.clients);
     }
 
@@ -163,7 +163,7 @@ fn watch<R>(registry: &Weak<Registry>, table: &CommandTable<R>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::session::{Peer, Sessions};
+    use crate::session::{Peer, Sessions};
 
     #[test]
     fn the_memory_of_closed_connections_is_given_back() {

@@ -1,9 +1,7 @@
 //! The user that a session acts as, and the refusals that follow: [`acl`](crate::acl) decides; this file asks it,
 //! records refusals, and applies changes of users to the sessions.
 
-use super::client_line::describe_calling;
-use super::subscriptions::{Kind, Space};
-use super::{Restrictions, Session};
+use super::line::describe_calling;
 use crate::acl::check::{Denied, Place, also_reads, also_writes, check, reads_all_keys};
 use crate::acl::file;
 use crate::acl::file::{Fault, read_user};
@@ -15,6 +13,8 @@ use crate::engine::limits::ACL_LOG_MAX_NAME_BYTES;
 use crate::engine::state::{Access, CommandTable, Connections, Entry, Rights};
 use crate::keyspace::DbIndex;
 use crate::resp::request::{Argv, abridge};
+use crate::session::subscriptions::{Kind, Space};
+use crate::session::{Restrictions, Session};
 use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
 

@@ -36,8 +36,8 @@ pub struct CoordinationStats {
 
 /// Where the waiting of a call is counted.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct CountedWait {
-    pub(in crate::engine) family: Family,
+pub(crate) struct CountedWait {
+    pub(crate) family: Family,
     group: usize,
     /// The epoch of its beginning. A wait that began in an earlier epoch is not counted when it ends.
     epoch: u64,
@@ -45,18 +45,18 @@ pub(in crate::engine) struct CountedWait {
 
 impl CoordinationStats {
     /// Resets all counters.
-    pub(in crate::engine) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         *self = CoordinationStats { epoch: self.epoch + 1, ..CoordinationStats::default() };
     }
 
     /// Counts a call that begins to wait for a place under a key of this group.
-    pub(in crate::engine) fn begin_wait(&mut self, family: Family, group: usize) -> CountedWait {
+    pub(crate) fn begin_wait(&mut self, family: Family, group: usize) -> CountedWait {
         self.of(family, group).waits += 1;
         CountedWait { family, group, epoch: self.epoch }
     }
 
     /// Counts that a call waits no longer.
-    pub(in crate::engine) fn end_wait(&mut self, CountedWait { family, group, epoch }: CountedWait, waited_ms: u64) {
+    pub(crate) fn end_wait(&mut self, CountedWait { family, group, epoch }: CountedWait, waited_ms: u64) {
         if epoch == self.epoch {
             let counts = self.of(family, group);
             counts.waits_ended += 1;
@@ -65,14 +65,14 @@ impl CoordinationStats {
     }
 
     /// Adds the tallies of a unit.
-    pub(in crate::engine) fn add_all(&mut self, tallies: impl Iterator<Item = Tally>) {
+    pub(crate) fn add_all(&mut self, tallies: impl Iterator<Item = Tally>) {
         for Tally { turn, family, group, count } in tallies {
             self.of(family, group).turns[turn as usize] += count;
         }
     }
 
     /// The counters of a family, for the keys of a group.
-    pub(in crate::engine) fn of(&mut self, family: Family, group: usize) -> &mut Counts {
+    pub(crate) fn of(&mut self, family: Family, group: usize) -> &mut Counts {
         let counts = &mut self.counts[family as usize];
         if counts.len() <= group {
             counts.resize(group + 1, Counts::default());

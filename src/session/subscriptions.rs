@@ -80,7 +80,7 @@ impl Subscriptions {
     }
 
     /// Adds a name; false when it is there already.
-    pub(in crate::engine) fn add(&mut self, kind: Kind, name: &[u8]) -> bool {
+    pub(crate) fn add(&mut self, kind: Kind, name: &[u8]) -> bool {
         let names = self.names.get_or_insert_default();
         let is_new = names.of_mut(kind).insert(name.into());
         names.bytes += if is_new { name.len() } else { 0 };
@@ -88,7 +88,7 @@ impl Subscriptions {
     }
 
     /// Removes a name; false when it is not there.
-    pub(in crate::engine) fn remove(&mut self, kind: Kind, name: &[u8]) -> bool {
+    pub(crate) fn remove(&mut self, kind: Kind, name: &[u8]) -> bool {
         let Some(names) = &mut self.names else { return false };
         let was_there = names.of_mut(kind).remove(name);
         names.bytes -= if was_there { name.len() } else { 0 };

@@ -105,7 +105,7 @@ impl CommandLog {
     }
 
     /// Empty logs, under this configuration.
-    pub(in crate::engine) fn new(config: &Config, clock: &Clock) -> CommandLog {
+    pub(crate) fn new(config: &Config, clock: &Clock) -> CommandLog {
         let mut log = CommandLog {
             least_ticks: 0,
             attention_ticks: 0,
@@ -139,7 +139,7 @@ impl CommandLog {
 
     /// Makes every command [stand out potentially](Self::may_stand_out) from now on, or ends that. Records do not
     /// change.
-    pub(in crate::engine) fn attend_to_all(&mut self, is_wanted: bool, config: &Config, clock: &Clock) {
+    pub(crate) fn attend_to_all(&mut self, is_wanted: bool, config: &Config, clock: &Clock) {
         self.attends_to_all = is_wanted;
         self.configure(config, clock);
     }
@@ -165,7 +165,7 @@ impl CommandLog {
     /// Whether a command may stand out. Also true for a few that do not, since the exact length of a request takes time
     /// to compute.
     #[inline]
-    pub(in crate::engine) fn may_stand_out(&self, ticks: u64, argv: Argv<'_>, reply_bytes: usize) -> bool {
+    pub(crate) fn may_stand_out(&self, ticks: u64, argv: Argv<'_>, reply_bytes: usize) -> bool {
         ticks >= self.attention_ticks
             || reply_bytes >= self.least_reply_bytes
             || argv.may_take(self.least_request_bytes)
@@ -173,7 +173,7 @@ impl CommandLog {
 
     /// Records a command that [may stand out](Self::may_stand_out) in each log whose threshold it reaches. `by` holds
     /// the client's address and name; `abridged` makes the version to keep.
-    pub(in crate::engine) fn note(
+    pub(crate) fn note(
         &mut self,
         argv: Argv<'_>,
         ended: Ended,
@@ -198,15 +198,15 @@ impl CommandLog {
 
 /// How a command ended.
 #[derive(Clone, Copy)]
-pub(in crate::engine) struct Ended {
+pub(crate) struct Ended {
     /// When it ended, Unix s.
-    pub(in crate::engine) at_s: i64,
+    pub(crate) at_s: i64,
     /// How long it took, in ticks of the processor's clock.
-    pub(in crate::engine) ticks: u64,
+    pub(crate) ticks: u64,
     /// How long it took, us.
-    pub(in crate::engine) micros: u64,
+    pub(crate) micros: u64,
     /// The length of its reply.
-    pub(in crate::engine) reply_bytes: usize,
+    pub(crate) reply_bytes: usize,
 }
 
 #[cfg(test)]

@@ -11,12 +11,12 @@
 use super::Session;
 use super::clients::Clients;
 use crate::config::Config;
-use crate::engine::meters::stats::Stats;
+use crate::meters::stats::Stats;
 use crate::spec::session_key::SessionKey;
 
 impl Clients {
     /// Subtracts the weight of a session that is gone.
-    pub(in crate::engine) fn forget_weight(&mut self, weight: usize) {
+    pub(crate) fn forget_weight(&mut self, weight: usize) {
         self.bytes = self.bytes.saturating_sub(weight as u64);
     }
 
@@ -31,7 +31,7 @@ impl Clients {
     /// Weighs a session that has `input` bytes of input, before its complete commands run: a single command may be too
     /// large.
     #[inline]
-    pub(in crate::engine) fn weigh_input(&mut self, stats: &mut Stats, key: SessionKey, bytes: usize) {
+    pub(crate) fn weigh_input(&mut self, stats: &mut Stats, key: SessionKey, bytes: usize) {
         if self.limit > 0 {
             if let Some(session) = self.sessions.get_mut(key) {
                 session.pending_input = bytes;
@@ -85,8 +85,8 @@ mod tests {
     use crate::base::lsn::Lsn;
     use crate::base::rng::Rng;
     use crate::config::Config;
-    use crate::engine::session::Peer;
     use crate::engine::{CommandTable, Engine};
+    use crate::session::Peer;
     use crate::spec::session_key::SessionKey;
 
     #[test]

@@ -47,23 +47,23 @@ impl Pause {
     }
 
     /// Begins a client's pause until `until_ms`, by the steady clock. An earlier pause gets neither shorter nor milder.
-    pub(in crate::engine) fn begin(&mut self, paused: Paused, until_ms: i64) {
+    pub(crate) fn begin(&mut self, paused: Paused, until_ms: i64) {
         let (before, until_before_ms) = self.by_client.unwrap_or((paused, until_ms));
         self.by_client = Some((paused.max(before), until_ms.max(until_before_ms)));
     }
 
     /// Ends the pause that a client has asked for.
-    pub(in crate::engine) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.by_client = None;
     }
 
     /// When the client's pause ends by itself, by the steady clock.
-    pub(in crate::engine) fn ends_ms(&self) -> Option<i64> {
+    pub(crate) fn ends_ms(&self) -> Option<i64> {
         self.by_client.map(|(_, until_ms)| until_ms)
     }
 
     /// Sets whether the server is about to end.
-    pub(in crate::engine) fn set_ending(&mut self, is_ending: bool) {
+    pub(crate) fn set_ending(&mut self, is_ending: bool) {
         self.by_ending = is_ending;
     }
 
@@ -73,17 +73,17 @@ impl Pause {
     }
 
     /// Postpones a session.
-    pub(in crate::engine) fn postpone(&mut self, session: SessionKey) {
+    pub(crate) fn postpone(&mut self, session: SessionKey) {
         self.postponed.push_back(session);
     }
 
     /// Forgets a postponed session, if it is one.
-    pub(in crate::engine) fn forget(&mut self, session: SessionKey) {
+    pub(crate) fn forget(&mut self, session: SessionKey) {
         self.postponed.retain(|postponed| *postponed != session);
     }
 
     /// Takes all postponed sessions, in the order in which they were postponed.
-    pub(in crate::engine) fn take_postponed(&mut self) -> VecDeque<SessionKey> {
+    pub(crate) fn take_postponed(&mut self) -> VecDeque<SessionKey> {
         std::mem::take(&mut self.postponed)
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::base::os::process::{CpuTime, cpu_time};
 use crate::base::rng::Rng;
-use crate::engine::limits::{HOTKEYS_KEY_MAX_BYTES, HOTKEYS_TRACKED_PER_SHOWN};
+use crate::meters::limits::{HOTKEYS_KEY_MAX_BYTES, HOTKEYS_TRACKED_PER_SHOWN};
 use crate::resp::request::Argv;
 use crate::spec::KeyArg;
 
@@ -84,13 +84,13 @@ impl HotKeys {
     }
 
     /// Ends the collection, if it runs; its results stay.
-    pub(in crate::engine) fn stop(&mut self, steady_ms: i64) {
+    pub(crate) fn stop(&mut self, steady_ms: i64) {
         let took_ms = steady_ms - self.started_steady_ms;
         self.ended.get_or_insert_with(|| (took_ms, cpu_time().since(self.cpu_at_start)));
     }
 
     /// Whether its time is over.
-    pub(in crate::engine) fn is_due(&self, steady_ms: i64) -> bool {
+    pub(crate) fn is_due(&self, steady_ms: i64) -> bool {
         let took_ms = steady_ms - self.started_steady_ms;
         self.is_running() && self.wanted.duration_ms.is_some_and(|duration_ms| took_ms >= duration_ms)
     }
@@ -102,13 +102,7 @@ impl HotKeys {
 
     /// Counts a call of a command with keys, by its ticks and its bytes of request and reply. `find_keys` is only
     /// called for a sampled call.
-    pub(in crate::engine) fn note(
-        &mut self,
-        argv: Argv<'_>,
-        find_keys: impl FnOnce() -> Vec<KeyArg>,
-        ticks: u64,
-        bytes: u64,
-    ) {
+    pub(crate) fn note(&mut self, argv: Argv<'_>, find_keys: impl FnOnce() -> Vec<KeyArg>, ticks: u64, bytes: u64) {
         self.ticks += ticks;
         self.bytes += bytes;
         if self.rng.below(self.wanted.sample_ratio) > 0 {

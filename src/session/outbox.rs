@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use std::task::Waker;
 
 use crate::base::lsn::Lsn;
-use crate::engine::limits::{OUTBOX_CHUNK_BYTES, OUTBOX_FENCES_MAX, OUTBOX_TAKE_OVER_BYTES};
 use crate::persist::fences::Reach;
+use crate::session::limits::{OUTBOX_CHUNK_BYTES, OUTBOX_FENCES_MAX, OUTBOX_TAKE_OVER_BYTES};
 
 /// See the module's header.
 #[derive(Default)]
@@ -134,20 +134,20 @@ impl Outbox {
 
     /// Returns the offset from which the replies [appended](Self::append) next wait, and the unit they wait for.
     #[inline]
-    pub(in crate::engine) fn coming(&self) -> Option<(usize, Lsn)> {
+    pub(crate) fn coming(&self) -> Option<(usize, Lsn)> {
         Some(self.coming).filter(|(_, lsn)| *lsn > Lsn::NONE)
     }
 
     /// Returns the unit that further replies [appended](Self::append) next wait for in any case, since the bytes before
     /// them do.
     #[inline]
-    pub(in crate::engine) fn fence_of_next(&self) -> Lsn {
+    pub(crate) fn fence_of_next(&self) -> Lsn {
         self.coming.1
     }
 
     /// Takes back the fences of the replies that would be [appended](Self::append) next, from offset `start` on,
     /// together with those replies.
-    pub(in crate::engine) fn take_back_coming(&mut self, start: usize) {
+    pub(crate) fn take_back_coming(&mut self, start: usize) {
         if self.coming.0 >= start {
             self.coming = (0, Lsn::NONE);
         }
@@ -205,13 +205,13 @@ impl Outbox {
 
     /// Returns how many of the bytes count as unread. Bytes that wait for the journal are not the reader's fault; but a
     /// journal that takes nothing, as on a full disk, may do so for ever, and memory is finite.
-    pub(in crate::engine) fn unread(&mut self, reach: Reach) -> usize {
+    pub(crate) fn unread(&mut self, reach: Reach) -> usize {
         if reach.is_unlogged { self.len() } else { self.sendable(reach.safe) }
     }
 
     /// Returns the unit that the first bytes wait for, as of the last call of [`sendable`](Self::sendable); `None` if
     /// they wait for none or the unit was returned before.
-    pub(in crate::engine) fn begin_waiting(&mut self) -> Option<Lsn> {
+    pub(crate) fn begin_waiting(&mut self) -> Option<Lsn> {
         let lsn = self.fences.front().map(|fence| fence.lsn).filter(|lsn| *lsn != self.awaited)?;
         self.awaited = lsn;
         Some(lsn)
@@ -320,7 +320,7 @@ impl Outbox {
 
     /// Drops bytes from the front, at most as many as [`Outbox::front`] has. An empty outbox holds no memory.
     #[inline]
-    pub(in crate::engine) fn sent(&mut self, bytes: usize) {
+    pub(crate) fn sent(&mut self, bytes: usize) {
         self.front_sent += bytes;
         self.gone += bytes as u64;
         self.older = self.older.saturating_sub(bytes);
@@ -338,7 +338,7 @@ impl Outbox {
 
     /// Drops the unsent bytes and everything appended later: a part of a reply may have left, and the reader would take
     /// later bytes for the rest of it.
-    pub(in crate::engine) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         *self = Outbox { is_closed: true, waker: self.waker.take(), ..Outbox::default() };
     }
 

@@ -29,23 +29,23 @@ impl Tickets {
         self.bytes
     }
 
-    pub(in crate::engine) fn has(&self, ticket: Ticket) -> bool {
+    pub(crate) fn has(&self, ticket: Ticket) -> bool {
         self.tickets.contains(&ticket)
     }
 
     /// Returns all tickets, in the order in which the calls came.
-    pub(in crate::engine) fn into_all(self) -> impl Iterator<Item = Ticket> {
+    pub(crate) fn into_all(self) -> impl Iterator<Item = Ticket> {
         self.tickets.into_iter()
     }
 
     /// Adds a waiting call that takes this many bytes.
-    pub(in crate::engine) fn add(&mut self, ticket: Ticket, bytes: usize) {
+    pub(crate) fn add(&mut self, ticket: Ticket, bytes: usize) {
         self.tickets.insert(ticket);
         self.bytes += bytes;
     }
 
     /// Removes a call that waits no longer.
-    pub(in crate::engine) fn remove(&mut self, ticket: Ticket, bytes: usize) {
+    pub(crate) fn remove(&mut self, ticket: Ticket, bytes: usize) {
         if self.tickets.remove(&ticket) {
             self.bytes -= bytes;
         }

@@ -4,6 +4,7 @@ pub(crate) mod command_log;
 pub(crate) mod coordination_stats;
 pub(crate) mod hotkeys;
 pub(crate) mod latency;
+pub mod limits;
 pub(crate) mod stats;
 pub mod turns;
 
@@ -29,7 +30,7 @@ pub struct Meters {
 
 impl Meters {
     /// Passes the longest write and the longest sync since the last call to the latency monitor.
-    pub(in crate::engine) fn note_journal_latency(&mut self, journal: &Journal, clock: &Clock) {
+    pub(crate) fn note_journal_latency(&mut self, journal: &Journal, clock: &Clock) {
         let (write, sync) = journal.log().take_longest();
         let sync_event = if journal.syncs_always() { Event::LogSyncAlways } else { Event::LogSync };
         self.latency.note(Event::LogWrite, write, clock);
