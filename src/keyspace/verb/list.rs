@@ -243,7 +243,9 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
         Effect::ListPop { key, front, count, emptied } => {
             ensure(count <= len, Misfit::Absent)?;
             if count == 0 {
+                // A new layout, if the trim gave it one, has an effect of its own.
                 ks.list_touch(db, slot);
+                return ensure_emptied(ks, db, key, emptied);
             }
             ks.list_pop(db, slot, front, count as usize)?;
             ensure_emptied(ks, db, key, emptied)
@@ -297,6 +299,8 @@ mod tests {
                 ks.list_reserve(1, roomy, 1, bytes);
                 assert_eq!(ks.value(1, roomy).encoding(), encoding);
             }
+            // A list that is only touched keeps its layout, in the replay too.
+            ks.list_touch(1, roomy);
             assert_eq!(ks.list(0, slot)?.iter().collect::<Vec<_>>(), [&b"x"[..], b"y"]);
             Ok(())
         });
