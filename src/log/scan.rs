@@ -587,14 +587,21 @@ impl Recovery {
         Ok(Current::none(self.place().segment, self.last_crc))
     }
 
-    /// Makes durable, in place, the blocks that are not known to be, on a disk without space for a copy. Their own
-    /// bytes are written over them, because after a failed sync the system takes its cached pages for written. A crash
-    /// during this leaves nothing that a crash could not have left before.
+    /// Makes durable, in place, what is not known to be, on a disk without space for a copy: the last blocks, and the
+    /// header of their segment, which later segments refer to. Their own bytes are written over them, because after a
+    /// failed sync the system takes its cached pages for written. A crash during this leaves nothing that a crash could
+    /// not have left before.
     fn secure_in_place(&mut self) -> Result<(), LogError> {
-        let Some(first) = self.unproven.front() else { return Ok(()) };
+        let Some(header) = self.chain.get(self.at) else { return Ok(()) };
+        // A header is synced with the first block behind it, or with a whole segment that recovery made.
+        let is_header_durable = self.proven >= header.first_lsn;
+        let (number, from) = match self.unproven.front() {
+            _ if !is_header_durable => (header.number, 0),
+            Some(first) => (header.number, first.offset),
+            None => return Ok(()),
+        };
         // A segment in the last space of a disk may end within the padding of its last block.
         let to = self.offset.min(self.bytes.len() as u64);
-        let (number, from) = (self.place().segment, first.offset);
         let written = self.directory.open_segment(number).and_then(|file| {
             file.write_at(&self.bytes[from as usize..to as usize], from)?;
             file.sync_data()
@@ -919,6 +926,38 @@ mod tests {
             disk.crash();
             let all: Vec<_> = units.into_iter().chain((next..=next + 30).map(unit)).collect();
             assert_eq!(read(&disk, 0).unwrap().0, all, "{seed}");
+        }
+    }
+
+    /// The process may end at any time, also between the header of a segment and its first block.
+    #[test]
+    fn later_segments_refer_to_no_segment_that_a_crash_can_take_away() {
+        for seed in 0..3 {
+            for operation in 0.. {
+                let disk = SimDisk::new(seed);
+                let log = open(&disk, OPTIONS);
+                let ends_at = disk.operations() + operation;
+                disk.set_faults(Faults { crash_at: Some(ends_at), ..Faults::default() });
+                append(&log, 1..=20);
+                drop(log);
+                if !disk.is_off() {
+                    break;
+                }
+                disk.kill();
+                let (mut units, end) = read(&disk, 0).unwrap();
+                disk.set_faults(Faults { capacity: Some(disk.used_bytes()), ..Faults::default() });
+                let log = open(&disk, OPTIONS);
+                disk.set_capacity(None);
+                log.nudge();
+                while log.do_chore() {}
+                let next = end.lsn.get() + 1;
+                append(&log, next..=next + 30);
+                drop(log);
+                disk.crash();
+                units.extend((next..=next + 30).map(unit));
+                let found = read(&disk, 0).map_err(|error| format!("{seed} {operation}: {error}"));
+                assert_eq!(found.unwrap().0, units, "{seed} {operation}");
+            }
         }
     }
 
