@@ -21,7 +21,7 @@ use crate::wait::Wait;
 
 fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     // DEBUG may change data even while clients are paused, so expired keys can be removed.
-    ctx.ks.set_keeps_expired(false);
+    ctx.ks.keep_expired_no_longer();
     ctx.session.debug_allowed(&ctx.server.config)?;
     let word = args.bytes()?;
     let rest: Vec<&[u8]> = args.rest().iter().collect();

@@ -18,9 +18,9 @@ impl Keyspace {
         self.counts_uses = self.noting == Noting::Count;
     }
 
-    /// Sets whether finding a key counts as using it (CLIENT NO-TOUCH turns this off).
-    pub fn set_touch(&mut self, touch: bool) {
-        self.noting = if touch { self.usage.noting() } else { Noting::Nothing };
+    /// Sets whether finding a key counts as using it.
+    pub(super) fn note_uses(&mut self, notes: bool) {
+        self.noting = if notes { self.usage.noting() } else { Noting::Nothing };
     }
 
     /// Uses a key even if finding it does not count as a use (TOUCH). Returns whether it exists.
@@ -138,6 +138,7 @@ mod tests {
     use super::*;
     use crate::base::rng::Rng;
     use crate::config::MaxmemoryPolicy;
+    use crate::keyspace::UnitMode;
     use crate::keyspace::effect::Recording;
 
     const MINUTE_MS: i64 = 60_000;
@@ -169,12 +170,12 @@ mod tests {
         assert_eq!((idle_ms(&ks), counter(&ks)), (Some(0), None));
         at(&mut ks, start_ms + 6_400);
         assert!(ks.peek(0, b"k").is_some());
-        ks.set_touch(false);
+        ks.begin_unit_in(UnitMode::NO_TOUCH, start_ms + 6_400, Recording::Nothing);
         assert!(ks.find(0, b"k").is_some());
         assert_eq!(idle_ms(&ks), Some(6_400));
         assert!(ks.use_key(0, b"k"));
         assert_eq!(idle_ms(&ks), Some(0));
-        ks.set_touch(true);
+        ks.end_unit();
         at(&mut ks, start_ms + 12_800);
         assert!(ks.read(0, b"k").is_some());
         assert_eq!(idle_ms(&ks), Some(0));

@@ -47,6 +47,8 @@ pub use value_limits::ValueLimits;
 
 use std::rc::Rc;
 
+use bitflags::bitflags;
+
 use any_value::{ValueMut, ValueRef};
 use db::Db;
 use disposal::Disposal;
@@ -84,6 +86,20 @@ const AHEAD_MIN_KEYS: usize = 4_096;
 pub struct ExpiryHold {
     /// Never read; the reference count is what matters.
     _share: Rc<()>,
+}
+
+bitflags! {
+    /// How the lookups of a unit differ from the usual ones.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct UnitMode: u8 {
+        /// Finding a key does not count as using it (CLIENT NO-TOUCH).
+        const NO_TOUCH = 1;
+        /// Expired keys stay in place, though invisible to readers (CLIENT PAUSE). Only for commands that read: a write
+        /// would put a second key beside the hidden one.
+        const KEEPS_EXPIRED = 1 << 1;
+        /// Messages of streams stay delayed although they are due, because the journal accepts no changes.
+        const KEEPS_DELAYED = 1 << 2;
+    }
 }
 
 /// All databases. See the module header.
@@ -129,10 +145,8 @@ pub struct Keyspace {
     drawn: Vec<Slot>,
     /// The database in which a random key was last evicted.
     next_victim_db: DbIndex,
-    /// See [`set_keeps_expired`](Keyspace::set_keeps_expired).
-    keeps_expired: bool,
-    /// See [`set_keeps_delayed`](Keyspace::set_keeps_delayed).
-    keeps_delayed: bool,
+    /// The mode of the running unit; empty between units.
+    mode: UnitMode,
     /// Whether added keys are noted, for undo or for event notifications.
     notes_added: bool,
     /// Whether a lookup that misses is reported as an event.
@@ -178,8 +192,7 @@ impl Keyspace {
             pool: Pool::default(),
             drawn: Vec::new(),
             next_victim_db: 0,
-            keeps_expired: false,
-            keeps_delayed: false,
+            mode: UnitMode::default(),
             notes_added: false,
             tells_misses: false,
             stats: KeyspaceStats::default(),
@@ -235,9 +248,39 @@ impl Keyspace {
     /// Begins a unit at `now_ms` (Unix ms). The effects it records stay readable until the next unit begins.
     #[inline]
     pub fn begin_unit(&mut self, now_ms: i64, recording: Recording) {
+        self.begin_unit_in(UnitMode::empty(), now_ms, recording);
+    }
+
+    /// Begins a unit in this mode, which lasts until the [unit ends](Self::end_unit).
+    #[inline]
+    pub fn begin_unit_in(&mut self, mode: UnitMode, now_ms: i64, recording: Recording) {
+        debug_assert!(self.mode.is_empty(), "the last unit has ended");
         self.settle_many();
         self.now_ms = now_ms;
         self.effects.begin(recording);
+        if !mode.is_empty() {
+            self.set_mode(mode);
+        }
+    }
+
+    /// Ends a unit. Only one with a mode needs this.
+    #[inline]
+    pub fn end_unit(&mut self) {
+        if !self.mode.is_empty() {
+            self.set_mode(UnitMode::empty());
+        }
+    }
+
+    #[cold]
+    fn set_mode(&mut self, mode: UnitMode) {
+        self.mode = mode;
+        self.note_uses(!mode.contains(UnitMode::NO_TOUCH));
+    }
+
+    /// Removes expired keys again in the rest of a unit that [keeps them](UnitMode::KEEPS_EXPIRED). For commands that
+    /// may write although clients are paused.
+    pub fn keep_expired_no_longer(&mut self) {
+        self.mode.remove(UnitMode::KEEPS_EXPIRED);
     }
 
     /// With a journal: declares that changes of units up to `safe` cannot be lost, and that clients of the coming units
@@ -367,21 +410,9 @@ impl Keyspace {
         self.effects.recount(changes.wrapping_sub(counted) as i64);
     }
 
-    /// Sets whether expired keys stay in place, though invisible to readers (CLIENT PAUSE). Only for commands that
-    /// read: a write would put a second key beside the hidden one.
-    pub fn set_keeps_expired(&mut self, keeps: bool) {
-        self.keeps_expired = keeps;
-    }
-
-    /// Sets whether messages of streams stay delayed although they are due. Needed while the journal accepts no
-    /// changes.
-    pub fn set_keeps_delayed(&mut self, keeps: bool) {
-        self.keeps_delayed = keeps;
-    }
-
     /// Whether the key holds a stream with a due delayed message, which becomes an entry on the next lookup.
     pub fn has_due_message(&self, db: DbIndex, key: &[u8]) -> bool {
-        if self.keeps_delayed || self.keeps_expired {
+        if self.keeps_messages_delayed() {
             return false;
         }
         match self.live(db, key).map(Entry::value) {
@@ -390,6 +421,10 @@ impl Keyspace {
             }
             _ => false,
         }
+    }
+
+    fn keeps_messages_delayed(&self) -> bool {
+        self.mode.intersects(UnitMode::KEEPS_DELAYED | UnitMode::KEEPS_EXPIRED)
     }
 
     /// The sizes at which values change their representation.
@@ -659,7 +694,7 @@ impl Keyspace {
         database.slots().filter_map(|slot| database.get(slot))
     }
 
-    /// Returns a random live key of a database. If all keys have expired and [stay](Self::set_keeps_expired), there may
+    /// Returns a random live key of a database. If all keys have expired and [stay](UnitMode::KEEPS_EXPIRED), there may
     /// be no live key; an expired one is returned then, as in Redis.
     pub fn random_key(&mut self, db: DbIndex) -> Option<Entry<'_>> {
         self.in_flight.see_all();
@@ -667,7 +702,7 @@ impl Keyspace {
         loop {
             let slot = self.dbs[db as usize].random(&mut self.rng)?;
             tries += 1;
-            let gives_up = self.keeps_expired && tries >= RANDOM_KEY_TRIES;
+            let gives_up = self.mode.contains(UnitMode::KEEPS_EXPIRED) && tries >= RANDOM_KEY_TRIES;
             if self.entry(db, slot).is_live(self.expired_until_ms()) || gives_up {
                 return Some(self.entry(db, slot));
             }
@@ -751,7 +786,7 @@ impl Keyspace {
         if is_held {
             return Some(0);
         }
-        if self.keeps_expired {
+        if self.mode.contains(UnitMode::KEEPS_EXPIRED) {
             return self.entry(db, slot).is_live(expired_until_ms).then_some(0);
         }
         if !self.entry(db, slot).is_live(expired_until_ms) {

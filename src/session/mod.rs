@@ -25,7 +25,7 @@ use self::subscriptions::Subscriptions;
 use crate::acl::users::{DEFAULT, UserId};
 use crate::base::fit::{fit_map, fit_slab};
 use crate::base::lsn::Lsn;
-use crate::keyspace::{DbIndex, ExpiryHold};
+use crate::keyspace::{DbIndex, ExpiryHold, UnitMode};
 use crate::persist::transfer::{Replica, Transfer};
 use crate::resp::reply::Form;
 use crate::resp::request::{Argv, OwnedArgv};
@@ -306,6 +306,15 @@ impl Session {
     #[inline]
     pub(crate) fn is_counted(&self) -> bool {
         self.counted_unsent != 0
+    }
+
+    /// The mode of the units in which the session's calls run.
+    pub(crate) fn unit_mode(&self) -> UnitMode {
+        let mut mode = UnitMode::empty();
+        mode.set(UnitMode::NO_TOUCH, self.restrictions.contains(Restrictions::NO_TOUCH));
+        mode.set(UnitMode::KEEPS_EXPIRED, self.restrictions.contains(Restrictions::PAUSED));
+        mode.set(UnitMode::KEEPS_DELAYED, self.restrictions.contains(Restrictions::UNLOGGED));
+        mode
     }
 
     /// The form of the session's replies.

@@ -21,6 +21,7 @@ use crate::engine::limits::{EVICTION_SLICE, EVICTION_SLICE_KEYS, EVICTION_UNIT_B
 use crate::engine::memory::Memory;
 use crate::engine::memory::limit::{counted_bytes, is_over_limit};
 use crate::engine::state::{Engine, ServerState};
+use crate::keyspace::UnitMode;
 use crate::meters::stats::Stats;
 use crate::persist::tail::UnitOrigin;
 use crate::session::Session;
@@ -116,7 +117,7 @@ impl Engine {
         let mut left = counted_bytes(&self.server.persistence, &self.ks).saturating_sub(self.server.config.maxmemory);
         let keys = if session.is_some() { EVICTION_UNIT_KEYS } else { EVICTION_SLICE_KEYS };
         loop {
-            let unit = self.begin_behind(UnitOrigin::Eviction);
+            let unit = self.begin_behind(UnitOrigin::Eviction, UnitMode::empty());
             let (mut gone, mut has_more) = (0, true);
             while left > 0 && has_more && gone < keys && self.ks.effects().as_bytes().len() < EVICTION_UNIT_BYTES {
                 let before = counted_bytes(&self.server.persistence, &self.ks);

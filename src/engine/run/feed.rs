@@ -5,6 +5,7 @@ use super::dispatch::call;
 use crate::base::lsn::Lsn;
 use crate::engine::state::{Engine, Entry, Fed, Origin, Run, ServerState};
 use crate::engine::time::Time;
+use crate::keyspace::UnitMode;
 use crate::persist::tail::UnitOrigin;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, Decoder, RequestLimits};
@@ -146,9 +147,9 @@ impl Engine {
         session.outbox.drain_fresh(out.buffer_mut());
     }
 
-    /// Runs one command of a client; if the session `IS_TRACKED`, the keys that it reads are remembered.
+    /// Runs one command of a client, whose session may have restrictions if it `IS_GATED`.
     #[inline]
-    fn run<const IS_TRACKED: bool>(
+    fn run<const IS_GATED: bool>(
         &mut self,
         session: &mut Session,
         entry: &'static Entry,
@@ -158,11 +159,12 @@ impl Engine {
         session.last_command = Some(entry.id);
         session.commands += 1;
         self.server.clients.registry.begins(session.key, entry.id.index(), self.server.time.last_ticks);
-        let unit = self.begin_behind(UnitOrigin::Command);
+        let mode = if IS_GATED { session.unit_mode() } else { UnitMode::empty() };
+        let unit = self.begin_behind(UnitOrigin::Command, mode);
         let start = out.len();
         let wait = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client);
         let waiting = wait.map(|wait| self.server.connections().park(session, entry, argv, *wait, &self.ks, out));
-        if IS_TRACKED && !self.server.clients.room.takes_back {
+        if IS_GATED && session.restrictions.contains(Restrictions::TRACKED) && !self.server.clients.room.takes_back {
             self.server.delivery().remember_read(&self.ks, session, entry, argv);
         }
         let has_changed = self.commit(unit, &mut [session]);
@@ -218,16 +220,7 @@ impl Engine {
                 if is_observed {
                     self.server.delivery().observe_begin(session, entry, argv, Origin::Client);
                 }
-                self.ks.set_touch(!session.restrictions.contains(Restrictions::NO_TOUCH));
-                self.ks.set_keeps_expired(session.restrictions.contains(Restrictions::PAUSED));
-                self.ks.set_keeps_delayed(session.restrictions.contains(Restrictions::UNLOGGED));
-                match is_tracked {
-                    true => self.run::<true>(session, entry, argv, out),
-                    false => self.run::<false>(session, entry, argv, out),
-                }
-                self.ks.set_keeps_expired(false);
-                self.ks.set_keeps_delayed(false);
-                self.ks.set_touch(true);
+                self.run::<true>(session, entry, argv, out);
                 if is_observed && !self.server.clients.room.takes_back {
                     self.server.delivery().observe_call(&self.ks, session, entry, argv, Origin::Client);
                 }

@@ -14,7 +14,7 @@ use crate::engine::limits::{EXPIRY_SLICE, PAUSE_LOOK_AGAIN, WAITS_SLICE, WAITS_S
 use crate::engine::state::{Delivery, Engine, Origin, ServerState};
 use crate::keyspace::effect::Effect;
 use crate::keyspace::limits::{EXPIRY_SLICE_TIMERS, LEASE_MAX_MS};
-use crate::keyspace::{DbIndex, Keyspace, Misfit};
+use crate::keyspace::{DbIndex, Keyspace, Misfit, UnitMode};
 use crate::meters::latency::Event;
 use crate::persist::tail::UnitOrigin;
 use crate::resp::reply::Reply;
@@ -44,16 +44,16 @@ impl Engine {
     #[inline]
     pub(in crate::engine) fn begin(&mut self, origin: UnitOrigin) -> Unit {
         self.begin_fence(Lsn::NONE);
-        self.begin_behind(origin)
+        self.begin_behind(origin, UnitMode::empty())
     }
 
     /// Begins a unit behind the current fence: its audience hears of all units since the [fence
     /// began](Self::begin_fence) first.
     #[inline]
-    pub(in crate::engine) fn begin_behind(&mut self, origin: UnitOrigin) -> Unit {
+    pub(in crate::engine) fn begin_behind(&mut self, origin: UnitOrigin, mode: UnitMode) -> Unit {
         let ServerState { audience, config, persistence, waits, .. } = &self.server;
         audience.assert_readers_are_known(config, persistence, waits);
-        self.ks.begin_unit(self.ks.now_ms(), self.server.audience.recording);
+        self.ks.begin_unit_in(mode, self.ks.now_ms(), self.server.audience.recording);
         self.server.time.unit_time_us = None;
         Unit(origin)
     }
@@ -84,6 +84,7 @@ impl Engine {
         if has_changed {
             self.server.observe(origin, &mut self.ks, out);
         }
+        self.ks.end_unit();
         has_changed
     }
 
@@ -268,12 +269,11 @@ impl Engine {
         other: Option<&mut Session>,
     ) -> (Option<Box<Wait>>, Lsn) {
         let (entry, argv) = (self.server.table.by_id(parked.command), parked.argv.as_argv());
-        let unit = self.begin(UnitOrigin::Woken);
+        self.begin_fence(Lsn::NONE);
+        let unit = self.begin_behind(UnitOrigin::Woken, session.unit_mode());
         // The call's duration begins now: the last command may have ended long ago.
         self.server.time.last_ticks = self.server.meters.stats.clock.raw();
-        self.ks.set_keeps_delayed(session.restrictions.contains(Restrictions::UNLOGGED));
         let wait = call(&mut self.ks, &mut self.server, session, entry, argv, reply, Origin::Retry);
-        self.ks.set_keeps_delayed(false);
         if wait.is_none() && session.restrictions.contains(Restrictions::TRACKED) {
             self.server.delivery().remember_read(&self.ks, session, entry, argv);
         }

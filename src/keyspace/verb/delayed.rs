@@ -127,7 +127,7 @@ impl Keyspace {
     /// Turns the first message into an entry if it is due. Returns its length in bytes, or `None` if no message is due
     /// or if it has to stay for now.
     fn release_first_due(&mut self, db: DbIndex, slot: Slot) -> Option<usize> {
-        if self.keeps_delayed || self.keeps_expired {
+        if self.keeps_messages_delayed() {
             return None;
         }
         let stream = self.stream(db, slot).ok()?;
@@ -169,6 +169,7 @@ mod tests {
     use super::super::tests::replays;
     use super::*;
     use crate::base::rng::Rng;
+    use crate::keyspace::UnitMode;
     use crate::keyspace::effect::Recording;
     use crate::value::stream::NewId;
 
@@ -213,10 +214,9 @@ mod tests {
         let len = |ks: &mut Keyspace| ks.find(0, b"s").and_then(|slot| ks.stream(0, slot).ok()).map(Stream::len);
         ks.begin_unit(1_999, Recording::Full);
         assert!(len(&mut ks) == Some(0) && !ks.has_due_message(0, b"s"));
-        ks.begin_unit(2_000, Recording::Full);
-        ks.set_keeps_delayed(true);
+        ks.begin_unit_in(UnitMode::KEEPS_DELAYED, 2_000, Recording::Full);
         assert!(len(&mut ks) == Some(0) && !ks.has_due_message(0, b"s"));
-        ks.set_keeps_delayed(false);
+        ks.end_unit();
         let hold = ks.hold_expiry();
         assert!(len(&mut ks) == Some(0) && !ks.has_due_message(0, b"s"));
         drop(hold);
