@@ -34,7 +34,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(
         &before_make,
         format!(
-            "ifeq ($(MAKELEVEL),0)\nifneq ($(shell '{}'),{DONE})\n$(error a patch of LuaJIT failed, see above)\nendif\nendif\n",
+            "ifeq ($(MAKELEVEL),0)\nifneq ($(shell '{}'),{DONE})\n\
+             $(error a patch of LuaJIT failed, see above)\nendif\nendif\n",
             this_program.display()
         ),
     )?;

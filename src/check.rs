@@ -46,7 +46,8 @@ pub enum CheckError {
     Log(LogError),
     /// Only the journal can be repaired.
     #[error(
-        "nothing was repaired: a damaged snapshot can only be brought back from a backup, or moved away if an older one exists"
+        "nothing was repaired: a damaged snapshot can only be brought back from a backup, or moved away if an older \
+         one exists"
     )]
     Snapshot,
     /// The remaining files may be intact, but the data they build on is missing.
@@ -223,8 +224,8 @@ impl Report<'_> {
             self.faults += 1;
             let (path, offset) = (torn.path.display(), torn.offset);
             self.say(&format!(
-                "{path}: a torn tail at offset {offset}, where a crash interrupted a write that was not acknowledged: the next \
-                 start cuts it off"
+                "{path}: a torn tail at offset {offset}, where a crash interrupted a write that was not acknowledged: \
+                 the next start cuts it off"
             ));
         }
         if end.lsn < snapshot {

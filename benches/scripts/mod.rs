@@ -3,7 +3,8 @@
 #![allow(dead_code, reason = "each bench takes what it needs")]
 
 /// The gate as its users send it.
-pub(crate) const GATE: &str = "local count = redis.call('get',KEYS[1]);if not count or tonumber(count) < tonumber(ARGV[1]) then \
+pub(crate) const GATE: &str = "local count = redis.call('get',KEYS[1]);\
+    if not count or tonumber(count) < tonumber(ARGV[1]) then \
     count=redis.call('incr',KEYS[1]);redis.call('EXPIRE', KEYS[1], 300);end;return tonumber(count)";
 
 /// A flash sale that queues the order, as its users send it, without their comments. It declares no keys.
@@ -47,7 +48,8 @@ pub(crate) const STOCK_RESERVE: &str = "local time = redis.call('TIME') \
     redis.call('ZADD', KEYS[2], now_ms + ARGV[3], ARGV[1]) return 1";
 
 /// Ends the hold of ARGV[1], whose units go to the field ARGV[2]: left, or sold.
-pub(crate) const STOCK_SETTLE: &str = "local units = redis.call('HGET', KEYS[3], ARGV[1]) if not units then return 0 end \
+pub(crate) const STOCK_SETTLE: &str = "local units = redis.call('HGET', KEYS[3], ARGV[1]) \
+    if not units then return 0 end \
     redis.call('HDEL', KEYS[3], ARGV[1]) redis.call('ZREM', KEYS[2], ARGV[1]) \
     redis.call('HINCRBY', KEYS[1], ARGV[2], units) return 1";
 
@@ -57,7 +59,8 @@ pub(crate) const INCR_ONCE: &str = "local reply = redis.call('GET', KEYS[1]) if 
 
 /// A lock whose waiting clients are notified of its release: a hash with the number of entries by owner. KEYS[1]: the
 /// lock; ARGV: owner and lease in ms. Returns nil once the caller has the lock, else how long it is still held.
-pub(crate) const TOLD_LOCK: &str = "if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then \
+pub(crate) const TOLD_LOCK: &str = "if redis.call('EXISTS', KEYS[1]) == 0 \
+    or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then \
     redis.call('HINCRBY', KEYS[1], ARGV[1], 1) redis.call('PEXPIRE', KEYS[1], ARGV[2]) return nil end \
     return redis.call('PTTL', KEYS[1])";
 
@@ -73,7 +76,8 @@ pub(crate) const EMPTY: &str = "";
 pub(crate) const SETS: &str = "for i = 1, 50 do redis.call('SET', KEYS[1], ARGV[1]) end return 50";
 
 /// Reads, changes and writes the document [`an_order`].
-pub(crate) const JSON: &str = "local order = cjson.decode(ARGV[1]) order.state = 'paid' order.lines[3].amount = order.lines[3].amount + 1 \
+pub(crate) const JSON: &str = "local order = cjson.decode(ARGV[1]) order.state = 'paid' \
+    order.lines[3].amount = order.lines[3].amount + 1 \
     return cjson.encode(order)";
 
 /// Lua alone: fills a table of 500 and walks it four times.

@@ -154,10 +154,11 @@ mod tests {
         #[test]
         fn any_accepted_rules_can_be_saved(
             rules in prop::collection::vec(prop::sample::select(vec![
-                "on", "off", "nopass", ">x", "<x", "allkeys", "resetkeys", "~*", "~a*", "~", "~a)", "~(", "%R~*", "%W~*", "%RW~*",
-                "%R~", "&*", "&a", "&", "resetchannels", "allchannels", "+@all", "-@all", "+get", "-get", "+@read", "-@read",
-                "+select|0", "+select|a b", "+select|(", "+select|)", "+select|\t", "(~a)", "(~a) +get)", "(%R~* %W~* +get)",
-                "db=0", "db=0,3", "alldbs", "resetdbs", "(db=1 ~a)", "(resetdbs)", "(+select|a) ~b)", "( )", "()", "clearselectors", "reset", "skip-sanitize-payload",
+                "on", "off", "nopass", ">x", "<x", "allkeys", "resetkeys", "~*", "~a*", "~", "~a)", "~(", "%R~*",
+                "%W~*", "%RW~*", "%R~", "&*", "&a", "&", "resetchannels", "allchannels", "+@all", "-@all", "+get",
+                "-get", "+@read", "-@read", "+select|0", "+select|a b", "+select|(", "+select|)", "+select|\t", "(~a)",
+                "(~a) +get)", "(%R~* %W~* +get)", "db=0", "db=0,3", "alldbs", "resetdbs", "(db=1 ~a)", "(resetdbs)",
+                "(+select|a) ~b)", "( )", "()", "clearselectors", "reset", "skip-sanitize-payload",
             ]), 0..12),
             all_channels: bool,
         ) {
@@ -185,7 +186,8 @@ mod tests {
         let text = b"user a on\nbogus\nuser a off\nuser b +nonesuch\nuser c (~a";
         assert_eq!(
             read(text, "f", &table, false),
-            Err("f:2 should start with user keyword followed by the username. WARNING: Duplicate user 'a' found on line 3. \
+            Err("f:2 should start with user keyword followed by the username. \
+                 WARNING: Duplicate user 'a' found on line 3. \
                  f:4: Error in applying operation '+nonesuch': Unknown command or category name in ACL. \
                  f:5: Unmatched parenthesis in selector definition. "
                 .to_owned())

@@ -19,8 +19,8 @@ pub enum RuleError {
     AllKeys,
     /// A channel pattern follows a rule that already allows all channels.
     #[error(
-        "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any effect. Try \
-         'resetchannels' to start with an empty list of channels"
+        "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any effect. \
+         Try 'resetchannels' to start with an empty list of channels"
     )]
     AllChannels,
     /// The user does not have the password to remove.

@@ -62,8 +62,8 @@ fn of_certificate(error: &CertificateError) -> String {
         CertificateError::NotValidYet => "its certificate is not valid yet: is the clock right?",
         CertificateError::NotValidForName => "its certificate is for another name: give that name with --sni",
         CertificateError::UnknownIssuer => {
-            "its certificate is signed by none of the trusted authorities: name by --cacert the one that signed it, or the \
-             certificate itself if it signed itself"
+            "its certificate is signed by none of the trusted authorities: name by --cacert the one that signed it, or \
+             the certificate itself if it signed itself"
         }
         CertificateError::Revoked => "its certificate is revoked",
         CertificateError::BadEncoding | CertificateError::UnhandledCriticalExtension => "its certificate can't be read",
@@ -80,7 +80,8 @@ fn of_certificate(error: &CertificateError) -> String {
         // webpki's errors are available only as text.
         CertificateError::Other(other) => match other.to_string().as_str() {
             "CaUsedAsEndEntity" => {
-                "its certificate is an authority's (CA:TRUE): it is accepted only if it is itself in the file of --cacert"
+                "its certificate is an authority's (CA:TRUE): it is accepted only if it is itself in the file of \
+                 --cacert"
             }
             "UnsupportedCertVersion" => "its certificate is of version 1 of X.509: make a new one, of version 3",
             _ => "its certificate can't be verified",
@@ -94,7 +95,8 @@ fn of_names(expected: &ServerName<'_>, presented: &[String]) -> String {
     let expected = expected.to_str();
     if presented.is_empty() {
         return format!(
-            "its certificate has no name, but {expected} is needed: names must be in its subjectAltName, not in its subject"
+            "its certificate has no name, but {expected} is needed: names must be in its subjectAltName, not in its \
+             subject"
         );
     }
     let presented: Vec<String> = presented.iter().map(|name| plain(name)).collect();
@@ -127,7 +129,8 @@ fn of_alert(alert: AlertDescription) -> String {
         AlertDescription::HandshakeFailure
         | AlertDescription::ProtocolVersion
         | AlertDescription::InsufficientSecurity => {
-            "it has no version of TLS, or no cipher suite, in common with this client, or wants a certificate (--cert, --key)"
+            "it has no version of TLS, or no cipher suite, in common with this client, or wants a certificate (--cert, \
+             --key)"
         }
         AlertDescription::UnrecognisedName => "it does not know the name that is asked for: choose another by --sni",
         AlertDescription::CloseNotify | AlertDescription::UserCanceled => "it ended the connection",

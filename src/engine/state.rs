@@ -460,8 +460,8 @@ pub trait RawSockets {
     fn serve(&mut self, ks: &mut Keyspace, server: &mut ServerState);
     /// Sends as much of `parts`, from the start, as the connection's socket takes at once. Returns the number of bytes
     /// sent; 0 also when the socket has failed, which the next send reports. If `more_follows` right away, up to
-    /// [`SEND_REST_MAX_BYTES`](crate::session::limits::SEND_REST_MAX_BYTES) that would not fill a packet may be left for
-    /// the next send.
+    /// [`SEND_REST_MAX_BYTES`](crate::session::limits::SEND_REST_MAX_BYTES) that would not fill a packet may be left
+    /// for the next send.
     fn send_past(&mut self, _key: SessionKey, _parts: &[IoSlice<'_>], _more_follows: bool) -> usize {
         0
     }

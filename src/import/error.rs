@@ -65,8 +65,8 @@ pub enum ImportError {
     },
     /// The last command or transaction of a file is incomplete, and `aof-load-truncated` forbids dropping it.
     #[error(
-        "{}, offset {offset}: Unexpected end of file reading the append only file: a command or transaction begins here that was not \
-         written to its end. To leave it out, set aof-load-truncated yes",
+        "{}, offset {offset}: Unexpected end of file reading the append only file: a command or transaction begins \
+         here that was not written to its end. To leave it out, set aof-load-truncated yes",
         path.display()
     )]
     Torn {
@@ -89,8 +89,8 @@ pub enum ImportError {
     },
     /// The target already has a key of this name.
     #[error(
-        "the target already has a key \"{}\" in database {db}; the keys imported before it stay. To overwrite keys of the \
-         same name, add --replace",
+        "the target already has a key \"{}\" in database {db}; the keys imported before it stay. To overwrite keys of \
+         the same name, add --replace",
         excerpt::of_bytes(key)
     )]
     Exists {
@@ -109,8 +109,8 @@ pub enum ImportError {
     },
     /// A command unknown to the target. Nothing of its transaction was applied.
     #[error(
-        "{place}, offset {offset}: Unknown command '{name}' reading the append only file or stream: the target has none of \
-         this name; everything before it was applied. To leave out such commands, add --skip-unknown"
+        "{place}, offset {offset}: Unknown command '{name}' reading the append only file or stream: the target has \
+         none of this name; everything before it was applied. To leave out such commands, add --skip-unknown"
     )]
     Unknown {
         /// The file or the sending server.

@@ -255,8 +255,8 @@ fn resume(
         }
         Answer::Snapshot { .. } => {
             let what = format!(
-                "it can't continue at offset {} of the history {}: it has been restarted or replaced, or its backlog does not reach \
-                 back so far (see repl-backlog-size). The target: {START_AGAIN}",
+                "it can't continue at offset {} of the history {}: it has been restarted or replaced, or its backlog \
+                 does not reach back so far (see repl-backlog-size). The target: {START_AGAIN}",
                 checkpoint.offset, checkpoint.id
             );
             Err(ImportError::Follow { peer: primary.peer().to_owned(), what })

@@ -644,7 +644,12 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 30 }))]
         #[test]
-        fn follows_a_map(steps in proptest::collection::vec((any::<u32>(), 0..4u8, 1..1500usize), 1..if cfg!(miri) { 15 } else { 40 })) {
+        fn follows_a_map(
+            steps in proptest::collection::vec(
+                (any::<u32>(), 0..4u8, 1..1500usize),
+                1..if cfg!(miri) { 15 } else { 40 },
+            ),
+        ) {
             let mut arena = Arena::default();
             let mut model: HashMap<Slot, u32> = HashMap::new();
             let mut next = 0;

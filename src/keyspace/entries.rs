@@ -439,7 +439,12 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 20 }))]
         #[test]
-        fn follows_a_map(steps in proptest::collection::vec((any::<u32>(), 0..8u8, 1..300usize), 1..if cfg!(miri) { 8 } else { 60 })) {
+        fn follows_a_map(
+            steps in proptest::collection::vec(
+                (any::<u32>(), 0..8u8, 1..300usize),
+                1..if cfg!(miri) { 8 } else { 60 },
+            ),
+        ) {
             let mut entries = Entries::default();
             let mut model: HashMap<Slot, Expected> = HashMap::new();
             for (seed, step, count) in steps {

@@ -6,14 +6,16 @@ use super::parse::{Expr, ExprKind, Name, Suffix};
 use super::value::Value;
 
 /// A loop over a table assigns to its fields.
-pub(super) const GROWS_IN_PAIRS: &str = "this loop over pairs assigns to keys that may be new: the keys it then visits are not \
-                                         defined, and differ on Redis; collect new keys and add them after the loop";
+pub(super) const GROWS_IN_PAIRS: &str = "this loop over pairs assigns to keys that may be new: the keys it then visits \
+                                         are not defined, and differ on Redis; collect new keys and add them after the \
+                                         loop";
 /// A metamethod or an iterator yields.
-pub(super) const YIELDS: &str = "this function yields, which Redis forbids in metamethods and in the iterator of a for: attempt to \
-                                 yield across metamethod/C-call boundary";
+pub(super) const YIELDS: &str = "this function yields, which Redis forbids in metamethods and in the iterator of a \
+                                 for: attempt to yield across metamethod/C-call boundary";
 /// A key of a table is a table, a function or a coroutine.
-pub(super) const KEY_BY_ADDRESS: &str = "tables, functions and coroutines as keys are visited in an order that depends on their \
-                                         addresses, here and on Redis; use strings or numbers where the order matters";
+pub(super) const KEY_BY_ADDRESS: &str = "tables, functions and coroutines as keys are visited in an order that depends \
+                                         on their addresses, here and on Redis; use strings or numbers where the order \
+                                         matters";
 
 /// Whether Redis calls a metamethod of this name from C, so that it may not yield. `__call` may.
 pub(super) fn is_metamethod(field: &[u8]) -> bool {
@@ -63,7 +65,8 @@ pub(super) fn of_call(name: &[u8], args: &[Value<'_>]) -> Option<String> {
     }
     let is_collector = matches!(
         (name, args.first()),
-        (b"collectgarbage", Some(Value::Literal(what))) if [b"stop".as_slice(), b"restart", b"setpause", b"setstepmul"].contains(&&**what)
+        (b"collectgarbage", Some(Value::Literal(what)))
+            if [b"stop".as_slice(), b"restart", b"setpause", b"setstepmul"].contains(&&**what)
     );
     is_collector.then(|| {
         "a setting of the collector holds for this script alone; on Redis it holds for later ones, too".to_owned()

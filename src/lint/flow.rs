@@ -22,8 +22,8 @@ impl Flow {
     /// Notes a write.
     pub(super) fn write(&mut self) -> Option<Warning> {
         self.writes = true;
-        let message = "this loop has no bound, and the script writes in it or after it: other clients wait, and where a script \
-                       that wrote can't be ended they wait forever; work in batches";
+        let message = "this loop has no bound, and the script writes in it or after it: other clients wait, and where \
+                       a script that wrote can't be ended they wait forever; work in batches";
         let line = self.open_loop.take()?;
         Some(Warning { line, rule: Rule::WriteAfterLoop, message: message.to_owned() })
     }

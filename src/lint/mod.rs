@@ -124,7 +124,8 @@ mod tests {
             ("local function get(key)\nreturn redis.call('get', key)\nend\nreturn get(KEYS[1])", ""),
             ("local function get(key)\nreturn redis.call('get', key)\nend\nreturn get('a')", "2:undeclared-key"),
             (
-                "local get = function(key)\nreturn redis.call('get', key)\nend\nlocal function both(a)\nreturn get(a)\nend\n\
+                "local get = function(key)\nreturn redis.call('get', key)\nend\nlocal function both(a)\nreturn get(a)\n\
+                 end\n\
                  return both(ARGV[1])",
                 "2:argv-as-key",
             ),
@@ -171,7 +172,8 @@ mod tests {
             ("for i = 1, 10 do redis.call('set', KEYS[1], i) end", ""),
             ("for _, v in ipairs(ARGV) do redis.call('set', KEYS[1], v) end", ""),
             (
-                "local all = redis.call('smembers', KEYS[1])\nfor i = 1, #all do\nredis.call('set', KEYS[1], all[i])\nend",
+                "local all = redis.call('smembers', KEYS[1])\nfor i = 1, #all do\nredis.call('set', KEYS[1], all[i])\n\
+                 end",
                 "2:write-after-loop",
             ),
             (
@@ -180,7 +182,8 @@ mod tests {
             ),
             ("for _, v in ipairs(redis.call('lrange', KEYS[1], 0, 9)) do redis.call('set', KEYS[1], v) end", ""),
             (
-                "local function drain()\nwhile redis.call('get', KEYS[1]) do end\nend\ndrain()\nredis.call('del', KEYS[1])",
+                "local function drain()\nwhile redis.call('get', KEYS[1]) do end\nend\ndrain()\n\
+                 redis.call('del', KEYS[1])",
                 "2:write-after-loop",
             ),
             (
@@ -254,15 +257,18 @@ mod tests {
     fn functions_of_libraries_have_their_own_keys() {
         for (text, wanted) in [
             (
-                "#!lua name=a\nredis.register_function('f', function(keys, args)\nreturn redis.call('get', keys[1])\nend)",
+                "#!lua name=a\nredis.register_function('f', function(keys, args)\nreturn redis.call('get', keys[1])\n\
+                 end)",
                 "",
             ),
             (
-                "#!lua name=a\nlocal function f(keys, args)\nreturn redis.call('get', args[1])\nend\nredis.register_function('f', f)",
+                "#!lua name=a\nlocal function f(keys, args)\nreturn redis.call('get', args[1])\nend\n\
+                 redis.register_function('f', f)",
                 "3:argv-as-key",
             ),
             (
-                "#!lua name=a\nredis.register_function{function_name='f', callback=function(keys)\nreturn redis.call('set', keys[1], keys[2])\nend}",
+                "#!lua name=a\nredis.register_function{function_name='f', callback=function(keys)\n\
+                 return redis.call('set', keys[1], keys[2])\nend}",
                 "3:key-as-argument",
             ),
             ("#!lua name=a\nredis.register_function('f', function() return KEYS[1] end)", "2:global"),

@@ -541,7 +541,10 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
     fn register(&mut self, args: &[Expr<'a>]) -> Value<'a> {
         let callback = match args {
             [Expr { kind: ExprKind::Table(fields), .. }] => {
-                let is_callback = |key: &Option<Expr<'a>>| matches!(key, Some(Expr { kind: ExprKind::Text(name), .. }) if **name == *b"callback");
+                let is_callback = |key: &Option<Expr<'a>>| match key {
+                    Some(Expr { kind: ExprKind::Text(name), .. }) => **name == *b"callback",
+                    _ => false,
+                };
                 let callback = fields.iter().find(|(key, _)| is_callback(key));
                 callback.map(|(_, value)| self.value(value))
             }

@@ -23,10 +23,10 @@
 //! input is read and executed in the meantime.
 //!
 //! A client that sends without reading fills its outbox; beyond
-//! [`OUTBOX_PAUSE_BYTES`](crate::session::limits::OUTBOX_PAUSE_BYTES) nothing more is read from it until it has read. When
-//! all outboxes together hold more than
-//! [`OUTBOX_TOTAL_PAUSE_BYTES`](crate::session::limits::OUTBOX_TOTAL_PAUSE_BYTES), the limit for each client is its share
-//! of that total. The session decides both: [`Course`] says whether its connection reads.
+//! [`OUTBOX_PAUSE_BYTES`](crate::session::limits::OUTBOX_PAUSE_BYTES) nothing more is read from it until it has read.
+//! When all outboxes together hold more than
+//! [`OUTBOX_TOTAL_PAUSE_BYTES`](crate::session::limits::OUTBOX_TOTAL_PAUSE_BYTES), the limit for each client is its
+//! share of that total. The session decides both: [`Course`] says whether its connection reads.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -90,8 +90,8 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Sent to a remote peer when no password guards a server that listens on all addresses.
 const PROTECTED_MODE: &[u8] = b"-DENIED Tidegate runs in protected mode: no password is set, so only clients on this \
-machine are served. Set a password (CONFIG SET requirepass, or --requirepass at start), or, where the network itself is \
-trusted, turn the protection off (CONFIG SET protected-mode no, or --protected-mode no).\r\n";
+machine are served. Set a password (CONFIG SET requirepass, or --requirepass at start), or, where the network itself \
+is trusted, turn the protection off (CONFIG SET protected-mode no, or --protected-mode no).\r\n";
 
 impl Listener {
     /// Listens at `place`. `permissions` are those of a unix socket.

@@ -221,7 +221,8 @@ fn time_until(deadline: Instant) -> io::Result<Duration> {
 }
 
 /// Sent while the engine can't be asked.
-const BUSY: &str = "# HELP tidegate_busy Whether a command or script is blocking the server, so no other metric is available.\n\
+const BUSY: &str = "# HELP tidegate_busy Whether a command or script is blocking the server, so no other metric is \
+                    available.\n\
                     # TYPE tidegate_busy gauge\ntidegate_busy 1\n";
 
 /// Reads up to the empty line behind a request's head; `None` if the head is too long. Taking too long is an error.

@@ -18,9 +18,10 @@ use crate::spec::error::Error;
 
 /// The reply to commands that write while their changes could not be saved.
 const NOT_SAVED: Error = Error::text(
-    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify \
-     the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails \
-     (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that \
+     may modify the data set are disabled, because this instance is configured to report errors during writes if RDB \
+     snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB \
+     error.",
 );
 
 /// The journal's state as the limits of unread output see it.

@@ -6,13 +6,17 @@
 //! time limit, because a journal that does not answer can't be given up without losing units. A journal on other
 //! machines must offer none of these calls: see docs/internals/journal.md for what becomes of each caller then.
 //!
-//! | Call | Callers | Why it waits |
-//! |---|---|---|
-//! | [`settle`](Persistence::settle) | a slow script, DEBUG SLEEP and MIGRATE before they hold the thread; the debugger; too many bytes held back | replies that are due must leave first, and MIGRATE's target must get nothing that could be lost here |
-//! | [`drain`](Persistence::drain) | the end of the server, DEBUG RELOAD, the end of a journal | nobody is served any more, or the files are read next |
-//! | [`set_sync_policy`](Persistence::set_sync_policy) | CONFIG SET appendfsync, which was parked until earlier units were durable | no acknowledgement may wait for a sync that the old policy would have made |
-//! | `bound_backlog` | every commit | the disk takes less than clients send: they must wait before memory does |
-//! | [`close`](Persistence::close) | the end of the server | the end is marked as clean |
+//! The calls, with their callers and why each waits:
+//!
+//! - [`settle`](Persistence::settle): a slow script, DEBUG SLEEP and MIGRATE before they hold the thread; the debugger;
+//!   too many bytes held back. Replies that are due must leave first, and MIGRATE's target must get nothing that could
+//!   be lost here.
+//! - [`drain`](Persistence::drain): the end of the server, DEBUG RELOAD, the end of a journal. Nobody is served any
+//!   more, or the files are read next.
+//! - [`set_sync_policy`](Persistence::set_sync_policy): CONFIG SET appendfsync, which was parked until earlier units
+//!   were durable. No acknowledgement may wait for a sync that the old policy would have made.
+//! - `bound_backlog`: every commit. The disk takes less than clients send: they must wait before memory does.
+//! - [`close`](Persistence::close): the end of the server. The end is marked as clean.
 
 use super::Persistence;
 use super::journal::Journal;

@@ -2,11 +2,11 @@
 //!
 //! | Call | Contract |
 //! |---|---|
-//! | [`append`](Journal::append) | takes the next units in order; never waits for the disk unless told to write [in place](Commit::InPlace) |
+//! | [`append`](Journal::append) | takes the next units in order; waits for the disk only [in place](Commit::InPlace) |
 //! | [`safe`](Journal::safe) | the last unit that nothing can take away, as far as `appendfsync` promises; only grows |
 //! | [`state`](Journal::state) | whether units are taken: yes, not for now, or never again |
 //! | [`begin_sync`](Journal::begin_sync) | makes all units durable soon, whatever `appendfsync` says; does not wait |
-//! | [`read_after`](Journal::read_after) | the units after an Lsn, in order and byte for byte, and none that could still be lost |
+//! | [`read_after`](Journal::read_after) | the units after an Lsn, in order, byte for byte; none can still be lost |
 //! | [`cut`](Journal::cut) | gives up the units that a durable snapshot covers |
 //!
 //! The tests in `conformance.rs` judge every kind of journal by this table. Today there are two: the local one,

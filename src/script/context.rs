@@ -124,7 +124,8 @@ impl Ctx {
     /// The error reply of a script that dies.
     pub(super) fn last_words(&self) -> &'static [u8] {
         if self.memory.is_exhausted() {
-            return b"ERR Script used more than script-memory-limit. Let it hold less at a time, or raise the limit by CONFIG SET";
+            return b"ERR Script used more than script-memory-limit. Let it hold less at a time, or raise the limit by \
+                     CONFIG SET";
         }
         if let Some(words) = self.own_last_words {
             return words.as_bytes();
@@ -132,10 +133,12 @@ impl Ctx {
         match self.verdict {
             _ if self.loading.is_some() => b"ERR FUNCTION LOAD timeout",
             Verdict::OutOfTime => {
-                b"ERR Script ran longer than script-time-limit. Split its work into several calls, or raise the limit by CONFIG SET"
+                b"ERR Script ran longer than script-time-limit. Split its work into several calls, or raise the limit \
+                  by CONFIG SET"
             }
             Verdict::OutOfTimeInImport => {
-                b"ERR Script ran longer than 30 s in an import. To let it run, set script-time-limit to more by CONFIG SET"
+                b"ERR Script ran longer than 30 s in an import. To let it run, set script-time-limit to more by CONFIG \
+                  SET"
             }
             Verdict::UndoIsFull => UNDO_IS_FULL.as_bytes(),
             _ => b"ERR Script killed by user with SCRIPT KILL...",

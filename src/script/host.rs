@@ -35,7 +35,8 @@ pub trait Host {
 pub struct CommandId(pub u16);
 
 /// The error of a script that ends by [`Verdict::UndoIsFull`].
-pub const UNDO_IS_FULL: &str = "ERR Script changed more than could be undone within script-memory-limit. Change less at a time, raise the limit by CONFIG SET, or turn script-rollback off";
+pub const UNDO_IS_FULL: &str = "ERR Script changed more than could be undone within script-memory-limit. Change less \
+                                at a time, raise the limit by CONFIG SET, or turn script-rollback off";
 
 /// The engine's decision about a running script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

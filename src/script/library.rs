@@ -78,8 +78,8 @@ pub enum LibraryError {
 }
 
 /// The error for a bad name of a library or function.
-pub(super) const BAD_NAME: &str = "ERR Library names can only contain letters, numbers, or underscores(_) and must be at \
-                                   least one character long";
+pub(super) const BAD_NAME: &str = "ERR Library names can only contain letters, numbers, or underscores(_) and must be \
+                                   at least one character long";
 
 /// Returns the name if it is valid for libraries and functions.
 pub(super) fn check_name(name: &[u8]) -> Option<&str> {

@@ -464,8 +464,10 @@ mod tests {
             "pcall(string.rep, 'x', 1e8) return 1",
             "while true do pcall(string.rep, 'x', 1e8) end",
             "local t = {} while true do pcall(function() while true do t[#t + 1] = {} end end) end",
-            "local t = {} while true do xpcall(function() while true do t[#t + 1] = {} end end, function() return 1 end) end",
-            "xpcall(string.rep, function() return ('x'):rep(1e8) end) xpcall(error, function() return ('x'):rep(1e8) end)",
+            "local t = {} while true do xpcall(function() while true do t[#t + 1] = {} end end, \
+             function() return 1 end) end",
+            "xpcall(string.rep, function() return ('x'):rep(1e8) end) \
+             xpcall(error, function() return ('x'):rep(1e8) end)",
             "coroutine.wrap(function() local t = {} while true do t[#t + 1] = {} end end)()",
             "coroutine.resume(coroutine.create(function() return ('x'):rep(1e8) end)) return 1",
             "local t = {} while true do t[#t + 1] = coroutine.create(function() end) end",
@@ -512,7 +514,8 @@ mod tests {
             "local kept = ('x'):rep(4e6) for i = 1, 300 do local s = ('x'):rep(1e6) .. i end return 1",
             "local a = ('x'):rep(2.5e5) for i = 1, 300 do local s = table.concat({a, i, a}) end return 1",
             "for i = 1, 3e5 do local t = {{}, {}, i} end return 1",
-            "collectgarbage('stop') collectgarbage('setpause', 1e9) for i = 1, 100 do local s = ('x'):rep(1e6) .. i end return 1",
+            "collectgarbage('stop') collectgarbage('setpause', 1e9) \
+             for i = 1, 100 do local s = ('x'):rep(1e6) .. i end return 1",
             "for i = 1, 30 do local t = cjson.decode('[' .. ('[],'):rep(3e4) .. '[]]') end return 1",
             "for i = 1, 300 do coroutine.wrap(function() local s = ('x'):rep(1e6) .. i end)() end return 1",
         ] {

@@ -26,23 +26,30 @@ const SCRIPTS: &[&str] = &[
     "local t = {} for i = 1, 50 do t[i] = {i, tostring(i)} end return #t",
     "local t = {} for i = 1, 50 do t['k' .. i] = i end return t.k50",
     "local t = {} for i = 1, 40 do t = {t} end return t",
-    "local t = {} for i = 1, 30 do t[i] = {('x'):upper(), ('yz'):reverse(), ('Q'):lower(), ('abc'):sub(2)} end return #t",
+    "local t = {} for i = 1, 30 do t[i] = {('x'):upper(), ('yz'):reverse(), ('Q'):lower(), ('abc'):sub(2)} end \
+     return #t",
     "local function f(n) if n == 0 then return 0 end return 1 + f(n - 1) end return f(300)",
     "local function f(...) return select('#', ...) end return f(unpack({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 1, 200))",
     "local s = '' for i = 1, 30 do s = s .. i .. 'abcdefgh' end return s",
-    "local t = {} for i = 1, 30 do t[#t + 1] = ('%d %s %q %5.2f'):format(i, 'x', 'y\\n', i / 3) end return table.concat(t, ',')",
+    "local t = {} for i = 1, 30 do t[#t + 1] = ('%d %s %q %5.2f'):format(i, 'x', 'y\\n', i / 3) end \
+     return table.concat(t, ',')",
     "return (('x'):rep(3000):gsub('x', 'yz'))",
     "return (('abc def'):gsub('%w+', function(w) return w:upper() .. #w end))",
     "return (('abc def'):gsub('%w+', {abc = 'x', def = {}}))",
     "local t = {} for k, v in ('a=1, b=2, c=3'):gmatch('(%w+)=(%w+)') do t[#t + 1] = k .. v end return t",
     "return {('key = value'):find('(%w+)%s*=%s*(%w+)')}",
     "local t = {} for i = 1, 60 do t[i] = (i * 7919) % 61 end table.sort(t) return t",
-    "local t = {'b', 'a', 'c'} table.sort(t, function(a, b) return tostring(a) .. 'x' < tostring(b) .. 'x' end) return t",
+    "local t = {'b', 'a', 'c'} \
+     table.sort(t, function(a, b) return tostring(a) .. 'x' < tostring(b) .. 'x' end) return t",
     "return pcall(table.sort, {3, 2, 1}, function() error('no order') end)",
-    "local c = coroutine.wrap(function(a) for i = 1, 10 do a = coroutine.yield(a .. i) end return a end) local s = 'x' for i = 1, 10 do s = c(s) end return s",
-    "local t = {} for i = 1, 20 do t[i] = coroutine.create(function(x) return {x, i} end) end for i = 1, 20 do coroutine.resume(t[i], i) end return #t",
-    "local c = coroutine.create(function() error({err = 'E in a coroutine'}) end) return {coroutine.resume(c), coroutine.status(c)}",
-    "local c = coroutine.wrap(function() local c = coroutine.wrap(function() return ('x'):rep(100) .. tostring({}) end) return c() end) return #c()",
+    "local c = coroutine.wrap(function(a) for i = 1, 10 do a = coroutine.yield(a .. i) end return a end) \
+     local s = 'x' for i = 1, 10 do s = c(s) end return s",
+    "local t = {} for i = 1, 20 do t[i] = coroutine.create(function(x) return {x, i} end) end \
+     for i = 1, 20 do coroutine.resume(t[i], i) end return #t",
+    "local c = coroutine.create(function() error({err = 'E in a coroutine'}) end) \
+     return {coroutine.resume(c), coroutine.status(c)}",
+    "local c = coroutine.wrap(function() \
+     local c = coroutine.wrap(function() return ('x'):rep(100) .. tostring({}) end) return c() end) return #c()",
     "return cjson.encode({1, 'two', {three = 3, four = {4, 4.5, true, cjson.null}}, ('x'):rep(200)})",
     "return cjson.decode('[1,\"two\",{\"three\":3,\"four\":[4,4.5,true,null]},\"\\\\u00e9\\\\n\"]')[3].four[2]",
     "local t = {} for i = 1, 40 do t[i] = {id = i, name = 'n' .. i} end return #cjson.decode(cjson.encode(t))",
@@ -68,8 +75,13 @@ const SCRIPTS: &[&str] = &[
     "return {xpcall(function() error('x' .. 1) end, function(e) return 'handled ' .. e .. tostring({}) end)}",
     "return {xpcall(function() error('x') end, function(e) error('in the handler') end)}",
     "return {pcall(pcall, error, 'x')}",
-    "local t = setmetatable({}, {__index = function(t, k) return k .. k end, __newindex = function(t, k, v) rawset(t, k .. '!', v) end}) t.a = t.b return t['a!']",
-    "local mt = {__add = function(a, b) return 'sum' .. 1 end, __concat = function(a, b) return 'con' .. 2 end, __eq = function() return true end, __lt = function() return true end, __call = function(self, x) return x .. 'called' end, __len = function() return 7 end, __unm = function() return {} end} local a = setmetatable({}, mt) return {a + 1, a .. 'x', a('y'), tostring(a < a)}",
+    "local t = setmetatable({}, {__index = function(t, k) return k .. k end, \
+     __newindex = function(t, k, v) rawset(t, k .. '!', v) end}) t.a = t.b return t['a!']",
+    "local mt = {__add = function(a, b) return 'sum' .. 1 end, __concat = function(a, b) return 'con' .. 2 end, \
+     __eq = function() return true end, __lt = function() return true end, \
+     __call = function(self, x) return x .. 'called' end, __len = function() return 7 end, \
+     __unm = function() return {} end} \
+     local a = setmetatable({}, mt) return {a + 1, a .. 'x', a('y'), tostring(a < a)}",
     "local t = {} for i = 1, 20 do t[i] = function() return i .. 'th' end end return t[7]()",
     "return assert(loadstring('local a = ... return a .. 1, {a}'))('x')",
     "return {loadstring('not lua at all')}",
@@ -87,9 +99,11 @@ const SCRIPTS: &[&str] = &[
     "redis.setresp(3) return {redis.call('hgetall', 'x'), redis.sha1hex('x' .. 1)}",
     "redis.log(redis.LOG_WARNING, 'a' .. 1) return {KEYS[1], ARGV[1], #KEYS, #ARGV}",
     "KEYS[3] = 'x' .. 1 ARGV[9] = {} return {KEYS, #ARGV}",
-    "local t = {} for _, k in ipairs(KEYS) do t[#t + 1] = k .. ':' end for k, v in pairs(ARGV) do t[#t + 1] = k .. v end return t",
+    "local t = {} for _, k in ipairs(KEYS) do t[#t + 1] = k .. ':' end \
+     for k, v in pairs(ARGV) do t[#t + 1] = k .. v end return t",
     "math.randomseed(7) return {math.random(100), math.random(5, 10), tostring(math.random())}",
-    "table.foreach({a = 1, b = 2}, function(k, v) return nil end) return table.foreachi({1, 2}, function(i, v) if v == 2 then return 'two' .. v end end)",
+    "table.foreach({a = 1, b = 2}, function(k, v) return nil end) \
+     return table.foreachi({1, 2}, function(i, v) if v == 2 then return 'two' .. v end end)",
     "local t = {1, 2, 3} table.insert(t, 4) table.insert(t, 1, 0) table.remove(t, 2) return table.concat(t, '-')",
     "return string.char(104, 105, 33) .. string.byte('x') .. #string.dump(function() return 1 end)",
     "return tostring(nil) .. tostring(true) .. tostring(1.5) .. type(tostring(print))",
@@ -161,7 +175,9 @@ fn bundled_scripts_and_libraries_end_at_each_request_for_memory() {
     }
     for library in [
         "redis.register_function('f', function(keys, args) return {keys, args} end)",
-        "local shared = {} for i = 1, 30 do shared[i] = {i} end redis.register_function{function_name = 'f', callback = function() return shared end, flags = {'no-writes'}, description = 'x'}",
+        "local shared = {} for i = 1, 30 do shared[i] = {i} end \
+         redis.register_function{function_name = 'f', \
+         callback = function() return shared end, flags = {'no-writes'}, description = 'x'}",
         "redis.register_function('f', 1)",
         "error('not today')",
         "local t = {} t.x()",
@@ -202,7 +218,8 @@ fn refusals_leave_every_program_its_place() {
 #[test]
 fn the_debugger_ends_at_each_request_for_memory() {
     let mut vm = vm();
-    let script = "local t = {1, 'x', {y = KEYS[1]}}\nlocal s = 'a' .. #t\nredis.call('set', 'k', s)\nreturn redis.call('get', 'k')";
+    let script = "local t = {1, 'x', {y = KEYS[1]}}\nlocal s = 'a' .. #t\nredis.call('set', 'k', s)\n\
+                  return redis.call('get', 'k')";
     let says = "b 4\np\np t\ne t[4] = {s}\ne error('x')\nr echo hello\nt\nl\nw\ns\nm 100\nc";
     for says in [says, "s\ns\ns\ns", "e ('x'):rep(100)\ne return t.x.y\nc", "c"] {
         at_every_request(&mut vm, says, &BOTH_KINDS, |vm| debugger::session_on(vm, script, says));

@@ -368,7 +368,10 @@ library! {
         if stack.boolean(1) {
             return stack.top();
         }
-        let message = if matches!(stack.kind(2), Kind::None | Kind::Nil) { b"assertion failed!" } else { stack.check_bytes(2) };
+        let message = match stack.kind(2) {
+            Kind::None | Kind::Nil => b"assertion failed!",
+            _ => stack.check_bytes(2),
+        };
         // A NUL byte ends the message, as in C.
         stack.raise(until_nul(message))
     }

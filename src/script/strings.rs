@@ -157,7 +157,10 @@ library! {
     fn byte(stack: Stack) -> c_int {
         let text = stack.check_bytes(1);
         let from = position(stack, 2, Some(1), text.len());
-        let to = if matches!(stack.kind(3), Kind::None | Kind::Nil) { from } else { position(stack, 3, None, text.len()) };
+        let to = match stack.kind(3) {
+            Kind::None | Kind::Nil => from,
+            _ => position(stack, 3, None, text.len()),
+        };
         let (from, to) = ((from - 1).max(0) as usize, to.min(text.len() as i64) as usize);
         let part = text.get(from..to).unwrap_or_default();
         if part.len() > c_int::MAX as usize || !stack.reserve(part.len() as c_int) {
@@ -535,7 +538,8 @@ mod tests {
         let mut vm = vm();
         let mut run = |format: &str, argument: &str| {
             let script = format!(
-                "local ok, text = pcall(string.format, '{format}', {argument}) return {{ok and 1 or 0, (text:gsub('~', ''))}}"
+                "local ok, text = pcall(string.format, '{format}', {argument}) \
+                 return {{ok and 1 or 0, (text:gsub('~', ''))}}"
             );
             eval(&mut vm, &mut Toy::default(), Form::Resp2, &script)
         };

@@ -237,8 +237,8 @@ fn nothing_leaves_the_sandbox() {
 fn globals_are_those_of_redis() {
     let list = "local t = {} for k in pairs(_G) do t[#t + 1] = k end table.sort(t) return table.concat(t, ' ')";
     let got = eval(&mut vm(), &mut Toy::default(), Form::Resp2, list);
-    let want = "ARGV KEYS _G _VERSION assert bit cjson cmsgpack collectgarbage coroutine error gcinfo getmetatable ipairs \
-                load loadstring math next os pairs pcall rawequal rawget rawset redis select server \
+    let want = "ARGV KEYS _G _VERSION assert bit cjson cmsgpack collectgarbage coroutine error gcinfo getmetatable \
+                ipairs load loadstring math next os pairs pcall rawequal rawget rawset redis select server \
                 setmetatable string struct table tonumber tostring type unpack xpcall";
     assert_eq!(got, format!("${}\\r\\n{want}\\r\\n", want.len()));
 }
@@ -268,7 +268,8 @@ fn a_killed_script_ends_whatever_errors_it_catches() {
         "local function f() pcall(f) pcall(f) end while true do f() end",
         "local t = {1} for i = 1, 60 do t = {t, t} end return cjson.encode(t)",
         "local t = {{}} for i = 1, 60 do t = {t, t} end return t",
-        "local t = {{}} for i = 1, 14 do local s = {} for j = 1, 1000 do s[j] = t end t = s end return cmsgpack.pack(t)",
+        "local t = {{}} for i = 1, 14 do local s = {} for j = 1, 1000 do s[j] = t end t = s end \
+         return cmsgpack.pack(t)",
         "table.insert({}, -2147483647, 1)",
         "local t = {} for i = 1, 2e5 do t[i] = i * 7919 % 200003 end while true do table.sort(t) end",
         "local s = '[' .. ('0,'):rep(2e6) .. '0]' while true do cjson.decode(s) end",
@@ -408,7 +409,8 @@ fn deep_recursion_is_an_error() {
         "local function f() local co = coroutine.create(f) return 1 + coroutine.resume(co) end f() error('ok')",
         "local function f() table.sort({1, 2, 3}, f) end f()",
         "local function f() return load(f) end f() error('ok')",
-        "local t = setmetatable({}, {}) getmetatable(t).__tostring = function() return tostring(t) end return tostring(t)",
+        "local t = setmetatable({}, {}) \
+         getmetatable(t).__tostring = function() return tostring(t) end return tostring(t)",
         "local t = setmetatable({}, {}) getmetatable(t).__index = function(_, k) return t[k] .. 'x' end return t.x",
         "local t = setmetatable({}, {}) getmetatable(t).__concat = function() return t .. t end return t .. t",
         "local t = setmetatable({}, {}) getmetatable(t).__lt = function() return t < t end return t < t",
@@ -511,7 +513,8 @@ fn equal_objects_are_encoded_equally_whatever_ran_before() {
           for i = 1, fields do names[i] = '\"name' .. i * 7919 .. '\":' .. i end \
           for i = 1, 40 - fields do others[i] = '\"other' .. i .. '\":' .. i end \
           local one, other = '{' .. table.concat(names, ',') .. '}', '{' .. table.concat(others, ',') .. '}' \
-          local all = cjson.decode('[' .. table.concat({one, one, other, one, '{}', one, '[' .. one .. ']'}, ',') .. ']') \
+          local all = cjson.decode('[' .. \
+            table.concat({one, one, other, one, '{}', one, '[' .. one .. ']'}, ',') .. ']') \
           for _, same in ipairs({all[2], all[4], all[6], all[7][1]}) do \
             if cjson.encode(same) ~= cjson.encode(all[1]) then return fields end \
           end \
@@ -625,8 +628,10 @@ fn functions_get_keys_and_arguments_and_keep_their_librarys_locals() {
     let code = "
         local count = 0
         redis.register_function('f', function(keys, args) count = count + 1 return {keys[1], args[1], count} end)
-        redis.register_function{function_name='g', description='d', flags={'no-writes'}, callback=function() return KEYS end}
-        redis.register_function('h', function() return {count, type(redis.call), type(redis.register_function), type(math)} end)
+        redis.register_function{function_name='g', description='d', flags={'no-writes'}, \
+          callback=function() return KEYS end}
+        redis.register_function('h', function() \
+          return {count, type(redis.call), type(redis.register_function), type(math)} end)
         redis.register_function('i', function() count = nil x = 1 end)";
     let functions = load(&mut vm, &mut toy, code).unwrap();
     assert_eq!(functions.iter().map(|function| &*function.name).collect::<String>(), "fghi");
@@ -699,9 +704,11 @@ fn server_is_another_name_for_redis() {
 #[test]
 fn settings_changed_by_a_script_are_restored() {
     let (mut vm, mut toy) = (vm(), Toy::default());
-    let script = "cjson.encode_max_depth(1) cjson.decode_invalid_numbers('off') cjson.new().decode_max_depth(1) return cjson.encode_max_depth()";
+    let script = "cjson.encode_max_depth(1) cjson.decode_invalid_numbers('off') \
+                  cjson.new().decode_max_depth(1) return cjson.encode_max_depth()";
     assert_eq!(eval(&mut vm, &mut toy, Form::Resp2, script), ":1\\r\\n");
-    let script = "return {cjson.encode_max_depth(), cjson.decode_max_depth(), cjson.encode({{1}}), cjson.decode('[inf]')[1] > 1}";
+    let script = "return {cjson.encode_max_depth(), cjson.decode_max_depth(), cjson.encode({{1}}), \
+                  cjson.decode('[inf]')[1] > 1}";
     let kept = ":1000\\r\\n:1000\\r\\n$5\\r\\n[[1]]\\r\\n:1\\r\\n";
     assert_eq!(eval(&mut vm, &mut toy, Form::Resp2, script), format!("*4\\r\\n{kept}"));
     let mut draw = |seed: &str| eval(&mut vm, &mut toy, Form::Resp2, &format!("{seed} return math.random(1e9)"));

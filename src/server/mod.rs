@@ -74,7 +74,8 @@ pub enum StartError {
     },
     /// Redis' data found here can't be imported.
     #[error(
-        "{0}\nThis folder holds the data of Redis, and none of Tidegate's yet. To start without it, choose another --dir"
+        "{0}\nThis folder holds the data of Redis, and none of Tidegate's yet. To start without it, choose another \
+         --dir"
     )]
     Import(#[from] ImportError),
     /// The system refused another request.
@@ -99,7 +100,8 @@ fn advice_on_data(error: &RecoveryError) -> &'static str {
     let RecoveryError::Log(LogError::Io { source, .. }) = error else { return "" };
     match source.kind() {
         io::ErrorKind::ReadOnlyFilesystem => {
-            ". A server needs to write there: mount it for writing, or copy the folder to another disk and start there, with --dir"
+            ". A server needs to write there: mount it for writing, or copy the folder to another disk and start \
+             there, with --dir"
         }
         io::ErrorKind::PermissionDenied => {
             ". The user of the server must be able to read and write the data folder and all in it: use chown -R"
@@ -329,8 +331,8 @@ impl Start {
                     engine.server.persistence.saving.lives_at(path);
                     engine.server.set_loading(None);
                     return Ok(format!(
-                        "data: in memory only, {report}; durable: snapshots only; until the first one a restart imports \
-                         {names} again"
+                        "data: in memory only, {report}; durable: snapshots only; until the first one a restart \
+                         imports {names} again"
                     ));
                 }
                 tracing::info!(

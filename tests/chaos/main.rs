@@ -160,8 +160,8 @@ fn join(world: &World, thread: std::thread::ScopedJoinHandle<'_, ()>, who: &str)
 fn summary(world: &World) -> String {
     let stats = &world.stats;
     format!(
-        "{} commands, {} scripts, {} clients vanished, {} kills; keepers: {} answers, {} refusals; {} pings, the longest \
-         wait {} ms ({} ms on the processor); largest RSS {} MB; {}",
+        "{} commands, {} scripts, {} clients vanished, {} kills; keepers: {} answers, {} refusals; {} pings, the \
+         longest wait {} ms ({} ms on the processor); largest RSS {} MB; {}",
         stats.commands.get(),
         stats.scripts.get(),
         stats.vanished.get(),

@@ -13,8 +13,8 @@ cargo test --test chaos -- [OPTION VALUE]...
   --keepers N        well-behaved clients of each kind that check invariants (2); 0 for none
   --server PATH      the server (the one that cargo built)
   --server-args ARGS more flags for it, in one argument, split at blanks
-  --hang-ms N        how long the server may use the processor without answering: some calls of FUNCTION LOAD in a row, each of
-                     which may take half a second (2000; a debug build 10000)
+  --hang-ms N        how long the server may use the processor without answering: some calls of FUNCTION LOAD in a row,
+                     each of which may take half a second (2000; a debug build 10000)
   --at-hang COMMAND  what the shell runs when the server hangs, the server's number in $PID: 'gdb -p $PID -batch -ex bt'
   --rss-limit-mb N   resident memory that is a failure (2500)
   --without A,B      leaves out commands, Lua functions, parameters by name, and these: `large-values` (scripts that ask

@@ -107,7 +107,8 @@ pub(crate) fn small(dice: &mut Dice) -> String {
         "#!lua flags=allow-oom,nosuch\nreturn 1",
         "",
         "for i = 1, 1000 do redis.call('RPUSH', KEYS[1], i) end error('undone')",
-        "redis.call('DEL', KEYS[1]) redis.call('SELECT', 2) redis.call('SET', 'chaos:string:0', 1) return redis.pcall('NO')",
+        "redis.call('DEL', KEYS[1]) redis.call('SELECT', 2) redis.call('SET', 'chaos:string:0', 1) \
+         return redis.pcall('NO')",
     ];
     (*dice.pick(&texts)).to_owned()
 }
@@ -195,7 +196,8 @@ impl Scripts {
             27 => write!(text, "pcall(function() error(error) end) pcall(pcall, error, {value})"),
             28 => write!(
                 text,
-                "local t = setmetatable({{}}, {{__index = function(t, k) return t[k .. 'x'] end}}) pcall(function() return t.a end)"
+                "local t = setmetatable({{}}, {{__index = function(t, k) return t[k .. 'x'] end}}) \
+                 pcall(function() return t.a end)"
             ),
             29 => write!(
                 text,
@@ -215,7 +217,8 @@ impl Scripts {
             ),
             34 => write!(
                 text,
-                "local d = redis.pcall('DUMP', '{}') if type(d) == 'string' then redis.pcall('RESTORE', 'chaos:string:1', 0, d, 'REPLACE') end",
+                "local d = redis.pcall('DUMP', '{}') \
+                 if type(d) == 'string' then redis.pcall('RESTORE', 'chaos:string:1', 0, d, 'REPLACE') end",
                 super::calls::key("", dice)
             ),
             35 => write!(text, "loop.co = coroutine and coroutine.wrap(function() {call} end)"),
@@ -223,7 +226,8 @@ impl Scripts {
             37 if !self.large.is_empty() => write!(text, "{}", dice.pick(&self.large)),
             38 => write!(
                 text,
-                "local s = {{}} for i = 1, 5000 do s[i] = i .. 'x' end pcall(function() loop.s = table.concat(s, {value}) end)"
+                "local s = {{}} for i = 1, 5000 do s[i] = i .. 'x' end \
+                 pcall(function() loop.s = table.concat(s, {value}) end)"
             ),
             _ => write!(text, "if {value} then loop[{}] = {value} end", dice.below(9)),
         };

@@ -394,10 +394,10 @@ fn an_acl_file_is_loaded_completely_or_not_at_all() {
     assert_eq!(
         words(&mut raw, "ACL LOAD"),
         Value::error(&format!(
-            "ERR {path}:2: Error in applying operation '+nosuch': Unknown command or category name in ACL. {path}:2: The password \
-             hash must be exactly 64 characters and contain only lowercase hexadecimal characters. {path}:3 should start with user \
-             keyword followed by the username. WARNING: Duplicate user 'ann' found on line 4. WARNING: ACL errors detected, no \
-             change to the previously active ACL rules was performed"
+            "ERR {path}:2: Error in applying operation '+nosuch': Unknown command or category name in ACL. {path}:2: \
+             The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters. \
+             {path}:3 should start with user keyword followed by the username. WARNING: Duplicate user 'ann' found on \
+             line 4. WARNING: ACL errors detected, no change to the previously active ACL rules was performed"
         ))
     );
     assert_eq!(words(&mut ann, "ACL WHOAMI"), Value::bulk("ann"));

@@ -341,7 +341,8 @@ fn conflicting_options_are_refused(program: Program) {
         ),
         (
             "CLIENT CACHING YES",
-            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled",
+            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode \
+             enabled",
         ),
     ] {
         refused(&mut client, line, text);
@@ -415,7 +416,8 @@ fn a_woken_client_gets_its_reply_before_the_invalidation(program: Program) {
 fn reads_by_scripts_are_tracked() {
     let server = Server::start(Program::Tidegate, &[]);
     let (mut client, mut writer) = (tracking(&server, &[]), server.raw());
-    let script = "redis.call('set', 'a', 1) redis.call('get', 'a') redis.call('get', 'b') redis.call('set', 'b', 1) redis.call('get', 'c')";
+    let script = "redis.call('set', 'a', 1) redis.call('get', 'a') redis.call('get', 'b') \
+                  redis.call('set', 'b', 1) redis.call('get', 'c')";
     client.command(&["EVAL", script, "2", "x", "y"]);
     assert_eq!(told(&mut client), [invalidate(&["b"])]);
     client.command(&["EVAL_RO", "return redis.call('get', 'd')", "1", "z"]);

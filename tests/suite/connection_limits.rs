@@ -118,7 +118,8 @@ fn come_and_go(server: &Server) {
         b"SUBSCRIBE channel\r\nPSUBSCRIBE p*\r\n",
         b"BLPOP list 0\r\nPING\r\n",
         b"CLIENT REPLY OFF\r\nPING\r\n",
-        b"GET big\r\nGET big\r\nGET big\r\nGET big\r\nGET big\r\nGET big\r\nGET big\r\nGET big\r\nGET big\r\nGET big\r\n",
+        b"GET big\r\nGET big\r\nGET big\r\nGET big\r\nGET big\r\nGET big\r\nGET big\r\nGET big\r\nGET big\r\n\
+          GET big\r\n",
     ];
     for words in last_words.repeat(10) {
         let mut raw = server.raw();
@@ -217,8 +218,8 @@ fn maxclients_cannot_exceed_the_systems_limit() {
     let value = |raw: &mut Raw| raw.command(&["CONFIG", "GET", "maxclients"]);
     let is = |count| Value::Array(vec![Value::bulk("maxclients"), Value::bulk(count)]);
     limit_files(&server, 140, 300);
-    let refused = "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating system is not able to \
-                   handle the specified number of clients, try with 268";
+    let refused = "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating system is not \
+                   able to handle the specified number of clients, try with 268";
     assert_eq!(set(&mut raw, "5000"), Value::error(refused));
     assert_eq!(raw.command(&["CONFIG", "SET", "hz", "20", "maxclients", "5000"]), Value::error(refused));
     assert_eq!(value(&mut raw), is("100"), "nothing has changed");

@@ -213,10 +213,12 @@ fn scripts_and_transactions_do_not_wait() {
     assert_eq!(call(&mut bench, 1, "EXEC"), refused);
     assert_eq!(call(&mut bench, 1, "LOCK.ACQUIRE l b PX 1000 BLOCK 0"), "");
     // A release followed by an acquisition in one unit queues behind the waiters.
-    let swap = "EVAL \"redis.call('lock.release', KEYS[1], 'a') return redis.call('lock.acquire', KEYS[1], 'c', 'px', 1000)\" 1 l";
+    let swap = "EVAL \"redis.call('lock.release', KEYS[1], 'a') \
+                return redis.call('lock.acquire', KEYS[1], 'c', 'px', 1000)\" 1 l";
     assert_eq!(call(&mut bench, 2, swap), "0 reason queue waiting 1 retry-after-ms -1");
     assert!(heard(&mut bench, 1).starts_with("1 token"));
-    let fails = "EVAL \"redis.call('lock.release', KEYS[1], 'b') redis.call('gate.acquire', 'g', 'h', 'limit', 1, 'px', 9) error('no')\" 2 l g";
+    let fails = "EVAL \"redis.call('lock.release', KEYS[1], 'b') \
+                 redis.call('gate.acquire', 'g', 'h', 'limit', 1, 'px', 9) error('no')\" 2 l g";
     assert!(call(&mut bench, 2, fails).starts_with('-'));
     assert!(call(&mut bench, 0, "LOCK.INFO l").contains("owner b") && call(&mut bench, 0, "EXISTS g") == "0");
 }

@@ -52,7 +52,8 @@ const BYTECODE: &[Attempt] = &[
     (
         "dumped, changed, loaded",
         "CVE-2015-4335",
-        r"local s = string.dump(function() local a = {} return a end):gsub('.', '%0', 1) return assert(loadstring(s))()",
+        "local s = string.dump(function() local a = {} return a end):gsub('.', '%0', 1) \
+         return assert(loadstring(s))()",
         Fails("unexpected symbol"),
     ),
     (
@@ -274,16 +275,59 @@ const BASIC_TYPES: &[Attempt] = &[
 ];
 
 const PARSER: &[Attempt] = &[
-    ("collection while a chunk is compiled", "CVE-2025-49844", "local n = 0 for i = 1, 50 do
-        load(function() n = n + 1 collectgarbage() return n % 5 > 0 and ' local x' .. n .. ' = {}' or nil end, ('n'):rep(3000) .. i)
-        end return 'alive'", Gets("alive")),
-    ("the name of a chunk, collected", "CVE-2025-49844", "for i = 1, 200 do loadstring('return (', ('n'):rep(1000) .. i) collectgarbage('step') end return 'alive'", Gets("alive")),
-    ("long brackets", "CVE-2025-46819", "local f, e = loadstring('return [' .. ('='):rep(500000) .. '[x') return type(e)", Gets("string")),
-    ("long brackets, never opened", "CVE-2025-46819", "local f, e = loadstring('return [' .. ('='):rep(500000)) return type(e)", Gets("string")),
-    ("a long comment", "CVE-2025-46819", "local f, e = loadstring('--[' .. ('='):rep(500000) .. '[') return type(e)", Gets("string")),
-    ("a crafted chunk", "CVE-2022-24736", "return assert(loadstring(('local function f() '):rep(300) .. ('end '):rep(300)))()", Fails("")),
-    ("a chunk of brackets", "CVE-2022-24736", "return assert(loadstring('return ' .. ('('):rep(100000) .. (')'):rep(100000)))()", Fails("")),
-    ("too many locals", "CVE-2022-24736", "local t = {} for i = 1, 300 do t[i] = 'local a' .. i .. ' = 1' end return assert(loadstring(table.concat(t, ' ')))()", Fails("more than 200 local variables")),
+    (
+        "collection while a chunk is compiled",
+        "CVE-2025-49844",
+        "local n = 0 for i = 1, 50 do
+        load(function() n = n + 1 collectgarbage() return n % 5 > 0 and ' local x' .. n .. ' = {}' or nil end, \
+        ('n'):rep(3000) .. i)
+        end return 'alive'",
+        Gets("alive"),
+    ),
+    (
+        "the name of a chunk, collected",
+        "CVE-2025-49844",
+        "for i = 1, 200 do loadstring('return (', ('n'):rep(1000) .. i) \
+         collectgarbage('step') end return 'alive'",
+        Gets("alive"),
+    ),
+    (
+        "long brackets",
+        "CVE-2025-46819",
+        "local f, e = loadstring('return [' .. ('='):rep(500000) .. '[x') return type(e)",
+        Gets("string"),
+    ),
+    (
+        "long brackets, never opened",
+        "CVE-2025-46819",
+        "local f, e = loadstring('return [' .. ('='):rep(500000)) return type(e)",
+        Gets("string"),
+    ),
+    (
+        "a long comment",
+        "CVE-2025-46819",
+        "local f, e = loadstring('--[' .. ('='):rep(500000) .. '[') return type(e)",
+        Gets("string"),
+    ),
+    (
+        "a crafted chunk",
+        "CVE-2022-24736",
+        "return assert(loadstring(('local function f() '):rep(300) .. ('end '):rep(300)))()",
+        Fails(""),
+    ),
+    (
+        "a chunk of brackets",
+        "CVE-2022-24736",
+        "return assert(loadstring('return ' .. ('('):rep(100000) .. (')'):rep(100000)))()",
+        Fails(""),
+    ),
+    (
+        "too many locals",
+        "CVE-2022-24736",
+        "local t = {} for i = 1, 300 do t[i] = 'local a' .. i .. ' = 1' end \
+         return assert(loadstring(table.concat(t, ' ')))()",
+        Fails("more than 200 local variables"),
+    ),
     ("a chunk without end", "load", "return load(function() return ' ' end)", Fails("")),
     ("goto is a name", "goto", "local goto = 'there' return goto", Gets("there")),
     ("goto into a block", "goto", "goto inside do ::inside:: end", Fails("ERR Error compiling script")),
@@ -375,41 +419,104 @@ const RANGES: &[Attempt] = &[
 const EXHAUSTION: &[Attempt] = &[
     ("a loop", "hangs", "while true do end", Fails(OUT_OF_TIME)),
     ("a loop of pcall", "hangs", "while true do pcall(function() while true do end end) end", Fails(OUT_OF_TIME)),
-    ("a handler that catches the end", "hangs", "xpcall(function() while true do end end, function() while true do end end)", Fails(OUT_OF_TIME)),
+    (
+        "a handler that catches the end",
+        "hangs",
+        "xpcall(function() while true do end end, function() while true do end end)",
+        Fails(OUT_OF_TIME),
+    ),
     ("handlers in handlers", "hangs", "local function f() while true do xpcall(error, f) end end f()", Fails("")),
-    ("coroutines that catch the end", "hangs", "while true do local w = coroutine.wrap(function() while true do pcall(function() while true do end end) end end)
-        pcall(w) end", Fails(OUT_OF_TIME)),
-    ("coroutines that yield to one another", "hangs", "local function f() while true do coroutine.yield() end end
-        local a = coroutine.wrap(f) while true do a() end", Fails(OUT_OF_TIME)),
-    ("an endless __index", "hangs", "return setmetatable({}, {__index = function(t, k) while true do end end}).x", Fails(OUT_OF_TIME)),
+    (
+        "coroutines that catch the end",
+        "hangs",
+        "while true do \
+        local w = coroutine.wrap(function() while true do pcall(function() while true do end end) end end)
+        pcall(w) end",
+        Fails(OUT_OF_TIME),
+    ),
+    (
+        "coroutines that yield to one another",
+        "hangs",
+        "local function f() while true do coroutine.yield() end end
+        local a = coroutine.wrap(f) while true do a() end",
+        Fails(OUT_OF_TIME),
+    ),
+    (
+        "an endless __index",
+        "hangs",
+        "return setmetatable({}, {__index = function(t, k) while true do end end}).x",
+        Fails(OUT_OF_TIME),
+    ),
     ("an endless comparison", "hangs", "table.sort({1, 2, 3}, function() while true do end end)", Fails(OUT_OF_TIME)),
     ("an endless replacement", "hangs", "('x'):gsub('x', function() while true do end end)", Fails(OUT_OF_TIME)),
     ("a pattern without end", "hangs", "return ('a'):rep(100000):find('.-.-.-.-b')", Fails(OUT_OF_TIME)),
     ("a pattern of captures", "hangs", "return ('a'):rep(50):match(('(a*)'):rep(30) .. 'b')", Fails(OUT_OF_TIME)),
-    ("a pattern without end, plainly caught", "hangs", "while true do pcall(string.gsub, ('a'):rep(100000), '.-.-.-b', '') end", Fails(OUT_OF_TIME)),
- ("a write, then a loop", "hangs", "redis.call('set', 'x', 1) while true do end", Fails(OUT_OF_TIME)),
+    (
+        "a pattern without end, plainly caught",
+        "hangs",
+        "while true do pcall(string.gsub, ('a'):rep(100000), '.-.-.-b', '') end",
+        Fails(OUT_OF_TIME),
+    ),
+    ("a write, then a loop", "hangs", "redis.call('set', 'x', 1) while true do end", Fails(OUT_OF_TIME)),
     ("a write, then too much", "memory", "redis.call('set', 'x', 1) return ('x'):rep(1e8)", Fails(OUT_OF_MEMORY)),
     ("calls of commands", "hangs", "while true do redis.pcall('ping') end", Fails(OUT_OF_TIME)),
     ("a reply without end", "hangs", "local t = {{}} for i = 1, 60 do t = {t, t} end return t", Fails("")),
     ("JSON without end", "hangs", "local t = {{}} for i = 1, 60 do t = {t, t} end return cjson.encode(t)", Fails("")),
     ("recursion", "the stack", "local function f() return 1 + f() end return f()", Fails("stack overflow")),
     ("recursion by pcall", "the stack", "local function f() return pcall(f) end return tostring(f())", Vanishes),
-    ("recursion by gsub", "the stack", "local function f() return (('x'):gsub('x', f)) end return f()", Fails("C stack overflow")),
+    (
+        "recursion by gsub",
+        "the stack",
+        "local function f() return (('x'):gsub('x', f)) end return f()",
+        Fails("C stack overflow"),
+    ),
     ("recursion by sort", "the stack", "local function f() table.sort({1, 2}, f) end f()", Fails("stack overflow")),
     ("recursion by coroutines", "the stack", "local function f() coroutine.wrap(f)() end f()", Fails("")),
     ("recursion by load", "the stack", "local function f() assert(load(f)) end f()", Fails("C stack overflow")),
-    ("recursion by metamethods", "the stack", "local t = setmetatable({}, {}) getmetatable(t).__index = function(_, k) return t[k] end return t.x", Fails("")),
-    ("a pattern of choices", "the stack", "return ('a'):rep(300000):find(('a?'):rep(300000) .. 'b')", Fails("pattern too complex")),
+    (
+        "recursion by metamethods",
+        "the stack",
+        "local t = setmetatable({}, {}) getmetatable(t).__index = function(_, k) return t[k] end \
+         return t.x",
+        Fails(""),
+    ),
+    (
+        "a pattern of choices",
+        "the stack",
+        "return ('a'):rep(300000):find(('a?'):rep(300000) .. 'b')",
+        Fails("pattern too complex"),
+    ),
     ("string.rep", "memory", "return ('x'):rep(2 ^ 31 - 1)", Fails("resulting string too large")),
     ("string.rep, caught", "memory", "while true do pcall(string.rep, 'x', 1e8) end", Fails(OUT_OF_MEMORY)),
     ("doubling", "memory", "local s = 'x' while true do s = s .. s end", Fails(OUT_OF_MEMORY)),
     ("tables", "memory", "local t = {} while true do t[#t + 1] = {} end", Fails(OUT_OF_MEMORY)),
-    ("tables, caught", "memory", "local t = {} while true do pcall(function() while true do t[#t + 1] = {t} end end) end", Fails(OUT_OF_MEMORY)),
-    ("coroutines", "memory", "local t = {} while true do t[#t + 1] = coroutine.create(function() end) end", Fails(OUT_OF_MEMORY)),
+    (
+        "tables, caught",
+        "memory",
+        "local t = {} while true do pcall(function() while true do t[#t + 1] = {t} end end) end",
+        Fails(OUT_OF_MEMORY),
+    ),
+    (
+        "coroutines",
+        "memory",
+        "local t = {} while true do t[#t + 1] = coroutine.create(function() end) end",
+        Fails(OUT_OF_MEMORY),
+    ),
     ("gsub", "memory", "return (('x'):rep(1e6):gsub('x', ('y'):rep(1e3)))", Fails(OUT_OF_MEMORY)),
-    ("table.concat", "memory", "local t, s = {}, ('x'):rep(1e6) for i = 1, 1000 do t[i] = s end return table.concat(t)", Fails(OUT_OF_MEMORY)),
-    ("the collector, stopped", "collectgarbage", "collectgarbage('stop') collectgarbage('setpause', 1e9) collectgarbage('setstepmul', 0)
-        for i = 1, 300 do local s = ('x'):rep(1e6) .. i end return 'alive'", Gets("alive")),
+    (
+        "table.concat",
+        "memory",
+        "local t, s = {}, ('x'):rep(1e6) for i = 1, 1000 do t[i] = s end return table.concat(t)",
+        Fails(OUT_OF_MEMORY),
+    ),
+    (
+        "the collector, stopped",
+        "collectgarbage",
+        "collectgarbage('stop') \
+        collectgarbage('setpause', 1e9) collectgarbage('setstepmul', 0)
+        for i = 1, 300 do local s = ('x'):rep(1e6) .. i end return 'alive'",
+        Gets("alive"),
+    ),
 ];
 
 const COMMANDS: &[Attempt] = &[
@@ -444,18 +551,22 @@ const VIEW: &str = r"
 local out = {}
 local function note(name, t)
   local fields = {}
-  for k, v in pairs(t) do fields[#fields + 1] = tostring(k) .. '=' .. (type(v) == 'table' and 'table' or tostring(v)) end
+  for k, v in pairs(t) do
+    fields[#fields + 1] = tostring(k) .. '=' .. (type(v) == 'table' and 'table' or tostring(v))
+  end
   table.sort(fields)
   out[#out + 1] = name .. ': ' .. table.concat(fields, ', ')
 end
 note('_G', _G)
-for _, name in ipairs({'redis', 'server', 'string', 'table', 'math', 'bit', 'cjson', 'cmsgpack', 'struct', 'coroutine', 'os'}) do
+local tables = {'redis', 'server', 'string', 'table', 'math', 'bit', 'cjson', 'cmsgpack', 'struct', 'coroutine', 'os'}
+for _, name in ipairs(tables) do
   note(name, _G[name])
   out[#out + 1] = tostring(getmetatable(_G[name]))
 end
 note('of strings', getmetatable(''))
 out[#out + 1] = tostring(('x').rep == string.rep) .. ('x'):upper() .. tostring(redis.call == server.call)
-out[#out + 1] = #KEYS .. #ARGV .. tostring(KEYS[1]) .. tostring(ARGV[1]) .. tostring(KEYS.leak) .. tostring(getmetatable(KEYS))
+out[#out + 1] = #KEYS .. #ARGV .. tostring(KEYS[1]) .. tostring(ARGV[1])
+  .. tostring(KEYS.leak) .. tostring(getmetatable(KEYS))
 for _, setting in ipairs({'encode_max_depth', 'decode_max_depth', 'encode_number_precision', 'encode_keep_buffer'}) do
   out[#out + 1] = setting .. '=' .. tostring(cjson[setting]())
 end
@@ -544,7 +655,8 @@ const LIBRARY_ATTEMPTS: &[(&str, &str, Fate)] = &[
     ),
     (
         "writes in spite of no-writes",
-        "redis.register_function{function_name = 'f', flags = {'no-writes'}, callback = function() return redis.call('set', 'x', 1) end}",
+        "redis.register_function{function_name = 'f', flags = {'no-writes'}, \
+         callback = function() return redis.call('set', 'x', 1) end}",
         Fails("Write commands are not allowed"),
     ),
 ];

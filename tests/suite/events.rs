@@ -74,7 +74,8 @@ fn events_of_a_transaction_follow_exec_and_a_failed_script_sends_none() {
     let failed = "redis.call('SET', KEYS[1], 1) redis.call('GET', 'nosuch') error('no')";
     assert!(matches!(caller.command(&["EVAL", failed, "1", "k"]), Value::Error(_)));
     assert_eq!(told(&mut caller, &mut listener), [""; 0]);
-    let calls = "redis.call('SET', KEYS[1], 1) redis.call('SADD', KEYS[2], 1) redis.call('SADD', KEYS[2], 2) redis.call('DEL', KEYS[1])";
+    let calls = "redis.call('SET', KEYS[1], 1) redis.call('SADD', KEYS[2], 1) \
+                 redis.call('SADD', KEYS[2], 2) redis.call('DEL', KEYS[1])";
     caller.command(&["EVAL", calls, "2", "k", "s"]);
     let events = ["new k", "set k", "new s", "sadd s", "sadd s", "del k"].map(|event| format!("keyevent@0:{event}"));
     assert_eq!(told(&mut caller, &mut listener), events);

@@ -179,7 +179,8 @@ fn transactions_and_scripts_find_everything_that_they_wrote(program: Program) {
     let Value::Array(replies) = raw.command(&["EXEC"]) else { panic!("no transaction") };
     assert_eq!((replies.len(), replies.last()), (2_001, Some(&Value::Integer(3))));
     let script = "for n = 1, 3000 do redis.call('SET', 'script:' .. n, ('x'):rep(1024)) end \
-                  local there = 0 for n = 1, 3000 do there = there + redis.call('EXISTS', 'script:' .. n) end return there";
+                  local there = 0 for n = 1, 3000 do there = there + redis.call('EXISTS', 'script:' .. n) end \
+                  return there";
     assert_eq!(raw.command(&["EVAL", script, "0"]), Value::Integer(3_000));
     // The next command evicts the excess.
     let limit = field(&mut raw, "memory", "maxmemory:");

@@ -209,8 +209,8 @@ fn advice(program: Program) -> &'static str {
     match program {
         Program::Tidegate => "SUITE_SERVER, when set, must name a server to start",
         Program::Redis => {
-            "SUITE_REDIS, when set, must name a redis-server; a test asks the oracle whether there is one before it starts it: \
-             apt-get install redis-server redis-tools"
+            "SUITE_REDIS, when set, must name a redis-server; a test asks the oracle whether there is one before it \
+             starts it: apt-get install redis-server redis-tools"
         }
         Program::Redis8 => {
             "SUITE_REDIS_8 must name a redis-server of Redis 8.0; a test asks the oracle whether it does"

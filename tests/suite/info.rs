@@ -103,7 +103,8 @@ fn fill(server: &Server) {
     };
     [1, 2, 3, 4, 1_023, 1_024].iter().for_each(|len| _ = raw.command(&list(&format!("list:{len}"), *len)));
     for call in [
-        "SET empty |SET number 1234567890|SET short abc|SET long x|SETRANGE long 70000 x|APPEND short defgh|PFADD hyper a",
+        "SET empty |SET number 1234567890|SET short abc|SET long x|SETRANGE long 70000 x|APPEND short defgh|\
+         PFADD hyper a",
         "SADD set a b c d|SREM set a|ZADD zset 1 a 2 b|HSET hash f v g w|HSETNX other f v|XADD stream * f v",
         "SELECT 3|SADD ints 1 2 3|SET gone x|DEL gone|RPUSH emptied x|RPOP emptied|SELECT 0|COPY list:3 copy DB 3",
     ] {

@@ -561,8 +561,11 @@ fn redis_cli_debugs_a_file(program: Program) {
     let server = Server::start(program, &[]);
     let printed = redis_cli(&server, "--ldb", "n\nb 4\nc\np n\nrestart\nc\n");
     let started = "* Stopped at 1, stop reason = step over\n-> 1   local key = KEYS[1]\n";
-    let steps = "* Stopped at 2, stop reason = step over\n-> 2   local n = tonumber(ARGV[1])\n   3   for i = 1, 2 do\n  #4     \
-                 n = n + i\n   5   end\n* Stopped at 4, stop reason = break point\n->#4     n = n + i\n<value> 40\n";
+    let steps = "* Stopped at 2, stop reason = step over\n\
+                 -> 2   local n = tonumber(ARGV[1])\n   3   for i = 1, 2 do\n  #4     n = n + i\n   5   end\n\
+                 * Stopped at 4, stop reason = break point\n\
+                 ->#4     n = n + i\n\
+                 <value> 40\n";
     assert!(printed.contains(&(started.to_owned() + steps)), "{printed}");
     let reply = "\n1) \"key\"\n2) (integer) 43\n";
     // Breakpoints belong to a session: the second session runs through.

@@ -12,9 +12,9 @@ fn restore(bench: &mut Bench, key: &str, payload: &[u8]) -> String {
 }
 
 /// The refusal of a value with a grant that was issued here and has ended.
-const STALE: &str = "-STALE The value was not restored: this server has already issued the fencing tokens of its holders, or greater \
-                     ones, so their leases have ended. Holders from another server can be restored only while their tokens are \
-                     greater than the last one issued here";
+const STALE: &str = "-STALE The value was not restored: this server has already issued the fencing tokens of its \
+                     holders, or greater ones, so their leases have ended. Holders from another server can be restored \
+                     only while their tokens are greater than the last one issued here";
 
 #[test]
 fn a_token_that_has_ended_is_not_restored() {

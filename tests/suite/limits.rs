@@ -713,7 +713,8 @@ fn concurrency_rules_share_places_with_gate() {
 #[test]
 fn a_failed_script_gives_its_units_back() {
     let mut bench = Bench::new(1);
-    let take = "LIMIT.TAKE ID r RULES 6 a GCRA 1 1000 2 b FIXED 2 1000 c CALENDAR 2 day 0 d SLIDING 2 1000 e EXACT 2 1000 f CONCURRENCY 2 1000";
+    let take = "LIMIT.TAKE ID r RULES 6 a GCRA 1 1000 2 b FIXED 2 1000 c CALENDAR 2 day 0 \
+                d SLIDING 2 1000 e EXACT 2 1000 f CONCURRENCY 2 1000";
     let call = |bench: &mut Bench, words_of: &[&str]| {
         let reply = bench.call(0, &words(words_of));
         decode(&reply, false).expect("RESP").expect("a reply").0
@@ -790,7 +791,8 @@ fn line(raw: &mut Raw, line: &str) -> Value {
 fn limits_and_ids_survive_a_restart() {
     let dir = tempfile::tempdir().expect("a folder");
     let flags = ["--dir", dir.path().to_str().expect("plain text"), "--appendonly", "yes"];
-    let take = "LIMIT.TAKE ID r UNITS 2 RULES 6 a GCRA 1 600000 3 b FIXED 3 600000 c CALENDAR 9 month 0 d SLIDING 3 600000 e EXACT 3 600000 f CONCURRENCY 3 600000";
+    let take = "LIMIT.TAKE ID r UNITS 2 RULES 6 a GCRA 1 600000 3 b FIXED 3 600000 c CALENDAR 9 month 0 \
+                d SLIDING 3 600000 e EXACT 3 600000 f CONCURRENCY 3 600000";
     let mut ids = Vec::new();
     let first = |reply: &Value| -> i64 {
         let fields = outcome(reply, 1);

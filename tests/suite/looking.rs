@@ -354,7 +354,8 @@ fn traces_explain_refusals() {
     let broken = trace(&["return (", "0"]);
     assert!(matches!(&broken, Value::Error(text) if text.starts_with(b"ERR Error compiling script")), "{broken:?}");
     assert_eq!(raw.command(&["DBSIZE"]), Value::Integer(1), "only the committed changes are there");
-    let library = "#!lua name=mine\nredis.register_function('put', function(keys, args) return redis.call('SET', keys[1], args[1]) end)";
+    let library = "#!lua name=mine\n\
+                   redis.register_function('put', function(keys, args) return redis.call('SET', keys[1], args[1]) end)";
     raw.command(&["FUNCTION", "LOAD", library]);
     let put = raw.command(&["SCRIPT", "TRACE", "put", "1", "k", "v"]);
     let step = fields(&items(fields(&put)["commands"])[0]);

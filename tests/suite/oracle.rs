@@ -123,8 +123,8 @@ impl Tool {
             0 if run == 0 => None,
             0 => Some(format!("{name}: all {run} tests that need it ran")),
             left_out => Some(format!(
-                "{name}: {}, so {left_out} tests that need it were left out: they count as \"ok\" above, but have tested nothing. \
-                 To run them: {}",
+                "{name}: {}, so {left_out} tests that need it were left out: they count as \"ok\" above, but have \
+                 tested nothing. To run them: {}",
                 self.lack, self.advice
             )),
         }

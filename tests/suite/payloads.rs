@@ -249,7 +249,8 @@ fn carry_libraries(from: Program, to: Program) {
     for (at, filler) in [String::new(), "a comment ".repeat(2_000), noise].iter().enumerate() {
         let code = format!(
             "#!lua name=lib{at}\nredis.register_function{{function_name='f{at}', description='says {at}', \
-             flags={{'no-writes', 'allow-stale'}}, callback=function(keys, args) return {{{at}, args[1]}} end}} --{filler}"
+             flags={{'no-writes', 'allow-stale'}}, \
+             callback=function(keys, args) return {{{at}, args[1]}} end}} --{filler}"
         );
         assert_eq!(from.command(&["FUNCTION", "LOAD", &code]), Value::bulk(&format!("lib{at}")));
     }

@@ -142,8 +142,8 @@ fn search(name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Vec<St
         }
     }
     eprintln!(
-        "{name}: {steps} steps, {units} units that changed something, {snapshots} snapshots among them with {in_parts} values \
-        in parts, seeds from {first}"
+        "{name}: {steps} steps, {units} units that changed something, {snapshots} snapshots among them with {in_parts} \
+        values in parts, seeds from {first}"
     );
     assert!(units > steps / 16, "of {steps} steps only {units} changed something");
     assert!(
@@ -373,11 +373,15 @@ fn small_world(commands: &[Declared], dice: &mut Dice) -> Vec<Step> {
 /// Calls of the third world. `L`, `Z`, `X`: a key of that type; `K`: of any; `e`: an element; `n`: a small number; `T`,
 /// `M`: for how long to wait, in seconds and in milliseconds; `c`: a consumer.
 const QUEUES: &str = "BLPOP L L T|BRPOP L Z T|BLMOVE L L LEFT RIGHT T|BRPOPLPUSH L L T|BLMPOP T 2 L L LEFT COUNT n\
-    |BZPOPMIN Z Z T|BZPOPMAX Z T|BZMPOP T 1 Z MIN COUNT n|XREAD BLOCK M STREAMS X $|XREAD COUNT 1 BLOCK M STREAMS X X $ $\
+    |BZPOPMIN Z Z T|BZPOPMAX Z T|BZMPOP T 1 Z MIN COUNT n|XREAD BLOCK M STREAMS X $\
+    |XREAD COUNT 1 BLOCK M STREAMS X X $ $\
     |XREADGROUP GROUP g c BLOCK M STREAMS X >|XREADGROUP GROUP g c COUNT 1 BLOCK M NOACK STREAMS X >\
-    |XREADGROUP GROUP g c BLOCK M CLAIM 50 STREAMS X >|XAUTOCLAIM X g c 20 0|XGROUP CREATE X g $ MKSTREAM|XGROUP DESTROY X g\
-    |LPUSH L e|RPUSH L e e|LPUSH L e e e|RPOP L|LMOVE L L LEFT LEFT|SORT L ALPHA STORE L|ZADD Z n e|ZADD Z n e n e|ZPOPMIN Z\
-    |XADD X * f e|XADD X * f e|XADD X * f e|XTRIM X MAXLEN 1|XGROUP SETID X g 0|DEL K|SET K e|RENAME K K|COPY K K|MOVE K 1|PEXPIRE K 20\
+    |XREADGROUP GROUP g c BLOCK M CLAIM 50 STREAMS X >|XAUTOCLAIM X g c 20 0|XGROUP CREATE X g $ MKSTREAM\
+    |XGROUP DESTROY X g\
+    |LPUSH L e|RPUSH L e e|LPUSH L e e e|RPOP L|LMOVE L L LEFT LEFT|SORT L ALPHA STORE L|ZADD Z n e|ZADD Z n e n e\
+    |ZPOPMIN Z\
+    |XADD X * f e|XADD X * f e|XADD X * f e|XTRIM X MAXLEN 1|XGROUP SETID X g 0|DEL K|SET K e|RENAME K K|COPY K K\
+    |MOVE K 1|PEXPIRE K 20\
     |SWAPDB 0 1|SELECT 1|SELECT 0|CLIENT UNBLOCK n|CLIENT UNBLOCK n ERROR|WATCH K";
 
 /// Clients wait in queues, others fill them.
@@ -426,8 +430,10 @@ fn many_expire(dice: &mut Dice) -> Vec<Step> {
         redis.call('HSET', 'many', 'e' .. i, i) \
         redis.call('HPEXPIRE', 'many', 40 + i % 3, 'FIELDS', 1, 'e' .. i) \
     end";
-    const CALLS: &str = "HGET many e5|HSET many e7 v|HDEL many e9 e10|HLEN many|HINCRBY many e3 1|HGETALL many|COPY many m60 REPLACE\
-        |HPERSIST many FIELDS 2 e250 e3|HSETEX many KEEPTTL FIELDS 1 e399 v|RENAME many h60|MOVE many 1|PERSIST many|DEL many";
+    const CALLS: &str = "HGET many e5|HSET many e7 v|HDEL many e9 e10|HLEN many|HINCRBY many e3 1|HGETALL many\
+        |COPY many m60 REPLACE\
+        |HPERSIST many FIELDS 2 e250 e3|HSETEX many KEEPTTL FIELDS 1 e399 v|RENAME many h60|MOVE many 1|PERSIST many\
+        |DEL many";
     let calls: Vec<&str> = CALLS.split('|').collect();
     let mut lines = vec![words(&["EVAL", MAKE, "0"])];
     lines.extend((0..8).map(|_| dice.pick(&calls).split(' ').map(|word| word.as_bytes().to_vec()).collect()));

@@ -230,7 +230,10 @@ proptest! {
 
     #[test]
     fn commands_read_as_they_were_sent(
-        commands in proptest::collection::vec(proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 1..13), 1..6),
+        commands in proptest::collection::vec(
+            proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 1..13),
+            1..6,
+        ),
         cuts in proptest::collection::vec(1usize..60, 1..20),
     ) {
         let resp2: Vec<u8> = commands.iter().flat_map(|command| encode_resp2(command)).collect();

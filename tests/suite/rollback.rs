@@ -100,7 +100,8 @@ pub(crate) const MAKE: &str = "for _, size in ipairs({7, 20, 60}) do \
         redis.call('XCFGSET', x, 'IDMP-DURATION', 1, 'IDMP-MAXSIZE', 50) \
         for i = 1, size do redis.call('XADD', x, i .. '-1', 'f', i) end \
         for i = 1, 9 do redis.call('XADD', x, 'IDMP', 'p' .. i % 3, i, '*', 'f', i) end \
-        for i = 1, 9 do redis.call('XREADGROUP', 'GROUP', 'g' .. i % 3 + 1, 'c' .. math.ceil(i / 3), 'COUNT', i, 'STREAMS', x, '>') end \
+        for i = 1, 9 do redis.call('XREADGROUP', 'GROUP', 'g' .. i % 3 + 1, 'c' .. math.ceil(i / 3), \
+            'COUNT', i, 'STREAMS', x, '>') end \
         for i = 2, size, 5 do redis.call('XDEL', x, i .. '-1') end \
     end \
 end";
@@ -108,21 +109,30 @@ end";
 /// Calls of the second world. `S`, `P`, `L`, `H`, `M`, `Z`, `X`: a key of that type; `K`: of any; `e`: an element; `n`,
 /// `N`: a small and a larger number; `i`: an id; `g`, `c`: a group, a consumer; `t`: a time that comes soon or later;
 /// `v`: some text.
-const CALLS: &str = "SET S v|APPEND S v|SETRANGE S n v|SETBIT S n 1|INCR S|GETDEL S|SET S n KEEPTTL|GETEX S PXAT t|BITOP NOT S S\
-    |PFADD P e|PFADD P v e|PFMERGE P P|LPUSH L e|RPUSH L e e|LPOP L|RPOP L n|LSET L n e|LSET L 5000 e|LINSERT L AFTER e v|LREM L n e|LREM L -n e|LTRIM L n -1|LTRIM L 0 N\
+const CALLS: &str = "SET S v|APPEND S v|SETRANGE S n v|SETBIT S n 1|INCR S|GETDEL S|SET S n KEEPTTL|GETEX S PXAT t\
+    |BITOP NOT S S\
+    |PFADD P e|PFADD P v e|PFMERGE P P|LPUSH L e|RPUSH L e e|LPOP L|RPOP L n|LSET L n e|LSET L 5000 e\
+    |LINSERT L AFTER e v|LREM L n e|LREM L -n e|LTRIM L n -1|LTRIM L 0 N\
     |LMOVE L L LEFT RIGHT|LMOVE L L RIGHT RIGHT|LMOVE L L RIGHT LEFT|LMOVE L L LEFT LEFT|SORT L ALPHA STORE L\
-    |HSET H e v|HSET H e n e v|HDEL H e|HINCRBY H e n|HINCRBYFLOAT H e 0.5|HPEXPIREAT H t FIELDS 3 e e e|HPERSIST H FIELDS 1 e|HGETDEL H FIELDS 1 e\
+    |HSET H e v|HSET H e n e v|HDEL H e|HINCRBY H e n|HINCRBYFLOAT H e 0.5|HPEXPIREAT H t FIELDS 3 e e e\
+    |HPERSIST H FIELDS 1 e|HGETDEL H FIELDS 1 e\
     |HGETEX H PXAT t FIELDS 1 e|HSETEX H KEEPTTL FIELDS 2 e v e v|HSETEX H PXAT t FIELDS 1 e v\
-    |SADD M e|SADD M e e n n e e n n e e|SADD M n|SREM M e|SPOP M|SPOP M N|SMOVE M M e|SUNIONSTORE M M M|SDIFFSTORE M M M|SPEXPIREAT M t MEMBERS 3 e e e\
+    |SADD M e|SADD M e e n n e e n n e e|SADD M n|SREM M e|SPOP M|SPOP M N|SMOVE M M e|SUNIONSTORE M M M\
+    |SDIFFSTORE M M M|SPEXPIREAT M t MEMBERS 3 e e e\
     |SPERSIST M MEMBERS 1 e\
-    |ZADD Z n e|ZADD Z n e n v|ZREM Z e|ZINCRBY Z n e|ZPOPMIN Z n|ZPOPMAX Z|ZREMRANGEBYRANK Z n n|ZREMRANGEBYSCORE Z n n\
+    |ZADD Z n e|ZADD Z n e n v|ZREM Z e|ZINCRBY Z n e|ZPOPMIN Z n|ZPOPMAX Z|ZREMRANGEBYRANK Z n n\
+    |ZREMRANGEBYSCORE Z n n\
     |ZUNIONSTORE Z 2 Z Z|ZRANGESTORE Z Z 0 n\
-    |XADD X * f v|XADD X IDMP p1 v * f v|XADD X IDMPAUTO p2 * f v|XADD X MAXLEN N * f v|XDEL X i|XDEL X i i|XTRIM X MAXLEN N\
-    |XTRIM X MINID i|XSETID X 9999999999999-n|XCFGSET X IDMP-MAXSIZE n|XGROUP CREATE X g 0|XGROUP CREATE X v 0|XGROUP DESTROY X g\
+    |XADD X * f v|XADD X IDMP p1 v * f v|XADD X IDMPAUTO p2 * f v|XADD X MAXLEN N * f v|XDEL X i|XDEL X i i\
+    |XTRIM X MAXLEN N\
+    |XTRIM X MINID i|XSETID X 9999999999999-n|XCFGSET X IDMP-MAXSIZE n|XGROUP CREATE X g 0|XGROUP CREATE X v 0\
+    |XGROUP DESTROY X g\
     |XGROUP SETID X g i|XGROUP CREATECONSUMER X g v|XGROUP DELCONSUMER X g c|XREADGROUP GROUP g c COUNT N STREAMS X >\
-    |XREADGROUP GROUP g v COUNT n NOACK STREAMS X >|XACK X g i|XCLAIM X g c 0 i|XAUTOCLAIM X g c 0 i|XNACK X g SILENT IDS 3 i i i\
+    |XREADGROUP GROUP g v COUNT n NOACK STREAMS X >|XACK X g i|XCLAIM X g c 0 i|XAUTOCLAIM X g c 0 i\
+    |XNACK X g SILENT IDS 3 i i i\
     |XDELEX X ACKED IDS 1 i|XACKDEL X g DELREF IDS 1 i\
-    |DEL K|RENAME K K|COPY K K REPLACE|MOVE K 1|PEXPIREAT K t|PERSIST K|SWAPDB 0 1|FLUSHDB|SELECT 1|SELECT 0|TYPE K|EXISTS K";
+    |DEL K|RENAME K K|COPY K K REPLACE|MOVE K 1|PEXPIREAT K t|PERSIST K|SWAPDB 0 1|FLUSHDB|SELECT 1|SELECT 0|TYPE K\
+    |EXISTS K";
 
 /// One call of [`CALLS`].
 pub(crate) fn large_call(dice: &mut Dice, now_ms: i64) -> Args {

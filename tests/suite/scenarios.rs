@@ -485,7 +485,8 @@ fn row_11_nearby_shops(program: Program) {
             let near: Vec<(String, f64)> = run(
                 c,
                 &format!(
-                    "GEOSEARCH shops FROMLONLAT {here_longitude} {here_latitude} BYRADIUS 5000 m ASC COUNT {to} WITHDIST"
+                    "GEOSEARCH shops FROMLONLAT {here_longitude} {here_latitude} \
+                     BYRADIUS 5000 m ASC COUNT {to} WITHDIST"
                 ),
             );
             if near.len() <= from {

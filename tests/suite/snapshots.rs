@@ -267,7 +267,8 @@ fn snapshot_commands_reply_as_in_redis() {
         (&["BGREWRITEAOF"], "-ERR Background append only file rewriting already in progress"),
         (
             &["BGSAVE"],
-            "-ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to schedule a BGSAVE whenever possible.",
+            "-ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to \
+             schedule a BGSAVE whenever possible.",
         ),
         (&["BGSAVE", "SCHEDULE"], "+Background saving scheduled"),
         (&["BGSAVE", "CANCEL"], "+Scheduled background saving cancelled"),
@@ -528,7 +529,8 @@ fn a_failed_snapshot_keeps_the_old_one_and_stops_writes_if_configured() {
     let mut c = server.raw();
     ok(&mut c, &["SET", "small", "v"]);
     ok(&mut c, &["SAVE"]);
-    let noise = "local t = {} for i = 1, 3000 do t[i] = redis.sha1hex(i .. ARGV[1]) end redis.call('SET', KEYS[1], table.concat(t))";
+    let noise = "local t = {} for i = 1, 3000 do t[i] = redis.sha1hex(i .. ARGV[1]) end \
+                 redis.call('SET', KEYS[1], table.concat(t))";
     for n in 0..10 {
         let n = n.to_string();
         c.command(&["EVAL", noise, "1", &n, &n]);

@@ -12,32 +12,12 @@ const RUST_MAX_WIDTH: usize = 120;
 /// Characters of a line of prose in Markdown.
 const PROSE_MAX_WIDTH: usize = 100;
 
-/// Files, and folders with everything below them, that still have lines that are too wide. An entry whose lines are all
-/// narrow must be removed; none may be added.
-const NOT_YET_NARROW: &[&str] = &[
-    "benches/scripts",
-    "build.rs",
-    "src/acl",
-    "src/check.rs",
-    "src/client_tls",
-    "src/engine",
-    "src/import",
-    "src/keyspace",
-    "src/lint",
-    "src/net",
-    "src/persist",
-    "src/script",
-    "src/server",
-    "tests/chaos",
-    "tests/suite",
-];
-
 /// Pages that a program writes. The program decides the width of their lines.
 const GENERATED: &[&str] = &["docs/configuration.md", "docs/performance.md"];
 
 #[test]
 fn no_line_is_too_wide() {
-    let faults = width_faults(&texts(), NOT_YET_NARROW);
+    let faults = width_faults(&texts());
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
@@ -88,24 +68,18 @@ fn texts() -> Texts {
     paths.map(|path| (path.clone(), std::fs::read_to_string(root.join(path)).expect("text"))).collect()
 }
 
-/// Returns the lines that are too wide outside the excused places, and the excused places that have none.
-fn width_faults(texts: &Texts, excused: &[&str]) -> Vec<String> {
-    let (mut faults, mut used) = (Vec::new(), BTreeSet::new());
+/// Returns the lines that are too wide.
+fn width_faults(texts: &Texts) -> Vec<String> {
+    let mut faults = Vec::new();
     for (path, text) in texts.iter().filter(|(path, _)| !GENERATED.contains(&&***path)) {
         let lines = if path.ends_with(".md") { prose(text) } else { text.lines().map(Some).collect() };
+        let is_too_wide = if path.ends_with(".md") { is_wide_prose } else { is_wide_rust };
         for (number, line) in (1..).zip(lines) {
-            let is_too_wide = if path.ends_with(".md") { is_wide_prose } else { is_wide_rust };
-            if !line.is_some_and(is_too_wide) {
-                continue;
-            }
-            match excused.iter().find(|place| is_in(path, place)) {
-                Some(place) => drop(used.insert(place)),
-                None => faults.push(format!("{path}:{number} is too wide: {}", line.unwrap_or_default().trim())),
+            if line.is_some_and(is_too_wide) {
+                faults.push(format!("{path}:{number} is too wide: {}", line.unwrap_or_default().trim()));
             }
         }
     }
-    let clean = excused.iter().filter(|place| !used.contains(place));
-    faults.extend(clean.map(|place| format!("{place} has become narrow: take it out of NOT_YET_NARROW")));
     faults
 }
 
@@ -340,7 +314,7 @@ mod made_up {
         let wide = "word ".repeat(30);
         let narrow = "word ".repeat(19);
         let long = "x".repeat(150);
-        let found = |path: &str, text: &str| width_faults(&made_up(&[(path, text)]), &[]).len();
+        let found = |path: &str, text: &str| width_faults(&made_up(&[(path, text)])).len();
 
         assert_eq!(found("src/a.rs", &format!("{narrow}\n// {wide}\n    f(\"{wide}\");\n")), 2);
         assert_eq!(found("src/a.rs", &format!("        \"{long}\"\n{}", "é".repeat(100))), 0, "no place to break");
@@ -357,18 +331,6 @@ mod made_up {
         );
         assert_eq!(found("docs/a.md", &format!("a [{narrow}](https://{narrow})\n")), 1, "a break before the link");
         assert_eq!(found("docs/configuration.md", &wide), 0, "generated");
-    }
-
-    #[test]
-    fn excused_places_must_still_have_wide_lines() {
-        let wide = "word ".repeat(30);
-        let texts = made_up(&[("src/a/b.rs", &wide), ("src/ab.rs", ""), ("docs/a.md", &wide)]);
-        let faults = |excused| width_faults(&texts, excused);
-        assert_eq!(faults(&["src/a", "docs/a.md"]), [""; 0]);
-        assert_eq!(faults(&["src", "docs/a.md"]), [""; 0]);
-        assert_eq!(faults(&["src/a"]).len(), 1);
-        let clean = ["src/ab.rs has become narrow: take it out of NOT_YET_NARROW"];
-        assert_eq!(faults(&["src/a", "docs", "src/ab.rs"]), clean);
     }
 
     #[test]

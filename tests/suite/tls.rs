@@ -214,7 +214,8 @@ fn tls_auth_clients_decides_whether_clients_need_certificates() {
 
 fn refused(name: &str) -> Value {
     Value::error(&format!(
-        "ERR CONFIG SET failed (possibly related to argument '{name}') - Unable to update TLS configuration. Check server logs."
+        "ERR CONFIG SET failed (possibly related to argument '{name}') - Unable to update TLS configuration. Check \
+         server logs."
     ))
 }
 

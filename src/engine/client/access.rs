@@ -107,7 +107,8 @@ impl Acl {
                 {
                     let name = String::from_utf8_lossy(name);
                     return Err(format!(
-                        "Error in user declaration '{name}': Duplicate user found. A user can only be defined once in config files"
+                        "Error in user declaration '{name}': Duplicate user found. A user can only be defined once in \
+                         config files"
                     ));
                 }
                 let words: Vec<&[u8]> = std::iter::once(&b"user"[..]).chain(line.iter().map(Vec::as_slice)).collect();
@@ -229,8 +230,8 @@ impl Access<'_> {
             Denied::Channel(_) => "no permission to access one of the channels used as arguments to the command",
         };
         Err(Error::owned(format!(
-            "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is \
-             no longer allowed for the following reason: {reason}"
+            "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This \
+             command is no longer allowed for the following reason: {reason}"
         )))
     }
 

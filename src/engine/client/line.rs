@@ -39,10 +39,10 @@ pub(in crate::engine) fn describe_calling(
     // Writing to memory does not fail.
     let _ = writeln!(
         text,
-        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} multi={} watch={} qbuf={} \
-         qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll={} omem={unsent_held} tot-mem={held} events={} \
-         cmd={} user={} redir={} resp={} lib-name={} lib-ver={} io-thread={} capa={} tot-net-in={} tot-net-out={} \
-         tot-cmds={}",
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} multi={} watch={} \
+         qbuf={} qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll={} omem={unsent_held} \
+         tot-mem={held} events={} cmd={} user={} redir={} resp={} lib-name={} lib-ver={} io-thread={} capa={} \
+         tot-net-in={} tot-net-out={} tot-cmds={}",
         session.key.id,
         session.address,
         session.local_address,

@@ -131,8 +131,8 @@ fn warn_of_circle(ks: &Keyspace) {
         group = %abridged(group),
         message = %abridged(message),
         others = staying.count(),
-        "dead letters stay where they are: they have moved {DEAD_LETTER_MAX_HOPS} times already. Check whether streams are each \
-         other's DLQ; XDLQ.REDRIVE puts them back"
+        "dead letters stay where they are: they have moved {DEAD_LETTER_MAX_HOPS} times already. Check whether streams \
+         are each other's DLQ; XDLQ.REDRIVE puts them back"
     );
 }
 

@@ -60,7 +60,8 @@ impl ServerState {
         }
         if session.restrictions.contains(Restrictions::SUBSCRIBER) && !flags.contains(Flags::WHILE_SUBSCRIBED) {
             return Err(Error::owned(format!(
-                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
+                 this context",
                 entry.full_name
             )));
         }
@@ -151,8 +152,9 @@ impl Session {
             return Ok(());
         }
         Err(Error::text(
-            "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
-             local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+            "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it \
+             from a local connection, otherwise you need to set this option in the configuration file, and then \
+             restart the server.",
         ))
     }
 }

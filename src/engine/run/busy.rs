@@ -50,8 +50,9 @@ impl ServerState {
         if threshold_ms > 0 && ran >= Duration::from_millis(threshold_ms as u64) {
             if !script.is_busy {
                 script.is_busy = true;
+                let subject = script.subject.iter();
                 tracing::warn!(
-                    script = %script.subject.iter().map(|subject| subject.name.escape_ascii().to_string()).collect::<String>(),
+                    script = %subject.map(|subject| subject.name.escape_ascii().to_string()).collect::<String>(),
                     client = script.caller.id,
                     ran_ms = ran.as_millis() as u64,
                     "a script is slow: other clients get -BUSY; SCRIPT KILL or FUNCTION KILL ends it"

@@ -406,7 +406,9 @@ macro_rules! declare {
             #[inline]
             pub(super) fn changes_own_key_only(&self) -> bool {
                 match self {
-                    $(Effect::$name { .. } => const { is_own_key_only(&[$((Role::$role, stringify!($what $(@ $db)?))),*]) },)*
+                    $(Effect::$name { .. } => const {
+                        is_own_key_only(&[$((Role::$role, stringify!($what $(@ $db)?))),*])
+                    },)*
                 }
             }
 

@@ -303,7 +303,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_have_one_encoding(value in any::<u64>(), shift in 0u32..64, bytes in proptest::collection::vec(any::<u8>(), 0..12)) {
+        fn numbers_have_one_encoding(
+            value in any::<u64>(),
+            shift in 0u32..64,
+            bytes in proptest::collection::vec(any::<u8>(), 0..12),
+        ) {
             let value = value >> shift;
             let mut encoded = Vec::new();
             value.put(&mut encoded);

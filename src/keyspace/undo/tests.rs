@@ -206,7 +206,13 @@ proptest! {
     /// A rollback restores everything, in its old location, whatever the script did.
     #[test]
     fn taken_back_to_the_slot(
-        scripts in vec((any::<bool>(), vec((0..20u8, 0..8u8, 0..7u8, 0..7u8, 0..400usize), 0..if cfg!(miri) { 10 } else { 30 })), 1..8),
+        scripts in vec(
+            (
+                any::<bool>(),
+                vec((0..20u8, 0..8u8, 0..7u8, 0..7u8, 0..400usize), 0..if cfg!(miri) { 10 } else { 30 }),
+            ),
+            1..8,
+        ),
     ) {
         let mut ks = keyspace();
         for (stays, verbs) in scripts {

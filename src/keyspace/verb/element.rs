@@ -355,7 +355,10 @@ mod tests {
                     model.retain(|_, at_ms| *at_ms > now_ms);
                     let slot = ks.find(0, key);
                     prop_assert_eq!(slot.is_some(), !model.is_empty());
-                    let name = |element: u8| if element.is_multiple_of(2) { element.to_string() } else { format!("e{element}") };
+                    let name = |element: u8| match element.is_multiple_of(2) {
+                        true => element.to_string(),
+                        false => format!("e{element}"),
+                    };
                     match (&step, slot) {
                         (Step::Set(element), _) if key == b"h" => {
                             let field = name(*element).into_bytes();

@@ -432,14 +432,19 @@ mod tests {
         /// A failed script is taken back; committed steps appear in the effects, and in a copy made in parts at the
         /// same time.
         #[test]
-        fn stocks_are_undone_and_copied(steps in proptest::collection::vec((step(), 0..4u8), 0..250), is_large in any::<bool>()) {
+        fn stocks_are_undone_and_copied(
+            steps in proptest::collection::vec((step(), 0..4u8), 0..250),
+            is_large in any::<bool>(),
+        ) {
             let mut ks = keyspace(0);
             let slot = create(&mut ks, 900);
             for order in 0..if is_large { FEW as u8 + 20 } else { 3 } {
                 reserve(&mut ks, slot, &[b'o', order], 1, 1_000, &[b's', order % 40]);
                 assert!(ks.stock_add(0, slot, &[order], 1, 0).is_ok());
             }
-            Trial { wait_ms, run, shown, more: &[Step::Reserve(200, 1, 50), Step::Sell(200), Step::Sell(7), Step::Cancel(8), Step::Add(200)] }.of(&mut ks, &steps);
+            let more =
+                &[Step::Reserve(200, 1, 50), Step::Sell(200), Step::Sell(7), Step::Cancel(8), Step::Add(200)];
+            Trial { wait_ms, run, shown, more }.of(&mut ks, &steps);
         }
     }
 

@@ -148,13 +148,17 @@ mod functions {
 
         pub(super) fn encode_max_depth(stack: Stack) -> c_int {
             check_arguments(stack, 1);
-            unsafe { (*change(stack)).encode_max_depth = integer(stack, 1, 1, i32::MAX, (*settings(stack)).encode_max_depth) };
+            unsafe {
+                (*change(stack)).encode_max_depth = integer(stack, 1, 1, i32::MAX, (*settings(stack)).encode_max_depth);
+            }
             1
         }
 
         pub(super) fn decode_max_depth(stack: Stack) -> c_int {
             check_arguments(stack, 1);
-            unsafe { (*change(stack)).decode_max_depth = integer(stack, 1, 1, i32::MAX, (*settings(stack)).decode_max_depth) };
+            unsafe {
+                (*change(stack)).decode_max_depth = integer(stack, 1, 1, i32::MAX, (*settings(stack)).decode_max_depth);
+            }
             1
         }
 

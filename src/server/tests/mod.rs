@@ -175,8 +175,8 @@ fn an_imported_transaction_is_applied_completely_or_not_at_all() {
     let moves = ["MIGRATE 127.0.0.1 1 n 0 100", "LPUSH n x"];
     assert_eq!(
         exec(&mut bench, &moves),
-        "-EXECABORT Transaction rolled back because of command 1: ERR MIGRATE without COPY is not allowed in a script or \
-         transaction that may be rolled back\\r\\n"
+        "-EXECABORT Transaction rolled back because of command 1: ERR MIGRATE without COPY is not allowed in a script \
+         or transaction that may be rolled back\\r\\n"
     );
     assert!(exec(&mut bench, &["MIGRATE 127.0.0.1 1 n 0 100 COPY"]).contains("command 1: IOERR"));
     // Changes that can't be undone stay, as do those of other clients.

@@ -304,8 +304,9 @@ const VALUES: &[(&str, &str)] = &[
     ("return struct.unpack('I8', struct.pack('I8', 1e21))", "0"),
     // A string that was once a key is found again, whenever garbage is collected.
     (
-        "local function keys(collect) local t, o = {}, {} for i = 1, 30 do t['k' .. i] = i end for i = 1, 30 do t['k' .. i] = nil end \
-         if collect then collectgarbage() end for i = 30, 1, -1 do t['k' .. i] = i end \
+        "local function keys(collect) local t, o = {}, {} for i = 1, 30 do t['k' .. i] = i end \
+         for i = 1, 30 do t['k' .. i] = nil end if collect then collectgarbage() end \
+         for i = 30, 1, -1 do t['k' .. i] = i end \
          for k in pairs(t) do o[#o + 1] = k end return table.concat(o) end return tostring(keys(false) == keys(true))",
         "true",
     ),

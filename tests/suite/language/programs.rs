@@ -1079,7 +1079,8 @@ impl<'a> Writer<'a> {
         let start = self.one(&["1", "3", "7", "20"]);
         let values = self.some(depth);
         format!(
-            "local r r = function(n, ...){}if type(n) ~= 'number' or n <= 0 or spent() then return {end} end{}{again} end\n\
+            "local r r = function(n, ...){}if type(n) ~= 'number' or n <= 0 or spent() then return {end} \
+             end{}{again} end\n\
              r = {{r({start}, {values})}}",
             self.gap(),
             self.gap(),
@@ -1095,13 +1096,15 @@ impl<'a> Writer<'a> {
             "coroutine.yield(pcall(function() coroutine.yield(1) end)) error({1})",
             "return coroutine.wrap(function(...) coroutine.yield(...) end)(...)",
             "coroutine.yield(coroutine.status(coroutine.running())) return FIRST",
-            "local t = setmetatable({}, {__index = function(t, k) return k end}) coroutine.yield(t.x) return t[1] .. nil",
+            "local t = setmetatable({}, {__index = function(t, k) return k end}) coroutine.yield(t.x) \
+             return t[1] .. nil",
             "for k, v in pairs{FIRST} do coroutine.yield(k, v) end",
         ]);
         let body = body.replace("FIRST", &first).replace("SECOND", &second);
         format!(
             "local co = coroutine.create(function(...) {body} end)\n\
-             local o = {{}} for i = 1, {} do o[i] = {{coroutine.resume(co, i, {})}} o['s' .. i] = coroutine.status(co) end",
+             local o = {{}} for i = 1, {} do o[i] = {{coroutine.resume(co, i, {})}} \
+             o['s' .. i] = coroutine.status(co) end",
             2 + self.dice.below(3),
             self.some(depth),
         )

@@ -103,7 +103,8 @@ impl Model {
         let (available, left) = (self.available(), self.per_left(per));
         let refused = |reason, retry_after_ms: i64, refill_ms: i64| {
             format!(
-                "0 reason {reason} available {available} per-left {left} retry-after-ms {retry_after_ms} refill-ms {refill_ms}"
+                "0 reason {reason} available {available} per-left {left} \
+                 retry-after-ms {retry_after_ms} refill-ms {refill_ms}"
             )
         };
         if self.sales.contains_key(order) {
@@ -128,7 +129,8 @@ impl Model {
         let (available, left, lease_ms) = (self.available(), self.per_left(per), hold.until_ms - self.now_ms);
         let Hold { token, units, .. } = hold;
         format!(
-            "1 token {token} units {units} available {available} per-left {left} lease-ms {lease_ms} refill-ms {refill_ms}"
+            "1 token {token} units {units} available {available} per-left {left} \
+             lease-ms {lease_ms} refill-ms {refill_ms}"
         )
     }
 
