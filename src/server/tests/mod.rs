@@ -95,6 +95,24 @@ fn a_restored_key_has_the_given_idle_time() {
 }
 
 #[test]
+fn a_woken_call_counts_as_a_use_unless_its_own_client_says_otherwise() {
+    for (waiter, waker, is_used) in [("off", "on", true), ("on", "off", false)] {
+        let mut bench = Bench::new();
+        bench.line("RPUSH destination a");
+        let waking = std::mem::replace(&mut bench.client, bench.engine.server.open_session(Peer::default()));
+        bench.line(&format!("CLIENT NO-TOUCH {waiter}"));
+        bench.engine.server.time.clock.advance_ms(100_000);
+        assert_eq!(bench.line("BLMOVE source destination LEFT LEFT 0"), "");
+        bench.client = waking;
+        bench.line(&format!("CLIENT NO-TOUCH {waker}"));
+        assert_eq!(bench.line("RPUSH source b"), ":1\\r\\n");
+        bench.line("CLIENT NO-TOUCH on");
+        assert_eq!(bench.line("LLEN destination"), ":2\\r\\n");
+        assert_eq!(bench.line("OBJECT IDLETIME destination") == ":0\\r\\n", is_used, "{waiter} {waker}");
+    }
+}
+
+#[test]
 fn nothing_expires_while_an_import_replays_the_past() {
     let mut bench = Bench::new();
     // The hash loses a field to the clock first, and its value remembers that.
