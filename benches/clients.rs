@@ -161,19 +161,19 @@ fn crowd(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
     recorder.case(&crowd.to_string(), None, |server| {
         let flags = [UNLOGGED, MANY_CLIENTS].concat();
         let server = Server::start_with(&commands[server], &setup.server_core.to_string(), &flags, &[]);
-        let empty = server.settled_bytes();
+        let empty = server.steady_bytes();
         let mut connections: Vec<Connection> = (0..crowd).map(|_| Connection::new(&server)).collect();
         let connected = Connection::new(&server).ask(&["INFO", "clients"]);
         assert!(connected.contains(&format!("connected_clients:{}", crowd + 1)), "some were refused: {connected}");
         let each = |bytes: u64| bytes.saturating_sub(empty) as f64 / crowd as f64;
-        let idle = each(server.settled_bytes());
+        let idle = each(server.steady_bytes());
         let cpu = server.cpu_seconds();
         let length = setup.seconds(CROWD_S);
         let (waits, requests) = probe_while(&server, || ask_in_turn(&mut connections, length));
         // The probe sends one request per millisecond.
         let cpu_us = (server.cpu_seconds() - cpu) * 1e6 / (requests as f64 + length.as_secs_f64() * 1e3);
         let [p50, p99, p999] = [50.0, 99.0, 99.9].map(|percent| waits.percentile(percent));
-        [idle, each(server.settled_bytes()), cpu_us, p50, p99, p999, waits.longest()]
+        [idle, each(server.steady_bytes()), cpu_us, p50, p99, p999, waits.longest()]
     });
 }
 

@@ -127,7 +127,7 @@ impl Bench {
                 let shas = [scripts::TOLD_LOCK, scripts::TOLD_UNLOCK]
                     .map(|script| connection.ask(&["SCRIPT", "LOAD", script]));
                 self.runtime.block_on(contend(length, |number, count| {
-                    wait_to_be_told(server.port, shas.clone(), number, count)
+                    wait_for_message(server.port, shas.clone(), number, count)
                 }))
             };
             let (seconds, cpu) = (begin.elapsed().as_secs_f64(), server.cpu_seconds() - before);
@@ -234,7 +234,7 @@ async fn wait_on_server(port: u16, number: usize, count: Rc<Cell<u64>>) {
     }
 }
 
-async fn wait_to_be_told(port: u16, shas: [String; 2], number: usize, count: Rc<Cell<u64>>) {
+async fn wait_for_message(port: u16, shas: [String; 2], number: usize, count: Rc<Cell<u64>>) {
     let owner = format!("owner:{number:012}");
     let acquire = encode(&["EVALSHA", &shas[0], "1", LOCK, &owner, LEASE_MS]);
     let release = encode(&["EVALSHA", &shas[1], "2", LOCK, CHANNEL, &owner, LEASE_MS]);

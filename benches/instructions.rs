@@ -469,7 +469,7 @@ impl Client {
             let sent = black_box(session.unsent(free)).len();
             session.sent(sent);
             if sent == 0 {
-                server.look_after_journal();
+                server.maintain_journal();
             }
         }
     }

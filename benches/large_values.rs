@@ -165,9 +165,9 @@ fn main() {
 fn grown_by_each(server: &Server, kind: &Kind, elements: u64) -> f64 {
     fill(server, kind, elements);
     Connection::new(server).ask(&["RENAME", KEY, "first"]);
-    let before = server.settled_bytes();
+    let before = server.steady_bytes();
     fill(server, kind, elements);
-    server.settled_bytes().saturating_sub(before) as f64 / elements as f64
+    server.steady_bytes().saturating_sub(before) as f64 / elements as f64
 }
 
 fn fill(server: &Server, kind: &Kind, elements: u64) {

@@ -187,7 +187,7 @@ fn expiry(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
     recorder.case(&format!("the deadlines of {keys} keys"), None, |server| {
         let server = setup.start(&commands[server]);
         let idle = idle(&server, setup.seconds(IDLE_S));
-        let before = server.settled_bytes();
+        let before = server.steady_bytes();
         let mut control = Connection::new(&server);
         let passing = Passing::stored(&mut control, keys, |at_ms| {
             encode(&["SET", &format!("key:{NUMBER}"), "0123456789", "PXAT", at_ms])
@@ -338,10 +338,10 @@ fn deletion(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
     recorder.case(&format!("a set of {members}"), None, |server| {
         let server = setup.start(&commands[server]);
         let idle = idle(&server, setup.seconds(IDLE_S));
-        let before = server.settled_bytes();
+        let before = server.steady_bytes();
         let mut control = Connection::new(&server);
         control.fill(0..members, 500, &encode(&["SADD", "big", &format!("member:{NUMBER}")]));
-        let memory = MemoryBack { server: &server, before, full: server.settled_bytes() };
+        let memory = MemoryBack { server: &server, before, full: server.steady_bytes() };
         let (waits, (took_ms, back)) = probe_while(&server, || {
             let begin = Instant::now();
             assert_eq!(control.ask(&["DEL", "big"]), ":1");
@@ -370,9 +370,9 @@ fn huge_pages(recorder: &mut Recorder, setup: &Setup) {
     recorder.case(&format!("{keys} keys"), None, |number| {
         let flags = [UNLOGGED, &["--disable-thp", settings[number]]].concat();
         let server = Server::start_with(&setup.server, &setup.server_core.to_string(), &flags, &[]);
-        let before = server.settled_bytes();
+        let before = server.steady_bytes();
         let (waits, ()) = probe_while(&server, || insert(&server, keys));
-        let bytes_per_key = server.settled_bytes().saturating_sub(before) as f64 / keys as f64;
+        let bytes_per_key = server.steady_bytes().saturating_sub(before) as f64 / keys as f64;
         let pace = Pace { connections: 50, depth: 16, length: setup.seconds(1.0) };
         let sample = runtime.block_on(Judged::new(server).measure(&load::GET.among(keys, 10), pace));
         [waits.per_mille_beyond(STALL_MS), waits.longest(), bytes_per_key, sample.server_us]

@@ -183,7 +183,7 @@ fn measure(setup: &Setup, command: &str, requests: &[Vec<u8>], sizes: &[u64]) ->
     let mut connection = Connection::new(&server);
     // Memory that the server allocates once, for the first client and command, is not part of a key.
     connection.ask(&["PING"]);
-    let empty = server.settled_bytes();
+    let empty = server.steady_bytes();
     let mut stored = 0;
     let mut bytes_per_key = |&size: &u64| {
         // Each request runs for all keys before the next one: a collection may grow while others do, too.
@@ -192,7 +192,7 @@ fn measure(setup: &Setup, command: &str, requests: &[Vec<u8>], sizes: &[u64]) ->
         }
         stored = size;
         assert_eq!(connection.ask(&["DBSIZE"]), format!(":{size}"), "{command}");
-        [server.settled_bytes().saturating_sub(empty) as f64 / size as f64]
+        [server.steady_bytes().saturating_sub(empty) as f64 / size as f64]
     };
     sizes.iter().map(&mut bytes_per_key).collect()
 }

@@ -360,7 +360,7 @@ mod tests {
         (dir, path)
     }
 
-    fn look(path: &Path) -> (Result<Verdict, CheckError>, String) {
+    fn checked(path: &Path) -> (Result<Verdict, CheckError>, String) {
         let mut said = String::new();
         let verdict = check(path, &mut |line| said += &format!("{line}\n"));
         (verdict, said)
@@ -386,7 +386,7 @@ mod tests {
     fn a_sound_directory_is_described_and_left_as_it_is() {
         let (_dir, path) = written();
         let before = files(&path);
-        let (verdict, said) = look(&path);
+        let (verdict, said) = checked(&path);
         assert_eq!(verdict.unwrap(), Verdict::Good, "{said}");
         for part in
             ["snapshot-0000000000000028.snap", "everything up to Lsn 40, in 40 units; 2023-11-14T22:13:20Z", "to 80 in"]
@@ -404,7 +404,7 @@ mod tests {
             let before = fs::read(&file).unwrap();
             let at = memchr::memmem::find(&before, b"60606060").unwrap_or(before.len() / 2);
             change(&file, |bytes| bytes[at] ^= 1);
-            let (verdict, said) = look(&path);
+            let (verdict, said) = checked(&path);
             assert_eq!(verdict.unwrap(), Verdict::Faulty, "{said}");
             assert!(said.contains(&format!("{}: damaged at offset ", file.display())), "{said}");
             assert!(said.ends_with("1 fault\n"), "{said}");
@@ -412,7 +412,7 @@ mod tests {
         }
         let segment = newest_segment_with(&path, 45);
         fs::remove_file(&segment).unwrap();
-        let (verdict, said) = look(&path);
+        let (verdict, said) = checked(&path);
         assert_eq!(verdict.unwrap(), Verdict::Faulty, "{said}");
         assert!(said.contains("the units between them are missing"), "{said}");
     }
@@ -428,7 +428,7 @@ mod tests {
             let at = memchr::memmem::find(bytes, &unit(81)).unwrap();
             bytes[at + 20] ^= 1;
         });
-        let (verdict, said) = look(&path);
+        let (verdict, said) = checked(&path);
         assert_eq!(verdict.unwrap(), Verdict::Faulty, "{said}");
         assert!(said.contains("a torn tail at offset 4096"), "{said}");
     }
@@ -453,7 +453,7 @@ mod tests {
             commit(&log, lsn, &[&unit_head(EFFECTS_FORMAT, 0, build.len() as u32)[..], &build].concat());
         }
         drop(log);
-        let (verdict, said) = look(&path);
+        let (verdict, said) = checked(&path);
         assert_eq!(verdict.unwrap(), Verdict::Faulty, "{said}");
         assert!(said.contains("Lsn 81: effect 0 of a unit can't be decoded"), "{said}");
         assert!(said.contains("Lsn 82: the effects have format 99"), "{said}");
@@ -469,7 +469,7 @@ mod tests {
         for name in ["ID", "log-00000000000000ff.seg"] {
             let (_dir, path) = written();
             fs::OpenOptions::new().create(true).append(true).open(path.join(name)).unwrap().set_len(1 << 40).unwrap();
-            let (verdict, _) = look(&path);
+            let (verdict, _) = checked(&path);
             let error = verdict.unwrap_err().to_string();
             assert!(error.contains(&path.join(name).display().to_string()), "{error}");
         }
@@ -479,15 +479,15 @@ mod tests {
     fn a_directory_in_use_or_missing_is_not_checked() {
         let (dir, path) = written();
         let log = open(&path);
-        assert!(matches!(look(&path).0, Err(CheckError::Locked { .. })));
+        assert!(matches!(checked(&path).0, Err(CheckError::Locked { .. })));
         assert!(matches!(repair(&path, &mut |_| {}), Err(CheckError::Locked { .. })));
         drop(log);
         let nothing = dir.path().join("nothing");
-        assert!(matches!(look(&nothing).0, Err(CheckError::Log(LogError::NoIdentity { .. }))));
+        assert!(matches!(checked(&nothing).0, Err(CheckError::Log(LogError::NoIdentity { .. }))));
         assert!(matches!(repair(&nothing, &mut |_| {}), Err(CheckError::Log(_))));
         assert!(!nothing.exists());
         fs::create_dir(&nothing).unwrap();
-        assert!(look(&nothing).0.is_err());
+        assert!(checked(&nothing).0.is_err());
         assert_eq!(fs::read_dir(&nothing).unwrap().count(), 0);
     }
 
@@ -504,7 +504,7 @@ mod tests {
         repair(&path, &mut |line| said += &format!("{line}\n")).unwrap();
         assert!(said.contains("lost: Lsn 50 to 80"), "{said}");
         assert!(said.ends_with("repaired: the journal ends with Lsn 49\n"), "{said}");
-        let (verdict, said) = look(&path);
+        let (verdict, said) = checked(&path);
         assert_eq!(verdict.unwrap(), Verdict::Good, "{said}");
         assert!(said.ends_with("good: all data up to Lsn 49\n"), "{said}");
         let backup =

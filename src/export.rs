@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use redis_protocol::resp2::types::BytesFrame;
 
 use crate::base::clock::Clock;
-use crate::base::limits::{EXPORT_PAGE_KEYS, EXPORT_REPLY_MAX_BYTES, IMPORT_TELL_EVERY, IMPORT_TIMEOUT};
+use crate::base::limits::{EXPORT_PAGE_KEYS, EXPORT_REPLY_MAX_BYTES, IMPORT_PROGRESS_EVERY, IMPORT_TIMEOUT};
 use crate::base::version::REDIS_VERSION;
 use crate::client::{Address, ClientError, Connection, TIDEGATE_AUTH, put_command};
 use crate::log::disk::RealDisk;
@@ -80,12 +80,12 @@ impl fmt::Display for Report {
     }
 }
 
-/// Writes all data of the server at `from` to `path`, whole or not at all. `tell` receives progress reports.
+/// Writes all data of the server at `from` to `path`, whole or not at all. `print` receives progress reports.
 pub fn export(
     from: Address<'_>,
     path: &Path,
     replace: bool,
-    tell: &mut dyn FnMut(&str),
+    print: &mut dyn FnMut(&str),
 ) -> Result<Report, ExportError> {
     if path.exists() && !replace {
         return Err(ExportError::Exists(path.to_owned()));
@@ -97,7 +97,7 @@ pub fn export(
         let file = Replacement::begin(Arc::new(RealDisk), path, "export")
             .map_err(|(path, source)| ExportError::File { path, source })?;
         let part = file.part().to_owned();
-        Walk { server, path: part, tell: &mut *tell, begun, told: Instant::now() }.write(file, version)
+        Walk { server, path: part, print: &mut *print, begun, printed: Instant::now() }.write(file, version)
     };
     let (file, mut report) = match write(rdb::VERSION) {
         // The header must declare a newer version when the file holds types that older versions do not know.
@@ -114,9 +114,9 @@ struct Walk<'a> {
     server: Connection<'static>,
     /// The file to write.
     path: PathBuf,
-    tell: &'a mut dyn FnMut(&str),
+    print: &'a mut dyn FnMut(&str),
     begun: Instant,
-    told: Instant,
+    printed: Instant,
 }
 
 impl Walk<'_> {
@@ -173,9 +173,9 @@ impl Walk<'_> {
                 _ => return Err(self.server.not_the_protocol().into()),
             };
             self.page(db, &keys, writer, report)?;
-            if self.told.elapsed() >= IMPORT_TELL_EVERY {
-                self.told = Instant::now();
-                (self.tell)(&format!("{} keys in {} s", report.keys, self.begun.elapsed().as_secs()));
+            if self.printed.elapsed() >= IMPORT_PROGRESS_EVERY {
+                self.printed = Instant::now();
+                (self.print)(&format!("{} keys in {} s", report.keys, self.begun.elapsed().as_secs()));
             }
             if *cursor == *b"0" {
                 return Ok(());

@@ -72,7 +72,7 @@ fn help_out(matches: &ArgMatches) -> ExitCode {
         Some(("export", matches)) => move_out(matches),
         Some(("check", matches)) => {
             process::end_with_the_reader();
-            return look(matches);
+            return check_directory(matches);
         }
         Some(("scripts", matches)) => {
             process::end_with_the_reader();
@@ -360,7 +360,7 @@ fn move_out(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
 }
 
 /// Checks a directory, after a repair if one is asked for.
-fn look(matches: &ArgMatches) -> ExitCode {
+fn check_directory(matches: &ArgMatches) -> ExitCode {
     let path = Path::new(text(matches, "DIR"));
     let say = &mut |line: &str| println!("{line}");
     let repaired = if matches.get_flag("repair") { check::repair(path, say) } else { Ok(()) };

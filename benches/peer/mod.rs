@@ -222,7 +222,7 @@ impl Server {
     }
 
     /// Resident memory once it no longer changes, or after ten seconds of changes.
-    pub(crate) fn settled_bytes(&self) -> u64 {
+    pub(crate) fn steady_bytes(&self) -> u64 {
         const STILL: Duration = Duration::from_millis(500);
         let deadline = Instant::now() + Duration::from_secs(10);
         let (mut bytes, mut since) = (self.resident_bytes(), Instant::now());

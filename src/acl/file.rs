@@ -60,7 +60,7 @@ pub fn read<R>(
                 }
                 users.insert(name, user);
             }
-            Err(fault) => fault.tell(&format!("{place}:{}", at + 1), &mut faults),
+            Err(fault) => fault.describe(&format!("{place}:{}", at + 1), &mut faults),
         }
     }
     if faults.is_empty() { Ok(users) } else { Err(faults) }
@@ -81,7 +81,7 @@ pub enum Fault {
 
 impl Fault {
     /// Appends the messages for a line's fault at `place`: all unknown names, but only the first of other faults.
-    fn tell(&self, place: &str, faults: &mut String) {
+    fn describe(&self, place: &str, faults: &mut String) {
         let lossy = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
         match self {
             Fault::NoUser => {

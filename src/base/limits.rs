@@ -87,7 +87,7 @@ pub const CLIENT_REPLY_MAX_DEPTH: usize = 8;
 pub const EXPORT_REPLY_MAX_BYTES: usize = 1024 * 1024 * 1024;
 
 /// Interval at which a long import or export reports its progress.
-pub const IMPORT_TELL_EVERY: Duration = Duration::from_secs(2);
+pub const IMPORT_PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
 /// How long a server may be silent before an import gives it up: a primary sends something every ten seconds.
 pub const IMPORT_TIMEOUT: Duration = Duration::from_secs(60);

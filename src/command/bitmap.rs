@@ -248,7 +248,7 @@ fn bitfield(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
                     // Every field has overflowed. That does not count as a change, although the string grows.
                     ctx.ks.name_events(SILENT);
                     if slot.is_none() {
-                        ctx.ks.tell(EventClasses::NEW, "new", db, key);
+                        ctx.ks.note_event(EventClasses::NEW, "new", db, key);
                     }
                 }
                 ctx.ks.set_range(db, key, slot, end, b"")?;

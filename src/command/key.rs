@@ -387,7 +387,7 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         false => Wait {
             // Until the sync ends, or a full disk has space again.
             retry_at_ms: Some(
-                ctx.now_ms() + ctx.server.persistence.look_again_after(&ctx.server.config).as_millis() as i64,
+                ctx.now_ms() + ctx.server.persistence.sync_retry_after(&ctx.server.config).as_millis() as i64,
             ),
             ..Wait::until(deadline_ms, |reply| answer_waitaof(false, reply))
         },
@@ -457,7 +457,7 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>, all: bool) -> MayWait {
         }
     }
     if waits && ctx.ks.freed_elsewhere().0 > 0 {
-        let retry_at_ms = Some(ctx.now_ms() + LOOK_AGAIN_MS);
+        let retry_at_ms = Some(ctx.now_ms() + RETRY_MS);
         return Ok(Flow::wait(Wait { retry_at_ms, ..Wait::until(None, Reply::ok) }));
     }
     ctx.reply.ok();
@@ -465,7 +465,7 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>, all: bool) -> MayWait {
 }
 
 /// The interval in ms at which to check whether all memory is freed.
-const LOOK_AGAIN_MS: i64 = 1;
+const RETRY_MS: i64 = 1;
 
 const READ: Flags = Flags::READONLY;
 const WRITE: Flags = Flags::WRITE;

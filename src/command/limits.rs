@@ -63,8 +63,8 @@ pub const LIMIT_EXACT_SERIAL_END: i64 = 100_000_000;
 /// within minutes, and a refund when the work for which the units were taken has failed.
 pub const LIMIT_REQUEST_MAX_MS: i64 = 24 * 60 * 60 * 1_000;
 
-/// Leases of a gate that a refused CONCURRENCY rule looks at, to find out when enough of them end.
-pub const LIMIT_LEASES_LOOKED_AT: usize = 1_000;
+/// Leases of a gate that a refused CONCURRENCY rule scans to find out when enough of them end.
+pub const LIMIT_LEASES_SCANNED_MAX: usize = 1_000;
 
 /// Bytes of all keys of a request with an ID, which keeps them.
 pub const LIMIT_REQUEST_MAX_BYTES: usize = 64 * 1024;
@@ -86,9 +86,9 @@ pub const TICKETS_MAX: usize = 1 << 15;
 /// Longest of each of the times in a consumer group's policy for which a message may wait, in ms: a year.
 pub const POLICY_MAX_MS: i64 = LEASE_MAX_MS;
 
-/// Streams that XGROUP SETPOLICY looks at to find out whether dead letters would come back; no other client is served
+/// Streams that XGROUP SETPOLICY follows to find out whether dead letters would come back; no other client is served
 /// during the search. [`DEAD_LETTER_MAX_HOPS`](crate::keyspace::limits::DEAD_LETTER_MAX_HOPS) ends a longer circle.
-pub const DEAD_LETTER_CIRCLE_LOOKS: usize = 128;
+pub const DEAD_LETTER_CIRCLE_STEPS: usize = 128;
 
 /// Deleted pending entries that one XREADGROUP discovers for each stream, besides the entries that it returns; no other
 /// client is served during the search.
@@ -109,8 +109,8 @@ pub const DELAYED_LIST_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// Dead letters that XDLQ.REDRIVE puts back unless the call gives a number.
 pub const REDRIVE_COUNT: usize = 100;
 
-/// Entries that XDLQ.REDRIVE looks at for each dead letter that it should put back.
-pub const REDRIVE_LOOKS: usize = 10;
+/// Entries that XDLQ.REDRIVE scans for each dead letter that it should put back.
+pub const REDRIVE_SCANNED_PER_LETTER: usize = 10;
 
 /// Bytes of dead letters after which XDLQ.REDRIVE puts back no more; a single one may exceed the limit.
 pub const REDRIVE_MAX_BYTES: usize = 64 * 1024 * 1024;

@@ -227,7 +227,7 @@ fn ltrim(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if let Some(slot) = find(ctx.ks, db, key)? {
         let len = ctx.ks.list(db, slot)?.len();
         // Sent even if nothing is removed.
-        ctx.ks.tell(EventClasses::LIST, "ltrim", db, key);
+        ctx.ks.note_event(EventClasses::LIST, "ltrim", db, key);
         let kept = span(start, stop, len);
         if kept.is_empty() {
             ctx.ks.list_pop(db, slot, true, len)?;

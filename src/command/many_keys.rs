@@ -21,7 +21,7 @@ pub(super) fn for_each_key<'a>(
     }
     let mut keys = args.iter().enumerate().step_by(step);
     while keys.len() > 0 {
-        let slots = ctx.ks.look_ahead::<AT_ONCE>(db, keys.clone().map(|(_, key)| Some(key)));
+        let slots = ctx.ks.prefetch::<AT_ONCE>(db, keys.clone().map(|(_, key)| Some(key)));
         for ((at, key), slot) in keys.by_ref().take(AT_ONCE).zip(slots) {
             if let Some(slot) = slot {
                 ctx.ks.hint(db, slot);

@@ -151,7 +151,7 @@ const BOUNDS: u32 = 22;
 
 /// Returns all metrics of a server.
 pub(crate) fn render(engine: &mut Engine) -> String {
-    engine.look(|ctx| {
+    engine.inspect(|ctx| {
         let mut text = String::new();
         figures(&mut text, ctx);
         about(&mut text, ctx);

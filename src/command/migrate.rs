@@ -113,7 +113,7 @@ fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     ctx.server.send_unsent();
     // The target must not receive changes that could still be lost here.
-    ctx.server.settle_units(ctx.ks)?;
+    ctx.server.ensure_units_safe(ctx.ks)?;
     let mut target = Target::connect(host, port, Duration::from_millis(timeout_ms), MIGRATE_MAX)?;
     let mut request = Vec::new();
     put_preamble(&mut request, &options, to_db)?;
@@ -134,11 +134,11 @@ fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     drop(request);
     let mut moved = 0;
     // Keys that have arrived must be deleted here even if the rest can't be sent.
-    let settled = match failure {
+    let deleted = match failure {
         Some(_) if sent.is_empty() => Ok(()),
-        _ => settle(ctx, &mut target, &sent, &options, &mut moved),
+        _ => delete_arrived(ctx, &mut target, &sent, &options, &mut moved),
     };
-    match failure.map_or(settled, Err) {
+    match failure.map_or(deleted, Err) {
         Err(error) if moved > 0 => {
             ctx.fail_half_way(&error);
             Ok(())
@@ -196,7 +196,13 @@ fn put_command(request: &mut Vec<u8>, words: &[&[u8]]) -> Done {
 }
 
 /// Reads the replies and deletes each key that has arrived. Counts the deleted ones in `moved`.
-fn settle(ctx: &mut Ctx<'_>, target: &mut Target, keys: &[&[u8]], options: &Options<'_>, moved: &mut usize) -> Done {
+fn delete_arrived(
+    ctx: &mut Ctx<'_>,
+    target: &mut Target,
+    keys: &[&[u8]],
+    options: &Options<'_>,
+    moved: &mut usize,
+) -> Done {
     let mut refusal = None;
     if options.password.is_some() {
         refusal = target.reply()?;

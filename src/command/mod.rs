@@ -210,8 +210,9 @@ mod tests {
             complain("a command that runs the queue must not be queued");
         }
         let has = |access| command.keys.iter().any(|keys| keys.access == access);
-        let is_told = command.access_by.is_some();
-        if (has(Access::Varying) && !is_told) || (is_told && !has(Access::Varying) && !has(Access::Modify)) {
+        let is_determined = command.access_by.is_some();
+        if (has(Access::Varying) && !is_determined) || (is_determined && !has(Access::Varying) && !has(Access::Modify))
+        {
             complain("a key with varying access needs a function that determines it");
         }
         for keys in command.keys {

@@ -7,20 +7,20 @@ use super::help::help;
 use crate::base::glob;
 use crate::engine::{Command, Ctx, Done, Origin, Run};
 use crate::resp::reply::Reply;
-use crate::session::subscriptions::{Kind, Space};
+use crate::session::subscriptions::{Space, SubscriptionKind};
 use crate::spec::args::Args;
 use crate::spec::error::Error;
 use crate::spec::{Access, Channels, Flags, Group, KeySpec};
 
-const CHANNEL: Kind = Kind::Channel(Space::Global);
-const SHARDED: Kind = Kind::Channel(Space::Sharded);
+const CHANNEL: SubscriptionKind = SubscriptionKind::Channel(Space::Global);
+const SHARDED: SubscriptionKind = SubscriptionKind::Channel(Space::Sharded);
 
 fn subscribe(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     subscribe_to(ctx, args, CHANNEL, b"subscribe")
 }
 
 fn psubscribe(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    subscribe_to(ctx, args, Kind::Pattern, b"psubscribe")
+    subscribe_to(ctx, args, SubscriptionKind::Pattern, b"psubscribe")
 }
 
 fn ssubscribe(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
@@ -36,14 +36,14 @@ fn unsubscribe(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 }
 
 fn punsubscribe(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    unsubscribe_from(ctx, args, Kind::Pattern, b"punsubscribe")
+    unsubscribe_from(ctx, args, SubscriptionKind::Pattern, b"punsubscribe")
 }
 
 fn sunsubscribe(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     unsubscribe_from(ctx, args, SHARDED, b"sunsubscribe")
 }
 
-fn subscribe_to(ctx: &mut Ctx<'_>, args: Args<'_>, kind: Kind, verb: &[u8]) -> Done {
+fn subscribe_to(ctx: &mut Ctx<'_>, args: Args<'_>, kind: SubscriptionKind, verb: &[u8]) -> Done {
     for name in args.rest().iter() {
         ctx.server.audience.pubsub.subscribe(ctx.session, kind, name);
         confirm(ctx, kind, verb, Some(name));
@@ -51,7 +51,7 @@ fn subscribe_to(ctx: &mut Ctx<'_>, args: Args<'_>, kind: Kind, verb: &[u8]) -> D
     Ok(())
 }
 
-fn unsubscribe_from(ctx: &mut Ctx<'_>, args: Args<'_>, kind: Kind, verb: &[u8]) -> Done {
+fn unsubscribe_from(ctx: &mut Ctx<'_>, args: Args<'_>, kind: SubscriptionKind, verb: &[u8]) -> Done {
     if !args.is_empty() {
         for name in args.rest().iter() {
             ctx.server.audience.pubsub.unsubscribe(ctx.session, kind, name);
@@ -71,7 +71,7 @@ fn unsubscribe_from(ctx: &mut Ctx<'_>, args: Args<'_>, kind: Kind, verb: &[u8]) 
 }
 
 /// Confirms a subscription or its end, with the number of subscriptions of this kind.
-fn confirm(ctx: &mut Ctx<'_>, kind: Kind, verb: &[u8], name: Option<&[u8]>) {
+fn confirm(ctx: &mut Ctx<'_>, kind: SubscriptionKind, verb: &[u8], name: Option<&[u8]>) {
     let count = ctx.session.subscriptions.count_beside(kind) as i64;
     let write = |reply: &mut Reply| {
         reply.push(3);

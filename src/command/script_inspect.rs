@@ -16,7 +16,7 @@ use crate::resp::reply::Reply;
 use crate::resp::request::OwnedArgv;
 use crate::script::bundled::{BUNDLED, Bundled};
 use crate::script::library::{Function, Library};
-use crate::script::store::{Origin, Script, ScriptFlags, parse_sha1, sha1_hex};
+use crate::script::store::{Script, ScriptFlags, ScriptOrigin, parse_sha1, sha1_hex};
 use crate::script::{Handle, Passing, Sha1Hex};
 use crate::spec::args::Args;
 use crate::spec::error::Error;
@@ -40,7 +40,7 @@ impl<'a> Program<'a> {
     fn of_script(sha: &'a Sha1Hex, script: &'a Script) -> Program<'a> {
         let &Script { ref body, flags, program: handle, origin, .. } = script;
         let bundled = match origin {
-            Origin::Bundled => BUNDLED.iter().find(|bundled| bundled.body.as_bytes() == &**body),
+            ScriptOrigin::Bundled => BUNDLED.iter().find(|bundled| bundled.body.as_bytes() == &**body),
             _ => None,
         };
         Program {
@@ -48,9 +48,9 @@ impl<'a> Program<'a> {
             sha: Some(sha),
             library: None,
             origin: match origin {
-                Origin::Bundled => "bundled",
-                Origin::Loaded => "loaded",
-                Origin::Eval => "eval",
+                ScriptOrigin::Bundled => "bundled",
+                ScriptOrigin::Loaded => "loaded",
+                ScriptOrigin::Eval => "eval",
             },
             description: bundled.map(|bundled| bundled.summary().as_bytes()),
             flags,
@@ -179,9 +179,9 @@ fn stats(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let of = |origin| scripts.store().iter().filter(|(_, script)| script.origin == origin).count() as u64;
     let numbers = [
         ("scripts", scripts.store().len() as u64),
-        ("scripts_bundled", of(Origin::Bundled)),
-        ("scripts_loaded", of(Origin::Loaded)),
-        ("scripts_eval", of(Origin::Eval)),
+        ("scripts_bundled", of(ScriptOrigin::Bundled)),
+        ("scripts_loaded", of(ScriptOrigin::Loaded)),
+        ("scripts_eval", of(ScriptOrigin::Eval)),
         ("scripts_bytes", scripts.text_bytes() as u64),
         ("scripts_evicted", scripts.evicted()),
         ("libraries", scripts.libraries().len() as u64),

@@ -6,9 +6,9 @@ use super::script_inspect;
 use crate::engine::run::debugging;
 use crate::engine::run::scripting;
 use crate::engine::run::scripting::Callee;
-use crate::engine::{Command, Ctx, Done, Origin as CallOrigin, Run};
+use crate::engine::{Command, Ctx, Done, Origin, Run};
 use crate::programs::running::ScriptKind;
-use crate::script::store::{Origin, parse_sha1};
+use crate::script::store::{ScriptOrigin, parse_sha1};
 use crate::session::DebugMode;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
@@ -22,7 +22,7 @@ fn eval(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let command = args.argv();
     let body = args.bytes()?;
     let (keys, args) = keys_and_args(args)?;
-    let sha = ctx.server.programs.scripts.add(ctx.ks, body, Origin::Eval)?;
+    let sha = ctx.server.programs.scripts.add(ctx.ks, body, ScriptOrigin::Eval)?;
     let script = Callee::script(&mut ctx.server.programs.scripts, &sha)?;
     scripting::run(ctx, script, keys, args, command, None)
 }
@@ -30,17 +30,17 @@ fn eval(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 /// EVAL as a debugging session, which SCRIPT DEBUG has switched on.
 #[cold]
 fn debug_eval(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    if ctx.origin == CallOrigin::Exec {
+    if ctx.origin == Origin::Exec {
         return Err(Error::text("ERR A transaction can't be debugged, call EVAL outside of MULTI"));
     }
-    if ctx.origin != CallOrigin::Client {
+    if ctx.origin != Origin::Client {
         return Err(Error::text("ERR A call inside another command can't be debugged"));
     }
     debugging::debug_session(ctx, |ctx, conversation| {
         let command = args.argv();
         let body = args.bytes()?;
         let (keys, args) = keys_and_args(args)?;
-        let sha = ctx.server.programs.scripts.add(ctx.ks, body, Origin::Eval)?;
+        let sha = ctx.server.programs.scripts.add(ctx.ks, body, ScriptOrigin::Eval)?;
         let script = Callee::script(&mut ctx.server.programs.scripts, &sha)?;
         scripting::run(ctx, script, keys, args, command, Some((conversation, body)))
     })
@@ -63,7 +63,7 @@ fn evalsha(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 /// SCRIPT LOAD. The script is kept durably, like data, so the journal must accept writes.
 fn load(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     ctx.server.persistence.admit_logged(&ctx.server.config, Flags::WRITE)?;
-    let sha = ctx.server.programs.scripts.add(ctx.ks, args.bytes()?, Origin::Loaded)?;
+    let sha = ctx.server.programs.scripts.add(ctx.ks, args.bytes()?, ScriptOrigin::Loaded)?;
     ctx.reply.bulk(&sha);
     Ok(())
 }

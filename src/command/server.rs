@@ -11,7 +11,7 @@ fn time(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let server = &mut *ctx.server;
     let now_us = *server.time.unit_time_us.get_or_insert_with(|| server.time.clock.now_us());
     // No later request may see an earlier time.
-    server.time.end_look_at_clock();
+    server.time.expire_clock_reading();
     ctx.reply.array(2);
     ctx.reply.bulk_integer(now_us / 1_000_000);
     ctx.reply.bulk_integer(now_us % 1_000_000);

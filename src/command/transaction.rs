@@ -69,7 +69,7 @@ fn run_or_roll_back(ctx: &mut Ctx<'_>, transaction: &Transaction, is_observed: b
             let text = String::from_utf8_lossy(&reply[1..]).trim_end().to_owned();
             ctx.roll_back();
             ctx.session.db = db;
-            ctx.reply.take_back(start);
+            ctx.reply.discard_from(start);
             ctx.reply.error(format!("{ROLLED_BACK}{}: {text}", index + 1).as_bytes());
             return;
         }

@@ -71,7 +71,7 @@ const LETTERS: [(u8, EventClasses); 15] = [
 
 impl EventClasses {
     /// Whether any event is published. That takes both a class and a kind of channel.
-    pub fn tell_anything(self) -> bool {
+    pub fn publish_any(self) -> bool {
         let channels = EventClasses::BY_KEY.union(EventClasses::BY_EVENT);
         self.intersects(channels) && !self.difference(channels).is_empty()
     }
@@ -139,10 +139,10 @@ mod tests {
 
     #[test]
     fn a_class_needs_a_channel() {
-        for (letters, tells) in [("", false), ("A", false), ("KE", false), ("Km", true), ("gE", true)] {
+        for (letters, publishes) in [("", false), ("A", false), ("KE", false), ("Km", true), ("gE", true)] {
             let mut field = EventClasses::NONE;
             EventLetters.set(&mut field, &[letters.as_bytes()], Origin::Set).expect("letters");
-            assert_eq!(field.tell_anything(), tells, "{letters}");
+            assert_eq!(field.publish_any(), publishes, "{letters}");
         }
     }
 }

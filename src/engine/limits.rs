@@ -23,7 +23,7 @@ pub const WAITS_SLICE: usize = 1_000;
 pub const WAITS_SLICE_TIMEOUTS: usize = 100;
 
 /// How long a retry of a waiting call is put off while clients are paused.
-pub const PAUSE_LOOK_AGAIN: Duration = Duration::from_millis(100);
+pub const PAUSE_RETRY: Duration = Duration::from_millis(100);
 
 /// Keys that one unit of eviction removes before a command. If memory must be freed, a command always evicts one unit,
 /// whatever the clock says: the time limit is used up at once if the system gives the core to another process. One unit

@@ -55,7 +55,7 @@ pub struct Engine {
 
 /// How long one reading of the wall clock is used for clients' commands. A reading costs as much as many commands take,
 /// and expiry is only precise to the millisecond.
-const LOOK_HOLDS_US: u64 = 50;
+const READING_HOLDS_US: u64 = 50;
 
 impl Engine {
     /// Makes an empty server with the given commands. Fails when the system has no memory for the Lua state.
@@ -88,7 +88,7 @@ impl Engine {
         let of_scripts = scripts.memory_bytes() + scripts.text_bytes();
         let startup_bytes = allocated_bytes().saturating_sub(of_scripts as u64);
         let command_log = CommandLog::new(&config, &stats.clock);
-        let look_holds_ticks = if clock.is_manual() { 0 } else { ticks_of_micros(&stats.clock, LOOK_HOLDS_US) };
+        let reading_holds_ticks = if clock.is_manual() { 0 } else { ticks_of_micros(&stats.clock, READING_HOLDS_US) };
         let mut acl = Acl::new(table);
         acl.set_default_password(&config.requirepass, table);
         let clients_limit = config.maxmemory_clients.bytes(config.maxmemory);
@@ -113,8 +113,8 @@ impl Engine {
                 started_ms: now_ms,
                 unit_time_us: None,
                 last_ticks: 0,
-                looked_ticks: 0,
-                look_holds_ticks,
+                clock_read_ticks: 0,
+                reading_holds_ticks,
             },
             meters,
             table,
@@ -329,7 +329,7 @@ impl Command {
     pub const EMPTY: Command = spec::Command::new(Run::Container);
 }
 
-/// The result of a handler. The reply is written to [`Ctx::reply`]; on an error the part already written is taken back.
+/// The result of a handler. The reply is written to [`Ctx::reply`]; on an error the part already written is discarded.
 pub type Done = Result<(), Error>;
 
 /// The result of a handler that may wait.
@@ -512,7 +512,7 @@ impl ServerState {
     pub fn events_changed(&mut self, ks: &mut Keyspace) {
         let classes = self.config.notify_keyspace_events;
         self.readers_changed();
-        ks.annotate(classes.tell_anything(), classes.contains(EventClasses::MISS));
+        ks.annotate(classes.publish_any(), classes.contains(EventClasses::MISS));
         ks.record_from_now(self.audience.recording);
     }
 

@@ -14,8 +14,8 @@ pub struct Time {
     /// Reading of the processor's clock when the last command ended.
     pub(in crate::engine) last_ticks: u64,
     /// Reading of the processor's clock when the wall clock was last read for a client's command.
-    pub(in crate::engine) looked_ticks: u64,
+    pub(in crate::engine) clock_read_ticks: u64,
     /// For how many ticks that reading of the wall clock is used. A unit that sets the keyspace's time to another value
-    /// [ends the use](Time::end_look_at_clock).
-    pub(in crate::engine) look_holds_ticks: u64,
+    /// [ends the use](Time::expire_clock_reading).
+    pub(in crate::engine) reading_holds_ticks: u64,
 }

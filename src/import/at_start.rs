@@ -31,7 +31,7 @@ pub(crate) struct AtStart {
 
 impl AtStart {
     /// Looks for Redis data in the folder of `config`, under the file names configured there.
-    pub(crate) fn look(config: &Config) -> Result<Option<AtStart>, ImportError> {
+    pub(crate) fn find(config: &Config) -> Result<Option<AtStart>, ImportError> {
         let Config { dbfilename, appenddirname, appendfilename, .. } = config;
         let names = Names { rdb: dbfilename.clone(), aof_dir: appenddirname.clone(), aof: appendfilename.clone() };
         Ok(Files::of_server(&config.dir, &names)?.map(|files| AtStart { files }))

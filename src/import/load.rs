@@ -13,9 +13,9 @@ use crate::base::excerpt;
 use crate::engine::persistence::bulk_load::Refused;
 use crate::rdb::file::{FileError, KeyRecord, Reader, Record, TOKENS_NOTE};
 
-/// Imports files into `target`. `tell` receives progress reports.
-pub(super) fn files(files: &Files, target: &mut Target<'_>, tell: &mut dyn FnMut(&str)) -> Result<(), ImportError> {
-    let mut progress = Progress::new(tell, Some(files.bytes()));
+/// Imports files into `target`. `print` receives progress reports.
+pub(super) fn files(files: &Files, target: &mut Target<'_>, print: &mut dyn FnMut(&str)) -> Result<(), ImportError> {
+    let mut progress = Progress::new(print, Some(files.bytes()));
     // RESTORE refuses existing keys, but commands would change them, and again on every run.
     let takes_commands = target.may_replace() || target.is_empty()?;
     for path in files.paths() {
@@ -33,18 +33,18 @@ pub(super) fn files(files: &Files, target: &mut Target<'_>, tell: &mut dyn FnMut
                 Commands::behind(path, reader)
             }
         };
-        target.settle()?;
+        target.wait_for_replies()?;
         while commands.has_more()? {
             if !takes_commands {
                 return Err(ImportError::NotEmpty { peer: target.peer().to_owned() });
             }
             commands.apply_read(target)?;
             target.report.bytes = before + commands.offset();
-            progress.look(&target.report);
+            progress.report_if_due(&target.report);
         }
         commands.end(&mut target.report, index + 1 == files.paths().len(), true)?;
     }
-    target.settle()?;
+    target.wait_for_replies()?;
     progress.say(&format!("read all in {} ms", progress.elapsed().as_millis()));
     Ok(())
 }
@@ -169,7 +169,7 @@ pub(super) fn rdb<R: Read>(
     let mut stream_db = 0;
     loop {
         target.report.bytes = before + reader.offset();
-        progress.look(&target.report);
+        progress.report_if_due(&target.report);
         match next(reader, target)? {
             Next::Some => {}
             Next::StreamDb(db) => stream_db = db,

@@ -35,27 +35,27 @@ pub use report::{Options, Report};
 use target::Target;
 
 /// Imports `source`, a path or a server address, into the server at `into`; the TLS certificates and server name of
-/// `into` apply to both. `tell` receives progress reports. With `stop`, a source server is followed until its operator
+/// `into` apply to both. `print` receives progress reports. With `stop`, a source server is followed until its operator
 /// sets it; without `stop`, only the server's snapshot is imported.
 pub fn import(
     source: &str,
     into: Address<'_>,
     options: Options,
     stop: Option<&AtomicBool>,
-    tell: &mut dyn FnMut(&str),
+    print: &mut dyn FnMut(&str),
 ) -> Result<Report, ImportError> {
     let mut target = Target::new(Connection::open(into, TIDEGATE_AUTH, IMPORT_TIMEOUT)?, options);
     target.hold_expiry()?;
     let is_address = source.contains("://");
     let primary = Address { url: source, tls: into.tls };
     match stop {
-        Some(stop) if is_address => replica::follow(primary, &mut target, stop, tell)?,
+        Some(stop) if is_address => replica::follow(primary, &mut target, stop, print)?,
         Some(_) => {
             let what = "only a running server can be followed: redis://HOST[:PORT]".to_owned();
             return Err(ImportError::Files { path: source.into(), what });
         }
-        None if is_address => replica::snapshot(primary, &mut target, tell)?,
-        None => load::files(&Files::at(Path::new(source))?, &mut target, tell)?,
+        None if is_address => replica::snapshot(primary, &mut target, print)?,
+        None => load::files(&Files::at(Path::new(source))?, &mut target, print)?,
     }
     Ok(target.report)
 }

@@ -27,7 +27,7 @@ use super::error::{ImportError, START_AGAIN};
 use super::load;
 use super::report::Progress;
 use super::target::{Checkpoint, Target};
-use crate::base::limits::{IMPORT_TELL_EVERY, IMPORT_TIMEOUT};
+use crate::base::limits::{IMPORT_PROGRESS_EVERY, IMPORT_TIMEOUT};
 use crate::client::{Address, ClientError, Connection, REDIS_AUTH, put_command};
 use crate::import::limits::{IMPORT_ACK_EVERY, IMPORT_LINE_MAX_BYTES, IMPORT_POLL, IMPORT_RETRY};
 use crate::persist::transfer::OWN_TYPES;
@@ -56,9 +56,9 @@ enum Answer {
 pub(super) fn snapshot(
     server: Address<'_>,
     target: &mut Target<'_>,
-    tell: &mut dyn FnMut(&str),
+    print: &mut dyn FnMut(&str),
 ) -> Result<(), ImportError> {
-    let mut progress = Progress::new(tell, None);
+    let mut progress = Progress::new(print, None);
     let mut primary = Connection::open(server, REDIS_AUTH, IMPORT_TIMEOUT)?;
     introduce(&mut primary)?;
     match ask(&mut primary, None)? {
@@ -77,9 +77,9 @@ pub(super) fn follow(
     server: Address<'_>,
     target: &mut Target<'_>,
     stop: &AtomicBool,
-    tell: &mut dyn FnMut(&str),
+    print: &mut dyn FnMut(&str),
 ) -> Result<(), ImportError> {
-    let mut progress = Progress::new(tell, None);
+    let mut progress = Progress::new(print, None);
     let mut primary = Connection::open(server, REDIS_AUTH, IMPORT_TIMEOUT)?;
     introduce(&mut primary)?;
     let (checkpoint, rest) = match target.checkpoint()? {
@@ -206,7 +206,7 @@ fn load_snapshot(
             rest = rest.strip_prefix(&delimiter[..]).ok_or_else(|| primary.not_the_protocol())?.to_vec();
         }
     }
-    target.settle()?;
+    target.wait_for_replies()?;
     Ok((rest, stream_db))
 }
 
@@ -295,7 +295,7 @@ impl Follower<'_> {
                     return Ok(Some(error.to_string()));
                 }
             }
-            status.look(self.checkpoint.offset, target, progress);
+            status.report_if_due(self.checkpoint.offset, target, progress);
             if self.is_done()? {
                 return Ok(None);
             }
@@ -357,22 +357,22 @@ fn is_timeout(error: &io::Error) -> bool {
 /// Reports how far the follower lags behind.
 struct Status<'f> {
     server: Address<'f>,
-    told: Instant,
+    printed: Instant,
     commands: u64,
 }
 
 impl<'f> Status<'f> {
     fn new(server: Address<'f>) -> Status<'f> {
-        Status { server, told: Instant::now(), commands: 0 }
+        Status { server, printed: Instant::now(), commands: 0 }
     }
 
-    fn look(&mut self, offset: u64, target: &Target<'_>, progress: &mut Progress<'_>) {
-        let elapsed = self.told.elapsed();
-        if elapsed < IMPORT_TELL_EVERY {
+    fn report_if_due(&mut self, offset: u64, target: &Target<'_>, progress: &mut Progress<'_>) {
+        let elapsed = self.printed.elapsed();
+        if elapsed < IMPORT_PROGRESS_EVERY {
             return;
         }
         let commands = target.report.commands - self.commands;
-        (self.told, self.commands) = (Instant::now(), target.report.commands);
+        (self.printed, self.commands) = (Instant::now(), target.report.commands);
         let lag = match primary_offset(self.server) {
             Ok(primary) => format!("{} bytes behind", primary.saturating_sub(offset)),
             // The following uses its own connection, which will report any error.

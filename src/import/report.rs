@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::base::limits::IMPORT_TELL_EVERY;
+use crate::base::limits::IMPORT_PROGRESS_EVERY;
 use crate::import::limits::IMPORT_LEFT_OUT_MAX_KINDS;
 
 /// The options of an import.
@@ -46,8 +46,8 @@ impl Report {
     }
 
     fn leave_out_times(&mut self, what: String, times: u64) {
-        let is_told = self.left_out.len() < IMPORT_LEFT_OUT_MAX_KINDS || self.left_out.contains_key(&what);
-        *self.left_out.entry(if is_told { what } else { "other things".to_owned() }).or_default() += times;
+        let is_named = self.left_out.len() < IMPORT_LEFT_OUT_MAX_KINDS || self.left_out.contains_key(&what);
+        *self.left_out.entry(if is_named { what } else { "other things".to_owned() }).or_default() += times;
     }
 }
 
@@ -63,31 +63,31 @@ impl fmt::Display for Report {
 
 /// Reports the progress of a long import from time to time.
 pub(super) struct Progress<'t> {
-    tell: &'t mut dyn FnMut(&str),
+    print: &'t mut dyn FnMut(&str),
     begun: Instant,
-    told: Instant,
+    printed: Instant,
     /// Total bytes to read, if known.
     total: Option<u64>,
 }
 
 impl<'t> Progress<'t> {
-    pub(super) fn new(tell: &'t mut dyn FnMut(&str), total: Option<u64>) -> Progress<'t> {
-        Progress { tell, begun: Instant::now(), told: Instant::now(), total }
+    pub(super) fn new(print: &'t mut dyn FnMut(&str), total: Option<u64>) -> Progress<'t> {
+        Progress { print, begun: Instant::now(), printed: Instant::now(), total }
     }
 
-    pub(super) fn look(&mut self, report: &Report) {
-        if self.told.elapsed() < IMPORT_TELL_EVERY {
+    pub(super) fn report_if_due(&mut self, report: &Report) {
+        if self.printed.elapsed() < IMPORT_PROGRESS_EVERY {
             return;
         }
-        self.told = Instant::now();
+        self.printed = Instant::now();
         let (megabytes, seconds) = (report.bytes >> 20, self.begun.elapsed().as_secs());
         let of = self.total.map_or(String::new(), |total| format!(" of {}", total >> 20));
         let (keys, commands) = (report.keys, report.commands);
-        (self.tell)(&format!("{keys} keys, {commands} commands, {megabytes}{of} MB in {seconds} s"));
+        (self.print)(&format!("{keys} keys, {commands} commands, {megabytes}{of} MB in {seconds} s"));
     }
 
     pub(super) fn say(&mut self, text: &str) {
-        (self.tell)(text);
+        (self.print)(text);
     }
 
     pub(super) fn elapsed(&self) -> Duration {

@@ -125,7 +125,7 @@ impl<'s> Target<'s> {
 
     /// Checks that the server is still there.
     pub(super) fn ping(&mut self) -> Result<(), ImportError> {
-        self.settle()?;
+        self.wait_for_replies()?;
         self.connection.call(&[b"PING"])?;
         Ok(())
     }
@@ -162,7 +162,7 @@ impl<'s> Target<'s> {
     /// Makes the target issue only fencing tokens above those issued by the source.
     pub(super) fn raise_tokens(&mut self, last: u64) -> Result<(), ImportError> {
         if last > 0 {
-            self.settle()?;
+            self.wait_for_replies()?;
             let last = last.min(RESTORED_TOKEN_MAX);
             self.connection.call(&[b"TOKEN.RAISE", itoa::Buffer::new().format(last).as_bytes()])?;
         }
@@ -180,7 +180,7 @@ impl<'s> Target<'s> {
     }
 
     /// Waits until all requests are executed.
-    pub(super) fn settle(&mut self) -> Result<(), ImportError> {
+    pub(super) fn wait_for_replies(&mut self) -> Result<(), ImportError> {
         self.send_window()?;
         while !self.under_way.is_empty() {
             self.read_window()?;
@@ -192,7 +192,7 @@ impl<'s> Target<'s> {
     /// in another database.
     fn select(&mut self, db: u64) -> Result<(), ImportError> {
         if self.db != db {
-            self.settle()?;
+            self.wait_for_replies()?;
             self.connection.call(&[b"SELECT", itoa::Buffer::new().format(db).as_bytes()]).map_err(
                 |error| match error {
                     ClientError::Refused(_, text) => ImportError::Refused { what: format!("database {db}"), text },
@@ -236,7 +236,7 @@ impl<'s> Target<'s> {
     /// applied, or is left out if that was requested.
     pub(super) fn next(&mut self, units: &mut Units) -> Result<Decoded, ImportError> {
         if self.commands.is_empty() {
-            self.settle()?;
+            self.wait_for_replies()?;
             let table = self.connection.call(&[b"COMMAND"])?;
             self.commands = KnownCommands::of(table).ok_or_else(|| self.connection.not_the_protocol())?;
         }
@@ -278,7 +278,7 @@ impl<'s> Target<'s> {
         commands: &[Command],
         checkpoint: Option<&Checkpoint>,
     ) -> Result<(), ImportError> {
-        self.settle()?;
+        self.wait_for_replies()?;
         for command in commands {
             // Inside a transaction, a refused SELECT would not stop the commands after it.
             if !self.databases.contains(&command.db) {

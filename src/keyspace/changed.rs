@@ -12,7 +12,7 @@ pub(super) struct Changed {
     keys: Vec<u64>,
     more: Vec<More>,
     /// The end of the part that stays.
-    kept: Place,
+    kept: Position,
 }
 
 /// Changes that are not of a single key.
@@ -28,7 +28,7 @@ pub(super) enum More {
 
 /// A position in the record.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct Position {
     keys: usize,
     more: usize,
 }
@@ -76,19 +76,19 @@ impl Changed {
     }
 
     /// The position up to which the record stays.
-    pub(super) fn kept(&self) -> Place {
+    pub(super) fn kept(&self) -> Position {
         self.kept
     }
 
     /// Restores the earlier position, which was replaced by a later [`keep`](Self::keep).
-    pub(super) fn keep_only(&mut self, kept: Place) {
+    pub(super) fn keep_only(&mut self, kept: Position) {
         self.kept = kept;
     }
 
     /// Makes everything recorded so far stay.
     #[inline]
     pub(super) fn keep(&mut self) {
-        self.kept = Place { keys: self.keys.len(), more: self.more.len() };
+        self.kept = Position { keys: self.keys.len(), more: self.more.len() };
     }
 
     /// Forgets what does not [stay](Self::keep).
@@ -100,7 +100,7 @@ impl Changed {
     /// Makes the whole record stay for good.
     #[inline]
     pub(super) fn release(&mut self) {
-        self.kept = Place::default();
+        self.kept = Position::default();
     }
 
     #[inline]

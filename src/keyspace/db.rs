@@ -343,7 +343,7 @@ impl Db {
 
     /// Moves the entry at `slot`, if there is one, to the place it needs. Embeds its collection if the collection
     /// `is_new` and may be embedded. Returns whether the entry has moved.
-    pub(super) fn settle(&mut self, slot: Slot, is_new: bool) -> bool {
+    pub(super) fn settle_entry(&mut self, slot: Slot, is_new: bool) -> bool {
         let Some(entry) = self.get(slot) else { return false };
         if is_new && entry.bytes_embedded().is_some() {
             self.entry_mut(slot).pack();

@@ -131,14 +131,14 @@ pub const DELAYED_RELEASED_MAX_BYTES: usize = if cfg!(test) { 10_000 } else { 10
 pub const DELAYED_RELEASE_EFFECT_BYTES: usize = 64;
 
 /// How soon the server checks again whether an expired lease has been removed, in ms.
-pub const PLACE_LOOK_AGAIN_MS: i64 = 10;
+pub const PLACE_RETRY_MS: i64 = 10;
 
 /// Largest fencing token in a payload of RESTORE that was not given out by this server: half of all tokens, so that no
 /// client can use them up.
 pub const RESTORED_TOKEN_MAX: u64 = 1 << 52;
 
 /// Bytes of the key of a stock with a STREAM, and of the stream's key: each ended hold copies both.
-pub const STOCK_TOLD_KEY_MAX_BYTES: usize = 1024;
+pub const STOCK_REPORTED_KEY_MAX_BYTES: usize = 1024;
 
 /// Bytes of effects in one unit while there is a journal: several times the longest string, and far below the largest
 /// length that a unit on disk can state. Tests reach it sooner.

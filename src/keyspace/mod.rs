@@ -78,7 +78,7 @@ pub const WALK_END: u64 = PLACE_END;
 /// The name of a value that is built before it has a key.
 pub const NAMELESS: &[u8] = b"";
 
-/// Keys in a database from which looking ahead pays off. Fewer keys fit in the processor's cache anyway.
+/// Keys in a database from which prefetching pays off. Fewer keys fit in the processor's cache anyway.
 const AHEAD_MIN_KEYS: usize = 4_096;
 
 /// While any hold exists, nothing expires; see [`Keyspace::hold_expiry`].
@@ -150,7 +150,7 @@ pub struct Keyspace {
     /// Whether added keys are noted, for undo or for event notifications.
     notes_added: bool,
     /// Whether a lookup that misses is reported as an event.
-    tells_misses: bool,
+    notes_misses: bool,
     /// Counters for INFO.
     pub stats: KeyspaceStats,
     /// Randomness for RANDOMKEY and similar commands.
@@ -194,7 +194,7 @@ impl Keyspace {
             next_victim_db: 0,
             mode: UnitMode::default(),
             notes_added: false,
-            tells_misses: false,
+            notes_misses: false,
             stats: KeyspaceStats::default(),
             freed_before: 0,
             rng,
@@ -235,7 +235,7 @@ impl Keyspace {
         self.in_flight.give_back(safe);
         self.effects.give_back();
         self.undo.give_back();
-        self.settle();
+        self.settle_entries();
         self.unsettled.give_back();
     }
 
@@ -255,7 +255,7 @@ impl Keyspace {
     #[inline]
     pub fn begin_unit_in(&mut self, mode: UnitMode, now_ms: i64, recording: Recording) {
         debug_assert!(self.mode.is_empty(), "the last unit has ended");
-        self.settle_many();
+        self.settle_entries_if_many();
         self.now_ms = now_ms;
         self.effects.begin(recording);
         if !mode.is_empty() {
@@ -461,7 +461,7 @@ impl Keyspace {
         keys.filter_map(with_db).for_each(|(db, hash)| _ = db.warm_entry(hash));
     }
 
-    /// Whether a database has enough keys for [looking ahead](Self::look_ahead) to pay off.
+    /// Whether a database has enough keys for [prefetching](Self::prefetch) to pay off.
     #[inline]
     pub(crate) fn is_large(&self, db: DbIndex) -> bool {
         self.db_unfenced(db).len() >= AHEAD_MIN_KEYS
@@ -470,7 +470,7 @@ impl Keyspace {
     /// [Warms](Self::warm) the first `N` of these keys of one database. Returns the slot where each key seems to live;
     /// [`hint`](Self::hint) it before the lookup.
     #[inline]
-    pub(crate) fn look_ahead<'a, const N: usize>(
+    pub(crate) fn prefetch<'a, const N: usize>(
         &self,
         db: DbIndex,
         keys: impl Iterator<Item = Option<&'a [u8]>>,
@@ -520,8 +520,8 @@ impl Keyspace {
     #[inline]
     pub fn miss(&mut self, db: DbIndex, key: &[u8]) {
         self.stats.misses += 1;
-        if self.tells_misses {
-            self.tell(EventClasses::MISS, "keymiss", db, key);
+        if self.notes_misses {
+            self.note_event(EventClasses::MISS, "keymiss", db, key);
         }
     }
 
@@ -535,9 +535,9 @@ impl Keyspace {
 
     /// As [`peek`](Self::peek), for OBJECT, whose misses are not reported as events.
     pub fn peek_silently(&mut self, db: DbIndex, key: &[u8]) -> Option<Entry<'_>> {
-        let tells = std::mem::replace(&mut self.tells_misses, false);
+        let notes_misses = std::mem::replace(&mut self.notes_misses, false);
         let is_there = self.peek(db, key).is_some();
-        self.tells_misses = tells;
+        self.notes_misses = notes_misses;
         if is_there { self.live(db, key) } else { None }
     }
 
@@ -564,7 +564,7 @@ impl Keyspace {
     pub fn annotate(&mut self, is_on: bool, misses: bool) {
         self.effects.annotate(is_on);
         self.notes_added = is_on || self.undo.is_on();
-        self.tells_misses = is_on && misses;
+        self.notes_misses = is_on && misses;
     }
 
     /// Attributes the effects from here on to the command with this index in the command table.
@@ -580,11 +580,11 @@ impl Keyspace {
         }
     }
 
-    /// Reports an event that no effect shows.
+    /// Notes an event to be published that no effect shows.
     #[inline]
-    pub fn tell(&mut self, class: EventClasses, name: &'static str, db: DbIndex, key: &[u8]) {
+    pub fn note_event(&mut self, class: EventClasses, name: &'static str, db: DbIndex, key: &[u8]) {
         if self.effects.are_annotated() {
-            self.effects.note(What::Told(class, name), db, key);
+            self.effects.note(What::Reported(class, name), db, key);
         }
     }
 

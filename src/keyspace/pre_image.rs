@@ -1,7 +1,7 @@
 //! Pre-images: the part of a value that a change touches, as it was before. Such a part is a field, a member, an
 //! element, or some bytes.
 //!
-//! A pre-image is taken right before the change. It is put back right after all later changes have been taken back, so
+//! A pre-image is taken right before the change. It is put back right after all later changes have been undone, so
 //! it may name positions.
 
 use super::any_value::{ValueMut, ValueRef};

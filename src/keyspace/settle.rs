@@ -4,8 +4,9 @@
 //! moment, and its entry moves to a smaller place some units later. It is likely to be changed again, and stays
 //! outside. Short-lived collections are never moved.
 //!
-//! Entries that may need another place are noted. A note is a hint: settling looks at what the slot holds by then. If a
-//! unit writes very many collections, some are not noted and stay outside.
+//! Entries that may need another place are noted, and are settled between two units: each gets the place that it needs.
+//! A note is a hint: settling looks at what the slot holds by then. If a unit writes very many collections, some are
+//! not noted and stay outside.
 
 use super::unsettled::Note;
 use super::{DbIndex, Keyspace, Slot};
@@ -29,19 +30,19 @@ impl Keyspace {
     /// Settles the noted entries if there are enough of them. Call only between units: code inside a unit holds slots,
     /// and may take its changes back.
     #[inline]
-    pub(super) fn settle_many(&mut self) {
+    pub(super) fn settle_entries_if_many(&mut self) {
         if self.unsettled.len() >= SETTLE_FROM {
-            self.settle();
+            self.settle_entries();
         }
     }
 
-    /// Gives the entries whose collections were written or changed the places they need. The last notes come first,
-    /// because only the last note of a slot describes its present content. Call only between units.
+    /// Gives the noted entries, whose collections were written or changed, the places they need. The last notes come
+    /// first, because only the last note of a slot describes its present content. Call only between units.
     #[cold]
-    pub(super) fn settle(&mut self) {
+    pub(super) fn settle_entries(&mut self) {
         for Note { db, slot, is_new } in self.unsettled.drain() {
             let database = &mut self.dbs[db as usize];
-            if database.settle(slot, is_new) {
+            if database.settle_entry(slot, is_new) {
                 database.release();
             }
         }
@@ -62,7 +63,7 @@ mod tests {
 
     fn next_unit(ks: &mut Keyspace) {
         ks.begin_unit(1_000, Recording::Full);
-        ks.settle();
+        ks.settle_entries();
     }
 
     /// A set that one unit has written.

@@ -184,7 +184,7 @@ impl Log {
 
     /// Makes all committed units as safe as the policy promises, on the calling thread: durable with
     /// [`SyncPolicy::Always`], otherwise written.
-    pub fn settle(&self) -> Result<(), CommitError> {
+    pub fn wait_until_safe(&self) -> Result<(), CommitError> {
         let mut writer = self.writer();
         let state = match self.policy() {
             SyncPolicy::Always => writer.flush(),
@@ -562,15 +562,15 @@ mod tests {
 
     /// Under these policies only the change of segments syncs.
     #[test]
-    fn settled_units_are_exactly_as_safe_as_the_policy_promises() {
+    fn units_waited_for_are_exactly_as_safe_as_the_policy_promises() {
         for (policy, durable) in [(SyncPolicy::Always, 30), (SyncPolicy::EverySec, 28), (SyncPolicy::No, 28)] {
             let disk = SimDisk::new(1);
             let log = open(&disk, policy);
             commit(&log, 1..=14, Commit::HandOver);
             commit(&log, 15..=28, Commit::HandOver);
-            log.settle().unwrap();
+            log.wait_until_safe().unwrap();
             commit(&log, 29..=30, Commit::HandOver);
-            log.settle().unwrap();
+            log.wait_until_safe().unwrap();
             assert_eq!(counters(&log), (30, durable), "{policy:?}");
         }
     }

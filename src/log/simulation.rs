@@ -214,8 +214,8 @@ impl World {
         let verdict = match self.restore() {
             Ok((_, found)) => {
                 self.reached.substitutes += u64::from(found.is_substitute);
-                let is_told = found.is_substitute || size == 0;
-                if is_told { self.compare(&found) } else { Err(format!("silence about {}", path.display())) }
+                let is_reported = found.is_substitute || size == 0;
+                if is_reported { self.compare(&found) } else { Err(format!("silence about {}", path.display())) }
             }
             Err(LogError::Io { .. }) => Ok(()),
             Err(LogError::Snapshot { path: named, .. }) if named == path => {

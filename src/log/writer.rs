@@ -31,7 +31,7 @@ pub(super) struct Writer {
     is_eager: bool,
     synced_at: Duration,
     /// When the writer last checked that the segment's file still exists.
-    looked_at: Duration,
+    checked_at: Duration,
 }
 
 /// Why the writer can't go on.
@@ -54,9 +54,9 @@ impl Writer {
             is_dirty: false,
             is_eager: false,
             synced_at,
-            looked_at: synced_at,
+            checked_at: synced_at,
         };
-        writer.tell_room();
+        writer.publish_room();
         if !has_segment {
             writer.is_eager = true;
             writer.shared.with_segments(Segments::wait_for_space);
@@ -78,7 +78,7 @@ impl Writer {
             self.write_and_sync(write);
         } else {
             let done = write(self);
-            self.settle(done);
+            self.publish_outcome(done);
         }
         if tail.bytes.is_empty() { self.shared.spare() } else { emptied(tail.bytes) }
     }
@@ -90,7 +90,7 @@ impl Writer {
         if is_sync_wanted && done == Err(Stop::Full) {
             self.shared.want_sync();
         }
-        self.settle(done)
+        self.publish_outcome(done)
     }
 
     /// Whether `tail` and everything queued fit into the current segment. A change of segments begins with a sync.
@@ -104,17 +104,17 @@ impl Writer {
     /// Writes everything queued, and leaves syncs to the journal's thread.
     pub(super) fn write_all(&mut self) -> State {
         let done = self.write_queued();
-        self.settle(done)
+        self.publish_outcome(done)
     }
 
     /// Writes and syncs everything, whatever the policy.
     pub(super) fn flush(&mut self) -> State {
         let done = self.write_queued().and_then(|()| self.sync());
-        self.settle(done)
+        self.publish_outcome(done)
     }
 
     /// Publishes the outcome. Returns [`State::Full`] only if something could not be written.
-    fn settle(&self, done: Result<(), Stop>) -> State {
+    fn publish_outcome(&self, done: Result<(), Stop>) -> State {
         self.shared.set_stuck(done == Err(Stop::Full));
         self.shared.judge_space();
         match done {
@@ -206,19 +206,19 @@ impl Writer {
         }
         self.shared.learn_write_time(self.shared.clock.monotonic().saturating_sub(began));
         // Under the other policies each sync does this.
-        if self.shared.policy() == SyncPolicy::No && began.saturating_sub(self.looked_at) >= LOG_EVERY_SEC {
-            self.look_for_file(began)?;
+        if self.shared.policy() == SyncPolicy::No && began.saturating_sub(self.checked_at) >= LOG_EVERY_SEC {
+            self.check_file_exists(began)?;
         }
         self.current.offset += stride(tail.bytes.len());
         self.current.last_crc = crc;
         self.shared.written_bytes.fetch_add(tail.bytes.len() as u64, Ordering::Relaxed);
         self.shared.written.store(contents.end().previous());
-        self.tell_room();
+        self.publish_room();
         Ok(())
     }
 
     /// Publishes how much room is left in the current segment, and requests further segments when it is half full.
-    fn tell_room(&mut self) {
+    fn publish_room(&mut self) {
         self.shared.set_room(self.current.room());
         if !self.is_eager && self.current.is_half_full() {
             self.is_eager = true;
@@ -309,7 +309,7 @@ impl Writer {
             self.shared.poison(self.on_segment("sync"), &error);
             return Err(Stop::Poisoned);
         }
-        self.look_for_file(began)?;
+        self.check_file_exists(began)?;
         self.shared.learn_sync_time(self.shared.clock.monotonic().saturating_sub(began));
         self.is_dirty = false;
         self.shared.durable.store(self.shared.written.load());
@@ -318,8 +318,8 @@ impl Writer {
 
     /// Checks, at time `now`, that the file of the current segment has not been removed, also together with its folder.
     /// The units in a removed file would be gone after a restart.
-    fn look_for_file(&mut self, now: Duration) -> Result<(), Stop> {
-        self.looked_at = now;
+    fn check_file_exists(&mut self, now: Duration) -> Result<(), Stop> {
+        self.checked_at = now;
         let found = self.current.file.as_ref().map_or(Ok(true), |file| file.has_name());
         let error = match found {
             Ok(true) => return Ok(()),

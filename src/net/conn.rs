@@ -259,7 +259,7 @@ impl Conn {
             }
         }
         let has_unsent = session.has_unsent();
-        match engine.server.settle_unsent(self.key, is_stuck) {
+        match engine.server.account_for_unsent(self.key, is_stuck) {
             Course::Close => Some(Next::Close),
             _ if has_unsent && slice == 0 => Some(Next::Yield),
             // The rest waits for the journal, which must first learn of it.
@@ -316,8 +316,8 @@ impl Conn {
         {
             return Next::Close;
         }
-        let settled = engine.server.clients.settle_replies(&mut engine.server.meters.stats, self.key);
-        let Some(is_sent) = settled else { return Next::Close };
+        let accounted = engine.server.clients.account_for_replies(&mut engine.server.meters.stats, self.key);
+        let Some(is_sent) = accounted else { return Next::Close };
         let is_done =
             is_sent && fed == Fed::Drained && !engine.server.pipeline.has_sent_past() && !self.connection.has_more();
         if is_sent_elsewhere && is_done { Next::Continue } else { Next::Yield }

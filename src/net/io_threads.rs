@@ -40,8 +40,8 @@ pub(crate) struct IoThreads {
     /// Counts of the engine's thread itself, which sends some bytes directly.
     own_stats: Arc<IoThreadStats>,
     ready_list: Arc<ReadyList>,
-    /// Buffer into which [`ReadyList::told`] is swapped. Empty otherwise.
-    told: RefCell<Vec<usize>>,
+    /// Buffer into which [`ReadyList::notified`] is swapped. Empty otherwise.
+    notified: RefCell<Vec<usize>>,
     /// Bytes that all relays hold in large buffers.
     relayed_bytes: Arc<AtomicUsize>,
 }
@@ -59,8 +59,8 @@ struct IoThread {
 #[derive(Default)]
 struct ReadyList {
     /// Places of relays whose tasks have something to do, in order of arrival.
-    told: Mutex<Vec<usize>>,
-    /// Notified when `told` has entries, or when posted relays wait for delivery.
+    notified: Mutex<Vec<usize>>,
+    /// Notified when `notified` has entries, or when posted relays wait for delivery.
     moved: Notify,
 }
 
@@ -99,7 +99,7 @@ impl IoThreads {
             has_unposted: Cell::new(false),
             own_stats: Arc::default(),
             ready_list,
-            told: RefCell::default(),
+            notified: RefCell::default(),
             relayed_bytes: Arc::default(),
         })
     }
@@ -148,16 +148,16 @@ impl IoThreads {
 
     /// Wakes the tasks for which I/O threads have something.
     fn collect(&self) {
-        let told = &mut *self.told.borrow_mut();
-        std::mem::swap(&mut *lock(&self.ready_list.told), told);
+        let notified = &mut *self.notified.borrow_mut();
+        std::mem::swap(&mut *lock(&self.ready_list.notified), notified);
         let wakers = self.wakers.borrow();
-        for place in told.drain(..) {
+        for place in notified.drain(..) {
             // The connection may be gone by now; a new one in its place is woken needlessly.
             if let Some(Some(waker)) = wakers.get(place) {
                 waker.wake_by_ref();
             }
         }
-        told.shrink_to(IO_EVENTS_MAX);
+        notified.shrink_to(IO_EVENTS_MAX);
     }
 
     /// Delivers posted relays to the I/O threads and collects their notifications.
@@ -327,7 +327,7 @@ impl IoThread {
             stats: Arc::clone(&stats),
             relays: Slab::new(),
             posted: Vec::new(),
-            told: Vec::new(),
+            notified: Vec::new(),
             chunk: vec![0; READ_CHUNK_BYTES].into(),
             spare: Vec::new(),
         };
@@ -354,7 +354,7 @@ struct Worker {
     /// Buffer into which [`Mailbox::posted`] is swapped. Empty otherwise.
     posted: Vec<Arc<Relay>>,
     /// Notifications for the engine's thread.
-    told: Vec<usize>,
+    notified: Vec<usize>,
     /// Buffer into which bytes are received first.
     chunk: Box<[u8]>,
     /// Swapped with the bytes to be sent. Empty otherwise.
@@ -381,8 +381,8 @@ impl Worker {
             self.mailbox.is_asleep.store(false, Ordering::SeqCst);
             let is_over = self.mailbox.is_over.load(Ordering::SeqCst);
             events.iter().for_each(|event| self.meet(event));
-            self.look_at_posted();
-            self.tell();
+            self.serve_posted();
+            self.notify_engine();
             if is_over {
                 return;
             }
@@ -408,7 +408,7 @@ impl Worker {
         }
     }
 
-    fn look_at_posted(&mut self) {
+    fn serve_posted(&mut self) {
         let mut posted = std::mem::take(&mut self.posted);
         std::mem::swap(&mut *lock(&self.mailbox.posted), &mut posted);
         for relay in posted.drain(..) {
@@ -435,23 +435,23 @@ impl Worker {
             // The system has no memory left for it.
             tracing::warn!(%error, "dropped a connection");
             relay.fail(error.kind());
-            self.told.push(relay.place);
+            self.notified.push(relay.place);
         }
     }
 
     fn receive(&mut self, relay: &Relay, has_ended: bool) {
-        let (reads, tell) = relay.receive(&mut self.chunk, has_ended);
+        let (reads, notifies) = relay.receive(&mut self.chunk, has_ended);
         self.stats.reads.fetch_add(reads, Ordering::Relaxed);
-        if tell {
-            self.told.push(relay.place);
+        if notifies {
+            self.notified.push(relay.place);
         }
     }
 
     fn send(&mut self, relay: &Arc<Relay>) {
-        let (writes, Sent { tell, is_closed, is_waiting }) = relay.send(&mut self.spare);
+        let (writes, Sent { notifies, is_closed, is_waiting }) = relay.send(&mut self.spare);
         self.stats.writes.fetch_add(writes, Ordering::Relaxed);
-        if tell {
-            self.told.push(relay.place);
+        if notifies {
+            self.notified.push(relay.place);
         }
         if let Number::Given(number) = relay.number()
             && let Some(served) = self.relays.get_mut(number)
@@ -474,15 +474,15 @@ impl Worker {
     }
 
     /// Notifies the engine's thread of relays that have something for it.
-    fn tell(&mut self) {
-        if self.told.is_empty() {
+    fn notify_engine(&mut self) {
+        if self.notified.is_empty() {
             return;
         }
-        let mut told = lock(&self.ready_list.told);
+        let mut notified = lock(&self.ready_list.notified);
         // Otherwise the engine's thread was notified before, and collects every entry it finds.
-        let is_first = told.is_empty();
-        told.append(&mut self.told);
-        drop(told);
+        let is_first = notified.is_empty();
+        notified.append(&mut self.notified);
+        drop(notified);
         if is_first {
             self.ready_list.moved.notify_one();
         }

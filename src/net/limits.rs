@@ -73,7 +73,7 @@ pub(crate) const BUSY_ACCEPTS_MAX: usize = 1_000;
 pub(crate) const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Interval at which the ending server checks whether clients have read their replies.
-pub(crate) const END_LOOK_AGAIN: Duration = Duration::from_millis(5);
+pub(crate) const END_CHECK_EVERY: Duration = Duration::from_millis(5);
 
 // Behind the kept part of a command there must be room for an ordinary read.
 const _: () = assert!(READ_BEHIND_BYTES + READ_CHUNK_BYTES <= READ_LARGE_BYTES);

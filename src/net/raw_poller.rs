@@ -36,7 +36,7 @@ const EVENTS: libc::c_short = libc::POLLIN | libc::POLLRDHUP;
 const ENDED: libc::c_short = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
 
 /// How long the debugger waits for a line that an I/O thread may have received already.
-const RELAYED_LOOK_AGAIN: Duration = Duration::from_millis(1);
+const RELAYED_RETRY: Duration = Duration::from_millis(1);
 
 /// See the module's header.
 pub(crate) struct RawPoller {
@@ -192,7 +192,7 @@ impl RawSockets for RawPoller {
         let events = if received.is_some() { to_send | libc::POLLIN } else { to_send };
         let mut poll = libc::pollfd { fd: connection.raw_fd(), events, revents: 0 };
         // Bytes that an I/O thread takes out of the socket at this moment are found the next time.
-        let patience = if connection.is_relayed { patience.min(RELAYED_LOOK_AGAIN) } else { patience };
+        let patience = if connection.is_relayed { patience.min(RELAYED_RETRY) } else { patience };
         let patience = if received.is_some() && connection.has_more() { Duration::ZERO } else { patience };
         // SAFETY: the pointer is that of one live record, which the call fills in place.
         unsafe { libc::poll(&mut poll, 1, patience.as_millis() as libc::c_int) };

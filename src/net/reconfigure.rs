@@ -33,13 +33,13 @@ pub(crate) struct Network {
     /// The files of certificates and keys, as they were when last read or tried.
     files: Vec<Stamp>,
     /// When the files were last checked for changes, by the steady clock.
-    looked_ms: i64,
+    checked_ms: i64,
 }
 
 impl Network {
     /// The network of the sockets in `table`, whose certificates were read from files with these stamps.
     pub(crate) fn new(table: Rc<SocketTable>, files: Vec<Stamp>) -> Network {
-        Network { table, files, looked_ms: 0 }
+        Network { table, files, checked_ms: 0 }
     }
 }
 
@@ -64,10 +64,10 @@ impl Reconfigure for Network {
 
     fn follow_files(&mut self, config: &Config, now_ms: i64) {
         let interval_ms = i64::from(config.tls_auto_reload_interval_s) * 1_000;
-        if config.tls_port == 0 || now_ms - self.looked_ms < interval_ms {
+        if config.tls_port == 0 || now_ms - self.checked_ms < interval_ms {
             return;
         }
-        self.looked_ms = now_ms;
+        self.checked_ms = now_ms;
         let files = stamps(config);
         if files == self.files {
             return;

@@ -87,7 +87,7 @@ struct Incoming {
     /// How the stream ended, after these bytes.
     end: Option<End>,
     /// The engine's thread has been notified of input.
-    is_told: bool,
+    is_notified: bool,
     /// There is no room: the socket may hold more.
     is_full: bool,
 }
@@ -123,7 +123,7 @@ impl Outgoing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sent {
     /// The connection's task must be woken.
-    pub tell: bool,
+    pub notifies: bool,
     /// The connection was closed on this side.
     pub is_closed: bool,
     /// Bytes wait for the socket to take them.
@@ -200,7 +200,7 @@ impl Relay {
         let mut incoming = self.incoming();
         let unread = &incoming.buffer.bytes[incoming.read..];
         if unread.is_empty() {
-            incoming.is_told = false;
+            incoming.is_notified = false;
             let nothing = match incoming.end {
                 None => Err(ErrorKind::WouldBlock.into()),
                 Some(End::Closed) => Ok(0),
@@ -327,7 +327,7 @@ impl Relay {
             let limit = self.limit();
             if incoming.buffer.bytes.len() >= limit {
                 incoming.is_full = true;
-                return (reads, tell(&mut incoming));
+                return (reads, mark_notified(&mut incoming));
             }
             drop(incoming);
             let most = limit.min(chunk.len());
@@ -346,12 +346,12 @@ impl Relay {
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let is_new = incoming.read < incoming.buffer.bytes.len() && tell(&mut incoming);
+                    let is_new = incoming.read < incoming.buffer.bytes.len() && mark_notified(&mut incoming);
                     return (reads, is_new);
                 }
                 Err(error) => incoming.end = Some(End::Failed(error.kind())),
             }
-            return (reads, tell(&mut incoming));
+            return (reads, mark_notified(&mut incoming));
         }
     }
 
@@ -365,7 +365,7 @@ impl Relay {
     pub(super) fn send(&self, bytes: &mut Vec<u8>) -> (u64, Sent) {
         let mut outgoing = self.outgoing();
         if outgoing.buffer.bytes.is_empty() || outgoing.failed.is_some() {
-            return (0, Sent { tell: false, is_closed: outgoing.is_closed, is_waiting: false });
+            return (0, Sent { notifies: false, is_closed: outgoing.is_closed, is_waiting: false });
         }
         std::mem::swap(&mut outgoing.buffer.bytes, bytes);
         outgoing.buffer.recount(&self.total);
@@ -398,9 +398,9 @@ impl Relay {
         }
         outgoing.buffer.recount(&self.total);
         let unsent = outgoing.unsent();
-        let tell_of_room = unsent < self.limit() && std::mem::take(&mut outgoing.wants_room);
-        let tell_of_end = unsent == 0 && std::mem::take(&mut outgoing.wants_end);
-        let sent = Sent { tell: tell_of_room || tell_of_end, is_closed: outgoing.is_closed, is_waiting: unsent > 0 };
+        let has_room = unsent < self.limit() && std::mem::take(&mut outgoing.wants_room);
+        let are_all_sent = unsent == 0 && std::mem::take(&mut outgoing.wants_end);
+        let sent = Sent { notifies: has_room || are_all_sent, is_closed: outgoing.is_closed, is_waiting: unsent > 0 };
         drop(outgoing);
         empty(bytes);
         (writes, sent)
@@ -413,9 +413,9 @@ impl Relay {
     }
 }
 
-/// Whether to notify the engine's thread of input.
-fn tell(incoming: &mut Incoming) -> bool {
-    !std::mem::replace(&mut incoming.is_told, true)
+/// Marks the engine's thread as notified of input. Returns whether it must now be notified.
+fn mark_notified(incoming: &mut Incoming) -> bool {
+    !std::mem::replace(&mut incoming.is_notified, true)
 }
 
 /// Empties a buffer. A buffer that has grown is freed: an idle connection holds little.
@@ -539,7 +539,7 @@ mod tests {
         let (relay, peer) = pair();
         let at_once = |bytes: &[u8]| relay.send_or_leave(&[IoSlice::new(bytes)], |socket| socket.send(bytes)).ok();
         let mut spare = Vec::new();
-        let nothing = Sent { tell: false, is_closed: false, is_waiting: false };
+        let nothing = Sent { notifies: false, is_closed: false, is_waiting: false };
         assert_eq!(relay.send(&mut spare), (0, nothing));
         assert_eq!(at_once(b"a"), Some(Written::Sent(1)));
         assert_eq!(relay.write(b"b").ok(), Some(1));
@@ -566,13 +566,13 @@ mod tests {
         };
         assert_eq!((last, relay.unsent()), (ErrorKind::WouldBlock, RELAY_BYTES));
         let (writes, sent) = relay.send(&mut spare);
-        assert_eq!((writes, sent), (0, Sent { tell: false, is_closed: false, is_waiting: true }));
-        let mut told = 0;
+        assert_eq!((writes, sent), (0, Sent { notifies: false, is_closed: false, is_waiting: true }));
+        let mut notified = 0;
         while got.len() < written {
             got.extend(arrived(&peer));
-            told += u64::from(relay.send(&mut spare).1.tell);
+            notified += u64::from(relay.send(&mut spare).1.notifies);
         }
-        assert_eq!((told, got.len(), relay.unsent()), (1, written, 0));
+        assert_eq!((notified, got.len(), relay.unsent()), (1, written, 0));
         assert!(relay.outgoing().buffer.bytes.capacity() <= RELAY_KEPT_BYTES && spare.capacity() <= RELAY_KEPT_BYTES);
     }
 
@@ -586,13 +586,13 @@ mod tests {
             relay.send(&mut spare);
         }
         assert!(!relay.is_sent());
-        let mut told = 0;
+        let mut notified = 0;
         while relay.unsent() > 0 {
-            assert_eq!(told, 0);
+            assert_eq!(notified, 0);
             arrived(&peer);
-            told += u64::from(relay.send(&mut spare).1.tell);
+            notified += u64::from(relay.send(&mut spare).1.notifies);
         }
-        assert_eq!((told, relay.is_sent()), (1, true));
+        assert_eq!((notified, relay.is_sent()), (1, true));
     }
 
     #[test]
@@ -616,7 +616,7 @@ mod tests {
         drop(peer);
         assert_eq!(relay.write(b"a").ok(), Some(1));
         relay.close();
-        let closed = Sent { tell: false, is_closed: true, is_waiting: false };
+        let closed = Sent { notifies: false, is_closed: true, is_waiting: false };
         assert_eq!((relay.send(&mut Vec::new()), relay.unsent()), ((0, closed), 0));
         assert_eq!(kind(relay.write(b"b")), Some(ErrorKind::BrokenPipe));
         assert_eq!(kind(relay.send_or_leave(&[], |_| Ok(0))), Some(ErrorKind::BrokenPipe));

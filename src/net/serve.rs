@@ -24,7 +24,7 @@ use crate::base::os::supervisor;
 use crate::engine::Engine;
 use crate::engine::persistence::recovery::{Step, count_keys};
 use crate::engine::run::ending::Ends;
-use crate::net::limits::{END_LOOK_AGAIN, END_PATIENCE, LOAD_PAUSE, SAVE_REST_MAX};
+use crate::net::limits::{END_CHECK_EVERY, END_PATIENCE, LOAD_PAUSE, SAVE_REST_MAX};
 use crate::spec::session_key::SessionKey;
 
 /// State shared by the tasks of the one thread.
@@ -262,7 +262,7 @@ impl Shared {
             if unsent == 0 || is_over || sent_at.elapsed() >= END_PATIENCE {
                 break unsent;
             }
-            sleep(END_LOOK_AGAIN).await;
+            sleep(END_CHECK_EVERY).await;
         };
         if unsent > 0 {
             tracing::warn!(unsent, "some clients did not read all of their replies");

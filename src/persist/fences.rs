@@ -158,8 +158,8 @@ impl Persistence {
         }
     }
 
-    /// Returns the time after which a sync [begun](Self::begin_sync) earlier is worth another look.
-    pub(crate) fn look_again_after(&self, config: &Config) -> Duration {
+    /// Returns the time after which a sync [begun](Self::begin_sync) earlier should be checked again.
+    pub(crate) fn sync_retry_after(&self, config: &Config) -> Duration {
         if self.is_unlogged(config) { LOG_FULL_RETRY } else { LOG_SYNC_RETRY }
     }
 

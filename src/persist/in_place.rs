@@ -8,9 +8,9 @@
 //!
 //! The calls, with their callers and why each waits:
 //!
-//! - [`settle`](Persistence::settle): a slow script, DEBUG SLEEP and MIGRATE before they hold the thread; the debugger;
-//!   too many bytes held back. Replies that are due must leave first, and MIGRATE's target must get nothing that could
-//!   be lost here.
+//! - [`wait_until_safe`](Persistence::wait_until_safe): a slow script, DEBUG SLEEP and MIGRATE before they hold the
+//!   thread; the debugger; too many bytes held back. Replies that are due must leave first, and MIGRATE's target must
+//!   get nothing that could be lost here.
 //! - [`drain`](Persistence::drain): the end of the server, DEBUG RELOAD, the end of a journal. Nobody is served any
 //!   more, or the files are read next.
 //! - [`set_sync_policy`](Persistence::set_sync_policy): CONFIG SET appendfsync, which was parked until earlier units
@@ -26,14 +26,14 @@ use crate::persist::limits::LOG_BEHIND_MAX_BYTES;
 
 impl Persistence {
     /// Makes all committed units as safe as `appendfsync` asks, and waits for it. Returns whether they are.
-    pub(crate) fn settle(&mut self) -> bool {
+    pub(crate) fn wait_until_safe(&mut self) -> bool {
         self.commit_by(Commit::InPlace);
         if let Some(journal) = &self.journal
             && !journal.is_safe()
         {
             // The journal's thread is at work, or was left units that take a sync first. Whether the disk is full or
             // has failed, the state tells.
-            let _ = journal.log.settle();
+            let _ = journal.log.wait_until_safe();
         }
         self.journal.as_ref().is_none_or(Journal::is_safe)
     }
@@ -68,7 +68,7 @@ impl Persistence {
             && journal.log.backlog_bytes() > LOG_BEHIND_MAX_BYTES
         {
             // A full or failed disk shows in the state.
-            let _ = journal.log.settle();
+            let _ = journal.log.wait_until_safe();
         }
     }
 }

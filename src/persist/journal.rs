@@ -182,7 +182,7 @@ impl Journal {
     }
 
     /// Counts bytes of replies that wait for unit `fence`, unless the unit is safe. Returns whether so many wait that
-    /// the caller must [wait](super::Persistence::settle), too.
+    /// the caller must [wait](super::Persistence::wait_until_safe), too.
     pub(crate) fn hold(&mut self, bytes: usize, fence: Lsn) -> bool {
         if fence <= self.safe() {
             return false;

@@ -216,7 +216,7 @@ impl Export {
         }
         survey.libraries.values().try_for_each(|code| writer.library(code))?;
         let mut copy = Copy { export: self, check, survey, writer, version, keys: 0, left_out: 0, without_delayed: 0 };
-        let of_classes = copy.write_settled()?;
+        let of_classes = copy.write_unchanged()?;
         for classes in groups(&of_classes, survey.held_bytes()) {
             copy.write_changed(classes)?;
         }
@@ -287,7 +287,7 @@ struct Survey {
     /// The texts of the libraries at the end of the snapshot.
     libraries: BTreeMap<Box<str>, Box<[u8]>>,
     /// Databases in which any key may change after its copy, because they are flushed or swapped.
-    unsettled: Vec<bool>,
+    changed_databases: Vec<bool>,
     /// Keys that change after their copy in other databases.
     changed: KeyFilter,
     links: Links,
@@ -298,7 +298,7 @@ impl Survey {
         Survey {
             taken_bytes: 0,
             libraries: BTreeMap::new(),
-            unsettled: vec![false; databases.into()],
+            changed_databases: vec![false; databases.into()],
             changed: KeyFilter::of_bits(unit_bytes / EXPORT_FILTER_SHARE),
             links: Links::default(),
         }
@@ -335,7 +335,10 @@ impl Survey {
                 Target::Key(_, key) => self.changed.add(hash_bytes(key)),
                 // A missing database is reported when the effect is applied.
                 Target::Database(db) => {
-                    self.unsettled.get_mut(usize::from(db)).into_iter().for_each(|is_unsettled| *is_unsettled = true);
+                    self.changed_databases
+                        .get_mut(usize::from(db))
+                        .into_iter()
+                        .for_each(|is_changed| *is_changed = true);
                 }
             }
         }
@@ -347,7 +350,7 @@ impl Survey {
     /// Returns the class of a key that may change after its copy; `None` if it stays as copied.
     fn class(&self, db: DbIndex, key: &[u8]) -> Option<usize> {
         let hash = hash_bytes(key);
-        let changes = self.unsettled.get(usize::from(db)) != Some(&false) || self.changed.may_have(hash);
+        let changes = self.changed_databases.get(usize::from(db)) != Some(&false) || self.changed.may_have(hash);
         changes.then(|| (self.links.root(hash) >> (u64::BITS - CLASSES.ilog2())) as usize)
     }
 }
@@ -436,7 +439,7 @@ struct Copy<'a> {
 impl Copy<'_> {
     /// Writes the keys that stay as copied, each once it is complete. Returns the approximate memory of the changed
     /// keys in each class.
-    fn write_settled(&mut self) -> Result<Vec<u64>, ExportError> {
+    fn write_unchanged(&mut self) -> Result<Vec<u64>, ExportError> {
         let (export, check, survey) = (self.export, self.check, self.survey);
         let mut of_classes = vec![0; CLASSES];
         let mut ks = empty_keyspace(export.databases);
@@ -621,7 +624,7 @@ mod tests {
             left_out: 0,
             without_delayed: 0,
         };
-        let of_classes = copy.write_settled().unwrap();
+        let of_classes = copy.write_unchanged().unwrap();
         (survey, of_classes)
     }
 

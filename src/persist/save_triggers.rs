@@ -17,7 +17,7 @@ use crate::persist::limits::{LOG_BEGIN_MAX_BYTES, LOG_BEGIN_RETRY_DOUBLINGS, SAV
 
 impl Persistence {
     /// Begins a snapshot if it is time for one. Runs `hz` times a second.
-    pub(crate) fn look_after_saving(&mut self, ks: &Keyspace, env: &Env<'_>) {
+    pub(crate) fn begin_due_snapshot(&mut self, ks: &Keyspace, env: &Env<'_>) {
         let gathered = self.tail.as_ref().filter(|_| self.journal.is_none()).map_or(0, |tail| tail.bytes.len());
         if gathered > LOG_BEGIN_MAX_BYTES {
             match &self.saving.run {

@@ -139,7 +139,7 @@ pub struct Saving {
     pub(crate) failure: Option<String>,
     /// Wakes the task that calls [`Engine::save_slice`](crate::engine::Engine::save_slice).
     pub(crate) wake: Wake,
-    /// Wakes the task that calls [`ServerState::look_after_journal`](crate::engine::ServerState::look_after_journal).
+    /// Wakes the task that calls [`ServerState::maintain_journal`](crate::engine::ServerState::maintain_journal).
     pub(crate) wake_for_log: Wake,
 }
 
@@ -330,7 +330,7 @@ impl Saving {
 
     /// Sends snapshots to `directory`, from which `keys` keys were loaded: from a snapshot of `snapshot_bytes` and a
     /// journal of `log_bytes` behind it, up to unit `last`.
-    pub(crate) fn goes_on(
+    pub(crate) fn resume(
         &mut self,
         directory: Arc<Directory>,
         last: Lsn,

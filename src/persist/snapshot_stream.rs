@@ -12,7 +12,7 @@ use crate::keyspace::snapshot::Snapshot;
 use crate::programs::scripts::Scripts;
 use crate::script::Sha1Hex;
 use crate::script::library::parse_header;
-use crate::script::store::{Origin, parse_sha1, sha1_hex};
+use crate::script::store::{ScriptOrigin, parse_sha1, sha1_hex};
 
 /// A copy of keys, scripts and libraries in progress.
 pub struct SnapshotStream {
@@ -90,7 +90,7 @@ impl ProgramsCopied {
         };
         if let ProgramsCopied::Scripts { next } = self {
             for (sha, script) in scripts.store().brought_from(&next.clone()) {
-                let effect = Effect::ScriptPut { body: &script.body, loaded: script.origin == Origin::Loaded };
+                let effect = Effect::ScriptPut { body: &script.body, loaded: script.origin == ScriptOrigin::Loaded };
                 *next = following(*sha);
                 if !pay(&effect, out) {
                     return false;

@@ -57,7 +57,7 @@ pub struct RunningScript {
     pub can_undo: bool,
     /// A client has asked to kill it.
     pub kill_requested: bool,
-    pub(crate) last_look_ticks: u64,
+    pub(crate) last_served_ticks: u64,
 }
 
 impl RunningScript {
@@ -74,7 +74,7 @@ impl RunningScript {
             has_written: false,
             can_undo: false,
             kill_requested: false,
-            last_look_ticks: started_ticks,
+            last_served_ticks: started_ticks,
         }
     }
 }

@@ -68,7 +68,7 @@ impl Scripts {
         let functions = BUNDLED.iter().map(|script| {
             let body = script.body.as_bytes();
             let (flags, handle) = scripts.compile(body)?;
-            scripts.store.insert(script.sha1(), body, flags, handle, store::Origin::Bundled);
+            scripts.store.insert(script.sha1(), body, flags, handle, store::ScriptOrigin::Bundled);
             let (name, description) = (script.name.into(), Some(script.summary().as_bytes().into()));
             Ok(Arc::new(Function { name, description, flags, handle, passing: Passing::Globals }))
         });
@@ -83,7 +83,7 @@ impl Scripts {
     pub fn apply(&mut self, ks: &mut Keyspace, effect: &Effect<'_>) -> Option<Result<(), Misfit>> {
         Some(match *effect {
             Effect::ScriptPut { body, loaded } => {
-                let origin = if loaded { store::Origin::Loaded } else { store::Origin::Eval };
+                let origin = if loaded { store::ScriptOrigin::Loaded } else { store::ScriptOrigin::Eval };
                 self.keep(ks, body, origin).map(drop).map_err(|_| Misfit::Refused)
             }
             Effect::ScriptDrop { sha1 } => match store::parse_sha1(sha1) {
@@ -110,7 +110,7 @@ impl Scripts {
     }
 
     /// Compiles and caches a script, evicting others if necessary. Returns its name.
-    pub fn add(&mut self, ks: &mut Keyspace, body: &[u8], origin: store::Origin) -> Result<Sha1Hex, Error> {
+    pub fn add(&mut self, ks: &mut Keyspace, body: &[u8], origin: store::ScriptOrigin) -> Result<Sha1Hex, Error> {
         let (sha, is_news) = self.keep(ks, body, origin)?;
         if is_news {
             self.make_room(ks);
@@ -119,7 +119,7 @@ impl Scripts {
     }
 
     /// Compiles and caches a script without evicting others. Returns its name and whether anything changed.
-    fn keep(&mut self, ks: &mut Keyspace, body: &[u8], origin: store::Origin) -> Result<(Sha1Hex, bool), Error> {
+    fn keep(&mut self, ks: &mut Keyspace, body: &[u8], origin: store::ScriptOrigin) -> Result<(Sha1Hex, bool), Error> {
         let sha = store::sha1_hex(body);
         let is_news = match self.store.renew(&sha, origin) {
             Some(lives_longer) => lives_longer,
@@ -130,7 +130,7 @@ impl Scripts {
             }
         };
         if is_news {
-            ks.record_beside(Effect::ScriptPut { body, loaded: origin == store::Origin::Loaded });
+            ks.record_beside(Effect::ScriptPut { body, loaded: origin == store::ScriptOrigin::Loaded });
         }
         Ok((sha, is_news))
     }

@@ -19,7 +19,7 @@ pub(crate) struct Trace {
     pub rolled_back: bool,
     bytes: usize,
     /// Bytes of the unit's effects covered by the steps so far.
-    told_effects: usize,
+    covered_effects: usize,
 }
 
 /// A command that a traced script called.
@@ -39,8 +39,8 @@ impl Trace {
     /// Records a call. `reply` is a tape; `effects` are those the unit has recorded so far, and only commands add
     /// effects. Returns whether there was room; after the first call without room, effects need not be recorded.
     pub(crate) fn note(&mut self, argv: Argv<'_>, reply: &[u8], ticks: u64, effects: &[u8]) -> bool {
-        let fresh = effects.get(self.told_effects..).unwrap_or_default();
-        self.told_effects = effects.len();
+        let fresh = effects.get(self.covered_effects..).unwrap_or_default();
+        self.covered_effects = effects.len();
         let bytes = size_of::<Step>() + argv.bytes() + reply.len() + fresh.len();
         if self.omitted > 0 || bytes > SCRIPT_TRACE_MAX_BYTES - self.bytes {
             self.omitted += 1;

@@ -12,7 +12,7 @@
 
 use super::wire::{Corrupt, Input, put_number, put_string};
 use crate::keyspace::NEVER;
-use crate::keyspace::limits::{GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, LEASE_MAX_MS, STOCK_TOLD_KEY_MAX_BYTES};
+use crate::keyspace::limits::{GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, LEASE_MAX_MS, STOCK_REPORTED_KEY_MAX_BYTES};
 use crate::value::grants::{Grant, Grants, Kind, UNITS_MAX};
 use crate::value::stock::{AMOUNT_MAX, Memory, Remembered, Stock, Terms};
 
@@ -112,7 +112,7 @@ fn decode_stock(stock: &mut Stock, input: &mut Input<'_>) -> Result<(), Corrupt>
     let terms = Terms { total, sold, low, refill_ms, period_ms, stream, refiller, refill_until_ms };
     let are_amounts = [total, sold, low].into_iter().all(|amount| amount <= AMOUNT_MAX);
     let are_times = [refill_ms, period_ms].into_iter().all(|ms| ms <= LEASE_MAX_MS as u64);
-    let are_short = terms.refiller.len() <= HOLDER_MAX_BYTES && terms.stream.len() <= STOCK_TOLD_KEY_MAX_BYTES;
+    let are_short = terms.refiller.len() <= HOLDER_MAX_BYTES && terms.stream.len() <= STOCK_REPORTED_KEY_MAX_BYTES;
     let is_refiller = !terms.refiller.is_empty() || terms.refill_until_ms == 0;
     if !are_amounts || !are_times || !are_short || !is_refiller {
         return Err(Corrupt);

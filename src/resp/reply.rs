@@ -168,7 +168,7 @@ impl Reply {
 
     /// Removes a reply, cut or not, that began behind the first `start` bytes.
     #[cold]
-    pub fn take_back(&mut self, start: usize) {
+    pub fn discard_from(&mut self, start: usize) {
         self.is_cut = false;
         self.bound(self.longest);
         self.truncate(start);
@@ -680,14 +680,14 @@ mod tests {
         // Once something has been left out, nothing more is written, however short.
         reply.bulk(b"d");
         assert_eq!(reply.len() - start, 67);
-        reply.take_back(start);
+        reply.discard_from(start);
         assert!(reply.len() == start && !reply.is_cut() && !reply.is_long());
         // Elements count before they are written.
         reply.limit = start + 100;
         reply.array(101);
         assert!(reply.is_cut());
         // A reply that need not fit is not cut, but can be seen to be long.
-        reply.take_back(start);
+        reply.discard_from(start);
         reply.limit = start + 100;
         assert!(reply.set_must_fit(false));
         reply.bulk(&[b'e'; 200]);

@@ -13,7 +13,7 @@ use super::interrupt::library;
 use super::lua::{CFunction, Kind, Stack};
 use super::luajit::Walk;
 use super::room::{Buffer, check_c_stack};
-use super::stand_in::look_behind;
+use super::stand_in::unwrap_stand_in;
 use crate::script::limits::{SCRIPT_DATA_STACK_BYTES, SCRIPT_MSGPACK_MAX_DEPTH};
 
 const FUNCTIONS: [(&[u8], CFunction); 4] =
@@ -130,7 +130,7 @@ fn pack_table(stack: Stack<'_>, out: Buffer<'_>, depth: usize) {
     if !stack.reserve(4) {
         stack.raise(b"in function mp_encode_lua_table");
     }
-    look_behind(stack, stack.top());
+    unwrap_stand_in(stack, stack.top());
     let (n, is_array) = measure(stack);
     if is_array {
         pack_head(out, n, 0x90, 0xdc);

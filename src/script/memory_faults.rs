@@ -138,8 +138,8 @@ fn at_every_request(vm: &mut Vm, what: &str, large: &[usize], mut attempt: impl 
             let answer = attempt(vm);
             // Lua's collector works a little differently each time, so the last requests may not occur.
             let was_refused = vm.faults().left.take().is_none();
-            let is_told = answer.contains("script-memory-limit");
-            assert!(is_told == was_refused, "{what}\nrefused after {granted} of {requests}: {answer:.300}");
+            let is_reported = answer.contains("script-memory-limit");
+            assert!(is_reported == was_refused, "{what}\nrefused after {granted} of {requests}: {answer:.300}");
             injected += 1;
         }
         vm.faults().large.set(SCRIPT_LARGE_BLOCK_BYTES);

@@ -24,7 +24,7 @@ use super::lua::{CFunction, Kind, Stack, ffi, until_nul, upvalue};
 use super::luajit::set_constant_functions;
 use super::register;
 use super::room::check_c_stack;
-use super::stand_in::{MARK, SHOWN, look_behind, protect, push_key, push_real, refuse_protected};
+use super::stand_in::{MARK, SHOWN, protect, push_key, push_real, refuse_protected, unwrap_stand_in};
 use super::{cjson, cmsgpack, control, redis, strings, structs, tables};
 use crate::script::limits::{SCRIPT_C_STACK_BYTES, SCRIPT_LOAD_MAX_BYTES};
 
@@ -380,7 +380,7 @@ library! {
         stack.check_table(1);
         stack.check_any(2);
         stack.set_top(2);
-        look_behind(stack, 1);
+        unwrap_stand_in(stack, 1);
         stack.raw_get(1);
         1
     }
@@ -398,7 +398,7 @@ library! {
     fn next(stack: Stack) -> c_int {
         stack.check_table(1);
         stack.set_top(2);
-        look_behind(stack, 1);
+        unwrap_stand_in(stack, 1);
         if stack.next(1) {
             return 2;
         }

@@ -57,7 +57,7 @@ pub(super) fn push_real(stack: Stack<'_>, i: c_int) -> bool {
 }
 
 /// Replaces a stand-in at `i` by the real table. The caller must not let it reach the script.
-pub(super) fn look_behind(stack: Stack<'_>, i: c_int) {
+pub(super) fn unwrap_stand_in(stack: Stack<'_>, i: c_int) {
     if push_real(stack, i) {
         stack.replace(i);
     }

@@ -107,7 +107,7 @@ pub(crate) enum ShebangError {
 
 /// The origin of a script, which decides how long it stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ScriptOrigin {
     /// Part of the server: stays forever.
     Bundled,
     /// SCRIPT LOAD: stays until SCRIPT FLUSH.
@@ -126,7 +126,7 @@ pub struct Script {
     /// The compiled program.
     pub program: Handle,
     /// Its origin.
-    pub origin: Origin,
+    pub origin: ScriptOrigin,
     last_used: u64,
 }
 
@@ -214,11 +214,11 @@ impl Store {
 
     /// Notes that a script arrived again. The longer-lived origin counts from now on. Returns whether the origin has
     /// changed; `None` if there is no such script.
-    pub fn renew(&mut self, sha: &Sha1Hex, origin: Origin) -> Option<bool> {
+    pub fn renew(&mut self, sha: &Sha1Hex, origin: ScriptOrigin) -> Option<bool> {
         let known = self.scripts.get_mut(sha)?;
         self.clock += 1;
         known.last_used = self.clock;
-        let lives_longer = known.origin == Origin::Eval && origin != Origin::Eval;
+        let lives_longer = known.origin == ScriptOrigin::Eval && origin != ScriptOrigin::Eval;
         if lives_longer {
             known.origin = origin;
             self.evals -= 1;
@@ -228,13 +228,13 @@ impl Store {
     }
 
     /// Adds a new script, even if there is no room.
-    pub fn insert(&mut self, sha: Sha1Hex, body: &[u8], flags: ScriptFlags, program: Handle, origin: Origin) {
+    pub fn insert(&mut self, sha: Sha1Hex, body: &[u8], flags: ScriptFlags, program: Handle, origin: ScriptOrigin) {
         self.clock += 1;
-        if origin == Origin::Eval {
+        if origin == ScriptOrigin::Eval {
             self.evals += 1;
             self.eval_bytes += body.len();
         }
-        if origin != Origin::Bundled {
+        if origin != ScriptOrigin::Bundled {
             self.brought.insert(sha);
         }
         self.bytes += body.len();
@@ -248,14 +248,14 @@ impl Store {
         if !is_over || self.evals == 1 {
             return None;
         }
-        let evals = self.scripts.iter().filter(|(_, script)| script.origin == Origin::Eval);
+        let evals = self.scripts.iter().filter(|(_, script)| script.origin == ScriptOrigin::Eval);
         let (&oldest, _) = evals.min_by_key(|(_, script)| script.last_used)?;
         Some((oldest, self.remove(&oldest)?))
     }
 
     /// Removes a script that came from EVAL.
     pub fn remove(&mut self, sha: &Sha1Hex) -> Option<Script> {
-        if self.scripts.get(sha)?.origin != Origin::Eval {
+        if self.scripts.get(sha)?.origin != ScriptOrigin::Eval {
             return None;
         }
         let script = self.scripts.remove(sha)?;
@@ -268,7 +268,8 @@ impl Store {
 
     /// SCRIPT FLUSH: removes and returns all scripts except the bundled ones.
     pub fn flush(&mut self) -> Vec<Script> {
-        let gone = self.scripts.extract_if(|_, script| script.origin != Origin::Bundled).map(|(_, script)| script);
+        let gone =
+            self.scripts.extract_if(|_, script| script.origin != ScriptOrigin::Bundled).map(|(_, script)| script);
         let gone: Vec<Script> = gone.collect();
         self.scripts.shrink_to_fit();
         self.brought.clear();
@@ -368,7 +369,7 @@ mod tests {
         assert_eq!(parse_sha1(b"e0"), None);
     }
 
-    fn put(store: &mut Store, body: &str, origin: Origin) -> Sha1Hex {
+    fn put(store: &mut Store, body: &str, origin: ScriptOrigin) -> Sha1Hex {
         let sha = sha1_hex(body.as_bytes());
         if store.renew(&sha, origin).is_none() {
             store.insert(sha, body.as_bytes(), ScriptFlags::default(), Handle::for_tests(0, 0), origin);
@@ -385,19 +386,19 @@ mod tests {
     #[test]
     fn scripts_stay_as_long_as_their_origin_says() {
         let mut store = Store::new(1);
-        let bundled = put(&mut store, "return 'bundled'", Origin::Bundled);
-        let loaded = put(&mut store, "return 'loaded'", Origin::Eval);
-        assert_eq!(store.renew(&loaded, Origin::Eval), Some(false));
-        assert_eq!(store.renew(&loaded, Origin::Loaded), Some(true));
-        assert_eq!(store.renew(&loaded, Origin::Loaded), Some(false));
-        let first = put(&mut store, "return 0", Origin::Eval);
-        let second = put(&mut store, "return 1", Origin::Eval);
+        let bundled = put(&mut store, "return 'bundled'", ScriptOrigin::Bundled);
+        let loaded = put(&mut store, "return 'loaded'", ScriptOrigin::Eval);
+        assert_eq!(store.renew(&loaded, ScriptOrigin::Eval), Some(false));
+        assert_eq!(store.renew(&loaded, ScriptOrigin::Loaded), Some(true));
+        assert_eq!(store.renew(&loaded, ScriptOrigin::Loaded), Some(false));
+        let first = put(&mut store, "return 0", ScriptOrigin::Eval);
+        let second = put(&mut store, "return 1", ScriptOrigin::Eval);
         for i in 2..SCRIPT_EVAL_CACHE_MAX {
-            put(&mut store, &format!("return {i}"), Origin::Eval);
+            put(&mut store, &format!("return {i}"), ScriptOrigin::Eval);
         }
         assert!(store.use_script(&first).is_some());
         assert!(store.evict(usize::MAX).is_none(), "as many as there may be");
-        put(&mut store, "return 'more'", Origin::Eval);
+        put(&mut store, "return 'more'", ScriptOrigin::Eval);
         assert_eq!(evicted(&mut store, usize::MAX), ["return 1"]);
         assert!(store.find(&second).is_none());
         assert_eq!(store.len(), SCRIPT_EVAL_CACHE_MAX + 2);
@@ -409,20 +410,20 @@ mod tests {
     #[test]
     fn texts_from_eval_have_a_limit_on_their_bytes() {
         let mut store = Store::new(1);
-        put(&mut store, "return 'bundled'", Origin::Bundled);
-        put(&mut store, "return 'loaded'", Origin::Loaded);
+        put(&mut store, "return 'bundled'", ScriptOrigin::Bundled);
+        put(&mut store, "return 'loaded'", ScriptOrigin::Loaded);
         for body in ["a = 1", "b = 2", "c = 3"] {
-            put(&mut store, body, Origin::Eval);
+            put(&mut store, body, ScriptOrigin::Eval);
         }
         assert_eq!(evicted(&mut store, 15), [""; 0]);
         assert!(store.use_script(&sha1_hex(b"a = 1")).is_some());
         assert_eq!(evicted(&mut store, 14), ["b = 2"]);
-        put(&mut store, "d = 'one that is longer than all'", Origin::Eval);
+        put(&mut store, "d = 'one that is longer than all'", ScriptOrigin::Eval);
         assert_eq!(evicted(&mut store, 14), ["c = 3", "a = 1"], "the newest text stays");
-        put(&mut store, "e = 5", Origin::Eval);
+        put(&mut store, "e = 5", ScriptOrigin::Eval);
         assert_eq!(evicted(&mut store, 14), ["d = 'one that is longer than all'"]);
-        assert_eq!(store.renew(&sha1_hex(b"e = 5"), Origin::Loaded), Some(true));
-        put(&mut store, "f = 6", Origin::Eval);
+        assert_eq!(store.renew(&sha1_hex(b"e = 5"), ScriptOrigin::Loaded), Some(true));
+        put(&mut store, "f = 6", ScriptOrigin::Eval);
         assert_eq!(evicted(&mut store, 5), [""; 0], "loaded scripts do not count");
         assert_eq!((store.len(), store.cached_len()), (4, 3));
     }

@@ -7,7 +7,7 @@ use super::interrupt::library;
 use super::lua::{CFunction, Kind, Stack};
 use super::room::check_c_stack;
 use super::sort::sort;
-use super::stand_in::{look_behind, refuse_protected};
+use super::stand_in::{refuse_protected, unwrap_stand_in};
 use crate::script::limits::SCRIPT_C_STACK_BYTES;
 
 pub(super) const FUNCTIONS: &[(&[u8], CFunction)] = &[
@@ -25,7 +25,7 @@ library! {
         stack.check_table(1);
         stack.check_function(2);
         check_c_stack(stack, SCRIPT_C_STACK_BYTES);
-        look_behind(stack, 1);
+        unwrap_stand_in(stack, 1);
         stack.push_nil();
         while stack.next(1) {
             stack.tick();
@@ -46,7 +46,7 @@ library! {
         let len = len(stack);
         stack.check_function(2);
         check_c_stack(stack, SCRIPT_C_STACK_BYTES);
-        look_behind(stack, 1);
+        unwrap_stand_in(stack, 1);
         for i in 1..=len {
             stack.tick();
             stack.push_value(2);

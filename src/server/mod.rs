@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use crate::base::clock::Clock;
 use crate::base::lsn::Lsn;
 use crate::base::os::allocated::count_for_this_thread;
-use crate::base::os::allocator::wait_to_be_told;
+use crate::base::os::allocator::purge_on_demand_only;
 use crate::base::os::huge_pages;
 use crate::base::os::logging;
 use crate::base::os::process::PidFile;
@@ -135,7 +135,7 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         .build()?;
     let local = tokio::task::LocalSet::new();
     count_for_this_thread();
-    wait_to_be_told();
+    purge_on_demand_only();
     let done = local.block_on(&runtime, async {
         // Stamps are taken before the files are read, so that the first check finds a change made during reading.
         let tls_files = stamps(&config);
@@ -251,7 +251,7 @@ impl Start {
         ignore_file_size_signal();
         let config = &engine.server.config;
         let (path, has_log) = (config.dir.join(DATA_DIR), config.appendonly);
-        let found = AtStart::look(config);
+        let found = AtStart::find(config);
         let own = match path.exists() {
             true => Some(Loading::begin(engine, open_directory(&path)?)?),
             false => None,
@@ -322,7 +322,7 @@ impl Start {
                     true => loading.finish(engine, Box::new(move || log_moved.notify_one()))?,
                     false => loading.finish_without_log(engine)?.0,
                 };
-                tell_of_crash(&recovered);
+                log_previous_end(&recovered);
                 (recovered.keys, recovered.last)
             }
             Data::Import { importing, names, is_saved } => {
@@ -354,7 +354,7 @@ impl Start {
 }
 
 /// Logs how the previous server ended, as far as known.
-fn tell_of_crash(recovered: &Recovered) {
+fn log_previous_end(recovered: &Recovered) {
     if let Some(damage) = &recovered.passed_over {
         tracing::warn!("{damage}; the files that this snapshot had replaced were read instead: nothing is missing");
     }

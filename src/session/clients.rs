@@ -36,8 +36,8 @@ pub struct Clients {
 pub(crate) struct Room {
     /// Bytes that the outboxes of all sessions hold, as far as [`Clients::count_unsent`] was told.
     pub(crate) held: usize,
-    /// The last command was taken back and must run again.
-    pub(crate) takes_back: bool,
+    /// The last command was withdrawn and must run again.
+    pub(crate) must_rerun: bool,
     /// Since when a client waits for room, by the steady clock.
     pub(crate) missed_since_ms: Option<i64>,
 }
@@ -48,10 +48,10 @@ impl Room {
         self.held > OUTBOX_TOTAL_PAUSE_BYTES
     }
 
-    /// Whether the last command was taken back. Asking resets the answer.
+    /// Whether the last command was withdrawn and must run again. Asking resets the answer.
     #[inline]
-    pub(crate) fn has_taken_back(&mut self) -> bool {
-        std::mem::take(&mut self.takes_back)
+    pub(crate) fn take_must_rerun(&mut self) -> bool {
+        std::mem::take(&mut self.must_rerun)
     }
 }
 

@@ -284,7 +284,7 @@ pub struct Session {
     /// When its unsent output began to exceed the soft limit of its kind, by the steady clock.
     pub over_soft_since_ms: Option<i64>,
     /// Bytes of invalidations sent to the client since its outbox was last empty.
-    pub(crate) told_bytes: usize,
+    pub(crate) invalidation_bytes: usize,
     /// When it connected, by the clock of [`Stats`](crate::meters::stats::Stats).
     pub connected_ticks: u64,
     /// When it last sent a command, by the same clock.
@@ -552,7 +552,7 @@ impl Sessions {
             held_up: HeldUp::No,
             closing: Closing::Not,
             over_soft_since_ms: None,
-            told_bytes: 0,
+            invalidation_bytes: 0,
             connected_ticks: ticks,
             active_ticks: ticks,
             last_command: None,

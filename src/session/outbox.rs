@@ -145,9 +145,9 @@ impl Outbox {
         self.coming.1
     }
 
-    /// Takes back the fences of the replies that would be [appended](Self::append) next, from offset `start` on,
+    /// Drops the fences of the replies that would be [appended](Self::append) next, from offset `start` on,
     /// together with those replies.
-    pub(crate) fn take_back_coming(&mut self, start: usize) {
+    pub(crate) fn unfence_coming(&mut self, start: usize) {
         if self.coming.0 >= start {
             self.coming = (0, Lsn::NONE);
         }

@@ -83,11 +83,11 @@ impl PushLimits<'_> {
 
     /// Checks a session after invalidations of this many bytes. Other clients can cause them without end; the session's
     /// own replies do not count here.
-    pub(crate) fn hold_told(&mut self, session: &mut Session, bytes: usize) {
-        session.told_bytes += bytes;
+    pub(crate) fn hold_invalidated(&mut self, session: &mut Session, bytes: usize) {
+        session.invalidation_bytes += bytes;
         self.hold(session);
         let limits = &self.config.client_output_buffer_limit;
-        let unsent = session.outbox.unread(self.reach).min(session.told_bytes);
+        let unsent = session.outbox.unread(self.reach).min(session.invalidation_bytes);
         let is_ordinary = session.client_type() == ClientType::Normal && is_unlimited(limits.normal);
         if is_ordinary && !session.is_killed() && exceeds(counted(unsent), limits.replica.hard_bytes) {
             note_closed(self.stats, session, unsent);

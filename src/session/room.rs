@@ -2,11 +2,11 @@
 //!
 //! Above [`OUTBOX_TOTAL_PAUSE_BYTES`] two rules keep the unsent bytes from growing. The server reads nothing more from
 //! a client that holds more than its share. And a read-only command whose reply would exceed a client's least share is
-//! taken back: it runs again when there is room. Other commands are answered in the meantime.
+//! withdrawn: it runs again when there is room. Other commands are answered in the meantime.
 //!
 //! A client that waits for room depends on other clients to read. The clients that hold most do not stay for ever: one
 //! of them is closed each time [`ROOM_PATIENCE`] is over and there still is no room. Replies of commands that write,
-//! EXEC and scripts can't be taken back; if they go beyond [`OUTBOX_TOTAL_MAX_BYTES`], nobody waits.
+//! EXEC and scripts can't be withdrawn; if they go beyond [`OUTBOX_TOTAL_MAX_BYTES`], nobody waits.
 
 use super::Session;
 use super::clients::Clients;
@@ -24,7 +24,7 @@ impl Clients {
         if was_full && !self.room.is_full() {
             self.room.missed_since_ms = None;
             for session in self.sessions.iter_mut() {
-                // Clients that had to wait may be read from again, or run the command that was taken back.
+                // Clients that had to wait may be read from again, or run the command that was withdrawn.
                 if session.end_wait_for_room() || !session.outbox.is_empty() {
                     session.outbox.wake();
                 }
@@ -55,8 +55,8 @@ impl Clients {
 
     /// Notes that the last call found no room for its reply and must run again.
     #[cold]
-    pub(crate) fn take_back(&mut self, steady_ms: i64) {
-        self.room.takes_back = true;
+    pub(crate) fn note_no_room(&mut self, steady_ms: i64) {
+        self.room.must_rerun = true;
         self.room.missed_since_ms.get_or_insert(steady_ms);
     }
 

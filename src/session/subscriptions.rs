@@ -14,16 +14,20 @@ pub enum Space {
 
 /// The kind of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SubscriptionKind {
     /// A channel by name.
     Channel(Space),
     /// All global channels that match a glob.
     Pattern,
 }
 
-impl Kind {
+impl SubscriptionKind {
     /// All kinds.
-    pub const ALL: [Kind; 3] = [Kind::Channel(Space::Global), Kind::Pattern, Kind::Channel(Space::Sharded)];
+    pub const ALL: [SubscriptionKind; 3] = [
+        SubscriptionKind::Channel(Space::Global),
+        SubscriptionKind::Pattern,
+        SubscriptionKind::Channel(Space::Sharded),
+    ];
 }
 
 /// Names of channels and patterns. Most sessions have none and pay only for a pointer.
@@ -47,19 +51,19 @@ struct Names {
 const SUBSCRIPTION_BYTES: usize = 4 * size_of::<Box<[u8]>>();
 
 impl Names {
-    fn of(&self, kind: Kind) -> &HashSet<Box<[u8]>> {
+    fn of(&self, kind: SubscriptionKind) -> &HashSet<Box<[u8]>> {
         match kind {
-            Kind::Channel(Space::Global) => &self.channels,
-            Kind::Pattern => &self.patterns,
-            Kind::Channel(Space::Sharded) => &self.sharded,
+            SubscriptionKind::Channel(Space::Global) => &self.channels,
+            SubscriptionKind::Pattern => &self.patterns,
+            SubscriptionKind::Channel(Space::Sharded) => &self.sharded,
         }
     }
 
-    fn of_mut(&mut self, kind: Kind) -> &mut HashSet<Box<[u8]>> {
+    fn of_mut(&mut self, kind: SubscriptionKind) -> &mut HashSet<Box<[u8]>> {
         match kind {
-            Kind::Channel(Space::Global) => &mut self.channels,
-            Kind::Pattern => &mut self.patterns,
-            Kind::Channel(Space::Sharded) => &mut self.sharded,
+            SubscriptionKind::Channel(Space::Global) => &mut self.channels,
+            SubscriptionKind::Pattern => &mut self.patterns,
+            SubscriptionKind::Channel(Space::Sharded) => &mut self.sharded,
         }
     }
 
@@ -70,17 +74,17 @@ impl Names {
 
 impl Subscriptions {
     /// The names of one kind, in no particular order.
-    pub fn of(&self, kind: Kind) -> impl Iterator<Item = &[u8]> {
+    pub fn of(&self, kind: SubscriptionKind) -> impl Iterator<Item = &[u8]> {
         self.names.iter().flat_map(move |names| names.of(kind)).map(|name| &**name)
     }
 
     /// The number of subscriptions of one kind.
-    pub fn count(&self, kind: Kind) -> usize {
+    pub fn count(&self, kind: SubscriptionKind) -> usize {
         self.names.as_ref().map_or(0, |names| names.of(kind).len())
     }
 
     /// Adds a name; false when it is there already.
-    pub(crate) fn add(&mut self, kind: Kind, name: &[u8]) -> bool {
+    pub(crate) fn add(&mut self, kind: SubscriptionKind, name: &[u8]) -> bool {
         let names = self.names.get_or_insert_default();
         let is_new = names.of_mut(kind).insert(name.into());
         names.bytes += if is_new { name.len() } else { 0 };
@@ -88,7 +92,7 @@ impl Subscriptions {
     }
 
     /// Removes a name; false when it is not there.
-    pub(crate) fn remove(&mut self, kind: Kind, name: &[u8]) -> bool {
+    pub(crate) fn remove(&mut self, kind: SubscriptionKind, name: &[u8]) -> bool {
         let Some(names) = &mut self.names else { return false };
         let was_there = names.of_mut(kind).remove(name);
         names.bytes -= if was_there { name.len() } else { 0 };
@@ -99,12 +103,12 @@ impl Subscriptions {
     }
 
     /// The number of subscriptions in the space of a kind: replies to the client show the sum.
-    pub fn count_beside(&self, kind: Kind) -> usize {
+    pub fn count_beside(&self, kind: SubscriptionKind) -> usize {
         match kind {
-            Kind::Channel(Space::Global) | Kind::Pattern => {
-                self.count(Kind::Channel(Space::Global)) + self.count(Kind::Pattern)
+            SubscriptionKind::Channel(Space::Global) | SubscriptionKind::Pattern => {
+                self.count(SubscriptionKind::Channel(Space::Global)) + self.count(SubscriptionKind::Pattern)
             }
-            Kind::Channel(Space::Sharded) => self.count(kind),
+            SubscriptionKind::Channel(Space::Sharded) => self.count(kind),
         }
     }
 

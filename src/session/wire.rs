@@ -9,7 +9,7 @@
 //! 2. [`ServerState::sendable`](crate::engine::ServerState::sendable) returns how many bytes may leave now, and
 //!    [`Session::unsent`] shows them.
 //! 3. [`Session::sent`] drops the bytes that the socket has taken, and
-//!    [`ServerState::settle_unsent`](crate::engine::ServerState::settle_unsent) accounts for the rest.
+//!    [`ServerState::account_for_unsent`](crate::engine::ServerState::account_for_unsent) accounts for the rest.
 //! 4. The [`Course`] says how the connection goes on.
 //!
 //! A connection that has nothing to do leaves its waker with [`Session::wake_by`].
@@ -140,7 +140,7 @@ impl Clients {
 
     /// Accounts for the replies just taken over. Returns whether all of them are sent; `None` if the session is gone.
     #[inline]
-    pub fn settle_replies(&mut self, stats: &mut Stats, key: SessionKey) -> Option<bool> {
+    pub fn account_for_replies(&mut self, stats: &mut Stats, key: SessionKey) -> Option<bool> {
         let session = self.sessions.get(key)?;
         let are_sent = !session.has_unsent();
         if session.outbox.held() >= OUTBOX_TAKE_OVER_BYTES {
@@ -223,12 +223,12 @@ mod tests {
             server.clients.sessions.get_mut(key).expect("it is connected").push(&vec![b'x'; bytes]);
         };
         push(server, OUTBOX_PAUSE_BYTES / 2);
-        assert_eq!([false, true].map(|is_stuck| server.settle_unsent(key, is_stuck)), [Course::Run; 2]);
+        assert_eq!([false, true].map(|is_stuck| server.account_for_unsent(key, is_stuck)), [Course::Run; 2]);
         push(server, OUTBOX_PAUSE_BYTES / 2 + 1);
-        assert_eq!([false, true].map(|is_stuck| server.settle_unsent(key, is_stuck)), [Course::WriteOnly; 2]);
+        assert_eq!([false, true].map(|is_stuck| server.account_for_unsent(key, is_stuck)), [Course::WriteOnly; 2]);
         let limit = (&b"client-output-buffer-limit"[..], &b"normal 1mb 0 0"[..]);
         server.config.set([limit], Default::default()).expect("a limit");
-        assert_eq!(server.settle_unsent(key, false), Course::WriteOnly, "only a socket that takes no more counts");
-        assert_eq!(server.settle_unsent(key, true), Course::Close);
+        assert_eq!(server.account_for_unsent(key, false), Course::WriteOnly, "only a socket that takes no more counts");
+        assert_eq!(server.account_for_unsent(key, true), Course::Close);
     }
 }

@@ -110,7 +110,7 @@ impl<R> Batch<R> {
     /// Starts the lookups of the commands' first keys and records their probable locations.
     pub(crate) fn warm(&mut self, ks: &Keyspace, db: DbIndex, input: &[u8]) {
         let keys = self.commands.iter().map(|planned| self.first_key(planned, input));
-        let slots = ks.look_ahead::<BATCH_MAX>(db, keys);
+        let slots = ks.prefetch::<BATCH_MAX>(db, keys);
         for (planned, slot) in self.commands.iter_mut().zip(slots) {
             planned.slot = slot;
         }

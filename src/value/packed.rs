@@ -357,7 +357,7 @@ impl<'a> Encoded<'a> {
 
     /// Whether the first byte of the head determines the length of the entry.
     #[inline]
-    fn head_tells_len(&self) -> bool {
+    fn head_has_len(&self) -> bool {
         self.head[0] < LONG
     }
 
@@ -389,7 +389,7 @@ impl<'a> Encoded<'a> {
 #[inline]
 fn search<const STRIDE: usize>(bytes: &[u8], needle: &Encoded<'_>, is: impl Fn(&[u8], &[u8]) -> bool) -> Option<Pos> {
     const { assert!(STRIDE > 0) }
-    let (head, len, head_tells_len) = (needle.head[0], needle.len(), needle.head_tells_len());
+    let (head, len, head_has_len) = (needle.head[0], needle.len(), needle.head_has_len());
     let mut at = 0;
     while at < bytes.len() {
         let rest = &bytes[at..];
@@ -404,7 +404,7 @@ fn search<const STRIDE: usize>(bytes: &[u8], needle: &Encoded<'_>, is: impl Fn(&
         }
         // Adding a length that is already known lets the processor go on to the next entry before it has loaded this
         // one's head.
-        at = if head_tells_len { at + len } else { skip(bytes, at) };
+        at = if head_has_len { at + len } else { skip(bytes, at) };
         for _ in 1..STRIDE {
             at = skip(bytes, at);
         }

@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repacked_set_has_the_order_of_a_copy_that_is_told_its_layout() {
+    fn a_repacked_set_has_the_order_of_a_copy_that_is_given_its_layout() {
         let members = ["3", "10", "e1"];
         let [mut repacked, mut told] = [(); 2].map(|()| set_of(&members));
         for set in [&mut repacked, &mut told] {

@@ -90,7 +90,7 @@ impl Parked {
     }
 
     /// The ticket that its client knows, if it has one.
-    pub(crate) fn told_ticket(&self) -> Option<Ticket> {
+    pub(crate) fn client_ticket(&self) -> Option<Ticket> {
         (self.mode == Mode::Beside).then_some(self.ticket)
     }
 

@@ -48,7 +48,7 @@ fn insist(port: u16, call: &[&str]) -> Result<Reply, String> {
     }
 }
 
-pub(crate) fn look(port: u16) -> Result<Held, String> {
+pub(crate) fn held(port: u16) -> Result<Held, String> {
     let text = insist(port, &["INFO"])?.text().unwrap_or_default();
     let field = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -138,7 +138,7 @@ pub(crate) fn compare(world: &World, before: &Held) {
     let most = before.memory_bytes + before.memory_bytes / 10 + KEPT_BYTES;
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let held = match look(port) {
+        let held = match held(port) {
             Ok(held) => held,
             Err(why) => return world.fail(format!("at the end: {why}")),
         };

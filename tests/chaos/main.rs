@@ -84,7 +84,7 @@ fn run(options: Options) -> Result<Vec<String>, String> {
     let listed = listed.items().unwrap_or_default().iter().filter_map(Reply::text).collect();
     let (calls, scripts) = (Calls::new(&options.without), Scripts::new(listed, &options.without));
     println!("{} commands, {} functions of Lua", calls.len(), scripts.len());
-    let before = ending::look(port)?;
+    let before = ending::held(port)?;
     let settings = ending::settings(port)?;
     let world = World::new(options, (port, server.doors), server.process(), calls, scripts);
     let kept = Kept::default();
@@ -138,7 +138,7 @@ fn chaos(world: &World, kept: &Kept, server: &mut Server, settings: &[(String, S
         if !world.has_failed() {
             ending::restore(world, settings);
         }
-        world.settle();
+        world.set_bad_clients_gone();
         keepers.into_iter().for_each(|keeper| join(world, keeper, "a keeper"));
         for (kind, _, _, check) in KINDS.iter().filter(|_| !world.has_failed()) {
             (0..world.options.keepers).for_each(|number| check(&mut Keeper::new(world, kind, number), kept));

@@ -89,7 +89,7 @@ pub(crate) fn run(world: &World, number: usize) {
         };
         let goes_on = match dice.below(3) {
             0 => be_refused(world, open, &mut dice),
-            _ => look_around(world, open, &secret, &mut dice),
+            _ => try_to_read_secret(world, open, &secret, &mut dice),
         };
         if !goes_on {
             connection = None;
@@ -129,7 +129,7 @@ fn be_refused(world: &World, connection: &mut Connection, dice: &mut Dice) -> bo
 }
 
 /// Returns whether the connection is still usable.
-fn look_around(world: &World, connection: &mut Connection, secret: &str, dice: &mut Dice) -> bool {
+fn try_to_read_secret(world: &World, connection: &mut Connection, secret: &str, dice: &mut Dice) -> bool {
     let mut call = match dice.below(3) {
         0 => {
             let script = world.scripts.script(&world.calls, dice).replace(&key("string", dice), SECRET_KEY);

@@ -69,7 +69,7 @@ fn ping(world: &World, connection: &mut Option<Connection>) -> Option<String> {
             waited > world.options.hang * BLOCKED_FACTOR && used < waited / 10 && world.process.state() != "R";
         if used > world.options.hang || is_blocked {
             let state = world.process.state();
-            let seen = look_closer(world);
+            let seen = diagnosis(world);
             // Waiting for a late reply tells a long command from an endless one, and gives the log time to name it.
             let answer = open.reply(world.options.hang * BLOCKED_FACTOR);
             let end = if matches!(answer, Ok(Some(_))) { "answered" } else { "still silent" };
@@ -84,7 +84,7 @@ fn ping(world: &World, connection: &mut Option<Connection>) -> Option<String> {
 }
 
 /// The output of the command that was given for this case, about the process.
-fn look_closer(world: &World) -> String {
+fn diagnosis(world: &World) -> String {
     if world.options.at_hang.is_empty() {
         return String::new();
     }

@@ -23,7 +23,7 @@ pub(crate) struct World {
     pub scripts: Scripts,
     pub stats: Stats,
     over: AtomicBool,
-    settled: AtomicBool,
+    bad_clients_gone: AtomicBool,
     noted: Vec<Mutex<VecDeque<String>>>,
     failures: Mutex<Vec<String>>,
 }
@@ -72,9 +72,9 @@ impl World {
         scripts: Scripts,
     ) -> World {
         let noted = (0..options.clients).map(|_| Mutex::default()).collect();
-        let (over, settled) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (over, bad_clients_gone) = (AtomicBool::new(false), AtomicBool::new(false));
         let (stats, failures) = (Stats::default(), Mutex::default());
-        World { options, port, doors, process, calls, scripts, stats, over, settled, noted, failures }
+        World { options, port, doors, process, calls, scripts, stats, over, bad_clients_gone, noted, failures }
     }
 
     /// Whether the bad clients must stop.
@@ -87,12 +87,12 @@ impl World {
     }
 
     /// Whether the bad clients are gone, so that keepers end their work.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.settled.load(Ordering::Relaxed)
+    pub(crate) fn are_bad_clients_gone(&self) -> bool {
+        self.bad_clients_gone.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn settle(&self) {
-        self.settled.store(true, Ordering::Relaxed);
+    pub(crate) fn set_bad_clients_gone(&self) {
+        self.bad_clients_gone.store(true, Ordering::Relaxed);
     }
 
     /// Notes an action of a client.

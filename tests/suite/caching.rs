@@ -47,7 +47,7 @@ fn all_gone() -> Value {
 }
 
 /// All messages received before the answer to a PING.
-fn told(raw: &mut Raw) -> Vec<Value> {
+fn messages(raw: &mut Raw) -> Vec<Value> {
     raw.send_command(&["PING", "end"]);
     let mut told = Vec::new();
     loop {
@@ -76,11 +76,11 @@ fn a_read_key_is_invalidated_once(program: Program) {
     run(&mut reader, "GETEX c");
     assert_eq!([info(&mut writer, "tracking_total_keys"), info(&mut writer, "tracking_total_items")], ["3", "4"]);
     run(&mut writer, "MSET a 1 b 1 c 1 missing 1");
-    assert_eq!(told(&mut reader), [invalidate(&["a"]), invalidate(&["b"]), invalidate(&["missing"])]);
-    assert_eq!(told(&mut other), [invalidate(&["b"])]);
+    assert_eq!(messages(&mut reader), [invalidate(&["a"]), invalidate(&["b"]), invalidate(&["missing"])]);
+    assert_eq!(messages(&mut other), [invalidate(&["b"])]);
     run(&mut writer, "MSET a 2 b 2 c 2 missing 2");
     assert_eq!(
-        (told(&mut reader), told(&mut other)),
+        (messages(&mut reader), messages(&mut other)),
         (vec![], vec![]),
         "no more invalidations until the keys are read again"
     );
@@ -88,12 +88,12 @@ fn a_read_key_is_invalidated_once(program: Program) {
     run(&mut reader, "GET a");
     run(&mut writer, "SELECT 1");
     run(&mut writer, "SET a 1");
-    assert_eq!(told(&mut reader), [invalidate(&["a"])]);
+    assert_eq!(messages(&mut reader), [invalidate(&["a"])]);
     // After tracking is turned off no more invalidations arrive.
     run(&mut reader, "GET a");
     run(&mut reader, "CLIENT TRACKING OFF");
     run(&mut writer, "SET a 2");
-    assert_eq!(told(&mut reader), []);
+    assert_eq!(messages(&mut reader), []);
     assert_eq!(info(&mut writer, "tracking_clients"), "1");
     drop(other);
     while info(&mut writer, "tracking_clients") != "0" {}
@@ -109,12 +109,12 @@ fn invalidations_by_the_clients_own_writes_follow_the_reply(program: Program) {
     // Under NOLOOP no message is sent, and yet the key no longer counts as cached.
     track(&mut client, &["NOLOOP"]);
     run(&mut client, "INCR a");
-    assert_eq!(told(&mut client), []);
+    assert_eq!(messages(&mut client), []);
     run(&mut server.raw(), "INCR a");
-    assert_eq!(told(&mut client), []);
+    assert_eq!(messages(&mut client), []);
     run(&mut client, "GET a");
     run(&mut server.raw(), "INCR a");
-    assert_eq!(told(&mut client), [invalidate(&["a"])]);
+    assert_eq!(messages(&mut client), [invalidate(&["a"])]);
 }
 
 fn reads_in_transactions_are_tracked(program: Program) {
@@ -125,16 +125,16 @@ fn reads_in_transactions_are_tracked(program: Program) {
         run(&mut client, line);
     }
     assert!(matches!(run(&mut client, "EXEC"), Value::Array(replies) if replies.len() == 5));
-    assert_eq!(told(&mut client), [invalidate(&["b"])]);
+    assert_eq!(messages(&mut client), [invalidate(&["b"])]);
     run(&mut writer, "MSET a 2 b 2 c 2");
-    assert_eq!(told(&mut client), [invalidate(&["a"]), invalidate(&["c"])]);
+    assert_eq!(messages(&mut client), [invalidate(&["a"]), invalidate(&["c"])]);
 }
 
 /// Makes the client read a key that is about to expire.
 fn read_in_time(client: &mut Raw, writer: &mut Raw) {
     loop {
         run(writer, "SET new 1 PX 50");
-        told(client);
+        messages(client);
         if run(client, "GET new") != Value::Null {
             return;
         }
@@ -149,7 +149,7 @@ fn every_kind_of_change_invalidates(program: Program) {
     let told_of = |client: &mut Raw, writer: &mut Raw, change: &str, keys: &[&str]| {
         run(client, "MGET list gone new");
         run(writer, change);
-        assert_eq!(told(client), keys.iter().map(|key| invalidate(&[key])).collect::<Vec<_>>(), "{change}");
+        assert_eq!(messages(client), keys.iter().map(|key| invalidate(&[key])).collect::<Vec<_>>(), "{change}");
     };
     told_of(&mut client, &mut writer, "LPOP list", &["list"]);
     told_of(&mut client, &mut writer, "LPOP missing", &[]);
@@ -161,7 +161,7 @@ fn every_kind_of_change_invalidates(program: Program) {
     run(&mut writer, "DEBUG SET-ACTIVE-EXPIRE 0");
     read_in_time(&mut client, &mut writer);
     while run(&mut writer, "EXISTS new") == Value::Integer(1) {}
-    assert_eq!(told(&mut client), [invalidate(&["new"])]);
+    assert_eq!(messages(&mut client), [invalidate(&["new"])]);
     run(&mut writer, "DEBUG SET-ACTIVE-EXPIRE 1");
     read_in_time(&mut client, &mut writer);
     assert_eq!(client.reply().value, invalidate(&["new"]), "no call has looked for the key");
@@ -170,7 +170,7 @@ fn every_kind_of_change_invalidates(program: Program) {
         run(&mut writer, "SET a 1");
         run(&mut client, "GET a");
         run(&mut writer, flush);
-        assert!(told(&mut client).contains(&all_gone()), "{flush}");
+        assert!(messages(&mut client).contains(&all_gone()), "{flush}");
         assert_eq!(info(&mut writer, "tracking_total_keys"), "0");
     }
     run(&mut writer, "SET a 1");
@@ -179,7 +179,7 @@ fn every_kind_of_change_invalidates(program: Program) {
         run(&mut client, line);
     }
     assert!(matches!(run(&mut client, "EXEC"), Value::Array(_)));
-    assert_eq!(told(&mut client), [all_gone()]);
+    assert_eq!(messages(&mut client), [all_gone()]);
 }
 
 fn broadcasts_cover_prefixes_whether_or_not_keys_were_read(program: Program) {
@@ -189,25 +189,25 @@ fn broadcasts_cover_prefixes_whether_or_not_keys_were_read(program: Program) {
     let mut writer = server.raw();
     run(&mut client, "GET other");
     run(&mut writer, "MSET user:2 1 item:1 1 user:1 1 other 1 user: 1 use 1");
-    assert_eq!(told(&mut client), [invalidate(&["item:1"]), invalidate(&["user:", "user:1", "user:2"])]);
-    assert_eq!(told(&mut all), [invalidate(&["item:1", "other", "use", "user:", "user:1", "user:2"])]);
+    assert_eq!(messages(&mut client), [invalidate(&["item:1"]), invalidate(&["user:", "user:1", "user:2"])]);
+    assert_eq!(messages(&mut all), [invalidate(&["item:1", "other", "use", "user:", "user:1", "user:2"])]);
     // One more prefix beside the others.
     track(&mut client, &["BCAST", "PREFIX", "use:"]);
     run(&mut writer, "SET use:1 1");
-    assert_eq!(told(&mut client), [invalidate(&["use:1"])]);
-    assert_eq!(told(&mut all), [invalidate(&["use:1"])]);
+    assert_eq!(messages(&mut client), [invalidate(&["use:1"])]);
+    assert_eq!(messages(&mut all), [invalidate(&["use:1"])]);
     assert_eq!(info(&mut writer, "tracking_total_prefixes"), "4");
     assert_eq!(info(&mut writer, "tracking_total_keys"), "0");
     // The client's own changes.
     run(&mut client, "SET user:1 2");
-    assert_eq!(told(&mut client), [invalidate(&["user:1"])]);
-    assert_eq!(told(&mut all), [invalidate(&["user:1"])]);
+    assert_eq!(messages(&mut client), [invalidate(&["user:1"])]);
+    assert_eq!(messages(&mut all), [invalidate(&["user:1"])]);
     run(&mut all, "SET user:1 2");
-    assert_eq!(told(&mut all), []);
+    assert_eq!(messages(&mut all), []);
     run(&mut client, "CLIENT TRACKING OFF");
     run(&mut writer, "SET user:1 1");
-    told(&mut client);
-    assert_eq!(told(&mut client), []);
+    messages(&mut client);
+    assert_eq!(messages(&mut client), []);
     assert_eq!(info(&mut writer, "tracking_total_prefixes"), "1");
 }
 
@@ -243,13 +243,13 @@ fn invalidations_can_be_redirected_to_another_client(program: Program) {
     listener.hello3();
     run(&mut new, "GET b");
     run(&mut writer, "SET b 1");
-    assert_eq!(told(&mut listener), [invalidate(&["b"])]);
+    assert_eq!(messages(&mut listener), [invalidate(&["b"])]);
     // Without a redirection RESP2 has no way to receive invalidations.
     run(&mut old, "CLIENT TRACKING OFF");
     track(&mut old, &[]);
     run(&mut old, "GET a");
     run(&mut writer, "SET a 1");
-    assert_eq!(told(&mut old), []);
+    assert_eq!(messages(&mut old), []);
 }
 
 fn a_redirection_to_a_closed_client_is_reported_as_broken(program: Program) {
@@ -261,7 +261,7 @@ fn a_redirection_to_a_closed_client_is_reported_as_broken(program: Program) {
     listener.read_to_end();
     run(&mut writer, "SET a 1");
     let broken = Value::Push(vec![Value::bulk("tracking-redir-broken"), Value::Integer(id.parse().expect("a number"))]);
-    assert_eq!(told(&mut client), [broken]);
+    assert_eq!(messages(&mut client), [broken]);
     let list = format!("{:?}", run(&mut writer, "CLIENT LIST"));
     assert!(list.contains("flags=tR ") && list.contains(&format!("redir={id} ")), "{list}");
     let info = format!("{:?}", run(&mut client, "CLIENT TRACKINGINFO"));
@@ -279,7 +279,7 @@ fn client_caching_applies_to_one_command_or_transaction(program: Program) {
     let mut writer = server.raw();
     let mut touch = |client: &mut Raw| {
         run(&mut writer, "MSET a 1 b 1 c 1 d 1");
-        told(client)
+        messages(client)
     };
     let mut client = tracking(&server, &["OPTIN"]);
     for line in ["GET a", "CLIENT CACHING YES", "CLIENT GETNAME", "GET b", "GET c"] {
@@ -310,7 +310,7 @@ fn a_full_table_invalidates_the_keys_that_it_drops(program: Program) {
     client.command(&mget);
     run(&mut admin, "CONFIG SET tracking-table-max-keys 1");
     let mut gone: Vec<Value> = (0..249).map(|_| client.reply().value).collect();
-    assert_eq!(told(&mut client), []);
+    assert_eq!(messages(&mut client), []);
     assert_eq!(info(&mut admin, "tracking_total_keys"), "1");
     gone.sort_by_key(|value| format!("{value:?}"));
     gone.dedup();
@@ -419,10 +419,10 @@ fn reads_by_scripts_are_tracked() {
     let script = "redis.call('set', 'a', 1) redis.call('get', 'a') redis.call('get', 'b') \
                   redis.call('set', 'b', 1) redis.call('get', 'c')";
     client.command(&["EVAL", script, "2", "x", "y"]);
-    assert_eq!(told(&mut client), [invalidate(&["b"])]);
+    assert_eq!(messages(&mut client), [invalidate(&["b"])]);
     client.command(&["EVAL_RO", "return redis.call('get', 'd')", "1", "z"]);
     run(&mut writer, "MSET a 2 b 2 c 2 d 2 x 2 y 2 z 2");
-    assert_eq!(told(&mut client), [invalidate(&["a"]), invalidate(&["c"]), invalidate(&["d"])]);
+    assert_eq!(messages(&mut client), [invalidate(&["a"]), invalidate(&["c"]), invalidate(&["d"])]);
 }
 
 /// A waiting client caches the keys that finally answered its call, as in Redis 8.
@@ -436,7 +436,7 @@ fn keys_that_answer_a_waiting_call_are_tracked() {
     let first = [client.reply().value, client.reply().value];
     assert!(first.contains(&invalidate(&["stream"])), "{first:?}");
     run(&mut writer, "XADD stream 1-2 f v");
-    assert_eq!(told(&mut client), [invalidate(&["stream"])]);
+    assert_eq!(messages(&mut client), [invalidate(&["stream"])]);
 }
 
 fn invalidations_are_sent_even_when_replies_are_off(program: Program) {
@@ -460,17 +460,17 @@ fn invalidations_wait_for_the_journal() {
     let (mut client, mut all, mut writer) = (tracking(&server, &[]), tracking(&server, &["BCAST"]), server.raw());
     run(&mut client, "MGET a b");
     writer.command(&["EVAL", "redis.call('set', 'a', 1) error('x')", "0"]);
-    assert_eq!((told(&mut client), told(&mut all)), (vec![], vec![]));
+    assert_eq!((messages(&mut client), messages(&mut all)), (vec![], vec![]));
     run(&mut writer, "SET a 1");
-    assert_eq!((told(&mut client), told(&mut all)), (vec![invalidate(&["a"])], vec![invalidate(&["a"])]));
+    assert_eq!((messages(&mut client), messages(&mut all)), (vec![invalidate(&["a"])], vec![invalidate(&["a"])]));
     // Recording effects as whole values makes no difference: first a change before the read, then after it.
     for line in ["MULTI", "SET b 1", "APPEND b x", "GET b", "GET c", "APPEND c x", "APPEND c y", "EXEC"] {
         run(&mut client, line);
     }
-    assert_eq!(told(&mut client), [invalidate(&["b"]), invalidate(&["c"])]);
+    assert_eq!(messages(&mut client), [invalidate(&["b"]), invalidate(&["c"])]);
     run(&mut writer, "APPEND b y");
-    assert_eq!(told(&mut client), [invalidate(&["b"])]);
-    assert_eq!(told(&mut all), [invalidate(&["b", "c"]), invalidate(&["b"])]);
+    assert_eq!(messages(&mut client), [invalidate(&["b"])]);
+    assert_eq!(messages(&mut all), [invalidate(&["b", "c"]), invalidate(&["b"])]);
 }
 
 /// SWAPDB exchanges the data behind the names of two databases.
@@ -481,7 +481,7 @@ fn swapdb_invalidates_keys_of_both_databases() {
     run(&mut writer, "SET a 1");
     run(&mut client, "GET a");
     run(&mut writer, "SWAPDB 0 1");
-    assert_eq!(told(&mut client), [all_gone()]);
+    assert_eq!(messages(&mut client), [all_gone()]);
 }
 
 /// The flush message is sent in the receiver's protocol, whatever protocol the tracking client speaks.
@@ -509,16 +509,16 @@ fn broadcasts_cover_only_keys_that_the_user_may_read() {
     app.hello3();
     assert_eq!(track(&mut app, &["BCAST"]), Value::status("OK"));
     run(&mut admin, "MSET mine:1 1 other:1 1 written:1 1");
-    assert_eq!(told(&mut app), [invalidate(&["mine:1"])]);
+    assert_eq!(messages(&mut app), [invalidate(&["mine:1"])]);
     run(&mut admin, "SET other:2 1");
-    assert_eq!(told(&mut app), []);
+    assert_eq!(messages(&mut app), []);
     run(&mut admin, "ACL SETUSER app ~other:* resetdbs db=0");
     run(&mut admin, "MSET mine:1 1 other:1 1");
-    assert_eq!(told(&mut app), [invalidate(&["mine:1", "other:1"])]);
+    assert_eq!(messages(&mut app), [invalidate(&["mine:1", "other:1"])]);
     run(&mut admin, "SELECT 1");
     run(&mut admin, "SET mine:1 1");
-    assert_eq!(told(&mut app), []);
+    assert_eq!(messages(&mut app), []);
     run(&mut admin, "ACL SETUSER app alldbs allkeys");
     run(&mut admin, "SET any 1");
-    assert_eq!(told(&mut app), [invalidate(&["any"])]);
+    assert_eq!(messages(&mut app), [invalidate(&["any"])]);
 }

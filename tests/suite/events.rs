@@ -13,7 +13,7 @@ fn start(classes: &str, flags: &[&str]) -> (Server, Raw, Raw) {
 }
 
 /// The events so far: channels without their underscores, and messages.
-fn told(caller: &mut Raw, listener: &mut Raw) -> Vec<String> {
+fn events_so_far(caller: &mut Raw, listener: &mut Raw) -> Vec<String> {
     caller.command(&["PUBLISH", "end", ""]);
     let mut told = Vec::new();
     loop {
@@ -33,7 +33,7 @@ fn events_of(classes: &str, calls: &[&str]) -> Vec<String> {
         let reply = caller.command(&call.split(' ').collect::<Vec<_>>());
         assert!(!matches!(reply, Value::Error(_)), "{call}: {reply:?}");
     }
-    told(&mut caller, &mut listener)
+    events_so_far(&mut caller, &mut listener)
 }
 
 #[test]
@@ -73,12 +73,12 @@ fn events_of_a_transaction_follow_exec_and_a_failed_script_sends_none() {
     let (_server, mut caller, mut listener) = start("AEnm", &[]);
     let failed = "redis.call('SET', KEYS[1], 1) redis.call('GET', 'nosuch') error('no')";
     assert!(matches!(caller.command(&["EVAL", failed, "1", "k"]), Value::Error(_)));
-    assert_eq!(told(&mut caller, &mut listener), [""; 0]);
+    assert_eq!(events_so_far(&mut caller, &mut listener), [""; 0]);
     let calls = "redis.call('SET', KEYS[1], 1) redis.call('SADD', KEYS[2], 1) \
                  redis.call('SADD', KEYS[2], 2) redis.call('DEL', KEYS[1])";
     caller.command(&["EVAL", calls, "2", "k", "s"]);
     let events = ["new k", "set k", "new s", "sadd s", "sadd s", "del k"].map(|event| format!("keyevent@0:{event}"));
-    assert_eq!(told(&mut caller, &mut listener), events);
+    assert_eq!(events_so_far(&mut caller, &mut listener), events);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn expiry_sends_events_whether_found_by_the_clock_or_by_an_access() {
     let mut events = Vec::new();
     until(
         || {
-            events.extend(told(&mut caller, &mut listener));
+            events.extend(events_so_far(&mut caller, &mut listener));
             ["expired k", "hexpired h", "del s"].iter().all(|event| events.contains(&format!("keyevent@0:{event}")))
         },
         "everything has expired",
@@ -117,14 +117,14 @@ fn the_classes_can_be_changed_within_a_transaction() {
     for call in [&["MULTI"][..], &["CONFIG", "SET", "notify-keyspace-events", "EA"], &["SET", "k", "v"], &["EXEC"]] {
         caller.command(call);
     }
-    assert_eq!(told(&mut caller, &mut listener), ["keyevent@0:set k"]);
+    assert_eq!(events_so_far(&mut caller, &mut listener), ["keyevent@0:set k"]);
     let refused = caller.command(&["CONFIG", "SET", "notify-keyspace-events", "KEa"]);
     let text = "ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - \
                 Invalid event class character. Use 'Ag$lshzxeKEtmdn'.";
     assert_eq!(refused, Value::error(text));
     caller.command(&["CONFIG", "SET", "notify-keyspace-events", ""]);
     caller.command(&["SET", "k", "v"]);
-    assert_eq!(told(&mut caller, &mut listener), [""; 0]);
+    assert_eq!(events_so_far(&mut caller, &mut listener), [""; 0]);
 }
 
 #[test]
@@ -135,6 +135,6 @@ fn eviction_sends_events() {
     }
     caller.command(&["CONFIG", "SET", "maxmemory", "1"]);
     caller.command(&["SET", "k", "v"]);
-    let events = told(&mut caller, &mut listener);
+    let events = events_so_far(&mut caller, &mut listener);
     assert!(!events.is_empty() && events.iter().all(|event| event.starts_with("keyevent@0:evicted k")), "{events:?}");
 }

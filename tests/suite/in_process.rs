@@ -192,7 +192,7 @@ impl Bench {
     }
 
     /// Sets the time as of which the engine's keys are visible.
-    pub(crate) fn look_at(&mut self, now_ms: i64) {
+    pub(crate) fn view_at(&mut self, now_ms: i64) {
         self.engine.ks.begin_unit(now_ms, Recording::Nothing);
     }
 
@@ -239,7 +239,7 @@ impl Bench {
                 next.engine.apply(db, &effect).map_err(|misfit| format!("{misfit}: {}", effect_text((db, effect))))?;
             }
         }
-        next.look_at(self.clock.now_ms());
+        next.view_at(self.clock.now_ms());
         next.keep_units();
         *self = next;
         Ok(())

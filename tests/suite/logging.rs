@@ -66,7 +66,7 @@ impl Drop for Piped {
 }
 
 /// A number from INFO.
-fn told(raw: &mut Raw, field: &str) -> i64 {
+fn info_number(raw: &mut Raw, field: &str) -> i64 {
     let all = raw.command(&["INFO", "everything"]);
     let all = String::from_utf8_lossy(all.bytes().expect("INFO answers a text")).into_owned();
     let line = all.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
@@ -75,7 +75,7 @@ fn told(raw: &mut Raw, field: &str) -> i64 {
 
 /// Bytes in use outside the Lua state, whose garbage is freed only when it is collected.
 fn used(raw: &mut Raw) -> i64 {
-    told(raw, "used_memory") - told(raw, "used_memory_lua")
+    info_number(raw, "used_memory") - info_number(raw, "used_memory_lua")
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn an_unread_log_reports_the_number_of_missing_lines() {
     for level in ["0", "1", "2", "3"] {
         assert_eq!(raw.command(&["EVAL", script, "0", level]), Value::Null);
     }
-    let lost = told(&mut raw, "log_lines_lost") as usize;
+    let lost = info_number(&mut raw, "log_lines_lost") as usize;
     assert!(lost > 1_000, "{lost}");
     let log = server.drain();
     assert!(server.end());

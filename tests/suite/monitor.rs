@@ -13,7 +13,7 @@ on_both!(
 );
 
 /// A client that runs MONITOR.
-fn look_on(server: &Server) -> Raw {
+fn start_monitor(server: &Server) -> Raw {
     let mut raw = server.raw();
     assert_eq!(raw.command(&["MONITOR"]), Value::status("OK"));
     raw
@@ -48,8 +48,8 @@ fn line(monitor: &mut Raw) -> String {
 
 fn commands_are_shown_as_they_were_called(program: Program) {
     let server = Server::start(program, &[]);
-    let (mut monitor, mut client, mut other) = (look_on(&server), server.raw(), server.raw());
-    let mut late = look_on(&server);
+    let (mut monitor, mut client, mut other) = (start_monitor(&server), server.raw(), server.raw());
+    let mut late = start_monitor(&server);
     client.command(&[b"set".as_slice(), b"a\r\n\"\\", b"\x00\xff~ \t"]);
     client.command(&["GeT", "a"]);
     // A command that never ran is not shown; a failed one is.
@@ -87,7 +87,7 @@ fn commands_are_shown_as_they_were_called(program: Program) {
 
 fn calls_of_transactions_and_scripts_are_shown_in_order(program: Program) {
     let server = Server::start(program, &[]);
-    let (mut monitor, mut client) = (look_on(&server), server.raw());
+    let (mut monitor, mut client) = (start_monitor(&server), server.raw());
     for command in
         [&["MULTI"][..], &["SET", "a", "1"], &["EVAL", "redis.call('incr', 'a')", "0"], &["GET", "a"], &["EXEC"]]
     {
@@ -142,7 +142,7 @@ const WITH_SECRETS: &[&str] = &[
 #[test]
 fn a_command_that_does_not_run_shows_no_secret() {
     let server = Server::start(Program::Tidegate, &["--slowlog-log-slower-than", "0"]);
-    let (mut monitor, mut client) = (look_on(&server), server.raw());
+    let (mut monitor, mut client) = (start_monitor(&server), server.raw());
     for line in [
         "COMMAND GETKEYS MIGRATE 127.0.0.1 1 key 0 10 AUTH SECRET",
         "COMMAND GETKEYSANDFLAGS MIGRATE 127.0.0.1 1 key 0 10 AUTH2 user SECRET",
@@ -166,7 +166,7 @@ fn a_command_that_does_not_run_shows_no_secret() {
 
 fn secrets_are_never_shown(program: Program) {
     let server = Server::start(program, &["--slowlog-log-slower-than", "0"]);
-    let (mut monitor, mut client) = (look_on(&server), server.raw());
+    let (mut monitor, mut client) = (start_monitor(&server), server.raw());
     client.command(&["AUTH", "SECRET"]);
     for line in WITH_SECRETS {
         client.command(&line.split(' ').collect::<Vec<_>>());
@@ -185,7 +185,7 @@ fn secrets_are_never_shown(program: Program) {
 
 fn a_monitor_counts_as_a_replica_until_reset(program: Program) {
     let server = Server::start(program, &[]);
-    let (mut monitor, mut client) = (look_on(&server), server.raw());
+    let (mut monitor, mut client) = (start_monitor(&server), server.raw());
     let flags = |client: &mut Raw| {
         let list = client.command(&["CLIENT", "LIST", "TYPE", "NORMAL"]);
         String::from_utf8_lossy(list.bytes().expect("text")).matches("flags=O").count()
@@ -209,7 +209,7 @@ fn a_monitor_counts_as_a_replica_until_reset(program: Program) {
     client.command(&["SET", "a", "1"]);
     assert_eq!(monitor.command(&["GET", "a"]), Value::bulk("1"));
     // A monitor that disconnects without a word leaves no observer behind.
-    let mut monitor = look_on(&server);
+    let mut monitor = start_monitor(&server);
     monitor.send_command(&["QUIT"]);
     monitor.read_to_end();
     while flags(&mut client) > 0 {}
@@ -218,7 +218,7 @@ fn a_monitor_counts_as_a_replica_until_reset(program: Program) {
 
 fn a_monitor_that_does_not_read_is_disconnected(program: Program) {
     let server = Server::start(program, &["--client-output-buffer-limit", "normal 1000000 0 0"]);
-    let (_monitor, mut client) = (look_on(&server), server.raw());
+    let (_monitor, mut client) = (start_monitor(&server), server.raw());
     let value = "x".repeat(100_000);
     let is_there = |client: &mut Raw| {
         let list = client.command(&["CLIENT", "LIST"]);
@@ -237,7 +237,7 @@ fn a_monitor_that_does_not_read_is_disconnected(program: Program) {
 #[test]
 fn a_monitor_has_the_output_limit_of_replicas() {
     let server = Server::start(Program::Tidegate, &["--client-output-buffer-limit", "replica 1000000 0 0"]);
-    let (_monitor, mut client) = (look_on(&server), server.raw());
+    let (_monitor, mut client) = (start_monitor(&server), server.raw());
     let value = "x".repeat(100_000);
     let is_closed = (0..1_000).any(|_| {
         client.command(&["SET", "key", &value]);
@@ -252,7 +252,7 @@ fn a_monitor_has_the_output_limit_of_replicas() {
 #[test]
 fn lines_wait_for_the_journal() {
     let server = Server::start(Program::Tidegate, &["--appendonly", "yes"]);
-    let (mut monitor, mut client) = (look_on(&server), server.raw());
+    let (mut monitor, mut client) = (start_monitor(&server), server.raw());
     let failing = "redis.call('set', 'a', '2') error('x')";
     let commands = [
         &["SET", "a", "1"][..],
@@ -282,7 +282,7 @@ fn lines_wait_for_the_journal() {
 #[test]
 fn a_monitor_sees_commands_served_beside_a_busy_script() {
     let server = Server::start(Program::Tidegate, &["--busy-reply-threshold", "20"]);
-    let (mut monitor, mut client, mut runner) = (look_on(&server), server.raw(), server.raw());
+    let (mut monitor, mut client, mut runner) = (start_monitor(&server), server.raw(), server.raw());
     runner.send_command(&["EVAL", "while true do end", "0"]);
     assert_eq!(line(&mut monitor), r#"0 client "EVAL" "while true do end" "0""#);
     let is_busy = |reply: &Value| matches!(reply, Value::Error(text) if text.starts_with(b"BUSY"));

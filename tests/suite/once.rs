@@ -246,7 +246,7 @@ fn the_reply_and_its_effects_are_one_unit() {
     let units = original.take_units();
     assert_eq!(units.len(), 1, "one unit");
     copy.repeat(&units[0]).expect("it fits");
-    copy.look_at(START_MS);
+    copy.view_at(START_MS);
     assert_eq!(copy.state(Told::Seen), original.state(Told::Seen));
     assert_eq!(original.call(0, &once), b":1\r\n");
     assert!(original.take_units().is_empty(), "a repetition changes nothing");

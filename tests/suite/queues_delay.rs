@@ -200,7 +200,7 @@ impl Pair {
                 self.bench.pass(ms);
             }
         }
-        self.settle(dice);
+        self.run_timers_and_compare(dice);
     }
 
     /// The stream keeps its contents, wherever it moves. A client that waits for a group learns that it has gone.
@@ -246,7 +246,7 @@ impl Pair {
     }
 
     /// Runs the timers after a step; then server and model must be equal.
-    fn settle(&mut self, dice: &mut Dice) {
+    fn run_timers_and_compare(&mut self, dice: &mut Dice) {
         self.model.release();
         if dice.once_in(2) {
             self.bench.reclaim();
@@ -327,7 +327,7 @@ fn random_histories_match_the_model() {
             std::panic::resume_unwind(panic);
         }
         renamed += pair.model.entries.keys().filter(|id| id.1 > 0).count();
-        copy.look_at(pair.model.now_ms);
+        copy.view_at(pair.model.now_ms);
         assert_eq!(copy.state(Told::Seen), pair.bench.state(Told::Seen), "seed {seed}");
     }
     assert!(renamed as u64 > rounds && snapshots > rounds, "{renamed} renamed, {snapshots} snapshots");
@@ -550,7 +550,7 @@ fn policies_and_delays_work_together() {
     assert_eq!(say(&mut bench, 0, "XLEN s"), Value::Integer(5));
 }
 
-fn told(listener: &mut Raw) -> (String, String) {
+fn next_event(listener: &mut Raw) -> (String, String) {
     let Value::Array(told) = listener.reply().value else { panic!("a message") };
     (text(&told[2]), text(&told[3]))
 }
@@ -575,7 +575,7 @@ fn other_clients_see_the_changes() {
     line(&mut raw, "XADD s DELAY 1 * n 1");
     let events = ["xdelay", "xdelay-cancel", "xdelay", "xadd"];
     for event in events {
-        assert_eq!(told(&mut listener), (format!("__keyevent@0__:{event}"), "s".to_owned()));
+        assert_eq!(next_event(&mut listener), (format!("__keyevent@0__:{event}"), "s".to_owned()));
     }
     assert_eq!(line(&mut raw, "XLEN s"), Value::Integer(1));
 }

@@ -296,7 +296,7 @@ impl Pair {
             22 => self.fail_in_a_script(dice, &named),
             _ => self.pass(*dice.pick(&[1, 20, 100, 400, 3_000])),
         }
-        self.settle();
+        self.run_timers_and_compare();
     }
 
     fn give_back(&mut self, dice: &mut Dice, id: Id, named: &str) {
@@ -387,7 +387,7 @@ impl Pair {
     }
 
     /// Runs the timers after a step; then server and model must be equal.
-    fn settle(&mut self) {
+    fn run_timers_and_compare(&mut self) {
         if self.waiting {
             let given = self.model.read("bob", 2);
             let heard = self.bench.heard(1);

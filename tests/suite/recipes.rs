@@ -222,7 +222,7 @@ fn keyless(server: &Server) -> BTreeMap<String, Keyless> {
 
 /// The rows of the page's last table: commands, by their full names, the categories that it names, and the page's
 /// remarks on them.
-fn told_of_everything() -> Vec<(Vec<String>, Vec<&'static str>, &'static str)> {
+fn rows_of_last_table() -> Vec<(Vec<String>, Vec<&'static str>, &'static str)> {
     let table = PAGE.split_once("## Commands beyond key patterns").expect("the section").1;
     let quoted = |cell: &'static str| cell.split('`').skip(1).step_by(2).collect::<Vec<_>>();
     let row = |line: &'static str| {
@@ -237,7 +237,7 @@ fn told_of_everything() -> Vec<(Vec<String>, Vec<&'static str>, &'static str)> {
 #[test]
 fn the_page_lists_every_command_that_discloses_everything() {
     let server = server();
-    let (keyless, rows) = (keyless(&server), told_of_everything());
+    let (keyless, rows) = (keyless(&server), rows_of_last_table());
     assert!(keyless.len() > 100 && rows.len() > 15, "{} commands, {} rows", keyless.len(), rows.len());
     let listed: BTreeSet<&String> = rows.iter().flat_map(|(names, ..)| names).collect();
     let is_about_nobody_else =

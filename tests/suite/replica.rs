@@ -270,8 +270,8 @@ fn run(sequence: &[Step], stride: usize) -> Result<Ran, String> {
 /// Fails with the first difference.
 fn compare(original: &mut Bench, copy: &mut Bench) -> Result<(), String> {
     let now_ms = original.clock.now_ms();
-    original.look_at(now_ms);
-    copy.look_at(now_ms);
+    original.view_at(now_ms);
+    copy.view_at(now_ms);
     if original.contents(Told::Seen) == copy.contents(Told::Seen) && original.programs() == copy.programs() {
         return Ok(());
     }

@@ -58,15 +58,15 @@ fn a_script_that_fails_leaves_nothing() {
             let reply = bench.call(0, &script(if dice.once_in(2) { "fail" } else { "command" }, now));
             assert!(reply.starts_with(b"-"), "it fails: {}", reply.escape_ascii());
             let after = state(&bench);
-            assert_eq!(before, after, "seed {seed}: {}", told(now));
+            assert_eq!(before, after, "seed {seed}: {}", shown(now));
             // A value that was changed in pieces may have kept spare capacity.
             let bytes = bytes(&bench);
-            assert!(bytes <= bytes_before * 2 + 512, "seed {seed}: {bytes_before} then {bytes}: {}", told(now));
-            assert!(bench.engine.ks.effects().is_empty(), "seed {seed}: {}", told(now));
+            assert!(bytes <= bytes_before * 2 + 512, "seed {seed}: {bytes_before} then {bytes}: {}", shown(now));
+            assert!(bench.engine.ks.effects().is_empty(), "seed {seed}: {}", shown(now));
             failed += 1;
             // The calls run again and succeed: the next round starts from their results.
             let reply = bench.call(0, &script("succeed", now));
-            assert_eq!(reply, b"$4\r\ndone\r\n", "seed {seed}: {}", told(now));
+            assert_eq!(reply, b"$4\r\ndone\r\n", "seed {seed}: {}", shown(now));
             changed += u64::from(state(&bench) != before);
         }
         seed += 1;
@@ -191,7 +191,7 @@ fn a_long_script_that_fails_leaves_large_values_unchanged() {
         let after = state(&bench);
         if before != after {
             let differs = before.lines().zip(after.lines()).find(|(before, after)| before != after);
-            panic!("seed {seed}: {differs:#?}: {}", told(&calls));
+            panic!("seed {seed}: {differs:#?}: {}", shown(&calls));
         }
         assert!(bench.engine.ks.effects().is_empty() && bench.engine.ks.undo_bytes() == 0, "seed {seed}");
         // The next round starts from the results of a few of them.
@@ -199,6 +199,6 @@ fn a_long_script_that_fails_leaves_large_values_unchanged() {
     }
 }
 
-fn told(calls: &[Args]) -> String {
+fn shown(calls: &[Args]) -> String {
     calls.iter().map(show).collect::<Vec<_>>().join("\n")
 }

@@ -2,8 +2,8 @@
 //!
 //! mimalloc keeps freed pages and by default returns them a second later, all at once, when the thread frees something
 //! again. A server with little to do would keep them for good, and returning 100 MiB takes some ten milliseconds. So
-//! mimalloc is set to wait for a call ([`wait_to_be_told`]), which is made on a thread of its own ([`Freed`]). If much
-//! was freed, the call comes at once, or as soon as the freeing stops; if little, a second later; and if next to
+//! mimalloc is set to wait for a call ([`purge_on_demand_only`]), which is made on a thread of its own ([`Freed`]). If
+//! much was freed, the call comes at once, or as soon as the freeing stops; if little, a second later; and if next to
 //! nothing, not at all. Blocks of 64 MiB and more bypass mimalloc ([`Huge`](super::huge_blocks)).
 
 use std::sync::Arc;
@@ -164,7 +164,7 @@ pub(crate) fn report() -> String {
 }
 
 /// Leaves the return of free pages to [`Freed`] alone. Called once, when a server starts.
-pub(crate) fn wait_to_be_told() {
+pub(crate) fn purge_on_demand_only() {
     #[cfg(not(any(miri, sanitizer)))]
     mimalloc::delay_purges();
 }
@@ -192,7 +192,7 @@ impl Freed {
     pub(crate) fn give_back(&mut self, steady_ms: i64) {
         let allocated = allocated_bytes();
         if self.waits(allocated, steady_ms) {
-            self.look();
+            self.note_allocated();
         } else if self.is_due(allocated, steady_ms) {
             self.purge();
         }
@@ -242,7 +242,7 @@ impl Freed {
     }
 
     /// Notes how much is allocated now. For callers that may free much of it before the next `give_back`.
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn note_allocated(&mut self) {
         self.high_bytes = self.high_bytes.max(allocated_bytes());
     }
 

@@ -57,15 +57,15 @@ fn abstract_address(name: &str) -> Option<SocketAddr> {
 
 /// Reports that the server is ready.
 pub fn ready() {
-    tell("READY=1\nSTATUS=Ready to accept connections");
+    notify_systemd("READY=1\nSTATUS=Ready to accept connections");
 }
 
 /// Reports that the server is about to end.
 pub fn stopping() {
-    tell("STOPPING=1\nSTATUS=Ending");
+    notify_systemd("STOPPING=1\nSTATUS=Ending");
 }
 
-fn tell(state: &str) {
+fn notify_systemd(state: &str) {
     let Some(address) = SYSTEMD.get() else { return };
     if let Err(error) = send(address, state) {
         tracing::warn!("could not send {state:?} to systemd: {error}");

@@ -12,7 +12,7 @@ use crate::engine::{Ctx, NetworkRefusal, ServerState};
 pub(super) enum Doing {
     /// A client asked for the change.
     Change,
-    /// The change is taken back because another act of the same command failed.
+    /// The change is undone because another act of the same command failed.
     Undo,
 }
 

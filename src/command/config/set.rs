@@ -89,7 +89,7 @@ fn wait_for_log(ctx: &mut Ctx<'_>) -> Option<Wait> {
     let on_timeout = |reply: &mut Reply| reply.error(b"ERR CONFIG SET was cancelled: nothing has changed");
     (!ctx.server.persistence.is_durable(ctx.session.fence)).then(|| Wait {
         retry_at_ms: Some(
-            ctx.now_ms() + ctx.server.persistence.look_again_after(&ctx.server.config).as_millis() as i64,
+            ctx.now_ms() + ctx.server.persistence.sync_retry_after(&ctx.server.config).as_millis() as i64,
         ),
         ..Wait::until(None, on_timeout)
     })

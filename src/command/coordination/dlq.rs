@@ -3,7 +3,7 @@
 
 use super::error::QueueError;
 use super::outcome;
-use crate::command::limits::{REDRIVE_COUNT, REDRIVE_LOOKS, REDRIVE_MAX_BYTES};
+use crate::command::limits::{REDRIVE_COUNT, REDRIVE_MAX_BYTES, REDRIVE_SCANNED_PER_LETTER};
 use crate::command::stream::STREAM_EXHAUSTED;
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::Slot;
@@ -50,17 +50,17 @@ impl<'a> Redrive<'a> {
     fn plan(&self, ctx: &Ctx<'_>, dlq: Slot) -> Result<(Vec<StreamId>, StreamId), Error> {
         let (dlq, room) = (ctx.ks.stream(ctx.db(), dlq)?, ctx.room_in_unit());
         let (mut ids, mut bytes) = (Vec::new(), 0);
-        let looks = self.count.saturating_mul(REDRIVE_LOOKS);
-        for (look, entry) in dlq.range(self.start, StreamId::MAX).enumerate() {
+        let scanned_max = self.count.saturating_mul(REDRIVE_SCANNED_PER_LETTER);
+        for (scanned, entry) in dlq.range(self.start, StreamId::MAX).enumerate() {
             let Some(own) = self.own(&Origin::of(&entry)) else {
-                if look >= looks {
+                if scanned >= scanned_max {
                     return Ok((ids, entry.id));
                 }
                 continue;
             };
             let texts: usize = entry.pairs.clone().take(own).map(|(field, value)| field.len() + value.len()).sum();
             let letter = DEAD_LETTER_EFFECT_BYTES + texts + self.dlq.len() + self.stream.len();
-            let is_enough = look >= looks || ids.len() == self.count || bytes >= REDRIVE_MAX_BYTES;
+            let is_enough = scanned >= scanned_max || ids.len() == self.count || bytes >= REDRIVE_MAX_BYTES;
             if is_enough || letter > room.saturating_sub(bytes) {
                 // Each call moves at least one, so that the next call makes progress.
                 if ids.is_empty() && !is_enough {

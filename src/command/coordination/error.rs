@@ -8,7 +8,7 @@ use crate::command::limits::{
     DELAYED_MAX_COUNT, HOLDERS_MAX_COUNT, LIMIT_EXACT_UNITS_MAX, LIMIT_REQUEST_MAX_BYTES, LIMIT_RULES_MAX, TICKETS_MAX,
 };
 use crate::keyspace::limits::{
-    GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, LEASE_MAX_MS, RESTORED_TOKEN_MAX, STOCK_TOLD_KEY_MAX_BYTES,
+    GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, LEASE_MAX_MS, RESTORED_TOKEN_MAX, STOCK_REPORTED_KEY_MAX_BYTES,
 };
 use crate::spec::error::Error;
 use crate::value::grants::UNITS_MAX;
@@ -92,8 +92,8 @@ pub(super) enum StockError {
     #[error("ERR STREAM needs the key of a stream, which must be neither empty nor the key of the stock")]
     StreamKey,
     #[error(
-        "ERR with STREAM, neither the key of the stock nor that of the stream may exceed {STOCK_TOLD_KEY_MAX_BYTES} \
-         bytes"
+        "ERR with STREAM, neither the key of the stock nor that of the stream may exceed \
+         {STOCK_REPORTED_KEY_MAX_BYTES} bytes"
     )]
     KeyTooLong,
     /// Commands end no hold that they cannot report.

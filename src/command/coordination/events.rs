@@ -23,7 +23,7 @@ fn events(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     for past in later {
         // The next call continues behind the last event examined, shown or not.
         next = past.id;
-        if ctx.server.rights().may_tell_of(ctx.session, ctx.entry, argv, past.db, past.key) {
+        if ctx.server.rights().may_show(ctx.session, ctx.entry, argv, past.db, past.key) {
             shown.push(past);
         }
         if shown.len() == count {

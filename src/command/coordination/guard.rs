@@ -11,7 +11,7 @@ use crate::base::num;
 use crate::engine::{Command, Ctx, Flow, MayWait, Run};
 use crate::keyspace::NEVER;
 use crate::keyspace::any_value::ValueRef;
-use crate::keyspace::limits::PLACE_LOOK_AGAIN_MS;
+use crate::keyspace::limits::PLACE_RETRY_MS;
 use crate::resp::request::Argv;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
@@ -32,7 +32,7 @@ fn guard(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     let mut wait = inner.wait_as_part_of(argv, *wait);
     // A call that waits under a lease is retried when the lease ends, or a little later while nothing may expire.
     let now_ms = ctx.now_ms();
-    let until_ms = if until_ms > now_ms { until_ms } else { now_ms.saturating_add(PLACE_LOOK_AGAIN_MS) };
+    let until_ms = if until_ms > now_ms { until_ms } else { now_ms.saturating_add(PLACE_RETRY_MS) };
     wait.retry_at_ms = Some(wait.retry_at_ms.map_or(until_ms, |at_ms| at_ms.min(until_ms)));
     Ok(Flow::wait(wait))
 }

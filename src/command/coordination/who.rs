@@ -131,7 +131,7 @@ fn answer_waiters(reply: &mut Reply, server: &ServerState, caller: &Session, db:
             ("holder", Said::Text(parked.holder(server.table))),
             ("waits-ms", Said::Number(now_ms.saturating_sub(parked.since_ms).max(0))),
             ("left-ms", Said::Number(left_ms)),
-            ("ticket", Said::Number(parked.told_ticket().map_or(0, Ticket::number))),
+            ("ticket", Said::Number(parked.client_ticket().map_or(0, Ticket::number))),
         ];
         fields.extend(past::client_fields(&Client::of(session)));
         reply.map(fields.len());

@@ -50,13 +50,18 @@ pub(super) fn find(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<
 
 /// Returns the slot of the stream that has this group; an error if either is missing.
 pub(super) fn find_group(ks: &mut Keyspace, db: DbIndex, key: &[u8], group: &[u8]) -> Result<Slot, Error> {
-    look_for_group(ks, db, key, group)?.ok_or_else(|| {
+    find_group_or_none(ks, db, key, group)?.ok_or_else(|| {
         Error::owned(format!("NOGROUP No such key '{}' or consumer group '{}'", excerpt(key, 128), excerpt(group, 128)))
     })
 }
 
 /// As [`find_group`], for commands that accept a missing group.
-pub(super) fn look_for_group(ks: &mut Keyspace, db: DbIndex, key: &[u8], group: &[u8]) -> Result<Option<Slot>, Error> {
+pub(super) fn find_group_or_none(
+    ks: &mut Keyspace,
+    db: DbIndex,
+    key: &[u8],
+    group: &[u8],
+) -> Result<Option<Slot>, Error> {
     let Some(slot) = ks.look_up(db, key) else { return Ok(None) };
     Ok(ks.stream(db, slot)?.group(group).map(|_| slot))
 }

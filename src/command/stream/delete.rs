@@ -1,6 +1,6 @@
 //! Deletion of single entries: XDEL, and XDELEX and XACKDEL, which respect pending entries of groups.
 
-use super::common::{ID_INVALID, admit_each_pending, find, look_for_group};
+use super::common::{ID_INVALID, admit_each_pending, find, find_group_or_none};
 use super::trim::References;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::Slot;
@@ -127,7 +127,7 @@ pub(super) fn xackdel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let db = ctx.db();
     let (key, group) = (args.bytes()?, args.bytes()?);
     let deletion = Deletion::parse(&mut args)?;
-    let Some(slot) = look_for_group(ctx.ks, db, key, group)? else { return deletion.none(ctx) };
+    let Some(slot) = find_group_or_none(ctx.ks, db, key, group)? else { return deletion.none(ctx) };
     deletion.admit(ctx, slot, Some(group))?;
     ctx.reply.array(deletion.ids.len());
     for &id in &deletion.ids {

@@ -18,7 +18,7 @@ fn existing(ctx: &mut Ctx<'_>, key: &[u8]) -> Result<Slot, Error> {
     let db = ctx.db();
     let slot = find(ctx.ks, db, key)?;
     if slot.is_none() {
-        ctx.ks.tell(EventClasses::MISS, "keymiss", db, key);
+        ctx.ks.note_event(EventClasses::MISS, "keymiss", db, key);
     }
     slot.ok_or(Error::NoSuchKey)
 }

@@ -2,7 +2,7 @@
 //! XAUTOCLAIM, which take them over.
 
 use super::common::{
-    ID_INVALID, Interval, admit_pending_effects, entry_reply, find_group, id_reply, interval_start, look_for_group,
+    ID_INVALID, Interval, admit_pending_effects, entry_reply, find_group, find_group_or_none, id_reply, interval_start,
     pending_effects_left,
 };
 use super::delete::counted_ids;
@@ -17,7 +17,7 @@ use crate::value::stream::{Group, Pending, Stream, StreamId};
 pub(super) fn xack(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let db = ctx.db();
     let (key, group) = (args.bytes()?, args.bytes()?);
-    let Some(slot) = look_for_group(ctx.ks, db, key, group)? else {
+    let Some(slot) = find_group_or_none(ctx.ks, db, key, group)? else {
         ctx.reply.integer(0);
         return Ok(());
     };

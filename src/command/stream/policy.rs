@@ -5,7 +5,7 @@
 //! each start: it changes nothing, and does not depend on earlier settings.
 
 use super::group::existing_group;
-use crate::command::limits::{DEAD_LETTER_CIRCLE_LOOKS, POLICY_MAX_MS};
+use crate::command::limits::{DEAD_LETTER_CIRCLE_STEPS, POLICY_MAX_MS};
 use crate::engine::{Ctx, Done};
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;
@@ -39,7 +39,7 @@ fn comes_back(ctx: &mut Ctx<'_>, key: &[u8], policy: &Policy) -> bool {
     }
     let db = ctx.db();
     let mut seen: Vec<Box<[u8]>> = vec![policy.dead_letters.clone()];
-    for at in 0..DEAD_LETTER_CIRCLE_LOOKS {
+    for at in 0..DEAD_LETTER_CIRCLE_STEPS {
         let Some(name) = seen.get(at) else { return false };
         if **name == *key {
             return true;
@@ -47,7 +47,7 @@ fn comes_back(ctx: &mut Ctx<'_>, key: &[u8], policy: &Policy) -> bool {
         // A key that is not a stream leads nowhere.
         let Some(Ok(stream)) = ctx.ks.find(db, name).map(|slot| ctx.ks.stream(db, slot)) else { continue };
         for to in stream.policies().map(|(.., policy)| &policy.dead_letters).filter(|to| !to.is_empty()) {
-            if seen.len() < DEAD_LETTER_CIRCLE_LOOKS && !seen.contains(to) {
+            if seen.len() < DEAD_LETTER_CIRCLE_STEPS && !seen.contains(to) {
                 seen.push(to.clone());
             }
         }

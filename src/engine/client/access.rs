@@ -13,7 +13,7 @@ use crate::engine::limits::ACL_LOG_MAX_NAME_BYTES;
 use crate::engine::state::{Access, CommandTable, Connections, Entry, Rights};
 use crate::keyspace::DbIndex;
 use crate::resp::request::{Argv, abridge};
-use crate::session::subscriptions::{Kind, Space};
+use crate::session::subscriptions::{Space, SubscriptionKind};
 use crate::session::{Restrictions, Session};
 use crate::spec::error::Error;
 use crate::spec::session_key::SessionKey;
@@ -84,9 +84,9 @@ impl Session {
                 .of(kind)
                 .all(|name| user.selectors().iter().any(|selector| selector.allows_channel(name, is_pattern)))
         };
-        !(may_listen(Kind::Channel(Space::Global), false)
-            && may_listen(Kind::Channel(Space::Sharded), false)
-            && may_listen(Kind::Pattern, true))
+        !(may_listen(SubscriptionKind::Channel(Space::Global), false)
+            && may_listen(SubscriptionKind::Channel(Space::Sharded), false)
+            && may_listen(SubscriptionKind::Pattern, true))
     }
 
     /// Returns the place of the session's next call: inside MULTI, the database of the last queued SELECT counts.
@@ -178,7 +178,7 @@ impl Rights<'_> {
     }
 
     /// Whether a call about all keys may show this key.
-    pub fn may_tell_of(self, session: &Session, entry: &Entry, argv: Argv<'_>, db: DbIndex, key: &[u8]) -> bool {
+    pub fn may_show(self, session: &Session, entry: &Entry, argv: Argv<'_>, db: DbIndex, key: &[u8]) -> bool {
         let place = Place { db, ..session.place(self.databases) };
         !session.restrictions.contains(Restrictions::LIMITED)
             || self.acl.get(session.user).is_some_and(|user| also_reads(user, entry, argv, place, key))

@@ -8,7 +8,7 @@ use crate::engine::state::ServerState;
 use crate::meters::stats::Stats;
 use crate::resp::request::abridge;
 use crate::session::caching::redirect;
-use crate::session::subscriptions::{Kind as Listening, Space};
+use crate::session::subscriptions::{Space, SubscriptionKind};
 use crate::session::{Restrictions, Session};
 
 /// Writes one line of CLIENT LIST: the fields of Redis 8.0, then the further fields of Valkey 9.1. Memory that a
@@ -52,9 +52,9 @@ pub(in crate::engine) fn describe_calling(
         seconds_since(session.active_ticks),
         flags(session),
         session.db,
-        session.subscriptions.count(Listening::Channel(Space::Global)),
-        session.subscriptions.count(Listening::Pattern),
-        session.subscriptions.count(Listening::Channel(Space::Sharded)),
+        session.subscriptions.count(SubscriptionKind::Channel(Space::Global)),
+        session.subscriptions.count(SubscriptionKind::Pattern),
+        session.subscriptions.count(SubscriptionKind::Channel(Space::Sharded)),
         queued.map_or(-1, |transaction| transaction.commands.len() as i64),
         session.watched.len(),
         session.pending_input,

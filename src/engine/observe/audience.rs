@@ -52,7 +52,7 @@ impl Audience {
 impl Audience {
     /// Notes whether there are such readers. Must be called wherever a reader comes or goes.
     pub(in crate::engine) fn set_reader(&mut self, reader: Readers, is_there: bool) {
-        self.readers = if is_there { self.readers.and(reader) } else { self.readers.without(reader) };
+        self.readers.set(reader, is_there);
         self.recording = self.readers.recording();
     }
 
@@ -64,20 +64,21 @@ impl Audience {
 
     /// Whether some reader needs whole effects.
     pub(in crate::engine) fn reads_whole_effects(&self) -> bool {
-        self.readers.has(Readers::OF_ALL)
+        self.readers.intersects(Readers::OF_ALL)
     }
 
     fn readers_now(&self, config: &Config, persistence: &Persistence, waits: &Waits) -> Readers {
         // Loading the data is not a change and publishes no events.
-        let tells_events = config.notify_keyspace_events.tell_anything() && persistence.loading.is_none();
-        Readers::default()
-            .and_if(Readers::LOG, persistence.tail.is_some())
-            .and_if(Readers::SNAPSHOT, persistence.saving.is_copying())
-            .and_if(Readers::WATCH, !self.watches.is_empty())
-            .and_if(Readers::WAIT, !waits.is_empty())
-            .and_if(Readers::TRACKING, self.tracking.reads_changes())
-            .and_if(Readers::USAGE, config.maxmemory_policy.ranking() == Some(Ranking::Change))
-            .and_if(Readers::EVENTS, tells_events)
+        let publishes_events = config.notify_keyspace_events.publish_any() && persistence.loading.is_none();
+        let mut readers = Readers::empty();
+        readers.set(Readers::LOG, persistence.tail.is_some());
+        readers.set(Readers::SNAPSHOT, persistence.saving.is_copying());
+        readers.set(Readers::WATCH, !self.watches.is_empty());
+        readers.set(Readers::WAIT, !waits.is_empty());
+        readers.set(Readers::TRACKING, self.tracking.reads_changes());
+        readers.set(Readers::USAGE, config.maxmemory_policy.ranking() == Some(Ranking::Change));
+        readers.set(Readers::EVENTS, publishes_events);
+        readers
     }
 
     /// Checks that no reader came or went without [`Self::set_reader`] or [`Self::find_readers`]: in the worst case a
@@ -90,7 +91,7 @@ impl Audience {
         waits: &Waits,
     ) {
         let now = || self.readers_now(config, persistence, waits);
-        debug_assert_eq!(self.readers, now(), "a reader came or went, and nobody has told");
+        debug_assert_eq!(self.readers, now(), "a reader came or went without an update of the set");
         debug_assert_eq!(self.recording, self.readers.recording());
     }
 

@@ -3,7 +3,8 @@
 //! Nearly every event follows from an effect and the command that made it: the effect says what happened to which key,
 //! and the command's table entry names the event if one effect serves several commands
 //! ([`Command::event`](crate::spec::Command::event)). Handlers report an event themselves
-//! ([`Keyspace::tell`](crate::keyspace::Keyspace::tell)) only if Redis publishes one although nothing has changed.
+//! ([`Keyspace::note_event`](crate::keyspace::Keyspace::note_event)) only if Redis publishes one although nothing has
+//! changed.
 //!
 //! A command that changes many elements of a key gives one event. A key that loses its last element then gives an event
 //! of its deletion.
@@ -36,7 +37,7 @@ pub(crate) const SILENT: &str = "silent";
 pub(in crate::engine) fn of_unit<'a>(
     effects: &'a Effects,
     table: &'static CommandTable,
-    mut tell: impl FnMut(Event<'a>),
+    mut report: impl FnMut(Event<'a>),
 ) {
     let mut call = Call::default();
     let mut notes = effects.notes().peekable();
@@ -48,7 +49,7 @@ pub(in crate::engine) fn of_unit<'a>(
         while let Some(note) = notes.next_if(|note| note.at <= begin) {
             match note.what {
                 What::Command(index) => {
-                    call.end(&mut tell);
+                    call.end(&mut report);
                     call.entry = table.by_index(index.into());
                     call.name = call.entry.map_or("", |entry| entry.command.event);
                 }
@@ -56,7 +57,7 @@ pub(in crate::engine) fn of_unit<'a>(
                 What::Created => call.created.push(note),
                 What::Overdue => call.replace_overdue(note),
                 What::Drained { is_set } => call.drained = Some(is_set),
-                What::Told(class, name) => call.events.push(Event { class, name, db: note.db, key: note.key }),
+                What::Reported(class, name) => call.events.push(Event { class, name, db: note.db, key: note.key }),
             }
         }
         while let Some((_, turn)) = grant_turns.next_if(|(at, _)| *at <= begin) {
@@ -75,7 +76,7 @@ pub(in crate::engine) fn of_unit<'a>(
         }
         call.add(db, &effect);
     }
-    call.end(&mut tell);
+    call.end(&mut report);
 }
 
 /// Up to this number of events are searched linearly.
@@ -99,12 +100,12 @@ struct Call<'a> {
 
 impl<'a> Call<'a> {
     /// Reports all events so far, and begins anew.
-    fn end(&mut self, tell: &mut impl FnMut(Event<'a>)) {
+    fn end(&mut self, report: &mut impl FnMut(Event<'a>)) {
         if self.name == PUSH_FIRST {
             let is_push = |event: &Event<'_>| matches!(event.name, "new" | "lpush" | "rpush");
             self.events.sort_by_key(|event| !is_push(event));
         }
-        self.events.drain(..).for_each(&mut *tell);
+        self.events.drain(..).for_each(&mut *report);
         self.created.clear();
         self.said.clear();
         self.indexed = 0;

@@ -3,7 +3,7 @@
 //!
 //! There are three rings of fixed size, so that many refusals or dead letters do not push out the grants. Each place of
 //! a ring keeps its buffer, so remembering an event costs a copy of its names. Nothing of this goes to the journal: a
-//! start begins without history. Grants that a script or transaction took back are not here; its refusals are.
+//! start begins without history. Grants that a script or transaction rolled back are not here; its refusals are.
 
 use std::iter::Peekable;
 

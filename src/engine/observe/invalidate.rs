@@ -53,7 +53,7 @@ impl Message<'_> {
 }
 
 /// The invalidations of one unit.
-struct Telling<'a, 's> {
+struct Invalidations<'a, 's> {
     fence: Lsn,
     /// The client that gets no message under NOLOOP.
     changer: Option<u64>,
@@ -97,22 +97,22 @@ impl Delivery<'_> {
         }
         let by_client = matches!(origin, UnitOrigin::Command | UnitOrigin::Woken);
         let changer = out.first().filter(|_| by_client).map(|session| session.key.id);
-        let mut telling = Telling { fence, changer, out, pushed: 0 };
+        let mut invalidations = Invalidations { fence, changer, out, pushed: 0 };
         self.audience.see_touched(ks);
         for gone in self.audience.tracking.take_due() {
-            self.tell_gone(&mut telling, &gone);
+            self.invalidate_gone(&mut invalidations, &gone);
         }
         if self.audience.tracking.prefixes() > 0 {
-            self.broadcast(ks, &mut telling);
+            self.broadcast(ks, &mut invalidations);
         }
-        let pushed = telling.pushed;
+        let pushed = invalidations.pushed;
         self.hold(pushed, fence);
     }
 
     /// Sends the invalidations that are due although the unit of the session `current` has changed nothing in the end.
-    pub(in crate::engine) fn tell_due(&mut self, current: &mut Session) {
+    pub(in crate::engine) fn invalidate_due(&mut self, current: &mut Session) {
         let due = self.audience.tracking.take_due();
-        self.tell_unfenced(&due, &mut [current]);
+        self.invalidate_unfenced(&due, &mut [current]);
     }
 
     /// Tells all tracking clients to drop everything, for a command that changed nothing itself. `current` is its
@@ -120,48 +120,48 @@ impl Delivery<'_> {
     pub fn flush_tracked(&mut self, current: &mut Session) {
         if self.audience.tracking.reads_changes() {
             self.audience.tracking.forget_all();
-            self.tell_unfenced(&[Gone::All], &mut [current]);
+            self.invalidate_unfenced(&[Gone::All], &mut [current]);
         }
     }
 
     /// Keeps the table at `tracking-table-max-keys`.
     pub(in crate::engine) fn limit_tracked_keys(&mut self) {
         let gone = self.audience.tracking.take_excess(self.config.tracking_table_max_keys);
-        self.tell_unfenced(&gone, &mut []);
+        self.invalidate_unfenced(&gone, &mut []);
     }
 
     /// Sends invalidations without a fence: that a key may be cached no longer shows nothing of its value.
-    pub(in crate::engine) fn tell_unfenced(&mut self, gone: &[Gone], out: &mut [&mut Session]) {
-        let mut telling = Telling { fence: Lsn::NONE, changer: None, out, pushed: 0 };
-        gone.iter().for_each(|gone| self.tell_gone(&mut telling, gone));
+    pub(in crate::engine) fn invalidate_unfenced(&mut self, gone: &[Gone], out: &mut [&mut Session]) {
+        let mut invalidations = Invalidations { fence: Lsn::NONE, changer: None, out, pushed: 0 };
+        gone.iter().for_each(|gone| self.invalidate_gone(&mut invalidations, gone));
     }
 
-    fn tell_gone(&mut self, telling: &mut Telling<'_, '_>, gone: &Gone) {
+    fn invalidate_gone(&mut self, invalidations: &mut Invalidations<'_, '_>, gone: &Gone) {
         match gone {
-            Gone::Key(key, clients) => self.tell_of_key(telling, key, clients),
+            Gone::Key(key, clients) => self.invalidate_key(invalidations, key, clients),
             Gone::All => {
                 let is_tracking = |session: &Session| session.tracking.is_some().then_some(session.key.id);
                 let mut ids: Vec<u64> = self.clients.sessions.iter().filter_map(is_tracking).collect();
-                ids.extend(telling.out.iter().filter_map(|session| is_tracking(session)));
+                ids.extend(invalidations.out.iter().filter_map(|session| is_tracking(session)));
                 ids.sort_unstable();
-                ids.into_iter().for_each(|id| self.tell(telling, id, Message::All));
+                ids.into_iter().for_each(|id| self.send(invalidations, id, Message::All));
             }
         }
     }
 
-    fn tell_of_key(&mut self, telling: &mut Telling<'_, '_>, key: &[u8], clients: &Clients) {
+    fn invalidate_key(&mut self, invalidations: &mut Invalidations<'_, '_>, key: &[u8], clients: &Clients) {
         for &id in clients.as_slice() {
-            let Some(session) = session_of(&mut self.clients.sessions, telling.out, id) else { continue };
+            let Some(session) = session_of(&mut self.clients.sessions, invalidations.out, id) else { continue };
             // The client may have switched to broadcast, or tracking off, since it read the key.
             let Some(client) = session.tracking.as_ref().filter(|client| !client.broadcasts) else { continue };
-            if !(client.is_noloop && telling.changer == Some(id)) {
-                self.tell(telling, id, Message::Keys(&[key]));
+            if !(client.is_noloop && invalidations.changer == Some(id)) {
+                self.send(invalidations, id, Message::Keys(&[key]));
             }
         }
     }
 
     /// Tells the clients that track prefixes, with one message per prefix, of the keys that their users may read.
-    fn broadcast(&mut self, ks: &Keyspace, telling: &mut Telling<'_, '_>) {
+    fn broadcast(&mut self, ks: &Keyspace, invalidations: &mut Invalidations<'_, '_>) {
         let mut changed: BTreeMap<Box<[u8]>, ChangedKeys<'_>> = BTreeMap::new();
         for touch in ks.effects().touches() {
             let Touch::Key { db, key, .. } = touch else { continue };
@@ -175,10 +175,10 @@ impl Delivery<'_> {
         }
         for (prefix, keys) in changed {
             for id in self.audience.tracking.clients_of(&prefix).to_vec() {
-                let Some(session) = session_of(&mut self.clients.sessions, telling.out, id) else { continue };
+                let Some(session) = session_of(&mut self.clients.sessions, invalidations.out, id) else { continue };
                 let is_noloop = session.tracking.as_ref().is_some_and(|client| client.is_noloop);
                 let is_limited = session.restrictions.contains(Restrictions::LIMITED);
-                if is_noloop && telling.changer == Some(id) {
+                if is_noloop && invalidations.changer == Some(id) {
                     continue;
                 }
                 let mut keys: Vec<&[u8]> = if is_limited {
@@ -192,51 +192,57 @@ impl Delivery<'_> {
                 // One key may have changed in several databases.
                 keys.dedup();
                 if !keys.is_empty() {
-                    self.tell(telling, id, Message::Keys(&keys));
+                    self.send(invalidations, id, Message::Keys(&keys));
                 }
             }
         }
     }
 
     /// Sends a message to a tracking client, or to the client it redirects to.
-    fn tell(&mut self, telling: &mut Telling<'_, '_>, id: u64, message: Message<'_>) {
-        let Some(session) = session_of(&mut self.clients.sessions, telling.out, id) else { return };
+    fn send(&mut self, invalidations: &mut Invalidations<'_, '_>, id: u64, message: Message<'_>) {
+        let Some(session) = session_of(&mut self.clients.sessions, invalidations.out, id) else { return };
         let Some(redirect) = session.tracking.as_ref().and_then(|client| client.redirect) else {
             if session.protocol == 3 {
-                self.push(telling, id, b"invalidate", |reply| message.write(reply));
+                self.push(invalidations, id, b"invalidate", |reply| message.write(reply));
             }
             return;
         };
         let Some(reader) =
-            session_of(&mut self.clients.sessions, telling.out, redirect).filter(|reader| !reader.is_leaving())
+            session_of(&mut self.clients.sessions, invalidations.out, redirect).filter(|reader| !reader.is_leaving())
         else {
-            return self.tell_of_broken_redirect(telling, id, redirect);
+            return self.report_broken_redirect(invalidations, id, redirect);
         };
         if reader.protocol == 3 {
-            self.push(telling, redirect, b"invalidate", |reply| message.write(reply));
+            self.push(invalidations, redirect, b"invalidate", |reply| message.write(reply));
         } else if !reader.subscriptions.is_empty() {
-            self.push(telling, redirect, b"message", |reply| {
+            self.push(invalidations, redirect, b"message", |reply| {
                 reply.bulk(CHANNEL);
                 message.write(reply);
             });
         }
     }
 
-    fn tell_of_broken_redirect(&mut self, telling: &mut Telling<'_, '_>, id: u64, redirect: u64) {
-        let Some(session) = session_of(&mut self.clients.sessions, telling.out, id) else { return };
+    fn report_broken_redirect(&mut self, invalidations: &mut Invalidations<'_, '_>, id: u64, redirect: u64) {
+        let Some(session) = session_of(&mut self.clients.sessions, invalidations.out, id) else { return };
         if let Some(client) = &mut session.tracking {
             client.is_redirect_broken = true;
         }
         if session.protocol == 3 {
-            self.push(telling, id, b"tracking-redir-broken", |reply| reply.integer(redirect as i64));
+            self.push(invalidations, id, b"tracking-redir-broken", |reply| reply.integer(redirect as i64));
         }
     }
 
     /// Pushes a message of this kind; `write` writes the rest of it.
-    fn push(&mut self, telling: &mut Telling<'_, '_>, id: u64, kind: &[u8], write: impl FnOnce(&mut Reply)) {
+    fn push(
+        &mut self,
+        invalidations: &mut Invalidations<'_, '_>,
+        id: u64,
+        kind: &[u8],
+        write: impl FnOnce(&mut Reply),
+    ) {
         let reach = self.persistence.reach(self.config);
         let Some(session) =
-            session_of(&mut self.clients.sessions, telling.out, id).filter(|session| !session.is_killed())
+            session_of(&mut self.clients.sessions, invalidations.out, id).filter(|session| !session.is_killed())
         else {
             return;
         };
@@ -244,14 +250,14 @@ impl Delivery<'_> {
         push.push(if kind == b"message" { 3 } else { 2 });
         push.bulk(kind);
         write(&mut push);
-        telling.pushed += push.len();
-        let fence = if planted::is(Bug::NoFenceOfInvalidations) { Lsn::NONE } else { telling.fence };
+        invalidations.pushed += push.len();
+        let fence = if planted::is(Bug::NoFenceOfInvalidations) { Lsn::NONE } else { invalidations.fence };
         if session.outbox.is_empty() {
-            session.told_bytes = 0;
+            session.invalidation_bytes = 0;
         }
         session.outbox.push(push.as_bytes(), fence);
         let (config, stats, limits_due) = (self.config, &mut *self.stats, &mut self.clients.limits_due);
-        PushLimits { config, stats, limits_due, reach }.hold_told(session, push.len());
+        PushLimits { config, stats, limits_due, reach }.hold_invalidated(session, push.len());
         let key = session.key;
         self.clients.weigh(self.stats, key);
     }

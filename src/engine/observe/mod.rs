@@ -31,18 +31,12 @@ use crate::wait::wait_queues::Waits;
 
 impl Audience {
     #[inline(never)]
-    fn tell_what_was_touched(
-        &mut self,
-        sessions: &mut Sessions,
-        waits: &mut Waits,
-        ks: &Keyspace,
-        out: &mut [&mut Session],
-    ) {
+    fn notify_touched(&mut self, sessions: &mut Sessions, waits: &mut Waits, ks: &Keyspace, out: &mut [&mut Session]) {
         for touch in ks.effects().touches() {
             match touch {
                 Touch::Key { db, key, is_deletion, wakes } => {
                     self.touched(sessions, out, db, key, is_deletion);
-                    if wakes && self.readers.has(Readers::WAIT) {
+                    if wakes && self.readers.intersects(Readers::WAIT) {
                         waits.touch(db, key);
                     }
                 }
@@ -59,7 +53,7 @@ impl Audience {
         key: &[u8],
         is_deletion: bool,
     ) {
-        if self.readers.has(Readers::WATCH) {
+        if self.readers.intersects(Readers::WATCH) {
             for watcher in self.watches.of(db, key, is_deletion) {
                 mark_dirty(sessions, out, watcher);
             }
@@ -93,7 +87,7 @@ impl ServerState {
         }
         if !ks.effects().has_changes() {
             // Nothing has changed, but there are events to publish.
-            return self.delivery().tell_events(ks, out);
+            return self.delivery().publish_events(ks, out);
         }
         let (mut is_long, mut fence) = (false, Lsn::NONE);
         match (&mut self.persistence.tail, &self.persistence.journal) {
@@ -113,20 +107,20 @@ impl ServerState {
             }
             (None, None) => {}
         }
-        if readers.has(Readers::SNAPSHOT) {
+        if readers.intersects(Readers::SNAPSHOT) {
             self.persistence.saving.follow(origin, ks);
         }
-        if readers.has(Readers::WATCH_OR_WAIT) {
-            self.audience.tell_what_was_touched(&mut self.clients.sessions, &mut self.waits, ks, out);
+        if readers.intersects(Readers::WATCH_OR_WAIT) {
+            self.audience.notify_touched(&mut self.clients.sessions, &mut self.waits, ks, out);
         }
-        if readers.has(Readers::TRACKING) {
+        if readers.intersects(Readers::TRACKING) {
             self.delivery().invalidate(ks, origin, fence, out);
         }
-        if readers.has(Readers::USAGE) {
+        if readers.intersects(Readers::USAGE) {
             ks.stamp_changes();
         }
-        if readers.has(Readers::EVENTS) {
-            self.delivery().tell_events(ks, out);
+        if readers.intersects(Readers::EVENTS) {
+            self.delivery().publish_events(ks, out);
         }
         if is_long {
             // The block could not take much more.

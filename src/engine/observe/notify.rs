@@ -15,7 +15,7 @@ use crate::session::subscriptions::Space;
 impl Delivery<'_> {
     /// Publishes the events of the unit just shown to the journal. `out` are the sessions that are out of the registry.
     #[inline(never)]
-    pub(in crate::engine) fn tell_events(&mut self, ks: &Keyspace, out: &mut [&mut Session]) {
+    pub(in crate::engine) fn publish_events(&mut self, ks: &Keyspace, out: &mut [&mut Session]) {
         let classes = self.config.notify_keyspace_events;
         if self.audience.pubsub.channels.is_empty() && self.audience.pubsub.patterns.is_empty() {
             return;
@@ -26,12 +26,12 @@ impl Delivery<'_> {
         let mut channel = Vec::new();
         of_unit(ks.effects(), self.table, |event| {
             if classes.intersects(event.class) {
-                self.tell_event(&event, classes, fence, out, &mut channel);
+                self.publish_event(&event, classes, fence, out, &mut channel);
             }
         });
     }
 
-    fn tell_event(
+    fn publish_event(
         &mut self,
         event: &Event<'_>,
         classes: EventClasses,

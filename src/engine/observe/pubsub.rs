@@ -7,7 +7,7 @@ use std::rc::Rc;
 use crate::base::fit::fit_map;
 use crate::base::glob;
 use crate::session::Session;
-use crate::session::subscriptions::{Kind, Space};
+use crate::session::subscriptions::{Space, SubscriptionKind};
 use crate::spec::session_key::SessionKey;
 
 /// All subscribers.
@@ -132,13 +132,13 @@ impl PubSub {
     }
 
     /// Subscribes; false when the session already was.
-    pub fn subscribe(&mut self, session: &mut Session, kind: Kind, name: &[u8]) -> bool {
+    pub fn subscribe(&mut self, session: &mut Session, kind: SubscriptionKind, name: &[u8]) -> bool {
         let is_new = session.subscriptions.add(kind, name);
         if is_new {
             match kind {
-                Kind::Channel(Space::Global) => self.channels.add(name, session.key),
-                Kind::Pattern => self.patterns.add(name, session.key),
-                Kind::Channel(Space::Sharded) => self.sharded.add(name, session.key),
+                SubscriptionKind::Channel(Space::Global) => self.channels.add(name, session.key),
+                SubscriptionKind::Pattern => self.patterns.add(name, session.key),
+                SubscriptionKind::Channel(Space::Sharded) => self.sharded.add(name, session.key),
             }
             session.refresh_subscriber_gate();
         }
@@ -146,13 +146,13 @@ impl PubSub {
     }
 
     /// Unsubscribes; false when the session was not subscribed.
-    pub fn unsubscribe(&mut self, session: &mut Session, kind: Kind, name: &[u8]) -> bool {
+    pub fn unsubscribe(&mut self, session: &mut Session, kind: SubscriptionKind, name: &[u8]) -> bool {
         let was_there = session.subscriptions.remove(kind, name);
         if was_there {
             match kind {
-                Kind::Channel(Space::Global) => self.channels.remove(name, session.key),
-                Kind::Pattern => self.patterns.remove(name, session.key),
-                Kind::Channel(Space::Sharded) => self.sharded.remove(name, session.key),
+                SubscriptionKind::Channel(Space::Global) => self.channels.remove(name, session.key),
+                SubscriptionKind::Pattern => self.patterns.remove(name, session.key),
+                SubscriptionKind::Channel(Space::Sharded) => self.sharded.remove(name, session.key),
             }
             session.refresh_subscriber_gate();
         }
@@ -161,7 +161,7 @@ impl PubSub {
 
     /// Ends all subscriptions of a session.
     pub fn forget(&mut self, session: &mut Session) {
-        for kind in Kind::ALL {
+        for kind in SubscriptionKind::ALL {
             let names: Vec<Box<[u8]>> = session.subscriptions.of(kind).map(Box::from).collect();
             for name in names {
                 self.unsubscribe(session, kind, &name);

@@ -3,7 +3,7 @@
 //! A watched key is registered with the database and name it had; the observer of a unit's effects marks every session
 //! that watches a touched key. Whether the key existed at WATCH tells whether emptying its database changed it.
 
-use std::collections::btree_map::Entry as Place;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
@@ -48,7 +48,7 @@ impl Watches {
             None => key.into(),
         };
         let watchers = keys.entry(key.clone()).or_default();
-        if let Place::Vacant(place) = watchers.entry(session.key) {
+        if let Entry::Vacant(place) = watchers.entry(session.key) {
             place.insert(existed);
             session.watched_bytes += WATCHED_BYTES + key.len();
             session.watched.push(Watched { db: session.db, key });

@@ -186,7 +186,7 @@ impl BulkLoad {
         };
         let (directory, keys) = (Arc::clone(directory), count_keys(engine));
         let (server, changes) = (&mut engine.server, engine.ks.effects().count());
-        server.persistence.saving.goes_on(directory, lsn, keys, done.file_bytes, 0);
+        server.persistence.saving.resume(directory, lsn, keys, done.file_bytes, 0);
         server.persistence.saving.saved_changes = changes;
         self.saved = None;
         if !server.persistence.wants_log(&server.config) {

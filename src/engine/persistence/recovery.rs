@@ -59,7 +59,7 @@ pub struct Loading {
     position: Position,
     began: Instant,
     /// When the progress was last reported.
-    told: Instant,
+    reported: Instant,
     /// Bytes loaded so far, and bytes in all.
     progress: (u64, u64),
     is_complete: bool,
@@ -81,7 +81,7 @@ impl Loading {
         // An empty directory may be given up and handed back, so nothing may be read ahead from it.
         let pieces = if progress.1 == 0 { Ahead::here(pieces) } else { engine.read_ahead(pieces)? };
         let began = Instant::now();
-        Ok(Loading { pieces, directory, position, began, told: began, progress, is_complete: false, log_bytes: 0 })
+        Ok(Loading { pieces, directory, position, began, reported: began, progress, is_complete: false, log_bytes: 0 })
     }
 
     /// Whether there is nothing to load: the directory is new, or an earlier load into it was never completed.
@@ -102,8 +102,8 @@ impl Loading {
             loaded += self.load_piece(engine)?;
         }
         let ((read, all), is_complete) = (self.progress, self.is_complete);
-        if !is_complete && self.told.elapsed() >= PROGRESS_EVERY {
-            self.told = Instant::now();
+        if !is_complete && self.reported.elapsed() >= PROGRESS_EVERY {
+            self.reported = Instant::now();
             tracing::info!("loading: {}% of {} MB", read * 100 / all.max(1), all >> 20);
         }
         Ok(Progress { began: self.began, read, all, is_complete })
@@ -141,7 +141,7 @@ impl Loading {
     }
 
     /// Loads the rest, and makes the engine go on with a journal. `notify` is called, on any thread, when
-    /// [`ServerState::look_after_journal`](crate::engine::ServerState::look_after_journal) has something to do.
+    /// [`ServerState::maintain_journal`](crate::engine::ServerState::maintain_journal) has something to do.
     pub fn finish(
         mut self,
         engine: &mut Engine,
@@ -149,8 +149,8 @@ impl Loading {
     ) -> Result<Recovered, RecoveryError> {
         while !self.step(engine, usize::MAX)?.is_complete {}
         let restore = self.pieces.into_source().restore;
-        let (end, passed_over) = told_of_files(&restore);
-        tell_saving(engine, &restore, end.lsn, self.log_bytes);
+        let (end, passed_over) = end_of_files(&restore);
+        resume_saving(engine, &restore, end.lsn, self.log_bytes);
         engine.server.persist(&mut engine.ks, |persistence, _, env| {
             persistence.resume_journal(env.config, restore, end.lsn, notify)
         })?;
@@ -163,8 +163,8 @@ impl Loading {
     pub fn finish_without_log(mut self, engine: &mut Engine) -> Result<(Recovered, Arc<Directory>), RecoveryError> {
         while !self.step(engine, usize::MAX)?.is_complete {}
         let restore = self.pieces.into_source().restore;
-        let (end, passed_over) = told_of_files(&restore);
-        tell_saving(engine, &restore, end.lsn, self.log_bytes);
+        let (end, passed_over) = end_of_files(&restore);
+        resume_saving(engine, &restore, end.lsn, self.log_bytes);
         let directory = restore.finish_without_log()?;
         engine.begin_own_time();
         Ok((Recovered::new(engine, end, passed_over), directory))
@@ -172,16 +172,16 @@ impl Loading {
 }
 
 /// Makes later snapshots go to the restored directory.
-fn tell_saving(engine: &mut Engine, restore: &Restore, last: Lsn, log_bytes: u64) {
+fn resume_saving(engine: &mut Engine, restore: &Restore, last: Lsn, log_bytes: u64) {
     let keys = count_keys(engine);
     let directory = Arc::clone(restore.directory());
     if engine.server.config.rdb_export {
         remove_leftovers(&directory, &engine.server.config.dbfilename);
     }
-    engine.server.persistence.saving.goes_on(directory, last, keys, restore.snapshot_bytes(), log_bytes);
+    engine.server.persistence.saving.resume(directory, last, keys, restore.snapshot_bytes(), log_bytes);
 }
 
-fn told_of_files(restore: &Restore) -> (End, Option<String>) {
+fn end_of_files(restore: &Restore) -> (End, Option<String>) {
     let nothing = End { lsn: Lsn::NONE, is_clean: true, torn: None };
     (restore.end().cloned().unwrap_or(nothing), restore.passed_over().map(ToString::to_string))
 }
@@ -234,7 +234,7 @@ impl Engine {
     /// Replays a piece and updates `position`. The lookups of several keys begin together.
     fn repeat(&mut self, piece: &mut Piece, position: &mut Position) -> Result<(), Unfit> {
         // Clients may be served between two pieces, and replayed units have their own time.
-        self.server.time.end_look_at_clock();
+        self.server.time.expire_clock_reading();
         let mut changes = std::mem::take(&mut piece.changes);
         for together in changes.chunks_mut(LOAD_AHEAD_KEYS) {
             self.ks.warm(together.iter().filter_map(Change::key));

@@ -58,8 +58,8 @@ impl Delivery<'_> {
     }
 
     /// Makes all committed units as safe as `appendfsync` asks, and waits.
-    pub(in crate::engine) fn settle(&mut self) {
-        self.persistence.settle();
+    pub(in crate::engine) fn wait_until_safe(&mut self) {
+        self.persistence.wait_until_safe();
         self.follow_journal();
     }
 
@@ -69,7 +69,7 @@ impl Delivery<'_> {
         if let Some(journal) = &mut self.persistence.journal
             && journal.hold(bytes, fence)
         {
-            self.settle();
+            self.wait_until_safe();
         }
     }
 
@@ -141,7 +141,7 @@ impl ServerState {
         // If nothing can leave, nothing need be durable for it; so a test that runs a script on a busy machine is not
         // affected.
         if self.network.raw_sockets.is_some() {
-            self.persistence.settle();
+            self.persistence.wait_until_safe();
             self.follow_journal();
             self.with_raw_sockets(|sockets, server| sockets.send_unsent(server));
         }
@@ -149,8 +149,8 @@ impl ServerState {
 
     /// Makes sure that nothing committed can still be lost, for callers that show the data to clients while they hold
     /// the thread.
-    pub(crate) fn settle_units(&mut self, ks: &Keyspace) -> Result<(), Error> {
-        let is_safe = self.persistence.settle();
+    pub(crate) fn ensure_units_safe(&mut self, ks: &Keyspace) -> Result<(), Error> {
+        let is_safe = self.persistence.wait_until_safe();
         self.follow_journal();
         if is_safe && !self.persistence.has_lost(ks) { Ok(()) } else { Err(self.persistence.refusal()) }
     }
@@ -183,8 +183,8 @@ impl ServerState {
     #[cold]
     fn refuse_lost(&mut self, out: &mut Reply, start: usize) {
         // This is the only reply to the command, which does not run again.
-        self.clients.room.has_taken_back();
-        out.take_back(start);
+        self.clients.room.take_must_rerun();
+        out.discard_from(start);
         let refusal = self.persistence.refusal().to_string();
         self.meters.stats.count_error(refusal.as_bytes());
         out.error(refusal.as_bytes());
@@ -206,13 +206,13 @@ impl ServerState {
         if let Some(journal) = &mut self.persistence.journal
             && journal.hold(bytes, fence)
         {
-            self.delivery().settle();
+            self.delivery().wait_until_safe();
         }
     }
 
     /// Maintains the journal, `hz` times a second: writes units that no client waits for, and retries writes that did
     /// not fit on the disk.
-    pub fn look_after_journal(&mut self) {
+    pub fn maintain_journal(&mut self) {
         self.commit_units();
         if let Some(journal) = &self.persistence.journal
             && !journal.is_safe()

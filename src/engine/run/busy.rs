@@ -25,7 +25,7 @@ use crate::spec::session_key::SessionKey;
 use crate::spec::{Flags, Group};
 
 /// How often the other connections are served while a script is busy.
-pub(in crate::engine) const LOOK_EVERY: Duration = Duration::from_millis(5);
+pub(in crate::engine) const SERVE_EVERY: Duration = Duration::from_millis(5);
 
 /// Whether a script that `ran` this long may go on. An import has a limit even where none is configured.
 fn verdict_on_time(ran: Duration, limit_ms: i64, is_import: bool) -> Verdict {
@@ -41,7 +41,7 @@ impl ServerState {
     pub fn script_interrupted(&mut self, ks: &mut Keyspace) -> Verdict {
         let threshold_ms = self.config.busy_reply_threshold_ms;
         let limit_ms = self.config.script_time_limit_ms;
-        self.memory.freed.look();
+        self.memory.freed.note_allocated();
         let Some(script) = &mut self.programs.running else { return Verdict::Continue };
         self.pipeline.others_come_first = true;
         let now_ticks = self.meters.stats.clock.raw();
@@ -58,8 +58,8 @@ impl ServerState {
                     "a script is slow: other clients get -BUSY; SCRIPT KILL or FUNCTION KILL ends it"
                 );
             }
-            if since(script.last_look_ticks) >= LOOK_EVERY {
-                script.last_look_ticks = now_ticks;
+            if since(script.last_served_ticks) >= SERVE_EVERY {
+                script.last_served_ticks = now_ticks;
                 // As in Redis, TIME advances here, so that a script which waits for a time ends. Deadlines keep the
                 // unit's time.
                 self.time.unit_time_us = None;

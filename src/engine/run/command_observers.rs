@@ -101,7 +101,7 @@ impl Session {
 
 impl Delivery<'_> {
     /// Keeps the table of cached keys within its limit, `hz` times a second.
-    pub(in crate::engine) fn look_after_tracking(&mut self) {
+    pub(in crate::engine) fn maintain_tracking_table(&mut self) {
         if !self.audience.tracking.reads_changes() {
             return;
         }

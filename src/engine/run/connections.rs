@@ -13,16 +13,16 @@ impl Engine {
         self.server.connections().disconnect(key);
     }
 
-    /// Looks at the server between two units, in the context of a command but without a client. The data seen may still
+    /// Inspects the server between two units, in the context of a command but without a client. The data seen may still
     /// be lost by a crash.
-    pub fn look<A>(&mut self, look: impl FnOnce(&Ctx<'_>) -> A) -> A {
+    pub fn inspect<A>(&mut self, inspect: impl FnOnce(&Ctx<'_>) -> A) -> A {
         let mut nobody = Sessions::default();
         let key = nobody.open(Peer::default(), false, self.server.meters.stats.clock.raw());
         let mut session = nobody.take(key).expect("it was opened just now");
         let entry = self.server.table.iter().next().expect("there are commands");
         let mut reply = Reply::new(session.form());
         let (ks, server) = (&mut self.ks, &mut self.server);
-        look(&Ctx { ks, server, session: &mut session, reply: &mut reply, entry, origin: Origin::Client })
+        inspect(&Ctx { ks, server, session: &mut session, reply: &mut reply, entry, origin: Origin::Client })
     }
 }
 
@@ -30,16 +30,16 @@ impl ServerState {
     /// Accounts for the bytes that a socket has left unsent, and returns how its connection goes on. `is_stuck`: the
     /// socket takes no more for now, so the client's output limit is checked.
     #[inline]
-    pub fn settle_unsent(&mut self, key: SessionKey, is_stuck: bool) -> Course {
+    pub fn account_for_unsent(&mut self, key: SessionKey, is_stuck: bool) -> Course {
         let Some(session) = self.clients.sessions.get(key) else { return Course::Close };
         let held = session.outbox.held();
         if is_stuck || session.is_counted() {
-            return self.settle_counted(key, held, is_stuck);
+            return self.count_and_limit_unsent(key, held, is_stuck);
         }
         self.clients.course_of(session, held)
     }
 
-    fn settle_counted(&mut self, key: SessionKey, held: usize, is_stuck: bool) -> Course {
+    fn count_and_limit_unsent(&mut self, key: SessionKey, held: usize, is_stuck: bool) -> Course {
         self.clients.count_unsent(&mut self.meters.stats, key);
         if is_stuck {
             self.clients.hold_to_output_limit(

@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use super::busy::LOOK_EVERY;
+use super::busy::SERVE_EVERY;
 use super::script_host::ScriptHost;
 use crate::base::limits::SCRATCH_KEEP_BYTES;
 use crate::base::lsn::Lsn;
@@ -50,7 +50,7 @@ pub(crate) struct Conversation {
 /// and the connection is closed.
 pub(crate) fn debug_session(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &mut Conversation) -> Done) -> Done {
     // Earlier replies leave together with the debugger's lines, and the lines show the current data.
-    ctx.server.settle_units(ctx.ks)?;
+    ctx.server.ensure_units_safe(ctx.ks)?;
     let mut conversation = Conversation {
         mode: ctx.session.debug,
         // Earlier replies go first.
@@ -206,7 +206,7 @@ impl Console for DebugHost<'_, '_> {
             if self.has_lasted() {
                 return Answer::End("ERR the debugging session reached script-debug-session-limit");
             }
-            self.conversation.exchange(self.host.ctx, LOOK_EVERY);
+            self.conversation.exchange(self.host.ctx, SERVE_EVERY);
             match self.conversation.next_command() {
                 Ok(Some(command)) => {
                     self.conversation.heard_ticks = self.host.ctx.server.meters.stats.clock.raw();

@@ -38,7 +38,7 @@ const UNIT_IS_FULL: Error = Error::text(
 );
 
 impl Session {
-    /// Takes back a reply that the client does not want (CLIENT REPLY).
+    /// Discards a reply that the client does not want (CLIENT REPLY).
     pub(in crate::engine) fn mute(&mut self, out: &mut Reply, start: usize) {
         match self.reply_mode {
             ReplyMode::On => return,
@@ -50,7 +50,7 @@ impl Session {
             }
         }
         out.truncate(start);
-        self.outbox.take_back_coming(start);
+        self.outbox.unfence_coming(start);
     }
 
     /// Queues a command for EXEC. Queued commands count as unanswered input and are limited alike.
@@ -305,8 +305,8 @@ pub(crate) fn call(
     ctx.reply.set_must_fit(outer_must_fit);
     let waits = match result {
         Ok(Flow::Replied) if room.is_some() && ctx.reply.is_cut() => {
-            reply.take_back(start);
-            server.clients.take_back(server.time.clock.steady_ms());
+            reply.discard_from(start);
+            server.clients.note_no_room(server.time.clock.steady_ms());
             return None;
         }
         Ok(Flow::Replied) if ctx.reply.is_cut() => {
@@ -359,7 +359,7 @@ pub(crate) fn call(
     waits
 }
 
-/// The maximum length of the call's reply now, in bytes, if the call can be taken back.
+/// The maximum length of the call's reply now, in bytes, if the call can be withdrawn.
 #[inline]
 fn room_for(clients: &Clients, entry: &Entry, origin: Origin, session: &Session) -> Option<usize> {
     if !clients.room.is_full() {
@@ -421,7 +421,7 @@ impl Ctx<'_> {
         self.ks.put_value_within(db, key, value, room).ok_or(UNIT_IS_FULL)
     }
 
-    /// Replies with an error after changes that can't be taken back. Without such changes a handler would return `Err`
+    /// Replies with an error after changes that can't be undone. Without such changes a handler would return `Err`
     /// instead.
     pub fn fail_half_way(&mut self, error: &Error) {
         let start = self.reply.len();
@@ -434,6 +434,6 @@ fn fail(server: &mut ServerState, entry: &Entry, error: &Error, reply: &mut Repl
     let text = error.to_string();
     server.meters.stats.count_error(text.as_bytes());
     server.meters.stats.commands[entry.id.index()].failed += 1;
-    reply.take_back(start);
+    reply.discard_from(start);
     reply.error(text.as_bytes());
 }

@@ -116,7 +116,7 @@ impl ServerState {
             let is_saved = self.persist(ks, |persistence, ks, env| persistence.save_at_once(ks, env)).is_ok()
                 && !self.persistence.lacks_rdb(options.save);
             if !is_saved && !options.force {
-                tell_of_failure(reason);
+                log_failure(reason);
                 return Err(Error::text(FAILED));
             }
             self.ending.shutdown = Some(how);
@@ -150,7 +150,7 @@ impl ServerState {
             self.ending.shutdown = Some(ending.how);
             return;
         }
-        tell_of_failure(ending.reason);
+        log_failure(ending.reason);
         self.stop_ending(ks, None);
     }
 
@@ -181,6 +181,6 @@ impl ServerState {
     }
 }
 
-fn tell_of_failure(reason: &str) {
+fn log_failure(reason: &str) {
     tracing::error!("{reason}, but the data can't be saved: the server keeps running. SHUTDOWN NOSAVE ends it");
 }

@@ -27,7 +27,7 @@ impl Engine {
         let began_ticks = self.server.time.last_ticks;
         self.server.pipeline.others_come_first = false;
         self.server.pipeline.sent_past = 0;
-        self.look_at_clock();
+        self.read_clock();
         let had_failed = self.server.persistence.has_failed();
         let fed = self.feed_session(&mut session, decoder, input, out);
         self.server.end_read(&mut session, had_failed, out);
@@ -104,13 +104,13 @@ impl Engine {
             if index > 0 && (session.is_suspended() || must_pause) {
                 return decoder.rewind_to(planned.starts_at);
             }
-            self.look_at_clock();
+            self.read_clock();
             let argv = if planned.is_inline { decoder.argv(input) } else { batch.argv(planned, input) };
             if let Some(slot) = planned.slot {
                 self.ks.hint(session.db, slot);
             }
             self.execute(session, planned.entry, argv, out);
-            if self.server.clients.room.has_taken_back() {
+            if self.server.clients.room.take_must_rerun() {
                 if !session.is_postponed() {
                     session.wait_for_room();
                 }
@@ -121,12 +121,12 @@ impl Engine {
 
     /// Sets the keyspace's time, unless the clock was read a moment ago.
     #[inline]
-    fn look_at_clock(&mut self) {
+    fn read_clock(&mut self) {
         let server = &mut self.server;
         // If the ticks have gone back, as on a virtual machine that moves to another processor, this reads the clock
         // again.
-        if server.time.last_ticks.wrapping_sub(server.time.looked_ticks) >= server.time.look_holds_ticks {
-            server.time.looked_ticks = server.time.last_ticks;
+        if server.time.last_ticks.wrapping_sub(server.time.clock_read_ticks) >= server.time.reading_holds_ticks {
+            server.time.clock_read_ticks = server.time.last_ticks;
             self.ks.set_now_ms(server.time.clock.now_ms());
         }
     }
@@ -164,7 +164,7 @@ impl Engine {
         let start = out.len();
         let wait = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client);
         let waiting = wait.map(|wait| self.server.connections().park(session, entry, argv, *wait, &self.ks, out));
-        if IS_GATED && session.restrictions.contains(Restrictions::TRACKED) && !self.server.clients.room.takes_back {
+        if IS_GATED && session.restrictions.contains(Restrictions::TRACKED) && !self.server.clients.room.must_rerun {
             self.server.delivery().remember_read(&self.ks, session, entry, argv);
         }
         let has_changed = self.commit(unit, &mut [session]);
@@ -187,7 +187,7 @@ impl Engine {
         if is_tracked {
             let gone = self.server.audience.tracking.take_excess(self.server.config.tracking_table_max_keys);
             if !gone.is_empty() {
-                self.server.delivery().tell_unfenced(&gone, &mut [session]);
+                self.server.delivery().invalidate_unfenced(&gone, &mut [session]);
             }
         }
         if session.restrictions.contains(Restrictions::METERED) {
@@ -208,7 +208,7 @@ impl Engine {
                 if session.restrictions.contains(Restrictions::PAUSED)
                     && self.server.clients.postpones(&self.server.programs, session, entry, argv) =>
             {
-                self.server.clients.room.takes_back = true;
+                self.server.clients.room.must_rerun = true;
                 return;
             }
             Ok(Admission::Queue) => {
@@ -221,7 +221,7 @@ impl Engine {
                     self.server.delivery().observe_begin(session, entry, argv, Origin::Client);
                 }
                 self.run::<true>(session, entry, argv, out);
-                if is_observed && !self.server.clients.room.takes_back {
+                if is_observed && !self.server.clients.room.must_rerun {
                     self.server.delivery().observe_call(&self.ks, session, entry, argv, Origin::Client);
                 }
             }
@@ -229,7 +229,7 @@ impl Engine {
         if is_tracked {
             let due = self.server.audience.tracking.take_due();
             if !due.is_empty() {
-                self.server.delivery().tell_unfenced(&due, &mut [session]);
+                self.server.delivery().invalidate_unfenced(&due, &mut [session]);
             }
             session.end_caching(Some(entry));
         }
@@ -241,8 +241,8 @@ impl Engine {
 
 impl Time {
     /// Makes the next command read the wall clock, however recent the last reading is.
-    pub fn end_look_at_clock(&mut self) {
-        self.looked_ticks = self.last_ticks.wrapping_sub(self.look_holds_ticks);
+    pub fn expire_clock_reading(&mut self) {
+        self.clock_read_ticks = self.last_ticks.wrapping_sub(self.reading_holds_ticks);
     }
 }
 
@@ -257,15 +257,16 @@ mod tests {
     use crate::session::Peer;
 
     #[test]
-    fn a_look_at_the_wall_clock_holds_for_a_while_unless_ticks_go_back() {
+    fn a_reading_of_the_wall_clock_holds_for_a_while_unless_ticks_go_back() {
         let table = Box::leak(Box::new(CommandTable::new(&[])));
         let mut engine =
             Engine::new(Config::default(), table, Clock::system(), Rng::seeded(1)).expect("memory for Lua");
         let key = engine.server.open_session(Peer::default());
         let mut time_seen = |holds_ticks: u64, ticks_ago: i64| {
             engine.ks.set_now_ms(17);
-            engine.server.time.look_holds_ticks = holds_ticks;
-            engine.server.time.looked_ticks = engine.server.meters.stats.clock.raw().wrapping_add_signed(-ticks_ago);
+            engine.server.time.reading_holds_ticks = holds_ticks;
+            engine.server.time.clock_read_ticks =
+                engine.server.meters.stats.clock.raw().wrapping_add_signed(-ticks_ago);
             engine.feed(key, &mut Decoder::default(), b"GET key\r\n", &mut Reply::new(Form::Resp2));
             engine.ks.now_ms()
         };
@@ -276,8 +277,8 @@ mod tests {
         assert!(time_seen(0, 0) > 1_700_000_000_000);
 
         engine.ks.set_now_ms(17);
-        engine.server.time.look_holds_ticks = u64::MAX / 2;
-        engine.server.time.end_look_at_clock();
+        engine.server.time.reading_holds_ticks = u64::MAX / 2;
+        engine.server.time.expire_clock_reading();
         engine.feed(key, &mut Decoder::default(), b"GET key\r\n", &mut Reply::new(Form::Resp2));
         assert!(engine.ks.now_ms() > 1_700_000_000_000);
     }

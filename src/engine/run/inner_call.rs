@@ -33,12 +33,12 @@ impl Ctx<'_> {
     /// Makes everything that the inner command does revocable, until [`commit`](Self::commit) or
     /// [`roll_back`](Self::roll_back).
     pub(crate) fn begin_inner(&mut self, inner: &Inner<'_, '_, Run>) {
-        // The script of an EVAL is kept beside the keys and not taken back with them, so it is added before.
+        // The script of an EVAL is kept beside the keys and not rolled back with them, so it is added before.
         if inner.entry.command.runs == Some(Runs::Text)
             && let Some(body) = inner.argv.get(inner.entry.name_args())
         {
             // EVAL itself reports what is wrong with the script.
-            _ = self.server.programs.scripts.add(self.ks, body, store::Origin::Eval);
+            _ = self.server.programs.scripts.add(self.ks, body, store::ScriptOrigin::Eval);
         }
         self.ks.begin_undo();
         self.server.audience.hold_messages(self.server.persistence.tail.is_some(), true);

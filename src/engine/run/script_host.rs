@@ -49,7 +49,7 @@ pub(in crate::engine) struct ScriptHost<'h, 'c> {
     /// The time from which its commands are recorded in a trail; see [`script_slow`](crate::programs::slow).
     pub(in crate::engine) watched_from: u64,
     /// The time from which its commands are observed: `watched_from`, or the beginning.
-    pub(in crate::engine) looked_at_from: u64,
+    pub(in crate::engine) observed_from: u64,
     /// Whether `watched_from` has passed.
     pub(in crate::engine) is_watched: bool,
 }
@@ -78,7 +78,7 @@ impl ScriptHost<'_, '_> {
 
     /// Shows a command to its observers.
     #[cold]
-    fn look_at(&mut self, entry: &Entry, argv: Argv<'_>, reply: &Reply, began: u64, is_timed: bool) {
+    fn observe(&mut self, entry: &Entry, argv: Argv<'_>, reply: &Reply, began: u64, is_timed: bool) {
         if self.ctx.server.time.last_ticks >= self.watched_from {
             self.watch(argv, reply, began, is_timed);
         }
@@ -136,8 +136,8 @@ impl ScriptHost<'_, '_> {
         let began = server.time.last_ticks;
         // Nothing waits in a script: the call times out at once.
         let _ = call(ks, server, session, entry, argv, reply, Origin::Script);
-        if server.time.last_ticks >= self.looked_at_from {
-            self.look_at(entry, argv, reply, began, is_timed);
+        if server.time.last_ticks >= self.observed_from {
+            self.observe(entry, argv, reply, began, is_timed);
         }
     }
 }

@@ -121,7 +121,7 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
     let watched_from = watched_from(ctx.server, call, started);
     let is_watched = watched_from == 0;
     let is_observed = ctx.session.restrictions.intersects(Restrictions::OBSERVED | Restrictions::TRACKED);
-    let looked_at_from = if is_observed { 0 } else { watched_from };
+    let observed_from = if is_observed { 0 } else { watched_from };
     // The script's own reply is written when all its calls are over; the replies to its calls must not get into it.
     let (start, mut aside) = (ctx.reply.len(), Reply::new(ctx.reply.form()));
     let mut inner = Ctx {
@@ -139,7 +139,7 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
         read_only,
         started,
         watched_from,
-        looked_at_from,
+        observed_from,
         is_watched,
     };
     let outcome = match debug {

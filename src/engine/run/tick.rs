@@ -24,7 +24,7 @@ impl Engine {
         self.server.clients.registry.is(readiness, busy_after_ms);
         if self.server.switches.pauses_cron {
             // Clients that wait for the disk or for room must not wait for ever.
-            self.server.look_after_journal();
+            self.server.maintain_journal();
             self.server.clients.make_room(
                 &mut self.server.meters.stats,
                 self.server.persistence.reach(&self.server.config),
@@ -41,8 +41,8 @@ impl Engine {
         self.server.memory.peak_bytes = self.server.memory.peak_bytes.max(allocated_bytes());
         self.give_back_scratch();
         self.server.memory.freed.give_back(steady_ms);
-        self.server.look_after_journal();
-        self.server.persist(&mut self.ks, |persistence, ks, env| persistence.look_after_saving(ks, env));
+        self.server.maintain_journal();
+        self.server.persist(&mut self.ks, |persistence, ks, env| persistence.begin_due_snapshot(ks, env));
         self.server.clients.close_idle(&self.server.config, &self.server.meters.stats, self.server.persistence.safe());
         self.server.clients.check_soft_limits(
             &self.server.config,
@@ -50,7 +50,7 @@ impl Engine {
             self.server.persistence.reach(&self.server.config),
             self.server.time.clock.steady_ms(),
         );
-        self.server.delivery().look_after_tracking();
+        self.server.delivery().maintain_tracking_table();
         if self.server.config.tls_auto_reload_interval_s > 0
             && let Some(network) = &mut self.server.network.listeners
         {

@@ -10,7 +10,7 @@
 
 use super::dispatch::call;
 use crate::base::lsn::Lsn;
-use crate::engine::limits::{EXPIRY_SLICE, PAUSE_LOOK_AGAIN, WAITS_SLICE, WAITS_SLICE_TIMEOUTS};
+use crate::engine::limits::{EXPIRY_SLICE, PAUSE_RETRY, WAITS_SLICE, WAITS_SLICE_TIMEOUTS};
 use crate::engine::state::{Delivery, Engine, Origin, ServerState};
 use crate::keyspace::effect::Effect;
 use crate::keyspace::limits::{EXPIRY_SLICE_TIMERS, LEASE_MAX_MS};
@@ -135,7 +135,7 @@ impl Engine {
             let mut served = None;
             while let Some(ticket) = self.server.waits.next_after(ready, want, served) {
                 let is_worth_it = want.is_met(&self.ks, ready.db, &ready.key)
-                    || (want == Want::Place && self.server.waits.has_not_looked(ticket));
+                    || (want == Want::Place && self.server.waits.has_not_retried(ticket));
                 if !is_worth_it {
                     break;
                 }
@@ -167,7 +167,7 @@ impl Engine {
     /// runs; the call may be waiting beside this very session.
     fn retry(&mut self, ticket: Ticket, current: Option<&mut Session>) -> Again {
         if self.server.awaits_journal(ticket) {
-            self.server.waits.look_again_later(self.server.time.clock.steady_ms(), ticket);
+            self.server.waits.schedule_retry(self.server.time.clock.steady_ms(), ticket);
             return Again::WaitsOn;
         }
         let Some(parked) = self.server.waits.take(ticket) else { return Again::Done };
@@ -245,7 +245,7 @@ impl Engine {
         }
         self.server.connections().stop_waiting(session, &parked);
         if session.restrictions.contains(Restrictions::TRACKED) {
-            self.server.delivery().tell_due(session);
+            self.server.delivery().invalidate_due(session);
         }
         if let Mode::Blocking { is_muted } = parked.mode {
             session.end_caching(Some(entry));
@@ -311,10 +311,10 @@ impl Engine {
             }
             if self.server.clients.pause.is_on() || self.server.awaits_journal(ticket) {
                 // The call might change something, so it runs a little later.
-                self.server.waits.look_again_later(self.server.time.clock.steady_ms(), ticket);
+                self.server.waits.schedule_retry(self.server.time.clock.steady_ms(), ticket);
                 continue;
             }
-            if !self.server.waits.look_in_turn(ticket) {
+            if !self.server.waits.retry_in_turn(ticket) {
                 self.retry(ticket, None);
             }
             self.wake_within(None, &mut done);
@@ -382,7 +382,7 @@ impl Engine {
 impl Waits {
     /// If the due call waits for a place or a group, touches its keys instead of running it alone: every call that
     /// waits for the same key may go on, too, and all run in their order. Returns whether it did.
-    fn look_in_turn(&mut self, ticket: Ticket) -> bool {
+    fn retry_in_turn(&mut self, ticket: Ticket) -> bool {
         let Some(parked) = self.get(ticket) else { return false };
         if !matches!(parked.want, Want::Place | Want::Group) || parked.keys.as_argv().is_empty() {
             return false;
@@ -395,14 +395,14 @@ impl Waits {
 
     /// Whether a call that waits for a place was not dispatched again since it became the first. It may hold the place
     /// already, through another call.
-    fn has_not_looked(&self, ticket: Ticket) -> bool {
+    fn has_not_retried(&self, ticket: Ticket) -> bool {
         self.get(ticket).is_some_and(|parked| parked.retry_at_ms.is_none())
     }
 
     /// Schedules a call, which can't be dispatched now, to be dispatched again soon, whether or not its keys are
     /// touched.
-    fn look_again_later(&mut self, steady_ms: i64, ticket: Ticket) {
-        let at_ms = steady_ms + PAUSE_LOOK_AGAIN.as_millis() as i64;
+    fn schedule_retry(&mut self, steady_ms: i64, ticket: Ticket) {
+        let at_ms = steady_ms + PAUSE_RETRY.as_millis() as i64;
         self.retry_at(ticket, Some(at_ms));
     }
 
@@ -450,7 +450,7 @@ impl ServerState {
         let Some(first) = self.waits.first(db, key, Want::Place) else { return };
         if self.awaits_journal(first) {
             // The call looks again in any case.
-            return self.waits.look_again_later(self.time.clock.steady_ms(), first);
+            return self.waits.schedule_retry(self.time.clock.steady_ms(), first);
         }
         let at_ms = ks.place_may_be_free_at(db, key).map(|at_ms| self.time.clock.steady_at_ms(at_ms, ks.now_ms()));
         self.waits.retry_at(first, at_ms);

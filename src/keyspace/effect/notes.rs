@@ -26,7 +26,7 @@ pub enum What {
         is_set: bool,
     },
     /// Reports this event about the key.
-    Told(EventClasses, &'static str),
+    Reported(EventClasses, &'static str),
 }
 
 /// One note.
@@ -76,8 +76,8 @@ impl Notes {
     }
 
     /// Whether any event is reported regardless of the effects.
-    pub(super) fn tell_anything(&self) -> bool {
-        self.stored.iter().any(|note| matches!(note.what, What::Told(..)))
+    pub(super) fn has_reported(&self) -> bool {
+        self.stored.iter().any(|note| matches!(note.what, What::Reported(..)))
     }
 
     pub(super) fn clear(&mut self) {

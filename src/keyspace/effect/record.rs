@@ -44,7 +44,7 @@ struct Mark {
 #[derive(Debug)]
 pub(in crate::keyspace) struct Kept {
     kept: Mark,
-    changed: changed::Place,
+    changed: changed::Position,
     notes: (usize, usize),
     condensed_to: usize,
 }
@@ -119,7 +119,7 @@ impl Effects {
     pub(in crate::keyspace) fn note(&mut self, what: What, db: u16, key: &[u8]) {
         if self.is_annotated {
             self.notes.add(self.buf.len(), what, db, key);
-            self.has_record |= matches!(what, What::Told(..));
+            self.has_record |= matches!(what, What::Reported(..));
         }
     }
 
@@ -341,7 +341,7 @@ impl Effects {
         self.notes.cut();
         self.grant_turns.truncate(self.kept.grant_turns);
         self.tallies.truncate(self.kept.tallies);
-        self.has_record = !self.buf.is_empty() || self.notes.tell_anything() || self.has_tallies();
+        self.has_record = !self.buf.is_empty() || self.notes.has_reported() || self.has_tallies();
     }
 
     /// Nothing will be cut off any more.
@@ -763,10 +763,10 @@ mod tests {
     #[test]
     fn notes_are_kept_and_cut_off_with_the_effects() {
         let key = b"k".as_slice();
-        let told = What::Told(EventClasses::MISS, "keymiss");
+        let reported = What::Reported(EventClasses::MISS, "keymiss");
         let mut effects = Effects::default();
         effects.begin(Recording::Full);
-        effects.note(told, 0, key);
+        effects.note(reported, 0, key);
         assert!(effects.is_empty() && effects.notes().next().is_none(), "no note is made without observers");
         effects.annotate(true);
         effects.note(What::Command(7), 0, b"");
@@ -774,10 +774,12 @@ mod tests {
         effects.record(0, Effect::Put { key, value: b"" });
         let at = effects.as_bytes().len();
         effects.keep();
-        effects.note(told, 3, b"other");
+        effects.note(reported, 3, b"other");
         effects.record(0, Effect::Del { key, cause: Cause::Command });
-        let notes =
-            [Note { at: 0, what: What::Command(7), db: 0, key: b"" }, Note { at, what: told, db: 3, key: b"other" }];
+        let notes = [
+            Note { at: 0, what: What::Command(7), db: 0, key: b"" },
+            Note { at, what: reported, db: 3, key: b"other" },
+        ];
         assert_eq!(effects.notes().collect::<Vec<_>>(), notes);
         effects.cut();
         effects.release();
@@ -786,7 +788,7 @@ mod tests {
         assert!(effects.notes().next().is_none());
         // A note alone is enough for observers to look, but is nothing to keep.
         effects.keep();
-        effects.note(told, 0, key);
+        effects.note(reported, 0, key);
         assert_eq!((effects.is_empty(), effects.has_changes()), (false, false));
         effects.cut();
         assert!(effects.is_empty());

@@ -374,7 +374,7 @@ impl Snapshot {
         if self.has(db, key) {
             if let Effect::Complete { .. } = effect {
                 // The parts of the value are not in the stream.
-                return self.take_back(db, key, out);
+                return self.retract(db, key, out);
             }
             return out.write(db, effect);
         }
@@ -426,13 +426,13 @@ impl Snapshot {
         match (has_source, self.has(to_db, to)) {
             (true, true) => out.write(db, effect),
             (true, false) if role == Role::Removes => out.write(db, &Effect::Del { key, cause: Cause::Command }),
-            (false, true) => self.take_back(to_db, to, out),
+            (false, true) => self.retract(to_db, to, out),
             _ => {}
         }
     }
 
-    /// Handles a key whose value is outdated in the reader: it must be copied again.
-    fn take_back(&mut self, db: DbIndex, key: &[u8], out: &mut EffectWriter) {
+    /// Retracts the copy of a key, whose value is outdated in the reader: it must be copied again.
+    fn retract(&mut self, db: DbIndex, key: &[u8], out: &mut EffectWriter) {
         forget(db, key, out);
         self.dbs[db as usize].put_off(key.into());
     }

@@ -1,4 +1,4 @@
-//! Undo: takes back everything between [`Keyspace::begin_undo`] and [`Keyspace::roll_back`], such as the changes of a
+//! Undo: rolls back everything between [`Keyspace::begin_undo`] and [`Keyspace::roll_back`], such as the changes of a
 //! failed script.
 //!
 //! While undo is on, each verb notes how to take its change back, **before** the change or as part of it. A rollback
@@ -11,13 +11,13 @@
 //!
 //! Slots are reused in reverse order of their release. In a backward walk, an entry that comes back therefore gets its
 //! old slot, and the notes can name entries by slot. An entry that grows may have to move. It moves before it changes,
-//! and the move is a step of its own ([`reserve`](Keyspace::reserve)). When that step is taken back, the entry has its
+//! and the move is a step of its own ([`reserve`](Keyspace::reserve)). When that step is undone, the entry has its
 //! old size again and fits its old place, unless an earlier note covers its content.
 //!
 //! The effects of the unit are cut back to where undo began. An expired key that a lookup removed comes back too,
 //! because its removal was such an effect.
 //!
-//! **Nesting.** An inner undo can be taken back alone. If it is committed instead, its changes are taken back together
+//! **Nesting.** An inner undo can be rolled back alone. If it is committed instead, its changes are undone together
 //! with the outer one. The inner undo notes everything anew, even for entries that the outer notes could restore: the
 //! outer notes do not describe the state in which the inner undo began.
 //!
@@ -44,14 +44,14 @@ use crate::value::stream::Stream;
 const PIECES_BEFORE_COPIES: usize = 64;
 
 impl Keyspace {
-    /// From here on, every change can be taken back until [`commit_undo`](Self::commit_undo) or
+    /// From here on, every change can be undone until [`commit_undo`](Self::commit_undo) or
     /// [`roll_back`](Self::roll_back).
     #[inline]
     pub fn begin_undo(&mut self) {
         if self.undo.is_on {
             return self.begin_inner_undo();
         }
-        debug_assert!(self.undo.steps.is_empty(), "earlier notes have been taken back or committed");
+        debug_assert!(self.undo.steps.is_empty(), "earlier notes have been rolled back or committed");
         self.undo.is_on = true;
         self.notes_added = true;
         self.effects.keep();
@@ -59,7 +59,7 @@ impl Keyspace {
         self.undo.stats = self.stats;
     }
 
-    /// Whether current changes may be taken back later.
+    /// Whether current changes may be undone later.
     pub fn may_roll_back(&self) -> bool {
         self.undo.is_on
     }
@@ -95,7 +95,7 @@ impl Keyspace {
         self.undo.end();
     }
 
-    /// Takes all changes back: keys, values, expiries and effects are restored. Returns how many changes there were.
+    /// Undoes all changes: keys, values, expiries and effects are restored. Returns how many changes there were.
     #[cold]
     pub fn roll_back(&mut self) -> usize {
         if let Some(outer) = self.undo.outer.pop() {
@@ -107,7 +107,7 @@ impl Keyspace {
         let count = steps.len();
         let mut carried = None;
         while let Some(step) = steps.pop() {
-            self.take_back(step, &mut carried);
+            self.undo_step(step, &mut carried);
         }
         self.effects.cut();
         self.effects.release();
@@ -151,10 +151,10 @@ impl Keyspace {
         let Outer { steps: begin, restorable, restorable_requests, bytes, standing_effects, stats, effects } = outer;
         let steps = self.undo.steps.split_off(begin);
         let count = steps.len();
-        // Taking notes back must not create notes.
+        // Undoing steps must not create notes.
         self.undo.is_on = false;
         let mut carried = None;
-        steps.into_iter().rev().for_each(|step| self.take_back(step, &mut carried));
+        steps.into_iter().rev().for_each(|step| self.undo_step(step, &mut carried));
         self.undo.is_on = true;
         self.effects.cut();
         self.effects.keep_only(effects);
@@ -178,7 +178,7 @@ impl Keyspace {
         self.undo.bytes
     }
 
-    fn take_back(&mut self, step: Step, carried: &mut Option<Value>) {
+    fn undo_step(&mut self, step: Step, carried: &mut Option<Value>) {
         match step {
             Step::Added { db, slot } => {
                 self.dbs[db as usize].discard(slot).into_iter().for_each(|value| self.disposal.free(value));
@@ -238,7 +238,7 @@ impl Keyspace {
 /// Notes made by verbs.
 impl Keyspace {
     /// Makes sure that the entry at `slot` has room for the bytes it will need. Returns the slot of the entry
-    /// afterwards. Verbs call this first, so that their notes and changes refer to the new slot and are taken back
+    /// afterwards. Verbs call this first, so that their notes and changes refer to the new slot and are undone
     /// before the entry moves back.
     #[inline]
     #[must_use]

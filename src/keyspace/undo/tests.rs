@@ -1,4 +1,4 @@
-//! Every change is taken back.
+//! Every change is undone.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -205,7 +205,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 2000 }))]
     /// A rollback restores everything, in its old location, whatever the script did.
     #[test]
-    fn taken_back_to_the_slot(
+    fn a_rollback_restores_every_slot(
         scripts in vec(
             (
                 any::<bool>(),
@@ -226,7 +226,7 @@ proptest! {
                 prop_assert_eq!([0, 1].map(|db| held(&ks, db)), before);
             }
             ks.begin_unit(1_000, Recording::Full);
-            ks.settle();
+            ks.settle_entries();
         }
     }
 }
@@ -245,7 +245,7 @@ fn all(ks: &Keyspace) -> ([Vec<String>; 2], Vec<u8>, u64) {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 2000 }))]
-    /// An inner undo can be taken back alone, at any depth, and the outer one afterwards.
+    /// An inner undo can be rolled back alone, at any depth, and the outer one afterwards.
     #[test]
     fn a_part_can_be_undone_alone(
         units in vec((any::<bool>(), vec((0..4u8, changes()), 1..8)), 1..6), keys_only: bool
@@ -286,7 +286,7 @@ proptest! {
             }
             prop_assert!(!ks.may_roll_back() && ks.undo_bytes() == 0);
             ks.begin_unit(1_000, recording);
-            ks.settle();
+            ks.settle_entries();
         }
     }
 }

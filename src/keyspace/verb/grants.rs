@@ -9,7 +9,7 @@ use crate::base::key_prefixes::KeyPrefixes;
 use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
 use crate::keyspace::effect::{Cause, Effect, Family, GrantTurn, Turn};
 use crate::keyspace::entry::Entry;
-use crate::keyspace::limits::{HISTORY_PLACES, PLACE_LOOK_AGAIN_MS, RESTORED_TOKEN_MAX};
+use crate::keyspace::limits::{HISTORY_PLACES, PLACE_RETRY_MS, RESTORED_TOKEN_MAX};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Misfit, NEVER, Slot, WrongType};
 use crate::value::grants::{Grant, Grants, Kind, OwnedGrant, TOKEN_MAX, UNITS_MAX};
@@ -66,7 +66,7 @@ impl Keyspace {
     pub fn place_may_be_free_at(&self, db: DbIndex, key: &[u8]) -> Option<i64> {
         let at_ms = Some(self.stored(db, key)?.due_at_ms()).filter(|at_ms| *at_ms != NEVER)?;
         // An expired grant that is still stored will be removed soon, in slices, or when expiry resumes.
-        Some(if at_ms > self.now_ms { at_ms } else { self.now_ms.saturating_add(PLACE_LOOK_AGAIN_MS) })
+        Some(if at_ms > self.now_ms { at_ms } else { self.now_ms.saturating_add(PLACE_RETRY_MS) })
     }
 
     /// Creates a lock, gate or stock without grants under a key that does not exist. The caller must add a grant in
@@ -97,12 +97,12 @@ impl Keyspace {
     /// Ends a holder's grant at the request of a command. The key is removed with its last grant unless it lasts
     /// without grants. Returns false if the holder has no grant.
     pub fn grant_end(&mut self, db: DbIndex, slot: Slot, holder: &[u8]) -> Result<bool, WrongType> {
-        self.end_and_tell(db, slot, holder, Turn::Released, b"")
+        self.end_and_report(db, slot, holder, Turn::Released, b"")
     }
 
     /// As [`grant_end`](Self::grant_end), on behalf of another client than the holder, which gives the reason.
     pub fn grant_break(&mut self, db: DbIndex, slot: Slot, holder: &[u8], why: &[u8]) -> Result<bool, WrongType> {
-        self.end_and_tell(db, slot, holder, Turn::Broken, why)
+        self.end_and_report(db, slot, holder, Turn::Broken, why)
     }
 
     /// Breaks all grants at `slot`, as [`grant_break`](Self::grant_break) does with one, and removes the key.
@@ -194,7 +194,7 @@ impl Keyspace {
         {
             let holder = first.holder.to_vec();
             self.stats.expired_elements += 1;
-            if self.end_and_tell(db, slot, &holder, Turn::Expired, b"") != Ok(true) {
+            if self.end_and_report(db, slot, &holder, Turn::Expired, b"") != Ok(true) {
                 break;
             }
             ended += 1;
@@ -202,8 +202,8 @@ impl Keyspace {
         ended
     }
 
-    /// Ends a holder's grant, and tells a stock's stream.
-    fn end_and_tell(
+    /// Ends a holder's grant, and reports the end to a stock's stream.
+    fn end_and_report(
         &mut self,
         db: DbIndex,
         slot: Slot,
@@ -215,7 +215,7 @@ impl Keyspace {
         let hold = grants.stock().and_then(|_| grants.get(holder)).map(OwnedGrant::from);
         let has_ended = self.end_grant(db, slot, holder, turn, note)?;
         if let Some(hold) = hold {
-            self.tell_hold_ended(db, slot, hold.as_grant(), cause_of(turn));
+            self.report_hold_ended(db, slot, hold.as_grant(), cause_of(turn));
         }
         Ok(has_ended)
     }
@@ -602,7 +602,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// A failed script is taken back; committed steps appear in the effects, and in a copy made in parts at the
+        /// A failed script is rolled back; committed steps appear in the effects, and in a copy made in parts at the
         /// same time.
         #[test]
         fn grants_are_undone_and_copied(steps in proptest::collection::vec((step(), 0..4u8), 0..250)) {

@@ -348,7 +348,7 @@ impl StockMut<'_> {
 
     /// Whether the stream that the stock reports to, if any, can take an entry.
     pub fn can_report(&self) -> bool {
-        self.ks.stock_can_tell(self.db, self.slot)
+        self.ks.stock_can_report(self.db, self.slot)
     }
 }
 

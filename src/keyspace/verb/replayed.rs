@@ -1,4 +1,4 @@
-//! For tests: a change that is taken back leaves the value as before, and a follower of the effects or a copy in parts
+//! For tests: a change that is undone leaves the value as before, and a follower of the effects or a copy in parts
 //! arrives at an equal value.
 
 use crate::base::rng::Rng;

@@ -8,7 +8,7 @@
 use super::check::{ensure, slot_of};
 use crate::keyspace::any_value::{ValueMut, ValueRef};
 use crate::keyspace::effect::{Cause, Effect, EffectWriter, Turn};
-use crate::keyspace::limits::STOCK_TOLD_KEY_MAX_BYTES;
+use crate::keyspace::limits::STOCK_REPORTED_KEY_MAX_BYTES;
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Misfit, NAMELESS, Slot, WrongType};
 use crate::value::grants::{Grant, Kind, OwnedGrant};
@@ -78,18 +78,18 @@ impl Keyspace {
         Ok(true)
     }
 
-    /// Sells the units that an order holds, and tells the stream. Returns the number of units, or `None`, with nothing
-    /// changed, if the order holds none.
+    /// Sells the units that an order holds, and reports the sale to the stream. Returns the number of units, or `None`,
+    /// with nothing changed, if the order holds none.
     pub fn stock_sell(&mut self, db: DbIndex, slot: Slot, order: &[u8], at_ms: i64) -> Result<Option<u64>, WrongType> {
         self.stock(db, slot)?;
         let Some(hold) = self.grants(db, slot)?.get(order).map(OwnedGrant::from) else { return Ok(None) };
         self.sell(db, slot, hold.as_grant(), at_ms)?;
-        self.tell_end(db, slot, hold.as_grant(), End::Sold);
+        self.report_end(db, slot, hold.as_grant(), End::Sold);
         Ok(Some(hold.as_grant().units))
     }
 
     /// Whether the stream named by the stock at `slot`, if any, can take an entry.
-    pub fn stock_can_tell(&self, db: DbIndex, slot: Slot) -> bool {
+    pub fn stock_can_report(&self, db: DbIndex, slot: Slot) -> bool {
         let Ok(Stock { terms, .. }) = self.stock(db, slot) else { return false };
         if terms.stream.is_empty() {
             return true;
@@ -101,17 +101,17 @@ impl Keyspace {
         }
     }
 
-    /// Tells the stream that a hold, already removed, has ended.
-    pub(super) fn tell_hold_ended(&mut self, db: DbIndex, slot: Slot, hold: Grant<'_>, cause: Cause) {
+    /// Reports to the stream that a hold, already removed, has ended.
+    pub(super) fn report_hold_ended(&mut self, db: DbIndex, slot: Slot, hold: Grant<'_>, cause: Cause) {
         let end = if cause == Cause::Expiry { End::Expired } else { End::Cancelled };
-        self.tell_end(db, slot, hold, end);
+        self.report_end(db, slot, hold, end);
     }
 
     /// Appends an entry to the stream that the stock names, if it names one that can take an entry.
-    fn tell_end(&mut self, db: DbIndex, slot: Slot, hold: Grant<'_>, end: End) {
+    fn report_end(&mut self, db: DbIndex, slot: Slot, hold: Grant<'_>, end: End) {
         let Ok(stock) = self.stock(db, slot) else { return };
         // A key made longer by RENAME is not copied for each hold.
-        if stock.terms.stream.is_empty() || self.entry(db, slot).key().len() > STOCK_TOLD_KEY_MAX_BYTES {
+        if stock.terms.stream.is_empty() || self.entry(db, slot).key().len() > STOCK_REPORTED_KEY_MAX_BYTES {
             return;
         }
         let (stream, key) = (stock.terms.stream.clone(), self.entry(db, slot).key().to_vec());
@@ -278,7 +278,7 @@ mod tests {
     }
 
     /// The reports in the stream: how holds ended, and of which orders.
-    fn told(ks: &mut Keyspace) -> Vec<String> {
+    fn reports(ks: &mut Keyspace) -> Vec<String> {
         let Some(ValueRef::Stream(stream)) = ks.read(0, STREAM) else { return Vec::new() };
         let entries = stream.range(crate::value::stream::StreamId::MIN, crate::value::stream::StreamId::MAX);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -300,7 +300,7 @@ mod tests {
             let stock = ks.stock(0, slot)?;
             assert_eq!((stock.available(), stock.held(), stock.terms.sold, stock.terms.total), (11, 2, 2, 15));
             assert_eq!((stock.held_for(b"s"), stock.bought_by(b"s", 1_000)), (2, 2));
-            assert_eq!(told(ks), ["sold a", "cancelled b"]);
+            assert_eq!(reports(ks), ["sold a", "cancelled b"]);
             ks.copy(0, slot, 1, b"copy");
             ks.rename(0, slot, b"renamed");
             Ok(())
@@ -317,18 +317,18 @@ mod tests {
         assert_eq!(ks.effects().iter().filter(|(_, effect)| effect.key() == Some(STREAM)).count(), 1);
         assert!(ks.has_changed(), "a reader of the stream waits for the log");
         ks.begin_unit(200, Recording::Full);
-        assert!(!ks.reclaim_expired(10) && told(&mut ks) == ["expired a"]);
+        assert!(!ks.reclaim_expired(10) && reports(&mut ks) == ["expired a"]);
         // No entry is appended to a stream that has itself expired; a key of another type is left alone.
         reserve(&mut ks, slot, b"b", 3, 100, b"");
         let stream = ks.find(0, STREAM).expect("it has an entry");
         _ = ks.expire_at(0, stream, 250);
         ks.begin_unit(300, Recording::Full);
-        assert!(!ks.reclaim_expired(10) && told(&mut ks) == ["expired b"]);
+        assert!(!ks.reclaim_expired(10) && reports(&mut ks) == ["expired b"]);
         reserve(&mut ks, slot, b"c", 3, 100, b"");
         ks.put(0, STREAM, b"text");
-        assert!(!ks.stock_can_tell(0, slot));
+        assert!(!ks.stock_can_report(0, slot));
         ks.begin_unit(400, Recording::Full);
-        assert!(!ks.reclaim_expired(10) && told(&mut ks).is_empty());
+        assert!(!ks.reclaim_expired(10) && reports(&mut ks).is_empty());
         assert!(ks.stock(0, slot).is_ok_and(|stock| stock.available() == 10));
     }
 
@@ -429,7 +429,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// A failed script is taken back; committed steps appear in the effects, and in a copy made in parts at the
+        /// A failed script is rolled back; committed steps appear in the effects, and in a copy made in parts at the
         /// same time.
         #[test]
         fn stocks_are_undone_and_copied(

@@ -39,7 +39,7 @@ impl Keyspace {
             None if id == StreamId::MIN => return Ok(None),
             None => self.create(db, key, Value::Stream(Box::new(Stream::new())).into()),
         };
-        // An ID that is not above the last one is refused, and leaves nothing to take back.
+        // An ID that is not above the last one is refused, and leaves nothing to undo.
         if self.stream(db, slot)?.last_id() < id {
             self.note_change(db, slot, PreImage::tail);
         }

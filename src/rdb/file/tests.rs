@@ -260,8 +260,9 @@ fn declared_lengths_are_not_trusted() {
     let much = b"\x81\0\0\0\x10\0\0\0\0";
     for code in (0..=25).filter(|code| !matches!(code, 6..=8)) {
         let error = claims(code, &[&much[..], b"xxxxxxxxxxxx"].concat());
-        let is_told = matches!(error, FileError::CutOff { .. } | FileError::TooLong { .. } | FileError::Damaged { .. });
-        assert!(is_told, "{code}: {error}");
+        let is_reported =
+            matches!(error, FileError::CutOff { .. } | FileError::TooLong { .. } | FileError::Damaged { .. });
+        assert!(is_reported, "{code}: {error}");
     }
     let error = read(&[&b"REDIS0011\0"[..], much, b"x"].concat()).unwrap_err();
     assert!(matches!(error, FileError::Damaged { what: "a name or text is too long", .. }), "{error}");

@@ -19,7 +19,7 @@ use super::interrupt::library;
 use super::lua::{CFunction, Kind, Stack, ffi, upvalue};
 use super::luajit::Walk;
 use super::room::{Buffer, check_c_stack};
-use super::stand_in::look_behind;
+use super::stand_in::unwrap_stand_in;
 use crate::base::num;
 use crate::script::limits::{SCRIPT_DATA_STACK_BYTES, SCRIPT_ESCAPE_CHUNK_BYTES};
 use settings::{Invalid, Settings};
@@ -279,7 +279,7 @@ impl Encoder<'_> {
             let mut digits = itoa::Buffer::new();
             stack.raise_parts(&[b"Cannot serialise, excessive nesting (", digits.format(depth).as_bytes(), b")"]);
         }
-        look_behind(stack, stack.top());
+        unwrap_stand_in(stack, stack.top());
         match self.array_len() {
             len @ 1.. => self.array(len, depth),
             _ => self.object(depth),

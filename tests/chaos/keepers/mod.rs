@@ -100,7 +100,7 @@ impl<'a> Keeper<'a> {
 
     /// Whether the keeper continues to work.
     pub(crate) fn goes_on(&self) -> bool {
-        !self.world.is_settled() && !self.world.has_failed()
+        !self.world.are_bad_clients_gone() && !self.world.has_failed()
     }
 
     /// One call.
@@ -168,7 +168,7 @@ impl<'a> Keeper<'a> {
             if let Outcome::Answer(reply) = self.call(args) {
                 return Some(reply);
             }
-            attempts += usize::from(self.world.is_settled());
+            attempts += usize::from(self.world.are_bad_clients_gone());
             if attempts > ATTEMPTS {
                 self.fail(format!("is refused for good: {}", show(args)));
             }

@@ -143,7 +143,7 @@ impl Rule {
     fn same_value(&self, ours: &Value, theirs: &Value, version: Version) -> bool {
         use Value::*;
         match (self, ours, theirs) {
-            (Rule::Stricter, Error(a), b) if version.is_7() && is_about_arguments(a) && did_not_look(b) => true,
+            (Rule::Stricter, Error(a), b) if version.is_7() && is_about_arguments(a) && ignored_arguments(b) => true,
             (Rule::Sorted, Array(a), Error(b)) => {
                 let is_number = |element: &Value| double_of(element).is_some_and(|number| !number.is_nan());
                 b == b"ERR One or more scores can't be converted into double" && a.iter().all(is_number)
@@ -214,7 +214,7 @@ fn is_known_error(ours: &[u8], theirs: &[u8], version: Version) -> bool {
 
 /// Whether it is an answer that BITCOUNT and BITPOS gave before reading all arguments: no key, an empty range, another
 /// type.
-fn did_not_look(reply: &Value) -> bool {
+fn ignored_arguments(reply: &Value) -> bool {
     match reply {
         Value::Integer(n) => matches!(n, 0 | -1),
         Value::Error(text) => text.starts_with(b"WRONGTYPE"),

@@ -154,7 +154,7 @@ fn run(pair: &mut Pair, steps: &[Step], resp3: bool, served: &mut usize) -> Resu
         } else {
             pair.link(&name, resp3).compare_call(last, &rule_for(last)).map_or(Ok(()), |error| Err(told(error)))?;
         }
-        *served += settle(pair, resp3, &mut waiting).map_err(told)?;
+        *served += compare_served(pair, resp3, &mut waiting).map_err(told)?;
     }
     dump::compare(pair, resp3, true).map_or(Ok(()), Err)
 }
@@ -202,7 +202,7 @@ fn theirs(link: &mut Link) -> &mut Raw {
 }
 
 /// Reads and compares the replies to calls that had waited. Returns their number.
-fn settle(pair: &mut Pair, resp3: bool, waiting: &mut BTreeMap<usize, Args>) -> Result<usize, String> {
+fn compare_served(pair: &mut Pair, resp3: bool, waiting: &mut BTreeMap<usize, Args>) -> Result<usize, String> {
     let version = pair.version();
     let look = pair.link("look", resp3);
     let (left, right) = (blocked(&mut look.ours), blocked(&mut look.theirs));

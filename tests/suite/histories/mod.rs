@@ -93,7 +93,7 @@ impl Log {
             self.replica.repeat(&unit)?;
             self.units.push((now_ms, unit));
         }
-        self.replica.look_at(now_ms);
+        self.replica.view_at(now_ms);
         let [ours, theirs] = [&*bench, &self.replica].map(|bench| bench.contents(self.told));
         if ours != theirs {
             return Err(format!("the units of the log make\n{theirs}\nof\n{ours}"));

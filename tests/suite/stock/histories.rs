@@ -17,7 +17,7 @@ const LENGTH: i64 = 150;
 const SUBJECTS: [&str; 4] = ["ann", "bob", "cat", "dan"];
 
 /// The stream's entries after this one, one per line. `last` becomes the id of the last one.
-fn told(bench: &mut Bench, key: &str, last: &mut String) -> Vec<String> {
+fn reports(bench: &mut Bench, key: &str, last: &mut String) -> Vec<String> {
     let mut lines = Vec::new();
     let from = if last.is_empty() { "-".to_owned() } else { format!("({last}") };
     let reply = call(bench, 0, &format!("XRANGE {key}:told {from} +"));
@@ -40,14 +40,14 @@ fn history(seed: u64, log: &mut Log, bench: &mut Bench) -> Result<(), String> {
     let dice = &mut Dice(seed);
     let key = format!("stock:{seed}");
     let mut trace: Vec<String> = Vec::new();
-    let is_told = dice.once_in(2);
+    let has_stream = dice.once_in(2);
     let total = 5 + dice.below(20) as u64;
-    if is_told {
+    if has_stream {
         call(bench, 0, &format!("STOCK.SET {key} {total} STREAM {key}:told"));
     } else {
         call(bench, 0, &format!("STOCK.SET {key} {total}"));
     }
-    let mut model = Model::new(bench.engine.ks.now_ms(), total, is_told);
+    let mut model = Model::new(bench.engine.ks.now_ms(), total, has_stream);
     let (mut lines, mut last) = (Vec::new(), String::new());
     for number in 0..LENGTH {
         // Few orders at a time, so that most come again; older ones do as well.
@@ -153,10 +153,10 @@ fn history(seed: u64, log: &mut Log, bench: &mut Bench) -> Result<(), String> {
         if number % 20 == 0 || number + 1 == LENGTH {
             (lines, last) = (Vec::new(), String::new());
         }
-        lines.extend(told(bench, &key, &mut last));
+        lines.extend(reports(bench, &key, &mut last));
         let len = call(bench, 0, &format!("XLEN {key}:told"));
-        if lines != model.told || len != lines.len().to_string() {
-            return Err(failed(format!("the stream has {len}: {lines:?}\ninstead of {:?}", model.told), &trace));
+        if lines != model.reports || len != lines.len().to_string() {
+            return Err(failed(format!("the stream has {len}: {lines:?}\ninstead of {:?}", model.reports), &trace));
         }
         log.follow(bench).map_err(|told| failed(told, &trace))?;
     }

@@ -22,7 +22,7 @@ pub(super) struct Model {
     pub(super) sold: u64,
     pub(super) low: Option<(u64, i64)>,
     pub(super) period_ms: i64,
-    pub(super) is_told: bool,
+    pub(super) has_stream: bool,
     pub(super) holds: Vec<Hold>,
     /// Units, and the time of the sale.
     sales: BTreeMap<String, (u64, i64)>,
@@ -30,12 +30,12 @@ pub(super) struct Model {
     /// Units, and the time of the last purchase.
     pub(super) bought: BTreeMap<String, (u64, i64)>,
     pub(super) refiller: Option<(String, i64)>,
-    pub(super) told: Vec<String>,
+    pub(super) reports: Vec<String>,
 }
 
 impl Model {
-    pub(super) fn new(now_ms: i64, total: u64, is_told: bool) -> Model {
-        Model { now_ms, total, is_told, ..Model::default() }
+    pub(super) fn new(now_ms: i64, total: u64, has_stream: bool) -> Model {
+        Model { now_ms, total, has_stream, ..Model::default() }
     }
 
     pub(super) fn held(&self) -> u64 {
@@ -60,9 +60,9 @@ impl Model {
     }
 
     /// A hold has ended.
-    fn tell(&mut self, event: &str, hold: &Hold) {
-        if self.is_told {
-            self.told.push(format!("{event} {} {} {}", hold.order, hold.units, hold.subject).trim_end().to_owned());
+    fn report(&mut self, event: &str, hold: &Hold) {
+        if self.has_stream {
+            self.reports.push(format!("{event} {} {} {}", hold.order, hold.units, hold.subject).trim_end().to_owned());
         }
     }
 
@@ -147,7 +147,7 @@ impl Model {
                 let units = self.bought_by(&hold.subject) + hold.units;
                 self.bought.insert(hold.subject.clone(), (units, self.now_ms));
             }
-            self.tell("sold", &hold);
+            self.report("sold", &hold);
         }
         match self.sales.get(order) {
             Some((units, at_ms)) => format!("1 units {units} sold-at-ms {at_ms}"),
@@ -158,7 +158,7 @@ impl Model {
     pub(super) fn cancel(&mut self, order: &str) -> String {
         match self.take(order) {
             Some(hold) => {
-                self.tell("cancelled", &hold);
+                self.report("cancelled", &hold);
                 format!("1 units {} available {}", hold.units, self.available())
             }
             None if self.sales.contains_key(order) => "0 reason sold".to_owned(),
@@ -191,6 +191,6 @@ impl Model {
         let over: &mut Vec<Hold> = &mut over;
         over.sort_by_key(|hold| (hold.until_ms, hold.token));
         self.holds = left;
-        over.iter().for_each(|hold| self.tell("expired", hold));
+        over.iter().for_each(|hold| self.report("expired", hold));
     }
 }

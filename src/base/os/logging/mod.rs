@@ -86,7 +86,7 @@ pub fn start(level: LevelFilter, destination: &Destination) -> io::Result<()> {
     });
     std::thread::Builder::new().name("log-lines".to_owned()).spawn(move || write_all(log, file))?;
     let (filter, handle) = reload::Layer::new(level);
-    let limit = Limit { repeats: &log.repeats, look_up_at: |at| log.entries.look_up_at(at) };
+    let limit = Limit { repeats: &log.repeats, wake_at: |at| log.entries.wake_at(at) };
     let is_terminal = log.path.is_none() && io::IsTerminal::is_terminal(&io::stdout());
     let lines = fmt::layer().with_target(false).fmt_fields(Fields).with_ansi(is_terminal);
     let system = destination.syslog.as_ref().map(|syslog| {
@@ -129,7 +129,7 @@ pub fn lost_lines() -> u64 {
 /// Waits until all lines are written, before the process ends. Gives up if the lines are not accepted.
 pub fn flush() {
     if let Some(log) = LOG.get() {
-        tell_of_left_out(log, true);
+        log_left_out(log, true);
         log.entries.drain(LOG_END_PATIENCE);
     }
 }
@@ -167,7 +167,7 @@ fn write_all(log: &Log, mut file: Option<File>) {
                 Ok(())
             }
             None => {
-                tell_of_left_out(log, false);
+                log_left_out(log, false);
                 continue;
             }
         };
@@ -187,7 +187,7 @@ fn write_all(log: &Log, mut file: Option<File>) {
     }
 }
 
-fn tell_of_left_out(log: &Log, all: bool) {
+fn log_left_out(log: &Log, all: bool) {
     for left_out in log.repeats.take(Instant::now(), all) {
         tracing::warn!("and {} more like this: {}", left_out.lines, left_out.first);
     }

@@ -33,12 +33,12 @@ struct State<T> {
     /// Number of entries lost for lack of room since the last [`Queue::take_lost`].
     lost: u64,
     /// When [`Queue::take`] must return even if no entry comes.
-    look_up_at: Option<Instant>,
+    wake_at: Option<Instant>,
 }
 
 impl<T> Queue<T> {
     pub(super) fn new(max_bytes: usize) -> Queue<T> {
-        let state = State { entries: VecDeque::new(), bytes: 0, done: 0, is_busy: false, lost: 0, look_up_at: None };
+        let state = State { entries: VecDeque::new(), bytes: 0, done: 0, is_busy: false, lost: 0, wake_at: None };
         Queue { max_bytes, state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -60,16 +60,16 @@ impl<T> Queue<T> {
     }
 
     /// Makes [`Queue::take`] return at `at`, or earlier if that was requested before.
-    pub(super) fn look_up_at(&self, at: Instant) {
+    pub(super) fn wake_at(&self, at: Instant) {
         let mut state = self.state();
-        if state.look_up_at.is_none_or(|other| at < other) {
-            state.look_up_at = Some(at);
+        if state.wake_at.is_none_or(|other| at < other) {
+            state.wake_at = Some(at);
             self.changed.notify_all();
         }
     }
 
     /// Declares the entries taken before as dealt with, and waits for the next one. Returns `None` at the time set by
-    /// [`Queue::look_up_at`].
+    /// [`Queue::wake_at`].
     pub(super) fn take(&self) -> Option<T> {
         let mut state = self.state();
         state.is_busy = false;
@@ -81,9 +81,9 @@ impl<T> Queue<T> {
                 state.done += 1;
                 return Some(entry);
             }
-            let patience = state.look_up_at.map(|at| at.saturating_duration_since(Instant::now()));
+            let patience = state.wake_at.map(|at| at.saturating_duration_since(Instant::now()));
             if patience.is_some_and(|patience| patience.is_zero()) {
-                state.look_up_at = None;
+                state.wake_at = None;
                 return None;
             }
             state.is_busy = false;
@@ -136,7 +136,7 @@ mod tests {
         assert!(queue.push('e', 10));
         assert_eq!((queue.take(), queue.take()), (Some('b'), Some('e')));
         assert_eq!((queue.take_lost(), queue.take_lost()), (2, 0));
-        queue.look_up_at(Instant::now());
+        queue.wake_at(Instant::now());
         assert_eq!(queue.take(), None);
     }
 
@@ -156,6 +156,6 @@ mod tests {
         });
         queue.drain(Duration::from_secs(60));
         assert_eq!(said.try_iter().collect::<String>(), "ab");
-        queue.look_up_at(Instant::now());
+        queue.wake_at(Instant::now());
     }
 }

@@ -74,7 +74,7 @@ impl Repeats {
 /// Suppresses lines, and schedules the report about them.
 pub(super) struct Limit<F> {
     pub(super) repeats: &'static Repeats,
-    pub(super) look_up_at: F,
+    pub(super) wake_at: F,
 }
 
 impl<S: Subscriber, F: Fn(Instant) + 'static> Layer<S> for Limit<F> {
@@ -83,7 +83,7 @@ impl<S: Subscriber, F: Fn(Instant) + 'static> Layer<S> for Limit<F> {
         let max_lines = if about.target() == BY_SCRIPTS { LOG_SCRIPT_LINES_A_MINUTE } else { LOG_LINES_A_MINUTE };
         let text = || line::beginning(event, LOG_REPEATED_MAX_BYTES);
         let admitted = self.repeats.admit(about.callsite(), max_lines, Instant::now(), text);
-        admitted.map_err(|due| (self.look_up_at)(due)).is_ok()
+        admitted.map_err(|due| (self.wake_at)(due)).is_ok()
     }
 }
 

@@ -3,7 +3,7 @@
 //! [`take`] describes its change by a [`Mark`], with which [`find_units`] later finds the units that the key still
 //! counts.
 
-use super::look::{BEFORE, COUNT, Look, START, State, number_of};
+use super::look::{BEFORE, COUNT, Evaluation, START, State, number_of};
 use super::members::{Members, Name};
 use super::request::Mark;
 use super::rule::{Call, Rule};
@@ -21,17 +21,17 @@ pub(super) struct Taken {
     pub until_ms: i64,
 }
 
-/// Takes the units of a rule that grants them. Every reason to fail has been ruled out by [`look`](super::look::look),
-/// since other rules may have been charged already.
+/// Takes the units of a rule that grants them. Every reason to fail has been ruled out by
+/// [`evaluate`](super::look::evaluate), since other rules may have been charged already.
 pub(super) fn take(
     ks: &mut Keyspace,
     db: DbIndex,
     call: &Call<'_>,
     rule: &Rule<'_>,
-    look: &Look,
+    evaluation: &Evaluation,
 ) -> Result<Taken, Error> {
-    let (key, slot, units) = (rule.key, look.slot, call.units);
-    let (mark, until_ms) = match &look.state {
+    let (key, slot, units) = (rule.key, evaluation.slot, call.units);
+    let (mark, until_ms) = match &evaluation.state {
         State::Bucket { rate, decision, .. } => {
             let Some(tat_ns) = decision.tat_ns else { return Err(Error::OutOfRange) };
             put_tat(ks, db, key, slot, tat_ns);
@@ -215,7 +215,7 @@ pub(super) fn find_units(
 }
 
 /// Returns the units that were found, and their number. `id`, `at_ms` and `units` are those of the request.
-pub(super) fn give_back(
+pub(super) fn refund_units(
     ks: &mut Keyspace,
     db: DbIndex,
     id: &[u8],

@@ -28,7 +28,7 @@ pub(super) const BEFORE: &[u8] = b"before";
 pub(super) const COUNT: &[u8] = b"count";
 
 /// The evaluation of a rule.
-pub(super) struct Look {
+pub(super) struct Evaluation {
     /// The slot of the key, if it exists.
     pub slot: Option<Slot>,
     /// The state of the limit.
@@ -66,7 +66,12 @@ pub(super) struct Standing {
 }
 
 /// Evaluates a rule for a call. `is_repeated`: the request was granted before.
-pub(super) fn look(ctx: &mut Ctx<'_>, call: &Call<'_>, rule: &Rule<'_>, is_repeated: bool) -> Result<Look, Error> {
+pub(super) fn evaluate(
+    ctx: &mut Ctx<'_>,
+    call: &Call<'_>,
+    rule: &Rule<'_>,
+    is_repeated: bool,
+) -> Result<Evaluation, Error> {
     let (db, now_ms, units) = (ctx.db(), ctx.now_ms(), call.units);
     let slot = ctx.ks.find(db, rule.key);
     let ks = &*ctx.ks;
@@ -95,7 +100,7 @@ pub(super) fn look(ctx: &mut Ctx<'_>, call: &Call<'_>, rule: &Rule<'_>, is_repea
             (State::Exact { max, window_ms, members }, grants)
         }
         Kind::Concurrency { limit, lease_ms } => {
-            let mut places = Places::look(ctx, call, rule.key, slot, (limit, lease_ms))?;
+            let mut places = Places::evaluate(ctx, call, rule.key, slot, (limit, lease_ms))?;
             let grants = places.is_held || (places.is_free && !is_repeated);
             if is_repeated {
                 // A request never gets back places that were released or whose lease has ended.
@@ -104,7 +109,7 @@ pub(super) fn look(ctx: &mut Ctx<'_>, call: &Call<'_>, rule: &Rule<'_>, is_repea
             (State::Places(places), grants)
         }
     };
-    Ok(Look { slot, state, grants })
+    Ok(Evaluation { slot, state, grants })
 }
 
 fn counter_at(
@@ -145,7 +150,7 @@ pub(super) fn number_of(hash: &Hash, field: &[u8]) -> Option<i64> {
     }
 }
 
-impl Look {
+impl Evaluation {
     /// The places of a CONCURRENCY rule.
     pub(super) fn places(&self) -> Option<&Places> {
         match &self.state {

@@ -7,7 +7,7 @@
 use super::rule::Call;
 use crate::command::coordination::error::{GrantError, LimitError};
 use crate::command::coordination::grant::waiting_before;
-use crate::command::limits::{LIMIT_LEASES_LOOKED_AT, LIMIT_RULES_MAX};
+use crate::command::limits::{LIMIT_LEASES_SCANNED_MAX, LIMIT_RULES_MAX};
 use crate::engine::Ctx;
 use crate::keyspace::verb::handles::GrantsRef;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
@@ -38,7 +38,7 @@ impl Places {
     /// LIMIT.TAKE inlines the other kinds of rules. It must not inline this function, [`take`](Places::take) or
     /// [`token_of`], because calls without a CONCURRENCY rule would pay for the registers that these need.
     #[inline(never)]
-    pub(super) fn look(
+    pub(super) fn evaluate(
         ctx: &Ctx<'_>,
         call: &Call<'_>,
         key: &[u8],
@@ -70,7 +70,7 @@ impl Places {
         } else if units <= limit {
             // If other calls wait first, the time at which the first of them may go on.
             let missing = missing.max(1).cast_unsigned();
-            let frees_ms = gate.and_then(|gate| gate.frees_ms(missing, LIMIT_LEASES_LOOKED_AT));
+            let frees_ms = gate.and_then(|gate| gate.frees_ms(missing, LIMIT_LEASES_SCANNED_MAX));
             places.frees_ms = frees_ms.map(|at_ms| at_ms.min(key_end_ms));
         }
         Ok(places)

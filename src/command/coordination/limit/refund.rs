@@ -1,6 +1,6 @@
 //! LIMIT.REFUND: returns the units of a request that its limits still count.
 
-use super::charge::{find_units, give_back};
+use super::charge::{find_units, refund_units};
 use super::request::{Mark, Request};
 use crate::command::coordination::error::LimitError;
 use crate::command::coordination::outcome;
@@ -36,7 +36,7 @@ pub(super) fn refund(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     ctx.reply.bulk(b"rules");
     ctx.reply.array(counted.len());
     for (at, counted) in counted.into_iter().enumerate() {
-        let refunded = give_back(ctx.ks, db, request, &keys[at], counted, taken.at_ms, taken.units)?;
+        let refunded = refund_units(ctx.ks, db, request, &keys[at], counted, taken.at_ms, taken.units)?;
         changed += u64::from(refunded > 0);
         ctx.reply.map(2);
         ctx.reply.bulk(b"key");

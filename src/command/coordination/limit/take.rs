@@ -1,7 +1,7 @@
 //! LIMIT.TAKE: evaluates all rules, then charges all of them or none.
 
 use super::charge;
-use super::look::{Look, Standing, look};
+use super::look::{Evaluation, Standing, evaluate};
 use super::places::token_of;
 use super::request::{Record, Request};
 use super::rule::Call;
@@ -29,19 +29,19 @@ pub(super) fn take(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
         None => false,
     };
-    let mut looks = Vec::with_capacity(call.rules.len());
+    let mut evaluations = Vec::with_capacity(call.rules.len());
     for rule in &call.rules {
-        looks.push(look(ctx, &call, rule, is_repeated)?);
+        evaluations.push(evaluate(ctx, &call, rule, is_repeated)?);
     }
-    let grants = looks.iter().all(|look| look.grants);
+    let grants = evaluations.iter().all(|evaluation| evaluation.grants);
     let takes = grants && !is_repeated && !call.only_asks;
     if takes {
-        take_all(ctx.ks, db, &call, &looks)?;
+        take_all(ctx.ks, db, &call, &evaluations)?;
     }
     if !grants && !is_repeated && !call.only_asks {
-        remember_refusals(ctx, &call, &looks);
+        remember_refusals(ctx, &call, &evaluations);
     }
-    answer(ctx, &call, &looks, Taken { now: takes, before: is_repeated });
+    answer(ctx, &call, &evaluations, Taken { now: takes, before: is_repeated });
     Ok(())
 }
 
@@ -63,13 +63,13 @@ fn check_same(ks: &Keyspace, db: DbIndex, slot: Slot, call: &Call<'_>) -> Result
     if is_same { Ok(()) } else { Err(LimitError::OtherRequest.into()) }
 }
 
-fn take_all(ks: &mut Keyspace, db: DbIndex, call: &Call<'_>, looks: &[Look]) -> Result<(), Error> {
+fn take_all(ks: &mut Keyspace, db: DbIndex, call: &Call<'_>, evaluations: &[Evaluation]) -> Result<(), Error> {
     let (before, now_ms) = (ks.changes_by_commands(), ks.now_ms());
     let mut record = call.request.map(|_| Record::new(now_ms, call.units, call.rules.len()));
     let mut until_ms = now_ms.saturating_add(1);
-    for (rule, look) in call.rules.iter().zip(looks) {
-        let taken = charge::take(ks, db, call, rule, look)?;
-        if look.places().is_none() {
+    for (rule, evaluation) in call.rules.iter().zip(evaluations) {
+        let taken = charge::take(ks, db, call, rule, evaluation)?;
+        if evaluation.places().is_none() {
             ks.count_granted(rule.key);
         }
         until_ms = until_ms.max(taken.until_ms);
@@ -88,35 +88,38 @@ fn take_all(ks: &mut Keyspace, db: DbIndex, call: &Call<'_>, looks: &[Look]) -> 
 }
 
 /// Remembers for WHY which rules refused the call.
-fn remember_refusals(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look]) {
-    for (rule, look) in call.rules.iter().zip(looks).filter(|(_, look)| !look.grants) {
-        let Standing { used: in_use, limit, .. } = look.standing(ctx.now_ms(), call.units, false);
-        let family = if look.places().is_some() { Family::Gate } else { Family::Limit };
+fn remember_refusals(ctx: &mut Ctx<'_>, call: &Call<'_>, evaluations: &[Evaluation]) {
+    for (rule, evaluation) in call.rules.iter().zip(evaluations).filter(|(_, evaluation)| !evaluation.grants) {
+        let Standing { used: in_use, limit, .. } = evaluation.standing(ctx.now_ms(), call.units, false);
+        let family = if evaluation.places().is_some() { Family::Gate } else { Family::Limit };
         let (subject, reason) = (call.request.unwrap_or_default(), rule.kind.name());
         ctx.remember_refusal(Refusal { family, key: rule.key, subject, reason, in_use, limit });
     }
 }
 
-fn answer(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look], taken: Taken) {
+fn answer(ctx: &mut Ctx<'_>, call: &Call<'_>, evaluations: &[Evaluation], taken: Taken) {
     let (db, now_ms) = (ctx.db(), ctx.now_ms());
     let (ks, reply) = (&mut *ctx.ks, &mut *ctx.reply);
-    let standing = |look: &Look| look.standing(now_ms, call.units, taken.now);
+    let standing = |evaluation: &Evaluation| evaluation.standing(now_ms, call.units, taken.now);
     // A granted request stays granted, except for places whose lease has ended.
-    let refuses = |look: &Look| !look.grants && (!taken.before || look.places().is_some());
-    let waits = looks.iter().filter(|look| refuses(look)).map(|look| standing(look).retry_after_ms);
+    let refuses = |evaluation: &Evaluation| !evaluation.grants && (!taken.before || evaluation.places().is_some());
+    let waits = evaluations
+        .iter()
+        .filter(|evaluation| refuses(evaluation))
+        .map(|evaluation| standing(evaluation).retry_after_ms);
     // -1 means never, which as an unsigned number is the longest wait.
     let retry_after_ms = waits.max_by_key(|wait_ms| wait_ms.cast_unsigned()).unwrap_or(0);
-    let first = call.rules.iter().zip(looks).find(|(_, look)| refuses(look));
+    let first = call.rules.iter().zip(evaluations).find(|(_, evaluation)| refuses(evaluation));
     outcome::begin(reply, i64::from(first.is_none()), 4);
     outcome::number(reply, "retry-after-ms", retry_after_ms);
     reply.bulk(b"refused-by");
     reply.bulk_or_null(first.map(|(rule, _)| rule.key));
     outcome::number(reply, "repeated", i64::from(taken.before));
     reply.bulk(b"rules");
-    reply.array(looks.len());
-    for (rule, look) in call.rules.iter().zip(looks) {
-        let (refuses, standing) = (refuses(look), standing(look));
-        reply.map(6 + usize::from(look.places().is_some()));
+    reply.array(evaluations.len());
+    for (rule, evaluation) in call.rules.iter().zip(evaluations) {
+        let (refuses, standing) = (refuses(evaluation), standing(evaluation));
+        reply.map(6 + usize::from(evaluation.places().is_some()));
         reply.bulk(b"key");
         reply.bulk(rule.key);
         outcome::number(reply, "refuses", i64::from(refuses));
@@ -124,7 +127,7 @@ fn answer(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look], taken: Taken) {
         outcome::number(reply, "remaining", standing.remaining);
         outcome::number(reply, "retry-after-ms", if refuses { standing.retry_after_ms } else { 0 });
         outcome::number(reply, "reset-after-ms", standing.reset_after_ms);
-        if look.places().is_some() {
+        if evaluation.places().is_some() {
             reply.bulk(b"token");
             match call.request.and_then(|holder| token_of(ks, db, rule.key, holder)) {
                 Some(token) => reply.integer(token.cast_signed()),

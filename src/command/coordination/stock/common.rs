@@ -4,7 +4,7 @@ use crate::base::num;
 use crate::command::coordination::error::StockError;
 use crate::command::coordination::grant::{Said, answer};
 use crate::engine::Done;
-use crate::keyspace::limits::PLACE_LOOK_AGAIN_MS;
+use crate::keyspace::limits::PLACE_RETRY_MS;
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
@@ -23,7 +23,7 @@ pub(super) fn amount(args: &mut Args<'_>, least: u64) -> Result<u64, Error> {
 pub(super) fn next_end_ms(holds: &Grants, key_end_ms: i64, now_ms: i64) -> Said<'static> {
     let first_ms = holds.first_end_ms().filter(|at_ms| *at_ms < key_end_ms);
     // A hold whose lease has ended, but which is still there, is about to be removed.
-    Said::Number(first_ms.map_or(-1, |at_ms| if at_ms > now_ms { at_ms - now_ms } else { PLACE_LOOK_AGAIN_MS }))
+    Said::Number(first_ms.map_or(-1, |at_ms| if at_ms > now_ms { at_ms - now_ms } else { PLACE_RETRY_MS }))
 }
 
 /// Replies with a refusal and its reason.

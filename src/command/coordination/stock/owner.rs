@@ -7,7 +7,7 @@ use super::common::{NO_STOCK, amount, refuse};
 use crate::command::coordination::error::StockError;
 use crate::command::coordination::grant::{Said, answer};
 use crate::engine::{Ctx, Done};
-use crate::keyspace::limits::{HOLDER_MAX_BYTES, LEASE_MAX_MS, STOCK_TOLD_KEY_MAX_BYTES};
+use crate::keyspace::limits::{HOLDER_MAX_BYTES, LEASE_MAX_MS, STOCK_REPORTED_KEY_MAX_BYTES};
 use crate::resp::reply::Reply;
 use crate::spec::args::Args;
 use crate::spec::error::Error;
@@ -34,7 +34,7 @@ impl<'a> Changes<'a> {
                 if stream.is_empty() || stream == key {
                     return Err(StockError::StreamKey.into());
                 }
-                if key.len().max(stream.len()) > STOCK_TOLD_KEY_MAX_BYTES {
+                if key.len().max(stream.len()) > STOCK_REPORTED_KEY_MAX_BYTES {
                     return Err(StockError::KeyTooLong.into());
                 }
                 changes.stream.replace(stream).is_none()

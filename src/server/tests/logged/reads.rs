@@ -34,7 +34,7 @@ impl Bench {
     }
 
     /// Runs commands of the first client, which are answered when the disk is done.
-    fn settled(&mut self, lines: &[&str]) {
+    fn run_until_durable(&mut self, lines: &[&str]) {
         self.ask(0, lines);
         self.finish_sync();
         let sent = self.sent(0).expect("it is on disk");
@@ -49,7 +49,7 @@ impl Bench {
     }
 
     /// The bytes that may leave for a client while the disk works, and whether more of its output has to wait.
-    fn told(&mut self, client: usize) -> (String, bool) {
+    fn sendable_now(&mut self, client: usize) -> (String, bool) {
         let durable = self.log().durable();
         let sent = self.sent(client).unwrap_or_default();
         assert_eq!(self.log().durable(), durable, "the disk is not done");
@@ -115,14 +115,14 @@ const CASES: &[Case] = &[
 fn reads_of_unchanged_keys_are_answered_while_the_disk_works() {
     for case @ (before, change, ask, waits) in CASES {
         let mut bench = Bench::slow();
-        bench.settled(before);
+        bench.run_until_durable(before);
         bench.ask(0, change);
-        assert!(bench.told(0).1, "{case:?}: a change waits");
+        assert!(bench.sendable_now(0).1, "{case:?}: a change waits");
         bench.ask(1, ask);
-        let (sent, is_held) = bench.told(1);
+        let (sent, is_held) = bench.sendable_now(1);
         assert_eq!(is_held, *waits, "{case:?}: {sent}");
         bench.finish_sync();
-        assert_eq!([bench.told(0).1, bench.told(1).1], [false; 2], "{case:?}: the disk is done");
+        assert_eq!([bench.sendable_now(0).1, bench.sendable_now(1).1], [false; 2], "{case:?}: the disk is done");
     }
 }
 
@@ -145,18 +145,22 @@ fn quiet_keys_are_read_at_once_and_lost_changes_were_never_shown() {
     let (mut lost, mut shown) = (0, 0);
     for operation in 0..6 {
         let mut bench = Bench::slow();
-        bench.settled(&["SET quiet v", "SET written before"]);
+        bench.run_until_durable(&["SET quiet v", "SET written before"]);
         bench.ask(0, &["SET written after"]);
         bench.ask(2, &["GET written"]);
         for _ in 0..100 {
             bench.ask(1, &["GET quiet"]);
-            assert_eq!(bench.told(1), ("$1\\r\\nv\\r\\n".to_owned(), false), "a reader of the quiet key does not wait");
+            assert_eq!(
+                bench.sendable_now(1),
+                ("$1\\r\\nv\\r\\n".to_owned(), false),
+                "a reader of the quiet key does not wait"
+            );
         }
-        assert_eq!([bench.told(0), bench.told(2)], [(); 2].map(|()| (String::new(), true)));
+        assert_eq!([bench.sendable_now(0), bench.sendable_now(2)], [(); 2].map(|()| (String::new(), true)));
         let crash_at = Some(bench.disk.operations() + operation);
         bench.disk.set_faults(Faults { crash_at, ..Faults::default() });
         bench.finish_sync();
-        let told = [0, 2].map(|client| bench.told(client).0);
+        let told = [0, 2].map(|client| bench.sendable_now(client).0);
         let mut bench = after_a_crash(bench);
         assert_eq!(bench.line(0, "GET quiet").as_deref(), Some("$1\\r\\nv\\r\\n"));
         let is_lost = match bench.line(0, "GET written").as_deref() {
@@ -175,41 +179,41 @@ fn quiet_keys_are_read_at_once_and_lost_changes_were_never_shown() {
 fn replies_stay_in_order_and_leave_as_soon_as_possible() {
     let mut bench = Bench::slow();
     bench.ask(0, &["SET k v"]);
-    assert_eq!(bench.told(0), (String::new(), true));
+    assert_eq!(bench.sendable_now(0), (String::new(), true));
     let (get, other): (&[&[u8]], &[&[u8]]) = (&[b"GET", b"k"], &[b"ECHO", b"x"]);
     bench.feed(1, &[other, get, other]);
-    assert_eq!(bench.told(1), ("$1\\r\\nx\\r\\n".to_owned(), true));
+    assert_eq!(bench.sendable_now(1), ("$1\\r\\nx\\r\\n".to_owned(), true));
     // Later commands stay behind it, but are executed all the same.
     bench.ask(1, &["SET later v"]);
     // The disk has only been asked to write the first change.
     bench.log().step();
-    assert_eq!(bench.told(0), ("+OK\\r\\n".to_owned(), false));
-    assert_eq!(bench.told(1), ("$1\\r\\nv\\r\\n$1\\r\\nx\\r\\n".to_owned(), true));
+    assert_eq!(bench.sendable_now(0), ("+OK\\r\\n".to_owned(), false));
+    assert_eq!(bench.sendable_now(1), ("$1\\r\\nv\\r\\n$1\\r\\nx\\r\\n".to_owned(), true));
     bench.finish_sync();
-    assert_eq!(bench.told(1), ("+OK\\r\\n".to_owned(), false));
+    assert_eq!(bench.sendable_now(1), ("+OK\\r\\n".to_owned(), false));
 }
 
 #[test]
 fn replies_of_a_pipeline_that_waits_anyway_still_wait_for_later_changes() {
     let mut bench = Bench::slow();
     bench.ask(0, &["SET k v"]);
-    assert_eq!(bench.told(0), (String::new(), true));
+    assert_eq!(bench.sendable_now(0), (String::new(), true));
     bench.ask(0, &["SET l w"]);
     bench.feed(1, &[&[b"GET", b"k"], &[b"GET", b"l"]]);
     // The disk has only been asked to write the first change.
     bench.log().step();
-    assert_eq!(bench.told(1), (String::new(), true));
+    assert_eq!(bench.sendable_now(1), (String::new(), true));
     bench.finish_sync();
-    assert_eq!(bench.told(1), ("$1\\r\\nv\\r\\n$1\\r\\nw\\r\\n".to_owned(), false));
+    assert_eq!(bench.sendable_now(1), ("$1\\r\\nv\\r\\n$1\\r\\nw\\r\\n".to_owned(), false));
 }
 
 #[test]
 fn a_waiter_for_the_journal_is_woken_exactly_when_it_is_durable() {
     let mut bench = Bench::slow();
     bench.ask(0, &["SET k v"]);
-    assert!(bench.told(0).1);
+    assert!(bench.sendable_now(0).1);
     bench.ask(1, &["GET k"]);
-    assert!(bench.told(1).1);
+    assert!(bench.sendable_now(1).1);
     bench.ask(2, &["SET later v"]);
     let bells: [Arc<Bell>; 3] = Default::default();
     for (client, bell) in bench.clients.into_iter().zip(&bells) {
@@ -222,7 +226,7 @@ fn a_waiter_for_the_journal_is_woken_exactly_when_it_is_durable() {
     bench.log().step();
     bench.engine.server.follow_journal();
     assert_eq!(rung(), [1, 1, 0]);
-    assert!(bench.told(2).1);
+    assert!(bench.sendable_now(2).1);
     let session = bench.engine.server.clients.sessions.get_mut(bench.clients[2]).expect("it is open");
     session.wake_by(&Waker::from(Arc::clone(&bells[2])));
     bench.finish_sync();
@@ -239,11 +243,11 @@ fn a_woken_client_waits_for_the_change_that_woke_it() {
     ] {
         let mut bench = Bench::slow();
         bench.ask(1, &[waits]);
-        assert_eq!(bench.told(1), (String::new(), false));
+        assert_eq!(bench.sendable_now(1), (String::new(), false));
         bench.ask(0, &[wakes]);
-        assert_eq!([bench.told(0).1, bench.told(1).1], [true; 2], "{waits}");
+        assert_eq!([bench.sendable_now(0).1, bench.sendable_now(1).1], [true; 2], "{waits}");
         bench.finish_sync();
-        let (sent, is_held) = bench.told(1);
+        let (sent, is_held) = bench.sendable_now(1);
         assert!(!sent.is_empty() && !is_held, "{waits}: {sent}");
     }
 }
@@ -251,20 +255,20 @@ fn a_woken_client_waits_for_the_change_that_woke_it() {
 #[test]
 fn an_empty_reply_waits_until_its_cause_is_durable() {
     let mut bench = Bench::slow();
-    bench.settled(&["RPUSH l a"]);
+    bench.run_until_durable(&["RPUSH l a"]);
     bench.ask(0, &["LPOP l"]);
-    assert!(bench.told(0).1);
+    assert!(bench.sendable_now(0).1);
     bench.ask(1, &["BLPOP l 1"]);
     bench.ask(2, &["BLPOP l 0"]);
     bench.clock.advance_ms(1_000);
     bench.engine.time_out_waits();
-    assert_eq!(bench.told(1), (String::new(), true));
+    assert_eq!(bench.sendable_now(1), (String::new(), true));
     let unblock = format!("CLIENT UNBLOCK {}", bench.clients[2].id);
     bench.ask(0, &[&unblock]);
-    assert_eq!(bench.told(2), (String::new(), true));
+    assert_eq!(bench.sendable_now(2), (String::new(), true));
     bench.finish_sync();
     for client in [1, 2] {
-        assert_eq!(bench.told(client), ("*-1\\r\\n".to_owned(), false));
+        assert_eq!(bench.sendable_now(client), ("*-1\\r\\n".to_owned(), false));
     }
 }
 
@@ -279,22 +283,22 @@ fn messages_wait_for_the_change_that_they_report() {
     ] {
         let mut bench = Bench::slow();
         bench.ask(1, &["SUBSCRIBE news"]);
-        assert!(!bench.told(1).1);
+        assert!(!bench.sendable_now(1).1);
         bench.ask(0, publishes);
         bench.ask(2, &["PUBLISH news later"]);
-        assert_eq!(bench.told(1), (String::new(), true), "{publishes:?}");
-        assert!(!bench.told(2).1);
+        assert_eq!(bench.sendable_now(1), (String::new(), true), "{publishes:?}");
+        assert!(!bench.sendable_now(2).1);
         bench.finish_sync();
-        let (sent, is_held) = bench.told(1);
+        let (sent, is_held) = bench.sendable_now(1);
         let (first, later) = (sent.find("$1\\r\\nx"), sent.find("later"));
         assert!(!is_held && first.is_some() && first < later, "{publishes:?}: {sent}");
     }
     let mut bench = Bench::slow();
     bench.ask(1, &["SUBSCRIBE news"]);
-    assert!(!bench.told(1).1);
+    assert!(!bench.sendable_now(1).1);
     bench.ask(0, &["SET k v"]);
     bench.ask(2, &["PUBLISH news x"]);
-    let (sent, is_held) = bench.told(1);
+    let (sent, is_held) = bench.sendable_now(1);
     assert!(sent.contains("$1\\r\\nx") && !is_held, "a message about no change: {sent}");
 }
 
@@ -302,29 +306,29 @@ fn messages_wait_for_the_change_that_they_report() {
 fn events_wait_for_the_change_that_they_report() {
     for changes in [&["SET k v"][..], &["MULTI", "SET k v", "EXEC"], &["EVAL redis.call('SET','k','v') 0"]] {
         let mut bench = Bench::slow();
-        bench.settled(&["CONFIG SET notify-keyspace-events KEAm"]);
+        bench.run_until_durable(&["CONFIG SET notify-keyspace-events KEAm"]);
         bench.ask(1, &["SUBSCRIBE __keyspace@0__:k"]);
         bench.ask(2, &["SUBSCRIBE __keyevent@0__:keymiss"]);
-        assert!(!bench.told(1).1 && !bench.told(2).1);
+        assert!(!bench.sendable_now(1).1 && !bench.sendable_now(2).1);
         bench.ask(0, changes);
-        assert_eq!(bench.told(1), (String::new(), true), "{changes:?}");
+        assert_eq!(bench.sendable_now(1), (String::new(), true), "{changes:?}");
         // The absence of a key may be a change, too.
         bench.ask(0, &["GET other"]);
-        assert_eq!(bench.told(2), (String::new(), true), "{changes:?}");
+        assert_eq!(bench.sendable_now(2), (String::new(), true), "{changes:?}");
         bench.finish_sync();
-        let (sent, is_held) = bench.told(1);
+        let (sent, is_held) = bench.sendable_now(1);
         assert!(!is_held && sent.contains("$3\\r\\nset"), "{changes:?}: {sent}");
-        let (sent, is_held) = bench.told(2);
+        let (sent, is_held) = bench.sendable_now(2);
         assert!(!is_held && sent.contains("$5\\r\\nother"), "{changes:?}: {sent}");
     }
     let mut bench = Bench::slow();
-    bench.settled(&["CONFIG SET notify-keyspace-events KEA"]);
+    bench.run_until_durable(&["CONFIG SET notify-keyspace-events KEA"]);
     bench.ask(1, &["SUBSCRIBE __keyspace@0__:k"]);
-    assert!(!bench.told(1).1);
+    assert!(!bench.sendable_now(1).1);
     bench.ask(0, &["SET k v"]);
     bench.fail_next_write();
     bench.finish_sync();
-    assert_eq!(bench.told(1), (String::new(), false), "no message reports a lost change");
+    assert_eq!(bench.sendable_now(1), (String::new(), false), "no message reports a lost change");
 }
 
 #[test]
@@ -334,9 +338,9 @@ fn announcements_of_grants_wait_for_the_grants() {
         bench.ask(0, &["LOCK.ACQUIRE k a PX 60000"]);
         bench.ask(1, &["LOCK.ACQUIRE k b PX 60000"]);
         bench.ask(2, &[look]);
-        assert_eq!(bench.told(2), (String::new(), true), "{look}");
+        assert_eq!(bench.sendable_now(2), (String::new(), true), "{look}");
         bench.finish_sync();
-        let (sent, is_held) = bench.told(2);
+        let (sent, is_held) = bench.sendable_now(2);
         assert!(!is_held && sent.starts_with('*'), "{look}: {sent}");
     }
 }
@@ -346,31 +350,31 @@ fn announcements_of_grants_wait_for_the_grants() {
 #[test]
 fn a_pushed_grant_waits_for_the_disk() {
     let mut bench = Bench::slow();
-    bench.settled(&["LOCK.ACQUIRE l a PX 60000"]);
+    bench.run_until_durable(&["LOCK.ACQUIRE l a PX 60000"]);
     bench.ask(1, &["HELLO 3", "LOCK.ACQUIRE l b PX 60000 ASYNC 0", "LOCK.ACQUIRE l c PX 60000 ASYNC 0"]);
-    let (queued, is_held) = bench.told(1);
+    let (queued, is_held) = bench.sendable_now(1);
     assert!(!is_held && queued.matches("queued").count() == 2, "the holder is on disk: {queued}");
     bench.ask(0, &["LOCK.RELEASE l a"]);
     bench.ask(1, &["PING"]);
-    assert_eq!([bench.told(0), bench.told(1)], [(); 2].map(|()| (String::new(), true)));
+    assert_eq!([bench.sendable_now(0), bench.sendable_now(1)], [(); 2].map(|()| (String::new(), true)));
     bench.finish_sync();
-    let (sent, is_held) = bench.told(1);
+    let (sent, is_held) = bench.sendable_now(1);
     let push = |number: u64| format!(">3\\r\\n$6\\r\\nticket\\r\\n:{number}\\r\\n*2\\r\\n:1\\r\\n");
     assert!(!is_held && sent.starts_with(&push(1)) && sent.ends_with("+PONG\\r\\n"), "{sent}");
     bench.ask(1, &["LOCK.RELEASE l b"]);
-    assert_eq!(bench.told(1), (String::new(), true));
+    assert_eq!(bench.sendable_now(1), (String::new(), true));
     bench.finish_sync();
-    let (sent, is_held) = bench.told(1);
+    let (sent, is_held) = bench.sendable_now(1);
     assert!(!is_held && sent.starts_with("*2\\r\\n:1\\r\\n") && sent.contains(&push(2)), "{sent}");
-    // No client is told of a lost change.
+    // No client is notified of a lost change.
     bench.ask(2, &["HELLO 3", "LOCK.ACQUIRE l d PX 60000 ASYNC 0"]);
-    assert!(bench.told(2).0.contains("queued"));
+    assert!(bench.sendable_now(2).0.contains("queued"));
     bench.fail_next_write();
     bench.ask(1, &["LOCK.RELEASE l c"]);
-    assert_eq!([bench.told(1), bench.told(2)], [(); 2].map(|()| (String::new(), true)));
+    assert_eq!([bench.sendable_now(1), bench.sendable_now(2)], [(); 2].map(|()| (String::new(), true)));
     bench.finish_sync();
     assert!(bench.is_killed(1) && bench.is_killed(2));
-    assert_eq!([bench.told(1).0, bench.told(2).0], [String::new(), String::new()]);
+    assert_eq!([bench.sendable_now(1).0, bench.sendable_now(2).0], [String::new(), String::new()]);
 }
 
 /// A client's own replies are not a reason to hold a message that another client has published. A message that it
@@ -380,14 +384,14 @@ fn a_message_waits_for_its_publishers_reads_in_the_same_pipeline() {
     let mut bench = Bench::slow();
     let script: &[&[u8]] = &[b"EVAL", b"redis.call('PUBLISH','other',redis.call('EXISTS','k'))", b"0"];
     bench.feed(1, &[script]);
-    bench.settled(&["HELLO 3", "SUBSCRIBE news"]);
+    bench.run_until_durable(&["HELLO 3", "SUBSCRIBE news"]);
     bench.ask(2, &["SUBSCRIBE other"]);
-    assert!(!bench.told(1).1 && !bench.told(2).1);
+    assert!(!bench.sendable_now(1).1 && !bench.sendable_now(2).1);
     bench.ask(1, &["SET k v", "PUBLISH news x"]);
     bench.feed(0, &[&[b"PUBLISH", b"news", b"y"], script]);
-    assert_eq!(bench.told(2), (String::new(), true));
+    assert_eq!(bench.sendable_now(2), (String::new(), true));
     bench.finish_sync();
-    let (sent, is_held) = bench.told(2);
+    let (sent, is_held) = bench.sendable_now(2);
     assert!(sent.contains("$1\\r\\n1") && !is_held, "{sent}");
 }
 
@@ -395,31 +399,31 @@ fn a_message_waits_for_its_publishers_reads_in_the_same_pipeline() {
 fn an_aborted_transaction_is_reported_when_its_cause_is_durable() {
     let mut bench = Bench::slow();
     bench.ask(1, &["WATCH k", "MULTI", "ECHO hello"]);
-    assert!(!bench.told(1).1);
+    assert!(!bench.sendable_now(1).1);
     bench.ask(0, &["SET k v"]);
     bench.ask(1, &["EXEC"]);
-    assert_eq!(bench.told(1), (String::new(), true));
+    assert_eq!(bench.sendable_now(1), (String::new(), true));
     bench.finish_sync();
-    assert_eq!(bench.told(1), ("*-1\\r\\n".to_owned(), false));
+    assert_eq!(bench.sendable_now(1), ("*-1\\r\\n".to_owned(), false));
 }
 
 #[test]
 fn after_a_failure_lost_keys_are_refused_and_all_others_are_read() {
     let mut bench = Bench::slow();
-    bench.settled(&["SET old v", "SET changed before"]);
+    bench.run_until_durable(&["SET old v", "SET changed before"]);
     bench.ask(1, &["GET old"]);
-    assert_eq!(bench.told(1), ("$1\\r\\nv\\r\\n".to_owned(), false));
+    assert_eq!(bench.sendable_now(1), ("$1\\r\\nv\\r\\n".to_owned(), false));
     bench.ask(2, &["SUBSCRIBE news"]);
-    assert!(!bench.told(2).1);
+    assert!(!bench.sendable_now(2).1);
     bench.ask(0, &["SET changed after", "SET new v", "PUBLISH news of-it"]);
-    assert!(bench.told(0).1 && bench.told(2).1);
+    assert!(bench.sendable_now(0).1 && bench.sendable_now(2).1);
     bench.fail_next_write();
     bench.finish_sync();
     assert_eq!([0, 1, 2].map(|client| bench.is_killed(client)), [true, false, true]);
-    assert_eq!([bench.told(0), bench.told(2)], [(String::new(), false), (String::new(), false)]);
-    let mut told = |line: &str| {
+    assert_eq!([bench.sendable_now(0), bench.sendable_now(2)], [(String::new(), false), (String::new(), false)]);
+    let mut reply_of = |line: &str| {
         bench.ask(1, &[line]);
-        let (sent, is_held) = bench.told(1);
+        let (sent, is_held) = bench.sendable_now(1);
         assert!(!is_held, "no reply is held for a lost change");
         sent
     };
@@ -434,17 +438,17 @@ fn after_a_failure_lost_keys_are_refused_and_all_others_are_read() {
         "SET old w",
         "BLPOP new 1",
     ] {
-        let sent = told(line);
+        let sent = reply_of(line);
         assert!(sent.starts_with("-MISCONF Errors writing to the AOF file"), "{line}: {sent}");
     }
     for script in ["return~redis.call('GET','new')", "redis.call('PUBLISH','news',redis.call('GET','new'))"] {
-        let sent = told(&format!("EVAL {script} 0"));
+        let sent = reply_of(&format!("EVAL {script} 0"));
         assert!(sent.starts_with("-MISCONF") && sent.matches("\\r\\n").count() == 1, "{script}: {sent}");
     }
-    assert_eq!(told("GET old"), "$1\\r\\nv\\r\\n");
-    assert_eq!(told("EVAL return~redis.call('GET','old') 0"), "$1\\r\\nv\\r\\n");
-    assert_eq!(told("GET nosuch"), "$-1\\r\\n");
-    let info = told("INFO");
+    assert_eq!(reply_of("GET old"), "$1\\r\\nv\\r\\n");
+    assert_eq!(reply_of("EVAL return~redis.call('GET','old') 0"), "$1\\r\\nv\\r\\n");
+    assert_eq!(reply_of("GET nosuch"), "$-1\\r\\n");
+    let info = reply_of("INFO");
     assert!(info.contains("aof_last_write_status:err") && !info.contains("keys="), "{info}");
 }
 
@@ -452,94 +456,100 @@ fn after_a_failure_lost_keys_are_refused_and_all_others_are_read() {
 #[test]
 fn nothing_is_changed_after_a_failure_in_the_same_pipeline() {
     let mut bench = Bench::new();
-    bench.settled(&["SET a v"]);
+    bench.run_until_durable(&["SET a v"]);
     let long = vec![b'v'; LOG_MERGE_MAX_BYTES / 128];
     let set: &[&[u8]] = &[b"SET", b"long", &long];
     bench.feed(1, &vec![set; 127]);
     bench.fail_next_write();
     // The tail has become so long that it is written at once.
     bench.feed(0, &[set, &[b"SET", b"a", b"changed"]]);
-    let (sent, _) = bench.told(0);
+    let (sent, _) = bench.sendable_now(0);
     assert!(
         sent.starts_with("-MISCONF") && sent.matches("\\r\\n").count() == 1,
         "later commands are checked again: {sent}"
     );
     bench.ask(2, &["GET a"]);
-    assert_eq!(bench.told(2), ("$1\\r\\nv\\r\\n".to_owned(), false));
+    assert_eq!(bench.sendable_now(2), ("$1\\r\\nv\\r\\n".to_owned(), false));
 }
 
 #[test]
 fn a_transaction_that_finds_the_journal_failed_is_never_shown() {
     let mut bench = Bench::slow();
     bench.ask(2, &["SUBSCRIBE news"]);
-    assert!(!bench.told(2).1);
+    assert!(!bench.sendable_now(2).1);
     bench.ask(1, &["SET x v"]);
-    assert!(bench.told(1).1);
+    assert!(bench.sendable_now(1).1);
     bench.fail_next_write();
     bench.ask(0, &["MULTI", "SET k v", "CONFIG SET appendfsync no", "PUBLISH news k", "EXEC"]);
-    assert_eq!(bench.told(2), (String::new(), false));
+    assert_eq!(bench.sendable_now(2), (String::new(), false));
 }
 
 #[test]
 fn a_message_about_lost_data_in_a_transaction_reaches_nobody() {
     let mut bench = Bench::slow();
     bench.ask(2, &["SUBSCRIBE news"]);
-    assert!(!bench.told(2).1);
+    assert!(!bench.sendable_now(2).1);
     // The lost change has no reply, so its client is not disconnected with it.
     bench.ask(0, &["CLIENT REPLY OFF", "SET k v", "CLIENT REPLY ON"]);
-    assert_eq!(bench.told(0), ("+OK\\r\\n".to_owned(), false));
+    assert_eq!(bench.sendable_now(0), ("+OK\\r\\n".to_owned(), false));
     bench.fail_next_write();
-    let told = |bench: &mut Bench, lines: &[&str]| {
+    let reply_of = |bench: &mut Bench, lines: &[&str]| {
         bench.ask(0, lines);
-        bench.told(0).0
+        bench.sendable_now(0).0
     };
     // The first transaction finds the failure when it already holds the message; the second knows of it from the start.
-    let sent = told(&mut bench, &["MULTI", "PUBLISH news k", "CONFIG SET appendfsync no", "EXEC"]);
+    let sent = reply_of(&mut bench, &["MULTI", "PUBLISH news k", "CONFIG SET appendfsync no", "EXEC"]);
     assert!(sent.contains("+QUEUED\\r\\n-MISCONF"), "{sent}");
-    let sent = told(&mut bench, &["MULTI", "PUBLISH news k", "EXEC"]);
+    let sent = reply_of(&mut bench, &["MULTI", "PUBLISH news k", "EXEC"]);
     assert!(sent.contains("*1\\r\\n-MISCONF"), "{sent}");
-    assert_eq!(bench.told(2), (String::new(), false));
+    assert_eq!(bench.sendable_now(2), (String::new(), false));
     // Messages that depend on no change arrive as ever.
     bench.ask(1, &["MULTI", "PUBLISH news x", "EXEC"]);
-    assert!(bench.told(1).0.ends_with("*1\\r\\n:1\\r\\n") && bench.told(2).0.contains("$1\\r\\nx"));
+    assert!(bench.sendable_now(1).0.ends_with("*1\\r\\n:1\\r\\n") && bench.sendable_now(2).0.contains("$1\\r\\nx"));
 }
 
 #[test]
 fn a_call_that_would_wait_for_lost_data_is_answered_once() {
     let mut bench = Bench::slow();
     bench.ask(0, &["XADD lost * f v"]);
-    assert!(bench.told(0).1);
+    assert!(bench.sendable_now(0).1);
     bench.fail_next_write();
     bench.finish_sync();
     bench.ask(1, &["XREAD BLOCK 1000 STREAMS lost $"]);
-    let (sent, is_held) = bench.told(1);
+    let (sent, is_held) = bench.sendable_now(1);
     assert!(sent.starts_with("-MISCONF") && !is_held, "{sent}");
     bench.clock.advance_ms(1_001);
     bench.engine.time_out_waits();
     bench.ask(1, &["ECHO x"]);
-    assert_eq!(bench.told(1), ("$1\\r\\nx\\r\\n".to_owned(), false));
+    assert_eq!(bench.sendable_now(1), ("$1\\r\\nx\\r\\n".to_owned(), false));
     // A timeout on other keys is reported.
     bench.ask(1, &["XREAD BLOCK 1000 STREAMS other $"]);
     bench.clock.advance_ms(1_001);
     bench.engine.time_out_waits();
-    assert_eq!(bench.told(1), ("*-1\\r\\n".to_owned(), false));
+    assert_eq!(bench.sendable_now(1), ("*-1\\r\\n".to_owned(), false));
 }
 
 #[test]
 fn expiry_is_no_change_to_wait_for() {
     let mut bench = Bench::slow();
-    bench.settled(&["SET k v PX 10", "SET l v PX 10", "SET m v PX 10", "HSET h f v", "HPEXPIRE h 10 FIELDS 1 f"]);
+    bench.run_until_durable(&[
+        "SET k v PX 10",
+        "SET l v PX 10",
+        "SET m v PX 10",
+        "HSET h f v",
+        "HPEXPIRE h 10 FIELDS 1 f",
+    ]);
     bench.clock.advance_ms(20);
     bench.ask(1, &["GET k", "HGET h f", "DBSIZE"]);
-    assert_eq!(bench.told(1), ("$-1\\r\\n$-1\\r\\n:3\\r\\n".to_owned(), false));
+    assert_eq!(bench.sendable_now(1), ("$-1\\r\\n$-1\\r\\n:3\\r\\n".to_owned(), false));
     bench.ask(1, &["SET k new"]);
-    assert!(bench.told(1).1, "a change is");
+    assert!(bench.sendable_now(1).1, "a change is");
     bench.finish_sync();
-    assert!(!bench.told(1).1);
+    assert!(!bench.sendable_now(1).1);
     bench.ask(0, &["CLIENT REPLY OFF", "SET n v"]);
     bench.fill_disk();
     bench.ask(1, &["GET l"]);
-    assert_eq!(bench.told(1), ("$-1\\r\\n".to_owned(), false));
+    assert_eq!(bench.sendable_now(1), ("$-1\\r\\n".to_owned(), false));
     // A client waits for a key, so units record the keys they touch, even while the journal accepts nothing.
     bench.ask(2, &["BLPOP nosuch 0"]);
     bench.disk.set_capacity(None);
@@ -549,7 +559,7 @@ fn expiry_is_no_change_to_wait_for() {
     bench.finish_sync();
     assert!(bench.is_killed(0));
     bench.ask(1, &["GET m", "GET k"]);
-    assert_eq!(bench.told(1), ("$-1\\r\\n$3\\r\\nnew\\r\\n".to_owned(), false));
+    assert_eq!(bench.sendable_now(1), ("$-1\\r\\n$3\\r\\nnew\\r\\n".to_owned(), false));
 }
 
 #[test]
@@ -558,12 +568,12 @@ fn the_notice_of_an_aborted_transaction_waits_for_the_change() {
         let mut bench = Bench::slow();
         bench.ask(1, &["WATCH k"]);
         bench.ask(asks, &[line]);
-        assert!(!bench.told(1).1 && !bench.told(asks).1, "{line}");
+        assert!(!bench.sendable_now(1).1 && !bench.sendable_now(asks).1, "{line}");
         bench.ask(0, &["SET k v"]);
         bench.ask(asks, &[line]);
-        assert_eq!(bench.told(asks), (String::new(), true), "{line}");
+        assert_eq!(bench.sendable_now(asks), (String::new(), true), "{line}");
         bench.finish_sync();
-        assert!(bench.told(asks).0.contains("flags=d"), "{line}");
+        assert!(bench.sendable_now(asks).0.contains("flags=d"), "{line}");
     }
 }
 
@@ -574,9 +584,9 @@ fn a_reply_about_missing_waiters_waits_for_the_change_that_served_them() {
     bench.ask(0, &["RPUSH l a"]);
     let unblock = format!("CLIENT UNBLOCK {}", bench.clients[1].id);
     bench.ask(2, &[&unblock]);
-    assert_eq!(bench.told(2), (String::new(), true));
+    assert_eq!(bench.sendable_now(2), (String::new(), true));
     bench.finish_sync();
-    assert_eq!(bench.told(2), (":0\\r\\n".to_owned(), false));
+    assert_eq!(bench.sendable_now(2), (":0\\r\\n".to_owned(), false));
 }
 
 #[test]
@@ -586,7 +596,7 @@ fn a_timeout_waits_for_changes_of_its_keys_alone() {
     bench.ask(1, &["BLPOP l 1"]);
     bench.clock.advance_ms(1_001);
     bench.engine.time_out_waits();
-    assert_eq!(bench.told(1), ("*-1\\r\\n".to_owned(), false));
+    assert_eq!(bench.sendable_now(1), ("*-1\\r\\n".to_owned(), false));
 }
 
 #[test]
@@ -598,7 +608,7 @@ fn another_server_receives_nothing_before_it_is_journaled() {
     ] {
         bench.ask(0, lines);
         bench.finish_sync();
-        let (sent, _) = bench.told(0);
+        let (sent, _) = bench.sendable_now(0);
         assert!(sent.contains("-ERR MIGRATE is not allowed after changes"), "{lines:?}: {sent}");
     }
 }
@@ -614,15 +624,15 @@ fn waitaof_replies_when_the_disk_is_done_and_delays_no_other_client() {
     let durable = bench.log().durable();
     bench.ask(1, &["WAITAOF 1 0 0"]);
     bench.ask(2, &["WAITAOF 1 0 4"]);
-    assert_eq!([bench.told(1), bench.told(2)], [(String::new(), false), (String::new(), false)]);
+    assert_eq!([bench.sendable_now(1), bench.sendable_now(2)], [(String::new(), false), (String::new(), false)]);
     assert_eq!(bench.log().durable(), durable);
     wait(&mut bench);
-    assert_eq!(bench.told(2), ("*2\\r\\n:0\\r\\n:0\\r\\n".to_owned(), false), "its time is over");
+    assert_eq!(bench.sendable_now(2), ("*2\\r\\n:0\\r\\n:0\\r\\n".to_owned(), false), "its time is over");
     // Later changes do not matter.
     bench.log().step();
     bench.ask(0, &["SET later v"]);
     wait(&mut bench);
-    assert_eq!(bench.told(1), ("*2\\r\\n:1\\r\\n:0\\r\\n".to_owned(), false));
+    assert_eq!(bench.sendable_now(1), ("*2\\r\\n:1\\r\\n:0\\r\\n".to_owned(), false));
 }
 
 #[test]
@@ -630,22 +640,22 @@ fn a_suppressed_reply_holds_back_no_other() {
     let mut bench = Bench::slow();
     let lines: [&[&[u8]]; 3] = [&[b"CLIENT", b"REPLY", b"SKIP"], &[b"SET", b"k", b"v"], &[b"GET", b"other"]];
     bench.feed(0, &lines);
-    assert_eq!(bench.told(0), ("$-1\\r\\n".to_owned(), false));
+    assert_eq!(bench.sendable_now(0), ("$-1\\r\\n".to_owned(), false));
     // Nor does a skipped reply keep a later read of the changed key from waiting.
     let lines: [&[&[u8]]; 3] = [&[b"CLIENT", b"REPLY", b"SKIP"], &[b"SET", b"k", b"w"], &[b"GET", b"k"]];
     bench.feed(0, &lines);
-    assert_eq!(bench.told(0), (String::new(), true));
+    assert_eq!(bench.sendable_now(0), (String::new(), true));
     bench.finish_sync();
-    assert_eq!(bench.told(0), ("$1\\r\\nw\\r\\n".to_owned(), false));
+    assert_eq!(bench.sendable_now(0), ("$1\\r\\nw\\r\\n".to_owned(), false));
 }
 
 #[test]
 fn messages_that_a_full_disk_holds_are_bounded_like_unread_ones() {
     let mut bench = Bench::slow();
     bench.ask(1, &["SUBSCRIBE news"]);
-    assert!(!bench.told(1).1);
+    assert!(!bench.sendable_now(1).1);
     bench.ask(0, &["CONFIG SET client-output-buffer-limit pubsub~100000~0~0"]);
-    assert!(!bench.told(0).1);
+    assert!(!bench.sendable_now(0).1);
     bench.fill_disk();
     bench.feed(0, &[&[b"SET", b"k", &LARGE]]);
     bench.finish_sync();
@@ -659,7 +669,7 @@ fn messages_that_a_full_disk_holds_are_bounded_like_unread_ones() {
 #[test]
 fn sent_bytes_no_longer_count_toward_the_limit() {
     let mut bench = Bench::slow();
-    bench.settled(&["SET k v"]);
+    bench.run_until_durable(&["SET k v"]);
     let value = vec![b'x'; crate::keyspace::limits::UNIT_MAX_BYTES / 2];
     bench.feed(0, &[&[b"SET", b"k", &value]]);
     let get: &[&[u8]] = &[b"GET", b"k"];
@@ -673,14 +683,14 @@ fn sent_bytes_no_longer_count_toward_the_limit() {
         // The disk is always one change behind.
         bench.ask(2, &["SET later v"]);
         bench.engine.server.commit_units();
-        assert!(bench.told(1).0.len() > value.len());
+        assert!(bench.sendable_now(1).0.len() > value.len());
     }
 }
 
 #[test]
 fn output_that_waits_for_the_disk_is_bounded() {
     let mut bench = Bench::slow();
-    bench.settled(&["SET k v"]);
+    bench.run_until_durable(&["SET k v"]);
     let value = vec![b'x'; crate::keyspace::limits::UNIT_MAX_BYTES / 2];
     let last = bench.log().durable();
     let set: &[&[u8]] = &[b"SET", b"k", &value];
@@ -689,7 +699,7 @@ fn output_that_waits_for_the_disk_is_bounded() {
     assert!(bench.log().durable() > last.plus(writes as u64 / 4), "the engine has waited for the disk");
     assert!(bench.log().backlog_bytes() <= LOG_BEHIND_MAX_BYTES);
     bench.finish_sync();
-    assert!(!bench.told(0).1);
+    assert!(!bench.sendable_now(0).1);
     // Replies and messages count as well, however little has changed.
     bench.ask(0, &["APPEND k v"]);
     let last = bench.log().durable();
@@ -703,24 +713,24 @@ fn a_client_waiting_for_the_journal_is_no_slow_reader_and_can_be_closed() {
     let mut bench = Bench::slow();
     bench.ask(0, &["CONFIG SET client-output-buffer-limit pubsub~20000~0~0"]);
     bench.ask(1, &["SUBSCRIBE news"]);
-    assert!(!bench.told(0).1 && !bench.told(1).1);
+    assert!(!bench.sendable_now(0).1 && !bench.sendable_now(1).1);
     let publish = "EVAL redis.call('SET','k','v')redis.call('PUBLISH','news',('x'):rep(30000)) 0";
     bench.ask(0, &[publish, publish]);
-    assert_eq!((bench.told(1), bench.is_killed(1)), ((String::new(), true), false));
+    assert_eq!((bench.sendable_now(1), bench.is_killed(1)), ((String::new(), true), false));
     bench.finish_sync();
-    assert!(bench.told(1).0.len() > 60_000);
+    assert!(bench.sendable_now(1).0.len() > 60_000);
     // A client that really leaves its output unread is closed as ever.
     bench.ask(0, &[publish, "PUBLISH news more"]);
-    assert!(bench.told(0).1);
+    assert!(bench.sendable_now(0).1);
     bench.finish_sync();
     bench.ask(2, &["PUBLISH news more"]);
-    assert!(bench.is_killed(1) && !bench.told(2).1);
+    assert!(bench.is_killed(1) && !bench.sendable_now(2).1);
     // Output that waits for the journal does not leave because its client is closed.
     bench.ask(2, &["SET k w"]);
     let kill = format!("CLIENT KILL ID {}", bench.clients[2].id);
     bench.ask(0, &[&kill]);
     assert!(bench.is_killed(2));
-    assert_eq!(bench.told(2), (String::new(), true));
+    assert_eq!(bench.sendable_now(2), (String::new(), true));
 }
 
 /// The replies to a client while a script is busy are so large that the engine waits for the journal, and finds that it

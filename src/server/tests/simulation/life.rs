@@ -181,7 +181,7 @@ impl<'w> Life<'w> {
             let has_changed = self.at > before;
             self.world.reached.changed_while_copied += u64::from(is_copying && has_changed);
             self.world.reached.changed_inside_value += u64::from(is_inside_value && has_changed);
-            self.look_at_log();
+            self.note_log_state();
             self.replace_disconnected();
             if self.world.disk.is_off() {
                 return Ok(());
@@ -234,7 +234,7 @@ impl<'w> Life<'w> {
                 self.world.disk.advance(Duration::from_millis(ms));
                 self.engine.time_out_waits();
                 self.collect()?;
-                self.settle_waits(before);
+                self.note_ended_waits(before);
                 self.engine.tick();
             }
             _ => self.fill_or_clear(),
@@ -298,7 +298,7 @@ impl<'w> Life<'w> {
             What::Grant if own > 0 => reached.granted += 1,
             _ => {}
         }
-        self.settle_waits(before);
+        self.note_ended_waits(before);
         Ok(())
     }
 
@@ -331,7 +331,7 @@ impl<'w> Life<'w> {
     }
 
     /// A client that no longer waits was served by the last unit, or its timeout has passed.
-    fn settle_waits(&mut self, before: u64) {
+    fn note_ended_waits(&mut self, before: u64) {
         let is_logged = self.engine.server.persistence.journal.is_some();
         for at in 0..CLIENTS {
             let key = self.clients[at].key;
@@ -659,7 +659,7 @@ impl<'w> Life<'w> {
         self.engine.server.persistence.journal.as_ref().map(|journal| journal.log().state())
     }
 
-    fn look_at_log(&mut self) {
+    fn note_log_state(&mut self) {
         let state = self.log_state();
         let reached = &mut self.world.reached;
         match (self.log_state, state) {
