@@ -252,6 +252,8 @@ impl Recovery {
     /// Judges unreadable headers behind the journal's end. A crash has interrupted writing them, unless blocks in their
     /// segments say that they had been durable.
     fn judge_damaged(&self) -> Result<Option<TornTail>, LogError> {
+        // The snapshot covers the units up to `from`. The segments before it may be gone, or end before it does.
+        let needed = self.next.max(self.from.next());
         let mut bytes = Vec::new();
         let mut torn = None;
         for &number in &self.damaged {
@@ -262,8 +264,8 @@ impl Recovery {
                 return Err(self.corrupt(&place, Damage::Short(HEADER_BYTES)));
             }
             let found = frames_from(&bytes, place);
-            if found.durable >= self.next {
-                return Err(self.corrupt_header(number, self.next));
+            if found.durable >= needed {
+                return Err(self.corrupt_header(number, needed));
             }
             if found.frames > 0 {
                 torn = Some(TornTail { path: self.directory.segment(number), offset: 0, later_frames: found.frames });
@@ -739,6 +741,24 @@ mod tests {
         append(&log, 51..=52);
         drop(log);
         assert_eq!(read(&disk, 50).unwrap().0, [unit(51), unit(52)]);
+    }
+
+    /// A cut has removed the segments before the newest one. A crash brought back the oldest, and tore the header of
+    /// the newest.
+    #[test]
+    fn a_torn_header_is_no_damage_if_the_snapshot_covers_what_had_been_durable() {
+        let disk = SimDisk::new(1);
+        let log = open(&disk, Options { policy: SyncPolicy::No, ..OPTIONS });
+        append(&log, 1..=100);
+        drop(log);
+        let chain: Vec<_> = recovery(&disk, 0).unwrap().chain().collect();
+        let (newest, first_lsn) = chain.last().unwrap();
+        chain[1..chain.len() - 1].iter().for_each(|(path, _)| disk.remove(path).unwrap());
+        disk.flip(newest, 20, 1);
+        let (units, end) = read(&disk, first_lsn.get() - 1).unwrap();
+        assert!(units.is_empty() && end.torn.is_some_and(|torn| torn.later_frames > 0));
+        // Without the snapshot, units are missing that had been durable.
+        assert!(matches!(read(&disk, 0), Err(LogError::Corrupt { damage: Damage::Header, .. })));
     }
 
     #[test]
