@@ -26,7 +26,7 @@ use super::names;
 use super::planted::{Bug, plant};
 use super::reached::reached;
 use super::restore::Restore;
-use super::scan::End;
+use super::scan::{End, TornTail};
 use super::sim::{Faults, SimDisk};
 use super::snapshot::writer::tests::units_of;
 use super::snapshot::writer::{Begin, Sizes, SnapshotError, SnapshotWriter};
@@ -95,6 +95,8 @@ struct World {
     /// The disk was limited in the life that closed the journal. Without space, or without a segment made since, only
     /// the mark of the clean end is missing.
     may_lack_mark: bool,
+    /// The torn tail that the last start found. Without space for a segment, it stays where it is.
+    torn: Option<TornTail>,
     reached: Reached,
 }
 
@@ -135,6 +137,7 @@ impl World {
             capacity: None,
             was_closed: false,
             may_lack_mark: false,
+            torn: None,
             reached: Reached::default(),
         }
     }
@@ -175,6 +178,7 @@ impl World {
         self.count(&restore, &found)?;
         // From here on there may be a segment without the mark of a clean end.
         (self.was_closed, self.may_lack_mark) = (false, self.capacity.is_some());
+        self.torn.clone_from(&found.end.torn);
         match restore.finish(OPTIONS, Arc::new(self.disk.clone()), Box::new(|| {})) {
             Ok(log) => {
                 let last = found.end.lsn.get();
@@ -252,7 +256,8 @@ impl World {
             return Err(format!("the snapshot of Lsn {} was complete, but {} is read", self.snapshot, found.snapshot));
         }
         let is_marked = found.end.is_clean || self.may_lack_mark;
-        if self.was_closed && (!is_marked || found.end.torn.is_some() || last < self.units.len() as u64) {
+        let is_newly_torn = found.end.torn.is_some() && !(self.may_lack_mark && found.end.torn == self.torn);
+        if self.was_closed && (!is_marked || is_newly_torn || last < self.units.len() as u64) {
             return Err(format!("closed with {} units, but ends with {:?}", self.units.len(), found.end));
         }
         Ok(())
