@@ -597,11 +597,9 @@ impl Recovery {
         let Some(header) = self.chain.get(self.at) else { return Ok(()) };
         // A header is synced with the first block behind it, or with a whole segment that recovery made.
         let is_header_durable = self.proven >= header.first_lsn;
-        let (number, from) = match self.unproven.front() {
-            _ if !is_header_durable => (header.number, 0),
-            Some(first) => (header.number, first.offset),
-            None => return Ok(()),
-        };
+        let first_unproven = self.unproven.front().map(|first| first.offset);
+        let Some(from) = (if is_header_durable { first_unproven } else { Some(0) }) else { return Ok(()) };
+        let number = header.number;
         // A segment in the last space of a disk may end within the padding of its last block.
         let to = self.offset.min(self.bytes.len() as u64);
         let written = self.directory.open_segment(number).and_then(|file| {

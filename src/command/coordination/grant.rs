@@ -8,7 +8,7 @@
 //!
 //! **Waiting.** While other calls wait, a call is refused or waits behind them. Only a call that is dispatched again
 //! because its turn has come may take a place, so no call overtakes another: see
-//! [`engine::wait`](crate::wait). BLOCK waits with the connection, ASYNC beside it. Both wait in one
+//! [`wait`](crate::wait). BLOCK waits with the connection, ASYNC beside it. Both wait in one
 //! queue.
 
 use std::borrow::Cow;
