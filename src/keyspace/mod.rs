@@ -283,6 +283,11 @@ impl Keyspace {
         self.mode.remove(UnitMode::KEEPS_EXPIRED);
     }
 
+    /// Whether the unit [keeps expired keys](UnitMode::KEEPS_EXPIRED), so that it must not change any key.
+    pub fn keeps_expired(&self) -> bool {
+        self.mode.contains(UnitMode::KEEPS_EXPIRED)
+    }
+
     /// With a journal: declares that changes of units up to `safe` cannot be lost, and that clients of the coming units
     /// wait for unit `awaited` in any case. The [fence](Self::fence) of those units need not cover either. Clients must
     /// receive the results of units in order.
@@ -702,7 +707,7 @@ impl Keyspace {
         loop {
             let slot = self.dbs[db as usize].random(&mut self.rng)?;
             tries += 1;
-            let gives_up = self.mode.contains(UnitMode::KEEPS_EXPIRED) && tries >= RANDOM_KEY_TRIES;
+            let gives_up = self.keeps_expired() && tries >= RANDOM_KEY_TRIES;
             if self.entry(db, slot).is_live(self.expired_until_ms()) || gives_up {
                 return Some(self.entry(db, slot));
             }
@@ -786,7 +791,7 @@ impl Keyspace {
         if is_held {
             return Some(0);
         }
-        if self.mode.contains(UnitMode::KEEPS_EXPIRED) {
+        if self.keeps_expired() {
             return self.entry(db, slot).is_live(expired_until_ms).then_some(0);
         }
         if !self.entry(db, slot).is_live(expired_until_ms) {

@@ -80,6 +80,13 @@ bitflags! {
     }
 }
 
+impl Restrictions {
+    /// The restrictions of every session that others may begin or end while a session is out of the registry: the disk,
+    /// or the clients that are served during a busy script.
+    pub(crate) const SET_BY_OTHERS: Restrictions =
+        Restrictions::UNLOGGED.union(Restrictions::PAUSED).union(Restrictions::OBSERVED);
+}
+
 /// A kind of client, as output limits and CLIENT LIST TYPE distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientType {

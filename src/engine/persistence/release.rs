@@ -19,7 +19,6 @@
 //! that wait for such a reply are disconnected, and reads of such a key are refused. All other keys can still be read.
 
 use crate::base::lsn::Lsn;
-use crate::config::Config;
 use crate::engine::observe::readers::Readers;
 use crate::engine::state::{Delivery, ServerState};
 use crate::keyspace::Keyspace;
@@ -191,13 +190,25 @@ impl ServerState {
     }
 
     /// Ends a read of a session that is out of the registry, whose replies are `out`. Counts the replies that wait for
-    /// a unit, all at once, since they are limited per read; then [catches up](Session::catch_up).
+    /// a unit, all at once, since they are limited per read; then [catches up](Self::catch_up).
     #[inline]
     pub(in crate::engine) fn end_read(&mut self, session: &mut Session, had_failed: bool, out: &mut Reply) {
         if let Some((from, fence)) = session.outbox.coming() {
             self.hold(out.len().saturating_sub(from), fence);
         }
-        session.catch_up(&self.persistence, &self.config, had_failed, out);
+        self.catch_up(session, had_failed, out);
+    }
+
+    /// Applies changes of the server's state to a session that was out of the registry: the restrictions that [others
+    /// set](Restrictions::SET_BY_OTHERS), and a failure of the journal. `had_failed` is the journal's state when the
+    /// session was taken out. If the journal has failed since, and the replies `out` show data that it lost, the
+    /// session ends.
+    #[inline]
+    pub(in crate::engine) fn catch_up(&self, session: &mut Session, had_failed: bool, out: &mut Reply) {
+        let of_all = self.restrictions_of_all() & Restrictions::SET_BY_OTHERS;
+        if session.restrictions & Restrictions::SET_BY_OTHERS != of_all || self.persistence.has_failed() {
+            session.catch_up_slowly(&self.persistence, of_all, had_failed, out);
+        }
     }
 
     /// Counts bytes that wait for unit `fence`, unless the unit is safe. When there are too many, the engine waits as
@@ -237,28 +248,10 @@ impl ServerState {
 }
 
 impl Session {
-    /// Applies changes of the journal's state to a session that was out of the registry. `had_failed` is the state when
-    /// the session was taken out. If the journal has failed since, and the replies `out` show data that it lost, the
-    /// session ends.
-    #[inline]
-    pub(in crate::engine) fn catch_up(
-        &mut self,
-        persistence: &Persistence,
-        config: &Config,
-        had_failed: bool,
-        out: &mut Reply,
-    ) {
-        if persistence.is_unlogged(config) != self.restrictions.contains(Restrictions::UNLOGGED)
-            || persistence.has_failed()
-        {
-            self.catch_up_slowly(persistence, config, had_failed, out);
-        }
-    }
-
     #[cold]
     #[inline(never)]
-    fn catch_up_slowly(&mut self, persistence: &Persistence, config: &Config, had_failed: bool, out: &mut Reply) {
-        self.restrictions.set(Restrictions::UNLOGGED, persistence.is_unlogged(config));
+    fn catch_up_slowly(&mut self, persistence: &Persistence, of_all: Restrictions, had_failed: bool, out: &mut Reply) {
+        self.restrictions = self.restrictions.difference(Restrictions::SET_BY_OTHERS).union(of_all);
         if persistence.has_failed() && !had_failed && self.outbox.shows_more_than(persistence.safe()) {
             out.truncate(0);
             self.close_at_once();

@@ -53,7 +53,7 @@ impl Engine {
                 }
             }
             let form = session.form();
-            session.catch_up(&self.server.persistence, &self.server.config, had_failed, &mut Reply::new(form));
+            self.server.catch_up(&mut session, had_failed, &mut Reply::new(form));
         }
         self.server.clients.sessions.put(session);
     }

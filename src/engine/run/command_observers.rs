@@ -25,6 +25,7 @@ use crate::spec::{Flags, Group};
 
 impl Audience {
     /// Whether some client sees the calls of all sessions.
+    #[inline]
     pub(in crate::engine) fn is_observed(&self) -> bool {
         !self.monitors.is_empty()
     }
@@ -135,8 +136,6 @@ impl Delivery<'_> {
         if !entry.command.flags.contains(Flags::SKIP_MONITOR) {
             self.show(session, entry, argv, origin);
         }
-        // The last monitor may have left while this session was out of the registry.
-        session.restrictions.set(Restrictions::OBSERVED, self.audience.is_observed());
     }
 
     /// Shows a call that was not a unit: it was refused but ended a transaction all the same, or it ran beside a busy

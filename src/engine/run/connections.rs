@@ -71,6 +71,7 @@ impl ServerState {
     }
 
     /// The restrictions of every session, which follow from the state of the server.
+    #[inline]
     pub fn restrictions_of_all(&self) -> Restrictions {
         let mut of_all = Restrictions::default();
         of_all.set(Restrictions::METERED, self.config.maxmemory > 0);

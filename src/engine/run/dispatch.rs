@@ -303,6 +303,12 @@ pub(crate) fn call(
         Run::Container => Err(Error::Arity(entry.full_name.clone().into())),
     };
     ctx.reply.set_must_fit(outer_must_fit);
+    debug_assert!(
+        !ctx.ks.keeps_expired()
+            || (!entry.command.flags.contains(Flags::WRITE) && ctx.ks.changes_by_commands() == changes_before),
+        "{} writes while expired keys stay in place",
+        entry.full_name
+    );
     let waits = match result {
         Ok(Flow::Replied) if room.is_some() && ctx.reply.is_cut() => {
             reply.discard_from(start);

@@ -195,7 +195,7 @@ impl Engine {
                 }
                 // Its reply is in the outbox already.
                 let (key, form) = (session.key, session.form());
-                session.catch_up(&self.server.persistence, &self.server.config, had_failed, &mut Reply::new(form));
+                self.server.catch_up(&mut session, had_failed, &mut Reply::new(form));
                 self.server.clients.sessions.put(session);
                 self.server.clients.weigh(&mut self.server.meters.stats, key);
                 waits_on
@@ -270,7 +270,10 @@ impl Engine {
     ) -> (Option<Box<Wait>>, Lsn) {
         let (entry, argv) = (self.server.table.by_id(parked.command), parked.argv.as_argv());
         self.begin_fence(Lsn::NONE);
-        let unit = self.begin_behind(UnitOrigin::Woken, session.unit_mode());
+        debug_assert!(!self.server.clients.pause.is_on(), "no call is woken during a pause");
+        // The call may write. Its session may have been out of the registry when the pause ended.
+        let mode = session.unit_mode().difference(UnitMode::KEEPS_EXPIRED);
+        let unit = self.begin_behind(UnitOrigin::Woken, mode);
         // The call's duration begins now: the last command may have ended long ago.
         self.server.time.last_ticks = self.server.meters.stats.clock.raw();
         let wait = call(&mut self.ks, &mut self.server, session, entry, argv, reply, Origin::Retry);

@@ -29,6 +29,7 @@ use crate::resp::request::Decoder;
 use crate::session::Peer;
 use crate::spec::session_key::SessionKey;
 
+mod pauses;
 mod reads;
 mod transfers;
 
