@@ -145,8 +145,6 @@ pub struct Transaction {
     pub broken: bool,
     /// One of the commands may need memory.
     pub(crate) needs_memory: bool,
-    /// One of the commands may change something.
-    pub(crate) may_change: bool,
     /// All flags that any of the commands has.
     pub(crate) flags: Flags,
     /// The database that a queued SELECT chose for the commands after it.

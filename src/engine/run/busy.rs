@@ -159,7 +159,7 @@ impl ServerState {
         session.last_command = Some(entry.id);
         session.commands += 1;
         if let Admission::Queue = admission {
-            return session.queue(&self.config, &self.programs, &mut self.meters.stats, entry, argv, out);
+            return session.queue(&self.config, &mut self.meters.stats, entry, argv, out);
         }
         let start = out.len();
         // None of the commands that are allowed here waits for a key.

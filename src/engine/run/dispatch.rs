@@ -18,7 +18,6 @@ use crate::meters::hotkeys::{HotKeys, Wanted};
 use crate::meters::latency::Event;
 use crate::meters::stats::Stats;
 use crate::persist::journal::Journal;
-use crate::programs::Programs;
 use crate::programs::limits::{COMMAND_LOG_MAX_ARG_BYTES, COMMAND_LOG_MAX_ARGS};
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
@@ -57,15 +56,12 @@ impl Session {
     pub(in crate::engine) fn queue(
         &mut self,
         config: &Config,
-        programs: &Programs,
         stats: &mut Stats,
         entry: &Entry,
         argv: Argv<'_>,
         out: &mut Reply,
     ) {
-        let may_change = programs.may_change_by_itself(entry, argv);
         let Some(transaction) = &mut self.transaction else { return };
-        transaction.may_change |= may_change;
         if matches!(entry.command.databases, Databases::Selected) {
             let db = argv.get(1).and_then(parse_i64).and_then(|db| DbIndex::try_from(db).ok());
             transaction.selected = db.filter(|db| *db < config.databases).or(transaction.selected);

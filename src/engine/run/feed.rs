@@ -206,14 +206,19 @@ impl Engine {
             }
             Ok(_)
                 if session.restrictions.contains(Restrictions::PAUSED)
-                    && self.server.clients.postpones(&self.server.programs, session, entry, argv) =>
+                    && self.server.clients.postpones(
+                        self.server.table,
+                        &self.server.programs,
+                        session,
+                        entry,
+                        argv,
+                    ) =>
             {
                 self.server.clients.room.must_rerun = true;
                 return;
             }
             Ok(Admission::Queue) => {
-                let ServerState { config, programs, meters, .. } = &mut self.server;
-                session.queue(config, programs, &mut meters.stats, entry, argv, out);
+                session.queue(&self.server.config, &mut self.server.meters.stats, entry, argv, out);
             }
             Ok(Admission::Run) => {
                 let is_observed = session.restrictions.contains(Restrictions::OBSERVED);

@@ -5,7 +5,7 @@
 //! expired key is hidden from readers but stays in place. So an operator who moves clients from one server to another
 //! finds equal data on both, and a server that shuts down has saved its last changes.
 
-use crate::engine::state::Entry;
+use crate::engine::state::{CommandTable, Entry};
 use crate::programs::Programs;
 use crate::resp::request::Argv;
 use crate::script::store::{ScriptFlags, parse_sha1, parse_shebang};
@@ -68,6 +68,7 @@ impl Clients {
     /// pause.
     pub(in crate::engine) fn postpones(
         &mut self,
+        table: &CommandTable,
         programs: &Programs,
         session: &mut Session,
         entry: &Entry,
@@ -75,7 +76,7 @@ impl Clients {
     ) -> bool {
         let is_held_up = match self.pause.paused() {
             Paused::Nothing => false,
-            Paused::Writes => programs.may_change(session, entry, argv),
+            Paused::Writes => programs.may_change(table, session, entry, argv),
             Paused::All => true,
         };
         if is_held_up {
@@ -99,16 +100,20 @@ impl Programs {
     }
 
     /// Whether a command other than EXEC may change data or publish.
-    pub(in crate::engine) fn may_change_by_itself(&self, entry: &Entry, argv: Argv<'_>) -> bool {
+    fn may_change_by_itself(&self, entry: &Entry, argv: Argv<'_>) -> bool {
         let may = entry.command.flags.intersects(Flags::WRITE | Flags::MAY_REPLICATE);
         may && !self.declared(entry, argv).is_some_and(|flags| flags.no_writes)
     }
 
     /// Whether a command may change data or publish. EXEC may if any of its commands may; a script may unless it
-    /// declares otherwise.
-    fn may_change(&self, session: &Session, entry: &Entry, argv: Argv<'_>) -> bool {
+    /// declares otherwise. The queue is judged when it is about to run, because a library that declares a function
+    /// otherwise may have been loaded since a call of the function was queued.
+    fn may_change(&self, table: &CommandTable, session: &Session, entry: &Entry, argv: Argv<'_>) -> bool {
         match &session.transaction {
-            Some(transaction) if entry.command.flags.contains(Flags::RUNS_QUEUE) => transaction.may_change,
+            Some(transaction) if entry.command.flags.contains(Flags::RUNS_QUEUE) => transaction
+                .commands
+                .iter()
+                .any(|(command, argv)| self.may_change_by_itself(table.by_id(*command), argv.as_argv())),
             _ => self.may_change_by_itself(entry, argv),
         }
     }

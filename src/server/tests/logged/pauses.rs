@@ -59,3 +59,24 @@ fn a_pause_that_ends_during_a_script_ends_for_calls_that_its_client_lets_wait() 
     assert_eq!(bench.line(1, "DBSIZE").as_deref(), Some(":1\\r\\n"));
     assert_eq!(restarted(bench).ks.stored_entries(0).count(), 1);
 }
+
+/// A function is judged by its library of today, not by the library that was loaded when the call was queued.
+#[test]
+fn a_pause_holds_up_a_transaction_whose_function_has_come_to_write() {
+    let library = |flags: &str, body: &str| {
+        format!("#!lua name=l\nredis.register_function{{function_name='f', callback=function(keys) {body} end{flags}}}")
+    };
+    let mut bench = Bench::new();
+    bench.feed(1, &[&[b"SET", b"k", b"old", b"PX", b"1000"]]);
+    bench.feed(1, &[&[b"FUNCTION", b"LOAD", library(", flags={'no-writes'}", "").as_bytes()]]);
+    bench.feed(0, &[&[b"MULTI"], &[b"FCALL", b"f", b"1", b"k"]]);
+    let writes = library("", "return redis.call('RPUSH', keys[1], 'x')");
+    bench.feed(1, &[&[b"FUNCTION", b"LOAD", b"REPLACE", writes.as_bytes()]]);
+    bench.feed(1, &[&[b"CLIENT", b"PAUSE", b"10000", b"WRITE"]]);
+    assert_eq!(bench.sent(1).as_deref(), Some("+OK\\r\\n$1\\r\\nl\\r\\n$1\\r\\nl\\r\\n+OK\\r\\n"));
+    bench.clock.advance_ms(2_000);
+    bench.feed(0, &[&[b"EXEC"]]);
+    assert_eq!(bench.sent(0).as_deref(), Some("+OK\\r\\n+QUEUED\\r\\n"));
+    assert_eq!(bench.engine.server.clients.pause.postponed(), 1);
+    assert_eq!(bench.line(1, "EXISTS k").as_deref(), Some(":0\\r\\n"));
+}
