@@ -33,7 +33,9 @@ const ZEROS: [u8; 4096] = [0; 4096];
 /// Reads the journal of a directory. See the module's header.
 pub struct Recovery {
     directory: Arc<Directory>,
-    /// The units up to this one are not needed.
+    /// The Lsn that the snapshot covers: none of its units can be missing.
+    covered: Lsn,
+    /// The units up to this one are passed over.
     from: Lsn,
     /// The segments of the journal, oldest first.
     chain: Vec<Header>,
@@ -122,6 +124,7 @@ impl Recovery {
         let mut recovery = Recovery {
             directory,
             unfinished: names.into_iter().filter(|name| names::is_temporary(name)).collect(),
+            covered: from,
             from,
             chain: Vec::new(),
             strays: Vec::new(),
@@ -227,14 +230,14 @@ impl Recovery {
         let in_chain = |number: &u64| self.chain.iter().any(|header| header.number == *number);
         self.strays = numbers.iter().copied().filter(|number| !in_chain(number)).collect();
         let Some(oldest) = self.chain.first() else { return Ok(()) };
-        let needed = self.from.next();
+        let needed = self.covered.next();
         if oldest.first_lsn > needed {
             return Err(if numbers.contains(&link) {
                 self.corrupt_header(link, needed)
-            } else if self.from > Lsn::NONE {
+            } else if self.covered > Lsn::NONE {
                 LogError::Gap {
-                    snapshot: self.directory.snapshot(self.from),
-                    lsn: self.from,
+                    snapshot: self.directory.snapshot(self.covered),
+                    lsn: self.covered,
                     segment: self.directory.segment(oldest.number),
                     first_lsn: oldest.first_lsn,
                 }
@@ -252,8 +255,8 @@ impl Recovery {
     /// Judges unreadable headers behind the journal's end. A crash has interrupted writing them, unless blocks in their
     /// segments say that they had been durable.
     fn judge_damaged(&self) -> Result<Option<TornTail>, LogError> {
-        // The snapshot covers the units up to `from`. The segments before it may be gone, or end before it does.
-        let needed = self.next.max(self.from.next());
+        // Segments with units that the snapshot covers may be gone, so the chain may end before the snapshot does.
+        let needed = self.next.max(self.covered.next());
         let mut bytes = Vec::new();
         let mut torn = None;
         for &number in &self.damaged {
@@ -488,7 +491,7 @@ impl Recovery {
 
     /// Whether a snapshot covers more than the whole journal, or there is no journal.
     fn is_behind_snapshot(&self, chain: &[Header]) -> bool {
-        chain.is_empty() || self.last_lsn() < self.from
+        chain.is_empty() || self.last_lsn() < self.covered
     }
 
     /// Returns the header of the segment that continues the journal. That segment takes over the blocks that may not be
@@ -500,7 +503,7 @@ impl Recovery {
         if self.is_behind_snapshot(&self.chain) {
             self.strays.extend(self.chain.drain(..).map(|header| header.number));
             self.unproven.clear();
-            return Header { first_lsn: self.from.next(), durable: self.from, ..prepared };
+            return Header { first_lsn: self.covered.next(), durable: self.covered, ..prepared };
         }
         let first_lsn = self.unproven.front().map_or(self.next, |oldest| oldest.contents.first_lsn);
         let mut previous = 0;
@@ -753,8 +756,18 @@ mod tests {
         let (newest, first_lsn) = chain.last().unwrap();
         chain[1..chain.len() - 1].iter().for_each(|(path, _)| disk.remove(path).unwrap());
         disk.flip(newest, 20, 1);
-        let (units, end) = read(&disk, first_lsn.get() - 1).unwrap();
+        let snapshot = first_lsn.previous();
+        let (units, end) = read(&disk, snapshot.get()).unwrap();
         assert!(units.is_empty() && end.torn.is_some_and(|torn| torn.later_frames > 0));
+        // A check, which also reads what the snapshot covers, judges alike.
+        let directory = Directory::open(Arc::new(disk.clone()), Path::new(DIRECTORY), ID).unwrap();
+        let mut all = Recovery::open_all(directory, snapshot).unwrap();
+        let mut read_units = 0;
+        while let Some(block) = all.next_block().unwrap() {
+            read_units += block.units().count();
+        }
+        assert!(read_units > 0 && all.end().is_some_and(|end| end.torn.is_some()));
+        drop(all);
         // Without the snapshot, units are missing that had been durable.
         assert!(matches!(read(&disk, 0), Err(LogError::Corrupt { damage: Damage::Header, .. })));
     }
