@@ -155,7 +155,13 @@ impl Recovery {
 
     /// Returns the bytes of segments read so far, and their total.
     pub fn progress(&self) -> (u64, u64) {
-        (self.read_bytes + self.offset, self.total_bytes)
+        (self.read_bytes + self.read_to(), self.total_bytes)
+    }
+
+    /// Returns how far the segment that is being read has been read. A segment in the last space of a disk may end
+    /// within the padding of its last block.
+    fn read_to(&self) -> u64 {
+        self.offset.min(self.bytes.len() as u64)
     }
 
     /// Returns the number of unread bytes of segments, without the zeros at the end of the one being read.
@@ -603,8 +609,7 @@ impl Recovery {
         let first_unproven = self.unproven.front().map(|first| first.offset);
         let Some(from) = (if is_header_durable { first_unproven } else { Some(0) }) else { return Ok(()) };
         let number = header.number;
-        // A segment in the last space of a disk may end within the padding of its last block.
-        let to = self.offset.min(self.bytes.len() as u64);
+        let to = self.read_to();
         let written = self.directory.open_segment(number).and_then(|file| {
             file.write_at(&self.bytes[from as usize..to as usize], from)?;
             file.sync_data()
@@ -990,6 +995,21 @@ mod tests {
                 assert_eq!(found.unwrap().0, units, "{seed} {operation}");
             }
         }
+    }
+
+    #[test]
+    fn progress_does_not_exceed_a_segment_that_ends_within_padding() {
+        let disk = SimDisk::new(1);
+        let block = 64 + 8 + unit(1).len();
+        let capacity = HEADER_BYTES + block as u64;
+        assert!(stride(block) > block as u64);
+        let log = open(&disk, Options { first_segment_bytes: capacity, ..OPTIONS });
+        append(&log, 1..=1);
+        drop(log);
+        let mut recovery = recovery(&disk, 0).unwrap();
+        while recovery.next_block().unwrap().is_some() {}
+        assert_eq!(recovery.progress(), (capacity, capacity));
+        assert_eq!(recovery.unread_bytes(), 0);
     }
 
     #[test]
