@@ -604,7 +604,7 @@ impl Recovery {
     /// not have left before.
     fn secure_in_place(&mut self) -> Result<(), LogError> {
         let Some(header) = self.chain.get(self.at) else { return Ok(()) };
-        // A header is synced with the first block behind it, or with a whole segment that recovery made.
+        // A header is synced with the first block behind it, or with the blocks that recovery copied into its segment.
         let is_header_durable = self.proven >= header.first_lsn;
         let first_unproven = self.unproven.front().map(|first| first.offset);
         let Some(from) = (if is_header_durable { first_unproven } else { Some(0) }) else { return Ok(()) };
