@@ -47,9 +47,6 @@ fn answer_large(ctx: &mut Ctx<'_>, key: &[u8]) {
     ctx.server.answer_large(ctx.session, ctx.reply, ctx.origin, ctx.ks.fence(), string.as_bytes(digits));
 }
 
-/// The approximate bytes around a string in a reply.
-const FRAME_BYTES: usize = 16;
-
 fn mget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     let keys = args.rest();
     ctx.reply.array(keys.len());
@@ -63,8 +60,9 @@ fn mget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     if ctx.reply.len() - start > REPLY_FORESEEN_BYTES {
         // Looks without a trace: each key counts as used once, when it is written.
         let len = |key| match ctx.ks.live(ctx.session.db, key).map(Entry::value) {
-            Some(ValueRef::String(string)) => string.len() + FRAME_BYTES,
-            _ => FRAME_BYTES,
+            Some(ValueRef::String(string)) => string.len(),
+            // Even a null takes a byte.
+            _ => 1,
         };
         ctx.reply.announce(rest.iter().map(len));
     }
@@ -825,3 +823,44 @@ pub(super) const COMMANDS: &[Command] = &[
         ..STRING
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock::Clock;
+    use crate::base::rng::Rng;
+    use crate::config::Config;
+    use crate::engine::Engine;
+    use crate::keyspace::effect::Recording;
+    use crate::resp::reply::{Form, Reply};
+    use crate::resp::request::Decoder;
+    use crate::session::Peer;
+
+    #[test]
+    fn missing_keys_count_in_a_foreseen_reply_no_more_than_they_take() {
+        let clock = Clock::manual(1_700_000_000_000);
+        let mut engine =
+            Engine::new(Config::default(), crate::command::table(), clock, Rng::seeded(1)).expect("a fresh engine");
+        let client = engine.server.open_session(Peer::default());
+        let large = vec![b'x'; 1 + REPLY_FORESEEN_BYTES / REPLY_FORESEEN_ITEMS];
+        engine.ks.begin_unit(0, Recording::Nothing);
+        engine.ks.put(0, b"large", &large);
+        let missing = 1_000;
+        let words = 1 + REPLY_FORESEEN_ITEMS + missing;
+        let mut input = format!("*{words}\r\n$4\r\nMGET\r\n").into_bytes();
+        input.extend(b"$5\r\nlarge\r\n".repeat(REPLY_FORESEEN_ITEMS));
+        input.extend(b"$0\r\n\r\n".repeat(missing));
+        for (form, null) in [(Form::Resp2, "$-1\r\n"), (Form::Resp3, "_\r\n")] {
+            let bytes = format!("*{}\r\n", words - 1).len()
+                + REPLY_FORESEEN_ITEMS * (format!("${}\r\n\r\n", large.len()).len() + large.len())
+                + missing * null.len();
+            let session = engine.server.clients.sessions.get_mut(client).expect("it is open");
+            session.protocol = if form == Form::Resp3 { 3 } else { 2 };
+            let mut reply = Reply::new(form);
+            reply.fit_longest(engine.server.config.proto_max_bulk_len);
+            reply.set_limit(bytes);
+            engine.feed(client, &mut Decoder::new(), &input, &mut reply);
+            assert_eq!(reply.len(), bytes, "{form:?}");
+        }
+    }
+}

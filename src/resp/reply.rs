@@ -136,9 +136,8 @@ impl Reply {
         self.limit = limit;
     }
 
-    /// Announces items of these sizes in bytes, each at most what the item will take. If they exceed the bound, and the
-    /// reply must fit, it is cut before they are produced; otherwise room is reserved. Looks at no more sizes than it
-    /// takes to decide.
+    /// Announces items that take at least these bytes each. If they fit within the bound, room is reserved. If not, and
+    /// the reply must fit, it is cut before they are produced. Looks at no more sizes than it takes to decide.
     #[cold]
     pub fn announce(&mut self, sizes: impl IntoIterator<Item = usize>) {
         let room = self.limit.saturating_sub(self.buf.len());
