@@ -997,6 +997,103 @@ mod tests {
         }
     }
 
+    /// A journal that lives several times on a disk that may be full when it starts.
+    struct Lives {
+        rng: Rng,
+        disk: SimDisk,
+        /// The Lsn that the last snapshot covers.
+        snapshot: u64,
+        /// The last unit that was durable at some time.
+        durable: u64,
+    }
+
+    impl Lives {
+        /// Checks that the journal gives each unit behind the snapshot, up to the last durable one at least.
+        fn check(&self) -> Result<(), String> {
+            let (units, end) = read(&self.disk, self.snapshot).map_err(|error| error.to_string())?;
+            if end.lsn.get() < self.durable {
+                return Err(format!("it ends at {}, although {} was durable", end.lsn, self.durable));
+            }
+            let expected = (self.snapshot + 1..=end.lsn.get()).map(unit);
+            if expected.eq(units) { Ok(()) } else { Err("it holds other units".to_owned()) }
+        }
+
+        /// Starts the journal and writes to it, until the process or the power ends.
+        fn live(&mut self) {
+            let is_full = self.rng.below(2) == 0;
+            let left_bytes = [0, 0, 4_096, 5_000, 9_000][self.rng.below(5) as usize];
+            let mut faults =
+                Faults { capacity: is_full.then(|| self.disk.used_bytes() + left_bytes), ..Faults::default() };
+            let within = |rng: &mut Rng, operations| Some(self.disk.operations() + rng.below(operations));
+            match self.rng.below(4) {
+                0 => faults.crash_at = within(&mut self.rng, 25),
+                1 => faults.crash_at = within(&mut self.rng, 200),
+                2 => faults.fail_at = within(&mut self.rng, 120),
+                _ => {}
+            }
+            self.disk.set_faults(faults);
+            let policy = if self.rng.below(3) == 0 { SyncPolicy::No } else { SyncPolicy::Always };
+            let options = Options { policy, reserve_bytes: ALIGN, ..OPTIONS };
+            let opened = recovery(&self.disk, self.snapshot)
+                .and_then(|recovered| recovered.finish(options, Arc::new(self.disk.clone()), Box::new(|| {})));
+            if let Ok(log) = opened {
+                self.write(&log);
+                if self.rng.below(4) == 0 {
+                    // A journal that can't be closed has failed.
+                    let _ = log.close();
+                }
+            }
+            self.disk.set_faults(Faults::default());
+            if self.rng.below(2) == 0 { self.disk.kill() } else { self.disk.crash() }
+        }
+
+        fn write(&mut self, log: &Log) {
+            self.durable = self.durable.max(log.durable().get());
+            let mut next = log.written().get() + 1;
+            for _ in 0..self.rng.below(40) {
+                match self.rng.below(12) {
+                    0 if log.state() != State::Poisoned && !self.disk.is_off() => {
+                        self.snapshot += self.rng.below(log.written().get() - self.snapshot + 1);
+                        self.durable = self.durable.max(self.snapshot);
+                        log.cut(Lsn::new(self.snapshot));
+                    }
+                    1 => {
+                        self.disk.set_capacity(None);
+                        log.nudge();
+                    }
+                    2 => {
+                        log.begin_sync();
+                        log.step();
+                    }
+                    3 => while log.do_chore() {},
+                    4 => _ = log.do_chore(),
+                    _ => {
+                        log.commit(tail(log.buffer(), Lsn::new(next), &[unit(next)]), Commit::InPlace);
+                        next += 1;
+                    }
+                }
+                self.durable = self.durable.max(log.durable().get());
+            }
+        }
+    }
+
+    /// `SUITE_ROUNDS` says how many seeds to run, from `SUITE_SEED` on.
+    #[test]
+    fn starts_on_full_disks_keep_what_was_durable() {
+        let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+        let first: u64 = number("SUITE_SEED").unwrap_or(0);
+        for seed in first..first + number("SUITE_ROUNDS").unwrap_or(2_000) {
+            let disk = SimDisk::new(seed);
+            let mut lives = Lives { rng: Rng::seeded(seed), disk, snapshot: 0, durable: 0 };
+            // The directory is there before the disk can be full.
+            lives.check().unwrap();
+            for life in 1..=6 {
+                lives.live();
+                lives.check().unwrap_or_else(|error| panic!("seed {seed}, after life {life}: {error}"));
+            }
+        }
+    }
+
     #[test]
     fn progress_does_not_exceed_a_segment_that_ends_within_padding() {
         let disk = SimDisk::new(1);
