@@ -363,14 +363,14 @@ pub(super) fn split_unit(bytes: &[u8], lsn: Lsn) -> Option<(Unit<'_>, &[u8])> {
 }
 
 /// Returns the number at `at`. All callers read from arrays, within their length.
-pub(super) fn u32_at<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
+pub(crate) fn u32_at<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
     let mut number = [0; 4];
     number.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(number)
 }
 
 /// Returns the number at `at`.
-pub(super) fn u64_at<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
+pub(crate) fn u64_at<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
     let mut number = [0; 8];
     number.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(number)

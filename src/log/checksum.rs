@@ -8,7 +8,7 @@
 const LONG: usize = 768;
 
 /// Returns the checksum of `bytes`.
-pub(super) fn crc32c(bytes: &[u8]) -> u32 {
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc32c_append(0, bytes)
 }
 

@@ -11,7 +11,7 @@
 //! reached through [`disk`], so that `sim` can stand in for it.
 
 pub mod block;
-mod checksum;
+pub(crate) mod checksum;
 pub mod directory;
 pub mod disk;
 pub mod error;

@@ -20,6 +20,42 @@ pub enum Bug {
     NoSyncOfTheSnapshot,
     /// The journal is cut before the name of the snapshot that replaces it is durable.
     CutBeforeTheSnapshot,
+    /// Consensus: a block is taken whatever its reign.
+    NoTermCheck,
+    /// Consensus: a block is proposed by a node that does not lead.
+    ProposeAnywhere,
+    /// Consensus: blocks are taken after one was refused.
+    OnAfterRefusal,
+    /// Consensus: a deposed engine keeps what it has executed.
+    NoReload,
+    /// Consensus: replies leave before their blocks are committed.
+    ReplyBeforeCommit,
+    /// Consensus: a reply is released by what another reign has committed.
+    ReplyOfAnotherReign,
+    /// Consensus: a read is answered without a confirmation that the node leads.
+    NoRound,
+    /// Consensus: the engine leads before the first entry of its reign is committed.
+    LeadBeforeStart,
+    /// Consensus: messages leave before the disk has what they state.
+    SendBeforePersist,
+    /// Consensus: votes leave before they are durable.
+    VoteBeforeDurable,
+    /// Consensus: entries are acknowledged before they are durable.
+    AckBeforePersist,
+    /// Consensus: heartbeats are answered in a term that is not durable.
+    UndurableHeartbeat,
+    /// Consensus: answers to heartbeats wait for the disk.
+    LateHeartbeat,
+    /// Consensus: votes are given within a leader's lease.
+    NoVotingPause,
+    /// Consensus: a node stands for election before its engine has its data.
+    StandWhileLoading,
+    /// Consensus: a snapshot takes the place of a log that has more.
+    InstallOverNewerLog,
+    /// Consensus: a follower removes what has expired by its own clock.
+    FollowerExpires,
+    /// Consensus: a node that has lost its disk keeps its number.
+    WipedNodeKeepsId,
 }
 
 #[cfg(not(test))]

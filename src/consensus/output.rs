@@ -1,0 +1,151 @@
+//! What a node starts from, and what its core answers.
+
+use std::time::Duration;
+
+use super::block::Block;
+use super::entries::LogError;
+use super::entry::Entry;
+use super::limits::VOTERS_MIN;
+use super::message::{Message, Round};
+use super::types::{Ballot, Index, Mark, Members, Position, Term};
+use crate::base::lsn::Lsn;
+
+/// What a node finds on its disk when it starts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recovered {
+    pub(crate) ballot: Ballot,
+    /// The newest snapshot, from which the engine is loaded. A new group starts at [`Mark::first`]; a node that joins a
+    /// group starts at the default, without anything.
+    pub(crate) snapshot: Mark,
+    /// The entry before the first one in `entries`. It lies at the snapshot or before it.
+    pub(crate) before: Position,
+    pub(crate) entries: Vec<Entry>,
+    /// The last entry that is known to be committed. It may be older than the truth.
+    pub(crate) committed: Index,
+}
+
+/// How a core behaves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// For the random part of election timeouts, so that a run can be repeated.
+    pub(crate) seed: u64,
+    /// A leader whose disk has not finished a write for this long hands leadership over.
+    pub(crate) disk_stuck_after: Duration,
+}
+
+/// Why a node can't start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("a group needs at least {VOTERS_MIN} voters")]
+    TooFewVoters,
+    #[error("the snapshot up to entry {0} does not belong to this log")]
+    Snapshot(Index),
+    #[error("the log is damaged: {0}")]
+    Log(LogError),
+    #[error("consensus can't start: {0}")]
+    Raft(#[from] raft::Error),
+}
+
+/// Why a message is refused. It comes from a faulty or foreign node, or this node has lost data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("the message comes from another node than it says, or is for another one")]
+    Address,
+    #[error("the message contradicts itself or its sender's earlier ones")]
+    Malformed,
+    #[error(
+        "the leader says that entry {committed} is here, but the log ends at {last}: this node has lost data; \
+         remove it from the group, and let it join again with an empty directory"
+    )]
+    DataLost { committed: Index, last: Index },
+    #[error(
+        "entry {0} of the leader does not fit this node's log; one of the two has data that never was committed: \
+         stop the group, and run `tidegate check` on both"
+    )]
+    Fork(Index),
+}
+
+/// Why a change of the members is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ChangeRefusal {
+    #[error("this node does not lead")]
+    NotLeader,
+    #[error("another change is not finished")]
+    Pending,
+    #[error("the node is already a member")]
+    Member,
+    #[error("the node is not a member")]
+    NoMember,
+    #[error("only a learner can be promoted")]
+    NoLearner,
+    #[error("the learner lacks too many entries; try again when it has caught up")]
+    Behind,
+    #[error("a leader can't remove itself; transfer leadership first")]
+    Leader,
+    #[error("a group needs at least {VOTERS_MIN} voters")]
+    TooFewVoters,
+}
+
+/// What the engine has to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Load this snapshot in place of all data.
+    Load(Mark),
+    /// Apply this block. If the engine has executed it itself, it is committed now.
+    Apply { at: Position, block: Block },
+    /// The members changed.
+    Members { at: Position, members: Members },
+    /// Begin to execute commands.
+    Lead(Term),
+    /// End the reign: close all clients, and forget what was executed and never applied.
+    Deposed { term: Term, why: Why },
+}
+
+/// Why a reign ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// A block was refused.
+    Refused,
+    /// This node can't reach a quorum, or another node stands for election.
+    Lost,
+    /// Leadership was handed over on request.
+    Transfer,
+    /// The engine did not answer for too long.
+    Stuck,
+    /// The disk did not finish a write for too long.
+    Disk,
+    /// This node was removed from the group.
+    Removed,
+}
+
+/// Changes of what is on the disk, all of them in one step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Write {
+    /// The number to report when this write and all before it are durable. The numbers grow.
+    pub(crate) number: u64,
+    pub(crate) ballot: Option<Ballot>,
+    /// This snapshot takes the place of the whole log.
+    pub(crate) install: Option<Mark>,
+    /// Entries to append. If the first of them is not behind the end of the log, the log is cut there.
+    pub(crate) entries: Vec<Entry>,
+}
+
+/// What has to be done after an input.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    /// The time until which no other node can lead, if it is known: reads that end before it need no round.
+    pub(crate) lease_until: Option<Duration>,
+    pub(crate) messages: Vec<Message>,
+    /// Snapshots to send: the file first, then the message, as it is. Each end of a transfer, a failed one too, must be
+    /// [reported](super::core::Core::reported).
+    pub(crate) streams: Vec<Message>,
+    pub(crate) writes: Vec<Write>,
+    /// Orders with their numbers.
+    pub(crate) orders: Vec<(u64, Order)>,
+    /// A reign and the last of its units that is committed.
+    pub(crate) committed: Option<(Term, Lsn)>,
+    /// A round that was answered. It confirms all rounds of its reign before it.
+    pub(crate) confirmed: Option<Round>,
+    /// A node needs a newer snapshot than there is.
+    pub(crate) wants_snapshot: bool,
+}

@@ -1,0 +1,154 @@
+//! The reign of a leader: from its election until the first sign that it might not lead any more.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::limits::LEASE;
+use super::message::Round;
+use super::types::{Index, Term};
+use crate::base::lsn::Lsn;
+
+/// Where a node stands in its own reign.
+#[derive(Debug)]
+pub(super) enum Reign {
+    /// It does not lead, or its reign is closed.
+    None,
+    /// It was elected. Its engine leads once the entry `start`, the first of the reign, is committed and applied.
+    Coming { term: Term, start: Index },
+    /// Its engine leads.
+    Open(Open),
+    /// It hands leadership over, and takes no block any more.
+    Leaving { term: Term },
+}
+
+impl Reign {
+    /// Returns the term of the reign.
+    pub(super) fn term(&self) -> Option<Term> {
+        match self {
+            Reign::None => None,
+            Reign::Coming { term, .. } | Reign::Leaving { term } => Some(*term),
+            Reign::Open(open) => Some(open.term),
+        }
+    }
+
+    /// Returns the open reign.
+    pub(super) fn open(&mut self) -> Option<&mut Open> {
+        match self {
+            Reign::Open(open) => Some(open),
+            _ => None,
+        }
+    }
+}
+
+/// An open reign.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) term: Term,
+    /// Blocks of this reign that are not committed: the index of each, and its last unit.
+    blocks: VecDeque<(Index, Lsn)>,
+    rounds: Rounds,
+}
+
+impl Open {
+    pub(super) fn new(term: Term) -> Open {
+        Open { term, blocks: VecDeque::new(), rounds: Rounds::default() }
+    }
+
+    /// Notes a block that was proposed.
+    pub(super) fn push(&mut self, index: Index, last: Lsn) {
+        self.blocks.push_back((index, last));
+    }
+
+    /// Takes the blocks up to the entry `committed`, and returns the index and the last unit of the last of them.
+    pub(super) fn take_committed(&mut self, committed: Index) -> Option<(Index, Lsn)> {
+        let mut last = None;
+        while self.blocks.front().is_some_and(|(index, _)| *index <= committed) {
+            last = self.blocks.pop_front();
+        }
+        last
+    }
+
+    /// Asks for a confirmation that this node still leads. Returns the round to begin now, if none is on its way.
+    pub(super) fn confirm(&mut self, number: u64, now: Duration) -> Option<Round> {
+        let number = self.rounds.ask(number, now)?;
+        Some(Round { term: self.term, number })
+    }
+
+    /// Ends a round that a quorum has answered. Returns whether it was on its way, and the round to begin next.
+    pub(super) fn confirmed(&mut self, number: u64, now: Duration) -> (bool, Option<Round>) {
+        let is_running = self.rounds.is_running(number);
+        let next = self.rounds.confirmed(number, now);
+        (is_running, next.map(|number| Round { term: self.term, number }))
+    }
+
+    /// Returns the time until which no other node can lead.
+    pub(super) fn lease_until(&self) -> Option<Duration> {
+        self.rounds.lease_until
+    }
+}
+
+/// Rounds of questions to the followers, one at a time. A round that is asked for in the meantime begins after that, so
+/// that a loaded leader sends as few messages as an idle one.
+#[derive(Debug, Default)]
+struct Rounds {
+    /// The greatest number asked for.
+    asked: u64,
+    /// The round on its way, and when it began.
+    running: Option<(u64, Duration)>,
+    lease_until: Option<Duration>,
+}
+
+impl Rounds {
+    fn ask(&mut self, number: u64, now: Duration) -> Option<u64> {
+        self.asked = self.asked.max(number);
+        self.begin(now)
+    }
+
+    fn confirmed(&mut self, number: u64, now: Duration) -> Option<u64> {
+        let (_, began) = self.running.take_if(|(running, _)| *running == number)?;
+        self.lease_until = Some(began + LEASE);
+        if self.asked > number { self.begin(now) } else { None }
+    }
+
+    fn is_running(&self, number: u64) -> bool {
+        self.running.is_some_and(|(running, _)| running == number)
+    }
+
+    fn begin(&mut self, now: Duration) -> Option<u64> {
+        if self.running.is_some() {
+            return None;
+        }
+        self.running = Some((self.asked, now));
+        Some(self.asked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_round_runs_at_a_time_and_the_lease_counts_from_its_begin() {
+        let at = Duration::from_millis;
+        let mut rounds = Rounds::default();
+        assert_eq!(rounds.ask(1, at(100)), Some(1));
+        assert_eq!((rounds.ask(2, at(101)), rounds.ask(3, at(102))), (None, None));
+        assert_eq!(rounds.confirmed(2, at(103)), None, "a round that never began");
+        assert_eq!(rounds.lease_until, None);
+        assert_eq!(rounds.confirmed(1, at(104)), Some(3), "one round for both that waited");
+        assert_eq!(rounds.lease_until, Some(at(100) + LEASE));
+        assert_eq!(rounds.confirmed(3, at(110)), None);
+        assert_eq!(rounds.lease_until, Some(at(104) + LEASE));
+        assert_eq!(rounds.ask(4, at(120)), Some(4));
+    }
+
+    #[test]
+    fn blocks_are_taken_as_far_as_they_are_committed() {
+        let mut open = Open::new(Term(3));
+        open.push(Index(5), Lsn::new(50));
+        open.push(Index(6), Lsn::new(61));
+        assert_eq!(open.take_committed(Index(4)), None);
+        assert_eq!(open.take_committed(Index(9)), Some((Index(6), Lsn::new(61))));
+        assert_eq!(open.take_committed(Index(9)), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! The numbers and names of consensus.
+
+use std::fmt;
+
+use crate::base::lsn::Lsn;
+
+/// A number that identifies a node for ever. A directory of data belongs to one node, and a new directory gets a new
+/// number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct NodeId(u64);
+
+impl NodeId {
+    /// Returns the node of this number; 0 is not one.
+    pub(crate) fn new(number: u64) -> Option<NodeId> {
+        (number != 0).then_some(NodeId(number))
+    }
+
+    /// Returns the number.
+    pub(crate) fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The number of a reign. At most one node leads in each term, and it leads in no term twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Term(pub u64);
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The position of an entry in the replicated log. The first is 1; there are no gaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Index(pub u64);
+
+impl Index {
+    /// Returns the position behind this one.
+    pub(crate) fn next(self) -> Index {
+        Index(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The newest term that a node knows, and its vote in that term. It is durable before any message depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ballot {
+    pub(crate) term: Term,
+    pub(crate) vote: Option<NodeId>,
+}
+
+/// The place in the chain of blocks that an entry ends at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// The last unit.
+    pub(crate) lsn: Lsn,
+    /// The checksum of the last block; 0 before the first one.
+    pub(crate) crc: u32,
+}
+
+/// An entry of the log and the place in the chain of blocks behind it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) index: Index,
+    pub(crate) term: Term,
+    pub(crate) link: Link,
+}
+
+/// The nodes of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Members {
+    /// Nodes that vote, and of which more than half make a quorum.
+    pub(crate) voters: Vec<NodeId>,
+    /// Nodes that only follow.
+    pub(crate) learners: Vec<NodeId>,
+}
+
+impl Members {
+    /// Whether the node is a voter or a learner.
+    pub(crate) fn contains(&self, node: NodeId) -> bool {
+        self.voters.contains(&node) || self.learners.contains(&node)
+    }
+}
+
+/// One step in the membership of a group. Each step changes one node, so that every quorum before it meets every quorum
+/// after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MemberChange {
+    AddLearner(NodeId),
+    /// Makes a learner a voter.
+    Promote(NodeId),
+    Remove(NodeId),
+}
+
+/// A snapshot of all data, as of an entry of the log. The file itself stays outside the core.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) at: Position,
+    /// The members as of that entry.
+    pub(crate) members: Members,
+    /// The number by which a node finds the file among its own; drawn when the snapshot was made.
+    pub(crate) serial: u64,
+}
