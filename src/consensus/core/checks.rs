@@ -63,6 +63,11 @@ impl Core {
                 }
                 link = Some(block.link());
             }
+            // The crate passes over an entry that is here already, judged by its term alone.
+            let own = self.raft.store().at(index).filter(|own| own.term == entry.term);
+            if link.zip(own).is_some_and(|(link, own)| link != own.link) {
+                return Err(Refusal::Fork(index));
+            }
         }
         Ok(())
     }

@@ -3,7 +3,6 @@
 use raft::eraftpb::{ConfChange, ConfChangeType};
 
 use super::super::entries::{change_bytes, members_of};
-use super::super::fuse::{self, Fuse};
 use super::super::limits::{PROMOTE_LAG_MAX, VOTERS_MIN};
 use super::super::output::{ChangeRefusal, Order, Why};
 use super::super::types::{MemberChange, Members, Position, Term};
@@ -50,9 +49,10 @@ impl Core {
     }
 
     pub(super) fn change_members(&mut self, at: Position, change: MemberChange) {
+        // The crate refuses a change that no sound leader proposes, on every node in the same way.
         match self.raft.apply_conf_change(&conf_change(change)) {
             Ok(state) => self.members = members_of(&state),
-            Err(error) => fuse::blow(Fuse::Apply, &format!("{change:?}: {error}")),
+            Err(error) => tracing::error!("the group can't make the change {change:?}: {error}"),
         }
         // A node can be elected before it learns that it was removed. The crate would let it lead on, outside the
         // group.

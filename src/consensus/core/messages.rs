@@ -16,7 +16,7 @@ impl Core {
             // since: the crate forgets the leader then. A node that has just started may have promised as much.
             Body::Stand { forced, .. } => !forced && self.owes_silence(self.now) && !planted::is(Bug::NoVotingPause),
             Body::TakeOver => {
-                self.is_installing() || !self.orders.engine_is_ready() && !planted::is(Bug::StandWhileLoading)
+                !self.may_stand() || !self.orders.engine_is_ready() && !planted::is(Bug::StandWhileLoading)
             }
             // Nobody was asked for a vote before this node's own is durable.
             Body::Vote { pre: false, .. } => {

@@ -214,9 +214,7 @@ impl Core {
     /// caller must take everything that has arrived between two calls.
     pub(crate) fn time(&mut self, now: Duration) {
         self.now = self.now.max(now);
-        // While a snapshot is on its way to the disk, the crate would look for entries that it has replaced if this
-        // node stood for election.
-        if self.now < self.next_tick || self.is_installing() {
+        if self.now < self.next_tick || !self.may_stand() {
             return;
         }
         self.next_tick = self.now + TICK;
@@ -352,6 +350,13 @@ impl Core {
         let covered = self.raft.store().newest_snapshot().at.index;
         self.raft.mut_store().cut(index.min(covered).min(self.orders.applied));
         self.raft.store().before().index
+    }
+
+    /// Whether the crate may let this node stand for election. While a snapshot is on its way to the disk, it would
+    /// look for entries that the snapshot has replaced. A group of one voter, which no sound leader makes, would be led
+    /// at once, whatever is on the disk.
+    fn may_stand(&self) -> bool {
+        !self.is_installing() && self.members.voters.len() >= VOTERS_MIN
     }
 
     /// Whether a snapshot is on its way to the disk.

@@ -544,6 +544,21 @@ impl Lone {
         }
     }
 
+    /// Lets this node stand, with votes of another node.
+    fn be_elected(&mut self, rng: &mut Rng) {
+        for pre in [true, false] {
+            self.ticks(if pre { 30 } else { 0 });
+            self.write_all();
+            let term = Term(self.core.term().0 + u64::from(pre));
+            let body = Body::Vote { pre, granted: true, committed: Default::default() };
+            let _ = self.core.receive(node(3), Message { from: node(3), to: node(2), term, body }, self.now);
+            self.drain();
+            if !pre || rng.below(4) > 0 {
+                self.write_all();
+            }
+        }
+    }
+
     fn ticks(&mut self, count: u32) {
         for _ in 0..count {
             self.now += TICK;
@@ -666,6 +681,87 @@ fn a_node_starts_only_with_sound_data() {
     let behind = Position { index: Index(5), ..mark.at };
     let disk = Recovered { before: behind, snapshot: mark, ..Recovered::default() };
     assert_eq!(new(disk).as_deref(), Some("the snapshot up to entry 1 does not belong to this log"));
+}
+
+/// A node whose peers say anything at all, in any order, while its disk is slow. It may lose what they make it lose,
+/// but it never goes down: each message is taken, ignored or refused.
+#[test]
+fn no_message_brings_a_node_down() {
+    let (mut led, mut refused) = (0, 0);
+    for seed in 0..300 {
+        let mut rng = Rng::seeded(seed);
+        let mut lone = Lone::new(2, &[1, 2, 3]);
+        for _ in 0..400 {
+            match rng.below(10) {
+                0 => lone.ticks(1 + rng.below(20) as u32),
+                1 => lone.write_one(),
+                2 => lone.write_all(),
+                4 => lone.be_elected(&mut rng),
+                3 if lone.core.leads() => {
+                    let block = block(lone.core.term().0, lone.core.last().link, &[b"unit"]);
+                    lone.core.propose(block);
+                    lone.drain();
+                }
+                _ => {
+                    let from = node(if rng.below(2) == 0 { 1 } else { 3 });
+                    let body = any_body(&mut rng, &lone.core);
+                    let term = Term((lone.core.term().0 + rng.below(3)).saturating_sub(rng.below(2)));
+                    let message = Message { from, to: node(2), term, body };
+                    led += u64::from(lone.core.leads());
+                    refused += u64::from(lone.core.receive(from, message, lone.now).is_err());
+                    lone.drain();
+                }
+            }
+        }
+    }
+    assert!(led > 1_000 && refused > 1_000, "{led} messages to a leader, {refused} refused");
+}
+
+/// Returns any message, with numbers near those that the core knows.
+fn any_body(rng: &mut Rng, core: &Core) -> Body {
+    let last = core.last();
+    let near = |rng: &mut Rng, number: u64| {
+        let far = [0, 1, u64::MAX, 1 << 62];
+        if rng.below(20) == 0 { far[rng.below(4) as usize] } else { (number + rng.below(4)).saturating_sub(2) }
+    };
+    let index = |rng: &mut Rng| Index(near(rng, last.index.0));
+    let place = |rng: &mut Rng| (Index(near(rng, last.index.0)), Term(near(rng, last.term.0)));
+    let round = |rng: &mut Rng| (rng.below(2) == 0).then(|| Round { term: core.term(), number: rng.below(4) });
+    let yes = |rng: &mut Rng| rng.below(2) == 0;
+    match rng.below(9) {
+        0 | 1 => {
+            let after = if rng.below(3) == 0 { place(rng) } else { (last.index, last.term) };
+            let mut link = core.raft.store().at(after.0).map_or(last.link, |at| at.link);
+            let term = Term(near(rng, core.term().0));
+            let payload = |rng: &mut Rng, link: &mut Link| match rng.below(4) {
+                0 => Payload::Start,
+                1 => Payload::Change([MemberChange::AddLearner, MemberChange::Promote, MemberChange::Remove]
+                    [rng.below(3) as usize](node(1 + rng.below(5)))),
+                _ => {
+                    let block = block(term.0, *link, &[b"unit"]);
+                    *link = block.link();
+                    Payload::Block(block)
+                }
+            };
+            let entries = (0..rng.below(4)).map(|_| SentEntry { term, payload: payload(rng, &mut link) }).collect();
+            Body::Append { after, entries, committed: index(rng) }
+        }
+        2 => Body::Appended { index: index(rng), committed: index(rng) },
+        3 => Body::Refused { index: index(rng), hint: place(rng), committed: index(rng) },
+        4 => Body::Stand { pre: yes(rng), last: place(rng), committed: place(rng), forced: yes(rng) },
+        5 => Body::Vote { pre: yes(rng), granted: yes(rng), committed: place(rng) },
+        6 => Body::Heartbeat { committed: index(rng), round: round(rng) },
+        7 => Body::Heard { committed: index(rng), round: round(rng) },
+        _ if yes(rng) => Body::TakeOver,
+        _ => {
+            let (index, term) = place(rng);
+            let mut voters: Vec<NodeId> = (1..4).map(node).collect();
+            voters.truncate(rng.below(4) as usize);
+            let members = Members { voters, learners: if yes(rng) { vec![node(5)] } else { vec![] } };
+            let at = Position { index, term, link: Link { lsn: Lsn::new(near(rng, last.link.lsn.get())), crc: 7 } };
+            Body::Install(Mark { at, members, serial: rng.below(9) })
+        }
+    }
 }
 
 /// Each fuse that no input can reach is blown from inside.
