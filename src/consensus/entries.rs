@@ -25,25 +25,20 @@ pub(super) struct Entries {
     /// The entry before the first one kept.
     before: Position,
     kept: VecDeque<Kept>,
-    /// The newest snapshot: what a node gets that lacks older entries than those kept.
+    /// The newest snapshot, for nodes that lack older entries than those kept.
     snapshot: Mark,
     /// A node needs a newer snapshot than there is.
     wants_snapshot: Cell<bool>,
 }
 
 impl Entries {
-    /// Makes the log of a node that starts. `committed` is the last entry that it knows to be committed.
-    pub(super) fn new(ballot: Ballot, committed: Index, snapshot: Mark, before: Position) -> Entries {
-        Entries {
-            initial: (ballot, committed),
-            before,
-            kept: VecDeque::new(),
-            snapshot,
-            wants_snapshot: Cell::new(false),
-        }
+    /// Makes the log of a node that starts, with no entries behind `before`.
+    pub(super) fn new(snapshot: Mark, before: Position) -> Entries {
+        let (initial, kept, wants_snapshot) = Default::default();
+        Entries { initial, before, kept, snapshot, wants_snapshot }
     }
 
-    /// Sets what the crate asks for when it starts.
+    /// Sets the ballot and the last committed entry, which the crate reads when it starts.
     pub(super) fn set_initial(&mut self, ballot: Ballot, committed: Index) {
         self.initial = (ballot, committed);
     }
@@ -197,7 +192,7 @@ impl Storage for Entries {
     }
 }
 
-/// What an entry counts beside its data when the size of a message is bounded.
+/// Bytes that an entry counts beside its data when the size of a message is bounded.
 const BYTES_PER_ENTRY: usize = 24;
 
 /// Returns the entry in our own form.
@@ -306,7 +301,7 @@ mod tests {
     }
 
     fn entries() -> Entries {
-        Entries::new(Ballot::default(), Index(0), Mark::default(), Position::default())
+        Entries::new(Mark::default(), Position::default())
     }
 
     /// Returns `count` entries of term 1, each with a block of one unit.

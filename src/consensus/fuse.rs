@@ -1,10 +1,10 @@
-//! Fuses: checks of what must hold whatever happens. A fuse that blows ends the process before anything wrong is
+//! Fuses: checks of rules that no input may break. A fuse that blows ends the process before anything wrong is
 //! written or sent, in release builds too. A node that is down costs a quorum nothing; one that goes on could lose an
 //! acknowledged write.
 
 use std::fmt;
 
-/// What must hold.
+/// A rule that no input may break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fuse {
     /// A proposal is the next entry of the log, in the term of its reign.
@@ -17,7 +17,7 @@ pub(crate) enum Fuse {
     Cut,
     /// The engine is given every block once, in order.
     Apply,
-    /// What was published as committed stays so.
+    /// A published position never falls.
     Publish,
     /// The term never falls, and the log has no entry of a term that the ballot does not know.
     Term,

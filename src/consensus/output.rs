@@ -1,4 +1,4 @@
-//! What a node starts from, and what its core answers.
+//! The data that a node starts from, and the answers of its core.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::message::{Message, Round};
 use super::types::{Ballot, Index, Mark, Members, Position, Term};
 use crate::base::lsn::Lsn;
 
-/// What a node finds on its disk when it starts.
+/// The data that a node finds on its disk when it starts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recovered {
     pub(crate) ballot: Ballot,
@@ -86,7 +86,7 @@ pub(crate) enum ChangeRefusal {
     TooFewVoters,
 }
 
-/// What the engine has to do next.
+/// An instruction to the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Load this snapshot in place of all data.
@@ -130,7 +130,7 @@ pub(crate) struct Write {
     pub(crate) entries: Vec<Entry>,
 }
 
-/// What has to be done after an input.
+/// The work to do after an input.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     /// The time until which no other node can lead, if it is known: reads that end before it need no round.

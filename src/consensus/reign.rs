@@ -68,17 +68,20 @@ impl Open {
         last
     }
 
-    /// Asks for a confirmation that this node still leads. Returns the round to begin now, if none is on its way.
-    pub(super) fn confirm(&mut self, number: u64, now: Duration) -> Option<Round> {
-        let number = self.rounds.ask(number, now)?;
-        Some(Round { term: self.term, number })
+    /// Asks for a confirmation that this node still leads; see [`next_round`](Self::next_round).
+    pub(super) fn ask(&mut self, number: u64) {
+        self.rounds.asked = self.rounds.asked.max(number);
     }
 
-    /// Ends a round that a quorum has answered. Returns whether it was on its way, and the round to begin next.
-    pub(super) fn confirmed(&mut self, number: u64, now: Duration) -> (bool, Option<Round>) {
-        let is_running = self.rounds.is_running(number);
-        let next = self.rounds.confirmed(number, now);
-        (is_running, next.map(|number| Round { term: self.term, number }))
+    /// Ends a round that a quorum has answered. Returns whether it was on its way.
+    pub(super) fn confirmed(&mut self, number: u64) -> bool {
+        self.rounds.confirmed(number)
+    }
+
+    /// Returns the round to begin now, if one was asked for since the last one began.
+    pub(super) fn next_round(&mut self, now: Duration) -> Option<Round> {
+        let number = self.rounds.next(now)?;
+        Some(Round { term: self.term, number })
     }
 
     /// Returns the time until which no other node can lead.
@@ -91,31 +94,24 @@ impl Open {
 /// that a loaded leader sends as few messages as an idle one.
 #[derive(Debug, Default)]
 struct Rounds {
-    /// The greatest number asked for.
+    /// The greatest number asked for, and the last one confirmed.
     asked: u64,
+    confirmed: u64,
     /// The round on its way, and when it began.
     running: Option<(u64, Duration)>,
     lease_until: Option<Duration>,
 }
 
 impl Rounds {
-    fn ask(&mut self, number: u64, now: Duration) -> Option<u64> {
-        self.asked = self.asked.max(number);
-        self.begin(now)
-    }
-
-    fn confirmed(&mut self, number: u64, now: Duration) -> Option<u64> {
-        let (_, began) = self.running.take_if(|(running, _)| *running == number)?;
+    fn confirmed(&mut self, number: u64) -> bool {
+        let Some((_, began)) = self.running.take_if(|(running, _)| *running == number) else { return false };
+        self.confirmed = number;
         self.lease_until = Some(began + LEASE);
-        if self.asked > number { self.begin(now) } else { None }
+        true
     }
 
-    fn is_running(&self, number: u64) -> bool {
-        self.running.is_some_and(|(running, _)| running == number)
-    }
-
-    fn begin(&mut self, now: Duration) -> Option<u64> {
-        if self.running.is_some() {
+    fn next(&mut self, now: Duration) -> Option<u64> {
+        if self.running.is_some() || self.asked <= self.confirmed {
             return None;
         }
         self.running = Some((self.asked, now));
@@ -130,16 +126,22 @@ mod tests {
     #[test]
     fn one_round_runs_at_a_time_and_the_lease_counts_from_its_begin() {
         let at = Duration::from_millis;
-        let mut rounds = Rounds::default();
-        assert_eq!(rounds.ask(1, at(100)), Some(1));
-        assert_eq!((rounds.ask(2, at(101)), rounds.ask(3, at(102))), (None, None));
-        assert_eq!(rounds.confirmed(2, at(103)), None, "a round that never began");
-        assert_eq!(rounds.lease_until, None);
-        assert_eq!(rounds.confirmed(1, at(104)), Some(3), "one round for both that waited");
-        assert_eq!(rounds.lease_until, Some(at(100) + LEASE));
-        assert_eq!(rounds.confirmed(3, at(110)), None);
-        assert_eq!(rounds.lease_until, Some(at(104) + LEASE));
-        assert_eq!(rounds.ask(4, at(120)), Some(4));
+        let round = |number| Some(Round { term: Term(3), number });
+        let mut open = Open::new(Term(3));
+        assert_eq!(open.next_round(at(99)), None, "nobody has asked");
+        open.ask(1);
+        assert_eq!(open.next_round(at(100)), round(1));
+        for number in [2, 3] {
+            open.ask(number);
+            assert_eq!(open.next_round(at(101)), None);
+        }
+        assert!(!open.confirmed(2), "a round that never began");
+        assert_eq!(open.lease_until(), None);
+        assert!(open.confirmed(1) && !open.confirmed(1));
+        assert_eq!(open.lease_until(), Some(at(100) + LEASE));
+        assert_eq!(open.next_round(at(104)), round(3), "one round for both that waited");
+        assert!(open.confirmed(3));
+        assert_eq!((open.next_round(at(110)), open.lease_until()), (None, Some(at(104) + LEASE)));
     }
 
     #[test]

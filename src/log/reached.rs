@@ -1,4 +1,14 @@
-//! Counters of the states that a simulation must reach to be worth something: a run that leaves one at zero fails.
+//! The seeds of a simulation, and counters of the states that it must reach to be worth something: a run that leaves
+//! one at zero fails.
+
+use std::ops::Range;
+
+/// Returns `SUITE_ROUNDS` seeds from `SUITE_SEED` on, or else `rounds` from 0 on.
+pub(crate) fn seeds(rounds: u64) -> Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let first = number("SUITE_SEED").unwrap_or(0);
+    first..first + number("SUITE_ROUNDS").unwrap_or(rounds)
+}
 
 /// Declares `struct Reached` with a counter for each name, and a description of what the counter counts.
 macro_rules! reached {

@@ -625,6 +625,7 @@ impl Recovery {
 mod tests {
     use std::path::Path;
 
+    use super::super::reached::seeds;
     use super::*;
     use crate::base::rng::Rng;
     use crate::log::checksum::crc32c;
@@ -1080,9 +1081,7 @@ mod tests {
     /// `SUITE_ROUNDS` says how many seeds to run, from `SUITE_SEED` on.
     #[test]
     fn starts_on_full_disks_keep_what_was_durable() {
-        let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
-        let first: u64 = number("SUITE_SEED").unwrap_or(0);
-        for seed in first..first + number("SUITE_ROUNDS").unwrap_or(2_000) {
+        for seed in seeds(2_000) {
             let disk = SimDisk::new(seed);
             let mut lives = Lives { rng: Rng::seeded(seed), disk, snapshot: 0, durable: 0 };
             // The directory is there before the disk can be full.

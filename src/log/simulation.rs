@@ -24,7 +24,7 @@ use super::error::LogError;
 use super::group_commit::{Commit, Log, Options, State, SyncPolicy, tail};
 use super::names;
 use super::planted::{Bug, plant};
-use super::reached::reached;
+use super::reached::{reached, seeds};
 use super::restore::Restore;
 use super::scan::{End, TornTail};
 use super::sim::{Faults, SimDisk};
@@ -464,10 +464,7 @@ fn crash_everywhere(seeds: Range<u64>) -> Result<Reached, String> {
 
 #[test]
 fn crashes_lose_nothing_that_was_durable_and_invent_nothing() {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let first: u64 = number("SUITE_SEED").unwrap_or(0);
-    let seeds = first..first + number("SUITE_ROUNDS").unwrap_or(SEEDS);
-    let reached = crash_everywhere(seeds).unwrap_or_else(|error| panic!("{error}"));
+    let reached = crash_everywhere(seeds(SEEDS)).unwrap_or_else(|error| panic!("{error}"));
     println!("{reached:?}");
     assert!(reached.crashes > 2_000, "{reached:?}");
     assert!(reached.missing().is_empty(), "not reached: {:?}", reached.missing());

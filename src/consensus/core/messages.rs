@@ -47,7 +47,7 @@ impl Core {
     }
 
     /// Whether the disk has everything that a message states.
-    pub(super) fn is_durable(&self, message: &Message) -> bool {
+    fn is_durable(&self, message: &Message) -> bool {
         let Durable { ballot, last, .. } = self.durable;
         let has_voted = |node| ballot == Ballot { term: message.term, vote: Some(node) };
         if is_early_planted() {

@@ -70,7 +70,7 @@ struct Pending {
     messages: Vec<RaftMessage>,
 }
 
-/// What is on the disk for certain.
+/// The durable state of the disk.
 #[derive(Clone, Copy, Debug)]
 struct Durable {
     ballot: Ballot,
@@ -146,12 +146,10 @@ impl Core {
         }
         // The start of a group has its own term before anybody has voted. It need not be written: each start says so
         // again.
-        ballot = if ballot.term < snapshot.at.term && recovered.is_empty() {
-            Ballot { term: snapshot.at.term, vote: None }
-        } else {
-            ballot
-        };
-        let mut entries = Entries::new(ballot, Index(0), snapshot.clone(), before);
+        if ballot.term < snapshot.at.term && recovered.is_empty() {
+            ballot = Ballot { term: snapshot.at.term, vote: None };
+        }
+        let mut entries = Entries::new(snapshot.clone(), before);
         entries.append(&recovered.iter().map(foreign).collect::<Vec<_>>()).map_err(StartError::Log)?;
         if entries.at(snapshot.at.index) != Some(snapshot.at) {
             return Err(StartError::Snapshot(snapshot.at.index));
@@ -299,11 +297,10 @@ impl Core {
     /// `Output::confirmed` is the answer. There is none if the reign ends first.
     pub(crate) fn confirm(&mut self, round: Round, now: Duration) {
         self.now = self.now.max(now);
-        let now = self.now;
         let Some(open) = self.reign.open().filter(|open| open.term == round.term) else { return };
-        if let Some(round) = open.confirm(round.number, now) {
-            self.ask(round);
-        }
+        open.ask(round.number);
+        self.begin_round();
+        self.after_step();
     }
 
     /// Hands leadership over to a voter: ends the reign, waits until that node has the whole log, and lets it stand. If

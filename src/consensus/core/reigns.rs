@@ -4,7 +4,6 @@ use std::mem;
 
 use raft::eraftpb::{Entry as RaftEntry, Message as RaftMessage, MessageType};
 
-use super::super::message::Round;
 use super::super::output::{Order, Why};
 use super::super::reign::{Open, Reign};
 use super::super::types::{Mark, NodeId, Term};
@@ -18,11 +17,6 @@ impl Core {
             RaftMessage { msg_type: MessageType::MsgPropose, from: self.id.get(), ..RaftMessage::default() };
         message.set_entries(vec![entry].into());
         self.raft.raft.step(message).is_ok()
-    }
-
-    pub(super) fn ask(&mut self, round: Round) {
-        self.raft.read_index(round.bytes().to_vec());
-        self.after_step();
     }
 
     /// Ends the reign and lets another node take over when it has the whole log.

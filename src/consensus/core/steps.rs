@@ -1,4 +1,4 @@
-//! What follows each step: the role is compared, and the crate's news are taken.
+//! The end of each step: the role is compared with the one before, and the crate's news are taken.
 
 use std::mem;
 
@@ -17,7 +17,7 @@ use super::{Core, Pending};
 use crate::log::planted::{self, Bug};
 
 impl Core {
-    /// Compares the role and the term with those before, and takes what the crate has to say.
+    /// Compares the role and the term with those before the step, and takes the crate's news.
     pub(super) fn after_step(&mut self) {
         loop {
             self.follow_role();
@@ -40,7 +40,7 @@ impl Core {
         self.role == (self.raft.raft.term, self.raft.raft.state)
     }
 
-    pub(super) fn follow_role(&mut self) {
+    fn follow_role(&mut self) {
         if self.is_followed() {
             return;
         }
@@ -65,7 +65,7 @@ impl Core {
         self.raft.raft.set_randomized_election_timeout(timeout);
     }
 
-    pub(super) fn collect(&mut self) {
+    fn collect(&mut self) {
         loop {
             self.release();
             if !self.raft.has_ready() {
@@ -78,7 +78,7 @@ impl Core {
     }
 
     /// Takes one step's news of the crate: what to write, then what to send, then what is committed.
-    pub(super) fn take(&mut self, mut ready: Ready) {
+    fn take(&mut self, mut ready: Ready) {
         let number = ready.number();
         let write = self.write_of(&mut ready);
         let rounds = ready.take_read_states();
@@ -115,8 +115,8 @@ impl Core {
         }
     }
 
-    /// Returns what has to become durable, and keeps it in memory.
-    pub(super) fn write_of(&mut self, ready: &mut Ready) -> Option<Write> {
+    /// Returns the changes that have to become durable, and makes them in memory.
+    fn write_of(&mut self, ready: &mut Ready) -> Option<Write> {
         let hard_state = ready.hs().map(|hs| Ballot { term: Term(hs.term), vote: NodeId::new(hs.vote) });
         let ballot = hard_state.filter(|ballot| *ballot != self.ballot);
         if let Some(ballot) = ballot {
@@ -140,13 +140,12 @@ impl Core {
             // Those of others were checked when they arrived.
             Err(error) => fuse::blow(Fuse::Chain, &error.to_string()),
         };
-        self.committed = self.committed.max(self.committed());
         let is_empty = ballot.is_none() && install.is_none() && entries.is_empty();
         (!is_empty).then(|| Write { number: ready.number(), ballot, install, entries })
     }
 
     /// Lets go what waited for the writes that are durable by now.
-    pub(super) fn release(&mut self) {
+    fn release(&mut self) {
         while let Some(pending) = self.pending.pop_front_if(|pending| pending.after_write <= self.durable.write) {
             if let Some(ballot) = pending.ballot {
                 self.durable.ballot = ballot;
@@ -190,27 +189,30 @@ impl Core {
         }
     }
 
-    pub(super) fn start_is_committed(&mut self, at: Position) {
+    fn start_is_committed(&mut self, at: Position) {
         match self.reign {
             Reign::Coming { term, start } if start == at.index && term == at.term && self.leads() => self.lead(term),
             _ => {}
         }
     }
 
-    pub(super) fn round_answered(&mut self, round: Round) {
-        let now = self.now;
-        let Some(open) = self.reign.open().filter(|open| open.term == round.term) else { return };
-        let (is_running, next) = open.confirmed(round.number, now);
-        if is_running {
+    fn round_answered(&mut self, round: Round) {
+        if self.reign.open().is_some_and(|open| open.term == round.term && open.confirmed(round.number)) {
             self.out.confirmed = Some(round);
+            self.begin_round();
         }
-        if let Some(next) = next {
-            self.raft.read_index(next.bytes().to_vec());
+    }
+
+    /// Asks the followers, if a round was asked for and none is on its way.
+    pub(super) fn begin_round(&mut self) {
+        let now = self.now;
+        if let Some(round) = self.reign.open().and_then(|open| open.next_round(now)) {
+            self.raft.read_index(round.bytes().to_vec());
         }
     }
 
     /// Publishes the last unit of this reign that is committed.
-    pub(super) fn publish(&mut self) {
+    fn publish(&mut self) {
         let committed = self.committed();
         self.committed = self.committed.max(committed);
         let Some(open) = self.reign.open() else { return };

@@ -1,4 +1,4 @@
-//! What clients were told, what was applied where, and whether the two agree.
+//! The judge keeps what clients were told and what each node has applied, and compares the two.
 
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use self::world::{Faults, World};
 use crate::log::planted::{self, Bug};
-use crate::log::reached::reached;
+use crate::log::reached::{reached, seeds};
 
 reached! {
     elections "a reign that began"
@@ -63,28 +63,22 @@ fn run(seed: u64, focus: Focus) -> Result<(Reached, u64), String> {
     })
 }
 
-fn number(name: &str, or: u64) -> u64 {
-    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(or)
-}
-
-/// Runs `SUITE_ROUNDS` seeds from `SUITE_SEED` on. No acknowledged write is lost, no read is stale, all nodes agree,
+/// No acknowledged write is lost, no read is stale, all nodes agree,
 /// and the group comes back to life.
 #[test]
 fn a_group_loses_nothing() {
-    let (first, rounds) = (number("SUITE_SEED", 1), number("SUITE_ROUNDS", 60));
+    let seeds = seeds(60);
+    let rounds = seeds.end - seeds.start;
     let mut all = Reached::default();
-    for seed in first..first + rounds {
+    for seed in seeds {
         match run(seed, |_| {}) {
             Ok((reached, _)) => all.add(&reached),
             Err(found) => panic!("SUITE_SEED={seed}: {found}"),
         }
     }
-    if rounds >= 1000 {
-        println!("{all:#?}");
-    }
-    if rounds >= 60 {
-        assert_eq!(all.missing(), Vec::<&str>::new(), "never reached");
-    }
+    println!("{all:#?}");
+    // Fewer seeds than by default need not reach everything.
+    assert!(rounds < 60 || all.missing().is_empty(), "not reached: {:?}", all.missing());
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::base::rng::Rng;
 use crate::log::block::unit_head;
 use crate::log::planted::{self, Bug};
 
-/// What is on a disk for certain.
+/// The durable contents of a disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Durable {
     pub(super) ballot: Ballot,
@@ -147,7 +147,7 @@ enum Answer {
     Read { digest: u64, round: u64 },
 }
 
-/// What the core's thread has made known to the engine.
+/// News of the core's thread that the engine reads when a reply is due.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Known {
     pub(super) committed: Option<(Term, u64)>,

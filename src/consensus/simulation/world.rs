@@ -23,7 +23,7 @@ const END: u64 = FAULTS_END + 5_000 * MS;
 /// The time after which the shell of a node calls its engine stuck.
 const STUCK: u64 = 400 * MS;
 
-/// What happens at some time. Events of a node name the life of its process that they belong to.
+/// An event at some time. Those of a node name the life of its process that they belong to.
 #[derive(Debug)]
 enum Event {
     Tick(NodeId, u64),
@@ -48,9 +48,9 @@ enum Event {
     Heal(NodeId, NodeId, u64),
 }
 
-/// A link in one direction.
+/// The way from one node to another.
 #[derive(Default)]
-struct Link {
+struct Wire {
     /// It is cut until this time.
     cut_until: u64,
     /// Messages take up to this much longer until then.
@@ -82,7 +82,7 @@ pub(super) struct World {
     pending: BTreeMap<u64, Event>,
     sequence: u64,
     nodes: BTreeMap<NodeId, Node>,
-    links: BTreeMap<(NodeId, NodeId), Link>,
+    wires: BTreeMap<(NodeId, NodeId), Wire>,
     files: BTreeMap<u64, Data>,
     judge: Judge,
     faults: Faults,
@@ -124,7 +124,7 @@ impl World {
             pending: BTreeMap::new(),
             sequence: 0,
             nodes: BTreeMap::new(),
-            links: BTreeMap::new(),
+            wires: BTreeMap::new(),
             files: BTreeMap::from([(0, Data::default())]),
             judge: Judge::default(),
             faults,
@@ -210,11 +210,11 @@ impl World {
             Event::Restart(id) => {
                 let queued = self.nodes.get(&id).map_or(0, |node| node.disk.queue.len());
                 self.stop(id, queued);
-                self.after(MS + self.rng_delay(3 * MS), Event::Start(id));
+                self.soon(4 * MS, Event::Start(id));
             }
             Event::Heal(from, to, until) => {
-                if let Some(link) = self.links.get_mut(&(from, to)).filter(|link| link.cut_until == until) {
-                    link.cut_until = 0;
+                if let Some(wire) = self.wires.get_mut(&(from, to)).filter(|wire| wire.cut_until == until) {
+                    wire.cut_until = 0;
                 }
             }
         }
@@ -282,19 +282,20 @@ impl World {
             // The first order of each life loads what the disk has.
             self.reached.installs += u64::from(matches!(order, Order::Load(_)) && number > 1);
             node.engine.orders.push_back((number, order));
-            self.after(self.rng_delay(300), Event::Engine(node.id, node.life));
+            self.soon(300, Event::Engine(node.id, node.life));
         }
         if output.committed.is_some() || output.confirmed.is_some() {
-            self.after(self.rng_delay(100), Event::Engine(node.id, node.life));
+            self.soon(100, Event::Engine(node.id, node.life));
         }
         if output.wants_snapshot && !node.engine.orders.iter().any(|(_, order)| matches!(order, Order::Load(_))) {
             self.snapshot(node);
         }
     }
 
-    fn rng_delay(&self, most: u64) -> u64 {
-        // Cheap, and as good as random: it need not be independent of the time.
-        1 + (self.now.wrapping_mul(0x9e37_79b9) ^ self.sequence) % most
+    /// Lets an event happen after at most `most`.
+    fn soon(&mut self, most: u64, event: Event) {
+        let delay = 1 + self.rng.below(most);
+        self.after(delay, event);
     }
 
     fn tick(&mut self, id: NodeId, life: u64) {
@@ -330,7 +331,7 @@ impl World {
     }
 
     fn is_cut(&self, from: NodeId, to: NodeId) -> bool {
-        self.links.get(&(from, to)).is_some_and(|link| link.cut_until > self.now)
+        self.wires.get(&(from, to)).is_some_and(|wire| wire.cut_until > self.now)
     }
 
     fn send(&mut self, message: Message) {
@@ -342,7 +343,7 @@ impl World {
         if self.is_cut(key.0, key.1) || self.rng.below(1000) < self.faults.loss_in_1000 {
             return;
         }
-        let slow = self.links.get(&key).filter(|link| link.slow_until > self.now).map_or(0, |link| link.slow_by);
+        let slow = self.wires.get(&key).filter(|wire| wire.slow_until > self.now).map_or(0, |wire| wire.slow_by);
         let mut delay = 30 + self.rng.below(300);
         if slow > 0 && self.rng.below(3) == 0 {
             delay += self.rng.below(slow);
@@ -350,7 +351,7 @@ impl World {
         }
         if slow > 0 && self.rng.below(20) == 0 {
             self.reached.duplicates += 1;
-            self.after(delay + self.rng_delay(slow), Event::Deliver(message.clone()));
+            self.soon(delay + slow, Event::Deliver(message.clone()));
         }
         self.after(delay, Event::Deliver(message));
     }
@@ -454,7 +455,7 @@ impl World {
         let clock = node.clock(self.now);
         if let Some(round) = node.engine.answer(clock, &node.known, &mut self.judge, &mut self.reached.leases) {
             self.reached.rounds += 1;
-            self.after(self.rng_delay(200), Event::Confirm(node.id, node.life, round));
+            self.soon(200, Event::Confirm(node.id, node.life, round));
         }
     }
 
@@ -465,7 +466,7 @@ impl World {
             return;
         }
         let is_quiet = self.rng.below(200) == 0;
-        self.after(if is_quiet { 300 * MS } else { self.rng_delay(4 * MS) }, Event::Client);
+        self.soon(if is_quiet { 300 * MS } else { 4 * MS }, Event::Client);
         let now = self.now;
         let leaders: Vec<NodeId> = self
             .nodes
@@ -494,7 +495,7 @@ impl World {
                 world.next_id += 1;
                 world.reached.expired += node.engine.write(world.next_id, wall, lease, &world.judge);
             }
-            world.after(world.rng_delay(100), Event::Engine(id, life));
+            world.soon(100, Event::Engine(id, life));
         });
     }
 
@@ -552,7 +553,7 @@ impl World {
         if self.now >= FAULTS_END {
             return;
         }
-        self.after(5 * MS + self.rng_delay(200 * MS), Event::Fault);
+        self.soon(200 * MS, Event::Fault);
         let faults = self.faults;
         let target = self.some_target();
         match self.rng.below(10) {
@@ -644,7 +645,7 @@ impl World {
 
     fn cut_until(&mut self, pairs: &[(NodeId, NodeId)], until: u64) {
         for (from, to) in pairs {
-            self.links.entry((*from, *to)).or_default().cut_until = until;
+            self.wires.entry((*from, *to)).or_default().cut_until = until;
             self.after(until - self.now, Event::Heal(*from, *to, until));
         }
     }
@@ -703,8 +704,8 @@ impl World {
         for other in others {
             for key in [(target, other), (other, target)] {
                 if self.rng.below(2) == 0 {
-                    let link = self.links.entry(key).or_default();
-                    (link.slow_until, link.slow_by) = (until, by);
+                    let wire = self.wires.entry(key).or_default();
+                    (wire.slow_until, wire.slow_by) = (until, by);
                 }
             }
         }
@@ -763,7 +764,7 @@ impl World {
                 {
                     core.transfer(id);
                     world.nodes.entry(id).and_modify(|node| node.disk.hangs_until = world.now + 50 * MS);
-                    world.after(world.rng_delay(2 * MS), Event::Restart(leader));
+                    world.soon(2 * MS, Event::Restart(leader));
                 }
                 match change {
                     MemberChange::AddLearner(_) => world.reached.learners += 1,
@@ -778,8 +779,8 @@ impl World {
     fn heal(&mut self) {
         let now = self.now;
         self.faults = Faults { loss_in_1000: 0, disks: false, ..self.faults };
-        for link in self.links.values_mut() {
-            *link = Link::default();
+        for wire in self.wires.values_mut() {
+            *wire = Wire::default();
         }
         for node in self.nodes.values_mut() {
             node.paused_until = node.paused_until.min(now);
@@ -812,8 +813,8 @@ impl World {
                     node.is_gone = true;
                 }
             }
-            1 => others.iter().for_each(|other| self.links.entry((*other, id)).or_default().cut_until = u64::MAX),
-            2 => others.iter().for_each(|other| self.links.entry((id, *other)).or_default().cut_until = u64::MAX),
+            1 => others.iter().for_each(|other| self.wires.entry((*other, id)).or_default().cut_until = u64::MAX),
+            2 => others.iter().for_each(|other| self.wires.entry((id, *other)).or_default().cut_until = u64::MAX),
             _ => {
                 if let Some(node) = self.nodes.get_mut(&id) {
                     node.disk.hangs_until = u64::MAX / 2;

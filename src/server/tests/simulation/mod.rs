@@ -32,7 +32,7 @@ use crate::log::error::LogError;
 use crate::log::group_commit::{Options, SyncPolicy};
 use crate::log::planted::{Bug, plant};
 use crate::log::platform::Platform;
-use crate::log::reached::reached;
+use crate::log::reached::{reached, seeds};
 use crate::log::sim::{Faults, SimDisk};
 use crate::persist::error::RecoveryError;
 use crate::persist::snapshot_stream::SnapshotStream;
@@ -387,10 +387,7 @@ fn run_all(seeds: Range<u64>, kinds: Kinds) -> Verdict<Reached> {
 
 #[test]
 fn data_shown_to_clients_survives_every_end() {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let first: u64 = number("SUITE_SEED").unwrap_or(0);
-    let seeds = first..first + number("SUITE_ROUNDS").unwrap_or(SEEDS);
-    let reached = run_all(seeds, Kinds::All).unwrap_or_else(|error| panic!("{error}"));
+    let reached = run_all(seeds(SEEDS), Kinds::All).unwrap_or_else(|error| panic!("{error}"));
     println!("{reached:?}");
     assert!(reached.missing().is_empty(), "not reached: {:?}", reached.missing());
 }
