@@ -128,6 +128,9 @@ pub(crate) struct Write {
     pub(crate) install: Option<Mark>,
     /// Entries to append. If the first of them is not behind the end of the log, the log is cut there.
     pub(crate) entries: Vec<Entry>,
+    /// The last entry known to be committed, in the log that this write leaves. It need not be durable, but if it is,
+    /// then together with this write and not before: the log that is cut here may have other entries up to it.
+    pub(crate) committed: Index,
 }
 
 /// The work to do after an input.

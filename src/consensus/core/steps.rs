@@ -141,7 +141,8 @@ impl Core {
             Err(error) => fuse::blow(Fuse::Chain, &error.to_string()),
         };
         let is_empty = ballot.is_none() && install.is_none() && entries.is_empty();
-        (!is_empty).then(|| Write { number: ready.number(), ballot, install, entries })
+        let committed = self.committed();
+        (!is_empty).then(|| Write { number: ready.number(), ballot, install, entries, committed })
     }
 
     /// Lets go what waited for the writes that are durable by now.

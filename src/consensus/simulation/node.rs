@@ -45,6 +45,7 @@ impl Durable {
             self.entries.retain(|entry| entry.index < first.index);
             self.entries.extend(write.entries.iter().cloned());
         }
+        self.committed = write.committed;
     }
 
     pub(super) fn install(&mut self, mark: Mark) {
@@ -415,11 +416,6 @@ impl Node {
         let clock = self.clock(now);
         let settings = Settings { seed, disk_stuck_after: Duration::from_secs(1) };
         self.core = Some(Core::new(self.id, recovered, settings, clock).unwrap_or_else(|error| panic!("{error}")));
-    }
-
-    /// Notes what the disk knows beside the log: which entries are committed, and the newest snapshot.
-    pub(super) fn note(&mut self, committed: Index) {
-        self.disk.durable.committed = committed.min(self.disk.durable.last());
     }
 
     /// Puts a snapshot of this node on its disk, and cuts the log behind it.

@@ -242,7 +242,6 @@ impl World {
         {
             node.known.committed = Some((term, at.link.lsn.get()));
         }
-        let committed = core.committed();
         for message in output.messages {
             self.judge.sent(&message, &node.disk.durable);
             if matches!(message.body, Body::Heard { .. }) && !node.disk.queue.is_empty() {
@@ -266,10 +265,6 @@ impl World {
             node.disk.busy_until = from + takes;
             node.disk.queue.push_back(write);
             self.after(node.disk.busy_until - self.now, Event::Written(node.id, node.life));
-        }
-        // The next block that is written says how far the log is committed.
-        if self.rng.below(4) == 0 {
-            node.note(committed);
         }
         for (number, order) in output.orders {
             if let Order::Lead(term) = &order {
