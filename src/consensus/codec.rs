@@ -28,12 +28,12 @@
 
 use bytes::Bytes;
 
-use super::block::{Block, BlockError};
 use super::entries::{change_bytes, change_in};
-use super::entry::Payload;
 use super::message::{Body, Message, Round, SentEntry};
-use super::types::{Index, Link, Mark, Members, NodeId, Position, Term};
 use crate::base::lsn::Lsn;
+use crate::log::replicated::block::{Block, BlockError};
+use crate::log::replicated::entry::Payload;
+use crate::log::replicated::types::{Index, Link, Mark, Members, NodeId, Position, Term};
 
 /// The number of a group of nodes. A process has one group so far; the number is in the bytes so that it can have more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -239,9 +239,9 @@ impl Reader {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::block::tests::block;
-    use super::super::types::MemberChange;
     use super::*;
+    use crate::log::replicated::block::tests::block;
+    use crate::log::replicated::types::MemberChange;
 
     fn node(number: u64) -> NodeId {
         NodeId::new(number).unwrap()

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use raft::eraftpb::{ConfState, Entry as RaftEntry, EntryType, HardState, Snapshot};
 use raft::{GetEntriesContext, RaftState, Storage, StorageError};
 
-use super::block::{Block, BlockError};
-use super::entry::{Entry, Payload};
-use super::types::{Ballot, Index, Link, Mark, MemberChange, Members, NodeId, Position, Term};
 use crate::base::lsn::Lsn;
+use crate::log::replicated::block::{Block, BlockError};
+use crate::log::replicated::entry::{Entry, Payload};
+use crate::log::replicated::types::{Ballot, Index, Link, Mark, MemberChange, Members, NodeId, Position, Term};
 
 /// An entry and the end of the chain of blocks behind it.
 struct Kept {
@@ -293,8 +293,8 @@ pub(super) fn mark_of(snapshot: &Snapshot) -> Mark {
 
 #[cfg(test)]
 mod tests {
-    use super::super::block::tests::block;
     use super::*;
+    use crate::log::replicated::block::tests::block;
 
     fn node(number: u64) -> NodeId {
         NodeId::new(number).unwrap()

@@ -8,10 +8,10 @@
 use bytes::Bytes;
 use raft::eraftpb::{Message as RaftMessage, MessageType};
 
-use super::block::BlockError;
 use super::entries::{foreign, mark_of, own, snapshot_of};
-use super::entry::{Entry, Payload};
-use super::types::{Index, Mark, NodeId, Term};
+use crate::log::replicated::block::BlockError;
+use crate::log::replicated::entry::{Entry, Payload};
+use crate::log::replicated::types::{Index, Mark, NodeId, Term};
 
 /// A message from one node to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,9 +210,9 @@ impl Round {
 
 #[cfg(test)]
 mod tests {
-    use super::super::block::tests::block;
-    use super::super::types::{Link, MemberChange, Members, Position};
     use super::*;
+    use crate::log::replicated::block::tests::block;
+    use crate::log::replicated::types::{Link, MemberChange, Members, Position};
 
     fn node(number: u64) -> NodeId {
         NodeId::new(number).unwrap()

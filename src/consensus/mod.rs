@@ -5,18 +5,15 @@
 //! an engine may execute first and answer when the group has the block ([`core`]), and the [fuses](fuse) that stop a
 //! node before it can do harm.
 
-pub(crate) mod block;
 pub(crate) mod codec;
 pub(crate) mod core;
 mod entries;
-pub(crate) mod entry;
 pub(crate) mod fuse;
 pub(crate) mod limits;
 mod logger;
 pub(crate) mod message;
 pub(crate) mod output;
 mod reign;
-pub(crate) mod types;
 
 #[cfg(test)]
 mod simulation;

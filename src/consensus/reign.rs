@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::limits::LEASE;
 use super::message::Round;
-use super::types::{Index, Term};
 use crate::base::lsn::Lsn;
+use crate::log::replicated::types::{Index, Term};
 
 /// Where a node stands in its own reign.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //! specification.
 //!
 //! A block has two parts. The *body* holds whole units and says nothing about this machine: the same bytes, with the
-//! same checksum, can be an entry of a replicated log. The *frame* in front of it binds the body to its place:
+//! same checksum, can be an entry of a replicated log ([`replicated`](super::replicated)). The *frame* in front of it binds the body to its place:
 //! directory, segment and offset. Thanks to this binding, neither the old blocks of a recycled file nor bytes chosen by
 //! a client can be mistaken for a block.
 //!
@@ -15,6 +15,7 @@ use std::fmt;
 use super::checksum::{crc32c, crc32c_append};
 use super::identity::DirectoryId;
 use super::planted::{self, Bug};
+use super::replicated::types::{Ballot, Index, NodeId, Term};
 use crate::base::lsn::Lsn;
 
 /// Bytes that a buffer of units leaves free at its start for the frame and the head of the body.
@@ -28,8 +29,27 @@ pub(super) const ALIGN: u64 = 8;
 
 const MAGIC: [u8; 4] = *b"TGB1";
 const FRAME_BYTES: usize = 40;
-const BODY_HEAD_BYTES: usize = HEAD_BYTES - FRAME_BYTES;
-const BODY_FORMAT: u8 = 1;
+
+/// The frame of version 2 also says which entry was committed.
+const REPLICATED_MAGIC: [u8; 4] = *b"TGB2";
+pub(super) const REPLICATED_FRAME_BYTES: usize = 48;
+
+/// The formats of bodies. Those behind the first one belong to the log of a group.
+pub(super) mod format {
+    /// Units of a single server; none of them: the mark of a clean end.
+    pub(in crate::log) const UNITS: u8 = 1;
+    pub(in crate::log) const BLOCK: u8 = 2;
+    pub(in crate::log) const START: u8 = 3;
+    pub(in crate::log) const CHANGE: u8 = 4;
+    pub(in crate::log) const BALLOT: u8 = 5;
+
+    /// Bytes before the units of a body that has some, and the whole length of the others.
+    pub(in crate::log) const UNITS_HEAD_BYTES: usize = super::HEAD_BYTES - super::FRAME_BYTES;
+    pub(crate) const BLOCK_BYTES: usize = 40;
+    pub(in crate::log) const START_BYTES: usize = 32;
+    pub(in crate::log) const CHANGE_BYTES: usize = 48;
+    pub(in crate::log) const BALLOT_BYTES: usize = 40;
+}
 
 /// The initial value of the checksum of every frame in a directory: the checksum of the directory's identity.
 #[derive(Clone, Copy)]
@@ -78,6 +98,48 @@ pub fn unit_head(format: u8, origin: u8, len: u32) -> [u8; UNIT_HEAD_BYTES] {
     [format, origin, 0, 0, a, b, c, d]
 }
 
+/// How far everything was durable when a frame or a header was written. Each version of the format states it in its own
+/// way; the other one is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Durable {
+    /// Version 1: the last unit.
+    pub(super) lsn: Lsn,
+    /// Version 2: the end of the last block in the same segment. A block need not have units there.
+    pub(super) offset: u64,
+}
+
+impl Durable {
+    pub(super) const fn lsn(lsn: Lsn) -> Durable {
+        Durable { lsn, offset: 0 }
+    }
+
+    pub(super) const fn offset(offset: u64) -> Durable {
+        Durable { lsn: Lsn::NONE, offset }
+    }
+
+    pub(super) fn max(self, other: Durable) -> Durable {
+        Durable { lsn: self.lsn.max(other.lsn), offset: self.offset.max(other.offset) }
+    }
+
+    /// Whether a block that begins at `offset`, and whose last unit is `lsn`, was durable.
+    pub(super) fn covers(self, offset: u64, lsn: Lsn) -> bool {
+        self.offset > offset || self.lsn >= lsn && self.lsn > Lsn::NONE
+    }
+}
+
+/// What a body is in the log of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Record {
+    /// Nothing: a single server has written it.
+    Units,
+    /// An entry with units, and the checksum of the body of the block before.
+    Block { term: Term, previous: u32 },
+    /// Any other entry.
+    Entry { term: Term },
+    /// No entry.
+    Ballot(Ballot),
+}
+
 /// The facts about units in the head of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Contents {
@@ -87,39 +149,102 @@ pub(super) struct Contents {
     /// Wall clock of the server that made the units, in milliseconds since 1970. It may go backwards from block to
     /// block.
     pub(super) time_ms: i64,
+    pub(super) record: Record,
 }
 
 impl Contents {
+    /// Describes units of a single server.
+    pub(super) fn units(first_lsn: Lsn, units: u32, time_ms: i64) -> Contents {
+        Contents { first_lsn, units, time_ms, record: Record::Units }
+    }
+
+    /// Reads the head of a body. Returns the rest of the body, too.
+    fn read(body: &[u8]) -> Result<(Contents, &[u8]), Damage> {
+        let (common, units) = head_of::<{ format::UNITS_HEAD_BYTES }>(body)?;
+        let (record, rest) = match common[0] {
+            format::UNITS => (Record::Units, units),
+            format::BLOCK => {
+                let (head, rest) = head_of::<{ format::BLOCK_BYTES }>(body)?;
+                (Record::Block { term: Term(u64_at(head, 24)), previous: u32_at(head, 32) }, rest)
+            }
+            format::START => {
+                let (head, rest) = head_of::<{ format::START_BYTES }>(body)?;
+                (Record::Entry { term: Term(u64_at(head, 24)) }, rest)
+            }
+            format::CHANGE => {
+                let (head, rest) = head_of::<{ format::CHANGE_BYTES }>(body)?;
+                (Record::Entry { term: Term(u64_at(head, 24)) }, rest)
+            }
+            format::BALLOT => {
+                let (head, rest) = head_of::<{ format::BALLOT_BYTES }>(body)?;
+                (Record::Ballot(Ballot { term: Term(u64_at(head, 24)), vote: NodeId::new(u64_at(head, 32)) }), rest)
+            }
+            unknown => return Err(Damage::Format(unknown)),
+        };
+        let (first_lsn, units) = (Lsn::new(u64_at(common, 8)), u32_at(common, 4));
+        Ok((Contents { first_lsn, units, time_ms: u64_at(common, 16) as i64, record }, rest))
+    }
+
+    /// Whether this many units can be in such a body.
+    fn is_sound(&self) -> bool {
+        let has_units = self.units > 0;
+        self.first_lsn > Lsn::NONE
+            && match self.record {
+                Record::Units => true,
+                Record::Block { .. } => has_units,
+                Record::Entry { .. } | Record::Ballot(_) => !has_units,
+            }
+    }
+
     /// Returns the Lsn behind the last unit of the block.
     pub(super) fn end(&self) -> Lsn {
         self.first_lsn.plus(u64::from(self.units))
     }
 }
 
+fn head_of<const BYTES: usize>(body: &[u8]) -> Result<(&[u8; BYTES], &[u8]), Damage> {
+    body.split_first_chunk().ok_or(Damage::Units)
+}
+
 /// Turns `bytes` into a block. Its first [`HEAD_BYTES`] are free, and the units lie behind them. Returns the checksum
 /// of the frame, which identifies the block.
 pub(super) fn seal(bytes: &mut [u8], place: &Place, durable: Lsn, contents: Contents) -> u32 {
     let (frame, body) = bytes.split_at_mut(FRAME_BYTES);
-    body[0..8].copy_from_slice(&[BODY_FORMAT, 0, 0, 0, 0, 0, 0, 0]);
+    body[0..8].copy_from_slice(&[format::UNITS, 0, 0, 0, 0, 0, 0, 0]);
     body[4..8].copy_from_slice(&contents.units.to_le_bytes());
     body[8..16].copy_from_slice(&contents.first_lsn.get().to_le_bytes());
     body[16..24].copy_from_slice(&contents.time_ms.to_le_bytes());
     bind(frame, body, place, durable)
 }
 
-/// Binds a body that was sealed elsewhere to a new place: only its frame changes.
-pub(super) fn rebind(bytes: &mut [u8], place: &Place, durable: Lsn) -> u32 {
-    let (frame, body) = bytes.split_at_mut(FRAME_BYTES);
-    bind(frame, body, place, durable)
+/// Binds the block of a segment to a new place: only its frame changes.
+pub(super) fn rebind(bytes: &mut [u8], old: &Frame, place: &Place, durable: Durable) -> u32 {
+    let (frame, body) = bytes.split_at_mut(old.head_bytes());
+    match old.committed {
+        Some(committed) => bind_replicated(frame, body, place, durable.offset, committed),
+        None => bind(frame, body, place, durable.lsn),
+    }
 }
 
 fn bind(frame: &mut [u8], body: &[u8], place: &Place, durable: Lsn) -> u32 {
+    frame[32..40].copy_from_slice(&durable.get().to_le_bytes());
+    bind_to(frame, body, place, MAGIC)
+}
+
+/// Turns `frame`, which has [`REPLICATED_FRAME_BYTES`], and `body` into a block of version 2. `durable` is the end of
+/// the last durable block in the same segment.
+pub(super) fn bind_replicated(frame: &mut [u8], body: &[u8], place: &Place, durable: u64, committed: Index) -> u32 {
+    frame[32..40].copy_from_slice(&durable.to_le_bytes());
+    frame[40..48].copy_from_slice(&committed.0.to_le_bytes());
+    bind_to(frame, body, place, REPLICATED_MAGIC)
+}
+
+fn bind_to(frame: &mut [u8], body: &[u8], place: &Place, magic: [u8; 4]) -> u32 {
     frame[8..12].copy_from_slice(&crc32c(body).to_le_bytes());
     frame[12..16].copy_from_slice(&(body.len() as u32).to_le_bytes());
     frame[16..32].copy_from_slice(&place.stated());
-    frame[32..40].copy_from_slice(&durable.get().to_le_bytes());
     let crc = place.crc_of(&frame[8..]);
-    frame[0..4].copy_from_slice(&MAGIC);
+    frame[0..4].copy_from_slice(&magic);
     frame[4..8].copy_from_slice(&crc.to_le_bytes());
     crc
 }
@@ -142,6 +267,9 @@ pub enum Damage {
     /// The block does not begin with the next unit.
     #[error("the block begins with Lsn {0}, which is not the expected one")]
     Order(Lsn),
+    /// The block belongs to another history than the blocks before it.
+    #[error("the block does not continue the log before it")]
+    History,
     /// The next segment names another block as its predecessor.
     #[error("the next segment does not follow this block")]
     Chain,
@@ -165,26 +293,30 @@ impl Damage {
 pub(super) struct Frame {
     /// The frame's own checksum, by which the next segment refers to its predecessor's last block.
     pub(super) crc: u32,
-    body_crc: u32,
+    pub(super) body_crc: u32,
     body_bytes: u32,
-    /// The last unit that was durable when the block was written.
-    pub(super) durable: Lsn,
+    /// What was durable when the block was written.
+    pub(super) durable: Durable,
+    /// The last entry that was known to be committed, in the log of a group.
+    pub(super) committed: Option<Index>,
 }
 
 impl Frame {
     /// Reads the frame at the start of `bytes`, which lie at `place`.
     pub(super) fn read(bytes: &[u8], place: &Place) -> Option<Frame> {
         let frame = bytes.first_chunk::<FRAME_BYTES>()?;
-        if frame[..4] != MAGIC || !is_of(frame, place) {
-            return None;
-        }
+        let durable = u64_at(frame, 32);
+        let (whole, durable, committed) = match bytes.first_chunk::<REPLICATED_FRAME_BYTES>() {
+            Some(long) if long.starts_with(&REPLICATED_MAGIC) => {
+                (&long[..], Durable::offset(durable), Some(Index(u64_at(long, 40))))
+            }
+            _ if frame.starts_with(&MAGIC) => (&frame[..], Durable::lsn(Lsn::new(durable)), None),
+            _ => return None,
+        };
         let crc = u32_at(frame, 4);
-        (place.crc_of(&frame[8..]) == crc).then(|| Frame {
-            crc,
-            body_crc: u32_at(frame, 8),
-            body_bytes: u32_at(frame, 12),
-            durable: Lsn::new(u64_at(frame, 32)),
-        })
+        let is_valid = is_of(frame, place) && place.crc_of(&whole[8..]) == crc;
+        let (body_crc, body_bytes) = (u32_at(frame, 8), u32_at(frame, 12));
+        is_valid.then_some(Frame { crc, body_crc, body_bytes, durable, committed })
     }
 
     /// Whether the bytes at `place` look like the remnant of a frame, which is never how a segment ends. An old block
@@ -192,12 +324,18 @@ impl Frame {
     pub(super) fn is_remnant(bytes: &[u8], place: &Place) -> bool {
         let Some(frame) = bytes.first_chunk::<FRAME_BYTES>() else { return false };
         let older = Place { segment: u64_at(frame, 16), ..*place };
-        (frame[..4] == MAGIC || frame[16..32] == place.stated()) && Frame::read(frame, &older).is_none()
+        let has_magic = [MAGIC, REPLICATED_MAGIC].iter().any(|magic| frame.starts_with(magic));
+        (has_magic || frame[16..32] == place.stated()) && Frame::read(bytes, &older).is_none()
     }
 
     /// Returns the length of the block in bytes, frame and body.
     pub(super) fn len(&self) -> usize {
-        FRAME_BYTES + self.body_bytes as usize
+        self.head_bytes() + self.body_bytes as usize
+    }
+
+    /// Returns the bytes of the frame alone, after which the body begins.
+    pub(super) fn head_bytes(&self) -> usize {
+        if self.committed.is_some() { REPLICATED_FRAME_BYTES } else { FRAME_BYTES }
     }
 }
 
@@ -210,13 +348,13 @@ fn is_of(frame: &[u8; FRAME_BYTES], place: &Place) -> bool {
 /// The result of [`frames_from`].
 pub(super) struct Found {
     pub(super) frames: u64,
-    /// The greatest Lsn that any of the frames calls durable.
-    pub(super) durable: Lsn,
+    /// Everything that any of the frames calls durable.
+    pub(super) durable: Durable,
 }
 
 /// Looks for frames in the bytes of a segment, from `place` on.
 pub(super) fn frames_from(bytes: &[u8], mut place: Place) -> Found {
-    let mut found = Found { frames: 0, durable: Lsn::NONE };
+    let mut found = Found { frames: 0, durable: Durable::default() };
     while let Some(bytes) = bytes.get(place.offset as usize..).filter(|bytes| !bytes.is_empty()) {
         if let Some(frame) = Frame::read(bytes, &place) {
             found.frames += 1;
@@ -242,25 +380,21 @@ impl<'a> Block<'a> {
     /// believed before its checksum matches; that of the frame covers the length of the body and the body's checksum.
     pub(super) fn read(bytes: &'a [u8], place: &Place) -> Result<Block<'a>, Damage> {
         let frame = Frame::read(bytes, place).ok_or(Damage::Frame)?;
-        let end = FRAME_BYTES.checked_add(frame.body_bytes as usize).ok_or(Damage::Body)?;
-        let body = bytes.get(FRAME_BYTES..end).ok_or(Damage::Body)?;
+        let end = frame.head_bytes().checked_add(frame.body_bytes as usize).ok_or(Damage::Body)?;
+        let body = bytes.get(frame.head_bytes()..end).ok_or(Damage::Body)?;
         if crc32c(body) != frame.body_crc {
             return Err(Damage::Body);
         }
-        let (head, units) = body.split_first_chunk::<BODY_HEAD_BYTES>().ok_or(Damage::Units)?;
-        if head[0] != BODY_FORMAT {
-            return Err(Damage::Format(head[0]));
-        }
-        let contents =
-            Contents { first_lsn: Lsn::new(u64_at(head, 8)), units: u32_at(head, 4), time_ms: u64_at(head, 16) as i64 };
+        let (contents, units) = Contents::read(body)?;
         let block = Block { frame, contents, units, first: contents.first_lsn };
         block.units_fit().then_some(block).ok_or(Damage::Units)
     }
 
     /// Returns a block of a segment's `bytes` that was read and checked before.
     pub(super) fn of(bytes: &'a [u8], offset: u64, frame: Frame, contents: Contents) -> Block<'a> {
-        let block = bytes.get(offset as usize..).and_then(|bytes| bytes.get(HEAD_BYTES..frame.len()));
-        Block { frame, contents, units: block.unwrap_or_default(), first: contents.first_lsn }
+        let body = bytes.get(offset as usize..).and_then(|bytes| bytes.get(frame.head_bytes()..frame.len()));
+        let units = body.and_then(|body| Contents::read(body).ok()).map_or(&[][..], |(_, units)| units);
+        Block { frame, contents, units, first: contents.first_lsn }
     }
 
     /// Skips the units up to `lsn`.
@@ -287,7 +421,7 @@ impl<'a> Block<'a> {
     fn units_fit(&self) -> bool {
         let mut all = self.units();
         let found = all.by_ref().count();
-        all.rest.is_empty() && found == self.contents.units as usize && self.contents.first_lsn > Lsn::NONE
+        all.rest.is_empty() && found == self.contents.units as usize && self.contents.is_sound()
     }
 }
 
@@ -394,8 +528,7 @@ pub(super) mod tests {
             bytes.extend_from_slice(&unit_head(1, 2, effects.len() as u32));
             bytes.extend_from_slice(effects);
         }
-        let contents =
-            Contents { first_lsn: Lsn::new(first_lsn), units: units.len() as u32, time_ms: 1_700_000_000_123 };
+        let contents = Contents::units(Lsn::new(first_lsn), units.len() as u32, 1_700_000_000_123);
         seal(&mut bytes, place, Lsn::new(durable), contents);
         bytes
     }
@@ -406,7 +539,10 @@ pub(super) mod tests {
         let read = Block::read(&bytes, &place()).unwrap();
         let units: Vec<_> = read.units().map(|unit| (unit.lsn.get(), unit.format, unit.origin, unit.effects)).collect();
         assert_eq!(units, [(9, 1, 2, &b"one"[..]), (10, 1, 2, b""), (11, 1, 2, b"three")]);
-        assert_eq!((read.time_ms(), read.frame.durable.get(), read.contents.end().get()), (1_700_000_000_123, 8, 12));
+        assert_eq!(
+            (read.time_ms(), read.frame.durable.lsn.get(), read.contents.end().get()),
+            (1_700_000_000_123, 8, 12)
+        );
         assert_eq!(read.frame.len(), bytes.len());
         assert_eq!(stride(bytes.len()), bytes.len().next_multiple_of(8) as u64);
         let rest: Vec<_> = read.after(Lsn::new(10)).units().map(|unit| unit.lsn.get()).collect();
@@ -438,9 +574,10 @@ pub(super) mod tests {
         let mut bytes = block(&place(), 0, 1, &[b"x", b"y"]);
         let body = bytes[FRAME_BYTES..].to_vec();
         let elsewhere = Place { segment: 9, offset: 8192, ..place() };
-        rebind(&mut bytes, &elsewhere, Lsn::new(5));
+        let frame = Frame::read(&bytes, &place()).unwrap();
+        rebind(&mut bytes, &frame, &elsewhere, Durable::lsn(Lsn::new(5)));
         assert_eq!(bytes[FRAME_BYTES..], body);
-        assert_eq!(Block::read(&bytes, &elsewhere).unwrap().frame.durable.get(), 5);
+        assert_eq!(Block::read(&bytes, &elsewhere).unwrap().frame.durable, Durable::lsn(Lsn::new(5)));
         assert_eq!(Block::read(&bytes, &place()).err(), Some(Damage::Frame));
     }
 
@@ -449,7 +586,7 @@ pub(super) mod tests {
         let sealed = |units: u32, first: u64, bytes: &[u8]| {
             let mut block = vec![0; HEAD_BYTES];
             block.extend_from_slice(bytes);
-            let contents = Contents { first_lsn: Lsn::new(first), units, time_ms: 0 };
+            let contents = Contents::units(Lsn::new(first), units, 0);
             seal(&mut block, &place(), Lsn::NONE, contents);
             Block::read(&block, &place()).err()
         };
@@ -467,10 +604,11 @@ pub(super) mod tests {
     #[test]
     fn an_unknown_format_is_named() {
         let mut bytes = block(&place(), 0, 1, &[b"x"]);
-        bytes[FRAME_BYTES] = 2;
-        rebind(&mut bytes, &place(), Lsn::NONE);
-        assert_eq!(Block::read(&bytes, &place()).err(), Some(Damage::Format(2)));
-        assert!(!Damage::Format(2).may_be_torn() && !Damage::Units.may_be_torn() && Damage::Body.may_be_torn());
+        let frame = Frame::read(&bytes, &place()).unwrap();
+        bytes[FRAME_BYTES] = 6;
+        rebind(&mut bytes, &frame, &place(), Durable::default());
+        assert_eq!(Block::read(&bytes, &place()).err(), Some(Damage::Format(6)));
+        assert!(!Damage::Format(6).may_be_torn() && !Damage::Units.may_be_torn() && Damage::Body.may_be_torn());
     }
 
     #[test]

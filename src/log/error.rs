@@ -47,6 +47,14 @@ pub enum LogError {
         /// The version of the file's format.
         version: u32,
     },
+    /// The journal is the log of a group, and a single server was to continue it, or the other way round.
+    #[error("{}: this journal belongs to {owner}", path.display())]
+    Owner {
+        /// The newest segment.
+        path: PathBuf,
+        /// Who can continue it.
+        owner: &'static str,
+    },
     /// A block that had been durable is damaged.
     #[error("{}: damaged at offset {offset}, where Lsn {lsn} should begin: {damage}", path.display())]
     Corrupt {

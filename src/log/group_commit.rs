@@ -56,10 +56,10 @@ pub struct Log {
 }
 
 impl Log {
-    /// Creates a journal that continues in the segment `current`.
-    pub(super) fn new(opening: Opening, current: Current) -> Log {
+    /// Creates a journal that continues in the segment `current`. The last block has the checksum `last_crc`.
+    pub(super) fn new(opening: Opening, current: Current, last_crc: u32) -> Log {
         let shared = Arc::new(Shared::new(opening));
-        let writer = Arc::new(Mutex::new(Writer::new(Arc::clone(&shared), current)));
+        let writer = Arc::new(Mutex::new(Writer::new(Arc::clone(&shared), current, last_crc)));
         Log { shared, writer, threads: Vec::new() }
     }
 

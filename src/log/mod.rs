@@ -10,6 +10,7 @@
 //! [`replacement`] writes other files with the same care. docs/log-format.md specifies the format. All files are
 //! reached through [`disk`], so that `sim` can stand in for it.
 
+mod appender;
 pub mod block;
 pub(crate) mod checksum;
 pub mod directory;
@@ -26,6 +27,8 @@ pub mod platform;
 pub(crate) mod reached;
 pub mod repair;
 pub mod replacement;
+#[cfg_attr(not(test), expect(dead_code, reason = "the port between nodes will use it"))]
+pub(crate) mod replicated;
 pub mod restore;
 pub mod scan;
 mod segment;

@@ -20,6 +20,10 @@ pub enum Bug {
     NoSyncOfTheSnapshot,
     /// The journal is cut before the name of the snapshot that replaces it is durable.
     CutBeforeTheSnapshot,
+    /// Segments behind a cut are used again before the cut is durable.
+    NoSyncOfTheCut,
+    /// The header of a new segment does not say how this node has voted.
+    NoBallotInTheHeader,
     /// Consensus: a block is taken whatever its reign.
     NoTermCheck,
     /// Consensus: a block is proposed by a node that does not lead.

@@ -15,15 +15,16 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::block::{ALIGN, Block, Contents, Damage, Frame, Place, Units, frames_from, rebind, stride};
+use super::block::{ALIGN, Block, Contents, Damage, Durable, Frame, Place, Record, Units, frames_from, rebind, stride};
 use super::directory::Directory;
 use super::disk::{Clock, DiskFile, is_full, read_all};
 use super::error::LogError;
 use super::group_commit::{Log, Options};
 use super::names;
 use super::planted::{self, Bug};
+use super::replicated::standing::Standing;
 use super::segment::{BadHeader, FIELD_BYTES, HEADER_BYTES, Header, SEGMENT_MAX_BYTES};
-use super::segments::{Current, Link, Segments, file_in_ready, new_file};
+use super::segments::{Current, Live, Segments, file_in_ready, new_file};
 use super::shared::Opening;
 use crate::base::lsn::Lsn;
 
@@ -55,12 +56,16 @@ pub struct Recovery {
     offset: u64,
     /// The unit that must come next.
     next: Lsn,
-    /// The last unit known to be durable.
-    proven: Lsn,
+    /// What is known to be durable.
+    proven: Durable,
     /// The checksum of the last block.
     last_crc: u32,
     /// The checksum of the last block known to be durable.
     proven_crc: u32,
+    /// The state of the log of a group behind the block read last, and behind the last one known to be durable. `None`
+    /// in the journal of a single server.
+    standing: Option<Standing>,
+    proven_standing: Option<Standing>,
     /// Blocks of this segment that may not be durable.
     unproven: VecDeque<Passed>,
     end: Option<End>,
@@ -74,6 +79,48 @@ pub(super) struct Passed {
     offset: u64,
     frame: Frame,
     contents: Contents,
+}
+
+impl Passed {
+    /// Returns the checksum of the block's frame.
+    pub(super) fn crc(&self) -> u32 {
+        self.frame.crc
+    }
+
+    /// Whether this is the mark of a clean end.
+    fn is_end(&self) -> bool {
+        self.contents.record == Record::Units && self.contents.units == 0
+    }
+
+    /// Whether a segment that follows may name this block as the last one before it. Neither a ballot nor the mark of a
+    /// clean end is what a reader is looking for at the end of a segment.
+    fn is_in_chain(&self) -> bool {
+        !self.is_end() && !matches!(self.contents.record, Record::Ballot(_))
+    }
+
+    /// Returns the last unit up to the end of the block.
+    fn last(&self) -> Lsn {
+        self.contents.end().previous()
+    }
+
+    /// Returns the state behind this block.
+    fn after(&self, before: Option<Standing>) -> Result<Option<Standing>, Damage> {
+        match before {
+            Some(before) => before.after(&self.frame, &self.contents).map(Some),
+            None if self.contents.record == Record::Units => Ok(None),
+            None => Err(Damage::History),
+        }
+    }
+}
+
+/// A journal that can be written.
+pub(super) struct Opened {
+    pub(super) opening: Opening,
+    pub(super) current: Current,
+    /// The checksum of the last block.
+    pub(super) last_crc: u32,
+    /// The checksums that the last blocks have in the new segment, which has taken them over.
+    pub(super) taken_over: Vec<u32>,
 }
 
 /// The end of the journal.
@@ -136,9 +183,11 @@ impl Recovery {
             bytes: Vec::new(),
             offset: 0,
             next: from.next(),
-            proven: Lsn::NONE,
+            proven: Durable::default(),
             last_crc: 0,
             proven_crc: 0,
+            standing: None,
+            proven_standing: None,
             unproven: VecDeque::new(),
             end: None,
             read_bytes: 0,
@@ -181,6 +230,28 @@ impl Recovery {
     /// Returns the segments of the journal, oldest first: the path of each, and the Lsn of its first unit.
     pub fn chain(&self) -> impl Iterator<Item = (PathBuf, Lsn)> {
         self.chain.iter().map(|header| (self.directory.segment(header.number), header.first_lsn))
+    }
+
+    /// Returns the header of the oldest segment.
+    pub(super) fn oldest(&self) -> Option<&Header> {
+        self.chain.first()
+    }
+
+    /// Returns the state of the log of a group behind the block read last.
+    pub(super) fn standing(&self) -> Option<Standing> {
+        self.standing
+    }
+
+    /// Returns the body of the block found last.
+    pub(super) fn body(&self, passed: &Passed) -> &[u8] {
+        let start = passed.offset as usize;
+        self.bytes.get(start + passed.frame.head_bytes()..start + passed.frame.len()).unwrap_or_default()
+    }
+
+    /// Returns the error for the block found last, the contents of which are damaged although its checksum fits.
+    pub(super) fn corrupt_block(&self, passed: &Passed, damage: Damage) -> LogError {
+        let path = self.position().0;
+        LogError::Corrupt { path, offset: passed.offset, lsn: passed.contents.first_lsn, damage }
     }
 
     /// Returns the segments of the journal before the one read last.
@@ -273,7 +344,7 @@ impl Recovery {
                 return Err(self.corrupt(&place, Damage::Short(HEADER_BYTES)));
             }
             let found = frames_from(&bytes, place);
-            if found.durable >= needed {
+            if found.durable.covers(HEADER_BYTES, needed) {
                 return Err(self.corrupt_header(number, needed));
             }
             if found.frames > 0 {
@@ -336,7 +407,7 @@ impl Recovery {
                 self.begin_segment(header)?;
             }
             match self.chain.get(self.at + 1).copied() {
-                Some(successor) if successor.first_lsn == self.next => self.end_segment(successor)?,
+                Some(successor) if self.is_followed_by(&successor) => self.end_segment(successor)?,
                 successor => break successor,
             }
         };
@@ -355,11 +426,20 @@ impl Recovery {
         if successor.is_some_and(|successor| passed.contents.end() > successor.first_lsn) {
             return Err(self.corrupt(&place, Damage::Chain));
         }
-        self.pass(passed);
-        if passed.contents.units == 0 && successor.is_none() {
+        self.pass(passed).map_err(|damage| self.corrupt(&place, damage))?;
+        if passed.is_end() && successor.is_none() {
             return self.end_reading(true, None);
         }
         Ok(Some(passed))
+    }
+
+    /// Whether the journal goes on in this segment, behind the block read last.
+    fn is_followed_by(&self, successor: &Header) -> bool {
+        match (self.standing, successor.standing) {
+            // Entries without units have no Lsn.
+            (Some(own), Some(next)) => own.at.index == next.at.index,
+            _ => successor.first_lsn == self.next,
+        }
     }
 
     fn begin_segment(&mut self, header: Header) -> Result<(), LogError> {
@@ -368,10 +448,17 @@ impl Recovery {
         self.bytes = bytes;
         self.is_loaded = true;
         self.offset = HEADER_BYTES;
-        self.proven = self.proven.max(header.durable).max(header.first_lsn.previous());
+        // Everything before this segment was durable before it was used.
+        self.proven = match header.standing {
+            None => Durable::lsn(self.proven.lsn.max(header.first_lsn.previous())).max(header.durable),
+            Some(_) => header.durable,
+        };
         self.unproven.clear();
         self.last_crc = header.previous_crc;
         self.proven_crc = header.previous_crc;
+        // The newest ballot is in the header, even if the end of the segment before was not read.
+        self.standing = header.standing;
+        self.proven_standing = header.standing;
         if (self.bytes.len() as u64) < header.capacity {
             let place = Place { offset: self.bytes.len() as u64, ..self.place() };
             return Err(self.corrupt(&place, Damage::Short(header.capacity)));
@@ -381,7 +468,8 @@ impl Recovery {
 
     /// Checks the end of a segment that was read completely against its successor.
     fn end_segment(&mut self, successor: Header) -> Result<(), LogError> {
-        if successor.previous_crc != self.last_crc {
+        let place = |standing: Option<Standing>| standing.map(|standing| standing.at);
+        if successor.previous_crc != self.last_crc || place(successor.standing) != place(self.standing) {
             return Err(self.corrupt(&self.place(), Damage::Chain));
         }
         self.read_bytes += self.bytes.len() as u64;
@@ -391,21 +479,30 @@ impl Recovery {
         Ok(())
     }
 
-    fn pass(&mut self, passed: Passed) {
+    fn pass(&mut self, passed: Passed) -> Result<(), Damage> {
+        if !passed.is_end() {
+            self.standing = passed.after(self.standing)?;
+        }
         self.offset += stride(passed.frame.len());
         self.next = passed.contents.end();
         self.proven = self.proven.max(passed.frame.durable);
         if planted::is(Bug::NoCopyOfTheTail) {
-            self.proven = self.last_lsn();
+            self.proven = Durable { lsn: self.last_lsn(), offset: self.offset };
         }
-        // The mark of a clean end is not part of the chain: the next block follows the units before the mark.
-        if passed.contents.units > 0 {
+        if passed.is_in_chain() {
             self.last_crc = passed.frame.crc;
+        }
+        // The next block follows the units before the mark of a clean end.
+        if !passed.is_end() {
             self.unproven.push_back(passed);
         }
-        while let Some(proven) = self.unproven.pop_front_if(|oldest| oldest.contents.end().previous() <= self.proven) {
-            self.proven_crc = proven.frame.crc;
+        while let Some(proven) = self.unproven.pop_front_if(|oldest| self.proven.covers(oldest.offset, oldest.last())) {
+            if proven.is_in_chain() {
+                self.proven_crc = proven.frame.crc;
+            }
+            self.proven_standing = proven.after(self.proven_standing)?;
         }
+        Ok(())
     }
 
     fn end_reading(&mut self, is_clean: bool, torn: Option<TornTail>) -> Result<Option<Passed>, LogError> {
@@ -417,7 +514,7 @@ impl Recovery {
     /// Judges the place where no block could be read: it is the end of the journal, a torn tail, or damage.
     fn judge(&self, place: &Place, damage: Damage, has_successor: bool) -> Result<Option<TornTail>, LogError> {
         let found = frames_from(&self.bytes, Place { offset: place.offset + ALIGN, ..*place });
-        if has_successor || !damage.may_be_torn() || found.durable.max(self.proven) >= self.next {
+        if has_successor || !damage.may_be_torn() || found.durable.max(self.proven).covers(place.offset, self.next) {
             return Err(self.corrupt(place, damage));
         }
         let rest = self.bytes.get(place.offset as usize..).unwrap_or_default();
@@ -462,24 +559,45 @@ impl Recovery {
         notify: Box<dyn Fn() + Send + Sync>,
     ) -> Result<Log, LogError> {
         while self.advance()?.is_some() {}
+        if let Some(newest) = self.chain.last().filter(|newest| newest.standing.is_some()) {
+            let path = self.directory.segment(newest.number);
+            return Err(LogError::Owner { path, owner: "a node of a group; a single server can't continue it" });
+        }
+        let opened = self.open_for_writing(None, options, clock, notify)?;
+        Ok(Log::new(opened.opening, opened.current, opened.last_crc))
+    }
+
+    /// Begins the segment in which the journal goes on behind the block read last, or behind a snapshot that takes its
+    /// place.
+    pub(super) fn open_for_writing(
+        mut self,
+        replaced_by: Option<Standing>,
+        options: Options,
+        clock: Arc<dyn Clock>,
+        notify: Box<dyn Fn() + Send + Sync>,
+    ) -> Result<Opened, LogError> {
         self.remove_unfinished()?;
         let number = self.last_number + 1;
         let before = self.chain.clone();
-        let mut header = self.successor(number, options.first_segment_bytes);
+        let own_end = if self.is_behind_snapshot(&before) { self.covered } else { self.last_lsn() };
+        let end = replaced_by.map_or(own_end, |standing| standing.at.link.lsn);
+        let mut header = self.successor(number, options.first_segment_bytes, replaced_by);
         let begun = self.begin_in_remaining_space(&mut header);
         let begun = begun.map_err(|source| LogError::Io { path: self.directory.segment(number), source })?;
-        let (current, newest) = match begun {
-            Some(current) => (current, Some(header)),
-            None if options.may_wait_for_space => (self.wait_for_space(before)?, None),
+        let (current, taken_over, newest) = match begun {
+            Some((current, taken_over)) => (current, taken_over, Some(header)),
+            None if options.may_wait_for_space => (self.wait_for_space(before, replaced_by)?, Vec::new(), None),
             None => {
                 let source = io::ErrorKind::StorageFull.into();
                 return Err(LogError::Io { path: self.directory.segment(number), source });
             }
         };
-        let live = self.chain.iter().chain(&newest).map(Link::of).collect();
+        let last_crc =
+            taken_over.last().copied().unwrap_or(if newest.is_some() { header.previous_crc } else { self.last_crc });
+        let live = self.chain.iter().chain(&newest).map(Live::of).collect();
         let segments = Segments::new(live, self.strays, number + 1);
-        let opening = Opening { directory: self.directory, options, clock, notify, segments, end: header.durable };
-        Ok(Log::new(opening, current))
+        let opening = Opening { directory: self.directory, options, clock, notify, segments, end };
+        Ok(Opened { opening, current, last_crc, taken_over })
     }
 
     /// Removes files that were being made when the server ended.
@@ -502,32 +620,47 @@ impl Recovery {
 
     /// Returns the header of the segment that continues the journal. That segment takes over the blocks that may not be
     /// durable. Segments from which it takes over everything leave the chain.
-    fn successor(&mut self, number: u64, least_bytes: u64) -> Header {
+    fn successor(&mut self, number: u64, least_bytes: u64, replaced_by: Option<Standing>) -> Header {
         let taken_over: u64 = self.unproven.iter().map(|passed| stride(passed.frame.len())).sum();
         let capacity = least_bytes.max(HEADER_BYTES + taken_over);
         let prepared = Header::prepared(self.directory.id(), number, capacity);
-        if self.is_behind_snapshot(&self.chain) {
+        if let Some(standing) = replaced_by {
             self.strays.extend(self.chain.drain(..).map(|header| header.number));
             self.unproven.clear();
-            return Header { first_lsn: self.covered.next(), durable: self.covered, ..prepared };
+            let first_lsn = standing.at.link.lsn.next();
+            return Header { first_lsn, durable: Durable::offset(HEADER_BYTES), standing: Some(standing), ..prepared };
+        }
+        if self.standing.is_none() && self.is_behind_snapshot(&self.chain) {
+            self.strays.extend(self.chain.drain(..).map(|header| header.number));
+            self.unproven.clear();
+            return Header { first_lsn: self.covered.next(), durable: Durable::lsn(self.covered), ..prepared };
         }
         let first_lsn = self.unproven.front().map_or(self.next, |oldest| oldest.contents.first_lsn);
+        let standing = self.proven_standing;
+        let is_replaced = |last: &Header| match (last.standing, standing) {
+            (Some(last), Some(own)) => last.at.index >= own.at.index,
+            _ => last.first_lsn >= first_lsn,
+        };
         let mut previous = 0;
-        while let Some(last) = self.chain.pop_if(|last| last.first_lsn >= first_lsn) {
+        while let Some(last) = self.chain.pop_if(|last| is_replaced(last)) {
             self.strays.push(last.number);
             previous = last.previous;
         }
         let previous = self.chain.last().map_or(previous, |last| last.number);
-        Header { first_lsn, durable: self.last_lsn(), previous, previous_crc: self.proven_crc, ..prepared }
+        let durable = match standing {
+            Some(_) => Durable::offset(HEADER_BYTES + taken_over),
+            None => Durable::lsn(self.last_lsn()),
+        };
+        Header { first_lsn, durable, previous, previous_crc: self.proven_crc, standing, ..prepared }
     }
 
     /// Writes the segment that continues the journal, on a disk that may be full: in the file of a prepared segment, or
-    /// shorter than planned. Returns `None` if there is no space at all.
-    fn begin_in_remaining_space(&mut self, header: &mut Header) -> io::Result<Option<Current>> {
+    /// shorter than planned. Returns it with the checksums of the blocks taken over; `None` if there is no space at all.
+    fn begin_in_remaining_space(&mut self, header: &mut Header) -> io::Result<Option<(Current, Vec<u32>)>> {
         let taken_over: u64 = self.unproven.iter().map(|passed| stride(passed.frame.len())).sum();
         let least = HEADER_BYTES + taken_over;
         loop {
-            let (blocks, last_crc) = self.blocks_to_take_over(header);
+            let (blocks, taken_over) = self.blocks_to_take_over(header);
             let begun = match new_file(&self.directory, header, &blocks) {
                 Err(error) if is_full(&error) => match self.ready.pop() {
                     Some(ready) => self.begin_in_ready(ready, header, least, &blocks),
@@ -546,7 +679,7 @@ impl Recovery {
                     let file = Some(begun?);
                     let Header { number, capacity, .. } = *header;
                     let offset = HEADER_BYTES + blocks.len() as u64;
-                    return Ok(Some(Current { file, number, offset, capacity, last_crc }));
+                    return Ok(Some((Current { file, number, offset, capacity }, taken_over)));
                 }
             }
         }
@@ -570,32 +703,35 @@ impl Recovery {
             .inspect(|_| header.capacity = size)
     }
 
-    /// Returns the blocks not known to be durable, bound to the segment of this header, and the checksum of the last
-    /// one.
-    fn blocks_to_take_over(&self, header: &Header) -> (Vec<u8>, u32) {
+    /// Returns the blocks not known to be durable, bound to the segment of this header, and the checksums of those that
+    /// a later segment may follow.
+    fn blocks_to_take_over(&self, header: &Header) -> (Vec<u8>, Vec<u32>) {
         let mut place = self.directory.place(header.number, HEADER_BYTES);
-        let mut last_crc = header.previous_crc;
-        let mut blocks = Vec::new();
+        let (mut blocks, mut taken_over) = (Vec::new(), Vec::new());
         for passed in &self.unproven {
             let start = blocks.len();
             blocks.extend_from_slice(&self.bytes[passed.offset as usize..][..passed.frame.len()]);
-            last_crc = rebind(&mut blocks[start..], &place, header.durable);
+            let crc = rebind(&mut blocks[start..], &passed.frame, &place, header.durable);
+            if passed.is_in_chain() {
+                taken_over.push(crc);
+            }
             blocks.resize(start + stride(passed.frame.len()) as usize, 0);
             place.offset = HEADER_BYTES + blocks.len() as u64;
         }
-        (blocks, last_crc)
+        (blocks, taken_over)
     }
 
     /// Without space for a segment, returns a placeholder until there is some. The journal stays as it was read, in the
     /// segments `chain`.
-    fn wait_for_space(&mut self, chain: Vec<Header>) -> Result<Current, LogError> {
-        if self.is_behind_snapshot(&chain) {
-            return Ok(Current::none(0, 0));
+    fn wait_for_space(&mut self, chain: Vec<Header>, replaced_by: Option<Standing>) -> Result<Current, LogError> {
+        if replaced_by.is_some() || self.standing.is_none() && self.is_behind_snapshot(&chain) {
+            self.last_crc = 0;
+            return Ok(Current::none(0));
         }
         self.strays.retain(|stray| !chain.iter().any(|header| header.number == *stray));
         self.chain = chain;
         self.secure_in_place()?;
-        Ok(Current::none(self.place().segment, self.last_crc))
+        Ok(Current::none(self.place().segment))
     }
 
     /// Makes durable, in place, what is not known to be, on a disk without space for a copy: the last blocks, and the
@@ -605,7 +741,7 @@ impl Recovery {
     fn secure_in_place(&mut self) -> Result<(), LogError> {
         let Some(header) = self.chain.get(self.at) else { return Ok(()) };
         // A header is synced with the first block behind it, or with the blocks that recovery copied into its segment.
-        let is_header_durable = self.proven >= header.first_lsn;
+        let is_header_durable = self.proven.covers(HEADER_BYTES, header.first_lsn);
         let first_unproven = self.unproven.front().map(|first| first.offset);
         let Some(from) = (if is_header_durable { first_unproven } else { Some(0) }) else { return Ok(()) };
         let number = header.number;
@@ -885,7 +1021,7 @@ mod tests {
         let mut later = Header::prepared(ID, 1, 0).encode();
         later[8] = 9;
         let crc = crc32c(&later[..76]);
-        later[76..].copy_from_slice(&crc.to_le_bytes());
+        later[76..80].copy_from_slice(&crc.to_le_bytes());
         file.write_at(&later, 0).unwrap();
         assert!(matches!(read(&disk, 0), Err(LogError::Version { version: 9, .. })));
     }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use super::directory::Directory;
 use super::disk::{DiskFile, write_zeros};
 use super::names;
+use super::replicated::types::Index;
 use super::segment::{HEADER_BYTES, Header};
 use crate::base::lsn::Lsn;
 use crate::log::limits::{LOG_FILL_BYTES, LOG_PREPARED_MAX_SEGMENTS, LOG_SEGMENT_GROWTH};
@@ -28,15 +29,12 @@ pub(super) struct Current {
     pub(super) offset: u64,
     /// The file's prefilled length.
     pub(super) capacity: u64,
-    /// The checksum of the last block before `offset`.
-    pub(super) last_crc: u32,
 }
 
 impl Current {
-    /// Makes a placeholder for a segment that does not exist yet. The last block of the journal is in segment `number`,
-    /// and has this checksum.
-    pub(super) fn none(number: u64, last_crc: u32) -> Current {
-        Current { file: None, number, offset: 0, capacity: 0, last_crc }
+    /// Makes a placeholder for a segment that does not exist yet. The last block of the journal is in segment `number`.
+    pub(super) fn none(number: u64) -> Current {
+        Current { file: None, number, offset: 0, capacity: 0 }
     }
 
     /// Returns the number of prefilled bytes left.
@@ -52,14 +50,17 @@ impl Current {
 
 /// A segment that is part of the journal.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Link {
+pub(super) struct Live {
     number: u64,
     first_lsn: Lsn,
+    /// In the log of a group, the entry before the segment.
+    after: Index,
 }
 
-impl Link {
-    pub(super) fn of(header: &Header) -> Link {
-        Link { number: header.number, first_lsn: header.first_lsn }
+impl Live {
+    pub(super) fn of(header: &Header) -> Live {
+        let after = header.standing.map_or(Index(0), |standing| standing.at.index);
+        Live { number: header.number, first_lsn: header.first_lsn, after }
     }
 }
 
@@ -97,7 +98,7 @@ pub(super) enum Task {
 /// See the module's header.
 pub(super) struct Segments {
     /// Oldest first. The last one is being written.
-    live: VecDeque<Link>,
+    live: VecDeque<Live>,
     prepared: VecDeque<Prepared>,
     filling: Option<Filling>,
     /// Length of the segment to be prepared next; 0 before the first. The lengths grow, so that the first segments are
@@ -116,7 +117,7 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    pub(super) fn new(live: VecDeque<Link>, mut retired: Vec<u64>, next_number: u64) -> Segments {
+    pub(super) fn new(live: VecDeque<Live>, mut retired: Vec<u64>, next_number: u64) -> Segments {
         retired.sort_unstable();
         Segments {
             live,
@@ -211,7 +212,7 @@ impl Segments {
 
     /// Moves on to a segment.
     pub(super) fn push(&mut self, header: &Header) {
-        self.live.push_back(Link::of(header));
+        self.live.push_back(Live::of(header));
         while let Some(overtaken) = self.prepared.pop_front_if(|prepared| prepared.number < header.number) {
             self.retired.push_back(overtaken.number);
         }
@@ -229,8 +230,18 @@ impl Segments {
 
     /// Retires the segments all of whose units come before `first_needed`. Returns their number.
     pub(super) fn retire_before(&mut self, first_needed: Lsn) -> usize {
+        self.retire_while(|next| next.first_lsn <= first_needed)
+    }
+
+    /// Does the same in the log of a group with the segments that hold nothing behind the entry `index`.
+    pub(super) fn retire_through(&mut self, index: Index) -> usize {
+        self.retire_while(|next| next.after <= index)
+    }
+
+    /// Retires the oldest segment as long as the next one has everything that is needed.
+    fn retire_while(&mut self, suffices: impl Fn(&Live) -> bool) -> usize {
         let mut retired = 0;
-        while self.live.get(1).is_some_and(|second| second.first_lsn <= first_needed)
+        while self.live.get(1).is_some_and(&suffices)
             && let Some(oldest) = self.live.pop_front()
         {
             self.retired.push_back(oldest.number);
@@ -240,6 +251,13 @@ impl Segments {
             self.retired.extend(self.left_behind.drain(..));
         }
         retired
+    }
+
+    /// Retires all segments behind the one of this number: they are no longer part of the journal.
+    pub(super) fn retire_behind(&mut self, number: u64) {
+        while let Some(replaced) = self.live.pop_back_if(|newest| newest.number > number) {
+            self.retired.push_back(replaced.number);
+        }
     }
 
     /// Returns the number of live segments.

@@ -2,12 +2,12 @@
 
 use std::mem;
 
-use super::super::entry::Payload;
 use super::super::limits::{INDEX_MAX, TERM_JUMP_MAX, VOTERS_MIN};
 use super::super::message::{Body, Message, SentEntry};
 use super::super::output::Refusal;
-use super::super::types::{Index, Link, Mark, Term};
 use super::Core;
+use crate::log::replicated::entry::Payload;
+use crate::log::replicated::types::{Index, Link, Mark, Term};
 
 impl Core {
     /// Refuses a message that contradicts itself, its sender's earlier ones, or this node's log.

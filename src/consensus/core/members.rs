@@ -5,8 +5,8 @@ use raft::eraftpb::{ConfChange, ConfChangeType};
 use super::super::entries::{change_bytes, members_of};
 use super::super::limits::{PROMOTE_LAG_MAX, VOTERS_MIN};
 use super::super::output::{ChangeRefusal, Order, Why};
-use super::super::types::{MemberChange, Members, Position, Term};
 use super::Core;
+use crate::log::replicated::types::{MemberChange, Members, Position, Term};
 
 impl Core {
     /// Proposes a change of the members, in the reign `term`. `Order::Members` tells when it holds.

@@ -4,9 +4,9 @@ use raft::eraftpb::{Message as RaftMessage, MessageType};
 
 use super::super::fuse::{self, Fuse};
 use super::super::message::{Body, Message};
-use super::super::types::Ballot;
 use super::{Core, Durable};
 use crate::log::planted::{self, Bug};
+use crate::log::replicated::types::Ballot;
 
 impl Core {
     /// Whether a message has no effect now.

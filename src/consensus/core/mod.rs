@@ -41,7 +41,6 @@ use std::time::Duration;
 use raft::eraftpb::{Entry as RaftEntry, Message as RaftMessage};
 use raft::{Config, RawNode, SnapshotStatus, StateRole};
 
-use super::block::Block;
 use super::entries::{Entries, foreign};
 use super::fuse::{self, Fuse};
 use super::limits::{
@@ -49,12 +48,14 @@ use super::limits::{
 };
 use super::logger::logger;
 use super::message::{Body, Message, Round};
-use super::output::{Output, Recovered, Refusal, Settings, StartError, Why};
+use super::output::{Output, Refusal, Settings, StartError, Why};
 use super::reign::Reign;
-use super::types::{Ballot, Index, Link, Mark, Members, NodeId, Position, Term};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::log::planted::{self, Bug};
+use crate::log::replicated::block::Block;
+use crate::log::replicated::types::{Ballot, Index, Mark, Members, NodeId, Position, Term};
+use crate::log::replicated::write::Recovered;
 
 /// Messages and news that wait until the disk has what they state.
 struct Pending {
@@ -122,17 +123,6 @@ pub(crate) struct Core {
     disk_stuck_after: Duration,
     role: (u64, StateRole),
     out: Output,
-}
-
-impl Mark {
-    /// Returns the start of a new group: its members, and no data. It takes the place of the first entry, so that a
-    /// node without anything gets the members with a snapshot.
-    pub(crate) fn first(voters: &[NodeId]) -> Mark {
-        let at = Position { index: Index(1), term: Term(1), link: Link::default() };
-        let mut voters = voters.to_vec();
-        voters.sort_unstable();
-        Mark { at, members: Members { voters, learners: Vec::new() }, serial: 0 }
-    }
 }
 
 impl Core {

@@ -6,9 +6,9 @@ use raft::eraftpb::{Entry as RaftEntry, Message as RaftMessage, MessageType};
 
 use super::super::output::{Order, Why};
 use super::super::reign::{Open, Reign};
-use super::super::types::{Mark, NodeId, Term};
 use super::Core;
 use crate::log::planted::{self, Bug};
+use crate::log::replicated::types::{Mark, NodeId, Term};
 
 impl Core {
     /// Appends an entry as the leader. Returns whether the crate took it.

@@ -6,15 +6,16 @@ use raft::Ready;
 use raft::eraftpb::Entry as RaftEntry;
 
 use super::super::entries::{mark_of, own};
-use super::super::entry::Payload;
 use super::super::fuse::{self, Fuse};
 use super::super::limits::ELECTION_TICKS;
 use super::super::message::Round;
-use super::super::output::{Order, Why, Write};
+use super::super::output::{Order, Why};
 use super::super::reign::Reign;
-use super::super::types::{Ballot, Index, NodeId, Position, Term};
 use super::{Core, Pending};
 use crate::log::planted::{self, Bug};
+use crate::log::replicated::entry::Payload;
+use crate::log::replicated::types::{Ballot, Index, NodeId, Position, Term};
+use crate::log::replicated::write::Write;
 
 impl Core {
     /// Compares the role and the term with those before the step, and takes the crate's news.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::super::message::{Body, Message};
-use super::super::types::{Ballot, Index, NodeId, Position, Term};
 use super::node::{Data, Durable};
+use crate::log::replicated::types::{Ballot, Index, NodeId, Position, Term};
 
 /// A unit that a node has applied: its bytes, and the digest of all data behind it.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,18 +1,27 @@
-//! A node of the simulation: its disk, its core, and an engine that is small but keeps all rules.
+//! A node of the simulation: its journal on a simulated disk, its core, and an engine that is small but keeps all rules.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::block::{BLOCK_HEAD_BYTES, Block};
 use super::super::core::Core;
-use super::super::entry::Entry;
 use super::super::message::Round;
-use super::super::output::{Order, Recovered, Settings, Write};
-use super::super::types::{Ballot, Index, Link, Mark, NodeId, Position, Term};
+use super::super::output::{Order, Settings};
 use super::judge::Judge;
 use crate::base::rng::Rng;
 use crate::log::block::unit_head;
+use crate::log::directory::{Directory, DirectoryId};
+use crate::log::disk;
+use crate::log::group_commit::{Options, State, SyncPolicy};
 use crate::log::planted::{self, Bug};
+use crate::log::replicated::block::{BLOCK_HEAD_BYTES, Block};
+use crate::log::replicated::entry::Entry;
+use crate::log::replicated::log::EntryLog;
+use crate::log::replicated::recovery::EntryRecovery;
+use crate::log::replicated::types::{Ballot, Index, Link, Mark, NodeId, Position, Term};
+use crate::log::replicated::write::{Recovered, Write};
+use crate::log::sim::SimDisk;
 
 /// The durable contents of a disk.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +36,7 @@ pub(super) struct Durable {
 impl Durable {
     pub(super) fn new(snapshot: Mark) -> Durable {
         let ballot = Ballot { term: snapshot.at.term, vote: None };
-        Durable { ballot, before: snapshot.at, snapshot, ..Durable::default() }
+        Durable { ballot, before: snapshot.at, committed: snapshot.at.index, snapshot, entries: Vec::new() }
     }
 
     pub(super) fn last(&self) -> Index {
@@ -48,21 +57,71 @@ impl Durable {
         self.committed = write.committed;
     }
 
-    pub(super) fn install(&mut self, mark: Mark) {
+    fn install(&mut self, mark: Mark) {
         self.entries.clear();
-        (self.before, self.snapshot) = (mark.at, mark);
+        (self.before, self.committed, self.snapshot) = (mark.at, mark.at.index, mark);
     }
 
-    fn recovered(&self) -> Recovered {
-        let Durable { ballot, snapshot, before, entries, committed } = self.clone();
-        Recovered { ballot, snapshot, before, entries, committed }
+    /// Whether the journal has this, which may go further back and know of fewer commits.
+    fn is(&self, found: &Recovered) -> bool {
+        let is_same = |entries: &[Entry]| entries.iter().rev().zip(found.entries.iter().rev()).all(|(a, b)| a == b);
+        let goes_back = found.before.index <= self.before.index && found.entries.len() >= self.entries.len();
+        found.ballot == self.ballot && goes_back && is_same(&self.entries) && found.committed <= self.committed
+    }
+}
+
+/// The journal of a node, on a disk of its own.
+struct Journal {
+    disk: SimDisk,
+    /// `None` while the node is down.
+    log: Option<EntryLog>,
+}
+
+const DIRECTORY: &str = "/node";
+const OPTIONS: Options = Options {
+    policy: SyncPolicy::Always,
+    segment_bytes: 32 * 1024,
+    first_segment_bytes: 8 * 1024,
+    prepared_segments: 1,
+    reserve_bytes: 0,
+    may_wait_for_space: true,
+};
+
+impl Journal {
+    fn new(seed: u64) -> Journal {
+        Journal { disk: SimDisk::new(seed), log: None }
+    }
+
+    fn start(&mut self, snapshot: Mark) -> Recovered {
+        let disk: Arc<dyn disk::Disk> = Arc::new(self.disk.clone());
+        let directory = Directory::open(disk, Path::new(DIRECTORY), DirectoryId::new([7; 16]));
+        let read = directory.and_then(|directory| EntryRecovery::read(directory, snapshot));
+        let mut recovery = read.unwrap_or_else(|error| panic!("the journal is refused: {error}"));
+        let found = recovery.take();
+        let log = recovery.finish(OPTIONS, Arc::new(self.disk.clone()), Box::new(|| {}));
+        self.log = Some(log.unwrap_or_else(|error| panic!("the journal can't be written: {error}")));
+        found
+    }
+
+    fn write(&mut self, write: Write) {
+        let Some(log) = &self.log else { return };
+        let number = write.number;
+        log.write(write);
+        assert_eq!((log.step(), log.durable()), (State::Good, number));
+        log.do_chore();
+    }
+
+    /// Ends the process. Nothing that was reported durable is lost with the power.
+    fn stop(&mut self) {
+        self.log = None;
+        self.disk.crash();
     }
 }
 
 /// A disk with writes on their way. They become durable in order.
-#[derive(Default)]
 pub(super) struct Disk {
     pub(super) durable: Durable,
+    journal: Journal,
     pub(super) queue: VecDeque<Write>,
     /// No write ends before this time.
     pub(super) hangs_until: u64,
@@ -70,11 +129,26 @@ pub(super) struct Disk {
 }
 
 impl Disk {
+    fn new(snapshot: Mark, seed: u64) -> Disk {
+        let durable = Durable::new(snapshot);
+        Disk { durable, journal: Journal::new(seed), queue: VecDeque::new(), hangs_until: 0, busy_until: 0 }
+    }
+
     /// The next write is durable. Returns its number.
     pub(super) fn finish_one(&mut self) -> Option<u64> {
         let write = self.queue.pop_front()?;
         self.durable.write(&write);
-        Some(write.number)
+        let number = write.number;
+        self.journal.write(write);
+        Some(number)
+    }
+
+    /// Puts a snapshot in the place of the log at once.
+    pub(super) fn install(&mut self, mark: Mark) {
+        let committed = mark.at.index;
+        let (number, ballot, entries, install) = (u64::MAX, None, Vec::new(), Some(mark));
+        self.queue.push_front(Write { number, ballot, install, entries, committed });
+        self.finish_one();
     }
 
     /// The process was killed or the power failed: only the first `survive` writes are there.
@@ -84,6 +158,14 @@ impl Disk {
         }
         self.queue.clear();
         self.busy_until = 0;
+        self.journal.stop();
+    }
+
+    fn start(&mut self) -> Recovered {
+        let found = self.journal.start(self.durable.snapshot.clone());
+        assert!(self.durable.is(&found), "the journal has {found:?} instead of {:?}", self.durable);
+        self.durable.committed = found.committed;
+        found
     }
 }
 
@@ -178,7 +260,7 @@ pub(super) struct Engine {
     /// When the last block reached the core: blocks stay in order.
     pub(super) proposed_at: u64,
     /// The members as of `position`.
-    members: super::super::types::Members,
+    members: crate::log::replicated::types::Members,
 }
 
 impl Engine {
@@ -375,7 +457,7 @@ impl Node {
             id,
             core: None,
             life: 0,
-            disk: Disk { durable: Durable::new(snapshot), ..Disk::default() },
+            disk: Disk::new(snapshot, id.get()),
             engine: Engine::default(),
             known: Known::default(),
             paused_until: 0,
@@ -410,7 +492,7 @@ impl Node {
     }
 
     pub(super) fn start(&mut self, now: u64, seed: u64) {
-        let recovered = self.disk.durable.recovered();
+        let recovered = self.disk.start();
         self.life += 1;
         (self.engine, self.known, self.stuck_reported) = (Engine::default(), Known::default(), false);
         let clock = self.clock(now);
@@ -432,6 +514,9 @@ impl Node {
             if let Some(at) = core.at(index).filter(|at| at.index > durable.before.index) {
                 durable.entries.retain(|entry| entry.index > index);
                 durable.before = at;
+            }
+            if let Some(log) = &self.disk.journal.log {
+                log.retire_through(index);
             }
         }
     }

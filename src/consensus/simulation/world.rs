@@ -3,17 +3,17 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use super::super::block::Block;
 use super::super::codec::{GroupId, decode, encode};
 use super::super::limits::{LEASE, VOTERS_MIN, VOTING_PAUSE};
 use super::super::message::{Body, Message, Round};
 use super::super::output::Order;
-use super::super::types::{Mark, MemberChange, NodeId, Term};
 use super::Reached;
 use super::judge::Judge;
 use super::node::{Data, Node};
 use crate::base::rng::Rng;
 use crate::log::planted::{self, Bug};
+use crate::log::replicated::block::Block;
+use crate::log::replicated::types::{Mark, MemberChange, NodeId, Term};
 
 const MS: u64 = 1000;
 /// Faults happen up to this time, in microseconds.
@@ -389,7 +389,7 @@ impl World {
         {
             if let Some(node) = self.nodes.get_mut(&to) {
                 node.disk.queue.clear();
-                node.disk.durable.install(mark);
+                node.disk.install(mark);
             }
             self.stop(to, 0);
             self.start(to);

@@ -4,14 +4,14 @@ mod lone;
 
 use std::collections::BTreeSet;
 
-use super::super::block::tests::block;
-use super::super::entry::{Entry, Payload};
 use super::super::limits::PROMOTE_LAG_MAX;
 use super::super::message::SentEntry;
 use super::super::output::{ChangeRefusal, Order};
-use super::super::types::MemberChange;
 use super::*;
 use crate::base::lsn::Lsn;
+use crate::log::replicated::block::tests::block;
+use crate::log::replicated::entry::{Entry, Payload};
+use crate::log::replicated::types::{Link, MemberChange};
 
 fn node(number: u64) -> NodeId {
     NodeId::new(number).unwrap()

@@ -113,3 +113,14 @@ pub(crate) struct Mark {
     /// The number by which a node finds the file among its own; drawn when the snapshot was made.
     pub(crate) serial: u64,
 }
+
+impl Mark {
+    /// Returns the start of a new group: its members, and no data. It takes the place of the first entry, so that a
+    /// node without anything gets the members with a snapshot.
+    pub(crate) fn first(voters: &[NodeId]) -> Mark {
+        let at = Position { index: Index(1), term: Term(1), link: Link::default() };
+        let mut voters = voters.to_vec();
+        voters.sort_unstable();
+        Mark { at, members: Members { voters, learners: Vec::new() }, serial: 0 }
+    }
+}

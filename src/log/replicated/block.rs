@@ -19,13 +19,11 @@ use bytes::Bytes;
 
 use super::types::{Link, Term};
 use crate::base::lsn::Lsn;
-use crate::log::block::{u32_at, u64_at, units_in};
+use crate::log::block::{format, u32_at, u64_at, units_in};
 use crate::log::checksum::crc32c;
 
-const FORMAT: u8 = 2;
-
 /// Bytes that lie before the units of a block.
-pub(crate) const BLOCK_HEAD_BYTES: usize = 40;
+pub(crate) const BLOCK_HEAD_BYTES: usize = format::BLOCK_BYTES;
 
 /// A block whose head and units have been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +62,7 @@ impl Block {
     ) -> Result<Block, BlockError> {
         let head = body.first_chunk_mut::<BLOCK_HEAD_BYTES>().ok_or(BlockError::Short)?;
         *head = [0; BLOCK_HEAD_BYTES];
-        head[0] = FORMAT;
+        head[0] = format::BLOCK;
         head[4..8].copy_from_slice(&units.to_le_bytes());
         head[8..16].copy_from_slice(&before.lsn.next().get().to_le_bytes());
         head[16..24].copy_from_slice(&time_ms.to_le_bytes());
@@ -76,7 +74,7 @@ impl Block {
     /// Reads a body and checks that its units fill it.
     pub(crate) fn read(body: Bytes) -> Result<Block, BlockError> {
         let (head, units) = body.split_first_chunk::<BLOCK_HEAD_BYTES>().ok_or(BlockError::Short)?;
-        if head[0] != FORMAT {
+        if head[0] != format::BLOCK {
             return Err(BlockError::Format(head[0]));
         }
         let first_lsn = Lsn::new(u64_at(head, 8));
@@ -118,12 +116,12 @@ impl Block {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::log::block::unit_head;
 
     /// Returns a block of one unit for each of `effects`.
-    pub(in crate::consensus) fn block(reign: u64, before: Link, effects: &[&[u8]]) -> Block {
+    pub(crate) fn block(reign: u64, before: Link, effects: &[&[u8]]) -> Block {
         let mut body = vec![0; BLOCK_HEAD_BYTES];
         for effect in effects {
             body.extend(unit_head(1, 1, effect.len() as u32));

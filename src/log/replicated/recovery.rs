@@ -1,0 +1,146 @@
+//! Reads the log of a node after a start, and opens it for writing.
+//!
+//! The log continues the newest snapshot if it has the snapshot's last entry. Otherwise the snapshot takes its place:
+//! it came from another node, and a crash has left the old log beside it. The newest ballot stays in either case, because
+//! a node votes once in a term whatever happens to its log.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+
+use super::body;
+use super::entry::Entry;
+use super::log::EntryLog;
+use super::standing::Standing;
+use super::types::{Ballot, Mark, Position};
+use super::write::Recovered;
+use super::writer::{EntryWriter, Placed};
+use crate::log::appender::Appender;
+use crate::log::block::Damage;
+use crate::log::directory::Directory;
+use crate::log::disk::Clock;
+use crate::log::error::LogError;
+use crate::log::group_commit::Options;
+use crate::log::scan::{Passed, Recovery};
+use crate::log::shared::Shared;
+
+/// See the module's header.
+pub(crate) struct EntryRecovery {
+    recovery: Recovery,
+    snapshot: Mark,
+    /// Whether the log has the last entry of the snapshot.
+    continues_snapshot: bool,
+    /// The entry before the first one in `entries`.
+    before: Position,
+    entries: Vec<Entry>,
+    standing: Standing,
+    /// The last committed entry and those behind it.
+    placed: VecDeque<Placed>,
+}
+
+impl EntryRecovery {
+    /// Reads the log in `directory`, whose newest snapshot is `snapshot`.
+    pub(crate) fn read(directory: impl Into<Arc<Directory>>, snapshot: Mark) -> Result<EntryRecovery, LogError> {
+        let recovery = Recovery::open_all(directory, snapshot.at.link.lsn)?;
+        let standing = Standing::behind(&snapshot, Ballot::default());
+        let mut log = EntryRecovery {
+            recovery,
+            continues_snapshot: false,
+            before: snapshot.at,
+            entries: Vec::new(),
+            standing,
+            placed: VecDeque::new(),
+            snapshot,
+        };
+        log.begin()?;
+        while let Some(passed) = log.recovery.advance()? {
+            log.pass(&passed)?;
+        }
+        // Behind the last block, the header of a segment may say more.
+        log.standing = log.recovery.standing().unwrap_or(log.standing);
+        Ok(log)
+    }
+
+    /// Takes the state before the oldest segment.
+    fn begin(&mut self) -> Result<(), LogError> {
+        let Some(oldest) = self.recovery.oldest().copied() else { return Ok(()) };
+        let path = self.recovery.directory().segment(oldest.number);
+        let Some(standing) = oldest.standing else {
+            return Err(LogError::Owner { path, owner: "a single server; a node of a group can't continue it" });
+        };
+        let covered = self.snapshot.at;
+        if standing.at.index > covered.index {
+            let snapshot = self.recovery.directory().snapshot(covered.link.lsn);
+            return Err(LogError::Gap { snapshot, lsn: covered.link.lsn, segment: path, first_lsn: oldest.first_lsn });
+        }
+        (self.before, self.standing) = (standing.at, standing);
+        self.placed.push_back(Placed::before(&oldest, standing.at));
+        self.meet(standing.at);
+        Ok(())
+    }
+
+    fn meet(&mut self, at: Position) {
+        self.continues_snapshot |= at == self.snapshot.at;
+    }
+
+    fn pass(&mut self, passed: &Passed) -> Result<(), LogError> {
+        let Some(standing) = self.recovery.standing() else { return Ok(()) };
+        let before = mem::replace(&mut self.standing, standing);
+        if standing.at.index == before.at.index {
+            return Ok(());
+        }
+        let entry = body::entry_in(self.recovery.body(passed), standing.at.index);
+        let entry = entry.and_then(|entry| entry.ok_or(Damage::Units));
+        self.entries.push(entry.map_err(|damage| self.recovery.corrupt_block(passed, damage))?);
+        let segment = self.recovery.place_behind().0;
+        self.placed.push_back(Placed { at: standing.at, segment, crc: passed.crc() });
+        self.meet(standing.at);
+        while self.placed.get(1).is_some_and(|second| second.at.index <= standing.committed) {
+            self.placed.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Takes the data that the node starts from. The entries are handed over once.
+    pub(crate) fn take(&mut self) -> Recovered {
+        let snapshot = self.snapshot.clone();
+        match self.replaced_by() {
+            Some(Standing { at: before, ballot, committed }) => {
+                Recovered { ballot, snapshot, before, entries: Vec::new(), committed }
+            }
+            None => {
+                let Standing { ballot, committed, .. } = self.standing;
+                Recovered { ballot, snapshot, before: self.before, entries: mem::take(&mut self.entries), committed }
+            }
+        }
+    }
+
+    /// Returns the state behind the snapshot, if that takes the place of the log.
+    fn replaced_by(&self) -> Option<Standing> {
+        (!self.continues_snapshot).then(|| Standing::behind(&self.snapshot, self.standing.ballot))
+    }
+
+    /// Opens the log for writing. What was read is durable when this returns.
+    pub(crate) fn finish(
+        self,
+        options: Options,
+        clock: Arc<dyn Clock>,
+        notify: Box<dyn Fn() + Send + Sync>,
+    ) -> Result<EntryLog, LogError> {
+        let replaced_by = self.replaced_by();
+        let opened = self.recovery.open_for_writing(replaced_by, options, clock, notify)?;
+        let (standing, mut placed) = match replaced_by {
+            Some(standing) => {
+                let base = Placed { at: standing.at, segment: 0, crc: 0 };
+                (standing, VecDeque::from([base]))
+            }
+            None => (self.standing, self.placed),
+        };
+        for (placed, crc) in placed.iter_mut().rev().zip(opened.taken_over.iter().rev()) {
+            (placed.segment, placed.crc) = (opened.current.number, *crc);
+        }
+        let shared = Arc::new(Shared::new(opened.opening));
+        let out = Appender::new(Arc::clone(&shared), opened.current);
+        Ok(EntryLog::new(shared, EntryWriter::new(out, standing, placed)))
+    }
+}
