@@ -19,6 +19,7 @@ use crate::log::directory::Directory;
 use crate::log::disk::{ReadOnlyDisk, RealDisk};
 use crate::log::error::LogError;
 use crate::log::repair;
+use crate::log::replicated::standing::Standing;
 use crate::log::scan::Recovery;
 use crate::log::snapshot::reader::SnapshotReader;
 use crate::persist::tail::EFFECTS_FORMAT;
@@ -228,6 +229,9 @@ impl Report<'_> {
                  the next start cuts it off"
             ));
         }
+        if let Some(standing) = recovery.standing() {
+            self.say(&of_group(&standing));
+        }
         if end.lsn < snapshot {
             return Ok(snapshot);
         }
@@ -277,6 +281,17 @@ fn read_block(
     Ok(Some(Vec::new()))
 }
 
+/// Describes the end of the log of a group.
+fn of_group(standing: &Standing) -> String {
+    let Standing { at, ballot, committed } = standing;
+    let vote = ballot.vote.map_or("nobody".to_owned(), |node| format!("node {node}"));
+    format!(
+        "the log of a group: up to entry {}, of term {}; entry {committed} and all before it are known to be \
+         committed; this node's vote in term {} is for {vote}",
+        at.index, at.term, ballot.term
+    )
+}
+
 /// Returns the fault in a unit's effects if they can't be decoded.
 fn undecodable(unit: &Unit<'_>) -> Option<String> {
     if unit.format != EFFECTS_FORMAT {
@@ -310,7 +325,11 @@ mod tests {
     use crate::log::block::{HEAD_BYTES, unit_head};
     use crate::log::directory::DirectoryId;
     use crate::log::disk::RealClock;
-    use crate::log::group_commit::{Commit, Log, Options, Tail};
+    use crate::log::group_commit::{Commit, Log, Options, State, Tail};
+    use crate::log::replicated::entry::{Entry, Payload};
+    use crate::log::replicated::recovery::EntryRecovery;
+    use crate::log::replicated::types::{Ballot, Index, Mark, NodeId, Term};
+    use crate::log::replicated::write::Write;
     use crate::log::restore::Restore;
     use crate::log::snapshot::writer::{Begin, Sizes};
 
@@ -335,6 +354,34 @@ mod tests {
         let bytes = [&[0; HEAD_BYTES][..], unit].concat();
         log.commit(Tail { bytes, first_lsn: Lsn::new(lsn), units: 1, time_ms: TIME_MS }, Commit::InPlace);
         while log.do_chore() {}
+    }
+
+    #[test]
+    fn the_log_of_a_group_is_described_and_never_repaired() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || Directory::open(Arc::new(RealDisk), dir.path(), DirectoryId::new([1; 16])).unwrap();
+        let [one, two] = [1, 2].map(|number| NodeId::new(number).unwrap());
+        let recovery = EntryRecovery::read(open(), Mark::first(&[one, two])).unwrap();
+        let log = recovery.finish(Options::default(), Arc::new(RealClock::default()), Box::new(|| {})).unwrap();
+        let ballot = Some(Ballot { term: Term(3), vote: Some(two) });
+        let entries = vec![Entry { index: Index(2), term: Term(3), payload: Payload::Start }];
+        log.write(Write { number: 1, ballot, install: None, entries, committed: Index(1) });
+        assert_eq!(log.close(), State::Good);
+        let (verdict, said) = checked(dir.path());
+        assert_eq!(verdict.unwrap(), Verdict::Good, "{said}");
+        let line = "the log of a group: up to entry 2, of term 3; entry 1 and all before it are known to be committed; \
+                    this node's vote in term 3 is for node 2";
+        assert!(said.contains(line), "{said}");
+        let segment = dir.path().join("log-0000000000000001.seg");
+        let mut bytes = fs::read(&segment).unwrap();
+        bytes[4100] ^= 1;
+        fs::write(&segment, bytes).unwrap();
+        assert_eq!(checked(dir.path()).0.unwrap(), Verdict::Faulty);
+        let error = repair(dir.path(), &mut |_| {}).unwrap_err().to_string();
+        assert!(
+            error.ends_with("remove the node from the group, and let it join again with an empty directory"),
+            "{error}"
+        );
     }
 
     fn snapshot(log: &Log, lsn: u64) {

@@ -137,8 +137,8 @@ impl Appender {
         Ok(())
     }
 
-    /// Moves on to a segment that follows another one than the current one, the segment `kept`. When this returns, later
-    /// ones are no longer part of the journal, whatever happens.
+    /// Moves on to a segment that follows another one than the current one, the segment `kept`. When this returns,
+    /// later ones are no longer part of the journal, whatever happens.
     pub(super) fn replace_segments_behind(&mut self, kept: u64, header: Header) -> Result<(), Stop> {
         self.sync()?;
         let header = self.begin_segment(header, 0)?;

@@ -2,9 +2,9 @@
 //! specification.
 //!
 //! A block has two parts. The *body* holds whole units and says nothing about this machine: the same bytes, with the
-//! same checksum, can be an entry of a replicated log ([`replicated`](super::replicated)). The *frame* in front of it binds the body to its place:
-//! directory, segment and offset. Thanks to this binding, neither the old blocks of a recycled file nor bytes chosen by
-//! a client can be mistaken for a block.
+//! same checksum, can be an entry of a replicated log ([`replicated`](super::replicated)). The *frame* in front of it
+//! binds the body to its place: directory, segment and offset. Thanks to this binding, neither the old blocks of a
+//! recycled file nor bytes chosen by a client can be mistaken for a block.
 //!
 //! The frame also says what was durable when the block was written. A block that can't be read is a torn tail, which
 //! may be cut off, unless a later frame says that its Lsn had been durable. In that case it was lost later, and nothing

@@ -42,4 +42,6 @@ pub mod snapshot;
 mod types;
 #[cfg(test)]
 mod version_1;
+#[cfg(test)]
+mod version_2;
 mod writer;

@@ -238,7 +238,7 @@ impl Recovery {
     }
 
     /// Returns the state of the log of a group behind the block read last.
-    pub(super) fn standing(&self) -> Option<Standing> {
+    pub(crate) fn standing(&self) -> Option<Standing> {
         self.standing
     }
 
@@ -655,7 +655,8 @@ impl Recovery {
     }
 
     /// Writes the segment that continues the journal, on a disk that may be full: in the file of a prepared segment, or
-    /// shorter than planned. Returns it with the checksums of the blocks taken over; `None` if there is no space at all.
+    /// shorter than planned. Returns it with the checksums of the blocks taken over; `None` if there is no space at
+    /// all.
     fn begin_in_remaining_space(&mut self, header: &mut Header) -> io::Result<Option<(Current, Vec<u32>)>> {
         let taken_over: u64 = self.unproven.iter().map(|passed| stride(passed.frame.len())).sum();
         let least = HEADER_BYTES + taken_over;

@@ -234,10 +234,10 @@ enum Data {
     /// There is no data.
     New,
     /// From the snapshot and the journal.
-    Own(Loading),
+    Own(Box<Loading>),
     /// From files of Redis.
     Import {
-        importing: Importing,
+        importing: Box<Importing>,
         /// The names of the files, for messages.
         names: String,
         /// Whether the imported data is saved as well.
@@ -261,7 +261,7 @@ impl Start {
                 if let Ok(Some(import)) = found {
                     tracing::info!("{} is not read: the data is in {}", import.names(), path.display());
                 }
-                Data::Own(own)
+                Data::Own(Box::new(own))
             }
             (own, found) => match found? {
                 Some(import) => {
@@ -274,11 +274,11 @@ impl Start {
                         None => None,
                     };
                     let is_saved = directory.is_some();
-                    Data::Import { importing: import.begin(engine, directory)?, names, is_saved }
+                    Data::Import { importing: Box::new(import.begin(engine, directory)?), names, is_saved }
                 }
                 None => match own {
-                    Some(own) => Data::Own(own),
-                    None if has_log => Data::Own(Loading::begin(engine, open_directory(&path)?)?),
+                    Some(own) => Data::Own(Box::new(own)),
+                    None if has_log => Data::Own(Box::new(Loading::begin(engine, open_directory(&path)?)?)),
                     None => Data::New,
                 },
             },

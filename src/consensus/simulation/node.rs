@@ -1,4 +1,5 @@
-//! A node of the simulation: its journal on a simulated disk, its core, and an engine that is small but keeps all rules.
+//! A node of the simulation: its journal on a simulated disk, its core, and an engine that is small but keeps all
+//! rules.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The bodies of everything in the log of a group that has no units, and entries read from bodies. docs/log-format.md is
-//! the specification.
+//! The bodies of everything in the log of a group that has no units, and entries read from bodies. docs/log-format.md
+//! is the specification.
 
 use bytes::Bytes;
 

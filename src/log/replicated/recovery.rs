@@ -1,8 +1,8 @@
 //! Reads the log of a node after a start, and opens it for writing.
 //!
 //! The log continues the newest snapshot if it has the snapshot's last entry. Otherwise the snapshot takes its place:
-//! it came from another node, and a crash has left the old log beside it. The newest ballot stays in either case, because
-//! a node votes once in a term whatever happens to its log.
+//! it came from another node, and a crash has left the old log beside it. The newest ballot stays in either case,
+//! because a node votes once in a term whatever happens to its log.
 
 use std::collections::VecDeque;
 use std::mem;

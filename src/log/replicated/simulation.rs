@@ -1,6 +1,6 @@
-//! Simulation of a node's log on a disk that loses, tears and fails. One seed decides what is written and when the power
-//! goes. After each start the log must be what some prefix of the writes has left: all of those that were durable, whole
-//! entries in order, the vote of the newest term, and nothing invented.
+//! Simulation of a node's log on a disk that loses, tears and fails. One seed decides what is written and when the
+//! power goes. After each start the log must be what some prefix of the writes has left: all of those that were
+//! durable, whole entries in order, the vote of the newest term, and nothing invented.
 
 use std::ops::Range;
 use std::path::Path;

@@ -147,8 +147,8 @@ impl EntryWriter {
         self.staged.standing.at.link.lsn.next()
     }
 
-    /// Moves on to the next segment if a body does not fit into this one. Returns whether it did: what was staged before
-    /// is written then.
+    /// Moves on to the next segment if a body does not fit into this one. Returns whether it did: what was staged
+    /// before is written then.
     fn make_room(&mut self, write: &mut Write, body_bytes: usize) -> Result<bool, Stop> {
         let bytes = (REPLICATED_FRAME_BYTES + body_bytes) as u64;
         if !self.out.is_too_long(self.staged.bytes.len() as u64, bytes) {

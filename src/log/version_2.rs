@@ -1,0 +1,137 @@
+//! Version 2 of the format, the log of a group, as originally defined: files that never change, and that every later
+//! version must read.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::directory::{Directory, DirectoryId};
+use super::disk::{Disk, read_all};
+use super::error::LogError;
+use super::group_commit::{Options, State};
+use super::names;
+use super::replicated::block::tests::block;
+use super::replicated::entry::{Entry, Payload};
+use super::replicated::log::EntryLog;
+use super::replicated::recovery::EntryRecovery;
+use super::replicated::types::{Ballot, Index, Link, Mark, MemberChange, NodeId, Position, Term};
+use super::replicated::write::Write;
+use super::scan::Recovery;
+use super::segment::HEADER_BYTES;
+use super::sim::SimDisk;
+use crate::base::lsn::Lsn;
+
+const FILES: [&[u8]; 3] = [
+    include_bytes!("fixtures/v2/log-0000000000000001.seg"),
+    include_bytes!("fixtures/v2/log-0000000000000002.seg"),
+    include_bytes!("fixtures/v2/log-0000000000000003.seg"),
+];
+
+fn node(number: u64) -> NodeId {
+    NodeId::new(number).unwrap()
+}
+
+fn directory(disk: &SimDisk) -> Directory {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    Directory::open(disk, Path::new("/log"), DirectoryId::new([0x11; 16])).unwrap()
+}
+
+fn read(disk: &SimDisk) -> EntryRecovery {
+    EntryRecovery::read(directory(disk), Mark::first(&[node(1), node(2), node(3)])).unwrap()
+}
+
+fn open(disk: &SimDisk) -> EntryLog {
+    let options = Options { first_segment_bytes: HEADER_BYTES + 1024, ..Options::default() };
+    read(disk).finish(options, Arc::new(disk.clone()), Box::new(|| {})).unwrap()
+}
+
+fn ballot(term: u64, vote: u64) -> Ballot {
+    Ballot { term: Term(term), vote: NodeId::new(vote) }
+}
+
+fn entry(index: u64, term: u64, payload: Payload) -> Entry {
+    Entry { index: Index(index), term: Term(term), payload }
+}
+
+fn write(log: &EntryLog, number: u64, ballot: Option<Ballot>, entries: Vec<Entry>, committed: u64) {
+    log.write(Write { number, ballot, install: None, entries, committed: Index(committed) });
+    assert_eq!((log.step(), log.durable()), (State::Good, number));
+}
+
+/// The entries of the log in the end: those of term 2, and one of term 5 in the place of another.
+fn entries() -> Vec<Entry> {
+    let first = block(2, Link::default(), &[b"first", b""]);
+    let link = first.link();
+    let second = block(2, link, &[b"third"]);
+    vec![
+        entry(2, 2, Payload::Start),
+        entry(3, 2, Payload::Block(first)),
+        entry(4, 2, Payload::Change(MemberChange::AddLearner(node(4)))),
+        entry(5, 2, Payload::Block(second)),
+        entry(6, 5, Payload::Start),
+    ]
+}
+
+/// Three starts: a reign, a kill; an entry that is not committed and a vote, a kill; a cut, a clean end.
+fn written() -> SimDisk {
+    let disk = SimDisk::new(0);
+    let entries = entries();
+    let log = open(&disk);
+    write(&log, 1, Some(ballot(2, 1)), entries[..2].to_vec(), 1);
+    write(&log, 2, None, entries[2..4].to_vec(), 3);
+    drop(log);
+    let log = open(&disk);
+    let link = match &entries[3].payload {
+        Payload::Block(block) => block.link(),
+        _ => Link::default(),
+    };
+    write(&log, 1, None, vec![entry(6, 2, Payload::Block(block(2, link, &[b"lost"])))], 5);
+    write(&log, 2, Some(ballot(4, 0)), Vec::new(), 5);
+    write(&log, 3, Some(ballot(5, 3)), entries[4..].to_vec(), 6);
+    assert_eq!(log.close(), State::Good);
+    disk
+}
+
+#[test]
+fn logs_are_written_as_version_2_defines() {
+    let disk = written();
+    for (number, expected) in (1..).zip(FILES) {
+        let mut bytes = Vec::new();
+        read_all(&*disk.open(&Path::new("/log").join(names::segment(number))).unwrap(), &mut bytes, u64::MAX).unwrap();
+        assert!(bytes == expected, "segment {number} differs");
+    }
+}
+
+#[test]
+fn version_2_logs_can_still_be_read() {
+    let disk = SimDisk::new(0);
+    drop(directory(&disk));
+    for (number, bytes) in (1..).zip(FILES) {
+        disk.create(&Path::new("/log").join(names::segment(number))).unwrap().write_at(bytes, 0).unwrap();
+    }
+    let found = read(&disk).take();
+    let first = Position { index: Index(1), term: Term(1), link: Link::default() };
+    assert_eq!((found.ballot, found.before, found.committed), (ballot(5, 3), first, Index(6)));
+    assert_eq!(found.entries, entries());
+    let mut recovery = Recovery::open(directory(&disk), Lsn::NONE).unwrap();
+    let mut units = Vec::new();
+    while let Some(block) = recovery.next_block().unwrap() {
+        units.extend(block.units().map(|unit| (unit.lsn.get(), unit.effects.to_vec())));
+    }
+    assert_eq!(units, [(1, b"first".to_vec()), (2, Vec::new()), (3, b"third".to_vec())]);
+    assert!(recovery.end().unwrap().is_clean);
+}
+
+#[test]
+fn a_single_server_and_a_node_refuse_the_journal_of_the_other() {
+    let disk = written();
+    let finish = |recovery: Recovery| {
+        let finished = recovery.finish(Options::default(), Arc::new(SimDisk::new(0)), Box::new(|| {}));
+        finished.map(|_| ())
+    };
+    let error = finish(Recovery::open(directory(&disk), Lsn::NONE).unwrap()).unwrap_err();
+    assert!(matches!(error, LogError::Owner { .. }), "{error}");
+    let disk = SimDisk::new(0);
+    finish(Recovery::open(directory(&disk), Lsn::NONE).unwrap()).unwrap();
+    let error = EntryRecovery::read(directory(&disk), Mark::default()).map(|_| ()).unwrap_err();
+    assert!(matches!(error, LogError::Owner { .. }), "{error}");
+}
