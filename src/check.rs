@@ -328,7 +328,7 @@ mod tests {
     use crate::log::group_commit::{Commit, Log, Options, State, Tail};
     use crate::log::replicated::entry::{Entry, Payload};
     use crate::log::replicated::recovery::EntryRecovery;
-    use crate::log::replicated::types::{Ballot, Index, Mark, NodeId, Term};
+    use crate::log::replicated::types::{Ballot, Index, Mark, NodeId, Term, some_owner};
     use crate::log::replicated::write::Write;
     use crate::log::restore::Restore;
     use crate::log::snapshot::writer::{Begin, Sizes};
@@ -359,9 +359,10 @@ mod tests {
     #[test]
     fn the_log_of_a_group_is_described_and_never_repaired() {
         let dir = tempfile::tempdir().unwrap();
-        let open = || Directory::open(Arc::new(RealDisk), dir.path(), DirectoryId::new([1; 16])).unwrap();
         let [one, two] = [1, 2].map(|number| NodeId::new(number).unwrap());
-        let recovery = EntryRecovery::read(open(), Mark::first(&[one, two])).unwrap();
+        let directory =
+            Directory::open_as(some_owner(), Arc::new(RealDisk), dir.path(), DirectoryId::new([1; 16])).unwrap();
+        let recovery = EntryRecovery::read(directory, Mark::first(&[one, two])).unwrap();
         let log = recovery.finish(Options::default(), Arc::new(RealClock::default()), Box::new(|| {})).unwrap();
         let ballot = Some(Ballot { term: Term(3), vote: Some(two) });
         let entries = vec![Entry { index: Index(2), term: Term(3), payload: Payload::Start }];

@@ -33,11 +33,7 @@ use super::message::{Body, Message, Round, SentEntry};
 use crate::base::lsn::Lsn;
 use crate::log::replicated::block::{Block, BlockError};
 use crate::log::replicated::entry::Payload;
-use crate::log::replicated::types::{Index, Link, Mark, Members, NodeId, Position, Term};
-
-/// The number of a group of nodes. A process has one group so far; the number is in the bytes so that it can have more.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct GroupId(pub(crate) u32);
+use crate::log::replicated::types::{GroupId, Index, Link, Mark, Members, NodeId, Position, Term};
 
 /// Why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -11,28 +11,38 @@ use super::block::{FrameSeed, Place};
 use super::disk::{Disk, DiskFile, RealDisk, read_all};
 use super::error::LogError;
 pub use super::identity::DirectoryId;
+use super::identity::{Identity, Owner};
 use super::names;
 use crate::base::lsn::Lsn;
 
 const LOCK: &str = "LOCK";
 const ID: &str = "ID";
 const ID_TEMPORARY: &str = "ID.tmp";
-const ID_PREFIX: &str = "tidegate directory 1 ";
 /// Limit for reading the file of the identity, in bytes; the file is shorter.
-const ID_MAX_BYTES: u64 = 64;
+const ID_MAX_BYTES: u64 = 128;
 
 /// A directory that this process has locked.
 pub struct Directory {
     disk: Arc<dyn Disk>,
     path: PathBuf,
-    id: DirectoryId,
+    identity: Identity,
     frame_seed: FrameSeed,
     _lock: Box<dyn Send + Sync>,
 }
 
 impl Directory {
-    /// Locks the directory at `path`. If there is none, creates it with the identity `new_id`.
+    /// Locks the directory of a single server at `path`. If there is none, creates it with the identity `new_id`.
     pub fn open(disk: Arc<dyn Disk>, path: &Path, new_id: DirectoryId) -> Result<Directory, LogError> {
+        Directory::open_as(Owner::Server, disk, path, new_id)
+    }
+
+    /// Does the same as [`open`](Self::open) for this owner. A directory that belongs to another one is refused.
+    pub(crate) fn open_as(
+        owner: Owner,
+        disk: Arc<dyn Disk>,
+        path: &Path,
+        new_id: DirectoryId,
+    ) -> Result<Directory, LogError> {
         let io = |source| LogError::Io { path: path.to_owned(), source };
         disk.create_dir(path).map_err(io)?;
         let lock = lock(&*disk, path)?;
@@ -42,17 +52,26 @@ impl Directory {
             _ => disk.sync_dir(Path::new(".")).map_err(io)?,
         }
         disk.sync_dir(path).map_err(io)?;
-        let id = match read_id(&*disk, path)? {
-            Some(id) => id,
+        let identity = match read_id(&*disk, path)? {
+            Some(identity) if identity.owner != owner => {
+                let (found, wanted) = (identity.owner.to_string(), owner.to_string());
+                return Err(LogError::Owner { path: path.to_owned(), found, wanted });
+            }
+            Some(identity) => identity,
             None => {
                 if disk.list(path).map_err(io)?.iter().any(|name| names::is_data(name)) {
                     return Err(LogError::NoIdentity { path: path.join(ID) });
                 }
-                write_id(&*disk, path, new_id).map_err(|source| LogError::Io { path: path.join(ID), source })?;
-                new_id
+                let new = Identity { id: new_id, owner };
+                write_id(&*disk, path, new).map_err(|source| LogError::Io { path: path.join(ID), source })?;
+                new
             }
         };
-        Ok(Directory { disk, path: path.to_owned(), id, frame_seed: FrameSeed::of(id), _lock: lock })
+        Ok(Directory::new(disk, path, identity, lock))
+    }
+
+    fn new(disk: Arc<dyn Disk>, path: &Path, identity: Identity, lock: Box<dyn Send + Sync>) -> Directory {
+        Directory { disk, path: path.to_owned(), identity, frame_seed: FrameSeed::of(identity.id), _lock: lock }
     }
 
     /// Locks the directory at `path`, which must exist, and changes nothing.
@@ -60,8 +79,8 @@ impl Directory {
         // Existence is checked first, because locking may create a file.
         read_id(&*disk, path)?.ok_or_else(|| LogError::NoIdentity { path: path.join(ID) })?;
         let lock = lock(&*disk, path)?;
-        let id = read_id(&*disk, path)?.ok_or_else(|| LogError::NoIdentity { path: path.join(ID) })?;
-        Ok(Directory { disk, path: path.to_owned(), id, frame_seed: FrameSeed::of(id), _lock: lock })
+        let identity = read_id(&*disk, path)?.ok_or_else(|| LogError::NoIdentity { path: path.join(ID) })?;
+        Ok(Directory::new(disk, path, identity, lock))
     }
 
     /// Removes the directory at `path` with everything in it, if there is one. Fails while another process has it open.
@@ -89,7 +108,12 @@ impl Directory {
 
     /// Returns the directory's identity.
     pub fn id(&self) -> DirectoryId {
-        self.id
+        self.identity.id
+    }
+
+    /// Returns who writes the directory.
+    pub(crate) fn owner(&self) -> Owner {
+        self.identity.owner
     }
 
     /// Returns the disk that holds the directory.
@@ -132,7 +156,7 @@ fn lock(disk: &dyn Disk, path: &Path) -> Result<Box<dyn Send + Sync>, LogError> 
     })
 }
 
-fn read_id(disk: &dyn Disk, path: &Path) -> Result<Option<DirectoryId>, LogError> {
+fn read_id(disk: &dyn Disk, path: &Path) -> Result<Option<Identity>, LogError> {
     let path = path.join(ID);
     let mut bytes = Vec::new();
     match disk.open(&path).and_then(|file| read_all(&*file, &mut bytes, ID_MAX_BYTES)) {
@@ -142,18 +166,17 @@ fn read_id(disk: &dyn Disk, path: &Path) -> Result<Option<DirectoryId>, LogError
         Err(source) => return Err(LogError::Io { path, source }),
     }
     let text = std::str::from_utf8(&bytes).unwrap_or_default();
-    let id = text.strip_prefix(ID_PREFIX).and_then(|rest| DirectoryId::parse(rest.strip_suffix('\n')?));
-    id.map(Some).ok_or(LogError::NoIdentity { path })
+    Identity::parse(text).map(Some).ok_or(LogError::NoIdentity { path })
 }
 
-fn write_id(disk: &dyn Disk, path: &Path, id: DirectoryId) -> io::Result<()> {
+fn write_id(disk: &dyn Disk, path: &Path, identity: Identity) -> io::Result<()> {
     let temporary = path.join(ID_TEMPORARY);
     match disk.remove(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let file = disk.create(&temporary)?;
-    file.write_at(format!("{ID_PREFIX}{id}\n").as_bytes(), 0)?;
+    file.write_at(identity.text().as_bytes(), 0)?;
     file.sync_data()?;
     disk.rename(&temporary, &path.join(ID))?;
     disk.sync_dir(path)
@@ -162,6 +185,7 @@ fn write_id(disk: &dyn Disk, path: &Path, id: DirectoryId) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::replicated::types::{GroupId, NodeId};
 
     const FIRST: DirectoryId = DirectoryId::new([0xab; 16]);
 
@@ -178,7 +202,34 @@ mod tests {
         drop(first);
         let again = Directory::open(Arc::new(RealDisk), &path, DirectoryId::new([1; 16])).unwrap();
         assert!(again.id() == FIRST);
-        assert_eq!(std::fs::read_to_string(path.join(ID)).unwrap(), format!("{ID_PREFIX}{}\n", "ab".repeat(16)));
+        assert_eq!(
+            std::fs::read_to_string(path.join(ID)).unwrap(),
+            format!("tidegate directory 1 {}\n", "ab".repeat(16))
+        );
+    }
+
+    #[test]
+    fn a_directory_has_one_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = |number| Owner::Node { group: GroupId(0), node: NodeId::new(number).unwrap() };
+        let open = |owner| Directory::open_as(owner, Arc::new(RealDisk), dir.path(), FIRST);
+        assert!(open(node(3)).unwrap().owner() == node(3));
+        open(node(3)).unwrap();
+        let refusal = |owner| open(owner).map(|_| ()).unwrap_err().to_string();
+        let path = dir.path().display();
+        assert_eq!(
+            [refusal(node(2)), refusal(Owner::Server)],
+            [
+                format!(
+                    "{path}: this directory belongs to node 3 of group 0, and can't be used by node 2 of group 0; give \
+                     each its own directory"
+                ),
+                format!(
+                    "{path}: this directory belongs to node 3 of group 0, and can't be used by a single server; give \
+                     each its own directory"
+                ),
+            ]
+        );
     }
 
     #[test]
@@ -198,7 +249,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(names::segment(1)), "").unwrap();
         assert!(matches!(open(dir.path()), Err(LogError::NoIdentity { .. })));
-        for text in ["", "tidegate directory 1 12\n", "tidegate directory 2 00\n", "\u{ff}", &"x".repeat(65)] {
+        for text in ["", "tidegate directory 1 12\n", "tidegate directory 2 00\n", "\u{ff}", &"x".repeat(129)] {
             std::fs::write(dir.path().join(ID), text).unwrap();
             assert!(matches!(open(dir.path()), Err(LogError::NoIdentity { .. })), "{text:?}");
         }

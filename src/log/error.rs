@@ -47,13 +47,38 @@ pub enum LogError {
         /// The version of the file's format.
         version: u32,
     },
-    /// The journal is the log of a group, and a single server was to continue it, or the other way round.
-    #[error("{}: this journal belongs to {owner}", path.display())]
+    /// The directory belongs to another node, or to a single server, for ever.
+    #[error(
+        "{}: this directory belongs to {found}, and can't be used by {wanted}; give each its own directory",
+        path.display()
+    )]
     Owner {
-        /// The newest segment.
+        /// The directory.
         path: PathBuf,
-        /// Who can continue it.
-        owner: &'static str,
+        /// Its owner.
+        found: String,
+        /// The one who wants to use it.
+        wanted: String,
+    },
+    /// A segment has a version of the format that is not for the owner of the directory.
+    #[error("{}: this segment is not one of {owner}, to whom the directory belongs", path.display())]
+    Foundling {
+        /// The segment.
+        path: PathBuf,
+        /// The directory's owner.
+        owner: String,
+    },
+    /// The log of a group is damaged, and was to be cut.
+    #[error(
+        "{}: the log of {owner} is not repaired: with a shorter log, the node might vote for a leader that lacks \
+         acknowledged data; remove the node from the group, and let it join again with an empty directory",
+        path.display()
+    )]
+    NoRepair {
+        /// The directory.
+        path: PathBuf,
+        /// The node.
+        owner: String,
     },
     /// A block that had been durable is damaged.
     #[error("{}: damaged at offset {offset}, where Lsn {lsn} should begin: {damage}", path.display())]

@@ -1,6 +1,8 @@
-//! The identity of a directory.
+//! The identity of a directory, and its owner.
 
 use std::fmt;
+
+use super::replicated::types::{GroupId, NodeId};
 
 /// Identity of a directory, which each of its files states.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,9 +31,91 @@ impl fmt::Display for DirectoryId {
     }
 }
 
+/// Who writes a directory, from its first file to its last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A single server.
+    Server,
+    /// A node of a group. With another number it would answer for votes that it does not know.
+    Node { group: GroupId, node: NodeId },
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Server => f.write_str("a single server"),
+            Owner::Node { group, node } => write!(f, "node {node} of group {}", group.0),
+        }
+    }
+}
+
+/// The content of the file that says whose directory this is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) id: DirectoryId,
+    pub(super) owner: Owner,
+}
+
+const SERVER: &str = "tidegate directory 1 ";
+const NODE: &str = "tidegate directory 2 ";
+
+impl Identity {
+    /// Returns the text of the file.
+    pub(super) fn text(&self) -> String {
+        match self.owner {
+            Owner::Server => format!("{SERVER}{}\n", self.id),
+            Owner::Node { group, node } => format!("{NODE}{} group {} node {node}\n", self.id, group.0),
+        }
+    }
+
+    /// Reads the text of the file.
+    pub(super) fn parse(text: &str) -> Option<Identity> {
+        let line = text.strip_suffix('\n')?;
+        let identity = match line.strip_prefix(SERVER) {
+            Some(id) => Identity { id: DirectoryId::parse(id)?, owner: Owner::Server },
+            None => {
+                let (id, owner) = line.strip_prefix(NODE)?.split_once(" group ")?;
+                let (group, node) = owner.split_once(" node ")?;
+                let owner = Owner::Node { group: GroupId(group.parse().ok()?), node: NodeId::new(node.parse().ok()?)? };
+                Identity { id: DirectoryId::parse(id)?, owner }
+            }
+        };
+        // Numbers have one form only.
+        (identity.text() == text).then_some(identity)
+    }
+}
+
 /// The identity is the key to the checksums, so it must not appear in debugging output.
 impl fmt::Debug for DirectoryId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("DirectoryId(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_an_identity_reads_back_in_one_form_only() {
+        let id = DirectoryId::new([0xab; 16]);
+        let hex = "ab".repeat(16);
+        let node = |group, node| Owner::Node { group: GroupId(group), node: NodeId::new(node).unwrap() };
+        let texts = [
+            (Owner::Server, format!("tidegate directory 1 {hex}\n")),
+            (node(0, 3), format!("tidegate directory 2 {hex} group 0 node 3\n")),
+            (node(7, u64::MAX), format!("tidegate directory 2 {hex} group 7 node 18446744073709551615\n")),
+        ];
+        for (owner, text) in texts {
+            let identity = Identity { id, owner };
+            assert_eq!(identity.text(), text);
+            assert!(Identity::parse(&text) == Some(identity), "{text}");
+        }
+        for end in
+            ["", "\n", " group 0 node 0\n", " group 0 node 03\n", " group +0 node 3\n", " group 0\n", " node 3\n"]
+        {
+            assert!(Identity::parse(&format!("tidegate directory 2 {hex}{end}")).is_none(), "{end:?}");
+        }
+        assert!(Identity::parse(&format!("tidegate directory 3 {hex}\n")).is_none());
     }
 }

@@ -18,7 +18,7 @@ pub mod disk;
 pub mod error;
 pub mod follow;
 pub mod group_commit;
-mod identity;
+pub(crate) mod identity;
 pub mod limits;
 mod names;
 pub mod planted;

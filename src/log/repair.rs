@@ -12,14 +12,11 @@ use super::directory::Directory;
 use super::disk::{RealClock, read_all, write_zeros};
 use super::error::LogError;
 use super::group_commit::Options;
+use super::identity::Owner;
 use super::names;
 use super::scan::Recovery;
 use super::segment::{FIELD_BYTES, HEADER_BYTES, Header, SEGMENT_MAX_BYTES};
 use crate::base::lsn::Lsn;
-
-/// Why the log of a group is not repaired.
-const NODE_OF_A_GROUP: &str = "a node of a group, which has lost data and must not vote any more: remove the node from \
-                               the group, and let it join again with an empty directory";
 
 /// Result of a repair.
 #[derive(Debug)]
@@ -46,8 +43,9 @@ struct Plan {
 /// one up to `snapshot`. Everything that this changes is copied into the folder `backup` first. Returns `None`, and
 /// does nothing, if the journal is not damaged.
 pub fn repair(directory: &Arc<Directory>, snapshot: Lsn, backup: &Path) -> Result<Option<Repaired>, LogError> {
-    if let Some(path) = replicated_segment(directory)? {
-        return Err(LogError::Owner { path, owner: NODE_OF_A_GROUP });
+    if directory.owner() != Owner::Server {
+        let (path, owner) = (directory.path().to_owned(), directory.owner().to_string());
+        return Err(LogError::NoRepair { path, owner });
     }
     let Some(Plan { recovery, damage, short }) = plan(directory, snapshot)? else { return Ok(None) };
     let last = recovery.end().map_or(snapshot, |end| end.lsn);
@@ -84,20 +82,6 @@ pub fn repair(directory: &Arc<Directory>, snapshot: Lsn, backup: &Path) -> Resul
         source: std::io::Error::other(error.to_string()),
     })?;
     Ok(Some(Repaired { damage, last, lost_through: Some(found).filter(|found| *found > last), copies }))
-}
-
-/// Returns a segment of the log of a group, if there is one.
-fn replicated_segment(directory: &Directory) -> Result<Option<PathBuf>, LogError> {
-    for number in segments(directory)? {
-        let path = directory.segment(number);
-        let mut fields = [0; FIELD_BYTES];
-        let read = directory.open_segment(number).and_then(|file| file.read_at(&mut fields, 0));
-        let read = read.map_err(|source| LogError::Io { path: path.clone(), source })?;
-        if Header::read(&fields[..read], directory.id(), number).is_ok_and(|header| header.standing.is_some()) {
-            return Ok(Some(path));
-        }
-    }
-    Ok(None)
 }
 
 /// Reads the journal up to its damage. Returns `None` if there is none.

@@ -20,6 +20,7 @@ use super::directory::Directory;
 use super::disk::{Clock, DiskFile, is_full, read_all};
 use super::error::LogError;
 use super::group_commit::{Log, Options};
+use super::identity::Owner;
 use super::names;
 use super::planted::{self, Bug};
 use super::replicated::standing::Standing;
@@ -287,6 +288,10 @@ impl Recovery {
             let path = || self.directory.segment(number);
             match Header::read(&fields[..read], self.directory.id(), number) {
                 Ok(header) if header.first_lsn > Lsn::NONE => {
+                    if header.standing.is_some() != (self.directory.owner() != Owner::Server) {
+                        let owner = self.directory.owner().to_string();
+                        return Err(LogError::Foundling { path: path(), owner });
+                    }
                     headers.insert(number, (header, file.size().map_err(io)?));
                     self.damaged.clear();
                 }
@@ -559,10 +564,6 @@ impl Recovery {
         notify: Box<dyn Fn() + Send + Sync>,
     ) -> Result<Log, LogError> {
         while self.advance()?.is_some() {}
-        if let Some(newest) = self.chain.last().filter(|newest| newest.standing.is_some()) {
-            let path = self.directory.segment(newest.number);
-            return Err(LogError::Owner { path, owner: "a node of a group; a single server can't continue it" });
-        }
         let opened = self.open_for_writing(None, options, clock, notify)?;
         Ok(Log::new(opened.opening, opened.current, opened.last_crc))
     }

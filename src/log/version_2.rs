@@ -13,7 +13,7 @@ use super::replicated::block::tests::block;
 use super::replicated::entry::{Entry, Payload};
 use super::replicated::log::EntryLog;
 use super::replicated::recovery::EntryRecovery;
-use super::replicated::types::{Ballot, Index, Link, Mark, MemberChange, NodeId, Position, Term};
+use super::replicated::types::{Ballot, Index, Link, Mark, MemberChange, NodeId, Position, Term, some_owner};
 use super::replicated::write::Write;
 use super::scan::Recovery;
 use super::segment::HEADER_BYTES;
@@ -32,7 +32,7 @@ fn node(number: u64) -> NodeId {
 
 fn directory(disk: &SimDisk) -> Directory {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    Directory::open(disk, Path::new("/log"), DirectoryId::new([0x11; 16])).unwrap()
+    Directory::open_as(some_owner(), disk, Path::new("/log"), DirectoryId::new([0x11; 16])).unwrap()
 }
 
 fn read(disk: &SimDisk) -> EntryRecovery {
@@ -122,16 +122,16 @@ fn version_2_logs_can_still_be_read() {
 }
 
 #[test]
-fn a_single_server_and_a_node_refuse_the_journal_of_the_other() {
+fn a_segment_of_the_other_version_is_no_part_of_a_directory() {
     let disk = written();
-    let finish = |recovery: Recovery| {
-        let finished = recovery.finish(Options::default(), Arc::new(SimDisk::new(0)), Box::new(|| {}));
-        finished.map(|_| ())
-    };
-    let error = finish(Recovery::open(directory(&disk), Lsn::NONE).unwrap()).unwrap_err();
-    assert!(matches!(error, LogError::Owner { .. }), "{error}");
-    let disk = SimDisk::new(0);
-    finish(Recovery::open(directory(&disk), Lsn::NONE).unwrap()).unwrap();
-    let error = EntryRecovery::read(directory(&disk), Mark::default()).map(|_| ()).unwrap_err();
+    let server = SimDisk::new(0);
+    let open =
+        |disk: &SimDisk| Directory::open(Arc::new(disk.clone()), Path::new("/log"), DirectoryId::new([0x11; 16]));
+    drop(open(&server).unwrap());
+    server.create(&Path::new("/log").join(names::segment(1))).unwrap().write_at(FILES[0], 0).unwrap();
+    let error = Recovery::open(open(&server).unwrap(), Lsn::NONE).map(|_| ()).unwrap_err();
+    assert!(matches!(error, LogError::Foundling { .. }), "{error}");
+    assert!(matches!(open(&disk), Err(LogError::Owner { .. })));
+    let error = EntryRecovery::read(open(&SimDisk::new(0)).unwrap(), Mark::default()).map(|_| ()).unwrap_err();
     assert!(matches!(error, LogError::Owner { .. }), "{error}");
 }

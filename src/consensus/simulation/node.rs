@@ -20,7 +20,7 @@ use crate::log::replicated::block::{BLOCK_HEAD_BYTES, Block};
 use crate::log::replicated::entry::Entry;
 use crate::log::replicated::log::EntryLog;
 use crate::log::replicated::recovery::EntryRecovery;
-use crate::log::replicated::types::{Ballot, Index, Link, Mark, NodeId, Position, Term};
+use crate::log::replicated::types::{Ballot, Index, Link, Mark, NodeId, Position, Term, some_owner};
 use crate::log::replicated::write::{Recovered, Write};
 use crate::log::sim::SimDisk;
 
@@ -95,7 +95,7 @@ impl Journal {
 
     fn start(&mut self, snapshot: Mark) -> Recovered {
         let disk: Arc<dyn disk::Disk> = Arc::new(self.disk.clone());
-        let directory = Directory::open(disk, Path::new(DIRECTORY), DirectoryId::new([7; 16]));
+        let directory = Directory::open_as(some_owner(), disk, Path::new(DIRECTORY), DirectoryId::new([7; 16]));
         let read = directory.and_then(|directory| EntryRecovery::read(directory, snapshot));
         let mut recovery = read.unwrap_or_else(|error| panic!("the journal is refused: {error}"));
         let found = recovery.take();

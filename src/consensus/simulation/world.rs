@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use super::super::codec::{GroupId, decode, encode};
+use super::super::codec::{decode, encode};
 use super::super::limits::{LEASE, VOTERS_MIN, VOTING_PAUSE};
 use super::super::message::{Body, Message, Round};
 use super::super::output::Order;
@@ -13,7 +13,7 @@ use super::node::{Data, Node};
 use crate::base::rng::Rng;
 use crate::log::planted::{self, Bug};
 use crate::log::replicated::block::Block;
-use crate::log::replicated::types::{Mark, MemberChange, NodeId, Term};
+use crate::log::replicated::types::{GroupId, Mark, MemberChange, NodeId, Term};
 
 const MS: u64 = 1000;
 /// Faults happen up to this time, in microseconds.

@@ -21,6 +21,7 @@ use crate::log::directory::Directory;
 use crate::log::disk::Clock;
 use crate::log::error::LogError;
 use crate::log::group_commit::Options;
+use crate::log::identity::Owner;
 use crate::log::scan::{Passed, Recovery};
 use crate::log::shared::Shared;
 
@@ -39,8 +40,13 @@ pub(crate) struct EntryRecovery {
 }
 
 impl EntryRecovery {
-    /// Reads the log in `directory`, whose newest snapshot is `snapshot`.
+    /// Reads the log in `directory`, which belongs to a node, and whose newest snapshot is `snapshot`.
     pub(crate) fn read(directory: impl Into<Arc<Directory>>, snapshot: Mark) -> Result<EntryRecovery, LogError> {
+        let directory = directory.into();
+        if directory.owner() == Owner::Server {
+            let (found, wanted) = (Owner::Server.to_string(), "a node of a group".to_owned());
+            return Err(LogError::Owner { path: directory.path().to_owned(), found, wanted });
+        }
         let recovery = Recovery::open_all(directory, snapshot.at.link.lsn)?;
         let standing = Standing::behind(&snapshot, Ballot::default());
         let mut log = EntryRecovery {
@@ -58,6 +64,10 @@ impl EntryRecovery {
         }
         // Behind the last block, the header of a segment may say more.
         log.standing = log.recovery.standing().unwrap_or(log.standing);
+        if log.continues_snapshot {
+            // A snapshot has committed entries only, which must not be cut off behind it.
+            log.standing.committed = log.standing.committed.max(log.snapshot.at.index);
+        }
         Ok(log)
     }
 
@@ -66,7 +76,8 @@ impl EntryRecovery {
         let Some(oldest) = self.recovery.oldest().copied() else { return Ok(()) };
         let path = self.recovery.directory().segment(oldest.number);
         let Some(standing) = oldest.standing else {
-            return Err(LogError::Owner { path, owner: "a single server; a node of a group can't continue it" });
+            let owner = self.recovery.directory().owner().to_string();
+            return Err(LogError::Foundling { path, owner });
         };
         let covered = self.snapshot.at;
         if standing.at.index > covered.index {

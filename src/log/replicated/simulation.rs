@@ -11,7 +11,7 @@ use super::block::tests::block;
 use super::entry::{Entry, Payload};
 use super::log::EntryLog;
 use super::recovery::EntryRecovery;
-use super::types::{Ballot, Index, Link, Mark, MemberChange, Members, NodeId, Position, Term};
+use super::types::{Ballot, Index, Link, Mark, MemberChange, Members, NodeId, Position, Term, some_owner};
 use super::write::{Recovered, Write};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
@@ -116,6 +116,8 @@ impl Model {
             next.ballot = write.ballot.unwrap_or(next.ballot);
             steps.push(next.clone());
         }
+        next.committed = next.committed.max(write.committed.min(next.last().index));
+        steps.push(next.clone());
         if let Some(ballot) = write.ballot {
             next.ballot = ballot;
             steps.push(next.clone());
@@ -214,7 +216,8 @@ impl World {
 
     fn read(&self) -> Result<EntryRecovery, LogError> {
         let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
-        EntryRecovery::read(Directory::open(disk, Path::new(DIRECTORY), ID)?, self.snapshot.clone())
+        let directory = Directory::open_as(some_owner(), disk, Path::new(DIRECTORY), ID)?;
+        EntryRecovery::read(directory, self.snapshot.clone())
     }
 
     /// Reads the log and compares it; `None` if the disk prevents that.
@@ -241,7 +244,7 @@ impl World {
             Ok(log) => {
                 self.reached.lost_installs += u64::from(is_replaced && self.was_replaced);
                 let mut state = self.states[which].clone();
-                state.committed = found.committed;
+                state.committed = found.committed.max(self.snapshot.at.index);
                 self.states = vec![state];
                 self.settle();
                 Ok(Some(log))

@@ -21,11 +21,21 @@ impl NodeId {
     }
 }
 
+/// Returns the owner of the directories of tests.
+#[cfg(test)]
+pub(crate) fn some_owner() -> crate::log::identity::Owner {
+    crate::log::identity::Owner::Node { group: GroupId(0), node: NodeId(1) }
+}
+
 impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
+
+/// The number of a group of nodes. A process has one group so far; the number is in the bytes so that it can have more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct GroupId(pub(crate) u32);
 
 /// The number of a reign. At most one node leads in each term, and it leads in no term twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
